@@ -46,10 +46,12 @@ def cancel_jobs(
     here = here.at_store(store_of_jobs(here, names))
     still = settle_all(here)
     known = jobs_file.read_jobs(here.root)
+    # the name may be that of the very job whose id is not known yet
     if still and not _has_all(names, known):
         raise SubmissionUnknownError(still[0])
     named = _jobs_to_cancel(here, names, known)
     known = with_foreign(known, named)
+    # the name of a plan keeps all of its rounds
     kept = {job.id for name in keep for job in jobs_file.find_jobs(known, name)}
     chosen_jobs = [
         job for job in named if job.id not in kept and is_not_kept(job, keep)
@@ -60,6 +62,7 @@ def cancel_jobs(
         ours = [job for job in known if job.scheduler == scheduler_name]
         chosen_here = [job for job in chosen_jobs if job.scheduler == scheduler_name]
         healers = _healers(here, chosen_here, known, only)
+        # an older answer would miss elements that have just started
         snapshot = scheduler.states([*ours, *healers], fresh=True)
         # healers first: else one could start before its jobs are gone
         for job in (*healers, *chosen_here):
@@ -71,6 +74,7 @@ def cancel_jobs(
             ]
             if not alive:
                 continue
+            # None: the whole job in one call, also elements that start meanwhile
             chosen = None if only is None else tuple(alive)
             try:
                 if not dry_run:
@@ -81,6 +85,7 @@ def cancel_jobs(
                 done.append(CancelledJob(job, len(alive)))
     if refusals:
         raise _refusals_as_one_error(refusals, done) from refusals[0]
+    # some job may exist that was not cancelled: that must not pass as success
     if still and (ALL in names or not done):
         raise _refusals_as_one_error(
             [SubmissionUnknownError(line) for line in still], done

@@ -42,6 +42,7 @@ def change_request(
     if all(element.is_final for element in view.elements):
         raise UsageError(f"job {job.id} has ended: nothing to change")
     way_out = f"weigh cancel {job.id}, then submit it with the new request"
+    # schedulers let users lower the limit of a running job, but not raise it
     if wanted.time is not None:
         way_out = "no user may raise a running job's limit, or exceed the queue's"
     elif "PENDING" not in states:
@@ -53,6 +54,8 @@ def change_request(
     request = _changed_request(
         job.request, wanted, is_virtual=bool(kind.traits.address_space)
     )
+    # the last line of a job in the store counts; without a token it would be one more
+    # job, and a part has only some of the job's elements
     if not is_foreign(job) and not (job.own and job.own.part) and job.token:
         jobs_file.append_job(root, msgspec.structs.replace(job, request=request))
     return job, request
@@ -68,6 +71,7 @@ def _changed_request(
     memory, virtual = job_request.memory, job_request.virtual_memory
     if wanted.memory is not None and is_virtual:
         virtual = wanted.memory
+        # less address space leaves less memory
         memory = None if memory is None else min(memory, wanted.memory)
     elif wanted.memory is not None:
         memory = wanted.memory

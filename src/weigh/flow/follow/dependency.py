@@ -33,6 +33,7 @@ _FAILED: frozenset[State] = frozenset(
 )
 _NOT_LISTED: Seconds = 60.0  # within which a scheduler lists a new job
 _TO_SETTLE: Seconds = 60.0  # until a node sees what others wrote, and accounting knows
+# between two looks while a need settles
 _PAUSE: Seconds = 2.0
 SendAnew = Callable[[SubmittedJob], SubmittedJob | None]
 
@@ -59,6 +60,7 @@ def needs_of(
     """
     needs: dict[str, None] = {}
     for name in names:
+        # the scheduler may know a job that weigh did not submit
         if name.isdecimal() and not any(job.id == name for job in known_jobs):
             needs[name] = None
             continue
@@ -68,6 +70,7 @@ def needs_of(
                 f"job {job.id} runs at {job.scheduler}: a job of {scheduler} cannot "
                 "wait for it"
             )
+        # by token, since schedulers use ids again
         needs[job.token or job.id] = None
     return tuple(needs)
 
@@ -139,6 +142,7 @@ def _needed_of(views: Sequence[JobView], healers: Sequence[SubmittedJob]) -> Nee
         for view in views
         if any(_goes_on(view.job, state.state) for state in view.elements)
     ]
+    # tasks that nothing runs: without a healer only a person can go on
     stuck = [task for task in left if not _goes_on(by_id[task.job], task.state)]
     if snapshot.trouble is not None:  # what it answers counts, not that it is silent
         live, stuck = [view.job for view in views if view.job.round == last.round], []
@@ -148,6 +152,7 @@ def _needed_of(views: Sequence[JobView], healers: Sequence[SubmittedJob]) -> Nee
     elif healer:
         ids = (healer[-1].id,)
     else:
+        # the jobs that go on may succeed while those tasks stay undone
         ids = () if stuck else tuple(job.id for job in live)
     return NeededJob(
         name=last.name,
@@ -156,6 +161,7 @@ def _needed_of(views: Sequence[JobView], healers: Sequence[SubmittedJob]) -> Nee
         words=words,
         is_done=not left,
         is_blocked=bool(left) and not ids,
+        # a task that is only lost or unknown may still turn out to be done
         has_failed=any(task.state in _FAILED for task in stuck),
     )
 
@@ -234,6 +240,7 @@ def renew(here: Here, submitted_job: SubmittedJob) -> None:
     Else it would hang on a healer that sent the next round before it knew of the job.
     """
     known = jobs_file.read_jobs(here.root)
+    # the job was sent: what fails here must not look as if it was not
     with suppress(WeighError):
         wait = jobs_to_await(here, submitted_job.needs, known)
         if not wait.blocked and wait.ids != submitted_job.request.after:
@@ -253,6 +260,7 @@ def lead_on(
     known = jobs_file.read_jobs(here.root)
     for job in known:
         newest = jobs_file.chain_of(known, job)[-1]
+        # only the last round of a follower can still wait
         if not tokens & set(job.needs) or newest.id != job.id or job in chain:
             continue
         try:
@@ -272,6 +280,7 @@ def _led_on(
     view = next(iter(look(here, [submitted_job], known_jobs, fresh=True)))
     waits = any(state.state == "PENDING" for state in view.elements)
     is_over = all(state.is_final for state in view.elements)
+    # its own script ended it, see check_needs in schedulers/job_script.py
     was_kept = is_over and any(map(is_kept_back, view.tasks))
     if not (waits or was_kept):
         return None

@@ -16,7 +16,9 @@ from weigh.store import jobs as jobs_file
 from weigh.store.known_stores import known_stores
 from weigh.units import Seconds
 
+# schedulers that do not answer by then are left out of the list
 _TO_ASK: Seconds = 20.0
+# names that mean jobs of this folder's store
 _WORDS = frozenset({jobs_file.LAST, "all"})
 
 
@@ -26,6 +28,7 @@ def store_of_jobs(here: Here, names: Sequence[str]) -> str:
     Another store counts only if the name means a job in one store alone.
     """
     own = here.root
+    # a path names a plan of this folder, whatever is called so elsewhere
     if not names or _WORDS & set(names) or any(map(_is_path_here, names)):
         return own
     if any(jobs_file.jobs_called(jobs_file.read_jobs(own), name) for name in names):
@@ -54,7 +57,7 @@ def queued_without_weigh(
     """Yield the user's jobs in the queues of the schedulers that weigh did not send."""
     user = schedulers.current_user()
     for name in schedulers.available_schedulers(env):
-        if name not in KINDS:
+        if name not in KINDS:  # this machine: weigh started all its jobs
             continue
         backend = KINDS[name].backend
         ours = {
@@ -67,6 +70,7 @@ def queued_without_weigh(
                 backend.queue_argv(user), env=env, cwd=None, timeout=_TO_ASK
             )
             listed = backend.parse_queue(ran.out) if ran.code == 0 else {}
+        # the list is an extra of status: what cannot be asked is left out
         except (SchedulerError, FormatError):
             continue
         for job, elements in sorted(listed.items()):

@@ -20,7 +20,9 @@ from weigh.store.find import find_stored_record
 from weigh.store.jobs import chain_of, read_jobs
 from weigh.store.lines import UNREADABLE
 
+# how the line begins: the other events of a long file are not decoded
 _ENDED = b'{"event":"ended"'
+# of these the peak may still rise
 _ACTIVE: frozenset[State] = frozenset({"PENDING", "RUNNING", "UNKNOWN"})
 _WORDS = {
     "FAILED": "failed",
@@ -34,6 +36,7 @@ _WORDS = {
 def never_sent(views: Sequence[JobView]) -> Iterator[TaskState]:
     """Yield the tasks of the elements of a plan that were not submitted."""
     first = views[0].job
+    # the record of the first job is gone, so what it was to send is not known
     if first.resumes is not None:
         return
     there = latest_task_states(views)
@@ -43,7 +46,7 @@ def never_sent(views: Sequence[JobView]) -> Iterator[TaskState]:
                 yield TaskState(
                     task=task,
                     job=first.id,
-                    element=number - first.first,
+                    element=number - first.first,  # it counts from the job's first one
                     seq=seq,
                     state="UNKNOWN",
                 )
@@ -90,6 +93,7 @@ def rest_comes(here: Here, views: Sequence[JobView]) -> bool:
     states = {scheduler.states(healers).of(one, 0).state for one in healers}
     if sendings.stopped() is not None or states & {"PENDING", "RUNNING"}:
         return sendings.stopped() is None
+    # it may have ended because it sent the next round after these views were taken
     return len(chain_of(read_jobs(here.root), last)) > len(views)
 
 
@@ -110,6 +114,7 @@ def usages_of_first_tasks(views: Sequence[JobView], root: str) -> list[FirstTask
             joblog = os.path.join(job.folder, LOGS, f"{name}.joblog")
             for end in read_attempt_ends(joblog):
                 if 0 < end.seq <= len(element.tasks):
+                    # the last attempt counts
                     ends[element.tasks[end.seq - 1]] = end
     return [
         _usage_of_first_task(task, ends.get(number), kinds.get(number, 0), root)
@@ -135,6 +140,7 @@ def _usage_of_first_task(
         )
     elif end is None:
         trouble = f"task {task_state.task} was not measured"
+    # such a task may need more with a longer run: its peak is no bound
     elif _grew(end.record, root):
         trouble = f"the memory of task {task_state.task} still rose at its end"
     peak = None if end is None else end.peak_memory

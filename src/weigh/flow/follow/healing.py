@@ -25,6 +25,7 @@ def healing_of(views: Sequence[JobView], sendings: SubmissionRounds) -> HealingS
     healer = next(waits, healers[-1] if healers else None)
     number = max(view.job.round for view in views)
     stopped = sendings.stopped()
+    # a note of an earlier round is out of date: jobs were sent since
     over = stopped is not None and stopped.round == number
     state = None if healer is None else snapshot.of(healer, 0).state
     return HealingState(
@@ -45,6 +46,7 @@ def _last_healer_line(healer: SubmittedJob, scheduler: Scheduler) -> str | None:
     """Return the last line that a healer printed, e.g. why it could not submit."""
     name = scheduler.log_name(healer.id, 0, is_array=False)
     lines = tail_of(os.path.join(healer.folder, LOGS, name)).splitlines()
+    # without the line that the job script adds at its end
     said = "\n".join(line for line in lines if not line.startswith(ENDED))
     return last_line_of(said).removeprefix("weigh: ") or None
 
@@ -54,6 +56,8 @@ def rounds_of(views: Sequence[JobView]) -> Iterator[HealingRound]:
     found: dict[tuple[int, str | None, str], list[SubmittedJob]] = {}
     for view in views:
         if view.job.round > 1:
+            # parts of an array have these in common, jobs of one round with other
+            # requests do not
             key = view.job.round, view.job.reason, view.job.folder
             found.setdefault(key, []).append(view.job)
     for (number, reason, _), jobs in found.items():
@@ -71,6 +75,7 @@ def _blocked(views: Sequence[JobView]) -> Iterator[str]:
         held: dict[str, list[int]] = {}
         raw = view.snapshot.states.get(view.job.id, {})
         for place, state in enumerate(view.elements):
+            # the scheduler's own word: `look` has explained those in error state
             reason = raw[place].reason if place in raw else state.reason
             command = kind.reasons.freed_by(reason)
             if view.job.request.after and reason == ON_HOLD:
@@ -85,6 +90,7 @@ def _elements_as_written(
     submitted_job: SubmittedJob, places: Sequence[int], traits: DialectTraits
 ) -> str:
     """Write elements as their scheduler does: 7_0-2 or 7.1-3; or the whole job."""
+    # the id alone is shorter, and means the same
     if submitted_job.elements == 1 or len(places) == submitted_job.elements:
         return submitted_job.id
     span = format_ranges(place + traits.first_element for place in places)

@@ -27,7 +27,7 @@ class LogFile(msgspec.Struct, frozen=True):
     """
 
     title: str
-    path: str
+    path: str  # of the output
     until: str
     instead: str | None = None
     has_ended: Callable[[], bool] | None = None
@@ -56,8 +56,10 @@ def log_files_of_job(
     Raises:
         UsageError: there is no such job or task, no failed one, or it left no log.
     """
+    # 481516_58 may be a task of job 481516
     here = here.at_store(store_of_jobs(here, (name, name.rpartition("_")[0])))
     known = jobs_file.read_jobs(here.root)
+    # a name may end in _58 itself: then it is not divided
     whole = {job.id for job in known if job.own is None} | {job.name for job in known}
     plans = {job.id for job in known if job.own is None}
     if task is None:
@@ -86,6 +88,7 @@ def log_files_of_job(
         found = [_log_file_of_task(views, task) for task in bad]
     else:
         found = _of_all_tasks(views, tasks)
+    # of a job that goes on the file is waited for
     if not any(os.path.exists(one.to_show()) for one in found):
         _refuse_if_ended(views)
     return tuple(found)
@@ -97,8 +100,10 @@ def _of_all_tasks(
     """Return the output of all tasks; if none printed anything, the elements' logs."""
     ordered = [tasks[number] for number in sorted(tasks)]
     found = [_log_file_of_task(views, task) for task in ordered]
+    # a single task that printed nothing: its element's log says why
     if len(found) == 1:
         return found
+    # the element's log would appear once for each of its tasks
     printed = [
         msgspec.structs.replace(one, instead=None)
         for one, task in zip(found, ordered, strict=True)
@@ -136,6 +141,7 @@ def _of_own(
     for view in views:
         own, job = view.job.own or OwnScript(), view.job
 
+        # a default binds this job: the loop goes on before the file is shown
         def has_ended(submitted_job: SubmittedJob = job) -> bool:
             now = next(look(here, [submitted_job], known_jobs, fresh=True))
             return all(state.is_final for state in now.elements)
@@ -180,6 +186,7 @@ def _output(job_view: JobView, task_state: TaskState) -> str:
     number = job_view.job.first + task_state.element
     joblog = os.path.join(job_view.job.folder, LOGS, f"tasks_{number}.joblog")
     folder = output_folder(joblog)
+    # attempts have files of their own, numbered without a gap
     attempt, latest = 2, os.path.join(folder, output_name(task_state.task, 1))
     while os.path.exists(
         path := os.path.join(folder, output_name(task_state.task, attempt))

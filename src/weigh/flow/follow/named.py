@@ -42,6 +42,7 @@ def named_jobs(
     except UsageError as error:
         if name == jobs_file.LAST:
             _refuse_exec_run(here.root)
+        # without asking: the array's indices are in the store
         part = _part_of_known(known_jobs, name)
         if part is not None:
             return [part]
@@ -97,6 +98,7 @@ def _that_may_know(name: str, env: Mapping[str, str]) -> Iterator[str]:
     path = env.get("PATH", "")
     for scheduler, kind in KINDS.items():
         installed = shutil.which(kind.submits, path=path)
+        # a word that cannot be an id is not worth a query of each scheduler
         if installed and kind.user_scripts.known(name).argvs:
             yield scheduler
 
@@ -112,14 +114,17 @@ def _part_of_known(
     known_jobs: Sequence[SubmittedJob], name: str
 ) -> SubmittedJob | None:
     """Return the element ``123_4`` of an array whose script is the user's own."""
+    # the newest first: an id may have been used before
     for job in reversed(known_jobs):
         own = job.own
         if own is None or not own.indices or not name.startswith(job.id):
             continue
         kind = find_kind(job.scheduler)
         traits = DialectTraits() if kind is None else kind.traits
+        # what stands between id and index: 7_3 or 7.3
         mark = traits.element_name.format("", "")
         rest = name.removeprefix(job.id)
+        # Slurm writes the parts of a heterogeneous job as 7+1
         mark = "+" if own.components else mark
         if rest.startswith(mark):
             return _narrowed(job, rest.removeprefix(mark), name)
@@ -220,12 +225,14 @@ def _script_and_flags_of(
             flags.append(word)
             continue
         typed = flags[:] if typed is None else typed
+        # a path with spaces arrives as several words
         for end in range(place + 1, len(words) + 1):
             path = os.path.join(cwd, " ".join(words[place:end]))
             if path == known_job.script or os.path.isfile(path):
                 return path, tuple(flags), tuple(words[end:])
         if flags:
             flags[-1] += f" {word}"
+    # no word was a script: the line is not known, or is all options
     if typed is None:
         path = next(_paths_of(known_job, cwd), "")
         return path or known_job.script, (), known_job.arguments
@@ -256,6 +263,7 @@ def _with_pattern(
 
     is_there = os.path.isfile(script)
     try:
+        # of a script that is gone the flags alone are read
         text = read_script_file(script, script) if is_there else SHEBANG
         facts = facts_of(here_of(cwd, os.environ))
         scripts = KINDS[scheduler].user_scripts

@@ -33,6 +33,7 @@ def notify_end(
         "ended": stopped.time,
     }
     state = "failed" if stopped.left else "completed"
+    # the body of the request, or the standard input of the command
     line = msgspec.json.encode(event) + b"\n"
     if is_url(target):
         from urllib.request import Request, urlopen  # noqa: PLC0415 - rarely

@@ -90,12 +90,14 @@ class _PulledTasksReader:
         self._job = submitted_job
         self._queue = queue
         self._folder = os.path.join(submitted_job.folder, queue.folder)
+        # by joblog; True: succeeded
         self._ends: dict[str, dict[int, bool]] = {}
         self._events: dict[str, events.PastRuns] = {}
         self._judged: dict[int, ElementState] = {}
         self._tasks: dict[int, dict[int, TaskState]] = {}
         self._scheduler = scheduler
         self._state_of = state_of
+        # elements that may still take a free task
         self._going = [n for n in range(submitted_job.elements) if goes_on(state_of(n))]
 
     def state(self, task_number: int, owners: Sequence[QueueOwner]) -> TaskState:
@@ -103,6 +105,7 @@ class _PulledTasksReader:
         if not owners:
             return self._free(task_number)
         over = [owner for owner in owners if task_number in self._of(owner)]
+        # a task may have been claimed again although it had ended: done is done
         done = next((owner for owner in over if self._of(owner)[task_number]), None)
         if done is not None and done is not owners[-1]:
             return self._task(task_number, "COMPLETED", self._number(done) or 0)
@@ -112,10 +115,12 @@ class _PulledTasksReader:
             return self._by_hand(task_number, last)
         if last not in over:
             if goes_on(self._judge(number)):
+                # claimed but not begun: it waits for a slot of its element
                 is_running = task_number in self._past(last).in_flight
                 return self._task(
                     task_number, "RUNNING" if is_running else "PENDING", number
                 )
+            # its element is gone: another one will claim the task again
             if self._going or self.others_run:
                 return self._free(task_number)
         return self._with_earlier(self._details(number)[task_number], owners[:-1])
@@ -128,6 +133,7 @@ class _PulledTasksReader:
             return task_state
         numbers = [self._number(owner) for owner in owners]
         before = [self._details(n)[task_state.seq] for n in numbers if n is not None]
+        # the next round starts from the largest amount that was too little
         known = [one for one in (*before, task_state) if one.short or _ran_out(one)]
         if not known or (most := max(known, key=_memory_shortage_order)) is task_state:
             return task_state
@@ -152,6 +158,8 @@ class _PulledTasksReader:
         """Return the states of the tasks of an element, judged as in other plans."""
         if number not in self._tasks:
             path = self._joblog(number)
+            # ``numbers`` are those of the whole queue, the element's tasks what it
+            # claimed
             owned = frozenset(
                 seq
                 for seq, (_, owners) in self._owners.items()
@@ -173,12 +181,14 @@ class _PulledTasksReader:
     def _free(self, task_number: int) -> TaskState:
         """Return the state of a task that nobody has: it waits, or was left."""
         if self._going:
+            # any of them may take it: spread, so that each shows tasks that wait
             return self._task(
                 task_number, "PENDING", self._going[task_number % len(self._going)]
             )
         if self.others_run:
             return self._task(task_number, "PENDING")
         states = {self._state_of(n).state for n in range(self._job.elements)}
+        # what the scheduler reports of the elements explains free tasks best
         for state in ("UNKNOWN", "CANCELLED"):
             if state in states:
                 reasons = [self._state_of(n).reason for n in range(self._job.elements)]
@@ -188,6 +198,7 @@ class _PulledTasksReader:
                 )
         judged = [self._judge(n) for n in range(self._job.elements)]
         for one in judged:
+            # the element left it on purpose: its time limit was too near
             if one.exit_code == NO_TIME_LEFT and one.state == "INTERRUPTED":
                 task = self._task(task_number, "INTERRUPTED")
                 _, words, figures = (one.reason or "").partition(NOT_STARTED)

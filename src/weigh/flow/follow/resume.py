@@ -94,6 +94,7 @@ from weigh.store.identity import new_id, process_identity, this_machine
 
 _TO_END = 60.0  # seconds that a cancelled job may take to end
 _PAUSE = 1.0
+# several per round: one that started while elements went on sends another
 _MOST_HEALERS = 3  # per round that is allowed
 _TO_HEAL = 480.0  # seconds: a healer's time limit is longer
 _TO_ACCOUNT = 300.0  # seconds within which accounting shows an end
@@ -120,6 +121,7 @@ def resume_unfinished_tasks(
         try:
             return ResumeRound(here, name, options).carry_out()
         except (TakenError, SubmissionUnknownError) as error:
+            # a person can call again; a healer is the only one who goes on
             if not options.heal or time.monotonic() > until:
                 raise
             if str(error) != waited:
@@ -134,11 +136,11 @@ class _ResumeGroup(msgspec.Struct, frozen=True):
     Without a ``plan`` they are elements of a user's own script.
     """
 
-    before: SubmittedJob
+    before: SubmittedJob  # had the first task last: its request is the one that grows
     tasks: tuple[TaskState, ...]
     again: TasksRunAgain
     plan: Plan | None = None
-    sized: bool = False
+    sized: bool = False  # its memory follows from what the first tasks used
 
 
 class ResumeRound:
@@ -155,9 +157,9 @@ class ResumeRound:
         self.views: Sequence[JobView] = ()
         self.choices: list[Chosen] = []
         self.groups: list[_ResumeGroup] = []
-        self.stopped: str | None = None
+        self.stopped: str | None = None  # why there is no further round
         self._name = name
-        self._limits: HealLimits | None = None
+        self._limits: HealLimits | None = None  # None: no healer follows
         self._wait = AwaitedJobs()
 
     def carry_out(self) -> ResumedJob:
@@ -171,6 +173,7 @@ class ResumeRound:
     def _anew(self, submitted_job: SubmittedJob) -> SubmittedJob | None:
         """Send a job again that ended because this one had not succeeded."""
         there = here_of(submitted_job.cwd, self.here.env, self.here.notify)
+        # by its token: ids are used again
         again = ResumeRound(there, submitted_job.token, ResumeOptions())
         return next((one.job for one in again.carry_out().again), None)
 
@@ -180,12 +183,14 @@ class ResumeRound:
         folder = self._chain()[0].folder
         reach = reach_of_schedulers(self.here)
         sendings = SubmissionRounds(folder, root=self.here.root, reach=reach)
+        # before the jobs are read, so that none sent meanwhile is missed
         number = sendings.next_number(self.here.notify)
         healers = sendings.healers()
         self.look(self._ended_views(healers[-1:]))
         self._check()
         if self.options.dry_run:
             return self._answer()
+        # while elements go on a later healer decides once more
         if self.stopped is not None and not self._live():
             self._end(self.stopped, sendings)
         if not (self.groups or self._needs_healer(healers)):
@@ -197,7 +202,9 @@ class ResumeRound:
         """Decide on each task of *views*, and whether there is a further round."""
         self.views = views
         last = views[-1].job
+        # a job that was to be healed still is after a resume by hand
         self._limits = last.heal or (HealLimits() if self.options.heal else None)
+        # a person who resumes is not bound by the limits
         limits = self._limits if self.options.heal else None
         self.options = replace(self.options, limits=limits)
         if last.needs:
@@ -206,10 +213,13 @@ class ResumeRound:
         self.choices = [*self._unfinished(), *self._waiting()]
         if self._wait.blocked:
             self.choices = [(task, self._kept_back()) for task, _ in self.choices]
+        # a new element copies back what its one earlier element left on the node, so
+        # its tasks stay together
         if any(view.job.staging is not None for view in views):
             self.choices = list(choices_kept_together(self.choices))
         self.groups = self._grouped()
         goes = any(goes_on(state) for view in views for state in view.elements)
+        # while elements go on and nothing is to be sent there is nothing to decide
         if limits is not None and (self.groups or not goes):
             self.stopped = self._why_stop(limits)
         if self.stopped is not None:
@@ -241,6 +251,7 @@ class ResumeRound:
             heals = any(shown.of(one, 0).state == "RUNNING" for one in healer)
             ending, silent = list[str](), list[str]()
             for view in views:
+                # a signal was sent: what the element leaves is only complete at its end
                 if any(s.reason == CANCELLING for s in view.elements) or (
                     heals and any(map(goes_on, view.elements))
                 ):
@@ -263,6 +274,7 @@ class ResumeRound:
     def _unfinished(self) -> Iterator[Chosen]:
         """Yield the decision on each task that is not done."""
         by_job = {view.job.id: view for view in self.views}
+        # over all rounds: what failed twice is left to a person
         failures = Counter(
             task.task
             for view in self.views
@@ -275,17 +287,21 @@ class ResumeRound:
                 for view in self.views
                 if (plan := _plan_to_resume(view.job)) is not None
             }
+            # sorted, so that a round has its tasks in the order of the plan
             for _, task in sorted(latest_task_states(self.views).items()):
                 if task.state == "COMPLETED":
                     continue
                 view = by_job[task.job]
                 words = tail_of(task.output) if task.output else ""
                 command = b""
+                # which memory ran out may depend on the command, such as java -Xmx
                 if words and task.state == "OUT_OF_MEMORY":
                     with suppress(WeighError, LookupError):
                         command = _command_line_of_task(task, view.job, texts)
                 plan = _plan_to_resume(view.job)
                 together = 1 if plan is None else plan.together
+                # a task of unknown fate may still run where the scheduler does not
+                # answer
                 answered = view.snapshot.trouble is None
                 options = self.options
                 choice = decide_resumption(
@@ -329,6 +345,7 @@ class ResumeRound:
             UsageError: weigh did not submit the job.
         """
         last = self.views[-1].job
+        # its script and flags are only known in part
         if is_foreign(last):
             failed = [task.task for task, choice in self.choices if choice.run]
             raise UsageError(resume_script.by_hand(last, failed))
@@ -351,9 +368,11 @@ class ResumeRound:
         if before.own is None:
             plan = self._plan(tasks, choices[0], before)
             elements = len(plan.elements)
+            # alike in a group, see group_by_request
             most = choices[0].at_once(before.request.memory)
             request = narrowed_request(request, plan, most)
             request = self._with_time_to_start(request, plan, tasks)
+            # this machine holds fewer elements that are larger
             if request.memory != before.request.memory and before.scheduler == LOCAL:
                 fitting = elements_this_machine_holds(request)
                 request = replace(request, throttle=fitting)
@@ -378,6 +397,7 @@ class ResumeRound:
         limit = job_request.time_limit
         if limit is None or plan.queue is None:
             return job_request
+        # elements of a queue start a task only if it can end before their limit
         least = least_limit(plan, reserved) or 0
         is_repeated = any(NOT_STARTED in (task.reason or "") for task in task_states)
         if is_repeated and self.options.time is None:
@@ -426,10 +446,11 @@ class ResumeRound:
             for task in view.tasks
             if view.job.round == rounds and task.state == "COMPLETED"
         }
+        # the tasks that waited for the first ones are part of the first submission
         later = [job for job in jobs if job.round > 1 and not is_rest(job)]
         next_ = [group.again for group in self.groups if not group.sized]
         before = EarlierRounds(
-            rounds=rounds - any(map(is_rest, jobs)),
+            rounds=rounds - any(map(is_rest, jobs)),  # a bool counts as 1
             finished=len(last),
             hours=_sum_of_hours(cpu_hours(one.request, one.elements) for one in later),
         )
@@ -509,10 +530,12 @@ class ResumeRound:
             round=max(view.job.round for view in self.views),
             why=why,
             time=round(time.time(), 3),
+            # tasks on hold did not fail
             left=dict(Counter(one for one in reasons if not is_held(one))),
         )
         before, job = sendings.stopped(), self.views[-1].job
         sendings.note_stop(stopped)
+        # an earlier call for the same round has notified
         if before is not None and before.round == stopped.round:
             return
         done = sum(
@@ -528,6 +551,7 @@ class ResumeRound:
     def _send(self, sending: SubmissionRound) -> ResumedJob:
         """Submit the round, and the healer that follows it."""
         first, count = self.views[0].job, len(self.choices)
+        # own scripts have no queue from which others could take a task
         if self.groups and first.own is None:
             self.choices = list(self._claimed(sending.number))
             if len(self.choices) < count:
@@ -538,6 +562,7 @@ class ResumeRound:
             return answer
         sent = [job for one in again for job in (one.job, *one.more) if job is not None]
         try:
+            # the healer waits for all that goes on, not only for this round
             jobs = [*self._live(), *sent]
             healer = send_healer(self.here, self.views[-1].scheduler, jobs, sending)
         except SchedulerError as error:
@@ -560,6 +585,7 @@ class ResumeRound:
                 continue
             queue = os.path.join(job.folder, plan.queue.folder)
             owner = QueueOwner(
+                # without a joblog: the tasks run in a queue of their own
                 name=f"round_{number}",
                 joblog="",
                 run="",
@@ -572,6 +598,7 @@ class ResumeRound:
             units = units_of(plan.queue, plan.kinds, max(1, len(plan.elements)))
             unit_of = {seq: at for at, one in enumerate(units) for seq in one.tasks}
             wanted = {unit_of[task.seq]: task.claims for task, _ in ours}
+            # `past` claims were seen: a further one by somebody else makes ours fail
             won = {unit for unit, past in wanted.items() if claims.take(unit, past)}
             yield from (one for one in ours if unit_of[one[0].seq] in won)
 
@@ -587,6 +614,8 @@ class ResumeRound:
         if group.plan is None:
             for flags in resume_script.flags_again(before, again.tasks, again.request):
                 draft = resume_script.draft(self.here, before, flags)
+                # other flags would mean another directory, but it is a round of the
+                # first job
                 draft = replace(draft, folder=first.folder)
                 jobs.append(
                     own_script.send_script(
@@ -594,6 +623,7 @@ class ResumeRound:
                     )
                 )
         else:
+            # each job of a round has a plan of its own, with its logs
             folder = make_numbered(first.folder, RESUME)
             self._write(folder, group.plan, group.tasks)
             script = self._script(group, group.plan, folder)
@@ -614,6 +644,7 @@ class ResumeRound:
                 name: texts_of_job(
                     self._job(name), plan_in_folder_of(self._job(name)), opened
                 )
+                # a task's line is in the files of the job that had it last
                 for name in set(job_of.values())
             }
             plan_directory.write(folder, plan, lambda one: texts[job_of[one]](one))
@@ -624,7 +655,7 @@ class ResumeRound:
         script = JobScript(
             name=first.name,
             folder=folder,
-            cwd=first.cwd,
+            cwd=first.cwd,  # paths in task lines start there
             store=self.here.root,
             python=sys.executable,
             elements=len(plan.elements),
@@ -644,6 +675,7 @@ class ResumeRound:
 
 def _as_relative(path: str | None) -> str | None:
     relative = None if path is None else os.path.relpath(path)
+    # a path upwards is longer than the absolute one, and harder to read
     return path if relative is None or relative.startswith("..") else relative
 
 
@@ -670,4 +702,5 @@ def _command_line_of_task(
 
 def _sum_of_hours(hours: Iterator[float | None]) -> float | None:
     known = list(hours)
+    # one job without a time limit makes the sum unknown
     return None if None in known else sum(one or 0.0 for one in known)

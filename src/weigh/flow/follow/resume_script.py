@@ -37,6 +37,7 @@ def flags_again(
     scripts = KINDS[
         schedulers.kind_of_cluster_name(submitted_job.scheduler)
     ].user_scripts
+    # the script's own directives request the rest as before
     names = ("time_limit", "queue", "exclude")
     changed = [
         n for n in names if getattr(job_request, n) != getattr(submitted_job.request, n)
@@ -46,6 +47,7 @@ def flags_again(
         changed.append("memory")
     more = scripts.raised(job_request, changed)
     own = submitted_job.own or OwnScript()
+    # Grid Engine takes one range with one step: then it is several jobs
     parts = list(scripts.only(indices, job_request.throttle)) if own.indices else [()]
     return [(*more, *part) for part in parts]
 
@@ -101,7 +103,9 @@ def _flags_of_part(submitted_job: SubmittedJob, failed: Sequence[int]) -> Argv:
     scripts = KINDS[
         schedulers.kind_of_cluster_name(submitted_job.scheduler)
     ].user_scripts
+    # without the array, which only the failed part replaces
     flags = scripts.flags_to_repeat(own.flags)
+    # what was typed is lost: the request as the scheduler recorded it
     if not own.is_line_known:
         flags = scripts.raised(submitted_job.request, ("memory", "time_limit", "queue"))
     is_array = own.indices and not own.components  # its parts only run together

@@ -41,7 +41,9 @@ from weigh.schedulers.command import run_scheduler_command
 from weigh.store import jobs as jobs_file
 
 FAILED: frozenset[State] = frozenset({"FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
+# outputs that are read: each is a file on a network disk
 _MOST_WORDS = 10
+# jobs in a list
 _RECENT = 10
 
 
@@ -67,6 +69,7 @@ def standings_of_jobs(here: Here, names: Sequence[str]) -> tuple[JobStanding, ..
         found = [named_jobs(here, known, name)[-1] for name in names]
         known = with_foreign(known, found)
         chains = [
+            # a part of an array was named: its other rounds are of no interest
             [job] if job.own and job.own.part else jobs_file.chain_of(known, job)
             for job in found
         ]
@@ -80,6 +83,7 @@ def standings_of_jobs(here: Here, names: Sequence[str]) -> tuple[JobStanding, ..
         for chain in chains
         if chain[-1].heal is not None
     }
+    # asked with the jobs, in the same query
     last = [one.healers()[-1:] for one in healings.values()]
     asked = [*known, *(healer for some in last for healer in some)]
     views = {
@@ -133,6 +137,7 @@ def status_elsewhere(
             _job_standing([views[job.scheduler, job.id] for job in chain])
             for chain in chains
         ]
+    # what goes on first, and of each the newest
     standings.sort(key=lambda one: (one.is_over, -one.job.submitted))
     return tuple(standings[:_RECENT]), tuple(queued_without_weigh(known, here.env))
 
@@ -145,6 +150,7 @@ def has_jobs_here(here: Here) -> bool:
 def _with_steps(job_standing: JobStanding, env: Mapping[str, str]) -> JobStanding:
     """Return a standing with the steps of its job, if its one element has ended."""
     job, kind = job_standing.job, kind_of_cluster_name(job_standing.job.scheduler)
+    # steps of many elements would not fit; accounting that fails would fail again
     if job.elements != 1 or job_standing.accounting or not job_standing.is_over:
         return job_standing
     found = accounting_of_job(
@@ -162,6 +168,7 @@ def _recent(known_jobs: Sequence[SubmittedJob]) -> list[list[SubmittedJob]]:
     chains: list[list[SubmittedJob]] = []
     seen: set[tuple[str, str]] = set()
     for job in reversed(known_jobs):
+        # a job of a chain that is listed already
         if (job.scheduler, job.id) not in seen:
             chain = jobs_file.chain_of(known_jobs, job)
             seen |= {(one.scheduler, one.id) for one in chain}
@@ -182,6 +189,7 @@ def _job_standing(
     failed = [
         task
         for task in tasks.values()
+        # a task that was left because time was short needs an explanation too
         if task.state in FAILED or NOT_STARTED in (task.reason or "")
     ]
     return JobStanding(
@@ -251,7 +259,7 @@ def _task_failures(failed: Sequence[TaskState]) -> Iterator[TaskFailure]:
             task=task.task,
             state=task.state,
             reason=task.reason,
-            words=words if words != task.reason else None,
+            words=words if words != task.reason else None,  # not twice
             output=None if output is None else _shortened_path(output),
         )
 
@@ -288,6 +296,7 @@ def _waiting_elements(job_view: JobView) -> Iterator[WaitingElements]:
             words = kind.reasons.in_words(reason, job_view.job.request.throttle)
             is_hopeless = kind.reasons.is_hopeless(reason)
             if job_view.job.request.after and reason == ON_HOLD:
+                # Grid Engine calls both held: by a person, or by -hold_jid
                 words = "a job that it depends on has not ended"
         starts = (
             state.expected

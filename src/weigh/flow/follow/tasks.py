@@ -29,7 +29,9 @@ from weigh.store.lines import UNREADABLE, read_tail
 from weigh.units import Seconds
 
 LOGS = "log"
+# bytes of a log or an output: what explains an end is at its end
 _TAIL = 1 << 16
+# lines of weigh on the steps of a task
 _OF_STAGES = ('weigh: step "', "weigh: go on with: ")
 _TERMINATED = SIGNAL_BASE + 15
 # exit codes of weigh exec after a scheduler's warning signal: USR1, USR2, XCPU
@@ -38,12 +40,17 @@ _WARNED = frozenset({SIGNAL_BASE + 10, SIGNAL_BASE + 12, SIGNAL_BASE + 24})
 _EXIT = re.compile(f"^{ENDED} ([0-9]{{1,3}})$", re.MULTILINE)
 # lines of weigh exec's summary, which do not show why the script ended
 _SUMMARY = re.compile(r"weigh  |  (?!stopped )[a-z]+ +\S|   +")
+# of an attempt: 12.out is the first, 12.2.out the second
 _OUTPUT = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?\.out")
+# how lines of events begin: only these are decoded, of maybe many
 _ENDED_LINE = b'{"event":"ended"'
 _STARTED_LINE = b'{"event":"started"'
+# in an event: weigh exec saw a kill, or counted one
 _MARKS_OF_A_KILL = (b'"state":"OUT_OF_MEMORY"', b'"signal":9,', b'"exit_code":137,')
+# KILL and TERM: what schedulers, nodes and people end processes with
 _ENDERS = frozenset({9, 15})
 _SHELL_ENDERS = frozenset({SIGNAL_BASE + 9, SIGNAL_BASE + 15})
+# of an element: then its end is also why a task in it was killed
 _ENDED_FROM_OUTSIDE: frozenset[State] = frozenset(
     {"CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED", "UNKNOWN"}
 )
@@ -56,6 +63,7 @@ def read_tasks(
 ) -> Iterator[TaskState]:
     """Yield the state of each task of *submitted_job*, element by element."""
     logs = os.path.join(submitted_job.folder, LOGS)
+    # one listing instead of one look per element: thousands on a network disk
     there = _file_names_in(logs)
     ours = plan.elements[
         submitted_job.first : submitted_job.first + submitted_job.elements
@@ -65,6 +73,7 @@ def read_tasks(
         joblog = os.path.join(logs, f"{name}.joblog")
         state = state_of(number)
         ends = _ends_in_joblog(joblog) if f"{name}.joblog" in there else {}
+        # no task runs any more: what counts is what was copied back
         over = len(ends) == len(element.tasks) or not goes_on(state)
         if submitted_job.staging is not None and over:
             # a task whose results were not copied back is not done
@@ -73,6 +82,7 @@ def read_tasks(
                 if f"{name}.joblog{HOME}" in there
                 else {}
             )
+        # where all tasks have ended the log adds nothing
         if len(ends) < len(element.tasks) and not goes_on(state):
             log = scheduler.log_name(
                 submitted_job.id, number, is_array=submitted_job.elements > 1
@@ -98,6 +108,7 @@ def judge_by_log(element_state: ElementState, log: str) -> ElementState:
     """
     words = tail_of(log)
     messages = [kind.reasons.MESSAGES for kind in KINDS.values()]
+    # the scheduler writes this line itself, so it is surer than an exit code
     if element_state.state in {"FAILED", "UNKNOWN"} and any(
         one.over_memory.search(words) for one in messages if one.over_memory
     ):
@@ -108,9 +119,11 @@ def judge_by_log(element_state: ElementState, log: str) -> ElementState:
     if element_state.state == "UNKNOWN":
         for one in messages:
             by = list(one.ended.finditer(words)) if one.ended else []
+            # an exit line after it would be of a later attempt, which counts
             if by and (not exits or exits[-1].end() < by[-1].start()):
                 word = one.states.get(by[-1][1] or "", "CANCELLED")
                 return msgspec.structs.replace(element_state, state=word, reason=None)
+    # AGAIN: the job was requeued, so its end is still to come
     if not exits or int(exits[-1][1]) == AGAIN:
         return element_state
     before = words[: exits[-1].start()]
@@ -175,6 +188,7 @@ class _LastEvents(msgspec.Struct):
 
     ended: events.AttemptEnded | None = None
     started: events.AttemptStarted | None = None
+    # the attempt that ran out of memory, and its start; None: none did
     short: tuple[events.AttemptEnded, events.AttemptStarted | None] | None = None
 
 
@@ -187,7 +201,8 @@ class ElementTasks(msgspec.Struct, frozen=True):
     """
 
     job: str
-    number: int
+    number: int  # of the element in its job, from 0
+    # in the plan; their places, from 1, are the ``seq`` of joblog and events
     numbers: tuple[int, ...]
     state: ElementState
     joblog: str
@@ -196,6 +211,7 @@ class ElementTasks(msgspec.Struct, frozen=True):
 
     def tasks(self, ends: dict[int, bool]) -> Iterator[TaskState]:
         """Yield the states of its tasks; *ends* maps ended tasks to success."""
+        # only tasks that are not done are looked up in the events
         failed = {seq for seq, good in ends.items() if not good}
         if not goes_on(self.state):
             numbers = self.seqs or range(1, len(self.numbers) + 1)
@@ -204,6 +220,7 @@ class ElementTasks(msgspec.Struct, frozen=True):
         end = self._cancelled_at() if failed else None
         running = self._running() if self.state.state == "RUNNING" else frozenset()
         short = frozenset[int]()
+        # such a task may have exited with 0
         if self.state.reason == STEP_OUT_OF_MEMORY or self._hides_a_kill(ends):
             short = self._short_of_memory(ends)
         for seq, task in enumerate(self.numbers, start=1):
@@ -229,6 +246,7 @@ class ElementTasks(msgspec.Struct, frozen=True):
 
     def _unended(self, task: int, task_number: int, *, is_running: bool) -> TaskState:
         state: State = self.state.state
+        # the element runs, the task waits for one of its slots
         if state == "RUNNING" and not (is_running or self.on_the_way):
             state = "PENDING"
         elif state == "COMPLETED":
@@ -249,6 +267,7 @@ class ElementTasks(msgspec.Struct, frozen=True):
         *end* is when its element was cancelled, if it was.
         """
         event, start = last_events.ended, last_events.started
+        # the joblog is written before the event
         if event is None and self._is_being_written():
             return self._task(task, task_number, "RUNNING")
         if event is None:
@@ -321,6 +340,7 @@ class ElementTasks(msgspec.Struct, frozen=True):
         """Return when a cancelled element ended; None if not cancelled or not known."""
         if self.state.state != "CANCELLED":
             return None
+        # weigh exec writes this event last, and only if it ended on its own
         last = next(reversed(lines_of_file(self.joblog + events.SUFFIX)), b"")
         with suppress(*UNREADABLE):
             return msgspec.json.decode(last, type=events.RunClosed).time
@@ -376,6 +396,7 @@ class ElementTasks(msgspec.Struct, frozen=True):
                         last = found.setdefault(end.seq, _LastEvents())
                         last.ended = end
                         if end.state == "OUT_OF_MEMORY":
+                            # the start of the same attempt came before its end
                             last.short = end, last.started
                 elif line.startswith(_STARTED_LINE):
                     start = msgspec.json.decode(line, type=events.AttemptStarted)
@@ -423,6 +444,7 @@ def _if_lacking_memory(task_state: TaskState, last_events: _LastEvents) -> TaskS
         or start is None
     ):
         return task_state
+    # a later attempt began: it had what it needed, and ended with its element
     if not end.lacked_memory or start.attempt != end.attempt:
         return task_state
     return msgspec.structs.replace(
@@ -462,6 +484,7 @@ def goes_on(element_state: ElementState) -> bool:
 def _ends_in_joblog(joblog_path: str) -> dict[int, bool]:
     if not os.path.exists(joblog_path):  # somebody removed it
         return events.ended_in_events(joblog_path + events.SUFFIX)
+    # of several lines on a task the last one counts
     return {seq: good for seq, good, _ in read_task_ends(lines_of_file(joblog_path))}
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _MOST_READ = 500  # joblogs that are read for the times of tasks
 _SPREAD = 3.29  # standard deviations between the ends of a 90 % interval
 _MANY = 10**6  # sample size at which the mean counts as exact
+# columns of GNU parallel's joblog before the command, which may hold tabs
 _FIELDS = 8
 _WALL_TIME, _EXIT_CODE, _SIGNAL = 3, 6, 7
 
@@ -36,10 +37,11 @@ def ends_of(views: "Sequence[JobView]", current_time: Seconds) -> ExpectedEnd | 
     found = [end for view in views if (end := _job_end(view, current_time)) is not None]
     if not found:
         return None
+    # the job that ends last: its limit is the one that matters
     last = max(found, key=lambda end: end.value)
     return ExpectedEnd(
         value=last.value,
-        low=max(end.low for end in found),
+        low=max(end.low for end in found),  # all must end
         high=max(end.high for end in found),
         at_a_time=last.at_a_time,
         late=sum(end.late for end in found),
@@ -57,6 +59,7 @@ def _job_end(job_view: "JobView", current_time: Seconds) -> ExpectedEnd | None:
     job = job_view.job
     elements = plan.elements[job.first : job.first + job.elements]
     if plan.queue is not None:
+        # each element may run any task, and its joblog numbers all of them
         shared = plan.queue.tasks
         elements = tuple(msgspec.structs.replace(one, tasks=shared) for one in elements)
     waiting = Counter(
@@ -69,6 +72,7 @@ def _job_end(job_view: "JobView", current_time: Seconds) -> ExpectedEnd | None:
         known = TaskDurations(totals, len(totals))
         running = _running_elements(job_view, elements, known, current_time)
     spans = [one.span for one in running if one.span is not None]
+    # an element without an estimate may be the last to end
     if not spans or len(spans) < len(running):
         return None
     waits = [
@@ -76,8 +80,11 @@ def _job_end(job_view: "JobView", current_time: Seconds) -> ExpectedEnd | None:
         for number in range(len(elements))
         if job_view.elements[number].state == "PENDING"
     ]
+    # elements that wait will have as many slots as those that run
     lanes = max(one.lanes for one in running)
+    # of an element that waits, the longest one
     whole = until_done([], max(waits), known, lanes=lanes) if waits else None
+    # without a throttle as many as run now: what the queue grants is not known
     at_a_time = min(job.request.throttle or len(running), len(running) + len(waits))
     each = _as_durations(max(waits, default=0), known, lanes)
     left = until_done(spans, len(waits), each, lanes=at_a_time)
@@ -114,6 +121,8 @@ def _running_elements(
         for number, element in enumerate(elements)
         if job_view.elements[number].state == "RUNNING"
     ]
+    # how long tasks without progress have run already is known for all elements only
+    # now
     silent = tuple(elapsed for one in found for elapsed in one.silent)
     task_durations = msgspec.structs.replace(task_durations, begun=silent)
     for one in found:
@@ -141,12 +150,14 @@ class _RunningElement:
         begun = events.read_past_events(
             lines_of_file(joblog + events.SUFFIX), lambda _: False
         )
+        # per running task: its remaining time, or its seconds so far
         self._there: list[TimeSpan | Seconds] = []
         self.silent: list[Seconds] = []
         self.tasks: list[TaskEnd] = []
         self.totals: list[Seconds] = []
         for seq, start in begun.in_flight.items():
             headway = _headway(reported.get(seq), start.attempt)
+            # clocks of nodes differ: a start may lie in the future
             elapsed = max(0.0, current_time - start.time)
             span = _span_of_progress(headway, elapsed)
             if span is None:
@@ -162,7 +173,7 @@ class _RunningElement:
             task.state == "PENDING" for task in job_view.tasks if task.element == number
         )
         self.span: TimeSpan | None = None
-        self.time_left = None
+        self.time_left = None  # None: no limit, or no start known
         if limit is not None and state.started is not None:
             self.time_left = state.started + limit - current_time
 
@@ -184,6 +195,7 @@ def _against_limit(
     pairs: list[tuple[TimeSpan | None, Seconds | None, int]] = [
         (one.span, one.time_left, 1) for one in running
     ]
+    # those that wait have all of their time limit
     pairs.append((whole, None if limit is None else float(limit), waits))
     for span, left, count in pairs:
         if span is None or left is None:
@@ -199,17 +211,21 @@ def _as_durations(
     """Return the durations of elements with this number of tasks."""
     if tasks <= 1:
         return task_durations
+    # the uncertain mean is the same error for all elements: it is added once, by the
+    # count below
     sure = TaskDurations(task_durations.times, _MANY)
     whole = until_done([], tasks, sure, lanes=lanes)
     if whole is None:
         return TaskDurations((), 0)
     half = (whole.high - whole.low) / _SPREAD
+    # two values with this mean and spread stand for all
     return TaskDurations(
         (max(0.0, whole.value - half), whole.value + half), task_durations.count
     )
 
 
 def _headway(reported: TaskHeadway | None, attempt: int) -> ReportedProgress | None:
+    # progress of an earlier attempt means nothing for this one
     is_current = reported is not None and reported.attempt == attempt
     return reported.headway if reported is not None and is_current else None
 
@@ -219,6 +235,7 @@ def _span_of_progress(
 ) -> TimeSpan | None:
     if headway is None or headway.remaining is None:
         return None
+    # the estimate is as old as the last report
     passed = elapsed - headway.time
     value, low, high = (
         max(0.0, (headway.remaining if end is None else end) - passed)
@@ -245,6 +262,7 @@ def _durations(folder: str, elements: Sequence[PlannedElement]) -> TaskDurations
     """Return the times of done tasks, from the newest joblogs."""
     names = [element.file.removesuffix(".txt") for element in elements]
     times: list[Seconds] = []
+    # an array may have thousands; the newest are most like those to come
     for name in names[-_MOST_READ:]:
         times += _wall_times(os.path.join(folder, LOGS, f"{name}.joblog"))
     return TaskDurations(tuple(times), len(times))
@@ -257,5 +275,6 @@ def _wall_times(joblog_path: str) -> Iterator[Seconds]:
         try:
             if int(fields[_EXIT_CODE]) == int(fields[_SIGNAL]) == 0:
                 yield float(fields[_WALL_TIME])
+        # the header, or a line that is being written
         except (IndexError, ValueError):
             continue

@@ -55,6 +55,7 @@ def look(
     for name in dict.fromkeys(job.scheduler for job in submitted_jobs):
         scheduler = schedulers.reach(here, name)
         ours = [job for job in known_jobs if job.scheduler == name]
+        # one query for all, so that all views show the same moment
         snapshot = scheduler.states(ours, fresh=fresh)
         for job in submitted_jobs:
             if job.scheduler == name:
@@ -64,6 +65,7 @@ def look(
 
 def latest_task_states(views: Iterable[JobView]) -> dict[int, TaskState]:
     """Return the tasks of a plan by number, each from the last job that has it."""
+    # views are in the order of submission: a later round replaces the state
     return {task.task: task for view in views for task in view.tasks}
 
 
@@ -76,6 +78,7 @@ def _others_run(
     return any(
         goes_on(snapshot.of(one, number))
         for one in known_jobs
+        # later rounds have directories, and queues, of their own
         if one.folder == submitted_job.folder and one.id != submitted_job.id
         for number in range(one.elements)
     )
@@ -100,6 +103,7 @@ def _view(
         )
     try:
         plan = plan_in_folder_of(submitted_job)
+    # the plan was deleted: the elements are all that is known
     except WeighError:
         return JobView(
             submitted_job,
@@ -138,6 +142,7 @@ def _view_of_own(
     outputs = list(_logs_of_own(submitted_job, scheduler, indices, nodes))
     errors: list[str | None] = [None] * len(indices)
     if own.error:
+        # the same search for another pattern
         apart = msgspec.structs.replace(own, output=own.error, logs={})
         other = msgspec.structs.replace(submitted_job, own=apart)
         errors = list(_logs_of_own(other, scheduler, indices, nodes))
@@ -163,6 +168,7 @@ def _view_of_own(
             reason=state.reason,
             exit_code=state.exit_code,
             signal=state.signal,
+            # the error file is last in the pair
             output=next(iter(found[:: 1 if state.state == "COMPLETED" else -1]), None),
         )
         for place, (index, state, found) in enumerate(
@@ -175,6 +181,7 @@ def _view_of_own(
 def _has_text(path: str, pair: tuple[str | None, ...]) -> bool:
     """Return whether a log exists; an error file has to have text."""
     try:
+        # an empty error file is usual; an empty log shows that nothing was printed
         return os.stat(path).st_size > 0 or path == pair[0]
     except OSError:
         return False
@@ -232,6 +239,7 @@ def _logs_of_own(
 ) -> Iterator[str | None]:
     """Yield the path of each element's log; without a name, search where it may be."""
     kind, own = find_kind(submitted_job.scheduler), submitted_job.own or OwnScript()
+    # Slurm's %j is an id of each element that only accounting shows
     raw = (
         {} if kind is None else scheduler.ask(kind.user_scripts.raw_logs(submitted_job))
     )
@@ -251,6 +259,7 @@ def _logs_of_own(
             )
             yield next(filter(os.path.exists, places), None)
         else:
+            # Grid Engine's -o may name a directory
             yield os.path.join(path, name) if os.path.isdir(path) else path
 
 
@@ -312,6 +321,8 @@ def _element_state(
     )
     judged = judge_by_log(state, os.path.join(submitted_job.folder, LOGS, name))
     is_late = snapshot.asked > submitted_job.submitted + _SETTLING
+    # only an answer without the job, long enough after its submission, means that it is
+    # gone
     if judged.is_final or snapshot.trouble or state.reason or not is_late:
         return judged
     return ElementState(state="INTERRUPTED", reason="the scheduler no longer knows it")

@@ -18,6 +18,7 @@ from weigh.planning.resume_policy import ResumeOptions
 from weigh.render.status_lines import JobStanding
 from weigh.store import jobs as jobs_file
 
+# the mildest first: what runs with no flag needs none
 _WAYS = (
     ((), ResumeOptions()),
     (("--bugs",), ResumeOptions(bugs=True)),
@@ -57,6 +58,7 @@ def _command_for_needed_job(
 ) -> str | None:
     """Return the command for a job that another one needs, or for what that needs."""
     chain = jobs_file.chain_of(known_jobs, jobs_file.find_jobs(known_jobs, name)[-1])
+    # what is at the bottom of a chain of needs has to run first
     for need in chain[-1].needs:
         above = needed(here, need, known_jobs)
         if above.is_blocked:
@@ -72,6 +74,7 @@ def _of_views(here: Here, views: Sequence[JobView]) -> str | None:
         failed = [one.task for one in views[-1].tasks if one.state != "COMPLETED"]
         return command_again(job, failed)
     for flags, options in _WAYS:
+        # decided by resume itself, so that the command printed does what it promises
         found = ResumeRound(here_of(job.cwd, here.env), job.id, options)
         with suppress(WeighError):  # a plan that was deleted
             found.look(views)
