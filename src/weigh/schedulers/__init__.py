@@ -21,6 +21,7 @@ SUBMITS = {name: command for name, _, command in _TABLE}
 COMMON = ("slurm", "gridengine")  # summaries show their options even if not installed
 
 
+# a mapping that imports late: a run in a job needs one scheduler, most commands none
 class _SchedulerKinds(Mapping[str, "SchedulerKind"]):
     """The folders of the table by name, imported when they are used."""
 
@@ -57,6 +58,7 @@ def kind_or_first(name: str | None) -> "SchedulerKind":
 
 def kind_of_job(env: Mapping[str, str]) -> "SchedulerKind | None":
     """Return the scheduler whose job this process runs in; None outside a job."""
+    # in the order of the table: a job inside a job is that of the first scheduler
     found = (name for name, variable in JOB_VARIABLES.items() if variable in env)
     return find_kind(next(found, None))
 

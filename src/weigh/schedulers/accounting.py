@@ -12,6 +12,7 @@ from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.words import whole_number
 from weigh.units import Seconds
 
+# for one command; a report is shown without accounting rather than late
 _PATIENCE: Seconds = 30.0
 NAMES = {kind.name: kind.accounts for kind in KINDS.values()}
 
@@ -27,6 +28,7 @@ def accounting_of_job(
         return ()
     source = KINDS[scheduler].accounting
     try:
+        # a report has weigh's own figures: accounting that fails takes nothing from it
         ran = run(source.argv(job_id), cwd=None, env=env, timeout=_PATIENCE)
     except SchedulerError:
         return ()
@@ -52,6 +54,7 @@ def sample_interval(
 _BEGIN = re.compile(r"^\|\s*GPU ID:\s*(\S+)", re.MULTILINE)
 _ROW = re.compile(r"^\|([^|]*)\|([^|]*)\|\s*$", re.MULTILINE)
 _FIGURE = re.compile(r"\b(Avg|Max|Min):\s*([0-9.]{1,20}|N/A)")
+# a log may repeat them without end; more GPUs than that are on no node
 _MOST_TABLES = 64
 
 
@@ -63,11 +66,14 @@ def read_tables(text: str) -> tuple[GpuTable, ...]:
 def _tables(text: str) -> Iterator[GpuTable]:
     begins = list(_BEGIN.finditer(text))[:_MOST_TABLES]
     for number, begin in enumerate(begins):
+        # a table ends where the next one begins: rows of the same names follow for each
+        # GPU
         end = begins[number + 1].start() if number + 1 < len(begins) else len(text)
         rows = {
             name.strip(): value.strip()
             for name, value in _ROW.findall(text[begin.end() : end])
         }
+        # other tables of a log may have a GPU ID, too
         if "Max GPU Memory Used (bytes)" in rows:
             yield _gpu_table_of_rows(begin[1], rows)
 
@@ -100,6 +106,7 @@ def _gpu_table_of_rows(gpu: str, rows: dict[str, str]) -> GpuTable:
         ecc_errors=_sum_or_none(single, double),
         xid_errors=whole_number(rows.get("Critical XID Errors", "")),
         health=rows.get("Overall Health") or None,
+        # mean, largest and smallest are equal in power and in use: there was one sample
         one_look=len(set(power.values())) == len(set(busy.values())) == 1,
     )
 

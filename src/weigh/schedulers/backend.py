@@ -55,8 +55,8 @@ class SchedulerQuestion(msgspec.Struct, Generic[AnswerT], frozen=True):
     A question without commands is answered without them: ``read`` gets no output.
     """
 
-    read: Callable[[Sequence[str]], AnswerT]
-    argvs: tuple[Argv, ...] = ()
+    read: Callable[[Sequence[str]], AnswerT]  # the outputs, in the order of argvs
+    argvs: tuple[Argv, ...] = ()  # empty: answered without a command
 
 
 def known_answer(answer: AnswerT) -> SchedulerQuestion[AnswerT]:
@@ -116,7 +116,7 @@ class SchedulerCommands(SchedulerQuestions, ABC):
     """
 
     NAME: str
-    LOGIN_HINT: str
+    LOGIN_HINT: str  # what to do where the command is missing
     NO_CLUSTER: re.Pattern[str]  # its command is here, and no cluster
     SHOWS_TOKENS: bool = False  # in its queue
     OWN: Mapping[str, str]
@@ -263,6 +263,7 @@ class SchedulerUserScripts:
     The answers here are of a scheduler whose trait ``takes_scripts`` is False.
     """
 
+    # (?!) matches nowhere: a scheduler without such names needs no None
     OF_WHOLE_ARRAY: re.Pattern[str] = re.compile(r"(?!)")  # no variable
     # flags that only say what the command prints, or which elements run; and those of
     # them whose value is the next word
@@ -278,6 +279,7 @@ class SchedulerUserScripts:
         repeated: list[str] = []
         before = ""
         for flag in flags:
+            # the flag itself, and in the next turn its value
             dropped = {flag, before} & self.NOT_AGAIN_WITH_VALUE
             if not dropped and not self.NOT_AGAIN.fullmatch(flag):
                 repeated.append(flag)
@@ -502,6 +504,8 @@ class Scheduler(ABC):
 
     def ask(self, question: SchedulerQuestion[AnswerT]) -> AnswerT:
         """Return the answer; the output of a command that fails is empty."""
+        # an optional question must not end a command: without output its answer is the
+        # usual one
         return question.read([self.output_of(argv) for argv in question.argvs])
 
     def output_of(self, argv: Argv) -> str:

@@ -48,10 +48,12 @@ from weigh.store.location import make_folder, open_privately
 from weigh.store.shards import append_line
 from weigh.units import DAY, Seconds
 
+# between two queries: sites ask users not to poll more often
 INTERVAL: Seconds = 30.0
+# between queries of a scheduler that does not answer: each failure doubles the pause
 _LONGEST_PAUSE: Seconds = 600.0
 _ENDING: Seconds = 60.0  # most sites give a job this long to exit after a signal
-_WHILE_ENDING: Seconds = 1.0
+_WHILE_ENDING: Seconds = 1.0  # between queries then
 _FOLDER = "queue"
 
 
@@ -65,19 +67,20 @@ class SchedulerPoll(msgspec.Struct, frozen=True):
     script of a user's that were asked about: ``123_4`` is an answer on one of them.
     """
 
-    asked: Seconds = 0.0
+    asked: Seconds = 0.0  # 0: never
     tried: Seconds = 0.0
-    failures: int = 0
-    trouble: str | None = None
+    failures: int = 0  # since the last answer
+    trouble: str | None = None  # None: the last query was answered
     states: States = {}
     unsettled: dict[str, Seconds] = {}
-    accounting: str | None = None
+    accounting: str | None = None  # None: it answers, or is not used
     covered: dict[str, str] = {}
 
     def covers(self, submitted_job: SubmittedJob) -> bool:
         """Return whether the answer is one on all elements of *submitted_job*."""
         if submitted_job.own is None:
             return submitted_job.id in self.states
+        # of a user's array some elements may have been asked about, by their indices
         covered = set(parse_ranges(self.covered.get(submitted_job.id, "")))
         return covered.issuperset(element_numbers_of(submitted_job))
 
@@ -91,6 +94,7 @@ class SchedulerPoll(msgspec.Struct, frozen=True):
         if 0 <= current_time - cancelled_at < _ENDING and not self.failures:
             interval = min(interval, _WHILE_ENDING)
         pause = min(interval * 2**self.failures, max(_LONGEST_PAUSE, interval))
+        # a time in the future is from a clock that was set back: then it is due, too
         return not 0 <= current_time - self.tried < pause
 
 
@@ -100,6 +104,7 @@ def load_poll(root: str, name: str) -> SchedulerPoll:
         with open(_poll_file_path(root, name), "rb", opener=only_regular) as file:
             return msgspec.json.decode(file.read(), type=SchedulerPoll)
     except (OSError, *UNREADABLE):
+        # a cache: without it the scheduler is queried again, which is all that is lost
         return SchedulerPoll()
 
 
@@ -107,6 +112,7 @@ def save_poll(root: str, name: str, poll: SchedulerPoll) -> None:
     """Write an answer to disk; if that fails, the scheduler is queried again."""
     make_folder(root, _FOLDER)
     path = _poll_file_path(root, name)
+    # written apart and renamed: another process never reads half an answer
     fresh = f"{path}.{os.getpid()}"
     with suppress(OSError):
         with open(fresh, "wb", opener=open_privately) as file:
@@ -117,6 +123,7 @@ def save_poll(root: str, name: str, poll: SchedulerPoll) -> None:
 def forget_poll(root: str, name: str) -> None:
     """Force a new query next time: a job was submitted, changed or cancelled."""
     poll = load_poll(root, name)
+    # while the scheduler does not answer, a submission is no reason to ask more often
     if not poll.failures:
         poll = msgspec.structs.replace(poll, tried=0.0)
     save_poll(root, name, poll)
@@ -157,9 +164,10 @@ def _poll_file_path(root: str, name: str) -> str:
     return os.path.join(root, _FOLDER, f"{name}.json")
 
 
+# long, as giving up leaves it unknown whether the job was accepted
 TO_SUBMIT: Seconds = 120.0
 _TO_ASK: Seconds = 30.0
-_TOLD = SIGNAL_BASE + 15
+_TOLD = SIGNAL_BASE + 15  # exit code of a shell that TERM ended
 _OLD: Seconds = 30 * DAY  # schedulers have forgotten older jobs
 _LATE: Seconds = 300.0  # accounting that answers must show the end of a job by then
 _NOT_YET = "accounting has not recorded its end yet"
@@ -204,15 +212,19 @@ class SchedulerClient(Scheduler):
             SubmissionUnknownError: no answer; the job may have been accepted.
         """
         argv = argv or self._backend.submit_argv(script)
+        # before the command: if this process is killed during it, the next status asks
+        # anew
         forget_poll(self._way.root, self.name)
         try:
             ran = self._way.run(
                 argv,
                 cwd=cwd,
+                # a submission from inside a job must not pass that job's variables on
                 env=outside_of_job(self._way.env),
                 timeout=TO_SUBMIT,
                 with_parent=True,
             )
+        # too slow: the scheduler may have the job
         except NoAnswerError as error:
             raise SubmissionUnknownError(str(error)) from error
         except SchedulerError as error:
@@ -220,10 +232,12 @@ class SchedulerClient(Scheduler):
         job = self._backend.parse_submitted(ran.out) if ran.code == 0 else None
         if job is not None:
             return job
+        # success without an id that can be read: the job probably exists
         if ran.code == 0:
             raise SubmissionUnknownError(
                 f"{argv[0]} printed no job id but {ran.out[:80]!r}"
             )
+        # by a signal, itself or through a shell: it may have sent the request before
         killed = ran.code < 0 or ran.code > SIGNAL_BASE
         if killed or self._backend.is_unanswered(ran.err + ran.out):
             raise SubmissionUnknownError(f"{argv[0]}: {ran.complaint()}")
@@ -261,6 +275,8 @@ class SchedulerClient(Scheduler):
             try:
                 ran = self._run(argv, timeout=_TO_ASK)
             except SchedulerError as error:
+                # no such command here: this site has no accounting, which is not a
+                # failure
                 if isinstance(error.__cause__, FileNotFoundError | PermissionError):
                     return None
                 raise
@@ -311,6 +327,8 @@ class SchedulerClient(Scheduler):
         """Return the states of jobs, from the last answer or from a new query."""
         last = load_poll(self._way.root, self.name)
         submitted_jobs = [job for job in submitted_jobs if self._is_of_use(job, last)]
+        # a job with all elements over needs no query, unless accounting has yet to show
+        # how
         is_open = [
             job
             for job in submitted_jobs
@@ -345,9 +363,11 @@ class SchedulerClient(Scheduler):
         Raises:
             SchedulerError: the scheduler does not answer.
         """
+        # the first command asks the queue; the others, accounting
         question = KINDS[self._backend.NAME].user_scripts.known(name)
         asked = question.argvs[:1] if is_new else question.argvs
         outs = [self._answer_of(argv) for argv in asked]
+        # a question reads as many outputs as it has commands
         outs += [""] * (len(question.argvs) - len(asked))
         return question.read(outs) if any(outs) else None
 
@@ -359,6 +379,7 @@ class SchedulerClient(Scheduler):
             if isinstance(error.__cause__, FileNotFoundError | PermissionError):
                 return ""
             raise
+        # an error that names the job is an answer: it is not known
         if ran.code and self._backend.is_unanswered(ran.err + ran.out):
             raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
         return "" if ran.code else ran.out
@@ -373,6 +394,7 @@ class SchedulerClient(Scheduler):
             UsageError: users cannot change that.
         """
         scripts = KINDS[self._backend.NAME].user_scripts
+        # some changes depend on what the job has now
         asked = scripts.known(submitted_job.id).argvs[:1]
         known = "".join(self._answer_of(argv) for argv in asked)
         argvs = scripts.change_argvs(submitted_job, change, known)
@@ -393,16 +415,21 @@ class SchedulerClient(Scheduler):
             SchedulerError: the scheduler does not answer, or rejects it, or the id
                 is another job's now.
         """
+        # ids are given out again where a scheduler lost its state: never cancel another
+        # job
         if submitted_job.token and self._backend.SHOWS_TOKENS:
             self._check_is_same(submitted_job)
         numbers = element_numbers_of(submitted_job)
         chosen = range(len(numbers)) if elements is None else elements
         targets = tuple(numbers[place] for place in chosen)
+        # a part of a user's array is cancelled by its indices, or the rest would end
+        # with it
         is_whole = elements is None and not (
             submitted_job.own and submitted_job.own.part
         )
         argv = self._backend.cancel_argv(submitted_job, None if is_whole else targets)
         ran = self._run(argv, timeout=_TO_ASK)
+        # noted even if the command failed: it may have reached the scheduler
         noted = CancelledElements(submitted_job.id, tuple(targets), self._way.clock())
         append_cancelled_elements(self._way.root, self.name, noted)
         forget_poll(self._way.root, self.name)
@@ -459,6 +486,7 @@ class SchedulerClient(Scheduler):
         *cancelled* is what weigh cancelled, also under an id that is given out again.
         """
         now = self._way.clock()
+        # one's own queue does not list another user's job that is named by its id
         others = {job.own.user for job in is_open if job.own is not None} - {""}
         try:
             listed: States = {}
@@ -475,6 +503,8 @@ class SchedulerClient(Scheduler):
                 found = listed.get(component, {}).get(0)
                 if found is not None:
                     listed.setdefault(job.id, {})[part] = found
+        # from here on: known from the last answer, listed by the queue, ended by
+        # accounting
         known = {job.id: last.states.get(job.id, {}) for job in submitted_jobs}
         gone = [
             job
@@ -483,23 +513,31 @@ class SchedulerClient(Scheduler):
             or _has_left(job, known[job.id], listed.get(job.id, {}))
         ]
         accounts = self._ended([job.id for job in gone])
+        # since when accounting has owed the end of an element: it writes some seconds
+        # later
         unsettled = {
             job.id: last.unsettled.get(job.id, now)
             for job in gone
             if not accounts.is_off
             and _is_unsettled(
                 job,
+                # while accounting owes the end of a job, final states known so far do
+                # not settle it
                 {} if job.id in last.unsettled else known[job.id],
                 listed.get(job.id, {}),
                 accounts.states.get(job.id, {}),
             )
         }
+        # accounting that answers had time enough by then; one that does not is waited
+        # for
         if accounts.trouble is None:
             unsettled = {job: t for job, t in unsettled.items() if now - t < _LATE}
         states: States = {}
         covered: dict[str, set[int]] = {}
         for job in submitted_jobs:
             merged = states.setdefault(job.id, dict(known[job.id]))
+            # several jobs may be parts of one array: each replaces only its own
+            # elements
             for place in element_numbers_of(job):
                 merged.pop(place, None)
             merged |= _merged_elements(
@@ -510,6 +548,7 @@ class SchedulerClient(Scheduler):
                 [
                     number
                     for one in cancelled
+                    # an earlier cancellation was that of another job with this id
                     if one.job == job.id and one.time >= job.submitted
                     for number in one.elements
                 ],
@@ -534,12 +573,15 @@ class SchedulerClient(Scheduler):
                 ran = self._run(argv, timeout=_TO_ASK)
             except SchedulerError as error:
                 why = error.__cause__
+                # without the command nothing more will be known: no use in waiting for
+                # it
                 is_off = isinstance(why, (FileNotFoundError, PermissionError))
                 return _AccountingAnswer(
                     states, None if is_off else str(error), is_off=is_off
                 )
             if ran.code != 0:
                 answer = self._backend.accounting_answer(ran.out, ran.err)
+                # an unknown job is an answer with fewer rows: they are read below
                 if answer == "off":
                     return _AccountingAnswer(states, is_off=True)
                 if answer == "failing":
@@ -565,6 +607,7 @@ class SchedulerClient(Scheduler):
 def _are_all_elements_over(submitted_job: SubmittedJob, states: States) -> bool:
     elements = states.get(submitted_job.id, {})
     if submitted_job.own is None:
+        # a job of weigh's has elements 0 to n - 1: counting them is enough
         return sum(map(_is_final_state, elements.values())) >= submitted_job.elements
     return all(
         n in elements and _is_final_state(elements[n])
@@ -584,7 +627,7 @@ class _AccountingAnswer(msgspec.Struct, frozen=True):
     """
 
     states: States
-    trouble: str | None = None
+    trouble: str | None = None  # None: it answers, or is off
     is_off: bool = False
 
     def silence(self) -> str:
@@ -631,15 +674,19 @@ def _merged_elements(  # noqa: PLR0913 - keyword-only past the fifth
     ended, which is not failed. *silence* is why accounting may still show it: then it
     is UNKNOWN. One that weigh cancelled was cancelled.
     """
+    # four views, each with only what it can be sure of; the later ones overrule below
     over = {number: state for number, state in known.items() if _is_final_state(state)}
     past = {number: state for number, state in listed.items() if state.is_final}
     past |= {number: state for number, state in ended.items() if state.is_final}
+    # what the queue shows as running is so, even if an earlier attempt has ended
     alive = {number: state for number, state in listed.items() if not state.is_final}
     for number in cancelled:
+        # it is cancelled once it has ended; before that it still uses its node
         if number in alive:
             alive[number] = msgspec.structs.replace(alive[number], reason=CANCELLING)
         elif number not in over:
             past[number] = _cancelled(past.get(number))
+    # one line of an answer may stand for all elements that have none of their own
     rest = listed.get(REST) or ended.get(REST)
     numbers = element_numbers_of(submitted_job)
     others = {} if rest is None else dict.fromkeys(numbers, rest)
@@ -650,6 +697,7 @@ def _merged_elements(  # noqa: PLR0913 - keyword-only past the fifth
             merged[number] = msgspec.structs.replace(
                 last, state="UNKNOWN", reason=silence
             )
+    # an answer may list elements of other parts of the same array
     return {n: merged[n] for n in numbers if n in merged}
 
 
@@ -657,6 +705,7 @@ def _cancelled(state: ElementState | None) -> ElementState:
     """Take an exit by signal as the result of our cancellation."""
     if state is None:
         return ElementState(state="CANCELLED")
+    # a program that ended with an error of its own did so before the signal
     if state.state == "FAILED" and (state.signal or state.exit_code == _TOLD):
         return msgspec.structs.replace(state, state="CANCELLED", reason=None)
     return state

@@ -15,6 +15,7 @@ from weigh.model.cluster import (
 )
 from weigh.model.limits import QueueLimits
 
+# FULL as well: its jobs end
 _TAKES_JOBS = frozenset({"IDLE", "MIXED", "FULL"})
 
 
@@ -27,6 +28,7 @@ def closed_nodes(
     cluster_nodes: Iterable[ClusterNode], queues: Iterable[QueueLimits]
 ) -> tuple[ClusterNode, ...]:
     """Return the nodes, marked unavailable where all queues of a node are closed."""
+    # a node without a queue is left as it is: nothing shows that it is closed
     closed = {queue.name for queue in queues if not queue.open}
     return tuple(
         _closed_node(node) if node.queues and set(node.queues) <= closed else node
@@ -63,6 +65,7 @@ def count_queues(
         _counted_queue(
             one,
             [node for node in cluster_nodes if one.name in node.queues],
+            # a waiting job may name several queues and counts in each of them
             [job for job in jobs if one.name in job.queue.split(",")],
         )
         for one in limits
@@ -82,6 +85,7 @@ def count_users(jobs: Iterable[ClusterJob]) -> tuple[UserCount, ...]:
 
 def _with_node(count: GpuCount, gpus: NodeGpus, cluster_node: ClusterNode) -> GpuCount:
     idle = gpus.total - gpus.used
+    # idle GPUs on a node without a free CPU or memory: no job can get them
     blocked = takes_jobs(cluster_node) and _is_full(cluster_node)
     return GpuCount(
         name=count.name,
@@ -100,6 +104,7 @@ def _is_full(cluster_node: ClusterNode) -> bool:
         (cluster_node.memory_used, cluster_node.memory),
     )
     return cluster_node.state == "FULL" or any(
+        # None: not listed; it does not make a node full
         used is not None and total is not None and used >= total
         for used, total in pairs
     )
@@ -131,6 +136,7 @@ def _counted_user(user_name: str, jobs: Sequence[ClusterJob]) -> UserCount:
         user=user_name,
         running=sum(job.elements for job in running),
         waiting=sum(job.elements for job in jobs if job.state == "PENDING"),
+        # what is waiting holds nothing
         cpus=sum(job.cpus for job in running),
         gpus=sum(job.gpus for job in running),
     )

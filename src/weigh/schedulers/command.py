@@ -13,10 +13,10 @@ from weigh.errors import SchedulerError
 from weigh.schedulers import KINDS
 from weigh.units import Seconds
 
-_PR_SET_PDEATHSIG = 1
-_KILLED = 128 + 9
-_LONGEST_WORD = 300
-_AFTER_THE_KILL: Seconds = 1.0
+_PR_SET_PDEATHSIG = 1  # prctl(2): a signal at the parent's death
+_KILLED = 128 + 9  # as a shell reports KILL
+_LONGEST_WORD = 300  # characters of an error message
+_AFTER_THE_KILL: Seconds = 1.0  # for the output that is left in its pipes
 
 
 class NoAnswerError(SchedulerError):
@@ -39,6 +39,7 @@ class CommandOutput(msgspec.Struct, frozen=True):
 def final_errors(printed: str) -> list[str]:
     """Return the lines of an error message: only what was fatal, if anything was."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    # Slurm prints errors that it went on after in front of the one that ended it
     return [line for line in lines if ": fatal: " in line] or lines
 
 
@@ -75,9 +76,12 @@ def query_environment(
     Variables that begin with one of *unset* are removed, too.
     """
     variables = [kind.variables for kind in KINDS.values()]
+    # users set formats for their own eyes (SQUEUE_FORMAT), which these parsers cannot
+    # read
     off = (*unset, *(prefix for one in variables for prefix in one.unset))
     kept = {key: value for key, value in env.items() if not key.startswith(off)}
     fixed = dict(pair for one in variables for pair in one.fixed)
+    # messages and numbers in English, whatever the user's language
     return kept | {"LC_ALL": "C"} | fixed
 
 
@@ -123,10 +127,13 @@ def run_as_is(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            # a group of its own: it can be killed with its children, and no Ctrl-C
+            # reaches it
             start_new_session=True,
             preexec_fn=before,  # noqa: PLW1509 - one system call, and one thread
         )
     except FileNotFoundError as error:
+        # Popen raises the same error for a missing folder as for a missing program
         if cwd is not None and error.filename == cwd:
             raise SchedulerError(f"cannot run {argv[0]}: there is no {cwd}") from error
         raise SchedulerError(f"{argv[0]} is not on this machine") from error
@@ -140,6 +147,7 @@ def run_as_is(
         raise NoAnswerError(
             f"{argv[0]} did not answer within {timeout:g} seconds"
         ) from error
+    # Ctrl-C in weigh: the command, in its own session, did not get it
     except BaseException:
         _kill_process_tree(process)
         raise
@@ -159,6 +167,8 @@ def lines_of_command(argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator
 
     try:
         with (
+            # a file, not a pipe: nobody reads it meanwhile, and a full pipe would stop
+            # the command
             tempfile.TemporaryFile() as complaints,
             subprocess.Popen(
                 list(argv),
@@ -176,6 +186,8 @@ def lines_of_command(argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator
                     newline="\n",
                 ) as lines:
                     yield from lines
+            # the reader stopped early: without this the exit would wait for the rest of
+            # the list
             except BaseException:
                 process.kill()
                 raise
@@ -200,6 +212,7 @@ def _kill_process_tree(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
+    # it has ended meanwhile
     except OSError:
         return
     try:
@@ -222,6 +235,7 @@ def _dies_with(parent: int) -> Callable[[], None] | None:
 
     def die_with_parent() -> None:
         prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        # the parent died before prctl: the signal will not come any more
         if os.getppid() != parent:
             os._exit(_KILLED)
 

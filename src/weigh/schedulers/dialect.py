@@ -24,13 +24,13 @@ class DialectOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     memory: str
-    memory_per_cpu: str | None = None
+    memory_per_cpu: str | None = None  # None: there is no such flag
     time: str
     cpus: str
     gpus: str
     no_gpus: str
     exclude: str
-    one_cpu: str | None = None
+    one_cpu: str | None = None  # None: as for several
     resource: tuple[str, str] | None = None
 
 
@@ -81,7 +81,7 @@ class DialectTraits(msgspec.Struct, frozen=True, kw_only=True):
 
     several_nodes: bool = False
     fits_nodes: bool = False
-    address_space: str | None = None
+    address_space: str | None = None  # None: it limits memory
     first_element: int = 0
     element_name: str = "{}_{}"
     names_resources: bool = False

@@ -89,6 +89,8 @@ def hidden_exit(text: str, interpreter: Sequence[str] = ()) -> HiddenExit | None
     *interpreter* are the words that run it, such as ``bash -eo pipefail``. Where the
     grammar of *text* is not clear there is none.
     """
+    # a script that reads PIPESTATUS handles it; without an operator there is nothing to
+    # hide
     if "PIPESTATUS" in text or not (_MAY_HIDE.search(text) or " -c" in text):
         return None
     body = read_body(text)
@@ -100,8 +102,11 @@ def hidden_exit(text: str, interpreter: Sequence[str] = ()) -> HiddenExit | None
             return inner
     sets = [" ".join(one.words) for one in steps if one.name in {"set", "trap"}]
     settings = " ".join((*interpreter[1:], *sets))
+    # under set -e, or with a trap on ERR, a failure before the last command is not
+    # hidden
     stops = _STOPS_AT_ERRORS.search(settings) or re.search(r"\bERR\b", settings)
     found = [
+        # set -e does not see failures within a pipe, behind || or in the background
         *([] if "pipefail" in settings else _by_pipe(steps)),
         *_by_alternative(steps),
         *([] if stops else _by_last(steps)),
@@ -142,6 +147,7 @@ class _StepScan:
         self.words: list[str] = []
         self.line = 0
         self.before = ""
+        # is_target: the next word is the file of a redirection, not part of the command
         self.is_target = self.is_tested = False
         self.opened: list[tuple[str, str]] = []  # opener, operator before it
         self.inside: list[list[ShellStep]] = []
@@ -179,11 +185,14 @@ class _StepScan:
             self.line = token.line
             if text in _TESTS:
                 self.is_tested = True
+            # words of the grammar in front of a command
             if text in {"then", "do", "else", "elif", "!", "in", "function", "time"}:
                 self.is_tested = text in _TESTS
                 return
             if text in _OPENS:
                 self._open(text)
+                # up to `do` or `in` no command follows: `{`, which is minor, stands for
+                # that
                 if text in {"for", "select", "case"}:
                     self.words.append("{")
                 return
@@ -216,6 +225,7 @@ class _StepScan:
         if words:
             depth = len(self.opened)
             step = ShellStep(words, self.line, before, after, depth, self.is_tested)
+            # each group around it knows all commands in it
             for around in self.inside:
                 around.append(step)
             yield step
@@ -230,12 +240,14 @@ class _StepScan:
 def _by_pipe(steps: Sequence[ShellStep]) -> Iterator[HiddenExit]:
     """Yield pipes whose last command is no more than a filter of what is before."""
     for place, step in enumerate(steps):
+        # only the last command of a pipe decides on its exit code
         if step.before not in _PIPES or step.after in _PIPES:
             continue
         if step.name not in _FILTERS or step.is_tested:
             continue
         members = []
         for one in reversed(steps[:place]):
+            # left the group that the pipe is in
             if one.depth < step.depth:
                 break
             if one.depth > step.depth:
@@ -244,6 +256,7 @@ def _by_pipe(steps: Sequence[ShellStep]) -> Iterator[HiddenExit]:
             if one.before not in _PIPES:
                 break
         work = next((one for one in reversed(members) if one.matters), None)
+        # an `if` that asks a filter (grep -q) means the filter's exit code
         if work is not None and not any(one.is_tested for one in members):
             effect = f"the exit code is that of {step.name}, not of {work.name}"
             yield _hidden(work, effect, "set -o pipefail before it")
@@ -254,6 +267,7 @@ def _by_alternative(steps: Sequence[ShellStep]) -> Iterator[HiddenExit]:
         if step.after != "||" or step.is_tested:
             continue
         other = next((o for o in steps[place + 1 :] if o.depth == step.depth), None)
+        # || exit 1 and || handle keep the failure; || true does not
         if other is None or not other.succeeds or other.before != "||":
             continue
         work = step
@@ -270,6 +284,7 @@ def _by_last(steps: Sequence[ShellStep]) -> Iterator[HiddenExit]:
     if not top or not top[-1].succeeds:
         return
     for step in reversed(top[:-1]):
+        # && passes a failure on
         if step.after not in {";", "\n"}:
             return
         if step.matters:

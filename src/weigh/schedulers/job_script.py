@@ -17,6 +17,7 @@ from weigh.model.job import JobRequest, JobScript, JobSetup
 from weigh.model.record import Request
 
 SHEBANG = "#!/bin/bash"
+# others read these again, also in jobs that an older weigh wrote
 ENDED = "weigh: exit code"  # prefix of a log's last line
 ANNOUNCED = "id"  # a link to the job's id, made by its first element
 HOME = ".home"  # the joblog as of the last time that results were copied back
@@ -37,6 +38,7 @@ ON_SIGNAL = (
     ),
 )
 # a trap interrupts `wait`; a second `wait` still returns the exit code
+# "again" is set before the first round, and by the trap
 WAIT = 'until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done'
 _JOBLOG = 'joblog="$plan/log/tasks_$element.joblog"'
 # without a driver there are no GPUs to choose from
@@ -76,19 +78,21 @@ def render_job_script(
     """
     lines = [SHEBANG, *directives, *heading(job_script), ""]
     if log is not None:
+        # from here on all output of the element is in its log
         lines.append(f"exec >{quoted(job_script.log)}/{log} 2>&1")
     return "\n".join((*lines, *_element_body_lines(job_script, element, rules)))
 
 
 def request_of(wanted: JobRequest) -> Request:
     """Return the part of *wanted* that every scheduler has flags for."""
+    # a job's CPUs are those of a node, a request's those of a rank
     per_node = -(-wanted.ntasks // wanted.nodes)
     return Request(
         cpus=-(-wanted.cpus // max(1, per_node)),
         memory=wanted.memory,
         virtual_memory=wanted.virtual_memory,
         time_limit=wanted.time_limit,
-        headroom=0.0,
+        headroom=0.0,  # it is in the figures already
         runs=0,
         gpus=wanted.gpus,
         gpu_type=wanted.gpu_type,
@@ -103,8 +107,10 @@ def _element_body_lines(
     job_script: JobScript, element: str, rules: ScriptRules
 ) -> Iterator[str]:
     """Yield the lines that one element runs; the last one ends in a newline."""
+    # first, so that each way out of the script below writes the log's last line
     yield from at_exit(job_script, rules.job_id)
     yield f"export WEIGH_DIR={quoted(job_script.store)}"
+    # schedulers start a job where it was submitted, or in the user's home
     yield f"cd {quoted(job_script.cwd)} || exit"
     yield f"plan={quoted(job_script.folder)}"
     yield from announce(job_script, rules.job_id)
@@ -123,6 +129,7 @@ def _element_body_lines(
     how = (
         rules.requeue
         if job_script.request.notify is None
+        # at_exit must not count an element as ended which starts again
         else f"requeued=1; {rules.requeue}"
     )
     yield from requeue_lines(how) if job_script.requeue else ()
@@ -145,14 +152,17 @@ def at_exit(job_script: JobScript, job_id: str) -> Iterator[str]:
     """
     target = job_script.request.notify
     if target is None:
+        # in single quotes: $? is that of the exit, not of now
         yield f"trap 'echo \"{ENDED} $?\"' EXIT"
         return
+    # with its quotes, as it stands in JSON; bash gets it quoted once more
     name = msgspec.json.encode(job_script.name).decode()
     event = (
         f'{{"schema": "{NOTIFY_SCHEMA}", "job": "%s", "name": %s, "elements": '
         f'{job_script.elements}, "failed": %s, "state": "%s", "host": "%s", "ended": '
         "%s}"
     )
+    # a command reads the event from its input
     run = f'bash -c {quoted(target)} <<<"$event"'
     if is_url(target):
         run = (
@@ -161,13 +171,17 @@ def at_exit(job_script: JobScript, job_id: str) -> Iterator[str]:
     yield "# the element that ends last notifies, once"
     yield "at_exit() {"
     yield f'  echo "{ENDED} $1"'
+    # plan is empty until the element has begun: then there is no folder to count in
     yield '  [ -n "$plan" ] && [ -z "$requeued" ] || return'
     yield f'  local job="{job_id}" state=completed failed event'
     yield '  local ended="$plan/log/.ended_$job"'
+    # one file per element with its exit code: whoever sees all of them is the last
     yield '  mkdir -p "$ended" && echo "$1" >"$ended/$element" || return'
     yield '  set -- "$ended"/[0-9]*'
     yield f'  [ "$#" -ge {job_script.elements} ] || return'
+    # two elements may both see all files; only one can make the link
     yield '  ln -s "$HOSTNAME" "$ended/notified" 2>/dev/null || return'
+    # lines that are not 0
     yield '  failed=$(cat "$@" | grep -cvx 0)'
     yield '  [ "$failed" -eq 0 ] || state=failed'
     yield f"  event=$(printf '{event}' \\"
@@ -176,12 +190,14 @@ def at_exit(job_script: JobScript, job_id: str) -> Iterator[str]:
     yield f"  timeout {_NOTIFY_TIME} {run} ||"
     yield '    echo "weigh: the notification failed" >&2'
     yield "}"
+    # empty in any case: the environment of a user may have variables of these names
     yield "plan= requeued="
     yield "trap 'at_exit $?' EXIT"
 
 
 def is_url(text: str) -> bool:
     """Return whether *text* is an address to post to, not a command."""
+    # with a blank in it, it is a command line that begins with an address
     return text.startswith(("http://", "https://")) and not text.split()[1:]
 
 
@@ -190,6 +206,7 @@ def announce(job_script: JobScript, job_id: str) -> Iterator[str]:
 
     A `weigh submit` that got no answer finds the job there, even after its end.
     """
+    # empty for a script that is only shown
     if job_script.sent:
         yield announce_line(job_id, job_script.sent)
 
@@ -228,16 +245,19 @@ def tasks_command(job_script: JobScript, rules: ScriptRules) -> str:
     """Return the line that runs the tasks of ``$element`` of ``$plan``."""
     if job_script.command:
         return job_script.command
+    # expanded by bash in the job: one script serves all elements
     log, tasks = '"$plan/log/tasks_$element.joblog"', '"$plan/tasks_$element.txt"'
     if job_script.tasks:
         tasks = f'{quoted(job_script.tasks)}/"tasks_$element.txt"'
     grace = GRACE if job_script.staging is None else job_script.staging.grace
     limit = job_script.request.time_limit
+    # SECONDS is bash's own clock since the script began: set-up has used up a part
     until = "" if limit is None else f' --time-limit "$(({limit} - SECONDS))s"'
     if limit is not None and warning(job_script) is not None:
         until = f' --time-limit "$(({limit - _reserve(job_script)} - SECONDS))s"'
     own = " ".join(_own_flags(job_script, rules))
     if job_script.queue:
+        # the elements share a folder in place of a task file each
         own, tasks = f"{own} --pull", f'"$plan"/{quoted(job_script.queue)}'
     return (
         f"{quoted(job_script.python)} -P -m weigh exec --jobs {job_script.together} "
@@ -259,6 +279,8 @@ def staged_lines(job_script: JobScript, rules: ScriptRules) -> str:
         *program_checks(filter(is_relative, job_script.programs), job_script.setup),
         "# of an earlier attempt only the results that were copied back count",
         _JOBLOG,
+        # results of an earlier attempt were on a node's disk: what was not copied is
+        # lost, so its tasks run again
         '[ ! -e "$joblog" ] || mv -f -- "$joblog" "$joblog.before"',
         f'[ ! -e "$joblog{HOME}" ] || cp -- "$joblog{HOME}" "$joblog"',
         tasks_command(job_script, rules),
@@ -271,6 +293,7 @@ def when_home() -> str:
     lines = (
         _JOBLOG,
         '[ -e "$joblog" ] || return 0',
+        # renamed: a job that is killed here leaves the old one whole
         f'cp -- "$joblog" "$joblog.new" && mv -f -- "$joblog.new" "$joblog{HOME}"',
     )
     return "\n".join(lines)
@@ -286,11 +309,13 @@ def warning(job_script: JobScript) -> int | None:
         return None
     if job_script.request.time_limit is None:
         return _reserve(job_script)
+    # later than the end that weigh exec chooses itself, and early enough for the rest
     return max(1, _reserve(job_script) // 2)
 
 
 def _reserve(job_script: JobScript) -> int:
     """Return the seconds before the time limit that are reserved for stage-out."""
+    # a short limit reserves a quarter at most
     most = reserved_time(job_script.staging, requeue=job_script.requeue)
     limit = job_script.request.time_limit
     return most if limit is None else reserved_of(limit, most)
@@ -319,6 +344,7 @@ if kinds and not any(wanted <= (major, minor) and (kind == "compute" or
     sys.exit(f"weigh: torch {torch.__version__} was built for {names}, and "
              f"{torch.cuda.get_device_name()} on {platform.node()} is "
              f"sm_{major}{minor}")"""
+# a GPU may be used without torch: then its check is only a remark
 _NO_TORCH = 'echo "weigh: no task is known to import torch: they run" >&2'
 _IMPORTS = """\
 import importlib, sys
@@ -328,6 +354,7 @@ for name in sys.argv[1:]:
     except Exception as error:
         sys.exit(f"weigh: {sys.executable} cannot import {name}: {error}")"""
 WITHIN = '"$container"'
+# by node: each may have another of the two programs, at another path
 _FOLDER = '"$plan/log/container.$HOSTNAME"'
 
 
@@ -352,6 +379,8 @@ def setup_lines(job_script: JobScript) -> Iterator[str]:
 def _thread_lines(job_script: JobScript) -> Iterator[str]:
     """Yield the line that gives each rank the threads of its CPUs, not of the node."""
     if job_script.request.ntasks:
+        # libraries count the CPUs of the node, and each rank would start that many
+        # threads
         each = request_of(job_script.request).cpus
         yield f'export OMP_NUM_THREADS="${{OMP_NUM_THREADS:-{each}}}"'
 
@@ -373,6 +402,7 @@ def program_checks(names: Iterable[str], setup: JobSetup) -> Iterator[str]:
     for name in names:
         word = quoted(name)
         if setup.container is None:
+            # in the job's own environment: modules and conda have been loaded above
             yield f"command -v {word} >/dev/null ||"
         else:
             yield f"{WITHIN} -c 'command -v \"$1\"' - {word} >/dev/null ||"
@@ -382,9 +412,11 @@ def program_checks(names: Iterable[str], setup: JobSetup) -> Iterator[str]:
 
 def _environment_lines(setup: JobSetup) -> Iterator[str]:
     if setup.modules:
+        # defines `module`, which a shell that is no login shell does not have
         yield "source /etc/profile"
         yield from (f"module load {quoted(name)} || exit" for name in setup.modules)
     if setup.conda is not None:
+        # `conda activate` is a function that only this hook defines
         yield 'eval "$(conda shell.bash hook)" || exit'
         yield f"conda activate {quoted(setup.conda)} || exit"
     if setup.venv is not None:
@@ -406,6 +438,7 @@ def _container(job_script: JobScript) -> Iterator[str]:
     yield '  echo "weigh: neither apptainer nor singularity on $(hostname)" >&2'
     yield f"  exit {_NOT_FOUND}"
     yield "}"
+    # docker://... is fetched; a plain path has to exist
     if not image.partition("://")[1]:
         yield f"[ -e {quoted(image)} ] || {{"
         yield f'  echo "weigh: no container on $(hostname):" {quoted(image)} >&2'
@@ -417,14 +450,17 @@ def _container(job_script: JobScript) -> Iterator[str]:
         f'printf \'#!/bin/bash\\nexec %q exec{gpu} --bind "$PWD" %q /bin/bash '
         f'"$@"\\n\' "$runs" \\'
     )
+    # several elements on one node write the same file: each replaces it whole
     yield f'  {quoted(image)} >"$container.$$" && chmod 755 "$container.$$" &&'
     yield '  mv -f -- "$container.$$" "$container" || exit'
+    # from here on `bash` is the wrapper
     yield f'export PATH={_FOLDER}:"$PATH" BASH_ENV='
 
 
 def _checks(job_script: JobScript) -> Iterator[str]:
     setup = job_script.setup
     staged = job_script.staging is not None
+    # a relative program of a staged task is there only once its inputs are
     here = [name for name in job_script.programs if not (staged and is_relative(name))]
     yield from program_checks(here, setup)
     python = _python(job_script)
@@ -432,6 +468,7 @@ def _checks(job_script: JobScript) -> Iterator[str]:
         yield f"{_run_program_line(python or 'python', _IMPORTS, setup)} \\"
         yield f"  {' '.join(map(quoted, setup.imports))} || exit {_UNAVAILABLE}"
     if job_script.request.gpus and python is not None:
+        # only a task that is known to import torch must fail without a GPU
         ends = f"exit {_UNAVAILABLE}" if job_script.imports_torch else _NO_TORCH
         yield f"{_run_program_line(python, TORCH_CHECK, setup)} || {ends}"
 
@@ -473,6 +510,8 @@ def requeue_lines(how: str) -> Iterator[str]:
     yield '  local joblog="$plan/log/tasks_$element.joblog" ended=0 lines runs=0'
     yield "  local ended_before=-1 lines_before=-1"
     yield '  [ ! -e "$joblog" ] || ended=$(wc -l <"$joblog")'
+    # progress: an ended task, or lines of output that are new once times and measured
+    # numbers are taken out (an epoch, not a loss)
     yield '  lines=$(cat "${joblog%.joblog}.out"/*.out 2>/dev/null | tr "\\r" "\\n" |'
     yield f"    sed -E -e '{_TIMES}' \\"
     yield f"      -e '{_REAL_NUMBERS}' |"

@@ -53,6 +53,8 @@ class SchedulerKind:
     in_one_file: bool = False
 
     def _part(self, module: str, name: str) -> Any:  # noqa: ANN401 - one of the parts
+        # imported here, not at the top: weigh run in a job would load all parts for
+        # nothing
         file = "scheduler" if self.in_one_file else module
         return getattr(import_module(f"weigh.schedulers.{self.name}.{file}"), name)
 

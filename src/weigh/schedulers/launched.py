@@ -20,6 +20,7 @@ _WRAPPERS = frozenset(
 _SHELL = re.compile(r"(?:a|ba|c|da|fi|k|mk|r?ba|tc|z)?sh")
 _SOURCE = frozenset({"source", "."})
 _INTERPRETER = re.compile(r"(?:python|pypy|perl|ruby)[0-9.]*|Rscript|julia")
+# options of shells and interpreters whose value is the next word
 _TAKES_VALUE = frozenset(
     {"-o", "+o", "-O", "+O", "--rcfile", "--init-file", "-W", "-X"}
 )
@@ -44,6 +45,7 @@ class LaunchedScript(msgspec.Struct, frozen=True):
 
 def launched(words: Sequence[str]) -> Iterator[LaunchedScript]:
     """Yield the scripts that the command *words* may run; no file is read."""
+    # assignments in front of a command are its environment
     words = list(words)
     while words and _ASSIGNMENT.match(words[0]):
         words.pop(0)
@@ -77,6 +79,7 @@ def launched_by_line(line: str) -> Iterator[LaunchedScript]:
 def directives_of(text: str) -> tuple[str, ...]:
     """Return the options in a script's directives, exactly as written."""
     script = read_script(text)
+    # sbatch reads directives up to the first command, qsub those in all lines
     end = script.first_command or len(script.lines) + 1
     found = []
     for one in script.lines:
@@ -99,6 +102,8 @@ def _script_behind_wrapper(words: Sequence[str]) -> Iterator[LaunchedScript]:
             yield from launched(words[place:])
             return
         if word[:1] != "-" and not _ASSIGNMENT.match(word):
+            # the value of an unknown option looks like a program: the caller takes the
+            # first that is a script
             guesses.append(word)
     yield LaunchedScript("", tuple(guesses))
 
@@ -113,9 +118,11 @@ def _script_of_interpreter(name: str, words: Sequence[str]) -> Iterator[Launched
             rest[:1] = []
         elif word[:1] in "-+" and len(word) > 1 and word != "--":
             letters = "" if word.startswith("--") else word[1:]
+            # -c and -lc: the next word is a line of commands
             if is_shell and "c" in letters and rest:
                 yield from launched_by_line(rest[0])
                 return
+            # code or a module: there is no file
             if not is_shell and letters[:1] in {"c", "m", "e"}:
                 return
         elif word != "--":

@@ -54,7 +54,7 @@ class CommandReply(msgspec.Struct, frozen=True):
     ``trouble`` is why there is no answer: command not found, or too slow.
     """
 
-    code: int | None = None
+    code: int | None = None  # None: there is no answer
     stdout: str = ""
     stderr: str = ""
     trouble: str | None = None
@@ -150,7 +150,7 @@ class DescribedScript(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     cwd: str
     indices: str = ""
-    throttle: int | None = None
+    throttle: int | None = None  # most elements at once
     output: str = ""
     error: str = ""
     comment: str = ""
@@ -178,7 +178,7 @@ class KnownJob(msgspec.Struct, frozen=True, kw_only=True):
     line: tuple[str, ...] = ()
     indices: str = ""
     part: str = ""
-    submitted: Seconds = 0.0
+    submitted: Seconds = 0.0  # since the epoch; 0: not known
     output: str = ""
     logs: dict[str, str] = {}
     request: RecordedRequest | None = None
@@ -191,7 +191,7 @@ class WaitingJobChange(msgspec.Struct, frozen=True, kw_only=True):
     ``after`` are the jobs that it hangs on, empty for none.
     """
 
-    time: int | None = None
+    time: int | None = None  # seconds
     memory: Bytes | None = None
     throttle: int | None = None
     after: tuple[str, ...] | None = None

@@ -24,16 +24,17 @@ class ScriptText(msgspec.Struct, frozen=True, kw_only=True):
 
     lines: tuple[ScriptLine, ...]
     interpreter: tuple[str, ...] = ()
-    first_command: int | None = None
+    first_command: int | None = None  # None: there is none
     bom: bool = False
     carriage_returns: int | None = None
-    nul: int | None = None
+    nul: int | None = None  # first line with a NUL
 
     @property
     def program(self) -> str:
         """Return the program that runs it, ``bash``; for env(1), what env runs."""
         names = [word.rpartition("/")[2] for word in self.interpreter]
         if names and names[0] == "env":
+            # env -S and env NAME=value: the first plain word is the program
             names = [word for word in names[1:] if word[:1] != "-" and "=" not in word]
         return names[0] if names else ""
 
@@ -47,6 +48,7 @@ def read_script(text: str) -> ScriptText:
     """Read a script exactly as it is on disk, line breaks included."""
     bom = text.startswith(BOM)
     rows = text.removeprefix(BOM).split("\n")
+    # behind the last line break there is no line
     if rows[-1] == "":
         rows.pop()
     lines = tuple(

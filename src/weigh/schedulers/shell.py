@@ -11,6 +11,7 @@ from typing import Literal, NoReturn
 
 import msgspec
 
+# the longest first: << must not be read as two <
 _OPERATORS = (
     *("<<<", "<<-", "&>>", ";;&"),
     *("&&", "||", ";;", ";&", "|&", "<<", "<&", ">&", "&>", ">>", "<>", ">|"),
@@ -20,9 +21,12 @@ _INTO = frozenset({">", ">>", "&>", "&>>", ">|", ">&"})
 _FROM = frozenset({"<", "<>"})
 _REDIRECTS = _INTO | _FROM | {"<<", "<<-", "<<<", "<&"}
 _ENDS_WORD = frozenset(" \t\r\n;&|<>()")
+# 2> or {name}>, but not 2 followed by a process substitution
 _DESCRIPTOR = re.compile(r"(?:\d+|\{[A-Za-z_]\w*\})(?=[<>])(?![<>]\()")
 _BLANK = re.compile(r"[ \t\r]+|\\\n|#[^\n]*")
+# behind <& and >&: a descriptor, a minus that closes one, or what only the shell knows
 _NO_FILE = re.compile(r"\d*-?|[$`].*", re.DOTALL)
+# name=( or name+=(: an array's words follow, not a subshell
 _BEFORE_LIST = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?=")
 _EXTENDED_PATTERNS = frozenset("?*+@!")
@@ -30,6 +34,7 @@ _OPENERS = frozenset(
     {"if", "while", "until", "for", "select", "case", "{", "[[", "function"}
 )
 _CLOSERS = frozenset({"then", "elif", "else", "fi", "do", "done", "esac", "}"})
+# substitutions within each other: garbled text must not exhaust Python's stack
 _MOST_NESTED = 60
 
 
@@ -92,6 +97,7 @@ def tokens(text: str) -> Iterator[ShellToken]:
         while reader.peek() is not None:
             reader.take()
     except (_UnsureOfShellError, RecursionError):
+        # what was read up to there is still of use
         pass
     yield from reader.tokens
 
@@ -123,9 +129,11 @@ def unquoted(word: str) -> str:
 def _document_lines(shell_tokens: list[ShellToken]) -> Iterator[int]:
     for token in shell_tokens:
         if token.kind == "document":
+            # the last line of a script may lack its line break
             rows = token.text.count("\n") + (not token.text.endswith("\n"))
             yield from range(token.line, token.line + rows)
         elif token.kind == "word":
+            # the lines of quoted text, without the one that it begins on
             yield from range(token.line + 1, token.line + token.text.count("\n") + 1)
 
 
@@ -146,6 +154,7 @@ class _ShellScanner:
         self.blocks: list[int] = []
         self.block_count = 0
         self.substituted: list[ShellCommand] = []
+        # without extglob, !( is a negated subshell; with it, a pattern
         self._negates = "extglob" not in text
 
     def next_end(
@@ -157,6 +166,7 @@ class _ShellScanner:
             return place + 1, "newline"
         if blank := _BLANK.match(text, place):
             return blank.end(), None
+        # before all operators, since it may be arithmetic with < and & in it
         if text.startswith("((", place):
             return self._arithmetic_end(place) or place + 1, "operator"
         end = 0
@@ -182,6 +192,7 @@ class _ShellScanner:
                 continue
             place += 1
             depth += (character == "(") - (character == ")")
+            # the inner bracket has closed: the outer one must follow at once
             if depth == 1 and character == ")":
                 return place + 1 if self.text.startswith(")", place) else 0
         return 0
@@ -192,6 +203,7 @@ class _ShellScanner:
         while place < len(text):
             character = text[place]
             opens = text.startswith("(", place + 1)
+            # a bracket that does not end the word: a list, a substitution, a pattern
             if character == "(" and _BEFORE_LIST.fullmatch(text, start, place):
                 place = self._list_end(place + 1)
             elif character in "<>" and opens:
@@ -211,6 +223,7 @@ class _ShellScanner:
         text, character = self.text, self.text[place]
         if character == "\\":
             return min(place + 2, len(text))
+        # within double quotes a single quote is a plain character
         if character == "'" and not is_quoted:
             return self._after(text.find("'", place + 1))
         if character == "`":
@@ -241,12 +254,14 @@ class _ShellScanner:
         following = text[place + 1 : place + 2]
         if following == "(":
             is_sum = text.startswith("((", place + 1)
+            # $(( may also be a command substitution that begins with a subshell
             end = self._arithmetic_end(place + 1) if is_sum else 0
             return end or self._commands_end(place + 2)
         if following == "{":
             return self._bracket_end(place + 1, "{", "}")
         if following == "[":
             return self._bracket_end(place + 1, "[", "]")
+        # $'...' has escapes, so that \' does not end it
         if following == "'" and not is_quoted:
             return self._until("'", place + 2)
         return place + 1
@@ -284,8 +299,10 @@ class _ShellScanner:
         Those of a process substitution run at the same time as the script's, and are
         listed too.
         """
+        # a reader of the same text: places and lines need no translation
         reader = _ShellReader(self.text, place, self)
         reader.read_list(frozenset({")"}))
+        # numbers of blocks are not used twice
         self.block_count = reader.block_count
         if are_listed:
             self.substituted.extend(reader.commands)
@@ -304,6 +321,7 @@ class _CommandRedirections:
     def add(self, operator: str, word: str) -> None:
         """Add one redirection; a descriptor or a substitution is no file."""
         descriptor = operator.rstrip("<>&|-")
+        # 2>> is the operator >> of descriptor 2
         operator = operator.removeprefix(descriptor)
         if operator.startswith("<") and descriptor in ("", "0"):
             self.has_own_input = True
@@ -329,9 +347,11 @@ class _ShellReader(_ShellScanner):
         if outer is None:
             super().__init__(text)
         else:
+            # shares the text and its line starts, which would take long to find again
             self.__dict__.update(outer.__dict__)
             self.place, self.depth, self.substituted = place, outer.depth + 1, []
             self.block_count += 1
+            # a substitution runs in a subshell
             self.blocks = [*outer.blocks, -self.block_count]
         if self.depth > _MOST_NESTED:
             _unsure()
@@ -340,6 +360,7 @@ class _ShellReader(_ShellScanner):
         self.functions: set[str] = set()
         self._ahead: ShellToken | None = None
         self._ahead_end = place
+        # here-documents whose lines follow behind the end of this line
         self._documents: list[tuple[str, bool]] = []
 
     def peek(self) -> ShellToken | None:
@@ -386,14 +407,17 @@ class _ShellReader(_ShellScanner):
     def read_list(self, ends: frozenset[str]) -> str:
         """Read commands until one of *ends*, and return which it was."""
         while (token := self.peek()) is not None:
+            # only here, where a command may begin: elsewhere `done` is a plain word
             if token.text in ends:
                 return self.take().text
             if token.kind == "newline" or token.text in (";", "&", "&&", "|", "|&"):
                 self.take()
+            # what follows may not run, as in a branch
             elif token.text == "||":
                 self.take()
                 self._skip_newlines()
                 self._read_block()
+            # a `done` without its `do`: the text is not understood
             elif token.text in _CLOSERS:
                 _unsure()
             else:
@@ -419,6 +443,7 @@ class _ShellReader(_ShellScanner):
             if token.text == "time" and self._is_next("-p"):
                 self.take()
             token = self.peek()
+        # `time` and `!` may stand alone
         if token is None or token.kind == "newline" or token.text in (";", "&"):
             return
         if token.kind == "word" and token.text not in _OPENERS:
@@ -429,6 +454,7 @@ class _ShellReader(_ShellScanner):
             self._read_simple()
         else:
             _unsure()
+        # behind the command that they belong to
         self.commands.extend(self.substituted)
         self.substituted.clear()
 
@@ -438,6 +464,7 @@ class _ShellReader(_ShellScanner):
         files = _CommandRedirections()
         while (following := self.peek()) and _is_redirection(following.text):
             self._read_redirection(files)
+        # redirections of a whole loop: a command without words carries them
         if files.inputs or files.outputs:
             self._add(token, "", [], files)
 
@@ -496,6 +523,7 @@ class _ShellReader(_ShellScanner):
             if self._is_next("esac"):
                 self.take()
                 return
+            # the patterns of a branch, up to its bracket
             while self.take().text != ")":
                 if (token := self.peek()) and token.kind == "newline":
                     _unsure()
@@ -517,6 +545,7 @@ class _ShellReader(_ShellScanner):
                 self._read_redirection(files)
             elif token.kind == "word":
                 words.append(self.take())
+            # one word and a bracket: name () { ... }
             elif token.text == "(" and len(words) == 1 and not files.outputs:
                 self.take()
                 if self.take().text != ")":
@@ -527,6 +556,7 @@ class _ShellReader(_ShellScanner):
                 return
             else:
                 break
+        # a bracket behind words is no shell
         if token is not None and token.text.startswith("("):
             _unsure()
         if first is not None:
@@ -539,6 +569,7 @@ class _ShellReader(_ShellScanner):
         if target is None or target.kind != "word":
             return  # a template's <file>: bash refuses the line
         if operator.lstrip("0123456789") in ("<<", "<<-"):
+            # <<'EOF' and <<\EOF end at EOF as well
             plain = unquoted(target.text).replace("\\", "")
             self._documents.append((plain, operator.endswith("-")))
         self.take()
@@ -552,6 +583,7 @@ class _ShellReader(_ShellScanner):
         files: _CommandRedirections,
     ) -> None:
         count = 0
+        # assignments in front of a command; behind it they are arguments
         while count < len(words) and _ASSIGNMENT.match(words[count].text):
             count += 1
         self.commands.append(
@@ -580,6 +612,7 @@ def _document_end(text: str, place: int, delimiter: str, *, indented: bool) -> i
     while place < len(text):
         end = text.find("\n", place)
         end = len(text) if end < 0 else end + 1
+        # a Windows line ending is no part of the delimiter
         row = text[place:end].rstrip("\r\n")
         place = end
         if (row.lstrip("\t") if indented else row) == delimiter:

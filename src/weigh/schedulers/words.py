@@ -12,6 +12,7 @@ from weigh.errors import FormatError
 from weigh.units import MIB, Bytes, Seconds
 
 ParsedT = TypeVar("ParsedT")
+# fits 64 bits; int() raises an error for thousands of digits
 _MOST_DIGITS = 18
 
 
@@ -67,6 +68,7 @@ def comma_pairs(text: str) -> dict[str, str]:
 
 
 # ---- array task indices: ``0-3,7,10-20:5%3``
+# more than any scheduler allows: 0-999999999 in an answer must not fill the memory
 _MOST_INDICES = 1_000_000
 
 
@@ -106,6 +108,7 @@ _RANGE = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?")
 def count_elements(expression: str) -> int:
     """Count the elements of *expression*; if it is truncated, those that it shows."""
     listed = expression.partition("%")[0]
+    # schedulers cut a long list off with "...", which counts as nothing
     return sum(map(_count_in_range, listed.split(","))) or 1
 
 
