@@ -40,9 +40,9 @@ else:  # each is imported when it is first used
     account = lazy_module("weigh.measure.gpu.account")
     gpu_sampler = lazy_module("weigh.measure.gpu.sampler")
 
-_CHECKPOINT_INTERVAL = 10.0
+_CHECKPOINT_INTERVAL = 10.0  # seconds
 _GPU_INTERVAL = 0.05  # seconds
-_CHOICE = (VARIABLE, ORDER)
+_CHOICE = (VARIABLE, ORDER)  # variables that choose GPUs
 _METHOD = "watched from a later start, with the kernel's high-water marks"
 
 
@@ -60,6 +60,7 @@ def watch_process(pid: int, watch: WatchSettings) -> RunMeasurement:
             "/proc shows another pid namespace: attach from outside the container"
         )
     tree = ProcTree(pid)
+    # it is no descendant of weigh, so a walk would not find it
     if not tree.adopt(pid):
         raise UsageError(f"no process {pid} (ps -u $USER lists yours)")
     if has_ended(pid):
@@ -94,6 +95,7 @@ class _AttachedProcess:
         self._gpus = _start_gpu_sampler(pid, tree, watch.interval)
         self._began = time.time()
         self._own_cpu = time.process_time()
+        # weigh launched nothing, so no memory can be a launcher's
         self._tracker = PeakTracker(0)
         self._sampler = RunSampler(tree, self._tracker, None, watch.interval)
         self._cpu = self._cpu_before = 0.0
@@ -110,6 +112,7 @@ class _AttachedProcess:
         wait = self._sampler.look()
         self._cpu = self._cpu_before = self._cpu_time()  # of all present processes
         while not self._is_over():
+            # the sum falls when a process ends: the most is kept
             self._cpu = max(self._cpu, self._cpu_time())
             now = self._sampler.elapsed()
             if now >= checkpoint_at and self._watch.checkpoint is not None:
@@ -174,6 +177,7 @@ class _AttachedProcess:
         rows = () if self._gpus is None else self._gpus.rows()
         if not all(rows):  # the process's memory on one GPU is unknown
             return series
+        # samples of GPUs are on the monotonic clock
         began = time.monotonic() - self._sampler.elapsed()
         columns = account.gpu_columns(rows, [began + at for at in series.t])
         return msgspec.structs.replace(series, gpu_memory=columns)
@@ -208,6 +212,7 @@ def _start_gpu_sampler(
 
 def _environment_with_their_gpus(theirs: Mapping[str, str]) -> dict[str, str]:
     """Return our environment with *their* GPU selection, if it is readable."""
+    # an environment that may not be read is one empty name
     if not any(theirs):
         return dict(os.environ)
     ours = {name: os.environ[name] for name in os.environ if name not in _CHOICE}

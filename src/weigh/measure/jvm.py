@@ -18,7 +18,7 @@ _HEADER, _ENTRY = 32, 20  # bytes
 _LARGEST = 1 << 20  # bytes of a file; HotSpot's have 32 KiB
 _MOST = 16  # virtual machines followed
 _TRIES = 6  # looks at a new process until it is taken for another program
-_OLD = "sun.gc.generation.1"
+_OLD = "sun.gc.generation.1"  # the counters of the old generation
 _HEAP_FLAGS = (
     "-Xmx",
     "-XX:MaxHeapSize=",
@@ -26,6 +26,7 @@ _HEAP_FLAGS = (
     "-XX:MaxRAMFraction=",
     "-XX:MaxRAM=",
 )
+# variables from which HotSpot takes options
 _VARIABLES = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
 
 Counters = Mapping[str, int | str]
@@ -35,10 +36,12 @@ def parse_perfdata(data: bytes) -> dict[str, int | str]:
     """Read the counters: numbers, and texts; empty if *data* is something else."""
     if data[:4] != _MAGIC or len(data) < _HEADER:
         return {}
+    # byte order 0 is big-endian
     order = ">" if data[4] == 0 else "<"
     at, count = struct.unpack_from(f"{order}ii", data, 24)
     counters: dict[str, int | str] = {}
     for _ in range(count):
+        # a damaged entry ends the list
         if at < _HEADER or at + _ENTRY > len(data):
             break
         length, name_at, size = struct.unpack_from(f"{order}iii", data, at)
@@ -48,6 +51,7 @@ def parse_perfdata(data: bytes) -> dict[str, int | str]:
             break
         name = data[at + name_at : at + length].partition(b"\0")[0].decode("latin-1")
         start = at + value_at
+        # J is a long, B a text of bytes
         if kind == b"J" and 0 <= start <= len(data) - 8:
             counters[name] = struct.unpack_from(f"{order}q", data, start)[0]
         elif kind == b"B" and start >= 0 and size > 0:
@@ -76,6 +80,7 @@ def jvm_of(counters: Counters, options: Sequence[str] = ()) -> JvmHeap | None:
         limit += _jvm_counter(counters, "sun.gc.generation.0.maxCapacity")
     stopped = _jvm_counter(counters, "sun.rt.safepointTime")
     went = _jvm_counter(counters, "sun.rt.applicationTime")
+    # before the first collection, what is used includes garbage
     used = _jvm_counter(counters, f"{_OLD}.space.0.used")
     return JvmHeap(
         heap_limit=limit,
@@ -111,6 +116,7 @@ class JvmWatch:
                 self._sizes[pid] = max(self._sizes.get(pid, 0), reading.peak)
                 continue
             tries = self._tries.get(pid, 0)
+            # not every process is a virtual machine, and its file comes a little later
             if tries >= _TRIES or len(self._found) >= _MOST:
                 continue
             self._tries[pid] = tries + 1
@@ -133,7 +139,9 @@ class JvmWatch:
         if name is None:
             return None
         path = f"{self._folder}/hsperfdata_{name}/{pid}"
+        # in a container, /tmp is another folder
         for root in ("", f"{self._proc}/{pid}/root"):
+            # a symbolic link there may be another user's
             try:
                 fd = os.open(root + path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             except OSError:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # glibc's: no more memory from the kernel than is needed
 ENVIRONMENT = {OWN: "1", "MALLOC_TOP_PAD_": "0"}
 
-_NICE = 10
+_NICE = 10  # as of nice(1)
 _FIRST_TO_GO = b"1000"  # of the processes that the kernel may kill for memory
 _RISE = 1.02  # of the peak, worth a part
 _FIRST = 0.3  # seconds: a job may be cancelled early
@@ -59,9 +59,9 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     node: str
-    same: tuple[str, ...]
+    same: tuple[str, ...]  # variables that are the same in all processes of the job
     prefix: str
-    interval: Seconds = 0.05
+    interval: Seconds = 0.05  # seconds
     host: str = ""
     excluded: tuple[int, ...] = ()
 
@@ -79,6 +79,7 @@ class NodeAgent:
         )
         if options.host == os.uname().nodename:
             self._tree.excluded = frozenset(options.excluded)
+        # an agent launches nothing, so no memory can be a launcher's
         self._tracker = PeakTracker(0)
         self._ranks = RankTracker(self._tree)
         self._sampler = RunSampler(
@@ -92,6 +93,7 @@ class NodeAgent:
         )
         self._gpus = start_gpu_sampler(options.interval, self._tree.pids)
         self._number = 0
+        # so that the first part is due after _FIRST
         self._reported: Seconds = _FIRST - _SHORTEST
         self._reported_peak = self._reported_ranks = 0
 
@@ -108,6 +110,7 @@ class NodeAgent:
         since = self._sampler.elapsed() - self._reported
         rose = self._tracker.best > self._reported_peak * _RISE
         came = self._ranks.count() > self._reported_ranks
+        # a new peak or rank is sent soon, everything else seldom
         return since >= (_SHORTEST if rose or came else _LONGEST)
 
     def report(self, *, final: bool = False) -> None:
@@ -119,6 +122,7 @@ class NodeAgent:
         self._reported_ranks = self._ranks.count()
         self._number += 1
         until = time.monotonic() + (_LAST_WORDS if final else 0.0)
+        # if one line fails, the others are of no use: a reader needs all pieces
         for line in part_lines(self.part(final=final), self._number):
             if not _write_whole_line(line, until):
                 return
@@ -155,6 +159,8 @@ def _write_whole_line(line: bytes, until: Seconds) -> bool:
     """Write one line as a whole; False if nobody reads it in time."""
     while True:
         try:
+            # one write per line: a scheduler mixes the lines of nodes, but not within a
+            # write
             os.write(1, line)
         except BlockingIOError:
             if time.monotonic() >= until:
@@ -180,10 +186,12 @@ def run_node_agent(argv: list[str], env: Mapping[str, str]) -> int:
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         with suppress(OSError, ValueError):
             signal.signal(number, signal.SIG_IGN)
+    # with an inherited SIG_IGN the kernel would discard exit statuses
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # a signal to the job may end it, or ask it for a checkpoint: it is watched on
     signal.signal(signal.SIGTERM, lambda number, _: terms.append(number))
     _step_back()
+    # a reader that stands still must not stop the watch
     os.set_blocking(1, False)
     agent = NodeAgent(msgspec.json.decode(argv[0], type=AgentOptions), env)
     poll = select.poll()
@@ -192,6 +200,7 @@ def run_node_agent(argv: list[str], env: Mapping[str, str]) -> int:
     wait = agent.look()
     while not _is_input_closed(poll, wait):
         wait = agent.look()
+        # TERM may be for the job's processes: go on while one of them lives
         if terms and agent.is_idle():
             break
         if agent.is_due() or len(terms) > reported:  # KILL may follow

@@ -17,7 +17,7 @@ from weigh.model.record import PeakMemory, RecordedRank, SampleSeries
 from weigh.units import Bytes, Seconds
 
 _PIECE = 700  # characters of a line, which stays below the smallest buffer on the way
-_MOST_PIECES = 10_000
+_MOST_PIECES = 10_000  # of a part: more are a damaged line
 _MOST_WAITING = 3  # unfinished parts of one node: an older one lost a line
 
 
@@ -69,21 +69,25 @@ class PartReader:
     def feed(self, text: bytes) -> list[NodePart]:
         """Return the parts that *text* completes."""
         *lines, self._rest = (self._rest + text).split(b"\n")
+        # the last piece is not a whole line yet
         found = (self._take(line) for line in lines)
         return [part for part in found if part is not None]
 
     def _take(self, line: bytes) -> NodePart | None:
         words = line.split(b" ")
+        # a line that a scheduler wrote, or a damaged one
         if len(words) != 5 or not all(word.isdigit() for word in words[1:4]):  # noqa: PLR2004 - see part_lines
             return None
         node, piece = words[0], words[4]
         number, turn, pieces = map(int, words[1:4])
+        # a number that was damaged must not take memory without end
         if not turn < pieces <= _MOST_PIECES:
             return None
         waiting = self._waiting.setdefault(node, {})
         got = waiting.setdefault(number, {})
         got[turn] = piece
         if len(got) < pieces:
+            # a part that lost a line will never be complete
             for old in sorted(waiting)[:-_MOST_WAITING]:
                 del waiting[old]
             return None

@@ -37,7 +37,8 @@ from weigh.model.record import (
 )
 from weigh.units import KIB, Seconds, format_duration
 
-_CHUNK = 64 * KIB
+_CHUNK = 64 * KIB  # bytes per read
+# bytes of what starting the agents printed; only its last line is shown
 _MOST_WORDS = 4 * KIB
 _WORTH_ASKING = 20  # samples
 
@@ -58,6 +59,7 @@ class NodeAgents:
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         """Start them. Raises OSError."""
+        # the newest part of each node, by its name
         self.heard: dict[str, ReceivedPart] = {}
         self._reader = PartReader()
         self._words = b""
@@ -94,11 +96,14 @@ class NodeAgents:
             began = current_time - part.elapsed
             before = self.heard.get(part.node)
             if before is not None:
+                # a part may come late but never early: the earliest of the starts is
+                # the nearest
                 began = min(began, before.began)
             self.heard[part.node] = ReceivedPart(part, current_time, max(0.0, began))
 
     def finish(self, current_time: Seconds, patience: Seconds) -> None:
         """Let the agents end; wait for their last parts for *patience* at most."""
+        # the agents end when their standard input is closed
         os.close(self._stdin)
         self._stdin = -1
         until = time.monotonic() + patience
@@ -153,6 +158,7 @@ def with_nodes(
     if own is not None:
         found[own] = _with_own(found.get(own) or RecordedNode(name=own), measurement)
     mine = (replace(rank, host=own or rank.host) for rank in measurement.ranks)
+    # an agent's times are since its own start
     theirs = (
         replace(rank, start=(rank.start or 0.0) + one.began)
         for one in heard
@@ -210,6 +216,7 @@ def _recorded_node(one: ReceivedPart) -> RecordedNode:
 def _with_own(cluster_node: RecordedNode, measurement: RunMeasurement) -> RecordedNode:
     """Add what the run itself saw on this node before the agent came."""
     series, own = cluster_node.series or SampleSeries(), measurement.series
+    # the run has watched this node from its beginning, the agent from later on
     began = series.t[0] if series.t else float("inf")
     early = sum(at < began for at in own.t)
     peak = measurement.usage.peak_memory
@@ -235,8 +242,10 @@ def _usage_over_nodes(
 ) -> Usage:
     usage = measurement.usage
     processes = {one.part.node: one.part.processes for one in heard}
+    # the run's own processes are seen by the agent too: the larger number has all
     processes[own or ""] = max(usage.processes or 0, processes.get(own or "", 0))
     counted = {rank.pid for rank in measurement.ranks}
+    # CPU time of ranks on this node is in the run's own already
     elsewhere = (rank.cpu_time for rank in ranks if rank.pid not in counted)
     top = largest_node(recorded_nodes)
     joined = replace(

@@ -44,6 +44,7 @@ class CommandOrphans:
         self._grace = grace
         self._notify = notify
         self._announce_at: Seconds | None = None
+        # out of reach: all that is left belongs to other users
         self._stopping = self._was_terminated = self._out_of_reach = False
 
     def stop(self) -> None:
@@ -77,6 +78,7 @@ class CommandOrphans:
 
     def _are_left_unseen(self) -> bool:
         """Return whether wait(2) still has children, where /proc is hidden."""
+        # nothing unseen can be stopped, and wait(2) finds weigh's own children too
         if self._stopping or self._tree.excluded:
             return False
         try:
@@ -109,6 +111,7 @@ def send_signal_to_orphan(pid: int, number: int) -> bool:
     except OSError as error:
         if error.errno not in (errno.ESRCH, errno.EPERM):
             raise
+        # ESRCH: it has ended already
         return error.errno != errno.EPERM
     return True
 

@@ -21,8 +21,8 @@ from weigh.model.record import RecordedRank, step_order
 from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import Bytes, Seconds
 
-_LONGEST_NUMBER = 9
-_LONGEST_WORLD = 80
+_LONGEST_NUMBER = 9  # digits; a longer one is no rank
+_LONGEST_WORLD = 80  # characters of a step's name
 _TIMES_INTERVAL = 0.5  # seconds between reads of CPU time
 _STEP = "SLURM_STEP_ID"
 
@@ -124,11 +124,12 @@ class RankTracker:
         self._tree = tree
         self._clock = clock
         self._began = clock()
-        self._met: set[int] = set()
-        self._keys: dict[int, _Key | None] = {}
+        self._met: set[int] = set()  # process ids at the last sample
+        self._keys: dict[int, _Key | None] = {}  # None: no rank
         self._all_keys: dict[int, _Key] = {}  # of processes that ended, too
         self._asked: dict[int, int] = {}  # looks since a process without a rank came
         self._ranks: dict[_Key, _TrackedRank] = {}
+        # when CPU times were last read, on *clock*
         self._times_read: Seconds = float("-inf")
 
     def look(self, readings: Sequence[ProcessReading]) -> None:
@@ -143,6 +144,7 @@ class RankTracker:
         now = self._clock()
         for pid in seen & self._met:
             looks = self._asked.setdefault(pid, 1)
+            # at looks 1, 2, 4, 8...: a power of two has one bit
             if self._keys.get(pid) is None and looks & (looks - 1) == 0:
                 self._ask(pid, now)
         self._met = seen
@@ -251,6 +253,7 @@ class RankTracker:
                 used[key] = used.get(key, 0.0) + times.cpu_time
         for key, seconds in used.items():
             rank = self._ranks[key]
+            # the sum falls as processes end
             rank.cpu_time = max(rank.cpu_time or 0.0, seconds)
 
 

@@ -108,6 +108,7 @@ class SignalWakeup:
             for _again in _pending({number}):  # timeout(1) signals weigh twice
                 pass
             return False
+        # without an answer of the witness only the sender's kind is known
         by_terminal = answer is None and info.si_code == _SI_KERNEL
         return not by_terminal and info.si_pid not in tree
 
@@ -149,6 +150,7 @@ class SignalWitness:
         try:
             os.write(self._ask, b"?")
             answered = answers.poll(_WITNESS_PATIENCE)
+            # a first byte 0 means that it answered, and that it got no signal
             return set(os.read(self._answer, 64)) or None if answered else None
         except OSError:  # it was killed
             return None
@@ -173,6 +175,7 @@ def _bear_witness(asked: int, answer: int) -> None:
     try:
         while os.read(asked, 1):  # ends when weigh ends
             numbers = [info.si_signo for info in _pending(_PASSED_ON)]
+            # it has no handlers: blocked signals stay pending until they are read here
             os.write(answer, bytes([0, *numbers]))
     finally:
         os._exit(0)
@@ -217,6 +220,7 @@ def stop_self() -> None:
 def in_foreground() -> bool:
     """Return whether this process group owns its terminal."""
     try:
+        # the controlling terminal, even where all streams are redirected
         fd = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError:
         return False

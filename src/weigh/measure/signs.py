@@ -27,10 +27,10 @@ _ARENA = (
 _LEAST_ARENAS = 3
 _GO = b"\xff Go buildinf:"  # debug/buildinfo of Go
 _INTERPRETERS = re.compile(r"(?:python|perl|ruby|bash|sh|node)[\d.]*")
-_MOST_FILES = 64
+_MOST_FILES = 64  # open files of a process that are looked at
 _NEXT_FILES = 1.25  # times the age of the run; what it has read, it shows while it runs
 _REREAD = 2.0  # times the files it has open
-_LEAST_CACHE = 32 * MIB
+_LEAST_CACHE = 32 * MIB  # bytes; a smaller cache is not worth a word
 
 
 class SignRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,6 +70,7 @@ def read_rules(
     """Read weigh's table, with a site's before it; a file that is wrong is left out."""
     own = os.path.join(os.path.dirname(__file__), "signs.toml")
     found: list[SignRule] = []
+    # the user's own table comes first, then the site's: the first match counts
     for path in (env.get(VARIABLE), site, own):
         try:
             with open(path or os.devnull, "rb") as file:
@@ -101,6 +102,7 @@ def program_names(look: ProcessSigns) -> tuple[str, ...]:
     if look.words:
         names.append(os.path.basename(look.words[0]))
     if _INTERPRETERS.fullmatch(names[0]):
+        # an interpreter's own options come before the script
         script = next((word for word in look.words[1:] if word[:1] != "-"), "")
         names.append(os.path.basename(script))
     return tuple(names)
@@ -188,11 +190,13 @@ class SignWatch:
         if self._rules is None:
             self._rules = read_rules(self._env)
         found = sign_of(shown, self._rules)
+        # the sign of the largest process counts
         if found is not None and largest.resident >= self._largest:
             self.sign, self._largest = found, largest.resident
 
     def _look_at_files(self, pid: int, read: Bytes | None) -> None:
         files = self._open_files(pid)
+        # what is read over and over could stay in the page cache
         if read is not None and files >= _LEAST_CACHE and read > _REREAD * files:
             self.cache = PageCache(read=read, files=files)
 
@@ -236,6 +240,8 @@ class SignWatch:
     def _bytes_read(self, pid: int) -> Bytes | None:
         for line in self._file(f"{self._proc}/{pid}/io").splitlines():
             name, _, value = line.partition(b":")
+            # rchar counts reads from the page cache as well, not only those from
+            # storage
             if name == b"rchar" and value.strip().isdigit():
                 return int(value)
         return None

@@ -30,9 +30,9 @@ class RegionSpan:
     __slots__ = ("after", "before", "closed", "exact", "gpus", "mark", "moment", "peak")
 
     def __init__(self) -> None:
-        self.before: Bytes | None = None
+        self.before: Bytes | None = None  # bytes now, None: not known
         self.after: Bytes | None = None
-        self.peak: Bytes | None = None
+        self.peak: Bytes | None = None  # bytes; None: not known
         self.mark: Bytes | None = None
         self.moment = 0
         self.exact = False
@@ -53,6 +53,7 @@ class RegionPeak:
         """Add a span."""
         if region_span.peak is None or region_span.peak < (self.value or 0):
             return
+        # several spans may have the same peak: one exact figure is enough
         self.exact = region_span.exact or (
             self.exact and region_span.peak == self.value
         )
@@ -90,7 +91,7 @@ class RegionNode:
 
     def __init__(self, path: tuple[str, ...], start: Seconds) -> None:
         self.path = path
-        self.entered = self.calls = 0
+        self.entered = self.calls = 0  # calls begun; calls ended
         self.start = self.end = start
         self.wall = self.cpu = 0.0
         self.before: Bytes | None = None
@@ -184,6 +185,7 @@ class LoopSum:
         """Add batches; their samples are unknown if any are unknown."""
         self.times.merge(times)
         known = self.samples is not None and samples is not None
+        # one unknown count makes the sum unknown
         self.samples = (self.samples or 0) + (samples or 0) if known else None
         self.changed = True
 
@@ -201,6 +203,7 @@ class LoopSum:
 
     def add_length(self, length: int, region_span: RegionSpan) -> None:
         """Add the memory by the end of a batch that may be the longest so far."""
+        # a length that was seen already: the first reading belongs to it
         if self.lengths and length <= self.lengths[-1].length:
             return
         gpus = region_span.gpus.memory() if region_span.gpus is not None else ()
@@ -241,6 +244,7 @@ def here() -> OpenRegion | None:
 def innermost(owner: object) -> OpenRegion | None:
     """Return the innermost region of *owner* open here, in this thread or task."""
     account = here()
+    # regions may end in another order, and a fork inherits those of its parent
     while account is not None and (account.span.closed or account.owner is not owner):
         account = account.parent
     return account
@@ -255,6 +259,7 @@ def step_in(account: OpenRegion | None) -> OpenRegion | None:
 
 def step_out(account: OpenRegion) -> None:
     """Make the parent of *account* the innermost region, if *account* is that now."""
+    # it may have ended in another task than it began in
     if here() is account:
         _innermost.set(account.parent)
 

@@ -30,9 +30,9 @@ from weigh.units import MIB, Bytes, Seconds
 VARIABLE = "WEIGH_CHANNEL"
 clock = time.perf_counter if sys.platform == "win32" else time.monotonic
 
-_LONGEST_LINE = MIB
-_MOST_READ = 256 * MIB
-_MOST_EVENTS = 100_000
+_LONGEST_LINE = MIB  # bytes; a longer line is read in pieces, which do not parse
+_MOST_READ = 256 * MIB  # bytes of the file
+_MOST_EVENTS = 100_000  # events of all processes
 
 
 class ProcessLine(msgspec.Struct, frozen=True, tag_field="line", tag="process"):
@@ -56,6 +56,7 @@ class PhaseLine(msgspec.Struct, frozen=True, tag_field="line", tag="phase"):
     """A phase so far, at its place in the nesting; no calls until it has ended once."""
 
     process: str
+    # names of the phases around it and its own, the outermost first
     path: tuple[str, ...]
     phase: ProgramPhase
 
@@ -64,8 +65,8 @@ class BatchesLine(msgspec.Struct, frozen=True, tag_field="line", tag="batches"):
     """A loop so far, with its total time."""
 
     process: str
-    loop: str
-    time: Seconds
+    loop: str  # size and length of the loop, see `RegionTracker`
+    time: Seconds  # seconds in all batches
     batches: BatchTimes
 
 
@@ -103,6 +104,7 @@ class ChannelWriter:
         Raises:
             OSError: the file was removed or is not writable.
         """
+        # one write in append mode: lines of several processes do not mix
         text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
         try:
@@ -209,6 +211,7 @@ class _ChannelEvents:
         for (process, path), phase in self._phases.items():
             known = self._processes.get(process)
             rank = None if known is None else known.rank
+            # -1 sorts phases without a rank before the ranks
             key = (-1 if rank is None else rank, path)
             ranked = msgspec.structs.replace(phase, rank=rank)
             joined[key] = (
@@ -223,6 +226,8 @@ class _ChannelEvents:
         for name, line in self._processes.items():
             if line.rank is None:
                 continue
+            # several processes may have one rank, as with workers: the largest peak
+            # counts
             peak = self._peaks.get(name)
             if line.rank in ranks:
                 old = ranks[line.rank]
@@ -244,6 +249,7 @@ def in_order(
         rank, path = key
         starts = []
         for depth in range(1, len(path) + 1):
+            # a phase whose outer one was lost stands by itself
             above = phases.get((rank, path[:depth]), phases[key])
             starts.append((above.start, path[depth - 1]))
         return starts

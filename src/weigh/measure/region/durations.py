@@ -10,7 +10,7 @@ from weigh.units import Seconds
 EXACT = 20_000  # durations kept individually; a median of more is slow
 _BINS = 200  # per factor of e: half a percent wide
 _FIRST = 5000  # number of the bin of 1 s, so that no bin is below 0
-_SHORTEST = 1e-10
+_SHORTEST = 1e-10  # seconds; a logarithm of 0 does not exist
 
 
 class DurationSummary:
@@ -65,6 +65,7 @@ class DurationSummary:
         if not self.count:
             return None
         if self.exact is None:
+            # the middle of a bin may lie outside of what was measured
             return min(max(self._binned_median(), self.minimum), self.maximum)
         ordered = sorted(self.exact)
         middle = len(ordered) // 2
@@ -83,4 +84,5 @@ class DurationSummary:
             seen += self.bins[number]
             if seen >= wanted:
                 break
+        # the middle of the bin, back from logarithms
         return exp((number - _FIRST + 0.5) / _BINS)

@@ -20,7 +20,7 @@ from weigh.units import Bytes, Seconds
 ProbeFactory = Callable[[], GpuProbe | None]
 _T = TypeVar("_T")
 _OPENING = 10.0  # seconds; a driver without persistence mode starts slowly
-_READING = 2.0
+_READING = 2.0  # seconds; a driver that hangs must not stop the program
 _EDGES = "read as regions begin and end: what was in use before, and the program's own"
 _DEEPEST = 64  # generations of processes
 
@@ -45,7 +45,7 @@ class GpuSpan:
     __slots__ = ("_gpus",)
 
     def __init__(self, marks: Iterable[GpuMark] = ()) -> None:
-        self._gpus: dict[str, GpuMemory] = {}
+        self._gpus: dict[str, GpuMemory] = {}  # by UUID
         self.fold(marks)
 
     def fold(self, marks: Iterable[GpuMark]) -> None:
@@ -91,10 +91,10 @@ class RegionGpuMeter:
         self._reading = reading
         self._probe: GpuProbe | None = None
         self._marks: tuple[GpuMark, ...] = ()
-        self._read_at = float("-inf")
+        self._read_at = float("-inf")  # when the driver was read last
         self.devices: tuple[GpuDevice, ...] = ()
         self._accounts: dict[str, GpuAccount] = {}
-        self.whole = GpuSpan()
+        self.whole = GpuSpan()  # the whole program
         self.trouble: str | None = None
 
     def read(self, at_most_old: Seconds = 0.0) -> tuple[GpuMark, ...]:
@@ -135,6 +135,7 @@ class RegionGpuMeter:
         )
 
     def _open(self) -> None:
+        # once only: after a failure the driver is not called again
         factory, self._factory = self._factory, None
         if factory is None:
             return
@@ -171,6 +172,7 @@ class RegionGpuMeter:
         now = self._clock()
         account = self._accounts.get(device.uuid)
         if account is None:
+            # what was in use at the first reading is not the program's
             account = self._accounts[device.uuid] = GpuAccount(device, now)
         if reading is None:
             return None
@@ -209,6 +211,7 @@ def call_within_seconds(seconds: Seconds, call: Callable[[], _T]) -> _T:
         except Exception as error:  # noqa: BLE001 - handed over
             errors.append(error)
 
+    # a daemon thread: if the driver hangs, the program can still end
     thread = threading.Thread(target=run, name="weigh-gpu-reading", daemon=True)
     thread.start()
     thread.join(seconds)

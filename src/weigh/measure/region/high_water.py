@@ -14,7 +14,7 @@ from weigh.probe.own_memory import OwnMemory
 from weigh.units import KIB, Bytes, Seconds
 
 _SLACK = 64 * KIB  # VmHWM's own counters are off by as much
-_GPU_AGE = 0.1
+_GPU_AGE = 0.1  # seconds
 _FEW = 100  # surplus over twice the open spans at which marks are dropped
 
 
@@ -42,6 +42,7 @@ class HighWaterMark:
         while self._marks and self._marks[-1] <= mark:
             self._marks.pop()
             self._moments.pop()
+        # of one moment only the highest mark stays
         if not self._moments or self._moments[-1] < self._now:
             self._marks.append(mark)
             self._moments.append(self._now)
@@ -53,6 +54,7 @@ class HighWaterMark:
 
     def keep_since(self, moments: Iterable[int]) -> None:
         """Drop the marks that none of *moments* needs."""
+        # of each moment only the first mark since then is needed
         places = {bisect_left(self._moments, moment) for moment in moments}
         places.discard(len(self._marks))
         kept = sorted(places)
@@ -98,6 +100,7 @@ class HighWater:
         resident, mark = self.edge()
         region_span.before = resident
         region_span.mark = mark
+        # a mark that was not reset is only an upper bound
         region_span.peak = resident if self.resets else mark
         region_span.moment = self._highest.moment()
         self._open.add(region_span)
@@ -111,6 +114,7 @@ class HighWater:
     def look(self, region_span: RegionSpan, *, often: bool = False) -> None:
         """Update an open span."""
         self._read_gpus(_GPU_AGE if often else 0.0)
+        # of all open spans: the mark is the process's, not the region's
         resident, mark = self.edge()
         region_span.after = resident
         region_span.peak = most(
@@ -138,6 +142,7 @@ class HighWater:
         if len(self._highest) > 2 * len(self._open) + _FEW:
             self._highest.keep_since(span.moment for span in self._open)
         self.peak = max(self.peak or 0, mark)
+        # a mark at what is held now needs no reset
         if self.resets and mark > resident + _SLACK:
             self.resets = self._before_reset(self.peak) and self._memory.reset()
         return resident, mark

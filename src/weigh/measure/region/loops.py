@@ -16,9 +16,9 @@ from weigh.measure.region.tracker import OpenLoop, RegionTracker
 from weigh.probe.gpu_work import wait_quietly
 
 _Batch = TypeVar("_Batch")
-_LOOK_INTERVAL = 1.0
+_LOOK_INTERVAL = 1.0  # seconds between two flushes
 _MOST_KEPT = 4096  # batch times kept before they are added up
-_MOST_ROWS = 10_000
+_MOST_ROWS = 10_000  # rows of a batch whose lengths are looked at
 _LONGER = 21 / 20  # what makes a batch so much longer that the memory is read
 
 
@@ -42,6 +42,7 @@ class TimedLoop(Generic[_Batch]):
         self._iterable = iterable
         self._size = size
         self._total = total
+        # weak, so that a loop that was left is collected and thereby closed
         self._mine: WeakSet[Generator[_Batch]] = WeakSet()
 
     def __iter__(self) -> Iterator[_Batch]:
@@ -150,6 +151,7 @@ def _timed_batches(
     pending = _PendingBatches(tracker, loop, size)
     _running.add(pending)
     samples, times = pending.samples, pending.times
+    # a name would keep the batch alive while the program works on the next one
     box: list[_Batch] = []
     look_at = clock() + _LOOK_INTERVAL
     started = clock()
@@ -157,6 +159,7 @@ def _timed_batches(
         for batch in iterable:
             try:
                 plain = type(batch) is samples.plain
+                # len is a fast way for the type that was counted that way before
                 count = len(batch) if plain else samples.count(batch)  # type: ignore[arg-type]
             except Exception:  # noqa: BLE001 - a batch of unknown length is still a batch
                 samples.known, count = False, 0
@@ -171,7 +174,9 @@ def _timed_batches(
             samples.done += count
             if length > pending.longest:
                 pending.note(length)
+                # reading the memory does not count for the next batch
                 now = clock()
+            # nothing is due: go on as fast as possible
             if now < look_at and len(times) < _MOST_KEPT:
                 started = now
                 continue
@@ -210,6 +215,7 @@ class _SampleCounter:
             return 1
         rows = self._rows(batch)
         count = len(rows)
+        # rows that are the batch itself: the next one of this type needs only len
         if rows is batch:
             self.plain = type(batch)
         return count
@@ -237,6 +243,7 @@ class _SampleCounter:
         """Return what has a batch's rows: its first column, or the batch itself."""
         if isinstance(batch, str | bytes):
             return batch
+        # a mapping of columns, as of a tokenizer
         if hasattr(batch, "keys") and hasattr(batch, "values"):
             return next(iter(batch.values()))
         if isinstance(batch, list | tuple) and self._is_columns(batch):
@@ -245,8 +252,10 @@ class _SampleCounter:
 
     def _is_columns(self, batch: "list[Any] | tuple[Any, ...]") -> bool:
         """Return whether a batch is columns, such as (inputs, labels), and not rows."""
+        # as many entries as samples: a list of rows
         if len(batch) == self._size:
             return False
+        # columns have the same number of rows
         shapes = [getattr(column, "shape", None) for column in batch]
         rows = {shape[0] for shape in shapes if shape}
         return bool(shapes and shapes[0]) and len(rows) == 1
@@ -258,6 +267,7 @@ def _longest_row(rows: Any) -> int | None:  # noqa: ANN401 - any loader's batch
     To go over anything else could load or use up what it holds.
     """
     shape = getattr(rows, "shape", None)
+    # a padded tensor: each row is as long as the longest
     if shape is not None:
         return int(prod(shape[1:])) if len(shape) > 1 else None
     if isinstance(rows, str | bytes):
@@ -272,6 +282,7 @@ def _checked_whole_number(number: object, what: str, *, least: int) -> int:
         whole = index(number)  # type: ignore[arg-type] # checked here
     except TypeError:
         whole = None
+    # to Python a bool is a whole number, too
     if whole is None or isinstance(number, bool) or whole < least:
         raise UsageError(
             f"batches: {what} is a whole number of at least {least}, not {number!r:.40}"
@@ -292,5 +303,5 @@ def _end_all() -> None:
         pending.end()
 
 
-_running: set[_PendingBatches] = set()
+_running: set[_PendingBatches] = set()  # loops that run now
 before_the_end(_end_all)

@@ -13,7 +13,7 @@ from weigh.measure.region.this_process import current, is_current
 from weigh.probe.gpu_work import wait_quietly
 from weigh.units import Bytes, Seconds
 
-_LONGEST = 100
+_LONGEST = 100  # characters of a name
 
 
 def clean_name(name: object, *, of: str) -> tuple[str, bool]:
@@ -38,7 +38,7 @@ def _escaped_character(character: str) -> str:
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-After = Callable[[str], None]
+After = Callable[[str], None]  # called with the name of the function, after each call
 
 
 class MeasuredRegion:
@@ -143,6 +143,7 @@ def measuring(
 def _decorated(
     function: Any, name: str | None, after: After | None, *, sync: bool
 ) -> Any:
+    # above @staticmethod: decorate the function inside
     if isinstance(function, staticmethod | classmethod):
         return type(function)(_decorated(function.__func__, name, after, sync=sync))
     if not callable(function) or isinstance(function, type):
@@ -211,6 +212,7 @@ class _GeneratorRegion:
         self._sync = sync
         around = here()
         self._account = current().enter(name)
+        # entering made it the innermost region: until its first step, the caller's is
         self._inside = step_in(around)
         self._around: OpenRegion | None = None
         self._wall = self._cpu = 0.0
@@ -255,6 +257,7 @@ def _generator(
                 try:
                     sent = yield item
                 except GeneratorExit:
+                    # its clean-up counts too
                     with slices:
                         generator.close()
                     raise
@@ -265,6 +268,7 @@ def _generator(
                     with slices:
                         item = generator.send(sent)
         except StopIteration as stop:
+            # a value returned by the generator goes to `yield from`
             return stop.value
         finally:
             slices.end(name, after)

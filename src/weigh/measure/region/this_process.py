@@ -21,8 +21,8 @@ class _ProcessState:
         self.making = RLock()
         self.tracker: RegionTracker | None = None
         self.report: Report | None = None
-        self.is_child = False
-        self.reported = 0
+        self.is_child = False  # worker or fork of another process
+        self.reported = 0  # changes that were reported already
         self.endings: list[Callable[[], None]] = []
 
     def forget(self) -> None:
@@ -40,6 +40,7 @@ def current() -> RegionTracker:
     if _process.tracker is not None:
         return _process.tracker
     with _process.making:
+        # another thread may have made it in the meantime
         if _process.tracker is None:
             gpus = None if _process.is_child else visible_gpus  # NVML breaks at a fork
             _process.tracker = RegionTracker(os.environ, gpus=gpus)
@@ -141,6 +142,7 @@ def _finish() -> None:
         return
     if _is_worker():
         _process.reported = tracker.changes  # this may be called twice
+        # one line is enough for all workers
         if _warns_for_workers():
             print_error(_WORKERS)
         return

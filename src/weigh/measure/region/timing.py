@@ -108,6 +108,7 @@ def _seconds_of_calls(
     """Return the seconds that *number* calls take."""
     if setup is not None:
         setup()
+    # a collection would count for whichever call it falls into
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -124,10 +125,12 @@ def _seconds_of_calls(
 
 def _time_with_gpus(function: Callable[[], object], number: int) -> Seconds:
     result: object = None
+    # work of before must not count
     wait_for_gpus()
     began = perf_counter()
     for _ in times(None, number):
         result = function()
+    # jax is waited for by its result
     wait_for_gpus(result)
     return perf_counter() - began
 

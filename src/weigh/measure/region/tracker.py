@@ -28,7 +28,7 @@ from weigh.probe.gpu import GpuDevice
 from weigh.probe.own_memory import OwnMemory, own_memory
 from weigh.units import MIB, Bytes, Seconds
 
-_INTERVAL = 1.0
+_INTERVAL = 1.0  # seconds between writes, at most, early in a run
 _SOON, _LATE = 5, 50  # fractions of the elapsed time between writes; at least 1 s
 _PEAK_STEP = 1024  # a new peak is written if it is higher by this fraction
 _MOST_WRITTEN = 32 * MIB  # beyond it, only the final figures are written
@@ -50,11 +50,13 @@ class EventThrottle:
         self.at_the_end = False
         self.process = process
         self._warn = warn
+        # a path is set, whether or not the file can be written here
         self._has_wrapper = bool(path)
         self._writer = channel.ChannelWriter(path) if path else None
         self._peak = 0
         self._began = self._due = channel.clock()
         self.write(channel.this_process(env, process))
+        # the first line has reached the file
         self.is_under_weigh_run = self.is_open
 
     @property
@@ -75,6 +77,7 @@ class EventThrottle:
     def write_peak(self, peak: Bytes) -> bool:
         """Write the process's own peak before it is lost; return False on failure."""
         if not self._has_wrapper:
+            # without weigh run nobody reads the file, and nothing is lost by a reset
             return True
         if peak > self._peak + self._peak // _PEAK_STEP:
             self._peak = peak
@@ -93,6 +96,7 @@ class EventThrottle:
     def note_written(self, current_time: Seconds) -> None:
         """Set the next due time; the interval grows with the run."""
         gone = current_time - self._began
+        # often at first, since a short program may be killed, then more and more seldom
         self._due = current_time + max(min(_INTERVAL, gone / _SOON), gone / _LATE)
 
     def _warn_why(self, os_error: OSError) -> None:
@@ -105,12 +109,12 @@ class EventThrottle:
             )  # else weigh run has read it and ended
 
 
-_MOST_PLACES = 1000
-_DEEPEST = 32
+_MOST_PLACES = 1000  # nodes; more of them share one
+_DEEPEST = 32  # levels of nesting
 _MOST_LOOPS = 10  # by size and length; then by size; then all in one
-_MOST_SIZES = 100
+_MOST_SIZES = 100  # loops, by size alone
 _MOST_WARNINGS = 20
-_MOST_EVENTS = 10_000
+_MOST_EVENTS = 10_000  # events; the first ones are kept
 _OFTEN = 10  # calls after which a GPU reading may be a little old
 _MORE = "(more phases)"
 
@@ -135,6 +139,7 @@ class RegionTracker:
         self._off = False
         self._lock = RLock()
         self._warned: set[str] = set()
+        # a process id may be used again while the run lasts
         process = f"{os.getpid()}.{time.time_ns():x}"
         self._events_file = EventThrottle(env, process, self.warn)
         self._meter = RegionGpuMeter(gpus, channel.clock)
@@ -165,6 +170,7 @@ class RegionTracker:
         except Exception as error:  # noqa: BLE001 - the program must go on
             self._turn_off(error)
             return None
+        # the clocks start last, so that measuring does not count in the region
         step_in(account)
         account.cpu = cpu_time()
         account.start = channel.clock()
@@ -177,10 +183,12 @@ class RegionTracker:
         cpu: Seconds | None = None,
     ) -> None:
         """End a region; *wall* and *cpu* are given if it did not run all the time."""
+        # the clock stops first, for the same reason
         now = channel.clock()
         account.wall = now - account.start if wall is None else wall
         account.cpu = cpu_time() - account.cpu if cpu is None else cpu
         step_out(account)
+        # `finish` has closed it already
         if self._off or account.span.closed:
             return
         try:
@@ -328,6 +336,7 @@ class RegionTracker:
         if len(path) > _DEEPEST:
             path = (*path[: _DEEPEST - 1], _MORE)
         node = self._nodes.get(path)
+        # too many: they share one node at the top level
         if node is None and len(self._nodes) >= _MOST_PLACES:
             path = (_MORE,)
             node = self._nodes.get(path)
@@ -424,6 +433,7 @@ class OpenLoop:
 def print_error(text: str) -> None:
     """Write on stderr, if possible."""
     try:
+        # otherwise something stands in its place that may have no descriptor
         if sys.stderr is sys.__stderr__ and sys.stderr is not None:
             sys.stderr.flush()
             os.write(sys.stderr.fileno(), text.encode(errors="backslashreplace"))
