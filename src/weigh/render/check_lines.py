@@ -70,6 +70,7 @@ def _trial_columns(check: CheckedTasks) -> list[TableColumn]:
         TableColumn("wants", tuple(map(_trial_cpus_needed, trials)), drop=1),
         TableColumn("verdict", tuple(trial.verdict for trial in trials), right=False),
     ]
+    # a column of dashes would take room from the parameters
     used_a_gpu = any(trial.gpu_memory is not None for trial in trials)
     has_waited = any(trial.cpus_wanted is not None for trial in trials)
     left_out = {"GPU": not used_a_gpu, "wants": not has_waited}
@@ -79,6 +80,7 @@ def _trial_columns(check: CheckedTasks) -> list[TableColumn]:
 def _trial_parameters(trial: TaskTrial) -> str:
     """Write the parameters that distinguish a task, or else its command line."""
     words = (
+        # "#3" names a word by its place only: show the word alone
         str(value) if name.startswith("#") else f"{name}={value}".rstrip("=")
         for name, value in trial.parameters.items()
     )
@@ -95,6 +97,7 @@ def _trial_cpus_needed(trial: TaskTrial) -> str:
 
 
 def _trial_failure(trial: TaskTrial) -> Iterator[str]:
+    # 14 columns: the indent, "task" and its number
     command = shortened_text(printable_text(trial.command), WIDTH - 14)
     yield f"  task {trial.task:<6} {command}"
     evidence = printable_text(trial.evidence) or "(no output)"
@@ -107,5 +110,6 @@ def _check_conclusion(check: CheckedTasks) -> Iterator[str]:
     tries = len(check.trials)
     if check.wrong:
         yield f"  {check.wrong} of {tries} failed"
+    # after a signal nothing is known of the tasks that were not tried
     elif check.signal is None:
         yield f"  next: weigh plan {bash_quoted(check.task_file)}"

@@ -17,8 +17,9 @@ from weigh.schedulers import kind_or_first
 from weigh.units import count_with_noun, format_duration, format_size
 
 WIDTH = 80
-_MOST_ROWS = 12
-_SHOWN_NAMES = 3
+_MOST_ROWS = 12  # of nodes out of use, and of users
+_SHOWN_NAMES = 3  # names of nodes or accounts in a line
+# states in which a node takes no jobs, in words
 _OUT_OF_USE = {
     "DOWN": "down",
     "DRAINING": "drained",
@@ -41,6 +42,7 @@ def cluster_free_line(cluster: ClusterState) -> str:
     words = [*gpus, f"CPUs {count_with_commas(free)} of {count_with_commas(cpus)}"]
     shut = sum(node.state in _OUT_OF_USE for node in cluster.nodes)
     tail = f"; {shut} of {len(cluster.nodes)} nodes out of use" if shut else ""
+    # the nodes out of use are always shown: the list of GPUs is cut instead
     return text_cut_to_columns(f"free: {', '.join(words)}", WIDTH - len(tail)) + tail
 
 
@@ -75,6 +77,7 @@ def _cluster_title(cluster: ClusterState) -> str:
 def _free_and_all_cpus(cluster: ClusterState) -> tuple[int, int]:
     """Return (free, total) CPUs; CPUs of nodes that take no jobs are not free."""
     up = [node for node in cluster.nodes if node.state not in _OUT_OF_USE]
+    # where CPUs are shared, more can be used than there are
     free = sum(max(0, (node.cpus or 0) - (node.cpus_used or 0)) for node in up)
     return free, sum(node.cpus or 0 for node in cluster.nodes)
 
@@ -161,6 +164,7 @@ def _default_time_text(queue: ClusterQueue) -> str:
 def _short_time_text(seconds: float) -> str:
     """Write a time limit without trailing zero units."""
     text = format_duration(seconds)
+    # 3 h 00 m becomes 3 h
     return text.removesuffix(" 00 s").removesuffix(" 00 m").removesuffix(" 00 h")
 
 
@@ -182,6 +186,7 @@ def _free_gpus_text(queue: ClusterQueue) -> str:
 def _out_of_use_lines(cluster_nodes: Sequence[ClusterNode]) -> Iterator[str]:
     """List nodes that take no jobs, grouped by reason."""
     shut = [node for node in cluster_nodes if node.state in _OUT_OF_USE]
+    # groupby joins neighbours only, so equal reasons have to stand together
     shut.sort(key=_state_and_reason)
     groups = [(why, list(group)) for why, group in groupby(shut, key=_state_and_reason)]
     if groups:

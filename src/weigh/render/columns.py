@@ -15,9 +15,9 @@ class TableColumn(msgspec.Struct, frozen=True):
 
     title: str
     cells: tuple[str, ...]
-    right: bool = True
-    drop: int = 0
-    flexible: bool = False
+    right: bool = True  # False: aligned at the left, as text is
+    drop: int = 0  # 0: never left out
+    flexible: bool = False  # takes the room that is left, and is cut if there is less
 
     def width(self) -> int:
         """Return the width of its widest cell."""
@@ -29,6 +29,7 @@ def columns_of(screen_text: str) -> int:
     if screen_text.isascii():
         return len(screen_text)
     return sum(
+        # combining marks are drawn over the letter before
         0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1
         for c in screen_text
     )
@@ -38,6 +39,7 @@ def text_cut_to_columns(screen_text: str, width: int) -> str:
     """Cut *screen_text* to *width* columns, and show that it was cut."""
     if columns_of(screen_text) <= width:
         return screen_text
+    # below that dots would take up most of what is shown
     dots = "..." if width >= _NARROWEST else ""
     room = width - len(dots)
     kept, taken = 0, 0
@@ -53,6 +55,7 @@ def wrap_by_columns(screen_text: str, width: int, **options: Any) -> list[str]: 
     """Fold a text as :func:`textwrap.wrap` does, by columns instead of characters."""
     import textwrap  # noqa: PLC0415 - start-up time
 
+    # textwrap counts characters, so a wide one gets a filler as its second column
     wide = "".join(f"{c}{_FILLER}" if columns_of(c) > 1 else c for c in screen_text)
     lines = textwrap.wrap(
         screen_text if screen_text.isascii() else wide, width, **options
@@ -69,6 +72,7 @@ def table_lines(columns: Sequence[TableColumn], width: int) -> Iterator[str]:
     """Lay out columns in *width*, titles first; a flexible one takes what is left."""
     kept = list(columns)
     while len(kept) > 1 and _least_table_width(kept) > width:
+        # of columns with the same number the first one goes
         worst = max(kept, key=lambda column: column.drop)
         if not worst.drop:
             break
@@ -86,6 +90,7 @@ def table_lines(columns: Sequence[TableColumn], width: int) -> Iterator[str]:
 
 def _least_table_width(columns: Sequence[TableColumn]) -> int:
     """Return the least width of a table, gaps included."""
+    # a flexible column can shrink to a few letters; the others cannot
     widths = (
         min(_NARROWEST, one.width()) if one.flexible else one.width() for one in columns
     )

@@ -34,6 +34,7 @@ _TITLES = {
     "time_per_batch": "per batch",
     "time_per_sample": "per sample",
 }
+# figures of time: less of them is quicker
 _QUICKER = frozenset(("wall_time", "time_per_batch", "time_per_sample"))
 _FORMATS: dict[Unit, Callable[[float], str]] = {
     "seconds": format_brief,
@@ -83,6 +84,7 @@ def figure_change_text(figure_name: str, unit: Unit, change: FigureChange) -> st
         return "the same"
     if change.distinguishable is False:
         return "not distinguishable"
+    # a difference of two shares is in points: 10 % more of 50 % could also be 55 %
     if unit == "per cent":
         points = round(change.difference)
         return f"{points:+d} points" if points else "the same"
@@ -100,6 +102,7 @@ def _ratio_words(figure_name: str, ratio: float, change: FigureChange) -> str:
     digits = 0 if abs(off) >= _EXACT else 1
     reach = ""
     if change.low is not None and change.high is not None and change.high > change.low:
+        # the interval of a ratio is not symmetric: the wider side holds for both
         most = max(change.high - ratio, ratio - change.low)
         reach = f" \u00b1 {100 * most:.{digits}f}"
     less, more = ("quicker", "slower") if figure_name in _QUICKER else ("less", "more")
@@ -116,6 +119,7 @@ def _side_lines(sides: Sequence[ComparisonSide]) -> Iterator[str]:
         TableColumn("", tuple(commands), right=False, flexible=True),
         TableColumn("", tuple(_count_of_runs(side.runs) for side in sides)),
     )
+    # without the row of titles, which are empty
     yield from list(table_lines(columns, WIDTH))[1:]
 
 
@@ -150,6 +154,7 @@ def _figure_range_text(figure: ComparedFigure, write: Callable[[float], str]) ->
     runs = f", {_count_of_runs(figure.runs)}" if figure.runs > 1 else ""
     if first == last:
         return f"all the same{runs}" if runs else ""
+    # "1.2 to 1.4 GiB": the unit stands once
     number, _, unit = first.partition(" ")
     if unit and unit == last.partition(" ")[2]:
         first = number

@@ -22,9 +22,9 @@ from weigh.units import (
     size_or_dash,
 )
 
-_HEIGHT = 8
+_HEIGHT = 8  # rows of a plot
 _MEASURED, _CURVE, _BOUND = "o", ".", "'"
-_GAP = 2
+_GAP = 2  # columns between two plots
 
 
 def side_by_side_plots(
@@ -55,6 +55,7 @@ def fit_plot_lines(
 ) -> list[str]:
     """Draw *fitted_curve* from 0 to the size *end_size* in *width* columns."""
     far = max(end_size, fitted_curve.largest_size)
+    # the bound is highest at one end: that of a falling line rises towards small sizes
     top = max(
         fitted_curve.upper(far, level),
         fitted_curve.upper(fitted_curve.points[0].x, level),
@@ -62,6 +63,7 @@ def fit_plot_lines(
     sized = "memory" in fitted_curve.quantity
     label_of_top = format_size(round(top)) if sized else format_duration(top)
     margin = columns_of(label_of_top) + 2
+    # 4 columns: the indent, and the axis with a blank on each side
     across = max(10, width - margin - 4)
     rows = _plot_cells(fitted_curve, far, top, across, level)
     lines = [f"  {title}"]
@@ -79,14 +81,17 @@ def _plot_cells(
 
     def put(x: float, y: float, plot_mark: str) -> None:
         column = min(across - 1, round(x / axis_end * (across - 1)))
+        # row 0 is at the top
         row = _HEIGHT - 1 - min(_HEIGHT - 1, max(0, round(y / top * (_HEIGHT - 1))))
         rows[row][column] = plot_mark
 
     for column in range(across):
         x = axis_end * max(column, 0.5) / (across - 1)
+        # below the smallest measured size nothing is drawn: no run supports it
         if x >= fitted_curve.points[0].x:
             put(x, fitted_curve.upper(x, level), _BOUND)
             put(x, fitted_curve.predict(x), _CURVE)
+    # measured points last, so that they stay visible
     for point in fitted_curve.points:
         put(point.x, point.y, _MEASURED)
     return rows
@@ -101,6 +106,7 @@ def _size_axis_line(
     for x in _axis_sizes(fitted_curve, axis_end):
         text = size_text(x)
         at = min(across - len(text), round(x / axis_end * (across - 1)))
+        # a size that would overlap the one before is left out
         if at >= free:
             line[at : at + len(text)] = text
             free = at + len(text) + 1
@@ -115,8 +121,9 @@ def _axis_sizes(fitted_curve: FittedCurve, axis_end: float) -> Iterator[float]:
 
 SCHEMA = "weigh.estimate/1"
 WIDTH = 80
-_LABEL = 13
+_LABEL = 13  # columns of the names at the left
 _LONGEST_COMMAND = 50
+# keeps a number and its unit on one line
 _KEPT = "\N{NO-BREAK SPACE}"
 _STEPS = (
     "steps: gradients of smaller batches are added up; the effective batch stays.",
@@ -205,6 +212,7 @@ def _measured_sizes_table(advice: ScanAdvice) -> Iterator[str]:
     if any(row.time_per_sample for row in rows):
         cells = tuple(_sample_time_text(row.time_per_sample) for row in rows)
         columns.append(TableColumn("per sample", cells))
+    # speeds of other sizes than those of the table cannot stand in its rows
     if advice.speeds and len(advice.speeds) == len(rows):
         cells = tuple(f"{100 * share:.0f} %" for share in advice.speeds)
         columns.append(TableColumn("of best speed", cells))
@@ -261,6 +269,7 @@ def _holding_text(limit: SizesWithinLimit) -> str:
         return "not even 1"
     if held.size is None:
         return f"0 to {held.at_most}"
+    # the data leave it open: the last size that surely fits, and the last that may
     if held.why and held.at_most > held.size:
         return f"{held.size} to {held.at_most}"
     return str(held.size)
@@ -281,6 +290,7 @@ def _speed_lines(advice: ScanAdvice) -> Iterator[str]:
         return
     if not advice.speeds:
         if isinstance(timed.curve, ConstantCurve):
+            # runs of one size each cannot be distinguished from noise
             few = "; --repeat 3 may show more" if _has_no_repeated_size(timed) else ""
             yield from _labelled_lines("speed", [f"no size is clearly quicker{few}"])
         return
@@ -338,6 +348,7 @@ def _estimate_request_lines(
 
 def _need_label(advice: ScanAdvice, size_need: SizeNeed) -> str:
     name = f"{advice.estimate.by}={size_text(size_need.size)}"
+    # a long name of a parameter would break the column of names
     return name if len(name) < _LABEL else f"at {size_text(size_need.size)}"
 
 
@@ -362,6 +373,7 @@ def _range_with_shared_unit(low_text: str, high_text: str) -> str:
     if low_text == high_text:
         return low_text
     number, _, unit = low_text.partition(" ")
+    # "820 MiB to 1.2 GiB" needs both units
     same = high_text.count(" ") == 1 and high_text.endswith(f" {unit}")
     return f"{number if same else low_text} to {high_text}"
 
@@ -393,6 +405,7 @@ def _labelled_lines(item_name: str, texts: Sequence[str]) -> Iterator[str]:
             break_on_hyphens=False,
             break_long_words=False,
         ):
+            # only now, after the lines were broken
             yield line.replace(_KEPT, " ")
         label = " " * _LABEL
 

@@ -19,7 +19,7 @@ from weigh.units import Seconds, format_duration
 
 WIDTH = 80
 SCHEMA = "weigh.exec/1"
-_MOST_FAILURES = 10
+_MOST_FAILURES = 10  # tasks that are listed; the joblog has all
 _SENT = "sent"  # in a plan's folder: what was submitted, each as N.plan
 
 
@@ -38,16 +38,16 @@ class ExecProgress(msgspec.Struct, frozen=True, kw_only=True):
     with the latest predicted end, as (number, seconds).
     """
 
-    tasks: int
+    tasks: int  # of the whole file
     done: int
     failed: int
     running: int = 0
-    waiting: int = 0
+    waiting: int = 0  # not started yet
     earlier: int = 0
     again: int = 0
-    interrupted: int = 0
-    elapsed: Seconds = 0.0
-    time_left: Seconds | None = None
+    interrupted: int = 0  # stopped by a signal
+    elapsed: Seconds = 0.0  # since the start
+    time_left: Seconds | None = None  # None: nothing to base it on
     left: TimeSpan | None = None
     slowest: tuple[tuple[int, Seconds], ...] = ()
 
@@ -57,25 +57,26 @@ class ExecReport(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = SCHEMA
     task_file: str
-    joblog: str
-    events: str
-    output: str | None
+    joblog: str  # path
+    events: str  # path
+    output: str | None  # the folder of the output files; None: no file was written
     tasks: int
     done: int
     failed: int
     interrupted: int
-    left: int
+    left: int  # tasks not settled: stopped or never started
     earlier: int
     retried: int
     wall_time: Seconds
-    slots: int
+    slots: int  # tasks at a time
     failures: tuple[FailedTask, ...]
-    signal: int | None = None
-    trouble: str | None = None
-    halted: str | None = None
+    signal: int | None = None  # None: no signal ended the run
+    trouble: str | None = None  # what weigh could not do; None: nothing
+    halted: str | None = None  # why the rule of --halt stopped it; None: it did not
+    # why tasks of a queue were left; None: there was time for all
     untaken: str | None = None
-    queue: str | None = None
-    unsure: tuple[str, ...] = ()
+    queue: str | None = None  # the folder of a shared queue; None: a task file
+    unsure: tuple[str, ...] = ()  # hosts that may still run tasks which they took
     links: int | None = None
 
 
@@ -89,6 +90,7 @@ def progress_line(standing: ExecProgress) -> str:
         f"{count_with_commas(standing.tasks)} done{failed}, "
         f"{count_with_commas(standing.running)} running{when}"
     )
+    # one column is left free: a full line would wrap, and stay on the screen
     return shortened_text(line, WIDTH - 1)
 
 
@@ -122,7 +124,9 @@ def _standing_time_left(standing: ExecProgress) -> Seconds | None:
 
 def _how_to_resume(report: ExecReport) -> Iterator[str]:
     """Yield how to run what is left; in a job's log, as its user can."""
+    # of a submitted plan: plan/NAME/sent/N.plan/tasks.txt
     folder = os.path.dirname(os.path.dirname(report.task_file))
+    # failed tasks of a queue are not run again by another pull
     if not report.left and (not report.failed or report.queue is not None):
         return
     if os.path.basename(folder) == _SENT:  # of a plan that was submitted
@@ -191,6 +195,7 @@ def _failed_task_line(failed_task: FailedTask) -> str:
     if failed_task.output is None:
         return shortened_text(line, WIDTH)
     path = printable_text(failed_task.output)
+    # only the file's name where its path does not fit: the folder stands below
     if width_of(line) + width_of(path) + 3 > WIDTH:
         path = shortened_text(path.rpartition("/")[2], WIDTH // 2)
     return f"{shortened_text(line, WIDTH - width_of(path) - 3)}   {path}"

@@ -18,7 +18,7 @@ from weigh.units import GIB, format_duration, format_size
 
 SCHEMA = "weigh.gpus/1"
 WIDTH = 80
-_LONGEST_NAME = 26
+_LONGEST_NAME = 26  # columns
 _LONGEST_COMMAND = 15  # as the kernel keeps it
 _RIGHT = frozenset({0, 2, 3})  # number, memory and share
 _LITTLE = GIB  # memory that the driver may hold itself, without any process
@@ -46,6 +46,7 @@ def gpu_list(gpu_states: tuple[GpuState, ...]) -> list[str]:
         lines.append(
             (start + shortened_text(row[-1], WIDTH - width_of(start))).rstrip()
         )
+        # None outside of a process that uses torch
         if gpu.torch_reserved is not None:
             lines.append(_torch_peaks_text(gpu))
     return lines
@@ -85,10 +86,12 @@ def _first_occupant_text(gpu_state: GpuState) -> str:
     occupants = gpu_state.occupants
     if occupants is None:
         return _HIDDEN
+    # a process of another user or container is not listed, but its memory and load are
     if not occupants:
         if (gpu_state.memory_used or 0) > _LITTLE or gpu_state.utilization:
             return _HIDDEN
         return "allocated, not used" if gpu_state.allocated else "free"
+    # the user's own first, then the one with the most memory
     first = max(occupants, key=lambda one: (one.mine is True, one.memory or 0))
     more = f" +{len(occupants) - 1}" if len(occupants) > 1 else ""
     return f"{_occupant_owner(first)}: {_occupant_command(first)}{first.pid}{more}"
@@ -117,7 +120,7 @@ def _torch_peaks_text(gpu_state: GpuState) -> str:
 
 
 SUMMARY_WIDTH = 80
-_INDENT = "           "
+_INDENT = "           "  # as wide as the names of the rows
 _PER_PROCESS = "NVML per process"
 _LONG = 1.0  # seconds of thermal throttling that are worth a line
 
@@ -128,6 +131,7 @@ def gpu_lines(usages: Sequence[GpuUsage], *, allocated: bool) -> list[str]:
     *allocated*: a scheduler granted them, so unused ones need not be requested.
     """
     idle = [usage for usage in usages if usage.was_used is False]
+    # None: not known, so its row is shown as well
     rows = [usage for usage in usages if usage.was_used is not False]
     many = len(usages) > 1
     lines: list[str] = []
@@ -173,10 +177,12 @@ def _average_use(gpu_usage: GpuUsage) -> str:
 def _gpu_trouble_lines(gpu_usage: GpuUsage) -> Iterator[str]:
     """Yield what qualifies the memory, errors and thermal throttling, if any."""
     if gpu_usage.preallocated:
+        # a framework that takes nearly all memory at once shows nothing of its need
         text = f"{format_size(gpu_usage.preallocated)} taken at once: "
         yield from folded_lines(
             text + preallocation_words(), SUMMARY_WIDTH - len(_INDENT)
         )
+    # memory of a process outside the run, such as a notebook
     if gpu_usage.other_memory and not gpu_usage.job_peak:
         size = format_size(gpu_usage.other_memory)
         yield f"another process of yours holds {size} of it: what it did is not counted"
@@ -187,6 +193,7 @@ def _gpu_trouble_lines(gpu_usage: GpuUsage) -> Iterator[str]:
         )
     if gpu_usage.xids:
         yield xid_words(gpu_usage.xids)
+    # an uncorrected error is stated already: one line is enough
     elif not gpu_usage.ecc_errors and not (gpu_usage.health or HEALTHY).startswith(
         HEALTHY
     ):
@@ -216,6 +223,7 @@ def _idle_gpu_lines(
             which = listed_numbers([usage.index for usage in idle_gpus])
             text += f": request {len(used_gpus)} ({which} never used)"
         return [_gpu_label_line("", shortened_text(text, SUMMARY_WIDTH - len(_INDENT)))]
+    # a machine's own GPUs cannot be left out of a request
     if not allocated:
         return []
     what = "the GPU was" if total == 1 else f"none of the {total} GPUs was"

@@ -16,7 +16,7 @@ class HealingRound(msgspec.Struct, frozen=True):
     round: int
     tasks: int
     reason: str
-    jobs: tuple[str, ...]
+    jobs: tuple[str, ...]  # ids
 
 
 class HealingState(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,9 +29,9 @@ class HealingState(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     rounds: tuple[HealingRound, ...] = ()
-    healer: str | None = None
-    state: State | None = None
-    stopped: str | None = None
+    healer: str | None = None  # id of its job; None: there is none
+    state: State | None = None  # None: no healer
+    stopped: str | None = None  # None: healing may go on
     left: dict[str, int] = {}
     goes_on: bool = False
     blocked: tuple[str, ...] = ()
@@ -66,6 +66,7 @@ def healing_rows(healing_state: HealingState, job_id: str) -> Iterator[tuple[str
             "healed",
             f"{healing_state.stopped}: {causes}" if causes else healing_state.stopped,
         )
+    # in this state the job runs weigh resume --heal just now
     elif healing_state.state == "RUNNING":
         yield "heals", f"job {healing_state.healer} decides on the next round"
     elif healing_state.state == "PENDING" and healing_state.healer is not None:

@@ -17,8 +17,8 @@ from weigh.units import (
     size_or_dash,
 )
 
-_LONGEST_COMMAND = 60
-_SURE = 0.1  # a share killed above this is worth a way out
+_LONGEST_COMMAND = 60  # characters
+_SURE = 0.1  # from this share on no decimal is shown
 
 
 class HistoryKind(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class HistoryKind(msgspec.Struct, frozen=True):
 
     label: str | None
     command: tuple[str, ...]
-    completed: int
+    completed: int  # number of completed runs
     sizes: Mapping[str, float | None] = {}
     spans: Mapping[str, tuple[float, float]] = {}
     left_out: Mapping[str, int] = {}
@@ -60,10 +60,10 @@ class PastKind(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     cpus: int
     requested: Bytes | None = None
-    most: Bytes | None = None
-    memory: Bytes | None = None
-    time: int | None = None
-    out_of_memory: int = 0
+    most: Bytes | None = None  # None: accounting has no figure
+    memory: Bytes | None = None  # what to request; None: unknown
+    time: int | None = None  # seconds to request; None: unknown
+    out_of_memory: int = 0  # jobs that were killed for memory
 
 
 def kinds_table(kinds: Sequence[PastKind], width: int) -> Iterator[str]:
@@ -179,6 +179,7 @@ def _prediction_figures(prediction: HistoryPrediction) -> dict[str, object]:
 
 def _kind_description(history_kind: HistoryKind) -> str:
     words = " ".join(history_kind.command)
+    # cut here, because the notes are sentences that hold the command
     if len(words) > _LONGEST_COMMAND:
         words = words[: _LONGEST_COMMAND - 3] + "..."
     return words if history_kind.label is None else f"{history_kind.label}: {words}"
@@ -195,6 +196,7 @@ def _prediction_source_text(prediction: HistoryPrediction) -> str:
     if prediction.is_proven:
         return "the most that a completed job requested"
     plus = f" + {100 * prediction.margin:.2g} %"
+    # a maximum is stated as it is; a line through points was raised by its errors
     if prediction.by.startswith(MOST_SEEN):
         return f"{prediction.by}{plus}"
     return f"{prediction.by}, raised over all of its past errors{plus}"
@@ -203,8 +205,10 @@ def _prediction_source_text(prediction: HistoryPrediction) -> str:
 def _past_accuracy_notes(prediction: HistoryPrediction, ended: str) -> Iterator[str]:
     """Yield how the method did on past runs, and the failures to expect."""
     replay = prediction.replay
+    # after a kill no earlier success of the method counts
     if prediction.after_kill is not None:
         yield "the true need is unknown and may be higher"
+    # a size beyond all measured ones has no past run to be replayed
     elif prediction.reach > 1:
         yield "no run of that size was measured"
     elif replay.runs:
@@ -251,11 +255,13 @@ def _extrapolation_notes(learnt: RequestFromHistory) -> Iterator[str]:
             for name, size in learnt.kind.sizes.items()
             if size is not None
         ),
+        # the parameter that is furthest beyond its largest measured value
         key=lambda one: one[1] / one[2] if one[2] > 0 else 0,
     )
     trusted = "is" if reach <= FURTHEST else "is not"
     # the geometric mean: the same factor from the last run and to the next
     between = float(f"{math.sqrt(largest * size):.2g}")
+    # a parameter of whole numbers gets a whole number
     if float(largest).is_integer() and float(size).is_integer():
         between = round(between)
     yield (

@@ -21,10 +21,10 @@ from weigh.render.submit_lines import with_ranks
 from weigh.units import count_with_noun, format_duration, format_limit, format_size
 
 COMPARISON_SCHEMA = "weigh.plan-comparison/1"
-_MOST_KINDS = 12
+_MOST_KINDS = 12  # rows of a table that is shown whole
 _FIRST_KINDS, _LAST_KINDS = 4, 2  # shown of more
-_NO_RUNS = "-"
-_MOST_PROBED = 9
+_NO_RUNS = "-"  # of a kind without records
+_MOST_PROBED = 9  # columns of the table of a probe
 _WORDS = {"gpu_memory": "GPU memory", "memory": "memory", "cpus": "CPUs"}
 
 
@@ -47,6 +47,7 @@ def plan_json(plans: Sequence[Plan]) -> str:
 def _task_needs_lines(plan: Plan) -> Iterator[str]:
     rows = _merged_kind_rows(plan.kinds)
     if len(rows) == 1:
+        # a single kind needs no table
         needs = ", ".join(_kind_need_texts(rows[0].kind, plan.headroom))
         runs = f" ({rows[0].runs})" if rows[0].runs != _NO_RUNS else ""
         each = ", each" if plan.tasks > 1 else ":"
@@ -84,6 +85,7 @@ def _merged_kind_rows(kinds: Sequence[TaskKind]) -> list[_PlanRow]:
     for kind in kinds:
         item, used = kind.item, kind.used
         sizes = (item.gpu_memory, used.gpu_memory, item.memory)
+        # kinds are alike if their rows would be
         shown = (
             *map(_positive_size_text, sizes),
             item.gpus,
@@ -107,6 +109,7 @@ def _kind_need_texts(task_kind: TaskKind, headroom: float) -> Iterator[str]:
     if item.gpus:
         yield count_with_noun(item.gpus, "GPU")
     if item.gpu_memory:
+        # what was measured, and the headroom that makes the rest
         above = (
             f" ({format_size(used.gpu_memory)} + {_headroom_percent_text(headroom)})"
         )
@@ -153,9 +156,11 @@ def _abbreviated_examples(examples: Sequence[str]) -> list[str]:
     """Leave out the first and last words that all examples share."""
     split = [example.split(" ") for example in examples]
     same = _count_of_shared_words(split)
+    # an option stays with its value
     if same and split[0][same - 1].startswith("-"):
         same -= 1
     rest = [words[same:] for words in split]
+    # the end is compared after the start was taken off, so no word counts twice
     end = _count_of_shared_words([words[::-1] for words in rest])
     before, after = ["..."] if same else [], ["..."] if end else []
     return [" ".join((*before, *w[: len(w) - end], *after)) for w in rest]
@@ -197,6 +202,7 @@ def _packing_lines(plan: Plan) -> Iterator[str]:
         by = f", limited by {limit}" if limit else ""
         size = format_size(plan.gpu.memory)
         noun = "task" if together == "1" else "tasks"
+        # "4 per GPU" has no meaning where a task has whole GPUs
         fit = f"{together} {noun} per GPU{by}"
         if plan.request.gpus > 1 or any(kind.item.gpus for kind in plan.kinds):
             fit = (
@@ -214,6 +220,7 @@ def _packing_lines(plan: Plan) -> Iterator[str]:
     if plan.queue is not None:
         yield from _pull_queue_lines(plan, plan.queue)
         return
+    # the last element takes what is left
     if together.isdecimal() and len(plan.elements[-1].tasks) < int(together):
         together = f"up to {together}"
     yield from (
@@ -263,12 +270,14 @@ def _tasks_per_element_text(plan: Plan) -> str:
     if plan.queue is not None:
         return str(plan.queue.slots)
     sizes = [len(element.tasks) for element in plan.elements]
+    # the last element takes what is left: it counts only if it is the only one
     least, most = min(sizes[:-1] or sizes), max(sizes)
     return str(most) if least == most else f"{least} to {most}"
 
 
 def _limiting_resource(plan: Plan) -> str | None:
     """Return the resource that limits tasks per GPU, if all tasks need the same."""
+    # different tasks are limited by different resources
     if len(plan.kinds) > 1:
         return None
     item, counts = plan.kinds[0].item, {}

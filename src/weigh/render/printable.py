@@ -25,6 +25,7 @@ _NEED_NO_QUOTES = (
 # what begins a formula, also in the full width of East Asian keyboards
 _FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
 _LEAST = 0.001  # hours: less is a few seconds
+# endings by which a script is recognised
 _SCRIPTS = (".py", ".sh", ".R", ".jl", ".pl", ".rb", ".lua", ".m")
 _SHELL_LINE = 3  # sh -c LINE
 
@@ -33,6 +34,7 @@ def printable_text(untrusted_text: str) -> str:
     """Write control characters and lone surrogates as backslash escapes."""
     if untrusted_text.isprintable():
         return untrusted_text
+    # a lone surrogate stands for a byte that was no UTF-8
     return "".join(
         c if c.isprintable() else _escaped_control_character(c) for c in untrusted_text
     )
@@ -95,8 +97,10 @@ def indented_json(document: object) -> str:
 
 def quoted_command_line(command: Sequence[str]) -> str:
     """Write a command as it is typed in a shell."""
+    # counted in bytes, as translate() on bytes is much faster than a pattern on text
     line = " ".join(command)
     unusual = line.encode("utf-8", "replace").translate(None, _NEED_NO_QUOTES)
+    # what is left are the blanks between the words, so nothing needs quotes
     if unusual == b" " * (len(command) - 1) and all(command):
         return line
     return printable_text(shlex.join(command))
@@ -123,7 +127,9 @@ def named_words(command_text: str) -> str:
     words = command_text.split(" ", 2)
     for number, word in enumerate(words[:2]):
         is_named = number == 0 or word.endswith(_SCRIPTS)
+        # a quote shows that the word goes on behind the blank
         is_plain = not word.endswith("/") and "'" not in word
+        # "./run.py" has a slash of its own, which does not name a folder
         if is_named and is_plain and word.count("/") > word.startswith("./"):
             words[number] = word.rpartition("/")[2]
     return " ".join(words)
@@ -166,6 +172,7 @@ def local_time(started: str) -> tuple[str, str]:
     try:
         moment = dt.datetime.fromisoformat(started).astimezone()
     except (ValueError, OverflowError):
+        # the date may be one that no calendar has, or beyond those of the system
         return printable_text(started[:10]), printable_text(started[11:19])
     text = moment.isoformat()  # three times as fast as strftime
     return text[:10], text[11:19]

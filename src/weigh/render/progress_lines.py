@@ -9,7 +9,7 @@ from weigh.model.record import ReportedProgress
 from weigh.render.printable import shortened_text
 from weigh.units import Seconds, format_brief, format_duration
 
-_MOST_TASKS = 3
+_MOST_TASKS = 3  # of the tasks that end last
 
 
 def live_line(
@@ -45,6 +45,7 @@ def time_left_text(
     """
     if forecast.remaining is None:
         return None
+    # the forecast is older than this moment
     passed = current_time - forecast.time
     left = max(0.0, forecast.remaining - passed)
     return _remaining_time_text(left, forecast, passed)
@@ -96,12 +97,12 @@ def _step_count_text(step_count: float) -> str:
 class TaskEnd(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a running task, and its remaining seconds."""
 
-    task: int
-    done: float
-    total: float | None
-    source: str
+    task: int  # number in the task file
+    done: float  # steps
+    total: float | None  # steps; None: unknown
+    source: str  # where the count was found
     remaining: Seconds | None = None
-    low: Seconds | None = None
+    low: Seconds | None = None  # seconds; None: no interval
     high: Seconds | None = None
 
 
@@ -116,9 +117,9 @@ class ExpectedEnd(msgspec.Struct, frozen=True, kw_only=True):
     low: Seconds
     high: Seconds
     at_a_time: int | None = None
-    late: int = 0
-    near: int = 0
-    time_limit: int | None = None
+    late: int = 0  # elements
+    near: int = 0  # elements
+    time_limit: int | None = None  # seconds; None: no limit
     tasks: tuple[TaskEnd, ...] = ()
 
 
@@ -154,6 +155,7 @@ def _limit_words(expected_end: ExpectedEnd) -> str:
 
 def _task_progress_line(task_end: TaskEnd) -> str:
     done = _step_count_text(task_end.done)
+    # without a total there is no share
     share = (
         f"{task_end.done / task_end.total:.0%}" if task_end.total else f"{done} steps"
     )

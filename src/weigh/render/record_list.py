@@ -66,6 +66,7 @@ def write_csv(
         writer.writerow(
             [csv_cell(value) for value in (*_record_csv_cells(record), *values)]
         )
+    # the wrapper would close the file of the caller when it is collected
     text.flush()
     text.detach()
 
@@ -100,6 +101,7 @@ def _sum_or_largest_over_gpus(
     ]
     if not known:
         return None
+    # energies of several GPUs add up; a peak is that of the fullest
     return float(sum(known)) if field_name == "energy" else max(known)
 
 
@@ -232,6 +234,7 @@ def commands_within(heads: Sequence[RecordHead], room: int) -> list[str]:
     lines = [short_command(head.command).split(" ") for head in heads]
     groups: dict[tuple[object, ...], list[int]] = {}
     for place, (head, words) in enumerate(zip(heads, lines, strict=True)):
+        # records of one program and script with as many words can be compared by place
         key = (head.label, *words[:_PROGRAM_WORDS], len(words))
         groups.setdefault(key, []).append(place)
     texts = [""] * len(heads)
@@ -247,6 +250,7 @@ def commands_within(heads: Sequence[RecordHead], room: int) -> list[str]:
                 for name in names
             }
             forms = [label + form for form in _command_forms(words, differ, given)]
+            # the first form that fits; the last one is the shortest
             fits = (form for form in forms if width_of(form) <= room)
             texts[place] = shortened_text(next(fits, forms[-1]), room)
     return texts
@@ -265,10 +269,13 @@ def _command_forms(
 ) -> Iterator[str]:
     """Yield a command in shorter and shorter forms; *given* parameters differ."""
     pairs = [f"{name}={value}" for name, value in given.items()]
+    # a parameter that stands in the command needs not be repeated
     hidden = [pair for pair in pairs if pair.partition("=")[2] not in command_words]
     yield " ".join([*command_words, *hidden])
     if not differ and not pairs:
         return
+    # first without the other words, then without the script, the program and the
+    # options
     for first, keeps_options in (
         (_PROGRAM_WORDS, True),
         (1, True),
@@ -303,6 +310,7 @@ def _list_footer_lines(listing: RecordListing, *, single: bool) -> Iterator[str]
 
 def _short_start_time(started: str, year: str) -> str:
     day, clock = local_time(started)
+    # columns of a year that is clear are worth more to the command
     return f"{day[5:]} {clock[:5]}" if day[:4] == year else day
 
 

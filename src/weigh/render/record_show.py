@@ -22,10 +22,10 @@ from weigh.units import duration_or_dash, format_duration, format_size, size_or_
 
 WIDTH = 80
 _MARGIN = 14  # two of indent, a name, two of gap
-_LEVELS = " .:-=+*#%@"
-_PLOT = WIDTH - _MARGIN - 2
+_LEVELS = " .:-=+*#%@"  # from low to high
+_PLOT = WIDTH - _MARGIN - 2  # columns of a plot
 _FIGURE = 20  # columns of a figure's name
-MB = 1_000_000
+MB = 1_000_000  # as NVIDIA's tools count rates
 
 
 def render_record(record: Record) -> str:
@@ -50,6 +50,7 @@ def rank_table(ranks: Sequence[RecordedRank]) -> list[str]:
         return []
     shown = list(ranks)
     if len(ranks) > _MOST_RANKS:
+        # the ranks that need most are those one looks for
         shown.sort(key=lambda rank: -(rank.peak_memory or 0))
     has_steps = len({rank.step for rank in ranks}) > 1
     has_gpus = any(rank.gpus for rank in ranks)
@@ -96,6 +97,8 @@ def sparkline_text(sample_values: Sequence[float | None], width: int) -> str:
     return "".join(
         _sparkline_level(
             sample_values[
+                # rounding down both ends makes stretches of almost equal length,
+                # without gaps
                 len(sample_values) * n // width : len(sample_values) * (n + 1) // width
             ],
             top,
@@ -142,6 +145,7 @@ def _record_usage_lines(usage: Usage) -> Iterator[str]:
         ("address space (virtual)", usage.virtual_memory),
         ("cgroup with page cache", usage.cgroup_peak),
     )
+    # the name of the row stands once, at its first line
     name = "" if usage.peak_memory is not None else "memory"
     known = [f"{what} {format_size(size)}" for what, size in others if size is not None]
     for line in known:
@@ -157,12 +161,14 @@ def _record_usage_lines(usage: Usage) -> Iterator[str]:
 
 
 def _peak_memory_lines(peak: PeakMemory, *, growing: bool | None) -> Iterator[str]:
+    # too short a run: only an upper bound is known, no figure
     if peak.source == "launcher floor":
         words = f"up to {format_size(peak.high)}: too short to measure more exactly"
         yield from _record_entry_lines("memory", words)
         return
     low, high = format_size(peak.low), format_size(peak.high)
     is_sure = peak.certainty == "exact" or low == high
+    # for a figure that is exact, or looks so, bounds add nothing
     between = "" if is_sure else f"  between {low} and {high}"
     when = "" if peak.time is None else f", at {format_duration(peak.time)}"
     still = ", still growing at the end" if growing else ""
@@ -425,5 +431,6 @@ def _record_entry_lines(entry_name: str, entry_text: str | None) -> Iterator[str
 
 
 def _sparkline_level(share: Sequence[float | None], top: float) -> str:
+    # a stretch without samples counts as 0
     highest = max((value for value in share if value is not None), default=0)
     return _LEVELS[round(highest / top * (len(_LEVELS) - 1))]

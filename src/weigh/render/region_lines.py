@@ -27,11 +27,11 @@ from weigh.units import (
 )
 
 WIDTH = 80
-_NAME = 24
-_MOST_PHASES = 40
-_MOST_LOOPS = 5
-_MOST_EVENT_NAMES = 5
-_BOUND = "upper bound"
+_NAME = 24  # columns of a phase's name
+_MOST_PHASES = 40  # rows
+_MOST_LOOPS = 5  # of a program
+_MOST_EVENT_NAMES = 5  # of different names, the last event of each
+_BOUND = "upper bound"  # the source of a peak begins so where it is not the phase's own
 
 
 def render_regions(regions: ProgramRegions, title: str = "regions") -> str:
@@ -58,6 +58,7 @@ def region_lines(regions: ProgramRegions, *, is_sampled: bool = True) -> list[st
     Unless GPUs were sampled meanwhile, as by ``weigh run``, their peaks are those seen
     at the edges of phases and batches.
     """
+    # phases know a GPU by its UUID; a reader knows the number
     numbers = {gpu.uuid: gpu.index for gpu in regions.gpus if gpu.index is not None}
     lines = [*_phase_lines(regions.phases, numbers)]
     for loop in regions.batches[:_MOST_LOOPS]:
@@ -115,6 +116,7 @@ def _phase_lines(
 
 def _phase_table_row(phase: ProgramPhase) -> str:
     rank = "" if phase.rank is None else f"{phase.rank}: "
+    # deeper phases would have no room for their names
     indent = "  " * min(phase.depth, 6)
     name = padded_text(
         shortened_text(f"{indent}{rank}{printable_text(phase.name)}", _NAME), _NAME
@@ -137,6 +139,7 @@ def _phase_gpus(
     uuids = list(dict.fromkeys(gpu.uuid for phase in phases for gpu in phase.gpus))
     for number, uuid in enumerate(uuids):
         own = [gpu for phase in phases for gpu in phase.gpus if gpu.uuid == uuid]
+        # a GPU whose memory never changed was not used by the phases
         if all(gpu.peak == gpu.before == gpu.after for gpu in own):
             continue
         shown = numbers.get(uuid, number)
@@ -191,7 +194,7 @@ def _batch_loop_lines(loop: BatchTimes) -> Iterator[str]:
         yield _region_row("", why)
 
 
-_FEWEST = 3
+_FEWEST = 3  # points from which on a correlation is looked at
 _STRAIGHT = 0.9  # correlation of memory and length
 _ROSE = 0.05  # share of the peak by which memory rose with the length
 _LATER = 0.2  # share of that rise that may come after the longest batch
@@ -258,6 +261,7 @@ def _region_gpu_lines(
     )
     name = shortened_text(printable_text(gpu_usage.name), 40)
     yield _region_row(f"gpu {gpu_number}", f"{name}{total}")
+    # a GPU that others use is "not used" if this run added nothing
     if (
         gpu_usage.peak_memory is not None
         and gpu_usage.peak_memory == gpu_usage.memory_before
@@ -265,6 +269,7 @@ def _region_gpu_lines(
         yield _region_row("", "not used: no more memory in use than before")
         return
     rows = [("in use before", size_or_dash(gpu_usage.memory_before))]
+    # memory before the first batch is what the model takes
     loop = _first_memory_of_gpu(gpu_usage.uuid, (one.gpus for one in regions.batches))
     if loop is not None:
         taken = _rise(loop.before, gpu_usage.memory_before)
@@ -278,6 +283,7 @@ def _region_gpu_lines(
     )
     whole = (
         gpu_usage.peak_memory
+        # the driver's figure of the whole GPU; else the highest that was seen in use
         if gpu_usage.device_peak_memory is None
         else gpu_usage.device_peak_memory
     )
@@ -305,6 +311,7 @@ def _torch_memory_rows(
     yield "torch: max_memory_allocated", format_size(allocated)
     yield "torch: max_memory_reserved", format_size(reserved)
     if gpu_usage.peak_memory is not None:
+        # what the process holds outside of torch: libraries, kernels, other frameworks
         beyond = gpu_usage.peak_memory - (gpu_usage.memory_before or 0) - reserved
         if beyond > 0:
             yield "CUDA context and others, beyond torch", format_size(beyond)
@@ -318,6 +325,7 @@ def _first_memory_of_gpu(
 
 def _last_event_lines(events: Sequence[ProgramEvent]) -> Iterator[str]:
     """Write the last event of each name."""
+    # a later event of a name replaces the earlier one
     last = {event.name: event for event in events}
     for event in tuple(last.values())[:_MOST_EVENT_NAMES]:
         value = "" if event.value is None else f" {_event_value_text(event.value)}"

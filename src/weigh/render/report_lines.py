@@ -18,9 +18,9 @@ from weigh.render.words import (
 from weigh.units import count_with_noun
 
 LEAST = 8  # elements needed for a histogram
-_BINS = 6
-_HALF = 39
-_BAR = 14
+_BINS = 6  # spans of a histogram
+_HALF = 39  # columns of each of two histograms side by side
+_BAR = 14  # columns
 
 
 def value_bins(
@@ -34,6 +34,7 @@ def value_bins(
     low, high = min(values), max(values)
     width = (high - low) / _BINS
     ends = [low + width * number for number in range(1, _BINS)]
+    # ends that coincide, for values that are all the same, would make empty spans
     ends = [end for end in dict.fromkeys(ends) if low < end < high] + [high]
     ends = list({written(end): end for end in ends}.values())
     counts = [0] * len(ends)
@@ -64,15 +65,16 @@ def _histogram_column(
     yield f"  {noun} by {measure.name}"
     mark = "|" if is_ascii else "▪"
     for end, number in found:
+        # rounded up, so that a span with a single value still shows a mark
         drawn = mark * (-(-number * _BAR // most))
         label = f"to {measure_value_text(measure, end)}"
         yield f"    {label:<14}{drawn:<{_BAR}} {count_with_commas(number)}"
 
 
 WIDTH = 80
-BAR = 20
+BAR = 20  # columns
 _INDENT = " " * 12
-_MOST_NOTES = 8
+_MOST_NOTES = 8  # notes on the screen; --json has all
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -141,6 +143,7 @@ def _report_title_lines(report: JobReport) -> Iterator[str]:
     right = held_words(report)
     title = printable_text(report.title)
     line = f"  {title}   {total}"
+    # the title gets a line of its own where both do not fit
     if columns_of(line) + 2 + len(right) > WIDTH:
         yield text_cut_to_columns(f"  {title}", WIDTH)
         line = f"  {text_cut_to_columns(total, WIDTH - 4 - len(right))}"
@@ -153,6 +156,7 @@ def _measure_lines(
     used = "used (median, peak)" if many else "used"
     judged = any(one.efficiency is not None for one in measures)
     asked = any(one.requested is not None for one in measures)
+    # the column is left out where nothing was requested
     head = f"{_INDENT}{'requested' if asked else '':<{13 if asked else 0}}{used:<23}"
     yield (head + ("used of request" if judged else "")).rstrip()
     for one in measures:

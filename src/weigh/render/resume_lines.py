@@ -15,7 +15,7 @@ from weigh.schedulers.words import format_ranges
 from weigh.units import count_with_noun
 
 SCHEMA = "weigh.resume/1"
-_MOST_LEFT = 5
+_MOST_LEFT = 5  # reasons that are listed
 
 
 class TaskLeftOut(msgspec.Struct, frozen=True):
@@ -33,6 +33,7 @@ class TasksRunAgain(msgspec.Struct, frozen=True):
 
     tasks: tuple[int, ...]
     reasons: tuple[str, ...]
+    # keys of JSON documents stay as they were
     request: JobRequest = msgspec.field(name="wanted")
     elements: int
     job: SubmittedJob | None = None
@@ -78,6 +79,7 @@ class ResumedJob(msgspec.Struct, frozen=True):
 
 def resumed_lines(answer: ResumedJob) -> Iterator[str]:
     """Write which tasks run again, with what request, and which do not."""
+    # a healer that follows may still resume them
     if answer.left and not answer.again and answer.healer is None:
         yield f"  {printable_text(answer.job.name)}: nothing resumed"
     for one in answer.again:
@@ -115,6 +117,7 @@ def resumed_lines(answer: ResumedJob) -> Iterator[str]:
         yield "    replaced the plan was written again since; these are the old tasks"
         first = answer.job
         had_options = (first.staging, first.heal, first.request.extra)
+        # a plan does not hold the options of its submission
         typed = "  # and the options you typed" if any(had_options) else ""
         yield f"    next     weigh submit {folder} --again{typed}"
     jobs = [one.job.id for one in answer.again if one.job]

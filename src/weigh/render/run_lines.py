@@ -47,6 +47,7 @@ _FILE_SHARE = 0.2  # of the peak: more is worth a line
 _FILE_FLOOR = 32 * MIB  # less may be the program's own libraries
 _Number = TypeVar("_Number", Bytes, Seconds)
 _MOST_NODES = 4  # named in the summary
+# kinds of a peak's source that explain a figure to a reader
 _SOURCES = ("own cgroup", "cgroup", "pages", "status")
 _WORTH_NAMING = 0.5  # of the value: a lower bound below that
 _SURE = 1.02  # bounds closer than this are written as one figure
@@ -78,6 +79,7 @@ def render_summary(
         lines += _run_request_lines(request, record.usage)
     elif no_request is not None:
         lines += _folded_row("request", f"none: {no_request}")
+    # the texts hold words of the program and the scheduler
     safe = (
         lines[0],
         *map(without_control_characters, lines[1:]),
@@ -113,6 +115,7 @@ def nodes_words(record: Record) -> str:
         return ""
     ordered = sorted(peaks, key=lambda name: -peaks[name])
     named = [f"{name} {format_size(peaks[name])}" for name in ordered]
+    # the largest and the smallest are what matters
     if len(named) > _MOST_NODES:
         named = [*named[: _MOST_NODES - 1], "...", named[-1]]
     total = record.usage.total_memory if record.usage else None
@@ -172,6 +175,7 @@ def _staged_gpus(record: Record) -> tuple[GpuUsage, ...]:
     """Return the GPUs of which a loop shows before, model, batches and total."""
     if record.batches is None or record.usage is None:
         return ()
+    # only for those GPUs the memory before the loop is known
     in_loop = {gpu.uuid for gpu in record.batches.gpus if gpu.before is not None}
     return tuple(
         msgspec.structs.replace(gpu, peak_memory=_peak_in_use(gpu))
@@ -202,6 +206,7 @@ def _reported_progress_lines(record: Record) -> Iterator[str]:
 def _run_headline(record: Record, *, colour: bool) -> str:
     """Write state and time on the left, the record's id on the right."""
     wall = record.usage.wall_time if record.usage else 0.0
+    # a warm-up is no run to be counted
     counted = [repeat for repeat in record.repeats if not repeat.warmup]
     took = f"{len(counted)} runs" if counted else format_duration(wall)
     joiner = "," if counted else " for" if record.state == "RUNNING" else " in"
@@ -224,6 +229,7 @@ def _signal_or_exit_text(record: Record) -> str:
 
 
 def _outcome_lines(outcome: RunOutcome | None) -> Iterator[str]:
+    # the headline has the exit code already
     if outcome is not None and not outcome.reason.startswith("exit code"):
         text = "; ".join((outcome.reason, *outcome.evidence))
         yield from _folded_row("ended", printable_text(text).removeprefix("ended "))
@@ -245,6 +251,7 @@ def _memory_trend_text(record: Record) -> str:
 def _run_usage_lines(usage: Usage, trend: str) -> Iterator[str]:
     if usage.peak_memory is not None:
         yield from _run_memory_lines(usage.peak_memory, trend)
+        # for a single process there is only one way to count
         if usage.processes is not None and usage.processes > 1:
             yield from _peak_source_lines(usage.peak_memory)
         yield from _large_memory_part_lines(usage.peak_memory)
@@ -330,6 +337,7 @@ def _cpu_usage_text(usage: Usage) -> str:
 
 def _repeat_statistics_lines(repeats: tuple[RepeatedRun, ...]) -> Iterator[str]:
     ran = [repeat for repeat in repeats if not repeat.warmup]
+    # failed runs end early, and would lower the figures
     whole = [repeat.usage for repeat in ran if repeat.exit_code == 0]
     counted = whole or [repeat.usage for repeat in ran]
     if not counted:  # it failed in a warm-up run
@@ -358,6 +366,7 @@ def _repeat_statistics_lines(repeats: tuple[RepeatedRun, ...]) -> Iterator[str]:
 
 def _minimum_median_maximum(repeat_values: Sequence[_Number]) -> list[_Number]:
     ordered = sorted(repeat_values)
+    # the lower of two in the middle: a value that was measured
     return [ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]]
 
 
@@ -368,6 +377,7 @@ def _spaced_words(column_words: list[str]) -> str:
 def _run_request_lines(request: Request, usage: Usage | None) -> Iterator[str]:
     common = common_lines(request, WIDTH - len(_INDENT))
     lines = [_INDENT + line for form in common for line in form]
+    # the name stands in the first line, in the place of its indent
     name = "at least" if request.lower_bound else "request"
     lines[0] = f"  {name:<9}{lines[0].lstrip()}"
     if common[-1] and usage is not None and usage.virtual_memory:

@@ -24,6 +24,7 @@ def scaling_lines(cpu_scan: CpuScan, *, scheduler: str | None = None) -> Iterato
         return
     cpus = "1 CPU" if cpu_scan.cpus == 1 else f"{cpu_scan.cpus} CPUs"
     words = f"{cpus}: the most with {100 * cpu_scan.efficiency:.0f} % efficiency"
+    # the largest number that was tried: more might pay as well
     if cpu_scan.cpus == max(row.cpus for row in cpu_scan.rows):
         words += f"; beyond {cpu_scan.cpus}: not measured"
     for turn, line in enumerate(folded_lines(words, WIDTH - len(_INDENT))):
@@ -67,6 +68,7 @@ def squeeze_lines(
     """Write the kind of a program, its least memory, and the request with its knob."""
     yield f"  kind       {program_kind}"
     if squeeze_result is not None:
+        # compared with the better of the two, so that noise makes no knee look slow
         slower = squeeze_result.least.time / min(
             squeeze_result.knee.time, squeeze_result.plain.time
         )

@@ -12,8 +12,8 @@ from weigh.schedulers import kind_or_first
 
 WIDTH = 80
 
-_WIDEST_TEXT = 28
-_NARROWEST_MESSAGE = 34
+_WIDEST_TEXT = 28  # columns of the quoted part of the script
+_NARROWEST_MESSAGE = 34  # columns; with less, each message goes below its place
 
 
 def script_check_lines(checked: CheckedScript, width: int = WIDTH) -> Iterator[str]:
@@ -80,6 +80,7 @@ def _finding_table_lines(
 ) -> Iterator[str]:
     places = max(columns_of(place) for place, _, _ in finding_rows)
     texts = min(_WIDEST_TEXT, max(columns_of(text) for _, text, _ in finding_rows))
+    # no finding quotes the script: no column for it
     gap = "  " if texts else ""
     room = width - places - 2 - texts - len(gap)
     if room < _NARROWEST_MESSAGE:

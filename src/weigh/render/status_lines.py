@@ -24,9 +24,9 @@ from weigh.schedulers.words import format_ranges
 from weigh.units import MINUTE, Seconds, count_with_noun, format_duration
 
 SCHEMA = "weigh.status/1"
-_MOST_FAILURES = 5
-_FOLDER = 20  # columns
-_INDENT = " " * 13
+_MOST_FAILURES = 5  # groups of failures with the same reason
+_FOLDER = 20  # columns of a folder's end
+_INDENT = " " * 13  # as wide as the titles
 _WORDS = {**STATE_WORDS, "COMPLETED": "done"}
 
 
@@ -49,9 +49,9 @@ class WaitingElements(msgspec.Struct, frozen=True):
 
     elements: int
     reason: str
-    hopeless: bool = False
-    since: Seconds | None = None
-    expected: Seconds | None = None
+    hopeless: bool = False  # it can never start
+    since: Seconds | None = None  # None: not known
+    expected: Seconds | None = None  # None: the scheduler makes no forecast
 
 
 class NeededJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,8 +61,8 @@ class NeededJob(msgspec.Struct, frozen=True, kw_only=True):
     succeed as things are (``is_blocked``). ``has_failed``: a task has.
     """
 
-    name: str
-    job: str
+    name: str  # of the plan or job
+    job: str  # id
     ids: tuple[str, ...] = ()
     words: str = ""
     is_done: bool = False
@@ -108,8 +108,10 @@ class JobStanding(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_over(self) -> bool:
         """Return whether no task runs or waits, and no healer may send one again."""
+        # the healer decides after all elements have ended, and may send a new round
         if self.healing is not None and self.healing.is_active and not self.is_done:
             return False
+        # an unknown state may still change, once accounting answers
         return not any(
             self.tasks.get(state) for state in ("PENDING", "RUNNING", "UNKNOWN")
         )
@@ -268,6 +270,7 @@ def list_lines(
         )
         name = f"{printable_text(other.job)}  {other.scheduler}, not from weigh"
         yield f"  {name}: {', '.join(words)}"
+    # one warning for all jobs of a scheduler that does not answer
     troubles = {one.trouble: one for one in standings if one.trouble}
     for one in troubles.values():
         yield from _status_warning_lines(one, current_time)
@@ -277,6 +280,7 @@ def _shown_folder(folder: str) -> str:
     """Return the end of a folder, with ``~`` for the user's home."""
     home = os.path.expanduser("~")
     shown = f"~{folder[len(home) :]}" if folder.startswith(f"{home}/") else folder
+    # the end of a path is what distinguishes folders
     return shown if len(shown) <= _FOLDER else f"...{shown[-_FOLDER + 3 :]}"
 
 
@@ -309,11 +313,13 @@ def _failure_group_lines(failures: Sequence[TaskFailure], noun: str) -> Iterator
     for one in failures:
         reason = one.reason or one.state.lower().replace("_", " ")
         words = f": {one.words}" if one.words else ""
+        # one line for all tasks with the same reason
         alike.setdefault(f"{reason}{words}", []).append(one)
     for why, same in [*alike.items()][:_MOST_FAILURES]:
         tasks = format_ranges([one.task for one in same])
         whose = f"{noun} {tasks}" if len(same) == 1 else f"{noun}s {tasks}"
         text = printable_text(f"{whose}  {why}")
+        # an interrupted task did not fail: it waits to be resumed
         title = "left" if same[0].state == "INTERRUPTED" else "failed"
         yield f"    {title:<9}{shortened_text(text, WIDTH - len(_INDENT))}"
         if output := next((one.output for one in same if one.output), None):
@@ -352,6 +358,7 @@ def _status_warning_lines(
         yield from _status_entry_lines(
             "warning", f"{job_standing.trouble} (last answer: {when})"
         )
+    # the rows of unknown elements give accounting as their reason already
     if job_standing.accounting and not job_standing.unknown:
         yield from _status_entry_lines(
             "warning", f"accounting does not answer: {job_standing.accounting}"

@@ -17,10 +17,10 @@ from weigh.render.request_lines import WIDTH, folded_lines
 from weigh.units import HOUR, Seconds, count_with_noun, format_limit, format_size
 
 SCHEMA = "weigh.submit/1"
-_WIDEST = 24
-_SHOWN = 3
+_WIDEST = 24  # columns of the name of a check
+_SHOWN = 3  # further jobs, or commands, that are listed
 _HEAD = len("  checked   ")
-_AT_ONCE = 60.0
+_AT_ONCE = 60.0  # seconds; a start that near is "now"
 
 
 class SubmitCheck(msgspec.Struct, frozen=True):
@@ -34,8 +34,8 @@ class SubmitCheck(msgspec.Struct, frozen=True):
 class MostHours(msgspec.Struct, frozen=True):
     """The GPU and CPU hours that jobs can use at most."""
 
-    gpu: float = 0.0
-    cpu: float = 0.0
+    gpu: float = 0.0  # hours
+    cpu: float = 0.0  # hours
 
 
 class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +89,7 @@ def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
     yield from _largest_cost_lines(answer)
     if answer.healer is not None and answer.held:
         text = f"job {answer.healer.id} sizes and sends the other {answer.held:,} tasks"
+        # without the plural's s
         yield f"  then      {text if answer.held > 1 else text[:-1]}"
     if answer.healer is not None and job.heal is not None:
         yield f"  heals     job {answer.healer.id} follows: {heal_words(job.heal)}"
@@ -116,6 +117,7 @@ def most_hours(submitted_jobs: Sequence[SubmittedJob]) -> MostHours | None:
     total = MostHours()
     for job in submitted_jobs:
         asked = job.request
+        # without a limit there is no bound; on this machine nothing is charged
         if asked.time_limit is None or job.scheduler == "local":
             return None
         hours = job.elements * asked.nodes * asked.time_limit / HOUR
@@ -139,6 +141,7 @@ def _largest_cost_lines(answer: SubmitAnswer) -> Iterator[str]:
 
 def _further_job_lines(submitted_jobs: Sequence[SubmittedJob]) -> Iterator[str]:
     """Write the further jobs of the same array."""
+    # "and 1 more" would take as much room as the job itself
     shown = (
         submitted_jobs[:_SHOWN] if len(submitted_jobs) > _SHOWN + 1 else submitted_jobs
     )
@@ -155,6 +158,7 @@ def _further_job_lines(submitted_jobs: Sequence[SubmittedJob]) -> Iterator[str]:
 
 def check_lines(checks: Sequence[SubmitCheck]) -> Iterator[str]:
     """Write one line per check."""
+    # a long name of a check is not cut: only its row is wider
     width = min(
         _WIDEST, max((len(printable_text(one.what)) for one in checks), default=0)
     )
@@ -252,6 +256,7 @@ def request_words(wanted: JobRequest) -> str:
     parts = [count_with_noun(wanted.cpus, "CPU")]
     if wanted.memory is not None:
         parts.append(format_size(wanted.memory))
+    # Grid Engine sites may limit address space in place of memory
     elif wanted.virtual_memory is not None:
         parts.append(f"{format_size(wanted.virtual_memory)} of address space")
     if wanted.gpus:

@@ -16,7 +16,7 @@ WIDTH = 80
 
 State: TypeAlias = Literal["written", "unchanged", "printed", "dry run"]
 
-_REPEATED_NAMED = 3
+_REPEATED_NAMED = 3  # values that are named in a warning
 
 
 class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,19 +28,20 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     ``like_counting`` is a parameter with the value 1-5 or 1:5, and that as a range.
     """
 
-    tasks: int
+    tasks: int  # lines of the task file
     dimensions: tuple[tuple[str, int], ...]
     combinations: int
     kept: int
     conditions: int = 0
-    random: int | None = None
-    seed: int | None = None
-    repeated: tuple[str, ...] = ()
+    random: int | None = None  # drawn combinations; None: all
+    seed: int | None = None  # None: nothing was drawn
+    repeated: tuple[str, ...] = ()  # as NAME=VALUE
     first: tuple[Task, ...] = ()
     last: tuple[Task, ...] = ()
-    output: str | None = None
-    table: str | None = None
+    output: str | None = None  # path; None: standard output
+    table: str | None = None  # path of the table of parameters; None: not written
     state: State
+    # name and number of values; None: enough seeds, or none
     few_seeds: tuple[str, int] | None = None
     like_counting: tuple[str, str] | None = None
 
@@ -63,6 +64,7 @@ def sweep_screen_lines(sweep: SweepResult, width: int = WIDTH) -> Iterator[str]:
 
 def head_line(sweep: SweepResult) -> str:
     """Write how many tasks there are, and how the number arises."""
+    # a parameter with a single value does not multiply anything
     several = [one for one in sweep.dimensions if one[1] > 1] or sweep.dimensions
     product = " x ".join(f"{size:,} {name}" for name, size in several)
     head = count_with_noun(sweep.tasks, "task")
@@ -91,6 +93,7 @@ def sweep_warnings(sweep: SweepResult) -> Iterator[str]:
     if sweep.like_counting is not None:
         name, counted_up = sweep.like_counting
         yield f"{name} has one value: to count, write {name}={counted_up}"
+    # at most one of the two: the first one explains the second
     elif sweep.few_seeds is not None:
         name, size = sweep.few_seeds
         values = "1 value" if size == 1 else f"{size} values"

@@ -27,8 +27,8 @@ from weigh.units import MINUTE, format_duration, format_size, size_or_dash
 
 TOP_WIDTH = 80
 _USUAL = (80, 24)  # if the terminal reports no size
-_BAR = 20
-_ID = 6
+_BAR = 20  # columns
+_ID = 6  # letters of a record's id
 _MOST_PROCESSES = 10  # if the height is not limited
 _RSS = "RSS: counts shared pages in every process"
 # a column: its title, what it shows of a row, and the least width of its window;
@@ -62,6 +62,7 @@ class TopScreen:
         """
         try:
             width, height = os.get_terminal_size(self._out.fileno())
+        # the output is no terminal, or it was closed
         except OSError:
             width, height = 0, 0
         width, height = width or _USUAL[0], height or _USUAL[1]
@@ -79,6 +80,7 @@ def top_page(top_view: TopView, width: int = TOP_WIDTH) -> str:
     out = io.StringIO()
     console = _rich_console(out, is_terminal=False, colour=False)
     console.width = width
+    # rich would take the width of a terminal
     console.print(
         *_upper_part(top_view, width, has_keys=False),
         *_process_part(top_view, width, _MOST_PROCESSES),
@@ -151,6 +153,7 @@ def _rich_table(
     table_rows: Sequence[Any], columns: _Columns, width: int
 ) -> RenderableType:
     """Return a table of *table_rows* with the columns that a window of *width* has."""
+    # a narrow window loses columns instead of cutting all of them
     shown = [column for column in columns if width >= column[2]]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for title, _, _ in shown:
@@ -214,10 +217,12 @@ def _run_note(top_run: TopRun) -> str:
     if headway is None or top_run.stale:
         return ""
     left = time_left_text(headway, top_run.elapsed)
+    # without the interval, for which the column has no room
     return "" if left is None else f"{left.partition(' (')[0]} to go"
 
 
 def _process_columns(width: int) -> _Columns:
+    # 32 columns: the other columns and their gaps
     room = max(1, width - 32)
     return (
         ("pid", lambda process: str(process.pid), 0),

@@ -12,7 +12,8 @@ class ProcessView(msgspec.Struct, frozen=True):
 
     pid: int
     command: str
-    resident: Bytes
+    resident: Bytes  # bytes
+    # None: the first sample, from which no share follows yet
     cores: float | None = None
 
 
@@ -25,13 +26,13 @@ class TopRun(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     record: Record
-    elapsed: Seconds
-    memory: Bytes | None = None
-    peak: Bytes | None = None
-    cores: float | None = None
-    age: Seconds = 0.0
-    stopped: bool = False
-    stale: bool = False
+    elapsed: Seconds  # seconds since its start
+    memory: Bytes | None = None  # bytes
+    peak: Bytes | None = None  # bytes; None: not measured
+    cores: float | None = None  # CPUs
+    age: Seconds = 0.0  # seconds
+    stopped: bool = False  # its processes are stopped, as by Ctrl-Z
+    stale: bool = False  # no update for long, so it may be gone
 
 
 class MachineView(msgspec.Struct, frozen=True):
@@ -42,9 +43,9 @@ class MachineView(msgspec.Struct, frozen=True):
     """
 
     name: str
-    cpus: int | None = None
-    memory_used: Bytes | None = None
-    memory_total: Bytes | None = None
+    cpus: int | None = None  # that this process may use
+    memory_used: Bytes | None = None  # bytes
+    memory_total: Bytes | None = None  # bytes
     load: float | None = None
     all_cpus: int | None = None
 
@@ -56,9 +57,9 @@ class TopView(msgspec.Struct, frozen=True, kw_only=True):
     ``gpu_note`` is the reason why GPUs cannot be read.
     """
 
-    clock: str
+    clock: str  # time of day, as shown
     machine: MachineView
-    store: str
+    store: str  # path of the store
     runs: tuple[TopRun, ...] = ()
     gpus: tuple[GpuState, ...] = ()
     gpu_note: str | None = None

@@ -96,6 +96,7 @@ def growth_words(growth: MemoryGrowth, peak_time: Seconds | None) -> str:
 
 def rate_words(rate: float) -> str:
     """Write bytes per second, in the shortest unit of time that yields 1 MiB."""
+    # a rate below 1 MiB per hour is still written per hour
     enough = (pair for pair in _UNITS if round(rate * pair[0]) >= MIB)
     seconds, unit = next(enough, _UNITS[-1])
     return f"{format_size(round(rate * seconds))}/{unit}"
@@ -106,6 +107,7 @@ def extrapolation_words(ahead: MemoryExtrapolation) -> str:
     low, high = format_size(ahead.low), format_size(ahead.high)
     if low == high:
         return low
+    # the unit once, if both ends have it
     if low.split()[1] == high.split()[1]:
         low = low.split()[0]
     value = format_size(ahead.value)
@@ -113,8 +115,8 @@ def extrapolation_words(ahead: MemoryExtrapolation) -> str:
 
 
 _MAKERS = ("NVIDIA ", "Tesla ")
-_BAD_ADDRESS = 31
-_SHOWN = 3
+_BAD_ADDRESS = 31  # NVIDIA's XID for a page fault of the program
+_SHOWN = 3  # different numbers that are listed
 
 
 def short_name(gpu_name: str) -> str:
