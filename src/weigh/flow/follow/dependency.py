@@ -120,6 +120,7 @@ def needed(here: Here, need: str, known_jobs: Sequence[SubmittedJob]) -> NeededJ
         return NeededJob(
             name=need, job=need, ids=(need,), words="not submitted from here"
         )
+    # all rounds: a later one may have done what this one left
     chain = jobs_file.chain_of(known_jobs, jobs_file.find_jobs(known_jobs, need)[-1])
     healers = list[SubmittedJob]()
     if any(job.heal is not None for job in chain):
@@ -132,6 +133,7 @@ def needed(here: Here, need: str, known_jobs: Sequence[SubmittedJob]) -> NeededJ
 
 
 def _needed_of(views: Sequence[JobView], healers: Sequence[SubmittedJob]) -> NeededJob:
+    # tasks that were never sent are not done either
     tasks = latest_task_states(with_unsent(views, comes=False)).values()
     last, snapshot = views[-1].job, views[-1].snapshot
     left = [task for task in tasks if task.state != "COMPLETED"]
@@ -210,6 +212,7 @@ def _state_of_need(
     """Return the state of a job that is needed, also of one of another store."""
     if not need.isdecimal() or any(job.id == need for job in known_jobs):
         return needed(here, need, known_jobs)
+    # weigh did not submit it: the scheduler's answer is all that is known
     jobs = named_jobs(here, known_jobs, need)
     views = look(here, jobs, with_foreign(known_jobs, jobs), fresh=True)
     return _needed_of(list(views), ())
@@ -289,6 +292,7 @@ def _led_on(
         return FollowingJob(
             job=submitted_job.id, name=submitted_job.name, blocked=wait.blocked
         )
+    # where it hangs on them already there is nothing to change
     if waits and wait.ids != submitted_job.request.after:
         hang_on(submitted_job, wait, view, here.root)
     if waits:

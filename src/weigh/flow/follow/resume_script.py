@@ -42,6 +42,7 @@ def flags_again(
     changed = [
         n for n in names if getattr(job_request, n) != getattr(submitted_job.request, n)
     ]
+    # which of the two is limited depends on the scheduler: one flag stands for both
     had = submitted_job.request.memory, submitted_job.request.virtual_memory
     if (job_request.memory, job_request.virtual_memory) != had:
         changed.append("memory")

@@ -61,11 +61,13 @@ def standings_of_jobs(here: Here, names: Sequence[str]) -> tuple[JobStanding, ..
     still = settle_all(here)
     known = jobs_file.read_jobs(here.root)
     sent = len(known)
+    # an empty list would look as if nothing had been submitted
     if still and not known and not names:
         raise SubmissionUnknownError(still[0])
     for line in still:
         here.notify(line)
     if names:
+        # the last round stands for its plan: its chain leads to the others
         found = [named_jobs(here, known, name)[-1] for name in names]
         known = with_foreign(known, found)
         chains = [
@@ -81,6 +83,7 @@ def standings_of_jobs(here: Here, names: Sequence[str]) -> tuple[JobStanding, ..
             chain[0].folder, root=here.root, reach=reach_of_schedulers(here)
         )
         for chain in chains
+        # healers are not recorded as jobs: the plan's folder names them
         if chain[-1].heal is not None
     }
     # asked with the jobs, in the same query
@@ -223,6 +226,7 @@ def _doubtful_done_task(
     done = (task for task in tasks.values() if task.state == "COMPLETED")
     for task in islice(done, _MOST_WORDS):
         path, job = task.output, jobs.get(task.job)
+        # the state of a done task names no output: its place follows from the joblog
         if job is not None and job.own is None:
             joblog = f"{job.folder}/{LOGS}/tasks_{job.first + task.element}.joblog"
             path = f"{output_folder(joblog)}/{output_name(task.task, 1)}"
@@ -290,6 +294,7 @@ def _waiting_elements(job_view: JobView) -> Iterator[WaitingElements]:
         if state.state == "PENDING" and number in waits
     )
     for reason, elements in reasons.most_common():
+        # just submitted: the scheduler has not looked at it
         words, is_hopeless = reason or "no reason reported yet", False
         kind = find_kind(job_view.job.scheduler)
         if reason is not None and kind is not None:

@@ -103,8 +103,7 @@ def _view(
         )
     try:
         plan = plan_in_folder_of(submitted_job)
-    # the plan was deleted: the elements are all that is known
-    except WeighError:
+    except WeighError:  # the plan was deleted: the elements are all that is known
         return JobView(
             submitted_job,
             scheduler,
@@ -195,6 +194,7 @@ def _judged_by_logs(
 ) -> ElementState:
     """Return the state of an element, made more precise by what its logs show."""
     for log in logs:
+        # a surer state is not overruled by what a program printed
         if log is not None and element_state.state in {"UNKNOWN", "FAILED"}:
             element_state = judge_by_log(element_state, log)
     if element_state.state == "FAILED":
@@ -254,6 +254,8 @@ def _logs_of_own(
         path = kind.user_scripts.log(submitted_job, index, node)
         name = kind.user_scripts.default_log(submitted_job, index)
         if path is None:
+            # without -cwd Grid Engine runs a job, and writes its log, in the home
+            # directory
             places = (
                 os.path.join(folder, name) for folder in (submitted_job.cwd, home)
             )
@@ -269,7 +271,7 @@ def _bare(
     """Yield one task per element, for a job whose plan was deleted."""
     for number, state in enumerate(element_states):
         yield TaskState(
-            task=submitted_job.first + number + 1,
+            task=submitted_job.first + number + 1,  # tasks count from 1
             job=submitted_job.id,
             element=number,
             seq=1,
@@ -319,6 +321,7 @@ def _element_state(
     name = scheduler.log_name(
         submitted_job.id, number, is_array=submitted_job.elements > 1
     )
+    # queue and accounting have forgotten it, while its log stays
     judged = judge_by_log(state, os.path.join(submitted_job.folder, LOGS, name))
     is_late = snapshot.asked > submitted_job.submitted + _SETTLING
     # only an answer without the job, long enough after its submission, means that it is

@@ -127,6 +127,7 @@ def _limits_exceeded_together(
 ) -> Iterator[LintFinding]:
     """Yield an error if all parts together exceed a limit that each part keeps."""
     most = None if limits is None else limits.most_submitted
+    # a part that is above it alone has a finding of its own
     if most is not None and job_script.elements <= most < elements:
         yield LintFinding(
             line=None,
@@ -223,6 +224,7 @@ def _unavailable(fitting_nodes: Sequence[ClusterNode]) -> Iterator[str]:
             else ""
         )
         which = f"all nodes that fit ({names}{more})"
+    # an administrator's words, or else the bare state, such as drained
     reasons = {node.reason or node.state.lower() for node in fitting_nodes}
     why = f" ({', '.join(sorted(reasons)[:_NAMED])})"
     verb = "takes" if len(fitting_nodes) == 1 else "take"

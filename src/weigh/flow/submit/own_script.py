@@ -416,6 +416,7 @@ def _refuse_no_job(
     Raises:
         UsageError: it is.
     """
+    # whoever writes directives or types flags means a job script
     if directives or (options.flags and not is_misread):
         return
     name = options.script
