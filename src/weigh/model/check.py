@@ -22,12 +22,12 @@ class TaskTrial(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, int | float | str] = {}
     state: str
     verdict: str
-    is_wrong: bool = False
+    is_wrong: bool = False  # then `weigh check` fails
     exit_code: int | None = None
     signal: int | None = None
     wall_time: Seconds | None = None
     cpu_time: Seconds | None = None
-    cpus_used: float | None = None
+    cpus_used: float | None = None  # on average
     cpus_wanted: float | None = None
     peak_memory: Bytes | None = None
     gpu_memory: Bytes | None = None
@@ -47,7 +47,7 @@ class CheckedTasks(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
     task_file: str
     tasks: int
-    label: str
+    label: str  # of the records of these trials
     seconds: Seconds
     side_by_side: int
     trials: tuple[TaskTrial, ...]

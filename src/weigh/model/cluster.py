@@ -22,7 +22,7 @@ class NodeGpus(msgspec.Struct, frozen=True):
     """GPUs of one type on one node, and how many of them are allocated."""
 
     name: str
-    total: int
+    total: int  # on the node
     used: int = 0
 
 
@@ -65,10 +65,10 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     limits: QueueLimits
     nodes: int = 0
     nodes_down: int = 0
-    cpus: int = 0
+    cpus: int = 0  # of all nodes of the queue
     cpus_free: int = 0
     gpus: tuple[GpuCount, ...] = ()
-    running: int = 0
+    running: int = 0  # elements, as those that wait
     waiting: int = 0
 
 
@@ -101,7 +101,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     version: str | None = None
     user: str
-    time: str
+    time: str  # of the query
     nodes: tuple[ClusterNode, ...] = ()
     gpus: tuple[GpuCount, ...] = ()
     queues: tuple[ClusterQueue, ...] = ()

@@ -16,7 +16,7 @@ class ComparedFigure(msgspec.Struct, frozen=True):
     whose memory is known between bounds.
     """
 
-    median: float
+    median: float  # in the unit of the row, as the range
     least: float
     most: float
     runs: int
@@ -59,7 +59,7 @@ class ComparisonSide(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     records: tuple[str, ...]
     command: tuple[str, ...]
-    runs: int
+    runs: int  # those that count
     state: str
     failed: int = 0
     growing: bool = False
@@ -69,6 +69,7 @@ class ParameterDifference(msgspec.Struct, frozen=True):
     """A parameter that differs between sides."""
 
     name: str
+    # one per side; None: that side has no such parameter
     values: tuple[int | float | str | None, ...]
 
 

@@ -32,14 +32,14 @@ class DiskSpace(msgspec.Struct, frozen=True, kw_only=True):
 
     role: str
     path: str
-    kind: str | None = None
+    kind: str | None = None  # type of the file system, as mounted
     mount: str | None = None
     is_shared: bool | None = None
     size: Bytes | None = None
     free: Bytes | None = None
-    files_free: int | None = None
+    files_free: int | None = None  # inodes left; None: without a limit
     writable: bool | None = None
-    trouble: str | None = None
+    trouble: str | None = None  # why the folder cannot be used
 
 
 class TorchBuild(msgspec.Struct, frozen=True):

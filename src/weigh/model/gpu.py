@@ -35,7 +35,7 @@ def job_peak(gpu_peaks: _GpuPeaks) -> Bytes | None:
 class GpuProcess(msgspec.Struct, frozen=True):
     """The use of one GPU by one process of the job; utilisations are means."""
 
-    pid: int
+    pid: int  # on its node
     peak_memory: Bytes | None = None
     sm_utilization: float | None = None
     memory_utilization: float | None = None
@@ -57,8 +57,8 @@ class GpuUsage(msgspec.Struct, frozen=True):
 
     uuid: str
     name: str
-    memory_total: Bytes | None = None
-    memory_before: Bytes | None = None
+    memory_total: Bytes | None = None  # of the GPU
+    memory_before: Bytes | None = None  # in use when the job began, by anybody
     peak_memory: Bytes | None = None
     process_peak_memory: Bytes | None = None
     source: str | None = None
@@ -72,11 +72,11 @@ class GpuUsage(msgspec.Struct, frozen=True):
     memory_clock_mean: float | None = None
     pcie_rx: Bytes | None = None
     pcie_tx: Bytes | None = None
-    ecc_errors: int | None = None
-    xid_errors: int | None = None
+    ecc_errors: int | None = None  # that could not be corrected
+    xid_errors: int | None = None  # how many, of all numbers
     throttle: dict[str, Seconds] | None = None
     index: int | None = None
-    memory_reserved: Bytes | None = None
+    memory_reserved: Bytes | None = None  # by the driver: no program can have it
     device_peak_memory: Bytes | None = None
     power_min: float | None = None
     energy_source: str | None = None
@@ -95,7 +95,7 @@ class GpuUsage(msgspec.Struct, frozen=True):
     pcie_tx_max: Bytes | None = None
     pcie_tx_min: Bytes | None = None
     corrected_ecc_errors: int | None = None
-    pcie_replays: int | None = None
+    pcie_replays: int | None = None  # packets that were sent again
     slowed: dict[str, float] | None = None
     health: str | None = None
     other_memory: Bytes | None = None
@@ -115,12 +115,14 @@ class GpuUsage(msgspec.Struct, frozen=True):
         peak = self.job_peak
         if peak is None or (not peak and self.other_memory and self.utilization_max):
             return None
+        # the peak of a whole GPU moves a little without the job
         return peak > (UNTOUCHED if self.process_peak_memory is None else 0)
 
     @property
     def may_be_needed(self) -> bool:
         """Return whether the job held memory on it, or may be whom it was busy for."""
         is_unknown = self.was_used is None
+        # in doubt yes: a GPU too few stops the job, and one too many does not
         return bool(self.job_peak) or (is_unknown and bool(self.utilization_max))
 
 
@@ -131,7 +133,7 @@ class GpuOccupant(msgspec.Struct, frozen=True):
     user: str | None = None
     command: str | None = None
     memory: Bytes | None = None
-    mine: bool | None = None
+    mine: bool | None = None  # None: the owner is not known
 
 
 class GpuState(msgspec.Struct, frozen=True):
@@ -153,7 +155,7 @@ class GpuState(msgspec.Struct, frozen=True):
     cuda_index: int | None = None
     memory_used: Bytes | None = None
     memory_total: Bytes | None = None
-    memory_percent: float | None = None
+    memory_percent: float | None = None  # in use, of the total
     utilization: float | None = None
     occupants: tuple[GpuOccupant, ...] | None = None
     allocated: bool = False

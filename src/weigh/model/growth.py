@@ -13,8 +13,8 @@ class MemoryTrend(msgspec.Struct, frozen=True):
     """
 
     time: Seconds
-    level: float
-    rate: float
+    level: float  # bytes
+    rate: float  # bytes per second, as the two that follow
     low: float
     high: float
     scatter: float = 0.0
@@ -32,7 +32,7 @@ class MemoryGrowth(msgspec.Struct, frozen=True):
 
     growing: bool | None
     peak: Bytes
-    end: Seconds
+    end: Seconds  # since the run began
     trend: MemoryTrend | None = None
     since: Seconds | None = None
 
@@ -47,7 +47,7 @@ class MemoryExtrapolation(msgspec.Struct, frozen=True):
     value: Bytes
     low: Bytes
     high: Bytes
-    time: Seconds
+    time: Seconds  # since the run began
     factor: float
     level: float = 0.95
 

@@ -42,18 +42,18 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int = 1
     memory: Bytes | None = None
     virtual_memory: Bytes | None = None
-    time_limit: int | None = None
+    time_limit: int | None = None  # seconds
     gpus: int = 0
-    gpu_type: str | None = None
+    gpu_type: str | None = None  # as the site names it
     queue: str | None = None
     account: str | None = None
     qos: str | None = None
-    mail: str | None = None
+    mail: str | None = None  # address that the scheduler writes to
     notify: str | None = None
     throttle: int | None = None
     after: tuple[str, ...] = ()
     after_end: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()  # names of nodes
     extra: tuple[tuple[str, str], ...] = ()
     nodes: int = 1
     ntasks: int = 0
@@ -69,9 +69,9 @@ class HealLimits(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     max_memory: Bytes | None = None
-    max_time: int | None = None
+    max_time: int | None = None  # seconds
     max_rounds: int = 4
-    max_hours: float | None = None
+    max_hours: float | None = None  # None: no limit
 
 
 class JobSetup(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,8 +82,8 @@ class JobSetup(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     modules: tuple[str, ...] = ()
-    conda: str | None = None
-    venv: str | None = None
+    conda: str | None = None  # name or path of the environment
+    venv: str | None = None  # its directory
     lines: tuple[str, ...] = ()
     container: str | None = None
     imports: tuple[str, ...] = ()
@@ -107,8 +107,8 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     folder: str
     cwd: str
-    store: str
-    python: str
+    store: str  # directory of the records
+    python: str  # that runs weigh in the job
     elements: int
     together: int
     request: JobRequest
@@ -119,8 +119,8 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
     needs: tuple[str, ...] = ()
     staging: StagingPlan | None = None
     staged: str = ""
-    requeue: bool = False
-    version: str = ""
+    requeue: bool = False  # the scheduler may start an element again
+    version: str = ""  # of the weigh that wrote it
     token: str = ""
     sent: str = ""
     tasks: str = ""
@@ -187,9 +187,9 @@ class SubmittedJob(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     folder: str
     cwd: str
-    script: str
+    script: str  # path of what was submitted
     elements: int
-    tasks: int
+    tasks: int  # in all its elements
     submitted: Seconds
     request: JobRequest = msgspec.field(name="wanted")
     first: int = 0
@@ -245,8 +245,8 @@ class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int | None = None
     gpus: int | None = None
     gpu_types: tuple[str, ...] = ()
-    time_limit: int | None = None
-    queue: str | None = None
+    time_limit: int | None = None  # seconds
+    queue: str | None = None  # Slurm: the partition
     account: str | None = None
     elements: int | None = None
     throttle: int | None = None
@@ -262,7 +262,7 @@ class ElementState(msgspec.Struct, frozen=True, kw_only=True):
 
     state: State
     reason: str | None = None
-    exit_code: int | None = None
+    exit_code: int | None = None  # None: it runs, or a signal ended it
     signal: int | None = None
     started: Seconds | None = None
     ended: Seconds | None = None
@@ -295,7 +295,7 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     signal: int | None = None
     output: str | None = None
-    attempt: int | None = None
+    attempt: int | None = None  # number of its last one, from 1; None: not started
     claims: int = 0
     peak: Bytes | None = None
     reserved: Bytes | None = None

@@ -17,7 +17,7 @@ class NodeType(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     count: int = 1
-    cpus: int | None = None
+    cpus: int | None = None  # of one node, as the memory
     memory: Bytes | None = None
     gpus: dict[str, int] = {}
     features: tuple[str, ...] = ()
@@ -33,12 +33,12 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    default: bool = False
-    open: bool = True
+    default: bool = False  # where a job without a queue goes
+    open: bool = True  # it accepts jobs
     time_limit: Seconds | None = None
-    default_time: Seconds | None = None
+    default_time: Seconds | None = None  # of a job that requests none
     memory: Bytes | None = None
-    default_memory: Bytes | None = None
+    default_memory: Bytes | None = None  # of a job that requests none, per node
     default_memory_per_cpu: Bytes | None = None
     cpus: int | None = None
     nodes: int | None = None
@@ -66,7 +66,7 @@ class ClusterLimits(msgspec.Struct, frozen=True, kw_only=True):
     enforced: bool | None = None
     largest_index: int | None = None
     most_elements: int | None = None
-    most_submitted: int | None = None
+    most_submitted: int | None = None  # elements that the user may still submit now
     node_names: tuple[str, ...] | None = None
     resources: tuple[str, ...] | None = None
     per_slot: tuple[str, ...] = ()
@@ -77,5 +77,6 @@ class ClusterLimits(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def start_mode(self) -> str:
         """Return how all queues start a script; empty if they differ or are unknown."""
+        # the queue of a job may be any of them
         modes = {queue.start_mode for queue in self.queues}
         return modes.pop() if len(modes) == 1 else ""

@@ -44,7 +44,7 @@ class TaskNeed(msgspec.Struct, frozen=True):
     gpu_memory: Bytes = 0
     memory: Bytes = 0
     cpus: int = 1
-    time: Seconds | None = None
+    time: Seconds | None = None  # None: not known
     gpus: int = 0
     nodes: int = 1
     ntasks: int = 0
@@ -52,6 +52,7 @@ class TaskNeed(msgspec.Struct, frozen=True):
     @property
     def per_node(self) -> int:
         """Return the number of ranks on the node that has most of them."""
+        # rounded up
         return -(-self.ntasks // self.nodes)
 
 
@@ -85,7 +86,7 @@ class TooBig(msgspec.Struct, frozen=True):
 
     item: int
     resource: Resource
-    need: int
+    need: int  # bytes or CPUs, as the capacity
     capacity: int
 
 
@@ -109,15 +110,16 @@ class NeedPrediction(msgspec.Struct, frozen=True):
 
     quantity: Quantity
     by: str
-    size: float
+    size: float  # in the unit of the parameter, as the others
     sizes: tuple[float, ...]
     runs: int
-    expected: float
+    expected: float  # bytes or seconds, as the bound
     bound: float
 
     @property
     def ratio(self) -> float:
         """Return the size over the largest measured size, at least 1."""
+        # below the largest size nothing is extrapolated
         return max(1.0, self.size / max(self.sizes))
 
 
@@ -132,10 +134,10 @@ class TaskKind(msgspec.Struct, frozen=True):
     item: TaskNeed
     used: TaskNeed
     tasks: int
-    example: str
-    runs: int = 0
-    records: tuple[str, ...] = ()
-    busy: float | None = None
+    example: str  # the command of one of them
+    runs: int = 0  # that the figures come from; 0: they were stated
+    records: tuple[str, ...] = ()  # their ids
+    busy: float | None = None  # None: not measured
     notes: tuple[str, ...] = ()
     predictions: tuple[NeedPrediction, ...] = msgspec.field(name="foretold", default=())
     virtual_memory: Bytes | None = None
@@ -160,7 +162,7 @@ class PlannedElement(msgspec.Struct, frozen=True):
     gpu_memory: Bytes
     memory: Bytes
     cpus: int
-    time: Seconds | None = None
+    time: Seconds | None = None  # of its longest task; None: not known
     kinds: tuple[int, ...] = ()
     digest: str = ""
 
@@ -207,8 +209,8 @@ class PlanRequest(msgspec.Struct, frozen=True):
 
     cpus: int
     memory: Bytes | None = None
-    time_limit: int | None = None
-    gpus: int = 0
+    time_limit: int | None = None  # seconds
+    gpus: int = 0  # per node
     gpu: str | None = None
     nodes: int = 1
     ntasks: int = 0
@@ -224,9 +226,9 @@ class TogetherRun(msgspec.Struct, frozen=True, kw_only=True):
 
     count: int
     wall_time: Seconds
-    slow_down: float = 1.0
+    slow_down: float = 1.0  # times
     speed_up: float = 1.0
-    memory: Bytes | None = None
+    memory: Bytes | None = None  # peak of all of them together
     gpu_memory: Bytes | None = None
     others: float | None = None
 
@@ -244,15 +246,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     task_file: str
     tasks: int
-    headroom: float
+    headroom: float  # 0.2 is 20 %
     gpu: TargetGpu | None = msgspec.field(name="card")
     capacity: BinCapacity
     request: PlanRequest = msgspec.field(name="ask")
     kinds: tuple[TaskKind, ...]
     elements: tuple[PlannedElement, ...]
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()  # tasks that no element has room for
     fewest: int = 0
-    probe: tuple[TogetherRun, ...] = ()
+    probe: tuple[TogetherRun, ...] = ()  # what tasks needed that were tried together
     notes: tuple[str, ...] = ()
     queue: PlannedQueue | None = None
     held: int = 0

@@ -39,8 +39,8 @@ class TreeSample(msgspec.Struct, frozen=True):
 
     time: Seconds
     memory: Bytes
-    cpu_time: Seconds | None
-    processes: int
+    cpu_time: Seconds | None  # None: the system hides it
+    processes: int  # alive at that moment
     memory_low: Bytes | None = None
 
 
@@ -66,7 +66,7 @@ class PeakMemory(msgspec.Struct, frozen=True, omit_defaults=False):
     shared: Bytes | None
     file: Bytes | None
     source: str
-    time: Seconds | None = None
+    time: Seconds | None = None  # of the peak, since the run began; None: not known
     kernel: Bytes | None = None
     certainty: Certainty | None = None
 
@@ -85,12 +85,12 @@ class ProgramPhase(msgspec.Struct, frozen=True):
     start: Seconds
     end: Seconds
     wall_time: Seconds
-    cpu_time: Seconds | None = None
+    cpu_time: Seconds | None = None  # None: not measured, as for all that follow
     memory_before: Bytes | None = None
     memory_after: Bytes | None = None
     peak_memory: Bytes | None = None
     gpus: tuple[GpuMemory, ...] = ()
-    rank: int | None = None
+    rank: int | None = None  # of its process; None: there are no ranks
     source: str | None = None
 
 
@@ -102,10 +102,11 @@ class LengthPeak(msgspec.Struct, frozen=True):
     """
 
     length: int
-    memory: Bytes | None
+    memory: Bytes | None  # of the process that runs the loop
     gpu_memory: Bytes | None = None
 
 
+# longest over shortest sample, from which lengths are taken to vary
 _LONGER = 1.5
 
 
@@ -117,14 +118,14 @@ class BatchTimes(msgspec.Struct, frozen=True):
     the longest sample of a batch measured; ``lengths`` rise from batch to batch.
     """
 
-    size: int | None
+    size: int | None  # samples in a batch; None: not stated
     count: int
-    samples: int | None
+    samples: int | None  # None: they cannot be counted
     time_min: Seconds | None = None
     time_mean: Seconds | None = None
     time_median: Seconds | None = None
     time_max: Seconds | None = None
-    time_per_sample: Seconds | None = None
+    time_per_sample: Seconds | None = None  # None: the samples were not counted
     peak_memory: Bytes | None = None
     gpus: tuple[GpuMemory, ...] = ()
     total: int | None = None
@@ -144,7 +145,7 @@ class ProgramEvent(msgspec.Struct, frozen=True):
     """Something that the program reported: ``weigh.event("epoch", 3)``."""
 
     name: str
-    time: Seconds
+    time: Seconds  # since the run began
     value: int | float | str | None = None
 
 
@@ -158,7 +159,7 @@ class ReportedProgress(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     done: float
-    total: float | None = None
+    total: float | None = None  # None: not reported
     source: str
     time: Seconds
     step_time: Seconds | None = None
@@ -185,7 +186,7 @@ class RecordedRank(msgspec.Struct, frozen=True):
     """
 
     rank: int
-    local_rank: int | None = None
+    local_rank: int | None = None  # on its node; None: not numbered there
     host: str | None = None
     pid: int | None = None
     peak_memory: Bytes | None = None
@@ -200,6 +201,7 @@ class RecordedRank(msgspec.Struct, frozen=True):
 
 def step_order(step_id: str | None) -> tuple[bool, int, str]:
     """Return a key that sorts steps: none, then by number, then by name."""
+    # a longer number is a name: it comes from outside, and int() is slow on it
     is_number = (
         step_id is not None and step_id.isdecimal() and len(step_id) <= _LONGEST_STEP
     )
@@ -240,7 +242,7 @@ class CpuWait(msgspec.Struct, frozen=True):
     wanted: float
     alone: Seconds
     threads: int = 0
-    cpus: int | None = None
+    cpus: int | None = None  # None: not known
     others: float | None = None
     throttled: Seconds | None = None
     blocked: float | None = None
@@ -258,9 +260,9 @@ class JvmHeap(msgspec.Struct, frozen=True):
     heap_limit: Bytes
     live: Bytes | None = None
     collections: int = 0
-    paused: float | None = None
+    paused: float | None = None  # 0 to 1
     flags: tuple[str, ...] = ()
-    metaspace: Bytes | None = None
+    metaspace: Bytes | None = None  # of classes, outside the heap
 
 
 class ProgramSign(msgspec.Struct, frozen=True):
@@ -307,7 +309,7 @@ class Usage(msgspec.Struct, frozen=True):
     cpu_time: Seconds | None = None
     user_time: Seconds | None = None
     system_time: Seconds | None = None
-    cpus_used: float | None = None
+    cpus_used: float | None = None  # on average; None: the run was too short for a mean
     peak_memory: PeakMemory | None = None
     max_process_memory: Bytes | None = None
     virtual_memory: Bytes | None = None
@@ -315,7 +317,7 @@ class Usage(msgspec.Struct, frozen=True):
     read_bytes: Bytes | None = None
     write_bytes: Bytes | None = None
     processes: int | None = None
-    growing: bool | None = None
+    growing: bool | None = None  # at its end; None: too short a run to see it
     gpus: tuple[GpuUsage, ...] = ()
     memory_limit: Bytes | None = None
     total_memory: Bytes | None = None
@@ -344,7 +346,7 @@ class SampleSeries(msgspec.Struct, frozen=True):
     t: tuple[float, ...] = ()
     memory: tuple[Bytes, ...] = ()
     cpu: tuple[float | None, ...] = ()
-    gpu_memory: tuple[tuple[Bytes, ...], ...] = ()
+    gpu_memory: tuple[tuple[Bytes, ...], ...] = ()  # one column per GPU
     low: tuple[Bytes, ...] = ()
 
 
@@ -373,9 +375,9 @@ class RecordedHost(msgspec.Struct, frozen=True):
     system: str
     kernel: str | None = None
     machine_id: str | None = None
-    boot_id: str | None = None
+    boot_id: str | None = None  # random, new at each start of the kernel
     cpus: int | None = None
-    memory: Bytes | None = None
+    memory: Bytes | None = None  # of the whole machine
 
 
 class Allocation(msgspec.Struct, frozen=True):
@@ -389,23 +391,23 @@ class Allocation(msgspec.Struct, frozen=True):
     memory: Bytes | None = None
     nodes: int | None = None
     gpus: int | None = None
-    queue: str | None = None
+    queue: str | None = None  # Slurm: the partition
 
 
 class RecordedJob(msgspec.Struct, frozen=True):
     """What ran, in the scheduler's terms: job, array element, task, attempt."""
 
     id: str
-    element: int | None = None
-    task: int | None = None
-    attempt: int | None = None
+    element: int | None = None  # index in the array; None: no array
+    task: int | None = None  # number in its task file, from 1; None: no task
+    attempt: int | None = None  # from 1
 
 
 class CodeProvenance(msgspec.Struct, frozen=True):
     """Which code ran, with which Python and weigh."""
 
     git_commit: str | None = None
-    git_dirty: bool | None = None
+    git_dirty: bool | None = None  # uncommitted changes; None: no git repository
     python: str | None = None
     weigh: str | None = None
 
@@ -419,8 +421,8 @@ class MeasuringCost(msgspec.Struct, frozen=True):
     ``interval`` it is the kernel's own peak.
     """
 
-    cpu_time: Seconds | None = None
-    memory: Bytes | None = None
+    cpu_time: Seconds | None = None  # of weigh itself
+    memory: Bytes | None = None  # also of weigh itself
     samples: int = 0
     interval: Seconds | None = None
     rank_memory: Bytes | None = None
@@ -488,8 +490,8 @@ class Request(msgspec.Struct, frozen=True):
     cpus: int
     memory: Bytes | None
     virtual_memory: Bytes | None
-    time_limit: int | None
-    headroom: float
+    time_limit: int | None  # seconds; None: not known how long the run takes
+    headroom: float  # added to the usage: 0.2 is 20 %
     runs: int
     gpus: int = 0
     gpu_type: str | None = None
@@ -529,7 +531,7 @@ class RepeatedRun(msgspec.Struct, frozen=True):
     usage: Usage
     exit_code: int | None
     signal: int | None
-    warmup: bool = False
+    warmup: bool = False  # shown, but left out of all figures
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -545,7 +547,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = SCHEMA
     id: str
-    label: str | None = None
+    label: str | None = None  # as the user named it
     command: tuple[str, ...]
     cwd: str | None = None
     parameters: dict[str, int | float | str] = {}
@@ -568,7 +570,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     repeats: tuple[RepeatedRun, ...] = ()
     series: SampleSeries | None = None
     requested: Request | None = msgspec.field(default=None, name="request")
-    allocation: Allocation | None = None
+    allocation: Allocation | None = None  # None: not in a job
     job: RecordedJob | None = None
     provenance: CodeProvenance | None = None
     monitor: MeasuringCost | None = None

@@ -25,7 +25,7 @@ class OtherFigure(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     source: str
-    value: float
+    value: float  # in the unit of the measure
     word: str | None = None
 
 
@@ -45,7 +45,7 @@ class ReportMeasure(msgspec.Struct, frozen=True, kw_only=True):
     efficiency: float | None = None
     source: str = ""
     others: tuple[OtherFigure, ...] = ()
-    values: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()  # in the unit of the measure
 
 
 class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,14 +71,14 @@ class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
     started: Seconds | None = None
     wall_time: Seconds | None = None
     cpu_time: Seconds | None = None
-    cpus: float | None = None
-    memory: int | None = None
-    gpu_memory: int | None = None
+    cpus: float | None = None  # busy on average
+    memory: int | None = None  # bytes, peak
+    gpu_memory: int | None = None  # bytes, peak
     gpu_utilization: float | None = None
     output: str | None = None
     command: str = ""
-    attempts: int = 1
-    gpus: int | None = None
+    attempts: int = 1  # starts of the task
+    gpus: int | None = None  # that were held; None: not known
     energy: float | None = None
     growing: bool | None = None
     error: str | None = None
@@ -94,7 +94,7 @@ class ReportNote(msgspec.Struct, frozen=True, kw_only=True):
     about: str
     words: str
     flag: str | None = None
-    weight: float = 0.0
+    weight: float = 0.0  # 0 to 100
     is_finding: bool = False
 
 
@@ -104,7 +104,7 @@ class AccountedStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str
     program: str | None = None
     state: State = "UNKNOWN"
-    tasks: int | None = None
+    tasks: int | None = None  # ranks of the step
     nodes: int | None = None
     memory: Bytes | None = None
 
@@ -127,12 +127,12 @@ class AccountedElement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_rss: Bytes | None = None
     virtual_memory: Bytes | None = None
     gpu_memory: Bytes | None = None
-    gpu_utilization: float | None = None
-    energy: float | None = None
+    gpu_utilization: float | None = None  # 0 to 1
+    energy: float | None = None  # joules
     cpus: int | None = None
     gpus: int | None = None
     memory_asked: Bytes | None = None
-    time_limit: int | None = None
+    time_limit: int | None = None  # seconds
     sampled: Seconds | None = None
     nodes: int | None = None
     steps: tuple[AccountedStep, ...] = ()
@@ -222,7 +222,7 @@ class GpuTable(msgspec.Struct, frozen=True, kw_only=True):
 
     gpu: str
     wall_time: Seconds | None = None
-    processes: int | None = None
+    processes: int | None = None  # that used the GPU
     gpu_memory: Bytes | None = None
     utilization: float | None = None
     utilization_max: float | None = None
