@@ -38,5 +38,6 @@ def time_for_tasks(limit: int, reserved: int = 0) -> int:
 def limit_for_tasks(task_time: Seconds, reserved: int = 0) -> int:
     """Return a time limit in which the tasks of an element may run for *task_time*."""
     least = math.ceil(round(task_time, 3)) + GRACE + _TO_BEGIN  # no noise of a sum
+    # a quarter of the limit is a third of the rest
     quarter = math.ceil(least / (_MOST_RESERVED - 1))
     return least + min(reserved, quarter)

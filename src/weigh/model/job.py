@@ -221,6 +221,7 @@ class SubmittedJob(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def _plan_path(self) -> str:
         """Return the directory that the user planned in, also of a plan sent again."""
+        # sent again, a plan has its own directory below that of the user's
         above, _, name = self.folder.rpartition("/")
         return above if name.startswith(AGAIN) else self.folder
 

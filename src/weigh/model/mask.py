@@ -23,7 +23,7 @@ else:  # each is imported when it is first used
     shlex = lazy_module("shlex")
     bounded_pattern = lazy_module("weigh.bounded_pattern")
 
-HIDDEN = "********"
+HIDDEN = "********"  # eight: the patterns below leave eight stars alone
 
 # how tokens of GitHub, GitLab, Hugging Face, Slack, npm, PyPI, AWS, Google... begin
 _PREFIXES = (
@@ -40,6 +40,7 @@ SIGNS = (
     *(prefix.lower() for prefix in _PREFIXES),
     *(f"{before}sk-" for before in "\n =:'\"\t"),  # not those of "task-"
 )
+# what names a secret; a prefix may stand before it, as in hf_token
 _NAME = (
     r"(?:[\w.-]*[._-])?(?:password|passwd|passphrase|secret|token|credentials?|"
     r"api[_-]?key|(?:shared)?access[_-]?key|secret[_-]?key|private[_-]?key|"
@@ -50,15 +51,19 @@ _HARMLESS = (
     r"(?![\w.-]*\b(?:\w*[_-])?(?:pad|eos|bos|unk|sep|cls|mask|special|start|end|stop|"
     r"image|next|per)[_-]token\b)"
 )
+# names of variables in capitals, which may be shorter
 _VARIABLE = (
     r"(?:[A-Z0-9_]*(?:PASSWORD|PASSWD|PASSPHRASE|_PASS|_PWD|_PW|_KEY|_TOKEN|_SECRET)"
     r"|TOKEN|SECRET)"
 )
+# a word of a shell, with its quotes; not $NAME, and nothing masked before
 _VALUE = (
     r"(?!['\"]?\$|\*{8})"
     r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^\s'\"\\;|&<>()])+"
 )
+# scheme://user: in front of a password
 _URL = r"\b[A-Za-z][\w+.-]*://[^\s/@:'\"]*:(?!\*{8}|\$)"
+# in front of the credentials of an HTTP request
 _HEADER = (
     r"(?i:\b(?:proxy-)?authorization:[ \t]*(?:(?:bearer|basic|token)[ \t]+)?"
     r"|\b(?:x-api-key|private-token|x-auth-token):[ \t]*|\bbearer[ \t]+)"
@@ -107,6 +112,7 @@ class SecretMask(msgspec.Struct, frozen=True):
         """Return whether *line_text* may contain a secret."""
         if self.off:
             return False
+        # spaces: some signs have one before or after them
         lower = f" {line_text.lower()} "
         return bool(self.patterns) or any(sign in lower for sign in SIGNS)
 
@@ -118,6 +124,7 @@ class SecretMask(msgspec.Struct, frozen=True):
         def hidden(match: "re.Match[str]") -> str:
             group = 1 if match.re.groups else 0
             begin, end = match.span(group)
+            # its group took no part, or an earlier pattern has hidden it
             if begin < 0 or HIDDEN in match[group]:
                 return match[0]
             start = match.start()
@@ -132,6 +139,7 @@ class SecretMask(msgspec.Struct, frozen=True):
         """Return the words of a command with secrets hidden."""
         if not any(map(self.may_hold, argv)):
             return tuple(argv)
+        # the secret is then the next word
         flag = re.compile(rf"--?{_HARMLESS}(?i:{_NAME})")
         setting = re.compile(
             rf"((?:--?)?{_HARMLESS}(?:(?i:{_NAME})|{_VARIABLE})=)(?!\$)(.*)", re.DOTALL
@@ -150,6 +158,7 @@ class SecretMask(msgspec.Struct, frozen=True):
 
     def _hidden_by_programs(self, command_words: list[str]) -> tuple[str, ...]:
         """Return *command_words* without secrets that only a program's options show."""
+        # patterns with several words need the line; its words must come out the same
         line = shlex.join(command_words)
         masked = self.line(line)
         if masked == line:
@@ -162,6 +171,7 @@ class SecretMask(msgspec.Struct, frozen=True):
 
     def value(self, parameter_name: str, value: float | str) -> float | str:
         """Return the value of a parameter, hidden if its name is that of a secret."""
+        # any value will do: the name decides
         masked = self.line(f"{parameter_name}=x")
         return HIDDEN if masked != f"{parameter_name}=x" else value
 
@@ -190,13 +200,16 @@ def parse_mask(where: str, mask_value: object) -> SecretMask:
 
 
 def _secret_patterns() -> tuple[str, ...]:
+    # not within a longer word
     before = r"(?<![\w.-])"
     prefixes = "|".join(prefix.replace(".", r"\.") for prefix in _PREFIXES)
     return (
         rf"{before}--?{_HARMLESS}(?i:{_NAME})(?:=|[ \t]+(?!-))({_VALUE})",
+        # up to three digits count something: --pass 2
         rf"{before}--?(?:pass|pwd|pw)(?:=|[ \t]+(?!-))(?!\d{{1,3}}(?!\w))({_VALUE})",
         rf"{before}{_HARMLESS}(?:(?i:{_NAME})|{_VARIABLE})=({_VALUE})",
         rf"{_URL}([^\s/@'\"]+)@",
+        # a token as the user of a URL: long, and with a digit
         r"\bhttps?://(?=[^\s/@]*\d)(?!\*{8}|\$)([\w.~%-]{12,})@",
         (
             r"[?&](?i:sig|signature|key|auth|code|x-\w+-(?:signature|credential))="
@@ -208,6 +221,7 @@ def _secret_patterns() -> tuple[str, ...]:
         r"\b(?i:cookie):[ \t]*(?!\$|\*{8})([^'\"\n]+)",
         rf"\becho[ \t]+(?:-n[ \t]+)?({_VALUE})[ \t]*\|[^|;&\n]*--password-stdin",
         r"(-----BEGIN [A-Z ]*PRIVATE KEY-----[^'\"]*)",
+        # random letters have capitals or digits; names such as hf_datasets have none
         rf"(?<![\w-])((?:{prefixes})(?=[\w.-]*[A-Z0-9])[A-Za-z0-9_.-]{{16,}})",
         r"(?<![\w-])(sk-(?=[\w-]*\d)[\w-]{16,})",
         *(rf"{words}({_VALUE})" for words in _OF_PROGRAMS),

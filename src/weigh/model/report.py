@@ -168,6 +168,7 @@ def without_impossible(accounted: AccountedElement) -> AccountedElement:
             f"accounting reports {format_size(max_rss)} of memory: not believed"
         )
         max_rss = None
+    # the usual case: the same object, as there may be thousands
     if len(doubts) == len(accounted.doubts):
         return accounted
     return msgspec.structs.replace(
@@ -182,6 +183,7 @@ def without_unseen_nodes(accounted: AccountedElement, seen: int) -> AccountedEle
     no account: 22 GiB on the first node show nothing of the 117 on the second.
     """
     nodes = accounted.nodes or 1
+    # nothing to doubt: all nodes were seen, or no figure is there
     if seen >= nodes or (accounted.max_rss is None and accounted.cpu_time is None):
         return accounted
     doubt = (

@@ -45,6 +45,7 @@ class TaskGpus:
     def open(self, devices: Collection[GpuDevice]) -> None:
         """Open an account for each of these GPUs."""
         for device in devices:
+            # kept if it is open: devices are listed again when the driver starts late
             account = GpuAccount(device, self._attempt.launch.began)
             self._accounts.setdefault(device.uuid, account)
 
@@ -115,6 +116,7 @@ class SlotGpuMeter:
             max(interval, _INTERVAL),
             pids=pids,
         )
+        # no wait: a driver may take seconds to answer, or hang
         self._sampler.start(wait=0.0)
 
     def begin(
@@ -188,6 +190,7 @@ class SlotGpuMeter:
     def _spread(self, reading: GpuReading) -> None:
         """Divide memory in use among the tasks if the driver names none of theirs."""
         tasks = [task for task in self._tasks if task.is_on(reading.uuid)]
+        # in a container a driver may hide whose memory it is
         if reading.memory_used and tasks and not any(task.held for task in tasks):
             ours = max(0, reading.memory_used - self._before[reading.uuid])
             for task in tasks:

@@ -390,6 +390,7 @@ class MemoryGuard:
             return True
         memory = max(reserved.memory, plan.memory)
         gpu_memory = max(reserved.gpu_memory, plan.gpu_memory)
+        # reading it takes system calls, and most starts need none
         room = self._room(running) if self._must_look(running, memory) else None
         return self._guard.may_start(room, running, memory) and self._gpus.fits(
             run_slot, running, gpu_memory
@@ -423,6 +424,7 @@ class MemoryGuard:
         Where the limit is the machine's, other users may have had the rest; where its
         command states what it was granted, a larger grant may help.
         """
+        # in each of these cases an attempt alone may have more than this one had
         if ending.on_gpu or attempt.state.shared or uses_grant(attempt.text):
             return False
         room = self._gauge.tightest(0) if self._gauge.is_limited else None
@@ -444,6 +446,7 @@ class MemoryGuard:
             if attempt.usage.max_rss > attempt.floor + _NOISE
             else 0
         )
+        # samples miss short peaks, and the kernel's figure is of one process
         held = max(attempt.host.peak, reaped)
         if uses_grant(attempt.text):  # it held less than its option let it
             held = max(held, attempt.launch.granted)

@@ -148,6 +148,7 @@ class TaskProgress:
 
         *is_through*: all done.
         """
+        # made for the first look, as most tasks are too short for one
         if self._listener is None:
             channel = self._rules.channels.get(self.attempt.slot.number)
             self._listener = progress_reader.ProgressReader(

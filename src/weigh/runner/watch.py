@@ -397,6 +397,7 @@ class AttemptWatcher:
         if attempt.state.channel is not None:
             with self._noting(f"regions of task {seq}"):
                 measured = one.add_regions(attempt.state.channel, measured)
+            # also if it could not be read: its folder has to become empty
             remove_unneeded_file(attempt.state.channel)
         return measured
 
@@ -417,6 +418,7 @@ class AttemptWatcher:
 
     def _write(self, *, closing: bool) -> None:
         with self._noting("recording"):
+            # first: the events name these records
             self._batch.flush()
         news, self._news = self._news, []
         self._append(news)
