@@ -21,7 +21,9 @@ from weigh.sweep.quoting import bash_quoted
 FOLDER = "plan"  # in the working directory: the plans
 FILE = PLAN_FILE
 LEFT_OUT = "left_out.txt"
+# written here first, and renamed once complete
 _NEW = f"{FILE}.new"
+# how names of task files and of queues begin
 _OURS = "tasks_"
 _QUEUE = "queue_"
 _DIGEST = 16  # letters
@@ -34,6 +36,7 @@ def check_free(directory: str, *, replace: bool) -> None:
     Raises:
         UsageError: *directory* holds something else, or a plan and not *replace*.
     """
+    # lexists: a broken link is in the way as well
     if not os.path.lexists(directory):
         return
     if _is_unfinished(directory):
@@ -61,12 +64,14 @@ def reserve(directory: str) -> bool:
         os.mkdir(directory)
     except FileExistsError:
         return False
+    # marks the directory as reserved: a plan without it belongs to somebody else
     with open(os.path.join(directory, _NEW), "xb"):
         return True
 
 
 def release(directory: str) -> None:
     """Remove the reserved directory of a plan that was not written."""
+    # only what reserve() made is removed
     if os.listdir(directory) == [_NEW]:
         os.remove(os.path.join(directory, _NEW))
         os.rmdir(directory)
@@ -83,7 +88,9 @@ def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> Plan:
         StoreError: a file cannot be written.
     """
     try:
+        # commands may hold what is private: only the user may read them
         make_private_folder(directory)
+        # the old files first: a shorter plan would leave some of them
         _remove_old(directory)
         if plan.queue is not None:
             plan = _write_queue(directory, plan, plan.queue, text_of)
@@ -96,6 +103,7 @@ def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> Plan:
         new = os.path.join(directory, _NEW)
         with open(new, "wb", opener=open_privately) as file:
             file.write(plan_document(plan))
+        # plan.json appears whole or not at all
         os.replace(new, path)
     except OSError as error:
         where = error.filename or directory
@@ -149,6 +157,7 @@ def _remove_old(directory: str) -> None:
     """
     was_sent = was_submitted(directory)
     for name in os.listdir(directory):
+        # an element of a submitted queue may still read it
         if name.startswith(_QUEUE):
             if not was_sent:
                 _remove_unused(os.path.join(directory, name))
@@ -161,6 +170,7 @@ def planned_in(directory: str) -> str | None:
 
     None if the plan was moved elsewhere since.
     """
+    # plan/NAME below the folder in which the tasks run
     above, name = os.path.split(os.path.dirname(directory))
     return above if name == FOLDER and os.path.isdir(above) else None
 
@@ -171,6 +181,7 @@ def was_submitted(directory: str) -> bool:
 
 
 def _remove_unused(queue: str) -> None:
+    # anything else in it is a claim of a run
     if set(os.listdir(queue)) <= {FILE, QUEUE_TASKS}:
         shutil.rmtree(queue)
 

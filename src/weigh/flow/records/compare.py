@@ -45,6 +45,7 @@ def compare_named(
                 raise UsageError("an empty list of records: nothing to compare")
             group = ComparedRecords(records[0].label or records[0].id, records)
         for record in group.records:
+            # the same record on two sides would show a difference of 0
             if record.id in seen:
                 raise UsageError(
                     f"{seen[record.id]} and {group.name} are the same record "
@@ -59,6 +60,7 @@ def _records_called(here: Here, name: str) -> ComparedRecords:
     store = open_store(here.cwd, here.env)
     labelled = labelled_entries(read_index(store.root), name)
     if labelled and os.sep not in name:
+        # a path is never a label
         return ComparedRecords(
             name, tuple(read_record(entry) for entry in labelled[::-1])
         )

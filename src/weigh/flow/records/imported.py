@@ -39,14 +39,17 @@ STDIN = "-"
 JOBLOG_SOURCE = "from GNU parallel's joblog, which has no memory and no CPU time"
 TRACE_STARTED = "the file does not say when: the times are from its last change"
 _HEAD = 1 << 16  # characters that show what a file is
+# states in which the figures of accounting are final
 _ENDED = frozenset(
     ("COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED", "NODE_FAIL")
 )
+# names that schedulers give by themselves: they are no kind of job
 NO_NAMES = frozenset(("", "wrap", "interactive", "bash", "sh", "STDIN")) | {
     kind.submits for kind in KINDS.values()
 }
+# numbers of tasks and dates: align_12, run-2026
 _NUMBERS = re.compile(r"[_.-]*\d+")
-_MOST_WORDS = 40
+_MOST_WORDS = 40  # of a command that is kept
 
 
 class ImportSource(msgspec.Struct, frozen=True):
@@ -95,6 +98,7 @@ def import_records(
         FormatError: a file is of no known format; then nothing was imported.
         StoreError: the store cannot be written.
     """
+    # all files before the first record is written: an error then leaves nothing behind
     sources = [_read_import_source(path, store.now) for path in paths]
     index = read_index(store.root)
     runs = (
@@ -128,6 +132,7 @@ def _checked_imported_run(
     if imported_run.record is None:
         return imported_run
     if again:
+        # an id of its own, because the old one stands for the removed or present record
         fresh = msgspec.structs.replace(imported_run.record, id=new_id())
         return ImportedRun(imported_run.source, imported_run.number, fresh)
     if imported_run.record.id in known:
@@ -143,6 +148,7 @@ def _checked_imported_run(
 def _from_joblog(source: ImportSource, _user: str | None) -> Iterator[ImportedRun]:
     for line in joblog.read_joblog(source.text):
         entry, problem = line.entry, line.problem
+        # Exitval -2: parallel did not start it
         if entry is not None and entry.exit_code == joblog.SKIPPED:
             entry, problem = None, "a task that parallel skipped"
         if entry is None:
@@ -165,11 +171,13 @@ def _record_of_joblog_entry(entry: joblog.JoblogEntry, record_id: str) -> Record
         started=_imported_time_text(entry.started),
         ended=_imported_time_text(entry.started + entry.wall_time),
         state="TIMEOUT" if timed_out else ended,
+        # Exitval is no exit code then
         exit_code=None if timed_out or signal else entry.exit_code,
         signal=signal,
         outcome=RunOutcome("parallel's time limit (Exitval -1)") if timed_out else None,
         usage=Usage(wall_time=entry.wall_time),
         job=RecordedJob(id="joblog", task=entry.seq),
+        # the source marks the record as one without memory
         monitor=MeasuringCost(warnings=(JOBLOG_SOURCE,), source="joblog"),
     )
 
@@ -191,6 +199,7 @@ def _of_traces(
 ) -> Iterator[ImportedRun]:
     seen: Counter[str] = Counter()
     for one in tool_traces:
+        # equal lines are different runs: number them, so that each has its own id
         seen[one.text] += 1
         if one.problem is not None:
             yield ImportedRun(source.name, one.number, None, one.problem)
@@ -206,6 +215,7 @@ def _of_trace(
     started = tool_trace.started
     warnings = (warning,) if started is not None else (warning, TRACE_STARTED)
     if started is None:
+        # the file was last written when its last run ended
         started = max(source.changed - tool_trace.wall_time, 0)
     code = tool_trace.exit_code
     signal = code - SIGNAL_BASE if code is not None and code > SIGNAL_BASE else None
@@ -254,6 +264,7 @@ def _from_accounting(
             yield ImportedRun(source.name, number, None, "a row that cannot be read")
             continue
         wall_time = job.accounted.wall_time
+        # a job that waits or runs has no final figures
         if job.accounted.state not in _ENDED or not wall_time or job.started is None:
             problem = f"{job.id} is {job.accounted.state}: it did not run to an end"
             yield ImportedRun(source.name, number, None, problem)
@@ -271,8 +282,10 @@ def _record_of_past_job(
     every = past_accounting(kind).SAMPLED_EVERY
     name = kind_of_name(job.name)
     command: Sequence[str] = (name or "job",)
+    # the name shows nothing: use the command, if it is the user's own to see
     if name in NO_NAMES and own and job.command:
         command = MASK.words(job.command.split(" ")[:_MOST_WORDS])
+    # Grid Engine's maxvmem is address space, not memory
     counts_addresses = kind.traits.address_space is not None
     memory = None if counts_addresses else figures.max_rss or None
     text = f"{kind.name}\0{job.id}\0{started:.0f}\0{wall_time:.0f}\0{figures.state}"
@@ -304,8 +317,10 @@ def _record_of_past_job(
             nodes=figures.nodes,
             gpus=figures.gpus,
         ),
+        # "123_4" and "123.batch" are of job 123
         job=RecordedJob(id=_JOB_ID.split(job.id)[0], element=figures.element),
         monitor=MeasuringCost(
+            # as many samples as can have been taken
             samples=int(wall_time / every),
             interval=every,
             warnings=(
@@ -387,7 +402,10 @@ def _read_import_source(path: str, now: float) -> ImportSource:
         lines = io.TextIOWrapper(
             binary, encoding="utf-8", errors="surrogateescape", newline="\n"
         )
+        # standard input is left open for its owner
         end = lines.detach if is_stdin else lines.close
+        # the head decides on the form, so that years of accounting are not read into
+        # memory
         head = lines.read(_HEAD)
         changed = now if is_stdin else os.fstat(binary.fileno()).st_mtime
         name = "stdin" if is_stdin else path
@@ -409,6 +427,7 @@ def _all_lines(
     """Yield all lines of a file of which *head* has been read; then *end* it."""
     *lines, torn = head.split("\n")
     yield from (f"{line}\n" for line in lines)
+    # the head may end within a line
     torn += next(rest, "")
     if torn:
         yield torn

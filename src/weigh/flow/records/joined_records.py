@@ -9,7 +9,9 @@ from weigh.store.index import join_parts
 from weigh.store.lines import decode_record
 from weigh.store.shards import readable_shards, shard_lines
 
+# as the store writes it: a line of a record starts so
 _HEAD = b'{"schema":"' + SCHEMA.encode() + b'","id":"'
+# the key before the series, and the one behind them
 _SERIES, _BEHIND = b',"series":{', b',"request":'
 _AFTER_NODES = b',"repeats":['
 _JOB = b',"job":{"id":"'
@@ -56,6 +58,8 @@ def of_jobs(root: str, jobs: Collection[str]) -> list[Record]:
     return join_parts(
         record
         for line in (_all_record_lines(root) if marks else ())
+        # a search for bytes first: decoding each record would take a hundred times as
+        # long
         if any(mark in line for mark in marks)
         if (record := read_light(line)) is not None
         if record.job is not None and record.job.id in jobs
@@ -64,6 +68,7 @@ def of_jobs(root: str, jobs: Collection[str]) -> list[Record]:
 
 def _lines_of_records(root: str, wanted: Collection[str]) -> Iterator[bytes]:
     ids = {record_id.encode() for record_id in wanted}
+    # without ids no shard is read at all
     for line in _all_record_lines(root) if ids else ():
         end = line.find(b'"', len(_HEAD))
         if line[len(_HEAD) : end] in ids and line.startswith(_HEAD):
@@ -81,6 +86,7 @@ def _without_series(line: bytes) -> bytes:
     No mark can be part of a string, where its quotes would be escaped. Of the other
     objects with these keys, all come before the repeats.
     """
+    # nodes hold series of their own: search behind them
     start = line.find(_SERIES, line.find(_AFTER_NODES))
     end = line.find(_BEHIND, start) if start >= 0 else -1
     return line if end < 0 else line[:start] + line[end:]

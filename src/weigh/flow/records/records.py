@@ -74,10 +74,12 @@ def runs_of_last(store: RecordStore) -> list[Record]:
         StoreError: the store cannot be read.
     """
     newest = find_record(store, LAST)
+    # the newest run is of a scan or exec: what was asked for are all its runs
     scan = last_scan(store.root)
     if scan is not None and newest.label == scan.label:
         entries = labelled_entries(read_index(store.root), scan.label)
         return [read_record(entry) for entry in entries]
+    # weigh exec outside of a job has an id of its own, and no allocation
     if newest.job is not None and newest.allocation is None:
         return of_jobs(store.root, (newest.job.id,)) or [newest]
     return [newest]
@@ -92,6 +94,7 @@ def list_records(store: RecordStore, record_filter: RecordFilter) -> RecordListi
     interrupted, in_progress = _interrupted_and_running(store)
     index = read_index(store.root)
     rows = [RecordRow(head_of(one.record), stale=one.stale) for one in in_progress]
+    # a run may be in both: its record was written while this was read
     written = {entry.head.id for entry in index.entries}
     rows += [RecordRow(head_of(one)) for one in interrupted if one.id not in written]
     heads = [entry.head for entry in index.entries]
@@ -129,6 +132,7 @@ def remove_records(
         UsageError: several begin so, or it is still running.
         StoreError: the store cannot be written.
     """
+    # before the index: a run that just ended is in it then
     _, in_progress = _interrupted_and_running(store)
     index = read_index(store.root)
     doomed: dict[str, RecordHead] = {}
@@ -138,6 +142,7 @@ def remove_records(
         if head is None:
             raise not_found(store.root, name, index)
         doomed[head.id] = head
+    # all names were found: only now is anything removed
     if not dry_run:
         for record_id in doomed:
             append_tombstone(
@@ -146,6 +151,7 @@ def remove_records(
                 machine=store.machine,
                 current_time=_record_time_utc(store.now),
             )
+            # else a later command would write the record again from it
             remove_checkpoint(store.root, record_id)
     return list(doomed.values())
 
@@ -158,6 +164,7 @@ def choose_records(store: RecordStore, names: Sequence[str]) -> list[IndexEntry]
         UsageError: several records begin so.
         StoreError: the store cannot be read.
     """
+    # what was interrupted since gets its record first
     finalise_interrupted(store.root, store.machine)
     index = read_index(store.root)
     if not names:
@@ -201,6 +208,7 @@ def _interrupted_and_running(
     """Return runs just found interrupted, and those in progress."""
     interrupted = finalise_interrupted(store.root, store.machine)
     over = {record.id for record in interrupted}
+    # nobody else will remove the channel of a weigh that was killed
     for name in over:
         channel.remove_channel_of_run(name)
     everyone = runs_in_progress(store.root, store.machine, store.now)
@@ -216,6 +224,7 @@ def _abandoned(in_progress: Sequence[UnfinishedRun], name: str) -> RecordHead | 
     record = find_running([one.record for one in in_progress], name)
     if record is None:
         return None
+    # not stale: it still writes its checkpoint
     if any(one.record.id == record.id and not one.stale for one in in_progress):
         raise UsageError(f"record {record.id} is still running: end it first")
     return head_of(record)

@@ -12,7 +12,7 @@ from weigh.schedulers import accounting
 from weigh.schedulers.accounting import read_tables
 from weigh.schedulers.command import run_scheduler_command
 
-_MOST_LOGS = 500
+_MOST_LOGS = 500  # logs that are read; an array may have thousands
 
 
 def ask_accounting(
@@ -30,6 +30,7 @@ def ask_accounting(
     )
     if not known:
         return ()
+    # the interval is a setting of the site: queried once, for all elements
     sampled = accounting.sample_interval(scheduler, run=run_scheduler_command, env=env)
     return tuple(msgspec.structs.replace(one, sampled=sampled) for one in known)
 
@@ -48,5 +49,6 @@ def logs_of(views: Sequence[JobView]) -> Iterator[str]:
 
 def tables_in(paths: Iterable[str]) -> tuple[GpuTable, ...]:
     """Read the GPU tables at the ends of the first few hundred logs."""
+    # lazily: the paths beyond the limit are not even built
     some = (path for _, path in zip(range(_MOST_LOGS), paths, strict=False))
     return tuple(table for path in some for table in read_tables(tail_of(path)))

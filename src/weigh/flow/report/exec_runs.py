@@ -41,11 +41,13 @@ def runs_of_exec(joblog_path: str, root: str) -> list[ReviewedRun]:
     entries = dict(joblog_entries(joblog_path))
     ids = {one.ended.record for one in attempts if one.ended is not None}
     records = report_records.by_ids(root, ids)
+    # attempts without an end run only while a weigh exec may
     is_running = opened is not None and _may_run(opened)
     by_task: dict[int, list[ReviewedRun]] = {seq: [] for seq in entries}
     for one in attempts:
         run = _run_of_attempt(one, records, is_running=is_running)
         by_task.setdefault(one.seq, []).append(run)
+    # without the event of an opening, the tasks in the joblog are all that is known
     total = opened.tasks if opened is not None else len(by_task)
     for seq in range(1, total + 1):
         by_task.setdefault(seq, [])
@@ -61,6 +63,7 @@ def runs_of_exec(joblog_path: str, root: str) -> list[ReviewedRun]:
 
 def _may_run(opened: events.RunOpened) -> bool:
     """Return whether the newest ``weigh exec`` may go on: elsewhere it may."""
+    # processes of another machine cannot be seen from here
     if not this_machine().sees_processes_of(opened.machine):
         return True
     return is_alive(opened.process)
@@ -115,8 +118,10 @@ def _runs_of_task(
             run.row,
             job=None,  # each weigh exec has an id of its own
             task=task_number,
+            # 0 attempts stay 0: the task was never started
             attempts=run.row.attempts and len(tried),
             output=output,
+            # only an output that ended badly is read: there may be thousands
             error=last_line_of_output(output) if output and is_bad else None,
         )
         yield msgspec.structs.replace(run, row=row, is_last=number == len(tried))

@@ -18,6 +18,7 @@ from weigh.render.html.page import render_page
 from weigh.store.location import open_privately
 
 STDOUT = "-"
+# parameters that are numbers, and no size
 _NO_SIZE = frozenset({"seed", "random_seed", "fold", "trial", "repeat"})
 
 

@@ -17,6 +17,7 @@ from weigh.units import HOUR, count_with_noun, format_duration, format_size
 
 _JOULES_PER_KWH = 3.6e6
 _MOST_VALUES = 8  # of a parameter that are listed; of more the range is stated
+# characters that Markdown may read as markup
 _SPECIAL = frozenset("\\`*_{}[]<>()#+!|~&$")
 
 
@@ -35,6 +36,7 @@ def compute_statement(here: Here, name: str, *, since: str | None = None) -> str
     else:
         found = gather_report_material(here, name, open_store_of(here, name))
         title, every = found.title, list(found.runs)
+    # a task that did not start took nothing
     runs = [run for run in every if run.row.started is not None]
     if not runs:
         raise UsageError("no run was measured in that time: there is nothing to state")
@@ -86,6 +88,7 @@ def _paper_items(runs: Sequence[ReviewedRun]) -> Iterator[tuple[str, str]]:
 def _kinds_text(kinds: Iterable[str], runs: int) -> str:
     """List kinds of machines or GPUs, with the runs on each if there are several."""
     found = Counter(kinds).most_common()
+    # the same everywhere: no counts needed
     if len(found) == 1 and found[0][1] == runs:
         return found[0][0]
     return "; ".join(
@@ -156,6 +159,7 @@ def _total_text(runs: Sequence[ReviewedRun], times: Sequence[float]) -> str:
 
 
 def _parameter_words(runs: Sequence[ReviewedRun]) -> Iterator[str]:
+    # a dict as an ordered set
     values: dict[str, dict[int | float | str, None]] = {}
     for run in runs:
         for name, value in run.row.parameters.items():

@@ -78,7 +78,7 @@ def report(name: str | None = None) -> ProgramRegions | JobReport:
 
 
 _DRAWN = 4  # records whose series a page draws
-_RECENT = 3
+_RECENT = 3  # jobs that are offered
 _TITLE = 40  # columns of a command
 
 
@@ -119,6 +119,7 @@ def gather_report_material(
     here: Here, name: str, store: RecordStore, *, logs: Sequence[str] = ()
 ) -> ReportMaterial:
     """Find the run, label, job or plan *name*, and all its runs."""
+    # runs whose weigh is gone get their record first
     finalise_interrupted(store.root, store.machine)
     found = _report_material(here, name, store)
     return msgspec.structs.replace(
@@ -131,6 +132,7 @@ def gather_report_material(
 def _report_material(here: Here, name: str, store: RecordStore) -> ReportMaterial:
     known = jobs_file.read_jobs(store.root)
     index = read_index(store.root)
+    # in this order: a job, one that weigh did not submit, an exec, a record
     job = _job_called(here.at_store(store.root), name, known, index)
     if job is not None:
         chain = jobs_file.chain_of(known, job)
@@ -173,6 +175,7 @@ def _joblog_called(name: str, store: RecordStore, index: StoreIndex) -> str | No
     if not runs or not os.path.exists(runs[-1].joblog):
         return None
     last = runs[-1]
+    # the newest record may be a run after the last exec
     newest = read_record(index.entries[0]) if index.entries else None
     if newest is not None and (newest.job is None or newest.job.id != last.run):
         began = epoch_seconds(newest.started)
@@ -200,8 +203,10 @@ def _foreign_job(
     Raises:
         SchedulerError: a scheduler does not answer.
     """
+    # only ids of jobs start with a digit
     if not name[:1].isdigit() or report_records.of_jobs(store.root, (name,)):
         return None
+    # the scheduler is queried only now, as it takes a moment
     try:
         return named_jobs(here.at_store(store.root), known_jobs, name, of_others=True)[
             -1
@@ -240,6 +245,7 @@ def _job_called(
     if name == LAST:
         return _latest_job(known_jobs, index, here.root)
     found = jobs_file.jobs_called(known_jobs, name)
+    # a task file is called as its plan, unless weigh exec ran it
     stem = name.removesuffix(".txt")
     if not found and stem != name and joblog_of(name) is None:
         found = jobs_file.jobs_called(
@@ -262,6 +268,7 @@ def _latest_job(
         return None
     if any(one.started > known_jobs[-1].submitted for one in read_exec_runs(root)[-1:]):
         return None
+    # the newest record decides: a run outside of jobs may be later than the last job
     for entry in index.entries[:1]:
         record = read_record(entry)
         started = epoch_seconds(record.started)
@@ -291,6 +298,7 @@ def _records_to_report(
     labelled = labelled_entries(index, name)
     if labelled:
         return [read_record(entry) for entry in labelled]
+    # only then can it be the id of a job, which has no path in it
     ours = report_records.of_jobs(store.root, (name,)) if name.isalnum() else []
     if ours:
         return ours
@@ -315,6 +323,7 @@ def _of_records(
     allocated = [record.allocation for record in records if record.allocation]
     scheduler = allocated[0].scheduler if allocated else None
     parts = {run.row.element or 0 for run in runs}
+    # accounting is queried for one job only: each query takes the scheduler's time
     asking = sorted(jobs) if len(jobs) == 1 else ()
     accounted = tuple(
         one for one in ask_accounting(scheduler, asking, env) if one.element in parts
@@ -373,6 +382,7 @@ def _of_jobs(
         for element in elements_of_runs(runs, view.elements, its)
     ]
     every = [run for runs in by_job for run in runs]
+    # tasks that were not sent are a part of the plan
     every += unsent_runs(here.at_store(store.root), views)
     # the first tasks only had to show what the others need
     sized = [
@@ -387,6 +397,7 @@ def _of_jobs(
         views=views,
         is_planned=True,
         slots=_slots_of_element(views),
+        # rounds are named only where healing was asked for
         rounds=tuple(round_words(rounds_of(views))) if last.heal else (),
         troubles=tuple(dict.fromkeys(_troubles_of_views(views))),
         job=last.id,
@@ -407,6 +418,7 @@ def _accounting_of_views(
         return ask_accounting(kind, (view.job.id for view in views), env)
     found = []
     for view in views:
+        # accounting numbers elements of an own script as the scheduler does: place them
         places = {
             number: place for place, number in enumerate(element_numbers_of(view.job))
         }
@@ -429,6 +441,7 @@ def _in_chain(
 ) -> list[list[ReviewedRun]]:
     """Number attempts over all jobs; the last is in the last job with the task."""
     final = {(task.job, task.task) for task in latest_task_states(views).values()}
+    # without attempts a run only stands for a task that did not start in that job
     tried = Counter(run.row.task for runs in by_job for run in runs if run.row.attempts)
     return [
         [
@@ -471,6 +484,7 @@ def _records_to_draw(
     biggest = sorted(known, key=lambda run: run.row.memory or 0, reverse=True)
     apart = {run.record.id: run.record for run in biggest if run.record is not None}
     light = list(apart.values())[:_DRAWN]
+    # records of a file have their series; those of the store were read without
     if all(record.series is not None for record in light):
         return tuple(light)
     whole = report_records.whole(store.root, [record.id for record in light])

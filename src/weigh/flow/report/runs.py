@@ -56,6 +56,7 @@ def parameters_of(job_view: JobView) -> Mapping[int, Parameters]:
         for number, line in _numbered_task_lines(
             job_view, {task.element for task in job_view.tasks}
         )
+        # the same line as then: the file was not edited in between
         if number in known and known[number][0] == line
     }
 
@@ -87,6 +88,7 @@ def _task_files(
     for element in elements:
         if queue is not None:
             yield tasks_of(job_view.job, queue), element
+        # files are numbered over the plan, elements within their job
         else:
             name = f"tasks_{job_view.job.first + element}.txt"
             yield os.path.join(job_view.job.plan_folder, name), element
@@ -115,6 +117,7 @@ def runs_of_view(job_view: JobView, root: str) -> list[ReviewedRun]:
     given, joblogs = parameters_of(job_view), _JobJoblogs(job_view)
     runs: list[ReviewedRun] = []
     for task in job_view.tasks:
+        # a task without an attempt: what the joblog has of it
         tried = attempts.get((task.element, task.seq)) or [joblogs.unmeasured(task)]
         runs += (
             _on_node(run, job_view) if run.is_last else run
@@ -161,12 +164,14 @@ def _is_record_of_job(record: Record, submitted_job: SubmittedJob) -> bool:
     Each scheduler counts from 1, again where it was installed again.
     """
     where = record.allocation and record.allocation.scheduler
+    # an id of another scheduler is another job
     if (
         where in KINDS
         and where != kind_of_cluster_name(submitted_job.scheduler) != LOCAL
     ):
         return False
     began = epoch_seconds(record.started)
+    # a job's record cannot be older than its submission, beyond what clocks differ
     return began is None or began >= submitted_job.submitted - _CLOCKS
 
 
@@ -252,6 +257,7 @@ def attempts_in_events(
             ended[event.seq, event.attempt] = event
     attempts = [
         ReportedAttempt(start, ended.get(place), nodes.get(start.run))
+        # begun decides: an end without a start is a line that was lost
         for place, start in begun.items()
     ]
     return opened, attempts
@@ -268,6 +274,7 @@ def _records_of_attempts(
     }
     found = report_records.by_ids(root, places)
     records = {places[record_id]: record for record_id, record in found.items()}
+    # killed together with weigh exec: no event names its record
     lost = [one for one in attempts if one.ended is None]
     # without a scheduler, weigh exec has a job id of its own
     jobs = {job_view.job.id, *(one.started.run for one in lost)} if lost else set()
@@ -340,6 +347,7 @@ def _cut_short(reported_attempt: ReportedAttempt, job_view: JobView) -> Reviewed
         if reported_attempt.element < len(job_view.elements)
         else None
     )
+    # it ended with its element at the latest
     over = state.ended if state and state.is_final else None
     begun = reported_attempt.started.time
     wall = None if over is None else max(0.0, over - begun)
@@ -388,6 +396,8 @@ def joblog_entries(path: str) -> Iterator[tuple[int, JoblogEntry]]:
     """Yield the entries of a joblog; the last one of a task counts."""
     for line in _joblog_lines(path):
         with suppress(FormatError, UnicodeDecodeError):
+            # a later line of the same task replaces the earlier one for the caller's
+            # dict
             entry = parse_line(line.decode().rstrip("\n"))
             yield entry.seq, entry
 
@@ -408,6 +418,8 @@ def _attempts_with_task(
             parameters=run.row.parameters or given,
         )
         if is_last:
+            # the scheduler knows how the task ended at last, events only how the
+            # attempt did
             row = msgspec.structs.replace(
                 row,
                 state=task_state.state,

@@ -28,15 +28,15 @@ from weigh.units import GIB, HOUR, Seconds, parse_duration
 # have 12 to 16 cores and 60 to 250 GiB per GPU
 _CPUS_PER_GPU = 16
 _GIB_PER_CPU = 4
-_SHOWN = 12
+_SHOWN = 12  # rows
 
 
 class ResourceHours(msgspec.Struct, frozen=True, kw_only=True):
     """GPUs, CPUs and GiB of memory, each times hours."""
 
-    gpu: float = 0.0
-    cpu: float = 0.0
-    memory: float = 0.0
+    gpu: float = 0.0  # hours
+    cpu: float = 0.0  # hours
+    memory: float = 0.0  # GiB hours
 
     @property
     def weight(self) -> float:
@@ -63,8 +63,8 @@ class KindUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Runs of one plan, label or command: what they held, and did not use of it."""
 
     name: str
-    runs: int
-    failed: int
+    runs: int  # attempts
+    failed: int  # of them
     held: ResourceHours
     unused: ResourceHours
 
@@ -73,7 +73,7 @@ class UnusedResources(msgspec.Struct, frozen=True, kw_only=True):
     """What was not used since a date, the most first."""
 
     schema: str = "weigh.waste/3"
-    since: str
+    since: str  # date
     kinds: tuple[KindUsage, ...]
 
 
@@ -172,6 +172,7 @@ def _elements_by_name(
     outside = [
         entry.head.id
         for entry in read_index(store.root).entries
+        # a record within a job was counted with its element
         if entry.head.id not in counted_ids
         and (epoch_seconds(entry.head.started) or 0.0) >= begin
     ]
@@ -185,6 +186,7 @@ def _elements_by_name(
 
 def _is_judged(element: ReviewedElement) -> bool:
     requested = element.requested
+    # without a request there is nothing that was held
     known = requested.memory is not None or requested.cpus is not None or requested.gpus
     return bool(known) and element.wall_time is not None
 
@@ -215,6 +217,7 @@ def _unused_resource_hours(element: ReviewedElement) -> ResourceHours:
     Resources that were not measured count as used.
     """
     held, requested = _held_resource_hours(element), element.requested
+    # all tasks failed: whatever was used was of no use
     if element.runs and all(run.row.state in FAILED for run in element.runs):
         return held
     busy = 1.0 if element.utilization is None else element.utilization

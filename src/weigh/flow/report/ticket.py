@@ -26,8 +26,8 @@ from weigh.schedulers.dialect import DialectTraits
 from weigh.units import count_with_noun, format_duration, format_limit, format_size
 
 _WIDTH = 80
-_MARGIN = 12
-_LINES = 20
+_MARGIN = 12  # columns of the titles
+_LINES = 20  # lines of output that the ticket quotes
 
 
 class SupportTicket(msgspec.Struct, frozen=True):
@@ -46,11 +46,13 @@ def support_ticket(here: Here, name: str) -> SupportTicket:
         StoreError: the store cannot be read.
     """
     found = gather_report_material(here, name, open_store_of(here, name))
+    # only the last attempt shows how a task ended
     last = [run for run in found.runs if run.is_last]
     ways: dict[str, list[ReviewedRun]] = {}
     for run in last:
         if run.row.state in FAILED:
             ways.setdefault(failure_text_without_numbers(run.row), []).append(run)
+    # the most common failure; without one, the first task
     alike = max(ways.values(), key=len) if ways else last[:1]
     lines = [line for entry in _entries(found, alike) for line in _entry_lines(*entry)]
     tail = _output_tail(alike[0].row) if ways else ()
@@ -93,6 +95,7 @@ def _entries(
     yield "command", row.command
     yield "folder", (record.cwd if record else None) or ""
     output = os.path.relpath(row.output) if row.output else ""
+    # a path outside of the current folder is clearer as a whole
     yield "output", (row.output or "") if output.startswith("..") else output
     yield "attempts", str(max(1, len(attempts)))
     again = "weigh resume" if report_material.views else "weigh exec --resume-failed"
@@ -112,6 +115,7 @@ def _attempts(
     """Return all attempts at the task of a run, also in jobs that resumed it."""
     if reviewed_run.row.task is None:
         return [reviewed_run]
+    # in a plan a task has one number over all jobs; else element and task name it
     fields = ("task",) if report_material.views else ("job", "element", "task")
     place = [getattr(reviewed_run.row, field) for field in fields]
     return [
@@ -132,6 +136,7 @@ def _reproduced_text(
         return "nothing failed"
     if len(attempts) > 1:
         ways = [(one.row.state, one.row.exit_code, one.row.signal) for one in attempts]
+        # the attempt itself is one of them
         same = ways.count((report_row.state, report_row.exit_code, report_row.signal))
         how = "yes" if same > 1 else "no"
         return f"{how}: {same} of {len(attempts)} attempts ended this way"
@@ -149,6 +154,7 @@ def _element_name(report_material: ReportMaterial, report_row: ReportRow) -> str
         return report_row.job
     kind = find_kind(report_material.scheduler)
     traits = DialectTraits() if kind is None else kind.traits
+    # schedulers count elements from different numbers
     number = report_row.element + traits.first_element
     if report_material.unit != "task" and report_row.task is not None:
         number = report_row.task  # of a script: its own number of the element
@@ -208,4 +214,5 @@ def _output_tail(report_row: ReportRow) -> tuple[str, ...]:
     if report_row.output is None or not os.path.isfile(report_row.output):
         return (report_row.error,) if report_row.error else ()
     lines = [line.rstrip() for line in tail_of(report_row.output).splitlines()]
+    # the output may hold secrets, and a ticket goes to others
     return tuple(MASK.line(line) for line in lines if line)[-_LINES:]

@@ -28,19 +28,19 @@ class JobSteps(msgspec.Struct, frozen=True, kw_only=True):
     ``samples`` is the length in samples, of which a batch of weigh.batches has several.
     """
 
-    total: float | None = None
-    done: float | None = None
-    samples: float | None = None
+    total: float | None = None  # steps
+    done: float | None = None  # steps; None: as the record has it
+    samples: float | None = None  # samples; None: not given
 
 
 class _ExtendedRun(msgspec.Struct, frozen=True):
     """One run carried on to the full job."""
 
     record: Record
-    progress: StepProgress
-    growth: MemoryGrowth
-    memory: MemoryExtrapolation
-    time: Seconds
+    progress: StepProgress  # steps done, and of how many
+    growth: MemoryGrowth  # how memory rises
+    memory: MemoryExtrapolation  # at the end of the full job
+    time: Seconds  # seconds of the full job
 
 
 def check_steps(steps: JobSteps) -> None:
@@ -93,15 +93,18 @@ def _ahead(record: Record, steps: JobSteps) -> _ExtendedRun | None:
         each = samples_per_batch(record)
         if each is None:
             return None
+        # progress counts batches, so the samples become batches
         total = steps.samples / each
     progress = progress_of(record, total=total, done=steps.done)
     if growth is None or progress is None or progress.total is None:
         return None
+    # the loop reached its own end, so the job is as long as what was measured
     if total is None and progress.total <= progress.done:
         return None
     time = time_needed(record, progress)
     memory = extrapolate(growth, time)
     series = record.series or SampleSeries()
+    # steps can show a rise that the samples over time do not
     least = bound_by_steps(growth, (series.t, series.memory), progress)
     if least > memory.high:
         memory = msgspec.structs.replace(memory, high=least)
@@ -119,14 +122,17 @@ def _request_for_full_job(request: Request, ahead: Sequence[_ExtendedRun]) -> Re
     longest = max(one.time for one in ahead)
     # headroom, or the upper bound where that is more
     memory = max(most.memory.value * (1 + request.headroom), most.memory.high)
+    # below the peak that was measured there is nothing to add
     rising = most.memory.high > most.growth.peak
     sized = _rounded_memory(memory) if rising else None
+    # the note asks for the length of the job, which is known now
     notes = (note for note in request.notes if note != STILL_RISING)
     time_limit = round_time(longest * (1 + request.headroom))
     return msgspec.structs.replace(
         request,
         memory=_largest_gpu_memory(request.memory, sized),
         virtual_memory=_with_growth(request.virtual_memory, most if rising else None),
+        # the request is never lowered: it covers what was measured
         time_limit=max(request.time_limit or 0, time_limit),
         notes=(*notes, *_growth_notes(most, longest)),
     )
@@ -166,6 +172,7 @@ def samples_per_batch(record: Record) -> float | None:
 def _steps_noun(most: _ExtendedRun) -> str:
     """Return what the steps are: who counts in samples must see that these are not."""
     each = samples_per_batch(most.record)
+    # batches of one sample are what the user calls steps
     if each is None or most.progress.source != TIMED_LOOP or each <= 1:
         return "steps"
     return f"batches of {each:g} samples (--samples counts these)"
@@ -185,6 +192,7 @@ def _as_it_is(request: Request, records: Sequence[Record]) -> Request:
         "state its length: weigh request --steps TOTAL --done N"
     )
     memory = request.memory
+    # a run that its time limit stopped goes on to the new limit
     if record.state == "TIMEOUT" and request.time_limit is not None:
         ahead = extrapolate(growth, request.time_limit)
         memory = _largest_gpu_memory(memory, _rounded_memory(ahead.high))

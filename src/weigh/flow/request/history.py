@@ -88,6 +88,7 @@ def request_from_history(
     records = as_jobs_ended(
         here.at_store(store.root), _similar_records(store, like, typed)
     )
+    # accounting knows only samples; what weigh measured is exact
     records = _without_imported(records, like)
     uses = list(chain.from_iterable(map(_past_uses, records)))
     kind = _kind_of_runs(like, uses, typed)
@@ -113,6 +114,8 @@ def _request_of_few(
     alike = [msgspec.structs.replace(r, command=history_kind.command) for r in records]
     request = from_usages(alike)
     memory = request.memory
+    # jobs known from accounting only: their request was enough, their peak may be
+    # missed
     enough = _accounts(uses).proven if any(map(_source_of_record, records)) else None
     why: tuple[str, ...] = ()
     if enough is not None and not (
@@ -142,6 +145,7 @@ def _request_of_many(records: Sequence[Record], learnt: RequestFromHistory) -> R
     return msgspec.structs.replace(
         rest,
         memory=memory,
+        # a limit of address space below that of memory would be the tighter one
         virtual_memory=None if virtual is None else max(virtual, memory),
         time_limit=round_time(learnt.time.value),
         runs=learnt.memory.runs,
@@ -168,12 +172,14 @@ def _learn(
         list(_wall_times_of_runs(uses, sizes)), sizes, risk="low"
     ).predict(coming)
     memory = None
+    # a sampled history knows no sizes: it takes all runs for one size
     if any(map(_source_of_record, records)) and not sizes:
         memory = _accounts(uses).predict()
     if memory is None:
         history = RunHistory.of(list(_memories(uses, sizes)), sizes, risk=risk)
         memory = history.predict(coming)
     node = _largest_node(records)
+    # no job can get more than a node has
     capped = node if node is not None and node < memory.value else None
     return RequestFromHistory(kind=history_kind, memory=memory, time=time, node=capped)
 
@@ -190,6 +196,7 @@ def _accounts(uses: Sequence[_PastUse]) -> SampledHistory:
         if use.state == COMPLETED:
             accounts.add(use.seen)
         elif use.state == _OUT_OF_MEMORY:
+            # the limit at which it was killed is a lower bound
             accounts.add_kill(max(use.seen.value, use.seen.requested or 0))
     return accounts
 
@@ -199,10 +206,12 @@ def _memories(
 ) -> Iterator[PastValue | LowerBound]:
     for use in uses:
         if use.state == COMPLETED and use.seen.is_well_seen:
+            # a peak that was sampled too rarely is no figure of its need
             yield PastValue(use.seen.upper, use.at(sizes), use.wall_time)
         elif use.state == _OUT_OF_MEMORY and use.seen.value:
             yield LowerBound(use.seen.value, use.at(sizes))
         elif use.state == _TIMEOUT and use.seen.value:
+            # stopped by time: it may not have reached its peak yet
             yield LowerBound(use.seen.value, use.at(sizes), factor=1)
 
 
@@ -226,6 +235,7 @@ def _kind_of_runs(
     next_sizes = {name: _size_value(coming.get(name)) for name in sizes}
     left_out = Counter(use.state for use in uses)
     completed = left_out.pop(COMPLETED, 0)
+    # those two are used as bounds, so they are not left out
     del left_out[_OUT_OF_MEMORY], left_out[_TIMEOUT]
     if completed > len(measured):
         left_out["without a figure of memory"] = completed - len(measured)
@@ -263,6 +273,7 @@ def _check_parameters(typed: Parameters, known: set[str]) -> None:
     for name, value in typed.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{name}={value} is no size")
+        # a text selects runs, and was checked where they were chosen
         if isinstance(value, float) and name not in known:
             others = ", ".join(sorted(known)) or "weigh run --param gives them"
             raise UsageError(
@@ -274,6 +285,7 @@ def _similar_records(
     store: RecordStore, like: Record, typed: Parameters
 ) -> list[Record]:
     """Return runs of the label and command of *like*, and of the texts in *typed*."""
+    # a text selects runs; a number is the size to predict for
     texts = {name: value for name, value in typed.items() if isinstance(value, str)}
     entries = choose_records(store, ())
     for name, value in texts.items():
@@ -284,6 +296,7 @@ def _similar_records(
         has_texts = texts.items() <= head.parameters.items()
         return has_texts and _job_marks(head) == _job_marks(like)
 
+    # the index alone decides, so only records of the kind are read
     similar = [entry for entry in entries if is_similar(entry.head)][-READ:]
     records = [read_record(entry) for entry in similar]
     if is_similar(like) and like.id not in {record.id for record in records}:
@@ -311,6 +324,7 @@ def _without_imported(records: Sequence[Record], like: Record) -> list[Record]:
     exact = [record for record in records if _source_of_record(record) is None]
     if sum(record.state == COMPLETED for record in exact) >= ENOUGH:
         return exact
+    # a job counts once: by what weigh measured
     measured = {_job_element(record) for record in exact} - {None}
     cpus = {None, _allocated_cpus(like) or None}
     return [
@@ -319,6 +333,7 @@ def _without_imported(records: Sequence[Record], like: Record) -> list[Record]:
         if _source_of_record(record) is None
         or (
             _job_element(record) not in measured
+            # another number of CPUs is another program, as far as memory goes
             and (cpus == {None} or _allocated_cpus(record) in cpus)
         )
     ]
@@ -346,6 +361,7 @@ def _past_uses(record: Record) -> Iterator[_PastUse]:
     for memory, run in memory_uses_of_runs(record):
         wall_time = run.usage.wall_time
         sane = memory is None or 0 < memory < math.inf
+        # a damaged or made-up record would decide on the request
         if not sane or not 0 <= wall_time < math.inf:
             what = f"a time of {wall_time:g} s" if sane else f"a memory of {memory:g} B"
             raise FormatError(

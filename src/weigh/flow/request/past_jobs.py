@@ -24,8 +24,8 @@ from weigh.schedulers.command import lines_of_command, run_scheduler_command
 from weigh.schedulers.kind import SchedulerKind
 from weigh.units import DAY, Seconds
 
-DAYS = 30
-_MOST_NAMES = 4
+DAYS = 30  # days
+_MOST_NAMES = 4  # names of jobs that are offered
 _MOST_KINDS = 20  # of which a list is printed
 
 
@@ -58,6 +58,7 @@ def request_from_accounting(
     argv = source.past_argv(user, past_jobs_options.days * DAY)
     lines = lines_of_command(argv, env=here.env)
     every = _accounting_interval(kind, here.env)
+    # filled while the list is read, to be offered where no job has the name
     others: set[str] = set()
     groups = _grouped(source.read_past(lines), past_jobs_options, kind, every, others)
     if not groups:
@@ -77,6 +78,7 @@ def request_from_accounting(
         return tuple(found[:_MOST_KINDS])
     (jobs,) = groups
     request, learnt = _request_from_past_jobs(jobs, kind, every)
+    # no record is the basis: nothing was measured by weigh
     return request_answer_of(
         here,
         request,
@@ -86,6 +88,7 @@ def request_from_accounting(
     )
 
 
+# millions of jobs have few names
 _name_of = lru_cache(maxsize=1 << 16)(kind_of_name)
 
 
@@ -105,16 +108,20 @@ def _grouped(
     others: set[str],
 ) -> list[JobsOfKind]:
     """Return the jobs by their kind; add the names of those not meant to *others*."""
+    # Grid Engine's memory is address space, which is no figure of use
     by_addresses = kind.traits.address_space is not None
     groups: dict[tuple[str, int | None, int | None], JobsOfKind] = {}
     for job in jobs:
+        # a job that never ran
         if job is None or not job.accounted.wall_time:
             continue
         name = _name_of(job.name)
         if past_jobs_options.name is not None and not (
             fnmatchcase(job.name, past_jobs_options.name)
+            # the name as listed in the table of kinds, without its numbers
             or name == past_jobs_options.name
         ):
+            # bounded: a user may have run a thousand kinds of jobs
             if len(others) < _MOST_KINDS:
                 others.add(name)
             continue
@@ -139,6 +146,7 @@ def _in_short(jobs: JobsOfKind) -> PastKind:
 
 
 def _frees(kind: PastKind) -> float:
+    # what a better request of all these jobs would leave to others
     return kind.jobs * max(0, (kind.requested or 0) - (kind.memory or math.inf))
 
 
@@ -158,6 +166,7 @@ def _request_from_past_jobs(
         for state, number in jobs.states.items()
         if state not in {COMPLETED, OUT_OF_MEMORY, TIMEOUT}
     }
+    # enough of them were sampled, so their peaks are known
     if said is not None and said.runs >= ENOUGH:
         described = HistoryKind(
             label=jobs.name,
@@ -173,6 +182,7 @@ def _request_from_past_jobs(
         notes = (f"{basis}: the memory is what was requested, and was enough",)
     limit = round_time(time.value)
     request = Request(
+        # accounting counts the whole job; the request is per node
         cpus=math.ceil(jobs.cpus / jobs.nodes),
         memory=memory,
         virtual_memory=memory if kind.traits.address_space is not None else None,

@@ -38,7 +38,7 @@ class RequestAnswer(msgspec.Struct, frozen=True):
     request: Request
     lines: tuple[str, ...]
     notes: tuple[str, ...]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # of the settings
 
 
 def request_of_records(
@@ -70,9 +70,11 @@ def request_of_records(
         configured_headroom(settings) if headroom is None else parse_headroom(headroom)
     )
     reasons = [why_no_request(record) for record in records]
+    # a command line with a single name gets the reason; several, those that are usable
     if records and all(reasons):
         cure = "" if ":" in (reasons[0] or "") else " (fix it first)"
         raise UsageError(f"no request from {records[0].id[:6]}: {reasons[0]}{cure}")
+    # a client's figures show nothing of the work, but the other records do
     records = [one for one in records if outside_work(one) is None]
     request = carry_on(from_usages(records, headroom=share), records, steps)
     return request_answer_of(here, request, records, form=form)
@@ -96,6 +98,7 @@ def request_answer_of(
     scheduler = installed_scheduler(here.env)
     form = form or scheduler
     dialect = _dialect_of(form, scheduler)
+    # flags that the site requires in each request
     request = as_site_wants(request, here.settings.cluster, here.env, dialect)
     request = msgspec.structs.replace(
         request,
@@ -140,6 +143,7 @@ def as_site_wants(
     Raises:
         FormatError: a value of *site_settings* is invalid.
     """
+    # json and flags are no scheduler: use the one that is installed
     kind = find_kind(scheduler or "") or kind_or_first(installed_scheduler(env))
     flags = site_flags(kind.name, site_settings)
     return msgspec.structs.replace(
@@ -160,6 +164,7 @@ def as_jobs_ended(here: Here, records: Sequence[Record]) -> list[Record]:
     The processes of such a step (srun) are none of the command's own: the record saw
     little of their memory, and the command may have exited 0.
     """
+    # a run that did not complete has its reason already
     ids = {one.job.id for one in records if one.job and one.state == COMPLETED}
     if not ids:
         return list(records)
@@ -183,6 +188,7 @@ def ends_of_jobs(
         from weigh.flow.follow.view import look  # noqa: PLC0415 - start-up time
 
         known = jobs_file.read_jobs(here.root)
+        # only schedulers that show steps can contradict a record
         wanted = [
             job for job in known if (ids is None or job.id in ids) and _shows_steps(job)
         ]
@@ -199,9 +205,11 @@ def ends_of_jobs(
         job = record.job
         if job is None or record.state != COMPLETED:
             return record
+        # once for all records: each query takes the scheduler's time
         if not is_known:
             is_known = True
             find_short()
+        # numbered as the runner does: without a task it is the only one
         if (job.id, job.element or 0, job.task or 1) not in short:
             return record
         evidence = (f"as {titles[job.id]}'s accounting shows",)

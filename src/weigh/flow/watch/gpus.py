@@ -52,6 +52,7 @@ class GpuWatch:
         self._patience = patience
         self._asked = threading.Event()
         self._answered = threading.Event()
+        # written by the thread only; replaced as a whole, so that no lock is needed
         self._latest = GpuLook()
         self._over = False
         self._thread = threading.Thread(target=self._answer, daemon=True)
@@ -64,6 +65,7 @@ class GpuWatch:
 
     def look(self) -> GpuLook:
         """Return the GPUs now, or as they were last where the driver is slow."""
+        # the thread ended by an error, which is part of the latest look
         if not self._thread.is_alive():
             return self._latest
         self._answered.clear()
@@ -73,6 +75,7 @@ class GpuWatch:
         return msgspec.structs.replace(self._latest, error=GpuError(_SILENT))
 
     def _answer(self) -> None:
+        # opened in the thread as well: the driver may hang even at its start
         try:
             probe = self._factory()
             while probe and self._wait():
@@ -85,6 +88,7 @@ class GpuWatch:
             trouble = GpuError(f"GPUs cannot be read: {error!r}")
             self._latest = msgspec.structs.replace(self._latest, error=trouble)
         finally:
+            # whoever waits gets the error at once
             self._answered.set()
 
     def _wait(self) -> bool:
@@ -138,6 +142,7 @@ def list_gpus(
         GpuError: a driver is here, and does not start or has not answered within
             *patience* seconds.
     """
+    # asked first, because loading NVML takes time
     if factory is None and not gpu_may_be_present(environment):
         return GpuListing((), (_absence(environment),))
     probes: list[DetailedGpuProbe] = []
@@ -146,6 +151,7 @@ def list_gpus(
         probes.append((factory or open_probe)(environment))
         return probes[0]
 
+    # in a thread, so that a driver that hangs is left behind after *patience*
     look = GpuWatch(open_visible, patience).look()
     for probe in probes:
         probe.close()
@@ -158,6 +164,7 @@ def list_gpus(
 
 def gpus_of(look: GpuLook, environment: Mapping[str, str]) -> tuple[GpuState, ...]:
     """Return the GPUs that a probe showed, with the processes on them."""
+    # torch is not imported for this: only a program that uses it has loaded it
     torch = read_torch(sys.modules.get("torch"))
     allocated = any(name in environment for name in _GRANTED)
     readings = {reading.uuid: reading for reading in look.readings}
@@ -208,6 +215,8 @@ def _with_torch(gpu: GpuState, torch: TorchDevice, now: GpuReading) -> GpuState:
         torch_current=torch.is_current,
         torch_allocated=torch.max_allocated,
         torch_reserved=torch.max_reserved,
+        # what the driver counts for this process and torch does not: CUDA's context,
+        # libraries
         outside_torch=None if held is None else max(0, held - torch.reserved),
     )
 
@@ -217,6 +226,7 @@ def _memory_percent(part: int | None, whole: int | None) -> float | None:
 
 
 def _occupants(reading: GpuReading) -> tuple[GpuOccupant, ...] | None:
+    # None: the driver hides processes; an empty list: there are none
     if reading.processes is None:
         return None
     memory = reading.process_memory or {}

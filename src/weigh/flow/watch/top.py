@@ -28,10 +28,13 @@ class TopWatcher:
         self._host = read_host()
         self._runs: list[UnfinishedRun] = []
         self._followers: dict[str, _RunFollower] = {}
+        # keyed by pid and start time, as the kernel gives a pid to another process
+        # later
         self._cpu_times: dict[tuple[int, int], Seconds] = {}
         self._commands: dict[tuple[int, int], str] = {}
         self._looked_at: Seconds = 0.0
         self._refreshed: Seconds = 0.0
+        # before the thread of GPUs starts, so that the first look has runs to show
         self._refresh(time.monotonic())
         self._gpus = GpuWatch(gpus)
 
@@ -49,6 +52,7 @@ class TopWatcher:
         """
         moment = time.monotonic()
         has_ended = any(one.has_ended() for one in self._followers.values())
+        # a run that ended is taken off the screen at once, not at the next interval
         if has_ended or moment - self._refreshed >= _STORE_INTERVAL:
             self._refresh(moment)
         now = time.time()
@@ -67,6 +71,7 @@ class TopWatcher:
     def _refresh(self, moment: Seconds) -> None:
         """See which runs are in progress now."""
         store = self._store
+        # runs whose weigh is gone get their record now
         over = {one.id for one in finalise_interrupted(store.root, store.machine)}
         everyone = runs_in_progress(store.root, store.machine, time.time())
         runs = [one for one in everyone if one.record.id not in over]
@@ -83,6 +88,7 @@ class TopWatcher:
         """Return the processes, the largest first, with their CPU use since last."""
         if processes is None:
             return None
+        # the share of a CPU is counted between two looks
         since, before = moment - self._looked_at, self._cpu_times
         self._looked_at = moment
         self._cpu_times = {
@@ -94,6 +100,7 @@ class TopWatcher:
             key = (one.pid, one.start_ticks)
             last = before.get(key)
             busy = None if last is None else max(0.0, one.cpu_time - last) / since
+            # a command does not change, and reading it costs a system call
             command = known.get(key) or _command_of_user_process(one)
             self._commands[key] = command
             views.append(ProcessView(one.pid, command, one.resident, busy))
@@ -135,6 +142,7 @@ class _RunFollower:
 
     def look(self, unfinished_run: UnfinishedRun, current_time: Seconds) -> TopRun:
         """Look at its processes if they are here; else return what was written."""
+        # what the checkpoint has; it may be some seconds old
         usage = unfinished_run.record.usage
         age = max(0.0, current_time - unfinished_run.seen)
         elapsed = (usage.wall_time if usage else 0.0) + age
@@ -152,6 +160,7 @@ class _RunFollower:
                 age=age,
                 stale=unfinished_run.stale,
             )
+        # the peak in the checkpoint includes what happened before weigh top was started
         self._largest = max(self._largest, glance.held.total, glance.largest)
         return TopRun(
             record=unfinished_run.record,
