@@ -10,7 +10,7 @@ from weigh.units import KIB, Seconds
 
 # in the environment of what weigh starts for itself: agents of nodes leave it out
 OWN = "WEIGH_OWN_PROCESS"
-_MOST = 64 * KIB
+_MOST = 64 * KIB  # bytes of an answer; more is no answer
 
 
 class AsyncCommand:
@@ -60,6 +60,7 @@ class AsyncCommand:
                 self._give_up()
                 break
             self._text += chunk
+            # it has closed its output, or prints without end
             if not chunk or len(self._text) > _MOST:
                 self._end()
         return self._text.decode(errors="replace")

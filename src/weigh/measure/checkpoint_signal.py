@@ -10,7 +10,9 @@ from weigh.errors import FormatError
 from weigh.probe.proc import usable_proc
 from weigh.units import Seconds, parse_duration
 
+# signals that have a handler, that are blocked; proc(5)
 _MASKS = (b"SigCgt:", b"SigBlk:")
+# the first two cannot be caught
 _REFUSED = frozenset({signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD})
 
 
@@ -18,7 +20,7 @@ class CheckpointSignal(msgspec.Struct, frozen=True):
     """Which signal, and how many seconds before the limit."""
 
     number: int
-    before: Seconds
+    before: Seconds  # seconds before the time limit
 
     @property
     def name(self) -> str:
@@ -38,6 +40,7 @@ def parse_checkpoint_signal(text: str) -> CheckpointSignal:
     name = word.strip().upper().removeprefix("SIG")
     if not at or not time.strip():
         raise FormatError(f"{text!r} has no time: write it like USR1@10m")
+    # a name or a number, as kill(1) takes both
     numbers = {one.name.removeprefix("SIG"): one for one in signal.Signals}
     numbers |= {str(one.value): one for one in signal.Signals}
     number = numbers.get(name)
@@ -90,6 +93,7 @@ def _expects(pid: int, number: int, proc_folder: str) -> tuple[bool, bool]:
     except OSError:
         return False, False
     masks = {one[0]: int(one[1], 16) for one in words if one and one[0] in _MASKS}
+    # bit 0 of a mask is signal 1
     handles, blocks = (masks.get(name, 0) >> (number - 1) & 1 for name in _MASKS)
     return bool(handles), bool(blocks)
 

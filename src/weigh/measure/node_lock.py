@@ -43,6 +43,7 @@ class NodeLock:
             except OSError as error:
                 failure = error
                 continue
+            # in a folder for everybody, a file of that name may be somebody else's
             status = os.fstat(self._fd)
             if stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid():
                 _remove_stale(folder)
@@ -75,6 +76,7 @@ class NodeLock:
         """Return whether this process holds the lock, now or from now on."""
         if not self._holds:
             with suppress(OSError):
+                # not waiting: whoever has the lock measures
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._holds = True
         return self._holds
@@ -131,6 +133,7 @@ class LockedNode:
     ) -> None:
         self._name = name
         self._tree = _RankTrees(os.getpid(), lock)
+        # the ranks are not launched from here, so no memory can be a launcher's
         self._tracker = PeakTracker(0)
         self._clock = clock
         self._sampler = RunSampler(
@@ -151,6 +154,7 @@ class LockedNode:
         """Return what was seen; *began* is when that began, since the run did."""
         if final:
             self._sampler.finish()
+        # the samples begin when this rank got the lock
         samples = [
             msgspec.structs.replace(one, time=one.time + began)
             for one in self._sampler.samples

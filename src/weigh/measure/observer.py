@@ -25,9 +25,9 @@ class TreeGlance(msgspec.Struct, frozen=True):
     held: MemoryHolding
     largest: Bytes
     cpu_time: Seconds
-    cores: float | None
+    cores: float | None  # None: no two glances yet
     processes: tuple[UserProcess, ...]
-    stopped: bool
+    stopped: bool  # by a signal such as STOP
 
 
 class TreeObserver:
@@ -45,6 +45,7 @@ class TreeObserver:
         self._tree = ProcTree(leader, root)
         self._fork_filter = ForkFilter(self._tree)
         self._gauge = TreeMemoryGauge(self._tree, clock, is_alone=False)
+        # when it was, and the CPU time then
         self._last: tuple[Seconds, Seconds] | None = None
 
     def close(self) -> None:
@@ -59,10 +60,12 @@ class TreeObserver:
         """
         found = self._tree.read()
         leader = self._tree.reading(self._leader)
+        # a leader that has ended is read no more, its descendants are
         readings, _ = self._fork_filter.sift([leader, *found] if leader else found)
         if not readings:
             return None
         held = self._gauge.hold(readings, best)
+        # at another moment than the memory, since counting it takes time
         now = self._clock()
         # a zombie has no memory, and keeps its CPU time until its parent reaps it
         pids = dict.fromkeys([self._leader, *self._tree.pids()])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from weigh.units import KIB, MIB, Bytes, Seconds
 
-_BLOCK = 256 * KIB
+_BLOCK = 256 * KIB  # bytes per read
 _TAIL = 64 * KIB  # how much of the end is read when there is no time for all
 _MOST = 16 * MIB  # per look, whatever it costs
 Feed = Callable[[bytes], None]
@@ -23,6 +23,7 @@ class WatchedOutput:
 
     def __init__(self, path: str, start: Bytes = 0) -> None:
         """Open *path*, which may be under /proc. Raises OSError."""
+        # never blocking, as on a pipe, and never the controlling terminal
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
         self._fd = os.open(path, flags)
         self._at = start
@@ -52,6 +53,7 @@ class WatchedOutput:
         if self._was_cut and size:
             self._step_over_hole()
         if size - self._at > most:
+            # too much since the last look: only its end is worth reading
             self._skip_to(size - min(most, _TAIL))
         for chunk in self._new(size, cost):
             feed(chunk)
@@ -60,12 +62,14 @@ class WatchedOutput:
     def _new(self, size: Bytes, cost: Seconds) -> Iterator[bytes]:
         ends = time.thread_time() + cost
         while self._at < size:
+            # out of time: go on near the end
             if time.thread_time() > ends and size - self._at > _TAIL:
                 self._skip_to(size - _TAIL)
             chunk = self._read(min(_BLOCK, size - self._at))
             if not chunk:
                 return
             if self._is_torn:
+                # the line that the jump fell into is no line
                 chunk = b"\n" + chunk[end_of_line(chunk) :]
                 self._is_torn = False
             yield chunk
@@ -87,6 +91,8 @@ class WatchedOutput:
         """Skip the hole in a truncated file whose writer does not append."""
         if sys.platform == "linux":
             try:
+                # the writer goes on at its old offset: before it there is a hole of
+                # zeros
                 self._at = os.lseek(self._fd, self._at, os.SEEK_DATA)
             except OSError:  # nothing but a hole by now
                 return
@@ -95,6 +101,7 @@ class WatchedOutput:
 
 def end_of_line(chunk: bytes) -> int:
     """Return the start of the first complete line of *chunk*."""
+    # a progress bar ends its lines with a carriage return
     ends = [at for at in (chunk.find(b"\n"), chunk.find(b"\r")) if at >= 0]
     return min(ends) + 1 if ends else len(chunk)
 
@@ -124,6 +131,7 @@ def written_so_far(fds: tuple[int, ...] = (1, 2)) -> dict[int, Bytes]:
 def _initial_offset(descriptor: int, size: Bytes) -> Bytes:
     import fcntl  # noqa: PLC0415 - only where output is read
 
+    # in append mode the job writes at the end, wherever the offset is
     if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND:
         return size
     return os.lseek(descriptor, 0, os.SEEK_CUR)
@@ -134,6 +142,7 @@ def own_streams(starts: dict[int, Bytes]) -> list[WatchedOutput]:
     opened = []
     for fd, start in starts.items():
         try:
+            # through /proc, so that the offset is not shared with the job
             opened.append(WatchedOutput(f"/proc/self/fd/{fd}", start))
         except OSError:
             continue

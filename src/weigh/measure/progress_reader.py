@@ -20,6 +20,7 @@ else:  # each is imported when it is first used
     channel = lazy_module("weigh.measure.region.channel")
 
 MOST_READ = 16 * MIB  # of a file per look; of more, only the end is read
+# bytes per look; the event file of a long run is read over several looks
 _MOST_EVENTS = 64 * KIB
 _STEP_NAMES = frozenset(
     f"{prefix}{name}"
@@ -111,6 +112,7 @@ class ProgressReader:
         has_changed = False
         for stream, readers in zip(self._streams, self._readers, strict=True):
             feeds = [self._feed(reader) for reader in readers]
+            # the streams share the CPU time of a look
             has_changed |= stream.look(feeds, cost=cost / len(self._streams))
         if has_changed:
             self.wrote_at = current_time
@@ -121,6 +123,7 @@ class ProgressReader:
     @property
     def is_in_a_line(self) -> bool:
         """Whether the output read last ended within a line."""
+        # nothing yet, or the end of a line
         return self._last not in b"\n"
 
     def feeds(self, current_time: Seconds) -> list[Feed]:
@@ -142,6 +145,7 @@ class ProgressReader:
             reader.forecast(current_time, is_through=is_through) for reader in readers
         )
         found = [one for one in seen if one]
+        # of several, the one that ends last is the run's
         return max(found, key=_forecast_order, default=None)
 
     def close(self) -> None:
@@ -168,8 +172,8 @@ class _EventChannel:
         self._file: WatchedOutput | None = None
         with suppress(OSError):
             self._file = WatchedOutput(path)
-        self._rest = b""
-        self._totals: dict[str, float] = {}
+        self._rest = b""  # the beginning of a line that is not complete yet
+        self._totals: dict[str, float] = {}  # by what they count, see `_singular`
         self._first: str | None = None  # of several processes, the one that counts
         self._has_loop = False
 
@@ -181,9 +185,11 @@ class _EventChannel:
         self._file.look(chunks.append, cost=1.0, most=_MOST_EVENTS)
         if len(chunks) == 1:
             return
+        # the last piece is not a whole line yet
         *lines, self._rest = b"".join(chunks).split(b"\n")
         decoder = msgspec.json.Decoder(channel.BatchesLine | channel.EventLine)
         for text in lines:
+            # other lines need not be decoded
             if not text.startswith((b'{"line":"batches"', b'{"line":"event"')):
                 continue
             with suppress(*UNREADABLE):
@@ -203,6 +209,7 @@ class _EventChannel:
                 self.reader.report(
                     loop.count, loop.total, current_time, "weigh.batches"
                 )
+        # a loop that weigh times counts itself, and better than events
         elif isinstance(line, channel.EventLine) and not self._has_loop:
             self._take_event(line.event.name.lower(), line.event.value, current_time)
 

@@ -31,9 +31,11 @@ class UnreapedIo:
             parent = times.parent
             if parent not in ignoring:
                 ignoring[parent] = self._tree.ignores_children(parent)
+            # weigh's own children are accounted for when they are reaped
             if ignoring[parent] and parent != self._tree.top:
                 self._live[pid] = _NOTHING
         for pid in list(self._live):
+            # what was read before it ended is all that is left of it
             now = self._tree.io(pid) if pid in present else None
             if now is not None:
                 self._live[pid] = now

@@ -63,7 +63,7 @@ _PLAYED_90 = 1.9
 _USUAL_SPREAD = 0.3  # usual standard deviation of task times, over their mean
 _WORTH = 2  # tasks that the usual spread weighs as much as, against measured ones
 _LAST = 3  # times the lanes: tasks at the end that are simulated one by one
-_FEWEST_LAST = 40
+_FEWEST_LAST = 40  # tasks, however few lanes
 _MOST_DRAWS, _MOST_PLAYS, _FEWEST_PLAYS = 4000, 100, 12  # some 10 ms of work
 _WIDEST = 1.0  # standard deviation of the logarithms, in a guess
 _FEW_LONGER = 2  # so many tasks that took longer weigh as much as a guess
@@ -103,6 +103,7 @@ def still_to_run(elapsed: Seconds, task_durations: TaskDurations) -> TimeSpan | 
     if not longer:
         return TimeSpan(_OVERDUE * elapsed, 0.0, elapsed)
     value = sum(longer) / len(longer)
+    # one in twenty ends before the low end
     return TimeSpan(value, longer[len(longer) // 20], max(longer[-1], 1.3 * value))
 
 
@@ -128,8 +129,10 @@ def until_done(
         return reported[0]
     waiting = max(0, waiting)
     lanes = max(1, min(lanes, waiting + len(running)))
+    # the last tasks decide when the list ends, so they are drawn one by one
     last = min(waiting, max(_FEWEST_LAST, _LAST * lanes))
     each = last + len(task_durations.begun) + len(running)
+    # about as many draws in all, however many tasks
     plays = max(_FEWEST_PLAYS, min(_MOST_PLAYS, _MOST_DRAWS // each))
     draws = RandomDraws()
     play = _ScheduleSimulation(task_durations, draws, lanes)
@@ -178,6 +181,7 @@ class _DurationPool:
         self._done_squares = sum(time * time for time in self._done)
         self._squares = self._done_squares
         self.mean = self._sum / max(1, len(self._done))
+        # each draw depends on the ones before, so the first are not representative
         for _ in range(_WARM_UP if self._begun else 0):
             self.renew()
 
@@ -189,6 +193,7 @@ class _DurationPool:
         self.times = self._done.copy()
         total, log_sum, squares = self._sum, self._log_sum, self._log_squares
         self._squares = self._done_squares
+        # longest first: a shorter one may be drawn from these
         for elapsed in self._begun:
             time = self.longer_than(elapsed)
             insort(self.times, time)
@@ -205,6 +210,7 @@ class _DurationPool:
         first = bisect_right(self.times, elapsed)
         longer = len(self.times) - first
         share = self._draws.share() * (longer + _FEW_LONGER)
+        # from those that took longer, or beyond all of them
         if share < longer:
             return self.times[first + int(share)]
         least = (math.log(max(elapsed, self._least)) - self._middle) / self._width
@@ -262,6 +268,7 @@ class _ScheduleSimulation:
         if self._pool is not None:
             self._pool.renew()
         ends = sorted(self._end_of(one) for one in running)
+        # the list ends no sooner than its running tasks
         late = max(ends, default=0.0)
         if self._pool is None or waiting <= 0:
             return late
@@ -269,15 +276,18 @@ class _ScheduleSimulation:
         spread = pool.spread
         error = spread / math.sqrt(self._count)  # of the mean; larger if few are known
         off = (1 + 1 / self._count) * error
+        # scaled so that the mean stays the same
         scale = math.exp(off * shift - off * off / 2)
         free = ends[: self._lanes]
         free += [0.0] * (self._lanes - len(free))
         summed = waiting - last
+        # the sum of many tasks has a normal distribution
         work = summed + math.sqrt(summed) * spread * draws.normal()
         begin = max(0.0, work) * pool.mean * scale / self._lanes
         free = [end + begin for end in free]
         heapq.heapify(free)
         for _ in range(last):
+            # each task waits for the lane that is free first
             end = free[0] + pool.any() * scale * draws.around_one(error)
             late = max(late, end)
             heapq.heapreplace(free, end)
@@ -288,5 +298,6 @@ class _ScheduleSimulation:
         if not isinstance(one, TimeSpan):
             return self._pool.longer_than(one) - one if self._pool else 0.0
         normal = self._draws.normal()
+        # the interval may be lopsided: each side has a spread of its own
         side = one.high - one.value if normal > 0 else one.value - one.low
         return max(0.0, one.value + normal * side / _NORMAL_90)

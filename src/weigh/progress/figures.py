@@ -20,6 +20,7 @@ from weigh.units import Seconds
 
 _NUMBER = r"\d[\d,]{0,18}(?:\.\d{1,9})?"
 _UNIT = r"(?:\s?[kKMGTP]?i?(?:B|b|bytes)?(?![\w]))"
+# not within a word, a path or a number
 _PERCENT = re.compile(rf"(?<![\w.,/+-])({PER_CENT})\s?%")
 _GROWING = re.compile(r"(?<![\w.,/+-])0\s?%(?:[\s.,-]{1,4}(\d{1,3})\s?%)+")
 _PAIR = re.compile(
@@ -74,6 +75,7 @@ def figures_in(text: str) -> Iterator[RisingFigure]:
     growing = _GROWING.search(text)  # "0% 10% 20%": the last counts
     for found in _PERCENT.finditer(text):
         if growing and growing.start() <= found.start() < growing.end():
+            # these per cents are one figure that grows
             continue
         done = parse_per_cent(found[1])
         if done <= 100 and not _is_else(text, found):  # noqa: PLR2004 - per cent
@@ -84,6 +86,7 @@ def figures_in(text: str) -> Iterator[RisingFigure]:
         places = _places("%", text, growing)
         yield RisingFigure(float(growing[1]), 100.0, places)
     for found in _PAIR.finditer(text):
+        # "3/10 MB": the unit is that of both
         unit = found[2] or found[4]
         done, total = (
             _size_in_bytes(found[1], unit),
@@ -135,6 +138,7 @@ def _seconds_of_match(match: re.Match[str]) -> Seconds:
 
 
 def _size_in_bytes(number: str, unit: str | None) -> float:
+    # powers of 1024 in any case: done and total have the same unit
     letter = (unit or "").strip()[:1]
     return float(number.replace(",", "")) * 1024.0 ** _POWERS.get(letter, 0)
 
@@ -177,6 +181,8 @@ class FigurePlace:
     def take(self, figure: RisingFigure, time: Seconds) -> None:
         """Advance to *figure*, or drop the place if it fell."""
         self.seen = time
+        # progress does not fall: from near its total it may start over, as for a next
+        # file
         if figure.done < self.done:
             is_over = self.done >= _NEAR_END * self.total
             self.has_restarted |= is_over
@@ -194,12 +200,14 @@ class FigurePlace:
 
     def counts(self) -> bool:
         """Return whether this is progress: enough rises, from about zero."""
+        # one that starts over, or is of a numbered part, ends with its part only
         is_part = self.has_restarted or self.part
         if self.is_dropped or is_part or self.rises < _RISES:
             return False
         last = self.history.points[-1]
         rate = (last.position - self.first) / (last.time - self.begun)
         before = max(0.0, self.begun - self.begin)
+        # extrapolated back to the beginning, it must have been about zero
         return self.first <= _LATE * rate * before + _SLACK * self.total
 
 
@@ -220,6 +228,7 @@ class RisingFigures:
         if found := _LENGTH.search(text):
             self._length = max(self._length, _seconds_of_match(found))
         if self._length and (found := _PLAYED.search(text)):
+            # the last time may lie beyond the stated length
             played = min(_seconds_of_match(found), self._length)
             self._take("time=", RisingFigure(played, self._length, ("", "")), time)
             return
@@ -239,12 +248,14 @@ class RisingFigures:
     def _take(self, name: str, figure: RisingFigure, time: Seconds) -> None:
         place = self._places.get(name)
         if place is None:
+            # the place that was seen longest ago makes room
             if len(self._places) == _MOST_PLACES:
                 del self._places[min(self._places, key=lambda n: self._places[n].seen)]
             self._places[name] = FigurePlace(figure, time, self._part, self._ended)
             return
         place.take(figure, time)
         if place.done >= place.total:
+            # the next part of the run begins when a figure is complete
             self._part = time
         if place.done >= _NEAR_END * place.total and place.rises:
             self._ended = time

@@ -17,7 +17,7 @@ class CounterLink:
     """How an inner counter moved while the outer one did."""
 
     def __init__(self, raw: float, count: float) -> None:
-        self.first = (raw, count)
+        self.first = (raw, count)  # steps of the outer counter, passes of the inner one
         self.last = (raw, count)
 
     def moved(self, raw: float, count: float) -> None:
@@ -36,6 +36,7 @@ class CounterLink:
 
     def since(self, count: float) -> float:
         """Return the inner passes since the outer one moved (it may print later)."""
+        # the outer one may print just before or after the inner one has passed
         return max(0.0, count - round(self.last[1]))
 
 
@@ -47,16 +48,16 @@ class CounterTrack:
         self.birth = birth
         self.begun = time
         self.seen = time
-        self.cycles = 0
+        self.cycles = 0  # how often it has started over
         self.history = ProgressHistory()
-        self.links: dict[int, CounterLink] = {}
+        self.links: dict[int, CounterLink] = {}  # by the inner counter's birth
         self.share = 0.0  # of the current step, done by the inner counters
         self.passes_made = 0.0  # including the current one as a fraction
         self.is_heading = step_count.is_heading
         self.may_begin_again = False  # an outer counter moved
-        self._first = step_count.done
-        self._before = 0.0
-        self._lower = 0
+        self._first = step_count.done  # 0 for a program that counts from zero
+        self._before = 0.0  # steps of the passes before this one
+        self._lower = 0  # lower counts in a row
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -84,6 +85,7 @@ class CounterTrack:
             return total
         is_of_last = self.count.is_of_last
         if is_of_last is None:
+            # a last number such as 24 or 99 is one less than a round total
             is_of_last = (total + 1) % 5 == 0
         return total + 1 if is_of_last else total
 
@@ -126,6 +128,7 @@ class CounterTrack:
         """Return the steps done in this pass, with the current one as a fraction."""
         done = self.count.done
         if self.count.is_ordinal:
+            # a heading stands before its step, a result after it
             done += (0 if self.is_heading else 1) - min(self._first, 1.0)
         return done + self.share
 
@@ -179,12 +182,14 @@ class NestedCounters:
 
     def take(self, step_count: StepCount, time: Seconds) -> None:
         """Add *step_count*, read at *time*."""
+        # all counts of one moment are taken before any position is read
         if time > self._time:
             self.settle()
             self._time = time
         track = self._find(step_count)
         if track is None:
             self._bear(step_count, time)
+        # the innermost counter has none inside it that could begin again
         elif track.take(step_count, time) and track is not self.tracks[-1]:
             self._refresh()
             for child in self._after(track):
@@ -259,6 +264,7 @@ class NestedCounters:
         if len(self.tracks) > _MANY and self._time - self._refreshed < _SELDOM:
             return
         self._refreshed = self._time
+        # inner ones first, since the outer ones add up what these did
         for index in reversed(range(len(self.tracks))):
             track = self.tracks[index]
             children = self.tracks[index + 1 :]
@@ -273,6 +279,7 @@ class NestedCounters:
 
     def _find(self, step_count: StepCount) -> CounterTrack | None:
         same = [track for track in self.tracks if track.is_same(step_count)]
+        # the same total is the same counter; otherwise one that grew or was renamed
         for track in same:
             if track.count.total == step_count.total:
                 return track
@@ -284,6 +291,7 @@ class NestedCounters:
         )
 
     def _bear(self, step_count: StepCount, time: Seconds) -> None:
+        # the counter that was seen longest ago makes room
         if len(self.tracks) == MOST_COUNTERS:
             oldest = min(self.tracks, key=lambda track: track.seen)
             self.tracks.remove(oldest)
@@ -299,6 +307,7 @@ class NestedCounters:
         after = self._after(born)
         for child in after:
             born.links[child.birth] = CounterLink(born.raw, child.passes_made)
+        # counters that contain the new one, which has not passed yet
         for track in self.tracks[: -1 - len(after)]:
             track.links[born.birth] = CounterLink(track.raw, 0.0)
 

@@ -10,10 +10,10 @@ from weigh.units import HOUR, MINUTE, Seconds, count_with_noun, format_duration
 
 Outlook: TypeAlias = Literal["fits", "doubtful", "too late"]
 
-MARGIN = 0.15
+MARGIN = 0.15  # share of the whole predicted time that is added to it
 _ROUND_TO = 5 * MINUTE  # what people write into a job script
 _BEGUN = 0.02  # of the steps, before which a young run is not judged
-_YOUNG = 10 * MINUTE
+_YOUNG = 10 * MINUTE  # seconds
 
 
 def outlook(
@@ -31,7 +31,9 @@ def outlook(
     is_begun = forecast.done >= _BEGUN * (forecast.total or 0.0)
     if not is_begun and current_time < _YOUNG:
         return None
+    # the forecast is as old as the last count
     passed = current_time - forecast.time
+    # even the early end is too late
     if current_time + max(0.0, forecast.low - passed) > limit:
         return "too late"
     return (
@@ -77,6 +79,7 @@ class LimitWatch:
         if self._has_spoken or forecast is None:
             return None
         if outlook(forecast, current_time=current_time, limit=self.limit) != "too late":
+            # one forecast that fits: the warning would be doubtful
             self._late.clear()
             return None
         self._late.append(current_time)
@@ -109,7 +112,7 @@ class StallWatch:
     def __init__(self, after: Seconds, *, gpus: int = 0) -> None:
         self._after = after
         self._gpus = gpus
-        self._seen: deque[tuple[Seconds, Seconds]] = deque()
+        self._seen: deque[tuple[Seconds, Seconds]] = deque()  # time and CPU time
         self._has_said_gpu = self._has_said_stalled = False
 
     def look(
@@ -135,6 +138,7 @@ class StallWatch:
             self._has_said_gpu = self._has_said_stalled = True
             why = _what_runs(cores)
             return f"0 % GPU for {since}{silence}{why}"
+        # a job that computes or writes is no stall
         if cores is None or cores >= _IDLE_CORES or not is_silent:
             return None
         if self._has_said_stalled:
@@ -147,8 +151,10 @@ class StallWatch:
         if cpu_time is None:
             return None
         seen = self._seen
+        # few points are enough, and they are kept small for long runs
         if not seen or current_time - seen[-1][0] >= self._after / _POINTS:
             seen.append((current_time, cpu_time))
+        # the oldest that is as old as a stall, and not older
         while len(seen) > 1 and current_time - seen[1][0] >= self._after:
             seen.popleft()
         since, before = seen[0]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from weigh.bounded_pattern import compile_bounded
 from weigh.errors import FormatError
 
+# ranks: the smaller, the further out; the user's own patterns come first
 PATTERN = 0
 FOLD = 1
 EPOCH = 2
@@ -62,6 +63,7 @@ def shown_pieces(line: bytes) -> Iterator[ShownText]:
     if "\x1b" not in text:
         yield ShownText(text, 0)
         return
+    # colours are dropped; other sequences cut the text into pieces
     text = _OTHER.sub("\x1b", _PAINT.sub("", text))
     for piece in _PIECE.finditer(text):
         if piece[1].strip():
@@ -276,6 +278,7 @@ def _inner_in(
             continue
         label, total = kind.label, kind.whole
         if label is None:
+            # figures change from line to line, names do not
             before = _DIGITS.sub("#", text[: found.start()].lower())
             label = _UNNAMED.sub(" ", before).strip()[:60]
         if total is not None:
@@ -349,6 +352,7 @@ class CountParser:
     def _known(self, piece: ShownText) -> Iterator[StepCount]:
         text = piece.text
         if "poch" in text:
+            # the number of epochs, printed once: no count of its own
             if found := _TRAINER_EPOCHS.search(text):
                 self._epochs = float(found[1] or found[2])
                 return
@@ -377,7 +381,9 @@ class CountParser:
                 inner = share or _after_outer(text, start)
             if inner is None and not is_epoch:
                 outer = []  # a part of which nothing is counted
+        # a line with figures after the epoch is its result, one without is its heading
         has_more = inner is not None or not any(map(str.isdigit, text[start:]))
+        # Lightning numbers its epochs from zero
         is_lightning = (
             "•" in text and inner is not None and inner.steps.source == "rich"
         )
@@ -396,6 +402,7 @@ class CountParser:
         self, text: str, start: int, outer: list[StepCount]
     ) -> InnerCount | None:
         """Return the steps counted in *text*, of which *outer* ends at *start*."""
+        # a per cent right after the epoch, as in "epoch 3/10: 45 %"
         if outer and (found := _share_after(text, start)):
             return found
         if found := _inner_in(text, _STEPS):
@@ -450,6 +457,7 @@ def _compiled_count_pattern(pattern: str) -> re.Pattern[str]:
 
 def _count_of_pattern(match: re.Match[str], label: str) -> StepCount | None:
     groups = match.groupdict()
+    # without both of them, the pattern's per cent counts
     done, total = groups.get("done"), groups.get("total")
     if done is None or total is None:
         done, total = groups.get("percent"), "100"

@@ -33,10 +33,13 @@ _COLUMN = re.compile(
     rf"(?:\s?\((?:in\s)?(?P<unit>{_UNIT})\))?\s*$)"
 )
 _IN_COLUMN = re.compile(rf"\s(?i:({_SPAN}|{_BEGIN}{_AMOUNT}))\s*$")
+# "1-" and "1 day, " before a clock
 _DAYS = re.compile(r"(?i:(\d+)(?:-|\s?d(?:ays?)?[,\s]{1,2})(?=\d+:))")
 _TERM = re.compile(r"(?i:(\d+(?:[.,]\d+)?)\s?\(?(?:in\s)?([dhms]))")
-_IN_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+_IN_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}  # seconds
+# figures in the text before, which change from line to line
 _FIGURES = re.compile(r"[\d.,]+(?:\s?(?:ms|us|[dhms])\b)?")
+# of lines that may state an end; all others are not searched
 _HINTS = (b"eta", b"left", b"remain", b"to go", b"etc")
 
 _FEWEST = 3  # ends printed, before one is believed
@@ -75,14 +78,17 @@ class PrintedEnds:
 
     def read(self, text: str, time: Seconds) -> None:
         """Read one line."""
+        # a heading: a word without a figure, at the end of a line
         if (found := _COLUMN.search(text)) and not _FIGURES.search(text):
             self._column = found["unit"] or "s"
         elif self._column and (found := _IN_COLUMN.search(text)):
+            # a table has one place, without text before it
             self._add("", time, parse_time_left(found[1], self._column))
         elif found := _LEFT.search(text) or _LEFT_AFTER.search(text):
             groups = found.groupdict()
             words = found["span"] or groups["etc"] or groups["amount"]
             left = parse_time_left(words, groups.get("unit") or "s")
+            # the text before identifies the place: "train" and "val" are two of them
             before = _FIGURES.sub("0", text[: found.start()])
             self._add("".join(before.split())[-60:], time, left)
 
@@ -90,18 +96,22 @@ class PrintedEnds:
         place = self._places.get(name)
         if place is None:
             if len(self._places) == _MOST_PLACES:
+                # the one that was seen longest ago
                 del self._places[min(self._places, key=lambda n: self._last(n).time)]
             place = PrintedEnd([], 0.0, is_of_part=False)
         ends, longest = place.ends, max(place.longest, left)
+        # the time left fell near zero, and is long again
         is_anew = bool(ends) and (
             ends[-1].position - ends[-1].time
             <= _ANEW * place.longest
             < 2 * left * _ANEW
         )
+        # of several at one moment the last one counts
         if ends and time <= ends[-1].time:
             ends.pop()
         ends.append(ProgressPoint(time, time + left))
         if len(ends) > MOST_POINTS:
+            # every second one, but the first and the last
             del ends[1:-1:2]
         self._places[name] = PrintedEnd(ends, longest, place.is_of_part or is_anew)
 
@@ -122,6 +132,7 @@ class PrintedEnds:
         ]
         if not places:
             return None
+        # of a training's and a validation's end, the later one is the run's
         ends = max(places, key=lambda ends: ends[-1].position)
         pace = _pace_of(ends)
         return pace and (ends[-1], pace)
@@ -129,15 +140,18 @@ class PrintedEnds:
 
 def _pace_of(ends: list[ProgressPoint]) -> StepPace | None:
     time, end = ends[-1]
+    # the end as it was stated after half of the time so far
     index = bisect_left(ends, time / 2, key=lambda point: point.time)
     index = min(index, len(ends) - 2)
     since, before = ends[index]
+    # it recedes about as fast as time passes
     if end - before > _RECEDING * (time - since):
         return None
     moved = _MOVED * (end - before)
     left = end - time
     low = max(_LEAST * left, left * math.exp(-_OFF) + min(0.0, moved))
     high = left * math.exp(_OFF) + max(0.0, moved)
+    # seconds between two of them: it may be off by as much
     grain = (time - ends[0].time) / (len(ends) - 1)
     return StepPace(end / 100, left, max(0.0, low - grain), high + grain, grain)
 
@@ -157,6 +171,7 @@ def parse_time_left(text: str, unit: str = "s") -> Seconds:
         parts.append(0.0)
     of_day = 0.0
     for part in parts:
+        # hours, minutes and seconds in base 60
         of_day = 60.0 * of_day + part
     return seconds + of_day
 

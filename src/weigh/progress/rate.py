@@ -16,7 +16,7 @@ from typing import NamedTuple
 from weigh.robust import concordance, concordance_variance, median_line, median_of
 from weigh.units import Seconds
 
-MOST_POINTS = 512
+MOST_POINTS = 512  # per counter; at more, every second one is dropped
 
 
 class ProgressPoint(NamedTuple):
@@ -45,6 +45,7 @@ class ProgressHistory:
             points.pop()
         points.append(ProgressPoint(time, position))
         if len(points) > MOST_POINTS:
+            # the first and the last stay, as both ends are used
             del points[1:-1:2]
 
 
@@ -120,29 +121,37 @@ def pace(
     epoch) and may contain a pause, so that only whole steps are a fair sample. Without
     *is_even* equal shares need not be equal work.
     """
+    # changes of level are part of a drift, so that is sought in all blocks
     seen, every = points, cut(points, has_cycles=False) if len(points) > 1 else None
     points = _on_one_level(points, _DEPTH, has_cycles=has_cycles)
+    # a pace from two points would be a guess, unless they span much of the run
     if len(points) < _FEWEST and not _is_far_enough(points, ahead):
         return None
     width, times = cut(points, has_cycles=has_cycles)
+    # an epoch may end with a pause: only whole ones have their share of it
     mean = _mean_of_whole(points) if has_cycles else None
     is_whole = has_cycles and _whole_steps_between(points) >= _FEWEST
+    # with one or two whole epochs their own mean stands, with its pauses
     if is_whole or mean is None:
         times = without_pause(times)
         mean = sum(times) / len(times)
     spread = _spread_of_blocks(times, mean, _PRIOR_OF_EPOCHS if is_whole else _PRIOR)
     alike = _alikeness([time - mean for time in times])
+    # how many blocks lie ahead: the fewer, the less their scatter evens out
     future = max(ahead / width, _SMALL)
     deviation = spread * math.sqrt((1 / len(times) + 1 / future) * alike)
     drift = 0.0 if has_cycles or every is None else _drift(every, mean, ahead)
+    # the prior counts as some blocks, so it gives degrees of freedom too
     off = _student(len(times) + _PRIOR_WEIGHT - 1) * deviation / mean
     sample = PaceBlocks(width, times) if is_even or every is None else every
     floor = _FLOOR if is_even else _UNEVEN
     lasting = _LASTING * _unsteadiness(sample, ahead)
     if drift and is_even:
         lasting = 0.0  # it is this trend
+    # independent reasons add up as squares; a drift goes in one direction
     off = min(math.hypot(off, floor, lasting) + abs(drift) / mean, _MOST_OFF)
     remaining = ahead * (mean + drift)
+    # the last count may lie up to one grain behind what is done
     grain = (points[-1].time - points[0].time) / (len(points) - 1)
     low, high = _not_seen(seen, ahead, has_cycles=has_cycles) if is_even else (1.0, 0.0)
     return StepPace(
@@ -164,6 +173,7 @@ def _unsteadiness(blocks: PaceBlocks, ahead: float) -> float:
     """
     times = blocks.times
     count = len(times)
+    # each part has a quarter of the blocks at least
     edge = max(1, count // 4)
     cuts = range(edge, min(count - 1, count - edge) + 1)
     if not cuts:
@@ -173,6 +183,7 @@ def _unsteadiness(blocks: PaceBlocks, ahead: float) -> float:
         / (1 / at + 1 / (count - at))
         for at in cuts
     )
+    # neighbours differ by scatter alone: twice its variance
     scatter = fmean((b - a) ** 2 for a, b in pairwise(times)) / 2 / fmean(times) ** 2
     parts = max(4 / count, 1 / count + blocks.width / max(ahead, _SLACK))
     return math.sqrt(max(0.0, lasting - scatter / 2) * min(parts, 1.0))
@@ -210,9 +221,11 @@ def _drift(blocks: PaceBlocks, mean: Seconds, ahead: float) -> Seconds:
         return 0.0
     level, slope = median_line(range(count), times)
     around = [time - slope * at for at, time in enumerate(times)]
+    # a step from one level to another looks like a slope as well
     best = min(_squares(_deviations(times, at)) for at in range(1, count))
     if _squares([off - level for off in around]) > best:
         return 0.0
+    # the middle of what is ahead, in blocks from the first
     middle = count - 0.5 + min(ahead / blocks.width, _FAR * count) / 2
     return _BELIEVED * max(level + slope * middle - mean, -_MOST_GAIN * mean)
 
@@ -245,9 +258,11 @@ def cut(points: list[ProgressPoint], *, has_cycles: bool) -> PaceBlocks:
     count = min(_BLOCKS, len(points) - 1)
     width = (last - first) / count
     whole = _whole_steps_between(points)
+    # whole epochs in each block, so that each has its pause
     if has_cycles and whole >= _FEWEST:
         width = float(math.ceil(whole / _BLOCKS))
         count = int(whole / width)
+    # from the end backwards, so that the last block is complete
     edges = [time_at(points, last - width * n) for n in range(count, -1, -1)]
     return PaceBlocks(width, [(b - a) / width for a, b in pairwise(edges)])
 
@@ -259,6 +274,7 @@ def without_pause(blocks: list[Seconds]) -> list[Seconds]:
     if it came at equal distances.
     """
     count = len(blocks)
+    # of so few blocks the longest is no outlier
     if count < _FEWEST + 1:
         return blocks
     longest = blocks.index(max(blocks))
@@ -270,6 +286,7 @@ def without_pause(blocks: list[Seconds]) -> list[Seconds]:
     rest = [block for n, block in enumerate(blocks) if n not in pause]
     usual = fmean(rest)
     excess = sum(blocks[n] for n in pause) - len(pause) * usual
+    # a second block nearly as long would be a pause that recurs
     is_single = max(rest) - usual < excess / 3
     is_past = count > 2 * longest + 2 and excess > _ALONE * pstdev(rest)
     if not (is_single and (is_past or excess > _PAUSE * sum(rest))):
@@ -350,6 +367,7 @@ def _alikeness(off: list[float]) -> float:
     if count < 8 or not squares:  # noqa: PLR2004 - too few for a correlation
         return 1.0
     alike = sum(x * y for x, y in pairwise(off)) / squares
+    # neighbours of an independent sample correlate by about -1 / count
     alike = min(max((alike + 1 / count) / (1 - 4 / count), 0.0), _ALIKE_MOST)
     return (1 + alike) / (1 - alike)
 

@@ -16,9 +16,9 @@ from weigh.progress.rate import StepPace, pace
 from weigh.units import KIB, Seconds
 
 TICK: Seconds = 0.2
-HEAD = 3 * KIB
-TAIL = 3 * KIB
-LONGEST = 4 * KIB
+HEAD = 3 * KIB  # bytes at the beginning of a tick that are read at once
+TAIL = 3 * KIB  # bytes at its end that are read after it
+LONGEST = 4 * KIB  # bytes of a line that are kept, at its end
 
 _ENDS = re.compile(rb"[\r\n\b]+")
 
@@ -41,14 +41,15 @@ class LineSplitter:
     def __init__(self) -> None:
         self._open = OutputLine(b"", 0.0)
         self._in_gap = False  # the next bytes belong to a line that began in the gap
-        self._tick = float("-inf")
-        self._room = 0
-        self._late = OutputLine(b"", 0.0)
+        self._tick = float("-inf")  # when the tick began
+        self._room = 0  # bytes of the head that may still be read
+        self._late = OutputLine(b"", 0.0)  # what has come after the head
         self._is_skipping = False
 
     def feed(self, chunk: bytes, current_time: Seconds) -> list[OutputLine]:
         """Add *chunk*, and return the lines that ended; *current_time* never falls."""
         found: list[OutputLine] = []
+        # a new tick: what was set aside in the last one comes first
         if current_time - self._tick >= TICK:
             found = self.catch_up()
             self._tick, self._room = current_time, HEAD
@@ -59,6 +60,7 @@ class LineSplitter:
             chunk = chunk[len(head) :]
         if chunk:
             late = self._late.text if len(chunk) < TAIL else b""
+            # more than the tail: what lies between is not read
             self._is_skipping |= len(self._late.text) + len(chunk) > TAIL
             self._late = OutputLine((late + chunk)[-TAIL:], current_time)
         return found
@@ -67,6 +69,7 @@ class LineSplitter:
         """Return the lines that were set aside since the tick began."""
         late, self._late = self._late, OutputLine(b"", 0.0)
         if self._is_skipping:
+            # the open line has lost its middle, so nothing of it can be read
             self._open, self._in_gap, self._is_skipping = (
                 OutputLine(b"", 0.0),
                 True,
@@ -128,6 +131,7 @@ def chosen_counter(
     """
     alive = nest.alive()
     endless = [track for track in alive if not _will_end(track)]
+    # an inner counter ends many times inside one of unknown length
     ending = [
         track
         for track in alive
@@ -137,8 +141,10 @@ def chosen_counter(
     if not ending:
         return _endless(nest, alive[0]) if alive else None
     found = [_counter_that_ends(nest, track, is_through=is_through) for track in ending]
+    # the outermost has no pace yet: its count is all there is
     if found[0].pace is None:
         return found[0]
+    # the one that ends last is the run's; of equal ones, the one known best
     last = max(found, key=_remaining)
     return min(
         (one for one in found if one is last or _counts_the_same(one, last)),
@@ -180,6 +186,7 @@ def _counter_that_ends(
     found = _until(
         pace(points, ahead=ahead, has_cycles=has_cycles, is_even=is_even), ahead
     )
+    # how many rounds of the inner counter make one step is not known before it moves
     if ahead and nest.is_unmoved(track):
         found = None
     ending = ChosenCounter(source, done, total, _time_of_track(track), found)
@@ -217,6 +224,7 @@ def promised(own: PrintedEnds, nest: NestedCounters) -> ChosenCounter | None:
         return None
     (time, end), known = found
     if has_epochs:
+        # the counters inside the epoch show how long that still lasts
         inner = [
             _counter_that_ends(nest, track)
             for track in nest.alive()
@@ -225,6 +233,7 @@ def promised(own: PrintedEnds, nest: NestedCounters) -> ChosenCounter | None:
         rest = max((one.pace.remaining for one in inner if one.pace), default=0.0)
         if known.remaining <= _BEYOND * rest + known.grain:
             return None
+    # of the run by its own estimate, in per cent
     done = 100 * time / end if end else 100.0
     return ChosenCounter("its own estimate", done, 100.0, time, known)
 
@@ -248,12 +257,14 @@ def _widened(
     known = chosen_counter.pace
     if known is None:
         return chosen_counter
+    # at its end, other parts may follow that are as long as the run so far
     if (
         before
         and chosen_counter.total
         and chosen_counter.done >= _AT_END * chosen_counter.total
     ):
         before = chosen_counter.time
+    # the more of the time went to earlier parts, the less this part shows
     factor = (
         math.exp(_OF_PARTS * min(1.0, before / chosen_counter.time)) if before else 1.0
     )
@@ -301,12 +312,13 @@ class RunProgressReader:
         self._nest = NestedCounters()
         self._figures = RisingFigures()
         self._own = PrintedEnds()
-        self._peeked: Seconds = 0.0
+        self._peeked: Seconds = 0.0  # when a line without an end was last read
+        # the last line, which is read once another kind follows
         self._held: OutputLine | None = None
-        self._shape = b""
+        self._shape = b""  # its text without figures
         self._shape_since: Seconds = 0.0
-        self._clock: Seconds = 0.0
-        self._last: Seconds = 0.0
+        self._clock: Seconds = 0.0  # never goes back, unlike the times that are given
+        self._last: Seconds = 0.0  # the last time given
 
     def feed(self, chunk: bytes, current_time: Seconds) -> None:
         """Read *chunk*, cut anywhere, *current_time* seconds into the run."""
@@ -343,14 +355,17 @@ class RunProgressReader:
         self._release()
         self._nest.settle()
         found = chosen_counter(self._nest, is_through=is_through)
+        # an unknown program's figure counts only where no counter is known
         if (found is None or found.pace is None) and not self._nest.has_outer():
             other = risen(self._figures)
             if other and (found is None or other.time > found.time):
                 found = other
+        # without a total, what the program itself states about its end is better
         if found is None or found.total is None:
             found = promised(self._own, self._nest) or found
         if found is None:
             return None
+        # the counter is at its end and the run goes on: for how long, nobody knows
         if not is_through and _stands_at_end(found, time):
             found = found._replace(pace=None)
         return _forecast(found, current_time=self._last, waited=time - found.time)
@@ -374,6 +389,7 @@ class RunProgressReader:
             return
         for count in self._parser.counts(held.text):
             self._nest.take(count, held.time)
+        # counters are surer than figures of unknown kind
         if not self._nest.is_moving():
             self._look_for_figures(held)
         if self._own.may_be_in(held.text):
@@ -389,6 +405,7 @@ class RunProgressReader:
         text, self._peeked = self._lines.unended().text, current_time
         if text and not self._nest.is_moving():
             self._release()
+            # in 0...10...20 the dots after a number count, so only its digits may go on
             partial = _LAST_DIGITS if _TICKS.search(text) else _LAST_NUMBER
             self._look_for_figures(OutputLine(partial.sub(b"", text), current_time))
 
