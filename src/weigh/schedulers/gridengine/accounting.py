@@ -60,6 +60,7 @@ def _of_block(block: Mapping[str, str]) -> Iterator[str]:
 def _of_file(line: str) -> list[str] | None:
     """Read a line of the accounting file; None if it is none."""
     fields = line.rstrip("\n").split(":")
+    # only the category may hold colons: what is too much belongs to it
     surplus = len(fields) - _FILE_WIDTH
     if surplus < 0 or not fields[_JOB_NUMBER].isdecimal():
         return None
@@ -237,6 +238,7 @@ class GridEngineAccounting(PastAccounting):
     def read_past(self, lines: Iterable[str]) -> Iterator[PastJob | None]:
         """Yield each job of ``qacct -j`` or its file; None for one not understood."""
         lines = iter(lines)
+        # the file begins with comments
         first = next((line for line in lines if not line.startswith("#")), "")
         lines = chain((first,), lines)
         if first.startswith(_RULER):
@@ -248,6 +250,7 @@ class GridEngineAccounting(PastAccounting):
         for line in lines:
             if line.startswith("#"):
                 continue
+            # None: no record; a record without a job is an attempt that was requeued
             fields = _of_file(line)
             job = None if fields is None else _gridengine_past_job(_used(fields))
             if (

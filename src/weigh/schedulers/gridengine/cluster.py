@@ -31,9 +31,11 @@ VERSION = ("qstat", "-help")
 
 _GPU_NAME = re.compile(r"(?:n|num_?|nvidia_?)?gpus?(?:_?(?:num|count|cards?))?")
 _TYPE_NAME = re.compile(r"gpu[_.]?(?:type|model|name|arch)")
+# hl:mem_total=7.6G: from host, global or queue, then the kind; c is a consumable
 _RESOURCE = re.compile(r"\b([hgq][lfcv]):([\w.]+)=(\S+)")
 _QUEUE = re.compile(r"\s+(\S+)\s+[BIPCTN]+\s+(?:\d+/)?(\d{1,9})/(\d{1,9})\s*(\S*)")
 _TABLE_HEAD = ("HOSTNAME", "global", "-")
+# letters of the states of a queue instance, see sge_status(5)
 _UNREACHABLE, _DISABLED, _BROKEN = "u", "dDsSCo", "Ec"
 _SHUT = frozenset(_UNREACHABLE + _DISABLED + _BROKEN)
 _WORDS = {
@@ -92,6 +94,7 @@ def _gridengine_cluster_jobs(
 ) -> tuple[tuple[ClusterJob, ...], tuple[str, ...]]:
     if not command_reply.is_answer:
         return (), unanswered({"qstat": command_reply})
+    # without an answer all resources are taken to be counted per slot
     once = per_job(complexes.stdout)
     try:
         return parse_qstat_jobs(command_reply.stdout, once=once), ()
@@ -162,11 +165,13 @@ def node(qhost_host: QhostHost, totals: Mapping[str, str]) -> ClusterNode:
     """Return a node from ``qhost`` and the host's configured totals."""
     state, reason = _node_state_of_queues(qhost_host)
     used = sum(slots for _, slots, _, _ in qhost_host.queues)
+    # slots as a consumable limit all queues of the host together
     left = (
         _count_or_none(qhost_host.values.get("slots"))
         if "slots" in qhost_host.consumables
         else None
     )
+    # without that a host's queues usually share its CPUs: the largest, not the sum
     most = max((slots for _, _, slots, _ in qhost_host.queues), default=None)
     cpus = used + left if left is not None else most
     return ClusterNode(
@@ -296,6 +301,7 @@ def _node_state_of_queues(qhost_host: QhostHost) -> tuple[NodeState, str | None]
     reason = "; ".join(
         text for letter, text in _WORDS.items() if letter in letters_seen
     )
+    # one queue that still takes jobs is enough for the host to be up
     if all(set(each) & set(_UNREACHABLE + _BROKEN) for each in letters):
         return "DOWN", reason
     if all(_SHUT & set(each) for each in letters):
@@ -322,6 +328,7 @@ def _gpus_of_host(
     )
     for name in gpu_consumables(qhost_host):
         left = _count_or_none(qhost_host.values[name]) or 0
+        # None: a host beyond the number queried
         total = _count_or_none(totals.get(name))
         if total is None:
             total = left
@@ -352,6 +359,7 @@ def _gridengine_cluster_job(element: ET.Element, once: frozenset[str]) -> Cluste
     wanted = element.findtext("hard_req_queue") or ""
     return ClusterJob(
         user=element.findtext("JB_owner", ""),
+        # a waiting job has no queue yet, only the one that it requests
         queue=(element.findtext("queue_name") or wanted).partition("@")[0],
         state=_job_state(element.findtext("state", "")),
         elements=elements,
@@ -373,11 +381,13 @@ def _gpus_of_job_element(element: ET.Element, slots: int, once: frozenset[str]) 
 
 def _job_state(letters: str) -> State:
     """Map ``qw``, ``hqw``, ``Eqw``, ``r``, ``dr``... to states: see sge_status(5)."""
+    # E: it waits in an error state, and holds nothing
     return "PENDING" if set(letters) & set("Ew") else "RUNNING"
 
 
 def _attributes(text: str) -> dict[str, str]:
     """Read ``name   value`` lines; a backslash continues a line."""
+    # qconf breaks long values
     joined = re.sub(r"\\\n\s*", "", text)
     rows = (line.split(None, 1) for line in joined.splitlines())
     return {row[0]: row[1].strip() for row in rows if len(row) > 1}
@@ -400,6 +410,7 @@ def _list(value: str | None) -> tuple[str, ...] | None:
 
 def _count_or_none(text: str | None) -> int | None:
     try:
+        # 4.000000 of a load value, 4(0 1 2 3) with the ids of the GPUs
         return None if text is None else int(float(text.partition("(")[0]))
     except (ValueError, OverflowError):
         return None

@@ -61,6 +61,7 @@ def parse_qstat_job(text: str) -> RecordedRequest | None:
     slots = _minimum_slots(rows.get("parallel environment", ""))
     tasks = rows.get("job-array tasks")
     each = gridengine_text.memory_or_none(asked.get("h_vmem"))
+    # memory stays None: h_vmem limits address space, per slot
     return RecordedRequest(
         virtual_memory=None if each is None else each * slots,
         cpus=slots,
@@ -92,6 +93,7 @@ def _minimum_slots(text: str) -> int:
 _SUBMITTED = re.compile(r"^(\d{1,12})(\.\d+-\d+:\d+)?$")
 _DATES = ("%a %b %d %H:%M:%S %Y", "%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S.%f")
 _MAX_ARRAY = re.compile(r"^max_aj_tasks\s+(\d{1,9})\s*$", re.MULTILINE)
+# few sites have a lower limit than that
 _SHORT_ARRAY = 1000
 _NO_QUEUE = "no suitable queues"
 _OTHER_QUEUE = "not contained in its hard queue list"
@@ -100,7 +102,7 @@ _MOST_REASONS = 3
 _NO_SUCH_JOB = re.compile(r"job (?:id|name) \S+ not found")
 _NO_FILE = "No such file or directory"
 _UNREADABLE = "unable to open"
-_BLOCK = "=" * 20
+_BLOCK = "=" * 20  # begins each job in qacct's output
 _KILL = 9
 # the request may have arrived nevertheless
 _LOST = re.compile(
@@ -109,6 +111,7 @@ _LOST = re.compile(
     re.IGNORECASE,
 )
 _NO_JOB_LISTED = "do not exist"
+# lines of qstat -j in which a token may be
 _MARKED = frozenset({"context", "script_file"})
 _PATIENCE: Seconds = 10.0
 
@@ -122,6 +125,7 @@ def _state_of_qstat_letters(letters: str) -> State:
     """Map qstat's letters: q, h, w wait; r, t run; d is being deleted; E is stuck."""
     if "E" in letters:
         return "FAILED"
+    # E first: Eqw waits as well, but will not start by itself
     if "w" in letters or letters in {"q", "hq", "Rq"}:
         return "PENDING"
     if set(letters) & set("rtsST"):
@@ -181,6 +185,7 @@ def read_end(failed: str, status: str) -> ElementState | None:
     """Read the fields failed and exit_status; None for an attempt that was requeued."""
     number = whole_number(failed.partition(":")[0].strip())
     code = whole_number(status.partition(" ")[0])
+    # a requeued attempt is not the end of its job
     if number is None or number == _RESCHEDULED:
         return None
     signal = code - SIGNAL_BASE if code and code > SIGNAL_BASE else None
@@ -191,8 +196,10 @@ def read_end(failed: str, status: str) -> ElementState | None:
 def _judge(
     failed: int, status: int | None, signal: int | None
 ) -> tuple[State, str | None]:
+    # which limit it was, only the figures show: see the accounting
     if failed == _OVER_A_LIMIT:
         return "TIMEOUT", "over a limit of time or CPU time"
+    # no field separates qdel from a kill at a limit
     if failed == _SIGNALLED and signal == _KILL:
         return "CANCELLED", "killed: by qdel, or over a limit"
     if failed == 0 and status == 0:
@@ -251,6 +258,7 @@ class GridEngineCommands(SchedulerCommands):
         """Read why no queue is suitable, from the most specific lines."""
         if _NO_QUEUE not in command_output:
             return None
+        # one line per queue instance with the reason why it does not fit
         lines = [
             line.strip() for line in command_output.splitlines() if "cannot run" in line
         ]
@@ -284,6 +292,7 @@ class GridEngineCommands(SchedulerCommands):
             FormatError: qstat did not reach the master.
         """
         if (
+            # qstat also fails where no job has that name: that is an answer
             command_output.code != 0
             and _NO_JOB_LISTED not in command_output.out + command_output.err
         ):
@@ -291,6 +300,7 @@ class GridEngineCommands(SchedulerCommands):
         job = None
         for line in command_output.out.splitlines():
             key, _, value = line.partition(":")
+            # the first line of each job
             if key == "job_number":
                 job = value.strip()
             elif (
@@ -327,6 +337,7 @@ class GridEngineCommands(SchedulerCommands):
                 started=epoch_time(entry.findtext("JAT_start_time", "")),
                 node=entry.findtext("queue_name", "").partition("@")[2] or None,
             )
+            # waiting elements share an entry; a plain job has none: element 1
             for number in list(parse_ranges(entry.findtext("tasks", ""))) or [1]:
                 states.setdefault(job, {})[number - 1] = element
         return states
@@ -342,6 +353,7 @@ class GridEngineCommands(SchedulerCommands):
         rotated; a file that this user may not read stays unreadable.
         """
         output = command_output + error_output
+        # not off: the record is written some seconds after the end
         if _NO_SUCH_JOB.search(output) or _NO_FILE in output:
             return "unknown job"
         return "off" if _UNREADABLE in output else "failing"
@@ -353,6 +365,7 @@ class GridEngineCommands(SchedulerCommands):
             job = block.get("jobnumber", "")
             if whole_number(job) is None:
                 continue
+            # blocks are in the order of their ends, so that the last attempt stays
             element = _ended_state_of_block(block)
             number = whole_number(block.get("taskid", "")) or 1
             if element is not None:
@@ -389,6 +402,7 @@ class GridEngineCommands(SchedulerCommands):
     def session_argv(self, words: Argv, command: Argv) -> Argv:
         """Return the command that runs *command*, or else a shell, on a node."""
         if command:
+            # -now no: wait in the queue like any job
             return ("qrsh", "-pty", "yes", "-now", "no", *words, *command)
         return ("qlogin", "-now", "no", *words)
 
@@ -455,6 +469,7 @@ class GridEngineCommands(SchedulerCommands):
     def parse_from_nodes(self, command_outputs: Sequence[str]) -> str | None:
         """Read which execution hosts are submit hosts: with none no job may submit."""
         submit, execute = ({*out.split()} for out in command_outputs)
+        # without lists nothing is known against it
         if not submit or not execute or submit & execute:
             return None
         return f"no execution host is a submit host ({', '.join(sorted(submit))})"

@@ -57,7 +57,7 @@ def gridengine_cluster_limits(texts: GridEngineLimitTexts) -> ClusterLimits:
         nodes=tuple(
             _node_type_of_host(host, texts.totals.get(host.name, {})) for host in hosts
         ),
-        enforced=False,
+        enforced=False,  # a job above a queue's limit waits
         most_elements=(int(longest[1]) or None) if longest else None,
         resources=gridengine_cluster.requestable(texts.complexes),
         per_slot=gridengine_cluster.per_slot(texts.complexes or ""),
@@ -93,6 +93,7 @@ def _node_type_of_host(
     node = gridengine_cluster.node(qhost_host, totals)
     return NodeType(
         cpus=node.cpus,
+        # where h_vmem is a consumable, a host has so much of it, whatever its memory is
         memory=gridengine_text.memory_or_none(totals.get("h_vmem")) or node.memory,
         gpus={one.name: one.total for one in node.gpus},
         queues=node.queues,
@@ -129,11 +130,13 @@ def _gridengine_jobs(
     found: dict[str, str | None] = {}
     for job, reply in zip(after, replies[1:], strict=True):
         if job in there:
+            # listed: it has not ended, which is all that a dependency needs to know
             found[job] = "RUNNING"
         elif reply.is_answer:
             found[job] = _worst_end(
                 gridengine_commands.COMMANDS.parse_ended(reply.stdout), job
             )
+        # qacct answered that it has no such job
         elif reply.code is not None:
             found[job] = None
     return found

@@ -100,6 +100,7 @@ def _gridengine_flags(job_script: JobScript) -> Iterator[str]:
     for flag, value in (
         ("q", wanted.queue),
         ("P", wanted.account),
+        # it waits for the end only: that the jobs of after succeeded, the script checks
         ("hold_jid", ",".join((*wanted.after, *wanted.after_end)) or None),
         ("M", wanted.mail),
         ("m", "ea" if wanted.mail else None),

@@ -75,6 +75,7 @@ class GridEngineText(SchedulerText):
                 f"not a Grid Engine size: {text!r} (write it like 500M or 4G)"
             )
         scale = int(10 ** len(fraction))
+        # the fraction is rounded up, without floats
         return count * factor - (-parts * factor // scale)
 
     def format_time(self, seconds: Seconds) -> str:
@@ -110,6 +111,7 @@ class GridEngineText(SchedulerText):
         """Return *request* as ``qsub`` flags; unknown values are left out."""
         words = complexes or SiteComplexes()
         flags = []
+        # one slot per CPU of each rank
         slots = request.cpus * (request.ntasks or 1)
         if request.virtual_memory is not None:
             a_slot = -(-request.virtual_memory // slots)

@@ -90,6 +90,7 @@ def _progressions(numbers: Sequence[int]) -> Iterator[list[int]]:
     """Cut ascending numbers into runs with one step each, as long as possible."""
     run: list[int] = []
     for number in numbers:
+        # two numbers make a step, a third has to keep it
         if len(run) > 1 and number - run[-1] != run[1] - run[0]:
             yield run
             run = []
@@ -148,11 +149,13 @@ def _submission_seconds(block: dict[str, str]) -> float:
 def _of_category(text: str, slots: str) -> RecordedRequest:
     """Read ``-q short -l h_rt=600,h_vmem=500M``, as accounting keeps it."""
     words = text.split()
+    # each option with the word behind it
     pairs = dict(itertools.pairwise(words))
     rows = f"hard resource_list: {pairs.get('-l', '')}\nhard_queue_list: " + pairs.get(
         "-q", ""
     )
     count = positive_number(slots) or 1
+    # in the form of qstat -j, so that one reader serves both
     rows = f"job_number: 1\nparallel environment: x range: {count}\n{rows}"
     return parse_qstat_job(rows) or RecordedRequest()
 
@@ -170,6 +173,7 @@ def _altered(change: WaitingJobChange, known: str) -> Iterator[str]:
                 gridengine_text.TEXT.parse_time(pairs["s_rt"]) if "s_rt" in pairs else 0
             )
             if soft and soft >= change.time:  # it would end the job first
+                # seconds: a minute to clean up, of a short limit a tenth
                 less = max(1, change.time - min(60, change.time // 10))
                 pairs["s_rt"] = gridengine_text.TEXT.format_time(less)
         if change.memory is not None:
@@ -180,6 +184,7 @@ def _altered(change: WaitingJobChange, known: str) -> Iterator[str]:
     if change.throttle is not None:
         yield from ("-tc", str(change.throttle))
     if change.after is not None:
+        # qalter needs a value: no job has the number 0
         yield from ("-hold_jid", ",".join(change.after) or "0")
 
 
@@ -238,6 +243,7 @@ class GridEngineUserScripts(SchedulerUserScripts):
         """Return the script with *flags* as its last directive."""
         if not flags:
             return text
+        # qsub reads directives in all lines, so the last line is the last directive
         end = "" if text.endswith("\n") else "\n"
         return f"{text}{end}{PREFIX} {shlex.join(flags)}\n"
 
@@ -322,6 +328,7 @@ class GridEngineUserScripts(SchedulerUserScripts):
         known = {
             "JOB_ID": submitted_job.id,
             "JOB_NAME": submitted_job.name,
+            # as Grid Engine names it outside of an array
             "TASK_ID": "undefined" if index is None else str(index),
             "HOSTNAME": node,
         }

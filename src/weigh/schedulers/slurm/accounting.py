@@ -34,6 +34,7 @@ _OF_A_JOB = """
     End
 """
 _OF_THE_PAST = "User Partition ExitCode"
+# last, so that a surplus delimiter shifts no other column
 _LAST = "JobName"  # it may contain the delimiter
 _FIELDS = (*_OF_A_JOB.split(), _LAST)
 _PAST_FIELDS = (*_OF_A_JOB.split(), *_OF_THE_PAST.split(), _LAST)
@@ -55,7 +56,9 @@ _SPAN = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,8}):)?(\d{1,8}):(\d\d(?:\.\d+)?)")
 _NO_NODE = frozenset(("", "None assigned"))
 _NO_TIME = frozenset(("", "Unknown", "None"))
 _NO_ENERGY = frozenset(("", "0"))
+# state of the part of a job before it was reduced
 _RESIZED = "RESIZING"
+# characters; a torn row must not swallow the rest of the text
 _LONGEST_ROW = 1 << 16
 _MOST_FITS = 500  # ways to distribute delimiters over the free columns of a row
 _MOST_STEPS = 50
@@ -78,6 +81,7 @@ def parse_interval(config: str) -> Seconds | None:
         word = dict(part.partition("=")[::2] for part in word.split(",")).get(
             "task", "30"
         )
+    # 0 switches periodic samples off: one is taken at the end
     number = whole_number(word)
     return None if number is None else float(number)
 
@@ -97,6 +101,7 @@ class _SacctColumns:
     def __init__(self, names: Sequence[str]) -> None:
         plain = [name.lower() for name in names]
         self.width = len(names)
+        # equal columns have two names; if both are there, each has its own place below
         self.at = {_OTHER_NAMES.get(name, name): n for n, name in enumerate(plain)}
         self.at |= {name: n for n, name in enumerate(plain)}
         self.free = [n for n, name in enumerate(plain) if name in _FREE.split()]
@@ -166,12 +171,15 @@ def _rejoined_fields(
     if surplus <= 0 or not columns.free:
         return fields if columns.fits(fields) else []
     # how many surplus delimiters each free column has: stars and bars
+    # only columns with free text can hold a delimiter: try where the surplus ones
+    # belong
     end = surplus + len(columns.free) - 1
     for bars in islice(combinations(range(end), len(columns.free) - 1), _MOST_FITS):
         edges = (-1, *bars, end)
         more = {n: edges[i + 1] - edges[i] for i, n in enumerate(columns.free)}
         rest = iter(fields)
         widths = (more.get(column, 1) for column in range(columns.width))
+        # the first way in which all other columns hold what they should is taken
         row = [separator.join(islice(rest, width)) for width in widths]
         if columns.fits(row):
             return row
@@ -190,6 +198,7 @@ def _slurm_past_jobs(
     memory or nodes were reduced while it ran is listed in parts, and is one job here.
     """
     resized: dict[str, list[_Part]] = {}
+    # the parts of a reduced job may have other jobs between them
     for part in _parts_of_job_rows(rows, columns):
         parts = [*resized.pop(part[0][columns.id], []), part]
         if part[0][columns.state].startswith(_RESIZED):
@@ -209,6 +218,7 @@ def _parts_of_job_rows(
         row.append("")  # a column that is not there
         name = row[columns.id]
         if "." in name:
+            # a step without its job in front of it belongs to a row that was dropped
             if job is not None and name.startswith(prefix):
                 steps.append(row)
             continue
@@ -271,6 +281,7 @@ def _slurm_past_job(
     # MaxRSS: of a list of jobs without steps
     memory = _sacct_size(max_rss) if used.memory is None else used.memory
     state = _state_of_sacct_word(word)
+    # a job may be FAILED or CANCELLED because a step was killed for memory
     is_short = used.is_short or _was_over_memory(word, memory, memory_asked)
     if is_short and state in {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"}:
         state = "OUT_OF_MEMORY"
@@ -278,6 +289,7 @@ def _slurm_past_job(
     is_waiting = node in _NO_NODE and columns.of("nodelist") < columns.width
     accounted = without_impossible(
         AccountedElement(
+            # 12_3 is an element, 12+1 a part of a heterogeneous job
             element=0 if job.isdecimal() else _count(re.split("[_+]", job)[1]) or 0,
             state=state,
             node=None if node in _NO_NODE else node,
@@ -341,12 +353,17 @@ def _usage_of_steps(
             columns.step(row)
         )
         name = job[job.find(".") + 1 :]
+        # the job's script runs during all other steps, so that its memory is added to
+        # theirs
         is_script = name in {"batch", "interactive"}
+        # extern holds what logs in to the job's node, not the job's own work
         memory = None if name == "extern" else _on_a_node(tasks, *sizes)
         if memory is not None and is_script:
             used.memory = (used.memory or 0) + memory
         elif memory is not None:
             largest = _sacct_size(sizes[0]) or 0
+            # the sum of all tasks, spread over the nodes, but not less than the largest
+            # task
             memory = max(largest, -(-memory // (_count(nodes) or 1)))
             numbered.append((start, end, memory))
         if word != "COMPLETED":  # nearly all are
@@ -404,7 +421,9 @@ def _most_memory_at_once(steps: list[tuple[str, str, Bytes]]) -> Bytes:
     """
     held = most = 0
     running: list[tuple[str, Bytes]] = []
+    # by start; a heap of the ends knows which are over
     for start, end, memory in sorted(steps):
+        # times are texts: epoch seconds and ISO 8601 both sort as times do
         while running and running[0][0] <= start:
             held -= heapq.heappop(running)[1]
         heapq.heappush(running, (end, memory))
@@ -422,6 +441,7 @@ def _on_a_node(tasks: str, max_rss: str, ave_rss: str, total: str) -> Bytes | No
     largest, held = _sacct_size(max_rss), _sacct_size(comma_pairs(total).get("mem", ""))
     if held is None:
         each = _sacct_size(ave_rss) or largest
+        # without a total: the mean times the tasks
         held = None if each is None else each * (_count(tasks) or 1)
     return held if held is None else max(held, largest or 0)
 
@@ -450,6 +470,7 @@ def _requested_resources(  # noqa: PLR0913, PLR0917 - the columns of a row
     ``gres/gpu=2`` is the number of GPUs; where a site tracks only types, their sum is.
     """
     count, on, size = _count(cpus), _count(nodes) or None, _sacct_size(memory)
+    # (by how much to multiply, among how many nodes to divide) for memory on one node
     times, parts = {"n": (1, 1), "c": (count, on or 1)}.get(memory[-1:], (1, on or 1))
     each = -(-size * times // parts) if size and times else None
     held = {
@@ -557,6 +578,7 @@ class SlurmAccounting(PastAccounting):
         A job's own line holds what was requested, its steps what was used. The parts of
         a heterogeneous job are its elements.
         """
+        # a job name with a bar in it has columns beyond its own, which nobody reads
         rows = (line.split("|")[: len(_FIELDS)] for line in command_output.splitlines())
         least = _FIELDS.index("NNodes")  # the first columns, which are enough
         whole = (
@@ -569,6 +591,7 @@ class SlurmAccounting(PastAccounting):
     def past_argv(self, user_name: str, span: Seconds) -> Argv:
         """Return the command that lists a user's jobs of the last *span* seconds."""
         days, rest = divmod(round(span), DAY)
+        # whole days are shorter to read and to copy
         since = ("-S", f"now-{round(span)}seconds" if rest else f"now-{days}days")
         return (
             "sacct",

@@ -32,6 +32,7 @@ _FIELDS = 7  # with what follows the last separator
 _LAST_SECOND = 1 << 36  # the year 4147: a larger number is not a time
 
 
+# a key begins behind a blank: values may hold blanks themselves
 _KEY = re.compile(r"(?:^|\s)([A-Za-z_]+(?:[/:][\w:]+)?)=")
 _GPU = re.compile(r"(?:^|,)gpu(?::([^:,()=]+))?:(\d{1,9})(?!\d)")
 _TRES_GPU = re.compile(r"(?:^|,)gres/gpu(?::([^=,]+))?=(\d{1,9})(?!\d)")
@@ -39,6 +40,7 @@ _WHO = re.compile(r"(.*?) ?\[([^\[\]@]*)@([\dT:-]*)[^\]]*\]")
 _NONE = frozenset({"", "(null)", "N/A", "NONE", "None", "UNLIMITED", "Unknown"})
 _FULL_STATES = frozenset({"ALLOCATED"})
 _DOWN_STATES = frozenset({"DOWN", "ERROR", "FUTURE"})
+# behind a plus, as in IDLE+NOT_RESPONDING; sinfo(1), NODE STATE CODES
 _DOWN_FLAGS = frozenset({"NOT_RESPONDING", "INVALID_REG", "FAIL", "BLOCKED"})
 _DRAIN_FLAGS = frozenset({"DRAIN", "DRAINED", "DRAINING", "POWERING_DOWN"})
 _RESERVED_FLAGS = frozenset({"RESERVED", "MAINT", "MAINTENANCE"})
@@ -49,6 +51,7 @@ _WAITING = frozenset({"PD", "RQ", "RH", "RD", "RS", "SE"})
 def read_slurm_cluster(query: SchedulerQuery) -> ClusterAnswers:
     """Query nodes, partitions and jobs. Raises WeighError if Slurm does not answer."""
     nodes, partitions, jobs, config = query((NODES, PARTITIONS, JOBS, CONFIG))
+    # without these there is nothing to show; jobs and configuration may be missing
     for reply in (nodes, partitions):
         reply.require("Slurm")
     name, version = parse_identity(config.stdout)
@@ -110,6 +113,7 @@ def _slurm_cluster_job(row: tuple[str, ...]) -> ClusterJob | None:
         queue=queue,
         state="RUNNING" if state in _RUNNING else "PENDING",
         elements=elements,
+        # waiting elements of an array share a line, which has the CPUs of one
         cpus=elements * (whole_number(cpus) or 0),
         gpus=elements * sum(tres_gpus(tres).values()),
     )
@@ -139,6 +143,7 @@ def pairs_of(line: str) -> dict[str, str]:
     ends = [*(mark.start() for mark in marks), len(line)][1:]
     return {
         mark[1]: line[mark.end() : end].strip()
+        # reversed: of two equal keys the first one is written last
         for mark, end in reversed(list(zip(marks, ends, strict=True)))
     }
 
@@ -149,6 +154,7 @@ def _slurm_cluster_node(row: Mapping[str, str]) -> ClusterNode:
         state=_slurm_node_state(row.get("State", "")),
         reason=_plain_node_reason(row.get("Reason", "")),
         queues=tuple(name for name in row.get("Partitions", "").split(",") if name),
+        # CPUEfctv is without the cores that the site keeps for the system
         cpus=whole_number(row.get("CPUEfctv") or row.get("CPUTot")),
         cpus_used=whole_number(row.get("CPUAlloc")),
         memory=mebibytes_in(row.get("RealMemory")),
@@ -170,6 +176,7 @@ def _slurm_node_state(text: str) -> NodeState:
     """Map Slurm's states (``MIXED+DRAIN``, ``DOWN*``, ``IDLE+CLOUD``) to ours."""
     base, *flags = (re.sub(r"[^A-Z_]", "", part) for part in text.upper().split("+"))
     words = {base, *flags}
+    # an asterisk: the node does not answer
     if words & (_DOWN_STATES | _DOWN_FLAGS) or "*" in text:
         return "DOWN"
     if words & _DRAIN_FLAGS:
@@ -190,10 +197,13 @@ def _slurm_node_state(text: str) -> NodeState:
 def _node_gpus(row: Mapping[str, str]) -> Iterator[NodeGpus]:
     totals = _counts_by_name(_GPU, row.get("Gres", ""))
     totals = totals or tres_gpus(row.get("CfgTRES", ""))
+    # printed with -d; else AllocTRES has what is in use
     if "GresUsed" in row:
         used = _counts_by_name(_GPU, row["GresUsed"])
     else:
         used = tres_gpus(row.get("AllocTRES", ""))
+    # GPUs in use without a type: they are some of those of the types, filled in their
+    # order
     unnamed = sum(count for name, count in used.items() if name not in totals)
     for name, total in totals.items():
         here = min(total, used.get(name, 0) + unnamed)
@@ -206,6 +216,7 @@ def tres_gpus(tres: str) -> dict[str, int]:
     """Count GPUs in ``gres/gpu=2,gres/gpu:v100=2``: typed entries repeat the sum."""
     counts = _counts_by_name(_TRES_GPU, tres)
     typed = {name: count for name, count in counts.items() if name != UNTYPED}
+    # the sum has no type: what is left of it are GPUs without one
     rest = counts.get(UNTYPED, 0) - sum(typed.values())
     return typed | {UNTYPED: rest} if rest > 0 else typed
 

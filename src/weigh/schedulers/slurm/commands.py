@@ -69,6 +69,7 @@ def parse_scontrol_job(text: str) -> RecordedRequest | None:
         return (
             RecordedRequest()
         )  # each component of a heterogeneous job has its own request
+    # ReqTRES is what was requested; before 23.02 there is only TRES
     tres = row.get("ReqTRES") or row.get("TRES") or ""
     gpus = _gpus_by_type(row, tres)
     throttles = (whole_number(one.get("ArrayTaskThrottle")) for one in rows)
@@ -113,7 +114,7 @@ def _gpus_by_type(row: Mapping[str, str], tres: str) -> dict[str, int] | None:
         "TresPerJob": 1,
         "TresPerNode": _minimum_of_range(row.get("NumNodes")),
         "TresPerTask": whole_number(row.get("NumTasks")),
-        "TresPerSocket": None,
+        "TresPerSocket": None,  # how many sockets a job gets is not known
         "Gres": _minimum_of_range(row.get("NumNodes")),
     }
     for key, times_each in times.items():
@@ -123,6 +124,7 @@ def _gpus_by_type(row: Mapping[str, str], tres: str) -> dict[str, int] | None:
             if times_each is None:
                 return None
             return {kind: n * times_each for kind, n in counts.items()}
+    # a tracked request without GPUs has none; without TRES nothing is known
     return {} if tres else None
 
 
@@ -146,6 +148,7 @@ def _memory_of_slurm_element(
     total = _TRES_MEMORY.search(tres)
     if total:
         return _squeue_size(total[1])
+    # sites that do not track memory have no mem in TRES
     for key, count in (("MinMemoryNode", "NumNodes"), ("MinMemoryCPU", "NumCPUs")):
         size = _squeue_size(row.get(key, ""))
         if size is not None:
@@ -186,7 +189,7 @@ def _word_or_none(text: str | None) -> str | None:
 _END = "|."
 _QUEUE_FORMAT = f"%F|%K|%T|%S|%N|%r|%o|%k{_END}"
 _FIND_FORMAT = f"%F|%o|%k{_END}"
-_QUEUE_FIELDS = 6
+_QUEUE_FIELDS = 6  # in front of script and comment
 _OUR_MARK = re.compile(r"\bweigh:\w")
 _NO_COMMENT = frozenset({"", "(null)"})
 _ENDED_FIELDS = "JobID,State,ExitCode,DerivedExitCode,Start,End,NodeList,Reason"
@@ -197,6 +200,7 @@ _MAX_ARRAY = re.compile(r"^MaxArraySize\s*=\s*(\d{1,9})\s*$", re.MULTILINE)
 _SHORT_ARRAY = 100  # few sites have a lower limit
 _OOM_EXIT = "0:125"
 _SHORT = "OUT_OF_ME"  # a narrow column truncates the word
+# states of a job that do not show that one of its steps ran out of memory
 _MAY_HIDE_A_STEP = frozenset({"COMPLETED", "FAILED", "TIMEOUT"})
 _NO_ACCOUNTING = "accounting storage is disabled"
 _FAILURE = re.compile(r"^allocation failure: (.+)$", re.MULTILINE)
@@ -220,6 +224,7 @@ _LOST = re.compile(
     re.IGNORECASE,
 )
 _TTL = re.compile(r"^AuthInfo\s*=.*\bttl=(\d{1,6})", re.MULTILINE)
+# seconds for which a credential is valid: a request with an older one is rejected
 _DEFAULT_TTL: Seconds = 300.0  # munge(7)
 _AFTER_TTL: Seconds = 10.0
 _START = re.compile(r"to start at (\S+)")
@@ -267,6 +272,7 @@ def _squeue_rows(command_output: str) -> list[str]:
         FormatError: the last one is cut off.
     """
     end = f"{_END}\n" if f"{_END}\n" in command_output else "\n"
+    # jobs that were cut off would seem to have left the queue
     if command_output and not command_output.endswith(end):
         raise FormatError("squeue's answer is cut off")
     return command_output.split(end)[:-1]
@@ -279,6 +285,7 @@ def _put(elements: Elements, index: str, element_state: ElementState) -> None:
     be listed without an index: it applies to all elements without a line of their
     own. So does a range, in which sacct includes elements that have started meanwhile.
     """
+    # a line of its own overrules what a range or the whole array has
     number = whole_number(index)
     if number is not None:
         elements[number] = element_state
@@ -294,6 +301,7 @@ def _put(elements: Elements, index: str, element_state: ElementState) -> None:
 def _slurm_wait_reason(text: str, word: str, state: State) -> str | None:
     if state == "UNKNOWN":
         return f"Slurm calls it {word}"
+    # SUSPENDED, COMPLETING and the like are RUNNING here: the word is the reason
     if state == "RUNNING" and word != "RUNNING":
         return word.lower()
     if state in _STARTED and is_of_waiting(text):
@@ -336,6 +344,7 @@ class SlurmCommands(SchedulerCommands):
         failure = _FAILURE.search(command_output)
         if failure is None or _NOBODY.search(failure[1]):
             return None
+        # the errors in front of the failure name the option that is wrong
         before = [
             _ERROR.sub("", line)
             for line in command_output.splitlines()
@@ -353,6 +362,7 @@ class SlurmCommands(SchedulerCommands):
 
     def parse_submitted(self, command_output: str) -> str | None:
         """Read ``481516`` or ``481516;cluster``; a site's wrapper may print more."""
+        # the id is last: a wrapper prints its greeting before it
         for line in reversed(command_output.splitlines()):
             number = line.strip().partition(";")[0]
             if whole_number(number) is not None:
@@ -361,6 +371,7 @@ class SlurmCommands(SchedulerCommands):
 
     def is_unanswered(self, words: str) -> bool:
         """Return whether sbatch failed while it talked to the controller."""
+        # without a word: killed while it waited for the answer
         return not words.strip() or _LOST.search(words) is not None
 
     def find_argv(
@@ -380,6 +391,7 @@ class SlurmCommands(SchedulerCommands):
             raise FormatError(f"squeue: {why}")
         for line in _squeue_rows(command_output.out):
             job, _, marks = line.partition("|")
+            # marks: the script's path or the comment, either holds the token
             if token in marks and whole_number(job) is not None:
                 return job
         return None
@@ -430,6 +442,7 @@ class SlurmCommands(SchedulerCommands):
             job, _, rest = line.partition("|")
             token = tokens.get(job)
             marks = rest.split("|", _QUEUE_FIELDS - 1)[-1]
+            # without the bar the path is cut off, and may have held the token
             if not token or token in marks or "|" not in marks:
                 continue
             comment = marks.partition("|")[2].strip()
@@ -460,14 +473,17 @@ class SlurmCommands(SchedulerCommands):
             fields = line.split("|", _ENDED_COUNT - 1)
             if len(fields) < _ENDED_COUNT:
                 continue
+            # 123, 123_4 or 123+1 are jobs, 123_4.batch and 123.0 are steps
             place, _, step = fields[0].partition(".")
             job, _, index = place.replace("+", "_").partition("_")
             if whole_number(job) is None:
                 continue
             if step:
+                # of numbered steps only: batch and extern end as the job does
                 if whole_number(step) is not None and fields[1].startswith(_SHORT):
                     short.add(place)
                 continue
+            # DerivedExitCode is the highest of all steps
             if fields[3] == _OOM_EXIT:
                 short.add(place)
             word = fields[1].split(" ")[0].rstrip("+")
@@ -476,7 +492,9 @@ class SlurmCommands(SchedulerCommands):
             node = None if fields[6] == "None assigned" else fields[6] or None
             # a job without a node never started: 20.11 prints when it was cancelled
             started = None if node is None else epoch_seconds_in(fields[4])
+            # a job that was reduced has several lines, and began with the first
             started = began.pop(place, started)
+            # the line after it is the same job, with less than it had
             if word == "RESIZING":
                 began[place] = started
             element = ElementState(
@@ -503,6 +521,7 @@ class SlurmCommands(SchedulerCommands):
         self, submitted_job: SubmittedJob, elements: Sequence[int] | None
     ) -> Argv:
         """Return the command that cancels a job or some of its elements."""
+        # a plain job has no index to name
         if elements is None or (
             submitted_job.elements == 1 and submitted_job.own is None
         ):
@@ -523,6 +542,7 @@ class SlurmCommands(SchedulerCommands):
             *job_request.extra,
         ):
             if value is not None:
+                # an empty value is that of a flag
                 flags.append((f"--{name}={value}" if value else f"--{name}",))
         return flags
 
@@ -563,6 +583,7 @@ class SlurmCommands(SchedulerCommands):
 
     def array_limit(self, elements: int) -> SchedulerQuestion[int | None]:
         """Ask by what shows the limit, if the usual default may be too low."""
+        # short arrays are allowed nearly everywhere: no query
         if elements <= _SHORT_ARRAY:
             return known_answer(None)
         return one_command(("scontrol", "show", "config"), self.parse_array_limit)
@@ -588,6 +609,7 @@ class SlurmCommands(SchedulerCommands):
         lines = [
             dict(_PAIR.findall(line)) for line in "".join(command_outputs).splitlines()
         ]
+        # no partition was named: the default one takes the job
         if len(command_outputs) == 1 and len(lines) > 1:
             lines = [one for one in lines if one.get("Default") == "YES"]
         why = None

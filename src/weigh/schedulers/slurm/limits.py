@@ -51,6 +51,7 @@ def slurm_cluster_limits(
 ) -> ClusterLimits:
     """Return the limits; *account* and *qos* are those that the job will request."""
     config = _config(texts.config or "")
+    # sacctmgr lists limits that this site does not enforce: they do not count
     enforced = config.get("AccountingStorageEnforce", "none").lower().split(",")
     nodes = texts.nodes or ""
     mine = tuple(_associations(texts.associations or ""))
@@ -113,6 +114,7 @@ def parse_states_of_jobs(
     for job in job_ids:
         if job in known:
             found[job] = _worst(known[job])
+        # only two answers without the job show that there is none
         elif queue is not None and accounting is not None:
             found[job] = None
     return found
@@ -161,6 +163,8 @@ def _most_of_account(
     """Return the job limit of the account; None if an association has no limit."""
     ours = [one[3] for one in mine if account in {None, one[0]}]
     known = [most for most in ours if most is not None]
+    # the job may use any of the associations: the highest limit decides, none if one
+    # has none
     return [max(known)] if known and len(known) == len(ours) else []
 
 
@@ -184,12 +188,14 @@ def _partition_queue_limits(
     node = mebibytes_in(config.get("DefMemPerNode")) or None
     cpu = mebibytes_in(config.get("DefMemPerCPU")) or None
     most = mebibytes_in(config.get("MaxMemPerNode")) or None
+    # a partition without MaxNodes has the nodes that it has
     totals = {
         row["PartitionName"]: whole_number(row.get("TotalNodes"))
         for row in slurm_cluster.rows_of(partitions)
         if row.get("PartitionName")
     }
     for one in slurm_cluster.parse_partitions(partitions):
+        # either of a partition's two defaults replaces both of the cluster's
         silent = one.default_memory is None and one.default_memory_per_cpu is None
         counts = [n for n in (one.nodes, totals.get(one.name)) if n is not None]
         yield msgspec.structs.replace(
@@ -229,6 +235,7 @@ def _node_type_key(
     cluster_node: ClusterNode, row: Mapping[str, str]
 ) -> tuple[int | None, Bytes | None, _Gpus, _Names, _Names]:
     features = row.get("AvailableFeatures", "")
+    # the system keeps that: jobs cannot have it
     kept = mebibytes_in(row.get("MemSpecLimit")) or 0
     memory = None if cluster_node.memory is None else cluster_node.memory - kept
     return (
@@ -247,6 +254,7 @@ def _with_use(
     if limits.most_submitted is None:
         return limits
     (listed,) = query([submitted_argv(who.user)])
+    # each element of an array counts as a job
     there = len(listed.stdout.split()) if listed.is_answer else 0
     left = max(0, limits.most_submitted - there)
     return msgspec.structs.replace(limits, most_submitted=left)
@@ -285,6 +293,7 @@ class SlurmSite(SchedulerSite):
         )
         replies = query(commands)
         nodes, partitions, config, associations, qos, *jobs = replies
+        # sacctmgr may be missing: a site without accounting still has partitions
         if not (partitions.is_answer and config.is_answer):
             trouble = partitions if not partitions.is_answer else config
             return LiveAnswers(trouble=trouble.complaint())

@@ -57,6 +57,7 @@ _MAYBE_VALUE = """
     exclusive get-user-env nice no-kill propagate oom-kill-step oversubscribe
 """
 # SPANK plugins add these: shifter, pyxis, uenv
+# known to no sbatch without its plugin: not reported, since the site may have it
 _OF_PLUGINS = """
     image module volume entrypoint ccm uenv view repo no-container-mount-home
     no-container-entrypoint no-container-remap-root no-container-readonly x11 perf sdn
@@ -102,6 +103,7 @@ def _of_line(script_line: ScriptLine) -> Iterator[ScriptOption | LintFinding]:
         if isinstance(found, LintFinding):
             yield found
             continue
+        # None: the value is the next word, as in --mem 4G
         name, value = found
         if value is None and not words:
             yield refused(
@@ -155,6 +157,7 @@ def _short_option(
 
 def _completed(spot: ScriptLine, written: str) -> str | LintFinding:
     """Complete an abbreviated option, as getopt does."""
+    # --mem-per is complete enough if only one option begins so
     begun = [name for name in _KNOWN if name.startswith(written)]
     if written in begun or len(begun) == 1:
         name = written if written in begun else begun[0]

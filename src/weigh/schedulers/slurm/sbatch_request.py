@@ -73,6 +73,7 @@ def requested_by(lint_case: LintCase) -> ScriptRequest:
         "memory": lint_case.option(*MEMORY_OPTIONS.split()),
         "cpus": lint_case.option("cpus-per-task")
         or lint_case.option("ntasks-per-node"),
+        # --gres may request other resources than GPUs
         "gpus": gres if _gpus_of(gres) else by_count,
         "time": lint_case.option("time"),
         "account": lint_case.option("account"),
@@ -173,6 +174,7 @@ def granted_by(lint_case: LintCase) -> GrantedResources:
         lint_case.option(n) for n in ("cpus-per-task", "ntasks", "ntasks-per-node")
     )
     tasks = _number(ntasks)
+    # several tasks without a number of nodes: Slurm decides how many nodes
     count = 1 if not ntasks or on_node or tasks == 1 else None
     if nodes:
         count = None if "-" in nodes.value else _number(nodes)
@@ -182,6 +184,7 @@ def granted_by(lint_case: LintCase) -> GrantedResources:
     is_unclear = any(lint_case.option(name) for name in _UNCLEAR_CPUS)
     by_gpus = requested.gpus and each is None  # sites set CPUs for each GPU
     return GrantedResources(
+        # unclear: other options change the number in ways that depend on the node
         cpus=None if is_unclear or by_gpus or tasks is None else cpus,
         cpus_asked=bool(each or ntasks or on_node),
         cpus_per_task=_number(each),
@@ -200,5 +203,6 @@ def _granted_gpus(lint_case: LintCase, requested: ScriptRequest) -> int | None:
         is_known = lint_case.option("ntasks") or not lint_case.option("gpus-per-task")
         return requested.gpus if is_known else None
     asks = lint_case.option("gres", "tres-per-task", "exclusive", "constraint", "qos")
+    # partitions such as gpu or a100 may bring GPUs by themselves
     in_queue = re.search(r"gpu|cuda|[avh]\d+", lint_case.value("partition").lower())
     return None if asks or in_queue or not lint_case.options else 0

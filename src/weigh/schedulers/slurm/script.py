@@ -63,13 +63,16 @@ def _slurm_element_expression(first: int) -> str:
 def _slurm_flags(job_script: JobScript) -> Iterator[str]:
     wanted = job_script.request
     yield f"--job-name={_slurm_quoted(_slurm_job_name(job_script.name))}"
+    # the user's own comment stays; the token is in the script's path, too
     if job_script.token and not any(flag == "comment" for flag, _ in wanted.extra):
         yield f"--comment=weigh:{job_script.token}"
     if can_hold(job_script.log):
         pattern = "%A_%a" if job_script.is_array else "%j"
+        # in a pattern a percent sign stands for itself only if it is doubled
         log_folder = job_script.log.replace("%", "%%")
         yield f"--output={_slurm_quoted(f'{log_folder}/{pattern}.out')}"
     else:
+        # the script redirects its output itself, to the name in _LOG
         yield "--output=/dev/null"
     if job_script.is_array:
         throttle = f"%{wanted.throttle}" if wanted.throttle else ""
@@ -83,6 +86,7 @@ def _slurm_flags(job_script: JobScript) -> Iterator[str]:
         yield f"--signal=B:USR1@{warn_time}"
     if job_script.requeue:
         yield "--requeue"
+        # a further attempt writes to the same log
         yield "--open-mode=append"
     for flag, value in (
         ("partition", wanted.queue),

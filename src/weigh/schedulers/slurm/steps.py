@@ -118,6 +118,7 @@ def watch_argv(
         "--ntasks-per-node=1",
         "--cpus-per-task=1",
         "--mem=0",
+        # with GPUs the step sees those of the job, whose use weigh measures
         *(() if _has_gpus(env) else ("--gres=none",)),
         "--mpi=none",
         "--export=ALL",

@@ -16,6 +16,8 @@ JOB_VARIABLE = "SLURM_JOB_ID"
 
 _SIZE_POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
 _UNLIMITED = ("UNLIMITED", "INFINITE", "-1")
+# seconds of each field: 1-12 are days and hours, 90 are minutes, 90:00 minutes and
+# seconds
 _AFTER_DAYS = (HOUR, MINUTE, 1)
 _WITHOUT_DAYS = {1: (MINUTE,), 2: (MINUTE, 1), 3: (HOUR, MINUTE, 1)}
 
@@ -50,6 +52,7 @@ def _layout_flags(request: Request) -> Iterator[str]:
         return
     per_node, nodes = request.ntasks_per_node or 1, request.nodes or 1
     yield f"--nodes={nodes}"
+    # the last node has fewer tasks than the others
     if per_node * nodes != request.ntasks:
         yield f"--ntasks={request.ntasks}"
     yield f"--ntasks-per-node={per_node}"
@@ -113,6 +116,7 @@ def _expanded_host_names(part: str) -> list[str]:
     for span in rest.removesuffix("]").split(","):
         first, dash, last = span.partition("-")
         low, high = whole_number(first), whole_number(last if dash else first)
+        # a garbled list must not become millions of names
         if low is None or high is None or not 0 <= high - low < _MOST_NODES:
             return []
         names += [f"{head}{n:0{len(first)}d}" for n in range(low, high + 1)]
@@ -146,12 +150,14 @@ class SlurmText(SchedulerText):
         Raises:
             FormatError: Slurm would reject it, such as fractions and ``GiB``.
         """
+        # 4GB is read as 4G, but a bare B is refused
         number, letter = text.strip().upper(), "M"
         if number[-2:-1].isalpha():
             number = number.removesuffix("B")
         if number[-1:] in _SIZE_POWERS:
             number, letter = number[:-1], number[-1]
         count = whole_number(number)
+        # not decimal: fractions, GiB and signs
         if count is None:
             raise FormatError(f"not a Slurm size: {text!r} (write it like 500M or 4G)")
         return -(-count * (1 << 10 * _SIZE_POWERS[letter]) // MIB) * MIB
@@ -183,10 +189,12 @@ class SlurmText(SchedulerText):
         seconds = sum(
             count * unit for count, unit in zip(counts, units, strict=False) if count
         )
+        # 0 is no limit for sbatch
         return day_count * DAY + seconds or None
 
     def directives(self, request: Request) -> tuple[str, ...]:
         """Return *request* as ``sbatch`` flags; unknown values are left out."""
+        # tasks without nodes: any placement will do
         if request.nodes is None and request.ntasks:
             return self.any_layout(request)
         flags = [*_layout_flags(request)]
@@ -256,6 +264,7 @@ class SlurmText(SchedulerText):
     def limit_argv(self, env: Mapping[str, str]) -> tuple[str, ...] | None:
         """Return the command that shows the time left, for one rank of the job."""
         job = env.get("SLURM_JOB_ID", "")
+        # thousands of ranks must not query the controller at once
         if not job.isdecimal() or env.get("SLURM_PROCID", "0") != "0":
             return None
         if env.get("SLURM_JOB_END_TIME"):  # no query needed
@@ -269,6 +278,8 @@ class SlurmText(SchedulerText):
             FormatError: it is no time.
         """
         left = command_output.strip()
+        # MM:SS here, which --time would read the same; 00: makes it hours, minutes and
+        # seconds
         has_minutes = left.count(":") == 1 and "-" not in left
         seconds = self.parse_time(f"00:{left}" if has_minutes else left)
         return None if seconds is None else float(seconds)

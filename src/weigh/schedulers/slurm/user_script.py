@@ -58,6 +58,7 @@ def _log_path_before_submission(pattern: str, name: str, facts: ScriptFacts) -> 
 
 
 def _slurm_script_file(script: str) -> str:
+    # or sbatch would take the file's name for an option
     return f"./{script}" if script.startswith("-") else script
 
 
@@ -68,6 +69,7 @@ def _of_controller(lines: Sequence[str]) -> dict[str, str]:
     job = row.get("JobId", "")
     listed = [pairs_of(line).get("ArrayTaskId", "") for line in lines] if array else []
     command = row.get("Command", "").split(" ")
+    # one line with an id of its own: an element was named, not the array
     is_element = array and len(lines) == 1 and job != array
     offsets = [pairs_of(line).get("HetJobOffset", "") for line in lines]
     if row.get("HetJobId"):
@@ -78,6 +80,7 @@ def _of_controller(lines: Sequence[str]) -> dict[str, str]:
         "user": named[2] if named else "",
         "name": named[1] if named else "",
         "cwd": row.get("WorkDir", ""),
+        # (null) for a job from a pipe, and for --wrap
         "script": command[0] if command[0].startswith("/") else "",
         "arguments": " ".join(command[1:]),
         "line": "",
@@ -136,6 +139,7 @@ def _logs_of(lines: Sequence[str]) -> dict[str, str]:
         row = pairs_of(line)
         path = row.get("StdOut", "")
         index = row.get("ArrayTaskId", "") if "ArrayJobId" in row else ""
+        # a waiting range shares a line, and has no log yet
         if path and _WAITING_INDEX not in path and (not index or index.isdecimal()):
             logs[index] = path
     return logs
@@ -147,6 +151,7 @@ def _updates(change: WaitingJobChange, known: str) -> Iterator[tuple[str, str]]:
     if change.memory is not None:
         line = next(iter(known.splitlines()), "")
         row: Mapping[str, str] = pairs_of(line)
+        # memory per CPU is changed per CPU: both may not be set at once
         cpus = whole_number(row.get("NumCPUs", "").partition("-")[0]) or 1
         size = -(-change.memory // MIB)
         if "MinMemoryCPU" in row:
@@ -156,6 +161,7 @@ def _updates(change: WaitingJobChange, known: str) -> Iterator[tuple[str, str]]:
     if change.throttle is not None:
         yield "ArrayTaskThrottle", str(change.throttle)
     if change.after is not None:
+        # an empty value removes the dependency
         yield "Dependency", f"afterok:{':'.join(change.after)}" if change.after else ""
 
 
@@ -177,6 +183,7 @@ class SlurmUserScripts(SchedulerUserScripts):
         """Read a script as sbatch does: its directives, then the flags."""
         case = LINT.case(self.with_flags(text, flags), facts)
         array = case.value("array")
+        # what sbatch would refuse has no elements, and is reported as misread
         elements = elements_of(case.option("array")) if array else None
         indices = array.partition("%")[0] if elements else ""
         cwd = case.start or facts.cwd
@@ -222,6 +229,7 @@ class SlurmUserScripts(SchedulerUserScripts):
             return text
         lines = text.split("\n")
         script = read_script(text)
+        # behind the script's own directives: of two equal options sbatch takes the last
         place = (script.first_command or len(lines) + 1) - 1
         lines.insert(place, f"{PREFIX} {shlex.join(flags)}")
         return "\n".join(lines)
@@ -235,6 +243,8 @@ class SlurmUserScripts(SchedulerUserScripts):
         comment: str = "",
     ) -> Argv:
         """Return the command that submits a script; its comment holds *token*."""
+        # the flag overrules a comment in the script: its text is kept in front of the
+        # mark
         mark = f"--comment={f'{comment} ' if comment else ''}weigh:{token}"
         return (
             "sbatch",
@@ -308,6 +318,7 @@ class SlurmUserScripts(SchedulerUserScripts):
         known = {
             "A": submitted_job.id,
             "a": None if index is None else str(index),
+            # sbatch(1), filename pattern; what is not known leaves the path unknown
             "b": None if index is None else str(index % 10),
             "j": submitted_job.id if index is None else None,
             "J": submitted_job.id if index is None else None,
@@ -324,6 +335,7 @@ class SlurmUserScripts(SchedulerUserScripts):
             if value is None:
                 missing = True
                 return one[0]
+            # %4a pads with zeros, up to 10 digits
             width = min(int(one[1] or 0), 10)
             return value.zfill(width) if value.isdecimal() else value
 
@@ -344,6 +356,7 @@ class SlurmUserScripts(SchedulerUserScripts):
 
     def parse_refusal(self, command_output: CommandOutput) -> str | None:
         """Return why scontrol refused a change."""
+        # scontrol may exit with 0 although some elements were refused
         if command_output.code == 0 and not command_output.err.strip():
             return None
         lines = [
@@ -351,6 +364,8 @@ class SlurmUserScripts(SchedulerUserScripts):
             for one in (command_output.err + command_output.out).splitlines()
             if one.strip()
         ]
+        # of an array each element has a line; "No error" is that of one that was
+        # changed
         failed = [line for line in lines if not line.endswith("No error")]
         if len(failed) < len(lines) and all(map(_GONE.search, failed)):
             return None  # changed what still waits
@@ -389,6 +404,8 @@ class SlurmUserScripts(SchedulerUserScripts):
         for line in command_output.splitlines():
             place, has_more, _ = line.partition("|")
             number = place.partition("_")[0]
+            # a command line may have line ends: the id is that of the last line that
+            # begins with one
             if has_more and whole_number(number) is not None:
                 found = number
             if found is not None and submitted_job.token in line:
@@ -418,6 +435,7 @@ class SlurmUserScripts(SchedulerUserScripts):
             for row in _NEXT_ROW.split(command_outputs[1])
         ]
         past = [row for row in past if len(row) == _COUNT]
+        # the controller knows more than accounting, but not the line that was typed
         if live:
             known = _of_controller(live)
             known["line"] = past[0][-1] if past else ""
@@ -450,6 +468,7 @@ class SlurmUserScripts(SchedulerUserScripts):
     ) -> SchedulerQuestion[dict[str, str]]:
         """Ask by what lists the job id of each element, if logs have it."""
         own = submitted_job.own or OwnScript()
+        # each element has a job id of its own, in %j only
         needed = any(found[1] in "jJ" for found in _PATTERN.findall(own.output))
         if not own.indices or not needed:
             return known_answer({})
