@@ -48,6 +48,7 @@ class AppendFile:
                 ) from error
             raise
         try:
+            # the open file, as the path may name another one by now
             check_regular(os.fstat(self.fd), file_path, must_be_owned=not follow)
             _lock_append_file(self.fd, file_path)
         except BaseException:

@@ -425,6 +425,7 @@ class TaskFileRun:
 
     def _wait_or_kill(self, past_runs: events_file.PastRuns) -> None:
         here, kill = self._machine.me.machine, self._options.kill_survivors
+        # those on other machines can be neither seen nor waited for
         previous_run.refuse_elsewhere(past_runs, here, self._machine.me.job)
         found = previous_run.find_survivors(past_runs, here)
         if not found:
@@ -506,6 +507,7 @@ class TaskFileRun:
             machine=machine.me.machine,
             weigh=machine.me.process,
             root=location.locate_store(machine.cwd, machine.env),
+            # records are kept and shown to others, task files are not
             command=lambda text: mask.words(spawner.argv(text)),
             events=self._events,
             sync=self._syncer(),
@@ -567,6 +569,7 @@ class TaskFileRun:
         """
         options, layout = self._options, self._machine.layout
         checkpoint = checkpoint_signal(options)
+        # the signal is sent so many seconds before a limit
         no_limit = self._ends_at is None and options.timeout is None
         if checkpoint is not None and no_limit:
             self._console.notify(
@@ -578,6 +581,7 @@ class TaskFileRun:
             slots=len(layout.slots),
             notify=self._console.notify,
             ask=self._machine.ask,
+            # each slot has one variable, whose value is the path
             channels={slot: next(iter(one.values())) for slot, one in channels.items()},
             patterns=options.progress_patterns,
             ends_at=self._ends_at,

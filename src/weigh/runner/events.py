@@ -241,6 +241,7 @@ def read_left(event_lines: Iterable[bytes]) -> dict[int, TaskLeft]:
                 _INTERRUPTED in line or _OUT_OF_MEMORY in line
             ):
                 end = msgspec.json.decode(line, type=AttemptEnded)
+                # of several attempts: the longest time, and whether any lacked memory
                 was = found.get(end.seq, TaskLeft())
                 ran_out = end.state == "OUT_OF_MEMORY"
                 found[end.seq] = TaskLeft(

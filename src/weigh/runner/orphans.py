@@ -113,6 +113,7 @@ class TaskOrphans:
         pids = self._pids()
         if not pids:
             return ClearedOrphans()
+        # now, as nothing shows them once they have ended
         names = {pid: process_name_and_state(pid) for pid in pids}
         send_to_all(pids, signal.SIGTERM)
         kill_at = time.monotonic() + min(grace, _MOST_TERM)
@@ -121,6 +122,7 @@ class TaskOrphans:
             if time.monotonic() >= kill_at:
                 send_to_all(pids, signal.SIGKILL)
             time.sleep(_POLL)
+            # they are weigh's own children: without it they would stay as zombies
             _reap_all()
             pids = self._pids()
             names.update(

@@ -115,6 +115,7 @@ def _runs_on(job_id: str, host_name: str) -> bool:
     """
     import subprocess  # noqa: PLC0415 - only after a kill -9 on another machine
 
+    # all of them, as an id does not show whose it is
     for kind in KINDS.values():
         question = kind.backend.runs_on_host(job_id, host_name)
         try:

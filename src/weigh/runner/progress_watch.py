@@ -276,6 +276,7 @@ class ProgressWatch:
             )
 
     def _look(self, current_time: Seconds, watched: Iterable[WatchedAttempt]) -> None:
+        # by record, as a retry has the same number
         here = {one.attempt.record: one for one in watched}
         for record in [record for record in self._tasks if record not in here]:
             self._tasks.pop(record).close()
@@ -294,6 +295,7 @@ class ProgressWatch:
         has_forecast = any(
             one.remaining is not None for one in self._forecasts.values()
         )
+        # once written it is kept up to date, also when nothing can be predicted
         if current_time >= self._write_at and (has_forecast or self._is_written):
             self._write_at = current_time + _WRITE_EVERY
             self._write(current_time)
@@ -333,6 +335,7 @@ class ProgressWatch:
 
         Only the loop's thread calls this.
         """
+        # between two estimates the last one runs down
         if current_time < self._update_at:
             updated_at, left = self._last_left
             tally.left = (

@@ -56,6 +56,7 @@ def attempt_measurement(
     status = attempt.state.status if ended else None
     code = None if status is None else os.waitstatus_to_exitcode(status)
     if ended:
+        # the kernel's peak is known only now
         tracker.reap(attempt.usage.max_rss)
         tracker.finish(wall)
     usage = _attempt_usage(attempt, tracker, sampler, processes=processes, wall=wall)
@@ -146,6 +147,7 @@ def fill_record(
     ending: AttemptEnding | None,
 ) -> Record:
     """Return an attempt's record; without *ending* it is still running."""
+    # task and attempt are kept there, also outside of any job
     job = unfinished_record.job or RecordedJob("")
     regions = measured.regions or _NO_REGIONS
     return msgspec.structs.replace(
@@ -162,6 +164,7 @@ def fill_record(
         series=measured.series,
         monitor=measured.monitor,
         phases=regions.phases,
+        # the longest loop; a record has room for one
         batches=regions.batches[0] if regions.batches else None,
         events=regions.events,
         progress=measured.progress,

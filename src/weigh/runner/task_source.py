@@ -188,6 +188,7 @@ def _open_task_file(file_path: str) -> BinaryIO:
     try:
         is_stdin = file_path == "-"
         file = open(0 if is_stdin else file_path, "rb", closefd=not is_stdin)  # noqa: SIM115
+        # a pipe can be read once, and tasks are read when they start
         if file.seekable():
             return file
         with file:

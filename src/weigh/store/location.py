@@ -29,9 +29,11 @@ def locate_store(cwd: str, environ: Mapping[str, str]) -> str:
     here = os.path.join(cwd, FOLDER)
     for folder in folders_of_project(cwd, environ):
         candidate = os.path.join(folder, FOLDER)
+        # another user's store would show that user the commands
         if _is_folder_of_user(candidate):
             return candidate
     home = environ.get("HOME")
+    # the name is taken here by another user, and not for a group
     if (
         home
         and os.path.isdir(here)
