@@ -10,6 +10,7 @@ from weigh.flow.site.ask import CommandRunner, in_time, run_query_command
 from weigh.model.doctor import DoctorCheck, DoctorDiagnosis
 from weigh.probe.host import read_host
 
+# twice: a check may run one command that has PATIENCE itself
 _HUNG = f"has not answered for {2 * PATIENCE:g} s"
 _HUNG_CURE = "is a file server or a driver down? ask the site's support"
 
@@ -21,6 +22,7 @@ def diagnose_machine(
     run_command: CommandRunner = run_query_command,
 ) -> DoctorDiagnosis:
     """Check this machine and the plan or script *job*; what hangs is broken."""
+    # looked for in a thread as well: HOME may be on a file server that is down
     (folders,) = in_time([lambda: folders_to_check(here)], patience=PATIENCE)
     looks: list[tuple[str, Callable[[], list[DoctorCheck]]]] = [
         ("scheduler", lambda: machine_checks.scheduler_checks(here.env, run_command)),
@@ -36,6 +38,7 @@ def diagnose_machine(
     ]
     if job is not None:
         looks.append(("script", lambda: list(job_checks(here, job, run_command))))
+    # in parallel, as each may wait for a server or driver
     results = in_time([look for _, look in looks], patience=2 * PATIENCE)
     found = [
         [DoctorCheck(name, "broken", _HUNG, _HUNG_CURE)] if checks is None else checks

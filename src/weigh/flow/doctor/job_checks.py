@@ -32,12 +32,14 @@ from weigh.sweep.quoting import bash_quoted
 from weigh.units import count_with_noun
 
 _PLAN = "plan.json"
-_LONGEST_SCRIPT = 1 << 20
+_LONGEST_SCRIPT = 1 << 20  # bytes
+# words of shell lines, and paths that exist, which are looked at
 _MOST_WORDS, _MOST_PATHS = 400, 40
 _SHOWN = 3  # names
 _PREFIXES = "|".join(
     re.escape(kind.text.PREFIX) for kind in KINDS.values() if kind.text.PREFIX
 )
+# directives of all schedulers: a script may have several kinds
 _DIRECTIVE = re.compile(rf"(?m)^(?:{_PREFIXES})\s+(.*)")
 _ACTIVATE = re.compile(
     r"(?m)^\s*(?:(?:source|\.)\s+(\S+)/bin/activate\b"
@@ -97,6 +99,7 @@ def job_checks(
 def read_job(here: Here, named: str) -> DoctorJob:
     """Read a plan or a script, and count the records of what it runs."""
     path = os.path.join(here.cwd, named)
+    # the plan's file or its folder
     plan = path if os.path.basename(path) == _PLAN else os.path.join(path, _PLAN)
     if os.path.isfile(plan):
         return _read_plan_files(named, plan, here.cwd)
@@ -136,6 +139,7 @@ def _read_plan_files(named: str, path: str, cwd: str) -> DoctorJob:
     folder = os.path.dirname(path)
     missing = [one for one in plan.files if not os.path.isfile(f"{folder}/{one}")]
     names = ", ".join(missing[:_SHOWN])
+    # the kind with the fewest records decides how well the plan is known
     runs = min((kind.runs for kind in plan.kinds), default=0)
     return DoctorJob(
         name=named,
@@ -167,8 +171,10 @@ def _code_check(
 def code_check_of(status: str) -> DoctorCheck:
     """Judge the output of ``git status --porcelain=v2 --branch``."""
     branch = dict(_BRANCH.findall(status))
+    # "#" lines describe the branch, "!" lines ignored files
     lines = [line for line in status.splitlines() if line[:1] not in {"#", "!", ""}]
     new = sum(line[0] == "?" for line in lines)
+    # commits that the upstream branch lacks, as in "+2 -0"
     ahead = branch.get("ab", "+0").split(" ")[0].removeprefix("+")
     if lines or branch.get("oid") == "(initial)":
         words = [f"{len(lines) - new} changed"] if len(lines) > new else []
@@ -215,6 +221,7 @@ def named_paths(lines: Sequence[str], cwd: str) -> list[str]:
     paths = {cwd: None}
     for word in list(_shell_words(lines))[:_MOST_WORDS]:
         path = os.path.normpath(os.path.join(cwd, os.path.expanduser(word)))
+        # only words like a path: any word may be the name of a file by chance
         is_path = "/" in word or "." in word
         if is_path and not path.startswith(_SYSTEM) and os.path.exists(path):
             paths[path] = None
@@ -256,6 +263,7 @@ def activated_environment(
     found = _ACTIVATE.search("\n".join(lines))
     if found is None:
         return None, environment_of(find_python(here.env))
+    # of the two forms only one has matched
     venv, conda = found.groups()
     prefix = _venv_folder(here, venv) if venv else find_conda(conda, here.env)
     if prefix is None:
@@ -265,6 +273,7 @@ def activated_environment(
 
 def _venv_folder(here: Here, written: str) -> str | None:
     written = written.strip("\"'")
+    # a shell expands these, and the script was not run
     for name in ("${HOME}", "$HOME", "~"):
         if written.startswith(name):
             written = here.env.get("HOME", "~") + written[len(name) :]
@@ -288,5 +297,6 @@ def _records_of(here: Here, lines: Sequence[str]) -> list[RecordHead]:
         if head.state == "COMPLETED"
         and head.command
         and os.path.basename(head.command[0]) in programs
+        # an option as the first argument does not distinguish scripts
         and {one for one in head.command[1:2] if not one.startswith("-")} <= words
     ]

@@ -21,9 +21,9 @@ from weigh.store.location import locate_store
 from weigh.units import GIB, MIB, Seconds, format_size
 
 PATIENCE: Seconds = 10.0
-_FULL_DISK = 0.98
-_LEAST = 200 * MIB
-_LEAST_FILES = 1000
+_FULL_DISK = 0.98  # of its size
+_LEAST = 200 * MIB  # bytes, in which a record or a log still fits
+_LEAST_FILES = 1000  # files that can still be made
 # variables for a user's scratch, then the usual directories
 _SCRATCH_VARIABLES = (
     "SCRATCH",
@@ -55,6 +55,7 @@ def scheduler_checks(
         missing = [name for name in kind.commands if not _is_on_path(name, env)]
         reply = run_command(kind.probe, env=env, patience=PATIENCE)
         state, text, cure = "ok", f"{kind.title} answers", None
+        # the commands are installed on many machines that belong to no cluster
         if not reply.is_answer and kind.backend.NO_CLUSTER.search(reply.complaint()):
             state, text = "warning", f"{kind.title}: no cluster is set up here"
             cure = "none, where jobs run on this machine; else load its module"
@@ -71,6 +72,7 @@ def scheduler_checks(
 
 def nodes_checks(env: Mapping[str, str]) -> list[DoctorCheck]:
     """Check whether compute nodes can see weigh's Python."""
+    # within a job this machine is a node
     if not has_scheduler(env) or job_from_environment(env) is not None:
         return []
     disk = read_disk("python", sys.prefix)
@@ -105,8 +107,10 @@ def torch_checks(env: Mapping[str, str]) -> list[DoctorCheck]:
     has_gpu = gpu_may_be_present(env)
     if found.torch is None or python is None:
         return []
+    # without a GPU, a build for CPUs matters only if jobs go elsewhere
     checks = [torch_check(found, is_likely=has_gpu or has_scheduler(env))]
     trouble = None
+    # only where a GPU is: importing torch takes seconds
     if has_gpu and (found.torch.cuda or found.torch.hip):
         trouble = _torch_trouble(python, env)
     if trouble is not None:
@@ -154,6 +158,7 @@ def _torch_trouble(python: str, env: Mapping[str, str]) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     last = last_line_of(done.stderr)
+    # the program begins its own messages so; others are not about the GPU
     return last.removeprefix("weigh: ") if last.startswith("weigh: ") else None
 
 
@@ -180,6 +185,7 @@ def gpu_checks(env: Mapping[str, str]) -> list[DoctorCheck]:
         read_driver_version,
     )
 
+    # the driver's version decides which CUDA builds run
     driver, cuda = read_driver_version()
     words += f", driver {driver}" if driver else ""
     return [DoctorCheck("GPU", "ok", words + (f" (CUDA {cuda})" if cuda else ""))]
@@ -190,6 +196,7 @@ def folders_to_check(here: Here) -> list[tuple[str, str]]:
     folders = [("home", here.env.get("HOME", "")), ("folder", here.cwd)]
     scratch = find_scratch(here.env)
     if scratch is not None:
+        # a scratch folder is found as "$NAME" or as a path
         path = here.env[scratch[1:]] if scratch.startswith("$") else scratch
         folders.append(("scratch", path.replace("$USER", current_user())))
     folders.append(("temporary", here.env.get("TMPDIR") or tempfile.gettempdir()))
@@ -211,11 +218,14 @@ def disk_check(role: str, path: str) -> DoctorCheck:
     trouble = _write_trouble(path) if os.path.isdir(path) else None
     if trouble is not None:  # an exceeded quota is one
         state, text = "broken", f"{where} cannot be written: {trouble}"
+    # some file systems count files apart from bytes
     elif disk.files_free is not None and disk.files_free < _LEAST_FILES:
         state = "warning" if disk.files_free else "broken"
         text = f"{disk.files_free} more files can be made on {where}"
+    # a full home folder stops logins and jobs, another disk only what uses it
     elif free < _LEAST:
         state = "broken" if role == "home" else "warning"
+    # a large disk at 98 % still has room enough
     elif free < (1 - _FULL_DISK) * size and free < 10 * GIB:
         state = "warning"
     largest = f"du -xsh {path}/* {path}/.[!.]* | sort -h | tail"

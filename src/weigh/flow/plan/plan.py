@@ -92,6 +92,7 @@ def library(here: Here, names: str, *, is_needed: bool = True) -> RecordLibrary:
         heads = [entry.head for entry in index.entries]
     else:
         heads = []
+        # names of records, files, or labels that stand for several
         for name in filter(None, (part.strip() for part in names.split(","))):
             if os.sep in name or name.endswith(".json"):
                 record = read_file(name)
@@ -108,6 +109,7 @@ def library(here: Here, names: str, *, is_needed: bool = True) -> RecordLibrary:
         record = files[name] if name in files else read_record(entries[name])
         return as_job_ended(record)
 
+    # a client's usage shows nothing of its tasks' needs
     own = [head for head in heads if _work_was_outside(head) is None]
     known = record_candidates(own)
     if names != ALL and heads and not known and is_needed:
@@ -178,12 +180,14 @@ def plan_task_file(here: Here, options: PlanOptions) -> PlanAnswer:
         if place is not None:
             options = _of_this_node(options, place)
             alone = probe_one(_line_of_task(source, 1), place)
+            # what a task takes alone is what the others are compared with
             here.notify(f"1 alone: {format_duration(alone.wall_time)}")
         stated = stated_usage(options)
         needs = _needs_of_tasks(here, source, options, stated, headroom)
         wanted = plan_targets(options.gpus, needs, settings.gpus)
         plans = [plan_for_target(options, needs, target, headroom) for target in wanted]
         if len(plans) > 1:
+            # plans for several GPUs differ, and have notes in common
             notes = dict.fromkeys(note for one in plans for note in one.notes)
             return PlanAnswer(
                 tuple(plans), None, False, tuple(notes), settings.warnings
@@ -199,6 +203,7 @@ def plan_task_file(here: Here, options: PlanOptions) -> PlanAnswer:
         )
         if hidden is not None:
             made = msgspec.structs.replace(made, notes=(*made.notes, hidden))
+        # with --leave-out a plan has to have something left
         if made.left_out and not (options.leave_out and made.elements):
             raise UsageError(
                 tasks_too_big_message(made, states_cpus=options.cpus is not None)
@@ -206,6 +211,7 @@ def plan_task_file(here: Here, options: PlanOptions) -> PlanAnswer:
         directory = os.path.join(plan_directory.FOLDER, made.name)
         if not options.dry_run:
             folder = os.path.join(here.cwd, directory)
+            # checked last: making a plan takes longer than looking
             plan_directory.check_free(folder, replace=options.replace)
             nodes = _alike_on(made)
             made = _with_own_queue(made)
@@ -229,6 +235,7 @@ def _with_own_queue(made: Plan) -> Plan:
     """Return the plan with a new directory for its queue: jobs keep that of theirs."""
     if made.queue is None:
         return made
+    # running jobs go on with the queue that they know
     queue = msgspec.structs.replace(made.queue, folder=f"queue_{new_id()}")
     return msgspec.structs.replace(made, queue=queue)
 
@@ -256,6 +263,7 @@ def _needs_of_tasks(
     stated: StatedUsage,
     headroom: float,
 ) -> TaskNeeds:
+    # records are not read where all figures were stated
     is_complete = None not in (stated.memory, stated.cpus, stated.time)
     is_complete = is_complete and not (options.gpus and not stated.gpu_memory)
     known = no_library()
@@ -277,6 +285,7 @@ def _probe_place(here: Here, options: PlanOptions) -> PlanPlace | None:
         return None
     if options.gpus and "," in options.gpus:
         raise UsageError("--probe measures on this machine's GPU: name one --gpu")
+    # "0": without a setting of visible GPUs the first one is taken
     named = gpus_named(here.env) or ("0",)
     uses_gpu = options.gpus is not None or options.gpu_memory is not None
     return PlanPlace(
@@ -313,9 +322,11 @@ def _probed(  # noqa: PLR0913 - keyword-only past the third
     """
     tasks = max((element.tasks for element in made.elements), key=len)
     if made.queue is not None:
+        # a queue has no elements of its own: as many tasks as run at a time
         tasks = made.queue.tasks[: made.queue.slots]
     alone = {needs.places[0]: first.wall_time}
     for task in tasks if len(tasks) > 1 else ():
+        # a task of another kind takes another time alone: measure one of each kind
         kind = needs.places[task - 1]
         if kind not in alone:
             alone[kind] = probe_one(_line_of_task(source, task), plan_place).wall_time
@@ -340,6 +351,7 @@ def _with_probe(
     return msgspec.structs.replace(made, probe=together_runs, notes=notes)
 
 
+# as many threads as the task's share of CPUs, as in a job
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _WORSE = 2  # numbers of tasks in a row without a gain that end the probe
 
@@ -368,6 +380,7 @@ def probe_more(
     """
     best, worse = 1.0, 0
     for count in range(2, len(lines) + 1):
+        # tasks that fail together show the limit
         try:
             found = _measure_side_by_side(lines[:count], plan_place, alone[:count])
         except UsageError as error:
@@ -399,6 +412,7 @@ def _start_probe_task(
 ) -> MeasuredRun:
     env = dict(plan_place.env)
     share = str(max(1, plan_place.cpus // count))
+    # a user's own setting of threads counts
     for name in _THREADS:
         env.setdefault(name, share)
     memory = read_host().memory
@@ -446,10 +460,13 @@ def _together_run(records: Sequence[Record], alone: Sequence[Seconds]) -> Togeth
     return TogetherRun(
         count=len(records),
         wall_time=max(times),
+        # how often the work of one task is done in the time that it takes alone
         slow_down=slow_down,
         speed_up=len(records) / slow_down,
         memory=sum(peaks) if peaks else None,
+        # the fullest GPU: all tasks of a probe use the same one
         gpu_memory=max((g.job_peak or 0 for g in gpus), default=0) or None,
+        # of a task alone only: of several, the others are the tasks of the probe
         others=_cpus_used_by_others(usages) if len(usages) == 1 else None,
     )
 

@@ -28,12 +28,13 @@ from weigh.sweep.values import ParameterAxis, parse_axis
 from weigh.units import Seconds, format_duration
 
 NAME = "cpus"
+# variables of numeric libraries and runtimes that start threads
 _THREADS = (
     *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"),
     *("NUMEXPR_NUM_THREADS", "RAYON_NUM_THREADS", "JULIA_NUM_THREADS"),
     *("GOMAXPROCS", "POLARS_MAX_THREADS"),
 )
-_FEWEST = 2
+_FEWEST = 2  # numbers of CPUs
 _LABEL_LETTERS = 6
 
 
@@ -87,6 +88,7 @@ def scan_cpus(
     for name in field_names(command):
         if name != NAME:
             raise UsageError(f"{{{name}}} has no values: scan cpus= alone")
+    # a label of its own makes the records of a scan findable together
     name = options.label or f"scan-{new_id()[:_LABEL_LETTERS]}"
     filled = {n: fill_fields(command, {NAME: str(n)}) for n in numbers}
     if options.dry_run:
@@ -97,8 +99,11 @@ def scan_cpus(
     allowed = _allowed()
     records: dict[int, list[Record]] = {}
     code = 0
+    # number by number in turn, so that a slow minute does not hit all runs of one
+    # number
     for number in numbers * options.repeat:
         log = os.path.join(folder, f"cpus-{number}.{len(records.get(number, ()))}.log")
+        # the command inherits the affinity
         with held_to(number, allowed):
             record = run_measured(
                 filled[number],
@@ -148,6 +153,7 @@ def _concluded_cpu_scan(
     )
     cpus = cpus_that_pay(rows, efficiency)
     request = from_usages(records[cpus])
+    # the request is for the CPUs chosen here, whatever the run waited for
     notes = tuple(note for note in request.notes if not note.startswith("wants "))
     request = msgspec.structs.replace(request, cpus=cpus, notes=notes)
     return CpuScan(
@@ -181,6 +187,7 @@ def _allowed() -> list[int]:
 @contextmanager
 def held_to(number: int, here: Sequence[int]) -> Iterator[None]:
     """Let processes that are started meanwhile run on *number* CPUs of *here* only."""
+    # not on macOS and Windows: only the variables limit the command there
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -189,5 +196,6 @@ def held_to(number: int, here: Sequence[int]) -> Iterator[None]:
     try:
         yield
     finally:
+        # it may have changed meanwhile, as by the batch system
         with suppress(OSError):
             os.sched_setaffinity(0, here)

@@ -20,9 +20,9 @@ class TypedOptions(msgspec.Struct, frozen=True, kw_only=True):
     """As typed; see ``weigh scan --help``."""
 
     target: str | None = None
-    gpus: tuple[str, ...] = ()
-    gpu_memory: tuple[str, ...] = ()
-    memory: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()  # names of models, several with commas
+    gpu_memory: tuple[str, ...] = ()  # sizes
+    memory: tuple[str, ...] = ()  # sizes
     near: str = "95%"
     level: str = "95%"
 
@@ -33,8 +33,8 @@ class ParsedOptions(msgspec.Struct, frozen=True, kw_only=True):
     target_name: str | None = None
     target: float | None = None
     limits: tuple[MemoryLimit, ...] = ()
-    near: float = 0.95
-    level: float = 0.95
+    near: float = 0.95  # share of the best speed
+    level: float = 0.95  # of the upper bounds
 
     @property
     def has_gpu(self) -> bool:
@@ -78,6 +78,7 @@ def limits_measured_on(records: Sequence[Record]) -> tuple[MemoryLimit, ...]:
     limits = [
         MemoryLimit(*_gpu_memory_named(gpu, gpu.memory_total), GPU)
         for gpu in gpus
+        # a GPU that the job did not use is no limit of it
         if gpu.memory_total is not None and gpu.job_peak != 0
     ]
     return tuple(dict.fromkeys(limits))
@@ -95,6 +96,7 @@ def _target_name_and_value(
     if text is None:
         return None, None
     name, equals, value = (part.strip() for part in text.rpartition("="))
+    # of a product or choice each part may be meant
     known = {size_name, *(size_name or "").replace("*", ",").split(",")}
     if equals and size_name is not None and name not in known:
         raise UsageError(
@@ -116,6 +118,7 @@ def _gpu_limits(
     words = [word.strip() for words in typed_options.gpus for word in words.split(",")]
     for word in filter(None, words):
         if word.lower() == ALL:
+            # a site's figures come before those of the table
             yield from (MemoryLimit(name, sites[name], GPU) for name in sites)
             yield from (
                 MemoryLimit(model.name, model.memory, GPU)
@@ -135,6 +138,7 @@ def _gpu_limit(word: str, sites: Mapping[str, Bytes]) -> Iterator[MemoryLimit]:
     if equals:
         yield MemoryLimit(name, _memory_limit_size(size, f"--gpu {word}"), GPU)
         return
+    # a name may stand for several sizes of memory
     for model in gpu_models.gpu_models_called(word, sites=sites):
         yield MemoryLimit(model.name, model.memory, GPU)
 

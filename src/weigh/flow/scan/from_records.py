@@ -43,7 +43,7 @@ from weigh.store.index import read_index, read_record
 from weigh.store.scans import StoredScan
 from weigh.units import Bytes
 
-_MOST_RECORDS = 10_000
+_MOST_RECORDS = 10_000  # the newest of a store
 _LONGEST_COMMAND = 65  # beyond, it would be folded
 _PER_TASK = "RAM is per task: the largest rank, and what a node held in addition"
 _NO_GPU = "left out: GPU memory can only be measured on a GPU"
@@ -123,6 +123,7 @@ def scan_answer_of_records(
     made = estimate(tasks or records, size_name)
     used = completed_records(records, made.by.split("*"))
     target, said = parsed.target_of(made.by)
+    # the GPUs of the runs are of interest only if no other was named
     own = () if parsed.has_gpu else limits_measured_on(used)
     options = FitOptions(
         target=target,
@@ -131,6 +132,7 @@ def scan_answer_of_records(
         level=parsed.level,
     )
     advice = advise_from_estimate(made, options)
+    # without a target the recommended size is what to request for
     need = advice.target or advice.recommended
     return RecordScanAnswer(
         advice=advice,
@@ -192,11 +194,13 @@ def request_note(
 
 def _records_of_scan_names(root: str, names: Sequence[str]) -> list[Record]:
     found = (record for name in names for record in find_all(root, name))
+    # a record may fit several names
     return list({record.id: record for record in found}.values())
 
 
 def _records_with_parameter(root: str, size_name: str | None) -> list[Record]:
     """Read the records that have one of the parameters, newest first."""
+    # "a*b" and "a,b" are both of the parameters a and b
     wanted = {
         name.strip()
         for part in (size_name or "").split("*")
@@ -251,6 +255,7 @@ def _narrow(advice: ScanAdvice) -> str | None:
     command = (
         f"weigh run --param {shlex.quote(f'{made.by}={size}')} -- {shlex.join(words)}"
     )
+    # without a field in the command the size cannot be filled in
     if tuple(words) == made.group.command or len(command) > _LONGEST_COMMAND:
         return f"measure {made.by}={size} too"
     return command
@@ -270,8 +275,10 @@ def _per_task(records: Sequence[Record], size_name: str) -> list[Record]:
             continue
         tasks, memory = per_task(record)
         peak = record.usage.peak_memory if record.usage else None
+        # the size is no number of tasks in this run, so it is none at all
         if size != tasks or memory is None or record.usage is None or peak is None:
             return []
+        # the bounds were those of the node
         scaled = msgspec.structs.replace(
             peak, value=memory, low=min(peak.low, memory), high=memory
         )
@@ -303,6 +310,7 @@ def _request_from_scan(
             nodes=None,
             ntasks=math.ceil(size_need.size),
             ntasks_per_node=None,
+            # per CPU, so that any placement of the tasks has enough
             memory_per_cpu=None
             if upper is None
             else round_memory(upper / request.cpus),
@@ -315,8 +323,10 @@ def _request_from_scan(
         memory=None
         if size_need.memory_upper is None or is_per_task
         else round_memory(size_need.memory_upper),
+        # address space does not follow from memory, and was not fitted
         virtual_memory=None,
         time_limit=round_time(seconds) if seconds else None,
+        # the bounds are the margin
         headroom=0.0,
         runs=sum(row.runs for row in advice.rows),
         notes=size_need.why,

@@ -38,6 +38,7 @@ _KNOBS = {
     "go": ("GOMEMLIMIT", "{}MiB"),
     "node": ("NODE_OPTIONS", "--max-old-space-size={}"),
 }
+# fewer arenas of malloc keep less freed memory
 _ARENAS = ("MALLOC_ARENA_MAX", "2")
 _OVER_LIVE = 1.25  # of what was alive in Java's heap: the first limit
 
@@ -47,10 +48,10 @@ Say = Callable[[str], None]
 class MemoryScan(msgspec.Struct, frozen=True, kw_only=True):
     """A finished scan: the kind, each run, and the request with its knob."""
 
-    kind: str
-    squeeze: SqueezeResult | None
+    kind: str  # what kind of program it is, with respect to memory
+    squeeze: SqueezeResult | None  # None: it has no limit to be set
     request: Request | None
-    runs: int
+    runs: int  # runs with a limit
     exit_code: int = 0
 
 
@@ -104,6 +105,7 @@ class LimitedRuns:
         self._command = list(command)
         self._has_field = any("{memory" in word for word in command)
         if self._has_field:
+            # a placeholder is expanded by a shell
             self._command = ["bash", "-c", bash_command_line(command)]
         self._say, self._cwd, self._env, self._store = say, cwd, dict(env), store_folder
         self._records: dict[int, Record] = {}
@@ -112,6 +114,7 @@ class LimitedRuns:
         """Run it plainly, choose a limit, and search."""
         env = dict(self._env)
         if self._has_field:  # as much as it may ever take
+            # half of the machine: a program may take all that it is allowed
             env |= variables.memory_and_cpu_variables(
                 (read_host().memory or GIB) // 2, None
             )
@@ -130,6 +133,7 @@ class LimitedRuns:
                 request=from_usages([plain]),
                 runs=0,
             )
+        # the plain run counts as limit 0
         first = _limited_run(0, usage, ran=True)
         probes = self.search(plain, first, way)
         found = outcome_of(first, probes)
@@ -152,9 +156,11 @@ class LimitedRuns:
         """Return the runs with a limit that the search needs, at most four."""
         usage = plain.usage
         probes: list[SqueezeRun] = []
+        # half of what it took first
         limit: int | None = max(1, round(first.memory / MIB / 2))
         if usage is not None and usage.jvm is not None and usage.jvm.live is not None:
             limit = max(2, round(_OVER_LIVE * usage.jvm.live / MIB))
+        # a switch has two states, and the plain run showed one
         while limit is not None and len(probes) < (1 if way.is_switch else MOST_RUNS):
             probes.append(self.limited(limit, way, first, probes))
             limit = next_limit(first, probes)
@@ -169,9 +175,12 @@ class LimitedRuns:
     ) -> SqueezeRun:
         """Run it with a limit of so many MiB."""
         best = min([first.time, *(one.time for one in probes if one.works)])
+        # on a busy machine the clock runs ahead of the program's own time
         slow = first.wall / first.time if first.time else 1.0
         patience = 2 * best * max(1.0, slow) + _GRACE
+        # KILL after 5 s: a program out of memory may not react to TERM
         timeout = ["timeout", "-k", "5", f"{patience:.1f}"]
+        # Java's and node's variables hold options: keep those that are set
         value = " ".join([self._env.get(way.name, ""), way.words(limit)]).strip()
         env = {**self._env, way.name: value}
         record = self.run(way.words(limit), env, [*timeout, *self._command])
@@ -180,6 +189,7 @@ class LimitedRuns:
         made = _limited_run(limit, usage, ran=record.state == "COMPLETED")
         # without a figure of its wait, a run is compared by the clock
         clock = min([first.wall, *(one.wall for one in probes if one.works)])
+        # equal: the wait is not known, so "time" is the clock's
         by_clock = made.time == made.wall and made.wall <= 2 * clock
         works = made.ran and (made.time <= 2 * best or by_clock)
         return msgspec.structs.replace(made, works=works)
@@ -212,6 +222,7 @@ class LimitedRuns:
             return ProgramLimit(variables.MEMORY)
         sign = usage.sign
         name = "java" if usage.jvm is not None else sign and sign.name
+        # flags on the command line override the variable
         if name in _KNOBS and not (usage.jvm is not None and usage.jvm.flags):
             return ProgramLimit(*_KNOBS[name])
         if name == "malloc arenas":

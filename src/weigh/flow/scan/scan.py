@@ -28,6 +28,7 @@ from weigh.units import format_duration, format_size
 
 _OUTPUT = "output"
 _LONGEST_NAME = 80
+# states that need no second run: more memory is not there
 _DONE = frozenset(("COMPLETED", "OUT_OF_MEMORY"))
 
 Say = Callable[[str], None]
@@ -59,6 +60,7 @@ class ScanRuns:
         self.say(f"scan {self.plan.label}: output in {os.path.relpath(self._folder)}")
         try:
             for texts in runs:
+                # runs of an earlier scan that is resumed count
                 if self._count(texts) < repeat and not self.one(texts):
                     return
         except InterruptedRun as interrupted:
@@ -96,6 +98,7 @@ class ScanRuns:
         )
 
     def _number(self, texts: Texts) -> int:
+        # also runs that failed: each has a log of its own
         return 1 + sum(_has(record, texts) for record in self.records)
 
 
@@ -196,6 +199,7 @@ def scan_sizes(
         typed_options = msgspec.structs.replace(typed_options, target=plan.target)
         parsed = parse_options(typed_options, by, settings.gpus)
     plan = _kept(plan, typed_options, by, root, options)
+    # small sizes first: the scan stops at one that does not fit
     runs = sorted(list(_size_texts(axes)) * options.repeat, key=_magnitude)
     if not options.resume and len({str(texts) for texts in runs}) < _FEWEST:
         raise UsageError(f"{by}: one size; a curve takes two, better three")
@@ -227,8 +231,10 @@ def spaced(text: str, target: str | None = None) -> str:
     if not end.isdecimal() or int(end) < _LEAST_RANGE:
         raise UsageError(f"{text}: no range up to a whole number of at least 4")
     largest = int(end)
+    # half of the target: sizes beyond cost more than they show
     wanted = (target or "").rpartition("=")[2]
     if wanted.isdecimal():
+        # rounded up, and never below what makes three sizes
         largest = max(_LEAST_RANGE, min(largest, -(-int(wanted) // 2)))
     return f"{name}={largest // 4},{largest // 2},{largest}"
 
@@ -242,8 +248,10 @@ def _concluded_scan(
         code = measured.exit_code or FAILED
         return ScanAnswer(fit=None, exit_code=code, label=label)
     confirmed = None
+    # an interrupted or failed scan gets no further run
     if options.confirm and not measured.exit_code:
         confirmed = _confirm(measured, found)
+        # the run counts as data as well, so the choice may change
         before, found = found, _answer_of_scan(measured, size_name, parsed) or found
         confirmed += _changed_choice_text(
             _chosen_size_need(before.advice), _chosen_size_need(found.advice), size_name
@@ -257,6 +265,7 @@ def _answer_of_scan(
     measured: ScanRuns, size_name: str, parsed: ParsedOptions
 ) -> RecordScanAnswer | None:
     try:
+        # newest first, as from the store
         found = scan_answer_of_records(measured.records[::-1], size_name, parsed)
     except UsageError as error:  # too few sizes ran
         measured.say(f"no curve: {error}")
@@ -288,6 +297,7 @@ def _confirm(measured: ScanRuns, record_scan_answer: RecordScanAnswer) -> str:
         _chosen_size_need(record_scan_answer.advice) or record_scan_answer.advice.target
     )
     name = record_scan_answer.advice.estimate.by
+    # a product or choice of parameters cannot be filled in by one size
     if need is None or field_names(measured.plan.command) != (name,):
         return "nothing to confirm: name a --target, or what must fit (--memory)"
     size = f"{need.size:.0f}" if need.size >= 1 else str(need.size)
@@ -297,6 +307,7 @@ def _confirm(measured: ScanRuns, record_scan_answer: RecordScanAnswer) -> str:
     if not done or usage is None or usage.peak_memory is None:
         return f"{name}={size} did not hold: {record.state}"
     bound, used, of = need.memory_upper, usage.peak_memory.value, "memory"
+    # a GPU's memory is the tighter limit where there is one
     if need.gpu_memory_upper is not None:
         bound, used, of = need.gpu_memory_upper, gpu_memory(usage) or 0, "GPU memory"
     verdict = "held" if bound is None or used <= bound else "did not hold"
@@ -317,6 +328,7 @@ def _sized(axes: Sequence[ParameterAxis]) -> str:
             if not isinstance(value, str) and value <= 0:
                 raise UsageError(f"{axis.name}={text} is no size above 0")
     several = [axis.name for axis in numbers if len(set(axis.values)) > 1]
+    # the first one, if none varies: the caller asks for more sizes
     return ",".join(several or [axis.name for axis in numbers[:1]])
 
 
@@ -336,6 +348,7 @@ def _scan_to_run(
     match_fields(options.command, names)
     if options.resume:
         before = last_scan(here.root, options.label)
+        # the same command in the same folder: only then are its records comparable
         if before is not None and (before.command, before.cwd) == (
             options.command,
             here.cwd,
@@ -359,6 +372,7 @@ def _kept(
         target=plan.target if typed_options.target is None else typed_options.target,
         level=typed_options.level,
     )
+    # a resumed scan is stored again only if it changed
     if not options.dry_run and (kept != plan or not options.resume):
         append_scan(root, kept)
     return kept

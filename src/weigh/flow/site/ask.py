@@ -10,9 +10,9 @@ from weigh.schedulers.command import CommandOutput, run_as_is, run_scheduler_com
 from weigh.schedulers.protocol import CommandReply, SchedulerQuery
 from weigh.units import Seconds
 
-PATIENCE = 10.0
+PATIENCE = 10.0  # seconds
 _AFTER_THE_KILL = 2.0  # how long to wait for a killed process
-_AT_ONCE = 8
+_AT_ONCE = 8  # commands in parallel
 
 T = TypeVar("T")
 
@@ -78,6 +78,7 @@ def ask_all(
     replies: list[CommandReply] = []
     for begin in range(0, len(commands), _AT_ONCE):
         together = [asking(argv) for argv in commands[begin : begin + _AT_ONCE]]
+        # the command's own time limit comes first
         done = in_time(together, patience=patience + _AFTER_THE_KILL)
         replies += [reply or CommandReply(trouble="no answer") for reply in done]
     return replies
@@ -123,6 +124,7 @@ def in_time(
 
 
 def _join_all(threads: Sequence[threading.Thread], patience: Seconds) -> None:
+    # one deadline for all: they run in parallel
     end = time.monotonic() + patience
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))

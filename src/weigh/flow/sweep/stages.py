@@ -13,6 +13,7 @@ from weigh.flow.run.run_measured import weigh_run
 from weigh.runner.shell import LineShell
 from weigh.sweep.stages import SweepStep, parse_stages, stages_since
 
+# started by its path, so that it loads nothing of weigh
 _RUNNER = os.path.join(os.path.dirname(__file__), "steps.py")
 
 
@@ -22,9 +23,9 @@ class StagesOptions(msgspec.Struct, frozen=True, kw_only=True):
     ``settings`` are words such as ``lr=0.1``.
     """
 
-    start: str | None = None
+    start: str | None = None  # None: from the first step
     settings: tuple[str, ...] = ()
-    output: str | None = None
+    output: str | None = None  # path; None: no file
     label: str | None = None
     quiet: bool = False
 
@@ -60,6 +61,7 @@ def become_stages(path: str, options: StagesOptions, env: Mapping[str, str]) -> 
     stages = read_stages(path, options.start)
     settings = dict(map(_setting, options.settings))
     again = ("run", "--stages", path, *options.settings)
+    # no channel: nothing measures yet, so become weigh run of this very command
     if not os.path.exists(env.get(VARIABLE) or ""):
         run = [f"--param={setting}" for setting in options.settings]
         run += ["-q"] if options.quiet else []
@@ -72,9 +74,11 @@ def become_stages(path: str, options: StagesOptions, env: Mapping[str, str]) -> 
         raise UsageError(
             "this already runs under weigh: pass -o and --label to the outer one"
         )
+    # the shell that runs the lines of a task file
     shell = os.fsdecode(LineShell(os.environb).program)
     pairs = [(msgspec.json.encode(one.name).decode(), one.line) for one in stages]
     words = (shlex.join(("weigh", *again)), STEP, shell, *sum(pairs, ()))
+    # -I and -S: neither the user's modules nor site's are loaded
     argv = (sys.executable, "-I", "-S", _RUNNER, *words)
     os.execve(argv[0], argv, {**env, **settings})  # noqa: S606 - no shell
 

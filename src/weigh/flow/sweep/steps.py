@@ -15,19 +15,25 @@ import os
 import sys
 import time
 
+# Linux counts ru_maxrss in KiB
 _KIB = 1024
 _FAILED_BY_SIGNAL = 128
-_NOT_STARTED = 126
+_NOT_STARTED = 126  # as env(1) ends where a command cannot be executed
 _CHILD = _signal.SIGCHLD
+# Python ignores these, and a step would inherit that
 _IGNORED_BY_PYTHON = (_signal.SIGPIPE, _signal.SIGXFSZ)
 _ENDING = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT)
+# signals that batch systems send to a job's first process
 _PASSED_ON = (*_ENDING, _signal.SIGUSR1, _signal.SIGUSR2)
 
 
 def run_sweep_steps(again: str, source: str, shell: str, *steps: str) -> int:
     """Run the steps; give the exit code of the first that fails, or 0."""
+    # an ignored SIGCHLD would let the kernel discard the step's exit status
     _signal.signal(_CHILD, _signal.SIG_DFL)
+    # a signal that was ignored at the start, as by nohup, stays ignored
     awaited = {n for n in _PASSED_ON if _signal.getsignal(n) != _signal.SIG_IGN}
+    # blocked, so that none is lost before sigwaitinfo() looks
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, {*awaited, _CHILD})
     names, lines = steps[::2], steps[1::2]
     for at, (name, line) in enumerate(zip(names, lines, strict=True)):
@@ -35,6 +41,7 @@ def run_sweep_steps(again: str, source: str, shell: str, *steps: str) -> int:
         code, sent = _run_sweep_step(
             (shell, "-c", line), phase, {*awaited, _CHILD}, mask
         )
+        # the step ended well, but whoever sent the signal meant all of them
         if code == 0 and sent and at + 1 < len(names):
             code = _FAILED_BY_SIGNAL + sent
         if code:
@@ -86,6 +93,7 @@ def _run_sweep_step(
         info = _signal.sigwaitinfo(awaited)
         if info.si_signo in _ENDING:
             sent = info.si_signo
+        # what the terminal sends has reached the step, too, as it is in the same group
         if info.si_signo != _CHILD and info.si_code <= 0:  # not from the kernel
             os.kill(pid, info.si_signo)
         ended, status, used = os.wait4(pid, os.WNOHANG)
@@ -100,6 +108,7 @@ def _run_sweep_step(
 def _report_phase(line: str) -> None:
     """Append a line; where that fails the steps go on, and their phases are lost."""
     try:
+        # O_APPEND: several processes write lines into the same file
         channel = os.open(os.environ["WEIGH_CHANNEL"], os.O_WRONLY | os.O_APPEND)
         os.write(channel, os.fsencode(line))
         os.close(channel)

@@ -33,21 +33,21 @@ from weigh.sweep.tasks import (
 from weigh.sweep.values import ParameterAxis, parse_axis
 
 STDOUT = "-"
-MANY = 100_000
+MANY = 100_000  # tasks, from which on the user is asked
 
-_SHOWN_FIRST, _SHOWN_LAST = 3, 2
-_SEEDS = 1 << 31
+_SHOWN_FIRST, _SHOWN_LAST = 3, 2  # tasks that are shown
+_SEEDS = 1 << 31  # drawn seeds are below it
 
 
 class SweepOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to sweep over, and where to write it."""
 
-    axes: tuple[str, ...] = ()
+    axes: tuple[str, ...] = ()  # as typed: NAME=VALUES
     command: tuple[str, ...] = ()
-    zips: tuple[str, ...] = ()
-    where: tuple[str, ...] = ()
-    random: int | None = None
-    seed: int | None = None
+    zips: tuple[str, ...] = ()  # as typed: A,B
+    where: tuple[str, ...] = ()  # conditions as typed
+    random: int | None = None  # combinations to draw; None: all
+    seed: int | None = None  # None: drawn as well, and shown
     output: str = "tasks.txt"
     force: bool = False
     dry_run: bool = False
@@ -134,6 +134,7 @@ def _summary(
         seed=expanded_sweep.spec.seed,
         repeated=grid.repeated,
         first=_tasks_of_places(expanded_sweep, range(min(_SHOWN_FIRST, tasks))),
+        # no task is shown twice: not before the end of the first ones
         last=_tasks_of_places(
             expanded_sweep, range(max(_SHOWN_FIRST, tasks - _SHOWN_LAST), tasks)
         ),
@@ -185,6 +186,7 @@ def _seeded(spec: ParsedSweep) -> ParsedSweep:
         if spec.seed is not None:
             raise UsageError("--seed goes with --random N (a parameter is seed=1..5)")
         return spec
+    # the seed is stated, so that the same tasks can be drawn again
     if spec.seed is None:
         return msgspec.structs.replace(
             spec, seed=random.SystemRandom().randrange(_SEEDS)
@@ -200,6 +202,7 @@ def _check_command(argv: Sequence[str], grid: ParameterGrid) -> None:
             "the command is one word with spaces: write it without quotes, "
             "or for a shell as: bash -c '...'"
         )
+    # the table has columns of these names
     for name in (table.SEQ, table.COMMAND):
         if name in grid.names:
             raise UsageError(f"{name} is a column of every table: choose another name")
@@ -219,6 +222,7 @@ def _sweep_output_paths(output: str) -> tuple[str, str] | None:
         better = output.removesuffix(".tsv") + ".txt"
         raise UsageError(f"{output} is where the table goes: write to {better}")
     for path in paths:
+        # a device or FIFO would be replaced by a file
         with suppress(FileNotFoundError):
             if not stat.S_ISREG(os.stat(path).st_mode):
                 raise UsageError(f"{path} is no plain file (-o - prints the tasks)")
@@ -233,12 +237,14 @@ def _write_sweep_files(
     force: bool,
 ) -> bool:
     """Replace both files or neither; return whether anything changed."""
+    # written in full next to the files, and renamed at the end
     fresh = [f"{path}.{os.getpid()}.new" for path in paths]
     try:
         _write_fresh(entries, fresh, names)
         changed = [
             path
             for path, new in zip(paths, fresh, strict=True)
+            # by content: the same sweep again changes nothing
             if not (os.path.exists(path) and filecmp.cmp(path, new, shallow=False))
         ]
         in_the_way = [path for path in changed if os.path.exists(path)]
@@ -249,6 +255,7 @@ def _write_sweep_files(
             )
         if changed:
             for path, new in zip(paths, fresh, strict=True):
+                # a link keeps pointing to its file
                 os.replace(new, os.path.realpath(path))
     except OSError as error:
         raise WeighError(f"{paths[0]}: {error.strerror}: not written") from error
