@@ -245,7 +245,7 @@ def _pull_queue_lines(plan: Plan, queue: PlannedQueue) -> Iterator[str]:
     if queue.expected is not None:
         yield (
             "  each takes the longest task left: about "
-            f"{format_duration(queue.expected)} if all elements start at once"
+            f"{format_duration(queue.expected)} if all start at once"
         )
 
 

@@ -524,7 +524,7 @@ class TaskLoop:
     def _report_doubts(self) -> None:
         """State that tasks count as done whose output ends in an error."""
         if self._doubts:
-            seq, error = self._doubts[0]
+            seq, error = min(self._doubts)  # in the order of the file
             which = f"task {self._parts.number_of(seq)}"
             if len(self._doubts) > 1:
                 which = f"{len(self._doubts):,} tasks, the first is {which},"

@@ -39,15 +39,15 @@ def _run(batch: Batch, plant: str) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.parametrize(
     "plant",
     [
-        FAILS_FOR_2 + "watch.measurement = fails(watch.measurement)",
+        FAILS_FOR_2 + "watch.attempt_measurement = fails(watch.attempt_measurement)",
         FAILS_FOR_2 + "watch.peak_tracker = fails(watch.peak_tracker)",
         (
-            "whole = recording.lines.encode\n"
+            "whole = recording.lines.encode_record\n"
             "def fails(record):\n"
             "    if record.job.task == 2:\n"
             "        raise UnicodeEncodeError('utf-8', 'x', 0, 1, 'planted')\n"
             "    return whole(record)\n"
-            "recording.lines.encode = fails"
+            "recording.lines.encode_record = fails"
         ),
     ],
     ids=["measurement", "tracker", "encoding"],
@@ -66,7 +66,7 @@ def test_a_record_that_fails_costs_no_other_record_and_no_event(
 
 
 def test_a_start_that_cannot_be_noted_costs_no_other_event(batch: Batch) -> None:
-    plant = FAILS_FOR_2 + "watch._started = fails(watch._started)"
+    plant = FAILS_FOR_2 + "watch._start_event = fails(watch._start_event)"
     batch.write("true", "true", "true")
     assert _run(batch, plant).returncode == 0
     assert [one["seq"] for one in batch.events_of("started")] == [1, 3]

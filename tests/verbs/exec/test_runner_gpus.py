@@ -166,7 +166,7 @@ def test_a_claim_ends_with_the_process_that_has_it(
         "import sys, time\nsys.path[:0] = sys.argv[2:]\n"
         "from test_runner_gpus import *\n"
         "own = GpuClaims(sys.argv[1])\n"
-        "own.choose({}, GRID_ENGINE, lambda: FakeGpus({}), count=1)\n"
+        "own.choose({}, GRID_ENGINE, lambda: FakeGpus({}), gpu_count=1)\n"
         "print('claimed', flush=True)\ntime.sleep(600)"
     )
     argv = [sys.executable, "-c", program, scope(tmp_path), *sys.path]

@@ -262,7 +262,7 @@ def test_a_program_gets_the_same_report(root: str, say: Say) -> None:
     )
     own, regions = done.stdout.splitlines()
     assert json.loads(own) == json.loads(say("report", JOB, "--json")[1])
-    assert regions == "Regions"
+    assert regions == "ProgramRegions"
 
 
 def run_here(say: Say, tasks: str, monkeypatch: pytest.MonkeyPatch) -> None:

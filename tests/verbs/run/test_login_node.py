@@ -85,7 +85,7 @@ def test_the_scheduler_is_queried_and_the_warning_shown_once_a_day(
 
 def test_the_setting_decides_without_a_question(tmp_path: Path) -> None:
     nodes = Nodes("n1 n1\n")
-    known = {"root": str(tmp_path), "host": "x", "env": {}, "ask": nodes}
+    known = {"root": str(tmp_path), "host_name": "x", "env": {}, "run_command": nodes}
     assert login_node_warning(given=True, **known) == WARNING  # type: ignore[arg-type]
     assert nodes.asked == 0
 

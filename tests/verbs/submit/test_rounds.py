@@ -497,8 +497,9 @@ def test_outside_of_a_job_a_user_s_own_settings_stay() -> None:
 def test_a_process_is_killed_with_the_one_that_started_it(tmp_path: Path) -> None:
     code = (
         "import os\nfrom weigh.schedulers.command import run_scheduler_command\n"
-        "run(('sh', '-c', 'echo $$ >pid; exec sleep 60'), cwd=None, env=os.environ,"
-        " timeout=60, with_parent=True)\n"
+        "command = ('sh', '-c', 'echo $$ >pid; exec sleep 60')\n"
+        "run_scheduler_command(command, cwd=None, env=os.environ, timeout=60,"
+        " with_parent=True)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
