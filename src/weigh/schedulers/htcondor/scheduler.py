@@ -140,6 +140,7 @@ class CondorAd(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
         if self.job_status == _HELD and self.hold_reason_code not in _BY_USER:
             over = _condor_end_state(self.hold_reason_code, self.hold_reason_sub_code)
             return over or ("FAILED", STUCK)
+        # with a host it is still running there
         if self.job_status == _REMOVED and not self.remote_host:
             # weigh's jobs leave by themselves when they are on hold for using too much
             by_itself = "PeriodicRemove" in (self.remove_reason or "")
@@ -153,6 +154,7 @@ class CondorAd(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
 
 
 def _condor_end_state(code: int | None, detail: int | None) -> tuple[State, str] | None:
+    # most codes count without the second number
     return _OVER.get((code or 0, None)) or _OVER.get((code or 0, detail))
 
 
@@ -161,6 +163,7 @@ _AD_FIELDS = CondorAd.__struct_encode_fields__
 
 def number(value: object) -> int | None:
     """Return a whole number; None for an expression, which is printed as text."""
+    # in JSON true is no number, and in Python it is an int
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
@@ -263,6 +266,7 @@ class CondorSlot(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     def uses(self) -> tuple[int, ...]:
         """Return how many CPUs and GPUs, and how many MiB, jobs use."""
         totals = (self.total_slot_cpus, self.total_gpus, self.total_slot_memory)
+        # a static slot is used as a whole
         if self.slot_type != "Partitionable":
             return tuple(map(int, totals)) if self.state == "Claimed" else (0, 0, 0)
         left = (self.cpus, self.gpus, self.memory)
@@ -285,6 +289,7 @@ def read_slots(command_output: str) -> list[CondorSlot]:
     return [
         slot
         for slot in _read_list(command_output, CondorSlot)
+        # they would be counted twice
         if slot.slot_type != "Dynamic"
     ]
 
@@ -303,6 +308,7 @@ def _condor_node(name: str, slots: list[CondorSlot]) -> ClusterNode:
     cpus = int(sum(slot.total_slot_cpus for slot in slots))
     gpus = int(sum(slot.total_gpus for slot in slots))
     state: NodeState = "FULL" if cpus_used >= cpus else "MIXED" if cpus_used else "IDLE"
+    # a slot accepts jobs by its START expression; Owner: its machine is in use
     if all(one.state in {"Drained", "Owner"} or one.start is False for one in slots):
         state = "DRAINING"
     return ClusterNode(
@@ -322,6 +328,7 @@ def _cluster_job(condor_ad: CondorAd) -> ClusterJob:
     return ClusterJob(
         user=condor_ad.owner,
         queue=QUEUE.name,
+        # listed although it has ended: on hold until somebody removes it
         state="PENDING" if one.is_final else one.state,
         cpus=number(condor_ad.request_cpus) or 1,
         gpus=number(condor_ad.gpus) or 0,
@@ -362,6 +369,7 @@ def _submit_commands(script: JobScript) -> Iterator[str]:
     yield f"error = {output}"
     yield f'environment = "{CLUSTER}=$(ClusterId) {PROCESS}=$(ProcId)"'
     yield f"getenv = {_PASSED_ON}"
+    # the plan is in a file system that the nodes share
     yield "should_transfer_files = NO"
     yield "+WeighScript = $(true)"
     if script.token:
@@ -372,9 +380,11 @@ def _submit_commands(script: JobScript) -> Iterator[str]:
         yield f'require_gpus = regexp("{_condor_quoted(kind)}", DeviceName, "i")'
     yield f"periodic_remove = JobStatus == 5 && ({_ENDS})"
     if script.requeue:
+        # a job that is not removed from the queue runs again
         yield f"on_exit_remove = ExitCode =!= {job_script.AGAIN}"
     if wanted.throttle and wanted.throttle < script.elements:
         limited = script.token or "job"
+        # each element takes its share of the limit, so that so many fit at once
         yield f"concurrency_limits = weigh_{limited}:{_LIMIT // wanted.throttle}"
     if wanted.account is not None:
         yield f"accounting_group = {_submit_value(wanted.account)}"

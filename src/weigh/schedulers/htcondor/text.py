@@ -19,7 +19,7 @@ JOB_AD = "_CONDOR_JOB_AD"
 _SIZE = re.compile(r"(\d{1,12})(?:\.(\d{1,9}))?(?:([kmgt])b?)?", re.IGNORECASE)
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 _ATTRIBUTE = re.compile(r"^(\w+) = (-?\d{1,18})$", re.MULTILINE)
-_LONGEST_AD = 1 << 20
+_LONGEST_AD = 1 << 20  # characters; the file is some KiB
 
 
 def _job_ad(env: Mapping[str, str]) -> dict[str, int]:
@@ -119,6 +119,7 @@ class HTCondorText(SchedulerText):
         ad = _job_ad(env)
         if "ClusterId" not in ad:
             return None
+        # a shadow starts for each attempt
         attempt = max(1, ad.get("NumShadowStarts", 1))
         return RecordedJob(
             id=str(ad["ClusterId"]), element=ad.get("ProcId"), attempt=attempt

@@ -157,6 +157,7 @@ class LintCase(msgspec.Struct, frozen=True, kw_only=True):
 
     def absolute_pattern(self, path: str, base: str | None) -> str | None:
         """Return the absolute path of a file name pattern, as `absolute` does."""
+        # absolute() refuses patterns: stand in for their marks while it works
         marks = {"*": "\x02", "?": "\x03", "[": "\x04"}
         for mark, stand_in in marks.items():
             path = path.replace(mark, stand_in)
@@ -175,6 +176,7 @@ class LintCase(msgspec.Struct, frozen=True, kw_only=True):
         for user in _USER:
             if user in path and self.facts.user:
                 path = path.replace(user, self.facts.user)
+        # only the shell in the job knows what these become
         if any(mark in path for mark in "$`*?{[~\0") or not path:
             return None
         if not path.startswith("/") and base is None:
@@ -213,7 +215,7 @@ def problem(
         text="" if line_spot is None else line_spot.text.strip(),
         effect=effect,
         cure=fix,
-        accepted=not refused,
+        accepted=not refused,  # False: the scheduler rejects the job
     )
 
 
@@ -322,6 +324,7 @@ def commands_with_directories(
     for command in lint_case.body.commands:
         while entered and entered[-1][0] not in command.blocks:
             block, before = entered.pop()
+            # a negative number is a subshell, whose cd ends with it
             place = before if block < 0 or place == before else None
         entered += [(block, place) for block in command.blocks[len(entered) :]]
         yield command, place

@@ -19,6 +19,8 @@ from weigh.schedulers.shell import ShellCommand, ShellToken, tokens, unquoted
 _MARK = "\x01"
 _MANY = 50
 _READERS = frozenset({"cat", "bash", "sh", "source", ".", "python", "python3", "weigh"})
+# options whose value is most likely a file that is read; and those whose value is
+# written
 _READS = re.compile(r"-+(?:\w+[-_])?(?:in|input|infile|config|conf|params?|data|i|c)")
 _WRITES = re.compile(r"out|save|log|dest|result|ckpt|checkpoint|resume|write|-o$|-d$")
 
@@ -33,6 +35,7 @@ def _array_option_and_elements(
 
 
 def _other_scheduler(lint_case: LintCase) -> Iterator[LintFinding]:
+    # a script for several schedulers uses the variable of each
     if _uses(lint_case, lint_case.element):
         return
     for command in lint_case.body.commands:
@@ -92,6 +95,7 @@ def _files(lint_case: LintCase) -> Iterator[LintFinding]:
         span = f"{numbers[0]}-{numbers[-1]}"
         if without:
             effect = f"{there}: element {without[-1]} has none"
+            # a file that only looks like an input may be made by the script itself
             make = problem if is_sure else note
             yield make(option, "element-without-input", effect, f"{span} matches")
         elif left:
@@ -127,12 +131,14 @@ def _line_of_file_findings(lint_case: LintCase) -> Iterator[LintFinding]:
             continue
         option, elements = array
         what = f"{found[1]} has {count:,} {'files' if files else 'lines'}"
+        # sed -n 0p is an error, and NR begins at 1
         if elements.first < 1:
             effect = f"line numbers start at 1: element {elements.first} gets no line"
             yield problem(option, "element-without-input", effect, f"1-{count}")
         elif elements.last > count:
             effect = f"{what}: element {elements.last} gets none"
             yield problem(option, "element-without-input", effect, f"1-{count}")
+        # one element of a long list may be a try
         elif elements.last < count and len(elements) > 1:
             effect = f"{what}: the last ones are not used"
             yield note(option, "input-without-element", effect, f"1-{count}")
@@ -180,6 +186,7 @@ def _lists(lint_case: LintCase) -> Iterator[LintFinding]:
                 )
                 yield problem(option, "element-without-input", effect, f"{span} fits")
                 return
+            # bash counts negative indices from the end: the wrong value, and no error
             if first < 0:
                 effect = f"{name}[{first}] is the last value: element {elements.first}"
                 yield problem(option, "element-without-input", effect, f"{span} fits")
@@ -199,6 +206,7 @@ def _offsets(lint_case: LintCase) -> dict[str, int]:
             if offset is not None and name not in found:
                 found[name] = offset
             elif name != lint_case.element:
+                # assigned again: what it holds now is not known
                 found.pop(name, None)
     return found
 
@@ -229,6 +237,7 @@ def _list_lengths(lint_case: LintCase) -> dict[str, int]:
             match = _LIST.fullmatch(text)
             count = _count_of_tasks(lint_case, match[2], place) if match else None
             if count is None or name in found:
+                # written twice, appended to, or of unknown length
                 unclear.add(name)
             else:
                 found[name] = count
@@ -288,20 +297,24 @@ _VARIABLE = re.compile(r"\$\{?(\w+)")
 def _shared_outputs(lint_case: LintCase) -> Iterator[LintFinding]:
     """Find outputs that all elements of an array write, over each other."""
     array = _array_option_and_elements(lint_case)
+    # what runs in some elements only is not written by all
     if array is None or len(array[1]) == 1 or _depends_on_element(lint_case):
         return
     constants = _variables_with_one_value(lint_case)
     moved = False
     for command in lint_case.body.commands:
         if command.name in ("cd", "pushd"):
+            # behind `cd $element` a relative path is another one in each element
             moved = moved or not _is_constant(" ".join(command.words[1:]), constants)
         for path in _possible_output_files(command):
             if moved and not path.startswith("/"):
                 continue
             if is_template(lint_case, command.line):
                 continue
+            # the same path on a node's own disk is another file on each node
             if path.startswith(_OF_A_NODE) or not _is_constant(path, constants):
                 continue
+            # a log of a few words, or lines that are added: nothing is lost
             is_trifle = command.name in _ALONE or path in command.appended
             effect = f"all elements write to {path}, over each other"
             make = note if is_trifle else problem
@@ -350,6 +363,7 @@ def _is_constant(text: str, constants: frozenset[str]) -> bool:
     if "`" in text or "$(" in text or "$$" in text:
         return False
     names = _VARIABLE.findall(text)
+    # a dollar that is no plain variable ($1, ${a[1]}) may be anything
     return all(name in constants for name in names) and len(names) == text.count("$")
 
 

@@ -140,6 +140,7 @@ def _programs(lint_case: LintCase) -> Iterator[LintFinding]:
         if name and name not in reported and name not in lint_case.body.functions:
             reported.add(name)
             yield from _program_findings(lint_case, command, name, brought=brought)
+        # from here on programs may come from a module or an environment
         if command.name in BRINGS or _sets_path(command):
             brought = True
 
@@ -156,6 +157,7 @@ def _program_findings(
     elif place.path is None and place.on_nodes is None:
         if name not in _OF_THE_NODES:
             yield _not_found(command, name)
+    # the submitting shell finds it, but the job starts with another PATH
     elif place.path is not None and not _keeps_environment(lint_case):
         if place.bare_path is None:
             effect = f"the job's PATH is {BARE_PATH}: {name} is not found"
@@ -168,6 +170,7 @@ def _program_findings(
 
 def _not_found(command: ShellCommand, name: str) -> LintFinding:
     is_known = name.rstrip("0123456789.") in {one.rstrip("3") for one in _COMMON}
+    # python3.11 and python are spelled right, even if they are not here
     near = "" if is_known else most_similar_word(name, _COMMON, alike=0.8)
     if near:
         effect = f"{name} is not found: the script continues without it"
@@ -252,6 +255,7 @@ def _variables(lint_case: LintCase) -> Iterator[LintFinding]:
             name = found[1] or found[2]
             if _OF_PARTS.sub("", name) in lint_case.words.variables or name in loops:
                 continue
+            # set by the script itself, or with a default
             if re.search(rf"\b{name}=|read .*\b{name}\b|\{{{name}:", text):
                 continue
             finding = _never_set(
@@ -269,6 +273,7 @@ def _never_set(
     known, is_own = lint_case.words.variables, re.fullmatch(lint_case.words.own, name)
     heads = (one for one in known if name.startswith(one + "_"))
     begun = max(heads, key=len, default="")
+    # $SLURM_JOB_ID_out: the underscore belongs to the name
     if begun and bare and is_own:
         effect = f"is the variable {name}, which is empty"
         rest = name.removeprefix(begun)

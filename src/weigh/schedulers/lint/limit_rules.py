@@ -27,6 +27,7 @@ class RequestAgainstLimits:
         self.limits = limits
         self.is_slurm = lint_case.tool == "sbatch"
         self.queues = _possible_queues(requested, limits, any_queue=not self.is_slurm)
+        # without a known queue the whole cluster is compared
         names = {queue.name for queue in self.queues}
         self.nodes = [
             node for node in limits.nodes if not names or names & set(node.queues)
@@ -112,6 +113,7 @@ def _possible_queues(
         return [
             queue
             for queue in limits.queues
+            # qsub takes patterns (-q 'gpu*'); a plain name matches itself
             if any(fnmatchcase(queue.name, name) for name in requested.queues)
         ]
     default = [queue for queue in limits.queues if queue.default]
@@ -135,6 +137,7 @@ def _unknown_name_findings(against: RequestAgainstLimits) -> Iterator[LintFindin
         if limits.node_names is not None and name not in limits.node_names
     ]
     for name in requested.node_names:
+        # one unknown node is reported: a misspelled range would be as many findings
         if limits.node_names is not None and name in unknown[:1]:
             fix = did_you_mean(name, limits.node_names)
             effect = f"node {name} does not exist: refused"
@@ -158,6 +161,7 @@ def _closed(against: RequestAgainstLimits) -> Iterator[LintFinding]:
     """Warn about each requested queue that is closed, or if all queues are."""
     option = against.requested.by.get("queues")
     closed = [queue.name for queue in against.queues if not queue.open]
+    # of several queues that were not named, a closed one is no obstacle
     if against.requested.queues or len(against.queues) == 1:
         for name in closed:
             yield note(option, "closed-queue", f"queue {name} starts no jobs now")
@@ -243,6 +247,7 @@ def _gpu_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
         yield against.beyond_node("gpus", effect, fix)
     else:
         most = here.get(kind, 0) if kind else max(here.values(), default=0)
+        # without a type, GPUs of several types on a node count together
         most = most if kind else max(most, _most_on_a_node(against.nodes))
         if requested > most:
             what = f"{kind} GPUs" if kind else "GPUs"
@@ -273,6 +278,7 @@ def _time_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]
     if requested is None or allowed is None or requested <= allowed:
         return
     effect = f"is {format_duration(requested)}; {against.where} allows"
+    # of all queues, not of those requested: where the job could go
     longer = [
         queue.name
         for queue in against.limits.queues
@@ -305,6 +311,7 @@ def _array_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding
     elif limits.most_elements is not None and count > limits.most_elements:
         effect = f"{count:,} elements; an array may have {limits.most_elements:,}"
         yield refused(option, "array-size", f"{effect}: refused", "split the array")
+    # each element counts as a job of the user's
     elif limits.most_submitted is not None and count > limits.most_submitted:
         effect = f"{count:,} elements; you may have {limits.most_submitted:,} jobs"
         fix = "split the array, submit the parts one after another"
@@ -338,6 +345,7 @@ def _defaults(against: RequestAgainstLimits) -> Iterator[LintFinding]:
         yield from _several_defaults(requested)
         return
     if requested.time is None and "time" not in requested.by:
+        # without a default time a partition's limit is the default
         seconds = queue.default_time or queue.time_limit
         given = "no limit" if seconds is None else format_duration(seconds)
         yield note(
@@ -362,6 +370,7 @@ def _default_gpu(
         return
     name = against.queues[0].name
     words = (name, *(one.text for one in lint_case.body.commands))
+    # a queue of GPU nodes only, or a name that is about GPUs
     if all(node.gpus for node in against.nodes) and any(map(_OF_GPUS.search, words)):
         effect = f"no GPU requested: {name} has GPUs, but the job gets none"
         yield note(None, "default-gpu", effect)

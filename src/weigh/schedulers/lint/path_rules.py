@@ -121,6 +121,7 @@ def _missing_file_findings(lint_case: LintCase) -> Iterator[LintFinding]:
             path = lint_case.absolute(word, place)
             if path is None or not lint_case.is_missing(path) or _is_made(path, made):
                 continue
+            # a path that may exist on the nodes only is not reported
             if is_shared(lint_case, word, path):
                 effect = f"{word} does not exist: {outcome}"
                 yield problem(command, "missing-path", effect, _fix(lint_case, word))
@@ -201,12 +202,14 @@ def _needed(command: ShellCommand) -> Iterator[tuple[str, str]]:
 
 def _mentioned(command: ShellCommand) -> Iterator[str]:
     """Yield the names that a command may have created."""
+    # what only reads creates nothing
     only_reads = command.name in ("cd", "source", ".", *_READERS)
     makes_venv = {"venv", "virtualenv"} & {*command.words}
     if only_reads and not command.outputs and not makes_venv:
         return
     for word in (*command.words[1:], *command.outputs):
         yield _leaf(word)
+        # any part of the name may be a folder that the command creates
         yield from word.split("/")
     if command.name in _MAKERS - BRINGS:
         yield "*"  # an archive or a clone may contain anything

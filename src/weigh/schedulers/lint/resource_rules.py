@@ -46,6 +46,7 @@ def _thread_findings(lint_case: LintCase) -> Iterator[LintFinding]:
         if name not in _THREADS or count is None or count <= cpus:
             continue
         effect = f"{count} threads, but the job gets {_cpus_text(cpus)}"
+        # CPUs that nobody requested may be more, by a default of the site
         make = problem if lint_case.granted.cpus_asked else note
         yield make(command, "threads-beyond-cpus", effect, _more_cpus(lint_case, count))
         return
@@ -128,6 +129,7 @@ def _oversized_step_findings(lint_case: LintCase) -> Iterator[LintFinding]:
         if words[0] == "srun":
             yield from _step_resources(lint_case, command, words)
         needed = (tasks or 1) * (each or 1)
+        # the CPUs are those of one node: on several a step may have more
         if granted.cpus is None or granted.nodes != 1:
             continue
         if needed <= granted.cpus:
@@ -241,6 +243,7 @@ def _devices(lint_case: LintCase) -> Iterator[LintFinding]:
         if highest >= gpus:
             effect = f"device {highest} of {_gpu_count_text(gpus)}: numbers begin at 0"
             yield problem(command, "devices-overridden", effect, "remove it")
+        # in the background: one program on each of the job's GPUs, which is meant so
         elif not command.background and not _has_all_of_node(lint_case, gpus):
             effect = "overrides the scheduler's choice: maybe the GPU of another job"
             yield note(command, "devices-overridden", effect, "remove it")
@@ -272,6 +275,7 @@ def _processes(lint_case: LintCase) -> Iterator[LintFinding]:
 
 
 def _no_gpu(lint_case: LintCase) -> Iterator[LintFinding]:
+    # None: a queue or a default may bring GPUs
     if lint_case.granted.gpus != 0:
         return
     for command in lint_case.body.commands:
@@ -293,6 +297,7 @@ def _heap(lint_case: LintCase) -> Iterator[LintFinding]:
             continue
         spot: LineSpot = _LinePart(command.line, found[0])
         outside = _reserved(command, lint_case)
+        # where address space is limited, what is only reserved counts as used
         if size < memory <= size + outside:
             effect = (
                 f"the job gets {format_size(memory)} of address space, and Java "
@@ -307,6 +312,7 @@ def _heap(lint_case: LintCase) -> Iterator[LintFinding]:
             ": it does not start" if lint_case.granted.is_virtual else ": it is killed"
         )
         effect = f"the job gets {format_size(memory)}, and {rest}{after}"
+        # a quarter of the job's memory is left to the JVM itself
         fix = f"-Xmx{max(1, memory * 3 // 4 // 2**20)}m"
         yield problem(spot, "heap-beyond-memory", effect, fix)
         return
@@ -373,9 +379,11 @@ def _one_of_many(lint_case: LintCase) -> Iterator[LintFinding]:
         or any(one in re.split(r"[^\w.-]+", text) for one in _STARTERS)
         or _USES_TASKS.search(text)
         or any(_USES_NODES.search(one.text) for one in lint_case.body.tokens)
+        # programs in the background may each be one of the tasks
         or any(one.background for one in commands)
     ):
         return
+    # other programs may start processes on other nodes by themselves
     is_sure = all(one.name.startswith(_PLAIN) for one in commands)
     if granted.nodes is not None and nodes > 1:
         effect = f"the script runs on one of {nodes} nodes: the others stay idle"

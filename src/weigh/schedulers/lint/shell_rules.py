@@ -17,6 +17,7 @@ _DOCUMENT = re.compile(r"here-document at line (\d+) delimited by end-of-file")
 def _syntax_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     """Report where bash itself cannot read the script."""
     script = lint_case.script
+    # carriage returns and NULs have findings of their own, and confuse bash -n
     if script.program not in _SHELLS or script.carriage_returns or script.nul:
         return
     said = lint_case.facts.syntax.get(
@@ -27,6 +28,7 @@ def _syntax_findings(lint_case: LintCase) -> Iterator[LintFinding]:
         return
     number, words = int(found[1]), found[2]
     document = _DOCUMENT.search(words)
+    # bash names the end of the file: the beginning is what has to be looked at
     if document:
         number, words = int(document[1]), "this here-document has no end"
     line = script.lines[min(number, len(script.lines)) - 1]
@@ -53,6 +55,7 @@ def _quotes(lint_case: LintCase) -> Iterator[LintFinding]:
             continue
         if command.name in ("echo", "printf") and command.outputs:
             continue  # the text of another script
+        # single quotes within double quotes quote nothing
         bare = re.sub(r'"(?:\\.|[^"\\$`]|\$(?!\())*"', "", command.text)
         for quoted in re.findall(r"'([^']*)'", bare):
             name = next(
@@ -78,6 +81,7 @@ def _loop_input(lint_case: LintCase) -> Iterator[LintFinding]:
     """Find commands in a ``while read`` loop that read its input themselves."""
     for first, last in _read_loops(lint_case):
         for command in lint_case.body.commands:
+            # bash gives a command in the background an empty input
             is_fed = command.has_own_input or command.background
             flags = " ".join(command.words)
             if (
@@ -131,6 +135,7 @@ def _foreign(lint_case: LintCase) -> Iterator[LintFinding]:
     tested += "".join(
         f" {word}" for one in lint_case.body.commands for word in _set_by(one)
     )
+    # a `case` may choose by scheduler: then variables of all are in their place
     cases = any(one.text == "case" for one in lint_case.body.tokens)
     for command in lint_case.body.commands if not cases else ():
         if command.name in ("echo", "printf", "[", "[[", "test"):
@@ -141,6 +146,7 @@ def _foreign(lint_case: LintCase) -> Iterator[LintFinding]:
                 continue
             if found[1] in lint_case.words.foreign:
                 continue  # another rule
+            # ${NAME:-1} has a value without the scheduler, too
             if re.search(rf"\{{{found[1]}:?[-=+?]", command.text):
                 continue
             effect = f"{found[1]} is empty here: only {owner} sets it"
@@ -188,9 +194,11 @@ def _removes(lint_case: LintCase) -> Iterator[LintFinding]:
         text = texts.get(command.line, "")
         paths = [word for word in command.words[1:] if not word.startswith("-")]
         goes_on = bool(_NO_GUARD.search(text)) or not _GUARDS.search(text)
+        # only a command that certainly runs, and does not depend on the one before
         is_plain = goes_on and command.line not in guarded and not command.background
         if command.name in _MOVES_TO and not text.lstrip().startswith("("):
             here = paths[0] if paths and paths[0][:1] in _ABSOLUTE else ""
+        # the script looks at exit codes by itself
         elif "$?" in command.text:
             unguarded.clear()
         elif command.name in _COPIES and len(paths) + 1 >= _FEWEST_OF_COPY:
@@ -198,6 +206,8 @@ def _removes(lint_case: LintCase) -> Iterator[LintFinding]:
                 _plain_folder_path(_from(here, path)): command.line
                 for path in paths[:-1]
             }
+            # all copies, for a trap that runs in any case; unguarded: those whose
+            # failure is not seen
             copied |= found
             if is_plain and (not ends or _NO_GUARD.search(text)):
                 unguarded |= found

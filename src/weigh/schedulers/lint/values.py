@@ -119,6 +119,7 @@ def split_words(text: str, escape: str = "") -> tuple[list[str], bool]:
         elif character == escape:
             following = next(characters, "")
             word = (word or "") + following if word or following else word
+        # sbatch ends at any #, qsub at one that begins a word
         elif character == "#" and (escape or word is None):
             break
         elif character in " \t":

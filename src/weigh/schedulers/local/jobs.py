@@ -50,7 +50,7 @@ from weigh.store.location import make_folder, open_privately
 from weigh.units import Seconds
 
 NAME = "local"
-_TAIL = 4096
+_TAIL = 4096  # bytes: the last line of a log
 _TO_START: Seconds = 5.0
 # a new session outlives this one; signals that end the job are passed on to it
 _KEEP = """
@@ -125,6 +125,7 @@ class LocalScheduler(Scheduler):
             SchedulerError: the job cannot be started.
         """
         job, folder = self._new_folder()
+        # before the start: a weigh that is killed here finds the job by the token in it
         _write_local_file(os.path.join(folder, "script"), os.fsencode(script))
         try:
             started = subprocess.run(
@@ -229,6 +230,7 @@ class LocalScheduler(Scheduler):
         facts = _LocalJobFacts(
             lives=lives,
             cancelled=os.path.exists(os.path.join(folder, CANCELLED)),
+            # the exit file is in the store, which other machines may share
             is_known=sees or exit_code is not None,
             node=runs.machine.host,
             words=self.last_line_of(submitted_job.id),
@@ -264,6 +266,8 @@ class LocalScheduler(Scheduler):
             number += 1
             job = f"{NAME}-{number}"
             try:
+                # mkdir succeeds for one of several processes: it is what makes the id
+                # unique
                 os.mkdir(os.path.join(top, job), 0o700)
             except FileExistsError:
                 continue
@@ -275,9 +279,9 @@ class LocalScheduler(Scheduler):
 class _LocalJobFacts(msgspec.Struct, frozen=True):
     """The state of a job as a whole."""
 
-    lives: bool
+    lives: bool  # its shell runs
     cancelled: bool
-    is_known: bool
+    is_known: bool  # False: on another machine
     node: str
     words: str | None = None
 
@@ -292,6 +296,7 @@ def _local_element_state(log: str, facts: _LocalJobFacts) -> ElementState:
 
 
 def _ended_local_element(code: int, facts: _LocalJobFacts) -> ElementState:
+    # an element that ended by itself before the signal keeps its state
     stopped = facts.cancelled and code >= SIGNAL_BASE
     state: State = "FAILED" if code else "COMPLETED"
     return ElementState(
@@ -304,6 +309,7 @@ def _unended(facts: _LocalJobFacts, *, begun: bool) -> tuple[State, str | None]:
         if facts.cancelled:
             return ("RUNNING" if begun else "PENDING"), CANCELLING
         return ("RUNNING", None) if begun else ("PENDING", "elements before it run")
+    # another machine's process: only its exit file could show an end
     if not facts.is_known:
         return "UNKNOWN", f"runs on {facts.node}"
     if facts.cancelled:
