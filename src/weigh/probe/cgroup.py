@@ -41,9 +41,11 @@ def memory_folder(cgroup_text: str, root: str = "/sys/fs/cgroup") -> tuple[str, 
     """
     unified = ""
     for line in cgroup_text.splitlines():
+        # version 1 has hierarchies of their own, and memory is one
         _, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(","):
             return f"{root}/memory{path.rstrip('/')}", 1
+        # the line of version 2 names no controller
         if not controllers:
             unified = path.rstrip("/")
     return f"{root}{unified}", 2
@@ -71,6 +73,7 @@ def read_group(
         peak = _read_cgroup_file(f"{folder}/memory.max_usage_in_bytes")
         events = _read_cgroup_file(f"{folder}/memory.oom_control")
     else:
+        # a group without the controller of its own is counted in the one above
         folder = _nearest_accounted_group(folder, root)
         peak = _read_cgroup_file(f"{folder}/memory.peak")
         events = _read_cgroup_file(f"{folder}/memory.events")
@@ -93,6 +96,7 @@ def limited_groups(
     top = f"{root}/memory" if version == 1 else root
     name = "memory.limit_in_bytes" if version == 1 else "memory.max"
     groups = {}
+    # a limit further up holds below it, too
     while len(folder) >= len(top):
         limit = _cgroup_number(_read_cgroup_file(f"{folder}/{name}"))
         if limit is not None and limit < _VOID:
@@ -167,8 +171,8 @@ def _read_cgroup_file(path: str) -> str | None:
         return None
 
 
-_STAT_BYTES = 16384
-_FIGURE_BYTES = 64
+_STAT_BYTES = 16384  # bytes of memory.stat
+_FIGURE_BYTES = 64  # bytes of a file with one number
 _PEAK = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}
 _USAGE = {1: "memory.usage_in_bytes", 2: "memory.current"}
 _KERNEL_MEMORY = "memory.kmem.usage_in_bytes"
@@ -260,6 +264,7 @@ class GroupGauge:
         except OSError:
             self.close()
             raise
+        # memory.peak came with Linux 5.19, the other file is of version 1
         for name in (_PEAK[version], _KERNEL_MEMORY):
             try:
                 self._fds[name] = os.open(f"{folder}/{name}", _READ_ONLY)

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 _LIBRARY = "libnvidia-ml.so.1"
 _DEVICES = ("/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg")  # the last: WSL
 _MODULES = "/sys/module"
+# one of these exists while a driver is loaded
 _LOADED = ("/sys/module/nvidia", "/proc/driver/nvidia", "/dev/dxg")
-_LONGEST_CACHE = 4 << 20
+_LONGEST_CACHE = 4 << 20  # bytes
 
 
 def gpu_may_be_present(environment: Mapping[str, str], root: str = "") -> bool:
@@ -93,6 +94,7 @@ def open_probe(environment: Mapping[str, str]) -> "DetailedGpuProbe":
                     environment
                 )
             except NoGpuError as error:
+                # another maker's driver may still have a GPU
                 absence = error
                 continue
             return probe

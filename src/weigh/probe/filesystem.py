@@ -4,6 +4,7 @@ import os
 
 from weigh.model.doctor import DiskSpace
 
+# file systems over a network, as mountinfo names them
 _SHARED = frozenset(
     (
         *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "fhgfs", "ceph", "cifs", "smb3"),
@@ -13,6 +14,7 @@ _SHARED = frozenset(
     )
 )
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+# octal escapes of mountinfo
 _UNESCAPED = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
 
 
@@ -25,6 +27,7 @@ def read_disk(role: str, path: str, proc_folder: str = "/proc") -> DiskSpace:
     kind, mount = mount_of(
         os.path.realpath(there), _mountinfo_text(f"{proc_folder}/self/mountinfo")
     )
+    # None: the mount was not found
     shared = None if kind is None else kind in _SHARED
     try:
         status = os.statvfs(there)
@@ -62,6 +65,7 @@ def mount_of(path: str, mountinfo: str) -> tuple[str | None, str | None]:
         if not dash or len(words) < 5:  # noqa: PLR2004 - the mount point is the fifth
             continue
         point = _unescaped_mount(words[4])
+        # a folder on the way to it, not just a name that begins alike
         is_above = path == point or path.startswith(point.rstrip("/") + "/")
         if is_above and len(point) >= len(mount or ""):
             kind, mount = types[0], point

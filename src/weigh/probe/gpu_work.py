@@ -36,16 +36,19 @@ def _wait_for_torch(torch: Any) -> None:  # noqa: ANN401 - not imported here
     cuda = getattr(torch, "cuda", None)
     if cuda is None or not cuda.is_initialized():
         return
+    # older versions of torch do not have it
     is_capturing = getattr(cuda, "is_current_stream_capturing", None)
     if is_capturing is not None and is_capturing():  # waiting would break the graph
         return
     current = cuda.current_device()
     for index in range(cuda.device_count()):
+        # a device on which it holds no memory has no work of it, and no context yet
         if index == current or cuda.memory_reserved(index):
             cuda.synchronize(index)
 
 
 def _wait_for_cupy(cupy: Any) -> None:  # noqa: ANN401 - as above
+    # a pool without memory: cupy has not used the GPU
     if cupy is not None and cupy.get_default_memory_pool().total_bytes():
         cupy.cuda.runtime.deviceSynchronize()
 
@@ -57,6 +60,7 @@ def _wait_for_jax(jax: Any, result: object) -> None:  # noqa: ANN401 - as above
     if result is not None:
         jax.block_until_ready(result)
         return
+    # a backend that has not started has no arrays, and asking would start it
     bridge = sys.modules.get("jax._src.xla_bridge")
     if bridge is not None and bridge.backends_are_initialized():
         jax.block_until_ready(

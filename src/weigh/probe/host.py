@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from weigh.model.record import RecordedHost
 from weigh.units import Bytes
 
-_LONGEST = 4096
+_LONGEST = 4096  # bytes of a file of git's
 _HEX = frozenset("0123456789abcdef")
 _LENGTHS = (40, 64)  # SHA-1, SHA-256
 
@@ -56,6 +56,7 @@ def may_be_login_node(
 
 
 def _usable_cpus() -> int | None:
+    # the CPUs that this process may use, not those of the machine
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count()
@@ -83,11 +84,13 @@ def read_commit(folder: str) -> str | None:
     if git is None:
         return None
     head = _read_git(f"{git}/HEAD")
+    # a detached HEAD has the commit itself
     if not head.startswith("ref: "):
         return _commit_in_text(head)
     name = head.removeprefix("ref: ")
     common = _read_git(f"{git}/commondir")  # a worktree keeps its branches elsewhere
     home = os.path.join(git, common) if common else git
+    # a branch has a file of its own, or a line in packed-refs
     return _commit_in_text(
         _read_git(f"{home}/{name}") or _packed(f"{home}/packed-refs", name)
     )
@@ -102,6 +105,7 @@ def _find_git(folder: str) -> str | None:
         git = os.path.join(folder, ".git")
         if os.path.isdir(git):
             return git
+        # in a worktree or a submodule .git is a file that names the folder
         if os.path.isfile(git):
             target = _read_git(git).removeprefix("gitdir: ")
             return os.path.join(folder, target)

@@ -17,8 +17,9 @@ from weigh.units import Seconds
 _WALK_INTERVAL = 0.2  # seconds; a process may enter the group after it was started
 # seconds; between its fork and its program, a process has no environment or another's
 _SETTLED_AFTER = 1.0
-_LONGEST_LIST = 1 << 20
-_LONGEST_COMMAND = 1 << 12
+_LONGEST_LIST = 1 << 20  # bytes of a cgroup list
+_LONGEST_COMMAND = 1 << 12  # bytes of a command line
+# controllers of version 1: any of them may show the job's group
 _HIERARCHIES = ("freezer", "memory", "pids", "cpuset", "devices", "cpuacct")
 
 
@@ -44,9 +45,11 @@ def find_job_group(
         if colon:
             for name in controllers.split(","):
                 paths[name] = path
+    # the last is version 2, whose line names no controller
     for name in (*_HIERARCHIES, ""):
         parts = paths.get(name, "").split("/")
         at = next((i for i, word in enumerate(parts) if _is_job(word, prefix)), None)
+        # below the job's folder are its steps
         if at is None or at + 1 >= len(parts):
             continue
         folder = os.path.join(root, name) if name else root
@@ -107,6 +110,7 @@ class JobMembers(ProcTree):
             if key is None or pid == self.top or pid in self.excluded:
                 continue
             belongs, first = self._judged.get(key, (False, now))
+            # a young process may still be a copy of its parent, so it is judged again
             if now - first <= _SETTLED_AFTER:
                 if self._is_copy(pid):  # it executes its program later
                     continue
@@ -114,6 +118,7 @@ class JobMembers(ProcTree):
             judged[key] = belongs, first
             if belongs:
                 kept.append(pid)
+        # processes that have ended are forgotten
         self._judged = judged
         return kept
 
@@ -135,6 +140,7 @@ class JobMembers(ProcTree):
         folders = [self.group.job]
         while folders:
             folder = folders.pop()
+            # weigh's own step holds what measures, not the job
             if folder == self.group.own_step:
                 continue
             try:

@@ -31,12 +31,12 @@ from weigh.probe.nvml_library import (
 from weigh.probe.visible import VARIABLE, visible_devices
 from weigh.units import Bytes, Seconds
 
-_WHOLE = 100
+_WHOLE = 100  # per cent
 _NOTHING = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})  # what a driver may fill in
 _XID_ERRORS = 8  # nvmlEventTypeXidCriticalError
 _T = TypeVar("_T")
 _MOST_EVENTS = 16  # per reading
-_MOST_GPUS = 256
+_MOST_GPUS = 256  # a larger number is a driver's mistake
 _ALSO = ("Graphics", "MPSCompute")  # clients of MPS may only be on their own list
 _POLICIES = {
     0: "power",
@@ -119,6 +119,7 @@ class NvmlProbe:
     def counters(self, gpu_uuid: str) -> GpuCounters:
         """Read the counters since the driver was loaded."""
         gpu = self._gpus[gpu_uuid]
+        # NVML's numbers for the kind of error and the time that is counted
         corrected, uncorrected, since_loaded = 0, 1, 0
         millijoules = self._number(
             gpu, "nvmlDeviceGetTotalEnergyConsumption", kind=c_ulonglong
@@ -142,6 +143,7 @@ class NvmlProbe:
         Pages are retired before A100, rows remapped from A100 on.
         """
         gpu = self._gpus[gpu_uuid]
+        # retired after several single-bit errors (0), or after one of two bits (1)
         lists = [
             self._ask(
                 gpu, ("pages", cause), partial(self._library.pages, gpu.handle, cause)
@@ -188,6 +190,7 @@ class NvmlProbe:
     def new_xids(self, gpu_uuid: str) -> tuple[int, ...] | None:
         """Return the driver's errors (XID numbers) since the last call; never waits."""
         gpu = self._gpus[gpu_uuid]
+        # registered at the first call: earlier errors are not reported
         if gpu.events is None and not self._register(gpu):
             return None
         found: list[int] = []
@@ -283,10 +286,12 @@ class NvmlProbe:
         here = _NvmlGpu(gpu, handle)
         mode, later, most = c_uint(), c_uint(), c_uint()
         name = "nvmlDeviceGetMigMode"
+        # NVML's answer has the current mode and the one after a reboot
         if not self._read(here, name, byref(mode), byref(later)) or not mode.value:
             return [(gpu, handle)]
         split = msgspec.structs.replace(gpu, is_split=True)
         described: list[tuple[GpuDevice, c_void_p]] = [(split, handle)]
+        # the most that it can have: places without an instance are skipped
         self._read(here, "nvmlDeviceGetMaxMigDeviceCount", byref(most))
         for place in range(min(most.value, _MOST_GPUS)):
             part, name = c_void_p(), "nvmlDeviceGetMigDeviceHandleByIndex"
@@ -335,6 +340,7 @@ class NvmlProbe:
         gpu.used = used
         if stayed and not activity:
             return None
+        # one process without a figure makes their sum unknown
         holders = self._holders(gpu, activity=activity)
         complete = holders is not None and None not in holders.values()
         process_memory = holders if complete else None

@@ -13,12 +13,12 @@ from ctypes import byref, c_char, c_uint, c_ulonglong, c_void_p, sizeof
 from weigh.errors import GpuError, NoGpuError
 from weigh.probe.driver import kernel_module_version
 
-NO_PERMISSION, LOST = 4, 15
+NO_PERMISSION, LOST = 4, 15  # of nvmlReturn_t
 _TOO_SMALL, _DRIVER_NOT_LOADED, _NO_FUNCTION, _MISMATCH, _UNKNOWN = 7, 9, 13, 18, 999
 _LIBRARY_NOT_FOUND = 12
 # not supported or not permitted, no such function, no longer supported
 FOR_GOOD = frozenset({3, NO_PERMISSION, _NO_FUNCTION, 25, 26})
-_LONGEST_TEXT = 96
+_LONGEST_TEXT = 96  # bytes of a name or an identity
 _MORE_PROCESSES = 16  # than there were at the call that counted them
 
 
@@ -161,6 +161,7 @@ class NvmlLibrary:
         Raises:
             NvmlError: as for `call`.
         """
+        # a first call without room returns how many there are
         count = c_uint(0)
         try:
             self.call(name, handle, byref(count), None)
@@ -208,6 +209,7 @@ class NvmlLibrary:
 
     def _function(self, name: str) -> Callable[..., int]:
         function: Callable[..., int] | None = getattr(self._library, name, None)
+        # an older driver lacks newer functions: the same as not supported
         return function or (lambda *_: _NO_FUNCTION)
 
     def _words(self, code: int) -> str:
@@ -215,12 +217,14 @@ class NvmlLibrary:
             describe = self._library.nvmlErrorString
         except AttributeError:
             return f"error {code}"
+        # without it, the pointer would be cut to 32 bits
         describe.restype = ctypes.c_char_p
         return (describe(code) or b"").decode("utf-8", "replace")
 
 
 def memory_v2() -> NvmlMemoryV2:
     """Return the structure to fill in, with its own size and version."""
+    # NVML takes the size and the version of the structure from its first field
     return NvmlMemoryV2(version=sizeof(NvmlMemoryV2) | 2 << 24)
 
 
@@ -240,6 +244,7 @@ def read_driver_version() -> tuple[str | None, str | None]:
         library.call("nvmlShutdown")
     except NvmlError:
         return None, None
+    # 12040 stands for 12.4
     return driver, f"{number.value // 1000}.{number.value % 1000 // 10}"
 
 
@@ -248,6 +253,7 @@ def _load_library() -> ctypes.CDLL:
         folder = os.environ.get("WINDIR", "C:/Windows")
         name = os.path.join(folder, "System32", "nvml.dll")
     else:
+        # the name without a number comes with the developers' files only
         name = "libnvidia-ml.so.1"
     try:
         return ctypes.CDLL(name)

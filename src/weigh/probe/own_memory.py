@@ -10,7 +10,7 @@ from typing import Protocol
 
 from weigh.units import KIB, Bytes
 
-_USUAL = 4096
+_USUAL = 4096  # bytes; enough unless a process is in very many groups
 _LONGEST = 1 << 20  # a process may be in 65,536 groups, and they come first
 _MM_HIWATER_RSS = b"5"  # proc(5): reset VmHWM to VmRSS
 
@@ -39,6 +39,7 @@ class ProcMemory:
             if b"\nVmRSS:" not in text:
                 text = self._text(_LONGEST)
             at = text.index(b"\nVmHWM:")
+            # VmRSS is in the line after VmHWM
             _, peak, _, _, resident, *_ = text[at : at + 100].split(None, 5)
             return int(resident) * KIB, int(peak) * KIB
         except (OSError, ValueError):
@@ -77,6 +78,7 @@ class PsutilMemory:
     def read(self) -> tuple[Bytes, Bytes] | None:
         """Return (resident now, peak of the process); None if unknown."""
         info = self._process.memory_info()
+        # only Windows has the peak here; elsewhere getrusage has it
         highest = getattr(info, "peak_wset", None)
         if highest is None:
             import resource  # noqa: PLC0415 - not on Windows

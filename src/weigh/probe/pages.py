@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 _SYSCALL_NUMBERS = {"x86_64": 312, "aarch64": 272, "ppc64le": 354, "s390x": 343}
-_KCMP_VM = 1
+_KCMP_VM = 1  # KCMP_VM of linux/kcmp.h
 
 
 def share_memory_map(first: int, second: int) -> bool:
@@ -20,6 +20,7 @@ def share_memory_map(first: int, second: int) -> bool:
     number = _SYSCALL_NUMBERS.get(os.uname().machine)
     if number is None:
         return False
+    # 0: the same memory map
     return bool(ctypes.CDLL(None).syscall(number, first, second, _KCMP_VM, 0, 0) == 0)
 
 
@@ -55,7 +56,7 @@ class MappedStretch(msgspec.Struct, frozen=True, gc=False):
 
     first_page: int
     pages: int
-    offset: int
+    offset: int  # first page within the file
     file: bytes
     is_shared_memory: bool
 
@@ -141,6 +142,7 @@ class ProcessPages:
         A byte per page: ``ALONE`` where only this process maps it, else ``SHARED``.
         """
         entries = os.pread(self._fd, pages * _ENTRY, page * _ENTRY)
+        # only the last byte of each entry has the bits that are needed
         codes = entries[_ENTRY - 1 :: _ENTRY].translate(_ANONYMOUS)
         return int.from_bytes(codes, "little") if entries else None
 
@@ -176,6 +178,7 @@ def spread(
         while at < end:
             yield at, min(run, end - at)
             at += step
+        # what is left of the step goes on in the next stretch
         skip = at - end
 
 

@@ -11,9 +11,10 @@ import struct
 
 from weigh.units import Seconds
 
+# of perf_event_open
 _SYSCALL_NUMBERS = {"x86_64": 298, "aarch64": 241, "ppc64le": 319, "s390x": 331}
-_TYPE_SOFTWARE = 1
-_TASK_CLOCK = 1
+_TYPE_SOFTWARE = 1  # PERF_TYPE_SOFTWARE
+_TASK_CLOCK = 1  # PERF_COUNT_SW_TASK_CLOCK
 _ATTR_SIZE = 112  # PERF_ATTR_SIZE_VER5
 _DISABLED = 1 << 0
 _INHERIT = 1 << 1

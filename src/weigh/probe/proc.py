@@ -24,7 +24,7 @@ _ENVIRONMENT_BYTES = 1 << 20
 # what the kernel holds for a thread: a stack of 16 KiB, its task structure, slab
 _PER_THREAD = 28 * _KIB
 _LONGEST_TRUST = 20  # looks; loadavg may be virtual (lxcfs) and lag behind
-_CHILDREN_BYTES = 65536
+_CHILDREN_BYTES = 65536  # bytes per read; longer lists are read on
 _NEAR_A_PAGE = 3072  # the kernel hands out seq files a page at a time
 _MOST_CLOCKS = 64  # processes, the newest
 _MOST_OPEN = 200  # processes with open descriptors, up to three each
@@ -80,12 +80,12 @@ class ProcessTimes(msgspec.Struct, frozen=True, gc=False):
     fork and change at exec, so processes with equal values may share memory.
     """
 
-    parent: int
+    parent: int  # process id
     cpu_time: Seconds
     faulted: Bytes
-    start_ticks: int
+    start_ticks: int  # clock ticks after the boot; with the id they identify a process
     code_start: int
-    stack_start: int
+    stack_start: int  # an address; 0: the kernel hides it
     has_ended: bool = False  # a zombie without threads
     has_reaped: bool = False  # children that had faulted
 
@@ -105,6 +105,7 @@ def parse_status(pid: int, text: bytes) -> ProcessReading | None:
     at = text.find(b"\nVmPeak:")  # a process may be named VmPeak:
     if at < 0:
         return None
+    # the lines come in a fixed order, so one split finds them all
     words = text[at:].split(None, 48)
     try:
         if words[18] != b"RssAnon:":
@@ -157,6 +158,7 @@ def _parse_old_status(pid: int, words: list[bytes]) -> ProcessReading:
 
 def parse_stat(text: bytes) -> ProcessTimes | None:
     """Read /proc/PID/stat: the name in parentheses may hold spaces and parentheses."""
+    # the first of these words is field 3 of proc(5), the state
     words = text[text.rfind(b")") + 2 :].split()
     try:
         return ProcessTimes(
@@ -228,13 +230,14 @@ class ProcTree:
     def __init__(self, top: int, root: str = "/proc") -> None:
         self.top = top
         self.excluded: frozenset[int] = frozenset()
-        self.seen = 0
+        self.seen = 0  # processes met so far
         self.zombies = 0  # at the last reading
         self._root = usable_proc(root)
         self._known: dict[int, _KnownProcess] = {}
         self._most_open = min(_MOST_OPEN, os.sysconf("SC_OPEN_MAX") // _OPEN_SHARE)
+        # the last id given by the kernel, at the last two walks
         self._last_pids = (b"", b"")
-        self._first_pid = b""
+        self._first_pid = b""  # the same at the first walk
         self._trust = 0  # looks for which loadavg is believed
 
     def close(self) -> None:
@@ -268,6 +271,7 @@ class ProcTree:
             try:
                 reading = self._read_status(known)
             except OSError:
+                # ESRCH: it has ended, and its id may be another's already
                 gone.append(known.pid)
                 continue
             if reading is None:
@@ -283,6 +287,7 @@ class ProcTree:
         try:
             text = self._status(known_process)
         except OSError:
+            # the thread that was followed has ended: another one may live
             if known_process.thread is None or not self._follow_thread(known_process):
                 raise
             text = self._status(known_process)
@@ -385,6 +390,7 @@ class ProcTree:
         It does for a process that ignores SIGCHLD.
         """
         text = self._read(f"{pid}/status", _STATUS_BYTES) or b""
+        # bit 0 of the mask is signal 1
         return parse_ignored(text) >> (signal.SIGCHLD - 1) & 1 == 1
 
     def environment(self, pid: int) -> dict[str, str]:
@@ -441,6 +447,7 @@ class ProcTree:
         queue = self.members()
         if queue is None:
             queue = self._children_by_scan()
+        # those known already lead to further ones
         queue.extend(self._known)
         visited = set()
         while queue:
@@ -454,6 +461,7 @@ class ProcTree:
 
     def _meet(self, pid: int) -> _KnownProcess | None:
         """Add a new process to the tree; None if it has ended already."""
+        # without descriptors from there on: each look opens the files anew
         keep = len(self._known) < self._most_open
         status_fd = self._open(f"{pid}/status")
         if status_fd is None:
@@ -496,6 +504,7 @@ class ProcTree:
             times = self.times(int(name))
             if times is not None:
                 parents[int(name)] = times.parent
+        # level by level, until no process has a parent in the tree
         grew = True
         while grew:
             found = {p for p, parent in parents.items() if parent in below} - below
@@ -563,6 +572,7 @@ def read_reaped_io(proc_folder: str = "/proc") -> IoReading | None:
     """Read the traffic of reaped descendants; None if the kernel does not count it."""
     try:
         total = _read_io(f"{proc_folder}/self/io")
+        # weigh's own threads are in the total as well
         for tid in os.listdir(f"{proc_folder}/self/task"):
             total = total.since(_read_io(f"{proc_folder}/self/task/{tid}/io"))
     except (OSError, ValueError, KeyError):

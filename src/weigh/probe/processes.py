@@ -82,6 +82,7 @@ def read_processes(user: int, root: str = "/proc") -> tuple[UserProcess, ...] | 
 
 def read_command(pid: int, root: str = "/proc") -> tuple[str, ...]:
     """Read a process's command line; empty for one that is gone or has none."""
+    # arguments end with a null byte each
     text = _read_stat(f"{usable_proc(root)}/{pid}/cmdline") or b""
     words = text.rstrip(b"\0").split(b"\0") if text else []
     return tuple(word.decode("utf-8", "replace") for word in words)

@@ -137,14 +137,15 @@ class PsutilTree:
         self._psutil = psutil
         self._skip = (psutil.Error, OSError)
         self._seen: dict[PsutilProcess, _SeenPsutilProcess] = {}
+        # not read again, while they are not reaped
         self._zombies: set[PsutilProcess] = set()
         self._ended = {
             False: ProcessTotals(),
             True: ProcessTotals(),
         }  # by whether detached
-        self._largest: Bytes = 0
-        self._best: Bytes = 0
-        self._has_unshared = True
+        self._largest: Bytes = 0  # bytes; of one process, ever
+        self._best: Bytes = 0  # bytes; the largest sum so far
+        self._has_unshared = True  # whether the system shows what is unshared
         self._root: PsutilProcess | None = None
         try:
             self._root = psutil.Process(root_pid)
@@ -160,12 +161,14 @@ class PsutilTree:
     def walk(self) -> None:
         """Look for new processes. It costs a look at every process of the machine."""
         found = set(self._below(self._root)) if self._root is not None else set()
+        # zombies that were reaped are forgotten
         self._zombies &= found
         self._add(found)
         for seen in list(self._seen.values()):
             process = seen.process
             if process in found or process == self._root or not self._runs(process):
                 continue
+            # it runs, but is no longer below the root: its parent has ended
             seen.detached = True
             below = self._below(process)
             found.update(below)
@@ -178,6 +181,7 @@ class PsutilTree:
             before, was_live = seen.peak, seen.live
             self._refresh(seen)
             if seen.live:
+                # a peak that rose since the last look lay between the two, and counts
                 memory += seen.peak if _rose(seen, before) else seen.rss or 0
             if was_live:
                 high += seen.peak
@@ -294,6 +298,7 @@ class PsutilTree:
             except self._skip:
                 seen_psutil_process.thread = None
         now = seen_psutil_process.process.memory_info()
+        # on Linux, the memory stays with the threads that outlive the first one
         if now.rss == 0 and self._is_zombie(seen_psutil_process.process):
             for (
                 thread
@@ -333,6 +338,7 @@ class PsutilTree:
     def _forget(self, seen_psutil_process: _SeenPsutilProcess) -> None:
         seen_psutil_process.live = False
         self._seen.pop(seen_psutil_process.process, None)
+        # for the totals, which include those that have ended
         self._ended[seen_psutil_process.detached] += seen_psutil_process.totals
 
     def _unshared(self, live: list[_SeenPsutilProcess], memory: Bytes) -> Bytes | None:
@@ -342,6 +348,7 @@ class PsutilTree:
         """
         if len(live) <= 1 or memory <= self._best * _MATERIAL + MIB:
             return None
+        # remembered even without an answer, as asking again would cost as much
         self._best = memory
         if not self._has_unshared:
             return None

@@ -7,12 +7,15 @@ from glob import escape, glob
 
 from weigh.model.doctor import PythonEnvironment, TorchBuild
 
-_LONGEST = 1 << 16
+_LONGEST = 1 << 16  # bytes of a file that are read
+# name = 'value', also with a type, or None
 _VALUE = re.compile(
     r"""^(\w+)(?:\s*:[^=\n]*)?\s*=\s*(?:['"]([^'"\n]*)['"]|None)""", re.MULTILINE
 )
+# the part of a version after the plus, such as cu121
 _LOCAL = re.compile(r"\+(cpu|cu\d+|rocm[\d.]+)")
 _OF_CONDA = "conda-meta"
+# where installers put conda, in the home folder
 _CONDA_FOLDERS = ("miniconda3", "anaconda3", "miniforge3", "mambaforge", ".conda")
 
 
@@ -31,11 +34,13 @@ def environment_of(python: str | None) -> PythonEnvironment:
     """Describe the environment that *python* belongs to."""
     if python is None:
         return PythonEnvironment(kind="none")
+    # python lies in the folder bin of its environment
     return environment_at(os.path.dirname(os.path.dirname(os.path.abspath(python))))
 
 
 def environment_at(prefix: str) -> PythonEnvironment:
     """Describe the environment in the folder *prefix*."""
+    # venv and virtualenv write this file
     if os.path.isfile(os.path.join(prefix, "pyvenv.cfg")):
         kind = "venv"
     elif os.path.isdir(os.path.join(prefix, _OF_CONDA)):
@@ -53,11 +58,13 @@ def environment_at(prefix: str) -> PythonEnvironment:
 def find_conda(name: str, env: Mapping[str, str]) -> str | None:
     """Find the folder of the conda environment called *name*, or that is at a path."""
     home = env.get("HOME", "")
+    # conda takes a path too
     if "/" in name or name.startswith("~"):
         path = home + name[1:] if name.startswith("~/") else name
         return path if os.path.isdir(os.path.join(path, _OF_CONDA)) else None
     for base in _conda_bases(env, home):
         paths = [os.path.join(base, "envs", name), os.path.join(base, name)]
+        # the base environment is the installation itself
         for path in [base, *paths] if name == "base" else paths:
             if os.path.isdir(os.path.join(path, _OF_CONDA)):
                 return path
@@ -68,11 +75,13 @@ def _conda_bases(env: Mapping[str, str], home: str) -> Iterator[str]:
     for variable in ("CONDA_ENVS_PATH", "CONDA_ENVS_DIRS", "MAMBA_ROOT_PREFIX"):
         yield from (one for one in env.get(variable, "").split(os.pathsep) if one)
     executable = env.get("CONDA_EXE")
+    # CONDA_EXE lies in the folder bin or condabin of the installation
     if executable:
         yield os.path.dirname(os.path.dirname(executable))
     if env.get("CONDA_PREFIX"):
         prefix = env["CONDA_PREFIX"]
         yield prefix
+        # of an environment below envs, the installation is two levels up
         yield os.path.dirname(os.path.dirname(prefix))
     if home:
         yield from (os.path.join(home, one) for one in _CONDA_FOLDERS)
@@ -84,6 +93,7 @@ def _torch_build_at(prefix: str) -> TorchBuild | None:
         text = _start_of_file(os.path.join(folder, "torch", "version.py"))
         if text:
             return parse_torch(text)
+        # without version.py, pip's folder has the version in its name
         for found in glob(os.path.join(escape(folder), "torch-*.dist-info")):
             return _build_by_version(
                 os.path.basename(found).removesuffix(".dist-info")[6:]
@@ -107,6 +117,7 @@ def _build_by_version(version: str) -> TorchBuild | None:
         return None
     kind = local[1]
     if kind.startswith("cu"):
+        # cu121 stands for CUDA 12.1
         return TorchBuild(version, f"{kind[2:-1]}.{kind[-1]}")
     return TorchBuild(
         version, None, kind.removeprefix("rocm") if kind != "cpu" else None

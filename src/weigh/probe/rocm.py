@@ -15,14 +15,14 @@ from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare, GpuWea
 from weigh.units import Bytes
 
 LIBRARY = "librocm_smi64.so"
-_VERSIONS = ("", ".7", ".6", ".5", ".1")
+_VERSIONS = ("", ".7", ".6", ".5", ".1")  # of the library's name, the newest first
 _FOLDERS = ("", "/opt/rocm/lib/")
-_VRAM = 0
-_MOST_PROCESSES = 4096
+_VRAM = 0  # RSMI_MEM_TYPE_VRAM
+_MOST_PROCESSES = 4096  # of one list
 _MOST_GPUS = 256
-_WHOLE = 100
+_WHOLE = 100  # per cent
 _NOT_HERE = 8  # RSMI_STATUS_INIT_ERROR: no driver, or no GPU
-_ALL = ("ROCR_VISIBLE_DEVICES",)
+_ALL = ("ROCR_VISIBLE_DEVICES",)  # applied first, to all GPUs
 # the first of these that is set counts, among what the variables above leave
 _HIP = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 
@@ -54,7 +54,9 @@ class RocmProbe:
             raise NoGpuError("AMD's library is here, but no AMD GPU")
         if code:
             raise GpuError(f"rocm-smi's library does not start: error {code}")
+        # functions that this version of the library does not have
         self._lacks: set[str] = set()
+        # bytes in use at the last reading, by UUID
         self._used: dict[str, Bytes | None] = {}
         found = self._find()
         self._gpus = {gpu.uuid: gpu for gpu in visible_amd(found, environment)}
@@ -70,6 +72,7 @@ class RocmProbe:
             uuid: self._number("rsmi_dev_memory_usage_get", gpu.index, _VRAM)
             for uuid, gpu in self._gpus.items()
         }
+        # listing processes costs more than memory, and theirs changes with the GPU's
         changed = [
             gpu
             for uuid, gpu in self._gpus.items()
@@ -148,6 +151,7 @@ class RocmProbe:
         if self._library.rsmi_num_monitor_devices(byref(count)):
             return []
         found = [self._describe(n) for n in range(min(count.value, _MOST_GPUS))]
+        # by bus, as HIP numbers them
         return sorted(found, key=lambda gpu: gpu.bus or "")
 
     def _describe(self, index: int) -> GpuDevice:
@@ -191,6 +195,7 @@ class RocmProbe:
         name = "rsmi_compute_process_gpus_get"
         known = self._ask(name, pid, indices, byref(count))
         places = list(indices[: count.value]) if known else []
+        # on one GPU, the figure over all of them is that of this one
         if len(places) == 1:
             return {places[0]: rocm_process.vram}
         return {index: self._on(rocm_process.pid, index) for index in places}
@@ -215,12 +220,14 @@ class RocmProbe:
             return None
         there = {pid: holders[pid][index] for pid in self._pids(holders, index)}
         known = {pid: memory for pid, memory in there.items() if memory is not None}
+        # one process without a figure makes their sum unknown
         return known if len(known) == len(there) else None
 
     def _number(self, name: str, index: int, *words: int) -> int | None:
         value = c_uint64()
         more = (c_uint32(word) for word in words)
         known = self._ask(name, c_uint32(index), *more, byref(value))
+        # the library fills in all ones where a GPU has no such figure
         return int(value.value) if known and value.value != c_uint64(-1).value else None
 
     def _small(self, name: str, index: int) -> int | None:

@@ -14,9 +14,9 @@ import msgspec
 from weigh.probe.pages import parse_maps
 from weigh.units import KIB, Bytes
 
-_MOST_FILES = 4000
+_MOST_FILES = 4000  # files in all mounts
 _MOST_DESCRIPTORS = 500  # of one process
-_MOST_PROCESSES = 100
+_MOST_PROCESSES = 100  # processes whose files one search lists
 _BLOCK = 512  # what st_blocks counts
 _MEMINFO_BYTES = 4096
 
@@ -36,6 +36,7 @@ def parse_tmpfs_mounts(mountinfo: bytes) -> list[str]:
         fields, _, kind = line.partition(b" - ")
         words = fields.split()
         if kind.startswith(b"tmpfs ") and len(words) > 4:  # noqa: PLR2004 - the path
+            # blanks and the like are written as octal escapes
             path = words[4].decode("unicode_escape").encode("latin-1")
             mounts.append(os.fsdecode(path))
     return mounts
@@ -135,8 +136,10 @@ def find_files(
             unseen[file] = size
     # a file that was mapped need not have been written by a call
     opened = sum(size for file, size in sizes.items() if file not in known.mapped)
+    # what calls have written and neither a disk nor an open file has
     written = sum(map(_bytes_written, folders[:_MOST_PROCESSES])) - opened
     if unseen and written > 0:
+        # a file that another process has open is not taken for the job's
         for info in _open_tmpfs_files(_folders_of_others(known.pids, user), names):
             unseen.pop((info.st_dev, info.st_ino), None)
     return TmpfsFiles(
@@ -160,6 +163,7 @@ def _folders_of_others(process_ids: Collection[int], user: int) -> Iterator[str]
 def _pids_of(folders: Iterable[str]) -> Iterator[int]:
     for folder in folders:
         name = os.path.basename(folder)
+        # /proc/self stands for this process
         yield int(name) if name.isdecimal() else os.getpid()
 
 
@@ -201,6 +205,7 @@ def parse_segments(
         if len(words) < len(lines[0]) or not all(words[i].isdigit() for i in at):
             continue
         uid, attached, changed, resident, maker, last = (int(words[i]) for i in at)
+        # a segment is kept without a process until it is removed
         is_own = uid == user and (maker in process_ids or last in process_ids)
         if is_own and not attached and changed >= since:
             total += resident
@@ -229,6 +234,7 @@ def _mapped_files(folders: Sequence[str], devices: set[int]) -> set[tuple[int, i
         for file in {mapping.file for mapping in layout.mappings}:
             device, _, inode = file.partition(b" ")
             major, _, minor = device.partition(b":")
+            # maps writes the device in hex
             number = os.makedev(int(major, 16), int(minor, 16))
             if number in devices:
                 mapped.add((number, int(inode)))

@@ -33,6 +33,7 @@ def visible_devices(
     process can use only the first: a job may have several processes.
     """
     gpus = [device for device in devices if device.mig_parent is None]
+    # CUDA's order by bus; without addresses NVML's order stands
     if all(gpu.bus for gpu in gpus):
         gpus.sort(key=lambda gpu: gpu.bus or "")
     machine = _MachineGpus(gpus, devices)
@@ -44,6 +45,7 @@ def visible_devices(
     else:
         find, by_number = machine.finder(value)
         chosen = _listed_gpus(value, find, notes)
+    # named by UUID, they are known whatever CUDA's order
     if by_number and order_is_a_guess(gpus, environment):
         notes.append(_order_note(is_subset=value is not None))
     if sum(one.mig_parent is not None for one in chosen) > 1:
@@ -56,6 +58,7 @@ def names_none(environment: Mapping[str, str]) -> bool:
     value = environment.get(VARIABLE)
     if value is None:
         return False
+    # only the first name counts: CUDA stops at one that is not valid
     first = value.split(",")[0].strip()
     return not first.startswith(("GPU-", "MIG-")) and _leading_number(first) is None
 
@@ -89,6 +92,7 @@ class _MachineGpus:
         return self.parts(self._gpus[number])
 
     def _by_gpu_uuid(self, name: str) -> list[GpuDevice] | None:
+        # a UUID may be shortened, as long as it is unambiguous
         found = [gpu for gpu in self._gpus if gpu.uuid.startswith(name)]
         is_name = name.startswith("GPU-")
         return self.parts(found[0]) if is_name and len(found) == 1 else None
@@ -107,6 +111,7 @@ class _MachineGpus:
 def _listed_gpus(value: str, find: _Find, notes: list[str]) -> list[GpuDevice]:
     """Look names up until the first that CUDA does not accept."""
     chosen: list[GpuDevice] = []
+    # an empty list hides all GPUs
     for name in [] if not value.strip() else value.split(","):
         found = find(name.strip())
         if found is None:
