@@ -122,7 +122,7 @@ class GpuUsage(msgspec.Struct, frozen=True):
     def may_be_needed(self) -> bool:
         """Return whether the job held memory on it, or may be whom it was busy for."""
         is_unknown = self.was_used is None
-        # in doubt yes: a GPU too few stops the job, and one too many does not
+        # in doubt it is needed
         return bool(self.job_peak) or (is_unknown and bool(self.utilization_max))
 
 
@@ -155,7 +155,7 @@ class GpuState(msgspec.Struct, frozen=True):
     cuda_index: int | None = None
     memory_used: Bytes | None = None
     memory_total: Bytes | None = None
-    memory_percent: float | None = None  # in use, of the total
+    memory_percent: float | None = None  # used, of the total
     utilization: float | None = None
     occupants: tuple[GpuOccupant, ...] | None = None
     allocated: bool = False

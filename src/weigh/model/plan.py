@@ -135,7 +135,7 @@ class TaskKind(msgspec.Struct, frozen=True):
     used: TaskNeed
     tasks: int
     example: str  # the command of one of them
-    runs: int = 0  # that the figures come from; 0: they were stated
+    runs: int = 0  # that the figures come from
     records: tuple[str, ...] = ()  # their ids
     busy: float | None = None  # None: not measured
     notes: tuple[str, ...] = ()

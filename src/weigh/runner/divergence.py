@@ -72,7 +72,7 @@ class DivergenceWatch:
     """
 
     def __init__(self, patience: int = 1) -> None:
-        # lines with a NaN or inf until the next one counts
+        # counts down with each line that has a NaN or inf
         self._patience = patience
         self._lines = 0
         self._rest = b""

@@ -214,7 +214,7 @@ class TaskLoop:
             self._end_tasks()
             raise
         finally:
-            # here no task runs: what is left nobody else would end
+            # no task runs any more: what is left nobody else would end
             self._clear()
         self._write_the_rest()
         self._report_doubts()
@@ -601,7 +601,7 @@ class TaskLoop:
         if rules.guard and now >= self._memory.due:
             self._memory.look(now, self._running.values())
         end_at = rules.end_at
-        # so early that the tasks have all of their grace time
+        # early enough for the tasks to have all of their grace time
         if end_at is not None and now >= end_at - rules.grace and self._signal is None:
             self._parts.notify("the time limit is near")
             self._take_signal(signal.SIGTERM)

@@ -79,7 +79,7 @@ class MemoryPause:
         self._ahead = ahead
         self._before: tuple[Seconds, Bytes] | None = None  # last look: time, used
         self._growth = 0.0  # bytes per second
-        # since when the plans exceed the limit; None: they fit
+        # since when plans and other usage exceed the limit; None: they do not
         self._misfit_at: Seconds | None = None
         # recent looks: time, limit, what was used by anything but the tasks
         self._others: list[tuple[Seconds, Bytes, Bytes]] = []
@@ -318,7 +318,6 @@ class GpuGuards:
         self, current_time: Seconds, running: Collection[TaskAttempt]
     ) -> list[tuple[TaskAttempt, str]]:
         """Return the tasks to stop where a GPU's memory is short, and why."""
-        # a reading from before a task's end still has that task's memory
         victims, pauses = [], []
         for name, guard in self._guards.items():
             gpu = self._room_of(name)
@@ -328,6 +327,7 @@ class GpuGuards:
             pauses.append(guard.pause(gpu.room))
             here = _attempts_on_gpu(name, running)
             is_short = guard.is_short(gpu.at, gpu.room, here)
+            # a reading from before a task's end still has that task's memory
             if not is_short or gpu.at <= self._ends.get(name, 0.0):
                 continue
             victim = guard.victim(here, current_time)

@@ -126,7 +126,8 @@ class TaskProgress:
         self._listener: ProgressReader | None = None
         self._is_file_open = False  # the file has no name until the task writes
         wanted = rules.checkpoint_signal
-        self.signal_at: Seconds | None = None  # from its start; None: sent, none
+        # seconds from its start; None: none is due, or it was sent
+        self.signal_at: Seconds | None = None
         if wanted is not None and self.limit is not None:
             # where the limit is shorter than the warning: soon, but not at once
             self.signal_at = max(self.limit - wanted.before, min(1.0, self.limit / 2))

@@ -130,7 +130,7 @@ class TurnPlacer:
     def next(self, running: Collection[TaskAttempt]) -> tuple[TaskTurn, RunSlot] | None:
         """Return what to start now, given the *running* attempts; None for nothing."""
         large = self._queue.large
-        # first, or small tasks would take each byte that becomes free
+        # first, or a smaller task would take the memory that has just become free
         if large is not None:
             slot = self._slot(running, large.reservation)
             if slot is not None:

@@ -210,8 +210,10 @@ class RetryPolicy:
         if rise <= 0:
             return 0
         largest = max((other.host.peak for other in others), default=0)
+        # another task's: the kernel ends the largest process, and this was not killed
         if not was_killed and largest > _MUCH_SMALLER * attempt.host.peak:
             return 0
+        # certain enough that no other task needs it as an explanation
         if was_killed or largest <= attempt.host.peak:
             self._kills_explained = now
         return rise

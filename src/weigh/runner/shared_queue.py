@@ -439,6 +439,7 @@ class SharedQueue(TurnQueue):
         longest task that fits fills an element best, and elements differ in what fits.
         """
         pulling = self._pulling
+        # the units are sorted, the longest first
         if not pulling.alike:
             return units[0]
         for unit in units:

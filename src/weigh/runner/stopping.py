@@ -92,6 +92,7 @@ class AttemptStopper:
             return
         for record, attempt in self._stopping.items():
             kill_at = attempt.state.kill_at or current_time
+            # at each look from then on, until it is reaped
             if current_time >= kill_at:
                 _send_signal_to_attempt(attempt, signal.SIGKILL)
                 self._killed.setdefault(record, current_time)

@@ -52,6 +52,7 @@ class TaskTally(msgspec.Struct):
         if not self.ended:
             return None
         mean = self.spent / self.ended
+        # tasks that run longer than the mean show that it is too short
         if self.running:
             mean = max(mean, current_time - self.begun / self.running)
         # running tasks are taken to be half done, as their ends are not known

@@ -274,7 +274,7 @@ def _trace_duration(cell_text: str | None) -> Seconds | None:
 def _trace_timestamp(cell_text: str | None) -> Seconds | None:
     """Read a local time in ISO 8601, or raw milliseconds since the epoch."""
     cell_text = (cell_text or "").strip()
-    # both are raw milliseconds
+    # milliseconds since the epoch are read like those of a duration
     raw = _trace_duration(cell_text) if cell_text.isdecimal() else None
     if raw is not None or cell_text in _NONE:
         return raw
