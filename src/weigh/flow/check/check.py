@@ -34,7 +34,7 @@ from weigh.sweep.task_file import is_script, lines_of_task_file
 from weigh.units import MIB, Seconds, format_duration
 
 _OUTPUT = "output"
-_LABEL_LETTERS = 6
+_LABEL_LETTERS = 6  # letters of an id in a label
 _STDIN = "-"
 _GRACE: Seconds = 5.0  # from TERM to KILL
 _MOST_OUTPUT = 256 * MIB  # of a task, before it is stopped
@@ -104,6 +104,7 @@ def choose_tasks(path: str, options: CheckOptions) -> ChosenTasks:
     """
     lines = lines_of_tasks(path)
     refuse_submissions(path, lines)
+    # a table has the values as typed; the lines show only words
     parameters = _of_sweep(path, lines) or list(map(read_parameters, lines))
     shown = set(varying_task_parameters(parameters))
     tasks = [
@@ -134,6 +135,7 @@ def _of_sweep(path: str, lines: Sequence[str]) -> list[Parameters]:
             known = {task.line: task.parameters for task in read_table(file)}
     except (OSError, FormatError):
         return []
+    # edited since: its parameters may be those of other tasks
     return [known[line] for line in lines] if {*lines} <= known.keys() else []
 
 
@@ -155,6 +157,7 @@ def try_tasks(
     jobs = _jobs_at_once(options, here.env, len(chosen.tasks))
     say(_announced(chosen, options, jobs))
     folder = make_folder(root, _OUTPUT, label)
+    # a store that is removed: only completed tasks leave a record
     with tempfile.TemporaryDirectory(prefix="weigh-") as scratch:
         finished = _tried(here, path, chosen, options, (jobs, folder, scratch))
         records = latest_attempts(scratch)
@@ -199,6 +202,7 @@ def _tried(
         jobs=jobs,
         joblog=os.path.join(scratch, "joblog"),
         output=folder,
+        # attempts: a task that runs out of memory is not tried again
         oom_retries=1,
         timeout=options.seconds,
         grace=_GRACE,
@@ -225,6 +229,7 @@ def _jobs_at_once(options: CheckOptions, env: Mapping[str, str], tasks: int) -> 
 
 def _announced(chosen: ChosenTasks, options: CheckOptions, jobs: int) -> str:
     tries = len(chosen.tasks)
+    # rounded up
     rounds = -(-tries // jobs)
     up_to = "up to " if jobs > 1 else ""
     return (

@@ -29,10 +29,10 @@ from weigh.schedulers.script import read_script
 FORMS = tuple(KINDS)
 
 _LONGEST = 4 << 20  # the usual limit of schedulers on a script
-_MOST_LINES_READ = 64 << 20
-_MOST_OF_LINES = 1 << 18
-_MOST_OPTIONS = 64 << 10
-_MOST_MATCHES = 100_000
+_MOST_LINES_READ = 64 << 20  # bytes of a file whose lines are counted
+_MOST_OF_LINES = 1 << 18  # bytes of a file whose lines are read
+_MOST_OPTIONS = 64 << 10  # bytes of a scheduler's file of options
+_MOST_MATCHES = 100_000  # files that a pattern finds
 _PATIENCE = 5.0  # seconds
 
 _Value = TypeVar("_Value")
@@ -65,6 +65,7 @@ def check_script(
     facts = facts_of(here, scheduler=scheduler, live_answers=live_answers)
     found, script = dialect.lint(text, facts), read_script(text)
     program = shellcheck_program(here.env)
+    # shellcheck would only repeat that the script cannot be parsed
     is_readable = not any(one.rule == "syntax" for one in found)
     if program is not None and script.is_shell and is_readable:
         found = (*found, *shellcheck_findings(script, program))
@@ -112,6 +113,7 @@ def check_here(
     """
     checked = check_script(here, path, form=form)
     if (
+        # without the scheduler's commands there is no cluster to query
         shutil.which(KINDS[checked.scheduler].lists, path=here.env.get("PATH", ""))
         is None
     ):
@@ -128,6 +130,7 @@ def check_here(
     )
     if live.limits is None:
         return checked
+    # once more: the limits of the cluster are those of the scheduler found first
     return check_script(here, path, form=checked.scheduler, live_answers=live)
 
 
@@ -158,6 +161,7 @@ def facts_of(
         jobs=live_answers.jobs,
         limits=live_answers.limits,
         syntax=LazyLookup(_bash_syntax_errors),
+        # only on a cluster is this machine's sh that of the nodes
         plain_shell=_plain_shell() if live_answers.limits is not None else "",
         defaults=tuple(_contents_of(files)),
         required=site_requires(site),
@@ -174,9 +178,11 @@ def _bash_syntax_errors(text: str) -> str:
     """Return what bash reports about *text*; it runs nothing."""
     program = shutil.which("bash", path=BARE_PATH)
     if program is None:
+        # KeyError: not known, so no rule that needs it applies
         raise KeyError(text)
     try:
         ran = subprocess.run(
+            # -n: only parse
             [program, "-O", "extglob", "-n"],
             input=text.encode("utf-8", "surrogateescape"),
             capture_output=True,
@@ -214,6 +220,7 @@ def guess(text: str) -> str | None:
     }
     most = max(counts.values())
     likely = [name for name, count in counts.items() if count == most]
+    # as many directives of two schedulers: the caller decides
     return likely[0] if len(likely) == 1 else None
 
 
@@ -322,6 +329,7 @@ def _numbers_of_existing_paths(template: str) -> tuple[int, ...]:
     parts = template.split("/")
     place = next(i for i, part in enumerate(parts) if "{}" in part)
     before, _, after = parts[place].partition("{}")
+    # schedulers write numbers without leading zeros
     named = re.compile(rf"{re.escape(before)}(0|[1-9]\d{{0,8}}){re.escape(after)}")
     rest = parts[place + 1 :]
     try:

@@ -56,6 +56,7 @@ def shellcheck_findings(script: ScriptText, program: str) -> tuple[LintFinding, 
     text = "\n".join(line.text for line in script.lines) + "\n"
     try:
         ran = subprocess.run(
+            # --norc: a user's settings do not decide what ends a job
             [program, "--norc", "--format=json1", f"--shell={shell}", "-"],
             input=text.encode("utf-8", "replace"),
             capture_output=True,
@@ -83,6 +84,7 @@ def _harmful(comments: Iterable[ShellcheckComment]) -> list[ShellcheckComment]:
 
 
 def _shellcheck_finding(script: ScriptText, comment: ShellcheckComment) -> LintFinding:
+    # a comment may name the line behind the last one
     line = script.lines[min(comment.line, len(script.lines)) - 1]
     make = problem if comment.level == "error" else note
     effect = f"{comment.message.rstrip('.')} (SC{comment.code})"

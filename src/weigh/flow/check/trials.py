@@ -22,10 +22,11 @@ from weigh.store.lines import read_tail
 from weigh.units import MIB, Seconds, format_duration
 
 _AT_ONCE: Seconds = 1.0  # a crash before that is one of the start
-_PIECE = 4 * MIB
-_LONGEST_EVIDENCE = 200
-_MOST_NAMED = 3
-_TAIL = 1 << 13
+_PIECE = 4 * MIB  # bytes
+_LONGEST_EVIDENCE = 200  # characters
+_MOST_NAMED = 3  # tasks in a note
+_TAIL = 1 << 13  # bytes
+# ends that are weigh's doing, not the task's
 _STOPPED_BY_WEIGH = frozenset({"TIMEOUT", "CANCELLED", "INTERRUPTED", "PREEMPTED"})
 
 
@@ -38,6 +39,7 @@ def latest_attempts(scratch: str) -> dict[int, list[Record]]:
         if record.job is not None and record.job.task is not None:
             records.setdefault(record.job.task, []).append(record)
     for attempts in records.values():
+        # the index has the newest record first
         attempts.sort(key=lambda record: (record.job and record.job.attempt) or 0)
     return records
 
@@ -77,6 +79,7 @@ def judged_trial(  # noqa: PLR0913 - one trial, fully described
     has_wait = usage.cpu_wait is not None and has_waited(usage)
     return msgspec.structs.replace(
         trial,
+        # a task that is stopped when its time is up has not failed
         state="RUNNING" if record.state == "TIMEOUT" else record.state,
         verdict=verdict,
         is_wrong=is_wrong,
@@ -140,6 +143,7 @@ def _divergence_in(log: str) -> LostNumber | None:
     """Find the first lost number or exploded loss in a file of any size."""
     watch = DivergenceWatch()
     with suppress(OSError), open(log, "rb") as file:
+        # in pieces: a file of output may be of any size
         while piece := file.read(_PIECE):
             lost = watch.feed(piece)
             if lost is not None:
@@ -157,6 +161,7 @@ def trial_notes(
     killed = [
         trial.task
         for trial in tried
+        # weigh sends TERM first, so only a task that ignored it gets KILL
         if trial.state == "RUNNING" and records[trial.task][-1].signal == SIGKILL
     ]
     again = [trial.task for trial in tried if len(records[trial.task]) > 1]

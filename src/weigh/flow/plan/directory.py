@@ -198,6 +198,7 @@ def _is_unfinished(directory: str) -> bool:
     if not os.path.isdir(directory):
         return False
     names = os.listdir(directory)
+    # what an interrupted plan leaves are files of a plan, without plan.json
     return bool(names) and FILE not in names and all(map(_is_plan_file, names))
 
 
@@ -254,6 +255,7 @@ def plan_in_folder_of(submitted_job: SubmittedJob) -> Plan:
 
 def replaced_since(submitted_job: SubmittedJob) -> str | None:
     """Return the directory of a job's plan if it was written after the submission."""
+    # a later round has a folder of its own within that of the plan
     above, name = os.path.split(submitted_job.folder)
     folder = above if name.startswith(AGAIN) else submitted_job.folder
     with suppress(OSError):
@@ -297,6 +299,7 @@ def _way_to(folder: str) -> str:
     name = os.path.basename(folder)
     plans = glob(os.path.join(escape(folder), "*", FILE))
     if plans:
+        # the newest plan in it is probably meant
         newest = os.path.dirname(max(plans, key=os.path.getmtime))
         return f"did you mean {os.path.join(name, os.path.basename(newest))}?"
     if not os.path.exists(folder) and shutil.which(name):
@@ -308,6 +311,7 @@ def _way_to(folder: str) -> str:
 def _plan_of_similar_name(folder: str) -> str | None:
     """Return the plan that ``plan/taks`` means, or ``tasks`` without plan/."""
     above, name = os.path.split(folder)
+    # in plan/ first: it is where weigh plan writes
     for place in (os.path.join(above, "plan"), above):
         files = glob(os.path.join(escape(place), "*", FILE))
         plans = [os.path.basename(os.path.dirname(path)) for path in files]

@@ -43,8 +43,10 @@ def attach(
         interval=options.interval,
         checkpoint=keeper.follow(blank),
     )
+    # a process that does not exist is refused below
     if notify is not None and os.path.exists(f"/proc/{pid}"):
         notify(f"measuring process {pid} until it ends (Ctrl-C stops only weigh)")
+    # Ctrl-C ends the watching, and the record is still written
     with signals_held():
         measured = attached.watch_process(pid, watch)
         if measured.end_signal is not None and notify is not None:

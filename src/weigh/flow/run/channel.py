@@ -29,6 +29,7 @@ _PREFIX, _ENDING = "weigh-", ".events"
 # the sources of a step's figures under `weigh run --stages`
 STEP = "largest process of the step"
 _STEP_TREE = "sampled, all processes of the step"
+# variables of launchers that start several ranks; without one nothing is imported
 SEVERAL = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
@@ -47,6 +48,7 @@ class PhaseChannel:
         self._path: str | None = None
         self._lock: int | None = None  # while it is held, the file is not a dead run's
         for path in _possible_channel_paths(name):
+            # only a new run removes files of dead ones: their weigh was killed
             _remove_dead(os.path.dirname(path))
             self._lock = _made_and_locked(path)
             if self._lock is not None:
@@ -71,10 +73,12 @@ class PhaseChannel:
             return measurement
         from weigh.measure.region.channel import clock, read_channel  # noqa: PLC0415 - rare
 
+        # events have the monotonic clock, the measurement that of the day: convert
         started = clock() - (time.time() - measurement.started)
         ended = started + measurement.usage.wall_time
         regions = read_channel(self._path, started=started, ended=ended)
         try:
+            # the next repetition writes into the same file
             os.truncate(self._path, 0)
         except OSError:  # the job removed its temporary folder
             self._path = None
@@ -153,6 +157,7 @@ def _with_gpu_peaks(
     gpus: list[GpuMemory] = []
     for read in part.gpus:
         gpu, column = read, columns.get(read.uuid, ())
+        # from the program's zero to that of the sampler
         if gpu.uuid in first and gpu.uuid in before:
             gpu = _shifted(gpu, before[gpu.uuid] - first[gpu.uuid])
         held = _most_within(measurement.series.t, column, start, end)
@@ -181,6 +186,7 @@ def _most_within(
         held
         for since, at, held in zip(began, times, column, strict=False)
         if start <= since < at <= end
+        # only samples whose whole span lies within the period
     )
     return max(within, default=None)
 
@@ -188,6 +194,7 @@ def _most_within(
 def _with_gpus(phase: ProgramPhase, measurement: RunMeasurement) -> ProgramPhase:
     """Add the job's memory on each GPU during the step, where it was sampled."""
     series, gpus = measurement.series, measurement.usage.gpus
+    # without a column for each GPU it is not known which is whose
     if len(series.gpu_memory) != len(gpus):
         return phase
     found = (
@@ -224,6 +231,7 @@ def with_reported_peak(usage: Usage, reported: Bytes | None) -> Usage:
     process knows of a spike between two samples.
     """
     seen = usage.max_process_memory or 0
+    # samples have seen as much
     if reported is None or reported <= seen:
         return usage
     peak = usage.peak_memory
@@ -262,6 +270,7 @@ def _raised(peak: PeakMemory, reported: Bytes, seen: Bytes) -> PeakMemory:
     if peak.source.startswith(_MISS_NOTHING) or not seen:
         value = max(peak.value, reported)
     else:
+        # the others of the tree, and the process with the spike
         value = peak.value + reported - seen
     is_exact = peak.low == peak.value
     anonymous = None if peak.anonymous is None else value - peak.value + peak.anonymous
@@ -290,11 +299,13 @@ def _possible_channel_paths(name: str) -> list[str]:
 def _made_and_locked(path: str) -> int | None:
     """Make the file *path*; return the descriptor of its lock, None if it fails."""
     try:
+        # O_EXCL: a file that somebody put there is never written to
         fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     except OSError:
         return None
     try:
         _take_lock(fd)
+        # another run may have removed the file before it was locked
         is_ours = os.path.samestat(os.fstat(fd), os.stat(path))
     except OSError:  # another run took it for a dead one's before it was locked
         is_ours = False
@@ -314,10 +325,12 @@ def _remove_dead(folder: str) -> None:
 
 
 def _remove_unlocked(path: str) -> None:
+    # no link of others is followed, and no FIFO waited for
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     fd = os.open(path, flags)
     try:
         if os.fstat(fd).st_uid == os.geteuid():
+            # raises OSError where its run goes on
             _take_lock(fd)
             os.unlink(path)
     finally:

@@ -28,6 +28,7 @@ def login_node_warning(  # noqa: PLR0913 - keyword-only
     at most once a day.
     """
     stamp = os.path.join(root, f"login-node.{_short_host_name(host_name)}")
+    # without a store the answer cannot be kept, and each run would query again
     if not os.path.isdir(root) or _is_fresh(stamp, time.time() if now is None else now):
         return None
     found = is_login_node(host_name, env, run_command) if given is None else given
@@ -39,9 +40,11 @@ def is_login_node(
     host_name: str, env: Mapping[str, str], run_command: CommandRunner = ask_scheduler
 ) -> bool:
     """Return whether *host_name* submits to compute nodes and is not one of them."""
+    # within a job this is a compute node
     if any(kind.job_variable in env for kind in KINDS.values()):
         return False
     return any(
+        # a scheduler that does not answer yields no nodes, and decides nothing
         nodes and _short_host_name(host_name) not in nodes
         for nodes in _compute_nodes(env, run_command)
     )

@@ -15,16 +15,16 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     label: str | None = None
     parameters: dict[str, int | float | str] = {}
-    interval: float = 0.05
-    repeat: int = 1
-    warmup: int = 0
-    wait_orphans: bool = True
+    interval: float = 0.05  # shortest time between samples
+    repeat: int = 1  # counted runs
+    warmup: int = 0  # runs before those, not counted
+    wait_orphans: bool = True  # False: stop processes that outlive the command
     login_node: bool | None = None
-    output: str | None = None
+    output: str | None = None  # path; None: no file
     progress: bool = False
     draws: bool = False
-    progress_patterns: tuple[str, ...] = ()
-    time_limit: float | None = None
-    checkpoint_signal: str | None = None
-    stalled_after: float = 600.0
+    progress_patterns: tuple[str, ...] = ()  # regular expressions
+    time_limit: float | None = None  # None: the job's limit
+    checkpoint_signal: str | None = None  # None: no signal
+    stalled_after: float = 600.0  # without output, CPU or GPU use
     mask: SecretMask = SecretMask()

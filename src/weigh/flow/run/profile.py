@@ -37,6 +37,7 @@ def scalene_command(
     python, *program = command
     if not os.path.basename(python).startswith("python"):
         raise UsageError(f"not a Python command: {python}   (write {_EXAMPLE})")
+    # without a file there are no lines to show
     if not program or program[0] in {"-", "-c"}:
         raise UsageError(f"a profile needs a file or a module: {_EXAMPLE}")
     found = shutil.which(python)

@@ -62,6 +62,7 @@ def queried_time_left(env: Mapping[str, str], ask: Ask | None = None) -> Seconds
         return None
     file = kind.text.start_file(env)
     try:
+        # the scheduler lists the limit only: the job began when it wrote that file
         elapsed = 0.0 if file is None else time.time() - os.stat(file).st_mtime
         out = ask(argv) if ask is not None else _asked_checkpoint_signal(argv, env)
         return kind.text.parse_left(out, elapsed)
@@ -86,16 +87,16 @@ def asking(env: Mapping[str, str]) -> Callable[[Seconds], str]:
 
 
 _FIRST = 1.0  # seconds until the first read: short runs need none
-_FIRST_PASSING = 0.05
-_SHORTEST, _LONGEST = 0.1, 1.0
-_OF_ELAPSED = 0.05
+_FIRST_PASSING = 0.05  # seconds, if the output passes through a copier
+_SHORTEST, _LONGEST = 0.1, 1.0  # seconds between two reads
+_OF_ELAPSED = 0.05  # of the time so far: long runs are read less often
 _COST_SHARE = 0.01  # of a core, for reading
-_LEAST_COST = 0.002
-_FORECAST_EVERY = 1.0
-_DRAW_FIRST = 2.0
+_LEAST_COST = 0.002  # seconds of CPU per read
+_FORECAST_EVERY = 1.0  # seconds
+_DRAW_FIRST = 2.0  # seconds: short runs draw nothing
 _WIDTH = 80  # of a terminal that does not know its own
-_SPEAK_FIRST = 60.0
-_SPEAK_LATER = 3600.0
+_SPEAK_FIRST = 60.0  # seconds until the first line in a log
+_SPEAK_LATER = 3600.0  # seconds between two lines at most
 _LATEST_SIGNAL = 0.5  # of a run's time; no checkpoint signal before that
 
 
@@ -121,6 +122,7 @@ class RunObserver:
         self._env = env
         self._gpus = gpus
         self._notify = notify
+        # what stands in the files before the job is not its output
         self._starts: dict[int, Bytes] = written_so_far()
         self._limit = time_until_limit(options.time_limit, env)
         self._signal = _parsed_checkpoint_signal(options.checkpoint_signal)
@@ -157,6 +159,7 @@ class RunObserver:
             observers=(*watch.observers, self.look),
             checkpoint=with_progress,
             streams=None if through is None else through.streams,
+            # the copier is weigh's own process, not the job's
             excluded=() if pid is None else (pid,),
         )
         measured = None
@@ -172,6 +175,7 @@ class RunObserver:
     def look(self, run: "RunInProgress") -> Seconds:
         """Read new output; return the seconds until the next call."""
         if not self._looked_at:
+            # not 0 any more: the first call came
             self._looked_at = 1e-9
             if self._tee is not None:
                 self._tee.launched()
@@ -203,6 +207,7 @@ class RunObserver:
             self._tee.finish(self._start_reader().feeds(now))
         if self._reader is not None:
             self._read(now)
+            # a run that failed did not do all of its steps
             is_through = measured is not None and measured.exit_code == 0
             found = self._reader.forecast(now, is_through=is_through)
             self._latest = found or self._latest
@@ -231,6 +236,7 @@ class RunObserver:
         if self._tee is not None:
             pause = _SHORTEST if has_changed else 2 * _SHORTEST
         else:
+            # short runs are looked at often: there is little time to see them
             pause = min(_LONGEST, max(_SHORTEST, current_time * _OF_ELAPSED))
         if self._signal_at is None:
             return pause
@@ -261,6 +267,7 @@ class RunObserver:
         ):
             line = progress_lines.end_forecast_text(latest, current_time)
             if line is not None:
+                # each line at twice the time of the one before
                 self._speak_at = current_time + min(current_time, _SPEAK_LATER)
                 self._speak(line)
 
@@ -280,9 +287,11 @@ class RunObserver:
             if self._query is None:
                 self._query = _start_query(self._env, run)
             answer = "" if self._query is None else self._query.answer()
+            # no answer yet: ask again at the next look
             if answer is None:
                 return
             left = queried_time_left(self._env, lambda _job: answer)
+            # the answer counts from now, the limit from the start
             self._limit = None if left is None else current_time + left
         self._has_limit = True
         if self._limit is not None:
@@ -302,12 +311,14 @@ class RunObserver:
         at = self._limit - wanted.before
         if at < self._limit * (1 - _LATEST_SIGNAL):
             self._notify("the checkpoint signal comes early: the limit is near already")
+        # not before the program can have installed its handler
         return max(at, min(_FIRST, self._limit * _LATEST_SIGNAL))
 
     def _send_signal(self, run: "RunInProgress", current_time: Seconds) -> None:
         wanted = self._signal
         if wanted is None or self._signal_at is None or current_time < self._signal_at:
             return
+        # only once, whether it can be sent or not
         self._signal_at = None
         leader = run.leader()
         if leader is None:
@@ -321,6 +332,7 @@ class RunObserver:
     def _speak(self, line: str | None) -> None:
         if line is None:
             return
+        # the program's line is still open: begin a new one
         in_a_line = self._reader is not None and self._reader.is_in_a_line
         first, *others = line.split("\n")
         if self._tee is not None and not in_a_line:
@@ -347,6 +359,7 @@ def observe_run(
         options,
         channel=channel,
         env=env,
+        # the scheduler's number, or else the devices that are visible
         gpus=granted or len([one for one in devices.split(",") if one.strip()]),
         notify=notify or (lambda _line: None),
     )
@@ -369,6 +382,7 @@ def _start_query(env: Mapping[str, str], run: "RunInProgress") -> "AsyncCommand 
         query = async_command.AsyncCommand(argv, env, patience=PATIENCE, unset=off)
     except OSError:  # no such command here
         return None
+    # the query runs among the job's processes, and is none of them
     run.set_aside(query.pid)
     return query
 

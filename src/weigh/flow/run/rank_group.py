@@ -73,12 +73,14 @@ class RankGroup:
                 watch,
                 observers=(*watch.observers, self.look),
                 checkpoint=with_part,
+                # one rank samples the whole node, the others only themselves and rarely
                 interval=max(watch.interval, _FOLLOWER_INTERVAL),
             )
         )
         try:
             return self._as_part(measured, final=True)
         finally:
+            # another rank of the node takes over once the lock is free
             self._lock.close()
 
     def look(self, run: "RunInProgress") -> Seconds:
@@ -86,6 +88,7 @@ class RankGroup:
         if not self._has_added:
             self._add(run.leader())
         if self._locked is None:
+            # another rank watches the node: look later whether it has ended
             if not self._lock.take():
                 return _FOLLOWER_INTERVAL
             self._began = run.elapsed()
@@ -95,6 +98,7 @@ class RankGroup:
     def _add(self, leader: int | None) -> None:
         self._has_added = True
         times = None if leader is None else ProcTree(os.getpid()).times(leader)
+        # the start distinguishes it from a later process with the same pid
         if leader is not None and times is not None:
             self._lock.add(leader, times.start_ticks)
 
@@ -118,6 +122,7 @@ class RankGroup:
             step=place.step,
             size=place.size,
             launcher=place.launcher,
+            # relative to its own part: joining shifts it
             start=0.0,
             wall_time=usage.wall_time,
         )
@@ -157,6 +162,7 @@ class RankGroup:
         until = time.monotonic() + (_OTHERS_PATIENCE if is_well else 0.0)
         while True:
             joined = read_parts(root, record)
+            # nothing is missing once all parts have come
             if not joined.missing:
                 return joined
             if time.monotonic() >= until:
@@ -185,6 +191,7 @@ def rank_group(
 ) -> RankGroup | None:
     """Return the group of ranks that weigh itself was started as one of, if any."""
     place = place_of(env)
+    # without a step nothing names the group; torch's ranks run under one weigh
     if place is None or place.step is None or place.launcher == "torch":
         return None
     kind, steps = kind_of_job(env), steps_of(env)
@@ -197,11 +204,13 @@ def rank_group(
     )
     cluster = env.get(kind.variables.cluster or "") if kind else None
     start = steps.step_of(env) if steps else ()
+    # what all ranks of one step have in common, and no other step
     words = (cluster, *run, *start, place.launcher, place.step, place.size)
     name = content_id(repr(words).encode())
     try:
         lock = NodeLock(f"{name}-{node}")
     except OSError:
         return None
+    # a script in the step may call weigh run several times
     turn = lock.turn(place.rank)
     return RankGroup(place, node, lock, content_id(f"{name} {turn}".encode()))

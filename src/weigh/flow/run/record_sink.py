@@ -41,6 +41,7 @@ class RecordOutputFile:
         if path is None:
             return
         try:
+            # appending leaves an earlier record in place until the job has ended
             self._file = open(path, "ab")  # noqa: SIM115 - written after the job
         except OSError as error:
             raise StoreError(
@@ -59,6 +60,7 @@ class RecordOutputFile:
         document = msgspec.json.format(lines.encode_record(record), indent=1) + b"\n"
         try:
             with self._file as file:
+                # a pipe or terminal cannot be truncated
                 if file.seekable():
                     file.truncate(0)
                 file.write(document)
@@ -100,6 +102,7 @@ class RecordKeeper:
             checkpoint.save_checkpoint(self._root, seen)
             self._checkpointed = True
         except StoreError as error:
+            # reported at the end: the job's output is not interrupted
             self._trouble = str(error)
 
     def keep(self, record: Record) -> None:
@@ -107,6 +110,7 @@ class RecordKeeper:
         try:
             shards.append_record(self._root, record, self._machine)
         except StoreError as error:
+            # the checkpoint stays, from which the record can still be made
             self._warner.lose(f"the record was not kept: {error}")
             return
         for line in (self._note, self._trouble):

@@ -25,7 +25,7 @@ else:  # each is imported when it is first used
 __all__ = ["batches", "event", "measured", "phase", "report", "timeit"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_LONGEST_VALUE = 200
+_LONGEST_VALUE = 200  # characters
 _LARGEST_WHOLE = 1 << 63  # what JSON readers take
 
 
@@ -89,6 +89,7 @@ def _plain_event_value(value: object) -> float | str | None:
     if hasattr(value, "item"):
         with suppress(Exception):  # a tensor of several numbers, or a foreign item()
             value = value.item()
+    # True is an int to Python, and would be "true" in JSON
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, int):
@@ -99,6 +100,7 @@ def _plain_event_value(value: object) -> float | str | None:
         text = str(value)
     except Exception:  # noqa: BLE001 - any error of a foreign __str__
         text = f"a {type(value).__name__}"
+    # lone surrogates cannot be written to the event file
     return text[:_LONGEST_VALUE].encode("utf-8", "replace").decode()
 
 

@@ -103,11 +103,13 @@ def run_command_measured(
         StoreError: the file ``output`` cannot be opened.
     """
     warner = WarningCollector()
+    # first: nothing is run if the file cannot be opened
     output = RecordOutputFile(options.output)
     keeper = RecordKeeper(os.environ, warner)
     blank = blank_record(command, options, os.environ)
     group = _group(blank)
     if group is not None:
+        # all ranks write parts of one record
         blank = msgspec.structs.replace(blank, id=group.record_id, part=group.part)
     channel = PhaseChannel(blank.id)
     to_measure = RunToMeasure(
@@ -120,13 +122,16 @@ def run_command_measured(
         observer=_observer(options, blank, channel.path, notify),
         group=group,
     )
+    # what is in a file of output before the job is not its own
     sizes = _output_sizes()
     with signals_held(), closing(channel):
         measured = _measure_all(
             lambda: channel.take(to_measure.measure_once()), options
         )
+        # those of repetitions that did not take place
         for launcher in launchers:
             launcher.discard()
+        # the least that is known: what follows may fail, and the exit code must pass
         record, joined = _record_of_ended_run(blank, measured[-1]), None
         try:
             _note_oddities(measured, options, warner)
@@ -180,7 +185,9 @@ def _note_oddities(
 def _note_directives(record: Record, warner: WarningCollector) -> None:
     """Warn if the command is a job script, whose directives have no effect here."""
     program = os.path.basename(record.command[0])
+    # by its name only: reading each command's file would take longer
     may_be_script = program.endswith(("sh", "py", "job")) or program[:6] == "python"
+    # within a job the directives were in force
     if not may_be_script or any(map(os.environ.get, schedulers.JOB_VARIABLES.values())):
         return
     folder = record.cwd or os.curdir
@@ -231,6 +238,7 @@ def request_from_run(record: Record, headroom: float | None = None) -> Request |
         return None
     share = weigh_request.DEFAULT_HEADROOM if headroom is None else headroom
     request = weigh_request.from_usages([record], headroom=share)
+    # growth is not imported for runs whose memory was flat
     if not record.usage.growing:
         return request
     return growth.carry_on(request, [record])
@@ -286,6 +294,7 @@ class RunToMeasure(msgspec.Struct, frozen=True, kw_only=True):
 
 def _group(unfinished_record: Record) -> "RankGroup | None":
     """Return the group of ranks that weigh itself is started for, if it is."""
+    # one look at the environment: most runs have no ranks
     if sys.platform != "linux" or not any(name in os.environ for name in SEVERAL):
         return None
     return rank_group.rank_group(os.environ, unfinished_record.job)
@@ -347,6 +356,7 @@ def _observer(
     """Return the factory of each run's observer; None if none is needed."""
     reads = options.progress or options.progress_patterns
     is_wanted = reads or options.time_limit or options.checkpoint_signal
+    # within a job its time limit is watched as well
     if not (is_wanted or unfinished_record.job) or sys.platform != "linux":
         return None
     return lambda: progress.observe_run(
@@ -363,6 +373,7 @@ def blank_record(
     return Record(
         id=identity.new_id(),
         label=options.label,
+        # masked before anything is written, also checkpoints
         command=options.mask.words(command),
         cwd=cwd,
         parameters={
@@ -408,6 +419,7 @@ def finished(
     """
     counted = measured[options.warmup :] or measured[-1:]
     last = measured[-1]
+    # of a series that failed, the last run is the one that shows why
     biggest = last if last.exit_code != 0 else max(counted, key=_peak_memory_or_zero)
     state, outcome = _state_and_outcome(last, words, unfinished_record.command)
     regions = biggest.regions or ProgramRegions()
@@ -440,6 +452,7 @@ def _state_and_outcome(
     state, outcome = judge_run_end(last)
     if state != "FAILED":
         return state, outcome
+    # the kernel counted no kill: who sent SIGKILL had another reason
     by_kill = not counted_no_kill(last)
     lacked = out_of_memory(words, by_kill=by_kill) if words else None
     if lacked is None:
@@ -494,6 +507,7 @@ def end_of_new_output(sizes: Mapping[int, int]) -> str:
     text = b""
     for fd, size in sizes.items():
         try:
+            # opened anew, so that the job's own position does not change
             with open(f"/proc/self/fd/{fd}", "rb") as file:
                 file.seek(max(size, os.fstat(fd).st_size - _LAST_WORDS))
                 text += file.read(_LAST_WORDS) + b"\n"

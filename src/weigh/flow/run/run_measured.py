@@ -84,6 +84,7 @@ class MeasuredRun:
         try:
             self.process = subprocess.Popen(
                 argv,
+                # several runs cannot share standard input
                 stdin=None if output is None else subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -102,6 +103,7 @@ class MeasuredRun:
         with self.process:
             try:
                 return self.process.wait()
+            # Ctrl-C while waiting: the command does not stay behind
             except BaseException:
                 self.process.kill()
                 raise
@@ -144,6 +146,7 @@ def run_measured(  # noqa: PLR0913 - one run, fully described
         run = MeasuredRun(command, path, options=options, log=log, cwd=cwd, env=env)
         code = wait_for_all([run])[0]
         record = run.record()
+    # weigh run failed itself: its last line is in the log
     if record is None:
         message = last_line(log) or f"weigh run left no record (exit code {code})"
         raise _ERRORS.get(code, WeighError)(message.removeprefix("weigh: "))
@@ -203,6 +206,7 @@ def wait_for_all(runs: Sequence[MeasuredRun]) -> list[int]:
             for run in runs:
                 run.process.send_signal(number)
 
+    # before waiting: a signal in between would end this process alone
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, pass_on) for number in numbers}
     try:

@@ -69,6 +69,8 @@ def site_flags(kind: str, site_settings: Mapping[str, object]) -> SiteFlags:
     found = {
         key: one.read(f"cluster.{key}", site_settings[key])
         for key, one in _OPTIONS.items()
+        # an expression of a scheduler has blanks and quotes, which one word may not
+        # have
         if key in site_settings and not (key == "constraint" and _is_expression(kind))
     }
     constraint = found.get("constraint", site_settings.get("constraint"))
@@ -80,6 +82,7 @@ def site_flags(kind: str, site_settings: Mapping[str, object]) -> SiteFlags:
             f"cluster.constraint: {KINDS[kind].title} has no constraints (remove it)"
         )
     return SiteFlags(
+        # per CPU only where the scheduler has an option for it
         per_cpu=_MEMORY_FORMS[found.get("memory", "per-node")]
         and KINDS[kind].text.OPTIONS.memory_per_cpu is not None,
         exclusive=found.get("exclusive", False) and traits.exclusive,
@@ -121,6 +124,7 @@ def refuse_lacking(
     """
     if kind not in KINDS:
         return
+    # true also where the scheduler has no such thing: then nothing is missing
     has = {
         "account": job_request.account,
         "qos": job_request.qos or not KINDS[kind].traits.queues,
@@ -128,6 +132,7 @@ def refuse_lacking(
         "time": job_request.time_limit,
         "memory": job_request.memory,
     }
+    # typed as the scheduler's own flags, which are passed on
     flags = {name for name, _ in job_request.extra}
     for name in site_requires(site_settings):
         if not has[name] and not flags & {name, *_ALSO.get(name, ())}:
@@ -157,6 +162,7 @@ def in_site_words(
     flags, traits = site_flags(kind, site_settings), KINDS[kind].traits
     typed = wanted.site
     named = {name for name, _ in wanted.extra}
+    # a constraint that the user typed replaces the site's
     own = {"constraint", "C"} & named
     request = msgspec.structs.replace(
         wanted,
@@ -167,6 +173,7 @@ def in_site_words(
             exclusive=(flags.exclusive and "exclusive" not in named) or typed.exclusive,
             constraint=None if own else flags.constraint,
             disk=typed.disk,
+            # of the request itself: set above
             account=None,
             qos=None,
         ),
@@ -243,6 +250,7 @@ def query_cluster(
         try:
             return _cluster_of(kind, asking_environment(env), run_command)
         except WeighError as error:
+            # its commands are installed, but without a cluster: try the next one
             if not KINDS[kind].backend.NO_CLUSTER.search(str(error)):
                 raise
     titles = " and ".join(KINDS[kind].title for kind in kinds)
@@ -282,6 +290,7 @@ def _with_hidden(cluster_state: ClusterState) -> ClusterState:
     in_use = sum(count.used for count in cluster_state.gpus)
     known = sum(user.gpus for user in cluster_state.users)
     others = any(user.user != cluster_state.user for user in cluster_state.users)
+    # GPUs are in use by nobody who is listed
     if in_use <= known or others or cluster_state.notes:
         return cluster_state
     note = (

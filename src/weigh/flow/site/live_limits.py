@@ -14,6 +14,7 @@ from weigh.schedulers.protocol import LiveAnswers, SubmittingUser
 from weigh.units import Seconds, parse_limit, parse_size
 
 _QUEUES = "queues"
+# what the settings may add to a queue of which the scheduler shows less
 _FILLED = (
     *("time_limit", "default_time", "memory", "default_memory"),
     *("default_memory_per_cpu", "cpus", "nodes", "accounts"),
@@ -94,6 +95,7 @@ def _live_queue_limits(name: str, row: Mapping[str, object]) -> QueueLimits:
     return QueueLimits(
         name=name,
         default=row.get("default") is True,
+        # a queue is open unless the settings close it
         open=row.get("open") is not False,
         time_limit=read("time_limit", _live_time),
         default_time=read("default_time", _live_time),
@@ -135,12 +137,13 @@ def _live_text(value: object) -> str:
 
 
 def _live_count(value: object) -> int:
+    # True is an int as well, and no count
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise FormatError(f"not a number: {value!r}")
     return value
 
 
-PATIENCE: Seconds = 6.0
+PATIENCE: Seconds = 6.0  # seconds: a submission waits for the answers
 
 
 def live_limits(

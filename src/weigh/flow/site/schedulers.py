@@ -20,8 +20,8 @@ from weigh.store.identity import this_machine
 from weigh.units import Seconds, parse_duration
 
 NAMES = (*KINDS, LOCAL)
-_PACE = "WEIGH_POLL"
-CLUSTER_MARK = "@"
+_PACE = "WEIGH_POLL"  # a duration: how long an answer stays valid
+CLUSTER_MARK = "@"  # between a scheduler and a cluster's name: slurm@gpu
 
 
 class NamedCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
