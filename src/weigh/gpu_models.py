@@ -73,7 +73,7 @@ _FORMS = re.compile(
 _SIZE = re.compile(r"(\d{1,3})(?:g|gb|gib)")
 # as Slurm (a100_1g.5gb), NVML (MIG 1g.5gb) and nvidia-smi (1g.10gb+me) write it
 _MIG = re.compile(r"(?:^|[:_\s.-])(?:mig[\s_.-]*)?(\d+g\.\d+gb)(?:\+\w+)?$")
-_CLOSE = 0.06  # switching ECC on or off changes a total by as much  # of a total
+_CLOSE = 0.06  # of a total: switching ECC on or off changes it by as much
 
 
 def _joined_name_words(gpu_name: str) -> str:

@@ -358,7 +358,7 @@ def _joined_series(
 def _series_samples(
     series: SampleSeries,
 ) -> Iterable[tuple[Seconds, Bytes, float | None]]:
-    # parts of an older or shorter run may lack the CPU's curve
+    # the CPU's curve may be missing as a whole
     cpu = series.cpu or (None,) * len(series.t)
     return zip(series.t, series.memory, cpu, strict=True)
 

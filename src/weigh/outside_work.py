@@ -64,7 +64,7 @@ _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
 _SEPARATORS = r"[;&|\n()]+"
 # a client starts in up to half a second, and then waits
 _STARTS: Seconds = 0.5
-_BUSY = 0.1  # CPUs  # busy on average, beyond its start
+_BUSY = 0.1  # CPUs on average, beyond its start
 # bytes; a client that holds more does work of its own
 _CLIENT_MEMORY: Bytes = 128 * MIB
 _BUSY_GPU = 20.0  # per cent

@@ -22,9 +22,8 @@ def only_regular(file_path: str, flags: int) -> int:
     Raises:
         OSError: it cannot be opened, or is a FIFO or a device, also behind a link.
     """
-    # looked at by its descriptor: between a check of the path and open() it may be
-    # replaced
     descriptor = os.open(file_path, flags | _FLAGS)
+    # by its descriptor: the path may be replaced between a check of it and open()
     mode = os.fstat(descriptor).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # open() itself names a folder
         os.close(descriptor)

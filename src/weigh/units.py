@@ -71,7 +71,7 @@ def format_size(memory_size: Bytes) -> str:
     if memory_size < KIB:
         return f"{memory_size} B"
     scaled, power = memory_size / KIB, 0
-    # round() first: 1023.96 KiB would be shown as 1024 KiB
+    # rounded first: else 1023.96 KiB would be shown as 1024 KiB
     while round(scaled) >= KIB and power < len(_SIZE_PREFIXES) - 1:
         scaled, power = scaled / KIB, power + 1
     return f"{_three_digits(scaled)} {_SIZE_PREFIXES[power]}iB"

@@ -106,9 +106,7 @@ def run(  # noqa: PLR0913 - the options of the command line, keyword-only
         path = os.path.join(folder.name, "record.json")
         # the options hold values of the caller, too, so they are checked like words
         measured = run_measured.MeasuredRun(
-            words,
-            path,
-            options=[_word_of_command(o) for o in options],
+            words, path, options=[_word_of_command(o) for o in options]
         )
         code = measured.wait()
         record = measured.record()
@@ -148,8 +146,8 @@ def _word_of_command(word: object) -> str:
 
 
 def _checked_parameter(name: str, value: object) -> str:
+    # the command line splits a parameter at its first "="
     if "=" in name or not name.strip():
-        # the command line splits a parameter at its first "="
         raise UsageError(f"run: a parameter cannot be called {name!r:.40}")
     return f"--param={name}={value}"
 

@@ -173,8 +173,8 @@ class AgentTools:
         server that was started with --allow-submit, and counts against its budget:
         elements x CPUs (or GPUs) x time limit.
         """
+        # below this server's folder, whatever path the agent wrote
         folder = os.path.join("plan", os.path.basename(plan.rstrip("/")))
-        # the plan stands below this server's folder, whatever path the agent wrote
         costs = self._costs(folder, time)
         options = {"--queue": queue, "--time": time, "--on": on}
         # healing sends more than the budget counts, whatever the settings say
@@ -339,8 +339,8 @@ def serve(folder: str, limits: AgentLimits) -> None:
             "pip install 'weigh[mcp]'"
         ) from error
     server = MCPServer("weigh", instructions=_INSTRUCTIONS, version=__version__)
-    # the SDK reads names, types and docstrings of the methods to describe them
     tools = AgentTools(folder, limits)
+    # the SDK reads names, types and docstrings of the methods to describe them
     for name in ("run", "request", "plan", "submit", "status", "report"):
         server.add_tool(_in_thread(getattr(tools, name), anyio, ToolError), name=name)
     server.run("stdio")

@@ -97,12 +97,12 @@ class WeighCallback(Callback):
 def samples_in(batch: Any) -> int | None:
     """Count the samples of a batch: a tensor, or columns of them; None if neither."""
     shape = getattr(batch, "shape", None)
-    # columns of one batch are equally long, so the first decides
     if shape:
         return int(shape[0])
     if hasattr(batch, "values"):
         batch = tuple(batch.values())
     if isinstance(batch, list | tuple) and batch:
+        # columns of one batch are equally long, so the first decides
         return samples_in(batch[0])
     return None
 

@@ -123,7 +123,7 @@ class _StepTimer:
         self._times.append(now - self._since)
         known = self._samples is not None and samples is not None
         self._samples = (self._samples or 0) + (samples or 0) if known else None
-        # not at each step: passing them on costs more than a short step
+        # not at each step, which may be short: passing them on takes time
         if now - self._flushed >= _FLUSH_INTERVAL:
             self.flush(ends=False)
         # only now, so that the flush is not part of the next step

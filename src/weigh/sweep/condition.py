@@ -61,7 +61,7 @@ def parse_condition(condition_text: str, names: Collection[str]) -> Condition:
     Raises:
         FormatError: *condition_text* is not a condition, or has an unknown name.
     """
-    # ast.parse() reports a NUL differently in each version of Python
+    # versions of Python report a NUL differently: ValueError or SyntaxError
     if "\0" in condition_text:
         raise _condition_error(condition_text, "null bytes")
     try:

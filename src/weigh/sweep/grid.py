@@ -15,7 +15,7 @@ from weigh.sweep.condition import Condition
 from weigh.sweep.values import ParameterAxis, Value
 
 MOST_COMBINATIONS = 10_000_000  # that are tested, one by one
-MOST_DRAWS = 1_000_000  # each remembers a place that it swapped: some 100 MB at most
+MOST_DRAWS = 1_000_000  # each remembers a place that it swapped, in memory
 
 
 class ParameterCombination(msgspec.Struct, frozen=True):

@@ -39,8 +39,8 @@ _RESERVED = frozenset(
 
 
 def shell_line(argv: Sequence[str]) -> str:
-    # only the first word can be a keyword or an assignment
     """Return *argv* as one line of bash that contains no newline."""
+    # only the first word can be a keyword or an assignment
     first, *rest = argv
     return " ".join([_command_word(first), *map(bash_quoted, rest)])
 

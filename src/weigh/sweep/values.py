@@ -24,7 +24,6 @@ _RANGE = re.compile(rf"({_END})\.\.({_END})(?::(.*))?", re.DOTALL)
 _LIKE_A_RANGE = re.compile(rf"{_END}\.\..*|\.\.{_END}", re.DOTALL)
 _LOG = re.compile(r"log *([0-9]{1,9})")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-# more digits than two ends of 40 with exponents up to 999 are rarely needed
 _EXACT = Context(prec=400)
 _SHORT, _LONG = 6, 15  # significant digits of a geometric value
 
@@ -326,7 +325,7 @@ def _split_items(parameter_name: str, values_text: str) -> Iterator[tuple[str, b
     """Split at commas outside quotes; yield each item, and whether it was quoted."""
     at = 0
     while at <= len(values_text):
-        # spaces before a quote do not count; within plain text they do not either
+        # blanks may stand before a quote
         start = _past_spaces(values_text, at)
         if values_text[start : start + 1] in _QUOTED:
             item, at = _quoted_item(parameter_name, values_text, start)
