@@ -221,7 +221,7 @@ def _whole_gpus_per_task(needs: TaskNeeds) -> int:
     Raises:
         UsageError: tasks differ: all elements of an array have the same request.
     """
-    # an example of each count
+    # the place of a task with each count
     counts = {kind.item.gpus: place for place, kind in enumerate(needs.kinds)}
     if len(counts) > 1:
         uses = " and ".join(

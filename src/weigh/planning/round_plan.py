@@ -126,7 +126,6 @@ def _plan_with_queue(  # noqa: PLR0913, PLR0917 - a part of plan_of_round
             tasks=tuple(tasks),
             kinds=tuple(map(kinds.index, grown)),
             slots=slots,
-            # how many elements one wave each would take
             waves=-(-len(tasks) // slots),
         ),
     )
@@ -154,5 +153,4 @@ def narrowed_request(
     alike = len({kind.item.cpus for kind in plan.kinds}) <= 1
     if plan.together >= most_tasks or not alike:
         return job_request
-    # in proportion to the tasks at once, rounded up to whole CPUs
     return replace(job_request, cpus=-(-job_request.cpus * plan.together // most_tasks))

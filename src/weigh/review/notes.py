@@ -199,7 +199,7 @@ def _throttling_notes(
 ) -> Iterator[ReportNote]:
     slowed = [(gpu.throttle or {}).get(reason, 0.0) for gpu in gpu_usages]
     worst = max(slowed, default=0.0)
-    # seconds; a moment is nothing to report
+    # seconds
     if worst < 1:
         return
     what = "heat" if reason == "thermal" else "its power limit"

@@ -300,7 +300,7 @@ class GridEngineCommands(SchedulerCommands):
         job = None
         for line in command_output.out.splitlines():
             key, _, value = line.partition(":")
-            # the first line of each job
+            # each job begins with this line
             if key == "job_number":
                 job = value.strip()
             elif (

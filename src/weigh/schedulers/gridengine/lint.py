@@ -88,6 +88,7 @@ def read_qsub_options(
     ]
     options: list[ScriptOption] = []
     for option in (*of_files, *read.options):
+        # sge_request files come first, so that -clear in a script discards them
         options = [] if option.name == "clear" else [*options, option]
     return msgspec.structs.replace(read, options=tuple(options))
 
@@ -117,6 +118,7 @@ def _qsub_options_of_line(
                 script_line, "option-value", f"{word} without a value: refused"
             )
         elif name == "l":
+            # one -l has several resources; a boolean one is named without a value
             for part in filter(None, words.pop(0).split(",")):
                 key, equals, amount = part.partition("=")
                 value = amount if equals else "TRUE"
@@ -127,6 +129,7 @@ def _qsub_options_of_line(
 
 
 def _parallel(script_line: ScriptLine, words: list[str]) -> ScriptOption | LintFinding:
+    # -pe smp -l ...: the next option was taken for the slots
     if len(words) < len(("name", "slots")) or words[1][:2] == "-l" or not all(words):
         name = (words or ["smp"])[0].partition("=")[0]
         effect, fix = "-pe without a number of slots: refused", f"-pe {name} 4"
@@ -187,6 +190,7 @@ def _gridengine_ignored_findings(lint_case: LintCase) -> Iterator[LintFinding]:
 _RANGE = re.compile(r"([0-9]{1,9})(?:[-:]([0-9]{1,9})(?::([0-9]{1,9}))?)?-?")
 _TIMES = "l:h_rt l:s_rt l:h_cpu l:s_cpu"
 _SIZES = "l:h_vmem l:s_vmem l:mem_free l:virtual_free l:h_rss l:h_data l:tmpfs"
+# priorities of qsub(1), -p
 _LOWEST, _HIGHEST = -1023, 1024
 _DATE = r"(?:\d\d){4,6}(?:\.\d\d)?"
 
@@ -224,6 +228,7 @@ def _is_priority(value: str) -> bool:
 
 def _is_range(value: str) -> bool:
     found = _RANGE.fullmatch(value)
+    # these have findings of their own, see _arrays
     is_other = "," in value or "%" in value or re.match(r"0+(?!\d)", value)
     return bool(is_other or (found and int(found[3] or 1)))
 
@@ -285,11 +290,13 @@ def _times_and_sizes(lint_case: LintCase) -> Iterator[LintFinding]:
         seconds = parsed(option, TEXT.parse_time)
         if seconds == 0:
             yield problem(option, "time-in-seconds", "no time: killed at once")
+        # h_rt=24: a bare number is seconds
         elif whole_number(option.value) and seconds is not None and seconds < MINUTE:
             fix = f"{option.value} hours are {option.value}:00:00"
             yield note(option, "time-in-seconds", f"is {seconds} seconds", fix)
     for option in last(lint_case, _SIZES):
         value, size = option.value, parsed(option, TEXT.parse_memory)
+        # -l h_vmem without a value
         if value == "TRUE":
             yield problem(option, "memory", "no size: not limited", "write =4G")
         elif size is not None and size < _MANY_BYTES:
@@ -347,6 +354,7 @@ def _gpu_resources(lint_case: LintCase) -> Iterator[LintFinding]:
     limits, slots = lint_case.facts.limits, minimum_slots_of_case(lint_case)
     known = limits.resources if limits else None
     named = [lint_case.option(f"l:{name}") for name in GPU_RESOURCES]
+    # a site may want both: a boolean that selects nodes, and a number
     is_counted = any(one is not None and one.value != "TRUE" for one in named)
     for option in filter(None, named):
         name, count = option.name.removeprefix("l:"), positive_number(option.value)
@@ -379,6 +387,7 @@ _EQW = "the job stays in Eqw"
 
 def _gridengine_start_folder(lint_case: LintCase) -> str | None:
     chosen = lint_case.option("wd", "cwd")
+    # without -cwd and -wd a job starts in the home directory
     if chosen is None:
         return lint_case.facts.home
     return lint_case.absolute(chosen.value or lint_case.facts.cwd, lint_case.facts.cwd)
@@ -419,6 +428,7 @@ def _shared_log(lint_case: LintCase) -> Iterator[LintFinding]:
         re.sub(r"\$(?:JOB_ID|JOB_NAME)", "x", value), lint_case.start
     )
     if (
+        # a directory gets a file for each element, with its default name
         re.search(r"\$\{?TASK_ID|^/dev/|/$", value)
         or lint_case.kind(path) == "directory"
     ):
@@ -532,10 +542,12 @@ def _count_of_requested_gpus(
 def _gridengine_granted(lint_case: LintCase) -> GrantedResources:
     """Add up what the job gets at most on the node that runs its script."""
     requested = requested_by_qsub_script(lint_case)
+    # the maximum of a range, as the job may get that many
     slots = positive_number(_slots_variable(lint_case).rpartition("-")[2])
     is_unclear = any(_OF_CPUS.fullmatch(one.name) for one in lint_case.options)
     places = [one.name for one in lint_case.options]
     places += [lint_case.value(name) for name in ("q", "jc", "P", _PE)]
+    # a queue or project for GPUs may bring one without a resource
     may_have = re.search("gpu|cuda", " ".join(places).lower()) or not lint_case.options
     return GrantedResources(
         cpus=None if is_unclear else slots,

@@ -64,6 +64,8 @@ class ScriptLint(SchedulerLint):
         found = list(self.read(case.script, facts).findings)
         for rule in (*COMMON, *self.rules):
             found.extend(rule(case))
+        # a line with a placeholder is wrong in any case: what else is wrong with its
+        # value does not matter
         templates = {one.line for one in found if one.rule == "placeholder"} - {None}
         found = [
             one
@@ -72,6 +74,7 @@ class ScriptLint(SchedulerLint):
             or one.line not in templates
             or (one.accepted and one.rule != "literal-dollar")
         ]
+        # findings without a line come last: a script has fewer lines than letters
         return tuple(sorted(found, key=lambda one: one.line or len(text)))
 
     def case(self, text: str, facts: ScriptFacts) -> LintCase:

@@ -405,6 +405,8 @@ def _templates(
     for command, place in commands_with_directories(lint_case):
         for written, is_sure in _possible_input_files(command):
             word = _text_with_element(lint_case, written)
+            # with the index twice in a name the numbers of files do not show what
+            # exists
             if len(variable.findall(word)) != 1:
                 continue
             path = lint_case.absolute(variable.sub(_MARK, word), place)
@@ -457,6 +459,7 @@ def _files_words(template: str, numbers: tuple[int, ...]) -> str:
 
 def _first_elements(elements: ArrayElements) -> Iterator[int]:
     for one in elements.ranges:
+        # an array of millions is not compared one by one
         yield from one[:100_000]
 
 

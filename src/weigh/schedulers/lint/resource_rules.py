@@ -22,6 +22,7 @@ _COUNTS = {
     "srun": ("-n", "--ntasks"),
     **dict.fromkeys(MPI, ("-np", "-n", "--np", "--n")),
 }
+# with these more tasks than CPUs are meant
 _OVER = frozenset({"--oversubscribe", "--overcommit", "-O", "--overlap"})
 
 

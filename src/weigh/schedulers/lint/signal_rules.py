@@ -22,6 +22,7 @@ def _left_behind(lint_case: LintCase) -> Iterator[LintFinding]:
     for command in lint_case.body.commands:
         if command.background:
             behind = command
+        # a real command behind it, or `wait`: the script goes on for some time
         elif command.name not in _TRIFLES:
             behind = None
     if behind is not None:
@@ -41,6 +42,7 @@ def _signal_to_shell(lint_case: LintCase) -> str:
 
 def _deferred_trap(lint_case: LintCase) -> Iterator[LintFinding]:
     traps = [one for one in lint_case.body.named("trap") if _trapped(one)]
+    # with `wait` bash runs a trap at once
     if not traps or any(lint_case.body.named("wait")):
         return
     trap, names = traps[0], {name for one in traps for name in _trapped(one)}
@@ -63,6 +65,7 @@ def _signal_option(lint_case: LintCase) -> Iterator[LintFinding]:
         return
     head, _, rest = option.value.rpartition(":")
     name = rest.partition("@")[0].upper().removeprefix("SIG")
+    # without B: sbatch sends the signal to the steps, not to the shell
     if "B" not in head.upper():
         text = " ".join(token.text for token in lint_case.body.tokens)
         if not any(one in text for one in ("srun", "mpirun", "mpiexec")):

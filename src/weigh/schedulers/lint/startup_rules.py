@@ -44,6 +44,7 @@ def is_left_early(lint_case: LintCase, path: str | None) -> bool:
     for place, command in enumerate(body.commands):
         if command.name in _LEAVES:
             return _is_guard(body, place)
+        # a command that does something: a return behind it is no guard at the start
         if command.name not in {*_TESTS, "", "export", "umask", "shopt", "set"}:
             return False
     return False
@@ -55,6 +56,7 @@ def gives_conda(lint_case: LintCase, path: str | None, depth: int = 0) -> bool |
     if text is None or depth > _MOST_FILES:
         return None
     body = read_body(text)
+    # its grammar is not clear
     if not body.commands and text.strip():
         return None
     is_known = True
@@ -68,6 +70,7 @@ def gives_conda(lint_case: LintCase, path: str | None, depth: int = 0) -> bool |
             if nested:
                 return True
             is_known = is_known and nested is not None
+        # these may define anything
         elif command.name in {"eval", "module", "ml"}:
             is_known = False
     return False if is_known and not _OF_CONDA.search(text) else None
@@ -98,6 +101,7 @@ def _is_guard(shell_body: ShellBody, place: int) -> bool:
     words = [one for one in shell_body.tokens if one.line <= command.line]
     cases = [n for n, one in enumerate(words) if one.text == "case"]
     ended = {one.text for one in words[cases[-1] :]} & {"esac"} if cases else {"esac"}
+    # the `case` around the command has not been closed before it
     is_open = not ended or words[-1].line == command.line
     subject = words[cases[-1] + 1].text if cases and is_open else ""
     return bool(_ASKS_FOR_TERMINAL.search(subject))
@@ -160,6 +164,7 @@ def _node_local(lint_case: LintCase) -> Iterator[LintFinding]:
                 yield note(command, "node-local", effect, fix)
                 return
         if command.name not in {"cd", "pushd", "source", "."}:
+            # what an earlier command names it may have created
             made += f" {command.text} {' '.join(command.outputs)}"
 
 

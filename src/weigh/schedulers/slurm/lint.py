@@ -58,6 +58,7 @@ _OF_ENGINES = re.compile(r"\s*(?:\{\{|\{%|<%)")
 def _slurm_ignored_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     lines = lint_case.script.lines
     first = lint_case.script.first_command or len(lines) + 1
+    # Jinja or ERB: what it will become is not known
     if first <= len(lines) and _OF_ENGINES.match(lines[first - 1].text):
         effect = "a template that a program fills in: no job script yet"
         yield problem(lines[first - 1], "placeholder", effect)
@@ -95,8 +96,10 @@ def _is_meant(match: re.Match[str], rest: str) -> bool:
     word = match["word"]
     if _is_off(match):
         return False
+    # without a hash only the exact word: SBATCH as a command of its own
     if word == _WORD or not match["hashes"]:
         return word == _WORD
+    # a directive has nothing but options behind it
     if not word.isupper() and not all(one.startswith("-") for one in rest.split()):
         return False  # `# sbatch --array=1-9 job.sh` is a usage comment
     if word.upper() == _WORD or (match["gap"] and not word.isupper()):
@@ -151,6 +154,7 @@ def _slurm_size_fix(value: str) -> str:
         return "write it like 500M or 4G"
     if not found[2]:
         return f"write {found[1]}{found[3].upper()}"
+    # 1.5G as whole numbers of the next smaller unit: 1536M
     smaller = {"K": "K", "M": "K", "G": "M", "T": "G"}[found[3].upper()]
     number = float(f"{found[1]}.{found[2]}") * 1024
     return f"whole numbers only: {round(number)}{smaller}"
@@ -227,6 +231,7 @@ def _sbatch_refused_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     yield from misread(lint_case, VALUES)
     for option in lint_case.options:
         if option.value[:1] == "=" and option.is_short:
+            # numbers do not parse with an equals sign; a name does, and is a wrong one
             value, never = option.value, option.name in ("time", "gpus")
             fix = f"{option.text[:2]} {value[1:]} or --{option.name}{value}"
             effect = f"{value!r} is read including its '='"
@@ -303,6 +308,7 @@ def _slurm_size_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     for option in last(lint_case, f"{MEMORY_OPTIONS} tmp"):
         size = parsed(option, TEXT.parse_memory)
         if size and 0 < (whole_number(option.value) or 0) <= _LIKELY_GIB:
+            # 200 may be meant in MiB, 4 is not
             make = problem if size <= _TOO_LITTLE else note
             fix = f"{option.value} GiB are {option.value}G"
             yield make(option, "memory-in-mib", f"is {format_size(size)}", fix)
@@ -379,6 +385,7 @@ def _slurm_log_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     reported: set[str] = set()
     for option in last(lint_case, "output error input"):
         folder, slash, leaf = option.value.rpartition("/")
+        # another rule names the placeholder
         if holds_placeholder(option.value):
             continue
         if _is_literal(option.value):
@@ -411,6 +418,7 @@ def _log_folder(
 ) -> Iterator[LintFinding]:
     known = {"u": lint_case.facts.user, "x": lint_case.value("job-name")}
     letters = [letter for _, letter in _PATTERN.findall(folder)]
+    # each job would need a directory of its own, which nobody has created
     if {*letters} & {*"AaJjNnst"}:
         effect = "Slurm does not create the log's directory: the job fails without it"
         yield problem(option, "log-directory", effect, "% only in the file's name")
@@ -430,9 +438,11 @@ def _log_pattern_findings(
     for letter in letters:
         if letter not in "%AaJjNnstuxbw":
             yield note(option, "log-pattern", f"%{letter} is not a Slurm pattern")
+        # --array may be typed with the script
         elif letter == "a" and not is_array and not _names_element(lint_case):
             effect = "%a is 4294967294 in a job that is not an array"
             yield note(option, "log-pattern", effect, "%j is the job id")
+    # %j differs between elements, since each has a job id of its own
     if is_array and not {*letters} & {*"ajJ"} and not option.value.startswith("/dev/"):
         effect = "all elements write to one file, over each other"
         yield problem(option, "log-shared", effect, "add %A_%a")
@@ -473,8 +483,10 @@ def _dependencies(lint_case: LintCase) -> Iterator[LintFinding]:
         if option is None or not re.fullmatch(_DEPENDENCY, part, re.IGNORECASE):
             continue
         kind, _, ids = part.partition(":")
+        # a bare number is read as afterany
         kind, ids = ("afterany", kind) if kind.isdecimal() else (kind, ids)
         jobs = [job.partition("+")[0] for job in ids.split(":") if job]
+        # waits for a failure, so that a success is what never satisfies it
         if kind == "afternotok":
             for job in jobs:
                 if lint_case.facts.jobs.get(job) == "COMPLETED":
@@ -505,6 +517,7 @@ def _slurm_limit_findings(lint_case: LintCase) -> Iterator[LintFinding]:
         ("default-memory", "memory", "--mem", "often little"),
     ):
         if (
+            # with limits limit_rules names the defaults themselves
             lint_case.facts.limits is None
             and lint_case.options
             and name not in requested.by
