@@ -48,7 +48,6 @@ def pack_items(items: Sequence[TaskNeed], capacity: BinCapacity) -> PackedTasks:
     too_big = []
     for at, item in enumerate(items):
         need = (item.gpu_memory, item.memory, item.cpus)
-        # too big even for an empty bin
         short = [d for d in range(len(RESOURCES)) if need[d] > full[d]]
         if short:
             d = short[0]
@@ -148,7 +147,6 @@ def _bin_of_group(group: Sequence[int], items: Sequence[TaskNeed]) -> PackedBin:
         gpu_memory=sum(item.gpu_memory for item in ours),
         memory=sum(item.memory for item in ours),
         cpus=sum(item.cpus for item in ours),
-        # items run side by side, so a bin takes as long as its longest item
         time=None if None in times else max(t or 0.0 for t in times),
     )
 

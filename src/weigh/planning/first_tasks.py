@@ -104,7 +104,6 @@ def _picked_places(
         order = sorted(group, key=lambda place: -task_sizes[place])
         last = len(order) - 1
         for number in range(task_count):
-            # evenly from the largest to the smallest, both included
             yield order[round(number * last / max(1, task_count - 1))]
 
 
@@ -220,7 +219,6 @@ def rest_choices(
     peaks: dict[int, list[Bytes]] = {}
     for one in first_usages:
         if one.trouble is None:
-            # a peak below weigh's own is at most that of weigh
             peaks.setdefault(one.kind, []).append(one.peak or _OF_WEIGH)
     if not peaks:
         return [ResumeChoice(run=True, reason=NOT_SENT)] * len(kinds)

@@ -428,7 +428,6 @@ def plan_notes(  # noqa: PLR0913 - keyword-only past the third
             f"tasks start {max(1, min(counts))} to {max(counts)} ranks: each element "
             f"requests {max(counts)} (plan them from separate task files for less)"
         )
-    # many kinds may have the same note: once each, in their order
     yield from dict.fromkeys(note for kind in kinds for note in kind.notes)
     if not any(kind.item.memory for kind in kinds):
         yield "memory is not known: --memory, or measure a task with weigh run"
@@ -499,7 +498,6 @@ def _prediction_notes(kinds: Sequence[TaskKind]) -> Iterator[str]:
 
 
 def _extrapolation_text(need_predictions: Sequence[NeedPrediction]) -> str:
-    # the largest extrapolation decides how far the plan can be trusted
     farthest = max(need_predictions, key=lambda one: one.ratio)
     if farthest.ratio <= 1:
         return "; no task is larger"

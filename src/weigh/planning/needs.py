@@ -114,7 +114,6 @@ class NeedCurves:
             # the curve cannot be read without its size: the records decide
             if any(name not in task_sizes for name in names):
                 continue
-            # a product of sizes (batch * length) is one axis of the curve
             size = 1.0
             for name in names:
                 size *= task_sizes[name]
@@ -166,7 +165,6 @@ class NeedCurves:
             (fitted_curve.curve.at(row.x), getattr(row, fitted_curve.quantity))
             for row in rows
         ]
-        # a run that used nothing has no relative error
         errors = [float(abs(predicted - y) / y) for predicted, y in pairs if y]
         return sum(errors) / max(1, len(errors))
 
@@ -214,7 +212,6 @@ Parameters = Mapping[str, int | float | str]
 ParametersOf = Callable[[int, str], Parameters]
 
 _MOST_READ = 200  # records that a curve is fitted to
-# enough to find a record again, as everywhere that ids are shown
 _SHOWN = 6  # letters of an id
 _MOST_NAMED = 20  # records that a kind of task lists as its source
 
@@ -357,7 +354,6 @@ def needs_of_tasks(
                 kind, tasks=counts[place], example=examples[place], notes=notes
             )
         )
-    # stated nodes win over any layout that was measured
     if given.nodes is None:
         kinds = list(_placed_alike(kinds, [basis.launch for basis in found]))
     used_gpus = [gpu for _, gpus in measured.values() for gpu in gpus]
@@ -516,7 +512,6 @@ def _measured_kind(
     walls = (record.usage.wall_time for record in records if record.usage)
     time = _longest_time(walls) if given.time is None else given.time
     gpu_memory = given.gpu_memory
-    # GPUs differ in what a run holds on them: the fullest decides
     if gpu_memory is None:
         gpu_memory = max((_gpu_peak(gpu) or 0 for gpu in gpus), default=0)
     cpus = given.cpus or (request.cpus if request else 1)

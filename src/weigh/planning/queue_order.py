@@ -271,7 +271,6 @@ def sized_elements(
     Raises:
         UsageError: a task takes too long for *limit*.
     """
-    # even a limit that the user states must let the longest task start
     last = max(needed for _, needed in queued.to_start)
     least = limit_for_tasks(last)
     if limit is not None and math.floor(limit) < least:

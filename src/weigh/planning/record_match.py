@@ -266,7 +266,6 @@ def nearest_records(
     alike: Sequence[CandidateRecords], numbers: frozenset[str]
 ) -> tuple[str, ...]:
     """Return the ids of the records that also share the most numbers."""
-    # the words are equally alike: of these the runs at the task's own numbers
     if len(alike) > 1:
         most = max(len(one.numbers & numbers) for one in alike)
         alike = [one for one in alike if len(one.numbers & numbers) == most]

@@ -382,7 +382,6 @@ def enlarged_request(
     elif more.need is not None and memory is not None:
         wanted = round_shared(more.need * at_once)  # has a share of the runner
         memory = max(memory, min(wanted, limits.max_memory or wanted))
-        # fewer tasks at once use fewer CPUs
         cpus = -(-cpus * at_once // more.together)
     elif more.memory > 1:
         memory = None if memory is None else round_shared(memory * more.memory)
@@ -397,7 +396,6 @@ def enlarged_request(
     elif virtual is not None and memory is not None and memory != job_request.memory:
         mapped = virtual - (job_request.memory or virtual)  # does not change
         virtual = memory + max(0, mapped)
-    # None: the queue's default, which only an option can change
     limit = job_request.time_limit
     if options.time is not None:
         limit = parse_limit(options.time)
