@@ -74,7 +74,7 @@ def logs(  # noqa: PLR0913 - a parameter per option
             err=True,
         )
         files = tuple(sorted(files, key=_last_change)[-_MOST_FILES:])
-    # 0 lines cannot be asked for, so "or" serves as the default
+    # 0 lines cannot be requested, so "or" serves as the default
     most = lines or (_LAST if len(files) > 1 else None)
 
     # a file to follow that is not there yet comes later, and begins at 0

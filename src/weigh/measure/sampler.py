@@ -75,7 +75,7 @@ class ForkFilter:
     ) -> list[ProcessReading]:
         residents = {reading.pid: reading.resident for reading in readings}
         kept = []
-        # only new processes are asked for their parent
+        # only new processes have their parent read
         for reading in readings:
             pid = reading.pid
             times = None if pid in self._residents else self._tree.times(pid)

@@ -152,7 +152,7 @@ def at_exit(job_script: JobScript, job_id: str) -> Iterator[str]:
     """
     target = job_script.request.notify
     if target is None:
-        # in single quotes: $? is that of the exit, not of now
+        # in single quotes: $? is that at the exit, not the present one
         yield f"trap 'echo \"{ENDED} $?\"' EXIT"
         return
     # with its quotes, as it stands in JSON; bash gets it quoted once more

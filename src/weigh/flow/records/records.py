@@ -74,7 +74,7 @@ def runs_of_last(store: RecordStore) -> list[Record]:
         StoreError: the store cannot be read.
     """
     newest = find_record(store, LAST)
-    # the newest run is of a scan or exec: what was asked for are all its runs
+    # the newest run is of a scan or exec: what was named are all its runs
     scan = last_scan(store.root)
     if scan is not None and newest.label == scan.label:
         entries = labelled_entries(read_index(store.root), scan.label)

@@ -397,7 +397,7 @@ def _of_jobs(
         views=views,
         is_planned=True,
         slots=_slots_of_element(views),
-        # rounds are named only where healing was asked for
+        # rounds are named only where healing was requested
         rounds=tuple(round_words(rounds_of(views))) if last.heal else (),
         troubles=tuple(dict.fromkeys(_troubles_of_views(views))),
         job=last.id,
