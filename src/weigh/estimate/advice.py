@@ -20,8 +20,8 @@ from weigh.units import Bytes, Seconds
 class GradientAccumulation(msgspec.Struct, frozen=True):
     """``micro_batch * steps`` is the effective batch, exactly."""
 
-    batch: int
-    micro_batch: int
+    batch: int  # samples
+    micro_batch: int  # samples in one step
     steps: int
 
 
@@ -57,8 +57,8 @@ class FitOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     target: float | None = None  # the size to answer for, None: only what was measured
     limits: tuple[MemoryLimit, ...] = ()
-    near: float = 0.95
-    level: float = 0.95
+    near: float = 0.95  # share of the best speed that is near enough
+    level: float = 0.95  # confidence of the upper bounds
 
 
 class MeasuredSize(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ class SizesWithinLimit(msgspec.Struct, frozen=True):
 
     limit: MemoryLimit
     holding: FittingSizes
-    fits_target: bool | None = None
+    fits_target: bool | None = None  # None: there is no target
     accumulation: GradientAccumulation | None = None
 
 
@@ -121,7 +121,7 @@ class ScanAdvice(msgspec.Struct, frozen=True, kw_only=True, rename=_JSON_KEYS):
     best_size: int | None = None
     speeds: tuple[float, ...] = ()
     recommended: SizeNeed | None = None
-    held_back: str | None = None
+    held_back: str | None = None  # None: nothing holds it back
     target: SizeNeed | None = None
     why: tuple[str, ...] = ()
     next_size: int | None = None
@@ -171,6 +171,7 @@ def largest_fitting(advice: ScanAdvice) -> SizeNeed | None:
     It must fit one of several GPUs, but all limits of host memory.
     """
     sizes = [size for size, _ in _held_back(advice.estimate, advice.capacities)]
+    # the tightest of what memory allows
     size = min(sizes, default=0.0)
     if not advice.capacities or not 1 <= size < math.inf:
         return None
@@ -179,6 +180,7 @@ def largest_fitting(advice: ScanAdvice) -> SizeNeed | None:
 
 def rows(estimate: SizeEstimate) -> tuple[MeasuredSize, ...]:
     """Return the measurements of each size."""
+    # a quantity may lack some of the sizes that others have
     at = {
         quantity: {point.x: point for point in made.points}
         for quantity in (GPU, HOST, "time", "time_per_sample")

@@ -36,7 +36,7 @@ class _CountedRuns(msgspec.Struct, frozen=True):
 
     usages: tuple[Usage, ...]
     records: tuple[Record, ...]
-    failed: int
+    failed: int  # runs that did not count
 
 
 # a figure and its lowest and highest possible value
@@ -129,6 +129,7 @@ def _comparison_doubts(
     sides: Sequence[ComparisonSide], groups: Sequence[Sequence[Record]]
 ) -> Iterator[str]:
     """Yield what makes a comparison doubtful, the most serious first."""
+    # doubts about a side come first: they may make the whole comparison worthless
     for turn, (side, group) in enumerate(zip(sides, groups, strict=True)):
         for doubt in _doubts_of_side(side, group):
             yield f"{letter(turn)}{doubt}"
@@ -254,6 +255,7 @@ def _gpu_busy(usage: Usage) -> float | None:
 
 def _batch_gpu_memory(loop: BatchTimes) -> float | None:
     """Return the GPU memory that the batches took in addition to the model."""
+    # before the first batch the GPU held the model
     pairs = ((gpu.peak, gpu.before) for gpu in loop.gpus)
     return max(
         (p - b for p, b in pairs if p is not None and b is not None), default=None

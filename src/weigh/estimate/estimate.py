@@ -67,9 +67,9 @@ class SizeEstimate(msgspec.Struct, frozen=True, kw_only=True):
     out.
     """
 
-    by: str
+    by: str  # name of the size
     group: ReadingsGroup
-    records: int
+    records: int  # that were fitted
     memory: FittedCurve | None = None
     gpu_memory: FittedCurve | None = None
     time: FittedCurve | None = None
@@ -187,6 +187,7 @@ def estimate(records: Sequence[Record], size_name: str) -> SizeEstimate:
     Raises:
         UsageError: no such parameter, only one size, or sizes that are not numbers.
     """
+    # one estimate for each parameter or product: they may have different groups
     made = [_estimate(read(records, names)) for names in _choices(size_name)]
     best = made[0]
     for other in made[1:]:
@@ -196,6 +197,7 @@ def estimate(records: Sequence[Record], size_name: str) -> SizeEstimate:
 
 
 def _choices(size_name: str) -> list[tuple[str, ...]]:
+    # a product is one size, a list leaves the choice to the data
     if "*" in size_name:
         return [tuple(_names_of_sizes(size_name, "*"))]
     return list(products(_names_of_sizes(size_name, ",")))

@@ -26,8 +26,8 @@ class ReadingsGroup(msgspec.Struct, frozen=True):
 
     # without numbers that vary, so that runs of different sizes are one group
     command: tuple[str, ...]
-    host: str | None
-    gpus: tuple[str, ...]
+    host: str | None  # None: not recorded
+    gpus: tuple[str, ...]  # their names, in order; empty: none was used
     # limits of memory in the environment or the command, such as -Xmx
     knobs: tuple[str, ...] = ()
 
@@ -38,7 +38,7 @@ class _SplitCommand(msgspec.Struct, frozen=True):
     ``constants`` are the numbers again, None for the value of a parameter.
     """
 
-    text: str
+    text: str  # the words joined, with a mark in place of each number
     numbers: tuple[str, ...]
     constants: Constants
 
@@ -50,12 +50,14 @@ def groups_of(records: Sequence[Record]) -> list[ReadingsGroup]:
     other records have the same number there as a constant, it is a constant.
     """
     commands = [_taken_apart(record) for record in records]
+    # by the text of a command: numbers that some record has as a constant
     fixed: dict[str, set[tuple[int, str]]] = {}
     for command in commands:
         fixed.setdefault(command.text, set()).update(_constant_places(command))
     shown: dict[tuple[str, Constants], tuple[str, ...]] = {}
     found = []
     for record, command in zip(records, commands, strict=True):
+        # one text for a group, also where two parameters happen to have one value
         key = command.text, _constants_with_varied(command, fixed[command.text])
         if key not in shown:
             shown[key] = _command_words_shown(record, command, key[1])
@@ -144,10 +146,10 @@ class SizeReading(msgspec.Struct, frozen=True):
 class SizeReadings(msgspec.Struct, frozen=True, kw_only=True):
     """The readings of one group of records, and notes about the others."""
 
-    by: str
+    by: str  # names of the size's parameters, joined by *
     group: ReadingsGroup
     rows: tuple[SizeReading, ...]
-    records: int
+    records: int  # completed ones
     memory_failure: MemoryFailure | None = None
     gpu_failure: MemoryFailure | None = None
     notes: tuple[str, ...] = ()
@@ -281,6 +283,7 @@ def _largest_group(
 
 def _is_failure_of_group(other: ReadingsGroup, group: ReadingsGroup) -> bool:
     """Return whether a failure there counts here; it may have failed before its GPU."""
+    # a run that failed early may not have reached its GPU yet
     same = (other.command, other.host) == (group.command, group.host)
     return same and other.gpus in {(), group.gpus}
 
@@ -291,6 +294,7 @@ def _smallest_failure(
     of_that = [record for record in burst if _may_be(record, gpu=gpu)]
     if not of_that:
         return None
+    # the smallest failure bounds the sizes most closely
     first = min(of_that, key=lambda record: size_of(record, size_names))
     return MemoryFailure(size_of(first, size_names), _memory_available(first, gpu=gpu))
 
@@ -342,6 +346,7 @@ def _size_reading(size: float, usage: Usage, record: Record) -> SizeReading:
 def _can_be(row: SizeReading) -> bool:
     """Return whether all measurements are above zero and not absurdly large."""
     measured = (row.memory, row.gpu_memory, row.time, row.time_per_sample)
+    # one impossible figure makes the whole reading doubtful
     return all(y is None or 0 < y <= LARGEST_SIZE for y in measured)
 
 
@@ -432,6 +437,7 @@ def _lengths_vary(records: Sequence[Record]) -> Iterator[str]:
 def _rose_with_length(loop: BatchTimes) -> bool:
     if not loop.lengths_vary:
         return False
+    # lengths are only noted as they grow: the last is the longest
     first, last = loop.lengths[0], loop.lengths[-1]
     pairs = ((first.memory, last.memory), (first.gpu_memory, last.gpu_memory))
     return any(a is not None and b is not None and b > _ROSE * a for a, b in pairs)

@@ -119,6 +119,7 @@ class _AttachedProcess:
                 checkpoint_at = now + _CHECKPOINT_INTERVAL
                 seen = self._measurement(ended=False, end_signal=None)
                 self._watch.checkpoint(seen, self._pid)
+            # signals are for weigh here: the watched process gets none of them
             info = wakeup.wait(wait)
             if info is not None and wakeup.is_stop_request(info.si_signo):
                 return self._measurement(ended=True, end_signal=info.si_signo)

@@ -54,6 +54,7 @@ class NodeLock:
 
     def turn(self, rank: int) -> int:
         """Return how many runs this *rank* has begun in this step before this one."""
+        # a script may call weigh run several times in one step
         before = sum(words[:2] == ["turn", str(rank)] for words in self._lines())
         os.write(self._fd, f"turn {rank}\n".encode())
         return before

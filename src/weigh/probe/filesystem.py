@@ -30,6 +30,7 @@ def read_disk(role: str, path: str, proc_folder: str = "/proc") -> DiskSpace:
     # None: the mount was not found
     shared = None if kind is None else kind in _SHARED
     try:
+        # this is the call that hangs where a file server does not answer
         status = os.statvfs(there)
     except OSError as error:
         return DiskSpace(

@@ -43,11 +43,11 @@ class GpuDevice(msgspec.Struct, frozen=True):
     uuid: str
     name: str
     memory_total: Bytes | None = None
-    mig_parent: str | None = None
+    mig_parent: str | None = None  # None: no instance
     memory_reserved: Bytes | None = None
-    bus: str | None = None
+    bus: str | None = None  # PCI address; None for instances
     is_split: bool = False
-    gpu_instance: int | None = None
+    gpu_instance: int | None = None  # numbers in the old names of MIG instances
     compute_instance: int | None = None
 
 
@@ -62,7 +62,7 @@ class GpuCounters(msgspec.Struct, frozen=True):
     ecc_errors: int | None = None
     throttle: dict[str, Seconds] | None = None
     corrected_ecc_errors: int | None = None
-    pcie_replays: int | None = None
+    pcie_replays: int | None = None  # packets that the bus had to send again
 
 
 class GpuWear(msgspec.Struct, frozen=True):
@@ -71,8 +71,8 @@ class GpuWear(msgspec.Struct, frozen=True):
     ``pending``: it takes more out at its next reset. ``failed``: it has no spare rows.
     """
 
-    retired_pages: int | None = None
-    remapped_rows: int | None = None
+    retired_pages: int | None = None  # before A100
+    remapped_rows: int | None = None  # from A100 on
     pending: bool | None = None
     failed: bool | None = None
 

@@ -29,6 +29,7 @@ class UserProcess(msgspec.Struct, frozen=True, gc=False):
 
 def parse_process(pid: int, text: bytes) -> UserProcess | None:
     """Parse /proc/PID/stat; None if it has another form."""
+    # the name may hold blanks and parentheses itself
     start, end = text.find(b"("), text.rfind(b")")
     words = text[end + 2 :].split()
     try:
@@ -77,6 +78,7 @@ def read_processes(user: int, root: str = "/proc") -> tuple[UserProcess, ...] | 
     if not pids:  # at least this process exists: /proc is not mounted
         return None
     read = (read_process(pid, root) for pid in pids)
+    # zombies and kernel threads have no memory
     return tuple(one for one in read if one is not None and one.resident)
 
 

@@ -87,6 +87,7 @@ class _MachineGpus:
 
     def _by_number(self, name: str) -> list[GpuDevice] | None:
         number = _leading_number(name)
+        # not a GPU's number: the list ends here
         if number is None or number >= len(self._gpus):
             return None
         return self.parts(self._gpus[number])

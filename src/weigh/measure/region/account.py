@@ -36,7 +36,7 @@ class RegionSpan:
         self.mark: Bytes | None = None
         self.moment = 0
         self.exact = False
-        self.gpus: GpuSpan | None = None
+        self.gpus: GpuSpan | None = None  # None: no GPU is visible
         self.closed = False
 
 
@@ -168,12 +168,12 @@ class LoopSum:
         self.size = size
         self.start = self.end = start
         self.times = DurationSummary()
-        self.samples: int | None = 0
-        self.total: int | None = None
+        self.samples: int | None = 0  # None: a batch could not be counted
+        self.total: int | None = None  # batches that are expected; None: unknown
         self.peak = RegionPeak()
         self.gpus = GpuSpan()
-        self.shortest: int | None = None
-        self.lengths: list[LengthPeak] = []
+        self.shortest: int | None = None  # of the shortest batch; None: no lengths
+        self.lengths: list[LengthPeak] = []  # each longer than the one before
         self.changed = True
 
     def add_total(self, total: int | None) -> None:

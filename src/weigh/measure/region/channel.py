@@ -266,7 +266,9 @@ def _phase_of_two_processes(
         if program_phase.start <= other.start
         else (other, program_phase)
     )
+    # memory before and after belong to the process with the higher peak
     higher = max(program_phase, other, key=lambda phase: phase.peak_memory or 0)
+    # both processes see the same GPUs
     spans = GpuSpan()
     spans.merge(first.gpus)
     spans.merge(last.gpus)

@@ -29,6 +29,7 @@ def clean_name(name: object, *, of: str) -> tuple[str, bool]:
     if name.isprintable() and len(name) <= _LONGEST:
         return name, False
     short = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
+    # an escape is longer than its character, so the text is cut once more
     text = "".join(c if c.isprintable() else _escaped_character(c) for c in short)
     return text[:_LONGEST], True
 
@@ -146,6 +147,8 @@ def _decorated(
     # above @staticmethod: decorate the function inside
     if isinstance(function, staticmethod | classmethod):
         return type(function)(_decorated(function.__func__, name, after, sync=sync))
+    # a class would be measured as a function that makes objects, and could not be
+    # subclassed
     if not callable(function) or isinstance(function, type):
         raise UsageError(
             f"measured goes above a function, not {type(function).__name__}: "
@@ -165,6 +168,7 @@ def _decorated(
 
 def _own_name(function: Any) -> str:
     """Return a function's own name, without ``<locals>``."""
+    # a partial or another callable object has no name of its own
     found = getattr(function, "__qualname__", None) or type(function).__name__
     return clean_name(str(found).replace("<locals>.", ""), of="measured")[0]
 
@@ -216,7 +220,7 @@ class _GeneratorRegion:
         self._inside = step_in(around)
         self._around: OpenRegion | None = None
         self._wall = self._cpu = 0.0
-        self._since = (0.0, 0.0)
+        self._since = (0.0, 0.0)  # wall and CPU time when it last ran on
 
     def __enter__(self) -> None:
         if self._sync:

@@ -141,6 +141,7 @@ def _check_callable(what: str, value: object) -> None:
             f"timeit: {what} cannot be called: give a function without arguments, "
             f"such as a lambda, not {type(value).__name__}"
         )
+    # calling one only makes an object, and its code would not be timed
     if inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value):
         raise UsageError(f"timeit: {what} is async, and would only make a coroutine")
     if inspect.isgeneratorfunction(value):
