@@ -56,6 +56,7 @@ def packed_lines(request: Request, form: str | None, width: int) -> tuple[str, .
     lines: list[str] = []
     for directive in dialect.directives(request):
         fits = lines and len(lines[-1]) + 1 + len(directive) <= width
+        # behind a prefix one line takes several; a submit description takes one each
         if fits and dialect.PREFIX:
             lines[-1] += f" {directive}"
         else:
@@ -87,6 +88,7 @@ def request_note_lines(request: Request, *, indent: str = "") -> tuple[str, ...]
 
 def folded_lines(long_text: str, width: int) -> Iterator[str]:
     """Fold *long_text* between words to *width* columns."""
+    # nearly all texts are ASCII, whose letters are columns: no import is needed
     long: Callable[[str], int] = len
     if not long_text.isascii():
         from weigh.render.columns import columns_of  # noqa: PLC0415 - rarely

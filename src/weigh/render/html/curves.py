@@ -24,13 +24,15 @@ def round_ticks(top: float, *, binary: bool, wanted: int = 5) -> tuple[float, ..
 def round_step(smallest_step: float, *, binary: bool) -> float:
     """Return the smallest round step that is at least *smallest_step*."""
     if binary:
+        # sizes have powers of two for round numbers
         return 2.0 ** math.ceil(math.log2(max(smallest_step, 1.0)))
     power = 10.0 ** math.floor(math.log10(smallest_step))
+    # 20: rounding can make even 10 times the power too small
     return power * next((n for n in (1, 2, 5, 10) if n * power >= smallest_step), 20)
 
 
 LEFT, RIGHT, TOP, FLOOR = 66, 428, 12, 214  # of the picture's 440 x 240 points
-_CURVE_POINTS = 48
+_CURVE_POINTS = 48  # points of a path
 _Place: TypeAlias = Callable[[float, float], tuple[float, float]]
 _Mark: TypeAlias = tuple[float, str]  # where on an axis, and its words
 _TITLES: dict[Quantity, str] = {
@@ -48,14 +50,14 @@ class CurveView(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     title: str
-    words: str
-    line: str
-    band: str
+    words: str  # for readers who do not see the picture
+    line: str  # path of the fit
+    band: str  # path around the fit and its bound
     dots: tuple[tuple[tuple[float, float], str], ...]
-    failed: _Mark | None
+    failed: _Mark | None  # None: no size ran out of memory within the picture
     x_ticks: tuple[_Mark, ...]
     y_ticks: tuple[_Mark, ...]
-    rows: tuple[tuple[str, str, str, str], ...]
+    rows: tuple[tuple[str, str, str, str], ...]  # size, measured, fitted, bound
 
 
 def curve_views(curves: SizeEstimate) -> tuple[CurveView, ...]:
@@ -65,9 +67,11 @@ def curve_views(curves: SizeEstimate) -> tuple[CurveView, ...]:
 
 
 def _curve_view(fitted_curve: FittedCurve, quantity_name: Quantity) -> CurveView:
+    # a quarter beyond the largest size; below the smallest there is no support
     near, far = fitted_curve.points[0].x, 1.25 * fitted_curve.largest_size
     xs = [near + (far - near) * i / _CURVE_POINTS for i in range(_CURVE_POINTS + 1)]
     bounds = [fitted_curve.upper(x, LEVEL) for x in xs]
+    # some room above the highest bound
     top = 1.05 * max(*bounds, *(point.high for point in fitted_curve.points))
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -82,6 +86,7 @@ def _curve_view(fitted_curve: FittedCurve, quantity_name: Quantity) -> CurveView
         title=_TITLES[quantity_name],
         words=_curve_words(fitted_curve, quantity_name),
         line=_curve_path(lower),
+        # along the bound and back along the fit: the area between them
         band=_curve_path([*upper, *reversed(lower)]) + "Z",
         dots=tuple(
             (place(p.x, p.y), f"{size_text(p.x)}: {_quantity_text(p.y, quantity_name)}")
@@ -101,6 +106,7 @@ def _failed_mark(
     fitted_curve: FittedCurve, axis_end: float, place: _Place
 ) -> _Mark | None:
     """Return where the smallest size ran out of memory, if it is in the picture."""
+    # beyond the axis it would be drawn outside of the picture
     if fitted_curve.failed is None or fitted_curve.failed > axis_end:
         return None
     return place(fitted_curve.failed, 0)[

@@ -31,6 +31,7 @@ def page_facts(report: JobReport) -> Iterator[str]:
     """Yield what stands below the title: job or command, elements, times."""
     if report.job is not None:
         yield printable_text(f"job {report.job}{_on_scheduler_text(report.scheduler)}")
+    # the title is the label then, so the command is still to be stated
     elif len(report.rows) == 1 and report.rows[0].label and report.rows[0].command:
         yield shortened_text(printable_text(report.rows[0].command), _COMMAND)
     if report.elements is not None:
@@ -40,6 +41,7 @@ def page_facts(report: JobReport) -> Iterator[str]:
         )
     if report.started is not None:
         yield f"started {utc_time_text(report.started)}"
+        # clocks of nodes differ: a job cannot end before it started
         if report.ended is not None and report.ended >= report.started:
             yield f"took {format_duration(report.ended - report.started)}"
 

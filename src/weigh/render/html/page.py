@@ -34,7 +34,7 @@ from weigh.render.printable import printable_text
 from weigh.request import from_usages, why_no_request
 from weigh.units import Bytes
 
-_MOST_GPUS = 64
+_MOST_GPUS = 64  # rows; an array can have thousands of GPUs
 _GPU_TITLES = ("GPU", "memory", "busy", "busiest", "power", "time", "health", "looked")
 
 
@@ -59,6 +59,7 @@ def _gpu_table_row(gpu: GpuTable) -> tuple[str, ...]:
     )
 
 
+# shares of the request: above, it may be too little; below, it is too much
 _TIGHT, _LOOSE = 0.95, 0.5
 _LIMITED = frozenset({"memory", "gpu_memory", "time"})  # beyond it a job is killed
 
@@ -80,11 +81,12 @@ CellKind: TypeAlias = Literal[
     "int", "size", "time", "cpus", "share", "text", "state", "number"
 ]
 _FEWEST = 2  # a single row is shown as a run
-_MOST_PARAMETERS = 12
+_MOST_PARAMETERS = 12  # columns
 _LONGEST = 300  # characters of a cell
 _DIGITS, _DIGITS_OF_LARGE = 6, 3  # microseconds, and a millisecond in 16 minutes
-_LARGE = 1000.0
-_EXACT = 2**53
+_LARGE = 1000.0  # from here on fewer digits behind the point
+_EXACT = 2**53  # integers beyond lose digits in JavaScript
+# of the cells: with more different texts, indexes save nothing
 _WORTH_A_DICTIONARY = 0.5
 _USUAL: dict[str, Cell] = {
     "attempts": 1,
@@ -146,6 +148,7 @@ def task_columns(report_rows: Sequence[ReportRow]) -> TaskColumns | None:
         columns = [column for column in columns if column.key != "record"]
     else:  # runs are known by their records
         columns.sort(key=lambda column: column.key != "record")
+    # parameters stand behind the name and the state, which come first
     named = 1 + (columns[0].key != "state")
     parameters = list(_parameter_columns(report_rows))
     if parameters:  # in which the commands differ
@@ -186,6 +189,7 @@ def _parameter_columns(report_rows: Sequence[ReportRow]) -> Iterator[PageColumn]
     for name in names[:_MOST_PARAMETERS]:
         cells = [row.parameters.get(name) for row in report_rows]
         shown = _shortened_cell(name)
+        # what JavaScript cannot hold exactly is shown as text
         if all(c is None or _is_number(c) for c in cells):
             yield PageColumn(key=shown, title=shown, kind="number", values=tuple(cells))
         else:
@@ -201,6 +205,7 @@ def _is_number(cell: Cell) -> bool:
 def _number_column(
     key: str, title: str, cell_kind: CellKind, cells: Sequence[Cell]
 ) -> PageColumn:
+    # digits beyond take room in the page, and show nothing
     rounded = (_rounded_page_value(c) if isinstance(c, float) else c for c in cells)
     return PageColumn(key=key, title=title, kind=cell_kind, values=tuple(rounded))
 
@@ -213,6 +218,7 @@ def _text_column(
     key: str, title: str, cell_kind: CellKind, texts: Sequence[str]
 ) -> PageColumn:
     """Return a column of texts: of few different ones, the cells are indexes."""
+    # a dict keeps the order in which texts come first
     places = {text: at for at, text in enumerate(dict.fromkeys(texts))}
     if len(places) > _WORTH_A_DICTIONARY * len(texts):
         return PageColumn(key=key, title=title, kind=cell_kind, values=tuple(texts))
@@ -227,6 +233,7 @@ def _shortened_cell(cell_text: str) -> str:
     return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
 
 
+# found next to this file, also in an installed package
 _TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
 _UPLOT = ("uplot/uPlot.iife.min.js", "uplot/uPlot.min.css", "uplot/LICENSE")
 _SCRIPTS = ("format.js", "element.js", "charts.js", "tasks.js")
@@ -253,6 +260,7 @@ def render_page(
     *curves* are estimates over a parameter.
     """
     data = _PageData(runs=tuple(_run_curves(report)), tasks=task_columns(report.rows))
+    # by the record of the run: a task without one has no curves
     row_of = {row.record: row for row in report.rows}
     has_curves = any(run.charts for run in data.runs)
     styles = _page_style(has_curves=has_curves)
@@ -293,6 +301,7 @@ def _run_curves(report: JobReport) -> Iterator[RunSeries]:
     shared = Counter(row.element for row in report.rows)
     for record in report.records:
         row = row_of.get(record.id)
+        # an element with several tasks: the request is for all of them
         shares = row is not None and row.element is not None and shared[row.element] > 1
         words = "requested for its element" if shares else "requested"
         levels: dict[str, ChartLevel] = {
@@ -302,6 +311,7 @@ def _run_curves(report: JobReport) -> Iterator[RunSeries]:
         }
         advised = _advised_memory(report)
         if advised is not None:
+            # a request that is known takes precedence over advice
             levels.setdefault("memory", ChartLevel("advised", advised))
         yield run_series(record, levels)
 
@@ -330,6 +340,7 @@ def _advised_memory(report: JobReport) -> Bytes | None:
 def embedded_json(document: object) -> Markup:
     """Write *document* as JSON that cannot end its script element."""
     text = msgspec.json.encode(document).decode()
+    # JSON may escape any character, so the text stays the same document
     for character, escape in _UNSAFE.items():
         text = text.replace(character, escape)
     return Markup(text)  # noqa: S704 - nothing of HTML is left in it
@@ -364,6 +375,7 @@ def _page_scripts(*, has_curves: bool) -> Iterator[str]:
         licence, program = map(_template_file_text, (_UPLOT[2], _UPLOT[0]))
         yield f"/*\n{licence}\n*/\n{program}"
     own = "\n".join(_template_file_text(name) for name in _SCRIPTS)
+    # a scope of its own: no name becomes one of the window
     yield f'\n"use strict";\n(() => {{\n{own}\n}})();\n'
 
 
@@ -378,7 +390,9 @@ def template_environment() -> Environment:
     """Return the templates; what they show is escaped."""
     made = Environment(
         loader=FileSystemLoader(_TEMPLATES),
+        # names, commands and output are untrusted text
         autoescape=True,
+        # a name that is mistyped in a template is an error, not empty
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -26,10 +26,10 @@ from weigh.render.region_lines import memory_by_length
 from weigh.render.words import usage_words
 from weigh.units import format_duration, format_size
 
-_MOST_PHASES = 200
-_MOST_RANKS = 64
-_TABLE_ROWS = 20
-_LONGEST_COMMAND = 2000
+_MOST_PHASES = 200  # rows
+_MOST_RANKS = 64  # rows
+_TABLE_ROWS = 20  # rows of the table in place of the charts
+_LONGEST_COMMAND = 2000  # characters
 
 
 class HtmlRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,13 +37,13 @@ class HtmlRun(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     title: str
-    state: str
+    state: str  # as in the record, for its colour
     facts: tuple[tuple[str, str], ...]
-    phases: HtmlTable | None
+    phases: HtmlTable | None  # None: the program measured no phases
     batches: tuple[tuple[str, str], ...]
-    ranks: HtmlTable | None
-    curves: tuple[str, ...]
-    samples: HtmlTable | None
+    ranks: HtmlTable | None  # None: not a distributed run
+    curves: tuple[str, ...]  # names of the charts
+    samples: HtmlTable | None  # None: no curves
 
 
 def run_view(record: Record, report_row: ReportRow | None = None) -> HtmlRun:
@@ -99,12 +99,14 @@ def _phase_table(phases: Sequence[ProgramPhase]) -> HtmlTable | None:
     if not phases:
         return None
     number_of_gpus = max(len(phase.gpus) for phase in phases)
+    # phases can have used different GPUs: the others get empty cells
     gpus = (f"GPU {number} peak" for number in range(number_of_gpus))
     shown = phases[:_MOST_PHASES]
     return table_of(
         ("phase", "calls", "time", "CPU time", "before", "peak", "after", *gpus),
         [_phase_cells(phase, number_of_gpus) for phase in shown],
         left_out=len(phases) - len(shown),
+        # deeper phases would have no room for their names
         depths=tuple(min(phase.depth, 6) for phase in shown),
     )
 
@@ -177,6 +179,7 @@ def _curve_sample_table(drawn: RunSeries) -> HtmlTable | None:
         return None
     memory, number = drawn.charts[0].values, len(drawn.t)
     edges = [number * i // _TABLE_ROWS for i in range(_TABLE_ROWS + 1)]
+    # stretches without a sample are left out
     stretches = [range(a, b) for a, b in pairwise(edges) if b > a]
     kept = [max(stretch, key=lambda at: memory[at] or 0) for stretch in stretches]
     return table_of(

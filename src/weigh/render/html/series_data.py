@@ -9,8 +9,8 @@ from weigh.model.record import Record, SampleSeries
 from weigh.render.html.words import Kind
 from weigh.render.printable import printable_text
 
-_MOST_PHASES = 200
-_MOST_EVENTS = 200
+_MOST_PHASES = 200  # drawn; more could not be distinguished
+_MOST_EVENTS = 200  # drawn
 _DEEPEST = 3  # lanes of phases above a curve
 _DIGITS = 4  # a tenth of a millisecond, or of a thousandth of a CPU
 
@@ -19,7 +19,7 @@ class ChartLevel(msgspec.Struct, frozen=True):
     """A horizontal line in a chart: the request, or the memory of the GPU."""
 
     words: str
-    value: float
+    value: float  # in the unit of its chart
 
 
 class SeriesChart(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,26 +30,26 @@ class SeriesChart(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kind: Kind
-    tone: str
-    values: tuple[float | None, ...]
+    tone: str  # class of its colour in the style sheet
+    values: tuple[float | None, ...]  # None: not sampled at that time
     levels: tuple[ChartLevel, ...] = ()
-    peak: float | None = None
+    peak: float | None = None  # None: as in the samples
 
 
 class PhaseStretch(msgspec.Struct, frozen=True, kw_only=True):
     """A phase from its first begin to its last end."""
 
     name: str
-    depth: int
+    depth: int  # 0: not within another phase
     calls: int
-    start: float
-    end: float
+    start: float  # seconds since the start of the run
+    end: float  # seconds since the start of the run
 
 
 class EventMark(msgspec.Struct, frozen=True):
     """An event at a moment."""
 
-    t: float
+    t: float  # seconds since the start of the run
     words: str
 
 
@@ -57,7 +57,7 @@ class RunSeries(msgspec.Struct, frozen=True, kw_only=True):
     """All that is drawn of one run."""
 
     id: str
-    t: tuple[float, ...] = ()
+    t: tuple[float, ...] = ()  # seconds since the start of the run
     charts: tuple[SeriesChart, ...] = ()
     phases: tuple[PhaseStretch, ...] = ()
     marks: tuple[EventMark, ...] = ()
@@ -72,6 +72,7 @@ def run_series(record: Record, levels: _Levels = {}) -> RunSeries:  # noqa: B006
     *levels* are those of the report, for what the record itself has no request of.
     """
     series = record.series
+    # a curve needs two points, and columns of equal length
     if series is None or len(series.t) < 2 or len(series.memory) != len(series.t):  # noqa: PLR2004
         return RunSeries(id=printable_text(record.id))
     return RunSeries(
@@ -95,6 +96,7 @@ def _resource_charts(
         levels=_requested_levels(record, levels, "memory"),
         peak=None if peak is None else peak.value,
     )
+    # the curve of CPUs may be missing as a whole
     if len(series.cpu) == len(series.t) and any(x is not None for x in series.cpu):
         rounded = (None if x is None else round(x, _DIGITS) for x in series.cpu)
         yield SeriesChart(
@@ -110,6 +112,7 @@ def _resource_charts(
             continue
         gpu = gpus[number] if number < len(gpus) else None
         total = None if gpu is None else gpu.memory_total
+        # the request if there is one, else the GPU's own memory
         level = levels.get("gpu_memory", total and ChartLevel("GPU total", total))
         yield SeriesChart(
             name=f"GPU {number} memory"
@@ -134,9 +137,11 @@ def _requested_levels(
 
 def _phase_stretches(record: Record) -> Iterator[PhaseStretch]:
     """Yield the phases of the first rank, which share the curve's time."""
+    # other ranks began at other times, and would overlap
     first = min((p.rank for p in record.phases if p.rank is not None), default=None)
     shown = [p for p in record.phases if p.rank == first and p.depth < _DEEPEST]
     for phase in shown[:_MOST_PHASES]:
+        # a phase that has not ended takes no time yet
         if phase.end > phase.start:
             yield PhaseStretch(
                 name=printable_text(phase.name),

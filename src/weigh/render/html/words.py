@@ -20,8 +20,8 @@ class HtmlTable(msgspec.Struct, frozen=True, kw_only=True):
 
     titles: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    left_out: int = 0
-    depths: tuple[int, ...] = ()
+    left_out: int = 0  # rows
+    depths: tuple[int, ...] = ()  # empty: no row is indented
 
 
 def table_of(
@@ -34,6 +34,7 @@ def table_of(
     """Return a table without the columns in which nothing was measured."""
     kept = [
         at
+        # the first column names the rows, so it always stays
         for at in range(len(titles))
         if at == 0 or any(row[at] != ABSENT for row in table_rows)
     ]
@@ -64,6 +65,7 @@ KINDS: dict[Unit, Kind] = {
 
 def figure_text(figure_value: float | None, figure_kind: Kind) -> str:
     """Write *figure_value*; a hyphen if it was not measured."""
+    # a ratio of figures can be nan or infinite
     if figure_value is None or not math.isfinite(figure_value):
         return ABSENT
     match figure_kind:
@@ -82,6 +84,7 @@ def without_trailing_zeros(rounded_figure: str) -> str:
     number, space, unit = rounded_figure.partition(" ")
     if "." in number:
         number = number.rstrip("0").rstrip(".")
+    # 5 m 00 s becomes 5 m
     return (number + space + unit).removesuffix(" 00 s").removesuffix(" 00 m")
 
 
