@@ -14,7 +14,7 @@ import msgspec
 from weigh.units import MIB, Bytes, Seconds
 
 _CLOSE = 1.1  # two limits this near need no run in between
-_FLOOR = 4.0  # the first limits are this many times apart
+_FLOOR = 4.0  # without a limit that failed, the one to try is its root lower: half
 _KNEE = 1.05  # times the best time
 _SLOW = 2.0  # times the best time: no run that works
 _ABOVE = 1.03  # times the limit at which a run would be just too slow
