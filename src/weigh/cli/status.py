@@ -47,7 +47,7 @@ def status(
         return int(bool(why_not))
     if not names and not has_jobs_here(here_now()):
         standings, others = status_elsewhere(here_now())
-        # scripts that read JSON or wait expect this folder's jobs only
+        # JSON and waiting are about this folder's jobs only
         if (standings or others) and not (wait or as_json):
             lines = list_lines(standings, time.time(), others, with_folder=True)
             click.echo("\n".join(lines))

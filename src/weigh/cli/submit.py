@@ -127,7 +127,7 @@ def _typed_job_setup(words: dict[str, Any]) -> JobSetup:
         if not all(part.isidentifier() for part in name.split(".")):
             raise UsageError(f"--imports: {name!r} is not the name of a module")
     container = words["container"]
-    # the job starts in a folder of its own, so paths are made absolute here
+    # made absolute here, where a relative path has its meaning
     if words["venv"] is not None:
         words["venv"] = os.path.abspath(words["venv"])
     # docker://IMAGE is no path

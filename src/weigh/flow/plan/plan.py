@@ -211,7 +211,7 @@ def plan_task_file(here: Here, options: PlanOptions) -> PlanAnswer:
         directory = os.path.join(plan_directory.FOLDER, made.name)
         if not options.dry_run:
             folder = os.path.join(here.cwd, directory)
-            # checked last: making a plan takes longer than looking
+            # right before writing: another plan may have been written meanwhile
             plan_directory.check_free(folder, replace=options.replace)
             nodes = _alike_on(made)
             made = _with_own_queue(made)
@@ -464,7 +464,7 @@ def _together_run(records: Sequence[Record], alone: Sequence[Seconds]) -> Togeth
         slow_down=slow_down,
         speed_up=len(records) / slow_down,
         memory=sum(peaks) if peaks else None,
-        # the fullest GPU: all tasks of a probe use the same one
+        # all tasks of a probe use the same GPU
         gpu_memory=max((g.job_peak or 0 for g in gpus), default=0) or None,
         # of a task alone only: of several, the others are the tasks of the probe
         others=_cpus_used_by_others(usages) if len(usages) == 1 else None,

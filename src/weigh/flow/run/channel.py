@@ -48,7 +48,7 @@ class PhaseChannel:
         self._path: str | None = None
         self._lock: int | None = None  # while it is held, the file is not a dead run's
         for path in _possible_channel_paths(name):
-            # only a new run removes files of dead ones: their weigh was killed
+            # files that runs of this user have left, whose weigh was killed
             _remove_dead(os.path.dirname(path))
             self._lock = _made_and_locked(path)
             if self._lock is not None:
