@@ -255,7 +255,7 @@ def plan_in_folder_of(submitted_job: SubmittedJob) -> Plan:
 
 def replaced_since(submitted_job: SubmittedJob) -> str | None:
     """Return the directory of a job's plan if it was written after the submission."""
-    # a later round has a folder of its own within that of the plan
+    # a submission with --again has a folder of its own within the plan's
     above, name = os.path.split(submitted_job.folder)
     folder = above if name.startswith(AGAIN) else submitted_job.folder
     with suppress(OSError):

@@ -203,7 +203,7 @@ def _foreign_job(
     Raises:
         SchedulerError: a scheduler does not answer.
     """
-    # only ids of jobs start with a digit
+    # a job's id starts with a digit; a label rarely does
     if not name[:1].isdigit() or report_records.of_jobs(store.root, (name,)):
         return None
     # the scheduler is queried only now, as it takes a moment

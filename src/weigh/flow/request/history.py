@@ -206,7 +206,7 @@ def _memories(
 ) -> Iterator[PastValue | LowerBound]:
     for use in uses:
         if use.state == COMPLETED and use.seen.is_well_seen:
-            # a peak that was sampled too rarely is no figure of its need
+            # a job that was never sampled shows no peak
             yield PastValue(use.seen.upper, use.at(sizes), use.wall_time)
         elif use.state == _OUT_OF_MEMORY and use.seen.value:
             yield LowerBound(use.seen.value, use.at(sizes))

@@ -26,5 +26,5 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     progress_patterns: tuple[str, ...] = ()  # regular expressions
     time_limit: float | None = None  # None: the job's limit
     checkpoint_signal: str | None = None  # None: no signal
-    stalled_after: float = 600.0  # without output, CPU or GPU use
+    stalled_after: float = 600.0  # no output and no CPU time, or idle GPUs
     mask: SecretMask = SecretMask()

@@ -191,7 +191,7 @@ def rank_group(
 ) -> RankGroup | None:
     """Return the group of ranks that weigh itself was started as one of, if any."""
     place = place_of(env)
-    # without a step nothing names the group; torch's ranks run under one weigh
+    # without a step nothing names the group
     if place is None or place.step is None or place.launcher == "torch":
         return None
     kind, steps = kind_of_job(env), steps_of(env)
