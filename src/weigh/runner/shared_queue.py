@@ -14,7 +14,6 @@ if all its owners are gone, and then only by the next number.
 import errno
 import os
 import posixpath
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 
@@ -363,7 +362,7 @@ class SharedQueue(TurnQueue):
         self._begin = 0  # the units before it are all claimed
         self._ours: list[int] = []  # tasks of claimed units that have still to start
         # units of runs that are gone, to be claimed again
-        self._lost: deque[_LostUnit] = deque()
+        self._lost: list[_LostUnit] = []
         self._ended: dict[str, Mapping[int, bool]] = {}  # by the owner's name
         self._give_back: Callable[[RunSlot], None] = lambda _: None
         self._is_over = False
@@ -490,14 +489,19 @@ class SharedQueue(TurnQueue):
         self, place_task: Callable[[int], RunSlot | None]
     ) -> tuple[TaskTurn, RunSlot] | None:
         """Claim again a unit that runs left which are gone, and take a task of it."""
-        while self._lost:
-            one = self._lost[0]
+        refused: set[int] = set()  # kinds: tasks of one have equal needs
+        for one in tuple(self._lost):
             first = next(iter((*one.tasks, *one.short)))
+            kind = self._pulling.kind_of(first)
+            if kind in refused:
+                continue
             # before the claim, which cannot be given back
             slot = place_task(first) if self._has_time(first) else None
             if slot is None:
-                return None
-            self._lost.popleft()
+                # a shorter or smaller one behind it may fit
+                refused.add(kind)
+                continue
+            self._lost.remove(one)
             self._pulling.sync()
             if self.claims.take(one.unit, one.number):
                 self._pulling.taken(len(one.short))
@@ -515,6 +519,7 @@ class SharedQueue(TurnQueue):
     def _find_lost(self) -> None:
         """Ask which runs are gone, and note the tasks that they left."""
         claims, pulling = self.claims, self._pulling
+        self._lost.clear()  # those that did not fit are found again
         claims.look()
         held = {
             unit: [owner for owner in owners if owner is not None]
@@ -546,6 +551,7 @@ class SharedQueue(TurnQueue):
         claims, pulling = self.claims, self._pulling
         free = [unit for unit in range(len(self._units)) if unit not in claims.taken]
         tasks = [*self._ours, *(seq for unit in free for seq in self._units[unit])]
+        tasks += (seq for one in self._lost for seq in (*one.tasks, *one.short))
         left = pulling.time_left()
         needs = [pulling.time_to_start(pulling.kind_of(seq)) for seq in tasks]
         # without a limit, or for a task of unknown time, time is not the reason

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from weigh.errors import StoreError, UsageError
@@ -27,6 +28,7 @@ from weigh.runner.shared_queue import (
     QueueFiles,
     QueueOwner,
     SharedQueue,
+    UntakenTasks,
 )
 from weigh.runner.slots import RunSlot, TaskReservation
 from weigh.store.identity import MachineIdentity, ProcessIdentity
@@ -473,6 +475,27 @@ def test_a_task_that_ran_out_of_memory_elsewhere_gets_more_or_is_left(
         turn = queue.take_where(0, lambda _seq: RunSlot(1), lambda _slot: None)
         found += [] if turn is None else [(turn[0].seq, turn[0].alone)]
     assert found == taken
+
+
+def test_a_lost_task_that_has_no_time_leaves_those_behind_it_to_start(
+    tmp_path: Path,
+) -> None:
+    gone = _claims(tmp_path, "tasks_0")
+    assert gone.take(0)
+    assert gone.take(1)
+    rules = msgspec.structs.replace(
+        _after_another([(1,), (2,)], {}, time_left=50.0),
+        kind_of=lambda seq: seq,
+        time_to_start=lambda kind: {1: 100.0, 2: 10.0}[kind],
+    )
+    queue = SharedQueue(_claims(tmp_path, "tasks_1"), rules)
+    found: list[int] = []
+    while not queue.is_empty():
+        turn = queue.take_where(0, lambda _seq: RunSlot(1), lambda _slot: None)
+        found += [] if turn is None else [turn[0].seq]
+
+    assert found == [2]
+    assert queue.untaken == UntakenTasks(1, 100.0, 50.0, later=False)
 
 
 def test_it_is_known_why_tasks_did_not_end() -> None:
