@@ -23,6 +23,7 @@ from weigh.errors import StoreError, UsageError
 from weigh.joblog import read_task_ends
 from weigh.planning.queue_order import units_looked_ahead
 from weigh.regular_file import only_regular
+from weigh.runner.append_file import write_all
 from weigh.runner.events import SUFFIX, TaskLeft, ended_in_events
 from weigh.runner.queue import TaskTurn, TurnQueue
 from weigh.runner.slots import RunSlot
@@ -74,8 +75,13 @@ class QueueFiles:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(file_path, flags, file_mode(file_path))
         try:
-            os.write(fd, content)
+            write_all(fd, content)
             os.fsync(fd)
+        except OSError:
+            # a part of the name is no owner: its units would never be given back
+            with suppress(OSError):
+                os.unlink(file_path)
+            raise
         finally:
             os.close(fd)
 

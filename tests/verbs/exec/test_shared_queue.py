@@ -8,6 +8,7 @@ another run may come first, and any run may be killed.
 import errno
 import os
 import random
+import resource
 import shutil
 import threading
 from collections import Counter
@@ -368,6 +369,19 @@ def test_another_error_of_the_disk_is_reported(tmp_path: Path, number: int) -> N
     claims = _claims(tmp_path, "tasks_0", Refusing(number))
     with pytest.raises(StoreError, match="cannot claim a task"):
         claims.take(0)
+
+
+def test_a_full_disk_leaves_no_part_of_an_owner(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # the kernel writes what fits, as on a disk that becomes full
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, hard))
+    try:
+        with pytest.raises(StoreError, match=r"tasks_0\.0: No space left"):
+            _claims(tmp_path, "tasks_0")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_copy_of_a_queue_in_use_is_refused(tmp_path: Path) -> None:
