@@ -9,7 +9,7 @@ import pytest
 from weigh.flow.follow.named import named_jobs
 from weigh.flow.follow.resume_script import by_hand, command_again
 from weigh.flow.here import here_of
-from weigh.model.job import SubmittedJob
+from weigh.model.job import JobRequest, OwnScript, SubmittedJob
 
 SEPARATOR = "\x1f"
 LIVE = (
@@ -130,3 +130,28 @@ def test_without_its_script_the_flags_are_still_named(
     said = by_hand(slurm.job(TYPED, user=user), [2])
 
     assert "again for indices 2 with --mem=300M --time=20 -p long" in said
+
+
+@pytest.mark.parametrize("script", ["/w/f.sh", ""], ids=["script", "no script"])
+def test_where_one_job_cannot_run_all_failed_elements_several_are_named(
+    script: str,
+) -> None:
+    """An array of Grid Engine has one range with one step."""
+    job = SubmittedJob(
+        scheduler="gridengine",
+        id="7",
+        name="f.sh",
+        folder="/w",
+        cwd="/w",
+        script=script,
+        elements=9,
+        tasks=9,
+        submitted=0.0,
+        request=JobRequest(),
+        own=OwnScript(indices="1-9", foreign=True),
+    )
+
+    said = by_hand(job, [2, 3, 7])
+
+    between = " && weigh submit /w/f.sh" if script else " and with"
+    assert said.endswith(f" -t 2-3{between} -t 7-7")

@@ -74,7 +74,9 @@ def by_hand(submitted_job: SubmittedJob, failed: Sequence[int]) -> str:
     command = command_again(submitted_job, failed)
     if command is None:
         what = f"indices {format_ranges(failed)}" if own.indices else "it"
-        flags = shlex.join(_flags_of_part(submitted_job, failed))
+        flags = " and with ".join(
+            filter(None, map(shlex.join, _flags_of_parts(submitted_job, failed)))
+        )
         command = f"submit its script again for {what}"
         command += f" with {flags}" if flags else ""
     return f"weigh did not submit job {submitted_job.id}: {command}"
@@ -88,18 +90,19 @@ def command_again(submitted_job: SubmittedJob, failed: Sequence[int]) -> str | N
     own = submitted_job.own or OwnScript()
     if not (submitted_job.script and failed):
         return None
-    words = [
-        "weigh",
-        "submit",
-        submitted_job.script,
-        *_flags_of_part(submitted_job, failed),
-    ]
-    line = shlex.join([*words, "--", *own.arguments] if own.arguments else words)
+    arguments = ("--", *own.arguments) if own.arguments else ()
+    line = " && ".join(
+        shlex.join(("weigh", "submit", submitted_job.script, *flags, *arguments))
+        for flags in _flags_of_parts(submitted_job, failed)
+    )
     return line if own.is_line_known else f"{line}  # and the other options you typed"
 
 
-def _flags_of_part(submitted_job: SubmittedJob, failed: Sequence[int]) -> Argv:
-    """Return the flags that were typed, or what the scheduler knows of them."""
+def _flags_of_parts(submitted_job: SubmittedJob, failed: Sequence[int]) -> list[Argv]:
+    """Return the flags of each job that runs the *failed* indices.
+
+    They are those that were typed, or what the scheduler knows of them.
+    """
     own = submitted_job.own or OwnScript()
     scripts = KINDS[
         schedulers.kind_of_cluster_name(submitted_job.scheduler)
@@ -110,7 +113,8 @@ def _flags_of_part(submitted_job: SubmittedJob, failed: Sequence[int]) -> Argv:
     if not own.is_line_known:
         flags = scripts.raised(submitted_job.request, ("memory", "time_limit", "queue"))
     is_array = own.indices and not own.components  # its parts only run together
+    # Grid Engine takes one range with one step: then it is several jobs
     parts = (
-        scripts.only(failed, submitted_job.request.throttle) if is_array else iter([()])
+        list(scripts.only(failed, submitted_job.request.throttle)) if is_array else []
     )
-    return (*flags, *next(parts, ()))
+    return [(*flags, *part) for part in parts or [()]]
