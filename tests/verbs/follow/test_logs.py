@@ -95,3 +95,17 @@ def test_paths_of_all_tasks_are_printed(weigh: Weigh, submitted: Submit) -> None
     paths = weigh("logs", "--paths", "last")[1].splitlines()
     assert len(paths) == 25
     assert all(Path(path).read_text() == "x\n" for path in paths)
+
+
+def test_a_task_that_succeeded_when_run_again_is_judged_by_its_last_attempt(
+    weigh: Weigh, submitted: Submit
+) -> None:
+    submitted("echo fine\n")
+    (first,) = Path().glob("plan/pp/log/*.out/1.out")
+    first.rename(first.with_name("1.2.out"))
+    first.write_text("Traceback (most recent call last):\nValueError: bad\n")
+
+    code, out, err = weigh("status", "pp")
+
+    assert (code, err) == (0, "")
+    assert "ends in" not in out

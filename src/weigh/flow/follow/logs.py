@@ -9,11 +9,10 @@ from weigh.errors import UsageError
 from weigh.flow.follow.elsewhere import store_of_jobs
 from weigh.flow.follow.named import named_jobs, narrowed_to, with_foreign
 from weigh.flow.follow.status import FAILED
-from weigh.flow.follow.tasks import tail_of
+from weigh.flow.follow.tasks import latest_output_of_task, tail_of
 from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here
 from weigh.flow.submit.submit_script import LOGS
-from weigh.joblog import output_folder, output_name
 from weigh.model.job import FINAL, OwnScript, SubmittedJob, TaskState
 from weigh.schedulers.job_script import ENDED
 from weigh.store import jobs as jobs_file
@@ -177,22 +176,8 @@ def _split(name: str, known: set[str], plans: set[str]) -> tuple[str, int | None
 def _log_file_of_task(views: Sequence[JobView], task_state: TaskState) -> LogFile:
     view = next(view for view in views if view.job.id == task_state.job)
     log = _element_log(view, task_state.element)
-    output = task_state.output or _output(view, task_state)
+    output = task_state.output or latest_output_of_task(view.job, task_state)
     return LogFile(f"task {task_state.task}", output, log, instead=log)
-
-
-def _output(job_view: JobView, task_state: TaskState) -> str:
-    """Return the path of the output of a task's latest attempt."""
-    number = job_view.job.first + task_state.element
-    joblog = os.path.join(job_view.job.folder, LOGS, f"tasks_{number}.joblog")
-    folder = output_folder(joblog)
-    # attempts have files of their own, numbered without a gap
-    attempt, latest = 2, os.path.join(folder, output_name(task_state.task, 1))
-    while os.path.exists(
-        path := os.path.join(folder, output_name(task_state.task, attempt))
-    ):
-        attempt, latest = attempt + 1, path
-    return latest
 
 
 def _element_log(job_view: JobView, number: int) -> str:

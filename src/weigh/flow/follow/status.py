@@ -17,14 +17,17 @@ from weigh.flow.follow.elsewhere import (
 from weigh.flow.follow.first_tasks import is_unsent, with_unsent
 from weigh.flow.follow.healing import healing_of
 from weigh.flow.follow.named import named_jobs, with_foreign
-from weigh.flow.follow.tasks import LOGS, last_line_of_output, tail_of
+from weigh.flow.follow.tasks import (
+    last_line_of_output,
+    latest_output_of_task,
+    tail_of,
+)
 from weigh.flow.follow.time_left import ends_of
 from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here
 from weigh.flow.plan.directory import plan_in_folder_of
 from weigh.flow.site.schedulers import environment_of_cluster, kind_of_cluster_name
 from weigh.flow.submit.rounds import SubmissionRounds, reach_of_schedulers, settle_all
-from weigh.joblog import output_folder, output_name
 from weigh.model.element_time import NOT_STARTED
 from weigh.model.job import CANCELLING, ON_HOLD, SubmittedJob, TaskState
 from weigh.model.record import State
@@ -228,8 +231,7 @@ def _doubtful_done_task(
         path, job = task.output, jobs.get(task.job)
         # the state of a done task names no output: its place follows from the joblog
         if job is not None and job.own is None:
-            joblog = f"{job.folder}/{LOGS}/tasks_{job.first + task.element}.joblog"
-            path = f"{output_folder(joblog)}/{output_name(task.task, 1)}"
+            path = latest_output_of_task(job, task)
         error = error_at_end(tail_of(path)) if path else None
         if error is not None:
             return f"{task.task} ended with 0, yet its output ends in: {error}"

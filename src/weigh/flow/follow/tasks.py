@@ -162,6 +162,20 @@ def tail_of(path: str) -> str:
     return read_tail(path, _TAIL).decode("utf-8", "replace")
 
 
+def latest_output_of_task(submitted_job: SubmittedJob, task_state: TaskState) -> str:
+    """Return the path of the output of a task's latest attempt."""
+    number = submitted_job.first + task_state.element
+    joblog = os.path.join(submitted_job.folder, LOGS, f"tasks_{number}.joblog")
+    folder = output_folder(joblog)
+    # attempts have files of their own, numbered without a gap
+    attempt, latest = 2, os.path.join(folder, output_name(task_state.task, 1))
+    while os.path.exists(
+        path := os.path.join(folder, output_name(task_state.task, attempt))
+    ):
+        attempt, latest = attempt + 1, path
+    return latest
+
+
 def last_line_of_output(path: str) -> str | None:
     """Return the line of a failed task's output that states why it failed.
 
