@@ -70,3 +70,12 @@ def test_a_name_that_two_other_folders_have_is_not_found(
     assert code == 2
     assert "none was submitted from here" in err
     assert elsewhere("status")[1].count("local-1") == 2
+
+
+def test_logs_are_found_where_a_folder_of_plans_lies_here(elsewhere: Weigh) -> None:
+    Path("plan").mkdir()
+
+    code, out, err = elsewhere("logs", "local-1")
+
+    assert (code, err) == (0, "")
+    assert "hello" in out

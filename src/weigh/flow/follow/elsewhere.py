@@ -29,7 +29,11 @@ def store_of_jobs(here: Here, names: Sequence[str]) -> str:
     """
     own = here.root
     # a path names a plan of this folder, whatever is called so elsewhere
-    if not names or _WORDS & set(names) or any(map(_is_path_here, names)):
+    if (
+        not names
+        or _WORDS & set(names)
+        or any(_is_path_in_folder(here.cwd, name) for name in names)
+    ):
         return own
     if any(jobs_file.jobs_called(jobs_file.read_jobs(own), name) for name in names):
         return own
@@ -42,8 +46,10 @@ def store_of_jobs(here: Here, names: Sequence[str]) -> str:
     return found.pop() if len(found) == 1 else own
 
 
-def _is_path_here(name: str) -> bool:
-    return os.path.exists(name) or os.path.exists(os.path.join("plan", name))
+def _is_path_in_folder(folder: str, name: str) -> bool:
+    return os.path.exists(os.path.join(folder, name)) or os.path.exists(
+        os.path.join(folder, "plan", name)
+    )
 
 
 def other_stores(here: str, env: Mapping[str, str]) -> list[str]:

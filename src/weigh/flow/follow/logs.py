@@ -56,7 +56,8 @@ def log_files_of_job(
         UsageError: there is no such job or task, no failed one, or it left no log.
     """
     # 481516_58 may be a task of job 481516
-    here = here.at_store(store_of_jobs(here, (name, name.rpartition("_")[0])))
+    job, _, _ = name.rpartition("_")
+    here = here.at_store(store_of_jobs(here, (name, job) if job else (name,)))
     known = jobs_file.read_jobs(here.root)
     # a name may end in _58 itself: then it is not divided
     whole = {job.id for job in known if job.own is None} | {job.name for job in known}
