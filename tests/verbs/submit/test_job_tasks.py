@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from weigh.flow.follow.tasks import last_line_of_output, read_tasks
+from weigh.flow.follow.tasks import ElementTasks, last_line_of_output, read_tasks
 from weigh.joblog import HEADER
 from weigh.model.job import ElementState, JobRequest, SubmittedJob
 from weigh.model.plan import BinCapacity, Plan, PlannedElement, PlanRequest
@@ -240,3 +240,28 @@ def test_what_a_shell_prints_of_its_script_is_a_reason_that_fits_a_list(
             ["bash", path], stdout=file, stderr=subprocess.STDOUT, check=False
         )
     assert last_line_of_output(str(log)) == reason
+
+
+def test_a_kill_that_only_the_scheduler_saw_is_shown_of_a_shared_queue(
+    tmp_path: Path,
+) -> None:
+    """A worker was killed, and its command exited with 0 all the same."""
+    killed = ElementState(state="OUT_OF_MEMORY", reason="killed for memory")
+    joblog = str(tmp_path / "tasks_0.joblog")
+
+    # of a queue of three tasks it claimed one
+    one = ElementTasks("7", 0, (1, 2, 3), killed, joblog, seqs=frozenset({2}))
+
+    assert [task.state for task in one.tasks({2: True})] == ["OUT_OF_MEMORY"]
+
+
+def test_the_last_task_of_an_element_of_a_queue_waits_for_why_it_was_killed(
+    tmp_path: Path,
+) -> None:
+    prints_killed(tmp_path, state="FAILED")
+    joblog = str(tmp_path / "log" / "tasks_0.joblog")
+    runs = ElementState(state="RUNNING")
+
+    one = ElementTasks("7", 0, (1, 2, 3), runs, joblog, seqs=frozenset({1}))
+
+    assert [task.state for task in one.tasks({1: False})] == ["RUNNING"]

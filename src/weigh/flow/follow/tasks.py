@@ -254,7 +254,7 @@ class ElementTasks(msgspec.Struct, frozen=True):
             elif ends[seq]:
                 yield self._task(task, seq, "COMPLETED")
             else:
-                is_last = len(ends) == len(self.numbers)
+                is_last = len(ends) == self._count_of_own_tasks()
                 last = lasts.get(seq, _LastEvents())
                 yield self._failed(task, seq, last, is_last=is_last, end=end)
 
@@ -325,11 +325,15 @@ class ElementTasks(msgspec.Struct, frozen=True):
             for seq in ends
             if (outputs := self._outputs(seq))
         }
-        if any(map(any, shown.values())) or len(ends) < len(self.numbers):
+        if any(map(any, shown.values())) or len(ends) < self._count_of_own_tasks():
             return frozenset(seq for seq, attempts in shown.items() if attempts[-1])
         return frozenset(seq for seq, good in ends.items() if not good) or frozenset(
             ends
         )
+
+    def _count_of_own_tasks(self) -> int:
+        """Return how many tasks it has: of a shared queue, those that it claimed."""
+        return len(self.numbers if self.seqs is None else self.seqs)
 
     def _hides_a_kill(self, ends: dict[int, bool]) -> bool:
         """Return whether the scheduler saw a kill for memory, and weigh exec none.
@@ -338,7 +342,7 @@ class ElementTasks(msgspec.Struct, frozen=True):
         """
         return (
             self.state.state == "OUT_OF_MEMORY"
-            and len(ends) == len(self.numbers)
+            and len(ends) == self._count_of_own_tasks()
             and not any(
                 mark in line
                 for line in lines_of_file(self.joblog + events.SUFFIX)
