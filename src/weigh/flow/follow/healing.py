@@ -12,6 +12,7 @@ from weigh.render.printable import last_line_of
 from weigh.schedulers import find_kind
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.dialect import DialectTraits
+from weigh.schedulers.elements import element_numbers_of
 from weigh.schedulers.job_script import ENDED
 from weigh.schedulers.words import format_ranges
 
@@ -74,26 +75,29 @@ def _blocked(views: Sequence[JobView]) -> Iterator[str]:
             continue
         held: dict[str, list[int]] = {}
         raw = view.snapshot.states.get(view.job.id, {})
-        for place, state in enumerate(view.elements):
+        # the scheduler's own numbers: of a user's array 5,9 these
+        for number, state in zip(
+            element_numbers_of(view.job), view.elements, strict=True
+        ):
             # the scheduler's own word: `look` has explained those in error state
-            reason = raw[place].reason if place in raw else state.reason
+            reason = raw[number].reason if number in raw else state.reason
             command = kind.reasons.freed_by(reason)
             if view.job.request.after and reason == ON_HOLD:
                 continue  # until the jobs that it needs have ended
             if command and (state.state == "PENDING" or reason == STUCK):
-                held.setdefault(command, []).append(place)
-        for command, places in held.items():
-            yield command.format(_elements_as_written(view.job, places, kind.traits))
+                held.setdefault(command, []).append(number)
+        for command, numbers in held.items():
+            yield command.format(_elements_as_written(view.job, numbers, kind.traits))
 
 
 def _elements_as_written(
-    submitted_job: SubmittedJob, places: Sequence[int], traits: DialectTraits
+    submitted_job: SubmittedJob, numbers: Sequence[int], traits: DialectTraits
 ) -> str:
     """Write elements as their scheduler does: 7_0-2 or 7.1-3; or the whole job."""
     # the id alone is shorter, and means the same
-    if submitted_job.elements == 1 or len(places) == submitted_job.elements:
+    if submitted_job.elements == 1 or len(numbers) == submitted_job.elements:
         return submitted_job.id
-    span = format_ranges(place + traits.first_element for place in places)
+    span = format_ranges(number + traits.first_element for number in numbers)
     return " ".join(
         traits.element_name.format(submitted_job.id, one) for one in span.split(",")
     )
