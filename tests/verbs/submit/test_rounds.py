@@ -511,3 +511,35 @@ def test_a_process_is_killed_with_the_one_that_started_it(tmp_path: Path) -> Non
 
     while is_alive(child):
         pass
+
+
+def test_a_part_after_one_that_cannot_be_read_takes_the_next_number(
+    bench: Bench,
+) -> None:
+    sending = bench.begin()
+    Path(sending.path("1.part")).write_bytes(b'{"job":')
+
+    bench.send(sending)
+    sending.__exit__()
+
+    assert Path(sending.path("2.answer")).exists()
+    assert not Path(sending.path("1.answer")).exists()
+
+
+def test_a_disk_that_takes_half_a_file_leaves_none(tmp_path: Path) -> None:
+    program = (
+        "import resource, sys\n"
+        "from weigh.errors import StoreError\n"
+        "from weigh.flow.submit.rounds import link_new\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (50, 50))\n"
+        "try:\n"
+        "    link_new(sys.argv[1], b'x' * 100)\n"
+        "except StoreError as error:\n"
+        "    print(error)\n"
+    )
+    argv = [sys.executable, "-B", "-c", program, str(tmp_path / "1.part")]
+
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+
+    assert done.stdout.startswith("cannot write ")
+    assert list(tmp_path.iterdir()) == []

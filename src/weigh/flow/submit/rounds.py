@@ -44,6 +44,7 @@ from weigh.flow.here import Here
 from weigh.flow.site import schedulers
 from weigh.model.job import HealLimits, SubmittedJob
 from weigh.regular_file import only_regular
+from weigh.runner.append_file import write_all
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.client import TO_SUBMIT
 from weigh.schedulers.job_script import ANNOUNCED
@@ -207,6 +208,9 @@ class SubmissionRound:
         """Return the path of a file of this round."""
         return os.path.join(self._top, f"{self.number}.{name}")
 
+    def _part_path(self, number: int) -> str:
+        return self.path(f"{number}.part")
+
     def new_token(self) -> tuple[str, str]:
         """Return a new token and the directory for the files of its job.
 
@@ -240,14 +244,18 @@ class SubmissionRound:
         late = "it took so long that another weigh process took over (weigh status)"
         if self.is_over():
             raise SchedulerError(f"{submitted_job.name} was not submitted: {late}")
-        number = 1 + sum(1 for _ in self.parts())
+        # an unreadable part keeps its number
+        number = next(n for n in count(1) if not os.path.lexists(self._part_path(n)))
         # before the first part is written: settle_all has to find the round if this
         # process is killed after it
         if number == 1:
             _mark_open(self.sender.store, self.folder)
-        link_new(
-            self.path(f"{number}.part"), msgspec.json.encode(RoundPart(submitted_job))
-        )
+        part = self._part_path(number)
+        if not link_new(part, msgspec.json.encode(RoundPart(submitted_job))):
+            raise SchedulerError(
+                f"{submitted_job.name} was not submitted: another weigh process wrote "
+                f"{part} (weigh status)"
+            )
         try:
             job_id = scheduler.submit(script, cwd=submitted_job.cwd, argv=argv)
         # the wait for a late arrival is counted from here
@@ -286,7 +294,7 @@ class SubmissionRound:
     def parts(self) -> Iterator[tuple[int, SubmittedJob]]:
         """Yield the jobs that were written, with their numbers from 1."""
         for number in count(1):
-            path = self.path(f"{number}.part")
+            path = self._part_path(number)
             if not os.path.lexists(path):
                 return
             # an unreadable part keeps its number, or a later one would be sent in its
@@ -652,13 +660,13 @@ def link_new(path: str, contents: bytes) -> bool:
     fresh = os.path.join(folder, f".{secrets.token_hex(8)}")
     try:
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        inode = os.fstat(descriptor).st_ino
         try:
-            os.write(descriptor, contents)
-            os.fsync(descriptor)
-            inode = os.fstat(descriptor).st_ino
-        finally:
-            os.close(descriptor)
-        try:
+            try:
+                write_all(descriptor, contents)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
             os.link(fresh, path)
         except FileExistsError:
             # over NFS the reply to link() may be lost: then the file is our own
@@ -683,8 +691,11 @@ def _create_new(path: str, contents: bytes) -> bool:
     except FileExistsError:
         return False
     try:
-        os.write(descriptor, contents)
+        write_all(descriptor, contents)
         os.fsync(descriptor)
+    except OSError:
+        os.unlink(path)  # half a file would count as whole
+        raise
     finally:
         os.close(descriptor)
     return True
