@@ -346,7 +346,7 @@ def _joined_series(
     )
     # of two neighbours keep the larger, so that the curve still reaches the peak
     while len(rows) > _POINTS:
-        pairs = zip(rows[::2], rows[1::2], strict=False)
+        pairs = (rows[place : place + 2] for place in range(0, len(rows), 2))
         rows = [max(pair, key=lambda row: row[1]) for pair in pairs]
     return SampleSeries(
         t=tuple(at for at, _, _ in rows),

@@ -167,7 +167,7 @@ def judge_run_end(measurement: RunMeasurement) -> tuple[State, RunOutcome | None
 
     A shell reports a child killed by signal n as exit code 128 + n, so both count.
     """
-    number = measurement.signal or _signal_in(measurement.exit_code)
+    number = measurement.signal or signal_in_exit_code(measurement.exit_code)
     # first, because the kernel's count is evidence, and exit code 137 alone is not
     if measurement.oom_kills is not None and measurement.oom_kills > 0:
         return _outcome_of_memory_kill(measurement)
@@ -265,7 +265,7 @@ def ran_out_on_gpu(outcome: RunOutcome | None) -> bool | None:
 
 def counted_no_kill(measurement: RunMeasurement) -> bool:
     """Return whether a run got SIGKILL, and the kernel killed nothing for memory."""
-    number = measurement.signal or _signal_in(measurement.exit_code)
+    number = measurement.signal or signal_in_exit_code(measurement.exit_code)
     return number == _KILL and measurement.oom_kills == 0
 
 
@@ -340,7 +340,8 @@ def signal_name(signal_number: int) -> str:
     return _SIGNAL_NAMES.get(signal_number, f"signal {signal_number}")
 
 
-def _signal_in(exit_code: int | None) -> int | None:
+def signal_in_exit_code(exit_code: int | None) -> int | None:
+    """Return the signal that a shell reports by *exit_code*; None for another code."""
     # only a known signal counts: 255 is an exit code of its own
     if exit_code is None or exit_code - SIGNAL_BASE not in _SIGNAL_NAMES:
         return None

@@ -78,7 +78,7 @@ def _signal(
     return value
 
 
-def _mask_patterns(
+def _checked_progress_patterns(
     _context: click.Context, option: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
     if not values:
@@ -178,7 +178,7 @@ def _run_parameters(
     "progress_patterns",
     metavar="RE",
     multiple=True,
-    callback=_mask_patterns,
+    callback=_checked_progress_patterns,
     help="Regex of progress: (?P<done>..) and (?P<total>..), or (?P<percent>..).",
 )
 @click.option(

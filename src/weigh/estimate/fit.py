@@ -579,6 +579,8 @@ def sizes_that_fit(
             most, max(int(fitted_curve.largest_size), int(_AFTER_FAILURE * failed))
         )
         size = below if size is None else min(size, below)
+        # a failure at size 1 leaves no size at all
+        size, most = size if size > 0 else None, most if most > 0 else None
     return FittingSizes(
         memory=round(memory),
         level=level,

@@ -445,7 +445,7 @@ def _step_counts(
     wall = record.usage.wall_time if record.usage else 0.0
     timed = _steps_of_loop(record.batches)
     events = _steps_of_events(record.events)
-    if done is not None:
+    if done:
         # a loop or events with the same count time a step without the start-up
         paces = [pace for count, pace, _ in (*timed, *events) if count == done]
         yield done, paces[0] if paces else wall / done, "as given"

@@ -68,7 +68,9 @@ def next_limit(plain: SqueezeRun, probes: Sequence[SqueezeRun]) -> int | None:
 def _where_slow(low: SqueezeRun, high: SqueezeRun, time: Seconds) -> int:
     """Return the limit between two at which a run takes *time*, and a little more."""
     # time falls as a power of the memory between the two: linear in logarithms
-    share = math.log(low.time / time) / math.log(low.time / high.time)
+    # two runs of one time show no slope: the middle, in logarithms
+    slope = math.log(low.time / high.time)
+    share = math.log(low.time / time) / slope if slope else 0.5
     limit = low.limit * math.pow(high.limit / low.limit, share) * _ABOVE
     # a little inside both ends, which have been run already
     least, most = low.limit * _ABOVE, high.limit / _ABOVE

@@ -24,9 +24,11 @@ class UnreapedIo:
         """Add one look at all processes of the tree."""
         present = {reading.pid for reading in readings}
         ignoring: dict[int, bool] = {}
+        unread: set[int] = set()
         for pid in present - self._known:
             times = self._tree.times(pid)
             if times is None:
+                unread.add(pid)  # looked at again, if it is still there
                 continue
             parent = times.parent
             if parent not in ignoring:
@@ -41,7 +43,7 @@ class UnreapedIo:
                 self._live[pid] = now
             elif pid not in present:
                 self._ended += self._live.pop(pid)
-        self._known = present
+        self._known = present - unread
 
     def total(self) -> IoReading:
         """Return their traffic so far, as last read."""

@@ -353,8 +353,10 @@ class ProcTree:
             return None if text is None else parse_stat(text)
         if known.stat_fd is None:
             known.stat_fd = self._open(f"{pid}/stat")
+        if known.stat_fd is None:
+            return None
         try:
-            times = parse_stat(os.pread(known.stat_fd or -1, _STAT_BYTES, 0))
+            times = parse_stat(os.pread(known.stat_fd, _STAT_BYTES, 0))
         except OSError:
             return None
         return times if known.thread is None else self._of_thread(known, times)

@@ -143,3 +143,13 @@ def test_no_run_looks_for_less_than_is_ever_requested() -> None:
     plain = SqueezeRun(0, 400 * MIB, 1.0, 1.0, works=True)
     small = SqueezeRun(20, 45 * MIB, 1.0, 1.0, works=True)
     assert next_limit(plain, [small]) is None
+
+
+def test_two_runs_of_one_time_leave_a_limit_between_them() -> None:
+    plain = SqueezeRun(0, 1000 * MIB, 1.0, 1.0, works=True)
+    works = SqueezeRun(800, 800 * MIB, 3.0, 3.0, works=True)
+    too_slow = SqueezeRun(200, 200 * MIB, 3.0, 3.0, works=False, ran=True)
+
+    limit = next_limit(plain, [works, too_slow])
+
+    assert limit is None or 200 < limit < 800

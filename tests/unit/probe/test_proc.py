@@ -403,3 +403,25 @@ def test_descriptors_are_given_back_as_processes_end() -> None:
     tree.read()
     assert len(os.listdir("/proc/self/fd")) == before
     tree.close()
+
+
+def test_cpu_time_is_read_where_standard_input_is_closed() -> None:
+    program = (
+        "import os, sys; sys.path[:0] = sys.argv[1:]\n"
+        "from weigh.probe.proc import ProcTree\n"
+        "child = os.spawnlp(os.P_NOWAIT, 'sleep', 'sleep', '60')\n"
+        "tree = ProcTree(os.getpid())\n"
+        "tree.read()\n"
+        "os.close(0)\n"  # the next file that is opened gets number 0
+        "print(tree.times(child) is not None, tree.times(child) is not None)\n"
+        "os.kill(child, 9)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *sys.path],
+        stdin=subprocess.PIPE,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert ran.stdout.split() == ["True", "True"]

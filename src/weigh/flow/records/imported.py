@@ -12,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from weigh import joblog
-from weigh.errors import SIGNAL_BASE, FormatError, UsageError, cannot_read
+from weigh.errors import FormatError, UsageError, cannot_read
 from weigh.flow.records.records import RecordStore
 from weigh.model.mask import MASK
 from weigh.model.record import (
@@ -26,6 +26,7 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.model.report import PastJob
+from weigh.outcome import signal_in_exit_code
 from weigh.schedulers import KINDS
 from weigh.schedulers.backend import PastAccounting
 from weigh.schedulers.kind import SchedulerKind
@@ -218,7 +219,7 @@ def _of_trace(
         # the file was last written when its last run ended
         started = max(source.changed - tool_trace.wall_time, 0)
     code = tool_trace.exit_code
-    signal = code - SIGNAL_BASE if code is not None and code > SIGNAL_BASE else None
+    signal = signal_in_exit_code(code)
     asked = tool_trace.memory_asked is not None or tool_trace.cpus is not None
     return Record(
         id=record_id,

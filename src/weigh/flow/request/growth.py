@@ -130,7 +130,7 @@ def _request_for_full_job(request: Request, ahead: Sequence[_ExtendedRun]) -> Re
     time_limit = round_time(longest * (1 + request.headroom))
     return msgspec.structs.replace(
         request,
-        memory=_largest_gpu_memory(request.memory, sized),
+        memory=_largest_known_size(request.memory, sized),
         virtual_memory=_with_growth(request.virtual_memory, most if rising else None),
         # the request is never lowered: it covers what was measured
         time_limit=max(request.time_limit or 0, time_limit),
@@ -195,7 +195,7 @@ def _as_it_is(request: Request, records: Sequence[Record]) -> Request:
     # a run that its time limit stopped goes on to the new limit
     if record.state == "TIMEOUT" and request.time_limit is not None:
         ahead = extrapolate(growth, request.time_limit)
-        memory = _largest_gpu_memory(memory, _rounded_memory(ahead.high))
+        memory = _largest_known_size(memory, _rounded_memory(ahead.high))
         note_text = (
             f"memory was still rising when the time was up, by {rate}: in "
             f"{format_duration(request.time_limit)} to {extrapolation_words(ahead)}"
@@ -221,5 +221,5 @@ def _rounded_memory(size: float) -> Bytes:
     return max(LEAST_MEMORY, round_memory(size))
 
 
-def _largest_gpu_memory(*sizes: Bytes | None) -> Bytes | None:
+def _largest_known_size(*sizes: Bytes | None) -> Bytes | None:
     return max((size for size in sizes if size is not None), default=None)

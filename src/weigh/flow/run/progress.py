@@ -64,7 +64,7 @@ def queried_time_left(env: Mapping[str, str], ask: Ask | None = None) -> Seconds
     try:
         # the scheduler lists the limit only: the job began when it wrote that file
         elapsed = 0.0 if file is None else time.time() - os.stat(file).st_mtime
-        out = ask(argv) if ask is not None else _asked_checkpoint_signal(argv, env)
+        out = ask(argv) if ask is not None else _answer_on_time_left(argv, env)
         return kind.text.parse_left(out, elapsed)
     except (OSError, WeighError):
         return None
@@ -76,7 +76,7 @@ def limit_query(env: Mapping[str, str]) -> tuple[str, ...] | None:
     return None if kind is None else kind.text.limit_argv(env)
 
 
-def _asked_checkpoint_signal(argv: tuple[str, ...], env: Mapping[str, str]) -> str:
+def _answer_on_time_left(argv: tuple[str, ...], env: Mapping[str, str]) -> str:
     return command.run_scheduler_command(argv, cwd=None, env=env, timeout=PATIENCE).out
 
 

@@ -20,6 +20,7 @@ from weigh.flow.run.run_measured import error_in, run_measured
 from weigh.flow.scan.estimate_options import parse_share
 from weigh.flow.scan.scan import ScanOptions
 from weigh.model.record import Record, Usage
+from weigh.need import need_notes
 from weigh.request import from_usages
 from weigh.store.identity import new_id
 from weigh.store.location import make_folder
@@ -154,7 +155,8 @@ def _concluded_cpu_scan(
     cpus = cpus_that_pay(rows, efficiency)
     request = from_usages(records[cpus])
     # the request is for the CPUs chosen here, whatever the run waited for
-    notes = tuple(note for note in request.notes if not note.startswith("wants "))
+    on_cpus = {n for one in records[cpus] if one.usage for n in need_notes(one.usage)}
+    notes = tuple(note for note in request.notes if note not in on_cpus)
     request = msgspec.structs.replace(request, cpus=cpus, notes=notes)
     return CpuScan(
         label=label,
