@@ -27,11 +27,11 @@ from weigh.runner.progress_file import (
     remove_progress,
     write_progress,
 )
+from weigh.runner.stopping import send_warning_to_attempt
 from weigh.runner.tally import TaskTally
 from weigh.units import KIB, Bytes, Seconds, format_duration, format_size
 
 if TYPE_CHECKING:
-    from weigh.measure import checkpoint_signal as measure_checkpoint_signal
     from weigh.measure import progress_reader
     from weigh.measure.checkpoint_signal import CheckpointSignal
     from weigh.measure.progress_reader import ProgressReader
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from weigh.runner.divergence import LostNumber
     from weigh.runner.gpu_meter import TaskGpus
 else:  # each is imported when it is first used
-    measure_checkpoint_signal = lazy_module("weigh.measure.checkpoint_signal")
     progress_reader = lazy_module("weigh.measure.progress_reader")
     divergence = lazy_module("weigh.runner.divergence")
 
@@ -482,9 +481,7 @@ class ProgressWatch:
         if wanted is None or task.signal_at is None or elapsed < task.signal_at:
             return
         task.signal_at = None
-        sent = measure_checkpoint_signal.send_checkpoint_signal(
-            task.attempt.launch.pid, wanted.number
-        )
+        sent = send_warning_to_attempt(task.attempt, wanted.number)
         what = "sent" if sent else "no process has a handler for"
         left = format_duration(max(0.0, (task.limit or 0.0) - elapsed))
         self._rules.notify(

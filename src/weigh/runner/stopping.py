@@ -43,7 +43,7 @@ class AttemptStopper:
         A scheduler's warning goes only to processes with a handler for it. If there is
         none, all are sent TERM instead.
         """
-        if signal_number in _WARNINGS and not _send_checkpoint_warning(
+        if signal_number in _WARNINGS and not send_warning_to_attempt(
             attempt, signal_number
         ):
             # it is on its way: a warning that nobody handles adds nothing
@@ -120,12 +120,15 @@ class AttemptStopper:
         return kill_at if reminded else kill_at - self._grace / 2
 
 
-def _send_checkpoint_warning(attempt: TaskAttempt, signal_number: int) -> int:
+def send_warning_to_attempt(attempt: TaskAttempt, signal_number: int) -> int:
     """Send a warning to the processes with a handler for it; return their number."""
     if attempt.state.status is None:
         return send_checkpoint_signal(attempt.launch.pid, signal_number)
+    # the leader was reaped, so its number may be another's. The watcher's thread sends
+    # too while the loop adds orphans: a copy
     return sum(
-        send_checkpoint_signal(pid, signal_number) for pid in attempt.state.orphans
+        send_checkpoint_signal(pid, signal_number)
+        for pid in tuple(attempt.state.orphans)
     )
 
 
