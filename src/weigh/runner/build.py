@@ -430,7 +430,8 @@ class TaskFileRun:
         found = previous_run.find_survivors(past_runs, here)
         if not found:
             return
-        tasks = ", ".join(str(seq) for seq in sorted(set(found.values()))[:8])
+        numbers = sorted({self._machine.number_of(seq) for seq in found.values()})
+        tasks = ", ".join(map(str, numbers[:8]))
         verb = "terminating" if kill else "waiting for"
         what = "1 process" if len(found) == 1 else f"{len(found)} processes"
         self._console.notify(f"{verb} {what} of an earlier run, of task {tasks}")
@@ -580,6 +581,7 @@ class TaskFileRun:
             run=self.id,
             slots=len(layout.slots),
             notify=self._console.notify,
+            number_of=self._machine.number_of,
             ask=self._machine.ask,
             # each slot has one variable, whose value is the path
             channels={slot: next(iter(one.values())) for slot, one in channels.items()},

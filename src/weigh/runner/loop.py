@@ -164,7 +164,11 @@ class TaskLoop:
             loop_parts.watcher.gpu_names(loop_parts.layout), loop_parts.watcher.gpu_room
         )
         self._memory = MemoryGuard(
-            loop_parts.gauge, gpus, self._stopper, loop_parts.notify
+            loop_parts.gauge,
+            gpus,
+            self._stopper,
+            loop_parts.notify,
+            loop_parts.number_of,
         )
         self._placer = TurnPlacer(
             loop_parts.queue,
@@ -354,7 +358,8 @@ class TaskLoop:
             self._spawn_at = time.monotonic() + _RESPAWN_PAUSE
         else:
             self._stop_launching(
-                f"cannot start task {task_turn.seq}: {os_error.strerror}"
+                f"cannot start task {parts.number_of(task_turn.seq)}: "
+                f"{os_error.strerror}"
             )
 
     def _reap(self) -> None:
@@ -541,7 +546,8 @@ class TaskLoop:
         )
         if self._halted is not None or not is_due:
             return
-        self._halted = f"--halt: task {attempt.seq} was enough to stop"
+        task = self._parts.number_of(attempt.seq)
+        self._halted = f"--halt: task {task} was enough to stop"
         self._halt_code = (
             SIGNAL_BASE + ending.signal if ending.signal else ending.exit_code or 0
         )
@@ -613,8 +619,8 @@ class TaskLoop:
         """Continue without the processes of an attempt that cannot be killed."""
         names = self._orphans.abandon(attempt)
         self._parts.notify(
-            f"task {attempt.seq}: process {', '.join(names)} cannot be killed "
-            "and keeps running"
+            f"task {self._parts.number_of(attempt.seq)}: process {', '.join(names)} "
+            "cannot be killed and keeps running"
         )
         self._has_abandoned = True
         # count it as killed: its status will not come
@@ -640,8 +646,8 @@ class TaskLoop:
             if waits > _ORPHAN_PATIENCE and attempt.seq not in self._mentioned:
                 self._mentioned.add(attempt.seq)
                 self._parts.notify(
-                    f"task {attempt.seq} has ended and left process "
-                    f"{min(attempt.state.orphans)} behind: its slot waits "
+                    f"task {self._parts.number_of(attempt.seq)} has ended and left "
+                    f"process {min(attempt.state.orphans)} behind: its slot waits "
                     "(--no-wait-orphans stops what is left)"
                 )
 

@@ -361,12 +361,14 @@ class MemoryGuard:
         gpus: GpuGuards,
         stopper: AttemptStopper,
         notify: Callable[[str], None],
+        number_of: Callable[[int], int],
     ) -> None:
         self._due: Seconds = 0.0
         self._gauge = gauge
         self._gpus = gpus
         self._stopper = stopper
         self._notify = notify
+        self._number_of = number_of
         self._guard = MemoryPause()
         self._is_calm = True  # memory was never short: starts need no look
 
@@ -489,8 +491,8 @@ class MemoryGuard:
         self._stopper.stop(victim, why, signal.SIGTERM, grace=_GRACE)
         self.learn(victim)
         self._notify(
-            f"{reason_text}: task {victim.seq} is stopped; it runs again next to "
-            "fewer tasks"
+            f"{reason_text}: task {self._number_of(victim.seq)} is stopped; it runs "
+            "again next to fewer tasks"
         )
 
     def _room(self, running: Collection[TaskAttempt]) -> MemoryRoom | None:

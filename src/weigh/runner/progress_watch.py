@@ -77,7 +77,8 @@ class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
     """How to read progress, and when to warn.
 
     ``path`` is the file to write, ``channels`` the event files by slot. ``ends_at`` is
-    on the monotonic clock. ``ask`` writes a time limit as an option of the scheduler.
+    on the monotonic clock. ``number_of`` returns the number that users know a task by.
+    ``ask`` writes a time limit as an option of the scheduler.
     ``gpus`` is the number granted to each task. ``stop_nan``: stop tasks that have
     diverged; ``end_idle``: those that have left their GPUs idle for so many seconds;
     ``most_output``: those that have written more.
@@ -87,6 +88,7 @@ class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     slots: int
     notify: Callable[[str], None]
+    number_of: Callable[[int], int]
     ask: Callable[[Seconds], str]
     channels: Mapping[int, str] = {}
     patterns: tuple[str, ...] = ()
@@ -473,8 +475,9 @@ class ProgressWatch:
     def _warn(self, task: TaskProgress, warning_text: str | None) -> None:
         if warning_text is not None and self._warnings < _MOST_WARNINGS:
             self._warnings += 1
+            number = self._rules.number_of(task.attempt.seq)
             for line in warning_text.split("\n"):
-                self._rules.notify(f"task {task.attempt.seq}: {line}")
+                self._rules.notify(f"task {number}: {line}")
 
     def _signal(self, task: TaskProgress, elapsed: Seconds) -> None:
         wanted = self._rules.checkpoint_signal
@@ -485,7 +488,8 @@ class ProgressWatch:
         what = "sent" if sent else "no process has a handler for"
         left = format_duration(max(0.0, (task.limit or 0.0) - elapsed))
         self._rules.notify(
-            f"task {task.attempt.seq}: {what} {wanted.name}, {left} to the time limit"
+            f"task {self._rules.number_of(task.attempt.seq)}: {what} {wanted.name}, "
+            f"{left} to the time limit"
         )
 
     def _write(self, current_time: Seconds) -> None:

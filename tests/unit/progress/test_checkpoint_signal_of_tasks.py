@@ -25,6 +25,7 @@ def test_a_process_with_the_number_of_a_leader_that_was_reaped_gets_nothing(
         run="r",
         slots=1,
         notify=told.append,
+        number_of=lambda seq: seq + 6,
         ask=str,
         timeout=60.0,
         checkpoint_signal=CheckpointSignal(signal.SIGUSR1, 30.0),
@@ -51,5 +52,5 @@ def test_a_process_with_the_number_of_a_leader_that_was_reaped_gets_nothing(
 
     assert output == ""
     assert told == [
-        "task 1: no process has a handler for USR1, 29.0 s to the time limit"
+        "task 7: no process has a handler for USR1, 29.0 s to the time limit"
     ]
