@@ -234,7 +234,8 @@ def read_left(event_lines: Iterable[bytes]) -> dict[int, TaskLeft]:
     alone: dict[int, bool] = {}
     for line in event_lines:
         with suppress(*UNREADABLE):
-            if _ALONE in line and line.startswith(_STARTED_EVENT):
+            # only a start alone, and a later one that is not, change what is known
+            if line.startswith(_STARTED_EVENT) and (alone or _ALONE in line):
                 start = msgspec.json.decode(line, type=AttemptStarted)
                 alone[start.seq] = start.alone
             elif line.startswith(_ENDED_EVENT) and (

@@ -530,10 +530,15 @@ def test_it_is_known_why_tasks_did_not_end() -> None:
         end % (4, b"INTERRUPTED", 3),
         start % 5,
         end % (5, b"OUT_OF_MEMORY", 7),
+        start % 6,
+        end % (6, b"INTERRUPTED", 3),
+        (start % 6).replace(b',"alone":true', b""),
+        end % (6, b"OUT_OF_MEMORY", 7),
     ]
 
     assert read_left(lines) == {
         1: TaskLeft(30.0),
         4: TaskLeft(3.0, short=True),
         5: TaskLeft(short=True, alone=True),
+        6: TaskLeft(3.0, short=True),  # alone the first time, not when memory ran out
     }
