@@ -47,6 +47,11 @@ class GpuClaims:
         """
         named = gpus_named(env)
         if named is not None:
+            if gpu_count is not None and len(named) < gpu_count:
+                raise UsageError(
+                    f"--gpus {gpu_count}: the environment names only {len(named)} "
+                    "(ask for fewer, or name more in CUDA_VISIBLE_DEVICES)"
+                )
             return named[:gpu_count]
         try:
             source = probe()

@@ -116,6 +116,12 @@ def test_what_the_environment_names_needs_no_driver(claims: GpuClaims) -> None:
     assert claims.choose(env, None, FakeGpus) == ("1", "3")
 
 
+def test_more_gpus_than_the_environment_names_are_refused(claims: GpuClaims) -> None:
+    env = {"CUDA_VISIBLE_DEVICES": "1,3"}
+    with pytest.raises(UsageError, match="--gpus 4: the environment names only 2 "):
+        claims.choose(env, None, FakeGpus, gpu_count=4)
+
+
 def test_gpus_granted_without_a_name_are_idle_ones(claims: GpuClaims) -> None:
     gpus = FakeGpus({9: GIB}, {}, {})
     assert claims.choose({}, GRID_ENGINE, lambda: gpus, gpu_count=1) == ("1",)
