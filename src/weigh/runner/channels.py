@@ -141,5 +141,7 @@ def _make_locked(new: str, path: str) -> int:
         os.rename(new, path)
     except BaseException:
         os.close(fd)
+        with suppress(OSError):
+            os.rmdir(new)
         raise
     return fd
