@@ -266,8 +266,9 @@ class AttemptWatcher:
         for attempt in grown:
             self._watch(attempt)
         looks = 0
-        for watched in list(self._watched.values()):
-            if now >= watched.due:
+        for record, watched in list(self._watched.items()):
+            # one that ended in a drain below must not get a new checkpoint
+            if now >= watched.due and record in self._watched:
                 self._look_at(watched)
                 looks += 1
                 if looks % _MOST_LOOKS == 0:
