@@ -643,11 +643,14 @@ class TaskLoop:
             waits = (
                 attempt.state.status is not None and current_time - attempt.state.ended
             )
-            if waits > _ORPHAN_PATIENCE and attempt.seq not in self._mentioned:
+            # a copy: the watcher's thread sets processes of weigh's own aside
+            orphans = tuple(attempt.state.orphans)
+            is_due = orphans and waits > _ORPHAN_PATIENCE
+            if is_due and attempt.seq not in self._mentioned:
                 self._mentioned.add(attempt.seq)
                 self._parts.notify(
                     f"task {self._parts.number_of(attempt.seq)} has ended and left "
-                    f"process {min(attempt.state.orphans)} behind: its slot waits "
+                    f"process {min(orphans)} behind: its slot waits "
                     "(--no-wait-orphans stops what is left)"
                 )
 
