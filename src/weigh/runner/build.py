@@ -388,11 +388,12 @@ class TaskFileRun:
 
         claims = self._claims(shared)
         claims.enter()
+        element = claims.owner.element
         pulling = shared_queue.PullSettings(
             units=shared.units,
             elements=shared.elements,
             # any number that differs between runs by hand
-            place=claims.owner.element or sum(claims.owner.name.encode()),
+            place=sum(claims.owner.name.encode()) if element is None else element,
             kind_of=shared.kind_of,
             alike=shared.room == NO_RESERVATION,
             time_to_start=shared.time_to_start,
