@@ -139,9 +139,8 @@ def check_regular(
 ) -> None:
     """Refuse anything but a regular file.
 
-    With *must_be_owned*, also one of another user.
-
-    With *must_be_owned* a file with a second name is refused too: it may be an attack.
+    With *must_be_owned*, also another user's, and one with a second name, which may be
+    an attack.
 
     Raises:
         FormatError: the file is refused.

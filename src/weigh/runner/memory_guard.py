@@ -348,7 +348,6 @@ def _attempts_on_gpu(
 
 
 _GRACE = 2.0  # seconds that a task has to end when memory is short
-_NEVER_DUE = float("inf")
 _NOISE = MIB  # a peak counts if it exceeds weigh's own size by more
 
 
@@ -472,7 +471,7 @@ class MemoryGuard:
         room = self._room(running)
         if room is None:
             # no limit can be read here, so there is nothing to guard
-            self._due = _NEVER_DUE
+            self._due = _NEVER
             return
         self._due = current_time + self._guard.pause(room)
         if not self._guard.is_short(current_time, room, running):

@@ -170,7 +170,7 @@ def finalise_interrupted(
     """Append the runs whose weigh died on this machine; return their records.
 
     If the store cannot be written, they are returned anyway, and remain for a later
-    weigh. *proc_folder* is the folder that contains ``proc_folder``.
+    weigh. *proc_folder* is the folder that contains ``proc``.
     """
     ended = []
     for found in _readable_checkpoints(root, claimed=True):
