@@ -51,7 +51,7 @@ def chosen(
     views: Sequence[JobView], memory: str | None = None, time: str | None = None
 ) -> list[Chosen]:
     options = ResumeOptions(memory=memory, time=time)
-    one = ResumeRound(here_of("/", {}, print), "p", options)
+    one = ResumeRound(here_of("/nowhere", {}, print), "p", options)
     one.views = views
     return list(one._unfinished())
 
