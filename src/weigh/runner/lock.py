@@ -236,7 +236,9 @@ def _is_holder_dead(
         if holder.process != new_holder.process and is_alive(holder.process):
             raise UsageError(_lock_held_message(lock_path, holder))
         return True
-    if new_holder.machine.is_later_boot_of(holder.machine):
+    # a cloned node may look like this one before a restart: silence decides
+    silent = time.time() - os.fstat(descriptor).st_mtime > SILENCE
+    if silent and new_holder.machine.is_later_boot_of(holder.machine):
         return True
     notify(
         f"waiting up to {SILENCE:g} s to see whether weigh exec on "

@@ -84,6 +84,26 @@ def test_a_lock_from_a_machine_out_of_sight_is_nobodys_when_it_stays_silent(
     assert sum(slept) >= 60
 
 
+@pytest.mark.parametrize("age", [0.0, 3600.0])
+def test_after_a_restart_a_lock_counts_as_left_once_it_is_silent(
+    tmp_path: Path, age: float
+) -> None:
+    path = tmp_path / "log.lock"
+    pauses: list[float] = []
+    holder = me()
+    # as a clone of this node looks, too
+    machine = msgspec.structs.replace(
+        holder.machine, machine_id="m", boot_id="b1", pid_namespace="p1"
+    )
+    write(path, msgspec.json.encode(JoblogHolder(machine, holder.process)))
+    path.chmod(0o600)
+    os.utime(path, (time.time() - age,) * 2)
+    later = msgspec.structs.replace(machine, boot_id="b2")
+    new = JoblogHolder(later, holder.process)
+    acquire_lock(str(path), new, sleep=pauses.append).release()
+    assert sum(pauses) == (0.0 if age else pytest.approx(60.0))
+
+
 # the joblog
 
 
