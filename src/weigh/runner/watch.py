@@ -133,7 +133,9 @@ class _TaskView:
 
     def leader(self) -> int | None:
         """Return the task's first process while it runs."""
-        return self._watched.attempt.launch.pid
+        attempt = self._watched.attempt
+        # its number may be another's once it was reaped
+        return attempt.launch.pid if attempt.state.status is None else None
 
     def pids(self) -> list[int]:
         """Return the processes of the task that were alive at the last sample."""
