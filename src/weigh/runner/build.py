@@ -518,6 +518,7 @@ class TaskFileRun:
             parameters=machine.parameters,
             meter_gpus=self._meter_gpus,
             progress=progress,
+            number_of=machine.number_of,
             env=machine.env,
         )
 

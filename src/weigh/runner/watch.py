@@ -11,7 +11,7 @@ import time
 from binascii import crc32
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -79,6 +79,7 @@ class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
     hide: Callable[[str, int | float | str], int | float | str]
     meter_gpus: Callable[[Callable[[], list[int]]], "SlotGpuMeter | None"]
     progress: ProgressWatch
+    number_of: Callable[[int], int]  # a task's number in the plan
     env: Mapping[str, str] = {}
 
 
@@ -224,11 +225,17 @@ class AttemptWatcher:
         except Exception as error:  # noqa: BLE001 - no error stops the tasks
             self.trouble = f"{failed_action} failed: {type(error).__name__}: {error}"
 
+    def _noting_task(
+        self, failed_action: str, seq: int
+    ) -> AbstractContextManager[None]:
+        """Note an error with the number that users know the task by."""
+        return self._noting(f"{failed_action} task {self._watching.number_of(seq)}")
+
     def _drain(self) -> None:
         queue = self._queue
         while queue:
             attempt, news = queue.popleft()
-            with self._noting(f"recording task {attempt.seq}"):
+            with self._noting_task("recording", attempt.seq):
                 self._take(attempt, news)
 
     def _take(self, attempt: TaskAttempt, news: AttemptEnding | int | None) -> None:
@@ -355,7 +362,7 @@ class AttemptWatcher:
         """Queue the record of an attempt, and its event even if the record fails."""
         usage = Usage(wall_time=attempt.state.ended - attempt.launch.began)
         needs: Seconds | None = None
-        with self._noting(f"recording task {attempt.seq}"):
+        with self._noting_task("recording", attempt.seq):
             measured = self._measured(attempt, watched)
             usage = measured.usage
             if attempt.state.stop is not None:
@@ -385,20 +392,20 @@ class AttemptWatcher:
             processes=1 if watched is None else watched.tree.seen,
         )
         if self._gpus is not None and watched is not None and watched.gpus is not None:
-            with self._noting(f"GPU usage of task {seq}"):
+            with self._noting_task("GPU usage of", seq):
                 usages, rows = self._gpus.end(watched.gpus)
                 measured = measurement_with_gpus(
                     measured, usages, rows, began=attempt.launch.began
                 )
         if watched is not None and watched.nodes is not None:
-            with self._noting(f"nodes of task {seq}"):
+            with self._noting_task("nodes of", seq):
                 measured = watched.nodes.finish(measured)
-        with self._noting(f"progress of task {seq}"):
+        with self._noting_task("progress of", seq):
             headway = one.progress.ended(attempt)
             if headway is not None:
                 measured = msgspec.structs.replace(measured, progress=headway)
         if attempt.state.channel is not None:
-            with self._noting(f"regions of task {seq}"):
+            with self._noting_task("regions of", seq):
                 measured = one.add_regions(attempt.state.channel, measured)
             # also if it could not be read: its folder has to become empty
             remove_unneeded_file(attempt.state.channel)
@@ -412,7 +419,7 @@ class AttemptWatcher:
         record = fill_record(
             one.blank, attempt, measured, command=command, ending=ending
         )
-        with self._noting(f"parameters of task {attempt.seq}"):
+        with self._noting_task("parameters of", attempt.seq):
             parameters = one.parameters(attempt.seq, os.fsdecode(attempt.text))
             if parameters:
                 shown = {name: one.hide(name, parameters[name]) for name in parameters}
@@ -442,7 +449,7 @@ class AttemptWatcher:
             self._watching.events.append(*news)
         except Exception:  # noqa: BLE001 - retried below, one by one
             for event in news:
-                with self._noting(f"an event of task {event.seq}"):
+                with self._noting_task("an event of", event.seq):
                     self._watching.events.append(event)
 
 
