@@ -97,7 +97,10 @@ def shared_queue(
         units=[unit.tasks for unit in units_of(queue, plan.kinds, elements)],
         elements=elements,
         kind_of=lambda seq: queue.kinds[seq - 1],
-        number_of=lambda seq: queue.tasks[seq - 1],
+        # the joblog of an earlier plan may name tasks that the queue does not have
+        number_of=lambda seq: (
+            queue.tasks[seq - 1] if 0 < seq <= len(queue.tasks) else seq
+        ),
         time_to_start=lambda kind: times[kind],
         # None: all tasks need the same, so the slots are the limit
         room=TaskReservation() if room is None else _reservation(room),
