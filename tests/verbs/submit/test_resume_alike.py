@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from weigh.flow.follow import resume
 from weigh.flow.follow.resume import ResumeRound
 from weigh.flow.follow.view import JobView
 from weigh.flow.here import here_of
@@ -142,3 +143,19 @@ def test_a_time_that_is_reported_is_taken_as_it_is() -> None:
     )
 
     assert again.time_limit == 90 * 60
+
+
+def test_the_plan_of_a_job_is_read_once_however_many_tasks_are_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = list[str]()
+    ends: list[State] = ["FAILED"] * 5
+
+    def plan_to_resume(job: SubmittedJob) -> None:
+        read.append(job.id)
+
+    monkeypatch.setattr(resume, "_plan_to_resume", plan_to_resume)
+
+    chosen([view("1", JobRequest(), *ends)])
+
+    assert read == ["1"]

@@ -262,9 +262,10 @@ def lead_on(
     tokens = {job.token or job.id for job in chain}
     known = jobs_file.read_jobs(here.root)
     for job in known:
-        newest = jobs_file.chain_of(known, job)[-1]
+        if tokens.isdisjoint(job.needs) or job in chain:
+            continue
         # only the last round of a follower can still wait
-        if not tokens & set(job.needs) or newest.id != job.id or job in chain:
+        if jobs_file.chain_of(known, job)[-1].id != job.id:
             continue
         try:
             done = _led_on(here, job, known, send_anew)

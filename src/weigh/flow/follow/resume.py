@@ -274,6 +274,7 @@ class ResumeRound:
     def _unfinished(self) -> Iterator[Chosen]:
         """Yield the decision on each task that is not done."""
         by_job = {view.job.id: view for view in self.views}
+        plans = {job: _plan_to_resume(view.job) for job, view in by_job.items()}
         # over all rounds: what failed twice is left to a person
         failures = Counter(
             task.task
@@ -283,9 +284,9 @@ class ResumeRound:
         )
         with ExitStack() as opened:
             texts = {
-                view.job.id: texts_of_job(view.job, plan, opened)
-                for view in self.views
-                if (plan := _plan_to_resume(view.job)) is not None
+                job: texts_of_job(by_job[job].job, plan, opened)
+                for job, plan in plans.items()
+                if plan is not None
             }
             # sorted, so that a round has its tasks in the order of the plan
             for _, task in sorted(latest_task_states(self.views).items()):
@@ -298,7 +299,7 @@ class ResumeRound:
                 if words and task.state == "OUT_OF_MEMORY":
                     with suppress(WeighError, LookupError):
                         command = _command_line_of_task(task, view.job, texts)
-                plan = _plan_to_resume(view.job)
+                plan = plans[task.job]
                 together = 1 if plan is None else plan.together
                 # a task of unknown fate may still run where the scheduler does not
                 # answer
