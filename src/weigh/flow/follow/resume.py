@@ -1,5 +1,6 @@
 """``weigh resume``: submit unfinished tasks again, with a larger request if needed."""
 
+import math
 import os
 import subprocess
 import sys
@@ -91,6 +92,7 @@ from weigh.runner.shared_queue import OwnClaims, QueueOwner
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.store import jobs as jobs_file
 from weigh.store.identity import new_id, process_identity, this_machine
+from weigh.units import Seconds
 
 _TO_END = 60.0  # seconds that a cancelled job may take to end
 _PAUSE = 1.0
@@ -119,7 +121,7 @@ def resume_unfinished_tasks(
     waited = ""
     while True:
         try:
-            return ResumeRound(here, name, options).carry_out()
+            return ResumeRound(here, name, options, until=until).carry_out()
         except (TakenError, SubmissionUnknownError) as error:
             # a person can call again; a healer is the only one who goes on
             if not options.heal or time.monotonic() > until:
@@ -151,6 +153,8 @@ class ResumeRound:
         here: Here,
         name: str,
         options: ResumeOptions,
+        *,
+        until: Seconds = math.inf,
     ) -> None:
         self.here = here.at_store(store_of_jobs(here, (name,)))
         self.options = options
@@ -159,6 +163,7 @@ class ResumeRound:
         self.groups: list[_ResumeGroup] = []
         self.stopped: str | None = None  # why there is no further round
         self._name = name
+        self._until = until  # no wait goes on later, by the monotonic clock
         self._limits: HealLimits | None = None  # None: no healer follows
         self._wait = AwaitedJobs()
 
@@ -260,8 +265,13 @@ class ResumeRound:
                     s.state == "UNKNOWN" for s in view.elements
                 ):
                     silent.append(view.job.id)
-            past = time.monotonic() - begun
-            if not ((ending and past < _TO_END) or (silent and past < _TO_ACCOUNT)):
+            now = time.monotonic()
+            past = now - begun
+            # a healer waits in several calls: all of them have one time limit
+            is_late = self.options.heal and now > self._until
+            if is_late or not (
+                (ending and past < _TO_END) or (silent and past < _TO_ACCOUNT)
+            ):
                 return views
             if not said:
                 said = f"waiting for cancelled job {', '.join(ending)} to end"
