@@ -1,6 +1,7 @@
 """``weigh exec --pull``: the queue of a plan, and which of its runs are gone."""
 
 import os
+import time
 from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from weigh.planning.queue_order import (
     units_of,
 )
 from weigh.regular_file import only_regular
-from weigh.runner import events, previous_run
+from weigh.runner import events, lock, previous_run
 from weigh.runner.build import ExecOptions, PulledQueue
 from weigh.runner.shared_queue import QueueOwner
 from weigh.runner.slots import TaskReservation
@@ -129,13 +130,28 @@ def _gone(
             dead = not is_alive(owner.process)
             if dead and not (past and previous_run.find_survivors(past, machine)):
                 found.add(owner.name)
-        # a restart ended all processes there; --gone names the machines that ended
-        elif machine.is_later_boot_of(owner.machine) or owner.machine.host in hosts:
+        # a restart ended all processes there, but a cloned node that runs looks alike;
+        # --gone names the machines that ended
+        elif owner.machine.host in hosts or (
+            machine.is_later_boot_of(owner.machine)
+            and _is_joblog_lock_silent(os.path.join(folder, owner.joblog))
+        ):
             found.add(owner.name)
         elif owner.job is not None:
             # another node: only its scheduler knows
             remote.append(owner)
     return found | _ended_jobs(here, remote)
+
+
+def _is_joblog_lock_silent(joblog: str) -> bool:
+    """Return whether the run that held *joblog* let go of it, or is silent."""
+    try:
+        touched = os.stat(joblog + lock.SUFFIX).st_mtime
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False  # what cannot be seen may be alive
+    return time.time() - touched > lock.SILENCE
 
 
 def _past_runs_in_events(path: str) -> events.PastRuns | None:
