@@ -29,3 +29,13 @@ def only_regular(file_path: str, flags: int) -> int:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", file_path)
     return descriptor
+
+
+def write_all(descriptor: int, file_content: bytes) -> None:
+    """Write all of *file_content*.
+
+    Raises:
+        OSError: not all of it was written.
+    """
+    if os.write(descriptor, file_content) != len(file_content):
+        raise OSError(errno.ENOSPC, "No space left on device")

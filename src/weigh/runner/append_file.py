@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 
 from weigh.errors import FormatError, UsageError
+from weigh.regular_file import write_all
 from weigh.store.location import file_mode
 
 # how flock fails on a file system without locks, which is no reason to stop
@@ -177,16 +178,6 @@ def _shown_uid(file_path: str, file_status: os.stat_result) -> int:
         return os.fstat(fd).st_uid
     finally:
         os.close(fd)
-
-
-def write_all(descriptor: int, file_content: bytes) -> None:
-    """Write all of *file_content*.
-
-    Raises:
-        OSError: not all of it was written.
-    """
-    if os.write(descriptor, file_content) != len(file_content):
-        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def _lock_append_file(descriptor: int, file_path: str) -> None:

@@ -17,13 +17,13 @@ from contextlib import suppress
 import msgspec
 
 from weigh.errors import FormatError, StoreError, UsageError
+from weigh.regular_file import write_all
 from weigh.runner import events
 from weigh.runner.append_file import (
     NO_LOCKS,
     check_regular,
     is_locked,
     is_same,
-    write_all,
 )
 from weigh.store.identity import MachineIdentity, ProcessIdentity, is_alive
 from weigh.store.lines import UNREADABLE

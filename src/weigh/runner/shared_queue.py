@@ -22,8 +22,7 @@ import msgspec
 from weigh.errors import StoreError, UsageError
 from weigh.joblog import read_task_ends
 from weigh.planning.queue_order import units_looked_ahead
-from weigh.regular_file import only_regular
-from weigh.runner.append_file import write_all
+from weigh.regular_file import only_regular, write_all
 from weigh.runner.events import SUFFIX, TaskLeft, ended_in_events
 from weigh.runner.queue import TaskTurn, TurnQueue
 from weigh.runner.slots import RunSlot

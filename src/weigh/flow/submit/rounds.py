@@ -43,8 +43,7 @@ from weigh.errors import (
 from weigh.flow.here import Here
 from weigh.flow.site import schedulers
 from weigh.model.job import HealLimits, SubmittedJob
-from weigh.regular_file import only_regular
-from weigh.runner.append_file import write_all
+from weigh.regular_file import only_regular, write_all
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.client import TO_SUBMIT
 from weigh.schedulers.job_script import ANNOUNCED
