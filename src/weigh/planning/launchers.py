@@ -23,7 +23,8 @@ _FLAGS = frozenset(
     --preserve-env --disable-status --contiguous --pty --spread-job
     --use-min-nodes --allow-run-as-root --report-bindings --tag-output
     --display-map --nooversubscribe --use-hwthread-cpus --noinherit
-    --bynode --byslot -prepend-rank
+    --bynode --byslot -prepend-rank --genvall --envall --timestamp-output
+    --display-allocation --oversubscribe --merge-stderr-to-stdout --nolocal
     """.split()  # noqa: SIM905 - the words can be read
 )
 # with two values: a name and what it is set to
@@ -139,7 +140,12 @@ def _launcher_options(
             launcher_name == _SRUN and not word.startswith("--") and len(word) > 2  # noqa: PLR2004
         )
         is_joined = is_joined or (word[1:2] in tuple("nNc") and word[2:].isdecimal())
-        if word in _FLAGS or is_joined:
+        # Open MPI and Hydra take long options with one dash, too; what is srun's hold
+        # (-H) names hosts for all others
+        is_flag = word in _FLAGS or f"-{word}" in _FLAGS
+        if word == "-H" and launcher_name != _SRUN:
+            is_flag = False
+        if is_flag or is_joined:
             size = 1
         elif word in _PAIRS:
             size = 3

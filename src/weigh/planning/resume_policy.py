@@ -43,9 +43,10 @@ _MARGIN = 1.2  # above the largest peak that was not enough, and a predicted tim
 # Python's last line of output when the program is wrong, not its environment
 _BUG = re.compile(
     r"^(?:\w+\.)*(?:ArithmeticError|AssertionError|AttributeError|FloatingPointError|"
-    r"ImportError|IndentationError|IndexError|KeyError|ModuleNotFoundError|NameError|"
-    r"NotImplementedError|OverflowError|RecursionError|SyntaxError|TabError|TypeError|"
-    r"UnboundLocalError|UnicodeError|ValueError|ZeroDivisionError)\b.*",
+    r"ImportError|IndentationError|IndexError|JSONDecodeError|KeyError|LookupError|"
+    r"ModuleNotFoundError|NameError|NotImplementedError|OverflowError|RecursionError|"
+    r"SyntaxError|TabError|TypeError|UnboundLocalError|"
+    r"Unicode(?:Decode|Encode|Translate)?Error|ValueError|ZeroDivisionError)\b.*",
     re.MULTILINE,
 )
 _BUG_CODES = {

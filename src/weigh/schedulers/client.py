@@ -51,6 +51,7 @@ from weigh.units import DAY, Seconds
 # between two queries: sites ask users not to poll more often
 INTERVAL: Seconds = 30.0
 # between queries of a scheduler that does not answer: each failure doubles the pause
+_MOST_DOUBLINGS = 16  # of the pause between queries, far above the longest
 _LONGEST_PAUSE: Seconds = 600.0
 _ENDING: Seconds = 60.0  # most sites give a job this long to exit after a signal
 _WHILE_ENDING: Seconds = 1.0  # between queries then
@@ -93,7 +94,9 @@ class SchedulerPoll(msgspec.Struct, frozen=True):
         """
         if 0 <= current_time - cancelled_at < _ENDING and not self.failures:
             interval = min(interval, _WHILE_ENDING)
-        pause = min(interval * 2**self.failures, max(_LONGEST_PAUSE, interval))
+        # after a week without an answer 2 to the failures is more than a float holds
+        doubled = interval * 2 ** min(self.failures, _MOST_DOUBLINGS)
+        pause = min(doubled, max(_LONGEST_PAUSE, interval))
         # a time in the future is from a clock that was set back: then it is due, too
         return not 0 <= current_time - self.tried < pause
 

@@ -48,6 +48,10 @@ from weigh.units import MIB
         ("mpirun.mpich -ppn 2 -n 4 ./s", LauncherLayout(4, None, 2), "s"),
         ("mpiexec -n 2 ./a : -n 3 ./b", LauncherLayout(5), "a"),
         ("cd x && srun -n 8 ./s && srun -n 2 ./t", LauncherLayout(8), "cd"),
+        ("mpirun -H n1:4,n2:4 -n 8 ./a", LauncherLayout(8), "a"),
+        ("srun -H -n 3 ./s", LauncherLayout(3), "s"),
+        ("mpirun -tag-output -n 4 ./a", LauncherLayout(4), "a"),
+        ("mpiexec -genvall -n 4 ./a", LauncherLayout(4), "a"),
         ("./compile -n 4", None, "compile"),
     ],
 )

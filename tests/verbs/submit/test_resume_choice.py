@@ -102,6 +102,8 @@ def test_what_filled_a_gpu_runs_on_another_one_that_is_requested() -> None:
         "Traceback (most recent call last):\nValueError: NaN",
         "ModuleNotFoundError: No module named 'torch'",
         "json.decoder.JSONDecodeError: x\nKeyError: 'lr'",
+        "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+        "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff in position 0",
     ],
 )
 def test_a_bug_is_not_run_again(words: str) -> None:

@@ -103,23 +103,28 @@ _MOST_NODES = 10_000
 
 def node_names(listed: str) -> Iterator[str]:
     """Yield the names in a list of nodes such as ``login,node[1-3,7]``."""
-    for part in re.findall(r"[^,\[]+(?:\[[^\]]*\])?", listed):
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", listed):
         yield from _expanded_host_names(part)
 
 
 def _expanded_host_names(part: str) -> list[str]:
-    """Return the names of ``node[1-3,7]``; none of a form that is not understood."""
+    """Return the names of ``rack[1-2]n[1-3,7]``; none of a form not understood."""
     head, bracket, rest = part.partition("[")
     if not bracket:
         return [part]
-    names = []
-    for span in rest.removesuffix("]").split(","):
+    spans, _, tail = rest.partition("]")
+    ends = _expanded_host_names(tail) if tail else [""]
+    names: list[str] = []
+    for span in spans.split(","):
         first, dash, last = span.partition("-")
         low, high = whole_number(first), whole_number(last if dash else first)
         # a garbled list must not become millions of names
         if low is None or high is None or not 0 <= high - low < _MOST_NODES:
             return []
-        names += [f"{head}{n:0{len(first)}d}" for n in range(low, high + 1)]
+        starts = [f"{head}{n:0{len(first)}d}" for n in range(low, high + 1)]
+        if len(starts) * len(ends) > _MOST_NODES:
+            return []
+        names += [start + end for start in starts for end in ends]
     return names
 
 
