@@ -52,39 +52,6 @@ class JoblogEntry(msgspec.Struct, frozen=True, kw_only=True):
         return self.exit_code == 0 and self.signal == 0
 
 
-class JoblogLine(msgspec.Struct, frozen=True):
-    """One line that is not a header: its number from 1, its entry or its problem."""
-
-    number: int
-    text: str
-    entry: JoblogEntry | None
-    problem: str | None = None
-
-
-def is_joblog(field_text: str) -> bool:
-    """Return whether *field_text* begins with the header of a joblog."""
-    return field_text.lstrip("\ufeff").startswith(HEADER)
-
-
-def read_joblog(field_text: str) -> Iterator[JoblogLine]:
-    """Yield the lines of a joblog; lines that do not parse have a problem.
-
-    Only a newline ends a line. If the header ends with CRLF, the file comes from
-    Windows and all lines do; otherwise a carriage return belongs to the command. A last
-    line without a newline is incomplete: its rest may look like a shorter command.
-    """
-    lines = field_text.lstrip("\ufeff").split("\n")
-    tail = lines.pop()
-    crlf = bool(lines) and lines[0].endswith("\r")
-    for number, raw in enumerate(lines, start=1):
-        line = raw.removesuffix("\r") if crlf else raw
-        if line and line != HEADER:
-            yield _read(number, line)
-    if tail:
-        problem = "incomplete: it has no newline at its end"
-        yield JoblogLine(len(lines) + 1, tail, None, problem)
-
-
 def parse_line(joblog_line: str) -> JoblogEntry:
     """Read one line, without its newline.
 
@@ -105,13 +72,6 @@ def parse_line(joblog_line: str) -> JoblogEntry:
         signal=_whole_number_field("Signal", fields[7], smallest_value=0),
         command=fields[8].replace("\0", "\n"),
     )
-
-
-def _read(number: int, joblog_line: str) -> JoblogLine:
-    try:
-        return JoblogLine(number, joblog_line, parse_line(joblog_line))
-    except FormatError as error:
-        return JoblogLine(number, joblog_line, None, str(error))
 
 
 def _whole_number_field(column: str, field_text: str, *, smallest_value: int) -> int:
@@ -146,10 +106,14 @@ def format_entry(entry: JoblogEntry) -> bytes:
     ).encode("utf-8", "surrogateescape")
 
 
-def read_task_ends(joblog_lines: Iterable[bytes]) -> Iterator[tuple[int, bool, bytes]]:
+def read_task_ends(
+    joblog_lines: Iterable[bytes], *, crlf: bool = False
+) -> Iterator[tuple[int, bool, bytes]]:
     """Yield (seq, whether it succeeded, command) of each complete line that parses.
 
-    This is the fast way to read a long joblog; the command is not decoded.
+    This is the fast way to read a long joblog; the command is not decoded. With *crlf*,
+    of a file whose header ends so, lines do too; otherwise a carriage return belongs to
+    the command.
     """
     for line in joblog_lines:
         fields = line.split(b"\t", 8)
@@ -159,7 +123,12 @@ def read_task_ends(joblog_lines: Iterable[bytes]) -> Iterator[tuple[int, bool, b
         except (IndexError, ValueError):
             continue
         if command[-1:] == b"\n":
-            yield seq, code == number == 0, command[:-1].removesuffix(b"\r")
+            command = command[:-1]
+            yield (
+                seq,
+                code == number == 0,
+                (command.removesuffix(b"\r") if crlf else command),
+            )
 
 
 def output_folder(joblog_path: str) -> str:

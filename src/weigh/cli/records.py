@@ -176,11 +176,10 @@ def export(names: tuple[str, ...], *, is_csv: bool, output: str | None) -> None:
 @click.option("--label", metavar="NAME", help="Label of the imported records.")
 @click.option("--again", is_flag=True, help="Import again what was imported before.")
 def import_(paths: tuple[str, ...], *, label: str | None, again: bool) -> None:
-    """Import runs that other tools measured.
+    """Import jobs that a scheduler has accounted for.
 
-    FILE is the output of `sacct -P` or `qacct -j`, a trace.txt of Nextflow, a benchmark
-    of Snakemake, Grid Engine's accounting file or a joblog of GNU parallel; - is
-    standard input.
+    FILE is the output of `sacct -P` or `qacct -j`, or Grid Engine's accounting file; -
+    is standard input.
     """
     done = import_records(
         _store(),

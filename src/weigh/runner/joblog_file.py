@@ -277,8 +277,8 @@ def settle_by(
         FormatError: it belongs to another task file.
     """
     with open(path, "rb", buffering=1 << 20, opener=only_regular) as file:
-        # the header
-        file.readline()
+        # an editor of Windows ends all lines as it ends the header
+        crlf = file.readline().endswith(b"\r\n")
         secret_mask = SecretMask(
             secret_mask.patterns
         )  # the joblog may be older than the setting
@@ -291,7 +291,9 @@ def settle_by(
             keys = array("q", keys)
             for seq in suspects:
                 keys[seq - 1] = _masked_key(source.text(seq), secret_mask, key)
-        settled = match_ends_to_tasks(keys, _joblog_ends(file, secret_mask, key))
+        settled = match_ends_to_tasks(
+            keys, _joblog_ends(file, secret_mask, key, crlf=crlf)
+        )
     if settled.strange and not settled.known:
         raise FormatError(
             f"{path} is the joblog of another task file: none of its "
@@ -302,17 +304,18 @@ def settle_by(
 
 
 def _joblog_ends(
-    file: BinaryIO, secret_mask: SecretMask, key: bytes | None
+    file: BinaryIO, secret_mask: SecretMask, key: bytes | None, *, crlf: bool
 ) -> Iterator[tuple[int, bool, int]]:
     """Yield (seq, whether it succeeded, key of its text) of each line."""
     while lines := file.readlines(_BLOCK):
         block = b"".join(lines).lower()
-        if secret_mask.patterns or any(sign in block for sign in _SIGNS):
-            for seq, good, text in read_task_ends(lines):
-                yield seq, good, _masked_key(text, secret_mask, key)
-        else:
-            for seq, good, text in read_task_ends(lines):
-                yield seq, good, hash(text)
+        is_masked = secret_mask.patterns or any(sign in block for sign in _SIGNS)
+        for seq, good, text in read_task_ends(lines, crlf=crlf):
+            yield (
+                seq,
+                good,
+                _masked_key(text, secret_mask, key) if is_masked else hash(text),
+            )
 
 
 def _masked_key(task_text: bytes, secret_mask: SecretMask, key: bytes | None) -> int:

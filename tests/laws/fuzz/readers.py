@@ -409,9 +409,6 @@ READERS: dict[str, Reader] = {
         of_output(gridengine_accounting.ACCOUNTING.parse), sample("qacct.txt")
     ),
     "gpu_table": Reader(of_output(accounting.read_tables), sample("gpu-table.txt")),
-    "joblog": Reader(
-        lambda text: all_of(joblog.read_joblog(text)), sample("joblog.tsv")
-    ),
     "joblog.ends": Reader(
         lambda text: all_of(joblog.read_task_ends(io.BytesIO(raw(text)))),
         sample("joblog.tsv"),

@@ -6,9 +6,7 @@ from weigh.errors import FormatError
 from weigh.joblog import (
     HEADER,
     JoblogEntry,
-    is_joblog,
     parse_line,
-    read_joblog,
     read_task_ends,
 )
 
@@ -44,9 +42,7 @@ def test_only_exit_0_without_a_signal_is_success(
 @given(command=st.text(st.characters(exclude_characters="\n\0")))
 def test_a_command_is_raw_to_the_end_of_its_line(command: str) -> None:
     line = LINE.replace("echo hello", command)
-    [read] = read_joblog(f"{HEADER}\n{line}\n")
-    assert read.entry is not None
-    assert read.entry.command == command
+    assert parse_line(line).command == command
 
 
 def test_a_newline_in_a_command_was_written_as_nul() -> None:
@@ -72,45 +68,18 @@ def test_a_line_that_is_off_states_where(line: str, problem: str) -> None:
         parse_line(line)
 
 
-def test_a_torn_last_line_is_never_taken_for_a_shorter_command() -> None:
-    *whole, incomplete = read_joblog(f"{HEADER}\n{LINE}\n{LINE[:-3]}")
-    assert [line.number for line in whole] == [2]
-    assert (incomplete.number, incomplete.entry) == (3, None)
-    assert "incomplete" in (incomplete.problem or "")
-
-
 def test_windows_line_ends_are_taken_off() -> None:
-    [line] = read_joblog(f"{HEADER}\r\n{LINE}\r\n")
-    assert line.entry is not None
-    assert line.entry.command == "echo hello"
+    [(_, _, command)] = read_task_ends([f"{LINE}\r\n".encode()], crlf=True)
+    assert command == b"echo hello"
 
 
 def test_a_carriage_return_of_the_command_stays() -> None:
-    [line] = read_joblog(f"{HEADER}\n{LINE}\r\n")
-    assert line.entry is not None
-    assert line.entry.command == "echo hello\r"
-
-
-def test_a_bad_line_does_not_hide_the_next() -> None:
-    lines = list(read_joblog(f"{HEADER}\n335\t:\n\n{HEADER}\n{LINE}\n"))
-    assert [(line.number, line.entry is None) for line in lines] == [
-        (2, True),
-        (5, False),
-    ]
-
-
-@given(text=st.text())
-def test_no_text_whatever_is_more_than_a_problem(text: str) -> None:
-    assert all(line.entry or line.problem for line in read_joblog(text))
-
-
-def test_a_joblog_is_known_by_its_header() -> None:
-    assert is_joblog(f"\ufeff{HEADER}\r\n")
-    assert not is_joblog(LINE)
+    [(_, _, command)] = read_task_ends([f"{LINE}\r\n".encode()])
+    assert command == b"echo hello\r"
 
 
 def test_the_quick_way_steps_over_a_torn_line_and_one_that_is_none() -> None:
-    whole = f"{LINE}\r\n".encode()
+    whole = f"{LINE}\n".encode()
 
     found = list(read_task_ends([HEADER.encode() + b"\n", whole, whole[:-4]]))
 

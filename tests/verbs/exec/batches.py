@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from weigh.joblog import JoblogEntry, read_joblog
+from weigh.joblog import JoblogEntry, parse_line
 
 WEIGH = (sys.executable, "-m", "weigh")
 PATIENCE = 90.0  # seconds until a test gives up; none is meant to wait that long
@@ -87,8 +87,8 @@ class Batch:
         """Read the joblog."""
         if not self.joblog.exists():
             return []
-        text = self.joblog.read_text()
-        return [line.entry for line in read_joblog(text) if line.entry is not None]
+        _header, *lines = self.joblog.read_text().split("\n")
+        return [parse_line(line) for line in lines[:-1]]
 
     def ended(self) -> dict[int, tuple[int, int]]:
         """Return (exit code, signal) of each task in the joblog."""

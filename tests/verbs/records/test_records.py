@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from weigh.cli.records import records
 from weigh.errors import FormatError, RecordNotFoundError, SchemaError, UsageError
-from weigh.joblog import HEADER
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     MeasuringCost,
@@ -36,13 +35,12 @@ from weigh.store.index import RecordHead
 from weigh.store.shards import append_line, append_record
 
 HERE = this_machine()
-JOBLOG = (
-    f"{HEADER}\n"
-    "1\t:\t1763700000.123\t     1.250\t0\t0\t0\t0\tprintf 'a\tb'\n"
-    "3\tnode1\t1763700001.500\t     9.000\t0\t0\t0\t9\tpython x.py\n"
-    "2\t:\t1763700002.000\t     9.250\t0\t0\t-1\t15\tsleep 100\n"
-    "4\t:\t0.000\t     0.000\t0\t0\t-2\t0\tnever\n"
-    "5\t:\t17637"
+SACCT = (
+    "JobID|JobName|User|State|Start|ElapsedRaw|ReqMem|AllocCPUS|MaxRSS|NTasks\n"
+    "7|align_1|u1|COMPLETED|2026-01-02T03:04:05|300|4G|2||\n"
+    "7.batch|batch||COMPLETED|2026-01-02T03:04:05|300|||1024M|1\n"
+    "8|align_2|u1|OUT_OF_MEMORY|2026-01-02T03:04:05|65|4G|2||\n"
+    "9|align_3|u1|PENDING|Unknown|0|4G|2||\n"
 )
 
 
@@ -321,55 +319,27 @@ def test_export_of_a_wrong_name_leaves_the_file_alone(
     assert (tmp_path / "out").read_text() == "mine"
 
 
-def test_a_joblog_is_imported_and_what_is_not_a_run_is_named(
-    root: str, tmp_path: Path
-) -> None:
-    (tmp_path / "log").write_text(JOBLOG)
-    done = weigh("import", "log")
-    assert done.stderr.splitlines() == [
-        "weigh: log:5: skipped: a task that parallel skipped",
-        "weigh: log:6: skipped: incomplete: it has no newline at its end",
-        "weigh: 3 records imported, 2 skipped",
-    ]
-    states = {line.split()[2] for line in done.stdout.splitlines()}
-    assert states == {"COMPLETED", "FAILED", "TIMEOUT"}
-    assert len(os.listdir(os.path.join(root, "records", "2025-11"))) == 1
-
-
-def test_a_task_of_a_joblog_keeps_its_times_and_its_end(tmp_path: Path) -> None:
-    (tmp_path / "log").write_text(JOBLOG)
-    weigh("import", "log", "--label", "batch")
-    lines = weigh("export").stdout.splitlines()
-    first, killed, late = (msgspec.json.decode(line, type=Record) for line in lines)
-    assert first.command == ("sh", "-c", "printf 'a\tb'")
-    assert (first.started, first.label) == ("2025-11-21T04:40:00.123Z", "batch")
-    assert first.usage == Usage(wall_time=1.25)
-    assert (killed.exit_code, killed.signal, killed.state) == (None, 9, "FAILED")
-    assert (late.exit_code, late.signal, late.state) == (None, 15, "TIMEOUT")
-
-
 def test_importing_a_file_that_grew_takes_the_new_runs_only(tmp_path: Path) -> None:
-    header, first, rest = JOBLOG.split("\n", 2)
-    (tmp_path / "t").write_text(f"{header}\n{first}\n")
+    (tmp_path / "t").write_text("\n".join(SACCT.split("\n")[:3]) + "\n")
     weigh("import", "t")
-    (tmp_path / "t").write_text(f"{header}\n{first}\n{rest}")
-    assert weigh("import", "t").stderr.endswith("2 records imported, 3 skipped\n")
-    assert len(weigh("export").stdout.splitlines()) == 3
+    (tmp_path / "t").write_text(SACCT)
+    assert weigh("import", "t").stderr.endswith("1 record imported, 2 skipped\n")
+    assert len(weigh("export").stdout.splitlines()) == 2
 
 
 def test_a_removed_import_comes_back_only_when_requested() -> None:
-    joblog = "\n".join(JOBLOG.split("\n")[:2]) + "\n"
-    weigh("import", "-", stdin=joblog)
+    jobs = "\n".join(SACCT.split("\n")[:3]) + "\n"
+    weigh("import", "-", stdin=jobs)
     weigh("rm", "last")
-    assert "--again" in weigh("import", "-", stdin=joblog).stderr
-    weigh("import", "--again", "-", stdin=joblog)
+    assert "--again" in weigh("import", "-", stdin=jobs).stderr
+    weigh("import", "--again", "-", stdin=jobs)
     assert len(weigh("export").stdout.splitlines()) == 1
 
 
 def test_a_file_of_another_kind_imports_nothing_at_all(tmp_path: Path) -> None:
-    (tmp_path / "good").write_text(JOBLOG)
+    (tmp_path / "good").write_text(SACCT)
     (tmp_path / "bad").write_bytes(b"\xff\xfe\0")
-    with pytest.raises(FormatError, match="bad: neither"):
+    with pytest.raises(FormatError, match="bad: no accounting"):
         weigh("import", "good", "bad")
     assert weigh().stdout == "no records yet\n"
 
@@ -387,13 +357,7 @@ def test_help_fits_80_columns() -> None:
 
 
 def test_accounting_is_imported_and_states_how_it_was_measured(tmp_path: Path) -> None:
-    (tmp_path / "jobs").write_text(
-        "JobID|JobName|User|State|Start|ElapsedRaw|ReqMem|AllocCPUS|MaxRSS|NTasks\n"
-        "7|align_1|u1|COMPLETED|2026-01-02T03:04:05|300|4G|2||\n"
-        "7.batch|batch||COMPLETED|2026-01-02T03:04:05|300|||1024M|1\n"
-        "8|align_2|u1|OUT_OF_MEMORY|2026-01-02T03:04:05|65|4G|2||\n"
-        "9|align_3|u1|PENDING|Unknown|0|4G|2||\n"
-    )
+    (tmp_path / "jobs").write_text(SACCT)
     done = weigh("import", "jobs")
     assert done.stderr.splitlines()[-1] == "weigh: 2 records imported, 1 skipped"
     assert weigh("import", "jobs").stderr.endswith("0 records imported, 3 skipped\n")

@@ -10,7 +10,7 @@ import pytest
 from following import Weigh, until
 from rigs import mainly
 
-from weigh.joblog import read_joblog
+from weigh.joblog import parse_line
 from weigh.schedulers import KINDS
 from weigh.schedulers.backend import known_answer
 
@@ -22,10 +22,9 @@ def spans(weigh: Weigh) -> list[tuple[float, float]]:
     """Return when each task began and ended, by the joblogs."""
     found = []
     for path in weigh.folder.glob("plan/**/*.joblog"):
-        for line in read_joblog(path.read_text()):
-            assert line.entry is not None
-            begin = line.entry.started
-            found.append((begin, begin + line.entry.wall_time))
+        for line in path.read_text().splitlines()[1:]:
+            entry = parse_line(line)
+            found.append((entry.started, entry.started + entry.wall_time))
     return sorted(found)
 
 

@@ -1,17 +1,14 @@
-"""``weigh records import``: records from what other tools wrote down."""
+"""``weigh records import``: records from the accounting of schedulers."""
 
 import io
-import os
 import re
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
-from typing import TypeAlias
 
 import msgspec
 
-from weigh import joblog
 from weigh.errors import FormatError, UsageError, cannot_read
 from weigh.flow.records.records import RecordStore
 from weigh.model.mask import MASK
@@ -22,23 +19,18 @@ from weigh.model.record import (
     Record,
     RecordedHost,
     RecordedJob,
-    RunOutcome,
     Usage,
 )
 from weigh.model.report import PastJob
-from weigh.outcome import signal_in_exit_code
 from weigh.schedulers import KINDS
 from weigh.schedulers.backend import PastAccounting
 from weigh.schedulers.kind import SchedulerKind
-from weigh.store import traces
 from weigh.store.identity import content_id, new_id
 from weigh.store.index import StoreIndex, read_index
 from weigh.store.shards import append_record
 from weigh.units import Bytes, Seconds
 
 STDIN = "-"
-JOBLOG_SOURCE = "from GNU parallel's joblog, which has no memory and no CPU time"
-TRACE_STARTED = "the file does not say when: the times are from its last change"
 _HEAD = 1 << 16  # characters that show what a file is
 # states in which the figures of accounting are final
 _ENDED = frozenset(
@@ -54,17 +46,12 @@ _MOST_WORDS = 40  # of a command that is kept
 
 
 class ImportSource(msgspec.Struct, frozen=True):
-    """A file's text, its form, and when it was last written, in epoch seconds.
-
-    ``lines`` are those of a file that may be too large to keep; its ``text`` is the
-    beginning only.
-    """
+    """A file of a scheduler's accounting: its name, its lines, whose form it has."""
 
     name: str
-    text: str
-    changed: float
-    form: str = ""
-    lines: Iterable[str] = ()
+    lines: Iterable[str]
+    kind: SchedulerKind
+    accounts: PastAccounting
 
 
 class ImportedRun(msgspec.Struct, frozen=True):
@@ -96,35 +83,25 @@ def import_records(
 
     Raises:
         UsageError: a file cannot be read; then nothing was imported.
-        FormatError: a file is of no known format; then nothing was imported.
+        FormatError: a file is no accounting; then nothing was imported.
         StoreError: the store cannot be written.
     """
-    # all files before the first record is written: an error then leaves nothing behind
-    sources = [_read_import_source(path, store.now) for path in paths]
-    index = read_index(store.root)
-    runs = (
-        one for source in sources for one in _READERS[source.form](source, user_name)
-    )
-    return _appended(store, runs, index, label=label, again=again)
-
-
-def _appended(
-    store: RecordStore,
-    runs: Iterable[ImportedRun],
-    index: StoreIndex,
-    *,
-    label: str | None,
-    again: bool,
-) -> Iterator[ImportedRun]:
-    known = {entry.head.id for entry in index.entries}
-    for one in runs:
-        checked = _checked_imported_run(one, index, known, again=again)
-        if checked.record is not None:
-            record = checked.record
-            record = msgspec.structs.replace(record, label=label or record.label)
-            append_record(store.root, record, store.machine)
-            known.add(record.id)
-        yield checked
+    with ExitStack() as opened:
+        # all files before the first record is written: an error then leaves nothing
+        sources = [_open_import_source(path, opened) for path in paths]
+        index = read_index(store.root)
+        known = {entry.head.id for entry in index.entries}
+        for source in sources:
+            for one in _runs_in_accounting(source, user_name):
+                checked = _checked_imported_run(one, index, known, again=again)
+                record = checked.record
+                if record is not None:
+                    record = msgspec.structs.replace(
+                        record, label=label or record.label
+                    )
+                    append_record(store.root, record, store.machine)
+                    known.add(record.id)
+                yield msgspec.structs.replace(checked, record=record)
 
 
 def _checked_imported_run(
@@ -146,121 +123,10 @@ def _checked_imported_run(
     return imported_run
 
 
-def _from_joblog(source: ImportSource, _user: str | None) -> Iterator[ImportedRun]:
-    for line in joblog.read_joblog(source.text):
-        entry, problem = line.entry, line.problem
-        # Exitval -2: parallel did not start it
-        if entry is not None and entry.exit_code == joblog.SKIPPED:
-            entry, problem = None, "a task that parallel skipped"
-        if entry is None:
-            yield ImportedRun(source.name, line.number, None, problem)
-        else:
-            record = _record_of_joblog_entry(entry, content_id(_bytes(line.text)))
-            yield ImportedRun(source.name, line.number, record)
-
-
-def _record_of_joblog_entry(entry: joblog.JoblogEntry, record_id: str) -> Record:
-    timed_out = entry.exit_code == joblog.TIMED_OUT
-    signal = entry.signal or None
-    ended = "COMPLETED" if entry.succeeded else "FAILED"
-    return Record(
-        id=record_id,
-        command=("sh", "-c", MASK.line(entry.command)),
-        host=None
-        if entry.host == ":"
-        else RecordedHost(name=entry.host, system="unknown"),
-        started=_imported_time_text(entry.started),
-        ended=_imported_time_text(entry.started + entry.wall_time),
-        state="TIMEOUT" if timed_out else ended,
-        # Exitval is no exit code then
-        exit_code=None if timed_out or signal else entry.exit_code,
-        signal=signal,
-        outcome=RunOutcome("parallel's time limit (Exitval -1)") if timed_out else None,
-        usage=Usage(wall_time=entry.wall_time),
-        job=RecordedJob(id="joblog", task=entry.seq),
-        # the source marks the record as one without memory
-        monitor=MeasuringCost(warnings=(JOBLOG_SOURCE,), source="joblog"),
-    )
-
-
-def _from_nextflow(source: ImportSource, _user: str | None) -> Iterator[ImportedRun]:
-    warning = "from Nextflow's trace: memory is the kernel's peak of each process"
-    yield from _of_traces(source, traces.read_nextflow(source.text), warning)
-
-
-def _from_snakemake(source: ImportSource, _user: str | None) -> Iterator[ImportedRun]:
-    name = os.path.splitext(os.path.basename(source.name))[0]
-    found = traces.read_snakemake(source.text, name)
-    warning = "from Snakemake's benchmark: memory is sampled, a lower bound"
-    yield from _of_traces(source, found, warning)
-
-
-def _of_traces(
-    source: ImportSource, tool_traces: Iterable[traces.ToolTrace], warning: str
-) -> Iterator[ImportedRun]:
-    seen: Counter[str] = Counter()
-    for one in tool_traces:
-        # equal lines are different runs: number them, so that each has its own id
-        seen[one.text] += 1
-        if one.problem is not None:
-            yield ImportedRun(source.name, one.number, None, one.problem)
-            continue
-        record_id = content_id(_bytes(f"{one.text}\0{seen[one.text]}"))
-        record = _of_trace(one, record_id, source, warning)
-        yield ImportedRun(source.name, one.number, record)
-
-
-def _of_trace(
-    tool_trace: traces.ToolTrace, record_id: str, source: ImportSource, warning: str
-) -> Record:
-    started = tool_trace.started
-    warnings = (warning,) if started is not None else (warning, TRACE_STARTED)
-    if started is None:
-        # the file was last written when its last run ended
-        started = max(source.changed - tool_trace.wall_time, 0)
-    code = tool_trace.exit_code
-    signal = signal_in_exit_code(code)
-    asked = tool_trace.memory_asked is not None or tool_trace.cpus is not None
-    return Record(
-        id=record_id,
-        label=kind_of_name(tool_trace.name) or None,
-        command=(tool_trace.name,),
-        parameters=tool_trace.parameters,
-        started=_imported_time_text(started),
-        ended=_imported_time_text(started + tool_trace.wall_time),
-        state=tool_trace.state,
-        exit_code=None if signal else code,
-        signal=signal,
-        usage=_usage_of_past_job(
-            tool_trace.wall_time,
-            tool_trace.cpu_time,
-            _sampled(tool_trace.memory, source.form, tool_trace.interval),
-        ),
-        allocation=Allocation(
-            scheduler=source.form, cpus=tool_trace.cpus, memory=tool_trace.memory_asked
-        )
-        if asked
-        else None,
-        job=None
-        if tool_trace.job is None
-        else RecordedJob(id=f"{source.form}-{tool_trace.job}"),
-        monitor=MeasuringCost(
-            samples=tool_trace.looks or 0,
-            interval=tool_trace.interval,
-            warnings=warnings,
-            source=source.form,
-        ),
-    )
-
-
-def _from_accounting(
+def _runs_in_accounting(
     source: ImportSource, user_name: str | None
 ) -> Iterator[ImportedRun]:
-    kind = next(kind for kind in KINDS.values() if kind.accounts == source.form)
-    accounts = kind.accounting
-    if not isinstance(accounts, PastAccounting):
-        raise FormatError(f"{source.name}: {source.form} is read for single jobs only")
-    for number, job in enumerate(accounts.read_past(source.lines), 1):
+    for number, job in enumerate(source.accounts.read_past(source.lines), 1):
         if job is None:
             yield ImportedRun(source.name, number, None, "a row that cannot be read")
             continue
@@ -271,7 +137,7 @@ def _from_accounting(
             yield ImportedRun(source.name, number, None, problem)
             continue
         record = _record_of_past_job(
-            job, kind, job.started, wall_time, own=job.user in {None, user_name}
+            job, source.kind, job.started, wall_time, own=job.user in {None, user_name}
         )
         yield ImportedRun(source.name, number, record, doubts=job.accounted.doubts)
 
@@ -291,7 +157,7 @@ def _record_of_past_job(
     memory = None if counts_addresses else figures.max_rss or None
     text = f"{kind.name}\0{job.id}\0{started:.0f}\0{wall_time:.0f}\0{figures.state}"
     return Record(
-        id=content_id(_bytes(text)),
+        id=content_id(text.encode("utf-8", "surrogateescape")),
         label=name or None,
         command=tuple(command),
         cwd=job.cwd if own else None,
@@ -303,10 +169,13 @@ def _record_of_past_job(
         state=figures.state,
         exit_code=None if job.signal else job.exit_code,
         signal=job.signal,
-        usage=msgspec.structs.replace(
-            _usage_of_past_job(
-                wall_time, figures.cpu_time, _sampled(memory, words.memory, every)
-            ),
+        usage=Usage(
+            wall_time=wall_time,
+            cpu_time=figures.cpu_time,
+            cpus_used=None
+            if figures.cpu_time is None
+            else figures.cpu_time / wall_time,
+            peak_memory=_sampled_peak(memory, words.memory, every),
             max_process_memory=(figures.max_rss or None) if counts_addresses else None,
             virtual_memory=figures.virtual_memory,
         ),
@@ -353,12 +222,11 @@ def kind_of_name(name: str) -> str:
     return _NUMBERS.sub("", " ".join(name.split()))
 
 
-def _sampled(
-    memory: Bytes | None, source: str, interval: Seconds | None
+def _sampled_peak(
+    memory: Bytes | None, source: str, interval: Seconds
 ) -> PeakMemory | None:
     if memory is None:
         return None
-    how = "" if interval is None else f", sampled every {interval:g} s: a lower bound"
     return PeakMemory(
         value=memory,
         low=memory,
@@ -366,37 +234,12 @@ def _sampled(
         anonymous=None,
         shared=None,
         file=None,
-        source=source + how,
+        source=f"{source}, sampled every {interval:g} s: a lower bound",
     )
 
 
-def _usage_of_past_job(
-    wall_time: Seconds, cpu_time: Seconds | None, memory: PeakMemory | None
-) -> Usage:
-    return Usage(
-        wall_time=wall_time,
-        cpu_time=cpu_time,
-        cpus_used=None if cpu_time is None or not wall_time else cpu_time / wall_time,
-        peak_memory=memory,
-    )
-
-
-_Reader: TypeAlias = Callable[[ImportSource, str | None], Iterator[ImportedRun]]
-_READERS: dict[str, _Reader] = {
-    "joblog": _from_joblog,
-    traces.NEXTFLOW: _from_nextflow,
-    traces.SNAKEMAKE: _from_snakemake,
-    **{kind.accounts: _from_accounting for kind in KINDS.values()},
-}
-_TEXTS: dict[str, Callable[[str], bool]] = {
-    "joblog": joblog.is_joblog,
-    traces.NEXTFLOW: traces.is_nextflow,
-    traces.SNAKEMAKE: traces.is_snakemake,
-}
-
-
-def _read_import_source(path: str, now: float) -> ImportSource:
-    """Read a file, or only the beginning of what may be years of accounting."""
+def _open_import_source(path: str, opened: ExitStack) -> ImportSource:
+    """Open a file and recognise it by its beginning: it may be years of accounting."""
     is_stdin = path == STDIN
     try:
         binary = sys.stdin.buffer if is_stdin else open(path, "rb")  # noqa: SIM115
@@ -404,28 +247,21 @@ def _read_import_source(path: str, now: float) -> ImportSource:
             binary, encoding="utf-8", errors="surrogateescape", newline="\n"
         )
         # standard input is left open for its owner
-        end = lines.detach if is_stdin else lines.close
-        # the head decides on the form, so that years of accounting are not read into
-        # memory
+        opened.callback(lines.detach if is_stdin else lines.close)
         head = lines.read(_HEAD)
-        changed = now if is_stdin else os.fstat(binary.fileno()).st_mtime
-        name = "stdin" if is_stdin else path
-        found = _accounting_of(head)
-        if found is not None:
-            return ImportSource(
-                name, head, changed, found, _all_lines(head, lines, end)
-            )
-        text = head + lines.read()
-        end()
-        return ImportSource(name, text, changed, _recognised(name, text))
     except OSError as error:
         raise UsageError(cannot_read(path, error)) from error
+    name = "stdin" if is_stdin else path
+    for kind in KINDS.values():
+        accounts = kind.accounting
+        if isinstance(accounts, PastAccounting) and accounts.is_past(head):
+            return ImportSource(name, _all_lines(head, lines), kind, accounts)
+    commands = ", ".join(kind.accounts for kind in KINDS.values())
+    raise FormatError(f"{name}: no accounting of a scheduler ({commands})")
 
 
-def _all_lines(
-    head: str, rest: Iterator[str], end: Callable[[], object]
-) -> Iterator[str]:
-    """Yield all lines of a file of which *head* has been read; then *end* it."""
+def _all_lines(head: str, rest: Iterator[str]) -> Iterator[str]:
+    """Yield all lines of a file of which *head* has been read."""
     *lines, torn = head.split("\n")
     yield from (f"{line}\n" for line in lines)
     # the head may end within a line
@@ -433,30 +269,6 @@ def _all_lines(
     if torn:
         yield torn
     yield from rest
-    end()
-
-
-def _accounting_of(head: str) -> str | None:
-    for kind in KINDS.values():
-        accounts = kind.accounting
-        if isinstance(accounts, PastAccounting) and accounts.is_past(head):
-            return kind.accounts
-    return None
-
-
-def _recognised(name: str, text: str) -> str:
-    for form, is_form in _TEXTS.items():
-        if is_form(text):
-            return form
-    commands = ", ".join(kind.accounts for kind in KINDS.values())
-    raise FormatError(
-        f"{name}: neither accounting ({commands}) nor a file of Nextflow, Snakemake "
-        "or GNU parallel"
-    )
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
 
 
 def _imported_time_text(seconds: float) -> str:
