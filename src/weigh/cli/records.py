@@ -31,7 +31,7 @@ from weigh.render.printable import (
     short_command,
     shortened_text,
 )
-from weigh.render.record_show import render_record
+from weigh.render.record_lines import render_record
 from weigh.store.lines import encode_record
 
 _SHOWN = 20  # records that are listed without --all or -n

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from weigh import request as weigh_request
     from weigh import units
     from weigh.flow.request import request as request_request
-    from weigh.render import printable, run_lines
+    from weigh.render import printable, record_lines
 else:  # each is imported when it is first used
     request_request = lazy_module("weigh.flow.request.request")
     printable = lazy_module("weigh.render.printable")
-    run_lines = lazy_module("weigh.render.run_lines")
+    record_lines = lazy_module("weigh.render.record_lines")
     weigh_request = lazy_module("weigh.request")
     units = lazy_module("weigh.units")
 
@@ -147,7 +147,7 @@ def _summarise(record: Record, headroom: float | None, settings: ConfigValues) -
     # a job's GPUs are named by its allocation, or by this variable
     has_allocation = bool(record.allocation or os.environ.get("CUDA_VISIBLE_DEVICES"))
     colour = _colour()
-    text = run_lines.render_summary(
+    text = record_lines.render_summary(
         record,
         request,
         colour=colour,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weigh.measure.region.timing import CallTiming
 from weigh.model.record import ProgramRegions, Record
 from weigh.model.report import JobReport
-from weigh.render.record_show import render_record
+from weigh.render.record_lines import render_record
 from weigh.render.region_lines import render_regions
 from weigh.render.report_lines import report_screen_text
 

@@ -119,39 +119,123 @@ def _torch_peaks_text(gpu_state: GpuState) -> str:
     return f"     {text}"
 
 
-SUMMARY_WIDTH = 80
-_INDENT = "           "  # as wide as the names of the rows
+_TEXT_WIDTH = 67  # columns of a row's text, behind its name
+_FIGURE_NAME = 20  # columns of the name of a figure
+_MB = 1_000_000  # as NVIDIA's tools count rates
 _PER_PROCESS = "NVML per process"
 _LONG = 1.0  # seconds of thermal throttling that are worth a line
+# name, unit, scale, field of the mean, and what its maximum and minimum begin with
+_SAMPLED_FIGURES = (
+    ("power", "W", 1, "power_mean", "power"),
+    ("SM clock", "MHz", 1, "sm_clock_mean", "sm_clock"),
+    ("memory clock", "MHz", 1, "memory_clock_mean", "memory_clock"),
+    ("busy", "%", 1, "utilization_mean", "utilization"),
+    ("memory busy", "%", 1, "memory_utilization_mean", "memory_utilization"),
+    ("PCIe in", "MB/s", _MB, "pcie_rx", "pcie_rx"),
+    ("PCIe out", "MB/s", _MB, "pcie_tx", "pcie_tx"),
+)
 
 
-def gpu_lines(usages: Sequence[GpuUsage], *, allocated: bool) -> list[str]:
-    """Write one row per GPU that was used, and how many were not used.
+def gpu_rows(
+    usages: Sequence[GpuUsage], *, allocated: bool
+) -> Iterator[tuple[str, str, bool]]:
+    """Yield the GPUs of a run as the fields of record rows.
+
+    A summary has the GPUs that were used, and their trouble.
 
     *allocated*: a scheduler granted them, so unused ones need not be requested.
     """
     idle = [usage for usage in usages if usage.was_used is False]
     # None: not known, so its row is shown as well
-    rows = [usage for usage in usages if usage.was_used is not False]
-    many = len(usages) > 1
-    lines: list[str] = []
-    for usage in rows:
-        lines.append(
-            _gpu_label_line(
-                f"gpu {usage.index}" if many else "gpu", _gpu_usage_line(usage)
-            )
-        )
-        lines += [_gpu_label_line("", text) for text in _gpu_trouble_lines(usage)]
-    lines += [_gpu_label_line("", text) for text in _memory_source_lines(rows)]
-    if idle:
-        lines += _idle_gpu_lines(rows, idle, allocated=allocated)
-    return lines
+    used = [usage for usage in usages if usage.was_used is not False]
+    for number, usage in enumerate(usages):
+        index = number if usage.index is None else usage.index
+        name = f"gpu {index}" if len(usages) > 1 else "gpu"
+        is_used = usage in used
+        yield name, _gpu_usage_line(usage), is_used
+        for text in _gpu_trouble_lines(usage):
+            yield "", text, is_used
+        for text in _gpu_detail_texts(usage):
+            yield "", text, False
+    for text in _memory_source_lines(used):
+        yield "", text, True
+    # a machine's own GPUs cannot be left out of a request
+    if idle and (used or allocated):
+        name = "" if used else "gpu"
+        yield name, _idle_gpu_text(used, idle, allocated), True
+
+
+def _gpu_detail_texts(gpu_usage: GpuUsage) -> Iterator[str]:
+    """Yield where its memory is from, and what else was measured of a GPU.
+
+    The figures are those that schedulers' prologues print into a job's log.
+    """
+    if gpu_usage.process_peak_memory is not None:
+        before = gpu_usage.memory_before
+        held = "" if before is None else f", {format_size(before)} held before"
+        yield f"of this job's {format_size(gpu_usage.process_peak_memory)}{held}"
+    if gpu_usage.source is not None:
+        yield f"source: {gpu_usage.source}"
+    for name, words in _gpu_figures(gpu_usage):
+        for line in folded_lines(words, _TEXT_WIDTH - _FIGURE_NAME):
+            yield f"{name:<{_FIGURE_NAME}}{line}"
+            name = ""  # noqa: PLW2901 - it stands once, at the first line
+
+
+def _gpu_figures(gpu_usage: GpuUsage) -> Iterator[tuple[str, str]]:
+    if gpu_usage.energy is not None:
+        yield "energy", f"{gpu_usage.energy:.0f} J"
+    for name, unit, scale, mean_field, stem in _SAMPLED_FIGURES:
+        fields = {"mean": mean_field, "max": f"{stem}_max", "min": f"{stem}_min"}
+        values = {word: getattr(gpu_usage, field) for word, field in fields.items()}
+        known = [
+            f"{word} {value / scale:.4g}"
+            for word, value in values.items()
+            if value is not None
+        ]
+        if known:
+            yield name, f"{', '.join(known)} {unit}"
+    for name, counts in (
+        (
+            "ECC errors",
+            (
+                ("single-bit", gpu_usage.corrected_ecc_errors),
+                ("double-bit", gpu_usage.ecc_errors),
+            ),
+        ),
+        (
+            "PCIe replays, XIDs",
+            (("replays", gpu_usage.pcie_replays), ("XIDs", gpu_usage.xid_errors)),
+        ),
+    ):
+        words = [f"{what} {_reported_count(number)}" for what, number in counts]
+        yield name, ", ".join(words)
+    if gpu_usage.throttle is not None or gpu_usage.slowed is not None:
+        yield "slowed down by", ", ".join(_slowed_words(gpu_usage)) or "nothing"
+    for process in gpu_usage.processes:
+        if process.sm_utilization is not None:
+            memory = process.memory_utilization or 0.0
+            busy = f"busy {process.sm_utilization:.0f} %, memory {memory:.0f} %"
+            yield f"process {process.pid}", busy
+    if gpu_usage.health is not None:
+        yield "health", gpu_usage.health
+
+
+def _reported_count(number: int | None) -> str:
+    return "not reported" if number is None else str(number)
+
+
+def _slowed_words(gpu_usage: GpuUsage) -> Iterator[str]:
+    for reason, seconds in (gpu_usage.throttle or {}).items():
+        yield f"{reason} {format_duration(seconds) if seconds else 0}"
+    for reason, share in (gpu_usage.slowed or {}).items():
+        yield f"{reason} in {share:.0f} % of readings"
 
 
 def _gpu_usage_line(gpu_usage: GpuUsage) -> str:
     """Write peak, total, utilization and model on one line."""
     words = f"{_gpu_peak_of_total_text(gpu_usage):<20}  {_average_use(gpu_usage)}"
-    room = SUMMARY_WIDTH - len(_INDENT) - len(words)
+    room = _TEXT_WIDTH - len(words)
     return words + shortened_text(printable_text(short_name(gpu_usage.name)), room)
 
 
@@ -179,9 +263,7 @@ def _gpu_trouble_lines(gpu_usage: GpuUsage) -> Iterator[str]:
     if gpu_usage.preallocated:
         # a framework that takes nearly all memory at once shows nothing of its need
         text = f"{format_size(gpu_usage.preallocated)} taken at once: "
-        yield from folded_lines(
-            text + preallocation_words(), SUMMARY_WIDTH - len(_INDENT)
-        )
+        yield from folded_lines(text + preallocation_words(), _TEXT_WIDTH)
     # memory of a process outside the run, such as a notebook
     if gpu_usage.other_memory and not gpu_usage.job_peak:
         size = format_size(gpu_usage.other_memory)
@@ -213,23 +295,18 @@ def _memory_source_lines(used_gpus: Sequence[GpuUsage]) -> Iterator[str]:
         yield "the driver hides processes: memory of the whole GPU, others included"
 
 
-def _idle_gpu_lines(
-    used_gpus: Sequence[GpuUsage], idle_gpus: Sequence[GpuUsage], *, allocated: bool
-) -> list[str]:
+def _idle_gpu_text(
+    used_gpus: Sequence[GpuUsage],
+    idle_gpus: Sequence[GpuUsage],
+    allocated: bool,  # noqa: FBT001
+) -> str:
     total = len(used_gpus) + len(idle_gpus)
     if used_gpus:
         text = f"{len(used_gpus)} of {total} GPUs used"
         if allocated:
             which = listed_numbers([usage.index for usage in idle_gpus])
             text += f": request {len(used_gpus)} ({which} never used)"
-        return [_gpu_label_line("", shortened_text(text, SUMMARY_WIDTH - len(_INDENT)))]
-    # a machine's own GPUs cannot be left out of a request
-    if not allocated:
-        return []
-    what = "the GPU was" if total == 1 else f"none of the {total} GPUs was"
-    never = "never used" if total == 1 else "used"
-    return [_gpu_label_line("gpu", f"{what} {never}: request none")]
-
-
-def _gpu_label_line(row_name: str, row_text: str) -> str:
-    return f"  {row_name:<9}{row_text}".rstrip()
+        return shortened_text(text, _TEXT_WIDTH)
+    if total == 1:
+        return "the GPU was never used: request none"
+    return f"none of the {total} GPUs was used: request none"

@@ -1,10 +1,10 @@
 """Figures of records and reports as words: memory, growth, GPUs, states, amounts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from weigh.model.gpu import GPU_FAULTS, GpuUsage
+from weigh.model.gpu import GPU_FAULTS
 from weigh.model.growth import MemoryExtrapolation, MemoryGrowth
-from weigh.model.record import PeakMemory, State, Usage
+from weigh.model.record import State
 from weigh.model.report import AccountedStep, JobReport, ReportMeasure
 from weigh.render.printable import count_with_commas, three_digit_text
 from weigh.units import (
@@ -17,7 +17,6 @@ from weigh.units import (
     format_duration,
     format_limit,
     format_size,
-    size_or_dash,
 )
 
 STATE_WORDS: dict[State, str] = {
@@ -33,49 +32,6 @@ STATE_WORDS: dict[State, str] = {
     "PENDING": "waiting",
     "UNKNOWN": "unknown",
 }
-
-
-def usage_words(usage: Usage) -> Iterator[tuple[str, str]]:
-    """Yield name and words of each figure that was measured."""
-    peak = usage.peak_memory
-    yield "memory", "not measured" if peak is None else _peak_memory_text(peak)
-    if usage.cpu_time is not None:
-        cpus = usage.cpus_used
-        busy = "" if cpus is None else f", {cpus:.2f}".rstrip("0").rstrip(".") + " busy"
-        yield "CPU time", f"{format_duration(usage.cpu_time)}{busy}"
-    if usage.read_bytes is not None and usage.write_bytes is not None:
-        read, written = format_size(usage.read_bytes), format_size(usage.write_bytes)
-        yield "disk", f"{read} read, {written} written"
-    for number, gpu in enumerate(usage.gpus):
-        yield f"GPU {number}", _gpu_usage_text(gpu)
-
-
-def _peak_memory_text(peak: PeakMemory) -> str:
-    if peak.source == "launcher floor":
-        return f"up to {format_size(peak.high)} (too short to measure more exactly)"
-    words = [format_size(peak.value)]
-    low, high = format_size(peak.low), format_size(peak.high)
-    if peak.certainty != "exact" and low != high:
-        words.append(f"between {low} and {high}")
-    if peak.time is not None:
-        words.append(f"at {format_duration(peak.time)}")
-    return f"{', '.join(words)} ({peak.source})"
-
-
-def _gpu_usage_text(gpu_usage: GpuUsage) -> str:
-    held = size_or_dash(gpu_usage.job_peak)
-    of = (
-        f" of {format_size(gpu_usage.memory_total)}"
-        if gpu_usage.memory_total is not None
-        else ""
-    )
-    words = [f"{gpu_usage.name}: {held}{of}"]
-    if gpu_usage.utilization_mean is not None:
-        words.append(f"busy {gpu_usage.utilization_mean:.0f} %")
-    if gpu_usage.power_mean is not None:
-        words.append(f"{gpu_usage.power_mean:.0f} W")
-    source = f" ({gpu_usage.source})" if gpu_usage.source is not None else ""
-    return ", ".join(words) + source
 
 
 _EARLY = 0.9  # of the run: a later plateau is not trusted

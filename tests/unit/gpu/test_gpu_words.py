@@ -1,6 +1,7 @@
 """What is said of GPUs: the rows of ``weigh run`` and of ``weigh top --gpus``."""
 
 import json
+from collections.abc import Sequence
 
 import msgspec
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from weigh.measure.gpu.account import DEVICE_RISE, PER_PROCESS
 from weigh.model.gpu import GpuOccupant, GpuState, GpuUsage
-from weigh.render.gpu_lines import GpuListing, gpu_lines, gpu_list, gpu_list_document
+from weigh.render.gpu_lines import GpuListing, gpu_list, gpu_list_document, gpu_rows
 from weigh.render.printable import width_of
 from weigh.units import GIB
 
@@ -47,7 +48,14 @@ def gpu_with(**values: object) -> GpuState:
 
 
 def words_of(*usages: GpuUsage, allocated: bool = True) -> str:
-    return "\n".join(gpu_lines(usages, allocated=allocated))
+    return "\n".join(summary_lines(usages, allocated=allocated))
+
+
+def summary_lines(usages: Sequence[GpuUsage], *, allocated: bool) -> list[str]:
+    rows = gpu_rows(usages, allocated=allocated)
+    return [
+        f"  {name:<9}{text}".rstrip() for name, text, in_summary in rows if in_summary
+    ]
 
 
 def listed(*gpus: GpuState) -> str:
@@ -145,7 +153,7 @@ shares = st.none() | st.floats(0, 100)
 def test_rows_fit_in_80_columns_whatever_the_gpu(
     usages: list[GpuUsage], *, allocated: bool
 ) -> None:
-    lines = gpu_lines(usages, allocated=allocated)
+    lines = summary_lines(usages, allocated=allocated)
     assert all(len(line) <= 80 and line.isprintable() for line in lines)
 
 

@@ -12,7 +12,7 @@ import msgspec
 from nvml_script import GIB, MIB, Script
 
 from weigh.model.record import Record
-from weigh.render.record_show import render_record
+from weigh.render.record_lines import render_record
 from weigh.request import from_usages
 
 # the job itself plays what it does to the card, through the stub's script
@@ -182,7 +182,7 @@ def test_a_record_shows_the_rows_of_a_schedulers_gpu_table(
     script.gpus(1, **every, **throttle)
     _, record = weigh_run(script, tmp_path, "sleep", "2")
     shown = render_record(msgspec.convert(record, Record))
-    means = [line[14:] for line in shown.splitlines() if "mean" in line]
+    means = [line[13:] for line in shown.splitlines() if "mean" in line]
     assert [line for line in means if not line.startswith("PCIe")] == [
         "power               mean 56.38, max 56.38, min 56.38 W",
         "SM clock            mean 1380, max 1380, min 1380 MHz",

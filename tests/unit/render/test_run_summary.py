@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from weigh.model.record import PeakMemory, Record, RunOutcome, SampleSeries, Usage
 from weigh.render.printable import short_command
-from weigh.render.run_lines import render_summary
+from weigh.render.record_lines import render_summary
 from weigh.units import MIB
 
 SIZES = st.integers(1, 900).map(lambda size: round(size * 1.037 * MIB))

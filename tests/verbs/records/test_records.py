@@ -185,14 +185,15 @@ def test_show_states_every_figure_with_its_source(root: str) -> None:
     keep(root, "aaaa11112222", usage=msgspec.structs.replace(usage, gpus=(gpu,)))
     text = weigh("show", "last").stdout
     for words in (
-        "aaaa11112222  COMPLETED, 12.4 s",
+        "weigh COMPLETED in 12.4 s run aaaa11112222",
         "python tag.py 'a file.txt'",
         "lr=0.1",
         "node07, Linux, 4 CPUs, 16.0 GiB",
-        "392 MiB  between 390 MiB and 401 MiB, at 9.8",
-        "anonymous 300 MiB, shared 50.0 MiB, mapped files 42.0 MiB",
-        "source: pages of the tree",
-        "V100: 2.00 GiB",
+        "392 MiB (between 390 and 401 MiB) peak at 9.8",
+        "of which 50.0 MiB shared memory, 42.0 MiB mapped files the kernel can drop",
+        "drop, 300 MiB anonymous",
+        "pages of the tree",
+        "gpu 2.00 GiB V100",
         "source: NVML",
         "| :@|",
         "perf refused",

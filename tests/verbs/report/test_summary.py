@@ -12,7 +12,7 @@ from weigh.model.record import (
     RunOutcome,
     Usage,
 )
-from weigh.render.run_lines import render_summary
+from weigh.render.record_lines import render_summary
 from weigh.units import GIB, MIB
 
 PEAK = PeakMemory(

@@ -53,7 +53,7 @@ _OURS = """
     weigh.probe weigh.probe.cgroup weigh.probe.driver weigh.probe.host weigh.probe.perf
     weigh.probe.proc
     weigh.render weigh.render.printable weigh.render.request_lines
-    weigh.render.run_lines
+    weigh.render.record_lines
     weigh.store weigh.store.identity weigh.store.lines weigh.store.location
     weigh.store.shards
 """

@@ -20,16 +20,16 @@ from weigh.render.html.words import (
 from weigh.render.printable import (
     count_with_commas,
     printable_text,
-    quoted_command_line,
+    shortened_text,
 )
+from weigh.render.record_lines import record_rows, signal_or_exit_text
 from weigh.render.region_lines import memory_by_length
-from weigh.render.words import usage_words
 from weigh.units import format_duration, format_size
 
 _MOST_PHASES = 200  # rows
 _MOST_RANKS = 64  # rows
 _TABLE_ROWS = 20  # rows of the table in place of the charts
-_LONGEST_COMMAND = 2000  # characters
+_LONGEST_TEXT = 2000  # characters of a row
 
 
 class HtmlRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class HtmlRun(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     title: str
     state: str  # as in the record, for its colour
-    facts: tuple[tuple[str, str], ...]
+    facts: dict[str, list[str]]  # by name
     phases: HtmlTable | None  # None: the program measured no phases
     batches: tuple[tuple[str, str], ...]
     ranks: HtmlTable | None  # None: not a distributed run
@@ -53,7 +53,7 @@ def run_view(record: Record, report_row: ReportRow | None = None) -> HtmlRun:
         id=printable_text(record.id),
         title=_run_heading(record, report_row),
         state=printable_text(record.state),
-        facts=tuple((name, printable_text(text)) for name, text in _run_facts(record)),
+        facts=_run_facts(record),
         phases=_phase_table(record.phases),
         batches=() if record.batches is None else tuple(_batch_facts(record.batches)),
         ranks=_rank_table(record.ranks),
@@ -76,23 +76,18 @@ def _run_heading(record: Record, report_row: ReportRow | None) -> str:
     return printable_text(", ".join(words))
 
 
-def _run_facts(record: Record) -> Iterator[tuple[str, str]]:
-    yield "command", quoted_command_line(record.command)[:_LONGEST_COMMAND]
-    ended = [state_as_words(record.state)]
-    if record.signal is not None:
-        ended.append(f"signal {record.signal}")
-    elif record.exit_code:
-        ended.append(f"exit code {record.exit_code}")
-    if record.outcome is not None:
-        ended += (record.outcome.reason, *record.outcome.evidence)
-    yield "ended", "; ".join(dict.fromkeys(ended))
+def _run_facts(record: Record) -> dict[str, list[str]]:
+    """Return the rows of a record by their names, the lines of each."""
+    state = f"{state_as_words(record.state)}{signal_or_exit_text(record)}"
+    facts = {"ended": [printable_text(state)]}
     if record.usage is not None:
-        yield "time", format_duration(record.usage.wall_time)
-        yield from usage_words(record.usage)
-    if record.host is not None:
-        yield "host", record.host.name
-    yield "started", record.started
-    yield "record", record.id
+        facts["time"] = [format_duration(record.usage.wall_time)]
+    name = ""
+    for row in record_rows(record):
+        name = row.name or name
+        text = shortened_text(printable_text(row.text), _LONGEST_TEXT)
+        facts.setdefault(name, []).append(text)
+    return {**facts, "record": [printable_text(record.id)]}
 
 
 def _phase_table(phases: Sequence[ProgramPhase]) -> HtmlTable | None:

@@ -1,0 +1,575 @@
+"""One view of a record: its rows, and the two screens of them.
+
+``weigh run`` prints the rows that sum a run up, ``weigh records show`` all of them; the
+HTML page has the same rows.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from weigh.lazy_modules import lazy_module
+from weigh.model.gpu import GpuUsage
+from weigh.model.record import (
+    MeasuringCost,
+    PeakMemory,
+    ProgramRegions,
+    Record,
+    RecordedRank,
+    RepeatedRun,
+    Request,
+    RunOutcome,
+    SampleSeries,
+    Usage,
+)
+from weigh.render.printable import (
+    local_time,
+    printable_text,
+    quoted_command_line,
+    width_of,
+    without_control_characters,
+)
+from weigh.render.request_lines import (
+    any_layout_lines,
+    common_lines,
+    folded_lines,
+    request_note_lines,
+)
+from weigh.units import (
+    MIB,
+    Bytes,
+    Seconds,
+    duration_or_dash,
+    format_duration,
+    format_size,
+    size_or_dash,
+)
+
+if TYPE_CHECKING:
+    from weigh import joined, need
+    from weigh.estimate import growth as estimate_growth
+    from weigh.render import columns, gpu_lines, progress_lines, region_lines
+    from weigh.render import words as render_words
+else:  # each is imported when it is first used
+    estimate_growth = lazy_module("weigh.estimate.growth")
+    joined = lazy_module("weigh.joined")
+    need = lazy_module("weigh.need")
+    columns = lazy_module("weigh.render.columns")
+    gpu_lines = lazy_module("weigh.render.gpu_lines")
+    progress_lines = lazy_module("weigh.render.progress_lines")
+    region_lines = lazy_module("weigh.render.region_lines")
+    render_words = lazy_module("weigh.render.words")
+
+WIDTH = 80
+_RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
+_NAME, _LONG_NAME = 9, 11  # columns of the names of a summary's rows, and of all
+_INDENT = " " * (2 + _NAME)
+_FILE_SHARE = 0.2  # of the peak: more is worth a line
+_FILE_FLOOR = 32 * MIB  # less may be the program's own libraries
+_Number = TypeVar("_Number", Bytes, Seconds)
+_MOST_NODES = 4  # named in the summary
+_MOST_RANKS = 32  # rows; of more, the largest are listed
+# kinds of a peak's source that explain a figure to a reader
+_SOURCES = ("own cgroup", "cgroup", "pages", "status")
+_WORTH_NAMING = 0.5  # of the value: a lower bound below that
+_SURE = 1.02  # bounds closer than this are written as one figure
+_LEVELS = " .:-=+*#%@"  # of a curve, from low to high
+
+
+class RecordRow(msgspec.Struct, frozen=True):
+    """One row: ``name`` is empty where it goes on with the row above.
+
+    The ``text`` may hold control characters of the program and the scheduler.
+    """
+
+    name: str
+    text: str
+    is_summary: bool = False  # ``weigh run`` prints it, too
+
+
+def record_rows(record: Record, *, gpus_allocated: bool = False) -> Iterator[RecordRow]:
+    """Yield all that is known of a run, except for its request and its tables.
+
+    With *gpus_allocated*, unused GPUs are listed.
+    """
+    for row in _all_record_rows(record, gpus_allocated=gpus_allocated):
+        if row.text:
+            yield row
+
+
+def _all_record_rows(record: Record, *, gpus_allocated: bool) -> Iterator[RecordRow]:
+    yield from _outcome_rows(record.outcome)
+    yield from _identity_rows(record)
+    if record.usage is not None:
+        # of several runs, the summary has a table in place of these rows
+        of_one_run = not record.repeats
+        for row in _usage_rows(record.usage, _memory_trend_text(record)):
+            yield RecordRow(row.name, row.text, row.is_summary and of_one_run)
+        if record.usage.gpus:
+            fields = gpu_lines.gpu_rows(record.usage.gpus, allocated=gpus_allocated)
+            yield from (RecordRow(*row) for row in fields)
+    yield RecordRow("nodes", _nodes_text(record), is_summary=True)
+    yield from _ranks_rows(record.ranks)
+    if record.missing:
+        text = f"{'; '.join(record.missing)}: the figures are a lower bound"
+        yield RecordRow("missing", text, is_summary=True)
+    if record.progress is not None and record.batches is None:
+        text = progress_lines.steps_and_speed_text(record.progress)
+        yield RecordRow("progress", text, is_summary=True)
+    yield from _context_rows(record)
+
+
+def render_summary(
+    record: Record,
+    request: Request | None = None,
+    *,
+    colour: bool = False,
+    gpus_allocated: bool = False,
+    no_request: str | None = None,
+) -> str:
+    """Write the summary of a finished record, with the request derived from it.
+
+    With *gpus_allocated*, unused GPUs are listed; *no_request* is the reason why
+    there is no request.
+    """
+    lines = [_run_headline(record, colour=colour)]
+    if record.repeats:
+        lines += _repeat_statistics_lines(record.repeats)
+    for row in record_rows(record, gpus_allocated=gpus_allocated):
+        if row.is_summary:
+            lines += _folded_row(row)
+    lines += _measured_region_lines(record)
+    if request is not None:
+        lines += _run_request_lines(request, record.usage)
+    elif no_request is not None:
+        lines += _folded_row(RecordRow("request", f"none: {no_request}"))
+    # the texts hold words of the program and the scheduler
+    safe = (
+        lines[0],
+        *map(without_control_characters, lines[1:]),
+    )  # the first line has colours
+    return "".join(f"{line}\n" for line in safe)
+
+
+def render_record(record: Record) -> str:
+    """Write all of a record, every figure with its source, in at most 80 columns."""
+    lines = [_run_headline(record, colour=False)]
+    for row in record_rows(record):
+        lines += _folded_row(row, _LONG_NAME)
+    if record.series is not None:
+        lines += _memory_over_time_lines(record.series)
+    lines += _measured_region_lines(record)
+    lines += _rank_table_lines(record.ranks)
+    return "\n".join(lines)
+
+
+def _run_headline(record: Record, *, colour: bool) -> str:
+    """Write state and time on the left, the record's id on the right."""
+    wall = record.usage.wall_time if record.usage else 0.0
+    # a warm-up is no run to be counted
+    counted = [repeat for repeat in record.repeats if not repeat.warmup]
+    took = f"{len(counted)} runs" if counted else format_duration(wall)
+    joiner = "," if counted else " for" if record.state == "RUNNING" else " in"
+    state = f"weigh  {printable_text(record.state)}"
+    ended = f"{joiner} {took}{signal_or_exit_text(record)}"
+    name = f"run {printable_text(record.id)}"
+    gap = " " * max(2, WIDTH - len(state) - len(ended) - len(name))
+    if colour:
+        tint = _GREEN if record.state == "COMPLETED" else _RED
+        state = f"weigh  {tint}{record.state}{_PLAIN}"
+    return f"{state}{ended}{gap}{name}"
+
+
+def signal_or_exit_text(record: Record) -> str:
+    """Return the signal or exit code of a run that failed, behind a comma."""
+    if record.signal is not None:
+        return f", signal {record.signal}"
+    return f", exit code {record.exit_code}" if record.exit_code else ""
+
+
+def _outcome_rows(outcome: RunOutcome | None) -> Iterator[RecordRow]:
+    # the headline has the exit code already
+    if outcome is not None and not outcome.reason.startswith("exit code"):
+        text = "; ".join((outcome.reason, *outcome.evidence))
+        yield RecordRow("ended", text.removeprefix("ended "), is_summary=True)
+
+
+def _identity_rows(record: Record) -> Iterator[RecordRow]:
+    yield RecordRow("label", record.label or "")
+    yield RecordRow("command", quoted_command_line(record.command))
+    pairs = (f"{name}={value}" for name, value in record.parameters.items())
+    yield RecordRow("parameters", ", ".join(pairs))
+    yield RecordRow("folder", record.cwd or "")
+    ended = f" to {' '.join(local_time(record.ended))}" if record.ended else ""
+    yield RecordRow("when", f"{' '.join(local_time(record.started))}{ended}")
+    host = record.host
+    if host is not None:
+        system = host.system if host.system != "unknown" else ""
+        cpus = "" if host.cpus is None else f"{host.cpus} CPUs"
+        memory = _size_or_nothing(host.memory)
+        yield RecordRow("where", _words_with_commas(host.name, system, cpus, memory))
+
+
+def _context_rows(record: Record) -> Iterator[RecordRow]:
+    """Yield what the run was a part of, and what measuring it took."""
+    if record.repeats:
+        yield RecordRow("repeats", f"{len(record.repeats)} runs; the largest is shown")
+    asked = record.requested
+    if asked is not None:
+        cpus = "1 CPU" if asked.cpus == 1 else f"{asked.cpus} CPUs"
+        time = "" if asked.time_limit is None else format_duration(asked.time_limit)
+        gpus = f"{asked.gpus} GPUs" if asked.gpus else ""
+        memory = _size_or_nothing(asked.memory)
+        yield RecordRow("requested", _words_with_commas(cpus, memory, time, gpus))
+    got = record.allocation
+    if got is not None:
+        counts = _named_values(
+            ("queue", got.queue),
+            ("CPUs", got.cpus),
+            ("nodes", got.nodes),
+            ("GPUs", got.gpus),
+        )
+        text = _words_with_commas(got.scheduler, counts, _size_or_nothing(got.memory))
+        yield RecordRow("granted", text)
+    job = record.job
+    if job is not None:
+        numbers = _named_values(
+            ("element", job.element), ("task", job.task), ("attempt", job.attempt)
+        )
+        yield RecordRow("job", _words_with_commas(job.id, numbers))
+    code = record.provenance
+    if code is not None:
+        changed = " with changes" if code.git_dirty else ""
+        commit = f"commit {code.git_commit[:12]}{changed}" if code.git_commit else ""
+        versions = (("Python", code.python or None), ("weigh", code.weigh or None))
+        yield RecordRow("code", _words_with_commas(commit, _named_values(*versions)))
+    if record.monitor is not None:
+        yield from _measuring_rows(record.monitor)
+
+
+def _measuring_rows(monitor: MeasuringCost) -> Iterator[RecordRow]:
+    cpu = monitor.cpu_time
+    words = _words_with_commas(
+        "" if cpu is None else f"{format_duration(cpu)} of CPU",
+        "" if monitor.memory is None else f"{format_size(monitor.memory)} of memory",
+        f"{monitor.samples} samples" if monitor.samples else "",
+    )
+    yield RecordRow("measuring", words)
+    for warning in monitor.warnings:
+        yield RecordRow("note", warning)
+
+
+def _words_with_commas(*words: str) -> str:
+    return ", ".join(word for word in words if word)
+
+
+def _named_values(*pairs: tuple[str, str | int | None]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in pairs if value is not None)
+
+
+def _size_or_nothing(memory_size: Bytes | None) -> str:
+    return "" if memory_size is None else format_size(memory_size)
+
+
+def _memory_trend_text(record: Record) -> str:
+    """Describe whether memory was flat or rising at the end."""
+    usage, series = record.usage, record.series
+    if usage is None or usage.growing is None or usage.peak_memory is None:
+        return ""
+    time = usage.peak_memory.time
+    if series is None or not series.t:
+        still = "still rising at the end" if usage.growing else ""
+        return still or ("then flat" if time else "")
+    growth = estimate_growth.growth_of(series.t, series.memory)
+    return "" if growth is None else render_words.growth_words(growth, time)
+
+
+def _usage_rows(usage: Usage, trend: str) -> Iterator[RecordRow]:
+    peak = usage.peak_memory
+    if peak is not None:
+        yield from _peak_memory_rows(peak, trend, is_alone=usage.processes in {None, 1})
+    elif usage.max_process_memory is None:
+        yield RecordRow("memory", "not measured: no data in /proc", is_summary=True)
+    else:
+        yield RecordRow("memory", "of the job not measured", is_summary=True)
+    for name, size in (
+        ("largest single process", usage.max_process_memory),
+        ("address space (virtual)", usage.virtual_memory),
+        ("cgroup with page cache", usage.cgroup_peak),
+    ):
+        if size is not None:
+            yield RecordRow("", f"{name} {format_size(size)}")
+    # most runs are of no kind that is known, and need no import
+    if usage.jvm is not None or usage.sign is not None or usage.cache is not None:
+        for words in (*need.heap_words(usage), *need.sign_words(usage)):
+            yield RecordRow("", words, is_summary=True)
+        for words in need.cache_words(usage):
+            yield RecordRow("", words)
+    yield from _cpu_rows(usage)
+    if usage.read_bytes is not None and usage.write_bytes is not None:
+        read, written = format_size(usage.read_bytes), format_size(usage.write_bytes)
+        yield RecordRow("disk", f"{read} read, {written} written", is_summary=True)
+
+
+def _cpu_rows(usage: Usage) -> Iterator[RecordRow]:
+    if usage.cpu_time is not None:
+        yield RecordRow("cpu", _cpu_usage_text(usage), is_summary=True)
+        parts = (("user", usage.user_time), ("system", usage.system_time))
+        words = [f"{name} {format_duration(t)}" for name, t in parts if t is not None]
+        yield RecordRow("", ", ".join(words))
+    if usage.cpu_wait is not None:
+        yield RecordRow("", need.wait_words(usage), is_summary=True)
+
+
+def _cpu_usage_text(usage: Usage) -> str:
+    count, cores = usage.processes or 1, usage.cpus_used
+    busy = ""
+    if cores is not None:
+        busy = f"{cores:.1f} cores, " if cores > 1 else f"{cores:.2f} of a core, "
+    processes = f"{count} process{'es' if count > 1 else ''}"
+    return f"{format_duration(usage.cpu_time or 0.0):<10}  {busy}{processes}"
+
+
+def _peak_memory_rows(
+    peak: PeakMemory, trend: str, *, is_alone: bool
+) -> Iterator[RecordRow]:
+    """Yield the peak; *is_alone*: of one process, there is only one way to count."""
+    if peak.source == "launcher floor":
+        words = f"up to {format_size(peak.high)}: too short to measure more exactly"
+        yield RecordRow("memory", words, is_summary=True)
+        return
+    figure = f"{format_size(peak.value):<10}"
+    if peak.certainty != "exact" and peak.high > peak.low * _SURE:
+        figure += f"  {_peak_bounds_text(peak)}"
+    at = "" if peak.time is None else f"peak at {format_duration(peak.time)}"
+    course = _words_with_commas(at, trend)
+    text = f"{figure}  {course}" if at else f"{figure.rstrip()}, {trend}"
+    if not course or len(text) <= WIDTH - len(_INDENT):
+        yield RecordRow("memory", text if course else figure, is_summary=True)
+    else:  # a second line, rather than a single word in it
+        yield RecordRow("memory", figure.rstrip(), is_summary=True)
+        yield RecordRow("", course, is_summary=True)
+    kind, colon, _ = peak.source.partition(":")
+    explains = bool(colon) and kind in _SOURCES and not is_alone
+    yield RecordRow("", peak.source, explains)
+    floor = max(_FILE_SHARE * peak.value, _FILE_FLOOR)
+    large: list[str] = []
+    small: list[str] = []
+    for name, size in (
+        ("shared memory", peak.shared),
+        ("mapped files the kernel can drop", peak.file),
+        ("anonymous", peak.anonymous),
+    ):
+        if size:
+            is_large = size > floor and name != "anonymous"
+            (large if is_large else small).append(f"{format_size(size)} {name}")
+    for parts, is_large in ((large, True), (small, False)):
+        if parts:
+            yield RecordRow("", f"of which {', '.join(parts)}", is_large)
+
+
+def _peak_bounds_text(peak: PeakMemory) -> str:
+    """Write the bounds; a low one that shows little is left out."""
+    if peak.low >= _WORTH_NAMING * peak.value:
+        return f"(between {_size_range_text(peak.low, peak.high)})"
+    return f"(at most {format_size(peak.high)})"
+
+
+def _size_range_text(low: Bytes, high: Bytes) -> str:
+    """Write two sizes, with the unit once if they share it."""
+    first, last = format_size(low), format_size(high)
+    if first.split()[1] == last.split()[1]:
+        first = first.split()[0]
+    return f"{first} and {last}"
+
+
+def _nodes_text(record: Record) -> str:
+    """Write the memory of the nodes, the largest first; empty if there are none."""
+    peaks = {
+        node.name: node.peak_memory.value
+        for node in record.nodes
+        if node.peak_memory is not None
+    }
+    if not peaks:
+        return ""
+    ordered = sorted(peaks, key=lambda name: -peaks[name])
+    named = [f"{name} {format_size(peaks[name])}" for name in ordered]
+    # the largest and the smallest are what matters
+    if len(named) > _MOST_NODES:
+        named = [*named[: _MOST_NODES - 1], "...", named[-1]]
+    total = record.usage.total_memory if record.usage else None
+    words = f"; total {format_size(total)}" if total else ""
+    return f"{len(peaks)}: {', '.join(named)}{words}"
+
+
+def _ranks_rows(ranks: Sequence[RecordedRank]) -> Iterator[RecordRow]:
+    """Yield the range of peak memory over the ranks, and which are uneven."""
+    peaks = [rank.peak_memory for rank in ranks if rank.peak_memory is not None]
+    if peaks:
+        least, most = min(peaks), max(peaks)
+        span = f"between {_size_range_text(least, most)}"
+        each = format_size(most) if most <= least * _SURE else span
+        yield RecordRow("ranks", f"{len(ranks)}, each {each} (RSS)", is_summary=True)
+    if len(ranks) > 1:
+        for note in joined.imbalance_notes(ranks):
+            yield RecordRow("", note, is_summary=True)
+
+
+def _measured_region_lines(record: Record) -> list[str]:
+    """Write the regions that the program measured, if any."""
+    if not (record.phases or record.batches or record.events):
+        return []
+    loops = () if record.batches is None else (record.batches,)
+    return region_lines.region_lines(
+        ProgramRegions(
+            phases=record.phases,
+            batches=loops,
+            events=record.events,
+            gpus=_staged_gpus(record),
+        )
+    )
+
+
+def _staged_gpus(record: Record) -> tuple[GpuUsage, ...]:
+    """Return the GPUs of which a loop shows before, model, batches and total."""
+    if record.batches is None or record.usage is None:
+        return ()
+    # only for those GPUs the memory before the loop is known
+    in_loop = {gpu.uuid for gpu in record.batches.gpus if gpu.before is not None}
+    return tuple(
+        msgspec.structs.replace(gpu, peak_memory=_peak_in_use(gpu))
+        for gpu in record.usage.gpus
+        if gpu.uuid in in_loop and gpu.job_peak != 0
+    )
+
+
+def _peak_in_use(gpu_usage: GpuUsage) -> Bytes | None:
+    """Return the job's peak on top of what was in use before it."""
+    own = gpu_usage.process_peak_memory
+    return (
+        gpu_usage.device_peak_memory
+        if own is None
+        else (gpu_usage.memory_before or 0) + own
+    )
+
+
+def _rank_table_lines(ranks: Sequence[RecordedRank]) -> Iterator[str]:
+    """Write where each rank ran and what it used; nothing for one rank."""
+    if len(ranks) < 2:  # noqa: PLR2004 - one is the run itself
+        return
+    shown = list(ranks)
+    if len(ranks) > _MOST_RANKS:
+        # the ranks that need most are those one looks for
+        shown = sorted(ranks, key=lambda one: -(one.peak_memory or 0))[:_MOST_RANKS]
+    cells = {
+        "rank": [str(rank.rank) for rank in shown],
+        "step": [printable_text(rank.step or "-") for rank in shown],
+        "node": [printable_text(rank.host or "-") for rank in shown],
+        "memory": [size_or_dash(rank.peak_memory) for rank in shown],
+        "CPU": [duration_or_dash(rank.cpu_time) for rank in shown],
+        "time": [duration_or_dash(rank.wall_time) for rank in shown],
+        "GPU memory": [_rank_gpu_memory_text(rank) for rank in shown],
+    }
+    if len({rank.step for rank in ranks}) == 1:
+        del cells["step"]
+    if not any(rank.gpus for rank in ranks):
+        del cells["GPU memory"]
+    table = [
+        columns.TableColumn(title, tuple(texts), right=False)
+        for title, texts in cells.items()
+    ]
+    yield from (line[:WIDTH] for line in columns.table_lines(table, WIDTH))
+    more = len(ranks) - len(shown)
+    if more:
+        yield f"  and {more} smaller ones (weigh records export has all)"
+
+
+def _rank_gpu_memory_text(rank: RecordedRank) -> str:
+    """Write the memory of a rank on each GPU that it used."""
+    peaks = [gpu.peak or gpu.torch_reserved for gpu in rank.gpus]
+    return ", ".join(format_size(peak) for peak in peaks if peak) or "-"
+
+
+def _memory_over_time_lines(series: SampleSeries) -> Iterator[str]:
+    """Draw memory over the run, each character the highest of its stretch."""
+    top = max(series.memory, default=0)
+    width = min(WIDTH - 4 - _LONG_NAME, len(series.memory))
+    curve = ""
+    for column in range(width if top else 0):
+        # rounding down both ends makes stretches of almost equal length, without gaps
+        first = len(series.memory) * column // width
+        last = len(series.memory) * (column + 1) // width
+        share = max(series.memory[first:last]) / top
+        curve += _LEVELS[round(share * (len(_LEVELS) - 1))]
+    if curve:
+        yield f"  {'over time':<{_LONG_NAME}}|{curve}|"
+        span = format_duration(series.t[-1]) if series.t else "?"
+        text = f"memory, 0 to {span}, up to {format_size(top)}"
+        yield f"  {'':<{_LONG_NAME}}{text}"
+
+
+def _repeat_statistics_lines(repeats: tuple[RepeatedRun, ...]) -> Iterator[str]:
+    ran = [repeat for repeat in repeats if not repeat.warmup]
+    # failed runs end early, and would lower the figures
+    whole = [repeat.usage for repeat in ran if repeat.exit_code == 0]
+    counted = whole or [repeat.usage for repeat in ran]
+    if not counted:  # it failed in a warm-up run
+        for row in _usage_rows(repeats[-1].usage, ""):
+            yield from _folded_row(row) if row.is_summary else ()
+        return
+    yield f"{_INDENT}{'minimum':<12}{'median':<12}maximum"
+    peaks = [usage.peak_memory.value for usage in counted if usage.peak_memory]
+    if peaks:
+        sizes = [format_size(size) for size in _minimum_median_maximum(peaks)]
+        yield from _folded_row(RecordRow("memory", _spaced_words(sizes)))
+    times = {
+        "time": [usage.wall_time for usage in counted],
+        "cpu": [usage.cpu_time for usage in counted if usage.cpu_time is not None],
+    }
+    for name, values in times.items():
+        if values:
+            spread = [
+                format_duration(seconds) for seconds in _minimum_median_maximum(values)
+            ]
+            yield from _folded_row(RecordRow(name, _spaced_words(spread)))
+
+
+def _minimum_median_maximum(repeat_values: Sequence[_Number]) -> list[_Number]:
+    ordered = sorted(repeat_values)
+    # the lower of two in the middle: a value that was measured
+    return [ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]]
+
+
+def _spaced_words(column_words: list[str]) -> str:
+    return "".join(f"{word:<12}" for word in column_words).rstrip()
+
+
+def _run_request_lines(request: Request, usage: Usage | None) -> Iterator[str]:
+    common = common_lines(request, WIDTH - len(_INDENT))
+    lines = [_INDENT + line for form in common for line in form]
+    # the name stands in the first line, in the place of its indent
+    name = "at least" if request.lower_bound else "request"
+    lines[0] = f"  {name:<9}{lines[0].lstrip()}"
+    if common[-1] and usage is not None and usage.virtual_memory:
+        hint = f"     (virtual size: {format_size(usage.virtual_memory)})"
+        lines[-1] += hint if len(lines[-1] + hint) <= WIDTH else ""
+    yield from lines
+    for line in any_layout_lines(request, WIDTH - len(_INDENT)):
+        yield _INDENT + line
+    yield from request_note_lines(request, indent=_INDENT)
+
+
+def _folded_row(row: RecordRow, name_width: int = _NAME) -> Iterator[str]:
+    """Write one row, folded if it is too long."""
+    name, text = row.name, printable_text(row.text)
+    line = f"  {name:<{name_width}}{text}".rstrip()
+    if width_of(line) <= WIDTH:
+        yield line
+        return
+    room = WIDTH - 2 - name_width
+    # breaking long words takes an import, which is too slow after each run
+    fold = folded_lines if name_width == _NAME else columns.wrap_by_columns
+    for part in fold(text, room):
+        yield f"  {name:<{name_width}}{part}"
+        name = ""
