@@ -1,6 +1,5 @@
 """``weigh report``: options, and the choice of the output format."""
 
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +42,7 @@ def print_report(name: str, words: Mapping[str, Any]) -> int:
         if words["is_json"]:
             click.echo(report_lines.report_json(report))
         else:
-            click.echo(
-                report_lines.report_screen_text(report, is_ascii=not _can_draw())
-            )
+            click.echo(report_lines.report_screen_text(report))
     # a note can be a remark without anything to change, which --strict accepts
     return int(words["strict"] and any(note.is_finding for note in report.notes))
 
@@ -160,12 +157,3 @@ def _refuse_report_contradictions(name: str, words: Mapping[str, Any]) -> None:
         raise UsageError(
             f"--since cannot be combined with {forms[0]} (only --json or --paper)"
         )
-
-
-def _can_draw() -> bool:
-    """Return whether the output's encoding has block characters."""
-    try:
-        "█▏".encode(sys.stdout.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True

@@ -55,11 +55,12 @@ def wrap_by_columns(screen_text: str, width: int, **options: Any) -> list[str]: 
     """Fold a text as :func:`textwrap.wrap` does, by columns instead of characters."""
     import textwrap  # noqa: PLC0415 - start-up time
 
+    if screen_text.isascii():
+        return textwrap.wrap(screen_text, width, **options)
     # textwrap counts characters, so a wide one gets a filler as its second column
     wide = "".join(f"{c}{_FILLER}" if columns_of(c) > 1 else c for c in screen_text)
-    lines = textwrap.wrap(
-        screen_text if screen_text.isascii() else wide, width, **options
-    )
+    # a line that ends between a letter and its filler is one column wider
+    lines = textwrap.wrap(wide, width - 1, **options)
     return [line.replace(_FILLER, "") for line in lines]
 
 

@@ -1,7 +1,6 @@
 """A report as text in 80 columns: requested, used, what to change."""
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import zip_longest
+from collections.abc import Iterator, Sequence
 
 from weigh.model.report import JobReport, OtherFigure, ReportMeasure, ReportNote
 from weigh.render.columns import columns_of, text_cut_to_columns
@@ -17,70 +16,15 @@ from weigh.render.words import (
 )
 from weigh.units import count_with_noun
 
-LEAST = 8  # elements needed for a histogram
-_BINS = 6  # spans of a histogram
-_HALF = 39  # columns of each of two histograms side by side
-_BAR = 14  # columns
-
-
-def value_bins(
-    values: Sequence[float], written: Callable[[float], object] = float
-) -> list[tuple[float, int]]:
-    """Count values in a few equal spans: the upper end of each, and how many.
-
-    Every value is in exactly one span; the last span ends at the largest. Ends that
-    are *written* the same are one.
-    """
-    low, high = min(values), max(values)
-    width = (high - low) / _BINS
-    ends = [low + width * number for number in range(1, _BINS)]
-    # ends that coincide, for values that are all the same, would make empty spans
-    ends = [end for end in dict.fromkeys(ends) if low < end < high] + [high]
-    ends = list({written(end): end for end in ends}.values())
-    counts = [0] * len(ends)
-    for value in values:
-        counts[next(n for n, end in enumerate(ends) if value <= end)] += 1
-    return list(zip(ends, counts, strict=True))
-
-
-def histogram_lines(
-    measures: Sequence[ReportMeasure], *, noun: str, is_ascii: bool
-) -> Iterator[str]:
-    """Draw memory and time of many elements or runs, 80 columns wide."""
-    shown = [
-        one
-        for one in measures
-        if one.name in {"memory", "time"} and len(one.values) >= LEAST
-    ]
-    columns = [list(_histogram_column(one, noun, is_ascii=is_ascii)) for one in shown]
-    for cells in zip_longest(*columns, fillvalue=""):
-        yield "".join(f"{cell:<{_HALF}}" for cell in cells).rstrip()
-
-
-def _histogram_column(
-    measure: ReportMeasure, noun: str, *, is_ascii: bool
-) -> Iterator[str]:
-    found = value_bins(measure.values, lambda end: measure_value_text(measure, end))
-    most = max(number for _, number in found)
-    yield f"  {noun} by {measure.name}"
-    mark = "|" if is_ascii else "▪"
-    for end, number in found:
-        # rounded up, so that a span with a single value still shows a mark
-        drawn = mark * (-(-number * _BAR // most))
-        label = f"to {measure_value_text(measure, end)}"
-        yield f"    {label:<14}{drawn:<{_BAR}} {count_with_commas(number)}"
-
-
 WIDTH = 80
 BAR = 20  # columns
 _INDENT = " " * 12
 _MOST_NOTES = 8  # notes on the screen; --json has all
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def report_screen_text(report: JobReport, *, is_ascii: bool = False) -> str:
+def report_screen_text(report: JobReport) -> str:
     """Write a report as lines of at most 80 columns."""
-    return "\n".join(_report_screen_lines(report, is_ascii=is_ascii))
+    return "\n".join(_report_screen_lines(report))
 
 
 def report_json(report: JobReport) -> str:
@@ -88,14 +32,9 @@ def report_json(report: JobReport) -> str:
     return indented_json(report)
 
 
-def share_bar(share: float, *, is_ascii: bool, width: int = BAR) -> str:
+def share_bar(share: float) -> str:
     """Draw a share as a bar; 1 and above fill it."""
-    filled = min(max(share, 0.0), 1.0) * width
-    if is_ascii:
-        return ("|" * round(filled)).ljust(width)
-    eighths = round(filled * 8)
-    text = "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
-    return text.ljust(width)
+    return ("|" * round(min(max(share, 0.0), 1.0) * BAR)).ljust(BAR)
 
 
 def report_note_lines(report_note: ReportNote) -> Iterator[str]:
@@ -120,15 +59,13 @@ def words_with_flag(note_text: str, flag: str | None, room: int) -> list[str]:
     return [text_cut_to_columns(line, room) for line in lines]
 
 
-def _report_screen_lines(report: JobReport, *, is_ascii: bool) -> Iterator[str]:
+def _report_screen_lines(report: JobReport) -> Iterator[str]:
     yield from _report_title_lines(report)
     many = any(len(one.values) > 1 for one in report.measures)
     if report.measures:
-        yield from _measure_lines(report.measures, many=many, is_ascii=is_ascii)
+        yield from _measure_lines(report.measures, many=many)
     else:
         yield "    nothing was measured"
-    noun = "elements" if report.job else "runs"
-    yield from histogram_lines(report.measures, noun=noun, is_ascii=is_ascii)
     for note in report.notes[:_MOST_NOTES]:
         yield from report_note_lines(note)
     more = len(report.notes) - _MOST_NOTES
@@ -150,9 +87,7 @@ def _report_title_lines(report: JobReport) -> Iterator[str]:
     yield f"{line}{right:>{WIDTH - columns_of(line)}}".rstrip()
 
 
-def _measure_lines(
-    measures: Sequence[ReportMeasure], *, many: bool, is_ascii: bool
-) -> Iterator[str]:
+def _measure_lines(measures: Sequence[ReportMeasure], *, many: bool) -> Iterator[str]:
     used = "used (median, peak)" if many else "used"
     judged = any(one.efficiency is not None for one in measures)
     asked = any(one.requested is not None for one in measures)
@@ -166,8 +101,8 @@ def _measure_lines(
         request = f"{requested_words(one):<13}" if asked else ""
         line = f"  {NAMES[one.name]:<10}{request}{figures:<23}"
         if one.efficiency is not None:
-            drawn = share_bar(one.efficiency, is_ascii=is_ascii)
-            line += f"[{drawn}] {share_of_request_text(one.efficiency)}"
+            share = share_of_request_text(one.efficiency)
+            line += f"[{share_bar(one.efficiency)}] {share}"
         yield line.rstrip()
         for figure in one.others:
             yield from _other_source_lines(one, figure)

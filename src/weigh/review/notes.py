@@ -1,6 +1,6 @@
 """Notes of a report: GPUs, growing memory, missing requests; all in order of weight."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -220,8 +220,6 @@ def report_notes(
 ) -> tuple[ReportNote, ...]:
     """Return what to change and what went wrong, the most important first."""
     found = list(_unsorted_notes(subject, report_rows))
-    # after all others: what no note is about is fine
-    found += _fine_resource_notes(subject, {note.about for note in found})
     if any(note.words.endswith(subject.basis()) for note in found):
         found += _few_runs_notes(subject)
     return tuple(sorted(found, key=lambda note: note.weight, reverse=True))
@@ -281,24 +279,6 @@ def _rank_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     if len(runs) == 1 and runs[0].record is not None:
         for line in imbalance_notes(runs[0].record.ranks):
             yield ReportNote(about="ranks", words=line, weight=20)
-
-
-def _fine_resource_notes(
-    subject: AdviceSubject, found: Collection[str]
-) -> Iterator[ReportNote]:
-    """Yield which requested and measured resources need no change."""
-    about = {"memory": "memory", "time": "time", "cpus": "CPUs"}
-    good = [
-        word
-        for name, word in about.items()
-        if word not in found
-        # the wall time is complete even where a part was not measured
-        and not (word != "time" and unmeasured_parts(subject))
-        and (one := subject.measures.get(name)) is not None
-        and one.efficiency is not None
-    ]
-    if good and subject.completed:
-        yield ReportNote(about="fine", words=", ".join(good) + subject.basis())
 
 
 def _few_runs_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
