@@ -1,4 +1,4 @@
-"""How well sizes foretell larger ones: the tables of docs/estimate.md.
+"""How well sizes foretell larger ones: the tables of docs/accuracy.md.
 
     python benchmarks/estimate.py
 

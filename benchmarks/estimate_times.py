@@ -1,4 +1,4 @@
-"""How well bounds of times hold on workflow traces: the table of docs/estimate.md.
+"""How well bounds of times hold on workflow traces: the table of docs/accuracy.md.
 
     python benchmarks/estimate_times.py TRACE.csv ...
 

@@ -86,7 +86,7 @@ def rules_page() -> str:
     """Write the rules of `weigh check`, with what each finds."""
     parts = [
         "# The rules of weigh check",
-        "Generated from the program; [check](../check.md) shows how to ignore one.",
+        "Generated from the program. [Ignore one](../job-scripts.md#weigh-check).",
     ]
     for group, rules in RULE_TABLE:
         rows = "\n".join(f"| `{name}` | {what} |" for name, what in rules)

@@ -19,27 +19,9 @@ def runs(page: Path) -> bool:
     return any(one.language in RUN and NOT_RUN not in one.words for one in blocks(page))
 
 
-# the tutorial does in short what these do at length
-LONG = dict.fromkeys(
-    [
-        "check.md",
-        "programs.md",
-        "python.md",
-        "report.md",
-        "request.md",
-        "run.md",
-    ],
-    (pytest.mark.integrations,),
-)
-
-
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, id=page.name, marks=LONG.get(page.name, ()))
-        for page in WRITTEN
-        if runs(page)
-    ],
+    [pytest.param(page, id=page.name) for page in WRITTEN if runs(page)],
 )
 def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path) -> None:
     walk(page, tmp_path)

@@ -7,10 +7,8 @@ from doc_pages import blocks
 from doc_walk import walk
 from test_docs_run import WRITTEN
 
-# a second look at what other tests do
-LONG = {"request.md": (pytest.mark.integrations,)}
 PAGES = [
-    pytest.param(page, id=page.name, marks=LONG.get(page.name, ()))
+    pytest.param(page, id=page.name)
     for page in WRITTEN
     if any("slurm" in one.words.get("needs", "").split() for one in blocks(page))
 ]

@@ -207,7 +207,7 @@ _STEEPER = 1.75  # that a slope grows by, times the coefficient: from real GPUs
 _BENDS = 0.3  # share of a square's bend, above which a bound follows the parabola
 _STEADY, _VARYING = 0.01, 0.08  # shares of a line, of a constant
 # of times, from workflow tasks of public traces, the last two with all six in view: see
-# docs/estimate.md
+# docs/accuracy.md
 _TIME_GAP, _TIME_GAP_OF_CONSTANT, _TIME_GROWTH = 0.65, 0.33, 0.2
 _TIME, _TIME_FAR = 0.3, 0.45  # at the sizes, and what it adds beyond them
 _LEAN = 0.3  # share of the bend, towards proportionality: allocators step

@@ -57,6 +57,6 @@ def test_a_walk_goes_as_its_readme_states(
 
 def test_every_walk_stands_in_the_table_of_the_documentation() -> None:
     names = [page.parent.name for page in WALKS]
-    table = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+    table = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 
     assert [name for name in names if f"`{name}`" not in table] == []

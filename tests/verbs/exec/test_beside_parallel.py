@@ -1,4 +1,4 @@
-"""A task file under GNU parallel and under ``weigh exec``: docs/moving.md, as it is."""
+"""A task file under GNU parallel and ``weigh exec``: docs/workflows.md, as it is."""
 
 import os
 import shutil
