@@ -51,9 +51,9 @@ class ShellCommand(msgspec.Struct, frozen=True, kw_only=True):
 
     Variables are not expanded. ``background`` is True if ``&`` ends it, ``piped`` if
     its output is piped to another command. ``appended`` are those of the outputs that
-    are not overwritten. ``has_own_input`` is whether its standard input is redirected.
-    The redirections of a loop or a group are a command without words. ``blocks`` are
-    the numbers of the branches, loops and functions around it, negative for subshells.
+    are not overwritten. The redirections of a loop or a group are a command without
+    words. ``blocks`` are the numbers of the branches, loops and functions around it,
+    negative for subshells.
     """
 
     line: int
@@ -63,7 +63,6 @@ class ShellCommand(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     appended: tuple[str, ...] = ()
-    has_own_input: bool = False
     background: bool = False
     piped: bool = False
     blocks: tuple[int, ...] = ()
@@ -316,15 +315,12 @@ class _CommandRedirections:
         self.inputs: list[str] = []
         self.outputs: list[str] = []
         self.appended: list[str] = []
-        self.has_own_input = False
 
     def add(self, operator: str, word: str) -> None:
         """Add one redirection; a descriptor or a substitution is no file."""
         descriptor = operator.rstrip("<>&|-")
         # 2>> is the operator >> of descriptor 2
         operator = operator.removeprefix(descriptor)
-        if operator.startswith("<") and descriptor in ("", "0"):
-            self.has_own_input = True
         path = unquoted(word)
         if word.startswith(("<(", ">(")) or (
             operator in ("<&", ">&") and _NO_FILE.fullmatch(path)
@@ -595,7 +591,6 @@ class _ShellReader(_ShellScanner):
                 inputs=tuple(files.inputs),
                 outputs=tuple(files.outputs),
                 appended=tuple(files.appended),
-                has_own_input=files.has_own_input,
                 background=ending == "&",
                 piped=ending in ("|", "|&"),
                 blocks=tuple(self.blocks),

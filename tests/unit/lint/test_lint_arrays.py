@@ -14,11 +14,7 @@ LINES = {f"{CWD}/ids.txt": 3}
         ("0-4", "A=(a b c)\n./x ${A[$SLURM_ARRAY_TASK_ID]}\n"),
         ("1-3", "A=(\n a # one\n b\n 'c d'\n)\n./x \"${A[SLURM_ARRAY_TASK_ID]}\"\n"),
         ("0-3", "A=(a b c)\n./x ${A[$((SLURM_ARRAY_TASK_ID-1))]}\n"),
-        ("1-9", "A=($(seq 1 5))\ni=$SLURM_ARRAY_TASK_ID\n./x ${A[$i]}\n"),
-        ("1-9", "A=({1..5})\ni=$((SLURM_ARRAY_TASK_ID - 1))\n./x ${A[i]}\n"),
         ("0-2", "F=(data/*.csv)\n./x ${F[$SLURM_ARRAY_TASK_ID]}\n"),
-        ("0-3", "mapfile -t A < ids.txt\n./x ${A[$SLURM_ARRAY_TASK_ID]}\n"),
-        ("0-2", "F=($(ls data/*.csv))\n./x ${F[${SLURM_ARRAY_TASK_ID}]}\n"),
     ],
 )
 def test_an_index_beyond_a_bash_array_is_found(indices: str, body: str) -> None:
@@ -82,7 +78,6 @@ def test_outputs_of_an_earlier_run_are_not_inputs() -> None:
         "f=$(head -n $SLURM_ARRAY_TASK_ID ids.txt | tail -n 1)\n./x $f\n",
         "f=$(awk -v n=$SLURM_ARRAY_TASK_ID 'NR==n' ids.txt)\n./x $f\n",
         'n=$SLURM_ARRAY_TASK_ID\nf=$(sed -n "${n}p" ids.txt)\n./x $f\n',
-        'f=$(ls data/*.csv | sed -n "${SLURM_ARRAY_TASK_ID}p")\n./x $f\n',
     ],
 )
 def test_an_array_longer_than_its_lines_is_found(body: str) -> None:
@@ -163,26 +158,6 @@ def test_a_variable_that_grid_engine_never_sets_is_found() -> None:
         "${SGE_TASK_ID}_b"
     )
     assert "variable" not in qsub("-t 1-4", body="./x $SGE_TASK_LAST $NSLOTS\n")
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "while read -r line; do echo $line; done < list\n",
-        "read -p 'x' y < answers\n",
-        "yes | pip uninstall torch\n",
-        "pip uninstall -y torch\n",
-        "conda install numpy\n",
-        "R --no-save < script.R\n",
-        "R CMD BATCH script.R\n",
-        "matlab -batch script\n",
-        "matlab -nodisplay < script.m\n",
-        "R --vanilla <<EOF\n1 + 1\nEOF\n",
-        "pip install torch\n",
-    ],
-)
-def test_a_command_with_its_answer_is_left_alone(body: str) -> None:
-    assert "interactive" not in sbatch("--mem=1G", body=body)
 
 
 @pytest.mark.parametrize(

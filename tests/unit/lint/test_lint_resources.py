@@ -8,7 +8,6 @@ from some_scripts import CWD, facts, of_gridengine, of_slurm, qsub, sbatch
 from weigh.model.limits import ClusterLimits, QueueLimits
 from weigh.model.lint import CommandPlace
 from weigh.schedulers.gridengine import lint as gridengine_lint
-from weigh.units import GIB
 
 
 @pytest.mark.parametrize(
@@ -143,28 +142,6 @@ def test_more_processes_than_gpus_are_found() -> None:
     body = "torchrun --nproc_per_node=4 a.py\n"
     assert "processes-beyond-gpus" in sbatch("--gres=gpu:2", body=body)
     assert "processes-beyond-gpus" not in sbatch("--gres=gpu:4", body=body)
-
-
-@pytest.mark.parametrize(
-    ("lines", "heap", "is_found"),
-    [
-        ("-l h_vmem=4G", "-Xmx4g", True),
-        ("-l h_vmem=4G", "-Xmx2g", False),
-        ("-l h_vmem=4G -pe smp 4", "-Xmx8g", False),
-        ("-l h_vmem=4G", "-Xmx$MEM", False),
-    ],
-)
-def test_a_java_heap_as_large_as_the_memory_is_found(
-    lines: str, heap: str, *, is_found: bool
-) -> None:
-    found = qsub(lines, body=f"java {heap} -jar a.jar\n")
-    assert ("heap-beyond-memory" in found) == is_found
-
-
-def test_a_java_heap_counts_under_slurm_too() -> None:
-    assert "heap-beyond-memory" in sbatch("--mem=8G", body="java -Xmx8G -jar a.jar\n")
-    enough = sbatch("--mem-per-cpu=4G", "-c 4", body="java -Xmx8G -jar a.jar\n")
-    assert "heap-beyond-memory" not in enough
 
 
 @pytest.mark.parametrize(
@@ -338,23 +315,6 @@ def test_a_node_outside_of_the_queue_is_found() -> None:
     assert "unknown-node" in sbatch("-p gpu -w node[1-3]", limits=limits)
     assert "unknown-node" not in sbatch("-p long -w node[2-3]", limits=limits)
     assert "unknown-node" in sbatch("-p long -w node[2-4]", limits=limits)
-
-
-def test_memory_is_given_in_the_fix_of_a_heap() -> None:
-    found = sbatch("--mem=8G", body="java -Xmx8g x\n")["heap-beyond-memory"]
-    assert found.cure == f"-Xmx{8 * GIB * 3 // 4 // 2**20}m"
-
-
-@pytest.mark.parametrize(
-    ("size", "options", "is_found"),
-    [("1700M", "", True), ("1700M", "-XX:CompressedClassSpaceSize=64m", False)],
-)
-def test_address_space_that_java_cannot_start_in_is_found(
-    size: str, options: str, *, is_found: bool
-) -> None:
-    body = f"java -Xmx512m {options} -jar a.jar"
-    found = qsub(f"-l h_vmem={size}", body=body)
-    assert ("heap-beyond-memory" in found) is is_found
 
 
 @pytest.mark.parametrize("flag", ["--gres=gpu:4", "--gres=gpu:2\n#SBATCH --exclusive"])

@@ -45,15 +45,11 @@ def test_what_bash_reads_and_templates_are_no_syntax_errors(body: str) -> None:
 @pytest.mark.parametrize(
     ("body", "rule"),
     [
-        ("n=$(sed -n '${SLURM_ARRAY_TASK_ID}p' l.txt)\n", "single-quotes"),
-        ("awk 'NR==$SLURM_ARRAY_TASK_ID' l.txt\n", "single-quotes"),
         ("cd $PBS_O_WORKDIR\n", "variable"),
         ("python x.py $NSLOTS\n", "variable"),
         ("mkdir out_$SLRUM_JOB_ID\n", "variable"),
         ("export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK\n", "variable"),
         ("mpirun -np $SLURM_NTASKS ./a\n", "variable"),
-        ("samtools sort -@ 16 in.bam\n", "threads-beyond-cpus"),
-        ("make -j32\n", "threads-beyond-cpus"),
     ],
 )
 def test_what_runs_otherwise_than_meant_is_found(body: str, rule: str) -> None:
@@ -63,10 +59,6 @@ def test_what_runs_otherwise_than_meant_is_found(body: str, rule: str) -> None:
 @pytest.mark.parametrize(
     ("body", "rule"),
     [
-        ("bash -c 'echo $SLURM_JOB_ID'\n", "single-quotes"),
-        ("trap 'rm -r /tmp/$SLURM_JOB_ID' EXIT\n", "single-quotes"),
-        ("echo '$SLURM_JOB_ID' >> next.sh\n", "single-quotes"),
-        ("echo \"a '$SLURM_JOB_ID' b\"\n", "single-quotes"),
         ("cd ${PBS_O_WORKDIR:-.}\n", "variable"),
         ('if [ -n "$NSLOTS" ]; then ./a $NSLOTS; fi\n', "variable"),
         ("NSLOTS=4\n./a $NSLOTS\n", "variable"),
@@ -74,7 +66,6 @@ def test_what_runs_otherwise_than_meant_is_found(body: str, rule: str) -> None:
         ("echo $SLURMD_NODENAME\n", "variable"),
         ("./a $SLURM_JOB_NODELIST_HET_GROUP_1\n", "variable"),
         ("for SLURM_X in 1; do echo $SLURM_X; done\n", "variable"),
-        ("samtools sort -@ 1 in.bam\n", "threads-beyond-cpus"),
     ],
 )
 def test_what_runs_as_it_was_meant_is_not_reported(body: str, rule: str) -> None:
@@ -104,8 +95,6 @@ def test_one_unknown_node_stands_for_the_others() -> None:
 @pytest.mark.parametrize(
     ("body", "rule"),
     [
-        ("while read a; do\n  srun ./a $a\ndone < l.txt\n", "loop-input"),
-        ("cat l | while read -r a\ndo\n  mpirun ./a\ndone\n", "loop-input"),
         ("srun --gres=gpu:2 ./a\n", "step-beyond-job"),
         ("srun --mem=8G ./a\n", "step-beyond-job"),
         ("python x.py SLURM_ARRAY_TASK_ID\n", "elements-alike"),
@@ -120,9 +109,6 @@ def test_more_that_runs_otherwise_is_found(body: str, rule: str) -> None:
 @pytest.mark.parametrize(
     ("body", "rule"),
     [
-        ("while read a; do\n  srun ./a $a < /dev/null\ndone < l.txt\n", "loop-input"),
-        ("while read a; do\n  srun --input none ./a\ndone < l.txt\n", "loop-input"),
-        ("while read a; do\n  echo $a\ndone < l.txt\nsrun ./a\n", "loop-input"),
         ("srun --gres=gpu:1 --mem=500M ./a\n", "step-beyond-job"),
         ("python -c 'os.environ[\"SLURM_ARRAY_TASK_ID\"]'\n", "elements-alike"),
         ("printenv SLURM_ARRAY_TASK_ID\n", "elements-alike"),
@@ -150,9 +136,6 @@ COPY = "rsync -a $S/out/ /home/me/out"
         f"{COPY} || echo failed\nrm -rf $S\n",
         f"set -e\n{COPY} || true\nrm -rf $S\n",
         f"{COPY}\nfind $S -delete\n",
-        f"trap 'rm -rf $S' EXIT\npython a.py\n{COPY}\n",
-        f"set -e\ntrap 'cd /; rm -rf $S' TERM EXIT\n{COPY} || exit 1\n",
-        f"finish() {{\n  {COPY}\n  rm -rf $S\n}}\ntrap finish EXIT\npython a.py\n",
     ],
 )
 def test_results_that_are_removed_whether_or_not_they_were_copied(body: str) -> None:
@@ -175,10 +158,6 @@ def test_results_that_are_removed_whether_or_not_they_were_copied(body: str) -> 
         f"rm -rf $S/out\n{COPY}\n",
         "cd $S\ncp -r out /home/me/\ncd $T\nrm -rf out\n",
         "(cd $S && tar cf a.tar out)\ncp a.tar /home/me/\nrm -rf $S\n",
-        f"trap '{COPY} && rm -rf $S' EXIT\npython a.py\n",
-        f"trap 'rm -rf $S' EXIT\n{COPY} || {{ trap - EXIT; exit 1; }}\n",
-        f"trap 'rm -rf $T' EXIT\n{COPY}\n",
-        f"trap 'rm -f $S/lock' EXIT\n{COPY}\n",
         f"{COPY} || {{ echo failed; exit 1; }}\nrm -rf $S\n",
     ],
 )

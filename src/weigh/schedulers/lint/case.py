@@ -14,6 +14,7 @@ from weigh.units import Bytes
 
 _LONGEST_PATH = 4096  # PATH_MAX of Linux
 _HOME = ("~", "$HOME", "${HOME}")
+_TAKES_NAMES = frozenset({"export", "printenv", "unset", "declare", "read", "-v"})
 _USER = ("$USER", "${USER}", "$LOGNAME", "${LOGNAME}")
 
 
@@ -154,6 +155,17 @@ class LintCase(msgspec.Struct, frozen=True, kw_only=True):
         """Return the value of an option; empty if it is not given."""
         option = self.option(key)
         return option.value if option is not None else ""
+
+    def uses(self, variable: str) -> bool:
+        """Return whether the script uses a variable; a bare argument is no use."""
+        before = ""
+        for token in self.body.tokens:
+            if variable in token.text and (
+                token.text != variable or before in _TAKES_NAMES
+            ):
+                return True
+            before = token.text
+        return False
 
     def absolute_pattern(self, path: str, base: str | None) -> str | None:
         """Return the absolute path of a file name pattern, as `absolute` does."""

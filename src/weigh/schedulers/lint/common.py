@@ -14,9 +14,6 @@ from weigh.schedulers.lint import (
     path_rules,
     resource_rules,
     shell_rules,
-    signal_rules,
-    splitting_rules,
-    startup_rules,
 )
 from weigh.schedulers.lint.case import (
     GrantedResources,
@@ -31,12 +28,9 @@ from weigh.schedulers.script import ScriptText, read_script
 COMMON: tuple[Rule, ...] = (
     *path_rules.RULES,
     *environment_rules.RULES,
-    *signal_rules.RULES,
     *element_rules.RULES,
     *resource_rules.RULES,
     *shell_rules.RULES,
-    *splitting_rules.RULES,
-    *startup_rules.RULES,
 )
 
 

@@ -14,7 +14,7 @@ from weigh.schedulers.lint.case import (
     problem,
 )
 from weigh.schedulers.lint.path_rules import is_template
-from weigh.schedulers.shell import ShellCommand, ShellToken, tokens, unquoted
+from weigh.schedulers.shell import ShellCommand, tokens, unquoted
 
 _MARK = "\x01"
 _MANY = 50
@@ -34,20 +34,8 @@ def _array_option_and_elements(
     return option, elements
 
 
-def _other_scheduler(lint_case: LintCase) -> Iterator[LintFinding]:
-    # a script for several schedulers uses the variable of each
-    if _uses(lint_case, lint_case.element):
-        return
-    for command in lint_case.body.commands:
-        for foreign in lint_case.words.foreign:
-            if foreign in _whole_command_text(command):
-                effect = f"{foreign} is empty here: it belongs to another scheduler"
-                yield problem(command, "variable", effect, f"${lint_case.element}")
-                return
-
-
 def _no_array(lint_case: LintCase) -> Iterator[LintFinding]:
-    if lint_case.granted.array is not None or not _uses(lint_case, lint_case.element):
+    if lint_case.granted.array is not None or not lint_case.uses(lint_case.element):
         return
     word = lint_case.words.array
     for command, template, numbers, _ in _templates(lint_case):
@@ -112,7 +100,6 @@ def _line_patterns(element: str) -> tuple[re.Pattern[str], ...]:
         re.compile(rf"NR\s*==\s*['\"]*{one}['\"]*\s+{file}"),
         re.compile(rf"-v\s*(?:\w+)=[\"']?{one}[\"']?\s+'NR\s*==[^']*'\s+{file}"),
         re.compile(rf"head\s+-(?:n\s*)?[\"']?{one}[\"']?\s+{file}\s*\|\s*tail"),
-        re.compile(rf"\bls\s+(?:-1\s+)?{file}\s*\|\s*sed\s+-n\s+[\"']?{one}"),
     )
 
 
@@ -125,12 +112,11 @@ def _line_of_file_findings(lint_case: LintCase) -> Iterator[LintFinding]:
         path = lint_case.absolute_pattern(unquoted(found[1]), place) if found else None
         if array is None or found is None or path is None:
             continue
-        files = lint_case.facts.matches.get(path) if "*" in path else None
-        count = files if "*" in path else lint_case.facts.lines.get(path)
+        count = lint_case.facts.lines.get(path)
         if not count:
             continue
         option, elements = array
-        what = f"{found[1]} has {count:,} {'files' if files else 'lines'}"
+        what = f"{found[1]} has {count:,} lines"
         # sed -n 0p is an error, and NR begins at 1
         if elements.first < 1:
             effect = f"line numbers start at 1: element {elements.first} gets no line"
@@ -160,9 +146,6 @@ def _command_with_pipes(lint_case: LintCase, command: ShellCommand) -> str:
 _INDEXED = re.compile(r"\$\{(\w+)\[([^\]]*)\]")
 _INDEX = re.compile(r"(\w+?)\s*(?:([+-])\s*(\d{1,6}))?")
 _LIST = re.compile(r"(\w+)=\((.*)\)", re.DOTALL)
-_SEQ = re.compile(r"(?:\$\(\s*seq\s+(\d{1,6})(?:\s+(\d{1,6}))?\s*\)|`seq\s+(\d{1,6})`)")
-_BRACES = re.compile(r"\{(\d{1,6})\.\.(\d{1,6})\}")
-_LS = re.compile(r"\$\(\s*ls\s+(?:-1\s+)?([^\s|;&)]+)\s*\)")
 
 
 def _lists(lint_case: LintCase) -> Iterator[LintFinding]:
@@ -241,11 +224,6 @@ def _list_lengths(lint_case: LintCase) -> dict[str, int]:
                 unclear.add(name)
             else:
                 found[name] = count
-        if command.name in ("mapfile", "readarray") and len(command.inputs) == 1:
-            path = lint_case.absolute(command.inputs[0], place)
-            lines = lint_case.facts.lines.get(path) if path else None
-            if lines is not None:
-                found[command.words[-1]] = lines
     return {name: count for name, count in found.items() if name not in unclear}
 
 
@@ -253,28 +231,11 @@ def _count_of_tasks(lint_case: LintCase, inner: str, place: str | None) -> int |
     total = 0
     for token in tokens(inner):
         if token.kind == "word":
-            count = _count_word(lint_case, token, place)
+            count = _count_plain(lint_case, token.text, place)
             if count is None:
                 return None
             total += count
     return total
-
-
-def _count_word(
-    lint_case: LintCase, token: ShellToken, place: str | None
-) -> int | None:
-    text = token.text
-    if seq := _SEQ.fullmatch(text):
-        first, last = (seq[1], seq[2]) if seq[2] else ("1", seq[1] or seq[3])
-        return max(0, int(last) - int(first) + 1)
-    if listed := _LS.fullmatch(text):
-        text = listed[1]
-    elif braces := _BRACES.search(text):
-        rest = text[: braces.start()] + text[braces.end() :]
-        if any(mark in rest for mark in "{$`*?"):
-            return None
-        return abs(int(braces[2]) - int(braces[1])) + 1
-    return _count_plain(lint_case, text, place)
 
 
 def _count_plain(lint_case: LintCase, text: str, place: str | None) -> int | None:
@@ -373,7 +334,7 @@ def _unused_element_findings(lint_case: LintCase) -> Iterator[LintFinding]:
         return
     option, elements = array
     if any(
-        _uses(lint_case, one) for one in (lint_case.element, *lint_case.words.foreign)
+        lint_case.uses(one) for one in (lint_case.element, *lint_case.words.foreign)
     ):
         return
     if elements.throttle == 1:
@@ -463,27 +424,11 @@ def _first_elements(elements: ArrayElements) -> Iterator[int]:
         yield from one[:100_000]
 
 
-def _uses(lint_case: LintCase, variable: str) -> bool:
-    before = ""
-    for token in lint_case.body.tokens:
-        # a bare name as an argument is no use of it
-        if variable in token.text and (
-            token.text != variable or before in _TAKES_NAMES or before == "-v"
-        ):
-            return True
-        before = token.text
-    return False
-
-
-_TAKES_NAMES = frozenset({"export", "printenv", "unset", "declare", "read"})
-
-
 def _whole_command_text(command: ShellCommand) -> str:
     return " ".join((command.text, *command.inputs, *command.outputs))
 
 
 RULES: tuple[Rule, ...] = (
-    _other_scheduler,
     _no_array,
     _files,
     _line_of_file_findings,

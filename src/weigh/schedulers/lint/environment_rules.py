@@ -1,5 +1,6 @@
-"""Rules for programs that a batch shell does not find, and for bash run by sh."""
+"""Rules for what a batch shell does not find, set, source, or see on its node."""
 
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -8,18 +9,13 @@ from weigh.schedulers.lint.case import (
     BRINGS,
     LintCase,
     Rule,
+    commands_with_directories,
     most_similar_word,
     note,
     problem,
 )
-from weigh.schedulers.lint.startup_rules import (
-    early_return_words,
-    gives_conda,
-    is_left_early,
-    sourced_path,
-)
 from weigh.schedulers.script import ScriptLine
-from weigh.schedulers.shell import ShellCommand
+from weigh.schedulers.shell import ShellBody, ShellCommand, read_body
 
 BARE_PATH = "/usr/local/bin:/bin:/usr/bin"
 
@@ -57,7 +53,7 @@ def _conda(lint_case: LintCase) -> Iterator[LintFinding]:
         effect = f"{words[0]} activate fails: a batch shell reads no .bashrc"
         fix = f'eval "$({words[0]} shell.bash hook)" before it'
         if useless:
-            effect, fix = early_return_words(lint_case, useless[-1], words[0])
+            effect, fix = _early_return_words(lint_case, useless[-1], words[0])
         # Grid Engine starts login shells at many sites
         make = problem if lint_case.tool == "sbatch" or _is_plain(lint_case) else note
         yield make(command, "conda", effect, fix)
@@ -66,13 +62,12 @@ def _conda(lint_case: LintCase) -> Iterator[LintFinding]:
 
 def _is_without_conda(lint_case: LintCase, command: ShellCommand) -> bool:
     """Return whether a command sources a file that certainly defines no conda."""
-    return gives_conda(lint_case, sourced_path(lint_case, command)) is False
+    return _gives_conda(lint_case, _sourced_path(lint_case, command)) is False
 
 
 _BRINGS_CONDA = re.compile(
     r"conda|mamba|forge|python|jupyter|pytorch|tensorflow", re.IGNORECASE
 )
-_OF_PARTS = re.compile(r"_(?:PACK|HET)_(?:GROUP_\d+|SIZE)$")
 
 
 def _loads_conda(command: ShellCommand) -> bool:
@@ -99,7 +94,8 @@ def _modules(lint_case: LintCase) -> Iterator[LintFinding]:
         before = lint_case.body.commands[:place]
         starts = [one for one in before if _starts_shell(one)]
         reached = (
-            not is_left_early(lint_case, sourced_path(lint_case, one)) for one in starts
+            not _is_left_early(lint_case, _sourced_path(lint_case, one))
+            for one in starts
         )
         if not _is_login(lint_case) and not any(reached):
             is_sure = (
@@ -235,67 +231,293 @@ def _sets_path(command: ShellCommand) -> bool:
     return any("PATH=" in word for word in (*command.assigned, *command.words))
 
 
-_NAME = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}?|([A-Za-z_]\w*))")
-
-
+_NAME_IN_WORD = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}?|([A-Za-z_]\w*))")
+_SINGLE_QUOTED = re.compile(r"\"(?:\\.|[^\"\\])*\"|'[^']*'")
+_OF_PARTS = re.compile(r"_(?:PACK|HET)_(?:GROUP_\d+|SIZE)$")
 _TOO_SHORT = 5
+_VARIABLES_OF = {
+    "PBS": r"PBS_(?:O_\w+|JOBID|JOBNAME|NODEFILE|NP|NCPUS|NUM_\w+|ARRAY\w+)",
+    "Grid Engine": r"SGE_O_\w+|SGE_TASK_ID|NSLOTS|NHOSTS|PE_HOSTFILE",
+    "LSF": r"LSB_\w+|LS_SUBCWD",
+    "Slurm": r"SLURM_\w+",
+}
+_SCHEDULER_OF = {"sbatch": "Slurm", "qsub": "Grid Engine"}
 
 
-def _variables(lint_case: LintCase) -> Iterator[LintFinding]:
-    """Find variables of the scheduler that it never sets: misspelled, or run on."""
-    if not lint_case.words.own:
-        return
-    text = " ".join(one.text for one in lint_case.body.commands)
-    pairs = zip(lint_case.body.tokens, lint_case.body.tokens[1:], strict=False)
-    loops = {after.text for one, after in pairs if one.text in ("for", "select")}
-    for token in lint_case.body.tokens:
-        if token.kind != "word" or token.text.startswith("'"):
+def _variable_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    """Find variables that are empty: misspelled, another scheduler's, not requested."""
+    whole = " ".join(token.text for token in lint_case.body.tokens)
+    tests = [one.text for one in lint_case.body.named("[", "[[", "test")]
+    reported: set[str] = set()
+    for command in lint_case.body.commands:
+        if command.name in ("echo", "printf", "[", "[[", "test"):
             continue
-        for found in _NAME.finditer(token.text):
+        pieces = (command.text, *command.inputs, *command.outputs)
+        # no shell expands what is in single quotes
+        text = _SINGLE_QUOTED.sub(
+            lambda one: "" if one[0][0] == "'" else one[0], " ".join(pieces)
+        )
+        for found in _NAME_IN_WORD.finditer(text):
             name = found[1] or found[2]
-            if _OF_PARTS.sub("", name) in lint_case.words.variables or name in loops:
+            if name in reported or _has_a_value(name, whole, tests):
                 continue
-            # set by the script itself, or with a default
-            if re.search(rf"\b{name}=|read .*\b{name}\b|\{{{name}:", text):
-                continue
-            finding = _never_set(
-                lint_case, ScriptLine(token.line, found[0]), name, found[2]
-            )
-            if finding is not None:
-                yield finding
-                return
+            reported.add(name)
+            spot = ScriptLine(command.line, found[0])
+            yield from _empty_variable(lint_case, spot, name, is_bare=bool(found[2]))
+
+
+def _has_a_value(name: str, whole: str, tests: list[str]) -> bool:
+    """Return whether the script sets or tests a variable, or has a default for it."""
+    sets = rf"\b{name}=|\bread\b.*\b{name}\b|\{{{name}:?[-=+?]|\bfor {name}\b"
+    return re.search(sets, whole) is not None or any(name in one for one in tests)
+
+
+def _empty_variable(
+    lint_case: LintCase, spot: ScriptLine, name: str, *, is_bare: bool
+) -> Iterator[LintFinding]:
+    words = lint_case.words
+    # a `case` may choose by scheduler: then variables of all are in their place
+    chooses = any(one.text == "case" for one in lint_case.body.tokens)
+    for owner, pattern in _VARIABLES_OF.items():
+        if owner == _SCHEDULER_OF.get(lint_case.tool) or not re.fullmatch(
+            pattern, name
+        ):
+            continue
+        is_element = name in words.foreign
+        if not chooses and not (is_element and lint_case.uses(lint_case.element)):
+            effect = f"{name} is empty here: only {owner} sets it"
+            fix = f"${lint_case.element}" if is_element else ""
+            yield problem(spot, "variable", effect, fix)
+        return
+    if name in words.only_with:
+        options = words.only_with[name]
+        if lint_case.options and lint_case.option(*options) is None:
+            effect = f"{name} is empty without --{options[0]}"
+            fix = f"add --{options[0]}, or ${{{name}:-1}}"
+            yield note(spot, "variable", effect, fix)
+    elif words.own and _OF_PARTS.sub("", name) not in words.variables:
+        yield from _never_set(lint_case, spot, name, is_bare=is_bare)
 
 
 def _never_set(
-    lint_case: LintCase, spot: ScriptLine, name: str, bare: str | None
-) -> LintFinding | None:
-    """Report a variable if it looks like one of the scheduler's, and is none."""
-    known, is_own = lint_case.words.variables, re.fullmatch(lint_case.words.own, name)
+    lint_case: LintCase, spot: ScriptLine, name: str, *, is_bare: bool
+) -> Iterator[LintFinding]:
+    """Find a variable that looks like one of the scheduler's, and is none."""
+    known = lint_case.words.variables
+    is_own = re.fullmatch(lint_case.words.own, name) is not None
     heads = (one for one in known if name.startswith(one + "_"))
     begun = max(heads, key=len, default="")
-    # $SLURM_JOB_ID_out: the underscore belongs to the name
-    if begun and bare and is_own:
-        effect = f"is the variable {name}, which is empty"
-        rest = name.removeprefix(begun)
-        return problem(spot, "variable", effect, f"${{{begun}}}{rest}")
     near = lint_case.words.meant.get(name, "")
-    if not near and is_own:
-        near = most_similar_word(name, sorted(known), alike=0.85)
-    elif not near and name.isupper() and len(name) >= _TOO_SHORT:
-        near = most_similar_word(name, sorted(known), alike=0.9)
-        near = "" if near.replace("_", "") == name.replace("_", "") else near
-    if not near:
-        return None
-    effect = f"{lint_case.tool} sets no {name}: it is empty"
-    return problem(spot, "variable", effect, f"did you mean {near}?")
+    # $SLURM_JOB_ID_out: the underscore belongs to the name
+    if begun and is_bare and is_own:
+        effect = f"is the variable {name}, which is empty"
+        fix = f"${{{begun}}}{name.removeprefix(begun)}"
+        yield problem(spot, "variable", effect, fix)
+        return
+    if not near and (is_own or (name.isupper() and len(name) >= _TOO_SHORT)):
+        alike = 0.85 if is_own else 0.9
+        near = most_similar_word(name, sorted(known), alike=alike)
+    # a name with other underscores only is likely the user's own
+    if near and (is_own or near.replace("_", "") != name.replace("_", "")):
+        effect = f"{lint_case.tool} sets no {name}: it is empty"
+        yield problem(spot, "variable", effect, f"did you mean {near}?")
 
 
 _PLAIN = frozenset({"sh", "dash", "ash"})
+
+
+_TESTS = frozenset({"[", "[[", "test", "tty", "shopt"})
+_ASKS_FOR_TERMINAL = re.compile(r"\$-|\bPS1\b|\btty\b|-t\s+[012]\b|login_shell")
+_HOOK = re.compile(
+    r"shell\.\w+\s+hook|shell\s+hook|__conda_setup|profile\.d/(?:conda|mamba)"
+)
+_OF_CONDA = re.compile(r"conda|mamba|forge", re.IGNORECASE)
+_INSTALLED = re.compile(r"(/[\w./-]+)/(?:bin/conda|etc/profile\.d/conda\.sh)\b")
+_SOURCES = frozenset({"source", "."})
+_LEAVES = frozenset({"return", "exit"})
+_MOST_FILES = 8
+
+
+def _sourced_path(lint_case: LintCase, command: ShellCommand) -> str | None:
+    """Return the absolute path of the file that a command sources, if it is known."""
+    if command.name not in _SOURCES or len(command.words) == 1:
+        return None
+    return lint_case.absolute(command.words[1], lint_case.start)
+
+
+def _is_left_early(lint_case: LintCase, path: str | None) -> bool:
+    """Return whether a sourced file returns at its start where there is no terminal.
+
+    Distributions begin ~/.bashrc so: what follows is for people who type.
+    """
+    text = lint_case.facts.texts.get(path) if path else None
+    if text is None:
+        return False
+    body = read_body(text)
+    for place, command in enumerate(body.commands):
+        if command.name in _LEAVES:
+            return _is_guard(body, place)
+        # a command that does something: a return behind it is no guard at the start
+        if command.name not in {*_TESTS, "", "export", "umask", "shopt", "set"}:
+            return False
+    return False
+
+
+def _gives_conda(lint_case: LintCase, path: str | None, depth: int = 0) -> bool | None:
+    """Return whether sourcing a file defines `conda`; None where that is not known."""
+    text = lint_case.facts.texts.get(path) if path else None
+    if text is None or depth > _MOST_FILES:
+        return None
+    body = read_body(text)
+    # its grammar is not clear
+    if not body.commands and text.strip():
+        return None
+    is_known = True
+    for place, command in enumerate(body.commands):
+        if command.name in _LEAVES and _is_guard(body, place):
+            return False if is_known else None
+        if _HOOK.search(command.text):
+            return True
+        if command.name in _SOURCES:
+            nested = _gives_conda(
+                lint_case, _sourced_path(lint_case, command), depth + 1
+            )
+            if nested:
+                return True
+            is_known = is_known and nested is not None
+        # these may define anything
+        elif command.name in {"eval", "module", "ml"}:
+            is_known = False
+    return False if is_known and not _OF_CONDA.search(text) else None
+
+
+def _early_return_words(
+    lint_case: LintCase, command: ShellCommand, program: str
+) -> tuple[str, str]:
+    """Return why a sourced file leaves *program* undefined, and what defines it."""
+    name, path = command.words[1], _sourced_path(lint_case, command)
+    text = lint_case.facts.texts.get(path or "") or ""
+    why = f"{name} defines no {program}"
+    if _OF_CONDA.search(text):
+        why = f"{name} returns before the hook in a shell that is not interactive"
+    installed = _INSTALLED.search(text)
+    fix = f'eval "$({program} shell.bash hook)" before it'
+    if installed:
+        fix = f"source {installed[1]}/etc/profile.d/conda.sh before it"
+    return f"{program} activate fails: {why}", fix
+
+
+def _is_guard(shell_body: ShellBody, place: int) -> bool:
+    """Return whether the command there leaves a file where there is no terminal."""
+    command = shell_body.commands[place]
+    before = shell_body.commands[place - 1] if place else None
+    if before is not None and before.name in _TESTS:
+        return bool(_ASKS_FOR_TERMINAL.search(before.text))
+    words = [one for one in shell_body.tokens if one.line <= command.line]
+    cases = [n for n, one in enumerate(words) if one.text == "case"]
+    ended = {one.text for one in words[cases[-1] :]} & {"esac"} if cases else {"esac"}
+    # the `case` around the command has not been closed before it
+    is_open = not ended or words[-1].line == command.line
+    subject = words[cases[-1] + 1].text if cases and is_open else ""
+    return bool(_ASKS_FOR_TERMINAL.search(subject))
+
+
+_ACTIVATES = frozenset({"conda", "mamba", "micromamba"})
+_LOADS = frozenset({"module", "ml", "spack"})
+
+
+def _strict_mode(lint_case: LintCase) -> Iterator[LintFinding]:
+    """Note `set -u` where scripts of others are read, which have unset variables."""
+    is_strict = any(map(_has_u, lint_case.script.interpreter[1:]))
+    for command in lint_case.body.commands:
+        if command.name == "set":
+            words = command.words[1:]
+            named = {*itertools.pairwise(words)}
+            is_strict |= any(map(_has_u, words)) or ("-o", "nounset") in named
+            is_off = any(word[:1] == "+" and "u" in word for word in words)
+            is_strict &= not (is_off or ("+o", "nounset") in named)
+        elif is_strict and _reads_scripts_of_others(command):
+            what = " ".join(command.words[:2])
+            effect = f"set -u ends the job where {what} reads an unset variable"
+            yield note(command, "strict-mode", effect, "set +u before it, set -u after")
+            return
+
+
+def _has_u(word: str) -> bool:
+    return word[:1] == "-" and word[1:2] != "-" and "u" in word
+
+
+def _reads_scripts_of_others(command: ShellCommand) -> bool:
+    words = command.words
+    if command.name in _ACTIVATES:
+        return len(words) > 1 and words[1] in {"activate", "deactivate"}
+    if command.name in _LOADS:
+        return len(words) > 1 and words[1] not in {"list", "avail", "spider"}
+    path = words[1] if command.name in _SOURCES and len(words) > 1 else ""
+    return path.startswith(("/etc/", "~/.")) or bool(
+        re.search(r"/(?:\.bashrc|\.profile|\.bash_profile|setvars\.sh)$", path)
+    )
+
+
+_OF_THE_MACHINE = ("/tmp/", "/var/tmp/", "/dev/shm/", "/run/user/")  # noqa: S108
+_MAYBE_OF_IT = re.compile(r"/[\w-]*(?:scratch|local|nvme|ssd)[\w-]*/.", re.IGNORECASE)
+_READ_FIRST = frozenset({"cd", "pushd", "source", ".", "cat", "cp", "rsync", "tar"})
+_RUNS_FILE = re.compile(r"(?:python[0-9.]*|bash|sh|Rscript|perl|julia)$")
+
+
+def _node_local(lint_case: LintCase) -> Iterator[LintFinding]:
+    """Note a path that the script reads and that this machine has for itself."""
+    made = ""
+    for command, place in commands_with_directories(lint_case):
+        for word in _read_by(command):
+            path = lint_case.absolute(word, place)
+            if path is None or _is_made_before(path, made):
+                continue
+            effect = _only_here(lint_case, path)
+            if effect:
+                fix = "keep it on the shared disk, or copy it in the job"
+                yield note(command, "node-local", effect, fix)
+                return
+        if command.name not in {"cd", "pushd", "source", "."}:
+            # what an earlier command names it may have created
+            made += f" {command.text} {' '.join(command.outputs)}"
+
+
+def _is_made_before(path: str, made: str) -> bool:
+    """Return whether an earlier command names the path, or a folder above it."""
+    parts = path.split("/")
+    above = ("/".join(parts[:count]) for count in range(3, len(parts) + 1))
+    return any(re.search(rf"{re.escape(one)}(?![\w.-])", made) for one in above)
+
+
+def _read_by(command: ShellCommand) -> Iterator[str]:
+    words = [word for word in command.words[1:] if not word.startswith("-")]
+    if command.name in _READ_FIRST or _RUNS_FILE.match(command.name):
+        yield from words[:1]
+    yield from command.inputs
+    if command.name.startswith("/"):
+        yield command.name
+
+
+def _only_here(lint_case: LintCase, path: str) -> str:
+    """Return why the nodes do not have a path; empty where they may."""
+    if path.startswith(_OF_THE_MACHINE):
+        top = path[: path.index("/", 1)]
+        if path.startswith(("/var/", "/dev/", "/run/")):
+            top = "/".join(path.split("/")[:3])
+        missing = ", and it is not there either" if lint_case.is_missing(path) else ""
+        return f"{path}: a node has its own {top}, each job too at many sites{missing}"
+    is_here = lint_case.kind(path) in ("file", "directory")
+    if is_here and _MAYBE_OF_IT.match(path) and lint_case.facts.local_disks.get(path):
+        return f"{path} is on this machine's own disk: the nodes do not see it"
+    return ""
 
 
 RULES: tuple[Rule, ...] = (
     _conda,
     _modules,
     _programs,
-    _variables,
+    _variable_findings,
+    _strict_mode,
+    _node_local,
 )

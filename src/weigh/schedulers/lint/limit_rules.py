@@ -1,7 +1,7 @@
 """Rules that compare a request with what the cluster has and allows."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from weigh.model.limits import UNTYPED, ClusterLimits, NodeType, QueueLimits
@@ -65,15 +65,14 @@ def limit_rules(lint_case: LintCase, requested: ScriptRequest) -> Iterator[LintF
     if lint_case.facts.limits is None:
         return
     against = RequestAgainstLimits(lint_case, requested, lint_case.facts.limits)
-    yield from _unknown_name_findings(against)
     for rule in (
-        _memory_limit_findings,
-        _cpu_limit_findings,
+        _unknown_name_findings,
+        _closed,
+        _wrong_queue_findings,
+        _size_limit_findings,
         _gpu_limit_findings,
         _time_limit_findings,
-        _node_limit_findings,
         _array_limit_findings,
-        _resource_limit_findings,
         _defaults,
     ):
         yield from rule(against)
@@ -120,41 +119,66 @@ def _possible_queues(
     return list(limits.queues) if any_queue and not default else default
 
 
+# (rule, option, what is said of a name that the cluster does not have)
+_UNKNOWN = (
+    ("unknown-queue", "queues", "queue {} does not exist"),
+    ("unknown-account", "account", "you have no account {}"),
+    ("unknown-qos", "qos", "you have no qos {}"),
+    ("unknown-node", "node_names", "node {} does not exist"),
+    ("unknown-constraint", "features", "no node has the feature {}"),
+    ("unknown-resource", "resources", "resource {} does not exist"),
+    ("unknown-parallel", "parallel", "parallel environment {} does not exist"),
+    ("unknown-project", "project", "project {} does not exist"),
+)
+
+
 def _unknown_name_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
+    """Find names that the cluster does not have: of each kind the first."""
     requested, limits = against.requested, against.limits
-    known = [queue.name for queue in limits.queues]
-    for name in requested.queues:
-        if known and not any(fnmatchcase(one, name) for one in known):
-            fix = did_you_mean(name, known)
-            effect = f"queue {name} does not exist: refused"
-            yield refused(requested.by.get("queues"), "unknown-queue", effect, fix)
-    yield from _closed(against)
-    yield from _membership(against, "account", limits.accounts)
-    yield from _membership(against, "qos", limits.qos)
-    unknown = [
-        name
-        for name in requested.node_names
-        if limits.node_names is not None and name not in limits.node_names
-    ]
+    features = sorted({word for node in limits.nodes for word in node.features})
+    known_names: dict[str, Sequence[str] | None] = {
+        "queues": [queue.name for queue in limits.queues] or None,
+        "account": limits.accounts,
+        "qos": limits.qos,
+        "node_names": limits.node_names,
+        "features": features if limits.nodes else None,
+        "resources": limits.resources,
+        "parallel": limits.parallel,
+        "project": limits.projects,
+    }
+    for rule, what, effect in _UNKNOWN:
+        known, asked = known_names[what], getattr(requested, what) or ()
+        for name in (asked,) if isinstance(asked, str) else asked:
+            # qsub takes patterns of queues; any other name matches itself
+            if known is None or any(fnmatchcase(one, name) for one in known):
+                continue
+            option = requested.by.get(name if what == "resources" else what)
+            option = option or requested.by.get("gres")
+            said = f"{effect.format(name)}: refused"
+            yield refused(option, rule, said, did_you_mean(name, [*known]))
+            # a misspelled range of nodes would be as many findings
+            break
+
+
+def _wrong_queue_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
+    """Find nodes, accounts and QOS that are not those of the queue."""
+    requested, ours = against.requested, {queue.name for queue in against.queues}
     for name in requested.node_names:
-        # one unknown node is reported: a misspelled range would be as many findings
-        if limits.node_names is not None and name in unknown[:1]:
-            fix = did_you_mean(name, limits.node_names)
-            effect = f"node {name} does not exist: refused"
-            yield refused(requested.by.get("node_names"), "unknown-node", effect, fix)
-        theirs, ours = limits.queues_of_node.get(name), {q.name for q in against.queues}
+        theirs = against.limits.queues_of_node.get(name)
         if theirs is not None and ours and not ours & set(theirs):
             effect = f"node {name} is not in {against.where}: refused"
             fix = f"it is in {', '.join(theirs)}" if theirs else ""
-            option = requested.by.get("node_names")
-            yield refused(option, "unknown-node", effect, fix)
-    known_features = sorted({word for node in limits.nodes for word in node.features})
-    for feature in requested.features:
-        if limits.nodes and feature not in known_features:
-            fix = did_you_mean(feature, known_features)
-            effect = f"no node has the feature {feature}: refused"
-            option = requested.by.get("features")
-            yield refused(option, "unknown-constraint", effect, fix)
+            yield refused(requested.by.get("node_names"), "unknown-node", effect, fix)
+    for queue in against.queues:
+        for what, word, allowed in (
+            ("account", requested.account, queue.accounts),
+            ("qos", requested.qos, queue.qos),
+        ):
+            if word is not None and allowed is not None and word not in allowed:
+                effect = f"queue {queue.name} does not accept {what} {word}"
+                fix = f"it accepts {', '.join(allowed[:4])}"
+                spot = requested.by.get(what)
+                yield problem(spot, f"unknown-{what}", f"{effect}: never starts", fix)
 
 
 def _closed(against: RequestAgainstLimits) -> Iterator[LintFinding]:
@@ -169,60 +193,27 @@ def _closed(against: RequestAgainstLimits) -> Iterator[LintFinding]:
         yield note(option, "closed-queue", "no queue starts jobs now")
 
 
-def _membership(
-    against: RequestAgainstLimits, name: str, mine: tuple[str, ...] | None
-) -> Iterator[LintFinding]:
-    word = against.requested.account if name == "account" else against.requested.qos
-    option = against.requested.by.get(name)
-    if word is None:
-        return
-    if mine is not None and word not in mine:
-        fix = did_you_mean(word, mine)
-        effect = f"you have no {name} {word}: refused"
-        yield refused(option, f"unknown-{name}", effect, fix)
-        return
-    for queue in against.queues:
-        allowed = queue.accounts if name == "account" else queue.qos
-        if allowed is not None and word not in allowed:
-            effect = f"queue {queue.name} does not accept {name} {word}"
-            fix = f"it accepts {', '.join(allowed[:4])}"
-            option = against.requested.by.get(name)
-            yield problem(option, f"unknown-{name}", f"{effect}: never starts", fix)
-
-
-def _memory_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
-    requested = against.requested.memory
-    largest = _maximum_over_nodes(against.nodes, lambda node: node.memory)
-    allowed = _loosest(against.queues, lambda queue: queue.memory)
-    if not requested:
-        return
-    size = format_size(requested)
-    if largest is not None and requested > largest:
-        have = f"the largest node of {against.where} has {format_size(largest)}"
-        yield against.beyond_node("memory", f"{size} on one node; {have}")
-        return
-    slot = against.requested.slot_memory
-    counted = requested if slot is None else slot
-    if allowed is not None and counted > allowed:
-        have = f"{against.where} allows {format_size(allowed)}"
-        what = (
-            f"{size} on one node" if slot is None else f"{format_size(slot)} per slot"
-        )
-        yield against.beyond_queue("memory", f"{what}; {have}")
-
-
-def _cpu_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
-    requested = against.requested.cpus
-    largest = _maximum_over_nodes(against.nodes, lambda node: node.cpus)
-    allowed = _loosest(against.queues, lambda queue: queue.cpus)
-    if not requested:
-        return
-    if largest is not None and requested > largest:
-        effect = f"{requested} CPUs on one node; the largest of {against.where} has"
-        yield against.beyond_node("cpus", f"{effect} {largest}")
-    elif allowed is not None and requested > allowed:
-        effect = f"{requested} CPUs on one node; {against.where} allows {allowed}"
-        yield against.beyond_queue("cpus", effect)
+def _size_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
+    """Find more memory, CPUs or nodes than a node has, or a queue allows."""
+    requested = against.requested
+    slot = requested.slot_memory
+    for name, amount, text, where in (
+        ("memory", requested.memory, format_size, " on one node"),
+        ("cpus", requested.cpus, "{} CPUs".format, " on one node"),
+        ("nodes", requested.nodes, "{} nodes".format, ""),
+    ):
+        # the number of nodes is no figure of a node
+        largest = _largest_of(against.nodes, name) if where else None
+        allowed = _largest_of(against.queues, name)
+        # a queue of Grid Engine limits the memory of each slot
+        counted = slot if name == "memory" and slot else amount
+        if amount and largest is not None and amount > largest:
+            have = f"the largest node of {against.where} has {text(largest)}"
+            yield against.beyond_node(name, f"{text(amount)}{where}; {have}")
+        elif counted and allowed is not None and counted > allowed:
+            each = " per slot" if name == "memory" and slot else where
+            effect = f"{text(counted)}{each}; {against.where} allows {text(allowed)}"
+            yield against.beyond_queue(name, effect)
 
 
 def _gpu_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
@@ -271,7 +262,7 @@ def _most_on_a_node(nodes: list[NodeType]) -> int:
 
 def _time_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
     requested = against.requested.time
-    allowed = _loosest(against.queues, lambda queue: queue.time_limit)
+    allowed = _largest_of(against.queues, "time_limit")
     if allowed is not None and against.requested.no_end:
         effect = f"no time limit; {against.where} allows {format_duration(allowed)}"
         yield against.beyond_queue("time", effect)
@@ -288,14 +279,6 @@ def _time_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]
     if len(longer) > 1:
         fix = f"queues {', '.join(longer[:3])} allow it"
     yield against.beyond_queue("time", f"{effect} {format_duration(allowed)}", fix)
-
-
-def _node_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
-    requested = against.requested.nodes
-    allowed = _loosest(against.queues, lambda queue: queue.nodes)
-    if requested is not None and allowed is not None and requested > allowed:
-        effect = f"{requested} nodes; {against.where} allows {allowed}"
-        yield against.beyond_queue("nodes", effect)
 
 
 def _array_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
@@ -318,45 +301,26 @@ def _array_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding
         yield refused(option, "array-size", f"{effect} at once: refused", fix)
 
 
-def _resource_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
-    requested, limits = against.requested, against.limits
-    for name in requested.resources:
-        if limits.resources is not None and name not in limits.resources:
-            fix = did_you_mean(name, limits.resources)
-            effect = f"resource {name} does not exist: refused"
-            option = requested.by.get("gres" if against.is_slurm else name)
-            yield refused(option, "unknown-resource", effect, fix)
-    for what, key, word, known in (
-        ("parallel environment", "parallel", requested.parallel, limits.parallel),
-        ("project", "project", requested.project, limits.projects),
-    ):
-        if word is not None and known is not None and word not in known:
-            effect = f"{what} {word} does not exist: refused"
-            fix = did_you_mean(word, known)
-            yield refused(requested.by.get(key), f"unknown-{key}", effect, fix)
-
-
 def _defaults(against: RequestAgainstLimits) -> Iterator[LintFinding]:
     """Note the queue's defaults for what the job does not request."""
-    if not against.queues:
-        return
-    queue, requested = against.queues[0], against.requested
-    if len(against.queues) > 1:
-        yield from _several_defaults(requested)
-        return
-    if requested.time is None and "time" not in requested.by:
-        # without a default time a partition's limit is the default
-        seconds = queue.default_time or queue.time_limit
-        given = "no limit" if seconds is None else format_duration(seconds)
-        yield note(
-            None,
-            "default-time",
-            f"no time limit requested: the default of {queue.name} is {given}",
-        )
-    if requested.memory is None and "memory" not in requested.by:
-        yield note(
-            None, "default-memory", _default_memory_of_queue_text(against, queue)
-        )
+    requested = against.requested
+    # of several queues it is not known which one the job will run in
+    queue = against.queues[0] if len(against.queues) == 1 else None
+    of_queue = "of the queue that it runs in applies"
+    if against.queues and requested.time is None and "time" not in requested.by:
+        given = f"limit {of_queue}"
+        if queue is not None:
+            # without a default time a partition's limit is the default
+            seconds = queue.default_time or queue.time_limit
+            limit = "no limit" if seconds is None else format_duration(seconds)
+            given = f"default of {queue.name} is {limit}"
+        yield note(None, "default-time", f"no time limit requested: the {given}")
+    if against.queues and requested.memory is None and "memory" not in requested.by:
+        given = f"default {of_queue}"
+        if queue is not None:
+            size = _default_memory_of_queue_text(against, queue)
+            given = f"default of {queue.name} is {size}"
+        yield note(None, "default-memory", f"no memory requested: the {given}")
 
 
 _OF_GPUS = re.compile(r"gpu|cuda|nvidia|torch|tensorflow|jax\b", re.IGNORECASE)
@@ -376,44 +340,22 @@ def _default_gpu(
         yield note(None, "default-gpu", effect)
 
 
-def _several_defaults(requested: ScriptRequest) -> Iterator[LintFinding]:
-    if requested.time is None and "time" not in requested.by:
-        effect = (
-            "no time limit requested: the limit of the queue that it runs in applies"
-        )
-        yield note(None, "default-time", effect)
-    if requested.memory is None and "memory" not in requested.by:
-        effect = "no memory requested: the default of the queue that it runs in applies"
-        yield note(None, "default-memory", effect)
-
-
 def _default_memory_of_queue_text(
     against: RequestAgainstLimits, queue: QueueLimits
 ) -> str:
     given = queue.default_memory
     if given is None and queue.default_memory_per_cpu is not None:
         given = queue.default_memory_per_cpu * (against.requested.cpus or 1)
-    prefix = f"no memory requested: the default of {queue.name} is"
     if given is not None:
-        return f"{prefix} {format_size(given)}"
+        return format_size(given)
     if against.is_slurm:
-        return f"{prefix} a whole node, and the job waits for one"
-    return f"{prefix} the site's default"
+        return "a whole node, and the job waits for one"
+    return "the site's default"
 
 
-def _maximum_over_nodes(
-    nodes: list[NodeType], of: Callable[[NodeType], float | None]
+def _largest_of(
+    nodes_or_queues: Sequence[NodeType | QueueLimits], name: str
 ) -> int | None:
-    """Return the maximum over the nodes; None if the value of any is not known."""
-    values = [of(node) for node in nodes]
-    known = [value for value in values if value is not None]
-    return int(max(known)) if known and len(known) == len(values) else None
-
-
-def _loosest(
-    queues: list[QueueLimits], of: Callable[[QueueLimits], float | None]
-) -> int | None:
-    """Return the highest limit of the queues; None if one has no limit."""
-    values = [of(queue) for queue in queues]
-    known = [value for value in values if value is not None]
-    return int(max(known)) if known and len(known) == len(values) else None
+    """Return the largest of these figures; None if one of them is not known."""
+    values = [getattr(one, name) for one in nodes_or_queues]
+    return int(max(values)) if values and None not in values else None

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 from weigh.errors import FormatError
 from weigh.model.lint import LintFinding
-from weigh.schedulers.lint.case import LineSpot, LintCase, Rule, note, problem
+from weigh.schedulers.lint.case import LintCase, Rule, note, problem
 from weigh.schedulers.shell import ShellCommand, unquoted
 from weigh.schedulers.words import whole_number
-from weigh.units import MIB, format_size, parse_size
+from weigh.units import format_size, parse_size
 
 _THREADS = frozenset(
     {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"}
@@ -51,46 +51,6 @@ def _thread_findings(lint_case: LintCase) -> Iterator[LintFinding]:
         make = problem if lint_case.granted.cpus_asked else note
         yield make(command, "threads-beyond-cpus", effect, _more_cpus(lint_case, count))
         return
-
-
-_BY_FLAG = {
-    **dict.fromkeys(("samtools", "bcftools"), ("-@", "--threads")),
-    **dict.fromkeys(("bwa", "bwa-mem2", "minimap2", "kallisto", "fastqc"), ("-t",)),
-    **dict.fromkeys(("bowtie2", "hisat2", "salmon"), ("-p", "--threads")),
-    **dict.fromkeys(("make", "ninja"), ("-j", "--jobs")),
-    **dict.fromkeys(("blastn", "blastp", "blastx"), ("-num_threads",)),
-    "STAR": ("--runThreadN",),
-    "pigz": ("-p", "--processes"),
-    "parallel": ("-j", "--jobs", "-P"),
-    "gmx": ("-ntomp", "-nt"),
-    "spades.py": ("-t", "--threads"),
-}
-
-
-def _threads_by_flag(lint_case: LintCase) -> Iterator[LintFinding]:
-    """Note programs whose own option asks for more threads than the job has CPUs."""
-    cpus = lint_case.granted.cpus
-    for command in lint_case.body.commands if cpus else ():
-        words = _words_from_launcher(command)
-        flags = _BY_FLAG.get(words[0].rpartition("/")[2], ()) if words else ()
-        count = max((_number_behind_flag(words, flag) for flag in flags), default=0)
-        if cpus and count > cpus:
-            effect = f"{count} threads, but the job gets {_cpus_text(cpus)}"
-            fix = _more_cpus(lint_case, count)
-            yield note(command, "threads-beyond-cpus", effect, fix)
-            return
-
-
-def _number_behind_flag(words: tuple[str, ...], flag: str) -> int:
-    """Return the number behind a flag; 0 if it is not there."""
-    for place, word in enumerate(words):
-        rest = words[place + 1] if word == flag and place + 1 < len(words) else ""
-        if not rest and word.startswith(flag):
-            rest = word.removeprefix(flag).removeprefix("=")
-        count = whole_number(rest)
-        if count:
-            return count
-    return 0
 
 
 def _cpus_text(count: int) -> str:
@@ -286,67 +246,6 @@ def _no_gpu(lint_case: LintCase) -> Iterator[LintFinding]:
             return
 
 
-_HEAP = re.compile(r"-Xmx(\d{1,9})([kKmMgGtT]?)\b")
-
-
-def _heap(lint_case: LintCase) -> Iterator[LintFinding]:
-    memory = lint_case.granted.memory
-    for command in lint_case.body.commands if memory else ():
-        found = _HEAP.search(command.text)
-        size = _java_heap_size(found) if found else None
-        if found is None or size is None or not memory:
-            continue
-        spot: LineSpot = _LinePart(command.line, found[0])
-        outside = _reserved(command, lint_case)
-        # where address space is limited, what is only reserved counts as used
-        if size < memory <= size + outside:
-            effect = (
-                f"the job gets {format_size(memory)} of address space, and Java "
-                f"reserves {format_size(outside)} outside its heap: it does not start"
-            )
-            yield problem(spot, "heap-beyond-memory", effect, _SMALLER)
-            return
-        if size < memory:
-            continue
-        rest = "the JVM needs more than its heap"
-        after = (
-            ": it does not start" if lint_case.granted.is_virtual else ": it is killed"
-        )
-        effect = f"the job gets {format_size(memory)}, and {rest}{after}"
-        # a quarter of the job's memory is left to the JVM itself
-        fix = f"-Xmx{max(1, memory * 3 // 4 // 2**20)}m"
-        yield problem(spot, "heap-beyond-memory", effect, fix)
-        return
-
-
-# what Java reserves outside its heap and does not use: classes 1 GiB, code 240 MiB; a
-# job with 1.7 GB of address space does not start a heap of 128 MiB
-_BESIDE_HEAP = 1304 * MIB
-_SMALLER = "-XX:CompressedClassSpaceSize=64m -XX:ReservedCodeCacheSize=64m"
-
-
-def _reserved(command: ShellCommand, lint_case: LintCase) -> int:
-    """Return the address space that Java takes outside its heap where it is limited."""
-    is_limited = (
-        lint_case.granted.is_virtual and "-XX:CompressedClass" not in command.text
-    )
-    return _BESIDE_HEAP if is_limited else 0
-
-
-class _LinePart:
-    """A part of a line."""
-
-    def __init__(self, line: int, text: str) -> None:
-        self.line, self.text = line, text
-
-
-def _java_heap_size(match: re.Match[str]) -> int | None:
-    try:
-        return parse_size(f"{match[1]}{match[2].upper()}iB" if match[2] else match[1])
-    except FormatError:
-        return None
-
-
 # these start their processes themselves, on the nodes or CPUs that the job has
 _STARTERS = frozenset(
     {*_LAUNCHERS, "parallel", "spark-submit", "spark-start", "torchrun", "accelerate"}
@@ -412,11 +311,9 @@ def _is_work(command: ShellCommand) -> bool:
 
 RULES: tuple[Rule, ...] = (
     _thread_findings,
-    _threads_by_flag,
     _oversized_step_findings,
     _devices,
     _processes,
     _no_gpu,
-    _heap,
     _one_of_many,
 )

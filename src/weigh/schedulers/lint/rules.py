@@ -90,7 +90,6 @@ TABLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("processes-beyond-gpus", "more processes than GPUs"),
             ("devices-overridden", "`CUDA_VISIBLE_DEVICES` set by hand"),
             ("no-gpu", "a program that asks for a GPU, and none requested"),
-            ("heap-beyond-memory", "a Java heap as large as the memory"),
             ("no-srun", "several nodes or tasks, and a script that uses one"),
         ),
     ),
@@ -124,9 +123,6 @@ TABLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("strict-mode", "`set -u` where scripts of others are read"),
             ("node-local", "a path that only this machine has"),
             ("variable", "a variable that this scheduler never sets"),
-            ("single-quotes", "a variable where quotes keep it from being expanded"),
-            ("loop-input", "a step that reads the input of its loop"),
-            ("word-splitting", "a line with quotes or pipes that no shell reads"),
         ),
     ),
     (

@@ -1,4 +1,4 @@
-"""Rules for commands that a shell reads otherwise than they were meant."""
+"""Rules for what bash cannot read, hidden failures, and processes that end early."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -7,7 +7,7 @@ from weigh.model.lint import LintFinding
 from weigh.schedulers.hidden_exit import DROP_THE_BACKGROUND, hidden_exit
 from weigh.schedulers.lint.case import LintCase, Rule, note, problem
 from weigh.schedulers.lint.path_rules import holds_placeholder
-from weigh.schedulers.shell import ShellCommand, read_body
+from weigh.schedulers.shell import ShellCommand
 
 _SHELLS = frozenset({"bash", "sh", "dash", ""})
 _SAID = re.compile(r"line (\d+): (?:warning: )?(.*)")
@@ -38,143 +38,6 @@ def _syntax_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     if document:
         effect = f"{words}: all that follows is its text"
     yield problem(line, "syntax", effect, "bash -n reads a script and runs nothing")
-
-
-_EXPANDED_LATER = frozenset(
-    {"bash", "sh", "eval", "xargs", "parallel", "ssh", "trap", "envsubst", "zsh"}
-)
-
-
-_NAME = re.compile(r"\$\{?([A-Z]\w*)")
-
-
-def _quotes(lint_case: LintCase) -> Iterator[LintFinding]:
-    """Find variables of the scheduler in single quotes, which stay as they are."""
-    for command in lint_case.body.commands:
-        if _EXPANDED_LATER & {*re.split(r"[^\w.-]+", command.text)}:
-            continue
-        if command.name in ("echo", "printf") and command.outputs:
-            continue  # the text of another script
-        # single quotes within double quotes quote nothing
-        bare = re.sub(r'"(?:\\.|[^"\\$`]|\$(?!\())*"', "", command.text)
-        for quoted in re.findall(r"'([^']*)'", bare):
-            name = next(
-                filter(lint_case.words.variables.__contains__, _variable_names(quoted)),
-                "",
-            )
-            if name:
-                effect = f"${name} in single quotes is not expanded"
-                make = note if command.name in ("echo", "printf") else problem
-                yield make(command, "single-quotes", effect, "use double quotes")
-                return
-
-
-def _variable_names(text: str) -> list[str]:
-    return _NAME.findall(text)
-
-
-# shellcheck knows ssh and ffmpeg
-_READS_INPUT = frozenset({"srun", "mpirun", "mpiexec"})
-
-
-def _loop_input(lint_case: LintCase) -> Iterator[LintFinding]:
-    """Find commands in a ``while read`` loop that read its input themselves."""
-    for first, last in _read_loops(lint_case):
-        for command in lint_case.body.commands:
-            # bash gives a command in the background an empty input
-            is_fed = command.has_own_input or command.background
-            flags = " ".join(command.words)
-            if (
-                first < command.line < last
-                and command.name in _READS_INPUT
-                and not is_fed
-                and not re.search(r"\s(?:-n\b(?! \d)|--input|-nostdin|-i )", flags)
-            ):
-                effect = f"{command.name} reads the rest of the loop's input: one pass"
-                yield problem(command, "loop-input", effect, "add < /dev/null")
-                return
-
-
-def _read_loops(lint_case: LintCase) -> Iterator[tuple[int, int]]:
-    """Yield the first and last line of each ``while read`` loop."""
-    opened: list[tuple[int, bool]] = []
-    found = lint_case.body.tokens
-    for place, token in enumerate(found):
-        if token.text == "do" and token.kind == "word":
-            heads = [one.text for one in found[max(0, place - 12) : place]]
-            loops = [at for at, text in enumerate(heads) if text in ("while", "for")]
-            head = heads[loops[-1] :] if loops else []
-            reads = {"while", "read"} <= {*head} and not any(
-                text.startswith(("-u", "<")) for text in head
-            )  # otherwise it reads another descriptor than the standard input
-            opened.append((token.line, reads))
-        elif token.text == "done" and token.kind == "word" and opened:
-            line, reads = opened.pop()
-            if reads:
-                yield line, token.line
-
-
-_FOREIGN = {
-    "PBS": re.compile(
-        r"\$\{?(PBS_(?:O_\w+|JOBID|JOBNAME|NODEFILE|NP|NCPUS|NUM_\w+))\b"
-    ),
-    "Grid Engine": re.compile(
-        r"\$\{?(SGE_O_\w+|SGE_TASK_ID|NSLOTS|NHOSTS|PE_HOSTFILE)\b"
-    ),
-    "LSF": re.compile(r"\$\{?(LSB_\w+|LS_SUBCWD)\b"),
-    "Slurm": re.compile(r"\$\{?(SLURM_\w+)"),
-}
-_OWN = {"sbatch": "Slurm", "qsub": "Grid Engine"}
-
-
-def _foreign(lint_case: LintCase) -> Iterator[LintFinding]:
-    """Find variables that only another scheduler sets."""
-    tested = " ".join(
-        one.text for one in lint_case.body.commands if one.name in ("[", "[[", "test")
-    )
-    tested += "".join(
-        f" {word}" for one in lint_case.body.commands for word in _set_by(one)
-    )
-    # a `case` may choose by scheduler: then variables of all are in their place
-    cases = any(one.text == "case" for one in lint_case.body.tokens)
-    for command in lint_case.body.commands if not cases else ():
-        if command.name in ("echo", "printf", "[", "[[", "test"):
-            continue
-        for owner, pattern in _FOREIGN.items():
-            found = pattern.search(command.text)
-            if owner == _OWN.get(lint_case.tool) or not found or found[1] in tested:
-                continue
-            if found[1] in lint_case.words.foreign:
-                continue  # another rule
-            # ${NAME:-1} has a value without the scheduler, too
-            if re.search(rf"\{{{found[1]}:?[-=+?]", command.text):
-                continue
-            effect = f"{found[1]} is empty here: only {owner} sets it"
-            yield problem(command, "variable", effect, "")
-            return
-
-
-def _set_by(command: ShellCommand) -> tuple[str, ...]:
-    words = (*command.assigned, *command.words[1:])
-    names = (word.partition("=")[0] for word in words if "=" in word)
-    return (*names, *(command.words[1:] if command.name == "read" else ()))
-
-
-def _only_with(lint_case: LintCase) -> Iterator[LintFinding]:
-    """Note variables that the scheduler sets only if an option requests them."""
-    for name, options in lint_case.words.only_with.items():
-        if not lint_case.options or lint_case.option(*options) is not None:
-            continue
-        used = re.compile(rf"\$(?:{name}\b|\{{{name}\}})")
-        tested = re.compile(rf"-[zn]\s+\"?\$\{{?{name}|\b{name}=|\{{{name}:?[-=+?]")
-        if any(tested.search(one.text) for one in lint_case.body.commands):
-            continue
-        for command in lint_case.body.commands:
-            if command.name not in ("echo", "printf") and used.search(command.text):
-                effect = f"{name} is empty without --{options[0]}"
-                fix = f"add --{options[0]}, or ${{{name}:-1}}"
-                yield note(command, "variable", effect, fix)
-                break
 
 
 _COPIES = frozenset({"rsync", "cp", "scp", "mv"})
@@ -217,26 +80,6 @@ def _removes(lint_case: LintCase) -> Iterator[LintFinding]:
                 if effect:
                     fix = "join both: the copy && rm"
                     yield problem(command, "unsafe-remove", effect, fix)
-    yield from _removed_at_exit(lint_case, copied)
-
-
-def _removed_at_exit(
-    lint_case: LintCase, copied: Mapping[str, int]
-) -> Iterator[LintFinding]:
-    """Find what a trap removes; many scripts have one, so it is no reason to refuse."""
-    for command in _last_trap(lint_case):
-        for path in _removed_by(command.words[1]):
-            if effect := _loses(path, path, copied):
-                fix = "remove it after the copy: cp ... && rm -rf ..."
-                yield note(command, "unsafe-remove", effect, fix)
-
-
-def _last_trap(lint_case: LintCase) -> list[ShellCommand]:
-    """Return the one `trap ... EXIT`; none where another replaces or lifts it."""
-    traps = [
-        one for one in lint_case.body.named("trap") if {"EXIT", "0"} & {*one.words[2:]}
-    ]
-    return traps if len(traps) == 1 else []
 
 
 _MOVES_TO = frozenset({"cd", "pushd", "popd"})
@@ -256,13 +99,6 @@ def _removed(command: ShellCommand) -> list[str]:
     if command.name == "find" and "-delete" in command.words:
         return paths[:1]
     return []
-
-
-def _removed_by(text: str) -> list[str]:
-    """Return what the commands of a trap remove, if nothing there guards it."""
-    if _GUARDS.search(text):
-        return []
-    return [path for one in read_body(text).commands for path in _removed(one)]
 
 
 def _loses(path: str, place: str, copied: Mapping[str, int]) -> str:
@@ -328,12 +164,101 @@ def _hidden_exit(lint_case: LintCase) -> Iterator[LintFinding]:
         yield note(hidden, "hidden-exit", hidden.effect, hidden.cure)
 
 
+_TRIFLES = frozenset(
+    {"", "echo", "printf", "date", "exit", "true", ":", "[", "[[", "test", "cd", "set"}
+    | {"export", "trap", "disown", "unset", "hostname", "pwd"}
+)
+_SIGNALS = frozenset({"TERM", "USR1", "USR2", "INT", "CONT"})
+_STARTERS = ("srun", "mpirun", "mpiexec", "singularity", "apptainer", "torchrun")
+_LONG = ("python", "Rscript", "julia", "perl", "matlab", "parallel", "java", "./")
+_TRAP_WORDS = 3
+
+
+def _left_behind(lint_case: LintCase) -> Iterator[LintFinding]:
+    """Find background commands that still run when the script ends."""
+    behind: ShellCommand | None = None
+    for command in lint_case.body.commands:
+        if command.background:
+            behind = command
+        # a real command behind it, or `wait`: the script goes on for some time
+        elif command.name not in _TRIFLES:
+            behind = None
+    if behind is not None:
+        effect = "in the background: the job ends with the script and kills it"
+        yield problem(behind, "no-wait", effect, "end the script with: wait")
+
+
+def _signal_to_shell(lint_case: LintCase) -> str:
+    """Return the signal that the scheduler sends to the shell before the end."""
+    option = lint_case.option("signal")
+    if option is not None:
+        head, _, rest = option.value.rpartition(":")
+        name = rest.partition("@")[0].upper().removeprefix("SIG")
+        return name if "B" in head.upper() else ""
+    return "USR1" if lint_case.option("notify", "l:s_rt") is not None else ""
+
+
+def _deferred_trap(lint_case: LintCase) -> Iterator[LintFinding]:
+    traps = [one for one in lint_case.body.named("trap") if _trapped(one)]
+    # with `wait` bash runs a trap at once
+    if not traps or any(lint_case.body.named("wait")):
+        return
+    trap, names = traps[0], {name for one in traps for name in _trapped(one)}
+    for command in lint_case.body.commands:
+        if command.line <= trap.line or command.background:
+            continue
+        if command.name == "srun" and names == {"TERM"}:
+            continue  # its tasks get the signal themselves, and bash runs the trap next
+        if command.name.startswith((*_LONG, *_STARTERS)):
+            effect = "bash runs the trap only after this command, and is killed before"
+            fix = "run it with '& wait $!', and forward the signal"
+            make = problem if _signal_to_shell(lint_case) in names else note
+            yield make(command, "deferred-trap", effect, fix)
+            return
+
+
+def _signal_option(lint_case: LintCase) -> Iterator[LintFinding]:
+    option = lint_case.option("signal")
+    if option is None or lint_case.tool != "sbatch" or not lint_case.script.is_shell:
+        return
+    head, _, rest = option.value.rpartition(":")
+    name = rest.partition("@")[0].upper().removeprefix("SIG")
+    # without B: sbatch sends the signal to the steps, not to the shell
+    if "B" not in head.upper():
+        text = " ".join(token.text for token in lint_case.body.tokens)
+        if not any(one in text for one in ("srun", "mpirun", "mpiexec")):
+            effect = "only srun steps get the signal, and the script has none"
+            fix = f"--signal=B:{rest}, and a trap with '& wait'"
+            yield problem(option, "signal-to-nobody", effect, fix)
+    elif not any(lint_case.body.named("exec", "source", ".")) and not any(
+        name in " ".join(one.words).upper() for one in lint_case.body.named("trap")
+    ):
+        effect = f"the script has no trap for {name}: it ends bash and the job early"
+        yield problem(option, "signal-untrapped", effect, f"trap '...' {name}")
+
+
+def _no_signal(lint_case: LintCase) -> Iterator[LintFinding]:
+    """Find traps for a warning that Grid Engine is not asked to send."""
+    if lint_case.tool != "qsub" or lint_case.option("notify", "l:s_rt") is not None:
+        return
+    for trap in lint_case.body.named("trap"):
+        if "USR1" in _trapped(trap) and lint_case.option("l:h_rt") is not None:
+            effect = "h_rt kills without a warning: USR1 is never sent"
+            yield problem(trap, "no-soft-limit", effect, "add -l s_rt=... below h_rt")
+            return
+
+
+def _trapped(command: ShellCommand) -> set[str]:
+    names = {word.upper().removeprefix("SIG") for word in command.words[2:]}
+    return names & _SIGNALS if len(command.words) >= _TRAP_WORDS else set()
+
+
 RULES: tuple[Rule, ...] = (
     _removes,
     _hidden_exit,
     _syntax_findings,
-    _quotes,
-    _loop_input,
-    _foreign,
-    _only_with,
+    _left_behind,
+    _deferred_trap,
+    _signal_option,
+    _no_signal,
 )
