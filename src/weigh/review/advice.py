@@ -1,11 +1,12 @@
 """What to request next time: memory, time and CPUs, from the usage of elements."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from weigh.model.record import Usage
+from weigh.model.job import JobRequest
+from weigh.model.record import State, Usage
 from weigh.model.report import ReportMeasure, ReportNote
 from weigh.need import cpus_for, has_waited, need_notes, wait_words
 from weigh.outcome import out_of_memory, ran_out_on_gpu
@@ -50,16 +51,22 @@ _PETTY = 100 * MIB  # a smaller gain is not worth a line
 _WORTH = 0.95  # of the request: a larger share is not worth a line
 
 
+# what resuming answers with more of what was too small
+RAN_SHORT: frozenset[State] = frozenset({"OUT_OF_MEMORY", "TIMEOUT"})
+
+
 class AdviceSubject(msgspec.Struct, frozen=True, kw_only=True):
     """What advice is based on: elements, what they requested, and the measures.
 
     ``unit`` is what a row of the report is: a task, an element of a script's job.
+    ``next_requests`` are what resuming the job requests, by how tasks ended.
     """
 
     elements: Sequence[ReviewedElement]
     requested: ElementRequest
     measures: dict[str, ReportMeasure]
     unit: str = "task"
+    next_requests: Mapping[State, JobRequest] = {}  # empty: nothing can be resumed
 
     @property
     def completed(self) -> int:
@@ -394,10 +401,14 @@ def _out_of_memory_note(
     others = measure.others if measure else ()
     measured = [one.value for one in others if one.source != _virtual_source(subject)]
     most = max([*measured, (measure.most if measure else None) or LEAST_MEMORY])
-    # as weigh resume does: what it had was too small, by an unknown factor
-    again = round_memory(max(requested * 2, most * (1 + DEFAULT_HEADROOM)))
-    # where address space is limited, that limit may be what was reached
-    virtual = max(again, 2 * (subject.requested.virtual_memory or 0))
+    virtual_memory = subject.requested.virtual_memory or 0
+    resumed = subject.next_requests.get("OUT_OF_MEMORY")
+    if resumed is not None and resumed.memory:
+        again, virtual = resumed.memory, resumed.virtual_memory or resumed.memory
+    else:  # what it had was too small, by an unknown factor
+        again = round_memory(max(requested * 2, most * (1 + DEFAULT_HEADROOM)))
+        # where address space is limited, that limit may be what was reached
+        virtual = max(again, 2 * virtual_memory)
     flag = memory_flag(subject, virtual if subject.limits_addresses else again)
     what = f"{count_with_noun(killed, subject.unit)} {'was' if killed == 1 else 'were'}"
     had = f" with {format_size(requested)}" if requested else ""
@@ -484,16 +495,21 @@ def _timed_out_note(subject: AdviceSubject, late: int) -> ReportNote:
     requested = subject.requested.time_limit
     what = f"{count_with_noun(late, subject.unit)} {'was' if late == 1 else 'were'}"
     needs = forecast_time(subject) or 0.0
-    # by the rule of resume_policy: report and resume must not differ
-    factor = enough_time_factor(requested or 1, needs)
-    more = "twice as much"
     if requested and needs:
-        more = f"{format_limit(round_time(factor * requested))}, as weigh resume does"
         what = f"by its progress about {format_duration(needs)} are needed; {what}"
+    resumed = subject.next_requests.get("TIMEOUT")
+    if resumed is not None and resumed.time_limit:
+        enough = resumed.time_limit
+        more = f"{format_limit(enough)}, as weigh resume does"
+    else:  # of runs outside of jobs, which nothing resumes
+        enough = round_time(
+            enough_time_factor(requested or 1, needs) * (requested or 1)
+        )
+        more = format_limit(enough) if requested and needs else "twice as much"
     return ReportNote(
         about="time",
         words=f"{what} stopped by the time limit: request {more}",
-        flag=time_flag(subject, round_time(factor * requested)) if requested else None,
+        flag=time_flag(subject, enough) if requested else None,
         weight=90,
         is_finding=True,
     )

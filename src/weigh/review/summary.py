@@ -1,12 +1,12 @@
 """Summarize a report: measures, states, hours held and notes, from all its data."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from weigh.model.job import FINAL
-from weigh.model.record import Record
+from weigh.model.job import FINAL, JobRequest
+from weigh.model.record import Record, State
 from weigh.model.report import (
     AccountedElement,
     GpuTable,
@@ -49,6 +49,8 @@ class ReportFindings(msgspec.Struct, frozen=True, kw_only=True):
     request: ReportNote | None = None  # of a scan's target; None: by the runs
     slots: int | None = None  # None: there is no queue
     rounds: tuple[str, ...] = ()
+    # what resuming requests for tasks that ran short, by how they ended
+    next_requests: Mapping[State, JobRequest] = {}
 
 
 def step_notes(accounted: Sequence[AccountedElement]) -> Iterator[ReportNote]:
@@ -126,6 +128,7 @@ def compose_report(
                         requested=requested,
                         measures=by_name,
                         unit=report_findings.unit,
+                        next_requests=report_findings.next_requests,
                     ),
                     rows,
                 ),

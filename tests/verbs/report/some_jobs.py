@@ -20,6 +20,7 @@ from weigh.model.record import (
     Record,
     RecordedHost,
     RecordedJob,
+    ReportedProgress,
     RunOutcome,
     SampleSeries,
     State,
@@ -56,6 +57,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     signal: int | None = None
     parameters: dict[str, int | float | str] = {}
     cpu_wait: CpuWait | None = None
+    progress: ReportedProgress | None = None
 
 
 class SomeJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +72,7 @@ class SomeJob(msgspec.Struct, frozen=True, kw_only=True):
     card: TargetGpu | None = None
     points: int = 0
     resumes: str | None = None
+    round: int = 1
 
 
 def record_of(task: Task, number: int = 0, *, points: int = 0) -> Record:
@@ -125,6 +128,7 @@ def record_of(task: Task, number: int = 0, *, points: int = 0) -> Record:
             memory=tuple(task.memory * n // max(1, points) for n in range(points)),
             cpu=(task.cpus,) * points,
         ),
+        progress=task.progress,
         provenance=CodeProvenance(git_commit="0123456789abcdef", python="3.12.1"),
     )
 
@@ -176,6 +180,7 @@ def write_job(root: str, folder: str, job: SomeJob) -> SubmittedJob:
         submitted=BEGAN - 60,
         request=job.wanted,
         resumes=job.resumes,
+        round=job.round,
     )
     jobs.append_job(root, submitted)
     states = {number: _state_of(part) for number, part in enumerate(parts)}

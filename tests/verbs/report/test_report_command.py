@@ -34,7 +34,6 @@ from weigh.schedulers import client
 from weigh.schedulers.protocol import JobSnapshot
 from weigh.store import shards
 from weigh.store.identity import MachineIdentity
-from weigh.store.index import read_index, read_record
 from weigh.units import GIB, MIB
 
 ME = MachineIdentity("node01", "0" * 32, None, None)
@@ -418,17 +417,14 @@ def test_an_element_that_began_after_the_scheduler_answered_runs(
 def test_the_time_to_request_is_what_the_progress_needs_and_resume_requests(
     root: str, say: Say
 ) -> None:
-    task = Task(state="TIMEOUT", wall_time=40.0)
+    progress = ReportedProgress(
+        done=80, total=1000, source="steps", time=40.0, remaining=460.0
+    )
+    task = Task(state="TIMEOUT", wall_time=40.0, progress=progress)
     wanted = JobRequest(cpus=1, memory=GIB, time_limit=60)
     write_job(
         root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(task,), wanted=wanted)
     )
-    (entry,) = read_index(root).entries
-    progress = ReportedProgress(
-        done=80, total=1000, source="steps", time=40.0, remaining=460.0
-    )
-    record = msgspec.structs.replace(read_record(entry), progress=progress)
-    shards.append_record(root, record, MachineIdentity("node01", "0" * 32, None, None))
     shown = " ".join(say("report", JOB)[1].split())
     assert "by its progress about 8 m 20 s are needed" in shown
     # 60 s doubled until it holds 500 s and a fifth more, rounded up as requests are

@@ -31,6 +31,7 @@ from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here, here_of
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import plan_in_folder_of, replaced_since
+from weigh.flow.report.runs import needs_by_progress
 from weigh.flow.site import schedulers
 from weigh.flow.submit import own_script
 from weigh.flow.submit.checks import check_request
@@ -285,6 +286,8 @@ class ResumeRound:
         """Yield the decision on each task that is not done."""
         by_job = {view.job.id: view for view in self.views}
         plans = {job: _plan_to_resume(view.job) for job, view in by_job.items()}
+        root = self.here.root
+        forecasts = {job: needs_by_progress(view, root) for job, view in by_job.items()}
         # over all rounds: what failed twice is left to a person
         failures = Counter(
             task.task
@@ -303,6 +306,7 @@ class ResumeRound:
                 if task.state == "COMPLETED":
                     continue
                 view = by_job[task.job]
+                needs = task.needs or forecasts[task.job].get(task.task)
                 words = tail_of(task.output) if task.output else ""
                 command = b""
                 # which memory ran out may depend on the command, such as java -Xmx
@@ -316,7 +320,7 @@ class ResumeRound:
                 answered = view.snapshot.trouble is None
                 options = self.options
                 choice = decide_resumption(
-                    task,
+                    replace(task, needs=needs),
                     view.elements[task.element],
                     LastRequest(view.job.request, together, view.job.round),
                     replace(options, unknown=options.unknown and answered),

@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import overload
 
 import msgspec
@@ -11,6 +12,7 @@ from weigh.errors import RecordNotFoundError, UsageError, WeighError
 from weigh.flow.follow.elsewhere import store_of_jobs
 from weigh.flow.follow.healing import rounds_of
 from weigh.flow.follow.named import named_jobs, with_foreign
+from weigh.flow.follow.resume import ResumeRound
 from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here, here_now
 from weigh.flow.plan import directory as plan_directory
@@ -27,13 +29,15 @@ from weigh.flow.report.exec_runs import joblog_of, runs_of_exec
 from weigh.flow.report.runs import runs_of_view, unsent_runs
 from weigh.flow.scan.from_records import answer_of_scan, request_note
 from weigh.flow.site.schedulers import environment_of_cluster, kind_of_cluster_name
-from weigh.model.job import SubmittedJob
+from weigh.model.job import JobRequest, SubmittedJob
 from weigh.model.plan import Plan
-from weigh.model.record import ProgramRegions, Record
+from weigh.model.record import ProgramRegions, Record, State
 from weigh.model.report import AccountedElement, JobReport, ReportNote
 from weigh.planning.first_tasks import is_rest
+from weigh.planning.resume_policy import ResumeOptions
 from weigh.render.healing_lines import round_words
 from weigh.render.printable import short_command, shortened_text
+from weigh.review.advice import RAN_SHORT
 from weigh.review.elements import ReviewedElement, elements_of_runs, single_run_element
 from weigh.review.figures import request_with_accounting
 from weigh.review.requested import (
@@ -395,6 +399,7 @@ def _of_jobs(
         runs=tuple(sorted(every, key=lambda run: run.row.task or 0)),
         elements=tuple(elements),
         views=views,
+        next_requests=requests_of_next_round(here.at_store(store.root), views),
         is_planned=True,
         slots=_slots_of_element(views),
         # rounds are named only where healing was requested
@@ -407,6 +412,32 @@ def _of_jobs(
         ),
         tables=tables_in(logs_of(views)),
     )
+
+
+def requests_of_next_round(
+    here: Here, views: Sequence[JobView]
+) -> dict[State, JobRequest]:
+    """Return what ``weigh resume`` requests next for tasks that ran short, by state.
+
+    The report advises it, so that both are one answer. It is empty where nothing ran
+    short, or the answer cannot be known, as without the plan.
+    """
+    found: dict[State, JobRequest] = {}
+    last = latest_task_states(views).values()
+    if not any(task.state in RAN_SHORT for task in last):
+        return found
+    resumption = ResumeRound(here, views[-1].job.token, ResumeOptions())
+    with suppress(WeighError):
+        resumption.look(views)
+    for group in resumption.groups:
+        for state in {task.state for task in group.tasks} & RAN_SHORT:
+            known = found.setdefault(state, group.again.request)
+            for amount in ("memory", "virtual_memory", "time_limit"):
+                more = getattr(group.again.request, amount)
+                if more and more > (getattr(known, amount) or 0):
+                    known = msgspec.structs.replace(known, **{amount: more})
+            found[state] = known
+    return found
 
 
 def _accounting_of_views(

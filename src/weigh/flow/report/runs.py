@@ -126,6 +126,22 @@ def runs_of_view(job_view: JobView, root: str) -> list[ReviewedRun]:
     return runs
 
 
+def needs_by_progress(job_view: JobView, root: str) -> dict[int, Seconds]:
+    """Return the whole time of tasks out of time, by the progress in their records.
+
+    An element that is killed at its limit leaves no event with the need of its task.
+    """
+    if not any(one.state == "TIMEOUT" and one.needs is None for one in job_view.tasks):
+        return {}
+    needs: dict[int, Seconds] = {}
+    for run in runs_of_view(job_view, root):
+        progress = None if run.record is None else run.record.progress
+        whole = None if progress is None else progress.whole_time
+        if run.is_last and run.row.task is not None and whole is not None:
+            needs[run.row.task] = whole
+    return needs
+
+
 def unsent_runs(here: Here, views: Sequence[JobView]) -> Iterator[ReviewedRun]:
     """Yield a run for each task of the plan that was not submitted."""
     comes = rest_comes(here, views)
