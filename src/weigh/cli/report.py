@@ -1,5 +1,7 @@
 """``weigh report``: options, and the choice of the output format."""
 
+import os
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -7,27 +9,28 @@ import click
 
 from weigh.cli import options
 from weigh.cli.options import TIME_TEXT
-from weigh.errors import UsageError
+from weigh.errors import StoreError, UsageError
 from weigh.flow.here import here_now
 from weigh.lazy_modules import lazy_module
 from weigh.model.report import JobReport
 from weigh.render.printable import indented_json
 from weigh.store.find import LAST
+from weigh.store.location import open_privately
 
 if TYPE_CHECKING:
-    from weigh.flow.report import page as report_page
     from weigh.flow.report import paper
     from weigh.flow.report import report as report_report
     from weigh.flow.report import since as report_since
     from weigh.flow.report import ticket as report_ticket
     from weigh.render import report_lines
 else:  # each is imported when it is first used
-    report_page = lazy_module("weigh.flow.report.page")
     paper = lazy_module("weigh.flow.report.paper")
     report_report = lazy_module("weigh.flow.report.report")
     report_since = lazy_module("weigh.flow.report.since")
     report_ticket = lazy_module("weigh.flow.report.ticket")
     report_lines = lazy_module("weigh.render.report_lines")
+
+_STDOUT = "-"
 
 
 def print_report(name: str, words: Mapping[str, Any]) -> int:
@@ -49,12 +52,36 @@ def print_report(name: str, words: Mapping[str, Any]) -> int:
 
 def _write_page(name: str, words: Mapping[str, Any]) -> JobReport:
     path = words["html"]
-    page = report_page.page_of(here_now(), name, logs=words["logs"])
-    report_page.write_page(page.html, path)
+    page = report_report.page_of(here_now(), name, logs=words["logs"])
+    _write_html(page.html, path)
     # on stdout the page itself is the output
-    if path != report_page.STDOUT:
+    if path != _STDOUT:
         click.echo(f"weigh: wrote {path}", err=True)
     return page.report
+
+
+def _write_html(html: str, path: str) -> None:
+    """Write a page to *path*; ``-`` is standard output.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    try:
+        if path == _STDOUT:
+            sys.stdout.write(html)
+            return
+        # as private as the records that it shows
+        with open(
+            path, "w", encoding="utf-8", newline="\n", opener=open_privately
+        ) as file:
+            file.write(html)
+    except OSError as error:
+        folder = os.path.dirname(path)
+        hint = f" (create it first: mkdir -p {folder})" if folder else ""
+        missing = hint if isinstance(error, FileNotFoundError) else ""
+        raise StoreError(
+            f"cannot write {path}: {error.strerror or error}{missing}"
+        ) from error
 
 
 def print_ticket(name: str, words: Mapping[str, Any]) -> int:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from weigh.estimate.estimate import SizeEstimate
 from weigh.model.report import JobReport
 from weigh.render.html.page import render_page
 
@@ -44,16 +43,16 @@ def received(words: str) -> list[str]:
     return [] if words.startswith("Canvas2D: Multiple readback") else [words]
 
 
-PAGES: list[tuple[JobReport, tuple[SizeEstimate, ...], str]] = []
+PAGES: list[tuple[JobReport, str]] = []
 
 
-def rendered(report: JobReport, curves: tuple[SizeEstimate, ...]) -> str:
+def rendered(report: JobReport) -> str:
     """Render a page, the same report once only."""
-    for known, drawn, html in PAGES:
-        if known is report and drawn == curves:
+    for known, html in PAGES:
+        if known is report:
             return html
-    PAGES.append((report, curves, render_page(report, curves, version="0.1.0")))
-    return PAGES[-1][2]
+    PAGES.append((report, render_page(report, version="0.1.0")))
+    return PAGES[-1][1]
 
 
 Opened = Callable[..., Any]
@@ -66,11 +65,9 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Opened]:
     asked_for: list[str] = []
     contexts: list[Any] = []
 
-    def look(
-        report: JobReport, *curves: SizeEstimate, width: int = 1060, **options: Any
-    ) -> Any:
+    def look(report: JobReport, width: int = 1060, **options: Any) -> Any:
         path = tmp_path / "report.html"
-        path.write_text(rendered(report, curves), encoding="utf-8")
+        path.write_text(rendered(report), encoding="utf-8")
         context = browser.new_context(
             viewport={"width": width, "height": 900}, **options
         )

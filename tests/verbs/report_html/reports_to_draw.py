@@ -4,7 +4,6 @@ import math
 import random
 from functools import cache
 
-from weigh.estimate.estimate import SizeEstimate, estimate
 from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.model.record import (
     BatchTimes,
@@ -340,43 +339,4 @@ def hostile() -> JobReport:
         notes=(ReportNote(about=HOSTILE, words=HOSTILE, flag=HOSTILE),),
         rows=(row, replace(row, task=2, label=HOSTILE + "2")),
         records=(record,),
-    )
-
-
-def scanned() -> SizeEstimate:
-    """Give curves over batch sizes."""
-    return estimate(sizes_run(), "batch_size")
-
-
-def sizes_run() -> list[Record]:
-    """Give a run of each of three batch sizes."""
-    sizes = {50: (1.99, 2.45, 8.6), 100: (2.86, 2.46, 7.0), 300: (7.08, 2.47, 6.0)}
-    return [
-        _sized(size, gpu=gpu, memory=memory, time=time)
-        for size, (gpu, memory, time) in sizes.items()
-    ]
-
-
-def _sized(size: int, *, gpu: float, memory: float, time: float) -> Record:
-    held = round(memory * GIB)
-    card = GpuUsage(
-        uuid="GPU-1",
-        name="Tesla V100-SXM2-32GB",
-        memory_total=32768 * MIB,
-        memory_before=0,
-        peak_memory=round(gpu * GIB),
-    )
-    return Record(
-        id=f"size{size}",
-        command=("python", "tag.py", "{batch_size}"),
-        parameters={"batch_size": size},
-        host=RecordedHost(name="node07", system="Linux"),
-        started="2026-11-21T10:00:00Z",
-        state="COMPLETED",
-        exit_code=0,
-        usage=Usage(
-            wall_time=time,
-            peak_memory=PeakMemory(held, held, held, None, None, None, "test"),
-            gpus=(card,),
-        ),
     )

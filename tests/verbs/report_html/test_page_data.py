@@ -13,14 +13,18 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reports_to_draw import array, hostile, one_run, scanned, trained
+from reports_to_draw import array, hostile, one_run, trained
 
 from weigh.model.record import RunOutcome
 from weigh.model.report import JobReport, ReportMeasure, ReportNote, ReportRow, Unit
-from weigh.render.html.curves import round_ticks
-from weigh.render.html.histogram import measure_histograms, round_edges
-from weigh.render.html.page import embedded_json, render_page, task_columns
-from weigh.render.html.series_data import ChartLevel, run_series
+from weigh.render.html.page import (
+    embedded_json,
+    measure_histograms,
+    render_page,
+    round_edges,
+    task_columns,
+)
+from weigh.render.html.run_view import ChartLevel, run_series
 from weigh.units import GIB, MIB
 
 KB, MB = 1000, 1000**2
@@ -76,7 +80,7 @@ def test_why_a_run_ended_is_written_once() -> None:
 
 
 def test_an_ordinary_job_is_at_most_250_kb() -> None:
-    html = render_page(one_run(), (scanned(),))
+    html = render_page(one_run())
     assert len(html.encode()) <= 250 * KB
 
 
@@ -234,14 +238,6 @@ def test_half_a_series_is_not_drawn() -> None:
     series = msgspec.structs.replace(record.series, memory=(1, 2))
     half = msgspec.structs.replace(record, series=series)
     assert run_series(half).charts == ()
-
-
-@given(st.floats(1e-6, 1e15), st.booleans())
-def test_ticks_are_a_few_within_the_axis(top: float, binary: bool) -> None:  # noqa: FBT001
-    made = round_ticks(max(top, 1.0) if binary else top, binary=binary)
-    assert made[0] == 0
-    assert made[-1] <= max(top, 1.0)
-    assert len(made) <= 6
 
 
 @given(st.floats(0, 1e12), st.floats(0, 1e12))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reports_to_draw import HOSTILE, array, hostile, one_run, scanned
+from reports_to_draw import HOSTILE, array, hostile, one_run
 
 from weigh.model.report import JobReport
 from weigh.render.html import page as page_module
@@ -112,9 +112,8 @@ def test_the_page_writes_shares_and_cpus_as_its_tables_do(browser: Any) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_stands_out_from_its_ground(opened: Opened, scheme: str) -> None:
-    scan = scanned()
     for page in (
-        opened(one_run(), scan, color_scheme=scheme),
+        opened(one_run(), color_scheme=scheme),
         opened(array(60), color_scheme=scheme),
     ):
         assert page.evaluate(CONTRAST) == []
@@ -124,7 +123,7 @@ def test_all_text_stands_out_from_its_ground(opened: Opened, scheme: str) -> Non
 def test_a_narrow_screen_scrolls_only_downwards(
     opened: Opened, report: JobReport
 ) -> None:
-    page = opened(report, scanned(), width=400)
+    page = opened(report, width=400)
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
@@ -151,7 +150,7 @@ def test_everything_that_can_be_pressed_has_a_name_and_shows_focus(
 
 
 def test_pictures_have_words_and_a_table(opened: Opened) -> None:
-    page = opened(array(60), scanned())
+    page = opened(array(60))
     for picture in page.locator("svg[role=img]").all():
         assert len(picture.get_attribute("aria-label")) > 10
         beside = picture.locator("xpath=..").locator("details tbody tr")
@@ -169,15 +168,15 @@ def test_a_chart_s_values_can_be_read_without_it(opened: Opened) -> None:
 
 
 def test_without_its_script_a_page_still_states_most(opened: Opened) -> None:
-    page = opened(array(60), scanned(), java_script_enabled=False)
-    assert page.locator("svg[role=img]").count() == 5
+    page = opened(array(60), java_script_enabled=False)
+    assert page.locator("svg[role=img]").count() == 2
     assert page.locator(".notes li").count() == 2
     said = page.locator("#task-table").inner_text()
     assert said == "The table of tasks is drawn by a script in this page."
 
 
 def test_headings_and_identifiers_are_in_order(opened: Opened) -> None:
-    page = opened(one_run(), scanned())
+    page = opened(one_run())
     levels = page.locator("h1, h2, h3").evaluate_all("all => all.map(h => h.tagName)")
     assert levels[0] == "H1"
     assert levels.count("H1") == 1
@@ -221,7 +220,7 @@ def test_a_page_may_not_use_the_network(browser: Any, tmp_path: Path) -> None:
 
 
 def test_nothing_in_a_page_points_elsewhere() -> None:
-    html = page_module.render_page(one_run(), (scanned(),))
+    html = page_module.render_page(one_run())
     outside = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
     assert not re.search(r"(?:src|href)=\"(?!#)", outside)
     assert "url(" not in outside

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reports_to_draw import array, one_run, scanned
+from reports_to_draw import array, one_run
 
-from weigh.estimate.estimate import SizeEstimate
 from weigh.model.report import JobReport
 
 pytestmark = pytest.mark.browser
@@ -19,15 +18,10 @@ pytestmark = pytest.mark.browser
 MOST = 150_000
 Opened = Any
 
-PICTURES: dict[str, tuple[JobReport, tuple[SizeEstimate, ...], dict[str, Any]]] = {
-    "report-run": (one_run(), (), {"width": 900, "color_scheme": "light"}),
-    "report-array": (array(100), (), {"width": 900, "color_scheme": "dark"}),
-    "report-scan": (
-        JobReport(title="What fits, by batch_size"),
-        (scanned(),),
-        {"width": 900, "color_scheme": "light"},
-    ),
-    "report-narrow": (one_run(), (), {"width": 400, "color_scheme": "dark"}),
+PICTURES: dict[str, tuple[JobReport, dict[str, Any]]] = {
+    "report-run": (one_run(), {"width": 900, "color_scheme": "light"}),
+    "report-array": (array(100), {"width": 900, "color_scheme": "dark"}),
+    "report-narrow": (one_run(), {"width": 400, "color_scheme": "dark"}),
 }
 HEIGHTS = {"report-run": 1460, "report-array": 1100, "report-narrow": 1300}
 
@@ -36,8 +30,8 @@ HEIGHTS = {"report-run": 1460, "report-array": 1100, "report-narrow": 1300}
 def test_a_picture_for_the_documentation_stays_small(
     opened: Opened, tmp_path: Path, name: str
 ) -> None:
-    report, curves, options = PICTURES[name]
-    page = opened(report, *curves, **options)
+    report, options = PICTURES[name]
+    page = opened(report, **options)
     height = HEIGHTS.get(name)
     if height is not None:
         page.set_viewport_size({"width": options["width"], "height": height})

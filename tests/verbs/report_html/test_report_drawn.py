@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from called_weigh import called_here
-from reports_to_draw import sizes_run, trained
+from reports_to_draw import trained
 
 from weigh.store import identity, shards
 
@@ -18,17 +18,15 @@ Say = Callable[..., tuple[int, str, str]]
 def say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Say:
-    """Call weigh beside a store with a run, and with three sizes of another."""
+    """Call weigh beside a store with a run."""
     for name in list(os.environ):
         if name.startswith(("WEIGH_", "SLURM_", "SGE_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".weigh").mkdir()
-    scan = [msgspec.structs.replace(run, label="scan") for run in sizes_run()]
-    for number, record in enumerate((*scan, trained())):
-        named = msgspec.structs.replace(record, id=f"{number:012x}")
-        shards.append_record(str(tmp_path / ".weigh"), named, identity.this_machine())
+    named = msgspec.structs.replace(trained(), id="0" * 12)
+    shards.append_record(str(tmp_path / ".weigh"), named, identity.this_machine())
 
     return called_here(capsys)
 
@@ -48,13 +46,6 @@ def test_a_hyphen_is_standard_output(say: Say) -> None:
     code, out, err = say("report", "train", "--html", "-")
     assert (code, err) == (0, "")
     assert out.rstrip().endswith("</html>")
-
-
-def test_runs_of_several_sizes_bring_their_curves(say: Say, tmp_path: Path) -> None:
-    assert say("report", "scan", "--html", "out.html")[0] == 0
-    html = (tmp_path / "out.html").read_text(encoding="utf-8")
-    assert "By batch_size</h2>" in html
-    assert html.count('class="band"') == 3  # GPU memory, memory, time
 
 
 def test_a_page_in_no_folder_states_how_to_make_it(say: Say) -> None:

@@ -2,17 +2,19 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import msgspec
 
+from weigh._version import __version__
 from weigh.errors import RecordNotFoundError, UsageError, WeighError
 from weigh.flow.follow.elsewhere import store_of_jobs
 from weigh.flow.follow.healing import rounds_of
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.resume import ResumeRound
+from weigh.flow.follow.tasks import LOGS, tail_of
 from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here, here_now
 from weigh.flow.plan import directory as plan_directory
@@ -24,15 +26,14 @@ from weigh.flow.records.records import (
     open_store,
     runs_of_last,
 )
-from weigh.flow.report.accounting import ask_accounting, logs_of, tables_in
-from weigh.flow.report.exec_runs import joblog_of, runs_of_exec
-from weigh.flow.report.runs import runs_of_view, unsent_runs
+from weigh.flow.report.runs import joblog_of, runs_of_exec, runs_of_view, unsent_runs
 from weigh.flow.scan.from_records import answer_of_scan, request_note
 from weigh.flow.site.schedulers import environment_of_cluster, kind_of_cluster_name
+from weigh.lazy_modules import lazy_module
 from weigh.model.job import JobRequest, SubmittedJob
 from weigh.model.plan import Plan
 from weigh.model.record import ProgramRegions, Record, State
-from weigh.model.report import AccountedElement, JobReport, ReportNote
+from weigh.model.report import AccountedElement, GpuTable, JobReport, ReportNote
 from weigh.planning.first_tasks import is_rest
 from weigh.planning.resume_policy import ResumeOptions
 from weigh.render.healing_lines import round_words
@@ -48,6 +49,9 @@ from weigh.review.requested import (
 )
 from weigh.review.runs import ReviewedRun, epoch_seconds, runs_of_records
 from weigh.review.summary import ReportFindings, compose_report
+from weigh.schedulers import accounting
+from weigh.schedulers.accounting import read_tables
+from weigh.schedulers.command import run_scheduler_command
 from weigh.schedulers.elements import element_numbers_of
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
@@ -56,6 +60,11 @@ from weigh.store.find import LAST, labelled_entries, read_file
 from weigh.store.index import StoreIndex, read_index, read_record
 from weigh.store.scans import last_scan
 from weigh.sweep.quoting import bash_quoted
+
+if TYPE_CHECKING:
+    from weigh.render.html import page as html_page
+else:  # imported when it is first used: Jinja takes time
+    html_page = lazy_module("weigh.render.html.page")
 
 
 @overload
@@ -106,6 +115,19 @@ def build_job_report(
     """
     store = open_store_of(here, name)
     return composed(gather_report_material(here, name, store, logs=logs), store)
+
+
+class ReportPage(msgspec.Struct, frozen=True):
+    """A report, and the page that shows it."""
+
+    report: JobReport
+    html: str
+
+
+def page_of(here: Here, name: str, *, logs: Sequence[str] = ()) -> ReportPage:
+    """Report on *name* as one HTML page; raise what :func:`build_job_report` does."""
+    report = build_job_report(here, name, logs=logs)
+    return ReportPage(report, html_page.render_page(report, version=__version__))
 
 
 def open_store_of(here: Here, name: str) -> RecordStore:
@@ -520,3 +542,45 @@ def _records_to_draw(
         return tuple(light)
     whole = report_records.whole(store.root, [record.id for record in light])
     return tuple(whole.get(record.id, record) for record in light)
+
+
+_MOST_LOGS = 500  # logs that are read; an array may have thousands
+
+
+def ask_accounting(
+    scheduler: str | None, jobs: Iterable[str], env: Mapping[str, str]
+) -> tuple[AccountedElement, ...]:
+    """Query accounting for jobs, one after the other; nothing without a scheduler."""
+    if scheduler is None:
+        return ()
+    known = tuple(
+        one
+        for job in jobs
+        for one in accounting.accounting_of_job(
+            scheduler, job, run=run_scheduler_command, env=env
+        )
+    )
+    if not known:
+        return ()
+    # the interval is a setting of the site: queried once, for all elements
+    sampled = accounting.sample_interval(scheduler, run=run_scheduler_command, env=env)
+    return tuple(msgspec.structs.replace(one, sampled=sampled) for one in known)
+
+
+def logs_of(views: Sequence[JobView]) -> Iterator[str]:
+    """Yield the paths of the logs of the elements of jobs."""
+    for view in views:
+        job = view.job
+        if job.own is not None:
+            yield from (path for found in view.logs for path in found)
+            continue
+        for number in range(job.elements):
+            name = view.scheduler.log_name(job.id, number, is_array=job.elements > 1)
+            yield os.path.join(job.folder, LOGS, name)
+
+
+def tables_in(paths: Iterable[str]) -> tuple[GpuTable, ...]:
+    """Read the GPU tables at the ends of the first few hundred logs."""
+    # lazily: the paths beyond the limit are not even built
+    some = (path for _, path in zip(range(_MOST_LOGS), paths, strict=False))
+    return tuple(table for path in some for table in read_tables(tail_of(path)))

@@ -1,9 +1,12 @@
 """A report as one self-contained page: no network, everything escaped."""
 
+import math
 import os
 from base64 import b64encode
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
 from os.path import commonprefix
@@ -13,26 +16,25 @@ import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from weigh.estimate.estimate import SizeEstimate
 from weigh.model.report import GpuTable, JobReport, ReportMeasure, ReportRow, Unit
-from weigh.render.html.curves import FLOOR, LEFT, RIGHT, TOP, curve_views
-from weigh.render.html.histogram import measure_histograms
-from weigh.render.html.masthead import held_totals, page_facts, state_as_words
-from weigh.render.html.run_view import run_view
-from weigh.render.html.series_data import ChartLevel, RunSeries, run_series
+from weigh.render.html.run_view import ChartLevel, RunSeries, run_series, run_view
 from weigh.render.html.words import (
     ABSENT,
     KINDS,
     NAMES,
     HtmlTable,
+    Kind,
     figure_text,
     share_percent_text,
     size_or_hyphen,
+    state_as_words,
     table_of,
 )
-from weigh.render.printable import printable_text
+from weigh.render.printable import count_with_commas, printable_text, shortened_text
 from weigh.request import from_usages, why_no_request
-from weigh.units import Bytes
+from weigh.schedulers import find_kind
+from weigh.schedulers.local.jobs import NAME as LOCAL
+from weigh.units import Bytes, Seconds, format_duration
 
 _MOST_GPUS = 64  # rows; an array can have thousands of GPUs
 _GPU_TITLES = ("GPU", "memory", "busy", "busiest", "power", "time", "health", "looked")
@@ -233,6 +235,162 @@ def _shortened_cell(cell_text: str) -> str:
     return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
 
 
+_FEWEST_VALUES = 5  # values; of fewer, each is in the table
+_MOST_BINS = 24  # bars that can still be distinguished
+
+
+class DrawnHistogram(msgspec.Struct, frozen=True, kw_only=True):
+    """A histogram to draw: its bins of equal width with their counts, and its words.
+
+    ``ends`` are the labels of the axis: two, or one where all values are the same.
+    """
+
+    name: str
+    words: str  # for readers who do not see the picture
+    requested: str  # empty: nothing was requested
+    bins: tuple[tuple[str, int], ...]  # label and count
+    ends: tuple[str, ...]
+
+
+def measure_histograms(measures: Sequence[ReportMeasure]) -> tuple[DrawnHistogram, ...]:
+    """Return a histogram of each measure that has enough values."""
+    return tuple(
+        _measure_histogram(measure)
+        for measure in measures
+        if len(measure.values) >= _FEWEST_VALUES
+    )
+
+
+def _measure_histogram(measure: ReportMeasure) -> DrawnHistogram:
+    kind, name = KINDS[measure.unit], NAMES[measure.name]
+    values = sorted(measure.values)
+    edges = _bin_edges(values, kind)
+    counts = [0] * (len(edges) - 1)
+    for value in values:
+        # a value at the upper edge of all belongs to the last bin
+        counts[min(len(counts), bisect_right(edges, value)) - 1] += 1
+    texts = [figure_text(edge, kind) for edge in edges]
+    requested = measure.requested
+    return DrawnHistogram(
+        name=name,
+        words=f"{name}: {len(values):,} values from {figure_text(values[0], kind)} to "
+        f"{figure_text(values[-1], kind)}, median {figure_text(measure.median, kind)}",
+        requested=""
+        if requested is None
+        else f"requested {figure_text(requested, kind)}",
+        bins=tuple(
+            (first if first == last else f"{first} to {last}", number)
+            for first, last, number in zip(texts, texts[1:], counts, strict=False)
+        ),
+        ends=tuple(dict.fromkeys((texts[0], texts[-1]))),
+    )
+
+
+def _bin_edges(values: Sequence[float], figure_kind: Kind) -> tuple[float, ...]:
+    """Return the edges of the bins: as many as can be written as different figures."""
+    low, high = values[0], values[-1]
+    if figure_text(low, figure_kind) == figure_text(high, figure_kind):
+        # one bin, whose edges have to differ all the same
+        return low, max(high, math.nextafter(low, math.inf))
+    # about twice the square root of the number of values, as a rule of thumb has it
+    wanted = min(_MOST_BINS, math.ceil(2 * math.sqrt(len(values))))
+    edges = round_edges(low, high, binary=figure_kind == "size", wanted=wanted)
+    # labels that read the same would make bins that look the same
+    while (
+        len({figure_text(edge, figure_kind) for edge in edges}) < len(edges)
+        and wanted > 1
+    ):
+        wanted -= 1
+        edges = round_edges(low, high, binary=figure_kind == "size", wanted=wanted)
+    return edges
+
+
+def round_edges(
+    low: float, high: float, *, binary: bool, wanted: int
+) -> tuple[float, ...]:
+    """Return round edges of up to *wanted* + 1 bins that hold *low* to *high*."""
+    # all values equal: a step from the value itself, and 1 where that is 0
+    step = round_step((high - low) / wanted or high / wanted or 1.0, binary=binary)
+    first = math.floor(low / step)
+    last = max(first + 1, math.floor(high / step) + 1)
+    return tuple(step * i for i in range(first, last + 1))
+
+
+def round_step(smallest_step: float, *, binary: bool) -> float:
+    """Return the smallest round step that is at least *smallest_step*."""
+    if binary:
+        # sizes have powers of two for round numbers
+        return 2.0 ** math.ceil(math.log2(max(smallest_step, 1.0)))
+    power = 10.0 ** math.floor(math.log10(smallest_step))
+    # 20: rounding can make even 10 times the power too small
+    return power * next((n for n in (1, 2, 5, 10) if n * power >= smallest_step), 20)
+
+
+_WH, _KWH = 3600.0, 3.6e6  # joules
+_COMMAND = 60  # columns of a command below the title, which is a label
+
+
+def utc_time_text(seconds: Seconds) -> str:
+    """Write seconds since the epoch in UTC: pages are read in other time zones."""
+    try:
+        at = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, OSError, ValueError):
+        return "at an unknown time"
+    return f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def page_facts(report: JobReport) -> Iterator[str]:
+    """Yield what stands below the title: job or command, elements, times."""
+    if report.job is not None:
+        yield printable_text(f"job {report.job}{_on_scheduler_text(report.scheduler)}")
+    # the title is the label then, so the command is still to be stated
+    elif len(report.rows) == 1 and report.rows[0].label and report.rows[0].command:
+        yield shortened_text(printable_text(report.rows[0].command), _COMMAND)
+    if report.elements is not None:
+        yield (
+            f"{count_with_commas(report.elements)} "
+            f"element{'s' * (report.elements != 1)}"
+        )
+    if report.started is not None:
+        yield f"started {utc_time_text(report.started)}"
+        # clocks of nodes differ: a job cannot end before it started
+        if report.ended is not None and report.ended >= report.started:
+            yield f"took {format_duration(report.ended - report.started)}"
+
+
+def _on_scheduler_text(scheduler: str | None) -> str:
+    if scheduler is None:
+        return ""
+    kind = find_kind(scheduler)
+    title = "this machine" if scheduler == LOCAL else scheduler
+    return f" on {title if kind is None else kind.title}"
+
+
+def held_totals(report: JobReport) -> Iterator[tuple[str, str]]:
+    """Yield the hours and the energy that were held, and their units."""
+    held = (
+        (report.gpu_hours, "GPU hours"),
+        (report.cpu_hours, "CPU hours"),
+        (report.memory_hours, "GiB hours of memory"),
+    )
+    for value, unit in held:
+        if value is not None:
+            yield _few_digits(value), unit
+    if report.energy is not None:
+        is_large = report.energy >= _KWH
+        unit = "kWh" if is_large else "Wh"
+        yield (
+            _few_digits(report.energy / (_KWH if is_large else _WH)),
+            f"{unit} of GPUs",
+        )
+
+
+def _few_digits(total_value: float) -> str:
+    if total_value < 0.01:  # noqa: PLR2004 - nobody pays for less
+        return "< 0.01"
+    return f"{total_value:,.0f}" if total_value >= 10 else f"{total_value:.2g}"  # noqa: PLR2004
+
+
 # found next to this file, also in an installed package
 _TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
 _UPLOT = ("uplot/uPlot.iife.min.js", "uplot/uPlot.min.css", "uplot/LICENSE")
@@ -249,16 +407,8 @@ class _PageData(msgspec.Struct, frozen=True, kw_only=True):
     tasks: TaskColumns | None = None
 
 
-def render_page(
-    report: JobReport,
-    curves: Sequence[SizeEstimate] = (),
-    *,
-    version: str | None = None,
-) -> str:
-    """Write a report as one HTML page; *version* is weigh's, for the foot.
-
-    *curves* are estimates over a parameter.
-    """
+def render_page(report: JobReport, *, version: str | None = None) -> str:
+    """Write a report as one HTML page; *version* is weigh's, for the foot."""
     data = _PageData(runs=tuple(_run_curves(report)), tasks=task_columns(report.rows))
     # by the record of the run: a task without one has no curves
     row_of = {row.record: row for row in report.rows}
@@ -276,8 +426,6 @@ def render_page(
             has_median=any(len(one.values) > 1 for one in report.measures),
             gpu_table=gpu_table(report.gpu_tables),
             runs=[run_view(one, row_of.get(one.id)) for one in report.records],
-            curves=[(made, curve_views(made)) for made in curves],
-            frame={"left": LEFT, "right": RIGHT, "top": TOP, "floor": FLOOR},
             histograms=measure_histograms(report.measures),
             headline=_unrequested_figures(report),
             data=embedded_json(data),

@@ -79,15 +79,6 @@ def figure_text(figure_value: float | None, figure_kind: Kind) -> str:
             return share_percent_text(figure_value)
 
 
-def without_trailing_zeros(rounded_figure: str) -> str:
-    """Write a round figure without trailing zeros: ``8 GiB``, ``5 m``."""
-    number, space, unit = rounded_figure.partition(" ")
-    if "." in number:
-        number = number.rstrip("0").rstrip(".")
-    # 5 m 00 s becomes 5 m
-    return (number + space + unit).removesuffix(" 00 s").removesuffix(" 00 m")
-
-
 def cpu_count_text(cpu_count: float) -> str:
     """Write a number of CPUs with up to two decimals."""
     return f"{cpu_count:.2f}".rstrip("0").rstrip(".")
@@ -106,3 +97,8 @@ def size_or_hyphen(measured_size: int | None) -> str:
 def brief_time_or_hyphen(measured_time: float | None) -> str:
     """Write a time that may be very short; a hyphen if it was not measured."""
     return ABSENT if measured_time is None else format_brief(measured_time)
+
+
+def state_as_words(state: str) -> str:
+    """Write a state as words: ``out of memory``."""
+    return state.replace("_", " ").lower()
