@@ -203,7 +203,7 @@ class SchedulerCommands(SchedulerQuestions, ABC):
     def ended_argvs(self, job_ids: Sequence[str]) -> tuple[Argv, ...]:
         """Return the accounting commands that show how these jobs ended."""
 
-    def accounting_answer(self, command_output: str, error_output: str) -> Answer:
+    def accounting_answer(self, command_output: CommandOutput) -> Answer:
         """Classify the failure of a command of ``ended_argvs``."""
         return "failing"
 

@@ -242,7 +242,7 @@ class SchedulerClient(Scheduler):
             )
         # by a signal, itself or through a shell: it may have sent the request before
         killed = ran.code < 0 or ran.code > SIGNAL_BASE
-        if killed or self._backend.is_unanswered(ran.err + ran.out):
+        if killed or self._backend.is_unanswered(ran.words):
             raise SubmissionUnknownError(f"{argv[0]}: {ran.complaint()}")
         if self._backend.NO_CLUSTER.search(ran.err):
             raise NoClusterError(argv[0], self._backend.LOGIN_HINT)
@@ -255,7 +255,7 @@ class SchedulerClient(Scheduler):
             SchedulerError: the scheduler does not answer.
         """
         argv = self._backend.find_argv(self._way.user, name)
-        ran = self._run(argv, timeout=_TO_ASK)
+        ran = self._run(argv)
         try:
             found = self._backend.parse_found(ran, token)
         except FormatError as error:
@@ -276,15 +276,13 @@ class SchedulerClient(Scheduler):
         question, outputs = scripts.sent(submitted_job, self._way.user), []
         for argv in question.argvs:
             try:
-                ran = self._run(argv, timeout=_TO_ASK)
+                ran = self._run(argv)
             except SchedulerError as error:
-                # no such command here: this site has no accounting, which is not a
-                # failure
-                if isinstance(error.__cause__, FileNotFoundError | PermissionError):
+                # this site has no accounting, which is not a failure
+                if _is_not_installed(error):
                     return None
                 raise
-            answer = self._backend.accounting_answer(ran.out, ran.err)
-            if ran.code and answer == "failing":
+            if ran.code and self._backend.accounting_answer(ran) == "failing":
                 raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
             outputs.append(ran.out)
         return question.read(outputs)
@@ -295,13 +293,8 @@ class SchedulerClient(Scheduler):
         Raises:
             SchedulerError: the scheduler does not answer.
         """
-        question, outputs = self._backend.patience(), []
-        for argv in question.argvs:
-            ran = self._run(argv, timeout=_TO_ASK)
-            if ran.code != 0:
-                raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
-            outputs.append(ran.out)
-        return question.read(outputs)
+        question = self._backend.patience()
+        return question.read([self._printed(argv) for argv in question.argvs])
 
     def predict_start(
         self, script: str, *, cwd: str, argv: Argv | None = None
@@ -318,7 +311,7 @@ class SchedulerClient(Scheduler):
             )
         except SchedulerError:
             return None  # the submission itself will report what is wrong
-        output = ran.out + ran.err
+        output = ran.words
         doubt = self._backend.parse_doubt(output)
         if doubt is not None:
             raise UsageError(f"{doubt} (--no-checks submits it anyway)")
@@ -377,13 +370,13 @@ class SchedulerClient(Scheduler):
     def _answer_of(self, argv: Argv) -> str:
         """Return what a command prints; empty if it fails or is not installed."""
         try:
-            ran = self._run(argv, timeout=_TO_ASK)
+            ran = self._run(argv)
         except SchedulerError as error:
-            if isinstance(error.__cause__, FileNotFoundError | PermissionError):
+            if _is_not_installed(error):
                 return ""
             raise
         # an error that names the job is an answer: it is not known
-        if ran.code and self._backend.is_unanswered(ran.err + ran.out):
+        if ran.code and self._backend.is_unanswered(ran.words):
             raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
         return "" if ran.code else ran.out
 
@@ -403,7 +396,7 @@ class SchedulerClient(Scheduler):
         argvs = scripts.change_argvs(submitted_job, change, known)
         forget_poll(self._way.root, self.name)
         for argv in argvs:
-            ran = self._run(argv, timeout=_TO_ASK)
+            ran = self._run(argv)
             why_not = scripts.parse_refusal(ran)
             if why_not is not None:
                 raise SchedulerError(f"{argv[0]} refused the change: {why_not}")
@@ -431,11 +424,16 @@ class SchedulerClient(Scheduler):
             submitted_job.own and submitted_job.own.part
         )
         argv = self._backend.cancel_argv(submitted_job, None if is_whole else targets)
-        ran = self._run(argv, timeout=_TO_ASK)
-        # noted even if the command failed: it may have reached the scheduler
         noted = CancelledElements(submitted_job.id, tuple(targets), self._way.clock())
-        append_cancelled_elements(self._way.root, self.name, noted)
-        forget_poll(self._way.root, self.name)
+        is_refused = False
+        try:
+            ran = self._run(argv)
+            is_refused = ran.code > 0 and not self._backend.is_unanswered(ran.words)
+        finally:
+            # also if there was no answer: it may have reached the scheduler
+            if not is_refused:
+                append_cancelled_elements(self._way.root, self.name, noted)
+            forget_poll(self._way.root, self.name)
         if ran.code != 0:
             raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
 
@@ -448,33 +446,41 @@ class SchedulerClient(Scheduler):
             SchedulerError: the queue shows another token under that id.
         """
         try:
-            ran = self._run(self._backend.queue_argv(self._way.user), timeout=_TO_ASK)
+            ran = self._run(self._backend.queue_argv(self._way.user))
         except SchedulerError:
             return
-        if self._backend.with_other_token(
-            ran.out, {submitted_job.id: submitted_job.token}
-        ):
+        tokens = {submitted_job.id: submitted_job.token}
+        if self._backend.with_other_token(ran.out, tokens):
             raise SchedulerError(
-                f"{submitted_job.id} is another job now (the scheduler gave the id "
-                "out again): "
-                "it was not cancelled"
+                f"{submitted_job.id} is another job now (the scheduler gave the id out "
+                "again): it was not cancelled"
             )
 
-    def _listed(self, user_name: str, submitted_jobs: Sequence[SubmittedJob]) -> States:
-        """Return the elements that the queue lists of a user.
+    def _listed(
+        self, submitted_jobs: Sequence[SubmittedJob], is_open: Sequence[SubmittedJob]
+    ) -> States:
+        """Return the elements that the queue lists.
 
         Raises:
             SchedulerError: the scheduler does not answer.
             FormatError: the answer is cut off.
         """
-        argv = self._backend.queue_argv(user_name)
-        ran = self._run(argv, timeout=_TO_ASK)
-        if ran.code != 0:
-            raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
-        listed = self._backend.parse_queue(ran.out)
         tokens = {job.id: job.token for job in submitted_jobs if job.token}
-        for other in self._backend.with_other_token(ran.out, tokens):
-            listed.pop(other, None)
+        # one's own queue does not list another user's job that is named by its id
+        others = {job.own.user for job in is_open if job.own is not None} - {""}
+        listed: States = {}
+        for user in (self._way.user, *sorted(others)):
+            printed = self._printed(self._backend.queue_argv(user))
+            found = self._backend.parse_queue(printed)
+            for other in self._backend.with_other_token(printed, tokens):
+                found.pop(other, None)
+            listed |= found
+        # the queue lists each part of a heterogeneous job as a job
+        for job in submitted_jobs:
+            for part, component in enumerate(job.own.components if job.own else ()):
+                shown = listed.get(component, {}).get(0)
+                if shown is not None:
+                    listed.setdefault(job.id, {})[part] = shown
         return listed
 
     def _ask(
@@ -489,76 +495,49 @@ class SchedulerClient(Scheduler):
         *cancelled* is what weigh cancelled, also under an id that is given out again.
         """
         now = self._way.clock()
-        # one's own queue does not list another user's job that is named by its id
-        others = {job.own.user for job in is_open if job.own is not None} - {""}
         try:
-            listed: States = {}
-            for user in (self._way.user, *sorted(others)):
-                listed |= self._listed(user, submitted_jobs)
+            listed = self._listed(submitted_jobs, is_open)
         except (SchedulerError, FormatError) as error:
             return msgspec.structs.replace(
                 last, tried=now, failures=last.failures + 1, trouble=str(error)
             )
-        for (
-            job
-        ) in submitted_jobs:  # the queue lists each part of a heterogeneous job as one
-            for part, component in enumerate(job.own.components if job.own else ()):
-                found = listed.get(component, {}).get(0)
-                if found is not None:
-                    listed.setdefault(job.id, {})[part] = found
-        # from here on: known from the last answer, listed by the queue, ended by
-        # accounting
-        known = {job.id: last.states.get(job.id, {}) for job in submitted_jobs}
-        gone = [
-            job
-            for job in is_open
-            if job.id in last.unsettled
-            or _has_left(job, known[job.id], listed.get(job.id, {}))
-        ]
-        accounts = self._ended([job.id for job in gone])
-        # since when accounting has owed the end of an element: it writes some seconds
-        # later
-        unsettled = {
-            job.id: last.unsettled.get(job.id, now)
-            for job in gone
-            if not accounts.is_off
-            and _is_unsettled(
+        views = [
+            _JobView(
                 job,
-                # while accounting owes the end of a job, final states known so far do
-                # not settle it
-                {} if job.id in last.unsettled else known[job.id],
-                listed.get(job.id, {}),
-                accounts.states.get(job.id, {}),
+                known=last.states.get(job.id, {}),
+                listed=listed.get(job.id, {}),
+                cancelled=cancelled,
+                owed_since=last.unsettled.get(job.id),
             )
-        }
-        # accounting that answers had time enough by then; one that does not is waited
-        # for
-        if accounts.trouble is None:
-            unsettled = {job: t for job, t in unsettled.items() if now - t < _LATE}
+            for job in submitted_jobs
+        ]
+        opened = {job.id for job in is_open}
+        gone = [one for one in views if one.job.id in opened and one.has_left()]
+        accounts = self._ended([one.job.id for one in gone])
         states: States = {}
         covered: dict[str, set[int]] = {}
-        for job in submitted_jobs:
-            merged = states.setdefault(job.id, dict(known[job.id]))
-            # several jobs may be parts of one array: each replaces only its own
-            # elements
-            for place in element_numbers_of(job):
-                merged.pop(place, None)
-            merged |= _merged_elements(
-                job,
-                known[job.id],
-                listed.get(job.id, {}),
-                accounts.states.get(job.id, {}),
-                [
-                    number
-                    for one in cancelled
-                    # an earlier cancellation was that of another job with this id
-                    if one.job == job.id and one.time >= job.submitted
-                    for number in one.elements
-                ],
-                silence=accounts.silence() if job.id in unsettled else None,
+        unsettled: dict[str, Seconds] = {}
+        for view in views:
+            job, numbers = view.job, element_numbers_of(view.job)
+            view.ended = accounts.states.get(job.id, {})
+            owed_since = now if view.owed_since is None else view.owed_since
+            # accounting that answers had time enough by then; one that does not is
+            # waited for
+            is_late = accounts.trouble is None and now - owed_since >= _LATE
+            is_owed = (
+                view in gone and not accounts.is_off and view.is_owed(late=is_late)
             )
+            # kept when it is late, too: or the wait would begin anew with each query
+            if is_owed:
+                unsettled[job.id] = owed_since
+            silence = accounts.silence() if is_owed and not is_late else None
+            merged = states.setdefault(job.id, dict(view.known))
+            # several jobs may be parts of one array: each replaces only its own
+            for number in numbers:
+                merged.pop(number, None)
+            merged |= view.merged(silence)
             if job.own is not None:
-                covered.setdefault(job.id, set()).update(element_numbers_of(job))
+                covered.setdefault(job.id, set()).update(numbers)
         return SchedulerPoll(
             covered={job: format_ranges(numbers) for job, numbers in covered.items()},
             asked=now,
@@ -573,17 +552,14 @@ class SchedulerClient(Scheduler):
         states: States = {}
         for argv in self._backend.ended_argvs(job_ids):
             try:
-                ran = self._run(argv, timeout=_TO_ASK)
+                ran = self._run(argv)
             except SchedulerError as error:
-                why = error.__cause__
-                # without the command nothing more will be known: no use in waiting for
-                # it
-                is_off = isinstance(why, (FileNotFoundError, PermissionError))
-                return _AccountingAnswer(
-                    states, None if is_off else str(error), is_off=is_off
-                )
+                # without the command nothing more will be known: no use in waiting
+                is_off = _is_not_installed(error)
+                trouble = None if is_off else str(error)
+                return _AccountingAnswer(states, trouble, is_off=is_off)
             if ran.code != 0:
-                answer = self._backend.accounting_answer(ran.out, ran.err)
+                answer = self._backend.accounting_answer(ran)
                 # an unknown job is an answer with fewer rows: they are read below
                 if answer == "off":
                     return _AccountingAnswer(states, is_off=True)
@@ -597,14 +573,28 @@ class SchedulerClient(Scheduler):
     def output_of(self, argv: Argv) -> str:
         """Return what an optional command prints; empty if it fails."""
         try:
-            return self._run(argv, timeout=_TO_ASK).out
+            return self._run(argv).out
         except SchedulerError:
             return ""
 
-    def _run(
-        self, argv: Argv, *, timeout: Seconds, cwd: str | None = None
-    ) -> CommandOutput:
-        return self._way.run(argv, cwd=cwd, env=self._way.env, timeout=timeout)
+    def _printed(self, argv: Argv) -> str:
+        """Return what a command prints.
+
+        Raises:
+            SchedulerError: it fails, or the scheduler does not answer.
+        """
+        ran = self._run(argv)
+        if ran.code != 0:
+            raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
+        return ran.out
+
+    def _run(self, argv: Argv) -> CommandOutput:
+        return self._way.run(argv, cwd=None, env=self._way.env, timeout=_TO_ASK)
+
+
+def _is_not_installed(error: SchedulerError) -> bool:
+    """Return whether the command is not on this machine, or not for this user."""
+    return isinstance(error.__cause__, FileNotFoundError | PermissionError)
 
 
 def _are_all_elements_over(submitted_job: SubmittedJob, states: States) -> bool:
@@ -612,10 +602,11 @@ def _are_all_elements_over(submitted_job: SubmittedJob, states: States) -> bool:
     if submitted_job.own is None:
         # a job of weigh's has elements 0 to n - 1: counting them is enough
         return sum(map(_is_final_state, elements.values())) >= submitted_job.elements
-    return all(
-        n in elements and _is_final_state(elements[n])
-        for n in element_numbers_of(submitted_job)
-    )
+    return all(_is_over(elements, one) for one in element_numbers_of(submitted_job))
+
+
+def _is_over(elements: Elements, number: int) -> bool:
+    return number in elements and _is_final_state(elements[number])
 
 
 def _is_final_state(element_state: ElementState) -> bool:
@@ -640,68 +631,89 @@ class _AccountingAnswer(msgspec.Struct, frozen=True):
         return f"accounting does not answer: {self.trouble}"
 
 
-def _has_left(submitted_job: SubmittedJob, known: Elements, listed: Elements) -> bool:
-    """Return whether an element has ended, or is not listed, since the last query."""
-    return any(
-        not (number in listed and not _is_final_state(listed[number]))
-        and not (number in known and _is_final_state(known[number]))
-        for number in element_numbers_of(submitted_job)
-    )
+class _JobView:
+    """One job: the last known states, what the queue lists, and how it ended.
 
-
-def _is_unsettled(
-    submitted_job: SubmittedJob, known: Elements, listed: Elements, ended: Elements
-) -> bool:
-    """Return whether accounting does not show yet how an element ended."""
-    return any(
-        not (number in listed and not _is_final_state(listed[number]))
-        and not (number in known and _is_final_state(known[number]))
-        and not (number in ended and ended[number].is_final)
-        for number in element_numbers_of(submitted_job)
-    )
-
-
-def _merged_elements(  # noqa: PLR0913 - keyword-only past the fifth
-    submitted_job: SubmittedJob,
-    known: Elements,
-    listed: Elements,
-    ended: Elements,
-    cancelled: Sequence[int],
-    *,
-    silence: str | None,
-) -> Elements:
-    """Merge the last known state, what accounting shows and what the queue lists.
-
-    Accounting knows more of an element that has ended than the queue, which may list
-    it for some minutes. An element that is in neither is absent: nobody knows how it
-    ended, which is not failed. *silence* is why accounting may still show it: then it
-    is UNKNOWN. One that weigh cancelled was cancelled.
+    ``owed_since`` is since when accounting has owed the end of an element, None if it
+    did not at the last query; ``ended`` is what it shows now.
     """
-    # four views, each with only what it can be sure of; the later ones overrule below
-    over = {number: state for number, state in known.items() if _is_final_state(state)}
-    past = {number: state for number, state in listed.items() if state.is_final}
-    past |= {number: state for number, state in ended.items() if state.is_final}
-    # what the queue shows as running is so, even if an earlier attempt has ended
-    alive = {number: state for number, state in listed.items() if not state.is_final}
-    for number in cancelled:
-        # it is cancelled once it has ended; before that it still uses its node
-        if number in alive:
-            alive[number] = msgspec.structs.replace(alive[number], reason=CANCELLING)
-        elif number not in over:
-            past[number] = _cancelled(past.get(number))
-    # one line of an answer may stand for all elements that have none of their own
-    rest = listed.get(REST) or ended.get(REST)
-    numbers = element_numbers_of(submitted_job)
-    others = {} if rest is None else dict.fromkeys(numbers, rest)
-    merged = others | over | past | alive
-    if silence is not None:
-        for number in set(numbers) - set(merged):
-            last = known.get(number, ABSENT)
-            merged[number] = msgspec.structs.replace(
-                last, state="UNKNOWN", reason=silence
-            )
-    # an answer may list elements of other parts of the same array
-    return {n: merged[n] for n in numbers if n in merged}
+
+    def __init__(
+        self,
+        job: SubmittedJob,
+        *,
+        known: Elements,
+        listed: Elements,
+        cancelled: Sequence[CancelledElements],
+        owed_since: Seconds | None,
+    ) -> None:
+        self.job, self.known, self.listed = job, known, listed
+        self.owed_since, self.ended = owed_since, Elements()
+        self._cancelled = [
+            number
+            for one in cancelled
+            # an earlier cancellation was that of another job with this id
+            if one.job == job.id and one.time >= job.submitted
+            for number in one.elements
+        ]
+
+    def _left(self, known: Elements) -> list[int]:
+        """Return the elements that the queue does not show alive, if not over."""
+        return [
+            number
+            for number in element_numbers_of(self.job)
+            if (number not in self.listed or _is_over(self.listed, number))
+            and not _is_over(known, number)
+        ]
+
+    def has_left(self) -> bool:
+        """Return whether accounting has to be asked: an element is gone, or owed."""
+        return self.owed_since is not None or bool(self._left(self.known))
+
+    def is_owed(self, *, late: bool) -> bool:
+        """Return whether accounting does not show yet how an element ended."""
+        # while it owes the end of a job, final states known so far do not settle it:
+        # they do once it is *late*
+        settled = self.known if self.owed_since is None or late else {}
+        left = self._left(settled)
+        return not all(one in self.ended and self.ended[one].is_final for one in left)
+
+    def merged(self, silence: str | None) -> Elements:
+        """Merge the last known state, what accounting shows and what the queue lists.
+
+        Accounting knows more of an element that has ended than the queue, which may
+        list it for some minutes. An element that is in neither is absent: nobody knows
+        how it ended, which is not failed. *silence* is why accounting may still show
+        it: then it is UNKNOWN. One that weigh cancelled was cancelled.
+        """
+        known, listed, ended = self.known, self.listed, self.ended
+        # four views, each with only what it can be sure of; the later overrule below
+        over = {one: state for one, state in known.items() if _is_final_state(state)}
+        past = {one: state for one, state in listed.items() if state.is_final}
+        past |= {one: state for one, state in ended.items() if state.is_final}
+        # what the queue shows as running is so, even if an earlier attempt has ended
+        alive = {one: state for one, state in listed.items() if not state.is_final}
+        for number in self._cancelled:
+            # it is cancelled once it has ended; before that it still uses its node
+            if number in alive:
+                alive[number] = msgspec.structs.replace(
+                    alive[number], reason=CANCELLING
+                )
+            elif number not in over:
+                past[number] = _cancelled(past.get(number))
+        # one line of an answer may stand for all elements that have none of their own
+        rest = listed.get(REST) or ended.get(REST)
+        numbers = element_numbers_of(self.job)
+        others = {} if rest is None else dict.fromkeys(numbers, rest)
+        merged = others | over | past | alive
+        if silence is not None:
+            for number in set(numbers) - set(merged):
+                last = known.get(number, ABSENT)
+                merged[number] = msgspec.structs.replace(
+                    last, state="UNKNOWN", reason=silence
+                )
+        # an answer may list elements of other parts of the same array
+        return {one: merged[one] for one in numbers if one in merged}
 
 
 def _cancelled(state: ElementState | None) -> ElementState:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from weigh.errors import SchedulerError
+from weigh.errors import SchedulerError, WeighError
 from weigh.schedulers import KINDS
 from weigh.units import Seconds
 
@@ -24,15 +24,45 @@ class NoAnswerError(SchedulerError):
 
 
 class CommandOutput(msgspec.Struct, frozen=True):
-    """What a command printed, and its exit code."""
+    """What a command printed, and its exit code.
 
-    code: int
-    out: str
-    err: str
+    ``trouble`` is why there is no answer: command not found, or too slow.
+    """
+
+    code: int = 127  # as a shell reports a command that is not there
+    out: str = ""
+    err: str = ""
+    trouble: str | None = None
+
+    @property
+    def is_answer(self) -> bool:
+        """Return whether the command succeeded."""
+        return self.code == 0
+
+    @property
+    def text(self) -> str | None:
+        """Return the output; None if the command failed."""
+        return self.out if self.is_answer else None
+
+    @property
+    def words(self) -> str:
+        """Return all that it printed, errors first."""
+        return self.err + self.out
+
+    def require(self, name: str) -> None:
+        """Raise an error if the scheduler *name* did not answer.
+
+        Raises:
+            WeighError: the command is missing, too slow or failed.
+        """
+        if self.trouble is not None:
+            raise WeighError(f"{name}: {self.trouble} (weigh top shows this machine)")
+        if not self.is_answer:
+            raise WeighError(f"{name} does not answer: {self.complaint()}")
 
     def complaint(self) -> str:
-        """Return the command's own error message, on one line."""
-        text = "; ".join(final_errors(self.err or self.out))
+        """Return why the command failed, on one line, in its own words if possible."""
+        text = self.trouble or "; ".join(final_errors(self.err or self.out))
         return text[:_LONGEST_WORD] or f"exit code {self.code} and no word"
 
 

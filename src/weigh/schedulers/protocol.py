@@ -6,7 +6,6 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from weigh.errors import WeighError
 from weigh.model.cluster import ClusterJob, ClusterNode
 from weigh.model.job import (
     ElementState,
@@ -17,7 +16,7 @@ from weigh.model.job import (
 )
 from weigh.model.limits import ClusterLimits, QueueLimits
 from weigh.model.record import State
-from weigh.schedulers.command import final_errors
+from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.elements import element_numbers_of
 from weigh.units import Bytes, Seconds
 
@@ -48,48 +47,7 @@ Argv = tuple[str, ...]
 Answer = Literal["off", "unknown job", "failing"]
 
 
-class CommandReply(msgspec.Struct, frozen=True):
-    """The output of a command. ``code`` is None if it did not exit by itself.
-
-    ``trouble`` is why there is no answer: command not found, or too slow.
-    """
-
-    code: int | None = None  # None: there is no answer
-    stdout: str = ""
-    stderr: str = ""
-    trouble: str | None = None
-
-    @property
-    def is_answer(self) -> bool:
-        """Return whether the command succeeded."""
-        return self.code == 0
-
-    @property
-    def text(self) -> str | None:
-        """Return the output; None if the command failed."""
-        return self.stdout if self.is_answer else None
-
-    def require(self, name: str) -> None:
-        """Raise an error if the scheduler *name* did not answer.
-
-        Raises:
-            WeighError: the command is missing, too slow or failed.
-        """
-        if self.is_answer:
-            return
-        if self.code is None:
-            raise WeighError(
-                f"{name}: {self.complaint()} (weigh top shows this machine)"
-            )
-        raise WeighError(f"{name} does not answer: {self.complaint()}")
-
-    def complaint(self) -> str:
-        """Return why the command failed, on one line, in its own words if possible."""
-        printed = next(iter(final_errors(self.stderr or self.stdout)), None)
-        return self.trouble or printed or f"exit code {self.code}"
-
-
-def unanswered(replies: Mapping[str, CommandReply]) -> tuple[str, ...]:
+def unanswered(replies: Mapping[str, CommandOutput]) -> tuple[str, ...]:
     """Return a note for each command, by name, that did not answer."""
     return tuple(
         f"{name} does not answer: {reply.complaint()}"
@@ -101,7 +59,7 @@ def unanswered(replies: Mapping[str, CommandReply]) -> tuple[str, ...]:
 class SchedulerQuery(Protocol):
     """A function that runs several of a scheduler's commands in parallel."""
 
-    def __call__(self, commands: Sequence[Argv]) -> list[CommandReply]:
+    def __call__(self, commands: Sequence[Argv]) -> list[CommandOutput]:
         """Return the replies in the order of *commands*; never raises."""
 
 

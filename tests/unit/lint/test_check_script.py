@@ -14,7 +14,7 @@ from weigh.flow.here import here_of
 from weigh.model.lint import CheckedScript, LintFinding
 from weigh.render.columns import columns_of
 from weigh.render.script_lines import script_check_json, script_check_lines
-from weigh.schedulers.protocol import CommandReply
+from weigh.schedulers.command import CommandOutput
 
 SCREEN = """\
 #!/bin/bash
@@ -209,7 +209,7 @@ def test_the_current_cluster_is_queried(tmp_path: Path) -> None:
 def test_without_a_scheduler_nobody_is_queried(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("#!/bin/bash\n#SBATCH -p nosuch\nhostname\n")
 
-    def never(*_: object, **__: object) -> CommandReply:
+    def never(*_: object, **__: object) -> CommandOutput:
         raise AssertionError
 
     found = check_here(

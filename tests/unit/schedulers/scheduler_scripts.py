@@ -6,27 +6,29 @@ from collections.abc import Mapping, Sequence
 from captured_text import captured
 
 from weigh.flow.site.ask import CommandRunner
+from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
-from weigh.schedulers.protocol import CommandReply
 from weigh.schedulers.slurm import cluster as slurm_cluster
 
-Answers = Mapping[tuple[str, ...], CommandReply]
+Answers = Mapping[tuple[str, ...], CommandOutput]
 
-SLURM: dict[tuple[str, ...], CommandReply] = {
-    slurm_cluster.NODES: CommandReply(0, captured("slurm-22.05-node.txt")),
-    slurm_cluster.PARTITIONS: CommandReply(0, captured("slurm-22.05-partition.txt")),
-    slurm_cluster.JOBS: CommandReply(0, captured("slurm-22.05-squeue.txt")),
-    slurm_cluster.CONFIG: CommandReply(0, captured("slurm-22.05-config.txt")),
+SLURM: dict[tuple[str, ...], CommandOutput] = {
+    slurm_cluster.NODES: CommandOutput(0, captured("slurm-22.05-node.txt")),
+    slurm_cluster.PARTITIONS: CommandOutput(0, captured("slurm-22.05-partition.txt")),
+    slurm_cluster.JOBS: CommandOutput(0, captured("slurm-22.05-squeue.txt")),
+    slurm_cluster.CONFIG: CommandOutput(0, captured("slurm-22.05-config.txt")),
 }
-GRIDENGINE: dict[tuple[str, ...], CommandReply] = {
-    gridengine_cluster.HOSTS: CommandReply(0, captured("gridengine-8.1.9-qhost.txt")),
-    gridengine_cluster.QUEUES: CommandReply(0, captured("gridengine-8.1.9-queues.txt")),
-    gridengine_cluster.JOBS: CommandReply(0, captured("gridengine-8.1.9-qstat.xml")),
-    gridengine_cluster.COMPLEXES: CommandReply(
+GRIDENGINE: dict[tuple[str, ...], CommandOutput] = {
+    gridengine_cluster.HOSTS: CommandOutput(0, captured("gridengine-8.1.9-qhost.txt")),
+    gridengine_cluster.QUEUES: CommandOutput(
+        0, captured("gridengine-8.1.9-queues.txt")
+    ),
+    gridengine_cluster.JOBS: CommandOutput(0, captured("gridengine-8.1.9-qstat.xml")),
+    gridengine_cluster.COMPLEXES: CommandOutput(
         0, captured("gridengine-8.1.9-complexes.txt")
     ),
-    gridengine_cluster.VERSION: CommandReply(0, "SGE 8.1.9\nusage: qstat [options]\n"),
-    gridengine_cluster.host_argv("rig"): CommandReply(
+    gridengine_cluster.VERSION: CommandOutput(0, "SGE 8.1.9\nusage: qstat [options]\n"),
+    gridengine_cluster.host_argv("rig"): CommandOutput(
         0, captured("gridengine-8.1.9-host.txt")
     ),
 }
@@ -43,11 +45,11 @@ def answering(
         env: Mapping[str, str],
         cwd: str | None = None,
         patience: float = 0,
-    ) -> CommandReply:
+    ) -> CommandOutput:
         del env, cwd, patience
         if asked is not None:
             asked.append(tuple(argv))
-        missing = CommandReply(trouble=f"{argv[0]}: {os.strerror(2)}")
+        missing = CommandOutput(trouble=f"{argv[0]}: {os.strerror(2)}")
         return answers.get(tuple(argv), missing)
 
     return ask

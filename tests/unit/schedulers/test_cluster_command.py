@@ -16,8 +16,8 @@ from weigh.render.cluster_lines import (
     cluster_free_line,
     cluster_screen,
 )
+from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
-from weigh.schedulers.protocol import CommandReply
 from weigh.schedulers.slurm import cluster as slurm_cluster
 
 SYSTEMS = {"slurm": SLURM, "gridengine": GRIDENGINE}
@@ -79,7 +79,9 @@ def test_nothing_is_queried_twice(system: str) -> None:
 
 
 def test_a_scheduler_that_does_not_answer_is_reported_in_one_line() -> None:
-    down = CommandReply(1, "", "slurm_load_nodes: Unable to contact slurm controller\n")
+    down = CommandOutput(
+        1, "", "slurm_load_nodes: Unable to contact slurm controller\n"
+    )
     with pytest.raises(
         WeighError, match="Unable to contact slurm controller"
     ) as caught:
@@ -88,20 +90,20 @@ def test_a_scheduler_that_does_not_answer_is_reported_in_one_line() -> None:
 
 
 def test_without_jobs_the_rest_is_shown() -> None:
-    slow = CommandReply(trouble="squeue has not answered for 10 s")
+    slow = CommandOutput(trouble="squeue has not answered for 10 s")
     found = seen("slurm", {slurm_cluster.JOBS: slow})
     assert found.gpus
     assert found.notes == ("squeue does not answer: squeue has not answered for 10 s",)
 
 
 def test_torn_xml_is_a_note_and_no_traceback() -> None:
-    torn = CommandReply(0, "<job_info><job_li")
+    torn = CommandOutput(0, "<job_info><job_li")
     found = seen("gridengine", {gridengine_cluster.JOBS: torn})
     assert "not XML" in found.notes[0]
 
 
 def test_hidden_jobs_are_reported_to_be_hidden() -> None:
-    found = seen("slurm", {slurm_cluster.JOBS: CommandReply(0, "")})
+    found = seen("slurm", {slurm_cluster.JOBS: CommandOutput(0, "")})
     assert "hidden" in found.notes[0]
 
 

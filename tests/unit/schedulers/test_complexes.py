@@ -11,9 +11,9 @@ from weigh.flow.site.cluster import in_site_words, read_complexes
 from weigh.flow.submit.interactive import interactive
 from weigh.model.job import JobRequest, JobScript
 from weigh.model.record import SiteComplexes
+from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine.script import gridengine_script
-from weigh.schedulers.protocol import CommandReply
 
 CELL = """\
 #name        shortcut type   relop requestable consumable default urgency
@@ -41,10 +41,10 @@ def ask(
     env: Mapping[str, str],
     cwd: str | None = None,
     patience: float = PATIENCE,
-) -> CommandReply:
+) -> CommandOutput:
     del env, cwd, patience
     said = ANSWERS.get(tuple(argv))
-    return CommandReply(trouble="not here") if said is None else CommandReply(0, said)
+    return CommandOutput(trouble="not here") if said is None else CommandOutput(0, said)
 
 
 def test_slurm_needs_no_words() -> None:

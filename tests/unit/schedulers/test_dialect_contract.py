@@ -26,9 +26,10 @@ from weigh.schedulers.backend import (
     SchedulerSite,
     SchedulerUserScripts,
 )
+from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.dialect import SchedulerText, directive_line
 from weigh.schedulers.kind import SchedulerKind
-from weigh.schedulers.protocol import Argv, CommandReply, SubmittingUser
+from weigh.schedulers.protocol import Argv, SubmittingUser
 from weigh.units import GIB, HOUR, KIB, MIB
 
 DIALECTS: dict[str, SchedulerText] = {name: kind.text for name, kind in KINDS.items()}
@@ -221,8 +222,8 @@ def test_what_a_scheduler_writes_is_recognized_as_its_directive(
 def test_commands_without_an_answer_leave_the_limits_unknown(
     kind: SchedulerKind,
 ) -> None:
-    def nobody(commands: Sequence[Argv]) -> list[CommandReply]:
-        return [CommandReply(trouble="not found")] * len(commands)
+    def nobody(commands: Sequence[Argv]) -> list[CommandOutput]:
+        return [CommandOutput(trouble="not found")] * len(commands)
 
     assert (
         kind.site.read_limits(SubmittingUser(user="ada"), nobody).trouble == "not found"

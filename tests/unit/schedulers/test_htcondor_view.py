@@ -12,7 +12,6 @@ from weigh.model.job import STUCK
 from weigh.schedulers import KINDS, facts_from_environment
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.htcondor import scheduler, text
-from weigh.schedulers.protocol import CommandReply
 from weigh.units import GIB, KIB, MIB
 
 QUEUE = captured("htcondor-23.9-queue.json")
@@ -202,8 +201,8 @@ def test_static_slots_and_a_drained_node_are_counted() -> None:
 
 def test_a_pool_lists_jobs_on_hold_as_waiting() -> None:
     answers = {
-        scheduler.SLOTS: CommandReply(0, SLOTS),
-        scheduler.JOBS: CommandReply(0, QUEUE),
+        scheduler.SLOTS: CommandOutput(0, SLOTS),
+        scheduler.JOBS: CommandOutput(0, QUEUE),
     }
 
     seen = HTCONDOR.site.read_cluster(lambda argvs: [answers[one] for one in argvs], {})

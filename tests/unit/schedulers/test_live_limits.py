@@ -11,21 +11,22 @@ from weigh.flow.here import here_of
 from weigh.flow.site.live_limits import live_limits
 from weigh.flow.submit.interactive import interactive
 from weigh.model.job import JobRequest
+from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import limits as gridengine_limits
-from weigh.schedulers.protocol import CommandReply, SubmittingUser
+from weigh.schedulers.protocol import SubmittingUser
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.slurm import limits as slurm_limits
 from weigh.units import GIB, HOUR
 
 ME = SubmittingUser(user="me")
 CELL = GRIDENGINE | {
-    gridengine_limits.PARALLEL: CommandReply(0, "smp\n"),
-    gridengine_limits.PROJECTS: CommandReply(1, "", "no project list defined\n"),
-    gridengine_limits.CONFIG: CommandReply(0, "max_aj_tasks 75000\n"),
+    gridengine_limits.PARALLEL: CommandOutput(0, "smp\n"),
+    gridengine_limits.PROJECTS: CommandOutput(1, "", "no project list defined\n"),
+    gridengine_limits.CONFIG: CommandOutput(0, "max_aj_tasks 75000\n"),
 }
 CLUSTER = SLURM | {
-    slurm_cluster.CONFIG: CommandReply(
+    slurm_cluster.CONFIG: CommandOutput(
         0, "MaxArraySize = 1001\nEnforcePartLimits = NO\n"
     ),
 }
@@ -68,8 +69,10 @@ def test_the_site_file_speaks_where_the_scheduler_does_not(env: dict[str, str]) 
 def test_jobs_to_wait_for_are_looked_up_in_the_same_go(env: dict[str, str]) -> None:
     queue, accounting = slurm_limits.slurm_jobs_argvs(("7", "8"))
     answers = CLUSTER | {
-        queue: CommandReply(1, "", "slurm_load_jobs error: Invalid job id specified\n"),
-        accounting: CommandReply(0, "7|FAILED\n"),
+        queue: CommandOutput(
+            1, "", "slurm_load_jobs error: Invalid job id specified\n"
+        ),
+        accounting: CommandOutput(0, "7|FAILED\n"),
     }
     who = SubmittingUser(user="me", after=("7", "8"))
 
@@ -88,10 +91,10 @@ def test_a_grid_engine_job_to_wait_for_is_looked_up_in_accounting(
         ("7", "8", "9")
     )
     answers = CELL | {
-        there: CommandReply(0, "      9 0.5 x me r 11/21/2026\n"),
-        first: CommandReply(0, ended),
-        second: CommandReply(1, "", "error: job id 8 not found\n"),
-        third: CommandReply(1, "", "error: job id 9 not found\n"),
+        there: CommandOutput(0, "      9 0.5 x me r 11/21/2026\n"),
+        first: CommandOutput(0, ended),
+        second: CommandOutput(1, "", "error: job id 8 not found\n"),
+        third: CommandOutput(1, "", "error: job id 9 not found\n"),
     }
     who = SubmittingUser(user="me", after=("7", "8", "9"))
 
@@ -104,11 +107,11 @@ def test_a_grid_engine_job_to_wait_for_is_looked_up_in_accounting(
 
 def test_what_is_submitted_already_counts_against_the_most(env: dict[str, str]) -> None:
     answers = CLUSTER | {
-        slurm_cluster.CONFIG: CommandReply(
+        slurm_cluster.CONFIG: CommandOutput(
             0, "AccountingStorageEnforce = limits,associations\n"
         ),
-        slurm_limits.associations_argv("me"): CommandReply(0, "lab||normal|40\n"),
-        slurm_limits.submitted_argv("me"): CommandReply(0, "1\n2\n3\n"),
+        slurm_limits.associations_argv("me"): CommandOutput(0, "lab||normal|40\n"),
+        slurm_limits.submitted_argv("me"): CommandOutput(0, "1\n2\n3\n"),
     }
 
     live = live_limits(

@@ -13,7 +13,7 @@ def test_what_a_command_states_comes_back() -> None:
     reply = run_query_command(
         ("sh", "-c", "echo out; echo err >&2; exit 3"), env=os.environ
     )
-    assert (reply.code, reply.stdout, reply.stderr) == (3, "out\n", "err\n")
+    assert (reply.code, reply.out, reply.err) == (3, "out\n", "err\n")
     assert not reply.is_answer
     assert reply.complaint() == "err"
 
@@ -26,7 +26,7 @@ def test_of_several_errors_the_fatal_one_is_the_complaint() -> None:
 
 def test_a_command_that_is_not_there_is_a_trouble() -> None:
     reply = run_query_command(("no-such-command-here",), env=os.environ)
-    assert reply.code is None
+    assert reply.trouble == reply.complaint()
     assert reply.complaint() == "no-such-command-here is not on this machine"
 
 
@@ -55,17 +55,17 @@ def test_a_folder_that_is_gone_is_not_taken_for_a_command_that_is() -> None:
 
 def test_output_that_is_no_utf_8_is_read() -> None:
     reply = run_query_command(("printf", r"a\377b"), env=os.environ)
-    assert reply.stdout == r"a\xffb"
+    assert reply.out == r"a\xffb"
 
 
 def test_a_command_gets_no_input_and_prompts_nobody() -> None:
-    assert run_query_command(("cat",), env=os.environ).stdout == ""
+    assert run_query_command(("cat",), env=os.environ).out == ""
 
 
 def test_replies_are_in_the_order_of_the_questions() -> None:
     commands = [("echo", str(number)) for number in range(20)]
     replies = ask_all(commands, env=os.environ, run_command=run_query_command)
-    assert [int(reply.stdout) for reply in replies] == list(range(20))
+    assert [int(reply.out) for reply in replies] == list(range(20))
 
 
 def test_a_call_that_hangs_is_none_and_the_others_are_not() -> None:

@@ -22,7 +22,7 @@ from weigh.model.doctor import (
     TorchBuild,
 )
 from weigh.render.doctor_lines import doctor_document, doctor_page
-from weigh.schedulers.protocol import CommandReply
+from weigh.schedulers.command import CommandOutput
 from weigh.units import GIB, MIB
 
 CPU_TORCH = PythonEnvironment(
@@ -57,19 +57,19 @@ def with_disk(monkeypatch: pytest.MonkeyPatch, **changed: object) -> None:
 
 def test_a_scheduler_that_does_not_answer_is_broken(login: dict[str, str]) -> None:
     trouble = "Unable to contact slurm controller"
-    (check,) = scheduler_checks(login, lambda *_, **__: CommandReply(trouble=trouble))
+    (check,) = scheduler_checks(login, lambda *_, **__: CommandOutput(trouble=trouble))
     assert check.state == "broken"
     assert trouble in check.text
     assert check.cure
 
 
 def test_a_missing_command_is_a_warning(login: dict[str, str]) -> None:
-    (check,) = scheduler_checks(login, lambda *_, **__: CommandReply(0, "", ""))
+    (check,) = scheduler_checks(login, lambda *_, **__: CommandOutput(0, "", ""))
     assert (check.state, "sacct" in check.text) == ("warning", True)
 
 
 def test_without_a_scheduler_jobs_run_here() -> None:
-    (check,) = scheduler_checks({"PATH": ""}, lambda *_, **__: CommandReply(0, "", ""))
+    (check,) = scheduler_checks({"PATH": ""}, lambda *_, **__: CommandOutput(0, "", ""))
     assert (check.state, "weigh exec" in check.text) == ("ok", True)
 
 

@@ -8,7 +8,7 @@ import pytest
 from weigh.flow.doctor import machine_checks
 from weigh.flow.doctor.doctor import diagnose_machine
 from weigh.flow.here import here_of
-from weigh.schedulers.protocol import CommandReply
+from weigh.schedulers.command import CommandOutput
 
 
 def silent(
@@ -17,9 +17,9 @@ def silent(
     env: Mapping[str, str],
     cwd: str | None = None,
     patience: float = 0,
-) -> CommandReply:
+) -> CommandOutput:
     del env, cwd
-    return CommandReply(trouble=f"{argv[0]} has not answered for {patience:g} s")
+    return CommandOutput(trouble=f"{argv[0]} has not answered for {patience:g} s")
 
 
 def test_commands_that_hang_are_reported_and_the_page_is_whole(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from weigh.flow.run.login_node import WARNING, is_login_node, login_node_warning
-from weigh.schedulers.protocol import CommandReply
+from weigh.schedulers.command import CommandOutput
 from weigh.units import DAY, HOUR
 
 REMOTE = {"SSH_CONNECTION": "192.0.2.1 4 192.0.2.2 22", "PATH": "/usr/bin"}
@@ -22,12 +22,12 @@ class Nodes:
         self.answers = {"sinfo": slurm, "qconf": gridengine}
         self.asked = 0
 
-    def __call__(self, argv: Sequence[str], **_: object) -> CommandReply:
+    def __call__(self, argv: Sequence[str], **_: object) -> CommandOutput:
         self.asked += 1
         answer = self.answers.get(argv[0])
         if answer is None:
-            return CommandReply(trouble="no such command")
-        return CommandReply(0, answer, "")
+            return CommandOutput(trouble="no such command")
+        return CommandOutput(0, answer, "")
 
 
 @pytest.mark.parametrize(

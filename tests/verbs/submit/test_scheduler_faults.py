@@ -339,6 +339,7 @@ def test_accounting_that_is_late_is_waited_for_and_not_for_ever(
     assert early["tasks"] == {"UNKNOWN": 3}
     assert "has not recorded its end yet" in early["unknown"][0]["reason"]
     assert late["tasks"] == {"INTERRUPTED": 3}
+    assert here.status(job)["tasks"] == {"INTERRUPTED": 3}  # and so for each later look
 
 
 def test_where_no_accounting_is_kept_what_is_gone_is_interrupted(
@@ -664,6 +665,21 @@ def test_a_cancel_that_fails_is_reported(here: Weigh, fake: Fake, job: str) -> N
     code, _, err = here("cancel", job)
 
     assert (code, err) == (125, "weigh: scancel: scancel: error: Access denied\n")
+    assert here.status(job)["cancelling"] == 0
+
+
+def test_a_cancel_without_an_answer_may_have_been_made(
+    here: Weigh, fake: Fake, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weigh.schedulers.client._TO_ASK", 0.5)
+    monkeypatch.setenv("WEIGH_POLL", "0s")
+    fake("squeue", 'for i in 0 1 2; do echo "7|$i|RUNNING|1|node1|None"; done')
+    fake("scancel", "exec sleep 30")
+
+    code, _, err = here("cancel", job)
+
+    assert (code, "did not answer within" in err) == (125, True)
+    assert here.status(job)["cancelling"] == 3
 
 
 def test_only_what_waits_is_cancelled(

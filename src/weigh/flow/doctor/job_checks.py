@@ -165,7 +165,7 @@ def _code_check(
         why = reply.complaint().removeprefix("fatal: ")
         cure = "git init; git add -A; git commit; push it to a server"
         return DoctorCheck("code", "warning", f"unknown: {why}", cure)
-    return code_check_of(reply.stdout)
+    return code_check_of(reply.out)
 
 
 def code_check_of(status: str) -> DoctorCheck:

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from weigh.errors import SchedulerError
 from weigh.schedulers.command import CommandOutput, run_as_is, run_scheduler_command
-from weigh.schedulers.protocol import CommandReply, SchedulerQuery
+from weigh.schedulers.protocol import SchedulerQuery
 from weigh.units import Seconds
 
 PATIENCE = 10.0  # seconds
@@ -27,7 +27,7 @@ class CommandRunner(Protocol):
         env: Mapping[str, str],
         cwd: str | None = None,
         patience: Seconds = PATIENCE,
-    ) -> CommandReply:
+    ) -> CommandOutput:
         """Run *argv* and return its output; never raises."""
 
 
@@ -37,7 +37,7 @@ def run_query_command(
     env: Mapping[str, str],
     cwd: str | None = None,
     patience: Seconds = PATIENCE,
-) -> CommandReply:
+) -> CommandOutput:
     """Run *argv* with no input for at most *patience* seconds; never raises."""
     return _reply(lambda: run_as_is(argv, cwd=cwd, env=env, timeout=patience))
 
@@ -48,19 +48,18 @@ def ask_scheduler(
     env: Mapping[str, str],
     cwd: str | None = None,
     patience: Seconds = PATIENCE,
-) -> CommandReply:
+) -> CommandOutput:
     """Run a scheduler's command as its client does; never raises."""
     return _reply(
         lambda: run_scheduler_command(tuple(argv), cwd=cwd, env=env, timeout=patience)
     )
 
 
-def _reply(asking: Callable[[], CommandOutput]) -> CommandReply:
+def _reply(asking: Callable[[], CommandOutput]) -> CommandOutput:
     try:
-        ran = asking()
+        return asking()
     except SchedulerError as error:
-        return CommandReply(trouble=str(error))
-    return CommandReply(ran.code, ran.out, ran.err)
+        return CommandOutput(trouble=str(error))
 
 
 def ask_all(
@@ -69,18 +68,18 @@ def ask_all(
     env: Mapping[str, str],
     run_command: CommandRunner,
     patience: Seconds = PATIENCE,
-) -> list[CommandReply]:
+) -> list[CommandOutput]:
     """Run several commands in parallel; the replies are in the same order."""
 
-    def asking(argv: Sequence[str]) -> Callable[[], CommandReply]:
+    def asking(argv: Sequence[str]) -> Callable[[], CommandOutput]:
         return lambda: run_command(argv, env=env, patience=patience)
 
-    replies: list[CommandReply] = []
+    replies: list[CommandOutput] = []
     for begin in range(0, len(commands), _AT_ONCE):
         together = [asking(argv) for argv in commands[begin : begin + _AT_ONCE]]
         # the command's own time limit comes first
         done = in_time(together, patience=patience + _AFTER_THE_KILL)
-        replies += [reply or CommandReply(trouble="no answer") for reply in done]
+        replies += [reply or CommandOutput(trouble="no answer") for reply in done]
     return replies
 
 
@@ -89,7 +88,7 @@ def query(
 ) -> SchedulerQuery:
     """Return a function that runs commands in parallel in the environment *env*."""
 
-    def run_all(commands: Sequence[Sequence[str]]) -> list[CommandReply]:
+    def run_all(commands: Sequence[Sequence[str]]) -> list[CommandOutput]:
         return ask_all(commands, env=env, run_command=run_command, patience=patience)
 
     return run_all

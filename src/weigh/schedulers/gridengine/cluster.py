@@ -14,10 +14,10 @@ from weigh.errors import FormatError
 from weigh.model.cluster import UNTYPED, ClusterJob, ClusterNode, NodeGpus, NodeState
 from weigh.model.limits import QueueLimits
 from weigh.model.record import State
+from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.protocol import (
     ClusterAnswers,
-    CommandReply,
     SchedulerQuery,
     unanswered,
 )
@@ -76,12 +76,12 @@ def read_gridengine_cluster(
     hosts, queues, jobs, complexes, version = query(commands)
     for reply in (hosts, queues):
         reply.require("Grid Engine")
-    found = parse_hosts(hosts.stdout)
-    limits = parse_queues(queues.stdout)
+    found = parse_hosts(hosts.out)
+    limits = parse_queues(queues.out)
     listed, trouble = _gridengine_cluster_jobs(jobs, complexes)
     return ClusterAnswers(
         name=env.get("SGE_CLUSTER_NAME") or env.get("SGE_CELL") or None,
-        version=parse_version(version.stdout),
+        version=parse_version(version.out),
         nodes=_gridengine_cluster_nodes(found, query),
         queues=with_states(limits, found),
         jobs=listed,
@@ -90,14 +90,14 @@ def read_gridengine_cluster(
 
 
 def _gridengine_cluster_jobs(
-    command_reply: CommandReply, complexes: CommandReply
+    command_reply: CommandOutput, complexes: CommandOutput
 ) -> tuple[tuple[ClusterJob, ...], tuple[str, ...]]:
     if not command_reply.is_answer:
         return (), unanswered({"qstat": command_reply})
     # without an answer all resources are taken to be counted per slot
-    once = per_job(complexes.stdout)
+    once = per_job(complexes.out)
     try:
-        return parse_qstat_jobs(command_reply.stdout, once=once), ()
+        return parse_qstat_jobs(command_reply.out, once=once), ()
     except FormatError as error:
         return (), (str(error),)
 
@@ -118,7 +118,7 @@ def gpu_totals_of_hosts(
     argvs = [host_argv(host.name) for host in chosen]
     replies = query(argvs)
     return {
-        host.name: parse_host_totals(reply.stdout)
+        host.name: parse_host_totals(reply.out)
         for host, reply in zip(chosen, replies, strict=True)
     }
 

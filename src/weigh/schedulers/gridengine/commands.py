@@ -346,13 +346,13 @@ class GridEngineCommands(SchedulerCommands):
         """Return one accounting command per job: qacct accepts only one."""
         return tuple(("qacct", "-j", job) for job in job_ids)
 
-    def accounting_answer(self, command_output: str, error_output: str) -> Answer:
+    def accounting_answer(self, command_output: CommandOutput) -> Answer:
         """Classify a failure of qacct, which also fails for jobs not recorded yet.
 
         With accounting on, the file is created with the first job, and again when it is
         rotated; a file that this user may not read stays unreadable.
         """
-        output = command_output + error_output
+        output = command_output.words
         # not off: the record is written some seconds after the end
         if _NO_SUCH_JOB.search(output) or _NO_FILE in output:
             return "unknown job"

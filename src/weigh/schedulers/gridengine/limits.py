@@ -9,12 +9,12 @@ from weigh.model.job import States
 from weigh.model.limits import ClusterLimits, NodeType, QueueLimits
 from weigh.schedulers.backend import SchedulerSite
 from weigh.schedulers.cluster_view import closed_nodes
+from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.protocol import (
     ClusterAnswers,
-    CommandReply,
     LiveAnswers,
     SchedulerQuery,
     SubmittingUser,
@@ -122,11 +122,11 @@ def _gridengine_names(text: str | None) -> tuple[str, ...] | None:
 
 
 def _gridengine_jobs(
-    after: tuple[str, ...], replies: Sequence[CommandReply]
+    after: tuple[str, ...], replies: Sequence[CommandOutput]
 ) -> dict[str, str | None]:
     if not replies or not replies[0].is_answer:
         return {}
-    there = parse_listed(replies[0].stdout)
+    there = parse_listed(replies[0].out)
     found: dict[str, str | None] = {}
     for job, reply in zip(after, replies[1:], strict=True):
         if job in there:
@@ -134,10 +134,10 @@ def _gridengine_jobs(
             found[job] = "RUNNING"
         elif reply.is_answer:
             found[job] = _worst_end(
-                gridengine_commands.COMMANDS.parse_ended(reply.stdout), job
+                gridengine_commands.COMMANDS.parse_ended(reply.out), job
             )
         # qacct answered that it has no such job
-        elif reply.code is not None:
+        elif reply.trouble is None:
             found[job] = None
     return found
 
@@ -172,7 +172,7 @@ class GridEngineSite(SchedulerSite):
         hosts, queues, complexes, parallel, projects, config, *jobs = replies
         if not queues.is_answer:
             return LiveAnswers(trouble=queues.complaint())
-        found = gridengine_cluster.parse_hosts(hosts.stdout)
+        found = gridengine_cluster.parse_hosts(hosts.out)
         totals = gridengine_cluster.gpu_totals_of_hosts(found, query)
         texts = GridEngineLimitTexts(
             hosts=hosts.text,
@@ -180,7 +180,7 @@ class GridEngineSite(SchedulerSite):
             complexes=complexes.text,
             parallel=parallel.text,
             projects=parse_projects(
-                projects.stdout, projects.stderr, ended_well=projects.is_answer
+                projects.out, projects.err, ended_well=projects.is_answer
             ),
             config=config.text,
             totals=totals,

@@ -681,7 +681,7 @@ class HTCondorSite(SchedulerSite):
         if not slots.is_answer:
             return LiveAnswers(trouble=slots.complaint())
         try:
-            nodes = nodes_of_slots(read_slots(slots.stdout))
+            nodes = nodes_of_slots(read_slots(slots.out))
         except FormatError as error:
             return LiveAnswers(trouble=str(error))
         types = (
@@ -702,7 +702,7 @@ class HTCondorSite(SchedulerSite):
         """Query slots and jobs. Raises WeighError if there is no answer."""
         slots, jobs = query((SLOTS, JOBS))
         slots.require("HTCondor")
-        found = read_slots(slots.stdout)
+        found = read_slots(slots.out)
         versions = (slot.condor_version.split() for slot in found)
         return ClusterAnswers(
             name=None,

@@ -54,13 +54,13 @@ def read_slurm_cluster(query: SchedulerQuery) -> ClusterAnswers:
     # without these there is nothing to show; jobs and configuration may be missing
     for reply in (nodes, partitions):
         reply.require("Slurm")
-    name, version = parse_identity(config.stdout)
+    name, version = parse_identity(config.out)
     return ClusterAnswers(
         name=name,
         version=version,
-        nodes=parse_nodes(nodes.stdout),
-        queues=parse_partitions(partitions.stdout),
-        jobs=parse_squeue_jobs(jobs.stdout),
+        nodes=parse_nodes(nodes.out),
+        queues=parse_partitions(partitions.out),
+        jobs=parse_squeue_jobs(jobs.out),
         notes=unanswered({"squeue": jobs}),
     )
 

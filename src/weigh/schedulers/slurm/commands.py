@@ -456,9 +456,13 @@ class SlurmCommands(SchedulerCommands):
             return ()
         return (("sacct", "-n", "-P", "-j", ",".join(job_ids), "-o", _ENDED_FIELDS),)
 
-    def accounting_answer(self, command_output: str, error_output: str) -> Answer:
+    def accounting_answer(self, command_output: CommandOutput) -> Answer:
         """Classify a failure of sacct: it reports when a site has no accounting."""
-        return "off" if _NO_ACCOUNTING in command_output + error_output else "failing"
+        return (
+            "off"
+            if _NO_ACCOUNTING in command_output.out + command_output.err
+            else "failing"
+        )
 
     def parse_ended(self, command_output: str) -> States:
         """Read sacct's lines. Its exit codes above 128 have lost the 128.

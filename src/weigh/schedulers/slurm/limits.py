@@ -9,9 +9,9 @@ from weigh.model.cluster import ClusterNode
 from weigh.model.limits import ClusterLimits, NodeType, QueueLimits
 from weigh.schedulers.backend import SchedulerSite
 from weigh.schedulers.cluster_view import closed_nodes
+from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.protocol import (
     ClusterAnswers,
-    CommandReply,
     LiveAnswers,
     SchedulerQuery,
     SubmittingUser,
@@ -255,13 +255,13 @@ def _with_use(
         return limits
     (listed,) = query([submitted_argv(who.user)])
     # each element of an array counts as a job
-    there = len(listed.stdout.split()) if listed.is_answer else 0
+    there = len(listed.out.split()) if listed.is_answer else 0
     left = max(0, limits.most_submitted - there)
     return msgspec.structs.replace(limits, most_submitted=left)
 
 
 def _slurm_jobs(
-    after: tuple[str, ...], replies: Sequence[CommandReply]
+    after: tuple[str, ...], replies: Sequence[CommandOutput]
 ) -> dict[str, str | None]:
     if not replies:
         return {}
