@@ -15,7 +15,7 @@ INSTALL := -m pip install --quiet
 # an editable install is not compiled by pip, and some environments forbid it later
 COMPILE = $(BIN)/python -m compileall -q src
 
-.PHONY: help demo examples test test-as-user compiled style test-quick integrations matrix coverage docs zipapp bench figures soak clean
+.PHONY: help demo examples test test-as-user compiled style test-quick integrations matrix coverage docs zipapp bench gpu figures soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make test-quick  the same, with the tests that take a minute in all"
 	@echo "make integrations  those of make test that it does once, on the other schedulers"
 	@echo "make matrix  the scheduler tests on each version of each scheduler (root, Debian)"
+	@echo "make gpu     measure on a real NVIDIA GPU with torch: a table (8 minutes)"
 	@echo "make coverage which lines and branches no test runs (some minutes longer)"
 	@echo "make docs    the pages as a site, in site/; what is generated from the code"
 	@echo "make zipapp  one file, dist/weigh.pyz, for machines without pip"
@@ -114,6 +115,11 @@ zipapp: $(VENV)/.weigh
 
 bench: $(VENV)/.weigh $(BENCH)/.peers
 	$(BIN)/python benchmarks/measure.py --peers $(BENCH)/bin $(BENCHMARK)
+
+# no environment is set up: GPU_PYTHON has torch, click, msgspec and pytest; no network
+GPU_PYTHON ?= python3
+gpu:
+	PYTHONPATH="$(CURDIR)/src:$$PYTHONPATH" $(GPU_PYTHON) tools/real_gpu.py $(GPU)
 
 # real programs in a cgroup of the advised size: benchmarks/real_programs.py, as root
 # weigh's own figures, a table each; --quick where a minute is too long

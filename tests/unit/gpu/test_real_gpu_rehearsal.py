@@ -4,14 +4,16 @@ They will meet a real card on somebody else's machine, once, and should not fail
 for a slip of their own.
 """
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from nvml_script import GIB, MIB, Script
+from nvml_script import GIB, MIB, Script, uuid
 
 TESTS = Path(__file__).parent / "test_real_gpu.py"
+MEASURE = Path(__file__).parents[3] / "tools" / "real_gpu.py"
 CONTEXT = 300 * MIB
 TORCH = f"""
 import atexit, fcntl, os
@@ -95,3 +97,28 @@ def test_without_a_gpu_they_state_what_they_need(
     said = rehearse(script, tmp_path, "phase")
     assert "1 skipped" in said
     assert "needs an NVIDIA GPU: an NVIDIA driver is installed here" in said
+
+
+def test_each_part_of_make_gpu_measures_something(
+    script: Script, tmp_path: Path
+) -> None:
+    script.gpus(1)
+    (tmp_path / "torch.py").write_text(TORCH)
+    done = subprocess.run(
+        [sys.executable, MEASURE, tmp_path / "out", "--rehearse"],
+        env=script.environment()
+        | {"PYTHONPATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": uuid(0)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    table = (tmp_path / "out" / "gpu.md").read_text()
+    rows = dict(json.loads((tmp_path / "out" / "gpu.json").read_text()))
+
+    assert (done.returncode, done.stdout) == (0, table), done.stderr
+    assert "failed" not in table
+    assert "true" in next(v for k, v in rows.items() if k.startswith("fourth size"))
+    assert "8 seen" in rows["8 busy processes"]
+    assert "model 1,026" in rows["model of 1,024 MiB, batches of 256"]
+    assert "no GPM" in rows["GPM as an ordinary user"]
