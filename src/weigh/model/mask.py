@@ -35,6 +35,7 @@ _PREFIXES = (
 SIGNS = (
     *("pass", "pwd", "secret", "token", "key", "credential", "auth", "bearer", "://"),
     *("sig=", "signature", "cookie", "login", "--pw", "_pw", "-----begin"),
+    *("zip ", "7z", "openssl", "--pat"),
     *("curl", "lftp", "mysql", "mariadb", "redis-cli", "smbclient", "ldap"),
     *(f"{before}http{after}" for before in " \t\n/" for after in (" ", "s ")),
     *(prefix.lower() for prefix in _PREFIXES),
@@ -44,7 +45,7 @@ SIGNS = (
 _NAME = (
     r"(?:[\w.-]*[._-])?(?:password|passwd|passphrase|secret|token|credentials?|"
     r"api[_-]?key|(?:shared)?access[_-]?key|secret[_-]?key|private[_-]?key|"
-    r"account[_-]?key)"
+    r"account[_-]?key|(?<=\w[._-])pass|(?<=wandb[._-])key|(?<=comet[._-])key)"
 )
 # tokens of a language model, not of an account
 _HARMLESS = (
@@ -92,6 +93,11 @@ _OF_PROGRAMS = (
         r"(?:[ \t]+--(?:host|entity)[ =]\S+"
         r"|[ \t]+(?!--(?:host|entity)\b)-[\w-]+(?:=\S+)?)*[ \t]+(?!-)"
     ),
+    rf"\baz[ \t]+login\b{_SAME}[ \t]-p[ \t]+",
+    rf"\b(?:un)?zip[ \t]{_SAME}(?<=[ \t])-P[ \t]+",
+    rf"\b7z[ar]?[ \t]{_SAME}(?<=[ \t])-p(?=\S)",
+    rf"\bopenssl[ \t]{_SAME}(?<=[ \t])-[kK][ \t]+",
+    r"\blogin\((?:[^()]{0,200}\W)?key=",  # wandb.login(key=...)
     r"\bconda[ \t]+token[ \t]+(?:set|add)[ \t]+",
     r"\baws_(?:secret_access_key|session_token)[ \t]+",
     r"\bpass:",  # openssl -passin
@@ -206,7 +212,12 @@ def _secret_patterns() -> tuple[str, ...]:
     return (
         rf"{before}--?{_HARMLESS}(?i:{_NAME})(?:=|[ \t]+(?!-))({_VALUE})",
         # up to three digits count something: --pass 2
-        rf"{before}--?(?:pass|pwd|pw)(?:=|[ \t]+(?!-))(?!\d{{1,3}}(?!\w))({_VALUE})",
+        (
+            rf"{before}--?(?:pass|pwd|pw|pat)(?:=|[ \t]+(?!-))"
+            rf"(?!\d{{1,3}}(?!\w))({_VALUE})"
+        ),
+        # a key of a table is short, or has no digit
+        rf"{before}--(?:key|auth)(?:=|[ \t]+)(?=[\w-]*\d)([\w-]{{12,}})(?![\w./])",
         rf"{before}{_HARMLESS}(?:(?i:{_NAME})|{_VARIABLE})=({_VALUE})",
         rf"{_URL}([^\s/@'\"]+)@",
         # a token as the user of a URL: long, and with a digit

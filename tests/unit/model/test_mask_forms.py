@@ -58,6 +58,18 @@ x 'password: WORD'
 huggingface-cli login --token TOKEN
 hf auth login TOKEN
 conda token set TOKEN
+python t.py --wandb-key WORD
+python t.py wandb.key=WORD
+rclone copy --sftp-pass WORD a b
+x --pat WORD
+kaggle --key TOKEN
+x --auth TOKEN
+az login -u me -p WORD
+zip -P WORD a.zip b
+unzip -P WORD a.zip
+7z x -pWORD a.7z
+openssl enc -aes-256-cbc -k WORD -in a
+python -c "import wandb; wandb.login(key='WORD')"
 x --client-secret WORD
 export AWS_SESSION_TOKEN=TOKEN
 psql 'host=h password=WORD'
