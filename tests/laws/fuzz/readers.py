@@ -14,7 +14,7 @@ import written
 from weigh import config, gpu_models, joblog, request, units
 from weigh.errors import FormatError
 from weigh.flow.doctor.job_checks import code_check_of
-from weigh.flow.follow.first_tasks import read_attempt_ends
+from weigh.flow.follow.task_history import JoblogHistory
 from weigh.flow.plan.directory import read_plan
 from weigh.flow.records.joined_records import read_light
 from weigh.flow.submit.job_request import parse_gpus
@@ -158,7 +158,7 @@ def _jobs(root: str, _: str) -> object:
 
 
 def _ends(_: str, path: str) -> object:
-    return list(read_attempt_ends(path.removesuffix(".events.jsonl")))
+    return JoblogHistory(path.removesuffix(".events.jsonl")).attempts
 
 
 def _slurm_limits(text: str) -> object:

@@ -32,7 +32,7 @@ class Job:
         self._now = time.time()
         count = len(states)
         elements = [
-            {"file": f"t_{n}.txt", "tasks": [n + 1], "gpu_memory": 0, "memory": 1}
+            {"file": f"tasks_{n}.txt", "tasks": [n + 1], "gpu_memory": 0, "memory": 1}
             | {"cpus": 1}
             for n in range(count)
         ]
@@ -65,11 +65,11 @@ class Job:
     def done(self, element: int, took: float) -> None:
         """Write that its task is done."""
         line = f"1\t:\t{self._now:.3f}\t{took:.3f}\t0\t0\t0\t0\ttrue\n"
-        (self._log / f"t_{element}.joblog").write_text(f"{HEADER}\n{line}")
+        (self._log / f"tasks_{element}.joblog").write_text(f"{HEADER}\n{line}")
 
     def runs(self, element: int, *, since: float, left: float | None = None) -> None:
         """Write that its task began, and that it says it has so much left."""
-        joblog = f"{self._log}/t_{element}.joblog"
+        joblog = f"{self._log}/tasks_{element}.joblog"
         started = self._now - since
         event = {"event": "started", "seq": 1, "attempt": 1, "run": "r"}
         event |= {"time": started, "slot": 1, "pid": 1, "start_time": None}
@@ -167,7 +167,7 @@ def test_an_element_that_may_exceed_its_limit_is_counted(tmp_path: Path) -> None
 def test_a_torn_progress_file_is_none(tmp_path: Path) -> None:
     job = Job(tmp_path / "j", ["RUNNING"])
     job.runs(0, since=HOUR, left=HOUR)
-    (tmp_path / "j" / "log" / "t_0.joblog.progress").write_bytes(b'{"schema": "wei')
+    (tmp_path / "j" / "log" / "tasks_0.joblog.progress").write_bytes(b'{"schema": "wei')
     assert job.ends() is None
 
 

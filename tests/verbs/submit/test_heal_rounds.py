@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from weigh.flow.follow.task_history import JoblogHistory
 from weigh.flow.follow.tasks import ElementTasks
 from weigh.model.job import ElementState, HealLimits, JobRequest, TaskState
 from weigh.planning.resume_policy import (
@@ -314,7 +315,7 @@ def test_an_attempt_that_ran_out_of_memory_is_read_from_the_events(
     Path(f"{joblog}{events.SUFFIX}").write_bytes(b"".join(lines))
     lost = ElementState(state="NODE_FAIL")
 
-    (task,) = ElementTasks("7", 0, (1,), lost, str(joblog)).tasks({})
+    (task,) = ElementTasks("7", 0, (1,), lost, JoblogHistory(str(joblog))).tasks({})
 
     assert (task.state, task.short, task.alone, task.peak) == (
         "NODE_FAIL",

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from weigh.flow.follow.task_history import JoblogHistory
 from weigh.flow.follow.tasks import ElementTasks, last_line_of_output, read_tasks
 from weigh.joblog import HEADER
 from weigh.model.job import ElementState, JobRequest, SubmittedJob
@@ -91,7 +92,7 @@ def test_a_killed_task_waits_for_its_element_to_state_why(
     job, plan = a_job(tmp_path, tasks=tasks)
     prints_killed(tmp_path, state="FAILED")
 
-    read = read_tasks(job, plan, LOCAL, lambda _: ElementState(state=element))
+    read = read_tasks(job, plan, LOCAL, [ElementState(state=element)])
 
     assert next(read).state == expected
 
@@ -103,7 +104,7 @@ def test_a_task_that_the_kernel_killed_for_memory_ran_out_of_it_whatever_is_prin
     job, plan = a_job(tmp_path, tasks=1)
     prints_killed(tmp_path, state="OUT_OF_MEMORY")
 
-    read = read_tasks(job, plan, LOCAL, lambda _: ElementState(state=element))
+    read = read_tasks(job, plan, LOCAL, [ElementState(state=element)])
 
     assert next(read).state == "OUT_OF_MEMORY"
 
@@ -137,7 +138,7 @@ def test_a_task_that_waited_for_memory_until_the_time_limit_lacked_memory_not_ti
     (log / f"tasks_0.joblog{events.SUFFIX}").write_bytes(lines)
     element = ElementState(state="TIMEOUT", reason="stopped before its time limit")
 
-    read = read_tasks(job, plan, LOCAL, lambda _: element)
+    read = read_tasks(job, plan, LOCAL, [element])
 
     assert next(read).state == expected
 
@@ -175,7 +176,7 @@ def test_a_kill_that_only_the_scheduler_saw_is_that_of_the_tasks_it_may_be(
     Path(f"{joblog}{events.SUFFIX}").write_bytes(text)
 
     short = ElementState(state="OUT_OF_MEMORY")
-    read = read_tasks(job, plan, LOCAL, lambda _: short)
+    read = read_tasks(job, plan, LOCAL, [short])
 
     assert [task.state for task in read] == expected
 
@@ -202,7 +203,7 @@ def test_a_task_that_ends_as_its_element_is_cancelled_was_cancelled(
     prints_failed(tmp_path, at=1000.0, closed=1000.0 + before if closed else None)
     state = ElementState(state=element, ended=1000.0 + before)
 
-    read = read_tasks(job, plan, LOCAL, lambda _: state)
+    read = read_tasks(job, plan, LOCAL, [state])
 
     assert next(read).state == expected
 
@@ -213,7 +214,7 @@ def test_a_failure_is_a_failure_where_nobody_knows_when_the_element_ended(
     job, plan = a_job(tmp_path, tasks=2)
     prints_failed(tmp_path, at=1000.0, closed=None)
 
-    read = read_tasks(job, plan, LOCAL, lambda _: ElementState(state="CANCELLED"))
+    read = read_tasks(job, plan, LOCAL, [ElementState(state="CANCELLED")])
 
     assert next(read).state == "FAILED"
 
@@ -247,10 +248,10 @@ def test_a_kill_that_only_the_scheduler_saw_is_shown_of_a_shared_queue(
 ) -> None:
     """A worker was killed, and its command exited with 0 all the same."""
     killed = ElementState(state="OUT_OF_MEMORY", reason="killed for memory")
-    joblog = str(tmp_path / "tasks_0.joblog")
+    history = JoblogHistory(str(tmp_path / "tasks_0.joblog"))
 
     # of a queue of three tasks it claimed one
-    one = ElementTasks("7", 0, (1, 2, 3), killed, joblog, seqs=frozenset({2}))
+    one = ElementTasks("7", 0, (1, 2, 3), killed, history, seqs=frozenset({2}))
 
     assert [task.state for task in one.tasks({2: True})] == ["OUT_OF_MEMORY"]
 
@@ -259,9 +260,20 @@ def test_the_last_task_of_an_element_of_a_queue_waits_for_why_it_was_killed(
     tmp_path: Path,
 ) -> None:
     prints_killed(tmp_path, state="FAILED")
-    joblog = str(tmp_path / "log" / "tasks_0.joblog")
+    history = JoblogHistory(str(tmp_path / "log" / "tasks_0.joblog"))
     runs = ElementState(state="RUNNING")
 
-    one = ElementTasks("7", 0, (1, 2, 3), runs, joblog, seqs=frozenset({1}))
+    one = ElementTasks("7", 0, (1, 2, 3), runs, history, seqs=frozenset({1}))
 
     assert [task.state for task in one.tasks({1: False})] == ["RUNNING"]
+
+
+def test_a_task_whose_command_holds_a_carriage_return_is_done(tmp_path: Path) -> None:
+    job, plan = a_job(tmp_path, tasks=1)
+    (tmp_path / "log").mkdir()
+    line = f"{HEADER}\n1\t:\t1.0\t1.0\t0\t0\t0\t0\tprintf 'a\rb'\n"
+    (tmp_path / "log/tasks_0.joblog").write_bytes(line.encode())
+
+    read = read_tasks(job, plan, LOCAL, [ElementState(state="FAILED")])
+
+    assert next(read).state == "COMPLETED"

@@ -1,13 +1,12 @@
 """What the first tasks of a plan used, and which tasks wait for them."""
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import msgspec
 
 from weigh.errors import WeighError
-from weigh.flow.follow.tasks import LOGS, lines_of_file
+from weigh.flow.follow.task_history import history_of
 from weigh.flow.follow.view import JobView, latest_task_states
 from weigh.flow.here import Here
 from weigh.flow.plan.directory import plan_in_folder_of
@@ -18,10 +17,7 @@ from weigh.planning.first_tasks import NOT_SENT, FirstTaskUsage, is_rest, kinds_
 from weigh.runner import events
 from weigh.store.find import find_stored_record
 from weigh.store.jobs import chain_of, read_jobs
-from weigh.store.lines import UNREADABLE
 
-# how the line begins: the other events of a long file are not decoded
-_ENDED = b'{"event":"ended"'
 # of these the peak may still rise
 _ACTIVE: frozenset[State] = frozenset({"PENDING", "RUNNING", "UNKNOWN"})
 _WORDS = {
@@ -106,28 +102,17 @@ def usages_of_first_tasks(views: Sequence[JobView], root: str) -> list[FirstTask
         WeighError: the plan cannot be read.
     """
     kinds = kinds_of(plan_in_folder_of(views[0].job))
-    ends: dict[int, events.AttemptEnded] = {}
+    ends: dict[int, events.AttemptEnded | None] = {}
     for view in views:
-        plan, job = plan_in_folder_of(view.job), view.job
-        for element in plan.elements[job.first : job.first + job.elements]:
-            name = element.file.removesuffix(".txt")
-            joblog = os.path.join(job.folder, LOGS, f"{name}.joblog")
-            for end in read_attempt_ends(joblog):
-                if 0 < end.seq <= len(element.tasks):
-                    # the last attempt counts
-                    ends[element.tasks[end.seq - 1]] = end
+        history = history_of(view.job)
+        for task in view.tasks:
+            for one in history.element(task.element).attempts.get(task.seq, []):
+                # the last attempt counts
+                ends[task.task] = one.ended or ends.get(task.task)
     return [
         _usage_of_first_task(task, ends.get(number), kinds.get(number, 0), root)
         for number, task in sorted(latest_task_states(views).items())
     ]
-
-
-def read_attempt_ends(joblog_path: str) -> Iterator[events.AttemptEnded]:
-    """Yield how the attempts of the tasks of *joblog_path* ended."""
-    for line in lines_of_file(joblog_path + events.SUFFIX):
-        if line.startswith(_ENDED):
-            with suppress(*UNREADABLE):
-                yield msgspec.json.decode(line, type=events.AttemptEnded)
 
 
 def _usage_of_first_task(

@@ -1,9 +1,9 @@
 """What healing did to the jobs of a plan, what it does next, and what blocks it."""
 
-import os
 from collections.abc import Iterator, Sequence
 
-from weigh.flow.follow.tasks import LOGS, goes_on, tail_of
+from weigh.flow.follow.task_history import log_of_element, tail_of
+from weigh.flow.follow.tasks import goes_on
 from weigh.flow.follow.view import JobView
 from weigh.flow.submit.rounds import SubmissionRounds
 from weigh.model.job import ON_HOLD, STUCK, SubmittedJob
@@ -45,8 +45,7 @@ def healing_of(views: Sequence[JobView], sendings: SubmissionRounds) -> HealingS
 
 def _last_healer_line(healer: SubmittedJob, scheduler: Scheduler) -> str | None:
     """Return the last line that a healer printed, e.g. why it could not submit."""
-    name = scheduler.log_name(healer.id, 0, is_array=False)
-    lines = tail_of(os.path.join(healer.folder, LOGS, name)).splitlines()
+    lines = tail_of(log_of_element(healer, scheduler, 0)).splitlines()
     # without the line that the job script adds at its end
     said = "\n".join(line for line in lines if not line.startswith(ENDED))
     return last_line_of(said).removeprefix("weigh: ") or None

@@ -9,10 +9,13 @@ from weigh.errors import UsageError
 from weigh.flow.follow.elsewhere import store_of_jobs
 from weigh.flow.follow.named import named_jobs, narrowed_to, with_foreign
 from weigh.flow.follow.status import FAILED
-from weigh.flow.follow.tasks import latest_output_of_task, tail_of
+from weigh.flow.follow.task_history import (
+    latest_output_of_task,
+    log_of_element,
+    tail_of,
+)
 from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here
-from weigh.flow.submit.submit_script import LOGS
 from weigh.model.job import FINAL, OwnScript, SubmittedJob, TaskState
 from weigh.schedulers.job_script import ENDED
 from weigh.store import jobs as jobs_file
@@ -176,12 +179,8 @@ def _split(name: str, known: set[str], plans: set[str]) -> tuple[str, int | None
 
 def _log_file_of_task(views: Sequence[JobView], task_state: TaskState) -> LogFile:
     view = next(view for view in views if view.job.id == task_state.job)
-    log = _element_log(view, task_state.element)
-    output = task_state.output or latest_output_of_task(view.job, task_state)
+    log = log_of_element(view.job, view.scheduler, task_state.element)
+    output = task_state.output or latest_output_of_task(
+        view.job, task_state.element, task_state.task
+    )
     return LogFile(f"task {task_state.task}", output, log, instead=log)
-
-
-def _element_log(job_view: JobView, number: int) -> str:
-    job = job_view.job
-    name = job_view.scheduler.log_name(job.id, number, is_array=job.elements > 1)
-    return os.path.join(job.folder, LOGS, name)

@@ -26,7 +26,8 @@ from weigh.flow.follow.elsewhere import store_of_jobs
 from weigh.flow.follow.first_tasks import never_sent, usages_of_first_tasks
 from weigh.flow.follow.named import is_foreign, named_jobs, with_foreign
 from weigh.flow.follow.notification import notify_end
-from weigh.flow.follow.tasks import goes_on, tail_of
+from weigh.flow.follow.task_history import tail_of
+from weigh.flow.follow.tasks import goes_on
 from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here, here_of
 from weigh.flow.plan import directory as plan_directory

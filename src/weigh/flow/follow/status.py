@@ -17,11 +17,8 @@ from weigh.flow.follow.elsewhere import (
 from weigh.flow.follow.first_tasks import is_unsent, with_unsent
 from weigh.flow.follow.healing import healing_of
 from weigh.flow.follow.named import named_jobs, with_foreign
-from weigh.flow.follow.tasks import (
-    last_line_of_output,
-    latest_output_of_task,
-    tail_of,
-)
+from weigh.flow.follow.task_history import latest_output_of_task, tail_of
+from weigh.flow.follow.tasks import last_line_of_output
 from weigh.flow.follow.time_left import ends_of
 from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here
@@ -231,7 +228,7 @@ def _doubtful_done_task(
         path, job = task.output, jobs.get(task.job)
         # the state of a done task names no output: its place follows from the joblog
         if job is not None and job.own is None:
-            path = latest_output_of_task(job, task)
+            path = latest_output_of_task(job, task.element, task.task)
         error = error_at_end(tail_of(path)) if path else None
         if error is not None:
             return f"{task.task} ended with 0, yet its output ends in: {error}"

@@ -1,36 +1,39 @@
-"""The state of each task of a job: from its joblog, else from its element."""
+"""The state of each task of a job: from what its history shows, else its element.
 
+A task of a shared queue is as its last owner left it, or waits for one.
+"""
+
+import math
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import get_args
 
 import msgspec
+from msgspec.structs import replace
 
-from weigh.errors import NO_TIME_LEFT, SIGNAL_BASE
-from weigh.joblog import output_folder, output_name, read_task_ends
-from weigh.model.element_time import GRACE, NOT_STARTED
-from weigh.model.job import (
-    STEP_OUT_OF_MEMORY,
-    ElementState,
-    SubmittedJob,
-    TaskState,
+from weigh.errors import NO_TIME_LEFT, SIGNAL_BASE, StoreError
+from weigh.flow.follow.task_history import (
+    JoblogHistory,
+    TaskAttempt,
+    history_of,
+    log_of_element,
+    tail_of,
 )
-from weigh.model.plan import Plan
+from weigh.model.element_time import GRACE, NOT_STARTED
+from weigh.model.job import STEP_OUT_OF_MEMORY, ElementState, SubmittedJob, TaskState
+from weigh.model.plan import Plan, PlannedQueue
 from weigh.model.record import State
 from weigh.outcome import failure_line
-from weigh.regular_file import only_regular
+from weigh.planning.queue_order import units_of
 from weigh.runner import events
+from weigh.runner.shared_queue import QueueClaims, QueueOwner
 from weigh.schedulers import KINDS
 from weigh.schedulers.backend import Scheduler
-from weigh.schedulers.job_script import AGAIN, ENDED, HOME, NEAR
-from weigh.store.lines import UNREADABLE, read_tail
+from weigh.schedulers.job_script import AGAIN, ENDED, NEAR
 from weigh.units import Seconds
 
-LOGS = "log"
-# bytes of a log or an output: what explains an end is at its end
-_TAIL = 1 << 16
 # lines of weigh on the steps of a task
 _OF_STAGES = ('weigh: step "', "weigh: go on with: ")
 _TERMINATED = SIGNAL_BASE + 15
@@ -40,64 +43,81 @@ _WARNED = frozenset({SIGNAL_BASE + 10, SIGNAL_BASE + 12, SIGNAL_BASE + 24})
 _EXIT = re.compile(f"^{ENDED} ([0-9]{{1,3}})$", re.MULTILINE)
 # lines of weigh exec's summary, which do not show why the script ended
 _SUMMARY = re.compile(r"weigh  |  (?!stopped )[a-z]+ +\S|   +")
-# of an attempt: 12.out is the first, 12.2.out the second
-_OUTPUT = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?\.out")
-# how lines of events begin: only these are decoded, of maybe many
-_ENDED_LINE = b'{"event":"ended"'
-_STARTED_LINE = b'{"event":"started"'
-# in an event: weigh exec saw a kill, or counted one
-_MARKS_OF_A_KILL = (b'"state":"OUT_OF_MEMORY"', b'"signal":9,', b'"exit_code":137,')
 # KILL and TERM: what schedulers, nodes and people end processes with
 _ENDERS = frozenset({9, 15})
 _SHELL_ENDERS = frozenset({SIGNAL_BASE + 9, SIGNAL_BASE + 15})
+_KILL, _SHELL_KILL = 9, SIGNAL_BASE + 9
 # of an element: then its end is also why a task in it was killed
 _ENDED_FROM_OUTSIDE: frozenset[State] = frozenset(
     {"CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED", "UNKNOWN"}
 )
+_NOT_OVER: frozenset[State] = frozenset({"COMPLETED", "PENDING", "RUNNING"})
 _STATES: dict[str, State] = {word: word for word in get_args(State)}
-StateOf = Callable[[int], ElementState]
+_UNCLAIMED = "no element started it"
 
 
 def read_tasks(
-    submitted_job: SubmittedJob, plan: Plan, scheduler: Scheduler, state_of: StateOf
+    submitted_job: SubmittedJob,
+    plan: Plan,
+    scheduler: Scheduler,
+    element_states: Sequence[ElementState],
+    *,
+    others_run: bool = False,
 ) -> Iterator[TaskState]:
-    """Yield the state of each task of *submitted_job*, element by element."""
-    logs = os.path.join(submitted_job.folder, LOGS)
-    # one listing instead of one look per element: thousands on a network disk
-    there = _file_names_in(logs)
-    ours = plan.elements[
-        submitted_job.first : submitted_job.first + submitted_job.elements
-    ]
-    for number, element in enumerate(ours):
-        name = element.file.removesuffix(".txt")
-        joblog = os.path.join(logs, f"{name}.joblog")
-        state = state_of(number)
-        ends = _ends_in_joblog(joblog) if f"{name}.joblog" in there else {}
+    """Yield the state of each task of *submitted_job*.
+
+    A task of a queue that nobody has, or whose element ended before it, waits while
+    *others_run* or an element of the job goes on.
+    """
+    elements = _JobElements(submitted_job, scheduler, element_states)
+    if plan.queue is not None:
+        yield from _PulledTasks(elements, plan, plan.queue, others_run=others_run).all()
+        return
+    last = submitted_job.first + submitted_job.elements
+    for number, planned in enumerate(plan.elements[submitted_job.first : last]):
+        state, history = element_states[number], elements.history.element(number)
         # no task runs any more: what counts is what was copied back
-        over = len(ends) == len(element.tasks) or not goes_on(state)
-        if submitted_job.staging is not None and over:
-            # a task whose results were not copied back is not done
-            ends = (
-                _ends_in_joblog(joblog + HOME)
-                if f"{name}.joblog{HOME}" in there
-                else {}
-            )
+        is_over = len(history.ends) == len(planned.tasks) or not goes_on(state)
+        is_staged = submitted_job.staging is not None and is_over
+        # a task whose results were not copied back is not done
+        ends = history.ends_at_home if is_staged else history.ends
         # where all tasks have ended the log adds nothing
-        if len(ends) < len(element.tasks) and not goes_on(state):
-            log = scheduler.log_name(
-                submitted_job.id, number, is_array=submitted_job.elements > 1
-            )
-            state = judge_by_log(state, os.path.join(logs, log))
-        on_the_way = submitted_job.staging is not None and over
-        one = ElementTasks(
+        if len(ends) < len(planned.tasks):
+            state = elements.judged(number)
+        tasks = ElementTasks(
             submitted_job.id,
             number,
-            element.tasks,
+            planned.tasks,
             state,
-            joblog,
-            on_the_way=on_the_way,
+            history,
+            on_the_way=is_staged,
         )
-        yield from one.tasks(ends)
+        yield from tasks.tasks(ends)
+
+
+class _JobElements:
+    """The elements of a job: their history, and their states judged by their logs."""
+
+    def __init__(
+        self,
+        submitted_job: SubmittedJob,
+        scheduler: Scheduler,
+        element_states: Sequence[ElementState],
+    ) -> None:
+        self.job, self.states = submitted_job, element_states
+        self.history = history_of(submitted_job)
+        self._scheduler = scheduler
+        self._judged: dict[int, ElementState] = {}
+
+    def judged(self, number: int) -> ElementState:
+        """Return the state of an element, judged by its log if it has ended."""
+        if number not in self._judged:
+            state = self.states[number]
+            if not goes_on(state):
+                log = log_of_element(self.job, self._scheduler, number)
+                state = judge_by_log(state, log)
+            self._judged[number] = state
+        return self._judged[number]
 
 
 def judge_by_log(element_state: ElementState, log: str) -> ElementState:
@@ -157,25 +177,6 @@ def _ended_element_state(
     return _as(element_state, "FAILED", _of_shell(last) or element_state.reason, code)
 
 
-def tail_of(path: str) -> str:
-    """Return the end of a file; an empty text if it does not exist."""
-    return read_tail(path, _TAIL).decode("utf-8", "replace")
-
-
-def latest_output_of_task(submitted_job: SubmittedJob, task_state: TaskState) -> str:
-    """Return the path of the output of a task's latest attempt."""
-    number = submitted_job.first + task_state.element
-    joblog = os.path.join(submitted_job.folder, LOGS, f"tasks_{number}.joblog")
-    folder = output_folder(joblog)
-    # attempts have files of their own, numbered without a gap
-    attempt, latest = 2, os.path.join(folder, output_name(task_state.task, 1))
-    while os.path.exists(
-        path := os.path.join(folder, output_name(task_state.task, attempt))
-    ):
-        attempt, latest = attempt + 1, path
-    return latest
-
-
 def last_line_of_output(path: str) -> str | None:
     """Return the line of a failed task's output that states why it failed.
 
@@ -197,42 +198,23 @@ def _of_shell(line: str) -> str:
     return re.sub(r"^(\S+: line \d+: ) *\d+ ([A-Z][a-z ]+\w)  .*", r"\1\2", line)
 
 
-class _LastEvents(msgspec.Struct):
-    """The last events of a task."""
-
-    ended: events.AttemptEnded | None = None
-    started: events.AttemptStarted | None = None
-    # the attempt that ran out of memory, and its start; None: none did
-    short: tuple[events.AttemptEnded, events.AttemptStarted | None] | None = None
-
-
-class ElementTasks(msgspec.Struct, frozen=True):
-    """One element of a job, the numbers of its tasks, its state and its joblog.
-
-    Only ``seqs`` are its tasks, if they are given: the others of a queue have other
-    elements. ``on_the_way``: no task runs any more, and the results are being staged
-    out.
-    """
+class ElementTasks(msgspec.Struct, frozen=True, dict=True):
+    """One element of a job, the numbers of its tasks, its state and its history."""
 
     job: str
-    number: int  # of the element in its job, from 0
-    # in the plan; their places, from 1, are the ``seq`` of joblog and events
+    number: int
+    """Of the element in its job, from 0."""
     numbers: tuple[int, ...]
+    """In the plan; their places, from 1, are the ``seq`` of joblog and events."""
     state: ElementState
-    joblog: str
+    history: JoblogHistory
     seqs: frozenset[int] | None = None
+    """Only these are its tasks, if given: the others of a queue have other elements."""
     on_the_way: bool = False
+    """No task runs any more, and the results are being staged out."""
 
-    def tasks(self, ends: dict[int, bool]) -> Iterator[TaskState]:
+    def tasks(self, ends: Mapping[int, bool]) -> Iterator[TaskState]:
         """Yield the states of its tasks; *ends* maps ended tasks to success."""
-        # only tasks that are not done are looked up in the events
-        failed = {seq for seq, good in ends.items() if not good}
-        if not goes_on(self.state):
-            numbers = self.seqs or range(1, len(self.numbers) + 1)
-            failed |= {seq for seq in numbers if seq not in ends}
-        lasts = self._last_events(failed) if failed else {}
-        end = self._cancelled_at() if failed else None
-        running = self._running() if self.state.state == "RUNNING" else frozenset()
         short = frozenset[int]()
         # such a task may have exited with 0
         if self.state.reason == STEP_OUT_OF_MEMORY or self._hides_a_kill(ends):
@@ -241,62 +223,57 @@ class ElementTasks(msgspec.Struct, frozen=True):
             if self.seqs is not None and seq not in self.seqs:
                 continue
             if seq not in ends:
-                one = self._unended(task, seq, is_running=seq in running)
-                yield _with_last(one, lasts.get(seq, _LastEvents()))
+                yield self._unended(task, seq)
             elif seq in short:
+                output = next(reversed([*self.history.outputs(task)]), None)
                 yield self._task(
                     task,
                     seq,
                     "OUT_OF_MEMORY",
                     reason=STEP_OUT_OF_MEMORY,
-                    output=next((p for _, p in self._outputs(seq)[-1:]), None),
+                    output=output,
                 )
             elif ends[seq]:
                 yield self._task(task, seq, "COMPLETED")
             else:
                 is_last = len(ends) == self._count_of_own_tasks()
-                last = lasts.get(seq, _LastEvents())
-                yield self._failed(task, seq, last, is_last=is_last, end=end)
+                yield self._failed(task, seq, is_last=is_last)
 
-    def _unended(self, task: int, task_number: int, *, is_running: bool) -> TaskState:
+    def _unended(self, task: int, task_number: int) -> TaskState:
         state: State = self.state.state
         # the element runs, the task waits for one of its slots
-        if state == "RUNNING" and not (is_running or self.on_the_way):
-            state = "PENDING"
+        if state == "RUNNING" and not self.on_the_way:
+            state = "RUNNING" if task_number in self._in_flight else "PENDING"
         elif state == "COMPLETED":
             state = "INTERRUPTED"  # its element succeeded without running it
-        return self._task(task, task_number, state, reason=self.state.reason)
+        found = self._task(task, task_number, state, reason=self.state.reason)
+        # what goes on needs no explanation: its events are not read
+        if goes_on(self.state):
+            return found
+        return _with_last(found, self.history.attempts.get(task_number, []))
 
-    def _failed(
-        self,
-        task: int,
-        task_number: int,
-        last_events: "_LastEvents",
-        *,
-        is_last: bool,
-        end: Seconds | None,
-    ) -> TaskState:
-        """Return the state of a failed task; *is_last*: its element has no more to run.
-
-        *end* is when its element was cancelled, if it was.
-        """
-        event, start = last_events.ended, last_events.started
-        # the joblog is written before the event
-        if event is None and self._is_being_written():
-            return self._task(task, task_number, "RUNNING")
-        if event is None:
-            return self._task(
-                task, task_number, "FAILED", output=self._output(task_number, 1)
-            )
+    def _failed(self, task: int, task_number: int, *, is_last: bool) -> TaskState:
+        """Return the state of a failed task; *is_last*: its element runs no more."""
+        tried = self.history.attempts.get(task_number, [])
+        last = next((one for one in reversed(tried) if one.ended is not None), None)
+        event = None if last is None else last.ended
+        if last is None or event is None:
+            # the joblog is written before the event
+            if goes_on(self.state) and self.history.has_events:
+                return self._task(task, task_number, "RUNNING")
+            output = self._output(task, 1)
+            return self._task(task, task_number, "FAILED", output=output)
         state: State = _STATES.get(event.state, "FAILED")
         if _is_killed(event) and state != "OUT_OF_MEMORY":
+            # who killed it is not known yet
             if is_last and self.state.state == "RUNNING":
-                return self._task(
-                    task, task_number, "RUNNING"
-                )  # who killed it is not known yet
-            state = self._fate()
-        elif state == "FAILED" and end is not None and 0 <= end - event.time <= GRACE:
-            state = "CANCELLED"  # together with its element, before weigh exec noticed
+                return self._task(task, task_number, "RUNNING")
+            # killed with its element, or alone
+            is_of_element = self.state.state in _ENDED_FROM_OUTSIDE
+            state = self.state.state if is_of_element else "FAILED"
+        # together with its element, before weigh exec noticed
+        elif state == "FAILED" and 0 <= self._cancelled_at - event.time <= GRACE:
+            state = "CANCELLED"
         return TaskState(
             task=task,
             job=self.job,
@@ -306,77 +283,64 @@ class ElementTasks(msgspec.Struct, frozen=True):
             reason=event.reason,
             exit_code=event.exit_code,
             signal=event.signal,
-            output=self._output(task_number, event.attempt),
+            output=self._output(task, event.attempt),
             attempt=event.attempt,
             peak=event.peak_memory,
-            reserved=None if start is None else start.memory,
-            alone=event.alone or (start is not None and start.alone),
+            reserved=last.started.memory,
+            alone=event.alone or last.started.alone,
             needs=event.needs,
         )
 
-    def _short_of_memory(self, ends: dict[int, bool]) -> frozenset[int]:
+    @cached_property
+    def _in_flight(self) -> frozenset[int]:
+        return frozenset(self.history.in_flight)
+
+    @cached_property
+    def _cancelled_at(self) -> Seconds:
+        """Return when a cancelled element ended; infinity if it was not."""
+        if self.state.state != "CANCELLED":
+            return math.inf
+        closed = self.history.recorded.closed_at
+        # without the event weigh exec was killed with the rest
+        ended = self.state.ended if closed is None else closed
+        return math.inf if ended is None else ended
+
+    def _short_of_memory(self, ends: Mapping[int, bool]) -> frozenset[int]:
         """Return the tasks whose step ran out of memory, as their output shows.
 
         If no output shows it (redirected), return the failed tasks, else all tasks:
         which of them it was is not known. A task whose last attempt succeeded is done.
         """
         shown = {
-            seq: [_shows_step_over_memory(path) for _, path in outputs]
-            for seq in ends
-            if (outputs := self._outputs(seq))
+            seq: [*map(_shows_step_over_memory, self.history.outputs(task))]
+            for seq, task in enumerate(self.numbers, start=1)
+            if seq in ends
         }
         if any(map(any, shown.values())) or len(ends) < self._count_of_own_tasks():
-            return frozenset(seq for seq, attempts in shown.items() if attempts[-1])
-        return frozenset(seq for seq, good in ends.items() if not good) or frozenset(
-            ends
-        )
+            return frozenset(seq for seq, tried in shown.items() if tried and tried[-1])
+        failed = frozenset(seq for seq, good in ends.items() if not good)
+        return failed or frozenset(ends)
 
     def _count_of_own_tasks(self) -> int:
         """Return how many tasks it has: of a shared queue, those that it claimed."""
         return len(self.numbers if self.seqs is None else self.seqs)
 
-    def _hides_a_kill(self, ends: dict[int, bool]) -> bool:
+    def _hides_a_kill(self, ends: Mapping[int, bool]) -> bool:
         """Return whether the scheduler saw a kill for memory, and weigh exec none.
 
         A worker was killed, and the command exited on its own all the same.
         """
-        return (
-            self.state.state == "OUT_OF_MEMORY"
-            and len(ends) == self._count_of_own_tasks()
-            and not any(
-                mark in line
-                for line in lines_of_file(self.joblog + events.SUFFIX)
-                for mark in _MARKS_OF_A_KILL
-            )
-        )
-
-    def _is_being_written(self) -> bool:
-        """Return whether weigh exec will still record how a task has ended."""
-        return goes_on(self.state) and os.path.exists(self.joblog + events.SUFFIX)
-
-    def _cancelled_at(self) -> Seconds | None:
-        """Return when a cancelled element ended; None if not cancelled or not known."""
-        if self.state.state != "CANCELLED":
-            return None
-        # weigh exec writes this event last, and only if it ended on its own
-        last = next(reversed(lines_of_file(self.joblog + events.SUFFIX)), b"")
-        with suppress(*UNREADABLE):
-            return msgspec.json.decode(last, type=events.RunClosed).time
-        return self.state.ended  # weigh exec was killed with the rest
-
-    def _fate(self) -> State:
-        """Return the state of a killed task: its element's, or FAILED if alone."""
-        state: State = self.state.state
-        return state if state in _ENDED_FROM_OUTSIDE else "FAILED"
-
-    def _outputs(self, task_number: int) -> list[tuple[int, str]]:
-        """Return the output files of a task with their attempts, the last one last."""
-        folder, task = output_folder(self.joblog), self.numbers[task_number - 1]
-        found = (_OUTPUT.fullmatch(name) for name in _file_names_in(folder))
-        return sorted(
-            (int(one[2] or 1), os.path.join(folder, one[0]))
-            for one in found
-            if one is not None and int(one[1]) == task
+        if (
+            self.state.state != "OUT_OF_MEMORY"
+            or len(ends) < self._count_of_own_tasks()
+        ):
+            return False
+        ended = [one.ended for one in self.history.recorded.attempts if one.ended]
+        return not any(
+            one.state == "OUT_OF_MEMORY"
+            or one.signal == _KILL
+            or one.exit_code == _SHELL_KILL
+            for one in ended
         )
 
     def _task(
@@ -398,81 +362,43 @@ class ElementTasks(msgspec.Struct, frozen=True):
             output=output,
         )
 
-    def _output(self, task_number: int, attempt: int) -> str | None:
-        name = output_name(self.numbers[task_number - 1], attempt)
-        path = os.path.join(output_folder(self.joblog), name)
+    def _output(self, task: int, attempt: int) -> str | None:
+        path = self.history.output_path(task, attempt)
         return path if os.path.exists(path) else None
 
-    def _last_events(self, failed: set[int]) -> "dict[int, _LastEvents]":
-        """Return the last events of each failed task."""
-        found: dict[int, _LastEvents] = {}
-        for line in lines_of_file(self.joblog + events.SUFFIX):
-            with suppress(*UNREADABLE):
-                if line.startswith(_ENDED_LINE):
-                    end = msgspec.json.decode(line, type=events.AttemptEnded)
-                    if end.seq in failed:
-                        last = found.setdefault(end.seq, _LastEvents())
-                        last.ended = end
-                        if end.state == "OUT_OF_MEMORY":
-                            # the start of the same attempt came before its end
-                            last.short = end, last.started
-                elif line.startswith(_STARTED_LINE):
-                    start = msgspec.json.decode(line, type=events.AttemptStarted)
-                    if start.seq in failed:
-                        found.setdefault(start.seq, _LastEvents()).started = start
-        return found
 
-    def _running(self) -> frozenset[int]:
-        past = events.read_past_events(
-            lines_of_file(self.joblog + events.SUFFIX), lambda _: False
-        )
-        return frozenset(past.in_flight)
-
-
-def _with_last(task_state: TaskState, last_events: _LastEvents) -> TaskState:
+def _with_last(task_state: TaskState, tried: Sequence[TaskAttempt]) -> TaskState:
     """Return the task with what it lacked: memory when it ran out of it, or time."""
-    if last_events.ended is not None:
-        task_state = msgspec.structs.replace(task_state, needs=last_events.ended.needs)
-    task_state = _if_lacking_memory(task_state, last_events)
-    if last_events.short is None or task_state.state in {
-        "PENDING",
-        "RUNNING",
-        "COMPLETED",
-    }:
+    ended = [one for one in tried if one.ended is not None]
+    last = ended[-1].ended if ended else None
+    if last is None:
         return task_state
-    end, start = last_events.short
-    return msgspec.structs.replace(
-        task_state,
-        short=True,
-        peak=end.peak_memory,
-        reserved=None if start is None else start.memory,
-        alone=end.alone or (start is not None and start.alone),
-    )
-
-
-def _if_lacking_memory(task_state: TaskState, last_events: _LastEvents) -> TaskState:
-    """Return a task that lacked memory and never started again as out of memory.
-
-    Its element ended for another reason, such as another task of it that hung.
-    """
-    end, start = last_events.ended, last_events.started
+    task_state = replace(task_state, needs=last.needs)
+    # its element ended for another reason, such as another task of it that hung; where
+    # a later attempt began, it had what it needed, and ended with its element
     if (
-        task_state.state not in {"TIMEOUT", "INTERRUPTED"}
-        or end is None
-        or start is None
+        task_state.state in {"TIMEOUT", "INTERRUPTED"}
+        and last.lacked_memory
+        and tried[-1].ended is last
     ):
+        task_state = replace(
+            task_state, state="OUT_OF_MEMORY", reason=last.reason, attempt=last.attempt
+        )
+        task_state = _with_memory_of(task_state, ended[-1])
+    short = [one for one in ended if one.ended and one.ended.state == "OUT_OF_MEMORY"]
+    if not short or task_state.state in _NOT_OVER:
         return task_state
-    # a later attempt began: it had what it needed, and ended with its element
-    if not end.lacked_memory or start.attempt != end.attempt:
-        return task_state
-    return msgspec.structs.replace(
+    return replace(_with_memory_of(task_state, short[-1]), short=True)
+
+
+def _with_memory_of(task_state: TaskState, attempt: TaskAttempt) -> TaskState:
+    """Return the task with the memory that an attempt had and used."""
+    start, end = attempt.started, attempt.ended
+    return replace(
         task_state,
-        state="OUT_OF_MEMORY",
-        reason=end.reason,
-        attempt=end.attempt,
-        peak=end.peak_memory,
+        peak=None if end is None else end.peak_memory,
         reserved=start.memory,
-        alone=end.alone,
+        alone=start.alone or (end is not None and end.alone),
     )
 
 
@@ -499,24 +425,201 @@ def goes_on(element_state: ElementState) -> bool:
     return element_state.state in {"PENDING", "RUNNING"}
 
 
-def _ends_in_joblog(joblog_path: str) -> dict[int, bool]:
-    if not os.path.exists(joblog_path):  # somebody removed it
-        return events.ended_in_events(joblog_path + events.SUFFIX)
-    # of several lines on a task the last one counts
-    return {seq: good for seq, good, _ in read_task_ends(lines_of_file(joblog_path))}
+_Owners = dict[int, tuple[int, list[QueueOwner]]]
 
 
-def lines_of_file(path: str) -> Sequence[bytes]:
-    """Return the lines of a file; none if it does not exist."""
+class _PulledTasks:
+    """The tasks of a shared queue: how often each was claimed, and by whom.
+
+    ``others_run``: elements of another job go on that pull from the same queue.
+    """
+
+    def __init__(
+        self,
+        elements: _JobElements,
+        plan: Plan,
+        queue: PlannedQueue,
+        *,
+        others_run: bool,
+    ) -> None:
+        self._elements, self._job, self._queue = elements, elements.job, queue
+        self._folder = os.path.join(self._job.folder, queue.folder)
+        self._others_run = others_run
+        # how often a task was claimed, and by which runs, in the order of their claims
+        self._owners = _owners_of(self._folder, plan, queue)
+        # of runs by hand, by joblog
+        self._by_hand: dict[str, JoblogHistory] = {}
+        self._tasks: dict[int, dict[int, TaskState]] = {}
+        # elements that may still take a free task
+        self._going = [n for n, state in enumerate(elements.states) if goes_on(state)]
+
+    def all(self) -> Iterator[TaskState]:
+        """Yield the state of each task, with the number of its claims."""
+        for seq in range(1, len(self._queue.tasks) + 1):
+            claims, owners = self._owners.get(seq, (0, []))
+            yield replace(self._state_of(seq, owners), claims=claims)
+
+    def _state_of(self, task_number: int, owners: Sequence[QueueOwner]) -> TaskState:
+        if not owners:
+            return self._free(task_number)
+        over = [owner for owner in owners if task_number in self._ends(owner)]
+        # a task may have been claimed again although it had ended: done is done
+        done = next((owner for owner in over if self._ends(owner)[task_number]), None)
+        if done is not None and done is not owners[-1]:
+            return self._task(task_number, "COMPLETED", self._number(done) or 0)
+        last = owners[-1]
+        number = self._number(last)
+        if number is None:
+            return self._run_by_hand(task_number, last)
+        if last not in over:
+            if goes_on(self._elements.judged(number)):
+                # claimed but not begun: it waits for a slot of its element
+                in_flight = self._history(last).in_flight
+                state: State = "RUNNING" if task_number in in_flight else "PENDING"
+                return self._task(task_number, state, number)
+            # its element is gone: another one will claim the task again
+            if self._going or self._others_run:
+                return self._free(task_number)
+        return self._with_earlier(self._details(number)[task_number], owners[:-1])
+
+    def _with_earlier(
+        self, task_state: TaskState, owners: Sequence[QueueOwner]
+    ) -> TaskState:
+        """Return the state with the most memory that was too little, by any owner."""
+        if task_state.state in _NOT_OVER:
+            return task_state
+        numbers = [self._number(owner) for owner in owners]
+        before = [self._details(n)[task_state.seq] for n in numbers if n is not None]
+        # the next round starts from the largest amount that was too little
+        known = [
+            one
+            for one in (*before, task_state)
+            if one.short or one.state == "OUT_OF_MEMORY"
+        ]
+        if not known or (most := max(known, key=_memory_shortage_order)) is task_state:
+            return task_state
+        return replace(
+            task_state,
+            short=True,
+            peak=most.peak,
+            reserved=most.reserved,
+            alone=most.alone,
+        )
+
+    def _run_by_hand(self, task_number: int, owner: QueueOwner) -> TaskState:
+        """Return the state of a task of a run that is no element of the job."""
+        good = self._ends(owner).get(task_number)
+        if good is not None:
+            return self._task(task_number, "COMPLETED" if good else "FAILED")
+        if owner.run in self._history(owner).recorded.open_runs:
+            return self._task(task_number, "RUNNING")
+        return self._free(task_number)
+
+    def _details(self, number: int) -> dict[int, TaskState]:
+        """Return the states of the tasks of an element, judged as in other plans."""
+        if number not in self._tasks:
+            # `numbers` are those of the whole queue, its tasks what it claimed
+            owned = frozenset(
+                seq
+                for seq, (_, owners) in self._owners.items()
+                if any(self._number(owner) == number for owner in owners)
+            )
+            one = ElementTasks(
+                self._job.id,
+                number,
+                self._queue.tasks,
+                self._elements.judged(number),
+                self._elements.history.element(number),
+                seqs=owned,
+            )
+            ends = self._ends_of_element(number).items()
+            ours = {seq: good for seq, good in ends if seq in owned}
+            self._tasks[number] = {task.seq: task for task in one.tasks(ours)}
+        return self._tasks[number]
+
+    def _free(self, task_number: int) -> TaskState:
+        """Return the state of a task that nobody has: it waits, or was left."""
+        if self._going:
+            # any of them may take it: spread, so that each shows tasks that wait
+            element = self._going[task_number % len(self._going)]
+            return self._task(task_number, "PENDING", element)
+        if self._others_run:
+            return self._task(task_number, "PENDING")
+        state, reason = self._why_left
+        return replace(self._task(task_number, state), reason=reason)
+
+    @cached_property
+    def _why_left(self) -> tuple[State, str | None]:
+        """Return the state of all tasks that no element took, and the reason."""
+        elements = self._elements.states
+        # what the scheduler reports of the elements explains free tasks best
+        outside: tuple[State, ...] = ("UNKNOWN", "CANCELLED")
+        for state in outside:
+            if any(one.state == state for one in elements):
+                return state, next((one.reason for one in elements if one.reason), None)
+        judged = [self._elements.judged(number) for number in range(len(elements))]
+        for one in judged:
+            # the element left it on purpose: its time limit was too near
+            if one.exit_code == NO_TIME_LEFT and one.state == "INTERRUPTED":
+                _, words, figures = (one.reason or "").partition(NOT_STARTED)
+                return "INTERRUPTED", words + figures
+        # before the first task
+        if {one.state for one in elements} == {"FAILED"} and not self._owners:
+            return "FAILED", next((one.reason for one in judged if one.reason), None)
+        return "INTERRUPTED", _UNCLAIMED
+
+    def _task(self, task_number: int, state: State, element: int = 0) -> TaskState:
+        return TaskState(
+            task=self._queue.tasks[task_number - 1],
+            job=self._job.id,
+            element=element,
+            seq=task_number,
+            state=state,
+        )
+
+    def _number(self, owner: QueueOwner) -> int | None:
+        """Return the element of this job that a run is; None for a run by hand."""
+        if owner.element is None:
+            return None
+        number = owner.element - self._job.first
+        return number if 0 <= number < self._job.elements else None
+
+    def _history(self, owner: QueueOwner) -> JoblogHistory:
+        number = self._number(owner)
+        if number is not None:
+            return self._elements.history.element(number)
+        path = os.path.join(self._folder, owner.joblog)
+        return self._by_hand.setdefault(path, JoblogHistory(path))
+
+    def _ends(self, owner: QueueOwner) -> Mapping[int, bool]:
+        number = self._number(owner)
+        if number is None:
+            return self._history(owner).ends
+        return self._ends_of_element(number)
+
+    def _ends_of_element(self, number: int) -> Mapping[int, bool]:
+        history = self._elements.history.element(number)
+        if self._job.staging is None or goes_on(self._elements.states[number]):
+            return history.ends
+        return history.ends_at_home  # what was not copied back is not done
+
+
+def _owners_of(folder: str, plan: Plan, queue: PlannedQueue) -> _Owners:
+    """Return how often each task was claimed, and by which runs, in order."""
+    claims = QueueClaims(folder)
     try:
-        with open(path, "rb", opener=only_regular) as file:
-            return file.read().splitlines(keepends=True)
-    except OSError:
-        return ()
+        claims.look()
+    except StoreError:  # it was removed: what the job did is not known
+        return {}
+    units = units_of(queue, plan.kinds, max(1, len(plan.elements)))
+    return {
+        seq: (len(owners), [one for one in owners if one is not None and one.joblog])
+        for unit, owners in claims.claimants()
+        if unit < len(units)
+        for seq in units[unit].tasks
+    }
 
 
-def _file_names_in(folder: str) -> frozenset[str]:
-    try:
-        return frozenset(os.listdir(folder))
-    except OSError:
-        return frozenset()
+def _memory_shortage_order(task_state: TaskState) -> tuple[bool, int, int]:
+    """Return how much memory was too little for a task, to compare."""
+    return task_state.alone, task_state.reserved or 0, task_state.peak or 0

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from weigh.errors import WeighError
-from weigh.flow.follow.pulled import read_pulled
-from weigh.flow.follow.tasks import goes_on, judge_by_log, read_tasks, tail_of
+from weigh.flow.follow.task_history import joblog_of_element, log_of_element, tail_of
+from weigh.flow.follow.tasks import goes_on, judge_by_log, read_tasks
 from weigh.flow.here import Here
 from weigh.flow.plan.directory import plan_in_folder_of
 from weigh.flow.site import schedulers
-from weigh.flow.submit.submit_script import LOGS
 from weigh.model.job import STUCK, ElementState, OwnScript, SubmittedJob, TaskState
 from weigh.outcome import out_of_memory
 from weigh.runner import events
@@ -111,18 +110,9 @@ def _view(
             tuple(_bare(submitted_job, elements)),
             snapshot,
         )
-    if plan.queue is None:
-        tasks = tuple(read_tasks(submitted_job, plan, scheduler, elements.__getitem__))
-    else:
-        tasks = tuple(
-            read_pulled(
-                submitted_job,
-                plan,
-                scheduler,
-                elements.__getitem__,
-                others_run=others_run,
-            )
-        )
+    tasks = tuple(
+        read_tasks(submitted_job, plan, scheduler, elements, others_run=others_run)
+    )
     return JobView(submitted_job, scheduler, elements, tasks, snapshot)
 
 
@@ -297,9 +287,9 @@ def _has_begun_since(submitted_job: SubmittedJob, number: int, asked: Seconds) -
 
     The scheduler's answer is up to half a minute old, and the tasks' files are not.
     """
-    name = f"tasks_{submitted_job.first + number}.joblog{events.SUFFIX}"
+    path = joblog_of_element(submitted_job, number) + events.SUFFIX
     try:
-        return os.stat(os.path.join(submitted_job.folder, LOGS, name)).st_mtime > asked
+        return os.stat(path).st_mtime > asked
     except OSError:
         return False
 
@@ -318,11 +308,8 @@ def _element_state(
         return msgspec.structs.replace(state, state="RUNNING", reason=None)
     if state.state != "UNKNOWN":
         return state
-    name = scheduler.log_name(
-        submitted_job.id, number, is_array=submitted_job.elements > 1
-    )
     # queue and accounting have forgotten it, while its log stays
-    judged = judge_by_log(state, os.path.join(submitted_job.folder, LOGS, name))
+    judged = judge_by_log(state, log_of_element(submitted_job, scheduler, number))
     is_late = snapshot.asked > submitted_job.submitted + _SETTLING
     # only an answer without the job, long enough after its submission, means that it is
     # gone

@@ -14,7 +14,7 @@ from weigh.flow.follow.elsewhere import store_of_jobs
 from weigh.flow.follow.healing import rounds_of
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.resume import ResumeRound
-from weigh.flow.follow.tasks import LOGS, tail_of
+from weigh.flow.follow.task_history import log_of_element, tail_of
 from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here, here_now
 from weigh.flow.plan import directory as plan_directory
@@ -575,8 +575,7 @@ def logs_of(views: Sequence[JobView]) -> Iterator[str]:
             yield from (path for found in view.logs for path in found)
             continue
         for number in range(job.elements):
-            name = view.scheduler.log_name(job.id, number, is_array=job.elements > 1)
-            yield os.path.join(job.folder, LOGS, name)
+            yield log_of_element(job, view.scheduler, number)
 
 
 def tables_in(paths: Iterable[str]) -> tuple[GpuTable, ...]:

@@ -2,19 +2,24 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 
 import msgspec
 
 from weigh.errors import FormatError, WeighError
 from weigh.flow.follow.first_tasks import is_unsent, rest_comes, with_unsent
-from weigh.flow.follow.tasks import LOGS, last_line_of_output
+from weigh.flow.follow.task_history import (
+    JobHistory,
+    JoblogHistory,
+    TaskAttempt,
+    history_of,
+)
+from weigh.flow.follow.tasks import last_line_of_output
 from weigh.flow.follow.view import JobView, latest_task_states
 from weigh.flow.here import Here
 from weigh.flow.plan.directory import plan_in_folder_of, tasks_of
 from weigh.flow.records import joined_records as report_records
 from weigh.flow.site.schedulers import kind_of_cluster_name
-from weigh.joblog import JoblogEntry, output_folder, output_name, parse_line
+from weigh.joblog import JoblogEntry, output_folder, output_name
 from weigh.model.job import FINAL, SubmittedJob, TaskState
 from weigh.model.mask import MASK
 from weigh.model.record import Record, State
@@ -26,7 +31,6 @@ from weigh.schedulers import KINDS
 from weigh.schedulers.elements import element_numbers_of
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.store.identity import is_alive, this_machine
-from weigh.store.lines import UNREADABLE
 from weigh.sweep.table import read_table, table_path
 from weigh.sweep.task_file import read_task_lines
 from weigh.units import Seconds
@@ -95,11 +99,6 @@ def _task_files(
             yield os.path.join(job_view.job.plan_folder, name), element
 
 
-_EVENT = msgspec.json.Decoder(
-    events.RunOpened | events.AttemptStarted | events.AttemptEnded
-)
-
-
 def runs_of_view(job_view: JobView, root: str) -> list[ReviewedRun]:
     """Return the runs of a submitted job: all attempts, and tasks without one.
 
@@ -108,18 +107,21 @@ def runs_of_view(job_view: JobView, root: str) -> list[ReviewedRun]:
     """
     if job_view.job.own is not None:
         return list(_runs_of_own(job_view, root))
-    known = list(_attempts_in(job_view))
+    history = history_of(job_view.job)
+    known = list(_attempts_in(job_view, history))
     attempts: dict[tuple[int, int], list[ReviewedRun]] = {}
     records = _records_of_attempts(job_view, root, known)
     for one in known:
         record = records.get((one.element, one.seq, one.attempt))
         place = one.element, one.seq
         attempts.setdefault(place, []).append(_attempt(one, record, job_view))
-    given, joblogs = parameters_of(job_view), _JobJoblogs(job_view)
+    given = parameters_of(job_view)
     runs: list[ReviewedRun] = []
     for task in job_view.tasks:
         # a task without an attempt: what the joblog has of it
-        tried = attempts.get((task.element, task.seq)) or [joblogs.unmeasured(task)]
+        tried = attempts.get((task.element, task.seq)) or [
+            _unmeasured_run(job_view, history, task)
+        ]
         runs += (
             _on_node(run, job_view) if run.is_last else run
             for run in _attempts_with_task(task, tried, given.get(task.task, {}))
@@ -229,59 +231,15 @@ def _on_node(reviewed_run: ReviewedRun, job_view: JobView) -> ReviewedRun:
     )
 
 
-class ReportedAttempt(msgspec.Struct, frozen=True):
-    """A start, and its end unless it still runs or was killed with ``weigh exec``."""
-
-    started: events.AttemptStarted
-    ended: events.AttemptEnded | None
-    node: str | None
-    element: int = 0
-
-    @property
-    def seq(self) -> int:
-        """Return the number of the task in its element."""
-        return self.started.seq
-
-    @property
-    def attempt(self) -> int:
-        """Return the number of the attempt."""
-        return self.started.attempt
-
-
-def _attempts_in(job_view: JobView) -> Iterator[ReportedAttempt]:
+def _attempts_in(job_view: JobView, history: JobHistory) -> Iterator[TaskAttempt]:
     """Yield the attempts in the events files, element by element, in order."""
     for element in sorted({task.element for task in job_view.tasks}):
-        _, found = attempts_in_events(_joblog(job_view, element) + events.SUFFIX)
-        for one in found:
+        for one in history.element(element).recorded.attempts:
             yield msgspec.structs.replace(one, element=element)
 
 
-def attempts_in_events(
-    path: str,
-) -> tuple[events.RunOpened | None, list[ReportedAttempt]]:
-    """Return the newest ``weigh exec`` in an events file, and all attempts in order."""
-    opened: events.RunOpened | None = None
-    nodes: dict[str, str] = {}
-    begun: dict[tuple[int, int], events.AttemptStarted] = {}
-    ended: dict[tuple[int, int], events.AttemptEnded] = {}
-    for event in _attempt_events(path):
-        if isinstance(event, events.RunOpened):
-            opened = event
-            nodes[event.run] = event.machine.host
-        elif isinstance(event, events.AttemptStarted):
-            begun[event.seq, event.attempt] = event
-        else:
-            ended[event.seq, event.attempt] = event
-    attempts = [
-        ReportedAttempt(start, ended.get(place), nodes.get(start.run))
-        # begun decides: an end without a start is a line that was lost
-        for place, start in begun.items()
-    ]
-    return opened, attempts
-
-
 def _records_of_attempts(
-    job_view: JobView, root: str, attempts: Sequence[ReportedAttempt]
+    job_view: JobView, root: str, attempts: Sequence[TaskAttempt]
 ) -> dict[tuple[int, int, int], Record]:
     """Return the record of each attempt; of a killed attempt by its job."""
     places = {
@@ -305,22 +263,8 @@ def _records_of_attempts(
     return records
 
 
-def _attempt_events(
-    path: str,
-) -> Iterator[events.RunOpened | events.AttemptStarted | events.AttemptEnded]:
-    for line in _joblog_lines(path):
-        with suppress(*UNREADABLE):
-            yield _EVENT.decode(line)
-
-
-def _joblog(job_view: JobView, element: int) -> str:
-    """Return the path of an element's joblog, which is numbered over the plan."""
-    number = job_view.job.first + element
-    return os.path.join(job_view.job.folder, LOGS, f"tasks_{number}.joblog")
-
-
 def _attempt(
-    reported_attempt: ReportedAttempt, record: Record | None, job_view: JobView
+    reported_attempt: TaskAttempt, record: Record | None, job_view: JobView
 ) -> ReviewedRun:
     if record is not None:
         return run_of(record)
@@ -331,7 +275,7 @@ def _attempt(
     )
 
 
-def run_of_ended_attempt(reported_attempt: ReportedAttempt) -> ReviewedRun:
+def run_of_ended_attempt(reported_attempt: TaskAttempt) -> ReviewedRun:
     """Return the run of an attempt without a record, from the event of its end."""
     ended = reported_attempt.ended
     if ended is None:
@@ -357,7 +301,7 @@ def run_of_ended_attempt(reported_attempt: ReportedAttempt) -> ReviewedRun:
     return ReviewedRun(row=row, need=ended.peak_memory)
 
 
-def _cut_short(reported_attempt: ReportedAttempt, job_view: JobView) -> ReviewedRun:
+def _cut_short(reported_attempt: TaskAttempt, job_view: JobView) -> ReviewedRun:
     """Return the run of an attempt without an end: it ended with its element."""
     state = (
         job_view.elements[reported_attempt.element]
@@ -382,41 +326,22 @@ def _mean(cpu_time: Seconds | None, wall_time: Seconds | None) -> float | None:
     return cpu_time / wall_time if cpu_time is not None and wall_time else None
 
 
-class _JobJoblogs:
-    """The joblogs of a job, each read once when it is needed."""
-
-    def __init__(self, job_view: JobView) -> None:
-        self._view = job_view
-        self._entries: dict[int, dict[int, JoblogEntry]] = {}
-
-    def unmeasured(self, task_state: TaskState) -> ReviewedRun:
-        """Return the run of a task without events, timed by the joblog if it can."""
-        view = self._view
-        node = view.elements[task_state.element].node if view.elements else None
-        if task_state.element not in self._entries:
-            path = _joblog(view, task_state.element)
-            self._entries[task_state.element] = dict(joblog_entries(path))
-        entry = self._entries[task_state.element].get(task_state.seq)
-        if entry is None:
-            return ReviewedRun(row=ReportRow(node=node, attempts=0))
-        return ReviewedRun(
-            row=ReportRow(
-                node=node if entry.host == ":" else entry.host,
-                started=entry.started,
-                wall_time=entry.wall_time,
-                command=MASK.line(entry.command),
-            )
+def _unmeasured_run(
+    job_view: JobView, history: JobHistory, task_state: TaskState
+) -> ReviewedRun:
+    """Return the run of a task without events, timed by the joblog if it can."""
+    node = job_view.elements[task_state.element].node if job_view.elements else None
+    entry = history.element(task_state.element).entries.get(task_state.seq)
+    if entry is None:
+        return ReviewedRun(row=ReportRow(node=node, attempts=0))
+    return ReviewedRun(
+        row=ReportRow(
+            node=node if entry.host == ":" else entry.host,
+            started=entry.started,
+            wall_time=entry.wall_time,
+            command=MASK.line(entry.command),
         )
-
-
-def joblog_entries(path: str) -> Iterator[tuple[int, JoblogEntry]]:
-    """Yield the entries of a joblog; the last one of a task counts."""
-    for line in _joblog_lines(path):
-        with suppress(FormatError, UnicodeDecodeError):
-            # a later line of the same task replaces the earlier one for the caller's
-            # dict
-            entry = parse_line(line.decode().rstrip("\n"))
-            yield entry.seq, entry
+    )
 
 
 def _attempts_with_task(
@@ -464,14 +389,6 @@ def _first_known(first: int | None, second: int | None) -> int | None:
     return second if first is None else first
 
 
-def _joblog_lines(path: str) -> list[bytes]:
-    try:
-        with open(path, "rb", opener=only_regular) as file:
-            return file.readlines()
-    except OSError:
-        return []
-
-
 def joblog_of(name: str) -> str | None:
     """Return the joblog of the task file *name*, or *name* if it is one itself."""
     for path in (name, f"{name}.joblog"):
@@ -486,8 +403,9 @@ def runs_of_exec(joblog_path: str, root: str) -> list[ReviewedRun]:
     Raises:
         StoreError: the records cannot be read.
     """
-    opened, attempts = attempts_in_events(joblog_path + events.SUFFIX)
-    entries = dict(joblog_entries(joblog_path))
+    history = JoblogHistory(joblog_path)
+    opened, attempts = history.recorded.opened, history.recorded.attempts
+    entries = history.entries
     ids = {one.ended.record for one in attempts if one.ended is not None}
     records = report_records.by_ids(root, ids)
     # attempts without an end run only while a weigh exec may
@@ -519,7 +437,7 @@ def _may_run(opened: events.RunOpened) -> bool:
 
 
 def _run_of_attempt(
-    reported_attempt: ReportedAttempt,
+    reported_attempt: TaskAttempt,
     records: Mapping[str, Record],
     *,
     is_running: bool,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from weigh._version import __version__
-from weigh.flow.follow.tasks import tail_of
+from weigh.flow.follow.task_history import tail_of
 from weigh.flow.here import Here
 from weigh.flow.report.report import (
     ReportMaterial,
