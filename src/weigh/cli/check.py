@@ -10,14 +10,18 @@ from weigh.errors import FAILED, SIGNAL_BASE, UsageError
 from weigh.flow.check.check import CheckOptions, choose_tasks, is_job_script, try_tasks
 from weigh.flow.here import here_now
 from weigh.lazy_modules import lazy_module
-from weigh.render.check_lines import check_document, check_screen, planned_line
+from weigh.render.check_lines import (
+    check_document,
+    check_screen,
+    planned_line,
+    script_check_json,
+    script_check_lines,
+)
 
 if TYPE_CHECKING:
     from weigh.flow.check import script
-    from weigh.render import script_lines
 else:  # each is imported when it is first used
     script = lazy_module("weigh.flow.check.script")
-    script_lines = lazy_module("weigh.render.script_lines")
 
 _LONGEST_TIMEOUT = 86400.0  # seconds, a day: trying is no run
 
@@ -109,8 +113,8 @@ def _check_script(path: str, form: str | None, *, as_json: bool) -> int:
     """Print the problems of a job script."""
     checked = script.check_here(here_now(), path, form=form)
     if as_json:
-        click.echo(script_lines.script_check_json(checked))
+        click.echo(script_check_json(checked))
     else:
-        for line in script_lines.script_check_lines(checked):
+        for line in script_check_lines(checked):
             click.echo(line)
     return FAILED if checked.problems else 0

@@ -15,8 +15,9 @@ from weigh.flow.scan.estimate_options import TypedOptions
 from weigh.flow.scan.from_records import RecordScanAnswer, fit_named
 from weigh.flow.scan.memory_scan import AUTO, scan_memory
 from weigh.flow.scan.scan import ScanOptions, scan_sizes
-from weigh.render.estimate_lines import estimate_json, estimate_screen_lines
-from weigh.render.scaling_lines import (
+from weigh.render.estimate_lines import (
+    estimate_json,
+    estimate_screen_lines,
     scaling_json,
     scaling_lines,
     squeeze_json,

@@ -22,8 +22,7 @@ from weigh.request import (
     round_time,
 )
 from weigh.review.elements import ReviewedElement
-from weigh.review.requested import ElementRequest
-from weigh.review.runs import ReviewedRun
+from weigh.review.runs import ElementRequest, ReviewedRun
 from weigh.schedulers import kind_or_first
 from weigh.schedulers.dialect import SchedulerText
 from weigh.schedulers.kind import SchedulerKind

@@ -11,8 +11,7 @@ import msgspec
 
 from weigh.model.job import ElementState
 from weigh.model.report import Name, ReportMeasure, Unit
-from weigh.review.requested import ElementRequest
-from weigh.review.runs import ReviewedRun
+from weigh.review.runs import ElementRequest, ReviewedRun
 from weigh.units import Bytes, Seconds
 
 _ROUNDING = 0.002  # seconds: records and events keep milliseconds

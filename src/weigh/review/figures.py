@@ -7,7 +7,7 @@ import msgspec
 
 from weigh.model.report import AccountedElement, GpuTable, OtherFigure, ReportMeasure
 from weigh.review.elements import measure_of
-from weigh.review.requested import ElementRequest
+from weigh.review.runs import ElementRequest
 from weigh.schedulers import kind_or_first
 from weigh.schedulers.protocol import AccountingWords
 from weigh.units import Seconds

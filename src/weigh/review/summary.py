@@ -19,10 +19,8 @@ from weigh.render.words import AS_USUAL, step_words
 from weigh.review.advice import AdviceSubject
 from weigh.review.elements import ReviewedElement, resource_measures
 from weigh.review.figures import filled_measures, with_other_figures
-from weigh.review.gpu_energy import gpu_time_and_energy
 from weigh.review.notes import report_notes
-from weigh.review.requested import ElementRequest
-from weigh.review.runs import ReviewedRun
+from weigh.review.runs import ElementRequest, ReviewedRun, gpu_time_and_energy
 from weigh.units import GIB, HOUR, Seconds
 
 

@@ -12,8 +12,8 @@ from weigh.errors import UsageError
 from weigh.flow.check.script import LazyLookup, check_here, check_script, guess
 from weigh.flow.here import here_of
 from weigh.model.lint import CheckedScript, LintFinding
+from weigh.render.check_lines import script_check_json, script_check_lines
 from weigh.render.columns import columns_of
-from weigh.render.script_lines import script_check_json, script_check_lines
 from weigh.schedulers.command import CommandOutput
 
 SCREEN = """\

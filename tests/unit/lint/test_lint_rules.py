@@ -13,7 +13,7 @@ import weigh
 from weigh.flow.check.script import check_here
 from weigh.flow.here import here_of
 from weigh.model.lint import CheckedScript
-from weigh.render.script_lines import script_check_json, script_check_lines
+from weigh.render.check_lines import script_check_json, script_check_lines
 from weigh.schedulers.lint.rules import RULES, TABLE, acknowledged
 from weigh.schedulers.slurm import lint as slurm_lint
 

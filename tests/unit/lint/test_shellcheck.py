@@ -9,7 +9,7 @@ import pytest
 from weigh.flow.check.script import check_script
 from weigh.flow.here import here_of
 from weigh.model.lint import CheckedScript, LintFinding
-from weigh.render.script_lines import script_check_lines
+from weigh.render.check_lines import script_check_lines
 
 HEAD = "#!/bin/bash\n#SBATCH --time=1:00:00 --mem=1G\n"
 needs_shellcheck = pytest.mark.skipif(

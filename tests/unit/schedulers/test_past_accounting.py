@@ -9,7 +9,7 @@ from captured_text import captured
 
 from weigh.model.report import AccountedElement, PastJob
 from weigh.review.figures import request_with_accounting
-from weigh.review.requested import ElementRequest
+from weigh.review.runs import ElementRequest
 from weigh.review.summary import step_notes
 from weigh.schedulers.gridengine import accounting as gridengine
 from weigh.schedulers.slurm import accounting as slurm

@@ -23,7 +23,7 @@ from weigh.flow.submit.job_request import differences
 from weigh.model.job import JobRequest, JobScript, RecordedRequest, SubmittedJob
 from weigh.model.record import Request, SiteFlags
 from weigh.review.advice import AdviceSubject, cpu_flag, memory_flag
-from weigh.review.requested import ElementRequest
+from weigh.review.runs import ElementRequest
 from weigh.schedulers import KINDS
 from weigh.schedulers.slurm.text import TEXT
 from weigh.units import GIB, MIB

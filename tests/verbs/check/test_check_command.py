@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from weigh.flow.check.trials import trial_notes
+from weigh.flow.check.check import trial_notes
 from weigh.model.check import TaskTrial
 from weigh.units import MIB
 

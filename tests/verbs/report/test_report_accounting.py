@@ -18,7 +18,7 @@ from weigh.model.job import JobRequest
 from weigh.model.report import AccountedElement, JobReport, ReportMeasure
 from weigh.render.report_lines import report_screen_text
 from weigh.review.figures import with_other_figures
-from weigh.review.requested import ElementRequest
+from weigh.review.runs import ElementRequest
 from weigh.review.summary import ReportFindings, compose_report
 from weigh.schedulers import accounting
 from weigh.schedulers.accounting import read_tables

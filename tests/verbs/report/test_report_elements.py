@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from weigh.model.record import PeakMemory, Record, Usage
 from weigh.model.report import ReportRow
 from weigh.review.elements import elements_of_runs, memory_at_once, most_at_once
-from weigh.review.requested import ElementRequest
-from weigh.review.runs import ReviewedRun
+from weigh.review.runs import ElementRequest, ReviewedRun
 
 SPANS = st.lists(
     st.tuples(st.integers(0, 30), st.integers(1, 10), st.integers(0, 100)), max_size=8

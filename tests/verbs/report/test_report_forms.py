@@ -12,7 +12,7 @@ from some_jobs import JOB, Say, SomeJob, Task, record_of, write_job
 
 from weigh.model.job import JobRequest
 from weigh.model.record import State
-from weigh.review.gpu_energy import covered_time
+from weigh.review.runs import covered_time
 from weigh.runner.recording import record_time_text
 from weigh.store import shards
 from weigh.store.identity import MachineIdentity

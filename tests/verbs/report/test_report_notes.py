@@ -10,7 +10,7 @@ from weigh.flow.report.report import build_job_report
 from weigh.model.job import JobRequest
 from weigh.model.plan import TargetGpu
 from weigh.model.report import ReportNote, ReportRow
-from weigh.review.failures import failure_notes
+from weigh.review.notes import failure_notes
 from weigh.units import GIB, HOUR, MIB
 
 ASKED = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR)

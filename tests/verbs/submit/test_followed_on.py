@@ -7,7 +7,7 @@ import pytest
 from following import Weigh
 
 from weigh.model.job import STUCK, JobRequest, SubmittedJob
-from weigh.review.requested import requested_by_job
+from weigh.review.runs import requested_by_job
 from weigh.schedulers.client import SchedulerClient, SchedulerReach
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import commands as gridengine_commands

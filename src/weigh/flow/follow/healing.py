@@ -7,8 +7,8 @@ from weigh.flow.follow.tasks import goes_on
 from weigh.flow.follow.view import JobView
 from weigh.flow.submit.rounds import SubmissionRounds
 from weigh.model.job import ON_HOLD, STUCK, SubmittedJob
-from weigh.render.healing_lines import HealingRound, HealingState
 from weigh.render.printable import last_line_of
+from weigh.render.status_lines import HealingRound, HealingState
 from weigh.schedulers import find_kind
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.dialect import DialectTraits

@@ -11,8 +11,7 @@ from weigh.flow.report.since import runs_since
 from weigh.model.record import Record, RecordedHost
 from weigh.render.printable import printable_text, three_digit_text
 from weigh.render.words import STATE_WORDS, short_name
-from weigh.review.gpu_energy import gpu_time_and_energy, held_gpus
-from weigh.review.runs import ReviewedRun
+from weigh.review.runs import ReviewedRun, gpu_time_and_energy, held_gpus
 from weigh.units import HOUR, count_with_noun, format_duration, format_size
 
 _JOULES_PER_KWH = 3.6e6

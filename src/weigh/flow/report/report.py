@@ -36,18 +36,20 @@ from weigh.model.record import ProgramRegions, Record, State
 from weigh.model.report import AccountedElement, GpuTable, JobReport, ReportNote
 from weigh.planning.first_tasks import is_rest
 from weigh.planning.resume_policy import ResumeOptions
-from weigh.render.healing_lines import round_words
 from weigh.render.printable import short_command, shortened_text
+from weigh.render.status_lines import round_words
 from weigh.review.advice import RAN_SHORT
 from weigh.review.elements import ReviewedElement, elements_of_runs, single_run_element
 from weigh.review.figures import request_with_accounting
-from weigh.review.requested import (
+from weigh.review.runs import (
     ElementRequest,
+    ReviewedRun,
+    epoch_seconds,
     most_requested,
     requested_by_job,
     requested_by_records,
+    runs_of_records,
 )
-from weigh.review.runs import ReviewedRun, epoch_seconds, runs_of_records
 from weigh.review.summary import ReportFindings, compose_report
 from weigh.schedulers import accounting
 from weigh.schedulers.accounting import read_tables

@@ -15,9 +15,8 @@ from weigh.render.columns import TableColumn, table_lines
 from weigh.render.printable import count_with_commas, printable_text, three_digit_text
 from weigh.render.report_lines import WIDTH
 from weigh.review.elements import ReviewedElement, single_run_element
-from weigh.review.failures import FAILED
-from weigh.review.requested import requested_by_records
-from weigh.review.runs import ReviewedRun, epoch_seconds, run_of
+from weigh.review.notes import FAILED
+from weigh.review.runs import ReviewedRun, epoch_seconds, requested_by_records, run_of
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.index import read_index

@@ -18,9 +18,8 @@ from weigh.model.mask import MASK
 from weigh.model.report import ReportRow
 from weigh.render.printable import printable_text
 from weigh.render.request_lines import folded_lines
-from weigh.review.failures import FAILED, failure_text_without_numbers
-from weigh.review.requested import ElementRequest
-from weigh.review.runs import ReviewedRun
+from weigh.review.notes import FAILED, failure_text_without_numbers
+from weigh.review.runs import ElementRequest, ReviewedRun
 from weigh.schedulers import find_kind
 from weigh.schedulers.dialect import DialectTraits
 from weigh.units import count_with_noun, format_duration, format_limit, format_size
