@@ -4,6 +4,7 @@ The notes state what is not known, what was predicted and which tasks are left o
 """
 
 import posixpath
+import shlex
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -29,8 +30,14 @@ from weigh.model.plan import (
     TaskNeed,
 )
 from weigh.planning.bin_packing import pack_items
+from weigh.planning.launchers import is_launcher
 from weigh.planning.needs import ElementRanks, TaskNeeds
-from weigh.planning.options import PlanOptions, parse_hours, parsed_size_option
+from weigh.planning.options import (
+    PlanOptions,
+    PlanTarget,
+    parse_hours,
+    parsed_size_option,
+)
 from weigh.planning.queue_order import (
     SizedElements,
     gains_from_queue,
@@ -39,7 +46,7 @@ from weigh.planning.queue_order import (
     sized_elements,
     slots_per_element,
 )
-from weigh.planning.targets import PlanTarget
+from weigh.planning.record_match import task_line_words
 from weigh.request import LEAST_MEMORY, RUNNER_MEMORY, round_memory, round_time
 from weigh.units import Bytes, Seconds, count_with_noun, format_size
 
@@ -512,3 +519,30 @@ def _size_list(task_sizes: Sequence[float]) -> str:
         return f"{size_text(task_sizes[0])} to {size_text(task_sizes[-1])}"
     *most, last = map(size_text, task_sizes)
     return f"{', '.join(most)} and {last}" if most else last
+
+
+_STEP = (
+    "srun --nodes={nodes} --ntasks-per-node=1 --kill-on-bad-exit=1 "
+    "--cpus-per-task=$SLURM_CPUS_PER_TASK"
+)
+# torchrun reads PET_ variables for options not given; the runner adds the port
+_PLACE = (
+    "PET_NNODES=$SLURM_NNODES PET_NODE_RANK=$SLURM_NODEID PET_MASTER_ADDR=$MASTER_ADDR "
+    'exec "$0" -P -m weigh run -q -- bash -c "$1"'
+)
+
+
+def line_run_on_nodes(task_line: bytes, node_count: int, python: str) -> bytes:
+    """Return *task_line* so that each of *node_count* nodes runs it, measured by weigh.
+
+    *python* is the interpreter with weigh. A line that starts its own processes (srun,
+    mpirun) is returned unchanged.
+    """
+    text = task_line.decode("utf-8", "surrogateescape").rstrip("\n")
+    if node_count == 1 or any(map(is_launcher, task_line_words(text))):
+        return task_line
+    # bash puts *python* into $0 and the task's line into $1, so that neither is parsed
+    # again
+    words = ("bash", "-c", _PLACE, python, text)
+    started = f"{_STEP.format(nodes=node_count)} {shlex.join(words)}"
+    return started.encode("utf-8", "surrogateescape")

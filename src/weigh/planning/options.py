@@ -1,9 +1,14 @@
-"""The options of ``weigh plan`` as the user typed them, and reading their values."""
+"""The options of ``weigh plan`` as typed, and reading their values: sizes, GPUs."""
+
+from collections.abc import Mapping
 
 import msgspec
 
-from weigh.errors import FormatError
-from weigh.planning.needs import StatedUsage
+from weigh import gpu_models
+from weigh.errors import FormatError, UsageError
+from weigh.model.plan import TargetGpu
+from weigh.planning.needs import StatedUsage, TaskNeeds
+from weigh.request import gpu_type
 from weigh.units import HOUR, Bytes, Seconds, parse_limit, parse_size
 
 ALL = "all"
@@ -85,3 +90,72 @@ def parse_hours(option_text: str) -> Seconds:
             f"--hours {option_text}: not a time (write it like 4, 0.5 or 90m)"
         )
     return seconds
+
+
+_LONGEST_COMMAND = 40  # characters of a command that a message repeats
+
+
+class PlanTarget(msgspec.Struct, frozen=True):
+    """A GPU to plan for, and the user's name for it."""
+
+    gpu: TargetGpu | None  # None: no GPU, or whole ones of any type
+    word: str | None = None  # None: any type is requested
+    note: str | None = None
+
+
+def plan_targets(
+    names: str | None, needs: TaskNeeds, sites: Mapping[str, Bytes]
+) -> list[PlanTarget]:
+    """Return the GPUs to plan for: those named, or the GPU of the records.
+
+    Raises:
+        UsageError: there is no such GPU, or a task's GPU memory is not known.
+        FormatError: the GPU's memory does not parse.
+    """
+    uses_gpu = any(kind.item.gpu_memory or kind.item.gpus for kind in needs.kinds)
+    words = [word.strip() for word in (names or "").split(",") if word.strip()]
+    # parsed even if no GPU is used: a misspelled name is reported in any case
+    named = [_parsed_target(word, sites) for word in words]
+    if names is not None:
+        if not uses_gpu:
+            raise UsageError(
+                "how much GPU memory does a task use? --gpu-memory 2GiB, or measure "
+                f"one on a GPU: weigh run -- {_as_typed(needs.kinds[0].example)}"
+            )
+        if named:
+            return named
+    if not uses_gpu:
+        return [PlanTarget(None)]
+    measured = needs.gpu
+    if measured is None or measured.memory_total is None:
+        if all(kind.item.gpus for kind in needs.kinds):
+            return [PlanTarget(None)]  # whole GPUs of any type
+        raise UsageError("which GPU? --gpu NAME, such as V100-32GB or a100_80gb")
+    # drivers' names are not those that schedulers know: only of a known model can the
+    # type be requested
+    model = gpu_models.model_of_nvml_name(measured.name, measured.memory_total)
+    if model is None:
+        return [PlanTarget(TargetGpu(measured.name, measured.memory_total))]
+    return [PlanTarget(TargetGpu(model.name, model.memory), gpu_type(measured.name))]
+
+
+def _as_typed(command: str) -> str:
+    """Return a command to type, whole or by its name: half of one would not run."""
+    return command if len(command) <= _LONGEST_COMMAND else "COMMAND"
+
+
+def _parsed_target(gpu_word: str, sites: Mapping[str, Bytes]) -> PlanTarget:
+    """Read ``V100-32GB``, or ``p100=11.9GiB`` for a GPU with that much memory."""
+    name, equals, size = (part.strip() for part in gpu_word.partition("="))
+    if not equals:
+        # the one with the least memory is first: what fits it fits the others
+        model, *others = gpu_models.gpu_models_called(name, sites=sites)
+        also = " or ".join(other.name for other in others)
+        note = f"{name} is read as {model.name}; write {also} if you mean that"
+        return PlanTarget(
+            TargetGpu(model.name, model.memory), name, note if others else None
+        )
+    memory = parse_size(size)
+    if not name or not memory:
+        raise UsageError(f"not a GPU: {gpu_word!r} (write it like p100=11.9GiB)")
+    return PlanTarget(TargetGpu(name, memory), name)

@@ -6,7 +6,8 @@ nothing, so that each chain of rounds ends.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -20,8 +21,17 @@ from weigh.model.job import (
     JobRequest,
     TaskState,
 )
+from weigh.model.plan import (
+    SCHEMA_OF_QUEUES,
+    Plan,
+    PlannedElement,
+    PlannedQueue,
+    TaskKind,
+    TaskNeed,
+)
 from weigh.model.record import State
 from weigh.outcome import fixed_heap, out_of_memory
+from weigh.planning.queue_order import size_of_round
 from weigh.request import LEAST_MEMORY, RUNNER_MEMORY, round_shared, round_time
 from weigh.units import (
     HOUR,
@@ -143,24 +153,28 @@ class LastRequest(msgspec.Struct, frozen=True):
 Chosen = tuple[TaskState, ResumeChoice]
 
 
-def decide_resumption(  # noqa: PLR0913 - keyword-only past the fourth
+class TaskEvidence(msgspec.Struct, frozen=True):
+    """What shows why a task did not finish, besides its own state."""
+
+    element: ElementState
+    last_output: str = ""
+    """The end of what it printed."""
+    command: str = ""
+    failures: int = 0
+    """How often it failed in all jobs of its plan."""
+
+
+def decide_resumption(
     task_state: TaskState,
-    element: ElementState,
+    evidence: TaskEvidence,
     last_request: LastRequest,
     options: ResumeOptions,
-    *,
-    last_output: str = "",
-    command: str = "",
-    failures: int = 0,
 ) -> ResumeChoice:
     """Decide by the reason why a task did not finish.
 
-    *last_output* is the end of its output.
-
-    *failures* counts its failures in all jobs of the plan. A task does not run if what
-    it lacked is not known, or above the limits.
+    It does not run if what it lacked is not known, or above the limits.
     """
-    choice = _choice_by_cause(task_state, element, last_output, command, failures)
+    choice = _choice_by_cause(task_state, evidence)
     # --gpus changes the one thing that the task lacked
     if options.gpus is not None and choice.reason == _LARGER_GPU:
         choice = ResumeChoice(run=True, reason="ran out of GPU memory")
@@ -184,41 +198,35 @@ def decide_resumption(  # noqa: PLR0913 - keyword-only past the fourth
     return choice
 
 
-def _choice_by_cause(
-    task_state: TaskState,
-    element: ElementState,
-    last_output: str,
-    command: str,
-    failures: int,
-) -> ResumeChoice:
+def _choice_by_cause(task_state: TaskState, evidence: TaskEvidence) -> ResumeChoice:
+    state, element = task_state.state, evidence.element
     # it never ran, so its program has not failed
-    if task_state.state == "FAILED" and NOT_STARTED in (task_state.reason or ""):
+    if state == "FAILED" and NOT_STARTED in (task_state.reason or ""):
         return ResumeChoice(run=True, reason="waited for a job that failed")
     # a task that was stopped because its loss diverged fails the same way again
-    if task_state.state == "FAILED" or _has_diverged(task_state):
-        return _choice_after_failure(task_state, last_output, failures)
-    if task_state.state == "OUT_OF_MEMORY":
-        return _choice_after_out_of_memory(last_output, command)
-    if task_state.state == "UNKNOWN":
+    if state == "FAILED" or _has_diverged(task_state):
+        return _choice_after_failure(task_state, evidence)
+    if state == "OUT_OF_MEMORY":
+        return _choice_after_out_of_memory(evidence)
+    if state == "UNKNOWN":
         return _choice_to_leave(
             ": ".join(filter(None, (OUTCOME_UNKNOWN, element.reason)))
         )
-    if task_state.state in _NOT_LEFT:
-        return _choice_to_leave(_NOT_LEFT[task_state.state])
-    is_late, is_lost = task_state.state == "TIMEOUT", task_state.state == "NODE_FAIL"
+    if state in _NOT_LEFT:
+        return _choice_to_leave(_NOT_LEFT[state])
     return ResumeChoice(
         run=True,
-        reason=_WORDS.get(task_state.state, task_state.state.lower()),
-        time=_FACTOR if is_late else 1,
+        reason=_WORDS.get(state, state.lower()),
+        time=_FACTOR if state == "TIMEOUT" else 1,
         # only a lost node is suspect: what the scheduler preempted may go back there
-        avoid=element.node if is_lost else None,
+        avoid=element.node if state == "NODE_FAIL" else None,
     )
 
 
-def _choice_after_out_of_memory(last_output: str, command: str) -> ResumeChoice:
+def _choice_after_out_of_memory(evidence: TaskEvidence) -> ResumeChoice:
     # None: killed from outside, where the output shows nothing
-    lacked = out_of_memory(last_output)
-    fixed = None if lacked is None else fixed_heap(lacked.words, command)
+    lacked = out_of_memory(evidence.last_output)
+    fixed = None if lacked is None else fixed_heap(lacked.words, evidence.command)
     # -Xmx and the like: the program stops at its own limit, whatever the job has
     if fixed is not None:
         return _choice_to_leave(f"raise {fixed}: more memory for the job cannot help")
@@ -228,17 +236,17 @@ def _choice_after_out_of_memory(last_output: str, command: str) -> ResumeChoice:
 
 
 def _choice_after_failure(
-    task_state: TaskState, last_output: str, failures: int
+    task_state: TaskState, evidence: TaskEvidence
 ) -> ResumeChoice:
-    shown = _BUG.findall(last_output)
+    shown = _BUG.findall(evidence.last_output)
     # the last one ended the program; earlier ones were caught, or are its causes
     bug = shown[-1].strip() if shown else _BUG_CODES.get(task_state.exit_code or 0)
     bug = task_state.reason if _has_diverged(task_state) else bug
     if bug is not None:
         return _choice_to_leave(f"a bug: {bug}")
     # once may be chance (a file system, a network): twice is taken as the program's own
-    if failures > 1:
-        return _choice_to_leave(f"failed {failures} times")
+    if evidence.failures > 1:
+        return _choice_to_leave(f"failed {evidence.failures} times")
     return ResumeChoice(run=True, reason="failed once")
 
 
@@ -290,11 +298,8 @@ def _with_time(
     options: ResumeOptions,
 ) -> ResumeChoice:
     """Return the choice with more time than was too short, within the limits."""
-    limit, needs, more = (
-        last_request.request.time_limit,
-        task_state.needs or 0.0,
-        last_request.factor,
-    )
+    limit, more = last_request.request.time_limit, last_request.factor
+    needs = task_state.needs or 0.0
     # seconds; without a healer nothing limits what a person sends again
     most = options.limits and options.limits.max_time
     if options.time is not None:
@@ -370,11 +375,8 @@ def enlarged_request(
     """
     # all choices of a group agree in what is requested
     more, limits = choices[0], options.limits or HealLimits()
-    memory, virtual, cpus = (
-        job_request.memory,
-        job_request.virtual_memory,
-        job_request.cpus,
-    )
+    memory, virtual = job_request.memory, job_request.virtual_memory
+    cpus = job_request.cpus
     at_once = more.at_once(memory)
     if options.memory is not None:
         memory = parse_size(options.memory)
@@ -388,11 +390,9 @@ def enlarged_request(
         memory = None if memory is None else round_shared(memory * more.memory)
     # address space grows by the same factor: its limit may be what the task ran into
     if virtual is not None and more.ran_short and options.memory is None:
-        ratio = (
-            more.memory
-            if not (memory and job_request.memory)
-            else memory / job_request.memory
-        )
+        ratio: float = more.memory
+        if memory and job_request.memory:
+            ratio = memory / job_request.memory
         virtual = max(virtual, round_shared(virtual * ratio))
     elif virtual is not None and memory is not None and memory != job_request.memory:
         mapped = virtual - (job_request.memory or virtual)  # does not change
@@ -449,13 +449,8 @@ def cpu_hours(job_request: JobRequest, elements: int) -> float | None:
     """Return the CPU hours that *elements* may use; None without a time limit."""
     if job_request.time_limit is None:
         return None
-    return (
-        elements
-        * max(1, job_request.cpus)
-        * job_request.nodes
-        * job_request.time_limit
-        / HOUR
-    )
+    cpus = elements * max(1, job_request.cpus) * job_request.nodes
+    return cpus * job_request.time_limit / HOUR
 
 
 class EarlierRounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -482,8 +477,6 @@ def healer_stop_reason(
     round would request.
     """
     runs = [choice for choice in chosen if choice.run]
-    if not chosen:
-        return "all tasks are done"
     if not runs:
         return _no_retry_reason(chosen)
     is_first = any(choice.sized for choice in runs)  # they are no second try
@@ -493,13 +486,18 @@ def healer_stop_reason(
     gains = before.finished > 0 or any(c.memory > 1 or c.time > 1 for c in runs)
     if before.rounds > 1 and not gains:
         return f"no progress in round {before.rounds}"
-    if heal_limits.max_hours is None:
+    budget, total = heal_limits.max_hours, (before.hours or 0) + (hours or 0)
+    if budget is not None and None in {before.hours, hours}:
+        return "no time limit, so --max-hours cannot be kept"
+    if budget is None or total <= budget:
         return None
-    return _over_budget_reason(before.hours, hours, heal_limits.max_hours)
+    return f"a further round makes {total:.3g} CPU hours, of --max-hours {budget:g}"
 
 
 def _no_retry_reason(chosen: Sequence[ResumeChoice]) -> str:
     """Return why none of the unfinished tasks runs again."""
+    if not chosen:
+        return "all tasks are done"
     # tasks that wait for the first ones have no failure of their own: name theirs
     held = next((one.reason for one in chosen if is_held(one.reason)), None)
     if held is not None:
@@ -508,12 +506,134 @@ def _no_retry_reason(chosen: Sequence[ResumeChoice]) -> str:
     return "only bugs are left" if bugs else "nothing left that a retry could fix"
 
 
-def _over_budget_reason(
-    before: float | None, more: float | None, most_hours: float
-) -> str | None:
-    if before is None or more is None:
-        return "no time limit, so --max-hours cannot be kept"
-    total = before + more
-    if total <= most_hours:
-        return None
-    return f"a further round makes {total:.3g} CPU hours, of --max-hours {most_hours:g}"
+class PreviousPlace(NamedTuple):
+    """Where a task was: the plan of its job, its element there, its kind if known."""
+
+    plan: Plan
+    element: int  # from 0
+    kind: int | None  # None: the plan does not have it
+
+
+def previous_task_place(plan: Plan, element: int, task_number: int) -> PreviousPlace:
+    """Return where the task at place *task_number*, from 1, of an element was."""
+    kinds = plan.queue.kinds if plan.queue else plan.elements[element].kinds
+    return PreviousPlace(
+        plan, element, kinds[task_number - 1] if 0 < task_number <= len(kinds) else None
+    )
+
+
+def plan_of_round(
+    plan: Plan,
+    tasks: Mapping[int, PreviousPlace],
+    choice: ResumeChoice,
+    at_once: int,
+    *,
+    keeps: bool,
+) -> Plan:
+    """Return the plan of *tasks* with the same *choice*, of which *at_once* run.
+
+    *plan* is the first one. Its tasks are pulled from its queue if it has one; *keeps*:
+    tasks stay with those of their element.
+    """
+    # a round runs all of its tasks at once: nothing waits and nothing is left out
+    made = replace(plan, left_out=(), held=0, rest=None)
+    if plan.queue is not None:
+        # tasks that waited for the first ones had elements planned for them: so many
+        before = plan.held or len(plan.elements)
+        long = choice.time > 1 and plan.gpu is None  # tasks may share a GPU
+        size = size_of_round(len(tasks), at_once, before, is_long=long)
+        return _plan_with_queue(made, plan.queue, tasks, choice, size)
+    parts = dict[object, list[int]]()
+    # elements are filled as before, or with as many tasks as have room with their new
+    # need
+    most = max(len(element.tasks) for element in plan.elements)
+    most = at_once if choice.need else most
+    most = -(-len(tasks) // -(-len(tasks) // most))  # in equal parts
+    # tasks of unlike kinds were packed to fit together: those stay in their element
+    is_filled = (bool(choice.need) or len(plan.kinds) <= 1) and not keeps
+    for place, (task, one) in enumerate(tasks.items()):
+        # element numbers start again in each plan, so the plan is part of the key
+        key = place // most if is_filled else (id(one.plan), one.element)
+        parts.setdefault(key, []).append(task)
+    if choice.sized:
+        grown = tuple(_enlarged_kind(one, choice) for one in plan.kinds)
+        made = replace(made, kinds=grown)
+    return replace(made, elements=tuple(_round_elements(parts.values(), tasks, choice)))
+
+
+def _round_elements(
+    element_tasks: Iterable[list[int]],
+    tasks: Mapping[int, PreviousPlace],
+    choice: ResumeChoice,
+) -> Iterator[PlannedElement]:
+    for number, part in enumerate(element_tasks):
+        first = tasks[part[0]]
+        known = [kind for task in part if (kind := tasks[task].kind) is not None]
+        is_known = len(known) == len(part) and choice.memory == 1  # else underestimated
+        yield replace(
+            first.plan.elements[first.element],
+            file=f"tasks_{number}.txt",
+            tasks=tuple(part),
+            kinds=tuple(known) if is_known else (),
+        )
+
+
+def _plan_with_queue(
+    plan: Plan,
+    queue: PlannedQueue,
+    tasks: Mapping[int, PreviousPlace],
+    choice: ResumeChoice,
+    size: tuple[int, int],
+) -> Plan:
+    """Return a plan of *size* elements and slots, which pull the tasks from *queue*."""
+    count, slots = size
+    grown = [
+        _enlarged_kind(one.plan.kinds[one.kind or 0], choice) for one in tasks.values()
+    ]
+    # kinds of several plans meet here: equal ones become one
+    kinds = list(dict.fromkeys(grown))
+    memory = plan.elements[0].memory * choice.memory
+    if choice.sized:
+        # sized from first tasks: what fits is known, and a factor on the guess is not
+        memory = slots * max(one.item.memory for one in kinds)
+    element = replace(plan.elements[0], tasks=(), kinds=(), memory=memory)
+    return replace(
+        plan,
+        schema=SCHEMA_OF_QUEUES,
+        kinds=tuple(kinds),
+        elements=tuple(
+            replace(element, file=f"tasks_{number}.txt") for number in range(count)
+        ),
+        queue=PlannedQueue(
+            folder=queue.folder,
+            tasks=tuple(tasks),
+            kinds=tuple(map(kinds.index, grown)),
+            slots=slots,
+            waves=-(-len(tasks) // slots),
+        ),
+    )
+
+
+def _enlarged_kind(task_kind: TaskKind, choice: ResumeChoice) -> TaskKind:
+    def grown(task_need: TaskNeed) -> TaskNeed:
+        memory = (
+            task_need.memory * choice.memory if choice.need is None else choice.need
+        )
+        # a task that ran out of time takes longer than was thought, by the factor that
+        # its limit grows by
+        time = None if task_need.time is None else task_need.time * choice.time
+        return replace(task_need, memory=memory, time=time)
+
+    return replace(
+        task_kind, item=grown(task_kind.item), used=grown(task_kind.used), notes=()
+    )
+
+
+def narrowed_request(
+    job_request: JobRequest, plan: Plan, most_tasks: int
+) -> JobRequest:
+    """Return the request with fewer CPUs where fewer tasks run at once."""
+    alike = len({kind.item.cpus for kind in plan.kinds}) <= 1
+    if plan.together >= most_tasks or not alike:
+        return job_request
+    return replace(job_request, cpus=-(-job_request.cpus * plan.together // most_tasks))

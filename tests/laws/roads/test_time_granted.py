@@ -22,7 +22,7 @@ from weigh.model.plan import Plan, TaskKind, TaskNeed
 from weigh.model.staging import StagingPlan
 from weigh.planning.make_plan import plan_for_target
 from weigh.planning.needs import TaskNeeds
-from weigh.planning.options import PlanOptions
+from weigh.planning.options import PlanOptions, PlanTarget
 from weigh.planning.queue_order import (
     enough_time,
     least_limit,
@@ -30,7 +30,6 @@ from weigh.planning.queue_order import (
     time_to_start,
     units_of,
 )
-from weigh.planning.targets import PlanTarget
 from weigh.request import round_time
 from weigh.runner.shared_queue import (
     OwnClaims,

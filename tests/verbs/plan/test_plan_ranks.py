@@ -16,14 +16,13 @@ from weigh.model.record import (
 from weigh.planning.launchers import LauncherLayout, launch_of
 from weigh.planning.make_plan import plan_for_target
 from weigh.planning.needs import needs_of_tasks
-from weigh.planning.options import PlanOptions, stated_usage
+from weigh.planning.options import PlanOptions, PlanTarget, stated_usage
 from weigh.planning.record_match import (
     RecordLibrary,
     command_parts,
     record_candidates,
     task_line_words,
 )
-from weigh.planning.targets import PlanTarget
 from weigh.schedulers.gridengine import text as gridengine
 from weigh.schedulers.job_script import request_of
 from weigh.schedulers.slurm import text as slurm

@@ -17,6 +17,7 @@ from weigh.planning.resume_policy import (
     LastRequest,
     ResumeChoice,
     ResumeOptions,
+    TaskEvidence,
     cpu_hours,
     decide_resumption,
     enlarged_request,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from weigh.model.record import State
 
 HEALS = ResumeOptions(heal=True)
-ENDED = ElementState(state="FAILED", started=0.0, ended=1000.0)
+ENDED = TaskEvidence(ElementState(state="FAILED", started=0.0, ended=1000.0))
 ACCIDENTS = ("NODE_FAIL", "PREEMPTED", "INTERRUPTED")
 
 
@@ -126,7 +127,8 @@ def heal(
             a.task.state == "FAILED" for r in chain for a in r if a.task.task == number
         )
         had = LastRequest(one.request, one.together, int(one.task.job))
-        choice = decide_resumption(one.task, ENDED, had, options, failures=failures)
+        evidence = replace(ENDED, failures=failures)
+        choice = decide_resumption(one.task, evidence, had, options)
         chosen[number] = choice, enlarged_request(one.request, [choice], options)
     hours = [cpu_hours(request, 1) for choice, request in chosen.values() if choice.run]
     spent = [cpu_hours(a.request, 1) for round_ in chain[1:] for a in round_]
@@ -245,9 +247,8 @@ def test_a_heap_fixed_in_the_command_gets_no_more_memory() -> None:
     had = LastRequest(JobRequest(memory=GIB))
 
     def choice_for(command: str) -> ResumeChoice:
-        return decide_resumption(
-            task, ENDED, had, ResumeOptions(), last_output=words, command=command
-        )
+        evidence = replace(ENDED, last_output=words, command=command)
+        return decide_resumption(task, evidence, had, ResumeOptions())
 
     fixed = choice_for("java -Xmx100m -jar a")
     elastic = choice_for("java -Xmx$X -jar a")

@@ -9,6 +9,7 @@ from weigh.planning.resume_policy import (
     LastRequest,
     ResumeChoice,
     ResumeOptions,
+    TaskEvidence,
     decide_resumption,
 )
 from weigh.units import GIB, HOUR
@@ -20,9 +21,8 @@ def choose(
     task: TaskState, element: ElementState, words: str, failures: int
 ) -> ResumeChoice:
     had = LastRequest(JobRequest(memory=GIB, time_limit=HOUR))
-    return decide_resumption(
-        task, element, had, ResumeOptions(), last_output=words, failures=failures
-    )
+    evidence = TaskEvidence(element, words, failures=failures)
+    return decide_resumption(task, evidence, had, ResumeOptions())
 
 
 def a_task(state: State, exit_code: int | None = 1) -> TaskState:
@@ -64,7 +64,8 @@ def test_more_time_is_what_the_progress_asks_for(
     task = replace(a_task("TIMEOUT"), needs=needs)
     limits = None if most is None else HealLimits(max_time=most)
     had = LastRequest(JobRequest(time_limit=60))
-    choice = decide_resumption(task, ENDED, had, ResumeOptions(limits=limits))
+    evidence = TaskEvidence(ENDED)
+    choice = decide_resumption(task, evidence, had, ResumeOptions(limits=limits))
     assert choice.run == run
     assert not run or choice.time == time
 
@@ -89,9 +90,8 @@ def test_what_filled_a_gpu_runs_on_another_one_that_is_requested() -> None:
     had = LastRequest(JobRequest(memory=GIB, gpus=1))
     options = ResumeOptions(gpus="a100:1")
 
-    choice = decide_resumption(
-        a_task("OUT_OF_MEMORY"), ENDED, had, options, last_output=words
-    )
+    evidence = TaskEvidence(ENDED, words)
+    choice = decide_resumption(a_task("OUT_OF_MEMORY"), evidence, had, options)
 
     assert (choice.run, choice.memory) == (True, 1)
 

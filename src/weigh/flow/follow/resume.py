@@ -73,6 +73,7 @@ from weigh.planning.resume_policy import (
     LastRequest,
     ResumeChoice,
     ResumeOptions,
+    TaskEvidence,
     choices_kept_together,
     cpu_hours,
     decide_resumption,
@@ -81,12 +82,10 @@ from weigh.planning.resume_policy import (
     healer_stop_reason,
     is_bug,
     is_held,
-    request_change_text,
-)
-from weigh.planning.round_plan import (
     narrowed_request,
     plan_of_round,
     previous_task_place,
+    request_change_text,
 )
 from weigh.render.resume_lines import ResumedJob, TaskLeftOut, TasksRunAgain
 from weigh.request import round_time
@@ -320,14 +319,17 @@ class ResumeRound:
                 # answer
                 answered = view.snapshot.trouble is None
                 options = self.options
-                choice = decide_resumption(
-                    replace(task, needs=needs),
+                evidence = TaskEvidence(
                     view.elements[task.element],
-                    LastRequest(view.job.request, together, view.job.round),
-                    replace(options, unknown=options.unknown and answered),
                     last_output=words,
                     command=command.decode("utf-8", "replace"),
                     failures=failures[task.task],
+                )
+                choice = decide_resumption(
+                    replace(task, needs=needs),
+                    evidence,
+                    LastRequest(view.job.request, together, view.job.round),
+                    replace(options, unknown=options.unknown and answered),
                 )
                 yield task, choice
 
@@ -440,14 +442,12 @@ class ResumeRound:
         for task in task_states:
             old, first = jobs[task.job]
             places[task.task] = previous_task_place(old, first + task.element, task.seq)
-        return plan_of_round(
-            plan,
-            places,
-            choice,
-            before.request.memory,
-            queue=f"queue_{new_id()}",
-            keeps=self.views[0].job.staging is not None,
-        )
+        if plan.queue is not None:
+            queue = replace(plan.queue, folder=f"queue_{new_id()}")
+            plan = replace(plan, queue=queue)
+        at_once = choice.at_once(before.request.memory)
+        keeps = self.views[0].job.staging is not None
+        return plan_of_round(plan, places, choice, at_once, keeps=keeps)
 
     def _job(self, name: str) -> SubmittedJob:
         return next(view.job for view in reversed(self.views) if view.job.id == name)

@@ -28,16 +28,20 @@ from weigh.model.record import Record, Usage
 from weigh.need import has_waited
 from weigh.outside_work import outside_work_of
 from weigh.planning.bin_packing import most_work, sharing_notes
-from weigh.planning.make_plan import plan_for_target, tasks_too_big_message
+from weigh.planning.make_plan import (
+    line_run_on_nodes,
+    plan_for_target,
+    tasks_too_big_message,
+)
 from weigh.planning.needs import StatedUsage, TaskNeeds, needs_of_tasks
-from weigh.planning.nodes import line_run_on_nodes
 from weigh.planning.options import (
     ALL,
     PlanOptions,
+    PlanTarget,
+    plan_targets,
     stated_usage,
 )
 from weigh.planning.record_match import RecordLibrary, failed_runs, record_candidates
-from weigh.planning.targets import PlanTarget, plan_targets
 from weigh.probe.host import read_host
 from weigh.request import parse_headroom
 from weigh.runner.resources import gpu_settings, gpus_named

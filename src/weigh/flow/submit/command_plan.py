@@ -13,7 +13,7 @@ from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import FOLDER
 from weigh.flow.plan.plan import plan_task_file
 from weigh.model.plan import Plan
-from weigh.planning.nodes import line_run_on_nodes
+from weigh.planning.make_plan import line_run_on_nodes
 from weigh.planning.options import PlanOptions
 from weigh.regular_file import only_regular
 from weigh.store.location import open_privately
