@@ -1,24 +1,18 @@
-"""Screen, one-line form, JSON and site file of ``weigh cluster``."""
+"""Screen, one-line form and JSON of ``weigh cluster``."""
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from weigh.model.cluster import (
-    ClusterNode,
-    ClusterQueue,
-    ClusterState,
-    GpuCount,
-)
+from weigh.model.cluster import ClusterQueue, ClusterState
 from weigh.render.columns import TableColumn, table_lines, text_cut_to_columns
 from weigh.render.printable import count_with_commas, printable_text
 from weigh.schedulers import kind_or_first
-from weigh.units import count_with_noun, format_duration, format_size
+from weigh.units import count_with_noun, format_duration
 
 WIDTH = 80
-_MOST_ROWS = 12  # of nodes out of use, and of users
-_SHOWN_NAMES = 3  # names of nodes or accounts in a line
+_MOST_ROWS = 12  # of reasons why nodes are out of use, and of users
+_SHOWN_NAMES = 3  # names of nodes in a line
 # states in which a node takes no jobs, in words
 _OUT_OF_USE = {
     "DOWN": "down",
@@ -48,15 +42,9 @@ def cluster_free_line(cluster: ClusterState) -> str:
 
 def cluster_screen(cluster: ClusterState) -> list[str]:
     """Write the screen: resources first, then users."""
-    parts = (
-        _gpu_table(cluster.gpus),
-        _queue_table(cluster.queues),
-        _out_of_use_lines(cluster.nodes),
-        _user_table(cluster),
-    )
     lines = [_cluster_title(cluster)]
-    for part in parts:
-        rows = [text_cut_to_columns(line, WIDTH) for line in part]
+    for part in (_gpu_table, _queue_table, _out_of_use_lines, _user_table):
+        rows = [text_cut_to_columns(line, WIDTH) for line in part(cluster)]
         lines += ["", *rows] if rows else []
     return lines
 
@@ -82,67 +70,44 @@ def _free_and_all_cpus(cluster: ClusterState) -> tuple[int, int]:
     return free, sum(node.cpus or 0 for node in cluster.nodes)
 
 
-def _gpu_table(gpus: Sequence[GpuCount]) -> Iterator[str]:
-    if not gpus:
-        return
+def _counts(numbers: Iterable[int]) -> tuple[str, ...]:
+    return tuple(map(count_with_commas, numbers))
+
+
+def _gpu_table(cluster: ClusterState) -> Iterator[str]:
+    gpus = cluster.gpus
+    names = tuple(printable_text(one.name) for one in gpus)
     columns = [
-        TableColumn(
-            "GPU", tuple(printable_text(one.name) for one in gpus), right=False
-        ),
-        TableColumn("total", tuple(count_with_commas(one.total) for one in gpus)),
-        TableColumn("in use", tuple(count_with_commas(one.used) for one in gpus)),
-        TableColumn("free", tuple(count_with_commas(one.free) for one in gpus)),
+        TableColumn("GPU", names, right=False),
+        TableColumn("total", _counts(one.total for one in gpus)),
+        TableColumn("in use", _counts(one.used for one in gpus)),
+        TableColumn("free", _counts(one.free for one in gpus)),
     ]
     if any(one.blocked for one in gpus):
-        cells = tuple(count_with_commas(one.blocked) for one in gpus)
-        columns.append(TableColumn("idle, node's CPUs or memory taken", cells))
+        blocked = _counts(one.blocked for one in gpus)
+        columns.append(TableColumn("idle, node's CPUs or memory taken", blocked))
     if any(one.down for one in gpus):
-        columns.append(
-            TableColumn(
-                "out of use", tuple(count_with_commas(one.down) for one in gpus), drop=1
-            )
-        )
-    yield from table_lines(columns, WIDTH)
+        down = _counts(one.down for one in gpus)
+        columns.append(TableColumn("out of use", down, drop=1))
+    return table_lines(columns, WIDTH) if gpus else iter(())
 
 
-def _queue_table(queues: Sequence[ClusterQueue]) -> Iterator[str]:
-    if not queues:
-        return
-    columns = [
+def _queue_table(cluster: ClusterState) -> Iterator[str]:
+    queues = cluster.queues
+    up = tuple(f"{one.nodes - one.nodes_down} of {one.nodes}" for one in queues)
+    limits = tuple(_short_time_text(one.limits.time_limit) for one in queues)
+    columns = (
         TableColumn("queue", tuple(map(_queue_name, queues)), right=False),
-        TableColumn("time limit", tuple(_time_limit_text(one) for one in queues)),
-        TableColumn(
-            "default", tuple(_default_time_text(one) for one in queues), drop=2
-        ),
-        TableColumn("nodes", tuple(map(_nodes_up_text, queues)), drop=1),
+        TableColumn("time limit", limits),
+        TableColumn("nodes", up, drop=1),
         TableColumn("CPUs free", tuple(map(_free_cpus_text, queues))),
         TableColumn(
             "GPUs free", tuple(map(_free_gpus_text, queues)), right=False, flexible=True
         ),
-        TableColumn("run", tuple(count_with_commas(one.running) for one in queues)),
-        TableColumn("wait", tuple(count_with_commas(one.waiting) for one in queues)),
-    ]
-    if any(one.limits.default_time for one in queues):
-        columns[1] = msgspec.structs.replace(columns[1], title="limit")  # room for GPUs
-    else:
-        del columns[2]
-    yield from table_lines(columns, WIDTH)
-    yield from _queue_notes(queues)
-
-
-def _queue_notes(queues: Sequence[ClusterQueue]) -> Iterator[str]:
-    for one in queues:
-        limits = []
-        if one.limits.memory is not None:
-            limits.append(f"{format_size(one.limits.memory)} per node")
-        if one.limits.cpus is not None:
-            limits.append(f"{one.limits.cpus} CPUs per node")
-        if one.limits.nodes is not None:
-            limits.append(f"{one.limits.nodes} nodes per job")
-        if one.limits.accounts:
-            limits.append(f"only for {_shortened_name_list(one.limits.accounts)}")
-        if limits:
-            yield f"  {printable_text(one.limits.name)} allows {', '.join(limits)}"
+        TableColumn("run", _counts(one.running for one in queues)),
+        TableColumn("wait", _counts(one.waiting for one in queues)),
+    )
+    return table_lines(columns, WIDTH) if queues else iter(())
 
 
 def _queue_name(queue: ClusterQueue) -> str:
@@ -151,25 +116,10 @@ def _queue_name(queue: ClusterQueue) -> str:
     return printable_text(queue.limits.name) + mark + shut
 
 
-def _time_limit_text(queue: ClusterQueue) -> str:
-    limit = queue.limits.time_limit
-    return "none" if limit is None else _short_time_text(limit)
-
-
-def _default_time_text(queue: ClusterQueue) -> str:
-    default = queue.limits.default_time
-    return "" if default is None else _short_time_text(default)
-
-
-def _short_time_text(seconds: float) -> str:
-    """Write a time limit without trailing zero units."""
-    text = format_duration(seconds)
-    # 3 h 00 m becomes 3 h
+def _short_time_text(seconds: float | None) -> str:
+    """Write a time limit without trailing zero units: ``3 h``."""
+    text = "none" if seconds is None else format_duration(seconds)
     return text.removesuffix(" 00 s").removesuffix(" 00 m").removesuffix(" 00 h")
-
-
-def _nodes_up_text(queue: ClusterQueue) -> str:
-    return f"{queue.nodes - queue.nodes_down} of {queue.nodes}"
 
 
 def _free_cpus_text(queue: ClusterQueue) -> str:
@@ -183,50 +133,40 @@ def _free_gpus_text(queue: ClusterQueue) -> str:
     )
 
 
-def _out_of_use_lines(cluster_nodes: Sequence[ClusterNode]) -> Iterator[str]:
+def _out_of_use_lines(cluster: ClusterState) -> Iterator[str]:
     """List nodes that take no jobs, grouped by reason."""
-    shut = [node for node in cluster_nodes if node.state in _OUT_OF_USE]
-    # groupby joins neighbours only, so equal reasons have to stand together
-    shut.sort(key=_state_and_reason)
-    groups = [(why, list(group)) for why, group in groupby(shut, key=_state_and_reason)]
-    if groups:
-        yield f"  out of use: {len(shut)} of {len(cluster_nodes)} nodes"
-    for (state, reason), group in groups[:_MOST_ROWS]:
-        names = _shortened_name_list([node.name for node in group])
+    groups: dict[tuple[str, str], list[str]] = {}
+    for node in cluster.nodes:
+        if node.state in _OUT_OF_USE:
+            names = groups.setdefault((node.state, node.reason or ""), [])
+            names.append(printable_text(node.name))
+    shut = sum(map(len, groups.values()))
+    if shut:
+        yield f"  out of use: {shut} of {len(cluster.nodes)} nodes"
+    for (state, reason), names in sorted(groups.items())[:_MOST_ROWS]:
+        more = len(names) - _SHOWN_NAMES
+        shown = ", ".join(names[:_SHOWN_NAMES]) + (f" and {more} more" * (more > 0))
         why = f": {printable_text(reason)}" if reason else ""
-        yield f"    {names}  {_OUT_OF_USE[state]}{why}"
+        yield f"    {shown}  {_OUT_OF_USE[state]}{why}"
     if len(groups) > _MOST_ROWS:
-        rest = sum(len(group) for _, group in groups[_MOST_ROWS:])
-        yield f"    and {rest} more (--json lists all)"
-
-
-def _state_and_reason(cluster_node: ClusterNode) -> tuple[str, str]:
-    return cluster_node.state, cluster_node.reason or ""
-
-
-def _shortened_name_list(names: Sequence[str]) -> str:
-    shown = ", ".join(printable_text(name) for name in names[:_SHOWN_NAMES])
-    more = len(names) - _SHOWN_NAMES
-    return f"{shown} and {more} more" if more > 0 else shown
+        yield f"    and {len(groups) - _MOST_ROWS} more reasons (--json lists all)"
 
 
 def _user_table(cluster: ClusterState) -> Iterator[str]:
     users = cluster.users[:_MOST_ROWS]
-    if not users:
-        return
     names = tuple(
         printable_text(one.user) + (" (you)" if one.user == cluster.user else "")
         for one in users
     )
     columns = [
         TableColumn("user", names, right=False),
-        TableColumn("running", tuple(count_with_commas(one.running) for one in users)),
-        TableColumn("GPUs", tuple(count_with_commas(one.gpus) for one in users)),
-        TableColumn("CPUs", tuple(count_with_commas(one.cpus) for one in users)),
-        TableColumn("waiting", tuple(count_with_commas(one.waiting) for one in users)),
+        TableColumn("running", _counts(one.running for one in users)),
+        TableColumn("GPUs", _counts(one.gpus for one in users)),
+        TableColumn("CPUs", _counts(one.cpus for one in users)),
+        TableColumn("waiting", _counts(one.waiting for one in users)),
     ]
     if not cluster.gpus:
         del columns[2]
-    yield from table_lines(columns, WIDTH)
+    yield from table_lines(columns, WIDTH) if users else ()
     if len(cluster.users) > _MOST_ROWS:
         yield f"  and {len(cluster.users) - _MOST_ROWS} more users (--json)"

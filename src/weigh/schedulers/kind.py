@@ -86,7 +86,7 @@ class SchedulerKind:
     @property
     def site(self) -> "SchedulerSite":
         """Return what it shows of a cluster and its limits."""
-        return cast("SchedulerSite", self._part("limits", "SITE"))
+        return cast("SchedulerSite", self._part("cluster", "SITE"))
 
     @property
     def script_rules(self) -> "ScriptRules":

@@ -34,13 +34,11 @@ from weigh.schedulers.backend import SchedulerQuestion
 from weigh.schedulers.gridengine import accounting as gridengine_accounting
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import commands as gridengine_commands
-from weigh.schedulers.gridengine import limits as gridengine_limits
 from weigh.schedulers.kind import SchedulerKind
 from weigh.schedulers.protocol import WaitingJobChange
 from weigh.schedulers.slurm import accounting as slurm_accounting
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.slurm import commands as slurm_commands
-from weigh.schedulers.slurm import limits as slurm_limits
 from weigh.schedulers.words import count_elements, parse_ranges
 from weigh.staging.script import parse_staging
 from weigh.store.checkpoint import runs_in_progress
@@ -162,23 +160,23 @@ def _ends(_: str, path: str) -> object:
 
 
 def _slurm_limits(text: str) -> object:
-    texts = slurm_limits.SlurmLimitTexts(
+    texts = slurm_cluster.SlurmLimitTexts(
         nodes=text, partitions=text, config=text, associations=text, qos=text
     )
-    return slurm_limits.slurm_cluster_limits(texts)
+    return slurm_cluster.slurm_cluster_limits(texts)
 
 
 def _gridengine_limits(text: str) -> object:
-    texts = gridengine_limits.GridEngineLimitTexts(
+    texts = gridengine_cluster.GridEngineLimitTexts(
         hosts=text, queues=text, complexes=text, parallel=text, config=text
     )
-    return gridengine_limits.gridengine_cluster_limits(texts)
+    return gridengine_cluster.gridengine_cluster_limits(texts)
 
 
 def _gridengine_nodes(text: str) -> object:
     hosts = gridengine_cluster.parse_hosts(text)
     totals = gridengine_cluster.parse_host_totals(text)
-    return [gridengine_cluster.node(host, totals) for host in hosts]
+    return [gridengine_cluster.node_of_host(host, totals) for host in hosts]
 
 
 def _environment(text: str) -> object:
@@ -330,7 +328,7 @@ READERS: dict[str, Reader] = {
         of_output(slurm_cluster.parse_squeue_jobs), captured("slurm-22.05-squeue.txt")
     ),
     "slurm.config": Reader(
-        of_output(slurm_cluster.parse_identity), captured("slurm-22.05-config.txt")
+        of_output(slurm_cluster.parse_config), captured("slurm-22.05-config.txt")
     ),
     "slurm.limits": Reader(
         of_output(_slurm_limits),

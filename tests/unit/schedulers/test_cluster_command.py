@@ -50,7 +50,6 @@ def test_the_page_names_gpus_queues_and_what_is_down() -> None:
     assert "testcluster (Slurm 22.05.8)" in page
     assert "short (default)" in page
     assert "node3  drained: bad disk a=b, see ticket 7 (root, 2026-11-21)" in page
-    assert "gpu allows 15.6 GiB per node" in page
 
 
 def test_free_is_one_line() -> None:

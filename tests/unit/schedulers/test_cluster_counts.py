@@ -1,14 +1,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.model.cluster import ClusterJob, ClusterNode, NodeGpus
-from weigh.model.limits import QueueLimits
-from weigh.schedulers.cluster_view import (
+from weigh.flow.site.cluster import (
     count_gpus,
     count_queues,
     count_users,
     takes_jobs,
 )
+from weigh.model.cluster import ClusterJob, ClusterNode, NodeGpus
+from weigh.model.limits import QueueLimits
 
 STATES = ("IDLE", "MIXED", "FULL", "DRAINING", "RESERVED", "DOWN", "UNKNOWN")
 

@@ -5,11 +5,9 @@ from captured_text import captured
 
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import commands as gridengine_commands
-from weigh.schedulers.gridengine.limits import (
+from weigh.schedulers.gridengine.cluster import (
     GridEngineLimitTexts,
     gridengine_cluster_limits,
-    parse_listed,
-    parse_projects,
 )
 from weigh.units import GIB, HOUR
 
@@ -67,30 +65,6 @@ def test_what_was_not_answered_is_not_known() -> None:
     told = gridengine_cluster_limits(GridEngineLimitTexts())
 
     assert (told.resources, told.parallel, told.projects) == (None, None, None)
-
-
-@pytest.mark.parametrize(
-    ("out", "err", "ended_well", "text"),
-    [
-        ("a\nb\n", "", True, "a\nb\n"),
-        ("", "no project list defined\n", False, ""),
-        ("", "error: commlib error\n", False, None),
-    ],
-)
-def test_no_projects_are_distinguished_from_no_answer(
-    out: str, err: str, *, ended_well: bool, text: str | None
-) -> None:
-    assert parse_projects(out, err, ended_well=ended_well) == text
-
-
-def test_jobs_that_are_listed_are_there() -> None:
-    listed = (
-        "job-ID  prior   name       user         state submit/start at\n"
-        "------------------------------------------------------------\n"
-        "      3 0.50000 b7.sh      root         Eqw   11/21/2026 10:00:12\n"
-    )
-
-    assert parse_listed(listed) == {"3"}
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,13 @@ HEAD = (
 def a_host(*lines: str, totals: str = "") -> ClusterNode:
     text = HEAD + "node7   lx26-amd64     16  0.02   62.9G    2.1G  2.0G  0.0\n"
     (host,) = gridengine_cluster.parse_hosts(text + "\n".join(lines))
-    return gridengine_cluster.node(
+    return gridengine_cluster.node_of_host(
         host, gridengine_cluster.parse_host_totals(f"complex_values {totals}")
     )
 
 
 def test_a_node_of_8_1_9_reads_as_it_was() -> None:
-    node = gridengine_cluster.node(HOSTS[0], TOTALS)
+    node = gridengine_cluster.node_of_host(HOSTS[0], TOTALS)
     assert node.queues == ("all.q", "short.q", "gpu.q")
     assert (node.state, node.cpus, node.cpus_used) == ("MIXED", 8, 3)
     assert node.gpus == (NodeGpus("v100", 4, 3),)
@@ -118,7 +118,9 @@ def test_per_slot_complexes_are_not_taken_once() -> None:
 @given(st.text(max_size=300))
 def test_no_text_is_too_odd_to_read(text: str) -> None:
     for host in gridengine_cluster.parse_hosts("node7 x\n   " + text):
-        gridengine_cluster.node(host, gridengine_cluster.parse_host_totals(text))
+        gridengine_cluster.node_of_host(
+            host, gridengine_cluster.parse_host_totals(text)
+        )
     gridengine_cluster.parse_queues("qname a\n" + text)
     gridengine_cluster.per_job(text)
     with suppress(FormatError):

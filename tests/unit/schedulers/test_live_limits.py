@@ -13,17 +13,15 @@ from weigh.flow.submit.interactive import interactive
 from weigh.model.job import JobRequest
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
-from weigh.schedulers.gridengine import limits as gridengine_limits
 from weigh.schedulers.protocol import SubmittingUser
 from weigh.schedulers.slurm import cluster as slurm_cluster
-from weigh.schedulers.slurm import limits as slurm_limits
 from weigh.units import GIB, HOUR
 
 ME = SubmittingUser(user="me")
 CELL = GRIDENGINE | {
-    gridengine_limits.PARALLEL: CommandOutput(0, "smp\n"),
-    gridengine_limits.PROJECTS: CommandOutput(1, "", "no project list defined\n"),
-    gridengine_limits.CONFIG: CommandOutput(0, "max_aj_tasks 75000\n"),
+    gridengine_cluster.PARALLEL: CommandOutput(0, "smp\n"),
+    gridengine_cluster.PROJECTS: CommandOutput(1, "", "no project list defined\n"),
+    gridengine_cluster.CONFIG: CommandOutput(0, "max_aj_tasks 75000\n"),
 }
 CLUSTER = SLURM | {
     slurm_cluster.CONFIG: CommandOutput(
@@ -67,7 +65,7 @@ def test_the_site_file_speaks_where_the_scheduler_does_not(env: dict[str, str]) 
 
 
 def test_jobs_to_wait_for_are_looked_up_in_the_same_go(env: dict[str, str]) -> None:
-    queue, accounting = slurm_limits.slurm_jobs_argvs(("7", "8"))
+    queue, accounting = slurm_cluster.slurm_jobs_argvs(("7", "8"))
     answers = CLUSTER | {
         queue: CommandOutput(
             1, "", "slurm_load_jobs error: Invalid job id specified\n"
@@ -87,11 +85,9 @@ def test_a_grid_engine_job_to_wait_for_is_looked_up_in_accounting(
     env: dict[str, str],
 ) -> None:
     ended = "jobnumber    7\ntaskid       undefined\nfailed       0\nexit_status  1\n"
-    there, first, second, third = gridengine_limits.gridengine_jobs_argvs(
-        ("7", "8", "9")
-    )
+    first, second, third = (("qacct", "-j", job) for job in ("7", "8", "9"))
     answers = CELL | {
-        there: CommandOutput(0, "      9 0.5 x me r 11/21/2026\n"),
+        gridengine_cluster.LISTED: CommandOutput(0, "      9 0.5 x me r 11/21/2026\n"),
         first: CommandOutput(0, ended),
         second: CommandOutput(1, "", "error: job id 8 not found\n"),
         third: CommandOutput(1, "", "error: job id 9 not found\n"),
@@ -110,8 +106,8 @@ def test_what_is_submitted_already_counts_against_the_most(env: dict[str, str]) 
         slurm_cluster.CONFIG: CommandOutput(
             0, "AccountingStorageEnforce = limits,associations\n"
         ),
-        slurm_limits.associations_argv("me"): CommandOutput(0, "lab||normal|40\n"),
-        slurm_limits.submitted_argv("me"): CommandOutput(0, "1\n2\n3\n"),
+        slurm_cluster.associations_argv("me"): CommandOutput(0, "lab||normal|40\n"),
+        slurm_cluster.submitted_argv("me"): CommandOutput(0, "1\n2\n3\n"),
     }
 
     live = live_limits(

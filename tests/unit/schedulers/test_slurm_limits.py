@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from captured_text import captured
 
-from weigh.schedulers.slurm import limits as slurm_limits
-from weigh.schedulers.slurm.limits import (
+from weigh.schedulers.slurm import cluster as slurm_cluster
+from weigh.schedulers.slurm.cluster import (
     SlurmLimitTexts,
     parse_states_of_jobs,
     slurm_cluster_limits,
@@ -156,7 +156,7 @@ def test_a_job_is_not_called_unknown_while_somebody_does_not_answer(
     "text", ["", "\n", "garbage\n", "NodeName=\n", "PartitionName=\n", "=|=|\n"]
 )
 def test_text_that_is_none_of_slurm_s_reports_nothing(text: str) -> None:
-    told = slurm_limits.slurm_cluster_limits(
+    told = slurm_cluster.slurm_cluster_limits(
         SlurmLimitTexts(
             nodes=text, partitions=text, config=text, associations=text, qos=text
         )

@@ -10,7 +10,7 @@ from weigh.model.cluster import ClusterNode, NodeGpus
 from weigh.model.limits import QueueLimits
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.slurm import commands as slurm_commands
-from weigh.schedulers.slurm.limits import SlurmLimitTexts, slurm_cluster_limits
+from weigh.schedulers.slurm.cluster import SlurmLimitTexts, slurm_cluster_limits
 from weigh.units import HOUR, MIB
 
 NODE_22 = (

@@ -136,7 +136,8 @@ def test_rows_that_do_not_parse_are_left_out() -> None:
 
 def test_the_cluster_has_its_name_and_version() -> None:
     config = captured("slurm-22.05-config.txt")
-    assert slurm_cluster.parse_identity(config) == ("testcluster", "22.05.8")
+    read = slurm_cluster.parse_config(config)
+    assert (read["ClusterName"], read["SLURM_VERSION"]) == ("testcluster", "22.05.8")
 
 
 @given(st.text(max_size=300))
@@ -144,7 +145,7 @@ def test_no_text_is_too_odd_to_read(text: str) -> None:
     slurm_cluster.parse_nodes(text + "\nNodeName=n " + text)
     slurm_cluster.parse_partitions("PartitionName=p " + text)
     slurm_cluster.parse_squeue_jobs(text + "\n" + "|".join([text] * 7))
-    slurm_cluster.parse_identity(text)
+    slurm_cluster.parse_config(text)
 
 
 @given(

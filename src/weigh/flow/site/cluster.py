@@ -3,8 +3,9 @@
 import itertools
 import re
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -18,17 +19,19 @@ from weigh.flow.site.schedulers import (
     installed_scheduler,
     schedulers_on_path,
 )
-from weigh.lazy_modules import lazy_module
-from weigh.model.cluster import ClusterState
+from weigh.model.cluster import (
+    ClusterJob,
+    ClusterNode,
+    ClusterQueue,
+    ClusterState,
+    GpuCount,
+    UserCount,
+)
 from weigh.model.job import JobRequest
+from weigh.model.limits import QueueLimits
 from weigh.model.record import SiteComplexes, SiteFlags
 from weigh.schedulers import KINDS
 from weigh.schedulers.command import query_environment
-
-if TYPE_CHECKING:
-    from weigh.schedulers import cluster_view
-else:  # imported when it is first used
-    cluster_view = lazy_module("weigh.schedulers.cluster_view")
 
 _WORD = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 
@@ -263,7 +266,7 @@ def _cluster_of(
     kind: str, env: Mapping[str, str], run_command: CommandRunner
 ) -> ClusterState:
     answers = KINDS[kind].site.read_cluster(query(env, run_command), env)
-    nodes = cluster_view.closed_nodes(answers.nodes, answers.queues)
+    nodes = closed_nodes(answers.nodes, answers.queues)
     counted = ClusterState(
         scheduler=kind,
         name=answers.name,
@@ -271,9 +274,9 @@ def _cluster_of(
         user=current_user(),
         time=time.strftime("%Y-%m-%dT%H:%M:%S"),
         nodes=nodes,
-        gpus=cluster_view.count_gpus(nodes),
-        queues=cluster_view.count_queues(answers.queues, nodes, answers.jobs),
-        users=cluster_view.count_users(answers.jobs),
+        gpus=count_gpus(nodes),
+        queues=count_queues(answers.queues, nodes, answers.jobs),
+        users=count_users(answers.jobs),
         notes=answers.notes,
     )
     return _with_hidden(counted)
@@ -297,3 +300,129 @@ def _with_hidden(cluster_state: ClusterState) -> ClusterState:
         "the jobs of other users are hidden here; their usage is only visible per node"
     )
     return msgspec.structs.replace(cluster_state, notes=(*cluster_state.notes, note))
+
+
+# ---- what the lists of nodes and jobs show, counted
+# FULL as well: its jobs end
+_TAKES_JOBS = frozenset({"IDLE", "MIXED", "FULL"})
+
+
+def takes_jobs(cluster_node: ClusterNode) -> bool:
+    """Return whether a node accepts jobs, now or after its current ones have ended."""
+    return cluster_node.state in _TAKES_JOBS
+
+
+def closed_nodes(
+    cluster_nodes: Iterable[ClusterNode], queues: Iterable[QueueLimits]
+) -> tuple[ClusterNode, ...]:
+    """Return the nodes, marked unavailable where all queues of a node are closed."""
+    # a node without a queue is left as it is: nothing shows that it is closed
+    closed = {queue.name for queue in queues if not queue.open}
+    return tuple(
+        _closed_node(node) if node.queues and set(node.queues) <= closed else node
+        for node in cluster_nodes
+    )
+
+
+def _closed_node(cluster_node: ClusterNode) -> ClusterNode:
+    if not takes_jobs(cluster_node):
+        return cluster_node
+    noun = "queue" if len(cluster_node.queues) == 1 else "queues"
+    reason = f"{noun} {', '.join(cluster_node.queues)} closed"
+    return msgspec.structs.replace(cluster_node, state="DRAINING", reason=reason)
+
+
+def count_gpus(cluster_nodes: Iterable[ClusterNode]) -> tuple[GpuCount, ...]:
+    """Count the GPUs of *cluster_nodes* by type, the most numerous first."""
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for node in cluster_nodes:
+        # no job can get idle GPUs on a node without a free CPU or memory
+        idle = "blocked" if _is_full(node) else "free"
+        idle = idle if takes_jobs(node) else "down"
+        for gpus in node.gpus:
+            count = counts[gpus.name]
+            count.update(total=gpus.total, used=gpus.used)
+            count[idle] += gpus.total - gpus.used
+    found = [GpuCount(name=name, **count) for name, count in counts.items()]
+    return tuple(sorted(found, key=lambda one: (-one.total, one.name)))
+
+
+def _is_full(cluster_node: ClusterNode) -> bool:
+    """Return whether the node has no CPU or no memory left."""
+    return cluster_node.state == "FULL" or any(
+        # None: not listed; it does not make a node full
+        used is not None and total is not None and used >= total
+        for used, total in (
+            (cluster_node.cpus_used, cluster_node.cpus),
+            (cluster_node.memory_used, cluster_node.memory),
+        )
+    )
+
+
+def count_queues(
+    limits: Sequence[QueueLimits],
+    cluster_nodes: Sequence[ClusterNode],
+    jobs: Sequence[ClusterJob],
+) -> tuple[ClusterQueue, ...]:
+    """Count what each queue has and what is free; a node may be in several queues."""
+    return tuple(
+        _counted_queue(
+            one,
+            [node for node in cluster_nodes if one.name in node.queues],
+            # a waiting job may name several queues and counts in each of them
+            [job for job in jobs if one.name in job.queue.split(",")],
+        )
+        for one in limits
+    )
+
+
+def _counted_queue(
+    limits: QueueLimits,
+    cluster_nodes: Sequence[ClusterNode],
+    jobs: Sequence[ClusterJob],
+) -> ClusterQueue:
+    if not limits.open:
+        cluster_nodes = [_closed_node(node) for node in cluster_nodes]
+    up = [node for node in cluster_nodes if takes_jobs(node)]
+    elements = _elements_by_state(jobs)
+    return ClusterQueue(
+        limits=limits,
+        nodes=len(cluster_nodes),
+        nodes_down=len(cluster_nodes) - len(up),
+        cpus=sum(node.cpus or 0 for node in cluster_nodes),
+        # where CPUs are shared, more can be used than there are
+        cpus_free=sum(max(0, (n.cpus or 0) - (n.cpus_used or 0)) for n in up),
+        gpus=count_gpus(cluster_nodes),
+        running=elements["RUNNING"],
+        waiting=elements["PENDING"],
+    )
+
+
+def _elements_by_state(jobs: Iterable[ClusterJob]) -> Counter[str]:
+    elements: Counter[str] = Counter()
+    for job in jobs:
+        elements[job.state] += job.elements
+    return elements
+
+
+def count_users(jobs: Iterable[ClusterJob]) -> tuple[UserCount, ...]:
+    """Count the jobs, GPUs and CPUs of each user, the largest users first."""
+    mine: defaultdict[str, list[ClusterJob]] = defaultdict(list)
+    for job in jobs:
+        mine[job.user].append(job)
+    counts = []
+    for user, owned in mine.items():
+        elements = _elements_by_state(owned)
+        # what is waiting holds nothing
+        running = [job for job in owned if job.state == "RUNNING"]
+        counts.append(
+            UserCount(
+                user=user,
+                running=elements["RUNNING"],
+                waiting=elements["PENDING"],
+                cpus=sum(job.cpus for job in running),
+                gpus=sum(job.gpus for job in running),
+            )
+        )
+    counts.sort(key=lambda one: (-one.gpus, -one.cpus, -one.running, one.user))
+    return tuple(counts)

@@ -7,7 +7,7 @@ import msgspec
 
 from weigh.errors import FormatError
 from weigh.flow.site.ask import CommandRunner, query
-from weigh.flow.site.cluster import asking_environment
+from weigh.flow.site.cluster import asking_environment, closed_nodes
 from weigh.model.limits import ClusterLimits, NodeType, QueueLimits
 from weigh.schedulers import KINDS
 from weigh.schedulers.protocol import LiveAnswers, SubmittingUser
@@ -170,4 +170,10 @@ def live_limits(
             who, query(asking_environment(env), run_command, PATIENCE)
         )
     )
-    return msgspec.structs.replace(live, limits=with_site(live.limits, site_settings))
+    return msgspec.structs.replace(
+        live,
+        nodes=closed_nodes(
+            live.nodes, () if live.limits is None else live.limits.queues
+        ),
+        limits=with_site(live.limits, site_settings),
+    )

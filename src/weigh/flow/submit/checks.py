@@ -11,6 +11,7 @@ from weigh.errors import CommandNotExecutableError, CommandNotFoundError, UsageE
 from weigh.flow.check.script import dialect_of, facts_of
 from weigh.flow.here import Here
 from weigh.flow.site.ask import CommandRunner, ask_scheduler
+from weigh.flow.site.cluster import takes_jobs
 from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user
 from weigh.model.cluster import UNTYPED, ClusterNode, NodeGpus
@@ -20,7 +21,6 @@ from weigh.model.lint import LintFinding
 from weigh.render.request_lines import WIDTH, folded_lines
 from weigh.render.submit_lines import SubmitCheck
 from weigh.schedulers import KINDS
-from weigh.schedulers.cluster_view import takes_jobs
 from weigh.schedulers.lint.rules import acknowledged
 from weigh.schedulers.protocol import LiveAnswers, SubmittingUser
 from weigh.schedulers.script import read_script

@@ -1,4 +1,4 @@
-"""What Grid Engine shows of a cluster: the commands, and how to read their output.
+"""What Grid Engine shows of a cluster, and what it allows a user.
 
 Grid Engine has no standard name for GPUs: each site chooses one. Consumables named like
 ``ngpus`` or ``gpu`` count as GPUs, and ``gpu_type`` or similar as their type.
@@ -12,16 +12,22 @@ import msgspec
 
 from weigh.errors import FormatError
 from weigh.model.cluster import UNTYPED, ClusterJob, ClusterNode, NodeGpus, NodeState
-from weigh.model.limits import QueueLimits
+from weigh.model.job import States
+from weigh.model.limits import ClusterLimits, NodeType, QueueLimits
 from weigh.model.record import State
+from weigh.schedulers import KINDS
+from weigh.schedulers.backend import SchedulerSite
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.protocol import (
     ClusterAnswers,
+    LiveAnswers,
     SchedulerQuery,
+    SubmittingUser,
     unanswered,
 )
 from weigh.schedulers.words import count_elements, parsed_or_none, whole_number
+from weigh.units import Bytes
 
 HOSTS = ("qhost", "-F", "-q")
 QUEUES = ("qconf", "-sq", "*")
@@ -66,47 +72,6 @@ class QhostHost(msgspec.Struct, frozen=True):
 
 _COMPLEX_COLUMNS = 7
 _MOST_HOSTS = 400  # hosts are queried one by one for their totals: 20 ms each
-
-
-def read_gridengine_cluster(
-    query: SchedulerQuery, env: Mapping[str, str]
-) -> ClusterAnswers:
-    """Query hosts, queues and jobs. Raises WeighError if there is no answer."""
-    commands = (HOSTS, QUEUES, JOBS, COMPLEXES, VERSION)
-    hosts, queues, jobs, complexes, version = query(commands)
-    for reply in (hosts, queues):
-        reply.require("Grid Engine")
-    found = parse_hosts(hosts.out)
-    limits = parse_queues(queues.out)
-    listed, trouble = _gridengine_cluster_jobs(jobs, complexes)
-    return ClusterAnswers(
-        name=env.get("SGE_CLUSTER_NAME") or env.get("SGE_CELL") or None,
-        version=parse_version(version.out),
-        nodes=_gridengine_cluster_nodes(found, query),
-        queues=with_states(limits, found),
-        jobs=listed,
-        notes=trouble,
-    )
-
-
-def _gridengine_cluster_jobs(
-    command_reply: CommandOutput, complexes: CommandOutput
-) -> tuple[tuple[ClusterJob, ...], tuple[str, ...]]:
-    if not command_reply.is_answer:
-        return (), unanswered({"qstat": command_reply})
-    # without an answer all resources are taken to be counted per slot
-    once = per_job(complexes.out)
-    try:
-        return parse_qstat_jobs(command_reply.out, once=once), ()
-    except FormatError as error:
-        return (), (str(error),)
-
-
-def _gridengine_cluster_nodes(
-    qhost_hosts: Sequence[QhostHost], query: SchedulerQuery
-) -> tuple[ClusterNode, ...]:
-    totals = gpu_totals_of_hosts(qhost_hosts, query)
-    return tuple(node(host, totals.get(host.name, {})) for host in qhost_hosts)
 
 
 def gpu_totals_of_hosts(
@@ -161,7 +126,7 @@ def parse_host_totals(text: str) -> dict[str, str]:
     return _host_values(_attributes(text).get("complex_values", ""))
 
 
-def node(qhost_host: QhostHost, totals: Mapping[str, str]) -> ClusterNode:
+def node_of_host(qhost_host: QhostHost, totals: Mapping[str, str]) -> ClusterNode:
     """Return a node from ``qhost`` and the host's configured totals."""
     state, reason = _node_state_of_queues(qhost_host)
     used = sum(slots for _, slots, _, _ in qhost_host.queues)
@@ -187,6 +152,12 @@ def node(qhost_host: QhostHost, totals: Mapping[str, str]) -> ClusterNode:
         memory_used=gridengine_text.memory_or_none(qhost_host.values.get("mem_used")),
         gpus=tuple(_gpus_of_host(qhost_host, totals)),
     )
+
+
+def _nodes_of_hosts(
+    qhost_hosts: Sequence[QhostHost], totals: Mapping[str, Mapping[str, str]]
+) -> tuple[ClusterNode, ...]:
+    return tuple(node_of_host(one, totals.get(one.name, {})) for one in qhost_hosts)
 
 
 def parse_queues(text: str) -> tuple[QueueLimits, ...]:
@@ -217,13 +188,8 @@ def with_states(
 
 def per_job(complexes: str) -> frozenset[str]:
     """Return the consumables that are counted per job and not per slot."""
-    rows = (line.split() for line in complexes.splitlines())
-    return frozenset(
-        name
-        for row in rows
-        if len(row) > 5 and row[5] == "JOB"  # noqa: PLR2004 - its sixth column
-        for name in row[:2]
-    )
+    rows = [row for row in complex_rows(complexes) if row[5] == "JOB"]
+    return frozenset(name for row in rows for name in row[:2])
 
 
 def requestable(complexes: str | None) -> tuple[str, ...] | None:
@@ -237,12 +203,6 @@ def per_slot(complexes: str) -> tuple[str, ...]:
     """Return the consumables that are counted per slot and not per job."""
     rows = [row for row in complex_rows(complexes) if row[5] == "YES"]
     return tuple(dict.fromkeys(name for row in rows for name in row[:2]))
-
-
-def consumables(complexes: str) -> tuple[str, ...]:
-    """Return the consumables, counted per slot or per job."""
-    rows = [row for row in complex_rows(complexes) if row[5] != "NO" and row[4] != "NO"]
-    return tuple(dict.fromkeys(row[0] for row in rows))
 
 
 def complex_rows(complexes: str) -> list[list[str]]:
@@ -274,7 +234,7 @@ def parse_qstat_jobs(
 
 def parse_version(text: str) -> str | None:
     """Read the version from the first line of ``qstat -help``."""
-    first = next(iter(text.splitlines()), "").strip()
+    first = text.partition("\n")[0].strip()
     return first if any(letter.isdigit() for letter in first) else None
 
 
@@ -319,11 +279,7 @@ def _gpus_of_host(
     qhost_host: QhostHost, totals: Mapping[str, str]
 ) -> Iterator[NodeGpus]:
     kind = next(
-        (
-            value
-            for name, value in qhost_host.values.items()
-            if _TYPE_NAME.fullmatch(name)
-        ),
+        (value for name, value in qhost_host.values.items() if is_gpu_type(name)),
         UNTYPED,
     )
     for name in gpu_consumables(qhost_host):
@@ -414,3 +370,177 @@ def _count_or_none(text: str | None) -> int | None:
         return None if text is None else int(float(text.partition("(")[0]))
     except (ValueError, OverflowError):
         return None
+
+
+# ---- what it allows a user
+PARALLEL = ("qconf", "-spl")
+PROJECTS = ("qconf", "-sprjl")
+CONFIG = ("qconf", "-sconf")
+LISTED = ("qstat", "-u", "*")
+_NO_PROJECTS = "no project"
+_MAX_TASKS = re.compile(r"^max_aj_tasks\s+(\d{1,9})\s*$", re.MULTILINE)
+_LISTED = re.compile(r"[\w.:-]+")
+
+
+class GridEngineLimitTexts(msgspec.Struct, frozen=True, kw_only=True):
+    """The output of each command; None if it did not answer.
+
+    ``totals`` are the hosts' ``complex_values`` by name.
+    """
+
+    hosts: str | None = None
+    queues: str | None = None
+    complexes: str | None = None
+    parallel: str | None = None
+    projects: str | None = None
+    config: str | None = None
+    totals: Mapping[str, Mapping[str, str]] = {}
+
+
+def gridengine_cluster_limits(texts: GridEngineLimitTexts) -> ClusterLimits:
+    """Return the limits, from all outputs."""
+    hosts = parse_hosts(texts.hosts or "")
+    queues = with_states(parse_queues(texts.queues or ""), hosts)
+    given = _default_h_vmem(texts.complexes or "")
+    longest = _MAX_TASKS.search(texts.config or "")
+    return ClusterLimits(
+        queues=tuple(_with_default(one, given) for one in queues),
+        nodes=tuple(
+            _node_type_of_host(host, texts.totals.get(host.name, {})) for host in hosts
+        ),
+        enforced=False,  # a job above a queue's limit waits
+        most_elements=(int(longest[1]) or None) if longest else None,
+        resources=requestable(texts.complexes),
+        per_slot=per_slot(texts.complexes or ""),
+        parallel=_gridengine_names(texts.parallel),
+        projects=_gridengine_names(texts.projects),
+    )
+
+
+def _node_type_of_host(qhost_host: QhostHost, totals: Mapping[str, str]) -> NodeType:
+    node = node_of_host(qhost_host, totals)
+    return NodeType(
+        cpus=node.cpus,
+        # where h_vmem is a consumable, a host has so much of it, whatever its memory is
+        memory=gridengine_text.memory_or_none(totals.get("h_vmem")) or node.memory,
+        gpus={one.name: one.total for one in node.gpus},
+        queues=node.queues,
+    )
+
+
+def _with_default(queue: QueueLimits, given: Bytes | None) -> QueueLimits:
+    return msgspec.structs.replace(queue, default_memory_per_cpu=given)
+
+
+def _default_h_vmem(complexes: str) -> Bytes | None:
+    """Read the default h_vmem per slot, if h_vmem is a consumable."""
+    for name, _, _, _, _, consumable, default, *_ in complex_rows(complexes):
+        if name == "h_vmem" and consumable != "NO":
+            return gridengine_text.memory_or_none(default) or None
+    return None
+
+
+def _gridengine_names(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    words = (line.strip() for line in text.splitlines())
+    return tuple(word for word in words if _LISTED.fullmatch(word))
+
+
+def _gridengine_jobs(
+    after: tuple[str, ...], replies: Sequence[CommandOutput]
+) -> dict[str, str | None]:
+    if not replies or not replies[0].is_answer:
+        return {}
+    there = {line.split(maxsplit=1)[0] for line in replies[0].out.splitlines() if line}
+    found: dict[str, str | None] = {}
+    for job, reply in zip(after, replies[1:], strict=True):
+        if job in there:
+            # listed: it has not ended, which is all that a dependency needs to know
+            found[job] = "RUNNING"
+        elif reply.is_answer:
+            found[job] = _worst_end(
+                KINDS[gridengine_text.TEXT.NAME].backend.parse_ended(reply.out), job
+            )
+        # qacct answered that it has no such job
+        elif reply.trouble is None:
+            found[job] = None
+    return found
+
+
+def _worst_end(ended: States, job_id: str) -> str | None:
+    states = {element.state for element in ended.get(job_id, {}).values()}
+    bad = states - {"COMPLETED"}
+    return min(bad) if bad else ("COMPLETED" if states else None)
+
+
+class GridEngineSite(SchedulerSite):
+    """Grid Engine: its nodes, queues and limits."""
+
+    def read_cluster(
+        self, query: SchedulerQuery, env: Mapping[str, str]
+    ) -> ClusterAnswers:
+        """Query hosts, queues and jobs. Raises WeighError if there is no answer."""
+        commands = (HOSTS, QUEUES, JOBS, COMPLEXES, VERSION)
+        hosts, queues, jobs, complexes, version = query(commands)
+        for reply in (hosts, queues):
+            reply.require("Grid Engine")
+        found = parse_hosts(hosts.out)
+        totals = gpu_totals_of_hosts(found, query)
+        listed: tuple[ClusterJob, ...] = ()
+        notes = unanswered({"qstat": jobs})
+        try:
+            # without an answer all resources are taken to be counted per slot
+            once = per_job(complexes.out)
+            listed = parse_qstat_jobs(jobs.out, once=once) if jobs.is_answer else ()
+        except FormatError as error:
+            notes = (str(error),)
+        return ClusterAnswers(
+            name=env.get("SGE_CLUSTER_NAME") or env.get("SGE_CELL") or None,
+            version=parse_version(version.out),
+            nodes=tuple(
+                node_of_host(host, totals.get(host.name, {})) for host in found
+            ),
+            queues=with_states(parse_queues(queues.out), found),
+            jobs=listed,
+            notes=notes,
+        )
+
+    def read_limits(self, who: SubmittingUser, query: SchedulerQuery) -> LiveAnswers:
+        """Query the limits that apply to a submission of *who*; never raises."""
+        commands = (
+            HOSTS,
+            QUEUES,
+            COMPLEXES,
+            PARALLEL,
+            PROJECTS,
+            CONFIG,
+            *((LISTED,) if who.after else ()),
+            *(("qacct", "-j", job) for job in who.after),
+        )
+        replies = query(commands)
+        hosts, queues, complexes, parallel, projects, config, *jobs = replies
+        if not queues.is_answer:
+            return LiveAnswers(trouble=queues.complaint())
+        found = parse_hosts(hosts.out)
+        totals = gpu_totals_of_hosts(found, query)
+        texts = GridEngineLimitTexts(
+            hosts=hosts.text,
+            queues=queues.text,
+            complexes=complexes.text,
+            parallel=parallel.text,
+            # without any, qconf prints that and fails
+            projects="" if _NO_PROJECTS in projects.words else projects.text,
+            config=config.text,
+            totals=totals,
+        )
+        nodes = _nodes_of_hosts(found, totals)
+        known = gridengine_cluster_limits(texts)
+        return LiveAnswers(
+            limits=known,
+            nodes=nodes,
+            jobs=_gridengine_jobs(who.after, jobs),
+        )
+
+
+SITE = GridEngineSite()

@@ -1,16 +1,26 @@
-"""What Slurm shows of a cluster: the commands, and how to read their output.
+"""What Slurm shows of a cluster, and what it allows a user.
 
 Only formats that are stable from 20.11 to 26.05 are used: ``scontrol -o`` and columns
 selected by name. ``--json`` differs between these versions.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
+import msgspec
+
 from weigh.model.cluster import UNTYPED, ClusterJob, ClusterNode, NodeGpus, NodeState
-from weigh.model.limits import QueueLimits
-from weigh.schedulers.protocol import ClusterAnswers, SchedulerQuery, unanswered
+from weigh.model.limits import ClusterLimits, NodeType, QueueLimits
+from weigh.schedulers.backend import SchedulerSite
+from weigh.schedulers.command import CommandOutput
+from weigh.schedulers.protocol import (
+    ClusterAnswers,
+    LiveAnswers,
+    SchedulerQuery,
+    SubmittingUser,
+    unanswered,
+)
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.words import (
     count_elements,
@@ -48,28 +58,10 @@ _RUNNING = frozenset({"R", "S", "CF", "ST", "SI", "SO"})
 _WAITING = frozenset({"PD", "RQ", "RH", "RD", "RS", "SE"})
 
 
-def read_slurm_cluster(query: SchedulerQuery) -> ClusterAnswers:
-    """Query nodes, partitions and jobs. Raises WeighError if Slurm does not answer."""
-    nodes, partitions, jobs, config = query((NODES, PARTITIONS, JOBS, CONFIG))
-    # without these there is nothing to show; jobs and configuration may be missing
-    for reply in (nodes, partitions):
-        reply.require("Slurm")
-    name, version = parse_identity(config.out)
-    return ClusterAnswers(
-        name=name,
-        version=version,
-        nodes=parse_nodes(nodes.out),
-        queues=parse_partitions(partitions.out),
-        jobs=parse_squeue_jobs(jobs.out),
-        notes=unanswered({"squeue": jobs}),
-    )
-
-
-def parse_identity(config: str) -> tuple[str | None, str | None]:
-    """Read the cluster's name and Slurm's version from ``scontrol show config``."""
-    rows = (line.partition("=") for line in config.splitlines())
-    words = {name.strip(): value.strip() for name, _, value in rows}
-    return words.get("ClusterName") or None, words.get("SLURM_VERSION") or None
+def parse_config(text: str) -> dict[str, str]:
+    """Read the settings that ``scontrol show config`` prints."""
+    rows = (line.partition("=") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, _, value in rows}
 
 
 def rows_of(text: str) -> Iterator[dict[str, str]]:
@@ -254,3 +246,287 @@ def _slurm_names(text: str | None) -> tuple[str, ...] | None:
     if text is None or text in _NONE or text == "ALL":
         return None
     return tuple(text.split(","))
+
+
+# ---- what it allows a user
+_ASSOCIATION = "format=Account,Partition,QOS,MaxSubmit"
+_COLUMNS_OF_ASSOCIATIONS = 4
+QOS = ("sacctmgr", "-nP", "show", "qos", "format=Name,MaxSubmitPU")
+_UNKNOWN_JOB = "Invalid job id"
+
+
+class SlurmLimitTexts(msgspec.Struct, frozen=True, kw_only=True):
+    """The output of each command; None if it did not answer."""
+
+    nodes: str | None = None
+    partitions: str | None = None
+    config: str | None = None
+    associations: str | None = None
+    qos: str | None = None
+
+
+def associations_argv(user_name: str) -> tuple[str, ...]:
+    """Return the command that lists a user's accounts and QOS with their limits."""
+    return ("sacctmgr", "-nP", "show", "assoc", f"user={user_name}", _ASSOCIATION)
+
+
+def submitted_argv(user_name: str) -> tuple[str, ...]:
+    """Return the command that lists each waiting or running element of a user."""
+    return ("squeue", "-h", "-r", "-u", user_name, "-o", "%A")
+
+
+def slurm_cluster_limits(
+    texts: SlurmLimitTexts, *, account: str | None = None, qos: str | None = None
+) -> ClusterLimits:
+    """Return the limits; *account* and *qos* are those that the job will request."""
+    config = parse_config(texts.config or "")
+    # sacctmgr lists limits that this site does not enforce: they do not count
+    enforced = config.get("AccountingStorageEnforce", "none").lower().split(",")
+    nodes = parse_nodes(texts.nodes or "")
+    mine = tuple(_associations(texts.associations or ""))
+    knows_mine = texts.associations is not None
+    most = _most_jobs(mine, texts.qos or "", account, qos)
+    has_limits = "limits" in enforced or "safe" in enforced
+    size = whole_number(config.get("MaxArraySize"))
+    return ClusterLimits(
+        queues=tuple(_partition_queue_limits(texts.partitions or "", config)),
+        nodes=_node_types(texts.nodes or ""),
+        # 26.05 lists them in a different order than older versions
+        accounts=tuple(sorted({one.account for one in mine}))
+        if knows_mine and "associations" in enforced
+        else None,
+        qos=tuple(dict.fromkeys(name for one in mine for name in one.qos))
+        if knows_mine and "qos" in enforced
+        else None,
+        enforced=config.get("EnforcePartLimits", "NO").upper() != "NO"
+        if texts.config is not None
+        else None,
+        largest_index=size - 1 if size else None,
+        most_submitted=most if has_limits else None,
+        resources=_generic(config.get("GresTypes")),
+        node_names=tuple(one.name for one in nodes) or None,
+        queues_of_node={one.name: one.queues for one in nodes},
+    )
+
+
+def slurm_jobs_argvs(job_ids: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """Return the commands that show the states of jobs: the queue, accounting."""
+    ids = ",".join(job_ids)
+    return (
+        ("squeue", "-h", "-t", "all", "-j", ids, "-o", "%F|%T"),
+        ("sacct", "-X", "-n", "-P", "-j", ids, "-o", "JobID,State"),
+    )
+
+
+def parse_states_of_jobs(
+    job_ids: tuple[str, ...], queue: str | None, accounting: str | None
+) -> dict[str, str | None]:
+    """Return the state of each job, None for one that Slurm does not know.
+
+    *queue* and *accounting* are their outputs, None if one did not answer. A job in
+    neither does not exist. For an array the worst outcome counts.
+    """
+    known: dict[str, set[str]] = {}
+    for text in (accounting or "", queue or ""):
+        here: dict[str, set[str]] = {}
+        for line in text.splitlines():
+            name, _, state = line.partition("|")
+            words = here.setdefault(name.partition("_")[0], set())
+            words.add(state.partition(" ")[0].rstrip("+"))
+        known |= here  # the queue is more current than accounting
+    found: dict[str, str | None] = {}
+    for job in job_ids:
+        if job in known:
+            found[job] = _worst(known[job])
+        # only two answers without the job show that there is none
+        elif queue is not None and accounting is not None:
+            found[job] = None
+    return found
+
+
+def _worst(states: set[str]) -> str:
+    # a job that was reduced while it ran is listed twice, first as this
+    if "RESIZING" in states:
+        states = (states - {"RESIZING"}) or {"RUNNING"}
+    going = states & {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED"}
+    bad = states - going - {"COMPLETED"}
+    if bad:
+        return min(bad)
+    return "RUNNING" if going else "COMPLETED"
+
+
+def _generic(text: str | None) -> tuple[str, ...] | None:
+    """Read GresTypes: ``gpu,license`` or ``(null)``."""
+    if text is None:
+        return None
+    return tuple(filter(None, text.removeprefix("(null)").split(",")))
+
+
+class _SlurmAssociation(msgspec.Struct, frozen=True):
+    """One association of the user; *most* jobs at once, None without a limit."""
+
+    account: str
+    qos: tuple[str, ...]
+    most: int | None
+
+
+def _associations(text: str) -> Iterator[_SlurmAssociation]:
+    for line in text.splitlines():
+        row = line.split("|")
+        if len(row) >= _COLUMNS_OF_ASSOCIATIONS and row[0]:
+            qos = tuple(filter(None, row[2].split(",")))
+            yield _SlurmAssociation(row[0], qos, whole_number(row[3]))
+
+
+def _most_jobs(
+    mine: Sequence[_SlurmAssociation],
+    qos_limits: str,
+    account: str | None,
+    qos: str | None,
+) -> int | None:
+    """Return how many jobs the account and the QOS allow; None without a limit."""
+    limits: list[int | None] = []
+    ours = [one.most for one in mine if account in {None, one.account}]
+    known = [most for most in ours if most is not None]
+    # the job may use any of the associations: the highest limit decides, none if one
+    # has none
+    if known and len(known) == len(ours):
+        limits.append(max(known))
+    names = {name for one in mine for name in one.qos}
+    # without one it is only clear which QOS applies if there is one
+    wanted = qos or (next(iter(names)) if len(names) == 1 else "")
+    rows = dict(line.split("|", 1) for line in qos_limits.splitlines() if "|" in line)
+    limits.append(whole_number(rows.get(wanted, "").partition("|")[0]))
+    return min((one for one in limits if one is not None), default=None)
+
+
+def _partition_queue_limits(
+    partitions: str, config: Mapping[str, str]
+) -> Iterator[QueueLimits]:
+    """Yield the partitions; the cluster's defaults fill in missing values."""
+    node = mebibytes_in(config.get("DefMemPerNode")) or None
+    cpu = mebibytes_in(config.get("DefMemPerCPU")) or None
+    most = mebibytes_in(config.get("MaxMemPerNode")) or None
+    # a partition without MaxNodes has the nodes that it has
+    totals = {
+        row["PartitionName"]: whole_number(row.get("TotalNodes"))
+        for row in rows_of(partitions)
+        if row.get("PartitionName")
+    }
+    for one in parse_partitions(partitions):
+        # either of a partition's two defaults replaces both of the cluster's
+        silent = one.default_memory is None and one.default_memory_per_cpu is None
+        counts = [n for n in (one.nodes, totals.get(one.name)) if n is not None]
+        yield msgspec.structs.replace(
+            one,
+            memory=one.memory or most,
+            default_memory=node if silent else one.default_memory,
+            default_memory_per_cpu=cpu if silent else one.default_memory_per_cpu,
+            nodes=min(counts, default=None),
+        )
+
+
+def _node_types(text: str) -> tuple[NodeType, ...]:
+    """Return the kinds of nodes, each with the number of nodes that are equal."""
+    counts: dict[bytes, int] = {}
+    for row in rows_of(text):
+        if not row.get("NodeName"):
+            continue
+        node, features = _slurm_cluster_node(row), row.get("AvailableFeatures", "")
+        # the system keeps that: jobs cannot have it
+        kept = mebibytes_in(row.get("MemSpecLimit")) or 0
+        kind = NodeType(
+            cpus=node.cpus,
+            memory=None if node.memory is None else node.memory - kept,
+            gpus={one.name: one.total for one in node.gpus},
+            features=() if features in {"", "(null)"} else tuple(features.split(",")),
+            queues=node.queues,
+        )
+        # a struct with a mapping has no hash
+        key = msgspec.json.encode(kind)
+        counts[key] = counts.get(key, 0) + 1
+    return tuple(
+        msgspec.structs.replace(msgspec.json.decode(key, type=NodeType), count=count)
+        for key, count in counts.items()
+    )
+
+
+def _with_use(
+    limits: ClusterLimits, who: SubmittingUser, query: SchedulerQuery
+) -> ClusterLimits:
+    """Subtract the user's jobs from those that may be submitted."""
+    if limits.most_submitted is None:
+        return limits
+    (listed,) = query([submitted_argv(who.user)])
+    # each element of an array counts as a job
+    there = len(listed.out.split()) if listed.is_answer else 0
+    left = max(0, limits.most_submitted - there)
+    return msgspec.structs.replace(limits, most_submitted=left)
+
+
+def _slurm_jobs(
+    after: tuple[str, ...], replies: Sequence[CommandOutput]
+) -> dict[str, str | None]:
+    if not replies:
+        return {}
+    queue, accounting = replies
+    listed = queue.text
+    # squeue fails if it knows none of the jobs
+    if listed is None and _UNKNOWN_JOB in queue.complaint():
+        listed = ""
+    return parse_states_of_jobs(after, listed, accounting.text)
+
+
+class SlurmSite(SchedulerSite):
+    """Slurm: its nodes, queues and limits."""
+
+    def read_cluster(
+        self, query: SchedulerQuery, env: Mapping[str, str]
+    ) -> ClusterAnswers:
+        """Query nodes, queues and jobs. Raises WeighError if it does not answer."""
+        nodes, partitions, jobs, config = query((NODES, PARTITIONS, JOBS, CONFIG))
+        # without these there is nothing to show; jobs and configuration may be missing
+        for reply in (nodes, partitions):
+            reply.require("Slurm")
+        settings = parse_config(config.out)
+        return ClusterAnswers(
+            name=settings.get("ClusterName") or None,
+            version=settings.get("SLURM_VERSION") or None,
+            nodes=parse_nodes(nodes.out),
+            queues=parse_partitions(partitions.out),
+            jobs=parse_squeue_jobs(jobs.out),
+            notes=unanswered({"squeue": jobs}),
+        )
+
+    def read_limits(self, who: SubmittingUser, query: SchedulerQuery) -> LiveAnswers:
+        """Query the limits that apply to a submission of *who*; never raises."""
+        commands = (
+            NODES,
+            PARTITIONS,
+            CONFIG,
+            associations_argv(who.user),
+            QOS,
+            *(slurm_jobs_argvs(who.after) if who.after else ()),
+        )
+        replies = query(commands)
+        nodes, partitions, config, associations, qos, *jobs = replies
+        # sacctmgr may be missing: a site without accounting still has partitions
+        if not (partitions.is_answer and config.is_answer):
+            trouble = partitions if not partitions.is_answer else config
+            return LiveAnswers(trouble=trouble.complaint())
+        texts = SlurmLimitTexts(
+            nodes=nodes.text,
+            partitions=partitions.text,
+            config=config.text,
+            associations=associations.text,
+            qos=qos.text,
+        )
+        found = slurm_cluster_limits(texts, account=who.account, qos=who.qos)
+        return LiveAnswers(
+            limits=_with_use(found, who, query),
+            nodes=parse_nodes(texts.nodes or ""),
+            jobs=_slurm_jobs(who.after, jobs),
+        )
+
+
+SITE = SlurmSite()
