@@ -15,7 +15,7 @@ INSTALL := -m pip install --quiet
 # an editable install is not compiled by pip, and some environments forbid it later
 COMPILE = $(BIN)/python -m compileall -q src
 
-.PHONY: help demo examples test test-as-user compiled style test-quick integrations matrix coverage docs zipapp bench gpu figures soak clean
+.PHONY: help demo examples test test-as-user compiled style test-quick integrations matrix coverage docs zipapp bench gpu figures mutants soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo "make zipapp  one file, dist/weigh.pyz, for machines without pip"
 	@echo "make bench   compare weigh with other tools (an hour; BENCHMARK=\"--only peak,cost\")"
 	@echo "make figures what fits, packs and runs cost, and how good they are"
+	@echo "make mutants  changed figures of a module that its tests do not notice"
 	@echo "make soak    a day in minutes: leaks, crowds, failing disks (some minutes)"
 	@echo "make clean   remove what these made; records in .weigh stay"
 
@@ -126,6 +127,12 @@ gpu:
 figures: $(VENV)/.dev
 	for name in regions estimate estimate_history growth pack exec; do \
 	  echo "## $$name"; $(BIN)/python benchmarks/$$name.py $(FIGURES) || exit; done
+
+# one change of the source at a time: make mutants MODULE=estimate/fit.py \
+#   TESTS=tests/unit/estimate MUTANTS="--each 2 --seed 7"
+mutants: export PATH := $(CURDIR)/$(BIN):$(PATH)
+mutants: $(VENV)/.dev
+	$(BIN)/python tools/mutate.py $(MUTANTS) src/weigh/$(MODULE) $(or $(TESTS),tests/unit)
 
 soak: $(VENV)/.dev
 	WEIGH_FUZZ=long $(BIN)/python -m pytest -q -n 2 -m "hypothesis or long" tests
