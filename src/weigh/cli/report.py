@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,19 +19,26 @@ from weigh.store.find import LAST
 from weigh.store.location import open_privately
 
 if TYPE_CHECKING:
-    from weigh.flow.report import paper
+    from weigh.flow.report import forms
     from weigh.flow.report import report as report_report
-    from weigh.flow.report import since as report_since
-    from weigh.flow.report import ticket as report_ticket
     from weigh.render import report_lines
 else:  # each is imported when it is first used
-    paper = lazy_module("weigh.flow.report.paper")
+    forms = lazy_module("weigh.flow.report.forms")
     report_report = lazy_module("weigh.flow.report.report")
-    report_since = lazy_module("weigh.flow.report.since")
-    report_ticket = lazy_module("weigh.flow.report.ticket")
     report_lines = lazy_module("weigh.render.report_lines")
 
 _STDOUT = "-"
+# what is not here would be ignored
+_GO_TOGETHER = {
+    ("--since", "--json"),
+    ("--since", "--paper"),
+    ("--json", "--log"),
+    ("--json", "--strict"),
+    ("--html", "--log"),
+    ("--html", "--strict"),
+    ("--ticket", "--strict"),
+    ("--log", "--strict"),
+}
 
 
 def print_report(name: str, words: Mapping[str, Any]) -> int:
@@ -84,29 +92,6 @@ def _write_html(html: str, path: str) -> None:
         ) from error
 
 
-def print_ticket(name: str, words: Mapping[str, Any]) -> int:
-    """Print a support ticket; return 1 with --strict if it is about a failure."""
-    ticket = report_ticket.support_ticket(here_now(), name)
-    click.echo(ticket.text)
-    return int(words["strict"] and ticket.is_failure)
-
-
-def print_paper(name: str, words: Mapping[str, Any]) -> int:
-    """Print the compute statement."""
-    since = words["since"]
-    click.echo(paper.compute_statement(here_now(), name, since=since))
-    return 0
-
-
-def print_since(words: Mapping[str, Any]) -> None:
-    """Print the resources that were held and not used."""
-    found = report_since.unused_since(here_now(), words["since"])
-    if words["is_json"]:
-        click.echo(indented_json(found))
-    else:
-        click.echo(report_since.unused_text(found))
-
-
 @click.command(context_settings=options.SETTINGS)
 @click.argument(
     "name", required=False, default=LAST, metavar="[ID|JOB|PLAN|TASKS|last]"
@@ -153,34 +138,35 @@ def report(name: str, **words: Any) -> int:  # noqa: ANN401 - click's
     weigh report last --strict && sbatch next.sh
     """  # noqa: D301 - click reads \b as: keep these lines
     _refuse_report_contradictions(name, words)
+    here, since = here_now(), words["since"]
     if words["paper"]:
-        return print_paper(name, words)
-    if words["since"] is not None:
-        print_since(words)
-        return 0
-    if words["ticket"]:
-        return print_ticket(name, words)
-    return print_report(name, words)
+        click.echo(forms.compute_statement(here, name, since=since))
+    elif since is not None:
+        found = forms.unused_since(here, since)
+        as_json = words["is_json"]
+        click.echo(indented_json(found) if as_json else forms.unused_text(found))
+    elif words["ticket"]:
+        ticket = forms.support_ticket(here, name)
+        click.echo(ticket.text)
+        return int(words["strict"] and ticket.is_failure)
+    else:
+        return print_report(name, words)
+    return 0
 
 
 def _refuse_report_contradictions(name: str, words: Mapping[str, Any]) -> None:
     given = {
+        "--since": words["since"] is not None,
         "--json": words["is_json"],
         "--html": words["html"] is not None,
         "--ticket": words["ticket"],
         "--paper": words["paper"],
+        "--log": bool(words["logs"]),
+        "--strict": words["strict"],
     }
-    forms = [option for option, is_given in given.items() if is_given]
-    if len(forms) > 1:
-        # each of them writes one document
-        raise UsageError(f"{forms[0]} and {forms[1]}: choose one of them")
-    if words["since"] is None:
-        return
-    if name != LAST:
+    used = [option for option, is_given in given.items() if is_given]
+    for first, second in combinations(used, 2):
+        if (first, second) not in _GO_TOGETHER:
+            raise UsageError(f"{first} and {second}: leave out one of them")
+    if words["since"] is not None and name != LAST:
         raise UsageError(f"--since covers all runs: leave out {name}")
-    if words["strict"]:
-        raise UsageError("--strict is of one report: leave it out with --since")
-    if forms and forms[0] not in {"--json", "--paper"}:
-        raise UsageError(
-            f"--since cannot be combined with {forms[0]} (only --json or --paper)"
-        )

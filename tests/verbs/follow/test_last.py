@@ -29,7 +29,7 @@ def test_a_retried_task_counts_once_with_its_attempts(executed: Weigh) -> None:
     executed("exec", "-q", "--resume-failed", "tasks.txt")
     out = executed("report", "tasks.txt", "--ticket")[1]
     assert "task 2" in out
-    assert "reproduced  yes: 2 of 2 attempts ended this way" in out
+    assert "attempts    2, of which 2 ended this way" in out
 
 
 def test_a_joblog_of_another_program_is_reported_by_its_times(weigh: Weigh) -> None:

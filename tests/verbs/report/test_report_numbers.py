@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from some_reports import reports
 
-from weigh.flow.report.paper import escaped_markdown
+from weigh.flow.report.forms import escaped_markdown
 from weigh.model.report import JobReport, ReportMeasure
 from weigh.render.printable import three_digit_text
 from weigh.render.report_lines import report_json, report_screen_text

@@ -78,8 +78,7 @@ def test_a_ticket_names_the_job_that_failed_and_all_attempts(
     resumed(root, "OUT_OF_MEMORY")
     _, out, _ = say("report", LATER, "--ticket")
     assert f"job         {LATER} task 1\n" in out
-    assert "attempts    2" in out
-    assert "reproduced  yes: 2 of 2 attempts ended this way" in out
+    assert "attempts    2, of which 2 ended this way" in out
     assert "requested   16.0 GiB" in out
 
 
