@@ -23,8 +23,7 @@ ALLOWED = {
     "measure/ranks.py": {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"}
     | {"SLURM_STEP_ID"},
     "planning/launchers.py": {"srun"},
-    "planning/make_plan.py": {"srun", "SLURM_NODEID"},
-    "planning/nodes.py": {"srun", "SLURM_CPUS_PER_TASK", "SLURM_NNODES"}
+    "planning/make_plan.py": {"srun", "SLURM_CPUS_PER_TASK", "SLURM_NNODES"}
     | {"SLURM_NODEID"},
     # a room below the schedulers: job scripts are no task files, of PBS and LSF as well
     "sweep/task_file.py": {"SBATCH"},
@@ -125,7 +124,7 @@ def test_every_word_that_is_allowed_is_there() -> None:
         'end = env.get("SLURM_JOB_END_TIME")',
         'source = "sacct MaxRSS"',
         'line = "#$ -l h_vmem=1G"',
-        "import weigh.schedulers.slurm.commands",
+        "import weigh.schedulers.slurm.scheduler",
         'pattern = rb"#SBATCH"',
     ],
 )

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from weigh.model.limits import ClusterLimits
+from weigh.model.cluster import ClusterLimits
 
 SCHEMA = "weigh.lint/2"
 

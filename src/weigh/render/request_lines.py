@@ -8,7 +8,7 @@ from weigh.errors import UsageError
 from weigh.model.record import Request
 from weigh.render.printable import indented_json
 from weigh.schedulers import COMMON, KINDS, kind_or_first
-from weigh.schedulers.dialect import directive_line
+from weigh.schedulers.kind import directive_line
 
 SCHEMA = "weigh.request/1"
 WIDTH = 80

@@ -24,8 +24,7 @@ from weigh.request import (
 from weigh.review.elements import ReviewedElement
 from weigh.review.runs import ElementRequest, ReviewedRun
 from weigh.schedulers import kind_or_first
-from weigh.schedulers.dialect import SchedulerText
-from weigh.schedulers.kind import SchedulerKind
+from weigh.schedulers.kind import SchedulerKind, SchedulerText
 from weigh.units import (
     MIB,
     Bytes,

@@ -23,7 +23,7 @@ from weigh.review.advice import (
     unmeasured_parts,
 )
 from weigh.schedulers import find_kind
-from weigh.schedulers.local.jobs import NAME as LOCAL
+from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.units import count_with_noun, format_duration
 
 _IDLE, _VERY_IDLE = 0.25, 0.15  # busy less than that: worth a line; a finding

@@ -39,9 +39,10 @@ from weigh.schedulers.protocol import (
 )
 from weigh.units import Seconds
 
-if TYPE_CHECKING:  # a submission needs neither
+if TYPE_CHECKING:  # a submission needs none
     from weigh.model.lint import LintFinding, ScriptFacts
     from weigh.model.report import AccountedElement, PastJob
+    from weigh.schedulers.job_script import ScriptRules
 
 AnswerT = TypeVar("AnswerT")
 # a request is read as soon as the daemon runs, unless its credential may wait
@@ -113,6 +114,8 @@ class SchedulerCommands(SchedulerQuestions, ABC):
     """One scheduler's commands, which answer for a job that they do not list nothing.
 
     ``OWN`` are the flags that the job script sets itself, each with what to do instead.
+    ``MESSAGES`` are what it prints into the log of a job that it ends, ``RULES`` what
+    the body of its job scripts has.
     """
 
     NAME: str
@@ -120,6 +123,8 @@ class SchedulerCommands(SchedulerQuestions, ABC):
     NO_CLUSTER: re.Pattern[str]  # its command is here, and no cluster
     SHOWS_TOKENS: bool = False  # in its queue
     OWN: Mapping[str, str]
+    MESSAGES: EndMessages = EndMessages()
+    RULES: "ScriptRules"
 
     @abstractmethod
     def render(self, job_script: JobScript) -> str:
@@ -228,6 +233,24 @@ class SchedulerCommands(SchedulerQuestions, ABC):
     def session_argv(self, words: Argv, command: Argv) -> Argv:
         """Return the command that runs *command*, or else a shell, on a node."""
         return (*words, *command)
+
+    def in_words(self, reason: str, throttle: int | None = None) -> str:
+        """Return a reason to wait in plain English; an unknown one unchanged.
+
+        *throttle* is how many elements of the array may run at once, if known.
+        """
+        return reason
+
+    def is_hopeless(self, reason: str) -> bool:
+        """Return whether a job that waits for this reason can never start."""
+        return False
+
+    def freed_by(self, reason: str | None) -> str | None:
+        """Return the command that lets an element go on which is held for *reason*.
+
+        ``{}`` in it stands for the element. None if it waits for something else.
+        """
+        return None
 
 
 class SchedulerLint:
@@ -453,33 +476,6 @@ class StepStarter(Protocol):
 
     def parse_job(self, command_output: str, session: int) -> tuple[str, int] | None:
         """Read the job of a session, and the number of its nodes; None if unclear."""
-
-
-class SchedulerReasons:
-    """The words of one scheduler on why a job waits or ended.
-
-    ``MESSAGES`` are what it prints into the log of a job that it ends.
-    """
-
-    MESSAGES: EndMessages = EndMessages()
-
-    def in_words(self, reason: str, throttle: int | None = None) -> str:
-        """Return a reason to wait in plain English; an unknown one unchanged.
-
-        *throttle* is how many elements of the array may run at once, if known.
-        """
-        return reason
-
-    def is_hopeless(self, reason: str) -> bool:
-        """Return whether a job that waits for this reason can never start."""
-        return False
-
-    def freed_by(self, reason: str | None) -> str | None:
-        """Return the command that lets an element go on which is held for *reason*.
-
-        ``{}`` in it stands for the element. None if it waits for something else.
-        """
-        return None
 
 
 class SchedulerSite(ABC):

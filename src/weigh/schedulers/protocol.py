@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from weigh.model.cluster import ClusterJob, ClusterNode
+from weigh.model.cluster import ClusterJob, ClusterLimits, ClusterNode, QueueLimits
 from weigh.model.job import (
     ElementState,
     JobRequest,
@@ -14,7 +14,6 @@ from weigh.model.job import (
     States,
     SubmittedJob,
 )
-from weigh.model.limits import ClusterLimits, QueueLimits
 from weigh.model.record import State
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.elements import element_numbers_of

@@ -21,8 +21,8 @@ from weigh.flow.submit.job_request import parse_gpus
 from weigh.flow.sweep.stages import read_stages
 from weigh.measure.checkpoint_signal import parse_checkpoint_signal
 from weigh.measure.region.channel import read_channel
+from weigh.model.cluster import ClusterLimits, NodeType, QueueLimits
 from weigh.model.job import JobRequest, OwnScript, SubmittedJob
-from weigh.model.limits import ClusterLimits, NodeType, QueueLimits
 from weigh.model.lint import ScriptFacts
 from weigh.probe.python_environment import parse_torch
 from weigh.progress.reader import RunProgressReader
@@ -33,12 +33,12 @@ from weigh.schedulers import KINDS, accounting, client
 from weigh.schedulers.backend import SchedulerQuestion
 from weigh.schedulers.gridengine import accounting as gridengine_accounting
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
-from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers.gridengine import scheduler as gridengine_commands
 from weigh.schedulers.kind import SchedulerKind
 from weigh.schedulers.protocol import WaitingJobChange
 from weigh.schedulers.slurm import accounting as slurm_accounting
 from weigh.schedulers.slurm import cluster as slurm_cluster
-from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.schedulers.slurm import scheduler as slurm_commands
 from weigh.schedulers.words import count_elements, parse_ranges
 from weigh.staging.script import parse_staging
 from weigh.store.checkpoint import runs_in_progress
@@ -289,7 +289,7 @@ def _of_table() -> dict[str, Reader]:
             "on_host": _asked(backend.runs_on_host("12", "node7")),
             "used": kind.accounting.parse,
             "left": partial(kind.text.parse_left, elapsed=60.0),
-            "reason": kind.reasons.in_words,
+            "reason": kind.backend.in_words,
         }
         for what, read in outputs.items():
             found[f"{name}.{what}"] = Reader(of_output(read), INVENTED)

@@ -1,6 +1,6 @@
 """The clusters that the golden scripts were put to, as the lint is told of them."""
 
-from weigh.model.limits import ClusterLimits, NodeType, QueueLimits
+from weigh.model.cluster import ClusterLimits, NodeType, QueueLimits
 from weigh.units import DAY, GIB, HOUR, MIB, MINUTE
 
 ALL, FAST = ("short", "long", "gpu"), ("short", "gpu")

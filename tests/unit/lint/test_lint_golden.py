@@ -16,7 +16,7 @@ from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.script import read_script
 from weigh.schedulers.slurm import lint as slurm_lint
 from weigh.schedulers.slurm import text as slurm_text
-from weigh.schedulers.slurm.sbatch_options import read_options
+from weigh.schedulers.slurm.directives import read_options
 
 DATA = Path(__file__).parents[2] / "support" / "data" / "lint"
 SBATCH = json.loads((DATA / "sbatch-22.05.8.json").read_text())["cases"]

@@ -5,7 +5,7 @@ import pytest
 from some_limits import GRIDENGINE, SLURM
 from some_scripts import CWD, facts, of_gridengine, of_slurm, qsub, sbatch
 
-from weigh.model.limits import ClusterLimits, QueueLimits
+from weigh.model.cluster import ClusterLimits, QueueLimits
 from weigh.model.lint import CommandPlace
 from weigh.schedulers.gridengine import lint as gridengine_lint
 

@@ -5,7 +5,7 @@ import pytest
 from some_limits import SLURM
 from some_scripts import CWD, HOME, of_slurm, sbatch
 
-from weigh.model.limits import UNTYPED, NodeType, QueueLimits
+from weigh.model.cluster import UNTYPED, NodeType, QueueLimits
 from weigh.model.lint import CommandPlace
 
 LAX = msgspec.structs.replace(SLURM, enforced=False)

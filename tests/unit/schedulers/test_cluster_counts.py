@@ -7,8 +7,7 @@ from weigh.flow.site.cluster import (
     count_users,
     takes_jobs,
 )
-from weigh.model.cluster import ClusterJob, ClusterNode, NodeGpus
-from weigh.model.limits import QueueLimits
+from weigh.model.cluster import ClusterJob, ClusterNode, NodeGpus, QueueLimits
 
 STATES = ("IDLE", "MIXED", "FULL", "DRAINING", "RESERVED", "DOWN", "UNKNOWN")
 

@@ -12,8 +12,8 @@ from weigh.flow.submit.interactive import interactive
 from weigh.model.job import JobRequest, JobScript
 from weigh.model.record import SiteComplexes
 from weigh.schedulers.command import CommandOutput
-from weigh.schedulers.gridengine import commands as gridengine_commands
-from weigh.schedulers.gridengine.script import gridengine_script
+from weigh.schedulers.gridengine import scheduler as gridengine_commands
+from weigh.schedulers.gridengine.scheduler import gridengine_script
 
 CELL = """\
 #name        shortcut type   relop requestable consumable default urgency

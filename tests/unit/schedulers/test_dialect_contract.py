@@ -22,13 +22,11 @@ from weigh.schedulers.backend import (
     SchedulerAccounting,
     SchedulerCommands,
     SchedulerLint,
-    SchedulerReasons,
     SchedulerSite,
     SchedulerUserScripts,
 )
 from weigh.schedulers.command import CommandOutput
-from weigh.schedulers.dialect import SchedulerText, directive_line
-from weigh.schedulers.kind import SchedulerKind
+from weigh.schedulers.kind import SchedulerKind, SchedulerText, directive_line
 from weigh.schedulers.protocol import Argv, SubmittingUser
 from weigh.units import GIB, HOUR, KIB, MIB
 
@@ -186,7 +184,6 @@ def test_each_part_of_a_scheduler_derives_from_its_base(kind: SchedulerKind) -> 
     assert isinstance(kind.backend, SchedulerCommands)
     assert isinstance(kind.lint, SchedulerLint)
     assert isinstance(kind.accounting, SchedulerAccounting)
-    assert isinstance(kind.reasons, SchedulerReasons)
     assert isinstance(kind.user_scripts, SchedulerUserScripts)
     assert isinstance(kind.site, SchedulerSite)
 

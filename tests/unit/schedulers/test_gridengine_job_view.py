@@ -1,6 +1,6 @@
 """``qstat -j`` read back, as captured from 8.1.9: what a job was taken to ask for."""
 
-from weigh.schedulers.gridengine.commands import parse_qstat_job
+from weigh.schedulers.gridengine.scheduler import parse_qstat_job
 from weigh.units import GIB
 
 CAPTURED = """\

@@ -4,7 +4,7 @@ import pytest
 from captured_text import captured
 
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
-from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers.gridengine import scheduler as gridengine_commands
 from weigh.schedulers.gridengine.cluster import (
     GridEngineLimitTexts,
     gridengine_cluster_limits,

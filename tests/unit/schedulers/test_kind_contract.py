@@ -177,8 +177,8 @@ def test_a_job_that_is_not_listed_on_a_host_does_not_run_there(
 
 
 def test_an_unknown_reason_stays_as_it_is(kind: SchedulerKind) -> None:
-    assert kind.reasons.in_words("SomethingNew") == "SomethingNew"
-    assert not kind.reasons.is_hopeless("SomethingNew")
+    assert kind.backend.in_words("SomethingNew") == "SomethingNew"
+    assert not kind.backend.is_hopeless("SomethingNew")
 
 
 def test_figures_of_accounting_are_named_by_its_command(kind: SchedulerKind) -> None:

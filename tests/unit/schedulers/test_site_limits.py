@@ -6,7 +6,7 @@ import pytest
 
 from weigh.errors import FormatError
 from weigh.flow.site.live_limits import site_limits, with_site
-from weigh.model.limits import ClusterLimits, QueueLimits
+from weigh.model.cluster import ClusterLimits, QueueLimits
 from weigh.units import DAY, GIB, HOUR, MIB
 
 FILE = """\

@@ -7,7 +7,8 @@ versions: ReqTRES and AllocTRES from 23.02 on, TresPerJob with ``gres/`` from 23
 import pytest
 
 from weigh.model.job import RecordedRequest
-from weigh.schedulers.slurm.commands import COMMANDS, parse_scontrol_job
+from weigh.schedulers.slurm.scheduler import COMMANDS
+from weigh.schedulers.slurm.script import parse_scontrol_job
 from weigh.units import GIB, MIB
 
 V22 = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from weigh.schedulers.slurm.reasons import REASONS
+from weigh.schedulers.slurm.scheduler import COMMANDS
 
 
 @pytest.mark.parametrize(
@@ -14,17 +14,17 @@ from weigh.schedulers.slurm.reasons import REASONS
     ],
 )
 def test_a_reason_is_known_however_slurm_writes_it(written: str) -> None:
-    assert "failed to start" in REASONS.in_words(written)
+    assert "failed to start" in COMMANDS.in_words(written)
 
 
 def test_a_reason_that_nobody_knows_is_shown_as_it_is() -> None:
-    assert REASONS.in_words("PhaseOfTheMoon") == "PhaseOfTheMoon"
+    assert COMMANDS.in_words("PhaseOfTheMoon") == "PhaseOfTheMoon"
 
 
 def test_nodes_that_are_not_there_are_not_listed_one_by_one() -> None:
-    assert REASONS.in_words(
+    assert COMMANDS.in_words(
         "ReqNodeNotAvail, UnavailableNodes:cn[1-9]"
-    ) == REASONS.in_words("ReqNodeNotAvail")
+    ) == COMMANDS.in_words("ReqNodeNotAvail")
 
 
 @pytest.mark.parametrize(
@@ -40,4 +40,4 @@ def test_nodes_that_are_not_there_are_not_listed_one_by_one() -> None:
 def test_what_never_starts_is_distinguished_from_what_waits(
     reason: str, *, hopeless: bool
 ) -> None:
-    assert REASONS.is_hopeless(reason) is hopeless
+    assert COMMANDS.is_hopeless(reason) is hopeless

@@ -6,10 +6,9 @@ their manuals and change logs name: what was added, moved or renamed stands in t
 
 import pytest
 
-from weigh.model.cluster import ClusterNode, NodeGpus
-from weigh.model.limits import QueueLimits
+from weigh.model.cluster import ClusterNode, NodeGpus, QueueLimits
 from weigh.schedulers.slurm import cluster as slurm_cluster
-from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.schedulers.slurm import scheduler as slurm_commands
 from weigh.schedulers.slurm.cluster import SlurmLimitTexts, slurm_cluster_limits
 from weigh.units import HOUR, MIB
 

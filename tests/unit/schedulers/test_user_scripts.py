@@ -9,8 +9,8 @@ from weigh.model.lint import ScriptFacts
 from weigh.schedulers import KINDS
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.protocol import WaitingJobChange
-from weigh.schedulers.slurm import commands as slurm_commands
-from weigh.schedulers.slurm.commands import parse_scontrol_job
+from weigh.schedulers.slurm import scheduler as slurm_commands
+from weigh.schedulers.slurm.script import parse_scontrol_job
 from weigh.units import GIB
 
 FACTS = ScriptFacts(cwd="/w", home="/home/me", user="me")

@@ -42,7 +42,7 @@ _OURS = """
     weigh.flow.run.channel weigh.flow.run.record_sink weigh.flow.run.run
     weigh.schedulers weigh.schedulers.kind weigh.schedulers.words
     weigh.schedulers.gridengine weigh.schedulers.gridengine.text
-    weigh.schedulers.dialect weigh.schedulers.slurm
+    weigh.schedulers.kind weigh.schedulers.slurm
     weigh.schedulers.slurm.text
     weigh.measure weigh.measure.command
     weigh.measure.launcher weigh.measure.look_schedule

@@ -10,8 +10,8 @@ from weigh.model.job import STUCK, JobRequest, SubmittedJob
 from weigh.review.runs import requested_by_job
 from weigh.schedulers.client import SchedulerClient, SchedulerReach
 from weigh.schedulers.command import CommandOutput
-from weigh.schedulers.gridengine import commands as gridengine_commands
-from weigh.schedulers.local.jobs import LocalScheduler
+from weigh.schedulers.gridengine import scheduler as gridengine_commands
+from weigh.schedulers.this_machine import LocalScheduler
 
 LISTED = """<?xml version='1.0'?><job_info><queue_info/><job_info>
 <job_list state="pending"><JB_job_number>7</JB_job_number><state>{}</state></job_list>

@@ -14,8 +14,8 @@ from rigs import mainly
 
 from weigh.model.job import JobRequest, SubmittedJob
 from weigh.schedulers.backend import SchedulerCommands
-from weigh.schedulers.gridengine import commands as gridengine
-from weigh.schedulers.slurm import commands as slurm
+from weigh.schedulers.gridengine import scheduler as gridengine
+from weigh.schedulers.slurm import scheduler as slurm
 from weigh.store.jobs import chain_of, find_jobs
 
 SLURM = pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from weigh.model.job import (
     OwnScript,
     SubmittedJob,
 )
-from weigh.schedulers.local.jobs import LocalScheduler
 from weigh.schedulers.protocol import JobSnapshot
+from weigh.schedulers.this_machine import LocalScheduler
 from weigh.store.identity import this_machine
 
 LOCAL = LocalScheduler(env={}, root="", machine=this_machine())

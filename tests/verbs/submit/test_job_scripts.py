@@ -15,10 +15,10 @@ from weigh.errors import UsageError
 from weigh.model.job import JobRequest, JobScript, JobSetup
 from weigh.model.lint import ScriptFacts
 from weigh.schedulers import KINDS
-from weigh.schedulers.gridengine.script import gridengine_script
-from weigh.schedulers.local.script import local_script
+from weigh.schedulers.gridengine.scheduler import gridengine_script
 from weigh.schedulers.slurm import lint as slurm_lint
 from weigh.schedulers.slurm.script import slurm_script
+from weigh.schedulers.this_machine import local_script
 from weigh.units import GIB, HOUR
 
 PREFIXES = tuple(f"{kind.text.PREFIX} " for kind in KINDS.values() if kind.text.PREFIX)

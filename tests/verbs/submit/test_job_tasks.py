@@ -13,7 +13,7 @@ from weigh.model.job import ElementState, JobRequest, SubmittedJob
 from weigh.model.plan import BinCapacity, Plan, PlannedElement, PlanRequest
 from weigh.model.record import State
 from weigh.runner import events
-from weigh.schedulers.local.jobs import LocalScheduler
+from weigh.schedulers.this_machine import LocalScheduler
 from weigh.store.identity import this_machine
 
 KILL = 9

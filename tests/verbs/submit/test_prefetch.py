@@ -63,7 +63,7 @@ def test_the_tasks_do_not_run_where_the_prefetch_failed(weigh: Weigh) -> None:
 
     weigh.wait_for(job, lambda one: one["tasks"] != {"RUNNING": 1})
     kind = KINDS.get(weigh.scheduler)
-    if kind is not None and not kind.script_rules.checks_needs:  # it waits for ever
+    if kind is not None and not kind.backend.RULES.checks_needs:  # it waits for ever
         weigh.wait_for(
             job, lambda one: one["waiting"] and one["waiting"][0]["hopeless"]
         )

@@ -24,9 +24,9 @@ from weigh.flow.submit.rounds import (
 from weigh.flow.submit.rounds import settle_all as settle_store
 from weigh.model.job import JobRequest, SubmittedJob
 from weigh.schedulers.command import CommandOutput, outside_of_job
-from weigh.schedulers.gridengine import commands as gridengine_commands
-from weigh.schedulers.local.jobs import LocalScheduler
-from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.schedulers.gridengine import scheduler as gridengine_commands
+from weigh.schedulers.slurm import scheduler as slurm_commands
+from weigh.schedulers.this_machine import LocalScheduler
 from weigh.store import jobs
 from weigh.store.identity import (
     ProcessIdentity,

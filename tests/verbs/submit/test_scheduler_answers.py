@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from weigh.errors import FormatError
 from weigh.model.job import JobRequest, SubmittedJob
 from weigh.schedulers.command import CommandOutput
-from weigh.schedulers.gridengine import commands as gridengine_commands
-from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.schedulers.gridengine import scheduler as gridengine_commands
+from weigh.schedulers.slurm import scheduler as slurm_commands
 from weigh.schedulers.words import format_ranges, parse_ranges
 
 # squeue 22.05 -h -r -t all -o '%F|%K|%T|%S|%N|%r'

@@ -16,7 +16,7 @@ from weigh.schedulers.client import (
     save_poll,
 )
 from weigh.schedulers.command import CommandOutput
-from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.schedulers.slurm import scheduler as slurm_commands
 from weigh.schedulers.words import parse_ranges
 from weigh.units import DAY
 

@@ -9,8 +9,8 @@ from following import Weigh
 from weigh.errors import UsageError
 from weigh.flow.here import here_of
 from weigh.flow.submit import checks
+from weigh.model.cluster import ClusterLimits, QueueLimits
 from weigh.model.job import JobRequest, JobScript
-from weigh.model.limits import ClusterLimits, QueueLimits
 from weigh.schedulers.protocol import LiveAnswers
 
 SITE = """\

@@ -9,11 +9,11 @@ from following import Weigh
 from weigh.errors import UsageError
 from weigh.flow.here import here_of
 from weigh.flow.submit import checks
+from weigh.model.cluster import ClusterLimits, QueueLimits
 from weigh.model.job import JobRequest, JobScript
-from weigh.model.limits import ClusterLimits, QueueLimits
 from weigh.schedulers.backend import known_answer
 from weigh.schedulers.protocol import LiveAnswers
-from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.schedulers.slurm import scheduler as slurm_commands
 
 NAMES = ("scontrol", "sacctmgr", "squeue")
 
@@ -33,7 +33,7 @@ def faked(here: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         fake(folder, name, ":")
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.setattr(
-        "weigh.schedulers.slurm.commands.SlurmCommands.array_limit",
+        "weigh.schedulers.slurm.scheduler.SlurmCommands.array_limit",
         lambda *_: known_answer(2),
     )
     here.scheduler = "slurm"

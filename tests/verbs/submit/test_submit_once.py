@@ -141,7 +141,7 @@ def test_the_job_of_a_sender_that_was_killed_runs_once(
         sender.kill()
         sender.communicate()
     if scheduler == "slurm":  # a request that is refused as too old would take 310 s
-        monkeypatch.setattr("weigh.schedulers.slurm.commands._DEFAULT_TTL", 5.0)
+        monkeypatch.setattr("weigh.schedulers.slurm.scheduler._DEFAULT_TTL", 5.0)
 
     with acting_as(user, here.folder.parent):
         job = once_sent(here, plan, "--no-checks")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from following import Weigh
 
-from weigh.schedulers.slurm import commands as slurm_backend
+from weigh.schedulers.slurm import scheduler as slurm_backend
 
 pytestmark = pytest.mark.alone
 

@@ -9,7 +9,7 @@ from weigh.render.status_lines import (
     WaitingElements,
     detail_lines,
 )
-from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.schedulers.slurm import scheduler as slurm_commands
 
 NOW = 1795000000.0
 

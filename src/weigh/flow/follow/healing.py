@@ -11,9 +11,9 @@ from weigh.render.printable import last_line_of
 from weigh.render.status_lines import HealingRound, HealingState
 from weigh.schedulers import find_kind
 from weigh.schedulers.backend import Scheduler
-from weigh.schedulers.dialect import DialectTraits
 from weigh.schedulers.elements import element_numbers_of
 from weigh.schedulers.job_script import ENDED
+from weigh.schedulers.kind import DialectTraits
 from weigh.schedulers.words import format_ranges
 
 
@@ -80,7 +80,7 @@ def _blocked(views: Sequence[JobView]) -> Iterator[str]:
         ):
             # the scheduler's own word: `look` has explained those in error state
             reason = raw[number].reason if number in raw else state.reason
-            command = kind.reasons.freed_by(reason)
+            command = kind.backend.freed_by(reason)
             if view.job.request.after and reason == ON_HOLD:
                 continue  # until the jobs that it needs have ended
             if command and (state.state == "PENDING" or reason == STUCK):

@@ -90,7 +90,7 @@ from weigh.planning.resume_policy import (
 from weigh.render.resume_lines import ResumedJob, TaskLeftOut, TasksRunAgain
 from weigh.request import round_time
 from weigh.runner.shared_queue import OwnClaims, QueueOwner
-from weigh.schedulers.local.jobs import NAME as LOCAL
+from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.store import jobs as jobs_file
 from weigh.store.identity import new_id, process_identity, this_machine
 from weigh.units import Seconds

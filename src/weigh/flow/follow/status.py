@@ -297,8 +297,8 @@ def _waiting_elements(job_view: JobView) -> Iterator[WaitingElements]:
         words, is_hopeless = reason or "no reason reported yet", False
         kind = find_kind(job_view.job.scheduler)
         if reason is not None and kind is not None:
-            words = kind.reasons.in_words(reason, job_view.job.request.throttle)
-            is_hopeless = kind.reasons.is_hopeless(reason)
+            words = kind.backend.in_words(reason, job_view.job.request.throttle)
+            is_hopeless = kind.backend.is_hopeless(reason)
             if job_view.job.request.after and reason == ON_HOLD:
                 # Grid Engine calls both held: by a person, or by -hold_jid
                 words = "a job that it depends on has not ended"

@@ -127,7 +127,7 @@ def judge_by_log(element_state: ElementState, log: str) -> ElementState:
     that weigh exec exited.
     """
     words = tail_of(log)
-    messages = [kind.reasons.MESSAGES for kind in KINDS.values()]
+    messages = [kind.backend.MESSAGES for kind in KINDS.values()]
     # the scheduler writes this line itself, so it is surer than an exit code
     if element_state.state in {"FAILED", "UNKNOWN"} and any(
         one.over_memory.search(words) for one in messages if one.over_memory
@@ -404,7 +404,7 @@ def _with_memory_of(task_state: TaskState, attempt: TaskAttempt) -> TaskState:
 
 def _shows_step_over_memory(path: str) -> bool:
     words = tail_of(path)
-    patterns = (kind.reasons.MESSAGES.step_over_memory for kind in KINDS.values())
+    patterns = (kind.backend.MESSAGES.step_over_memory for kind in KINDS.values())
     return any(one.search(words) for one in patterns if one)
 
 

@@ -48,7 +48,7 @@ from weigh.review.runs import (
     run_of,
 )
 from weigh.schedulers import find_kind
-from weigh.schedulers.dialect import DialectTraits
+from weigh.schedulers.kind import DialectTraits
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.index import read_index

@@ -225,7 +225,7 @@ def ends_of_jobs(
 def _shows_steps(submitted_job: SubmittedJob) -> bool:
     """Return whether the scheduler shows the steps of a job that lacked memory."""
     kind = find_kind(submitted_job.scheduler)
-    return kind is not None and kind.reasons.MESSAGES.step_over_memory is not None
+    return kind is not None and kind.backend.MESSAGES.step_over_memory is not None
 
 
 def _gpu_notes(request: Request) -> tuple[str, ...]:

@@ -25,10 +25,10 @@ from weigh.model.cluster import (
     ClusterQueue,
     ClusterState,
     GpuCount,
+    QueueLimits,
     UserCount,
 )
 from weigh.model.job import JobRequest
-from weigh.model.limits import QueueLimits
 from weigh.model.record import SiteComplexes, SiteFlags
 from weigh.schedulers import KINDS
 from weigh.schedulers.command import query_environment

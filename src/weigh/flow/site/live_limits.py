@@ -8,7 +8,7 @@ import msgspec
 from weigh.errors import FormatError
 from weigh.flow.site.ask import CommandRunner, query
 from weigh.flow.site.cluster import asking_environment, closed_nodes
-from weigh.model.limits import ClusterLimits, NodeType, QueueLimits
+from weigh.model.cluster import ClusterLimits, NodeType, QueueLimits
 from weigh.schedulers import KINDS
 from weigh.schedulers.protocol import LiveAnswers, SubmittingUser
 from weigh.units import Seconds, parse_limit, parse_size

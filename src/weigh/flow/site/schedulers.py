@@ -14,8 +14,8 @@ from weigh.schedulers import KINDS, client, kind_or_first
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.client import SchedulerClient, SchedulerReach
 from weigh.schedulers.command import run_scheduler_command
-from weigh.schedulers.local.jobs import NAME as LOCAL
-from weigh.schedulers.local.jobs import LocalScheduler
+from weigh.schedulers.this_machine import NAME as LOCAL
+from weigh.schedulers.this_machine import LocalScheduler
 from weigh.store.identity import this_machine
 from weigh.units import Seconds, parse_duration
 

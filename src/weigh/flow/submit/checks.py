@@ -14,9 +14,14 @@ from weigh.flow.site.ask import CommandRunner, ask_scheduler
 from weigh.flow.site.cluster import takes_jobs
 from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user
-from weigh.model.cluster import UNTYPED, ClusterNode, NodeGpus
+from weigh.model.cluster import (
+    UNTYPED,
+    ClusterLimits,
+    ClusterNode,
+    NodeGpus,
+    QueueLimits,
+)
 from weigh.model.job import JobRequest, JobScript
-from weigh.model.limits import ClusterLimits, QueueLimits
 from weigh.model.lint import LintFinding
 from weigh.render.request_lines import WIDTH, folded_lines
 from weigh.render.submit_lines import SubmitCheck

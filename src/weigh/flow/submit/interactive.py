@@ -14,14 +14,13 @@ from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user
 from weigh.flow.submit.checks import queues_of, refuse, text_findings
 from weigh.flow.submit.submit import SubmitOptions, typed_request, where_to
+from weigh.model.cluster import ClusterLimits
 from weigh.model.job import JobRequest, JobSetup
-from weigh.model.limits import ClusterLimits
 from weigh.model.record import SiteComplexes
 from weigh.schedulers import KINDS
-from weigh.schedulers.dialect import directive_line
-from weigh.schedulers.kind import SchedulerKind
-from weigh.schedulers.local.jobs import NAME as LOCAL
+from weigh.schedulers.kind import SchedulerKind, directive_line
 from weigh.schedulers.protocol import LiveAnswers, SubmittingUser
+from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.units import GIB, HOUR
 
 # the default request: enough to look at a job, small enough to start soon

@@ -17,8 +17,8 @@ from weigh.model.job import HealLimits, JobRequest, RecordedRequest, SubmittedJo
 from weigh.model.plan import Plan
 from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.backend import Scheduler
-from weigh.schedulers.dialect import DialectOptions, DialectTraits
-from weigh.schedulers.local.jobs import NAME as LOCAL
+from weigh.schedulers.kind import DialectOptions, DialectTraits
+from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.schedulers.words import positive_number
 from weigh.units import GIB, MIB, MINUTE, Bytes, format_limit, format_size
 

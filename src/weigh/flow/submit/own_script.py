@@ -43,9 +43,9 @@ from weigh.schedulers import KINDS
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.job_script import announce_line
 from weigh.schedulers.launched import SUBMITS, launched_by_line
-from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.protocol import Argv, DescribedScript, KnownJob
 from weigh.schedulers.script import read_script
+from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.schedulers.words import parse_ranges
 from weigh.store import jobs, location
 from weigh.sweep.task_file import INTERPRETERS
@@ -480,7 +480,7 @@ def _measuring_script(
     body = "\n".join(
         (
             f"# {shlex.quote(draft.script)}, measured; written by weigh {__version__}.",
-            announce_line(KINDS[kind].script_rules.job_id, sent),
+            announce_line(KINDS[kind].backend.RULES.job_id, sent),
             # -P: a weigh.py in the job's directory must not be imported instead
             f"if {python} -P -c 'import weigh' 2>/dev/null; then",
             f"  export WEIGH_DIR={shlex.quote(store_folder)}",

@@ -21,8 +21,8 @@ from weigh.schedulers.job_script import (
     staged_lines,
     when_home,
 )
-from weigh.schedulers.local.jobs import NAME as LOCAL
-from weigh.schedulers.local.script import RULES as LOCAL_RULES
+from weigh.schedulers.this_machine import NAME as LOCAL
+from weigh.schedulers.this_machine import RULES as LOCAL_RULES
 from weigh.staging.script import JOB, parse_staging, staged_script_lines
 from weigh.units import GIB, Bytes, format_size, parse_size
 
@@ -220,7 +220,7 @@ def staged(job_script: JobScript, scheduler: str) -> JobScript:
 
 
 def _rules(scheduler: str) -> ScriptRules:
-    return LOCAL_RULES if scheduler == LOCAL else KINDS[scheduler].script_rules
+    return LOCAL_RULES if scheduler == LOCAL else KINDS[scheduler].backend.RULES
 
 
 def _last_element_name(job_script: JobScript, scheduler: str) -> str:

@@ -64,7 +64,7 @@ from weigh.model.staging import StagingPlan
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.schedulers import KINDS
 from weigh.schedulers.backend import Scheduler
-from weigh.schedulers.local.jobs import NAME as LOCAL
+from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.store import jobs
 from weigh.units import parse_limit, parse_size
 

@@ -33,7 +33,7 @@ from weigh.render.html.words import (
 from weigh.render.printable import count_with_commas, printable_text, shortened_text
 from weigh.request import from_usages, why_no_request
 from weigh.schedulers import find_kind
-from weigh.schedulers.local.jobs import NAME as LOCAL
+from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.units import Bytes, Seconds, format_duration
 
 _MOST_GPUS = 64  # rows; an array can have thousands of GPUs

@@ -3,9 +3,8 @@
 import re
 from typing import TYPE_CHECKING
 
-from weigh.schedulers.dialect import DialectTraits, DialectVariables
 from weigh.schedulers.gridengine.text import TEXT
-from weigh.schedulers.kind import SchedulerKind
+from weigh.schedulers.kind import DialectTraits, DialectVariables, SchedulerKind
 
 if TYPE_CHECKING:
     from weigh.schedulers.protocol import Argv

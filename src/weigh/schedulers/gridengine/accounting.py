@@ -12,7 +12,7 @@ from weigh.model.job import ElementState
 from weigh.model.record import State
 from weigh.model.report import AccountedElement, PastJob, without_impossible
 from weigh.schedulers.backend import PastAccounting
-from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers.gridengine import scheduler as gridengine_commands
 from weigh.schedulers.gridengine import text as dialect
 from weigh.schedulers.protocol import AccountingWords, Argv
 from weigh.schedulers.words import whole_number

@@ -11,9 +11,17 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from weigh.errors import FormatError
-from weigh.model.cluster import UNTYPED, ClusterJob, ClusterNode, NodeGpus, NodeState
+from weigh.model.cluster import (
+    UNTYPED,
+    ClusterJob,
+    ClusterLimits,
+    ClusterNode,
+    NodeGpus,
+    NodeState,
+    NodeType,
+    QueueLimits,
+)
 from weigh.model.job import States
-from weigh.model.limits import ClusterLimits, NodeType, QueueLimits
 from weigh.model.record import State
 from weigh.schedulers import KINDS
 from weigh.schedulers.backend import SchedulerSite

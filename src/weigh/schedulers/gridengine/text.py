@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from weigh.errors import FormatError
 from weigh.model.record import Allocation, RecordedJob, Request, SiteComplexes
-from weigh.schedulers.dialect import DialectOptions, SchedulerText
+from weigh.schedulers.kind import DialectOptions, SchedulerText
 from weigh.schedulers.words import (
     binary_size,
     parsed_or_none,

@@ -19,11 +19,6 @@ from weigh.schedulers.backend import (
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.elements import indices_of
 from weigh.schedulers.gridengine import text as gridengine_text
-from weigh.schedulers.gridengine.commands import (
-    epoch_time,
-    parse_qstat_job,
-    qacct_blocks,
-)
 from weigh.schedulers.gridengine.lint import (
     LINT,
     PREFIX,
@@ -32,7 +27,12 @@ from weigh.schedulers.gridengine.lint import (
     read_qsub_options,
     requested_by_qsub_script,
 )
-from weigh.schedulers.gridengine.script import job_name
+from weigh.schedulers.gridengine.scheduler import (
+    epoch_time,
+    job_name,
+    parse_qstat_job,
+    qacct_blocks,
+)
 from weigh.schedulers.job_script import SHEBANG
 from weigh.schedulers.lint.case import LintCase
 from weigh.schedulers.lint.common import flags_alone, misread_flag

@@ -7,9 +7,8 @@ them.
 import re
 from typing import TYPE_CHECKING
 
-from weigh.schedulers.dialect import DialectTraits, DialectVariables
 from weigh.schedulers.htcondor.text import JOB_AD, TEXT
-from weigh.schedulers.kind import SchedulerKind
+from weigh.schedulers.kind import DialectTraits, DialectVariables, SchedulerKind
 
 if TYPE_CHECKING:
     from weigh.schedulers.protocol import Argv

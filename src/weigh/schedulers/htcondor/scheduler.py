@@ -13,7 +13,16 @@ from typing import TypeVar
 import msgspec
 
 from weigh.errors import FormatError, UsageError
-from weigh.model.cluster import UNTYPED, ClusterJob, ClusterNode, NodeGpus, NodeState
+from weigh.model.cluster import (
+    UNTYPED,
+    ClusterJob,
+    ClusterLimits,
+    ClusterNode,
+    NodeGpus,
+    NodeState,
+    NodeType,
+    QueueLimits,
+)
 from weigh.model.job import (
     STUCK,
     ElementState,
@@ -23,7 +32,6 @@ from weigh.model.job import (
     States,
     SubmittedJob,
 )
-from weigh.model.limits import ClusterLimits, NodeType, QueueLimits
 from weigh.model.record import State
 from weigh.model.report import AccountedElement, without_impossible
 from weigh.schedulers import job_script
@@ -32,7 +40,6 @@ from weigh.schedulers.backend import (
     SchedulerCommands,
     SchedulerLint,
     SchedulerQuestion,
-    SchedulerReasons,
     SchedulerSite,
     SchedulerUserScripts,
     known_answer,
@@ -435,6 +442,7 @@ class HTCondorCommands(SchedulerCommands):
     """HTCondor: how jobs are submitted, listed and cancelled."""
 
     NAME = text.TEXT.NAME
+    RULES = RULES
     LOGIN_HINT = "submit from an access point of the pool, or with --on local here"
     NO_CLUSTER = re.compile(r"Neither the environment variable CONDOR_CONFIG")
     SHOWS_TOKENS = False
@@ -715,4 +723,4 @@ class HTCondorSite(SchedulerSite):
 
 
 SITE = HTCondorSite()
-REASONS, USER_SCRIPTS = SchedulerReasons(), SchedulerUserScripts()
+USER_SCRIPTS = SchedulerUserScripts()

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from weigh.errors import FormatError
 from weigh.model.record import Allocation, RecordedJob, Request, SiteComplexes
-from weigh.schedulers import dialect
-from weigh.schedulers.dialect import SchedulerText
+from weigh.schedulers import kind as dialect
+from weigh.schedulers.kind import SchedulerText
 from weigh.schedulers.words import binary_size, whole_number
 from weigh.units import KIB, MIB, Bytes, Seconds
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
-from weigh.model.limits import UNTYPED, ClusterLimits, NodeType, QueueLimits
+from weigh.model.cluster import UNTYPED, ClusterLimits, NodeType, QueueLimits
 from weigh.model.lint import LintFinding
 from weigh.schedulers.lint.case import (
     LintCase,

@@ -3,8 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
-from weigh.schedulers.dialect import DialectTraits, DialectVariables
-from weigh.schedulers.kind import SchedulerKind
+from weigh.schedulers.kind import DialectTraits, DialectVariables, SchedulerKind
 from weigh.schedulers.slurm.text import JOB_VARIABLE, TEXT
 
 if TYPE_CHECKING:

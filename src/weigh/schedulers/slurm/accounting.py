@@ -24,7 +24,7 @@ from weigh.model.report import (
 )
 from weigh.schedulers.backend import PastAccounting
 from weigh.schedulers.protocol import AccountingWords, Argv
-from weigh.schedulers.slurm.commands import STATES
+from weigh.schedulers.slurm.scheduler import STATES
 from weigh.schedulers.words import comma_pairs, whole_number
 from weigh.units import DAY, HOUR, KIB, MINUTE, Bytes, Seconds
 

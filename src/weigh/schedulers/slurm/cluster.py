@@ -10,8 +10,16 @@ from datetime import datetime
 
 import msgspec
 
-from weigh.model.cluster import UNTYPED, ClusterJob, ClusterNode, NodeGpus, NodeState
-from weigh.model.limits import ClusterLimits, NodeType, QueueLimits
+from weigh.model.cluster import (
+    UNTYPED,
+    ClusterJob,
+    ClusterLimits,
+    ClusterNode,
+    NodeGpus,
+    NodeState,
+    NodeType,
+    QueueLimits,
+)
 from weigh.schedulers.backend import SchedulerSite
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.protocol import (

@@ -33,15 +33,16 @@ from weigh.schedulers.lint.values import (
     unexpanded,
 )
 from weigh.schedulers.script import ScriptLine, ScriptText
-from weigh.schedulers.slurm.sbatch_options import PREFIX, read_options
-from weigh.schedulers.slurm.sbatch_request import (
+from weigh.schedulers.slurm.directives import (
     GPU_RESOURCE,
     MEMORY_OPTIONS,
+    PREFIX,
     TYPED_COUNT,
     array_elements,
     elements_of,
     granted_by,
     node_names_of,
+    read_options,
     requested_by,
 )
 from weigh.schedulers.slurm.text import TEXT

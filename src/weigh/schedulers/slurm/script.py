@@ -1,16 +1,21 @@
-"""A job script for ``sbatch``: its directives, then the shared body."""
+"""A job's request: written as a script for ``sbatch``, and as Slurm understood it."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
-from weigh.errors import UsageError
-from weigh.model.job import JobRequest, JobScript
+from weigh.errors import FormatError, UsageError
+from weigh.model.cluster import UNTYPED
+from weigh.model.job import JobRequest, JobScript, RecordedRequest
 from weigh.schedulers.job_script import (
     ScriptRules,
     render_job_script,
     request_of,
     warning,
 )
+from weigh.schedulers.slurm.cluster import pairs_of, tres_gpus
 from weigh.schedulers.slurm.text import TEXT
+from weigh.schedulers.words import count_elements, parsed_or_none, whole_number
+from weigh.units import Bytes
 
 _OWN_ELEMENT = "${SLURM_ARRAY_JOB_ID:+_$SLURM_ARRAY_TASK_ID}"
 _JOB_ID = "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}"
@@ -122,3 +127,142 @@ def _slurm_quoted(text: str) -> str:
     if not can_hold(text):
         raise UsageError(f"an sbatch directive cannot hold {text!r}")
     return text if _PLAIN.issuperset(text) else f'"{text}"'
+
+
+# ---- the request as Slurm understood it
+_NONE = frozenset({"", "(null)", "N/A", "None", "Unknown"})
+# a name is free text: it may look like a key, and have line ends
+_NAME = re.compile(r" JobName=.*?(?= UserId=\S+\(\d+\) )", re.DOTALL)
+_NEXT_JOB = re.compile(r"\n(?=JobId=)")
+_TRES_MEMORY = re.compile(r"(?:^|,)mem=([^,]+)")
+# gres:gpu:v100:2 (22.05), gres/gpu:v100:2 (23.11), gres/gpu=2; gpu:2 before 19.05
+_GPU = re.compile(
+    r"(?:^|,)(?:gres[:/])?gpu(?::(?P<kind>[^:=,()\d][^:=,()]*))?(?:[:=](?P<n>\d{1,9}))?"
+    r"(?=[,(]|$)"
+)
+_MEMORY_PER_GPU = re.compile(r"(?:^|,)(?:gres[:/])?gpu[:=]([^:=,]+)")
+
+
+def parse_scontrol_job(text: str) -> RecordedRequest | None:
+    """Read the first job of *text*, for an array all its lines; None without a job."""
+    rows = [pairs_of(_NAME.sub("", line, count=1)) for line in job_lines(text)]
+    if not rows:
+        return None
+    row = rows[0]
+    if "HetJobId" in row:
+        return (
+            RecordedRequest()
+        )  # each component of a heterogeneous job has its own request
+    # ReqTRES is what was requested; before 23.02 there is only TRES
+    tres = row.get("ReqTRES") or row.get("TRES") or ""
+    gpus = _gpus_by_type(row, tres)
+    throttles = (whole_number(one.get("ArrayTaskThrottle")) for one in rows)
+    return RecordedRequest(
+        memory=_memory_of_slurm_element(
+            row, tres, None if gpus is None else sum(gpus.values())
+        ),
+        cpus=_minimum_of_range(row.get("NumCPUs")),
+        gpus=None if gpus is None else sum(gpus.values()),
+        gpu_types=tuple(sorted(name for name in gpus or () if name != UNTYPED)),
+        time_limit=_slurm_requested_seconds(row.get("TimeLimit", "")),
+        queue=_word_or_none(row.get("Partition")),
+        account=_word_or_none(row.get("Account")),
+        elements=_count_of_elements(rows),
+        throttle=next(filter(None, throttles), None),
+        reason=_word_or_none(row.get("Reason")),
+    )
+
+
+def job_lines(text: str) -> list[str]:
+    """Return the text of each job that ``scontrol -o show job`` printed."""
+    return [one for one in _NEXT_JOB.split(text) if one.startswith("JobId=")]
+
+
+def _count_of_elements(rows: Sequence[Mapping[str, str]]) -> int | None:
+    """Count the elements: waiting ones share a line, others have one line each."""
+    job = rows[0].get("ArrayJobId")
+    listed = [
+        row["ArrayTaskId"]
+        for row in rows
+        if row.get("ArrayJobId") == job and row.get("ArrayTaskId")
+    ]
+    return sum(map(count_elements, listed)) if listed else None
+
+
+def _gpus_by_type(row: Mapping[str, str], tres: str) -> dict[str, int] | None:
+    """Count the GPUs of an element over all its nodes, by type; None if not known."""
+    tracked = tres_gpus(tres)
+    if tracked:
+        return tracked
+    times = {
+        "TresPerJob": 1,
+        "TresPerNode": _minimum_of_range(row.get("NumNodes")),
+        "TresPerTask": whole_number(row.get("NumTasks")),
+        "TresPerSocket": None,  # how many sockets a job gets is not known
+        "Gres": _minimum_of_range(row.get("NumNodes")),
+    }
+    for key, times_each in times.items():
+        # 20.11 goes on with " NtasksPerTRES:0", which has no "="
+        counts = _requested_gpus(row.get(key, "").partition(" ")[0])
+        if counts:
+            if times_each is None:
+                return None
+            return {kind: n * times_each for kind, n in counts.items()}
+    # a tracked request without GPUs has none; without TRES nothing is known
+    return {} if tres else None
+
+
+def _requested_gpus(text: str) -> dict[str, int]:
+    """Read ``gres:gpu:v100:2``; a missing number means one."""
+    counts: dict[str, int] = {}
+    for found in _GPU.finditer(text):
+        kind = found["kind"] or UNTYPED
+        counts[kind] = counts.get(kind, 0) + int(found["n"] or 1)
+    return counts
+
+
+def _memory_of_slurm_element(
+    row: Mapping[str, str], tres: str, gpus: int | None
+) -> Bytes | None:
+    """Return the memory of an element, summed over its nodes."""
+    per_gpu = _MEMORY_PER_GPU.search(row.get("MemPerTres", ""))
+    if per_gpu:  # while the job waits, TRES shows the default instead
+        each = _squeue_size(per_gpu[1])
+        return None if each is None or not gpus else each * gpus
+    total = _TRES_MEMORY.search(tres)
+    if total:
+        return _squeue_size(total[1])
+    # sites that do not track memory have no mem in TRES
+    for key, count in (("MinMemoryNode", "NumNodes"), ("MinMemoryCPU", "NumCPUs")):
+        size = _squeue_size(row.get(key, ""))
+        if size is not None:
+            return size * (_minimum_of_range(row.get(count)) or 1)
+    return None
+
+
+def _minimum_of_range(text: str | None) -> int | None:
+    """Read ``3``, or the minimum of ``2-4``."""
+    return whole_number((text or "").partition("-")[0])
+
+
+def _squeue_size(text: str) -> Bytes | None:
+    """Read ``100M`` or ``62.50G``; Slurm prints fractions that it would not accept."""
+    whole, dot, rest = text.partition(".")
+    try:
+        if not dot:
+            return TEXT.parse_memory(text) or None
+        unit = rest[-1:]
+        exact = TEXT.parse_memory(f"{whole}{unit}")
+        part = TEXT.parse_memory(f"1{unit}") * float(f"0.{rest[:-1]}")
+    except (FormatError, ValueError):
+        return None
+    return exact + round(part)
+
+
+def _slurm_requested_seconds(text: str) -> int | None:
+    known = None if text in _NONE else text
+    return parsed_or_none(TEXT.parse_time, known)
+
+
+def _word_or_none(text: str | None) -> str | None:
+    return None if text is None or text in _NONE else text

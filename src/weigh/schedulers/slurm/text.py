@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from weigh.errors import FormatError
 from weigh.model.record import Allocation, RecordedJob, Request, SiteFlags
-from weigh.schedulers.dialect import DialectOptions, SchedulerText
+from weigh.schedulers.kind import DialectOptions, SchedulerText
 from weigh.schedulers.words import binary_size, positive_number, whole_number
 from weigh.units import DAY, GIB, HOUR, MIB, MINUTE, Bytes, Seconds, format_limit
 

@@ -21,10 +21,15 @@ from weigh.schedulers.protocol import Argv, DescribedScript, KnownJob, WaitingJo
 from weigh.schedulers.script import read_script
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.slurm.cluster import pairs_of
-from weigh.schedulers.slurm.commands import job_lines, parse_scontrol_job
+from weigh.schedulers.slurm.directives import (
+    PREFIX,
+    directive_lines,
+    elements_of,
+    read_options,
+    requested_by,
+)
 from weigh.schedulers.slurm.lint import LINT
-from weigh.schedulers.slurm.sbatch_options import PREFIX, directive_lines, read_options
-from weigh.schedulers.slurm.sbatch_request import elements_of, requested_by
+from weigh.schedulers.slurm.script import job_lines, parse_scontrol_job
 from weigh.schedulers.words import format_ranges, parse_ranges, whole_number
 from weigh.units import MIB
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from weigh.errors import FormatError
-from weigh.model.cluster import UNTYPED
 from weigh.model.job import (
     REST,
     STEP_OUT_OF_MEMORY,
@@ -31,157 +30,77 @@ from weigh.schedulers.backend import (
 )
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.job_script import request_of
-from weigh.schedulers.protocol import Answer, Argv
+from weigh.schedulers.protocol import Answer, Argv, EndMessages
 from weigh.schedulers.slurm import text as slurm_text
-from weigh.schedulers.slurm.cluster import pairs_of, tres_gpus
-from weigh.schedulers.slurm.reasons import is_of_waiting
-from weigh.schedulers.slurm.script import slurm_log_name, slurm_script
+from weigh.schedulers.slurm.cluster import pairs_of
+from weigh.schedulers.slurm.script import (
+    RULES,
+    job_lines,
+    parse_scontrol_job,
+    slurm_log_name,
+    slurm_script,
+)
 from weigh.schedulers.words import (
-    count_elements,
     epoch_seconds_in,
     format_ranges,
     parse_ranges,
-    parsed_or_none,
     whole_number,
 )
-from weigh.units import Bytes, Seconds
+from weigh.units import Seconds
 
-_NONE = frozenset({"", "(null)", "N/A", "None", "Unknown"})
-# a name is free text: it may look like a key, and have line ends
-_NAME = re.compile(r" JobName=.*?(?= UserId=\S+\(\d+\) )", re.DOTALL)
-_NEXT_JOB = re.compile(r"\n(?=JobId=)")
-_TRES_MEMORY = re.compile(r"(?:^|,)mem=([^,]+)")
-# gres:gpu:v100:2 (22.05), gres/gpu:v100:2 (23.11), gres/gpu=2; gpu:2 before 19.05
-_GPU = re.compile(
-    r"(?:^|,)(?:gres[:/])?gpu(?::(?P<kind>[^:=,()\d][^:=,()]*))?(?:[:=](?P<n>\d{1,9}))?"
-    r"(?=[,(]|$)"
+# slurmstepd's messages, with control groups or by polling
+_OVER_MEMORY = (
+    r"slurmstepd(?:-\S+)?: error: .*"
+    r"(?:exceeded memory limit|Exceeded job memory limit|oom.kill)"
 )
-_MEMORY_PER_GPU = re.compile(r"(?:^|,)(?:gres[:/])?gpu[:=]([^:=,]+)")
+_THROTTLE = "JobArrayTaskLimit"
+
+_REASONS = {
+    "Priority": "other jobs have a higher priority",
+    "Resources": "next in line",
+    _THROTTLE: "the array's throttle",
+    "Dependency": "a job that it depends on has not ended",
+    "DependencyNeverSatisfied": "never: a job that it depends on failed",
+    "BeginTime": "its begin time has not come, or it was requeued a moment ago",
+    "JobHeldUser": "held by you (scontrol release)",
+    "JobHeldAdmin": "held by the site's administrators",
+    "PartitionDown": "the partition is down",
+    "PartitionInactive": "the partition starts no jobs now",
+    "PartitionTimeLimit": "never: it requests more time than the partition allows",
+    "PartitionNodeLimit": "never: it requests more nodes than the partition allows",
+    "PartitionConfig": "never: it requests more than the partition allows",
+    "BadConstraints": "never: no node has what it requests",
+    "ReqNodeNotAvail": "the nodes it needs are down or reserved",
+    "Reservation": "its reservation has not started",
+    "Licenses": "no licence is free",
+    "NodeDown": "a node it needs is down",
+    "Cleaning": "the previous attempt is being cleaned up",
+    "AssociationJobLimit": "your account's limit on jobs",
+    "LaunchFailedRequeuedHeld": "held: it failed to start (scontrol release)",
+    "JobHoldMaxRequeue": "held: it was requeued too often (scontrol release)",
+    "JobRequeuedInHeldState": "held: it was requeued (scontrol release)",
+    "UserEnvRetrievalFailedRequeuedHeld": "held: your login failed on its node",
+    "QOSNotAllowed": "never: the partition does not accept its QOS",
+    "AccountNotAllowed": "never: the partition does not accept your account",
+    "InvalidAccount": "never: the account does not exist",
+    "InvalidQOS": "never: the QOS does not exist",
+    "MaxMemPerLimit": "never: it requests more memory than is allowed",
+}
+# some codes have blanks or underscores: (launch failed requeued held)
+_BY_LETTERS = {name.lower(): words for name, words in _REASONS.items()}
 
 
-def parse_scontrol_job(text: str) -> RecordedRequest | None:
-    """Read the first job of *text*, for an array all its lines; None without a job."""
-    rows = [pairs_of(_NAME.sub("", line, count=1)) for line in job_lines(text)]
-    if not rows:
-        return None
-    row = rows[0]
-    if "HetJobId" in row:
-        return (
-            RecordedRequest()
-        )  # each component of a heterogeneous job has its own request
-    # ReqTRES is what was requested; before 23.02 there is only TRES
-    tres = row.get("ReqTRES") or row.get("TRES") or ""
-    gpus = _gpus_by_type(row, tres)
-    throttles = (whole_number(one.get("ArrayTaskThrottle")) for one in rows)
-    return RecordedRequest(
-        memory=_memory_of_slurm_element(
-            row, tres, None if gpus is None else sum(gpus.values())
-        ),
-        cpus=_minimum_of_range(row.get("NumCPUs")),
-        gpus=None if gpus is None else sum(gpus.values()),
-        gpu_types=tuple(sorted(name for name in gpus or () if name != UNTYPED)),
-        time_limit=_slurm_requested_seconds(row.get("TimeLimit", "")),
-        queue=_word_or_none(row.get("Partition")),
-        account=_word_or_none(row.get("Account")),
-        elements=_count_of_elements(rows),
-        throttle=next(filter(None, throttles), None),
-        reason=_word_or_none(row.get("Reason")),
-    )
+def is_of_waiting(reason: str) -> bool:
+    """Return whether this is a known reason why a job waits."""
+    return _letters(_plain_slurm_reason(reason)) in _BY_LETTERS
 
 
-def job_lines(text: str) -> list[str]:
-    """Return the text of each job that ``scontrol -o show job`` printed."""
-    return [one for one in _NEXT_JOB.split(text) if one.startswith("JobId=")]
+def _plain_slurm_reason(reason: str) -> str:
+    return reason.strip("()").partition(",")[0]
 
 
-def _count_of_elements(rows: Sequence[Mapping[str, str]]) -> int | None:
-    """Count the elements: waiting ones share a line, others have one line each."""
-    job = rows[0].get("ArrayJobId")
-    listed = [
-        row["ArrayTaskId"]
-        for row in rows
-        if row.get("ArrayJobId") == job and row.get("ArrayTaskId")
-    ]
-    return sum(map(count_elements, listed)) if listed else None
-
-
-def _gpus_by_type(row: Mapping[str, str], tres: str) -> dict[str, int] | None:
-    """Count the GPUs of an element over all its nodes, by type; None if not known."""
-    tracked = tres_gpus(tres)
-    if tracked:
-        return tracked
-    times = {
-        "TresPerJob": 1,
-        "TresPerNode": _minimum_of_range(row.get("NumNodes")),
-        "TresPerTask": whole_number(row.get("NumTasks")),
-        "TresPerSocket": None,  # how many sockets a job gets is not known
-        "Gres": _minimum_of_range(row.get("NumNodes")),
-    }
-    for key, times_each in times.items():
-        # 20.11 goes on with " NtasksPerTRES:0", which has no "="
-        counts = _requested_gpus(row.get(key, "").partition(" ")[0])
-        if counts:
-            if times_each is None:
-                return None
-            return {kind: n * times_each for kind, n in counts.items()}
-    # a tracked request without GPUs has none; without TRES nothing is known
-    return {} if tres else None
-
-
-def _requested_gpus(text: str) -> dict[str, int]:
-    """Read ``gres:gpu:v100:2``; a missing number means one."""
-    counts: dict[str, int] = {}
-    for found in _GPU.finditer(text):
-        kind = found["kind"] or UNTYPED
-        counts[kind] = counts.get(kind, 0) + int(found["n"] or 1)
-    return counts
-
-
-def _memory_of_slurm_element(
-    row: Mapping[str, str], tres: str, gpus: int | None
-) -> Bytes | None:
-    """Return the memory of an element, summed over its nodes."""
-    per_gpu = _MEMORY_PER_GPU.search(row.get("MemPerTres", ""))
-    if per_gpu:  # while the job waits, TRES shows the default instead
-        each = _squeue_size(per_gpu[1])
-        return None if each is None or not gpus else each * gpus
-    total = _TRES_MEMORY.search(tres)
-    if total:
-        return _squeue_size(total[1])
-    # sites that do not track memory have no mem in TRES
-    for key, count in (("MinMemoryNode", "NumNodes"), ("MinMemoryCPU", "NumCPUs")):
-        size = _squeue_size(row.get(key, ""))
-        if size is not None:
-            return size * (_minimum_of_range(row.get(count)) or 1)
-    return None
-
-
-def _minimum_of_range(text: str | None) -> int | None:
-    """Read ``3``, or the minimum of ``2-4``."""
-    return whole_number((text or "").partition("-")[0])
-
-
-def _squeue_size(text: str) -> Bytes | None:
-    """Read ``100M`` or ``62.50G``; Slurm prints fractions that it would not accept."""
-    whole, dot, rest = text.partition(".")
-    try:
-        if not dot:
-            return slurm_text.TEXT.parse_memory(text) or None
-        unit = rest[-1:]
-        exact = slurm_text.TEXT.parse_memory(f"{whole}{unit}")
-        part = slurm_text.TEXT.parse_memory(f"1{unit}") * float(f"0.{rest[:-1]}")
-    except (FormatError, ValueError):
-        return None
-    return exact + round(part)
-
-
-def _slurm_requested_seconds(text: str) -> int | None:
-    known = None if text in _NONE else text
-    return parsed_or_none(slurm_text.TEXT.parse_time, known)
-
-
-def _word_or_none(text: str | None) -> str | None:
-    return None if text is None or text in _NONE else text
+def _letters(plain: str) -> str:
+    return plain.replace(" ", "").replace("_", "").lower()
 
 
 # the path of a script and a comment may contain anything, line ends too: they are last,
@@ -322,6 +241,23 @@ class SlurmCommands(SchedulerCommands):
     LOGIN_HINT = "submit from a login node of the cluster, or with --on local here"
     NO_CLUSTER = re.compile(r"Could not establish a configuration source")
     SHOWS_TOKENS = True
+    RULES = RULES
+    MESSAGES = EndMessages(
+        over_memory=re.compile(_OVER_MEMORY),
+        # in the output of the task that started the step, srun's messages, too
+        step_over_memory=re.compile(
+            rf"{_OVER_MEMORY}|srun: error: .*Out Of Memory", re.IGNORECASE
+        ),
+        ended=re.compile(
+            r"slurmstepd(?:-\S+)?: error: \*\*\* JOB \d+ ON \S+ CANCELLED AT \S+"
+            r"(?: DUE TO ([A-Z ]+)[^*]*)? \*\*\*"
+        ),
+        states={
+            "TIME LIMIT": "TIMEOUT",
+            "NODE FAILURE": "NODE_FAIL",
+            "PREEMPTION": "PREEMPTED",
+        },
+    )
 
     def render(self, job_script: JobScript) -> str:
         """Write the job script."""
@@ -658,6 +594,31 @@ class SlurmCommands(SchedulerCommands):
         """Read ``ttl=`` of AuthInfo: Slurm rejects older requests as expired."""
         found = _TTL.search(command_output)
         return (float(found[1]) if found else _DEFAULT_TTL) + _AFTER_TTL
+
+    def in_words(self, reason: str, throttle: int | None = None) -> str:
+        """Return a reason in plain English; an unknown one unchanged.
+
+        *throttle* is how many elements of the array may run at once, if that is known.
+        """
+        if reason == _THROTTLE and throttle:
+            return f"{_REASONS[_THROTTLE]} of {throttle} at once"
+        plain = _plain_slurm_reason(reason)
+        if is_of_waiting(reason):
+            return _BY_LETTERS[_letters(plain)]
+        for prefix, whose in (("QOS", "the QOS's"), ("Assoc", "your account's")):
+            if plain.startswith(prefix):
+                return f"{whose} limit: {plain}"
+        return plain
+
+    def is_hopeless(self, reason: str) -> bool:
+        """Return whether a job that waits for this reason can never start."""
+        return self.in_words(reason).startswith("never")
+
+    def freed_by(self, reason: str | None) -> str | None:
+        """Return the command that releases an element which its user may release."""
+        words = self.in_words(reason or "")
+        held = words.startswith("held") and "administrators" not in words
+        return "scontrol release {}" if held else None
 
 
 COMMANDS = SlurmCommands()
