@@ -5,7 +5,7 @@ import os
 import click
 
 from weigh.cli import options
-from weigh.flow.doctor.doctor import diagnose_machine
+from weigh.flow.doctor import diagnose_machine
 from weigh.flow.here import here_of
 from weigh.flow.run.record_sink import current_folder
 from weigh.render.doctor_lines import doctor_document, doctor_page

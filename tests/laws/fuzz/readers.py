@@ -13,7 +13,7 @@ import written
 
 from weigh import config, gpu_models, joblog, request, units
 from weigh.errors import FormatError
-from weigh.flow.doctor.job_checks import code_check_of
+from weigh.flow.doctor import code_check_of
 from weigh.flow.follow.task_history import JoblogHistory
 from weigh.flow.plan.directory import read_plan
 from weigh.flow.records.joined_records import read_light

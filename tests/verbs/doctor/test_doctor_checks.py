@@ -3,9 +3,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from weigh.flow.doctor import machine_checks
-from weigh.flow.doctor.job_checks import code_check_of
-from weigh.flow.doctor.machine_checks import (
+from weigh.flow import doctor
+from weigh.flow.doctor import (
+    code_check_of,
     disk_check,
     environment_checks,
     nodes_checks,
@@ -52,7 +52,7 @@ def with_disk(monkeypatch: pytest.MonkeyPatch, **changed: object) -> None:
         "writable": True,
     }
     disk = DiskSpace(**(given | changed))  # type: ignore[arg-type]
-    monkeypatch.setattr(machine_checks, "read_disk", lambda *_: disk)
+    monkeypatch.setattr(doctor, "read_disk", lambda *_: disk)
 
 
 def test_a_scheduler_that_does_not_answer_is_broken(login: dict[str, str]) -> None:
@@ -146,7 +146,7 @@ def test_a_disk_over_quota_is_broken(
 ) -> None:
     with_disk(monkeypatch)
     trouble = "Disk quota exceeded"
-    monkeypatch.setattr(machine_checks, "_write_trouble", lambda _: trouble)
+    monkeypatch.setattr(doctor, "_write_trouble", lambda _: trouble)
     check = disk_check("home", str(tmp_path))
     assert (check.state, trouble in check.text) == ("broken", True)
 

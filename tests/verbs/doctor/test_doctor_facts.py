@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from weigh.flow.doctor import machine_checks
-from weigh.flow.doctor.doctor import diagnose_machine
+from weigh.flow import doctor
+from weigh.flow.doctor import diagnose_machine
 from weigh.flow.here import here_of
 from weigh.schedulers.command import CommandOutput
 
@@ -38,7 +38,7 @@ def test_commands_that_hang_are_reported_and_the_page_is_whole(tmp_path: Path) -
 def test_folders_on_one_disk_are_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine_checks, "find_scratch", lambda _env: None)
+    monkeypatch.setattr(doctor, "find_scratch", lambda _env: None)
     env = {"PATH": "", "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
     names = [
         check.name
@@ -53,7 +53,7 @@ def test_folders_on_one_disk_are_one_line(
 
 def test_no_gpu_is_no_fault() -> None:
     env = dict(os.environ) | {"CUDA_VISIBLE_DEVICES": ""}
-    assert [check.state for check in machine_checks.gpu_checks(env)] == ["ok"]
+    assert [check.state for check in doctor.gpu_checks(env)] == ["ok"]
 
 
 # built for newer GPUs than the one that it meets
@@ -82,9 +82,9 @@ def test_a_torch_that_was_not_built_for_the_gpu_is_broken(
     python = tmp_path / "bin/python"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    monkeypatch.setattr(machine_checks, "gpu_may_be_present", lambda _env: True)
+    monkeypatch.setattr(doctor, "gpu_may_be_present", lambda _env: True)
     env = {"PATH": f"{python.parent}:/usr/bin", "PYTHONPATH": str(packages.parent)}
-    checks = machine_checks.torch_checks(env)
+    checks = doctor.torch_checks(env)
     found = [check for check in checks if check.state == "broken"]
     assert len(found) == troubles
     for one in found:
@@ -93,8 +93,8 @@ def test_a_torch_that_was_not_built_for_the_gpu_is_broken(
 
 def test_scratch_is_written_for_every_user(tmp_path: Path) -> None:
     (tmp_path / "disk/scratch").mkdir(parents=True)
-    assert machine_checks.find_scratch({}, str(tmp_path)) == "/disk/scratch/$USER"
+    assert doctor.find_scratch({}, str(tmp_path)) == "/disk/scratch/$USER"
 
 
 def test_a_scratch_of_the_users_own_goes_by_its_variable(tmp_path: Path) -> None:
-    assert machine_checks.find_scratch({"SCRATCH": str(tmp_path)}) == "$SCRATCH"
+    assert doctor.find_scratch({"SCRATCH": str(tmp_path)}) == "$SCRATCH"

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from weigh.flow.doctor.job_checks import (
+from weigh.flow.doctor import (
     DoctorJob,
     activated_environment,
     job_checks,

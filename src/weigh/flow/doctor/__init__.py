@@ -1,1 +1,0 @@
-"""``weigh doctor``: the problems of this machine, and their fixes."""
