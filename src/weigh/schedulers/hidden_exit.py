@@ -170,6 +170,8 @@ class _StepScan:
             if self.words:  # a function: f ()
                 self.words = []
             self._open("(")
+        elif text == ")" and self.opened and self.opened[-1][0] == "case":
+            self.words = []  # a pattern of `case`, no command
         elif text == ")":
             yield from self._close_step(";")
             if self.opened and self.opened[-1][0] == "(":

@@ -49,6 +49,9 @@ BODIES = {
         "while read -r a; do\nsrun echo $SLURM_ARRAY_TASK_ID < <(echo b)\n"
         "done < /etc/hosts\n"
     ),
+    "a template of mktemp": (
+        "x=$(mktemp -d /scratch/x.XXXXXX); echo $x $SLURM_ARRAY_TASK_ID\n"
+    ),
     "a loop that reads another descriptor": (
         "while read -r -u 3 a; do\nsrun echo $SLURM_ARRAY_TASK_ID\ndone 3< /etc/hosts\n"
     ),

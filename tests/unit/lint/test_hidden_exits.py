@@ -69,6 +69,8 @@ SILENT = [
     "./run\nif [ -f x ]; then echo yes; fi",
     "out=$(./run | tail -1); ./use $out",
     "echo 'unclosed",
+    "x=1\ncase $x in\n*\\ $x\\ *)\n  ;;\n*)\n  y=2\n  ;;\nesac\necho $y\nexit 0",
+    "case $x in start) y=1 ;; stop|halt) y=2 ;; esac; echo $y",
 ]
 
 

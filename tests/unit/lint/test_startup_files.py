@@ -115,6 +115,7 @@ def test_strict_mode_without_scripts_of_others_is_none(body: str) -> None:
         "sort < /dev/shm/in.txt\n",
         "/tmp/ada/bin/tool x\n",
         "source /tmp/venv/bin/activate\n",
+        "tar xzf /tmp/ada/in.tgz\n",
     ],
 )
 def test_a_path_of_the_machine_alone_is_noted(body: str) -> None:

@@ -493,7 +493,9 @@ def _is_made_before(path: str, made: str) -> bool:
 def _read_by(command: ShellCommand) -> Iterator[str]:
     words = [word for word in command.words[1:] if not word.startswith("-")]
     if command.name in _READ_FIRST or _RUNS_FILE.match(command.name):
-        yield from words[:1]
+        # `tar xzf FILE`: its options need no dash
+        is_option = command.name == "tar" and words[:1] and words[0].isalpha()
+        yield from words[1:2] if is_option else words[:1]
     yield from command.inputs
     if command.name.startswith("/"):
         yield command.name
