@@ -18,8 +18,9 @@ from weigh.flow.here import here_of
 from weigh.flow.run.record_sink import current_folder
 from weigh.render import exec_lines
 from weigh.render.printable import unguarded_stream, without_control_characters
-from weigh.runner.build import ExecOptions, FinishedRun, RunConsole
-from weigh.runner.halt import HaltRule, parse_halt
+from weigh.runner.build import FinishedRun
+from weigh.runner.retry import HaltRule, parse_halt
+from weigh.runner.run_context import ExecOptions, RunConsole
 from weigh.units import Seconds
 
 

@@ -12,8 +12,8 @@ from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
 from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
+    from weigh.runner.orphans import ReapedChild
     from weigh.runner.output import AttemptOutput
-    from weigh.runner.reaper import ReapedChild
 
 # why weigh stopped a task before its end
 Stop = Literal[

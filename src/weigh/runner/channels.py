@@ -22,7 +22,7 @@ VARIABLE = "WEIGH_CHANNEL"
 class SlotChannels:
     """The event files of all slots, in a folder in the machine's temporary folder.
 
-    They stay open, so that checking their size is cheap.
+    They stay open, so that checking their size is cheap. ``paths`` are theirs by slot.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class SlotChannels:
 
         If there is none, the programs run without regions.
         """
-        self._paths: dict[int, str] = {}
+        self.paths: dict[int, str] = {}
         self._fds: dict[int, int] = {}
         self._taken = 0
         self._lock: int | None = None
@@ -46,12 +46,12 @@ class SlotChannels:
                 self._folder = path
                 break
         for slot in slots if self._folder else ():
-            self._paths[slot] = os.path.join(self._folder, f"{slot}.events")
+            self.paths[slot] = os.path.join(self._folder, f"{slot}.events")
             self._make(slot)
 
     def settings(self) -> dict[int, dict[str, str]]:
         """Return the environment variable of each slot that has a file."""
-        return {slot: {VARIABLE: self._paths[slot]} for slot in self._fds}
+        return {slot: {VARIABLE: self.paths[slot]} for slot in self._fds}
 
     def take(self, slot: int) -> str | None:
         """Move the slot's file aside if a task wrote to it, and return its new path.
@@ -61,7 +61,7 @@ class SlotChannels:
         fd = self._fds.get(slot)
         if fd is None:
             return None
-        path = self._paths[slot]
+        path = self.paths[slot]
         try:
             if not os.fstat(fd).st_size:
                 return None
@@ -80,7 +80,7 @@ class SlotChannels:
         for slot, fd in self._fds.items():
             with suppress(OSError):
                 os.close(fd)
-            remove_unneeded_file(self._paths[slot])
+            remove_unneeded_file(self.paths[slot])
         self._fds.clear()
         if self._lock is not None:
             with suppress(OSError):
@@ -90,7 +90,7 @@ class SlotChannels:
 
     def _make(self, slot: int) -> None:
         try:
-            self._fds[slot] = os.open(self._paths[slot], _FLAGS, 0o600)
+            self._fds[slot] = os.open(self.paths[slot], _FLAGS, 0o600)
         except OSError:
             return  # the programs of this slot run without regions
 

@@ -1,23 +1,29 @@
-"""The events file next to a joblog: JSON Lines, one event per line.
+"""What a run writes next to its joblog, and how others read it.
 
-It holds what the joblog has no columns for: the attempts, where and as which process
-each ran, its usage, why it ended. Like the joblog it has one writer.
+The events file has one event per line, as JSON: what the joblog has no columns for, the
+attempts, where and as which process each ran, its usage, why it ended. The progress
+file is a small one, replaced while tasks run.
 """
 
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from typing import TypeVar
 
 import msgspec
 
-from weigh.errors import StoreError
+from weigh.joblog import read_task_ends
+from weigh.model.record import ReportedProgress
 from weigh.regular_file import only_regular
 from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.store.lines import UNREADABLE
+from weigh.store.location import open_privately
 from weigh.units import Bytes, Seconds
 
 SUFFIX = ".events.jsonl"
 SCHEMA = "weigh.exec-events/1"
+PROGRESS_SUFFIX = ".progress"
+PROGRESS_SCHEMA = "weigh.exec-progress/1"
 
 
 class RunOpened(msgspec.Struct, frozen=True, tag_field="event", tag="opened"):
@@ -31,6 +37,7 @@ class RunOpened(msgspec.Struct, frozen=True, tag_field="event", tag="opened"):
     tasks: int  # in the task file
     weigh: str  # its version
     job: str | None = None  # of the scheduler; None: run by hand
+    afresh: bool = False  # with --no-resume: what ended before does not count
     schema: str = SCHEMA
 
 
@@ -102,76 +109,25 @@ _STARTED = len('{"event":"started","seq":')
 _ENDED = len('{"event":"ended","seq":')
 _STARTED_EVENT, _ENDED_EVENT = b'{"event":"started"', b'{"event":"ended"'
 _INTERRUPTED, _OUT_OF_MEMORY = b'"state":"INTERRUPTED"', b'"state":"OUT_OF_MEMORY"'
-_ALONE = b'"alone":true'
+_ALONE, _AGAIN = b'"alone":true', b'"again":true'
 _RUNS = msgspec.json.Decoder(RunOpened | RunClosed)
-
-
-class EventsFile:
-    """The events of one joblog, appended to by one writer."""
-
-    def __init__(self, path: str) -> None:
-        """Open and lock the file, create it if missing.
-
-        Raises:
-            StoreError: it cannot be written.
-            FormatError: it is a link, not a regular file, or another user's.
-            UsageError: another process writes it.
-        """
-        self.trouble: str | None = None
-        try:
-            from weigh.runner.append_file import AppendFile  # noqa: PLC0415 - Unix only
-
-            self._file = AppendFile(path, follow=False)
-            size = os.fstat(self._file.fd).st_size
-            # a line that a killed run left incomplete must not swallow the next one
-            self._torn = size > 0 and os.pread(self._file.fd, 1, size - 1) != b"\n"
-        except OSError as error:
-            raise StoreError(f"cannot write {path}: {error.strerror}") from error
-
-    @property
-    def path(self) -> str:
-        """Return where the file is."""
-        return self._file.path
-
-    def append(self, *events: msgspec.Struct) -> None:
-        """Write events; note in ``trouble`` why they cannot be written."""
-        text = b"".join([msgspec.json.encode(event) + b"\n" for event in events])
-        if self._torn:
-            text = b"\n" + text
-        try:
-            self._torn = os.write(self._file.fd, text) != len(text)
-            if self._torn:
-                self.trouble = "No space left on device"
-        except OSError as error:
-            self.trouble = error.strerror
-
-    def restore(self) -> None:
-        """Write the file again if it was removed, replaced or moved."""
-        try:
-            self._file.put_back()
-        except OSError as error:
-            self.trouble = error.strerror
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def read_past(self, is_wanted: Callable[[int], bool]) -> "PastRuns":
-        """Read the events of earlier runs; count attempts of tasks that *is_wanted*."""
-        with open(self.path, "rb", buffering=1 << 20, opener=only_regular) as file:
-            return read_past_events(file, is_wanted)
+_Event = TypeVar("_Event", AttemptStarted, AttemptEnded)
 
 
 class PastRuns(msgspec.Struct, frozen=True):
     """Earlier runs on this joblog.
 
     ``open_runs`` have no closing event. ``in_flight`` are the starts without an end,
-    and ``attempts`` how often each task was started, both by task number.
+    ``attempts`` how often each task was started, and ``ended`` the last end of each
+    that neither goes on in its run nor was interrupted, all by task number.
+    ``last_end`` is when the last attempt of any task ended, since the epoch.
     """
 
     open_runs: dict[str, RunOpened]
     in_flight: dict[int, AttemptStarted]
     attempts: dict[int, int]
+    ended: dict[int, AttemptEnded]
+    last_end: Seconds = 0.0
 
 
 def read_past_events(
@@ -179,16 +135,25 @@ def read_past_events(
 ) -> PastRuns:
     """Read an events file; skip lines that do not parse.
 
-    Few lines are decoded: there may be hundreds of thousands.
+    Attempts and ends are those of the tasks that *is_wanted*. Few lines are decoded:
+    there may be hundreds of thousands.
     """
     runs: dict[str, RunOpened] = {}
     begun: dict[bytes, bytes] = {}
+    ended: dict[int, bytes] = {}
     attempts: dict[int, int] = {}
+    last = b""
     for line in event_lines:
         kind = line[_KIND : _KIND + 1]
         # the first letter of ended, started, opened or closed
         if kind == b"e":
-            begun.pop(line[_ENDED : line.find(b",", _ENDED)], None)
+            digits = line[_ENDED : line.find(b",", _ENDED)]
+            begun.pop(digits, None)
+            last = line
+            # else the task goes on in that run, or in a later one
+            is_final = _AGAIN not in line and _INTERRUPTED not in line
+            if is_final and digits.isdigit() and is_wanted(seq := int(digits)):
+                ended[seq] = line
         elif kind == b"s":
             digits = line[_STARTED : line.find(b",", _STARTED)]
             # bytes, not decoded: most of them get their end
@@ -196,25 +161,58 @@ def read_past_events(
             if digits.isdigit() and is_wanted(seq := int(digits)):
                 attempts[seq] = attempts.get(seq, 0) + 1
         else:
-            _follow_run(line, runs)
-    return PastRuns(runs, dict(_decoded_starts(begun.values())), attempts)
+            with suppress(*UNREADABLE):
+                event = _RUNS.decode(line)
+                if isinstance(event, RunClosed):
+                    # it left nothing running, so nothing has to be asked about it
+                    runs.pop(event.run, None)
+                else:
+                    runs[event.run] = event
+                    if event.afresh:
+                        ended.clear()
+    return PastRuns(
+        runs,
+        {start.seq: start for start in _decoded_events(begun.values(), AttemptStarted)},
+        attempts,
+        {end.seq: end for end in _decoded_events(ended.values(), AttemptEnded)},
+        max((end.time for end in _decoded_events([last], AttemptEnded)), default=0.0),
+    )
+
+
+def _decoded_events(
+    event_lines: Iterable[bytes], event_type: type[_Event]
+) -> Iterator[_Event]:
+    for line in event_lines:
+        with suppress(*UNREADABLE):
+            yield msgspec.json.decode(line, type=event_type)
 
 
 def ended_in_events(path: str) -> dict[int, bool]:
-    """Return the tasks that ended by an events file, and whether each succeeded.
+    """Return the tasks that ended by an events file, and whether each succeeded."""
+    try:
+        with open(path, "rb", buffering=1 << 20, opener=only_regular) as file:
+            ended = read_past_events(file, lambda _: True).ended
+    except OSError:
+        return {}
+    return {seq: end.state == "COMPLETED" for seq, end in ended.items()}
 
-    An end is there before its line in the joblog, and stays if that is removed.
+
+def ended_tasks(joblog_path: str) -> dict[int, bool]:
+    """Return the tasks that a joblog has, and whether each succeeded.
+
+    Where somebody removed it, its events know what ended.
+
+    Raises:
+        OSError: it exists and cannot be read.
     """
-    found: dict[int, bool] = {}
-    with suppress(OSError), open(path, "rb", opener=only_regular) as file:
-        for line in file:
-            if line.startswith(_ENDED_EVENT):
-                with suppress(*UNREADABLE):
-                    end = msgspec.json.decode(line, type=AttemptEnded)
-                    # the task goes on in this run, or in a later one
-                    if not end.again and end.state != "INTERRUPTED":
-                        found[end.seq] = end.state == "COMPLETED"
-    return found
+    try:
+        with open(joblog_path, "rb", buffering=1 << 20, opener=only_regular) as file:
+            # the header
+            file.readline()
+            # of several lines on a task the last one counts
+            return {seq: good for seq, good, _ in read_task_ends(file)}
+    except FileNotFoundError:
+        return ended_in_events(joblog_path + SUFFIX)
 
 
 class TaskLeft(msgspec.Struct, frozen=True):
@@ -253,20 +251,49 @@ def read_left(event_lines: Iterable[bytes]) -> dict[int, TaskLeft]:
     return found
 
 
-def _follow_run(event_line: bytes, runs: dict[str, RunOpened]) -> None:
-    with suppress(*UNREADABLE):
-        # a run that closed left nothing running, so nothing has to be asked about it
-        event = _RUNS.decode(event_line)
-        if isinstance(event, RunOpened):
-            runs[event.run] = event
-        else:
-            runs.pop(event.run, None)
+class TaskHeadway(msgspec.Struct, frozen=True, kw_only=True):
+    """The progress of an attempt; ``started`` is in seconds since the epoch."""
+
+    seq: int  # number of the task in its file, from 1
+    attempt: int  # from 1
+    started: Seconds
+    headway: ReportedProgress
 
 
-def _decoded_starts(
-    event_lines: Iterable[bytes],
-) -> Iterator[tuple[int, AttemptStarted]]:
-    for line in event_lines:
-        with suppress(*UNREADABLE):
-            start = msgspec.json.decode(line, type=AttemptStarted)
-            yield start.seq, start
+class RunningProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """All running tasks with known progress, at ``time`` since the epoch.
+
+    ``ends_at`` is when the run itself reaches its time limit, if known.
+    """
+
+    schema: str = PROGRESS_SCHEMA
+    run: str
+    time: Seconds
+    slots: int  # tasks that run at once, at most
+    ends_at: Seconds | None = None
+    tasks: tuple[TaskHeadway, ...] = ()
+
+
+def write_progress(path: str, progress: RunningProgress) -> bool:
+    """Replace the progress file; return whether that succeeded."""
+    partial = f"{path}.partial"
+    try:
+        with open(partial, "wb", opener=open_privately) as file:
+            file.write(msgspec.json.encode(progress) + b"\n")
+        # a reader finds the old file or the new one, never a half
+        os.replace(partial, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(partial)
+        return False
+    return True
+
+
+def read_progress(joblog_path: str) -> RunningProgress | None:
+    """Read the progress of the running tasks of *joblog_path*; None if unknown."""
+    try:
+        with open(joblog_path + PROGRESS_SUFFIX, "rb", opener=only_regular) as file:
+            found = msgspec.json.decode(file.read(), type=RunningProgress)
+    except (OSError, *UNREADABLE):
+        return None
+    return found if found.schema == PROGRESS_SCHEMA else None

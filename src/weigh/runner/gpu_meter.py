@@ -20,8 +20,8 @@ from weigh.probe.gpu import (
     GpuWear,
 )
 from weigh.runner.attempt import TaskAttempt
-from weigh.runner.memory_limits import GpuRoom, MemoryRoom
-from weigh.runner.resources import SHOWN
+from weigh.runner.memory_guard import GpuRoom, MemoryRoom
+from weigh.runner.slots import SHOWN
 from weigh.units import Bytes, Seconds
 
 _INTERVAL = 0.05  # seconds; the least between readings

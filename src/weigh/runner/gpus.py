@@ -13,7 +13,7 @@ from weigh.errors import GpuError, UsageError
 from weigh.model.record import Allocation
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.probe.visible import order_is_a_guess
-from weigh.runner.resources import gpus_named
+from weigh.runner.slots import gpus_named
 
 _IDLE = 0.02  # of a GPU's memory, which the driver itself may use
 _CLAIM = "\0weigh-gpu-"  # an abstract socket: it has no file that could be left

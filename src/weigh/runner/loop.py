@@ -8,7 +8,7 @@ import errno
 import resource  # noqa: F401 - wait4 would load it when descriptors have run out
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from os.path import basename
 
@@ -19,72 +19,37 @@ from weigh.joblog import TIMED_OUT, JoblogEntry
 from weigh.model.record import RunOutcome
 from weigh.runner.attempt import Stop, TaskAttempt
 from weigh.runner.channels import SlotChannels
-from weigh.runner.events import EventsFile
-from weigh.runner.halt import HaltRule
-from weigh.runner.joblog_file import JoblogFile
-from weigh.runner.lock import JoblogLock
 from weigh.runner.memory_guard import GpuGuards, MemoryGuard
-from weigh.runner.memory_limits import MachineMemoryGauge
-from weigh.runner.orphans import PATIENCE_AFTER_KILL, TaskOrphans, stamp_processes
+from weigh.runner.orphans import (
+    PATIENCE_AFTER_KILL,
+    ChildReaper,
+    TaskOrphans,
+    stamp_processes,
+)
 from weigh.runner.output import AttemptOutput, TasksOutput, is_full
 from weigh.runner.progress_watch import ProgressWatch
-from weigh.runner.queue import TaskTurn, TurnPlacer, TurnQueue
-from weigh.runner.reaper import ChildReaper
+from weigh.runner.queue import TaskTally, TaskTurn, TurnPlacer, TurnQueue
 from weigh.runner.retry import AttemptEnding, RetryPolicy
-from weigh.runner.slots import FreeSlots, RunSlot, SlotLayout, TaskReservation
+from weigh.runner.run_context import RunContext
+from weigh.runner.slots import FreeSlots, RunSlot
 from weigh.runner.spawn import AttemptSpawner
 from weigh.runner.stopping import AttemptStopper
-from weigh.runner.tally import TaskTally
-from weigh.runner.task_source import TaskSource
 from weigh.runner.watch import AttemptWatcher, new_records
 from weigh.units import Bytes, Seconds
 
 
-class RunRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How tasks are run. ``retries`` and ``oom_retries`` include the first attempt.
-
-    ``guard``: stop a task before memory runs out. ``end_at``, on the monotonic clock,
-    is the time limit of weigh itself.
-    """
-
-    retries: int = 1  # per task, the first attempt included
-    oom_retries: int = 3
-    halt: HaltRule = HaltRule()
-    timeout: Seconds | None = None  # of one attempt; None: no limit
-    grace: Seconds = 30.0  # from the first signal to KILL
-    guard: bool = True
-    wait_orphans: bool = True  # else what a task leaves behind is stopped
-    end_at: Seconds | None = None
-
-
 class LoopParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The objects that the loop uses; ``plan_of`` returns a task's planned need.
+    """The objects that the loop uses."""
 
-    ``number_of`` returns the number of a task in the plan, where the task file is a
-    part of it: users know it by that number. ``room`` is what the plan has for all
-    tasks that run at once.
-    """
-
-    run: str  # the id of this run
-    source: TaskSource
+    context: RunContext
     queue: TurnQueue
-    layout: SlotLayout
     spawner: AttemptSpawner
     watcher: AttemptWatcher
-    joblog: JoblogFile
-    events: EventsFile
-    held: JoblogLock  # once it is lost to another process, no more tasks start
     output: TasksOutput
     channels: SlotChannels
-    gauge: MachineMemoryGauge
     progress: ProgressWatch
     # how often each task was started, earlier runs included
     attempts: dict[int, int]
-    plan_of: Callable[[int], TaskReservation]
-    number_of: Callable[[int], int]
-    room: TaskReservation
-    notify: Callable[[str], None]
-    show: Callable[[TaskTally], Seconds]  # returns when it is due again, from now
 
 
 class FinalFailure(msgspec.Struct, frozen=True):
@@ -137,46 +102,38 @@ _ORPHAN_PATIENCE = 5.0  # seconds until processes a task left behind are reporte
 class TaskLoop:
     """Runs the tasks of a queue. Its methods run in the main thread alone."""
 
-    def __init__(
-        self, loop_parts: LoopParts, rules: RunRules, tally: TaskTally
-    ) -> None:
-        self._parts = loop_parts
-        self._rules = rules
+    def __init__(self, parts: LoopParts, tally: TaskTally) -> None:
+        context = parts.context
+        self._parts = parts
+        self._context = context
+        self._options = context.options
+        self._journal = context.journal
+        self._notify = context.console.notify
         self._tally = tally
-        self._free = FreeSlots(loop_parts.layout.slots)
+        self._free = FreeSlots(context.layout.slots)
         # by record, because the kernel reuses the ids of ended processes
         self._running: dict[str, TaskAttempt] = {}
         self._reaper = ChildReaper()
-        self._stopper = AttemptStopper(rules.grace)
+        self._stopper = AttemptStopper(context.options.grace)
         # by process id, until the leader is reaped
         self._leaders: dict[int, TaskAttempt] = {}
         # by process group, until the last process has ended
         self._groups: dict[int, TaskAttempt] = {}
         self._orphans = TaskOrphans(
-            loop_parts.run, self._running, self._groups, self._leaders
+            context.id, self._running, self._groups, self._leaders
         )
-        loop_parts.watcher.set_aside = self._orphans.set_aside
+        parts.watcher.set_aside = self._orphans.set_aside
         self._has_abandoned = False
         self._new_record = new_records()
-        self._attempts = loop_parts.attempts
-        self._retry_policy = RetryPolicy(rules.retries, rules.oom_retries)
+        self._attempts = parts.attempts
+        self._retry_policy = RetryPolicy(
+            context.options.retries, context.options.oom_retries
+        )
         gpus = GpuGuards(
-            loop_parts.watcher.gpu_names(loop_parts.layout), loop_parts.watcher.gpu_room
+            parts.watcher.gpu_names(context.layout), parts.watcher.gpu_room
         )
-        self._memory = MemoryGuard(
-            loop_parts.gauge,
-            gpus,
-            self._stopper,
-            loop_parts.notify,
-            loop_parts.number_of,
-        )
-        self._placer = TurnPlacer(
-            loop_parts.queue,
-            self._free,
-            self._memory,
-            loop_parts.plan_of,
-            loop_parts.room,
-        )
+        self._memory = MemoryGuard(context, gpus, self._stopper)
+        self._placer = TurnPlacer(parts.queue, self._free, self._memory, context)
         self._signal: int | None = None
         self._signal_at: Seconds = 0.0
         self._trouble: str | None = None
@@ -249,14 +206,14 @@ class TaskLoop:
 
     def _clear(self) -> None:
         """Terminate remaining processes of no known task, and report them."""
-        cleared = self._orphans.clear(self._rules.grace)
+        cleared = self._orphans.clear(self._options.grace)
         if cleared.ended:
-            self._parts.notify(
+            self._notify(
                 f"terminated what tasks left behind: process {', '.join(cleared.ended)}"
             )
         if cleared.left:
             self._has_abandoned = True
-            self._parts.notify(
+            self._notify(
                 f"process {', '.join(cleared.left)} cannot be killed and keeps running"
             )
 
@@ -285,22 +242,22 @@ class TaskLoop:
 
     def _start(self, task_turn: TaskTurn, run_slot: RunSlot) -> bool:
         """Start an attempt; return False if that is impossible now."""
-        parts = self._parts
+        parts, context = self._parts, self._context
         number = self._attempts.get(task_turn.seq, 0) + 1
         try:
-            text = parts.source.text(task_turn.seq)
+            text = context.source.text(task_turn.seq)
         except FormatError as error:
             self._stop_launching(str(error))
             return False
         except OSError as error:
             parts.queue.put_back(task_turn)
             self._free.give_back(run_slot)
-            self._stop_launching(f"cannot read {parts.source.name}: {error.strerror}")
+            self._stop_launching(f"cannot read {context.source.name}: {error.strerror}")
             return False
         stream = None
         try:
             stream = parts.output.open(
-                run_slot.number, parts.number_of(task_turn.seq), number
+                run_slot.number, context.number_of(task_turn.seq), number
             )
             attempt = TaskAttempt(
                 task_turn.seq,
@@ -309,14 +266,14 @@ class TaskLoop:
                 run_slot,
                 record=self._new_record(),
                 reservation=task_turn.reservation,
-                plan=parts.plan_of(task_turn.seq),
+                plan=context.plan_of(task_turn.seq),
                 alone=task_turn.alone,
                 floor=parts.watcher.floor,
                 output=stream,
             )
             # both before the fork: the child inherits the stamp, and a process that
             # the kernel kills at once for memory counts as one of this attempt
-            stamp_processes(parts.run, task_turn.seq)
+            stamp_processes(context.id, task_turn.seq)
             self._retry_policy.started(attempt)
             parts.spawner.start(attempt, stream.descriptors())
         except OSError as error:
@@ -352,13 +309,13 @@ class TaskLoop:
             self._stop_launching(f"cannot write to {where}: {os_error.strerror}")
         elif self._running:
             if not self._spawn_at:
-                parts.notify(
+                self._notify(
                     f"only {len(self._running)} tasks at a time: {os_error.strerror}"
                 )
             self._spawn_at = time.monotonic() + _RESPAWN_PAUSE
         else:
             self._stop_launching(
-                f"cannot start task {parts.number_of(task_turn.seq)}: "
+                f"cannot start task {self._context.number_of(task_turn.seq)}: "
                 f"{os_error.strerror}"
             )
 
@@ -390,7 +347,7 @@ class TaskLoop:
             if not attempt.state.orphans:
                 self._finish(attempt)
             # a task that was stopped must leave nothing running
-            elif not self._rules.wait_orphans or attempt.state.stop is not None:
+            elif not self._options.wait_orphans or attempt.state.stop is not None:
                 self._stopper.stop_orphans(attempt)
 
     def _finish(self, attempt: TaskAttempt) -> None:
@@ -463,7 +420,7 @@ class TaskLoop:
         """Write a task's final end to the joblog."""
         wall = attempt.state.ended - attempt.launch.began
         timed_out = attempt.state.stop == "timeout"
-        trouble = self._parts.joblog.append(
+        trouble = self._journal.append_end(
             JoblogEntry(
                 seq=attempt.seq,
                 host=":",  # as GNU parallel names this machine
@@ -496,21 +453,20 @@ class TaskLoop:
             return
         self._restore_at = current_time + _RESTORE_INTERVAL
         try:
-            happened = self._parts.joblog.restore()
+            happened = self._journal.restore_joblog()
         except StoreError as error:
             self._stop_launching(str(error))
             return
         if happened is not None:
-            self._parts.notify(happened)
+            self._notify(happened)
 
     def _write_the_rest(self) -> None:
         """Write the rest of the joblog; tasks it cannot record count as not done."""
         self._restore_joblog(float("inf"))  # however recent the last look was
-        joblog = self._parts.joblog
-        trouble = joblog.try_again()
+        trouble = self._journal.try_again()
         if self._trouble is None:
             self._trouble = trouble
-        for entry in joblog.unwritten:
+        for entry in self._journal.unwritten:
             self._tally.take_back(was_done=entry.succeeded)
 
     def _report_failed(self, attempt: TaskAttempt, ending: AttemptEnding) -> None:
@@ -520,44 +476,44 @@ class TaskLoop:
         if attempt.state.evidence is not None:
             reason += f" ({attempt.state.evidence})"
         path = None if attempt.output is None else attempt.output.path
-        task = self._parts.number_of(attempt.seq)
+        task = self._context.number_of(attempt.seq)
         self._failures.append(FinalFailure(task, reason, path))
-        self._parts.notify(self._failures[-1].words(_WIDTH))
+        self._notify(self._failures[-1].words(_WIDTH))
         if len(self._failures) == _MOST_FAILURES:
-            self._parts.notify("further failures are in the joblog")
+            self._notify("further failures are in the joblog")
 
     def _report_doubts(self) -> None:
         """State that tasks count as done whose output ends in an error."""
         if self._doubts:
             seq, error = min(self._doubts)  # in the order of the file
-            which = f"task {self._parts.number_of(seq)}"
+            which = f"task {self._context.number_of(seq)}"
             if len(self._doubts) > 1:
                 which = f"{len(self._doubts):,} tasks, the first is {which},"
             words = f"{which} ended with 0, yet the output ends in: {error}"
-            self._parts.notify(words[:_LONGEST_DOUBT])
+            self._notify(words[:_LONGEST_DOUBT])
 
     def _consider_halt(self, attempt: TaskAttempt, ending: AttemptEnding) -> None:
-        rules, tally = self._rules, self._tally
+        options, tally = self._options, self._tally
         failed, done = self._earlier
-        is_due = rules.halt.is_due(
+        is_due = options.halt.is_due(
             failed=tally.failed - failed,
             succeeded=tally.done - done,
             tasks=tally.tasks,
         )
         if self._halted is not None or not is_due:
             return
-        task = self._parts.number_of(attempt.seq)
+        task = self._context.number_of(attempt.seq)
         self._halted = f"--halt: task {task} was enough to stop"
         self._halt_code = (
             SIGNAL_BASE + ending.signal if ending.signal else ending.exit_code or 0
         )
-        if rules.halt.when == "now":
+        if options.halt.when == "now":
             self._stop_all("halt", signal.SIGTERM)
 
     def _stop_launching(self, why: str) -> None:
         if self._trouble is None:
             self._trouble = why
-            self._parts.notify(f"{why}: no more tasks are started")
+            self._notify(f"{why}: no more tasks are started")
 
     def _stop_all(self, why: Stop, signal_number: int) -> None:
         for attempt in self._running.values():
@@ -581,20 +537,20 @@ class TaskLoop:
             self._signal, self._signal_at = signal_number, now
             name = signal.Signals(signal_number).name
             count = len(self._running)
-            self._parts.notify(
+            self._notify(
                 f"{name}: {count} running task{'s have' if count != 1 else ' has'} "
-                f"{self._rules.grace:g} s to end (run it again to continue)"
+                f"{self._options.grace:g} s to end (run it again to continue)"
             )
         self._stop_all("signal", signal_number)
 
     def _act_on_deadlines(self) -> None:
         now = time.monotonic()
-        rules = self._rules
-        if rules.timeout is not None:
+        options = self._options
+        if options.timeout is not None:
             for attempt in self._running.values():
                 if (
                     attempt.state.stop is None
-                    and now - attempt.launch.began >= rules.timeout
+                    and now - attempt.launch.began >= options.timeout
                 ):
                     self._stopper.stop(attempt, "timeout", signal.SIGTERM)
         for attempt, why, evidence in self._parts.progress.lost():  # maybe ended since
@@ -604,12 +560,16 @@ class TaskLoop:
         self._stopper.act_on_deadlines(now)
         for attempt in self._stopper.outlived(now - PATIENCE_AFTER_KILL):
             self._abandon(attempt, now)
-        if rules.guard and now >= self._memory.due:
+        if options.guard and now >= self._memory.due:
             self._memory.look(now, self._running.values())
-        end_at = rules.end_at
+        end_at = self._context.ends_at
         # early enough for the tasks to have all of their grace time
-        if end_at is not None and now >= end_at - rules.grace and self._signal is None:
-            self._parts.notify("the time limit is near")
+        if (
+            end_at is not None
+            and now >= end_at - options.grace
+            and self._signal is None
+        ):
+            self._notify("the time limit is near")
             self._take_signal(signal.SIGTERM)
         if now >= self._look_at:
             self._look_at = now + _TICK
@@ -618,8 +578,8 @@ class TaskLoop:
     def _abandon(self, attempt: TaskAttempt, current_time: Seconds) -> None:
         """Continue without the processes of an attempt that cannot be killed."""
         names = self._orphans.abandon(attempt)
-        self._parts.notify(
-            f"task {self._parts.number_of(attempt.seq)}: process {', '.join(names)} "
+        self._notify(
+            f"task {self._context.number_of(attempt.seq)}: process {', '.join(names)} "
             "cannot be killed and keeps running"
         )
         self._has_abandoned = True
@@ -631,11 +591,11 @@ class TaskLoop:
 
     def _look_around(self, current_time: Seconds) -> None:
         self._restore_joblog(current_time)
-        if self._parts.held.trouble is not None:
-            self._stop_launching(self._parts.held.trouble)
-        trouble = self._parts.events.trouble
+        if self._journal.lock_trouble is not None:
+            self._stop_launching(self._journal.lock_trouble)
+        trouble = self._journal.events_trouble
         if trouble is not None:
-            self._stop_launching(f"cannot write {self._parts.events.path}: {trouble}")
+            self._stop_launching(f"cannot write {self._journal.events_path}: {trouble}")
         for attempt in self._running.values():
             if attempt.output is not None:
                 attempt.output.look()
@@ -648,8 +608,8 @@ class TaskLoop:
             is_due = orphans and waits > _ORPHAN_PATIENCE
             if is_due and attempt.seq not in self._mentioned:
                 self._mentioned.add(attempt.seq)
-                self._parts.notify(
-                    f"task {self._parts.number_of(attempt.seq)} has ended and left "
+                self._notify(
+                    f"task {self._context.number_of(attempt.seq)} has ended and left "
                     f"process {min(orphans)} behind: its slot waits "
                     "(--no-wait-orphans stops what is left)"
                 )
@@ -658,18 +618,18 @@ class TaskLoop:
         now = time.monotonic()
         if now >= self._show_at:
             self._parts.progress.update(now, self._running.values(), self._tally)
-            self._show_at = now + self._parts.show(self._tally)
+            self._show_at = now + self._context.console.show(self._tally)
 
     def _pause(self) -> Seconds:
         """Return the longest time to sleep."""
         now = time.monotonic()
         wake_at = min(now + _TICK, self._stopper.wake_at, self._show_at)
-        if self._rules.guard:
+        if self._options.guard:
             wake_at = min(wake_at, self._memory.due)
-        if self._rules.timeout is not None:
+        if self._options.timeout is not None:
             for attempt in self._running.values():
                 if attempt.state.stop is None:
-                    wake_at = min(wake_at, attempt.launch.began + self._rules.timeout)
+                    wake_at = min(wake_at, attempt.launch.began + self._options.timeout)
         return max(0.0, wake_at - now)
 
 

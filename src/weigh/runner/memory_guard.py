@@ -1,5 +1,8 @@
 """Prevent parallel tasks from running out of memory, on the host and on GPUs.
 
+A control group's usage counts without inactive page cache, which the kernel frees
+first. Every group up to the root may have a limit; the one with least left counts.
+
 If a plan states how much each task needs, memory is short only if some task holds more
 than its plan, or if the tasks may still grow, within their plans, beyond what is free.
 The task furthest over its plan is stopped. Without plans, the youngest task is stopped
@@ -8,17 +11,23 @@ on the least that a task is assumed to need. Another task starts once there is r
 it, assuming that all running tasks grow to their full size.
 """
 
+import os
 import signal
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
+from weigh.probe.cgroup import limited_groups
 from weigh.runner.attempt import Stop, TaskAttempt
-from weigh.runner.memory_limits import GpuRoom, MachineMemoryGauge, MemoryRoom
 from weigh.runner.retry import AttemptEnding
 from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
 from weigh.runner.stopping import AttemptStopper
 from weigh.sweep.variables import uses_grant
-from weigh.units import MIB, Bytes, Seconds, format_size
+from weigh.units import KIB, MIB, Bytes, Seconds, format_size
+
+if TYPE_CHECKING:
+    from weigh.runner.run_context import RunContext
 
 _MARGIN = 0.05  # of the limit, to be left free
 _GPU_MARGIN = 0.03
@@ -35,6 +44,97 @@ _LARGER = 2  # times what it held: the reservation after running out of memory
 _MADE_ROOM = ("memory", "gpu_memory")
 _CLOSE = 0.7  # of the limit used, from which to look often
 _OFTEN, _SELDOM = 0.05, 0.25  # seconds between looks
+
+
+_STAT_BYTES = 16384  # read of a file, at most
+
+
+class MemoryRoom(msgspec.Struct, frozen=True):
+    """A memory limit, and how much of it is used."""
+
+    used: Bytes
+    limit: Bytes
+
+    @property
+    def free(self) -> Bytes:
+        """Return how much is left."""
+        return self.limit - self.used
+
+
+class GpuRoom(msgspec.Struct, frozen=True):
+    """A GPU's memory *at* a time on the monotonic clock; ``label`` names the GPU."""
+
+    room: MemoryRoom
+    at: Seconds
+    label: str
+
+
+class MachineMemoryGauge:
+    """Reads the limits of this machine; *limit* applies to the tasks' own memory."""
+
+    def __init__(
+        self,
+        limit: Bytes | None = None,
+        *,
+        proc_folder: str = "/proc",
+        root: str = "/sys/fs/cgroup",
+    ) -> None:
+        self._limit = limit
+        self._proc = proc_folder
+        self._groups, self._version = limited_groups(proc_folder, root)
+        self.is_grouped = bool(self._groups)
+        self.is_limited = self.is_grouped or limit is not None  # to less than all
+
+    def tightest(self, tasks: Bytes) -> MemoryRoom | None:
+        """Return the limit with least left; the tasks together hold *tasks* bytes."""
+        rooms = [self._read(folder, limit) for folder, limit in self._groups.items()]
+        # without a group, or within its limit, the machine may run out first
+        rooms.append(self._machine())
+        if self._limit is not None:
+            rooms.append(MemoryRoom(tasks, self._limit))
+        known = [room for room in rooms if room is not None]
+        return min(known, key=lambda room: room.free, default=None)
+
+    def _read(self, folder: str, limit: Bytes) -> MemoryRoom | None:
+        names = {1: ("memory.usage_in_bytes", b"total_inactive_file")}
+        name, key = names.get(self._version, ("memory.current", b"inactive_file"))
+        used = _decimal_or_none(_cgroup_file_bytes(f"{folder}/{name}"))
+        if used is None:
+            return None
+        # so that a key matches only where a line begins
+        stat = b"\n" + _cgroup_file_bytes(f"{folder}/memory.stat")
+        _, _, rest = stat.partition(b"\n" + key + b" ")
+        cache = _decimal_or_none(rest.partition(b"\n")[0]) or 0
+        return MemoryRoom(max(0, used - cache), limit)
+
+    def _machine(self) -> MemoryRoom | None:
+        """Read the whole machine: MemTotal and MemAvailable."""
+        # MemTotal, MemFree, MemAvailable: three lines of three words
+        words = _cgroup_file_bytes(f"{self._proc}/meminfo").split(None, 9)
+        if words[0:1] != [b"MemTotal:"] or words[6:7] != [b"MemAvailable:"]:
+            return None
+        total, available = _decimal_or_none(words[1]), _decimal_or_none(words[7])
+        if total is None or available is None:
+            return None
+        return MemoryRoom((total - available) * KIB, total * KIB)
+
+
+def _decimal_or_none(file_content: bytes) -> int | None:
+    digits = file_content.strip()
+    return int(digits) if digits.isdigit() else None
+
+
+def _cgroup_file_bytes(file_path: str) -> bytes:
+    try:
+        fd = os.open(file_path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, _STAT_BYTES)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
 
 
 class AttemptMemory(NamedTuple):
@@ -355,19 +455,16 @@ class MemoryGuard:
     """Guards the memory of host and GPUs. ``due`` is when to look next."""
 
     def __init__(
-        self,
-        gauge: MachineMemoryGauge,
-        gpus: GpuGuards,
-        stopper: AttemptStopper,
-        notify: Callable[[str], None],
-        number_of: Callable[[int], int],
+        self, context: "RunContext", gpus: GpuGuards, stopper: AttemptStopper
     ) -> None:
         self._due: Seconds = 0.0
-        self._gauge = gauge
+        self._gauge = MachineMemoryGauge(context.options.memory)
+        # granted memory counts if no group enforces it
+        if not self._gauge.is_grouped:
+            self._gauge = MachineMemoryGauge(context.memory_limit or None)
         self._gpus = gpus
         self._stopper = stopper
-        self._notify = notify
-        self._number_of = number_of
+        self._context = context
         self._guard = MemoryPause()
         self._is_calm = True  # memory was never short: starts need no look
 
@@ -489,9 +586,9 @@ class MemoryGuard:
     def _stop(self, victim: TaskAttempt, why: Stop, reason_text: str) -> None:
         self._stopper.stop(victim, why, signal.SIGTERM, grace=_GRACE)
         self.learn(victim)
-        self._notify(
-            f"{reason_text}: task {self._number_of(victim.seq)} is stopped; it runs "
-            "again next to fewer tasks"
+        self._context.console.notify(
+            f"{reason_text}: task {self._context.number_of(victim.seq)} is stopped; "
+            "it runs again next to fewer tasks"
         )
 
     def _room(self, running: Collection[TaskAttempt]) -> MemoryRoom | None:

@@ -1,26 +1,36 @@
-"""Find the processes that tasks leave behind, and the task of each.
+"""Collect the children that ended; find the processes that tasks leave behind.
 
 weigh adopts orphans, so a process that outlives its task becomes weigh's child,
 whatever its session. A stamp identifies its task: a limit on real-time CPU time that no
 program ever reaches. Every process inherits it, and neither a new session nor an empty
 environment removes it. Where the stamp is not allowed, the process group and the mark
 in the environment identify the task.
+
+Tasks of an earlier run may have outlived it. Boot, process id and start time identify
+them. Their exit status is lost, so they run again, but only after the surviving
+processes have ended.
 """
 
 import os
 import resource
 import signal
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 from zlib import crc32
 
-from weigh.probe.proc import parse_children, usable_proc
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.probe.proc import is_own_proc, parse_children, usable_proc
 from weigh.runner.attempt import TaskAttempt
+from weigh.runner.events import PastRuns, RunOpened
 from weigh.runner.spawn import MARK
 from weigh.runner.stopping import send_to_all
-from weigh.units import Seconds
+from weigh.schedulers import KINDS
+from weigh.store.identity import MachineIdentity, ProcessIdentity, is_alive
+from weigh.units import KIB, Bytes, Seconds
 
 PATIENCE_AFTER_KILL: Seconds = 15.0  # then a process cannot be killed
 _CHILDREN_BYTES = 1 << 20  # a hundred thousand children
@@ -32,6 +42,71 @@ _STAMPED = b"Max realtime timeout"
 _BASE = 1 << 62  # microseconds: 146,000 years
 _SEQ_BITS = 32  # the low ones, for the number of the task
 _RUN_MASK = (1 << 30) - 1  # the bits above them, for a hash of the run's id
+_READ, _WRITTEN = 9, 11  # words of /proc/PID/io
+_SURVIVOR_POLL = 0.1  # seconds
+_QUERY_TIMEOUT = 30.0  # seconds
+_KILL_AFTER = 5.0  # seconds
+
+
+class ReapedChild(msgspec.Struct, frozen=True, gc=False):
+    """A child that ended, with the usage of it and of the children it waited for."""
+
+    pid: int  # no longer in use: the kernel may give it to another process
+    status: int  # as wait4 reports it
+    at: Seconds  # on the monotonic clock
+    user: Seconds
+    system: Seconds
+    max_rss: Bytes  # of the largest process, not their sum
+    read_bytes: Bytes
+    write_bytes: Bytes
+
+
+class ChildReaper:
+    """Reaps children one at a time.
+
+    When a child is reaped, the kernel adds its storage traffic to ours, so the
+    difference is exactly the child's traffic.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._io: int | None = os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._io = None
+
+    def reap(self) -> list[ReapedChild]:
+        """Return the children that have ended since the last call."""
+        found: list[ReapedChild] = []
+        read, written = self._traffic()
+        while True:
+            try:
+                # one by one, so that each difference in traffic has one owner
+                pid, status, used = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return found
+            if pid == 0:
+                return found
+            at = time.monotonic()
+            read_then, written_then = read, written
+            read, written = self._traffic()
+            found.append(
+                ReapedChild(
+                    pid,
+                    status,
+                    at,
+                    used.ru_utime,
+                    used.ru_stime,
+                    used.ru_maxrss * KIB,
+                    read - read_then,
+                    written - written_then,
+                )
+            )
+
+    def _traffic(self) -> tuple[Bytes, Bytes]:
+        if self._io is None:
+            return 0, 0
+        words = os.pread(self._io, 512, 0).split()
+        return int(words[_READ]), int(words[_WRITTEN])
 
 
 class ClearedOrphans(NamedTuple):
@@ -221,3 +296,177 @@ def _reap_all() -> None:
             continue
     except ChildProcessError:
         return
+
+
+def find_survivors(
+    past_runs: PastRuns, here: MachineIdentity, proc_folder: str = "/proc"
+) -> dict[int, int]:
+    """Return the processes that earlier runs left: process id to task number."""
+    runs = {
+        run: opened
+        for run, opened in past_runs.open_runs.items()
+        if here.sees_processes_of(opened.machine)
+    }
+    if not runs:
+        return {}
+    found = {
+        start.pid: seq
+        for seq, start in past_runs.in_flight.items()
+        if start.run in runs and is_alive(ProcessIdentity(start.pid, start.start_time))
+    }
+    for pid in _processes_of_user(proc_folder):
+        seq = _task_of_process(pid, runs)
+        # not a zombie: it holds nothing, and may never be reaped
+        if seq is not None and is_alive(ProcessIdentity(pid)):
+            found.setdefault(pid, seq)
+    return found
+
+
+def _task_of_process(pid: int, run_ids: Collection[str]) -> int | None:
+    """Return the task of one of *run_ids* that a process belongs to; None if none."""
+    # first the stamp, which no program removes; then the mark
+    for run in run_ids:
+        seq = read_stamp(pid, run)
+        if seq is not None:
+            return seq
+    words = mark_words(pid)
+    return int(words[1]) if words is not None and words[0] in run_ids else None
+
+
+def refuse_living(
+    past_runs: PastRuns, here: MachineIdentity, current_process: ProcessIdentity
+) -> None:
+    """Refuse to run while an earlier ``weigh exec`` on this joblog is alive.
+
+    Its lock file may have been removed, and not every file system has locks.
+
+    Raises:
+        UsageError: one is alive.
+    """
+    for opened in past_runs.open_runs.values():
+        if (
+            here.sees_processes_of(opened.machine)
+            and opened.process != current_process
+            and is_alive(opened.process)
+        ):
+            raise UsageError(
+                f"another weigh exec is running on {opened.task_file}: process "
+                f"{opened.process.pid} (wait for it, or choose another --joblog)"
+            )
+
+
+def runs_alive_elsewhere(
+    past_runs: PastRuns, here: MachineIdentity, job_id: str | None = None
+) -> tuple[RunOpened, ...]:
+    """Return the runs whose tasks may be alive where this process cannot see them.
+
+    A restarted machine runs nothing. A scheduler terminates the processes of its jobs,
+    so for a job other than our own, *job_id*, it is queried whether that job still
+    runs.
+    """
+    # a cloned node looks like this one before a restart; tasks that began after this
+    # machine's start cannot have ended with it
+    booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    last_start: dict[str, Seconds] = {}
+    for start in past_runs.in_flight.values():
+        last_start[start.run] = max(start.time, last_start.get(start.run, 0.0))
+    found = []
+    for run, opened in past_runs.open_runs.items():
+        machine = opened.machine
+        is_over = here.is_later_boot_of(machine) and last_start.get(run, 0.0) < booted
+        if run not in last_start or here.sees_processes_of(machine) or is_over:
+            continue
+        if opened.job is None or (
+            # our own job: the scheduler ended it before it started it again
+            opened.job != job_id and _runs_on(opened.job, machine.host)
+        ):
+            found.append(opened)
+    return tuple(found)
+
+
+def _runs_on(job_id: str, host_name: str) -> bool:
+    """Return whether a scheduler reports that a job runs on a host.
+
+    Return False if no scheduler answers: most jobs of a killed run have ended.
+    """
+    import subprocess  # noqa: PLC0415 - only after a kill -9 on another machine
+
+    # all of them, as an id does not show whose it is
+    for kind in KINDS.values():
+        question = kind.backend.runs_on_host(job_id, host_name)
+        try:
+            answer = subprocess.run(
+                question.argvs[0],
+                capture_output=True,
+                text=True,
+                timeout=_QUERY_TIMEOUT,
+                check=False,
+            )
+        except (OSError, subprocess.SubprocessError):
+            continue
+        if answer.returncode == 0 and question.read([answer.stdout]):
+            return True
+    return False
+
+
+def refuse_elsewhere(
+    past_runs: PastRuns, here: MachineIdentity, job_id: str | None = None
+) -> None:
+    """Refuse to run tasks a second time that may still run on another machine.
+
+    *job_id* is the id of our own scheduler's job.
+
+    Raises:
+        UsageError: some may still run.
+    """
+    hosts = sorted(
+        {
+            opened.machine.host
+            for opened in runs_alive_elsewhere(past_runs, here, job_id)
+        }
+    )
+    if hosts:
+        raise UsageError(
+            f"tasks may still be running on {', '.join(hosts)}, where weigh exec was "
+            "killed: resume there, or add --forget-survivors if they have ended"
+        )
+
+
+def wait_or_kill(
+    found: Collection[int],
+    *,
+    may_kill: bool,
+    should_stop: Callable[[], bool],
+    find: Callable[[], Collection[int]],
+) -> bool:
+    """Wait for survivors, or terminate them; return False if *should_stop*."""
+    kill_at: Seconds | None = None
+    while found:
+        if should_stop():
+            return False
+        if may_kill and kill_at is None:
+            kill_at = time.monotonic() + _KILL_AFTER
+            send_to_all(found, signal.SIGTERM)
+        elif kill_at is not None and time.monotonic() >= kill_at:
+            send_to_all(found, signal.SIGKILL)
+        time.sleep(_SURVIVOR_POLL)
+        # also what the survivors have started meanwhile
+        found = find()
+    return True
+
+
+def _processes_of_user(proc_folder: str) -> list[int]:
+    own = os.geteuid()
+    pids = []
+    if not is_own_proc(proc_folder):  # its process ids are not ours to signal
+        return []
+    with os.scandir(proc_folder) as entries:
+        for entry in entries:
+            if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+                continue
+            try:
+                if entry.stat().st_uid == own:
+                    pids.append(int(entry.name))
+            except OSError:
+                continue
+    return pids

@@ -7,11 +7,9 @@ never changed, only replaced.
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
-
-import msgspec
 
 from weigh.lazy_modules import lazy_module
 from weigh.measure.output import WatchedOutput
@@ -21,14 +19,15 @@ from weigh.progress.eta import TaskDurations, TimeSpan, until_done
 from weigh.progress.notices import LimitWatch, StallWatch
 from weigh.runner import output
 from weigh.runner.attempt import Stop, TaskAttempt
-from weigh.runner.progress_file import (
+from weigh.runner.events import (
+    PROGRESS_SUFFIX,
     RunningProgress,
     TaskHeadway,
-    remove_progress,
     write_progress,
 )
+from weigh.runner.queue import TaskTally
+from weigh.runner.run_context import RunContext
 from weigh.runner.stopping import send_warning_to_attempt
-from weigh.runner.tally import TaskTally
 from weigh.units import KIB, Bytes, Seconds, format_duration, format_size
 
 if TYPE_CHECKING:
@@ -73,35 +72,6 @@ class TaskTree(ProcTree):
 FIRST_LOOK = 2.0  # seconds; shorter attempts need no forecast
 
 
-class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How to read progress, and when to warn.
-
-    ``path`` is the file to write, ``channels`` the event files by slot. ``ends_at`` is
-    on the monotonic clock. ``number_of`` returns the number that users know a task by.
-    ``ask`` writes a time limit as an option of the scheduler.
-    ``gpus`` is the number granted to each task. ``stop_nan``: stop tasks that have
-    diverged; ``end_idle``: those that have left their GPUs idle for so many seconds;
-    ``most_output``: those that have written more.
-    """
-
-    path: str
-    run: str
-    slots: int
-    notify: Callable[[str], None]
-    number_of: Callable[[int], int]
-    ask: Callable[[Seconds], str]
-    channels: Mapping[int, str] = {}
-    patterns: tuple[str, ...] = ()
-    ends_at: Seconds | None = None
-    timeout: Seconds | None = None
-    checkpoint_signal: "CheckpointSignal | None" = None
-    stalled_after: Seconds = 600.0
-    gpus: int = 0
-    stop_nan: bool = False
-    end_idle: Seconds | None = None
-    most_output: Bytes | None = None  # per task
-
-
 _MOST_READ = 64 * KIB  # of the end of a task's output, per look
 _COST = 0.001  # CPU seconds of one look
 _READING = 0.02  # CPU seconds of one look for NaN
@@ -111,27 +81,38 @@ _SURE = 3  # lines with a NaN
 class TaskProgress:
     """The progress of one attempt. What reads it is imported for the first long one."""
 
-    def __init__(self, attempt: TaskAttempt, rules: ProgressRules) -> None:
+    def __init__(
+        self,
+        attempt: TaskAttempt,
+        context: RunContext,
+        checkpoint: "CheckpointSignal | None",
+        channel: str | None,
+    ) -> None:
+        """*checkpoint* is the signal to send, *channel* its file of regions."""
+        options = context.options
         self.attempt = attempt
         self.due = attempt.launch.began + FIRST_LOOK
         self.forecast: EndForecast | None = None
-        self.limit = _attempt_time_limit(attempt, rules)
-        self.limits = None if self.limit is None else LimitWatch(self.limit, rules.ask)
-        self.stalls = StallWatch(rules.stalled_after, gpus=rules.gpus)
+        self.limit = _attempt_time_limit(attempt, context)
+        self.limits = (
+            None if self.limit is None else LimitWatch(self.limit, context.ask)
+        )
+        self.stalls = StallWatch(options.stalled_after, gpus=len(context.layout.gpus))
         self.work: Seconds = 0.0
         self.diverged: LostNumber | None = None
         self._output: WatchedOutput | None = None
         self._watch = divergence.DivergenceWatch(_SURE)
         self._cpu_time: Seconds = 0.0
-        self._rules = rules
+        self._patterns = options.progress_patterns
+        self._channel = channel
         self._listener: ProgressReader | None = None
         self._is_file_open = False  # the file has no name until the task writes
-        wanted = rules.checkpoint_signal
         # seconds from its start; None: none is due, or it was sent
         self.signal_at: Seconds | None = None
-        if wanted is not None and self.limit is not None:
+        if checkpoint is not None and self.limit is not None:
             # where the limit is shorter than the warning: soon, but not at once
-            self.signal_at = max(self.limit - wanted.before, min(1.0, self.limit / 2))
+            earliest = min(1.0, self.limit / 2)
+            self.signal_at = max(self.limit - checkpoint.before, earliest)
 
     @property
     def wrote_at(self) -> Seconds | None:
@@ -152,9 +133,8 @@ class TaskProgress:
         """
         # made for the first look, as most tasks are too short for one
         if self._listener is None:
-            channel = self._rules.channels.get(self.attempt.slot.number)
             self._listener = progress_reader.ProgressReader(
-                [], channel, patterns=self._rules.patterns
+                [], self._channel, patterns=self._patterns
             )
         if not self._is_file_open:
             self._open(self._listener)
@@ -210,11 +190,11 @@ class TaskProgress:
             self._is_file_open = True
 
 
-def _attempt_time_limit(attempt: TaskAttempt, rules: ProgressRules) -> Seconds | None:
+def _attempt_time_limit(attempt: TaskAttempt, context: RunContext) -> Seconds | None:
     """Return an attempt's time limit from its start; None without one."""
-    limits = [] if rules.timeout is None else [rules.timeout]
-    if rules.ends_at is not None:
-        limits.append(max(0.0, rules.ends_at - attempt.launch.began))
+    limits = [] if context.options.timeout is None else [context.options.timeout]
+    if context.ends_at is not None:
+        limits.append(max(0.0, context.ends_at - attempt.launch.began))
     return min(limits, default=None)
 
 
@@ -240,8 +220,25 @@ class WatchedAttempt(Protocol):
 class ProgressWatch:
     """The progress of all tasks of a run."""
 
-    def __init__(self, rules: ProgressRules) -> None:
-        self._rules = rules
+    def __init__(
+        self,
+        context: RunContext,
+        checkpoint: "CheckpointSignal | None",
+        channels: Mapping[int, str],
+    ) -> None:
+        """*checkpoint* is the signal to send, *channels* the event files by slot."""
+        self._context = context
+        self._options = context.options
+        self._notify = context.console.notify
+        self._path = context.journal.path + PROGRESS_SUFFIX
+        self._checkpoint = checkpoint
+        self._channels = channels
+        # the signal is sent so many seconds before a limit
+        no_limit = context.ends_at is None and context.options.timeout is None
+        if checkpoint is not None and no_limit:
+            self._notify(
+                "no time limit is known, so no checkpoint signal: add --time-limit"
+            )
         self._tasks: dict[str, TaskProgress] = {}
         self._forecasts: dict[str, EndForecast] = {}
         self._times: deque[Seconds] = deque(maxlen=_MOST_KEPT)
@@ -273,9 +270,7 @@ class ProgressWatch:
         except Exception as error:  # noqa: BLE001 - tasks are recorded even without progress
             # for good: it would fail at each look
             self._due = float("inf")
-            self._rules.notify(
-                f"reading progress failed: {type(error).__name__}: {error}"
-            )
+            self._notify(f"reading progress failed: {type(error).__name__}: {error}")
 
     def _look(self, current_time: Seconds, watched: Iterable[WatchedAttempt]) -> None:
         # by record, as a retry has the same number
@@ -284,9 +279,12 @@ class ProgressWatch:
             self._tasks.pop(record).close()
         for record, one in here.items():
             if current_time - one.attempt.launch.began >= FIRST_LOOK:
-                if record not in self._tasks:
-                    self._tasks[record] = self._begin(one.attempt)
-                task = self._tasks[record]
+                task = self._tasks.get(record)
+                if task is None:
+                    channel = self._channels.get(one.attempt.slot.number)
+                    task = self._tasks[record] = TaskProgress(
+                        one.attempt, self._context, self._checkpoint, channel
+                    )
                 if current_time >= task.due:
                     self._look_at(task, one, current_time)
         self._forecasts = {
@@ -312,9 +310,7 @@ class ProgressWatch:
             is_through = attempt.state.status == 0
             task.look(attempt.state.ended - attempt.launch.began, is_through=is_through)
         except Exception as error:  # noqa: BLE001 - its record matters more
-            self._rules.notify(
-                f"reading progress failed: {type(error).__name__}: {error}"
-            )
+            self._notify(f"reading progress failed: {type(error).__name__}: {error}")
         task.close()
         return progress_reader.headway_of(task.forecast)
 
@@ -397,7 +393,7 @@ class ProgressWatch:
         self, current_time: Seconds, left: TimeSpan | None, tally: TaskTally
     ) -> None:
         """Warn once if the tasks will not be done before the time limit."""
-        ends_at = self._rules.ends_at
+        ends_at = self._context.ends_at
         # with none waiting, each running task is warned of its own limit
         if self._has_warned or ends_at is None or left is None or not tally.waiting:
             return
@@ -405,11 +401,11 @@ class ProgressWatch:
         if current_time + left.low <= ends_at:
             return
         self._has_warned = True
-        self._rules.notify(
+        self._notify(
             "will not be done before the time limit: "
             f"{tally.done} of {tally.tasks} done"
         )
-        self._rules.notify(
+        self._notify(
             f"{format_duration(left.value)} to go, "
             f"{format_duration(max(0.0, ends_at - current_time))} left; run it again "
             "afterwards"
@@ -421,10 +417,8 @@ class ProgressWatch:
             task.close()
         self._tasks.clear()
         if self._is_written:
-            remove_progress(self._rules.path)
-
-    def _begin(self, attempt: TaskAttempt) -> TaskProgress:
-        return TaskProgress(attempt, self._rules)
+            with suppress(OSError):
+                os.unlink(self._path)
 
     def _look_at(
         self, task: TaskProgress, watched_attempt: WatchedAttempt, current_time: Seconds
@@ -438,25 +432,20 @@ class ProgressWatch:
             task.due = min(task.due, task.attempt.launch.began + task.signal_at)
         if task.limits is not None:
             self._warn(task, task.limits.look(elapsed, task.forecast))
+        gpus = watched_attempt.gpus
+        gpu_idle = None if gpus is None else gpus.idle(current_time)
         stalled = task.stalls.look(
             elapsed,
             cpu_time=task.spent(watched_attempt.sampler, watched_attempt.tree.seen),
             wrote_at=task.wrote_at,
-            gpu_idle=None
-            if watched_attempt.gpus is None
-            else watched_attempt.gpus.idle(current_time),
+            gpu_idle=gpu_idle,
         )
         self._warn(task, stalled)
-        self._look_for_loss(
-            task,
-            None
-            if watched_attempt.gpus is None
-            else watched_attempt.gpus.idle(current_time),
-        )
+        self._look_for_loss(task, gpu_idle)
 
     def _look_for_loss(self, task: TaskProgress, idle_time: Seconds | None) -> None:
         """Queue a task to be stopped: diverged, its GPUs idle, too much output."""
-        rules = self._rules
+        rules = self._options
         lost = task.look_for_divergence() if rules.stop_nan else None
         if lost is not None:
             words = f"{lost.word} in line {lost.line} of its output"
@@ -475,20 +464,20 @@ class ProgressWatch:
     def _warn(self, task: TaskProgress, warning_text: str | None) -> None:
         if warning_text is not None and self._warnings < _MOST_WARNINGS:
             self._warnings += 1
-            number = self._rules.number_of(task.attempt.seq)
+            number = self._context.number_of(task.attempt.seq)
             for line in warning_text.split("\n"):
-                self._rules.notify(f"task {number}: {line}")
+                self._notify(f"task {number}: {line}")
 
     def _signal(self, task: TaskProgress, elapsed: Seconds) -> None:
-        wanted = self._rules.checkpoint_signal
+        wanted = self._checkpoint
         if wanted is None or task.signal_at is None or elapsed < task.signal_at:
             return
         task.signal_at = None
         sent = send_warning_to_attempt(task.attempt, wanted.number)
         what = "sent" if sent else "no process has a handler for"
         left = format_duration(max(0.0, (task.limit or 0.0) - elapsed))
-        self._rules.notify(
-            f"task {self._rules.number_of(task.attempt.seq)}: {what} {wanted.name}, "
+        self._notify(
+            f"task {self._context.number_of(task.attempt.seq)}: {what} {wanted.name}, "
             f"{left} to the time limit"
         )
 
@@ -506,13 +495,13 @@ class ProgressWatch:
         )
         # from the monotonic clock to seconds since the epoch
         offset = time.time() - current_time
-        ends_at = self._rules.ends_at
+        ends_at = self._context.ends_at
         self._is_written |= write_progress(
-            self._rules.path,
+            self._path,
             RunningProgress(
-                run=self._rules.run,
+                run=self._context.id,
                 time=round(current_time + offset, 3),
-                slots=self._rules.slots,
+                slots=len(self._context.layout.slots),
                 ends_at=None if ends_at is None else round(ends_at + offset, 3),
                 tasks=tasks,
             ),

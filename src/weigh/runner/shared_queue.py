@@ -20,10 +20,9 @@ from contextlib import suppress
 import msgspec
 
 from weigh.errors import StoreError, UsageError
-from weigh.joblog import read_task_ends
 from weigh.planning.queue_order import units_looked_ahead
 from weigh.regular_file import only_regular, write_all
-from weigh.runner.events import SUFFIX, TaskLeft, ended_in_events
+from weigh.runner.events import SUFFIX, TaskLeft, ended_tasks, read_left
 from weigh.runner.queue import TaskTurn, TurnQueue
 from weigh.runner.slots import RunSlot
 from weigh.store.identity import MachineIdentity, ProcessIdentity
@@ -283,21 +282,27 @@ def _parsed_claim_name(file_name: str) -> tuple[int, int] | None:
     return None
 
 
-def ended_tasks(joblog_path: str) -> dict[int, bool]:
-    """Return the tasks that a joblog has, and whether each succeeded.
-
-    Where somebody removed it, its events know what ended.
+def tasks_ended_by(folder: str, owner: QueueOwner) -> dict[int, bool]:
+    """Return the tasks that have ended in a run on the queue in *folder*.
 
     Raises:
-        OSError: it exists and cannot be read.
+        StoreError: its joblog cannot be read.
     """
+    path = os.path.join(folder, owner.joblog)
     try:
-        with open(joblog_path, "rb", buffering=1 << 20, opener=only_regular) as file:
-            # the header
-            file.readline()
-            return {seq: good for seq, good, _ in read_task_ends(file)}
-    except FileNotFoundError:
-        return ended_in_events(joblog_path + SUFFIX)
+        return ended_tasks(path)
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+
+
+def tasks_left_by(folder: str, owner: QueueOwner) -> dict[int, TaskLeft]:
+    """Return why tasks did not end in a run on the queue in *folder*."""
+    path = os.path.join(folder, owner.joblog) + SUFFIX
+    try:
+        with open(path, "rb", opener=only_regular) as file:
+            return read_left(file)
+    except OSError:
+        return {}
 
 
 class PullSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,11 +1,28 @@
-"""Slots: how many tasks run in parallel, and the CPUs and GPU of each."""
+"""Slots: how many tasks run in parallel, and the CPUs and GPU of each.
 
+They divide the CPUs and GPUs of this job's allocation, never all of the node's.
+"""
+
+import os
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 import msgspec
 
+from weigh.model.record import Allocation
+from weigh.regular_file import only_regular
+from weigh.schedulers import KINDS
 from weigh.units import Bytes
+
+_ROOT = "/sys/fs/cgroup"
+# words for no GPU; the last one is Slurm's
+_HIDDEN = ("", "-1", "NoDevFiles")
+GPU_LISTS = tuple(name for kind in KINDS.values() for name in kind.variables.gpus)
+_ORDINAL = "GPU_DEVICE_ORDINAL"  # AMD's, which Slurm sets, too
+CUDA = "CUDA_VISIBLE_DEVICES"
+_HIP = "HIP_VISIBLE_DEVICES"  # AMD's programs read CUDA's only where this is not set
+_ROCR = "ROCR_VISIBLE_DEVICES"  # and both number what this leaves
+SHOWN = (_HIP, CUDA, _ROCR)  # the variables that hide GPUs from a program
 
 
 class TaskReservation(msgspec.Struct, frozen=True, gc=False):
@@ -135,3 +152,131 @@ class FreeSlots:
     def give_back(self, run_slot: RunSlot) -> None:
         """Return a slot to the unused ones."""
         heappush(self._free, run_slot.number)
+
+
+class MachineResources(msgspec.Struct, frozen=True):
+    """``cpus`` to divide among slots; ``cores`` are their numbers if surely ours alone.
+
+    ``gpus`` are names for CUDA_VISIBLE_DEVICES, None if the environment names none.
+    """
+
+    cpus: int
+    cores: tuple[int, ...]
+    gpus: tuple[str, ...] | None
+
+
+def read_resources(
+    env: Mapping[str, str],
+    allocation: Allocation | None,
+    *,
+    affinity: frozenset[int],
+    quota: float | None,
+) -> MachineResources:
+    """Return the least that affinity, control group and scheduler allow.
+
+    Tasks can be pinned to cores only if the affinity alone limits the CPUs: a quota on
+    a larger set assigns no cores in particular.
+    """
+    cpus = len(affinity)
+    if quota is not None and quota < cpus:
+        # rounded down: beyond the quota all tasks would be slowed down
+        cpus = max(1, int(quota))
+    granted = None if allocation is None else allocation.cpus
+    if allocation is not None and granted is not None and granted < cpus:
+        cpus = granted
+    is_ours = cpus == len(affinity)
+    return MachineResources(
+        cpus, tuple(sorted(affinity)) if is_ours else (), gpus_named(env)
+    )
+
+
+def gpus_named(env: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the GPUs that the environment names; None if it names none."""
+    for name in (_HIP, CUDA):
+        if name in env:
+            return _listed_gpu_names(env[name])
+    if _ROCR in env:
+        # programs number from 0 what this variable leaves them
+        return tuple(map(str, range(len(_listed_gpu_names(env[_ROCR])))))
+    for name in (*GPU_LISTS, _ORDINAL):
+        if env.get(name):
+            return tuple(
+                map(_gpu_number, _listed_gpu_names(env[name].replace(" ", ",")))
+            )
+    return None
+
+
+def gpu_settings(gpu_name: str | None, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that show a program *gpu_name* alone; *env* is its own."""
+    if gpu_name is None:
+        return {}
+    return {CUDA: gpu_name} | ({_HIP: gpu_name} if _HIP in env else {})
+
+
+def _listed_gpu_names(variable_text: str) -> tuple[str, ...]:
+    names = (name.strip() for name in variable_text.split(","))
+    return tuple(name for name in names if name not in _HIDDEN)
+
+
+def _gpu_number(gpu_word: str) -> str:
+    """Return the number in ``gpu0``, ``cuda1`` or ``2``; a UUID unchanged."""
+    digits = gpu_word.lstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_:-/")
+    return digits if digits.isdecimal() else gpu_word
+
+
+def read_cpu_quota(proc_folder: str = "/proc", root: str = _ROOT) -> float | None:
+    """Return the CPUs that the control groups allow; None without a quota."""
+    quotas = []
+    for path in _cpu_folders(_resource_file_text(f"{proc_folder}/self/cgroup"), root):
+        quota = _cgroup_cpu_quota(path)
+        if quota is not None:
+            quotas.append(quota)
+    return min(quotas, default=None)
+
+
+def _cpu_folders(cgroup_text: str, root: str) -> list[str]:
+    """Return the group's folders of the CPU controller, the lowest first."""
+    path, top = None, root
+    for line in cgroup_text.splitlines():
+        _, controllers, place = (*line.split(":", 2), "", "")[:3]
+        # version 1 names the controllers; the line of version 2 has none
+        if "cpu" in controllers.split(","):
+            path, top = place, f"{root}/cpu"
+            break
+        if not controllers:
+            path = place
+    if path is None:
+        return []
+    folders = [top + path.rstrip("/")]
+    # a group above may have the smaller quota
+    while len(folders[-1]) > len(top):
+        folders.append(folders[-1].rpartition("/")[0])
+    return folders
+
+
+def _cgroup_cpu_quota(folder: str) -> float | None:
+    words = _resource_file_text(f"{folder}/cpu.max").split()
+    if not words:
+        # version 1, where -1 is no quota
+        words = [
+            _resource_file_text(f"{folder}/cpu.cfs_quota_us").strip(),
+            _resource_file_text(f"{folder}/cpu.cfs_period_us").strip(),
+        ]
+    if len(words) < 2 or not (words[0].isdecimal() and words[1].isdecimal()):  # noqa: PLR2004
+        return None  # "max", -1, or not there
+    return int(words[0]) / int(words[1]) if int(words[1]) else None
+
+
+def _resource_file_text(file_path: str) -> str:
+    try:
+        with open(
+            file_path, encoding="utf-8", errors="replace", opener=only_regular
+        ) as file:
+            return file.read(65536)
+    except OSError:
+        return ""
+
+
+def allowed_cpus() -> frozenset[int]:
+    """Return the CPUs that this process may run on."""
+    return frozenset(os.sched_getaffinity(0))

@@ -10,9 +10,9 @@ from contextlib import suppress
 from weigh.errors import NOT_EXECUTABLE
 from weigh.measure.launcher import first_environment
 from weigh.runner.attempt import TaskAttempt
-from weigh.runner.resources import gpu_settings
+from weigh.runner.run_context import RunContext
 from weigh.runner.shell import LineShell
-from weigh.runner.slots import RunSlot, SlotLayout, thread_settings
+from weigh.runner.slots import RunSlot, gpu_settings, thread_settings
 from weigh.schedulers import KINDS
 from weigh.store.identity import process_identity
 from weigh.sweep.variables import CPUS, MEMORY, with_expanded_placeholders
@@ -97,23 +97,15 @@ class AttemptSpawner:
     """Starts the attempts of one run; their mark begins with the run's id."""
 
     def __init__(
-        self,
-        run_id: str,
-        layout: SlotLayout,
-        mask: Collection[int],
-        settings: Mapping[int, Mapping[str, str]] | None = None,
-        memory: Bytes | None = None,
+        self, context: RunContext, channels: Mapping[int, Mapping[str, str]]
     ) -> None:
-        """Prepare what all tasks share; *settings* are more variables by slot.
-
-        *memory* is the limit of all tasks together, if there is one.
-        """
-        env = first_environment()
-        self._run = run_id.encode()
+        """Prepare what all tasks share; *channels* are more variables by slot."""
+        layout, env = context.layout, first_environment()
+        self._run = context.id.encode()
         self._shell = LineShell(env)
-        self._memory = memory
+        self._memory = context.memory_limit
         self._slots = max(1, len(layout.slots))
-        self._mask = tuple(mask)
+        self._mask = tuple(context.mask)
         self._everywhere = os.sched_getaffinity(0)  # to return to after a pinned start
         self._defaults = _signals_at_default()
         threads = thread_settings(os.environ, layout.threads)
@@ -128,7 +120,8 @@ class AttemptSpawner:
                 **_encoded_environment(threads),
                 **_encoded_environment(meeting_place(os.environ)),
                 **_slot_settings(slot),
-                **_encoded_environment((settings or {}).get(slot.number, {})),
+                **_encoded_environment(channels.get(slot.number, {})),
+                **_encoded_environment(context.options.variables),
             }
             for slot in layout.slots
         }

@@ -10,20 +10,22 @@ import threading
 import time
 from binascii import crc32
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from weigh.errors import StoreError
+from weigh.lazy_modules import lazy_module
 from weigh.measure.launcher import own_peak
 from weigh.measure.sampler import RunSampler
-from weigh.model.record import Record, RunMeasurement, Usage
+from weigh.model.record import Record, RecordedJob, RunMeasurement, Usage
+from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.runner.attempt import TaskAttempt
 from weigh.runner.channels import remove_unneeded_file
-from weigh.runner.events import AttemptEnded, AttemptStarted, EventsFile
-from weigh.runner.memory_limits import GpuRoom
+from weigh.runner.events import AttemptEnded, AttemptStarted
+from weigh.runner.memory_guard import GpuRoom
 from weigh.runner.progress_watch import ProgressWatch, TaskTree
 from weigh.runner.recording import (
     RecordBatch,
@@ -33,15 +35,21 @@ from weigh.runner.recording import (
     peak_tracker,
 )
 from weigh.runner.retry import AttemptEnding
+from weigh.runner.run_context import RunContext
 from weigh.runner.slots import SlotLayout
+from weigh.runner.spawn import AttemptSpawner
 from weigh.store import checkpoint
-from weigh.store.identity import MachineIdentity, ProcessIdentity
+from weigh.store.identity import ProcessIdentity
+from weigh.store.location import locate_store
 from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.peak import PeakTracker
+    from weigh.runner import gpu_meter
     from weigh.runner.gpu_meter import SlotGpuMeter, TaskGpus
     from weigh.runner.node_watch import NodeWatch
+else:  # imported when it is first used
+    gpu_meter = lazy_module("weigh.runner.gpu_meter")
 
 _TICK = 0.02  # seconds between rounds of the thread
 _NOBODY = 0  # no process has this id
@@ -51,36 +59,6 @@ _CHECKPOINT_AFTER = 10.0  # seconds from the start of an attempt to its first on
 _CHECKPOINT_INTERVAL = 60.0  # seconds between those that follow
 _FIRST_NODES = 0.1  # seconds; shorter tasks have no launchers
 _MOST_LOOKS = 16  # in a row, before the queue is read again
-
-
-class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the watcher needs to know about a run.
-
-    ``blank`` is the record of any attempt before it starts. ``command`` returns the
-    argv that runs a task's text; ``sync`` flushes the joblog to the disk;
-    ``add_regions`` adds the regions that a program wrote to a file. ``parameters``
-    returns those of a task, by its number and text. ``meter_gpus`` starts measuring
-    the GPUs, given a function that lists the tasks' processes.
-    """
-
-    run: str
-    interval: Seconds  # between samples, as the user chose it
-    slots: int  # with 1, a task has the machine's launchers to itself
-    blank: Record
-    machine: MachineIdentity
-    weigh: ProcessIdentity  # this process, by which others see whether it lives
-    root: str  # the store
-    command: Callable[[bytes], tuple[str, ...]]
-    events: EventsFile
-    sync: Callable[[], None]  # also keeps the lock, and shows a sign of life
-    add_regions: Callable[[str, RunMeasurement], RunMeasurement]
-    parameters: Callable[[int, str], dict[str, int | float | str]]
-    # replaces the value of a parameter whose name is that of a secret
-    hide: Callable[[str, int | float | str], int | float | str]
-    meter_gpus: Callable[[Callable[[], list[int]]], "SlotGpuMeter | None"]
-    progress: ProgressWatch
-    number_of: Callable[[int], int]  # a task's number in the plan
-    env: Mapping[str, str] = {}
 
 
 class _SampledAttempt:
@@ -153,13 +131,24 @@ class AttemptWatcher:
     The loop's thread calls the public methods and reads the public attributes.
     """
 
-    def __init__(self, watching: WatcherSettings) -> None:
+    def __init__(
+        self, context: RunContext, spawner: AttemptSpawner, progress: ProgressWatch
+    ) -> None:
         self.floor: Bytes = own_peak()
         self.trouble: str | None = None
         self.warnings: tuple[str, ...] = ()
         self.set_aside: Callable[[int], None] = lambda _pid: None  # the loop's
-        self._watching = watching
-        self._batch = RecordBatch(watching.root, watching.machine)
+        self._context = context
+        self._spawner = spawner
+        self._progress = progress
+        # with one, a task has the machine's launchers to itself
+        self._slots = len(context.layout.slots)
+        self._interval = context.options.interval
+        self._root = locate_store(context.cwd, context.env)
+        self._batch = RecordBatch(self._root, context.holder.machine)
+        # outside of a job the run's own id keeps its records together
+        job = context.blank.job or RecordedJob(context.id)
+        self._blank = msgspec.structs.replace(context.blank, job=job)
         # events of this round, appended in one write
         self._news: list[AttemptStarted | AttemptEnded] = []
         # from the loop's thread: how an attempt ended, an orphan of it, or None
@@ -167,10 +156,23 @@ class AttemptWatcher:
         self._queue: deque[tuple[TaskAttempt, AttemptEnding | int | None]] = deque()
         self._young: dict[str, TaskAttempt] = {}  # not yet sampled, by record
         self._watched: dict[str, _SampledAttempt] = {}
-        self._gpus = watching.meter_gpus(self._pids)
+        self._gpus = self._metered_gpus()
         self._closing = threading.Event()
         self._sync_at = 0.0
         self._thread = threading.Thread(target=self._run, name="weigh-watch")
+
+    def _metered_gpus(self) -> "SlotGpuMeter | None":
+        """Start measuring our GPUs if there may be any: most machines have none."""
+        env = self._context.env
+        if not gpu_may_be_present(env):
+            return None
+        return gpu_meter.SlotGpuMeter(
+            lambda: open_probe(os.environ),
+            self._pids,
+            names=self._context.layout.gpus,
+            env=env,
+            interval=self._interval,
+        )
 
     def gpu_names(self, layout: SlotLayout) -> tuple[str | None, ...]:
         """Return the measured GPUs, None for the only one; empty without a driver."""
@@ -201,7 +203,7 @@ class AttemptWatcher:
         self._closing.set()
         self._thread.join()
         with self._noting("progress"):
-            self._watching.progress.close()
+            self._progress.close()
         if self._gpus is not None:
             with self._noting("GPUs"):
                 self.warnings = self._gpus.stop()
@@ -229,7 +231,7 @@ class AttemptWatcher:
         self, failed_action: str, seq: int
     ) -> AbstractContextManager[None]:
         """Note an error with the number that users know the task by."""
-        return self._noting(f"{failed_action} task {self._watching.number_of(seq)}")
+        return self._noting(f"{failed_action} task {self._context.number_of(seq)}")
 
     def _drain(self) -> None:
         queue = self._queue
@@ -240,7 +242,7 @@ class AttemptWatcher:
 
     def _take(self, attempt: TaskAttempt, news: AttemptEnding | int | None) -> None:
         if news is None:
-            self._news.append(_start_event(attempt, self._watching.run))
+            self._news.append(_start_event(attempt, self._context.id))
             self._young[attempt.record] = attempt
         # its parent has ended, so no link of the tree leads to it
         elif isinstance(news, int):
@@ -256,8 +258,7 @@ class AttemptWatcher:
         self._young.pop(attempt.record, None)
         watched = self._watched.get(attempt.record)
         if watched is None:
-            one = self._watching
-            watched = _SampledAttempt(attempt, one.interval, one.slots)
+            watched = _SampledAttempt(attempt, self._interval, self._slots)
             if self._gpus is not None:
                 watched.gpus = self._gpus.begin(attempt, watched.tree.pids)
             self._watched[attempt.record] = watched
@@ -282,7 +283,7 @@ class AttemptWatcher:
                 looks += 1
                 if looks % _MOST_LOOKS == 0:
                     self._drain()
-        self._watching.progress.look(now, self._watched.values())
+        self._progress.look(now, self._watched.values())
 
     def _look_at(self, watched: _SampledAttempt) -> None:
         try:
@@ -308,14 +309,12 @@ class AttemptWatcher:
 
         The nodes are a task's own only if it is the only one at a time.
         """
-        if self._watching.slots > 1:
+        if self._slots > 1:
             return float("inf")
         if watched.nodes is None:
             from weigh.runner.node_watch import NodeWatch  # noqa: PLC0415 - rarely
 
-            watched.nodes = NodeWatch(
-                self._watching.env, self._watching.interval, self._note
-            )
+            watched.nodes = NodeWatch(self._context.env, self._interval, self._note)
         return watched.nodes.look(_TaskView(watched, self.set_aside))
 
     def _note(self, trouble_line: str) -> None:
@@ -323,7 +322,7 @@ class AttemptWatcher:
 
     def _checkpoint(self, watched: _SampledAttempt) -> None:
         """Save an attempt's present measurement, in case weigh is killed."""
-        one, attempt = self._watching, watched.attempt
+        attempt, holder = watched.attempt, self._context.holder
         measured = attempt_measurement(
             attempt,
             watched.tracker,
@@ -331,25 +330,25 @@ class AttemptWatcher:
             processes=watched.tree.seen,
             ended=False,
         )
-        headway = one.progress.headway(attempt)
+        headway = self._progress.headway(attempt)
         measured = msgspec.structs.replace(measured, progress=headway)
         if watched.nodes is not None:
             measured = watched.nodes.joined(measured)
         record = fill_record(
-            one.blank,
+            self._blank,
             attempt,
             measured,
-            command=one.command(attempt.text),
+            command=self._masked_argv(attempt),
             ending=None,
         )
         seen = checkpoint.RunCheckpoint(
-            machine=one.machine,
-            weigh=one.weigh,
+            machine=holder.machine,
+            weigh=holder.process,
             leader=ProcessIdentity(attempt.launch.pid, attempt.launch.start_time),
             record=record,
         )
         try:
-            checkpoint.save_checkpoint(one.root, seen)
+            checkpoint.save_checkpoint(self._root, seen)
         except StoreError as error:
             self.trouble = str(error)
 
@@ -375,13 +374,13 @@ class AttemptWatcher:
             watched.tree.close()
             # only then was one written
             if watched.checkpoint_at > attempt.launch.began + _CHECKPOINT_AFTER:
-                checkpoint.remove_checkpoint(self._watching.root, attempt.record)
+                checkpoint.remove_checkpoint(self._root, attempt.record)
 
     def _measured(
         self, attempt: TaskAttempt, watched: _SampledAttempt | None
     ) -> RunMeasurement:
         """Return the measurement of an attempt; leave out a part that fails."""
-        one, seq = self._watching, attempt.seq
+        seq = attempt.seq
         tracker: PeakTracker = (
             peak_tracker(attempt) if watched is None else watched.tracker
         )
@@ -401,12 +400,12 @@ class AttemptWatcher:
             with self._noting_task("nodes of", seq):
                 measured = watched.nodes.finish(measured)
         with self._noting_task("progress of", seq):
-            headway = one.progress.ended(attempt)
+            headway = self._progress.ended(attempt)
             if headway is not None:
                 measured = msgspec.structs.replace(measured, progress=headway)
         if attempt.state.channel is not None:
             with self._noting_task("regions of", seq):
-                measured = one.add_regions(attempt.state.channel, measured)
+                measured = self._context.add_regions(attempt.state.channel, measured)
             # also if it could not be read: its folder has to become empty
             remove_unneeded_file(attempt.state.channel)
         return measured
@@ -414,17 +413,21 @@ class AttemptWatcher:
     def _record(
         self, attempt: TaskAttempt, ending: AttemptEnding, measured: RunMeasurement
     ) -> Record:
-        one = self._watching
-        command = one.command(attempt.text)
+        context, hide = self._context, self._context.options.mask.value
+        command = self._masked_argv(attempt)
         record = fill_record(
-            one.blank, attempt, measured, command=command, ending=ending
+            self._blank, attempt, measured, command=command, ending=ending
         )
         with self._noting_task("parameters of", attempt.seq):
-            parameters = one.parameters(attempt.seq, os.fsdecode(attempt.text))
+            parameters = context.parameters(attempt.seq, os.fsdecode(attempt.text))
             if parameters:
-                shown = {name: one.hide(name, parameters[name]) for name in parameters}
+                shown = {name: hide(name, parameters[name]) for name in parameters}
                 record = msgspec.structs.replace(record, parameters=shown)
         return record
+
+    def _masked_argv(self, attempt: TaskAttempt) -> tuple[str, ...]:
+        # records are kept and shown to others, task files are not
+        return self._context.options.mask.words(self._spawner.argv(attempt.text))
 
     def _write(self, *, closing: bool) -> None:
         with self._noting("recording"):
@@ -439,18 +442,18 @@ class AttemptWatcher:
             self.floor = own_peak()
             self.trouble = self._batch.trouble or self.trouble
             with self._noting("writing the joblog to disk"):
-                self._watching.sync()
+                self._context.journal.keep()
 
     def _append(self, news: list[AttemptStarted | AttemptEnded]) -> None:
         """Append events in one write; leave out one that cannot be encoded."""
         if not news:
             return
         try:
-            self._watching.events.append(*news)
+            self._context.journal.append_events(*news)
         except Exception:  # noqa: BLE001 - retried below, one by one
             for event in news:
                 with self._noting_task("an event of", event.seq):
-                    self._watching.events.append(event)
+                    self._context.journal.append_events(event)
 
 
 def _start_event(attempt: TaskAttempt, run_id: str) -> AttemptStarted:

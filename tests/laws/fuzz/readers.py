@@ -26,9 +26,8 @@ from weigh.model.job import JobRequest, OwnScript, SubmittedJob
 from weigh.model.lint import ScriptFacts
 from weigh.probe.python_environment import parse_torch
 from weigh.progress.reader import RunProgressReader
-from weigh.runner.events import read_past_events
-from weigh.runner.halt import parse_halt
-from weigh.runner.progress_file import read_progress
+from weigh.runner.events import read_past_events, read_progress
+from weigh.runner.retry import parse_halt
 from weigh.schedulers import KINDS, accounting, client
 from weigh.schedulers.backend import SchedulerQuestion
 from weigh.schedulers.gridengine import accounting as gridengine_accounting

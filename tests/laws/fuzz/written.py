@@ -23,8 +23,7 @@ from weigh.model.record import (
     SampleSeries,
     Usage,
 )
-from weigh.runner.events import AttemptEnded, AttemptStarted, RunOpened
-from weigh.runner.progress_file import RunningProgress
+from weigh.runner.events import AttemptEnded, AttemptStarted, RunningProgress, RunOpened
 from weigh.schedulers.client import SchedulerPoll
 from weigh.store.checkpoint import RunCheckpoint
 from weigh.store.identity import MachineIdentity, ProcessIdentity

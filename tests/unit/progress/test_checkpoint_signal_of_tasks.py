@@ -5,9 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from exec_contexts import exec_context
+
 from weigh.measure.checkpoint_signal import CheckpointSignal
 from weigh.runner.attempt import LaunchedAttempt, LoopState, TaskAttempt
-from weigh.runner.progress_watch import ProgressRules, ProgressWatch, TaskProgress
+from weigh.runner.progress_watch import ProgressWatch, TaskProgress
 from weigh.runner.slots import RunSlot
 
 HANDLER = (
@@ -20,16 +22,10 @@ def test_a_process_with_the_number_of_a_leader_that_was_reaped_gets_nothing(
     tmp_path: Path,
 ) -> None:
     told: list[str] = []
-    rules = ProgressRules(
-        path=str(tmp_path / "progress"),
-        run="r",
-        slots=1,
-        notify=told.append,
-        number_of=lambda seq: seq + 6,
-        ask=str,
-        timeout=60.0,
-        checkpoint_signal=CheckpointSignal(signal.SIGUSR1, 30.0),
+    context = exec_context(
+        tmp_path, notify=told.append, number_of=lambda seq: seq + 6, timeout=60.0
     )
+    checkpoint = CheckpointSignal(signal.SIGUSR1, 30.0)
     with subprocess.Popen(
         (sys.executable, "-c", HANDLER),
         stdin=subprocess.PIPE,
@@ -46,8 +42,8 @@ def test_a_process_with_the_number_of_a_leader_that_was_reaped_gets_nothing(
             launch=LaunchedAttempt(pid=other.pid),
             state=LoopState(status=0),
         )
-        task = TaskProgress(attempt, rules)
-        ProgressWatch(rules)._signal(task, 31.0)
+        task = TaskProgress(attempt, context, checkpoint, None)
+        ProgressWatch(context, checkpoint, {})._signal(task, 31.0)
         output, _ = other.communicate("\n")
 
     assert output == ""

@@ -23,7 +23,7 @@ from weigh.review.advice import AdviceSubject, cpu_flag, memory_flag, time_flag
 from weigh.review.figures import with_other_figures
 from weigh.review.notes import gpu_flag, report_notes
 from weigh.review.runs import ElementRequest
-from weigh.runner.resources import gpus_named
+from weigh.runner.slots import gpus_named
 from weigh.schedulers import KINDS, find_kind, kind_of_job, kind_or_first
 from weigh.schedulers.kind import SchedulerKind
 from weigh.schedulers.protocol import AccountingWords

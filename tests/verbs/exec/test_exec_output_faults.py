@@ -154,7 +154,7 @@ def test_after_an_unforeseen_error_the_tasks_have_their_grace(batch: Batch) -> N
     saves = "trap 'sleep 2.5; echo saved >> ran; exit 0' TERM"
     batch.write(f"{saves}; echo in >> ran; while :; do sleep 0.05; done", WAIT)
     plant = (
-        "import sys; from weigh.runner.reaper import ChildReaper\n"
+        "import sys; from weigh.runner.orphans import ChildReaper\n"
         "from weigh import __main__; from pathlib import Path\n"
         "whole = ChildReaper.reap\n"
         "def reap(self):\n"

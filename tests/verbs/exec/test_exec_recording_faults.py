@@ -76,13 +76,14 @@ def test_a_start_that_cannot_be_noted_costs_no_other_event(batch: Batch) -> None
 
 def test_an_event_that_cannot_be_written_costs_no_other_event(batch: Batch) -> None:
     plant = (
-        "from weigh.runner.events import EventsFile, AttemptEnded\n"
-        "whole = EventsFile.append\n"
+        "from weigh.runner.events import AttemptEnded\n"
+        "from weigh.runner.journal import RunJournal\n"
+        "whole = RunJournal.append_events\n"
         "def fails(self, *events):\n"
         "    if any(isinstance(e, AttemptEnded) and e.seq == 2 for e in events):\n"
         "        raise UnicodeEncodeError('utf-8', 'x', 0, 1, 'planted')\n"
         "    whole(self, *events)\n"
-        "EventsFile.append = fails"
+        "RunJournal.append_events = fails"
     )
     batch.write("true", "true", "true")
     assert _run(batch, plant).returncode == 0

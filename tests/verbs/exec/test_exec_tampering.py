@@ -1,5 +1,6 @@
 """Other programs remove, replace or plant the files that ``weigh exec`` works with."""
 
+import json
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ import pytest
 from batches import WEIGH, Batch, until
 
 from weigh.joblog import HEADER
-from weigh.runner.shared_queue import ended_tasks
+from weigh.runner.events import ended_tasks
 
 WAITS = "echo b >> ran; while [ ! -e go ]; do sleep 0.05; done"
 # the kernel's locks and the time between heartbeats, changed in a real weigh
@@ -26,7 +27,7 @@ def refuse(fd, operation):
 fcntl.flock = refuse
 clock, ahead = time.time, float(os.environ.get("TEST_CLOCK_AHEAD", "0"))
 time.time = lambda: clock() + ahead
-import weigh.runner.lock as lock
+import weigh.runner.owned_file as lock
 lock.SIGN_OF_LIFE, lock.SILENCE = 0.5, 5.0
 """
 NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -473,6 +474,44 @@ def test_a_joblog_removed_after_the_run_stops_the_next_in_one_line(
     assert sorted(batch.ran()) == ["a", "b"]
 
 
+@pytest.mark.parametrize("left", [0, 1], ids=["nothing", "the header"])
+def test_a_joblog_truncated_after_the_run_stops_the_next_in_one_line(
+    batch: Batch, left: int
+) -> None:
+    batch.write("echo a >> ran", "echo b >> ran")
+    assert batch.run().returncode == 0
+    batch.joblog.write_text(f"{HEADER}\n" * left)
+
+    again = batch.run()
+
+    assert again.returncode == 2
+    assert "joblog has no line of 2 tasks that ended by tasks.txt" in again.stderr
+    assert again.stderr.count("\n") == 1
+    batch.events.unlink()  # the way out that it names
+    assert batch.run().returncode == 0
+    assert sorted(batch.ran()) == ["a", "a", "b", "b"]
+
+
+def test_lines_that_lack_long_after_they_were_written_stop_the_next_run(
+    batch: Batch,
+) -> None:
+    batch.write("echo a >> ran", "echo b >> ran")
+    assert batch.run("-j", "1").returncode == 0
+    header, _first, second = batch.joblog.read_text().splitlines(keepends=True)
+    batch.joblog.write_text(header + second)
+    # as if the other task had ended two minutes later
+    events = [json.loads(line) for line in batch.events.read_text().splitlines()]
+    for event in events:
+        event["time"] += 120 * (event.get("seq") == 2)
+    text = "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in events)
+    batch.events.write_text(text)
+
+    again = batch.run()
+
+    assert again.returncode == 2
+    assert "no line of 1 task that ended" in again.stderr
+
+
 @pytest.mark.parametrize("flags", [(), ("--no-resume",)], ids=["both gone", "flag"])
 def test_whoever_removes_both_files_or_asks_for_it_starts_over(
     batch: Batch, flags: tuple[str, ...]
@@ -484,6 +523,8 @@ def test_whoever_removes_both_files_or_asks_for_it_starts_over(
         batch.events.unlink()
 
     assert batch.run(*flags).returncode == 0
+    assert batch.ran() == ["a", "a"]
+    assert batch.run().returncode == 0
     assert batch.ran() == ["a", "a"]
 
 

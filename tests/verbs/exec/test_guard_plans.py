@@ -12,7 +12,7 @@ from batches import WEIGH, Batch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.flow.exec.options import planned_needs
+from weigh.flow.exec.options import PlannedTasks
 from weigh.model.plan import (
     BinCapacity,
     Plan,
@@ -22,8 +22,7 @@ from weigh.model.plan import (
     TaskNeed,
 )
 from weigh.runner.attempt import TaskAttempt
-from weigh.runner.memory_guard import MemoryPause, gpu_guard
-from weigh.runner.memory_limits import MemoryRoom
+from weigh.runner.memory_guard import MemoryPause, MemoryRoom, gpu_guard
 from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
 from weigh.units import GIB, MIB
 
@@ -176,14 +175,14 @@ def test_planned_needs_are_read_from_the_folder_of_the_task_file(
     tmp_path: Path,
 ) -> None:
     _plan(tmp_path, [TaskNeed(gpu_memory=5, memory=7), TaskNeed(memory=9)], ["a", "b"])
-    plan_of = planned_needs(str(tmp_path / "tasks_0.txt"), 2)
-    assert [plan_of(seq) for seq in (1, 2, 3)] == [
+    planned = PlannedTasks(str(tmp_path / "tasks_0.txt"), 2)
+    assert [planned.need_of(seq) for seq in (1, 2, 3)] == [
         TaskReservation(7, 5),
         TaskReservation(9),
         NO_RESERVATION,
     ]
-    assert planned_needs(str(tmp_path / "tasks_0.txt"), 3)(1) == NO_RESERVATION
-    assert planned_needs(str(tmp_path / "other.txt"), 2)(1) == NO_RESERVATION
+    assert PlannedTasks(str(tmp_path / "tasks_0.txt"), 3).need_of(1) == NO_RESERVATION
+    assert PlannedTasks(str(tmp_path / "other.txt"), 2).need_of(1) == NO_RESERVATION
 
 
 def test_an_element_names_outputs_by_its_plan_though_it_states_no_kinds(
@@ -206,7 +205,7 @@ def test_an_element_names_outputs_by_its_plan_though_it_states_no_kinds(
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"kinds": 3}', "\xff", '{"elements"'])
 def test_a_plan_that_cannot_be_read_is_no_plan(tmp_path: Path, text: str) -> None:
     (tmp_path / "plan.json").write_text(text, encoding="latin-1")
-    assert planned_needs(str(tmp_path / "tasks_0.txt"), 2)(1) == NO_RESERVATION
+    assert PlannedTasks(str(tmp_path / "tasks_0.txt"), 2).need_of(1) == NO_RESERVATION
 
 
 HOLD = """
@@ -267,5 +266,5 @@ def test_weigh_plan_writes_each_tasks_kind(batch: Batch) -> None:
     folder = batch.folder / "plan" / "tasks"
     plan = json.loads((folder / "plan.json").read_text())
     assert [one["kinds"] for one in plan["elements"]] == [[0, 0]]
-    share = planned_needs(str(folder / "tasks_0.txt"), 2)(2)
+    share = PlannedTasks(str(folder / "tasks_0.txt"), 2).need_of(2)
     assert share.memory == plan["kinds"][0]["item"]["memory"] >= 100 * MIB

@@ -9,14 +9,14 @@ import pytest
 
 from weigh.errors import FormatError, StoreError, UsageError
 from weigh.joblog import HEADER, JoblogEntry
-from weigh.runner import previous_run
+from weigh.runner import orphans
 from weigh.runner.events import AttemptStarted, PastRuns, RunOpened
-from weigh.runner.joblog_file import JoblogFile
-from weigh.runner.lock import JoblogHolder, acquire_lock
-from weigh.runner.memory_limits import MachineMemoryGauge, MemoryRoom
+from weigh.runner.journal import RunJournal
+from weigh.runner.memory_guard import MachineMemoryGauge, MemoryRoom
 from weigh.runner.output import OutputFolder
-from weigh.runner.resources import read_cpu_quota
+from weigh.runner.owned_file import JoblogHolder, JoblogLock
 from weigh.runner.shell import LineShell
+from weigh.runner.slots import read_cpu_quota
 from weigh.store.identity import (
     MachineIdentity,
     ProcessIdentity,
@@ -52,12 +52,12 @@ def write(path: Path, text: str | bytes) -> None:
 
 
 def test_a_lock_is_had_once_and_again_when_released(tmp_path: Path) -> None:
-    path = str(tmp_path / "log.lock")
-    held = acquire_lock(path, me())
+    path = str(tmp_path / "log")
+    held = JoblogLock(path, me())
     with pytest.raises(UsageError, match="another weigh exec"):
-        acquire_lock(path, me())
+        JoblogLock(path, me())
     held.release()
-    acquire_lock(path, me()).release()
+    JoblogLock(path, me()).release()
     assert os.listdir(tmp_path) == []
 
 
@@ -71,7 +71,7 @@ def test_a_lock_from_a_machine_out_of_sight_holds_while_it_gives_signs_of_life(
         os.utime(path, (time.time() + 60, time.time() + 60))
 
     with pytest.raises(UsageError, match="away"):
-        acquire_lock(str(path), me(), sleep=give_a_sign)
+        JoblogLock(str(path.with_suffix("")), me(), sleep=give_a_sign)
 
 
 def test_a_lock_from_a_machine_out_of_sight_is_nobodys_when_it_stays_silent(
@@ -80,7 +80,7 @@ def test_a_lock_from_a_machine_out_of_sight_is_nobodys_when_it_stays_silent(
     path = tmp_path / "log.lock"
     write(path, msgspec.json.encode(JoblogHolder(AWAY, ProcessIdentity(1, 1))))
     slept: list[float] = []
-    acquire_lock(str(path), me(), sleep=slept.append).release()
+    JoblogLock(str(path.with_suffix("")), me(), sleep=slept.append).release()
     assert sum(slept) >= 60
 
 
@@ -100,7 +100,7 @@ def test_after_a_restart_a_lock_counts_as_left_once_it_is_silent(
     os.utime(path, (time.time() - age,) * 2)
     later = msgspec.structs.replace(machine, boot_id="b2")
     new = JoblogHolder(later, holder.process)
-    acquire_lock(str(path), new, sleep=pauses.append).release()
+    JoblogLock(str(path.with_suffix("")), new, sleep=pauses.append).release()
     assert sum(pauses) == (0.0 if age else pytest.approx(60.0))
 
 
@@ -110,8 +110,8 @@ def test_after_a_restart_a_lock_counts_as_left_once_it_is_silent(
 def test_appending_after_a_torn_line_glues_nothing(tmp_path: Path) -> None:
     path = tmp_path / "log"
     write(path, f"{HEADER}\n1\t:\t1.000\t     1.000\t0\t0\t0\t0\ttrue\n3")
-    log = JoblogFile(str(path))
-    log.append(ENTRY)
+    log = RunJournal(str(path), me())
+    log.append_end(ENTRY)
     log.close()
     assert [line.split("\t")[0] for line in path.read_text().splitlines()] == [
         "Seq",
@@ -122,14 +122,14 @@ def test_appending_after_a_torn_line_glues_nothing(tmp_path: Path) -> None:
 
 def test_a_joblog_in_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="--joblog"):
-        JoblogFile(str(tmp_path / "no" / "log"))
+        RunJournal(str(tmp_path / "no" / "log"), me())
 
 
 def test_a_file_with_other_contents_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "log"
     write(path, "precious")
     with pytest.raises(FormatError, match="not a joblog"):
-        JoblogFile(str(path))
+        RunJournal(str(path), me())
     assert path.read_text() == "precious"
 
 
@@ -163,7 +163,7 @@ def _past(opened: RunOpened) -> PastRuns:
     start = AttemptStarted(
         4, 1, opened.run, 1.0, slot=1, pid=99, start_time=1, task="x"
     )
-    return PastRuns({opened.run: opened}, {4: start}, {})
+    return PastRuns({opened.run: opened}, {4: start}, {}, {})
 
 
 def _opened(machine: MachineIdentity, job: str | None = None) -> RunOpened:
@@ -172,11 +172,11 @@ def _opened(machine: MachineIdentity, job: str | None = None) -> RunOpened:
 
 def test_tasks_on_a_machine_out_of_sight_are_not_run_a_second_time() -> None:
     with pytest.raises(UsageError, match=r"away.*--forget-survivors"):
-        previous_run.refuse_elsewhere(_past(_opened(AWAY)), this_machine())
+        orphans.refuse_elsewhere(_past(_opened(AWAY)), this_machine())
 
 
 def test_a_scheduler_has_cleared_up_after_its_job() -> None:
-    previous_run.refuse_elsewhere(_past(_opened(AWAY, "4711")), this_machine())
+    orphans.refuse_elsewhere(_past(_opened(AWAY, "4711")), this_machine())
 
 
 def test_tasks_of_a_job_that_still_runs_there_are_not_run_a_second_time(
@@ -189,16 +189,26 @@ def test_tasks_of_a_job_that_still_runs_there_are_not_run_a_second_time(
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     with pytest.raises(UsageError, match="away"):
-        previous_run.refuse_elsewhere(_past(_opened(AWAY, "4711")), this_machine())
-    previous_run.refuse_elsewhere(_past(_opened(AWAY, "4712")), this_machine())
-    previous_run.refuse_elsewhere(_past(_opened(AWAY, "4711")), this_machine(), "4711")
+        orphans.refuse_elsewhere(_past(_opened(AWAY, "4711")), this_machine())
+    orphans.refuse_elsewhere(_past(_opened(AWAY, "4712")), this_machine())
+    orphans.refuse_elsewhere(_past(_opened(AWAY, "4711")), this_machine(), "4711")
 
 
 def test_a_reboot_leaves_no_survivors() -> None:
     here = MachineIdentity("here", "m", "boot2", "p")
     before = MachineIdentity("here", "m", "boot1", "p")
-    previous_run.refuse_elsewhere(_past(_opened(before)), here)
-    assert previous_run.find_survivors(_past(_opened(before)), here) == {}
+    orphans.refuse_elsewhere(_past(_opened(before)), here)
+    assert orphans.find_survivors(_past(_opened(before)), here) == {}
+
+
+def test_a_task_that_began_after_this_boot_did_not_end_with_the_one_before() -> None:
+    """It runs on a node that was cloned with its name and its id."""
+    here = MachineIdentity("here", "m", "boot2", "p")
+    clone = _past(_opened(MachineIdentity("here", "m", "boot1", "p")))
+    start = msgspec.structs.replace(clone.in_flight[4], time=time.time())
+    past = msgspec.structs.replace(clone, in_flight={4: start})
+    with pytest.raises(UsageError, match=r"here.*--forget-survivors"):
+        orphans.refuse_elsewhere(past, here)
 
 
 # limits of control groups

@@ -18,8 +18,7 @@ from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare, GpuWea
 from weigh.runner.attempt import TaskAttempt
 from weigh.runner.gpu_meter import SlotGpuMeter
 from weigh.runner.gpus import GpuClaims
-from weigh.runner.memory_guard import GpuGuards
-from weigh.runner.memory_limits import GpuRoom, MemoryRoom
+from weigh.runner.memory_guard import GpuGuards, GpuRoom, MemoryRoom
 from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
 from weigh.units import GIB, MIB
 

@@ -19,7 +19,7 @@ from weigh.model.record import (
     SampleSeries,
     Usage,
 )
-from weigh.runner import joblog_file, task_source
+from weigh.runner import journal, task_source
 from weigh.runner.attempt import TaskAttempt
 from weigh.runner.events import (
     AttemptEnded,
@@ -28,28 +28,27 @@ from weigh.runner.events import (
     RunOpened,
     read_past_events,
 )
-from weigh.runner.halt import HaltRule, parse_halt
-from weigh.runner.joblog_file import (
+from weigh.runner.journal import (
     DONE,
     FAILED,
     WAITING,
     match_ends_to_tasks,
     settle_by,
 )
-from weigh.runner.memory_guard import MemoryPause
-from weigh.runner.memory_limits import MemoryRoom
-from weigh.runner.queue import TaskTurn, TurnQueue
-from weigh.runner.resources import gpu_settings, gpus_named, read_resources
-from weigh.runner.retry import judge_attempt_end
+from weigh.runner.memory_guard import MemoryPause, MemoryRoom
+from weigh.runner.queue import TaskTally, TaskTurn, TurnQueue
+from weigh.runner.retry import HaltRule, judge_attempt_end, parse_halt
 from weigh.runner.shell import plain_words
 from weigh.runner.slots import (
     FreeSlots,
     RunSlot,
     TaskReservation,
+    gpu_settings,
+    gpus_named,
     lay_out,
+    read_resources,
     thread_settings,
 )
-from weigh.runner.tally import TaskTally
 from weigh.runner.task_source import TaskSource
 from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.sweep.task_file import is_script, open_quote, read_task_lines
@@ -88,7 +87,7 @@ def test_signs_of_secrets_are_found_wherever_blocks_begin(
         joblog = f"{path}.joblog"
         log = [_entry(seq, task.decode()) for seq, task in enumerate(tasks, start=1)]
         Path(joblog).write_bytes(f"{HEADER}\n".encode() + b"".join(log))
-        patch.setattr(joblog_file, "_BLOCK", block)
+        patch.setattr(journal, "_BLOCK", block)
         assert set(settle_by(joblog, source).states) == {DONE}
         source.close()
 

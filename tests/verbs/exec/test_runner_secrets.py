@@ -107,8 +107,8 @@ def test_a_plan_lists_no_secret_and_its_task_file_has_it(tmp_path: Path) -> None
 
 
 def test_imported_runs_keep_no_secret(tmp_path: Path) -> None:
-    header = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand"
-    line = f"1\t:\t1763700000.123\t1.250\t0\t0\t0\t0\tx --password={SECRET}"
+    header = "JobID|JobName|State|Start|ElapsedRaw|SubmitLine"
+    line = f"7|wrap|COMPLETED|2026-01-02T03:04:05|300|sbatch x --password={SECRET}"
     (tmp_path / "seen.log").write_text(f"{header}\n{line}\n")
     assert weigh(tmp_path, "records", "import", "seen.log").returncode == 0
     assert SECRET not in kept(tmp_path)

@@ -15,7 +15,7 @@ from weigh.joblog import HEADER
 from weigh.model.job import ElementState, JobRequest, SubmittedJob, TaskState
 from weigh.model.record import ReportedProgress, State
 from weigh.render.progress_lines import ExpectedEnd, TaskEnd, ends_lines
-from weigh.runner.progress_file import RunningProgress, TaskHeadway, write_progress
+from weigh.runner.events import RunningProgress, TaskHeadway, write_progress
 from weigh.schedulers.protocol import JobSnapshot
 
 HOUR = 3600.0

@@ -24,8 +24,9 @@ from weigh.need import has_waited
 from weigh.outcome import error_at_end, signal_name
 from weigh.render.printable import utf8_text
 from weigh.render.words import rate_words
-from weigh.runner.build import ExecOptions, FinishedRun, RunConsole
+from weigh.runner.build import FinishedRun
 from weigh.runner.divergence import DivergenceWatch, LostNumber
+from weigh.runner.run_context import ExecOptions, RunConsole
 from weigh.runner.task_source import TaskSource
 from weigh.schedulers import KINDS
 from weigh.store import shards

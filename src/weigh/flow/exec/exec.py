@@ -12,12 +12,10 @@ from msgspec.structs import replace
 from weigh import __version__
 from weigh.errors import StoreError, UsageError
 from weigh.flow.exec.options import (
+    PlannedTasks,
     choose_layout,
-    digest_of_plan,
     end_at,
     find_parameters,
-    planned_needs,
-    planned_numbers,
     within_open_files,
 )
 from weigh.flow.here import Here
@@ -29,18 +27,16 @@ from weigh.lazy_modules import lazy_module
 from weigh.model.plan import PLAN_FILE, QUEUE_TASKS
 from weigh.model.record import RunMeasurement
 from weigh.project_folders import temporary_folders
-from weigh.runner import joblog_file, lock
 from weigh.runner.build import (
-    ExecOptions,
     FinishedRun,
-    RunConsole,
-    RunMachine,
+    TaskFileRun,
     block_signals,
-    build_exec_run,
     checkpoint_signal,
     left_to_run,
 )
-from weigh.runner.joblog_file import SettledTasks
+from weigh.runner.journal import RunJournal, SettledTasks, settle_by
+from weigh.runner.owned_file import JoblogHolder
+from weigh.runner.run_context import ExecOptions, RunConsole, RunContext
 from weigh.runner.task_source import TaskSource
 from weigh.schedulers import KINDS
 from weigh.store import identity
@@ -50,9 +46,11 @@ from weigh.store.location import locate_store
 if TYPE_CHECKING:
     from weigh.flow import job_scripts
     from weigh.flow.exec import pull
+    from weigh.flow.plan import directory
     from weigh.measure.region import channel
 else:  # each is imported when it is first used
     pull = lazy_module("weigh.flow.exec.pull")
+    directory = lazy_module("weigh.flow.plan.directory")
     job_scripts = lazy_module("weigh.flow.job_scripts")
     channel = lazy_module("weigh.measure.region.channel")
 
@@ -86,72 +84,71 @@ def execute(
     with ExitStack() as opened:
         source = TaskSource(task_file)
         opened.callback(source.close)
-        _refuse_changed_tasks(task_file)
+        planned = PlannedTasks(task_file, len(source))
+        if planned.digest:
+            directory.refuse_changed_tasks(task_file, planned.digest)
         layout, warning = within_open_files(
             choose_layout(options, here.env, opened), len(source)
         )
         if warning is not None:
             console.notify(warning)
-        joblog = _joblog_path(task_file, options)
+        _warn_of_job_scripts(here, source, console)
+        shared = None
+        if queue is not None:
+            shared = pull.pulled_queue(here, queue, options.gone)
         blank = blank_record([], RunOptions(interval=options.interval), here.env)
-        me = lock.JoblogHolder(
+        holder = JoblogHolder(
             identity.this_machine(),
             identity.process_identity(os.getpid()),
             None if blank.job is None else blank.job.id,
         )
-        # before the joblog is read: what another run adds until then would be missed
-        held = lock.acquire_lock(joblog + lock.SUFFIX, me, notify=console.notify)
-        opened.callback(held.release)
-        _warn_of_job_scripts(here, source, console)
-        shared, plan_of = None, planned_needs(source.name, len(source))
-        number_of = planned_numbers(source.name, len(source))
-        # tasks of a queue have their needs by kind, and numbers of the whole plan
-        if queue is not None:
-            shared, plan_of = pull.shared_queue(here, queue, options.gone)
-            number_of = shared.number_of
-        machine = RunMachine(
+        journal = RunJournal(
+            _joblog_path(task_file, options),
+            holder,
+            mask=options.mask,
+            resume=options.resume,
+            notify=console.notify,
+        )
+        opened.callback(journal.close)
+        context = RunContext(
+            id=identity.new_id(),
+            options=options,
+            console=console,
+            source=source,
+            journal=journal,
             cwd=here.cwd,
             env=here.env,
             version=__version__,
-            me=me,
-            held=held,
+            holder=holder,
             layout=layout,
             mask=block_signals(opened),
             blank=blank,
             temporary=temporary_folders(here.env),
-            ends_at=lambda: end_at(options.time_limit, here.env),
+            ends_at=end_at(options.time_limit, here.env),
             ask=asking(here.env),
             add_regions=_with_task_regions,
             parameters=find_parameters(source.name, opened),
-            plan_of=plan_of,
-            variables=options.variables,
-            number_of=number_of,
+            # tasks of a queue have their needs by kind, numbers of the whole plan
+            plan_of=(shared or planned).need_of,
+            number_of=(shared or planned).number_of,
             shared=shared,
         )
-        run = build_exec_run(options, machine, (source, joblog), console, opened)
+        run = TaskFileRun(context, opened)
         if blank.job is None and queue is None:
-            _remember_run(here, run.id, source.name, joblog)
-        return run.finished(run.run(), began)
+            _remember_run(here, context)
+        return run.run(began)
 
 
-def _refuse_changed_tasks(task_file: str) -> None:
-    digest = digest_of_plan(task_file)
-    if digest:
-        from weigh.flow.plan.directory import refuse_changed_tasks  # noqa: PLC0415 - start-up time
-
-        refuse_changed_tasks(task_file, digest)
-
-
-def _remember_run(here: Here, run_id: str, task_file: str, joblog_path: str) -> None:
+def _remember_run(here: Here, context: RunContext) -> None:
     """Record the run in the store, for ``last``; elements of jobs are not recorded."""
-    joblog_path = os.path.join(here.cwd, joblog_path)
+    joblog_path = os.path.join(here.cwd, context.journal.path)
     # joblogs of a plan are in PLAN/log
     plan = os.path.join(os.path.dirname(os.path.dirname(joblog_path)), PLAN_FILE)
     if os.path.exists(plan):
         return
     exec_run = ExecRun(
-        run=run_id,
-        task_file=os.path.join(here.cwd, task_file),
+        run=context.id,
+        task_file=os.path.join(here.cwd, context.source.name),
         joblog=joblog_path,
         started=time.time(),
     )
@@ -181,7 +178,7 @@ def tasks_to_run(
     path = _joblog_path(task_file, options)
     settled = SettledTasks(bytearray(len(source)))
     if options.resume and os.path.exists(path):
-        settled = joblog_file.settle_by(path, source, options.mask)
+        settled = settle_by(path, source, options.mask)
     order = left_to_run(settled, options)
     texts = [(seq, options.mask.line(os.fsdecode(source.text(seq)))) for seq in order]
     source.close()

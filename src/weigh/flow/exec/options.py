@@ -21,9 +21,16 @@ from weigh.model.plan import (
 from weigh.model.record import Allocation
 from weigh.probe.driver import open_probe
 from weigh.regular_file import only_regular
-from weigh.runner import resources
-from weigh.runner.build import ExecOptions
-from weigh.runner.slots import NO_RESERVATION, SlotLayout, TaskReservation, lay_out
+from weigh.runner.run_context import ExecOptions
+from weigh.runner.slots import (
+    NO_RESERVATION,
+    SlotLayout,
+    TaskReservation,
+    allowed_cpus,
+    lay_out,
+    read_cpu_quota,
+    read_resources,
+)
 from weigh.schedulers import end_from_environment
 from weigh.units import Seconds
 
@@ -41,11 +48,11 @@ def choose_layout(
         UsageError: there is no GPU to use.
     """
     allocation = blank_record([], RunOptions(), env).allocation
-    ours = resources.read_resources(
+    ours = read_resources(
         env,
         allocation,
-        affinity=resources.allowed_cpus(),
-        quota=resources.read_cpu_quota(),
+        affinity=allowed_cpus(),
+        quota=read_cpu_quota(),
     )
     gpus = (ours.gpus or ())[: options.gpus]
     if options.per_gpu is not None or options.gpus is not None:
@@ -139,73 +146,55 @@ def find_parameters(
     return table.of
 
 
-def planned_needs(task_file: str, tasks: int) -> Callable[[int], TaskReservation]:
-    """Return a function for each task's planned need, from ``plan.json``.
+class PlannedTasks:
+    """What the plan in the folder of a task file states of its tasks.
 
-    The plan is in the task file's folder. A task that is not in it has no planned need;
-    no task has one if the task file was changed since.
+    A task that is not in it has no planned need and its own number; so has each task of
+    a file that has another number of tasks than in the plan: it was changed.
     """
-    kinds, element = _planned_element(task_file, tasks)
-    places = () if element is None else element.kinds
-    if len(places) != tasks or not all(0 <= place < len(kinds) for place in places):
-        places = ()  # a resumed element states no kinds: its tasks need all it requests
-    shares = [TaskReservation(kind.item.memory, kind.item.gpu_memory) for kind in kinds]
 
-    def plan_of(task_number: int) -> TaskReservation:
-        return (
-            shares[places[task_number - 1]]
-            if 0 < task_number <= len(places)
-            else NO_RESERVATION
-        )
-
-    return plan_of
-
-
-def digest_of_plan(task_file: str) -> str:
-    """Return the digest that the plan in its folder has of a task file, or none."""
-    folder, name = os.path.split(task_file)
-    path = os.path.join(folder, PLAN_FILE)
-    if not os.path.exists(path):
-        return ""
-    try:
-        with open(path, "rb", opener=only_regular) as file:
+    def __init__(self, task_file: str, tasks: int) -> None:
+        """Read ``plan.json`` of a task file with so many tasks, if there is one."""
+        folder, name = os.path.split(task_file)
+        path = os.path.join(folder, PLAN_FILE)
+        plan = _PlannedElements()
+        with (
+            suppress(OSError, UnicodeDecodeError, msgspec.DecodeError),
+            open(path, "rb", opener=only_regular) as file,
+        ):
             plan = msgspec.json.decode(file.read(), type=_PlannedElements)
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError):
-        return ""
-    if plan.queue is not None and name == QUEUE_TASKS:
-        return plan.queue.digest
-    return next((one.digest for one in plan.elements if one.file == name), "")
+        element = next((one for one in plan.elements if one.file == name), None)
+        self.digest = "" if element is None else element.digest
+        if plan.queue is not None and name == QUEUE_TASKS:
+            self.digest = plan.queue.digest
+        is_unchanged = element is not None and len(element.tasks) == tasks
+        self._numbers = element.tasks if element and is_unchanged else ()
+        # none if it was resumed: then its tasks need all that it requests
+        self._kinds = element.kinds if element and is_unchanged else ()
+        count = len(plan.kinds)
+        if len(self._kinds) != tasks or any(not 0 <= k < count for k in self._kinds):
+            self._kinds = ()
+        self._needs = [
+            TaskReservation(kind.item.memory, kind.item.gpu_memory)
+            for kind in plan.kinds
+        ]
 
+    def need_of(self, task_number: int) -> TaskReservation:
+        """Return a task's planned need."""
+        if 0 < task_number <= len(self._kinds):
+            return self._needs[self._kinds[task_number - 1]]
+        return NO_RESERVATION
 
-def planned_numbers(task_file: str, tasks: int) -> Callable[[int], int]:
-    """Return a function for each task's number in its plan; outside of one, its own."""
-    _, element = _planned_element(task_file, tasks)
-    numbers = () if element is None else element.tasks
-    return lambda seq: numbers[seq - 1] if 0 < seq <= len(numbers) else seq
-
-
-def _planned_element(
-    task_file: str, tasks: int
-) -> tuple[tuple[TaskKind, ...], PlannedElement | None]:
-    """Return the element of the plan that *task_file* is, and the plan's kinds."""
-    path = os.path.join(os.path.dirname(task_file), PLAN_FILE)
-    try:
-        with open(path, "rb", opener=only_regular) as file:
-            plan = msgspec.json.decode(file.read(), type=_PlannedElements)
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError):
-        return (), None
-    name = os.path.basename(task_file)
-    for element in plan.elements:
-        # another number of tasks: the file was changed, and the plan's numbers mean
-        # others
-        if element.file == name and len(element.tasks) == tasks:
-            return plan.kinds, element
-    return (), None
+    def number_of(self, task_number: int) -> int:
+        """Return the number of a task in its plan."""
+        if 0 < task_number <= len(self._numbers):
+            return self._numbers[task_number - 1]
+        return task_number
 
 
 class _PlannedElements(msgspec.Struct):
     """The part of a plan that is read here."""
 
-    kinds: tuple[TaskKind, ...]
-    elements: tuple[PlannedElement, ...]
+    kinds: tuple[TaskKind, ...] = ()
+    elements: tuple[PlannedElement, ...] = ()
     queue: PlannedQueue | None = None

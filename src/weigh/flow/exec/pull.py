@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -17,8 +17,8 @@ from weigh.planning.queue_order import (
     units_of,
 )
 from weigh.regular_file import only_regular
-from weigh.runner import events, lock, previous_run
-from weigh.runner.build import ExecOptions, PulledQueue
+from weigh.runner import events, orphans, owned_file
+from weigh.runner.run_context import ExecOptions, PulledQueue
 from weigh.runner.shared_queue import QueueOwner
 from weigh.runner.slots import TaskReservation
 from weigh.store import jobs
@@ -75,10 +75,8 @@ def _default_joblog(folder: str) -> str:
     return os.path.join(logs, f"{this_machine().host}.joblog")
 
 
-def shared_queue(
-    here: Here, folder: str, gone: Sequence[str]
-) -> tuple[PulledQueue, Callable[[int], TaskReservation]]:
-    """Return the queue in *folder*, and a function for each task's planned need.
+def pulled_queue(here: Here, folder: str, gone: Sequence[str]) -> PulledQueue:
+    """Return the queue in *folder*; *gone* are hosts that have failed.
 
     Raises:
         UsageError, FormatError, StoreError: its plan cannot be read.
@@ -86,11 +84,8 @@ def shared_queue(
     plan = read_plan(folder)
     if plan.queue is None:
         raise UsageError(f"{folder} is not the directory of a queue")
-    queue, elements, room = (
-        plan.queue,
-        max(1, len(plan.elements)),
-        element_capacity_for_tasks(plan),
-    )
+    queue, elements = plan.queue, max(1, len(plan.elements))
+    room = element_capacity_for_tasks(plan)
     needs = [_reservation(kind.item) for kind in plan.kinds]
     times = [time_to_start(kind) for kind in plan.kinds]
     return PulledQueue(
@@ -98,15 +93,16 @@ def shared_queue(
         units=[unit.tasks for unit in units_of(queue, plan.kinds, elements)],
         elements=elements,
         kind_of=lambda seq: queue.kinds[seq - 1],
+        need_of=lambda seq: needs[queue.kinds[seq - 1]],
         # the joblog of an earlier plan may name tasks that the queue does not have
         number_of=lambda seq: (
             queue.tasks[seq - 1] if 0 < seq <= len(queue.tasks) else seq
         ),
-        time_to_start=lambda kind: times[kind],
+        time_to_start=times.__getitem__,
         # None: all tasks need the same, so the slots are the limit
         room=TaskReservation() if room is None else _reservation(room),
         gone=lambda owners: _gone(here, owners, folder, gone),
-    ), lambda seq: needs[queue.kinds[seq - 1]]
+    )
 
 
 def _reservation(task_need: TaskNeed) -> TaskReservation:
@@ -128,7 +124,7 @@ def _gone(
             found.add(owner.name)  # it wrote so itself, as its last event
         elif machine.sees_processes_of(owner.machine):
             dead = not is_alive(owner.process)
-            if dead and not (past and previous_run.find_survivors(past, machine)):
+            if dead and not (past and orphans.find_survivors(past, machine)):
                 found.add(owner.name)
         # a restart ended all processes there, but a cloned node that runs looks alike;
         # --gone names the machines that ended
@@ -146,12 +142,12 @@ def _gone(
 def _is_joblog_lock_silent(joblog: str) -> bool:
     """Return whether the run that held *joblog* let go of it, or is silent."""
     try:
-        touched = os.stat(joblog + lock.SUFFIX).st_mtime
+        touched = os.stat(joblog + owned_file.LOCK_SUFFIX).st_mtime
     except FileNotFoundError:
         return True
     except OSError:
         return False  # what cannot be seen may be alive
-    return time.time() - touched > lock.SILENCE
+    return time.time() - touched > owned_file.SILENCE
 
 
 def _past_runs_in_events(path: str) -> events.PastRuns | None:

@@ -13,7 +13,7 @@ from weigh.model.plan import Plan
 from weigh.model.record import ReportedProgress
 from weigh.progress.eta import TaskDurations, TimeSpan, still_to_run, until_done
 from weigh.render.progress_lines import ExpectedEnd, TaskEnd
-from weigh.runner.progress_file import TaskHeadway, read_progress
+from weigh.runner.events import TaskHeadway, read_progress
 from weigh.units import Seconds
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from weigh.planning.options import (
 from weigh.planning.record_match import RecordLibrary, failed_runs, record_candidates
 from weigh.probe.host import read_host
 from weigh.request import parse_headroom
-from weigh.runner.resources import gpu_settings, gpus_named
+from weigh.runner.slots import gpu_settings, gpus_named
 from weigh.runner.task_source import TaskSource
 from weigh.store.find import find_entry, labelled_entries, not_found, read_file
 from weigh.store.identity import new_id

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from weigh import gpu_models
     from weigh.planning import queue_order
     from weigh.probe import cgroup, host
-    from weigh.runner import resources
+    from weigh.runner import slots
 else:  # each is imported when it is first used
     gpu_models = lazy_module("weigh.gpu_models")
     queue_order = lazy_module("weigh.planning.queue_order")
     cgroup = lazy_module("weigh.probe.cgroup")
     host = lazy_module("weigh.probe.host")
-    resources = lazy_module("weigh.runner.resources")
+    slots = lazy_module("weigh.runner.slots")
 
 _NO_MEMORY = "memory is not known: the queue's default applies (--memory SIZE)"
 _NO_TIME = "time is not known: the queue's default applies (--time TIME)"
@@ -320,7 +320,7 @@ def elements_this_machine_holds(job_request: JobRequest) -> int:
     if job_request.gpus:
         return 1
     machine = host.read_host()
-    cpus = min(machine.cpus or 1, resources.read_cpu_quota() or math.inf)
+    cpus = min(machine.cpus or 1, slots.read_cpu_quota() or math.inf)
     counts = [cpus // max(1, job_request.cpus)]
     if job_request.memory:
         # a container may have less than the machine; 0 or None: no limit known

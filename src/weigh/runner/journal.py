@@ -1,23 +1,32 @@
-"""A joblog on disk with one writer: opened, repaired, appended to, restored."""
+"""The journal of a run: its lock, its joblog and its events, with one writer.
+
+The joblog is the state: what it has an end of is done. All three files are written
+again if another program removes or replaces them, because the open files still have
+their content. Of a joblog that was truncated or overwritten nothing is left, so no
+more is written to it.
+"""
 
 import os
 import stat
 import time
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from weigh.errors import FormatError, StoreError
+from weigh.errors import FormatError, StoreError, UsageError
 from weigh.joblog import HEADER, JoblogEntry, format_entry, read_task_ends
 from weigh.lazy_modules import lazy_module
 from weigh.model.mask import HIDDEN, MASK, SIGNS, Hide, SecretMask
 from weigh.regular_file import only_regular
-from weigh.runner.append_file import AppendFile
+from weigh.runner import events, owned_file
+from weigh.runner.events import PastRuns, read_past_events
+from weigh.runner.owned_file import JoblogHolder, JoblogLock, OwnedFile
 from weigh.runner.task_source import TaskSource
 from weigh.store.location import file_mode
+from weigh.units import Seconds
 
 if TYPE_CHECKING:
     import hmac
@@ -28,6 +37,15 @@ else:  # each is imported when it is first used
 
 WAITING, DONE, FAILED = 0, 1, 2  # 0 first: a new bytearray is all waiting
 _TRIES, _PAUSE = 3, 0.05  # seconds
+_FLUSHED: Seconds = 60.0  # after so long a crash of the machine loses no line
+_FULL = "No space left on device"
+_HEADER_LINE = HEADER.encode() + b"\n"
+_TAIL = 1 << 16  # bytes read at once in search of the last newline
+_BLOCK = 1 << 18  # bytes in which a sign of a secret is looked for at once
+_WATCHED = 128  # bytes at the end that reveal whether the file was overwritten
+_SIGNS = tuple(map(str.encode, SIGNS))
+_DIGEST = 10  # letters: 40 bits distinguish tasks
+KEY_SUFFIX = ".key"  # of the private file that the digests are made with
 
 
 class SettledTasks(msgspec.Struct, frozen=True):
@@ -108,90 +126,147 @@ def _adopt_renumbered_ends(
     return moved
 
 
-_HEADER_LINE = HEADER.encode() + b"\n"
-_TAIL = 1 << 16  # bytes read at once in search of the last newline
-_BLOCK = 1 << 18  # bytes in which a sign of a secret is looked for at once
-_WATCHED = 128  # bytes at the end that reveal whether the file was overwritten
-_SIGNS = tuple(map(str.encode, SIGNS))
-_DIGEST = 10  # letters: 40 bits distinguish tasks
-KEY_SUFFIX = ".key"  # of the private file that the digests are made with
+class RunJournal:
+    """The files of a run on one joblog; ``unwritten`` are ends not written yet.
 
-
-def put_aside(path: str) -> None:
-    """Rename the joblog at *path*, if there is one, for a run that starts over.
-
-    Raises:
-        StoreError: it cannot be renamed.
-        FormatError: it is not a joblog.
-    """
-    try:
-        # O_NONBLOCK: the open of a FIFO would wait for its writer
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            _checked_joblog_size(fd, path)
-        finally:
-            os.close(fd)
-        os.replace(path, path + ".old")
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StoreError(f"cannot rename {path}: {error.strerror}") from error
-
-
-class JoblogFile:
-    """The joblog of this run; ``unwritten`` are entries that could not be written yet.
-
-    It is written again if another program removes or replaces it, because the open file
-    still has its content. Of one that was truncated or overwritten nothing is left, so
-    no more is written to it.
+    ``events_trouble`` is why events cannot be written, ``lock_trouble`` who has the
+    joblog by now.
     """
 
-    def __init__(self, path: str, secret_mask: SecretMask = MASK) -> None:
-        """Open and lock the file; create it if missing, cut off an incomplete line.
+    def __init__(
+        self,
+        path: str,
+        holder: JoblogHolder,
+        *,
+        mask: SecretMask = MASK,
+        resume: bool = True,
+        notify: Callable[[str], None] = lambda _line: None,
+    ) -> None:
+        """Take the lock, then open joblog and events; create those that are missing.
 
-        Commands are written without what *secret_mask* hides.
+        Commands are written without what *mask* hides. Without *resume* a joblog that
+        exists is put aside, and what ended before does not count.
 
         Raises:
-            StoreError: it cannot be opened or written.
-            FormatError: it is not a joblog.
-            UsageError: another process writes it.
+            StoreError: a file cannot be opened or written.
+            FormatError: a file is not what its name says.
+            UsageError: another process has the joblog, or it is gone with its tasks'
+                ends.
         """
+        self.path = path
+        self.events_path = path + events.SUFFIX
+        self.is_afresh = not resume
         self.unwritten: list[JoblogEntry] = []
-        self._dirty = False  # written since the last fsync
-        self._mask = secret_mask
+        self.events_trouble: str | None = None
+        self._mask = mask
         self._hide: Hide | None = None
+        self._is_dirty = False  # written since the last fsync
         self._is_damaged = False
-        try:
-            self._file = AppendFile(path, follow=True)
-            # up to here the file is this run's; the tail shows whether it still is
-            self._size = _repair_joblog(self._file.fd, path)
-            self._tail = self._read_tail(self._size)
-        except OSError as error:
-            raise StoreError(_joblog_error_text(path, error)) from error
+        self._sign_due: Seconds = 0.0
+        with ExitStack() as opened:
+            # before the joblog is read: what another run adds until then is not missed
+            self._lock = JoblogLock(path, holder, notify=notify)
+            opened.callback(self._lock.release)
+            # before the joblog is opened, which creates it
+            if os.path.lexists(path):
+                if not resume:
+                    self._open_joblog()
+                    self._joblog.close()
+                    os.replace(path, path + ".old")
+            elif resume and (lost := events.ended_in_events(self.events_path)):
+                raise UsageError(
+                    f"{path} is gone, but by {self.events_path} {_counted(lost)} "
+                    "ended: put it back, or remove both to run all again"
+                )
+            self._open_joblog()
+            opened.callback(self._joblog.close)
+            try:
+                self._events = OwnedFile(self.events_path, follow=False)
+                opened.callback(self._events.close)
+                size = os.fstat(self._events.fd).st_size
+                # a line that a killed run left incomplete must not swallow the next
+                self._is_torn = (
+                    size > 0 and os.pread(self._events.fd, 1, size - 1) != b"\n"
+                )
+            except OSError as error:
+                raise StoreError(
+                    f"cannot write {self.events_path}: {error.strerror}"
+                ) from error
+            self._opened = opened.pop_all()
+
+    def close(self) -> None:
+        """Close the files, and release the lock."""
+        self._opened.close()
 
     @property
-    def path(self) -> str:
-        """Return where the file is."""
-        return self._file.path
+    def lock_trouble(self) -> str | None:
+        """Return which process has the joblog by now; None if it is still ours."""
+        return self._lock.trouble
 
-    def append(self, entry: JoblogEntry) -> str | None:
-        """Write one line; return what prevents it, or None."""
-        return self._write([*self.unwritten, self._without_secrets(entry)])
+    def _open_joblog(self) -> None:
+        try:
+            self._joblog = OwnedFile(self.path, follow=True)
+            # up to here the file is this run's; the tail shows whether it still is
+            self._size = _repair_joblog(self._joblog.fd, self.path)
+            self._tail = self._read_tail()
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {self.path}: {error.strerror or error} "
+                "(choose a --joblog in a folder that can be written to)"
+            ) from error
+
+    def read_past(self, source: TaskSource) -> tuple[SettledTasks, PastRuns]:
+        """Return what earlier runs settled, and their events of the other tasks.
+
+        Raises:
+            FormatError: the joblog belongs to another task file.
+            UsageError: tasks have ended whose lines somebody removed.
+        """
+        settled = settle_by(self.path, source, self._mask)
+        states = settled.states
+
+        # attempts are counted only of tasks that may run, to save memory
+        def is_left(task_number: int) -> bool:
+            return not 0 < task_number <= len(states) or states[task_number - 1] != DONE
+
+        with open(
+            self.events_path, "rb", buffering=1 << 20, opener=only_regular
+        ) as file:
+            past = read_past_events(file, is_left)
+        # those that failed have a line, and most others have not ended
+        lost = [
+            end
+            for seq, end in past.ended.items()
+            if 0 < seq <= len(states) and states[seq - 1] == WAITING
+        ]
+        if lost and not self.is_afresh:
+            known = events.ended_tasks(self.path)
+            # a machine that crashed may have lost the lines of the last moments
+            before = past.last_end - _FLUSHED if known else float("inf")
+            lost = [end for end in lost if end.seq not in known and end.time < before]
+            if lost:
+                raise UsageError(
+                    f"{self.path} has no line of {_counted(lost)} that ended by "
+                    f"{self.events_path}: put it back, or remove the events to run "
+                    "them again"
+                )
+        return settled, past
+
+    def append_end(self, entry: JoblogEntry) -> str | None:
+        """Write the line of a task; return what prevents it, or None."""
+        if self._mask.may_hold(entry.command):
+            if self._hide is None:
+                self._hide = _secret_hider(_digest_key(self.path, make=True))
+            command = self._mask.line(entry.command, self._hide)
+            entry = msgspec.structs.replace(entry, command=command)
+        return self._write_ends([*self.unwritten, entry])
 
     def try_again(self) -> str | None:
         """Write what could not be written before; return what prevents it, or None."""
-        return self._write(self.unwritten) if self.unwritten else None
+        return self._write_ends(self.unwritten) if self.unwritten else None
 
-    def _put_back(self) -> str | None:
-        for _ in range(_TRIES):
-            try:
-                return self._file.put_back()
-            except FileNotFoundError:  # its directory is being removed
-                time.sleep(_PAUSE)
-        return self._file.put_back()
-
-    def restore(self) -> str | None:
-        """Write the file again if it was removed, replaced or moved.
+    def restore_joblog(self) -> str | None:
+        """Write the joblog again if it was removed, replaced or moved.
 
         Return what happened to it; None if nothing did.
 
@@ -199,8 +274,15 @@ class JoblogFile:
             StoreError: it cannot be written again, or was truncated or overwritten.
         """
         try:
-            happened = self._put_back()
-            self._is_damaged = self._read_tail(self._size) != self._tail
+            for _ in range(_TRIES):
+                try:
+                    happened = self._joblog.put_back()
+                    break
+                except FileNotFoundError:  # its directory is being removed
+                    time.sleep(_PAUSE)
+            else:
+                happened = self._joblog.put_back()
+            self._is_damaged = self._read_tail() != self._tail
         except OSError as error:
             raise StoreError(
                 f"{self.path} was removed and cannot be written again: "
@@ -210,37 +292,50 @@ class JoblogFile:
             raise StoreError(self._damage())
         return happened
 
+    def append_events(self, *new_events: msgspec.Struct) -> None:
+        """Write events; note in ``events_trouble`` why they cannot be written."""
+        text = b"".join([msgspec.json.encode(event) + b"\n" for event in new_events])
+        if self._is_torn:
+            text = b"\n" + text
+        try:
+            self._is_torn = os.write(self._events.fd, text) != len(text)
+            if self._is_torn:
+                self.events_trouble = _FULL
+        except OSError as error:
+            self.events_trouble = error.strerror
+
+    def sync(self) -> None:
+        """Flush what was written to the joblog since the last time to the disk."""
+        if self._is_dirty:
+            self._is_dirty = False
+            os.fsync(self._joblog.fd)
+
+    def keep(self) -> None:
+        """Keep the lock and the events, show a sign of life, and flush the joblog."""
+        now = time.monotonic()
+        is_due = now >= self._sign_due
+        if is_due:
+            self._sign_due = now + owned_file.SIGN_OF_LIFE
+        self._lock.keep(is_alive_sign_due=is_due)
+        try:
+            self._events.put_back()
+        except OSError as error:
+            self.events_trouble = error.strerror
+        self.sync()
+
     def _damage(self) -> str:
         return (
             f"{self.path} was truncated or overwritten by another program: no more "
             "tasks start (what ended is in its .events.jsonl, too)"
         )
 
-    def sync(self) -> None:
-        """Flush what was written since the last time to the disk."""
-        if self._dirty:
-            self._dirty = False
-            os.fsync(self._file.fd)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def _without_secrets(self, entry: JoblogEntry) -> JoblogEntry:
-        if not self._mask.may_hold(entry.command):
-            return entry
-        if self._hide is None:
-            self._hide = _secret_hider(_digest_key(self.path, make=True))
-        command = self._mask.line(entry.command, self._hide)
-        return msgspec.structs.replace(entry, command=command)
-
-    def _write(self, entries: list[JoblogEntry]) -> str | None:
+    def _write_ends(self, entries: list[JoblogEntry]) -> str | None:
         text = b"".join(map(format_entry, entries))
-        fd = self._file.fd
+        fd = self._joblog.fd
         try:
             before = os.fstat(fd).st_size
             if before != self._size:
-                self._is_damaged = self._read_tail(self._size) != self._tail
+                self._is_damaged = self._read_tail() != self._tail
             if self._is_damaged:
                 self.unwritten = entries
                 return self._damage()
@@ -250,19 +345,23 @@ class JoblogFile:
                 if before == self._size:
                     self._size += written
                     self._tail = (self._tail + text)[-_WATCHED:]
-                self._dirty = True
+                self._is_dirty = True
                 self.unwritten = []
                 return None
-            trouble = "No space left on device"
+            trouble = _FULL
             os.ftruncate(fd, before)  # an incomplete line would swallow the next
         except OSError as error:
             trouble = error.strerror or str(error)
         self.unwritten = entries
         return f"cannot write {self.path}: {trouble}"
 
-    def _read_tail(self, file_size: int) -> bytes:
-        length = min(file_size, _WATCHED)
-        return os.pread(self._file.fd, length, file_size - length)
+    def _read_tail(self) -> bytes:
+        length = min(self._size, _WATCHED)
+        return os.pread(self._joblog.fd, length, self._size - length)
+
+
+def _counted(tasks: Sized) -> str:
+    return "1 task" if len(tasks) == 1 else f"{len(tasks):,} tasks"
 
 
 def settle_by(
@@ -411,10 +510,3 @@ def _end_of_last_line(descriptor: int, file_size: int) -> int:
             return begin + found + 1
         at = begin
     return 0
-
-
-def _joblog_error_text(path: str, os_error: OSError) -> str:
-    return (
-        f"cannot write {path}: {os_error.strerror or os_error} "
-        "(choose a --joblog in a folder that can be written to)"
-    )

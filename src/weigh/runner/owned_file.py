@@ -1,0 +1,453 @@
+"""Files that belong to one process: the lock of a joblog, the joblog, its events.
+
+The kernel's lock on an open file keeps a second writer out, where the file system has
+locks, even if somebody removed the lock file. The lock file itself is only ever
+created, never overwritten, so exactly one of several processes gets it, on any file
+system. On the same machine the kernel's lock and the holder's process show whether the
+holder is alive. From another machine only its heartbeat does: the holder touches the
+file every few seconds, and a process that waits looks whether the file changes, by its
+own clock. Clocks of two machines are never compared.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+
+from weigh.errors import FormatError, StoreError, UsageError
+from weigh.regular_file import write_all
+from weigh.runner import events
+from weigh.store.identity import MachineIdentity, ProcessIdentity, is_alive
+from weigh.store.lines import UNREADABLE
+from weigh.store.location import file_mode
+from weigh.units import Seconds
+
+LOCK_SUFFIX = ".lock"
+SIGN_OF_LIFE = 10.0  # seconds between touches of the file by its holder
+SILENCE = 6 * SIGN_OF_LIFE  # seconds after which a holder elsewhere counts as dead
+_EMPTY_FOR = 3.0  # seconds in which its creator writes its name into it
+_LOST_AFTER = 3  # looks that find another's lock: one alone may be transient
+_POLL = 0.5  # seconds between looks at another's lock
+# how flock fails on a file system without locks, which is no reason to stop
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+# two seconds in all, for a process that inspects the lock
+_TRIES, _PAUSE = 40, 0.05
+_PIECE = 1 << 20  # bytes copied at once
+# a FIFO planted under the name is refused, and never waited for
+_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK
+_NEW = _FLAGS | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+
+
+class OwnedFile:
+    """An open file that only this process appends to.
+
+    Its data stays readable through the open descriptor, so a file that was removed,
+    moved or replaced is written again from there.
+    """
+
+    def __init__(self, file_path: str, *, follow: bool) -> None:
+        """Open the file, create it where it is missing, and lock it.
+
+        With *follow* it may be a symbolic link and another user's file.
+
+        Raises:
+            OSError: it cannot be opened.
+            FormatError: it is not a regular file, or belongs to another user.
+            UsageError: another process has it locked.
+        """
+        self.path = file_path
+        flags = _FLAGS | os.O_CREAT | os.O_APPEND | (0 if follow else os.O_NOFOLLOW)
+        try:
+            self.fd = os.open(file_path, flags, file_mode(file_path))
+        except OSError as error:
+            if not follow and os.path.islink(file_path):
+                raise FormatError(
+                    f"{file_path} is a link, not a file: remove it"
+                ) from error
+            raise
+        try:
+            # the open file, as the path may name another one by now
+            _check_owned(os.fstat(self.fd), file_path, must_be_owned=not follow)
+            self._lock(self.fd)
+        except BaseException:
+            os.close(self.fd)
+            raise
+
+    def close(self) -> None:
+        """Close the file, which unlocks it."""
+        os.close(self.fd)
+
+    def put_back(self) -> str | None:
+        """Write the file again if it was removed, moved or replaced.
+
+        Return what happened to it; None if nothing did.
+
+        Raises:
+            OSError: it cannot be written again.
+        """
+        if _is_same(self.path, self.fd):
+            return None
+        path = os.path.realpath(self.path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        what = "removed"
+        if os.path.lexists(self.path):
+            # what another program put there may be somebody's only copy
+            os.rename(self.path, self.path + ".replaced")
+            what = f"replaced ({self.path}.replaced)"
+        temporary = f"{path}.{os.getpid()}.tmp"
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        fd = os.open(temporary, _NEW | os.O_APPEND, file_mode(path))
+        try:
+            # who could read it before still can
+            os.fchmod(fd, stat.S_IMODE(os.fstat(self.fd).st_mode))
+            at = 0
+            while piece := os.pread(self.fd, _PIECE, at):
+                write_all(fd, piece)
+                at += len(piece)
+            os.fsync(fd)
+            # before it has its name, so that no second writer comes between
+            self._lock(fd)
+            os.rename(temporary, path)
+            os.dup2(fd, self.fd, inheritable=False)  # another thread may use it
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+        finally:
+            os.close(fd)
+        return f"{self.path} was {what}: written again"
+
+    def _lock(self, descriptor: int) -> None:
+        if not _lock_descriptor(descriptor):
+            joblog = self.path.removesuffix(events.SUFFIX)
+            raise UsageError(_held_joblog_message(joblog, None))
+
+
+class JoblogHolder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who holds a joblog; ``job`` is the id of its scheduler's job."""
+
+    machine: MachineIdentity
+    process: ProcessIdentity
+    job: str | None = None
+
+
+class JoblogLock:
+    """The lock of a joblog, held by this process until :meth:`release`.
+
+    ``trouble`` names the process that holds it instead, if any.
+    """
+
+    def __init__(
+        self,
+        joblog_path: str,
+        new_holder: JoblogHolder,
+        *,
+        sleep: Callable[[Seconds], None] = time.sleep,
+        notify: Callable[[str], None] = lambda _line: None,
+    ) -> None:
+        """Take the lock; wait to see whether a holder elsewhere is alive.
+
+        Raises:
+            UsageError: another ``weigh exec`` holds it.
+            FormatError: the file of its name is not a lock.
+            StoreError: the file cannot be written.
+        """
+        self.trouble: str | None = None
+        self._joblog = joblog_path
+        self._path = joblog_path + LOCK_SUFFIX
+        self._me = new_holder
+        self._sleep = sleep
+        self._notify = notify
+        self._fd = -1  # until it is created
+        self._strange = 0  # looks in a row that found another's lock
+        # even if the lock was removed
+        if _is_locked(joblog_path) or _is_locked(joblog_path + events.SUFFIX):
+            raise self._held_error(self._holder())
+        try:
+            while not self._create():
+                self._remove_dead()
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {self._path}: {error.strerror} "
+                "(choose a --joblog in a folder that can be written to)"
+            ) from error
+
+    def keep(self, *, is_alive_sign_due: bool) -> None:
+        """Create the file again if it was removed; note a new holder in ``trouble``.
+
+        *is_alive_sign_due*: show other machines that this process is alive.
+        """
+        if is_alive_sign_due:
+            with suppress(OSError):
+                os.utime(self._fd)
+        try:
+            if _is_same(self._path, self._fd) or self._create():
+                self._strange = 0
+                return
+        except OSError:
+            return  # its folder is gone: no other process can hold it either
+        holder = self._holder()
+        # a file that cannot be read is no evidence of another holder
+        self._strange += holder is not None
+        if self._strange >= _LOST_AFTER:
+            self.trouble = _held_joblog_message(self._joblog, holder)
+
+    def release(self) -> None:
+        """Remove the file, unless another process owns it by now."""
+        with suppress(OSError):
+            if _is_same(self._path, self._fd):
+                os.unlink(self._path)
+        os.close(self._fd)
+
+    def _create(self) -> bool:
+        """Create the file with our name in it; return False if it exists."""
+        try:
+            fd = os.open(self._path, _NEW, file_mode(self._path))
+        except FileExistsError:
+            return False
+        try:
+            write_all(fd, msgspec.json.encode(self._me))
+            # with or without the kernel's lock: having created the file decides
+            _lock_descriptor(fd)
+        except OSError:
+            with suppress(OSError):
+                # an empty lock would make the next process wait for its name
+                os.unlink(self._path)
+            os.close(fd)
+            raise
+        if not _is_same(self._path, fd):
+            os.close(fd)
+            return False
+        if self._fd < 0:
+            self._fd = fd
+        else:
+            # flock belongs to the open file: closing one of its descriptors keeps it
+            os.dup2(fd, self._fd, inheritable=False)
+            os.close(fd)
+        return True
+
+    def _remove_dead(self) -> None:
+        """Remove the lock of a dead holder.
+
+        Raises:
+            UsageError: its holder is alive.
+            FormatError: it is not a lock.
+        """
+        try:
+            fd = os.open(self._path, _FLAGS | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if os.path.islink(self._path) or os.path.isdir(self._path):
+                raise FormatError(
+                    f"{self._path} is not a regular file: remove it"
+                ) from error
+            raise
+        try:
+            _check_owned(os.fstat(fd), self._path, must_be_owned=True)
+            # the kernel's lock ends with its holder, so this is certain
+            if not _lock_descriptor(fd, tries=1):
+                raise self._held_error(self._holder())
+            if self._is_holder_dead(fd):
+                self._take_away(fd)
+        finally:
+            os.close(fd)
+
+    def _is_holder_dead(self, descriptor: int) -> bool:
+        """Return whether the lock's holder is dead; False if the file is gone.
+
+        Raises:
+            UsageError: it is alive.
+        """
+        text = os.pread(descriptor, 1 << 16, 0)
+        holder = _decoded_holder(text)
+        if holder is None:
+            if text and not text.startswith(b"{"):
+                raise FormatError(
+                    f"{self._path} is not a lock file of weigh: remove it"
+                )
+            # no name: its creator is about to write it, or died before
+            return not self._changes(descriptor, _EMPTY_FOR)
+        if self._me.machine.sees_processes_of(holder.machine):
+            if holder.process != self._me.process and is_alive(holder.process):
+                raise self._held_error(holder)
+            return True
+        # a cloned node may look like this one before a restart: silence decides
+        silent = time.time() - os.fstat(descriptor).st_mtime > SILENCE
+        if silent and self._me.machine.is_later_boot_of(holder.machine):
+            return True
+        self._notify(
+            f"waiting up to {SILENCE:g} s to see whether weigh exec on "
+            f"{holder.machine.host} still runs"
+        )
+        if not self._changes(descriptor, SILENCE):
+            return True
+        if _is_same(self._path, descriptor):
+            raise self._held_error(holder)
+        return False
+
+    def _changes(self, descriptor: int, longest: Seconds) -> bool:
+        """Watch the file for *longest* seconds; return whether it changes or goes."""
+        first = self._look()
+        waited = 0.0
+        while waited < longest:
+            self._sleep(_POLL)
+            waited += _POLL
+            if self._look() != first or not _is_same(self._path, descriptor):
+                return True
+        return False
+
+    def _look(self) -> tuple[int, int, int, bytes] | None:
+        """Open the file anew, so that a network file system asks its server."""
+        try:
+            fd = os.open(self._path, _FLAGS | os.O_NOFOLLOW)
+        except OSError:
+            return None
+        try:
+            status = os.fstat(fd)
+            text = os.pread(fd, 1 << 16, 0)
+        except OSError:  # a pipe
+            return None
+        else:
+            return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, text
+        finally:
+            os.close(fd)
+
+    def _take_away(self, descriptor: int) -> None:
+        """Remove the file open as *descriptor*, and no other that replaced it."""
+        aside = f"{self._path}.{os.getpid()}.dead"
+        with suppress(FileNotFoundError):
+            # first rename, then compare: between a comparison and an unlink another
+            # process could create its own lock there
+            os.rename(self._path, aside)
+            if not _is_same(aside, descriptor):
+                try:
+                    # it was another's lock: put it back, unless a newer one is there
+                    os.link(aside, self._path)
+                except FileExistsError:
+                    pass  # its holder has already created another
+                except OSError:  # this file system has no hard links
+                    os.rename(aside, self._path)
+                    return
+            os.unlink(aside)
+
+    def _holder(self) -> JoblogHolder | None:
+        state = self._look()
+        return None if state is None else _decoded_holder(state[-1])
+
+    def _held_error(self, holder: JoblogHolder | None) -> UsageError:
+        return UsageError(_held_joblog_message(self._joblog, holder))
+
+
+def _decoded_holder(file_content: bytes) -> JoblogHolder | None:
+    with suppress(*UNREADABLE):
+        return msgspec.json.decode(file_content, type=JoblogHolder)
+    return None
+
+
+def _held_joblog_message(joblog_path: str, holder: JoblogHolder | None) -> str:
+    who = ""
+    if holder is not None:
+        job = f", job {holder.job}" if holder.job is not None else ""
+        who = f": process {holder.process.pid} on {holder.machine.host}{job}"
+    return (
+        f"another weigh exec is running on {joblog_path}{who} "
+        "(wait for it, or choose another --joblog)"
+    )
+
+
+def _lock_descriptor(descriptor: int, *, tries: int = _TRIES) -> bool:
+    """Lock an open file, where there are locks; return False if another process has.
+
+    A weigh that only inspects it holds the lock briefly, hence several *tries*.
+    """
+    for left in reversed(range(tries)):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if left:
+                time.sleep(_PAUSE)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            return True
+        else:
+            return True
+    return False
+
+
+def _is_locked(file_path: str) -> bool:
+    """Return whether another process has locked a file; False if there is none."""
+    try:
+        fd = os.open(file_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False  # the next one to open it gets the error
+    try:
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return False
+
+
+def _is_same(file_path: str, descriptor: int) -> bool:
+    """Return whether the file at *file_path* is the one open as *descriptor*."""
+    try:
+        return os.path.samestat(os.stat(file_path), os.fstat(descriptor))
+    except OSError as error:
+        # a server that does not answer is no evidence about the file
+        return not isinstance(error, FileNotFoundError | NotADirectoryError)
+
+
+def _check_owned(
+    file_status: os.stat_result, file_path: str, *, must_be_owned: bool
+) -> None:
+    """Refuse anything but a regular file.
+
+    With *must_be_owned*, also another user's, and one with a second name, which may be
+    an attack.
+
+    Raises:
+        FormatError: the file is refused.
+    """
+    if not stat.S_ISREG(file_status.st_mode):
+        raise FormatError(
+            f"{file_path} is not a regular file (choose another --joblog)"
+        )
+    if not must_be_owned:
+        return
+    if file_status.st_uid not in {os.geteuid(), _shown_owner(file_path, file_status)}:
+        raise FormatError(
+            f"{file_path} belongs to another user (choose another --joblog)"
+        )
+    if file_status.st_nlink > 1:
+        raise FormatError(f"{file_path} has a second name, a hard link: remove it")
+
+
+def _shown_owner(file_path: str, file_status: os.stat_result) -> int:
+    """Return the owner that a file we create next to *file_path* appears to have.
+
+    A network file system may show another user id than ours for our own files.
+    """
+    if file_status.st_uid == os.geteuid():
+        return file_status.st_uid
+    probe = f"{file_path}.{os.getpid()}.tmp"
+    try:
+        fd = os.open(probe, _NEW, 0o600)
+    except OSError:
+        return os.geteuid()
+    try:
+        os.unlink(probe)
+        return os.fstat(fd).st_uid
+    finally:
+        os.close(fd)

@@ -1,0 +1,137 @@
+"""What all parts of a run of ``weigh exec`` know: options, machine, tasks, files, user.
+
+The verb makes the context once; the loop, the watcher and the readers of progress take
+from it what they need.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from weigh.model.mask import SecretMask
+from weigh.model.record import Record, RunMeasurement
+from weigh.runner.journal import RunJournal
+from weigh.runner.owned_file import JoblogHolder
+from weigh.runner.queue import TaskTally
+from weigh.runner.retry import HaltRule
+from weigh.runner.slots import SlotLayout, TaskReservation
+from weigh.runner.task_source import TaskSource
+from weigh.units import Bytes, Seconds
+
+if TYPE_CHECKING:
+    from weigh.runner.shared_queue import QueueOwner
+
+
+class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The user's options. Times are in seconds; ``jobs`` None: one per CPU or GPU.
+
+    ``only`` are the tasks to run, in this order; without it, all that are left. A task
+    that writes more than ``most_output`` is stopped. ``variables`` are added to the
+    environment of the tasks.
+    """
+
+    jobs: int | None = None
+    per_gpu: int | None = None  # tasks at once on each GPU
+    gpus: int | None = None  # how many to use; None: all that are granted
+    joblog: str | None = None
+    output: str | None = None
+    ungroup: bool = False
+    resume: bool = True
+    resume_failed: bool = False
+    retries: int = 1  # per task, the first attempt included
+    oom_retries: int = 3
+    halt: HaltRule = HaltRule()
+    timeout: Seconds | None = None  # of one attempt; None: no limit
+    grace: Seconds = 30.0  # from the first signal to KILL
+    time_limit: Seconds | None = None
+    # of all tasks together; None: what the job or the machine has
+    memory: Bytes | None = None
+    guard: bool = True  # stop a task before memory runs out
+    shuffle: bool = False
+    pin: bool = True
+    wait_orphans: bool = True  # else what a task leaves behind is stopped
+    interval: Seconds = 0.05  # between samples
+    kill_survivors: bool = False
+    forget_survivors: bool = False
+    pull: str | None = None  # directory of the queue; None: tasks come from the file
+    gone: tuple[str, ...] = ()  # hosts that have failed, as the user states
+    progress_patterns: tuple[str, ...] = ()
+    checkpoint_signal: str | None = None
+    stalled_after: Seconds = 600.0  # without work or output, then a warning
+    stop_nan: bool = False
+    end_idle: Seconds | None = None  # without a busy GPU; None: however long
+    only: tuple[int, ...] = ()
+    most_output: Bytes | None = None
+    variables: dict[str, str] = {}
+    mask: SecretMask = SecretMask()
+
+
+class RunConsole(msgspec.Struct, frozen=True):
+    """Output to the user: ``notify`` prints a line, ``show`` displays the progress."""
+
+    notify: Callable[[str], None]
+    show: Callable[[TaskTally], Seconds]  # returns the seconds until it is due again
+
+
+class PulledQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """The queue that this run pulls from, and what the verb knows about it.
+
+    ``folder`` is its directory. ``units``, ``elements``, ``kind_of`` and
+    ``time_to_start`` are as in :class:`~weigh.runner.shared_queue.PullSettings`.
+    ``room`` is what the plan has for all tasks that run at once. ``gone`` returns the
+    names of the given runs that have certainly ended. ``need_of`` and ``number_of`` are
+    those of a task.
+    """
+
+    folder: str
+    units: Sequence[Sequence[int]]
+    elements: int
+    kind_of: Callable[[int], int]
+    need_of: Callable[[int], TaskReservation]
+    number_of: Callable[[int], int]
+    time_to_start: Callable[[int], Seconds | None]
+    room: TaskReservation
+    gone: Callable[[Collection["QueueOwner"]], Collection[str]]
+
+
+class RunContext(msgspec.Struct, frozen=True, kw_only=True):
+    """A run: where it takes place, and what the verb knows about it.
+
+    ``holder`` is this process; ``mask`` are the signals that tasks find blocked;
+    ``blank`` is the record of any attempt before it starts. ``ends_at`` is the time
+    limit of weigh itself, on the monotonic clock. ``ask`` writes a time limit as an
+    option of the scheduler. ``add_regions`` adds what a program wrote to its file of
+    regions. ``parameters`` returns those of a task, by its number and text; ``plan_of``
+    returns a task's planned need, ``number_of`` the number that users know it by: its
+    place in the whole task file. ``shared`` is the queue to pull from, if it is not the
+    task file's own.
+    """
+
+    id: str
+    options: ExecOptions
+    console: RunConsole
+    source: TaskSource
+    journal: RunJournal
+    cwd: str
+    env: Mapping[str, str]
+    version: str
+    holder: JoblogHolder
+    layout: SlotLayout
+    mask: frozenset[int]
+    blank: Record
+    temporary: Sequence[str]
+    ends_at: Seconds | None
+    ask: Callable[[Seconds], str]
+    add_regions: Callable[[str, RunMeasurement], RunMeasurement]
+    parameters: Callable[[int, str], dict[str, int | float | str]]
+    plan_of: Callable[[int], TaskReservation]
+    number_of: Callable[[int], int]
+    shared: PulledQueue | None = None
+
+    @property
+    def memory_limit(self) -> Bytes | None:
+        """Return the limit of all tasks together: the user's, or the job's."""
+        if self.options.memory is not None:
+            return self.options.memory
+        return None if self.blank.allocation is None else self.blank.allocation.memory
