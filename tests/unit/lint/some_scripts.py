@@ -41,3 +41,13 @@ def qsub(*lines: str, body: str = "hostname\n", **known: Any) -> dict[str, LintF
 def script(prefix: str, *lines: str, body: str = "hostname\n") -> str:
     """Write a script of bash."""
     return "\n".join(("#!/bin/bash", *(f"{prefix} {one}" for one in lines), body))
+
+
+def stated(
+    found: dict[str, LintFinding], rule: str, severity: str, words: str
+) -> LintFinding:
+    """Return what a rule found: so severe, with these words in its effect or cure."""
+    finding = found[rule]
+    assert severity in {"", finding.severity if finding.accepted else "refused"}
+    assert words in f"{finding.effect}; {finding.cure}"
+    return finding
