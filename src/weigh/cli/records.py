@@ -178,8 +178,8 @@ def export(names: tuple[str, ...], *, is_csv: bool, output: str | None) -> None:
 def import_(paths: tuple[str, ...], *, label: str | None, again: bool) -> None:
     """Import jobs that a scheduler has accounted for.
 
-    FILE is the output of `sacct -P` or `qacct -j`, or Grid Engine's accounting file; -
-    is standard input.
+    FILE is the output of `sacct -P` or `qacct -j` (with -f FILE, of another accounting
+    file); - is standard input.
     """
     done = import_records(
         _store(),

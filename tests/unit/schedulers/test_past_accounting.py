@@ -2,7 +2,6 @@
 
 import io
 import random
-from collections.abc import Iterator
 
 import pytest
 from captured_text import captured
@@ -19,8 +18,6 @@ USED = captured("slurm-22.05-sacct.txt")
 PAST = captured("slurm-22.05-sacct-past.txt")
 POLLED = captured("slurm-22.05-sacct-polled.txt")
 ALL = captured("slurm-22.05-sacct-all.txt")
-# of jobs whose memory limit fell after a minute (--mem-update=30@1): in two parts each
-RESIZED = captured("slurm-26.05-sacct-resized.txt")
 COLUMNS = "JobID|State|ElapsedRaw|ReqMem|AllocCPUS|NNodes|NTasks|MaxRSS|AveRSS"
 COLUMNS += "|TRESUsageInTot|Start|End|JobName"
 
@@ -55,62 +52,6 @@ def job_of(text: str, job: str) -> AccountedElement:
         line for line in text.splitlines() if line.startswith((f"{job}|", f"{job}."))
     ]
     return slurm.ACCOUNTING.parse("\n".join(lines))[0]
-
-
-def test_a_job_whose_limit_fell_is_one_job_from_its_start() -> None:
-    """Its second part starts as the limit falls, and requests what was left."""
-    level, step, script = jobs(RESIZED)
-
-    assert level.ended is not None
-    assert level.started == level.ended - 103
-    assert level.accounted.wall_time == 103  # 61 + 42
-    assert level.accounted.cpu_time == pytest.approx(17.16)
-    assert (level.accounted.state, level.exit_code) == ("COMPLETED", 0)
-    assert near(level.accounted.max_rss, 400)  # the peak before the limit fell
-    assert level.accounted.memory_asked == 600 * MIB
-
-    assert step.accounted.state == script.accounted.state == "OUT_OF_MEMORY"
-    assert [one.state for one in step.accounted.steps] == ["OUT_OF_MEMORY"]
-    # what ran out of memory did so with what was left
-    assert step.accounted.memory_asked == 141 * MIB
-    assert script.accounted.memory_asked == 135 * MIB
-
-
-def test_a_job_whose_limit_fell_twice_is_one_job() -> None:
-    job = of_rows(
-        "9|RESIZING|60|900M|1|1|||||||train",
-        "9.batch|COMPLETED|200||1|1|1|500M|||||batch",
-        "9|RESIZING|40|600M|1|1|||||||train",
-        "8|COMPLETED|5|100M|1|1|||||||other",
-        "9|COMPLETED|100|300M|1|1|||||||train",
-    )[-1].accounted
-
-    assert (job.state, job.wall_time) == ("COMPLETED", 200)
-    assert job.memory_asked == 900 * MIB
-    assert near(job.max_rss, 500)
-
-
-def test_a_job_that_still_runs_with_a_lower_limit_runs() -> None:
-    (job,) = of_rows(
-        "9|RESIZING|60|900M|1|1|||||||train",
-        "9.batch|RUNNING|70||1|1|1||||||batch",
-        "9|RUNNING|10|300M|1|1|||||||train",
-    )
-    assert (job.accounted.state, job.accounted.wall_time) == ("RUNNING", 70)
-
-
-def test_an_attempt_whose_limit_fell_is_not_joined_with_the_next() -> None:
-    first, second = of_rows(
-        "9|RESIZING|60|900M|1|1|||||||train",
-        "9.batch|NODE_FAIL|90||1|1|1|500M|||||batch",
-        "9|NODE_FAIL|30|300M|1|1|||||||train",
-        "9|RESIZING|60|900M|1|1|||||||train",
-        "9.batch|COMPLETED|80||1|1|1|400M|||||batch",
-        "9|COMPLETED|20|300M|1|1|||||||train",
-    )
-    assert (first.accounted.state, first.accounted.wall_time) == ("NODE_FAIL", 90)
-    assert (second.accounted.state, second.accounted.wall_time) == ("COMPLETED", 80)
-    assert near(second.accounted.max_rss, 400)
 
 
 def test_a_job_lists_its_own_steps_and_one_out_of_memory_is_the_jobs() -> None:
@@ -282,26 +223,6 @@ def test_a_step_that_root_cancelled_below_its_request_lacked_no_memory() -> None
 # ---- Grid Engine
 
 
-def test_a_printed_kilobyte_is_what_the_file_has() -> None:
-    """The same jobs from qacct and from the file that it reads."""
-    printed = read("gridengine-8.1.9-qacct.txt")
-    filed = read("gridengine-8.1.9-accounting.txt")
-
-    assert [one.id for one in printed] == [one.id for one in filed]
-    for one, other in zip(printed, filed, strict=True):
-        ours, theirs = one.accounted.max_rss, other.accounted.max_rss
-        assert ours == pytest.approx(theirs, abs=KIB)
-        assert one.accounted.state == other.accounted.state
-        assert one.accounted.virtual_memory == pytest.approx(
-            other.accounted.virtual_memory, abs=KIB
-        )
-        assert (one.name, one.user, one.started) == (
-            other.name,
-            other.user,
-            other.started,
-        )
-
-
 def read(name: str) -> list[PastJob]:
     lines = captured(name).splitlines(keepends=True)
     assert gridengine.ACCOUNTING.is_past("".join(lines[:20]))
@@ -360,7 +281,7 @@ def test_one_state_for_two_limits_is_distinguished_by_the_figures(
     assert gridengine.ACCOUNTING.parse(text)[0].state == state
 
 
-# ---- the list of all jobs: delimiters and newlines come as they are
+# ---- the list of all jobs: delimiters come as they are
 
 
 def test_a_requeued_job_is_one_for_each_attempt() -> None:
@@ -388,29 +309,6 @@ def test_the_chosen_columns_and_all_of_them_show_the_same_jobs() -> None:
     for one, other in zip(chosen, everything, strict=True):
         assert one.accounted.max_rss == other.accounted.max_rss
         assert one.accounted.state == other.accounted.state
-
-
-def hostile(chance: random.Random) -> Iterator[tuple[str, str]]:
-    for number in range(60):
-        name = "".join(chance.choices("ab|\n\t ", k=chance.randint(1, 12)))
-        row = f"{number}|COMPLETED|{number}|2G|1|1|||||0|60|"
-        yield name.strip("\n") or "x", row
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_names_of_delimiters_and_newlines_cost_no_other_row(seed: int) -> None:
-    columns = COLUMNS.replace("|JobName", "").replace("JobID|", "JobID|JobName|")
-    written = list(hostile(random.Random(seed)))
-    rows = [
-        row.rstrip("|").replace(f"{n}|", f"{n}|{name}|", 1)
-        for n, (name, row) in enumerate(written)
-    ]
-
-    found = jobs("\n".join((columns, *rows, "")))
-
-    assert [job.id for job in found] == [str(n) for n in range(60)]
-    assert [job.name for job in found] == [name for name, _ in written]
-    assert [job.accounted.wall_time for job in found] == [float(n) for n in range(60)]
 
 
 def test_a_torn_row_is_dropped_and_counted() -> None:
@@ -463,15 +361,3 @@ def test_gpus_count_once(tres: str, gpus: int | None) -> None:
     text = f"JobID|State|AllocTRES\n1|COMPLETED|{tres}\n"
 
     assert jobs(text)[0].accounted.gpus == gpus
-
-
-def test_the_file_of_grid_engine_is_read_with_colons_in_a_request() -> None:
-    text = captured("gridengine-8.1.9-accounting.txt").replace(
-        "h_rt=60,h_vmem=1G", "h_rt=0:1:00,h_vmem=1G"
-    )
-
-    found = list(gridengine.ACCOUNTING.read_past(text.splitlines(keepends=True)))
-
-    assert None not in found
-    assert {job.accounted.time_limit for job in found if job} == {60, 5}
-    assert list(gridengine.ACCOUNTING.read_past(["torn:line\n"])) == [None]

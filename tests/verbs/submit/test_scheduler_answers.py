@@ -161,25 +161,6 @@ def test_sacct_s_lines_are_states_by_element() -> None:
     assert states["9"][0].state == "NODE_FAIL"
 
 
-def test_an_element_whose_limit_fell_began_when_it_started() -> None:
-    """26.05 lists it twice: until the limit fell, and from then on."""
-    lines = (
-        "3_0|RESIZING|0:0|0:0|100|160|cn1|None\n"
-        "3_0.batch|COMPLETED|0:0||100|200|cn1|\n"
-        "3_1|RESIZING|0:0|0:0|101|161|cn1|None\n"
-        "3_1.batch|RUNNING|0:0||101|Unknown|cn1|\n"
-        "3_0|COMPLETED|0:0|0:0|160|200|cn1|None\n"
-        "3_1|RUNNING|0:0|0:0|161|Unknown|cn1|None\n"
-    )
-
-    ended, running = (
-        slurm_commands.COMMANDS.parse_ended(lines)["3"][at] for at in (0, 1)
-    )
-
-    assert (ended.state, ended.started, ended.ended) == ("COMPLETED", 100.0, 200.0)
-    assert (running.state, running.started) == ("RUNNING", 101.0)
-
-
 def test_a_step_that_ran_out_of_memory_is_its_element_s_end() -> None:
     steps = (
         "3_0|COMPLETED|0:0|1:0|1|2|cn1|None\n"

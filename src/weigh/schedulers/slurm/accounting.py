@@ -1,7 +1,7 @@
 """Read sacct: the resources that jobs requested and used.
 
-``sacct -P`` quotes nothing: a job's name, command or comment may contain the delimiter
-and newlines. A row is therefore read by its header, and checked.
+``sacct -P`` quotes nothing: a job's name, command or comment may contain the delimiter.
+A row is therefore read by its header, and checked; one with a line end is left out.
 """
 
 import heapq
@@ -58,8 +58,6 @@ _NO_TIME = frozenset(("", "Unknown", "None"))
 _NO_ENERGY = frozenset(("", "0"))
 # state of the part of a job before it was reduced
 _RESIZED = "RESIZING"
-# characters; a torn row must not swallow the rest of the text
-_LONGEST_ROW = 1 << 16
 _MOST_FITS = 500  # ways to distribute delimiters over the free columns of a row
 _MOST_STEPS = 50
 INTERVAL_ARGV: Argv = ("scontrol", "show", "config")
@@ -127,40 +125,14 @@ class _SacctColumns:
 
 
 def _sacct_rows(
-    lines: Iterable[str],
-    separator: str,
-    columns: _SacctColumns,
-    drop: Callable[[], None],
-) -> Iterator[list[str]]:
-    """Yield rows of the header's width; call *drop* for each that cannot be read.
-
-    A line with too few delimiters continues in the next: a newline was in a value.
-    """
-    held = ""
-    for line in (line.rstrip("\n") for line in lines):
-        row = line.split(separator)
-        if held:
-            whole = f"{held}\n{line}"
-            joined = whole.split(separator)
-            if len(joined) < columns.width and len(whole) < _LONGEST_ROW:
-                held = whole
-                continue
-            held = ""
-            if fitting := _rejoined_fields(joined, separator, columns):
-                yield fitting
-                continue
-            drop()  # a torn row: this line may be a whole one
-            row = _rejoined_fields(row, separator, columns) or row
-        if len(row) == columns.width:
-            yield row
-        elif len(row) < columns.width:
-            held = line
-        elif fitting := _rejoined_fields(row, separator, columns):
-            yield fitting
-        else:
-            drop()
-    if held:
-        drop()
+    lines: Iterable[str], separator: str, columns: _SacctColumns
+) -> Iterator[list[str] | None]:
+    """Yield rows of the header's width; None for a line that cannot be read."""
+    for line in lines:
+        fields = line.rstrip("\n").split(separator)
+        is_whole = len(fields) == columns.width
+        row = fields if is_whole else _rejoined_fields(fields, separator, columns)
+        yield row or None
 
 
 def _rejoined_fields(
@@ -170,9 +142,8 @@ def _rejoined_fields(
     surplus = len(fields) - columns.width
     if surplus <= 0 or not columns.free:
         return fields if columns.fits(fields) else []
-    # how many surplus delimiters each free column has: stars and bars
-    # only columns with free text can hold a delimiter: try where the surplus ones
-    # belong
+    # only columns with free text can hold a delimiter: try how many of the surplus ones
+    # belong to each (stars and bars)
     end = surplus + len(columns.free) - 1
     for bars in islice(combinations(range(end), len(columns.free) - 1), _MOST_FITS):
         edges = (-1, *bars, end)
@@ -186,35 +157,19 @@ def _rejoined_fields(
     return []
 
 
-_Part = tuple[list[str], list[list[str]]]  # the row of a job, and those of its steps
-
-
 def _slurm_past_jobs(
-    rows: Iterable[list[str]], columns: _SacctColumns
-) -> Iterator[PastJob]:
-    """Join steps to their jobs, which sacct lists before them; other rows are skipped.
+    rows: Iterable[list[str] | None], columns: _SacctColumns
+) -> Iterator[PastJob | None]:
+    """Join steps to their jobs, which sacct lists before them; pass None on.
 
-    They are joined by order, not by id: a requeued job has its id twice. A job whose
-    memory or nodes were reduced while it ran is listed in parts, and is one job here.
+    They are joined by order, not by id: a requeued job has its id twice.
     """
-    resized: dict[str, list[_Part]] = {}
-    # the parts of a reduced job may have other jobs between them
-    for part in _parts_of_job_rows(rows, columns):
-        parts = [*resized.pop(part[0][columns.id], []), part]
-        if part[0][columns.state].startswith(_RESIZED):
-            resized[part[0][columns.id]] = parts
-        else:
-            yield _whole_past_job(parts, columns)
-    for parts in resized.values():
-        yield _whole_past_job(parts, columns)
-
-
-def _parts_of_job_rows(
-    rows: Iterable[list[str]], columns: _SacctColumns
-) -> Iterator[_Part]:
     job: list[str] | None = None
     prefix, steps = "", list[list[str]]()
     for row in rows:
+        if row is None:
+            yield None
+            continue
         row.append("")  # a column that is not there
         name = row[columns.id]
         if "." in name:
@@ -222,42 +177,15 @@ def _parts_of_job_rows(
             if job is not None and name.startswith(prefix):
                 steps.append(row)
             continue
+        # a job that was reduced goes on in the next row
+        if row[columns.state].startswith(_RESIZED):
+            continue
         if job is not None:
-            yield job, steps
+            yield _slurm_past_job(job, steps, columns)
         is_job = name.isdecimal() or _TASK.fullmatch(name)  # not 12_[3-9], which waits
         job, prefix, steps = row if is_job else None, f"{name}.", []
     if job is not None:
-        yield job, steps
-
-
-def _whole_past_job(parts: Sequence[_Part], columns: _SacctColumns) -> PastJob:
-    """Return the job of these parts: it began as the first, and ended as the last.
-
-    sacct lists its steps with the part in which they began.
-    """
-    if len(parts) == 1:
-        return _slurm_past_job(*parts[0], columns)
-    (first, _), (last, _) = parts[0], parts[-1]
-    row = [*first]
-    for place in (columns.state, columns.of("exitcode"), columns.of("end")):
-        row[place] = last[place]
-    job = _slurm_past_job(row, [step for _, steps in parts for step in steps], columns)
-    each = [_slurm_past_job(one, [], columns).accounted for one, _ in parts]
-    own = job.accounted
-    # what ran out of memory did so with what was left to it
-    left = (each[-1] if own.state == "OUT_OF_MEMORY" else own).memory_asked
-    whole = msgspec.structs.replace(
-        own,
-        wall_time=_sum_of_durations([one.wall_time for one in each]),
-        cpu_time=_sum_of_durations([one.cpu_time for one in each]),
-        memory_asked=left,
-    )
-    return msgspec.structs.replace(job, accounted=whole)
-
-
-def _sum_of_durations(spans: Sequence[Seconds | None]) -> Seconds | None:
-    known = [one for one in spans if one is not None]
-    return sum(known) if len(known) == len(spans) else None
+        yield _slurm_past_job(job, steps, columns)
 
 
 _JOB_VALUES = """
@@ -585,7 +513,7 @@ class SlurmAccounting(PastAccounting):
             row + [""] * (len(_FIELDS) - len(row)) for row in rows if len(row) >= least
         )
         jobs = _slurm_past_jobs(whole, _SacctColumns(_FIELDS))
-        found = {job.accounted.element: job.accounted for job in jobs}
+        found = {job.accounted.element: job.accounted for job in jobs if job}
         return tuple(one for _, one in sorted(found.items()))
 
     def past_argv(self, user_name: str, span: Seconds) -> Argv:
@@ -620,14 +548,7 @@ class SlurmAccounting(PastAccounting):
         if not names:
             return
         at = _SacctColumns(names)
-        dropped: list[None] = []
-        for job in _slurm_past_jobs(
-            _sacct_rows(lines, separator, at, lambda: dropped.append(None)), at
-        ):
-            yield from dropped
-            dropped.clear()
-            yield job
-        yield from dropped
+        yield from _slurm_past_jobs(_sacct_rows(lines, separator, at), at)
 
 
 ACCOUNTING = SlurmAccounting()

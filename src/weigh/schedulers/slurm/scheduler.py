@@ -408,7 +408,6 @@ class SlurmCommands(SchedulerCommands):
         """
         states: States = {}
         short: set[str] = set()
-        began: dict[str, Seconds | None] = {}  # of those that were reduced as they ran
         for line in command_output.splitlines():
             fields = line.split("|", _ENDED_COUNT - 1)
             if len(fields) < _ENDED_COUNT:
@@ -432,11 +431,6 @@ class SlurmCommands(SchedulerCommands):
             node = None if fields[6] == "None assigned" else fields[6] or None
             # a job without a node never started: 20.11 prints when it was cancelled
             started = None if node is None else epoch_seconds_in(fields[4])
-            # a job that was reduced has several lines, and began with the first
-            started = began.pop(place, started)
-            # the line after it is the same job, with less than it had
-            if word == "RESIZING":
-                began[place] = started
             element = ElementState(
                 state=state,
                 reason=_slurm_wait_reason(fields[7], word, state),
