@@ -208,6 +208,26 @@ class SubmittedJob(msgspec.Struct, frozen=True, kw_only=True):
     is_healer: bool = False
 
     @property
+    def unit(self) -> str:
+        """Return what messages count: the tasks of a plan, or a script's elements."""
+        return "task" if self.own is None else "element"
+
+    @property
+    def is_script(self) -> bool:
+        """Return whether the job runs a script of the user's own, and no plan."""
+        return self.own is not None
+
+    @property
+    def is_foreign(self) -> bool:
+        """Return whether weigh did not submit the job."""
+        return self.own is not None and self.own.foreign
+
+    @property
+    def is_part(self) -> bool:
+        """Return whether only some elements of an array were named."""
+        return self.own is not None and self.own.part
+
+    @property
     def plan_folder(self) -> str:
         """Return the directory of the plan and the task files of this job."""
         return self.plan or self.folder

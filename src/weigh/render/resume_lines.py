@@ -86,7 +86,7 @@ def resumed_lines(answer: ResumedJob) -> Iterator[str]:
         what = "would resume" if one.job is None else "resumed"
         ids = [job.id for job in (one.job, *one.more) if job is not None]
         job = f" as job {', '.join(ids)}" if ids else ""
-        noun = "task" if answer.job.own is None else "element"
+        noun = answer.job.unit
         noun += "" if len(one.tasks) == 1 else "s"
         text = (
             f"{what} {len(one.tasks):,} {noun} of "

@@ -190,9 +190,7 @@ def detail_lines(job_standing: JobStanding, current_time: Seconds) -> Iterator[s
     if job_standing.healing is not None:
         for title, text in healing_rows(job_standing.healing, job_standing.jobs[-1]):
             yield from _status_entry_lines(title, text)
-    yield from _failure_group_lines(
-        job_standing.failures, _counted_noun(job_standing.job)
-    )
+    yield from _failure_group_lines(job_standing.failures, job_standing.job.unit)
     yield from _remarks(job_standing)
     if job_standing.cancelling:
         yield from _status_entry_lines(
@@ -213,9 +211,7 @@ def detail_lines(job_standing: JobStanding, current_time: Seconds) -> Iterator[s
 
 def _remarks(job_standing: JobStanding) -> Iterator[str]:
     doubt = (
-        f"{_counted_noun(job_standing.job)} {job_standing.doubt}"
-        if job_standing.doubt
-        else ""
+        f"{job_standing.job.unit} {job_standing.doubt}" if job_standing.doubt else ""
     )
     for title, words in (("note", doubt), ("steps", step_words(job_standing.steps))):
         if words:
@@ -328,15 +324,10 @@ def _task_counts_text(job_standing: JobStanding) -> str:
         for state, word in _WORDS.items()
         if (number := job_standing.tasks.get(state, 0))
     ]
-    noun = _counted_noun(job_standing.job) + ("" if job_standing.total == 1 else "s")
+    noun = job_standing.job.unit + ("" if job_standing.total == 1 else "s")
     return (
         f"{count_with_commas(job_standing.total)} {noun}: {', '.join(parts) or 'none'}"
     )
-
-
-def _counted_noun(submitted_job: SubmittedJob) -> str:
-    """Return what is counted: tasks of a plan, elements of a user's own script."""
-    return "task" if submitted_job.own is None else "element"
 
 
 def _failure_group_lines(failures: Sequence[TaskFailure], noun: str) -> Iterator[str]:

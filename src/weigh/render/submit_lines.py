@@ -177,7 +177,7 @@ def check_lines(checks: Sequence[SubmitCheck]) -> Iterator[str]:
 
 
 def _job_contents_text(submitted_job: SubmittedJob) -> str:
-    if submitted_job.own is not None:
+    if submitted_job.is_script:
         named = (
             f"{submitted_job.name}"
             if submitted_job.elements == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from weigh.flow.follow.named import named_jobs
-from weigh.flow.follow.resume_script import by_hand, command_again
+from weigh.flow.follow.view import ScriptWork
 from weigh.flow.here import here_of
 from weigh.model.job import JobRequest, OwnScript, SubmittedJob
 
@@ -86,7 +86,9 @@ def test_all_that_was_typed_is_in_the_line(
 ) -> None:
     job = slurm.job(TYPED, user=user, is_live=is_live)
 
-    assert command_again(job, [2, 3]) == f"weigh submit {tmp_path}/f.sh {AGAIN}"
+    assert (
+        ScriptWork(job).command_again([2, 3]) == f"weigh submit {tmp_path}/f.sh {AGAIN}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,7 @@ def test_the_line_is_quoted_as_a_shell_needs(
 
     job = slurm.job(line, user=user)
 
-    assert command_again(job, [2]) == f"weigh submit {tmp_path}/f.sh {again}"
+    assert ScriptWork(job).command_again([2]) == f"weigh submit {tmp_path}/f.sh {again}"
 
 
 def test_where_no_line_is_kept_the_request_is_and_the_rest_is_named(
@@ -117,7 +119,7 @@ def test_where_no_line_is_kept_the_request_is_and_the_rest_is_named(
 ) -> None:
     job = slurm.job("", user=user, is_live=True)
 
-    again = command_again(job, [2]) or ""
+    again = ScriptWork(job).command_again([2]) or ""
     assert again.startswith(f"weigh submit {tmp_path}/f.sh --mem=300M --time=")
     assert again.endswith("  # and the other options you typed")
 
@@ -127,7 +129,7 @@ def test_without_its_script_the_flags_are_still_named(
 ) -> None:
     (tmp_path / "f.sh").unlink()
 
-    said = by_hand(slurm.job(TYPED, user=user), [2])
+    said = ScriptWork(slurm.job(TYPED, user=user)).by_hand([2])
 
     assert "again for indices 2 with --mem=300M --time=20 -p long" in said
 
@@ -151,7 +153,7 @@ def test_where_one_job_cannot_run_all_failed_elements_several_are_named(
         own=OwnScript(indices="1-9", foreign=True),
     )
 
-    said = by_hand(job, [2, 3, 7])
+    said = ScriptWork(job).by_hand([2, 3, 7])
 
     between = " && weigh submit /w/f.sh" if script else " and with"
     assert said.endswith(f" -t 2-3{between} -t 7-7")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.flow.follow.time_left import ends_of
-from weigh.flow.follow.view import JobView
+from weigh.flow.follow.view import JobView, work_of
 from weigh.flow.plan import directory as plan_directory
 from weigh.joblog import HEADER
 from weigh.model.job import ElementState, JobRequest, SubmittedJob, TaskState
@@ -104,7 +104,8 @@ class Job:
             TaskState(task=n + 1, job="7", element=n, seq=1, state=state)
             for n, state in enumerate(self._states)
         )
-        view = JobView(self._job, None, elements, tasks, JobSnapshot({}, self._now))  # type: ignore[arg-type]
+        snapshot, work = JobSnapshot({}, self._now), work_of(self._job)
+        view = JobView(self._job, None, elements, tasks, snapshot, work)  # type: ignore[arg-type]
         return ends_of([view], self._now)
 
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from some_jobs import BEGAN, JOB, Say, SomeJob, Task, record_of, write_job
 
-from weigh.flow.follow.view import JobView
+from weigh.flow.follow.view import JobView, work_of
 from weigh.flow.report.runs import runs_of_view
 from weigh.model.job import (
     ElementState,
@@ -388,7 +388,7 @@ def test_a_record_of_another_job_with_the_same_id_is_not_of_the_job(
     task = TaskState(task=1, job="2", element=0, seq=1, state="COMPLETED")
     states = (ElementState(state="COMPLETED"),)
     snapshot = JobSnapshot(states={}, asked=0.0)
-    view = JobView(job, None, states, (task,), snapshot)  # type: ignore[arg-type]
+    view = JobView(job, None, states, (task,), snapshot, work_of(job))  # type: ignore[arg-type]
     (run,) = runs_of_view(view, str(tmp_path))
     assert (run.row.memory == GIB) is is_its
 

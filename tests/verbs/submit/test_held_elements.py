@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from weigh.flow.follow.healing import healing_of
-from weigh.flow.follow.view import JobView
+from weigh.flow.follow.view import JobView, work_of
 from weigh.flow.submit.rounds import SubmissionRounds
 from weigh.model.job import (
     ON_HOLD,
@@ -51,7 +51,7 @@ def test_of_a_users_array_the_element_is_named_by_its_index(
     snapshot = JobSnapshot({"7": {number: held, number + 4: runs}}, asked=1.0)
     # `look` puts why an element is stuck in place of the scheduler's word
     explained = ElementState(state="PENDING", reason="explained")
-    view = JobView(job, LOCAL, (explained, runs), (), snapshot)
+    view = JobView(job, LOCAL, (explained, runs), (), snapshot, work_of(job))
     rounds = SubmissionRounds(str(tmp_path), root="", reach=lambda _: LOCAL)
 
     assert healing_of([view], rounds).blocked == (command,)

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from weigh.flow.follow import resume
 from weigh.flow.follow.resume import ResumeRound
-from weigh.flow.follow.view import JobView
+from weigh.flow.follow.view import JobView, work_of
 from weigh.flow.here import here_of
 from weigh.model.job import ElementState, JobRequest, SubmittedJob, TaskState
+from weigh.model.plan import BinCapacity, Plan, PlannedElement, PlanRequest
 from weigh.model.record import State
 from weigh.planning.resume_policy import (
     Chosen,
@@ -45,7 +45,7 @@ def view(number: str, wanted: JobRequest, *states: State, first: int = 1) -> Job
         for at, state in enumerate(states)
     )
     elements = tuple(ElementState(state=state) for state in states)
-    return JobView(job, LOCAL, elements, tasks, JobSnapshot({}, 0.0))
+    return JobView(job, LOCAL, elements, tasks, JobSnapshot({}, 0.0), work_of(job))
 
 
 def chosen(
@@ -151,10 +151,21 @@ def test_the_plan_of_a_job_is_read_once_however_many_tasks_are_left(
     read = list[str]()
     ends: list[State] = ["FAILED"] * 5
 
-    def plan_to_resume(job: SubmittedJob) -> None:
+    def plan_of(job: SubmittedJob) -> Plan:
         read.append(job.id)
+        return Plan(
+            name="p",
+            task_file="t.txt",
+            tasks=5,
+            headroom=0.0,
+            gpu=None,
+            capacity=BinCapacity(),
+            request=PlanRequest(1),
+            kinds=(),
+            elements=(PlannedElement("tasks_0.txt", (1, 2, 3, 4, 5), 0, 0, 1),),
+        )
 
-    monkeypatch.setattr(resume, "_plan_to_resume", plan_to_resume)
+    monkeypatch.setattr("weigh.flow.follow.view.plan_in_folder_of", plan_of)
 
     chosen([view("1", JobRequest(), *ends)])
 

@@ -10,7 +10,7 @@ from weigh.flow.follow.first_tasks import sends_rest
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.here import Here
 from weigh.flow.site import schedulers
-from weigh.flow.submit.rounds import SubmissionRounds, reach_of_schedulers, settle_all
+from weigh.flow.submit.rounds import rounds_of_plan, settle_all
 from weigh.model.job import STUCK, ElementState, SubmittedJob
 from weigh.model.record import State
 from weigh.store import jobs as jobs_file
@@ -104,7 +104,6 @@ def _healers(
     Where *only* some elements are cancelled, the healer is too if it would send tasks
     that wait for the first ones.
     """
-    reach = reach_of_schedulers(here)
     chains = {
         chain[0].folder: chain
         for job in chosen
@@ -114,9 +113,7 @@ def _healers(
         healer
         for folder, chain in sorted(chains.items())
         if only is None or sends_rest(chain)
-        for healer in SubmissionRounds(folder, root=here.root, reach=reach).healers()[
-            -1:
-        ]
+        for healer in rounds_of_plan(here, folder).healers()[-1:]
     ]
 
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from weigh.errors import SchedulerError, UsageError
-from weigh.flow.follow.named import is_foreign, named_jobs, with_foreign
+from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.view import look
 from weigh.flow.here import Here
 from weigh.flow.submit.rounds import settle_all
@@ -56,7 +56,7 @@ def change_request(
     )
     # the last line of a job in the store counts; without a token it would be one more
     # job, and a part has only some of the job's elements
-    if not is_foreign(job) and not (job.own and job.own.part) and job.token:
+    if not job.is_foreign and not job.is_part and job.token:
         jobs_file.append_job(root, msgspec.structs.replace(job, request=request))
     return job, request
 

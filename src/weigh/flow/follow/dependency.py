@@ -17,7 +17,7 @@ from weigh.flow.follow.first_tasks import with_unsent
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here
-from weigh.flow.submit.rounds import SubmissionRounds, reach_of_schedulers
+from weigh.flow.submit.rounds import rounds_of_plan
 from weigh.model.job import NOT_STARTED, SubmittedJob, TaskState
 from weigh.model.record import State
 from weigh.render.resume_lines import FollowingJob
@@ -124,10 +124,7 @@ def needed(here: Here, need: str, known_jobs: Sequence[SubmittedJob]) -> NeededJ
     chain = jobs_file.chain_of(known_jobs, jobs_file.find_jobs(known_jobs, need)[-1])
     healers = list[SubmittedJob]()
     if any(job.heal is not None for job in chain):
-        reach = reach_of_schedulers(here)
-        healers = SubmissionRounds(
-            chain[0].folder, root=here.root, reach=reach
-        ).healers()[-1:]
+        healers = rounds_of_plan(here, chain[0].folder).healers()[-1:]
     views = list(look(here, chain, [*known_jobs, *healers], fresh=True))
     return _needed_of(views, healers)
 

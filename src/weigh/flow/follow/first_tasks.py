@@ -7,10 +7,10 @@ import msgspec
 
 from weigh.errors import WeighError
 from weigh.flow.follow.task_history import history_of
-from weigh.flow.follow.view import JobView, latest_task_states
+from weigh.flow.follow.view import JobView, PlanWork, latest_task_states
 from weigh.flow.here import Here
 from weigh.flow.plan.directory import plan_in_folder_of
-from weigh.flow.submit.rounds import SubmissionRounds, reach_of_schedulers
+from weigh.flow.submit.rounds import rounds_of_plan
 from weigh.model.job import SubmittedJob, TaskState
 from weigh.model.record import State
 from weigh.planning.first_tasks import NOT_SENT, FirstTaskUsage, is_rest, kinds_of
@@ -31,12 +31,12 @@ _WORDS = {
 
 def never_sent(views: Sequence[JobView]) -> Iterator[TaskState]:
     """Yield the tasks of the elements of a plan that were not submitted."""
-    first = views[0].job
+    first, work = views[0].job, views[0].work
     # the record of the first job is gone, so what it was to send is not known
-    if first.resumes is not None:
+    if first.resumes is not None or not isinstance(work, PlanWork):
         return
     there = latest_task_states(views)
-    for number, element in enumerate(plan_in_folder_of(first).elements):
+    for number, element in enumerate(work.plan.elements):
         for seq, task in enumerate(element.tasks, start=1):
             if task not in there:
                 yield TaskState(
@@ -57,11 +57,10 @@ def with_unsent(views: Sequence[JobView], *, comes: bool) -> list[JobView]:
     state: State = "PENDING" if comes else "INTERRUPTED"
     unsent = list[TaskState]()
     with suppress(WeighError):  # a plan that was deleted
-        if first.job.own is None:
-            unsent = [
-                msgspec.structs.replace(task, state=state, reason=NOT_SENT)
-                for task in never_sent(views)
-            ]
+        unsent = [
+            msgspec.structs.replace(task, state=state, reason=NOT_SENT)
+            for task in never_sent(views)
+        ]
     return [msgspec.structs.replace(first, tasks=(*first.tasks, *unsent)), *views[1:]]
 
 
@@ -82,9 +81,7 @@ def rest_comes(here: Here, views: Sequence[JobView]) -> bool:
     last = views[-1].job
     if last.heal is None:
         return False
-    sendings = SubmissionRounds(
-        views[0].job.folder, root=here.root, reach=reach_of_schedulers(here)
-    )
+    sendings = rounds_of_plan(here, views[0].job.folder)
     healers, scheduler = sendings.healers()[-1:], views[-1].scheduler
     states = {scheduler.states(healers).of(one, 0).state for one in healers}
     if sendings.stopped() is not None or states & {"PENDING", "RUNNING"}:
@@ -101,7 +98,8 @@ def usages_of_first_tasks(views: Sequence[JobView], root: str) -> list[FirstTask
     Raises:
         WeighError: the plan cannot be read.
     """
-    kinds = kinds_of(plan_in_folder_of(views[0].job))
+    plan = views[0].work.known_plan
+    kinds = {} if plan is None else kinds_of(plan)
     ends: dict[int, events.AttemptEnded | None] = {}
     for view in views:
         history = history_of(view.job)

@@ -63,13 +63,13 @@ def log_files_of_job(
     here = here.at_store(store_of_jobs(here, (name, job) if job else (name,)))
     known = jobs_file.read_jobs(here.root)
     # a name may end in _58 itself: then it is not divided
-    whole = {job.id for job in known if job.own is None} | {job.name for job in known}
-    plans = {job.id for job in known if job.own is None}
+    plans = {job.id for job in known if not job.is_script}
+    whole = plans | {job.name for job in known}
     if task is None:
         name, task = _split(name, whole, plans)
     chain = named_jobs(here, known, name)
     known = with_foreign(known, chain)
-    if chain[-1].own is not None:
+    if chain[-1].is_script:
         if task is not None:
             chain = [narrowed_to(chain[-1], task)]
         views = list(look(here, chain, known))

@@ -78,11 +78,6 @@ def _refuse_exec_run(root: str) -> None:
         )
 
 
-def is_foreign(submitted_job: SubmittedJob) -> bool:
-    """Return whether weigh did not submit the job."""
-    return submitted_job.own is not None and submitted_job.own.foreign
-
-
 def with_foreign(
     known_jobs: Sequence[SubmittedJob], submitted_jobs: Sequence[SubmittedJob]
 ) -> list[SubmittedJob]:
@@ -104,7 +99,7 @@ def _that_may_know(name: str, env: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_one(submitted_job: SubmittedJob, found: KnownJob, scheduler: str) -> bool:
-    return submitted_job.own is not None and (
+    return submitted_job.is_script and (
         submitted_job.scheduler,
         submitted_job.id,
     ) == (scheduler, found.id)

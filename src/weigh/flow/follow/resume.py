@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 
 import msgspec
@@ -14,8 +14,6 @@ from msgspec.structs import replace
 
 from weigh._version import __version__
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError, WeighError
-from weigh.flow.check.script import read_script_file
-from weigh.flow.follow import resume_script
 from weigh.flow.follow.dependency import (
     AwaitedJobs,
     is_kept_back,
@@ -24,20 +22,26 @@ from weigh.flow.follow.dependency import (
 )
 from weigh.flow.follow.elsewhere import store_of_jobs
 from weigh.flow.follow.first_tasks import never_sent, usages_of_first_tasks
-from weigh.flow.follow.named import is_foreign, named_jobs, with_foreign
+from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.notification import notify_end
 from weigh.flow.follow.task_history import tail_of
 from weigh.flow.follow.tasks import goes_on
-from weigh.flow.follow.view import JobView, latest_task_states, look
+from weigh.flow.follow.view import (
+    JobView,
+    PlanWork,
+    ScriptWork,
+    latest_task_states,
+    look,
+)
 from weigh.flow.here import Here, here_of
 from weigh.flow.plan import directory as plan_directory
-from weigh.flow.plan.directory import plan_in_folder_of, replaced_since
+from weigh.flow.plan.directory import replaced_since
 from weigh.flow.report.runs import needs_by_progress
 from weigh.flow.site import schedulers
 from weigh.flow.submit import own_script
 from weigh.flow.submit.checks import check_request
 from weigh.flow.submit.healer import send_healer, without_healer
-from weigh.flow.submit.job_parts import JobOrigin, split_into_job_parts, texts_of_job
+from weigh.flow.submit.job_parts import JobOrigin, split_into_job_parts
 from weigh.flow.submit.job_request import (
     elements_this_machine_holds,
     parse_gpus,
@@ -48,7 +52,7 @@ from weigh.flow.submit.rounds import (
     SubmissionRound,
     SubmissionRounds,
     TakenError,
-    reach_of_schedulers,
+    rounds_of_plan,
     settle_all,
 )
 from weigh.flow.submit.staging import continued, staged
@@ -187,8 +191,7 @@ class ResumeRound:
         """Decide on each unfinished task; submit the round, and the healer after it."""
         settle_all(self.here)
         folder = self._chain()[0].folder
-        reach = reach_of_schedulers(self.here)
-        sendings = SubmissionRounds(folder, root=self.here.root, reach=reach)
+        sendings = rounds_of_plan(self.here, folder)
         # before the jobs are read, so that none sent meanwhile is missed
         number = sendings.next_number(self.here.notify)
         healers = sendings.healers()
@@ -285,7 +288,6 @@ class ResumeRound:
     def _unfinished(self) -> Iterator[Chosen]:
         """Yield the decision on each task that is not done."""
         by_job = {view.job.id: view for view in self.views}
-        plans = {job: _plan_to_resume(view.job) for job, view in by_job.items()}
         root = self.here.root
         forecasts = {job: needs_by_progress(view, root) for job, view in by_job.items()}
         # over all rounds: what failed twice is left to a person
@@ -296,11 +298,10 @@ class ResumeRound:
             if task.state == "FAILED" and not is_kept_back(task)
         )
         with ExitStack() as opened:
-            texts = {
-                job: texts_of_job(by_job[job].job, plan, opened)
-                for job, plan in plans.items()
-                if plan is not None
-            }
+            lines = dict[str, Callable[[int], bytes]]()
+            for job, view in by_job.items():
+                with suppress(WeighError):  # a plan or a script that is gone
+                    lines[job] = view.work.lines(opened)
             # sorted, so that a round has its tasks in the order of the plan
             for _, task in sorted(latest_task_states(self.views).items()):
                 if task.state == "COMPLETED":
@@ -312,9 +313,7 @@ class ResumeRound:
                 # which memory ran out may depend on the command, such as java -Xmx
                 if words and task.state == "OUT_OF_MEMORY":
                     with suppress(WeighError, LookupError):
-                        command = _command_line_of_task(task, view.job, texts)
-                plan = plans[task.job]
-                together = 1 if plan is None else plan.together
+                        command = lines[task.job](task.task)
                 # a task of unknown fate may still run where the scheduler does not
                 # answer
                 answered = view.snapshot.trouble is None
@@ -328,7 +327,7 @@ class ResumeRound:
                 choice = decide_resumption(
                     replace(task, needs=needs),
                     evidence,
-                    LastRequest(view.job.request, together, view.job.round),
+                    LastRequest(view.job.request, view.work.together, view.job.round),
                     replace(options, unknown=options.unknown and answered),
                 )
                 yield task, choice
@@ -340,11 +339,10 @@ class ResumeRound:
         sends them only if every first task was measured; a person who resumes does
         anyway.
         """
-        first = self.views[0].job
-        left = list(never_sent(self.views)) if first.own is None else []
+        left = list(never_sent(self.views))
         if not left:
             return []
-        plan = plan_in_folder_of(first)
+        plan = self._first_plan
         if not plan.held:
             return [(one, ResumeChoice(run=True, reason=NOT_SENT)) for one in left]
         kinds = kinds_of(plan)
@@ -364,9 +362,9 @@ class ResumeRound:
         """
         last = self.views[-1].job
         # its script and flags are only known in part
-        if is_foreign(last):
+        if last.is_foreign:
             failed = [task.task for task, choice in self.choices if choice.run]
-            raise UsageError(resume_script.by_hand(last, failed))
+            raise UsageError(ScriptWork(last).by_hand(failed))
         requests = {view.job.id: view.job.request for view in self.views}
         return [
             self._group(chosen)
@@ -376,15 +374,16 @@ class ResumeRound:
     def _group(self, chosen: Sequence[Chosen]) -> _ResumeGroup:
         tasks = tuple(task for task, _ in chosen)
         choices = [choice for _, choice in chosen]
-        before = self._job(tasks[0].job)
+        view = self._view_of(tasks[0].job)
+        before = view.job
         gpu_type, gpus = parse_gpus(self.options.gpus)
         request = enlarged_request(before.request, choices, self.options)
         request = replace(request, after=self._wait.ids, gpus=gpus or request.gpus)
         if gpus:
             request = replace(request, gpu_type=gpu_type)
         plan, elements = None, len(tasks)
-        if before.own is None:
-            plan = self._plan(tasks, choices[0], before)
+        if isinstance(view.work, PlanWork):
+            plan = self._plan(tasks, choices[0], view.work)
             elements = len(plan.elements)
             # alike in a group, see group_by_request
             most = choices[0].at_once(before.request.memory)
@@ -428,29 +427,36 @@ class ResumeRound:
         self,
         task_states: Sequence[TaskState],
         choice: ResumeChoice,
-        before: SubmittedJob,
+        before: PlanWork,
     ) -> Plan:
-        plan = plan_in_folder_of(self.views[0].job)
-        pulls = choice.sized or plan_in_folder_of(before).queue is not None
+        plan = self._first_plan
+        pulls = choice.sized or before.plan.queue is not None
         if plan.rest is not None and pulls:  # all but the first tasks are pulled
             plan = replace(plan, queue=plan.rest)
-        jobs = {
-            view.job.id: (plan_in_folder_of(view.job), view.job.first)
-            for view in self.views
-        }
         places = {}
         for task in task_states:
-            old, first = jobs[task.job]
-            places[task.task] = previous_task_place(old, first + task.element, task.seq)
+            work = self._plan_work(task.job)
+            element = work.job.first + task.element
+            places[task.task] = previous_task_place(work.plan, element, task.seq)
         if plan.queue is not None:
             queue = replace(plan.queue, folder=f"queue_{new_id()}")
             plan = replace(plan, queue=queue)
-        at_once = choice.at_once(before.request.memory)
+        at_once = choice.at_once(before.job.request.memory)
         keeps = self.views[0].job.staging is not None
         return plan_of_round(plan, places, choice, at_once, keeps=keeps)
 
-    def _job(self, name: str) -> SubmittedJob:
-        return next(view.job for view in reversed(self.views) if view.job.id == name)
+    def _view_of(self, name: str) -> JobView:
+        return next(view for view in reversed(self.views) if view.job.id == name)
+
+    def _plan_work(self, name: str) -> PlanWork:
+        """Return the work of a job of a plan."""
+        work = self._view_of(name).work
+        return work if isinstance(work, PlanWork) else PlanWork(work.job)
+
+    @property
+    def _first_plan(self) -> Plan:
+        """Return the plan of the first job, which has all tasks."""
+        return self._plan_work(self.views[0].job.id).plan
 
     def _why_stop(self, limits: HealLimits) -> str | None:
         """Return why there is no further round, by the rounds so far."""
@@ -499,14 +505,12 @@ class ResumeRound:
         )
         again = tuple(group.again for group in self.groups)
         first = self.views[0].job
-        replaced = replaced_since(first) if first.own is None else None
-        return ResumedJob(
-            self.views[-1].job,
-            again,
-            left,
-            self.stopped,
-            replaced=_as_relative(replaced),
-        )
+        replaced = replaced_since(first)
+        if replaced is not None and not os.path.relpath(replaced).startswith(".."):
+            # a path upwards is longer than the absolute one, and harder to read
+            replaced = os.path.relpath(replaced)
+        job = self.views[-1].job
+        return ResumedJob(job, again, left, self.stopped, replaced=replaced)
 
     def _check(self) -> None:
         """Compare the requests with the cluster's limits.
@@ -517,9 +521,9 @@ class ResumeRound:
         first, last = self.views[0].job, self.views[-1].job
         if self.options.queue is not None:
             refuse_absent(JobRequest(queue=self.options.queue), last.scheduler)
-        if self.groups and last.own is not None:
-            for line in resume_script.changes(self.here, first, last):
-                self.here.notify(line)
+        work = self.views[-1].work
+        for line in work.changes(self.here, first) if self.groups else ():
+            self.here.notify(line)
         if self.options.dry_run:
             return
         name, scheduler = last.scheduler, self.views[-1].scheduler
@@ -567,8 +571,7 @@ class ResumeRound:
     def _send(self, sending: SubmissionRound) -> ResumedJob:
         """Submit the round, and the healer that follows it."""
         first, count = self.views[0].job, len(self.choices)
-        # own scripts have no queue from which others could take a task
-        if self.groups and first.own is None:
+        if self.groups:
             self.choices = list(self._claimed(sending.number))
             if len(self.choices) < count:
                 self.groups = self._grouped()
@@ -594,9 +597,10 @@ class ResumeRound:
         """
         yield from (one for one in self.choices if not one[1].run)
         for view in self.views:
-            job, plan = view.job, plan_in_folder_of(view.job)
+            job, plan = view.job, view.work.known_plan
             ours = [one for one in self.choices if one[1].run and one[0].job == job.id]
-            if plan.queue is None or not ours:
+            # without a queue nobody else could take a task
+            if plan is None or plan.queue is None or not ours:
                 yield from ours
                 continue
             queue = os.path.join(job.folder, plan.queue.folder)
@@ -628,8 +632,9 @@ class ResumeRound:
         origin = JobOrigin(last.job.id, reason, round=1 + newest)
         jobs = []
         if group.plan is None:
-            for flags in resume_script.flags_again(before, again.tasks, again.request):
-                draft = resume_script.draft(self.here, before, flags)
+            work = ScriptWork(before)
+            for flags in work.flags_again(again.tasks, again.request):
+                draft = work.draft(self.here, flags)
                 # other flags would mean another directory, but it is a round of the
                 # first job
                 draft = replace(draft, folder=first.folder)
@@ -656,11 +661,9 @@ class ResumeRound:
         """Write the plan, and its task files with the lines of the earlier ones."""
         job_of = {task.task: task.job for task in task_states}
         with ExitStack() as opened:
+            # a task's line is in the files of the job that had it last
             texts = {
-                name: texts_of_job(
-                    self._job(name), plan_in_folder_of(self._job(name)), opened
-                )
-                # a task's line is in the files of the job that had it last
+                name: self._plan_work(name).lines(opened)
                 for name in set(job_of.values())
             }
             plan_directory.write(folder, plan, lambda one: texts[job_of[one]](one))
@@ -687,33 +690,6 @@ class ResumeRound:
             version=__version__,
         )
         return staged(script, schedulers.kind_of_cluster_name(jobs[-1].scheduler))
-
-
-def _as_relative(path: str | None) -> str | None:
-    relative = None if path is None else os.path.relpath(path)
-    # a path upwards is longer than the absolute one, and harder to read
-    return path if relative is None or relative.startswith("..") else relative
-
-
-def _plan_to_resume(submitted_job: SubmittedJob) -> Plan | None:
-    """Return the plan of a job; None if it is gone, or the script is the user's own."""
-    try:
-        return plan_in_folder_of(submitted_job) if submitted_job.own is None else None
-    except WeighError:
-        return None
-
-
-def _command_line_of_task(
-    task_state: TaskState,
-    submitted_job: SubmittedJob,
-    texts: Mapping[str, Callable[[int], bytes]],
-) -> bytes:
-    """Return what a task runs: its line, or all of the user's own script."""
-    if task_state.job in texts:
-        return texts[task_state.job](task_state.task)
-    return read_script_file(submitted_job.script, submitted_job.script).encode(
-        errors="surrogateescape"
-    )
 
 
 def _sum_of_hours(hours: Iterator[float | None]) -> float | None:

@@ -8,7 +8,7 @@ from itertools import islice
 
 import msgspec
 
-from weigh.errors import SubmissionUnknownError, WeighError
+from weigh.errors import SubmissionUnknownError
 from weigh.flow.follow.elsewhere import (
     other_stores,
     queued_without_weigh,
@@ -22,9 +22,8 @@ from weigh.flow.follow.tasks import last_line_of_output
 from weigh.flow.follow.time_left import ends_of
 from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here
-from weigh.flow.plan.directory import plan_in_folder_of
 from weigh.flow.site.schedulers import environment_of_cluster, kind_of_cluster_name
-from weigh.flow.submit.rounds import SubmissionRounds, reach_of_schedulers, settle_all
+from weigh.flow.submit.rounds import SubmissionRounds, rounds_of_plan, settle_all
 from weigh.model.element_time import NOT_STARTED
 from weigh.model.job import CANCELLING, ON_HOLD, SubmittedJob, TaskState
 from weigh.model.record import State
@@ -72,16 +71,14 @@ def standings_of_jobs(here: Here, names: Sequence[str]) -> tuple[JobStanding, ..
         known = with_foreign(known, found)
         chains = [
             # a part of an array was named: its other rounds are of no interest
-            [job] if job.own and job.own.part else jobs_file.chain_of(known, job)
+            [job] if job.is_part else jobs_file.chain_of(known, job)
             for job in found
         ]
     else:
         chains = _recent(known) if known else [jobs_file.find_jobs(known, "last")]
     jobs = [job for chain in chains for job in chain]
     healings = {
-        chain[0].folder: SubmissionRounds(
-            chain[0].folder, root=here.root, reach=reach_of_schedulers(here)
-        )
+        chain[0].folder: rounds_of_plan(here, chain[0].folder)
         for chain in chains
         # healers are not recorded as jobs: the plan's folder names them
         if chain[-1].heal is not None
@@ -227,7 +224,7 @@ def _doubtful_done_task(
     for task in islice(done, _MOST_WORDS):
         path, job = task.output, jobs.get(task.job)
         # the state of a done task names no output: its place follows from the joblog
-        if job is not None and job.own is None:
+        if job is not None and not job.is_script:
             path = latest_output_of_task(job, task.element, task.task)
         error = error_at_end(tail_of(path)) if path else None
         if error is not None:
@@ -240,18 +237,16 @@ def _elements_that_pull(views: Sequence[JobView]) -> tuple[str, ...] | None:
     nodes = [
         state.node or "?"
         for view in views
-        if _has_queue(view.job)
+        if _has_queue(view)
         for state in view.elements
         if state.state == "RUNNING"
     ]
-    return tuple(nodes) if any(_has_queue(view.job) for view in views) else None
+    return tuple(nodes) if any(map(_has_queue, views)) else None
 
 
-def _has_queue(submitted_job: SubmittedJob) -> bool:
-    try:
-        return plan_in_folder_of(submitted_job).queue is not None
-    except WeighError:
-        return False
+def _has_queue(job_view: JobView) -> bool:
+    plan = job_view.work.known_plan
+    return plan is not None and plan.queue is not None
 
 
 def _task_failures(failed: Sequence[TaskState]) -> Iterator[TaskFailure]:

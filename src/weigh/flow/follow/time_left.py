@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from weigh.errors import WeighError
 from weigh.flow.follow.task_history import JobHistory, JoblogHistory, history_of
-from weigh.flow.plan.directory import plan_in_folder_of
 from weigh.model.plan import Plan
 from weigh.model.record import ReportedProgress
 from weigh.progress.eta import TaskDurations, TimeSpan, still_to_run, until_done
@@ -45,9 +43,8 @@ def ends_of(views: "Sequence[JobView]", current_time: Seconds) -> ExpectedEnd | 
 
 
 def _job_end(job_view: "JobView", current_time: Seconds) -> ExpectedEnd | None:
-    try:
-        plan = plan_in_folder_of(job_view.job)
-    except WeighError:
+    plan = job_view.work.known_plan
+    if plan is None:
         return None
     job, states = job_view.job, job_view.elements
     history = history_of(job)

@@ -1,8 +1,17 @@
-"""The current state of jobs: the scheduler's states joined with the tasks' files."""
+"""What jobs run, and how it stands: the scheduler's states joined with their files.
+
+A job has the tasks of a plan (`PlanWork`), or a script of the user's own
+(`ScriptWork`). What differs between them is here: how their state is read, which line
+a task runs, what is said of it, and how a script is sent again.
+"""
 
 import os
+import shlex
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -12,30 +21,48 @@ from weigh.flow.follow.tasks import goes_on, judge_by_log, read_tasks
 from weigh.flow.here import Here
 from weigh.flow.plan.directory import plan_in_folder_of
 from weigh.flow.site import schedulers
-from weigh.model.job import STUCK, ElementState, OwnScript, SubmittedJob, TaskState
+from weigh.lazy_modules import lazy_module
+from weigh.model.job import (
+    STUCK,
+    ElementState,
+    JobRequest,
+    OwnScript,
+    SubmittedJob,
+    TaskState,
+)
+from weigh.model.plan import Plan
 from weigh.outcome import out_of_memory
 from weigh.runner import events
-from weigh.schedulers import find_kind
-from weigh.schedulers.backend import Scheduler
+from weigh.schedulers import KINDS, find_kind
+from weigh.schedulers.backend import Scheduler, SchedulerUserScripts
 from weigh.schedulers.elements import indices_of
-from weigh.schedulers.protocol import JobSnapshot
+from weigh.schedulers.protocol import Argv, JobSnapshot
+from weigh.schedulers.words import format_ranges
 from weigh.units import Seconds
 
+if TYPE_CHECKING:
+    from weigh.flow.check import script as check_script
+    from weigh.flow.submit import job_parts, own_script
+else:  # each is imported when it is first used
+    check_script = lazy_module("weigh.flow.check.script")
+    job_parts = lazy_module("weigh.flow.submit.job_parts")
+    own_script = lazy_module("weigh.flow.submit.own_script")
+
 _SETTLING = 60.0  # seconds within which a scheduler lists a new job
+_GONE = "the scheduler no longer knows it"
 
 
 class JobView(msgspec.Struct, frozen=True):
-    """A job, its scheduler, and the states of its elements and tasks.
-
-    ``logs`` are the log files of each element of a user's own script that exist.
-    """
+    """A job, its scheduler, and the states of its elements and tasks."""
 
     job: SubmittedJob
     scheduler: Scheduler
     elements: tuple[ElementState, ...]
     tasks: tuple[TaskState, ...]
     snapshot: JobSnapshot
+    work: "JobWork"
     logs: tuple[tuple[str, ...], ...] = ()
+    """The log files of each element of a user's own script that exist."""
 
 
 def look(
@@ -59,7 +86,7 @@ def look(
         for job in submitted_jobs:
             if job.scheduler == name:
                 others_run = _others_run(job, ours, snapshot)
-                yield _view(job, scheduler, snapshot, others_run=others_run)
+                yield work_of(job).view(scheduler, snapshot, others_run=others_run)
 
 
 def latest_task_states(views: Iterable[JobView]) -> dict[int, TaskState]:
@@ -83,88 +110,266 @@ def _others_run(
     )
 
 
-def _view(
-    submitted_job: SubmittedJob,
-    scheduler: Scheduler,
-    snapshot: JobSnapshot,
-    *,
-    others_run: bool,
-) -> JobView:
-    if submitted_job.own is not None:
-        return _view_of_own(submitted_job, scheduler, snapshot)
-    elements = tuple(
-        _element_state(submitted_job, number, scheduler, snapshot)
-        for number in range(submitted_job.elements)
-    )
-    if any(state.reason == STUCK for state in elements):
-        elements = _with_why(
-            elements, scheduler.ask(scheduler.questions.why(submitted_job.id))
+class PlanWork:
+    """The tasks of a plan, which weigh runs in the elements of a job."""
+
+    def __init__(self, submitted_job: SubmittedJob) -> None:
+        self.job = submitted_job
+
+    @cached_property
+    def known_plan(self) -> Plan | None:
+        """Return the plan; None if it was deleted."""
+        try:
+            return self.plan
+        except WeighError:
+            return None
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Return the plan.
+
+        Raises:
+            UsageError, FormatError, StoreError: it cannot be read.
+        """
+        return plan_in_folder_of(self.job)
+
+    @property
+    def together(self) -> int:
+        """Return how many tasks an element runs at once."""
+        return 1 if self.known_plan is None else self.known_plan.together
+
+    def lines(self, opened: ExitStack) -> Callable[[int], bytes]:
+        """Return a function for the line of a task; *opened* closes the task files."""
+        return job_parts.texts_of_job(self.job, self.plan, opened)
+
+    def view(
+        self, scheduler: Scheduler, snapshot: JobSnapshot, *, others_run: bool
+    ) -> JobView:
+        """Return how the job stands; *others_run*: another job has the same queue."""
+        job = self.job
+        elements = tuple(
+            _element_state(job, number, scheduler, snapshot)
+            for number in range(job.elements)
         )
-    try:
-        plan = plan_in_folder_of(submitted_job)
-    except WeighError:  # the plan was deleted: the elements are all that is known
-        return JobView(
-            submitted_job,
-            scheduler,
-            elements,
-            tuple(_bare(submitted_job, elements)),
-            snapshot,
-        )
-    tasks = tuple(
-        read_tasks(submitted_job, plan, scheduler, elements, others_run=others_run)
-    )
-    return JobView(submitted_job, scheduler, elements, tasks, snapshot)
+        elements = _with_why(elements, job, scheduler)
+        if self.known_plan is None:  # the elements are all that is known
+            tasks = tuple(_bare(job, elements))
+        else:
+            read = read_tasks(
+                job, self.known_plan, scheduler, elements, others_run=others_run
+            )
+            tasks = tuple(read)
+        return JobView(job, scheduler, elements, tasks, snapshot, self)
+
+    def changes(self, here: Here, first: SubmittedJob) -> list[str]:
+        """Return what differs from the *first* time: a plan is kept as it was."""
+        del here, first
+        return []
 
 
-def _view_of_own(
-    submitted_job: SubmittedJob, scheduler: Scheduler, snapshot: JobSnapshot
-) -> JobView:
-    """Return the view of a job with the user's own script: one task per element.
+class ScriptWork:
+    """A script of the user's own: each element of its job is one task."""
 
-    A task has the number that the scheduler gives to its element, 1 in a plain job. Its
-    output is the log, or if it failed what it wrote to its error file.
-    """
-    own = submitted_job.own or OwnScript()
-    indices = indices_of(submitted_job) if own.indices else (None,)
-    states = [snapshot.of(submitted_job, place) for place in range(len(indices))]
-    nodes = [state.node for state in states]
-    outputs = list(_logs_of_own(submitted_job, scheduler, indices, nodes))
-    errors: list[str | None] = [None] * len(indices)
-    if own.error:
-        # the same search for another pattern
-        apart = msgspec.structs.replace(own, output=own.error, logs={})
-        other = msgspec.structs.replace(submitted_job, own=apart)
-        errors = list(_logs_of_own(other, scheduler, indices, nodes))
-    elements = tuple(
-        _judged_by_logs(state, submitted_job, snapshot, out, error)
-        for state, out, error in zip(states, outputs, errors, strict=True)
-    )
-    if any(state.reason == STUCK for state in elements):
-        elements = _with_why(
-            elements, scheduler.ask(scheduler.questions.why(submitted_job.id))
+    together = 1
+    known_plan = None
+
+    def __init__(self, submitted_job: SubmittedJob) -> None:
+        self.job = submitted_job
+        self._own = submitted_job.own or OwnScript()
+
+    def lines(self, opened: ExitStack) -> Callable[[int], bytes]:
+        """Return a function for what a task runs: all of the script.
+
+        Raises:
+            UsageError: it is gone.
+        """
+        del opened  # it is read here
+        text = check_script.read_script_file(self.job.script, self.job.script)
+        return lambda _: text.encode(errors="surrogateescape")
+
+    def view(
+        self, scheduler: Scheduler, snapshot: JobSnapshot, *, others_run: bool
+    ) -> JobView:
+        """Return how the job stands.
+
+        A task has the number that the scheduler gives to its element, 1 in a plain job.
+        Its output is the log, or if it failed what it wrote to its error file.
+        """
+        del others_run  # it shares no queue
+        job, own = self.job, self._own
+        indices = indices_of(job) if own.indices else (None,)
+        states = [snapshot.of(job, place) for place in range(len(indices))]
+        nodes = [state.node for state in states]
+        outputs = list(self._logs(scheduler, own, indices, nodes))
+        errors: list[str | None] = [None] * len(indices)
+        if own.error:
+            # the same search for another pattern
+            apart = msgspec.structs.replace(own, output=own.error, logs={})
+            errors = list(self._logs(scheduler, apart, indices, nodes))
+        elements = tuple(
+            _judged_by_logs(state, job, snapshot, out, error)
+            for state, out, error in zip(states, outputs, errors, strict=True)
         )
-    logs = tuple(
-        tuple(path for path in pair if path is not None and _has_text(path, pair))
-        for pair in zip(outputs, errors, strict=True)
-    )
-    tasks = tuple(
-        TaskState(
-            task=1 if index is None else index,
-            job=submitted_job.id,
-            element=place,
-            seq=1,
-            state=state.state,
-            reason=state.reason,
-            exit_code=state.exit_code,
-            signal=state.signal,
-            # the error file is last in the pair
-            output=next(iter(found[:: 1 if state.state == "COMPLETED" else -1]), None),
+        elements = _with_why(elements, job, scheduler)
+        logs = tuple(
+            tuple(path for path in pair if path is not None and _has_text(path, pair))
+            for pair in zip(outputs, errors, strict=True)
         )
-        for place, (index, state, found) in enumerate(
-            zip(indices, elements, logs, strict=True)
+        tasks = tuple(
+            TaskState(
+                task=1 if index is None else index,
+                job=job.id,
+                element=place,
+                seq=1,
+                state=state.state,
+                reason=state.reason,
+                exit_code=state.exit_code,
+                signal=state.signal,
+                # the error file is last in the pair
+                output=next(
+                    iter(found[:: 1 if state.state == "COMPLETED" else -1]), None
+                ),
+            )
+            for place, (index, state, found) in enumerate(
+                zip(indices, elements, logs, strict=True)
+            )
         )
-    )
-    return JobView(submitted_job, scheduler, elements, tasks, snapshot, logs)
+        return JobView(job, scheduler, elements, tasks, snapshot, self, logs)
+
+    def _logs(
+        self,
+        scheduler: Scheduler,
+        own: OwnScript,
+        indices: Sequence[int | None],
+        nodes: Sequence[str | None],
+    ) -> Iterator[str | None]:
+        """Yield the path of each element's log; search those that have no name."""
+        job = msgspec.structs.replace(self.job, own=own)
+        kind = find_kind(job.scheduler)
+        if kind is None:
+            yield from (None for _ in indices)
+            return
+        # Slurm's %j is an id of each element that only accounting shows
+        if raw := scheduler.ask(kind.user_scripts.raw_logs(job)):
+            named = msgspec.structs.replace(own, logs={**raw, **own.logs})
+            job = msgspec.structs.replace(job, own=named)
+        home = os.path.expanduser("~")
+        for index, node in zip(indices, nodes, strict=True):
+            path = kind.user_scripts.log(job, index, node)
+            name = kind.user_scripts.default_log(job, index)
+            if path is None:
+                # without -cwd Grid Engine runs a job, and writes its log, in the home
+                # directory
+                places = (os.path.join(folder, name) for folder in (job.cwd, home))
+                yield next(filter(os.path.exists, places), None)
+            else:
+                # Grid Engine's -o may name a directory
+                yield os.path.join(path, name) if os.path.isdir(path) else path
+
+    def draft(self, here: Here, more: Argv) -> "own_script.ScriptDraft":
+        """Return the script with *more* flags, to be submitted again."""
+        options = own_script.ScriptOptions(
+            script=self.job.script,
+            flags=(*self._own.flags, *more),
+            arguments=self._own.arguments,
+            measure=self._own.measured,
+        )
+        there = here.in_folder(self.job.cwd)
+        return own_script.draft_of(there, options, self.job.scheduler)
+
+    def flags_again(
+        self, indices: Sequence[int], job_request: JobRequest
+    ) -> list[Argv]:
+        """Return the flags of each job that runs *indices* with this *job_request*."""
+        had, scripts = self.job.request, self._scripts
+        # the script's own directives request the rest as before
+        names = ("time_limit", "queue", "exclude")
+        changed = [n for n in names if getattr(job_request, n) != getattr(had, n)]
+        # which of the two is limited depends on the scheduler: one flag stands for both
+        if (job_request.memory, job_request.virtual_memory) != (
+            had.memory,
+            had.virtual_memory,
+        ):
+            changed.append("memory")
+        more = scripts.raised(job_request, changed)
+        # Grid Engine takes one range with one step: then it is several jobs
+        is_array = bool(self._own.indices)
+        parts = scripts.only(indices, job_request.throttle) if is_array else [()]
+        return [(*more, *part) for part in parts]
+
+    def changes(self, here: Here, first: SubmittedJob) -> list[str]:
+        """Return what differs from the *first* time, in words."""
+        job, found = self.job, []
+        if own_script.changed_since(job):
+            found.append(f"{job.script} was changed since job {job.id}")
+        if first.own is not None and first.own.indices:
+            kind = schedulers.kind_of_cluster_name(job.scheduler)
+            name = own_script.reads_whole_array(self.draft(here, ()), kind)
+            if name is not None:
+                found.append(
+                    f"the script reads {name}: it differs in a part of the array"
+                )
+        return found
+
+    def by_hand(self, failed: Sequence[int]) -> str:
+        """Return how to submit the *failed* indices if weigh did not submit the job."""
+        if not failed:
+            return f"nothing to resume of job {self.job.id}"
+        command = self.command_again(failed)
+        if command is None:
+            what = f"indices {format_ranges(failed)}" if self._own.indices else "it"
+            parts = filter(None, map(shlex.join, self._flags_of_parts(failed)))
+            flags = " and with ".join(parts)
+            command = f"submit its script again for {what}"
+            command += f" with {flags}" if flags else ""
+        return f"weigh did not submit job {self.job.id}: {command}"
+
+    def command_again(self, failed: Sequence[int]) -> str | None:
+        """Return the line that submits these indices again; None without the script.
+
+        It has all that was typed, quoted for the shell; a comment names what lacks.
+        """
+        own = self._own
+        if not (self.job.script and failed):
+            return None
+        arguments = ("--", *own.arguments) if own.arguments else ()
+        line = " && ".join(
+            shlex.join(("weigh", "submit", self.job.script, *flags, *arguments))
+            for flags in self._flags_of_parts(failed)
+        )
+        return (
+            line if own.is_line_known else f"{line}  # and the other options you typed"
+        )
+
+    def _flags_of_parts(self, failed: Sequence[int]) -> list[Argv]:
+        """Return the flags of each job that runs the *failed* indices.
+
+        They are those that were typed, or what the scheduler knows of them.
+        """
+        request, own, scripts = self.job.request, self._own, self._scripts
+        # without the array, which only the failed part replaces
+        flags = scripts.flags_to_repeat(own.flags)
+        # what was typed is lost: the request as the scheduler recorded it
+        if not own.is_line_known:
+            flags = scripts.raised(request, ("memory", "time_limit", "queue"))
+        is_array = own.indices and not own.components  # its parts only run together
+        # Grid Engine takes one range with one step: then it is several jobs
+        parts = [*scripts.only(failed, request.throttle)] if is_array else []
+        return [(*flags, *part) for part in parts or [()]]
+
+    @property
+    def _scripts(self) -> SchedulerUserScripts:
+        return KINDS[schedulers.kind_of_cluster_name(self.job.scheduler)].user_scripts
+
+
+JobWork: TypeAlias = PlanWork | ScriptWork
+
+
+def work_of(submitted_job: SubmittedJob) -> JobWork:
+    """Return what a job runs."""
+    if submitted_job.own is None:
+        return PlanWork(submitted_job)
+    return ScriptWork(submitted_job)
 
 
 def _has_text(path: str, pair: tuple[str | None, ...]) -> bool:
@@ -197,9 +402,7 @@ def _judged_by_logs(
         or not is_late
     ):
         return element_state
-    return msgspec.structs.replace(
-        element_state, reason="the scheduler no longer knows it"
-    )
+    return msgspec.structs.replace(element_state, reason=_GONE)
 
 
 def _short_by_own_words(
@@ -221,40 +424,6 @@ def _short_by_own_words(
     return element_state
 
 
-def _logs_of_own(
-    submitted_job: SubmittedJob,
-    scheduler: Scheduler,
-    indices: Sequence[int | None],
-    nodes: Sequence[str | None],
-) -> Iterator[str | None]:
-    """Yield the path of each element's log; without a name, search where it may be."""
-    kind, own = find_kind(submitted_job.scheduler), submitted_job.own or OwnScript()
-    # Slurm's %j is an id of each element that only accounting shows
-    raw = (
-        {} if kind is None else scheduler.ask(kind.user_scripts.raw_logs(submitted_job))
-    )
-    if raw:
-        logs = msgspec.structs.replace(own, logs={**raw, **own.logs})
-        submitted_job = msgspec.structs.replace(submitted_job, own=logs)
-    home = os.path.expanduser("~")
-    for index, node in zip(indices, nodes, strict=True):
-        if kind is None:
-            yield None
-            continue
-        path = kind.user_scripts.log(submitted_job, index, node)
-        name = kind.user_scripts.default_log(submitted_job, index)
-        if path is None:
-            # without -cwd Grid Engine runs a job, and writes its log, in the home
-            # directory
-            places = (
-                os.path.join(folder, name) for folder in (submitted_job.cwd, home)
-            )
-            yield next(filter(os.path.exists, places), None)
-        else:
-            # Grid Engine's -o may name a directory
-            yield os.path.join(path, name) if os.path.isdir(path) else path
-
-
 def _bare(
     submitted_job: SubmittedJob, element_states: Sequence[ElementState]
 ) -> Iterator[TaskState]:
@@ -271,9 +440,14 @@ def _bare(
 
 
 def _with_why(
-    elements: tuple[ElementState, ...], why: str | None
+    elements: tuple[ElementState, ...],
+    submitted_job: SubmittedJob,
+    scheduler: Scheduler,
 ) -> tuple[ElementState, ...]:
     """Return the elements; those that are stuck get the reason, if known."""
+    if all(state.reason != STUCK for state in elements):
+        return elements
+    why = scheduler.ask(scheduler.questions.why(submitted_job.id))
     return tuple(
         msgspec.structs.replace(state, reason=why)
         if why and state.reason == STUCK
@@ -315,4 +489,4 @@ def _element_state(
     # gone
     if judged.is_final or snapshot.trouble or state.reason or not is_late:
         return judged
-    return ElementState(state="INTERRUPTED", reason="the scheduler no longer knows it")
+    return ElementState(state="INTERRUPTED", reason=_GONE)

@@ -8,10 +8,8 @@ from msgspec.structs import replace
 
 from weigh.errors import WeighError
 from weigh.flow.follow.dependency import needed
-from weigh.flow.follow.named import is_foreign
 from weigh.flow.follow.resume import ResumeRound
-from weigh.flow.follow.resume_script import command_again
-from weigh.flow.follow.view import JobView, look
+from weigh.flow.follow.view import JobView, ScriptWork, look
 from weigh.flow.here import Here, here_of
 from weigh.model.job import SubmittedJob
 from weigh.planning.resume_policy import ResumeOptions
@@ -70,9 +68,9 @@ def _command_for_needed_job(
 def _of_views(here: Here, views: Sequence[JobView]) -> str | None:
     """Return the command that runs what is left of a job that is over, if one does."""
     job = views[-1].job
-    if is_foreign(job):
+    if job.is_foreign:
         failed = [one.task for one in views[-1].tasks if one.state != "COMPLETED"]
-        return command_again(job, failed)
+        return ScriptWork(job).command_again(failed)
     for flags, options in _WAYS:
         # decided by resume itself, so that the command printed does what it promises
         found = ResumeRound(here_of(job.cwd, here.env), job.id, options)

@@ -418,7 +418,7 @@ def _of_jobs(
     ]
     return ReportMaterial(
         title=f"{last.name} {last.id}",
-        unit="task" if any(view.job.own is None for view in views) else "element",
+        unit="element" if all(view.job.is_script for view in views) else "task",
         requested=most_requested(sized or requested),
         runs=tuple(sorted(every, key=lambda run: run.row.task or 0)),
         elements=tuple(elements),
@@ -469,7 +469,7 @@ def _accounting_of_views(
 ) -> tuple[AccountedElement, ...]:
     """Return what accounting has on the elements of jobs, numbered as in the views."""
     kind = kind_of_cluster_name(views[-1].job.scheduler)
-    if all(view.job.own is None for view in views):
+    if not any(view.job.is_script for view in views):
         return ask_accounting(kind, (view.job.id for view in views), env)
     found = []
     for view in views:
@@ -573,7 +573,7 @@ def logs_of(views: Sequence[JobView]) -> Iterator[str]:
     """Yield the paths of the logs of the elements of jobs."""
     for view in views:
         job = view.job
-        if job.own is not None:
+        if job.is_script:
             yield from (path for found in view.logs for path in found)
             continue
         for number in range(job.elements):

@@ -105,7 +105,7 @@ def runs_of_view(job_view: JobView, root: str) -> list[ReviewedRun]:
     Raises:
         StoreError: the records cannot be read.
     """
-    if job_view.job.own is not None:
+    if job_view.job.is_script:
         return list(_runs_of_own(job_view, root))
     history = history_of(job_view.job)
     known = list(_attempts_in(job_view, history))

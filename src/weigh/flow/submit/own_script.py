@@ -30,8 +30,7 @@ from weigh.flow.submit.job_parts import JobOrigin
 from weigh.flow.submit.job_request import check_limits
 from weigh.flow.submit.rounds import (
     SubmissionRound,
-    SubmissionRounds,
-    reach_of_schedulers,
+    rounds_of_plan,
     settle_all,
 )
 from weigh.flow.submit.submit_script import write_script
@@ -137,9 +136,7 @@ def submit_own(here: Here, options: ScriptOptions) -> SubmitAnswer:
         raise UsageError(
             f"{draft.typed}: {draft.described.misread} (--no-checks submits it anyway)"
         )
-    sendings = SubmissionRounds(
-        draft.folder, root=here.root, reach=reach_of_schedulers(here), name=draft.typed
-    )
+    sendings = rounds_of_plan(here, draft.folder, draft.typed)
     # before the jobs are read, so that none sent meanwhile is missed
     number = sendings.next_number(here.notify)
     if not options.again:

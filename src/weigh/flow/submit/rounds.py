@@ -402,7 +402,7 @@ class SubmissionRound:
             scheduler = self._reach(submitted_job.scheduler)
             found = scheduler.find(submitted_job.token, name=submitted_job.name)
             if (
-                found is None and submitted_job.own is not None
+                found is None and submitted_job.is_script
             ):  # it writes no id, may be over
                 found = scheduler.find_ended(submitted_job)
             patience = scheduler.patience() if found is None else 0.0
@@ -567,11 +567,8 @@ def settle_all(here: Here) -> list[str]:
     """Settle the rounds of this store that have no end; return what is still open."""
     still = []
     for entry, folder in _open_folders(here.root):
-        known = SubmissionRounds(
-            folder, root=here.root, reach=reach_of_schedulers(here)
-        )
         is_open = False
-        for one in known.rounds():
+        for one in rounds_of_plan(here, folder).rounds():
             if not one.is_over():
                 still += one.settle(here.notify)
                 is_open |= not one.is_over()
@@ -582,9 +579,15 @@ def settle_all(here: Here) -> list[str]:
     return still
 
 
-def reach_of_schedulers(here: Here) -> Reach:
-    """Return a function that returns the scheduler with a given name."""
-    return lambda name: schedulers.reach(here, name)
+def rounds_of_plan(
+    here: Here, folder: str, name: str | None = None
+) -> SubmissionRounds:
+    """Return the rounds of the plan, or of the script, whose jobs are in *folder*."""
+
+    def reach(scheduler: str) -> Scheduler:
+        return schedulers.reach(here, scheduler)
+
+    return SubmissionRounds(folder, root=here.root, reach=reach, name=name)
 
 
 def freeze(folder: str, sent: str, names: Iterable[str]) -> str:

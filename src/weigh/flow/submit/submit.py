@@ -36,9 +36,8 @@ from weigh.flow.submit.job_request import (
 )
 from weigh.flow.submit.rounds import (
     SubmissionRound,
-    SubmissionRounds,
     freeze,
-    reach_of_schedulers,
+    rounds_of_plan,
     settle_all,
 )
 from weigh.flow.submit.submit_script import (
@@ -226,9 +225,7 @@ def _submit_to(here: Here, to: SubmitTarget, options: SubmitOptions) -> SubmitAn
     typed = _typed_submission(there, options, to.scheduler)
     work = _work_to_send(there, options)
     written = _written_submission(there, options, typed, work)
-    sendings = SubmissionRounds(
-        written.parts[0].folder, root=here.root, reach=reach_of_schedulers(here)
-    )
+    sendings = rounds_of_plan(here, written.parts[0].folder)
     # before the jobs are read: who begins this number has seen all that were sent
     number = sendings.next_number(here.notify)
     if not options.again:
@@ -246,9 +243,7 @@ def _submit_to(here: Here, to: SubmitTarget, options: SubmitOptions) -> SubmitAn
         if options.again and _was_used(sending):
             parts = _anew(parts, work.plan)
             # rounds of its own: healers of the earlier jobs are none of its
-            anew = SubmissionRounds(
-                parts[0].folder, root=here.root, reach=reach_of_schedulers(here)
-            )
+            anew = rounds_of_plan(here, parts[0].folder)
             sending = rounds.enter_context(anew.begin(1, heal_limits=typed.heal))
         answer = msgspec.structs.replace(written.answer, script=script_path(parts[0]))
         # the plan was divided for --first, and is in no directory yet
