@@ -11,6 +11,7 @@ import heapq
 import math
 from bisect import bisect_right, insort
 from collections.abc import Sequence
+from statistics import fmean
 
 import msgspec
 
@@ -34,10 +35,15 @@ class RandomDraws:
         radius = math.sqrt(-2.0 * math.log(self.share()))
         return radius * math.cos(2.0 * math.pi * self.share())
 
-    def beyond(self, least: float) -> float:
+    def chi_square(self, freedom: float) -> float:
+        """Draw from chi-square, 0.01 or more (Wilson and Hilferty, 1931)."""
+        part = 2.0 / (9.0 * freedom)
+        return max(0.01, freedom * (1.0 - part + self.normal() * math.sqrt(part)) ** 3)
+
+    def normal_beyond(self, least: float) -> float:
         """Draw from the part of the standard normal beyond *least* (Robert, 1995)."""
+        found = self.normal()
         if least <= 0:
-            found = self.normal()
             while found < least:
                 found = self.normal()
             return found
@@ -47,14 +53,11 @@ class RandomDraws:
             if self.share() <= math.exp(-((found - rate) ** 2) / 2.0):
                 return found
 
-    def chi_square(self, freedom: float) -> float:
-        """Draw from chi-square, 0.01 or more (Wilson and Hilferty, 1931)."""
-        part = 2.0 / (9.0 * freedom)
-        return max(0.01, freedom * (1.0 - part + self.normal() * math.sqrt(part)) ** 3)
 
-    def around_one(self, spread: float) -> float:
-        """Draw a factor, of mean 1, from a log-normal distribution."""
-        return math.exp(spread * self.normal() - spread * spread / 2)
+def _spread_around(values: Sequence[float], middle: float) -> float:
+    """Return the standard deviation; that of `statistics` is fifty times as slow."""
+    squares = sum([(value - middle) ** 2 for value in values])
+    return math.sqrt(squares / max(1, len(values) - 1))
 
 
 _NORMAL_90 = 1.645  # standard deviations to either side that cover 90 %
@@ -62,12 +65,10 @@ _NORMAL_90 = 1.645  # standard deviations to either side that cover 90 %
 _PLAYED_90 = 1.9
 _USUAL_SPREAD = 0.3  # usual standard deviation of task times, over their mean
 _WORTH = 2  # tasks that the usual spread weighs as much as, against measured ones
-_LAST = 3  # times the lanes: tasks at the end that are simulated one by one
-_FEWEST_LAST = 40  # tasks, however few lanes
+_LAST = 40  # tasks at the end that are simulated one by one; more with many lanes
 _MOST_DRAWS, _MOST_PLAYS, _FEWEST_PLAYS = 4000, 100, 12  # some 10 ms of work
 _WIDEST = 1.0  # standard deviation of the logarithms, in a guess
 _FEW_LONGER = 2  # so many tasks that took longer weigh as much as a guess
-_WARM_UP = 8  # simulations before the first that counts
 _OVERDUE = 0.25  # of its time so far: the rest of a task longer than all others
 _SHORTEST = 1e-3  # of the mean: the least time of which a logarithm is taken
 
@@ -102,7 +103,7 @@ def still_to_run(elapsed: Seconds, task_durations: TaskDurations) -> TimeSpan | 
     longer = sorted(time - elapsed for time in task_durations.times if time > elapsed)
     if not longer:
         return TimeSpan(_OVERDUE * elapsed, 0.0, elapsed)
-    value = sum(longer) / len(longer)
+    value = fmean(longer)
     # one in twenty ends before the low end
     return TimeSpan(value, longer[len(longer) // 20], max(longer[-1], 1.3 * value))
 
@@ -128,37 +129,33 @@ def until_done(
     if waiting <= 0 and len(reported) == len(running) == 1:
         return reported[0]
     waiting = max(0, waiting)
-    lanes = max(1, min(lanes, waiting + len(running)))
+    simulation = _ScheduleSimulation(
+        task_durations, max(1, min(lanes, waiting + len(running)))
+    )
     # the last tasks decide when the list ends, so they are drawn one by one
-    last = min(waiting, max(_FEWEST_LAST, _LAST * lanes))
+    last = min(waiting, max(_LAST, 3 * simulation.lanes))
     each = last + len(task_durations.begun) + len(running)
     # about as many draws in all, however many tasks
     plays = max(_FEWEST_PLAYS, min(_MOST_PLAYS, _MOST_DRAWS // each))
-    draws = RandomDraws()
-    play = _ScheduleSimulation(task_durations, draws, lanes)
     # the same draws each time may be lopsided by chance: these matter most, so scale
-    shifts = _standard([draws.normal() for _ in range(plays)])
-    ends = [play.end(running, waiting, last, shift) for shift in shifts]
+    draws = [simulation.draws.normal() for _ in range(plays)]
+    middle = fmean(draws)
+    spread = _spread_around(draws, middle)
+    ends = [
+        simulation.end(running, waiting, last, (draw - middle) / spread)
+        for draw in draws
+    ]
     return _interval_of_ends(ends, max((one.low for one in reported), default=0.0))
-
-
-def _standard(values: Sequence[float]) -> list[float]:
-    """Scale *values* to mean 0 and standard deviation 1."""
-    mean = sum(values) / len(values)
-    squares = sum((value - mean) ** 2 for value in values)
-    spread = math.sqrt(squares / (len(values) - 1))
-    return [(value - mean) / spread for value in values]
 
 
 def _interval_of_ends(ends: Sequence[Seconds], least: Seconds) -> TimeSpan:
     """Return the interval of simulated *ends*, assuming a log-normal distribution."""
-    value = sum(ends) / len(ends)
+    value = fmean(ends)
     if value <= 0:
         return TimeSpan(0.0, 0.0, 0.0)
     logs = [math.log(max(end, _SHORTEST * value)) for end in ends]
-    middle = sum(logs) / len(logs)
-    spread = sum((log - middle) ** 2 for log in logs) / (len(logs) - 1)
-    half = _PLAYED_90 * math.sqrt(spread)
+    middle = fmean(logs)
+    half = _PLAYED_90 * _spread_around(logs, middle)
     low, high = math.exp(middle - half), math.exp(middle + half)
     return TimeSpan(value, min(value, max(least, low)), max(value, high))
 
@@ -168,42 +165,21 @@ class _DurationPool:
 
     def __init__(self, task_durations: TaskDurations, draws: RandomDraws) -> None:
         self._draws = draws
-        self._done = sorted(task_durations.times)
-        self._sum = sum(self._done)
+        self._done = self.times = sorted(task_durations.times)
         self._begun = sorted(task_durations.begun, reverse=True)
-        least = _SHORTEST * self._sum / max(1, len(self._done)) or _SHORTEST
-        logs = [math.log(max(time, least)) for time in self._done]
-        self._least = least
-        self._log_sum = sum(logs)
-        self._log_squares = sum(log * log for log in logs)
-        self._guess(self._log_sum, self._log_squares, len(logs))
-        self.times = self._done
-        self._done_squares = sum(time * time for time in self._done)
-        self._squares = self._done_squares
-        self.mean = self._sum / max(1, len(self._done))
+        self._least = _SHORTEST * fmean(self._done) or _SHORTEST
+        self._fit()
         # each draw depends on the ones before, so the first are not representative
-        for _ in range(_WARM_UP if self._begun else 0):
+        for _ in range(8 if self._begun else 0):
             self.renew()
 
     def renew(self) -> None:
-        """Draw new times for the running tasks, the longest first."""
-        if not self._begun:
-            self._guess(self._log_sum, self._log_squares, len(self._done))
-            return
+        """Draw new times for the running tasks."""
         self.times = self._done.copy()
-        total, log_sum, squares = self._sum, self._log_sum, self._log_squares
-        self._squares = self._done_squares
         # longest first: a shorter one may be drawn from these
         for elapsed in self._begun:
-            time = self.longer_than(elapsed)
-            insort(self.times, time)
-            total += time
-            self._squares += time * time
-            log = math.log(max(time, self._least))
-            log_sum += log
-            squares += log * log
-        self.mean = total / len(self.times)
-        self._guess(log_sum, squares, len(self.times))
+            insort(self.times, self.longer_than(elapsed))
+        self._fit()
 
     def longer_than(self, elapsed: Seconds) -> Seconds:
         """Draw the time of a task that has taken *elapsed* seconds already."""
@@ -214,27 +190,23 @@ class _DurationPool:
         if share < longer:
             return self.times[first + int(share)]
         least = (math.log(max(elapsed, self._least)) - self._middle) / self._width
-        log = self._middle + self._width * self._draws.beyond(least)
+        log = self._middle + self._width * self._draws.normal_beyond(least)
         return max(elapsed, math.exp(log))
 
-    def any(self) -> Seconds:
-        """Draw the time of a task."""
-        return self.times[int(self._draws.share() * len(self.times))]
-
-    @property
-    def spread(self) -> float:
-        """Return the standard deviation over the mean; with few times, a guess."""
-        mean, count = self.mean, len(self.times)
-        if mean < _SHORTEST**2:
-            return _USUAL_SPREAD
-        squares = max(0.0, self._squares / (mean * mean) - count)
+    def _fit(self) -> None:
+        """Draw a log-normal distribution that the times may come from."""
+        count = len(self.times)
+        self.mean = sum(self.times) / count
+        # of the times over their mean; with few times, mostly a guess
         guess = _WORTH * _USUAL_SPREAD**2
-        return math.sqrt((squares + guess) / (count + _WORTH - 1))
-
-    def _guess(self, log_sum: float, squares: float, count: int) -> None:
-        """Draw a log-normal distribution that *count* times may come from."""
-        middle = log_sum / count
-        around = max(0.0, squares - middle * log_sum) + _WORTH * _USUAL_SPREAD**2
+        squares = 0.0
+        if self.mean >= _SHORTEST**2:
+            relative = _spread_around(self.times, self.mean) / self.mean
+            squares = (count - 1) * relative**2
+        self.spread = math.sqrt((squares + guess) / (count + _WORTH - 1))
+        logs = [math.log(max(time, self._least)) for time in self.times]
+        middle = sum(logs) / count
+        around = guess + (count - 1) * _spread_around(logs, middle) ** 2
         chi_square = self._draws.chi_square(count - 1 + _WORTH)
         self._width = min(_WIDEST, math.sqrt(around / chi_square))
         self._middle = middle + self._width / math.sqrt(count) * self._draws.normal()
@@ -243,15 +215,13 @@ class _DurationPool:
 class _ScheduleSimulation:
     """Simulates the rest of a list, with newly drawn times each time."""
 
-    def __init__(
-        self, task_durations: TaskDurations, draws: RandomDraws, lanes: int
-    ) -> None:
+    def __init__(self, task_durations: TaskDurations, lanes: int) -> None:
+        self.draws = RandomDraws()
+        self.lanes = lanes
         self._pool = (
-            _DurationPool(task_durations, draws) if task_durations.times else None
+            _DurationPool(task_durations, self.draws) if task_durations.times else None
         )
         self._count = max(1, task_durations.count)
-        self._draws = draws
-        self._lanes = lanes
 
     def end(
         self,
@@ -265,30 +235,29 @@ class _ScheduleSimulation:
         All waiting tasks but the *last* ones are added up in one sum. *shift*, from a
         standard normal distribution, is the error that all times share.
         """
-        if self._pool is not None:
-            self._pool.renew()
+        draws, pool = self.draws, self._pool
+        if pool is not None:
+            pool.renew()
         ends = sorted(self._end_of(one) for one in running)
         # the list ends no sooner than its running tasks
         late = max(ends, default=0.0)
-        if self._pool is None or waiting <= 0:
+        if pool is None or waiting <= 0:
             return late
-        draws, pool = self._draws, self._pool
-        spread = pool.spread
-        error = spread / math.sqrt(self._count)  # of the mean; larger if few are known
+        error = pool.spread / math.sqrt(self._count)  # of the mean
         off = (1 + 1 / self._count) * error
         # scaled so that the mean stays the same
         scale = math.exp(off * shift - off * off / 2)
-        free = ends[: self._lanes]
-        free += [0.0] * (self._lanes - len(free))
         summed = waiting - last
         # the sum of many tasks has a normal distribution
-        work = summed + math.sqrt(summed) * spread * draws.normal()
-        begin = max(0.0, work) * pool.mean * scale / self._lanes
-        free = [end + begin for end in free]
-        heapq.heapify(free)
+        work = summed + math.sqrt(summed) * pool.spread * draws.normal()
+        begin = max(0.0, work) * pool.mean * scale / self.lanes
+        free = [0.0] * max(0, self.lanes - len(ends)) + ends[: self.lanes]
+        free = [end + begin for end in free]  # ordered, so a heap
         for _ in range(last):
             # each task waits for the lane that is free first
-            end = free[0] + pool.any() * scale * draws.around_one(error)
+            varied = math.exp(error * draws.normal() - error * error / 2)
+            time = pool.times[int(draws.share() * len(pool.times))]
+            end = free[0] + time * scale * varied
             late = max(late, end)
             heapq.heapreplace(free, end)
         return max(late, *free)
@@ -297,7 +266,7 @@ class _ScheduleSimulation:
         """Draw the end of a running task, from its own interval if it has one."""
         if not isinstance(one, TimeSpan):
             return self._pool.longer_than(one) - one if self._pool else 0.0
-        normal = self._draws.normal()
+        normal = self.draws.normal()
         # the interval may be lopsided: each side has a spread of its own
         side = one.high - one.value if normal > 0 else one.value - one.low
         return max(0.0, one.value + normal * side / _NORMAL_90)
