@@ -73,7 +73,7 @@ def _checked_interval(
 @click.option("--once", is_flag=True, help="Print one screen as plain text.")
 @options.as_json("With --gpus: print one JSON document.")
 def top(*, gpus: bool, interval: float, once: bool, as_json: bool) -> int:
-    """Watch the runs in progress here, GPUs and my processes.
+    """Watch the runs in progress here, the machine and the GPUs.
 
     q or Ctrl-C quits; the runs continue. If the output is not a terminal, one screen
     is printed. `weigh records show ID` shows all of one run.

@@ -246,7 +246,7 @@ def disk_check(role: str, path: str) -> DoctorCheck:
         return DoctorCheck(role, state, text, cure)
     # a large disk at 98 % still has room enough
     is_full = free < (1 - _FULL_DISK) * size and free < 10 * GIB
-    return _check_with_cure(role, text, cure if is_full else None)
+    return _ok_or_warning(role, text, cure if is_full else None)
 
 
 def records_checks(here: Here) -> list[DoctorCheck]:
@@ -267,7 +267,7 @@ def records_checks(here: Here) -> list[DoctorCheck]:
         cure = "set WEIGH_DIR to a folder on a disk that the nodes share"
     else:
         cure = None
-    return [_check_with_cure("records", text, cure)]
+    return [_ok_or_warning("records", text, cure)]
 
 
 def environment_words(found: PythonEnvironment) -> str:
@@ -353,7 +353,7 @@ def job_checks(
     text, cure = known, "weigh run -- COMMAND (or weigh scan), then weigh request"
     if not job.runs:
         text = "unknown: its command has no record"
-    yield _check_with_cure("RAM", text, None if job.runs else cure)
+    yield _ok_or_warning("RAM", text, None if job.runs else cure)
     cure = "weigh run -- COMMAND on a GPU node, to measure memory and load"
     text = f"GPU memory is known from {count_with_noun(job.gpu_runs, 'run')}"
     if not job.asks_gpus:
@@ -361,7 +361,7 @@ def job_checks(
     elif not job.gpu_runs:
         text = "it requests GPUs, but no record used one"
     is_known = bool(job.gpu_runs) or not job.asks_gpus
-    yield _check_with_cure("GPUs", text, None if is_known else cure)
+    yield _ok_or_warning("GPUs", text, None if is_known else cure)
     if job.trouble is None:
         yield DoctorCheck("script", "ok", job.description)
     else:
@@ -369,7 +369,7 @@ def job_checks(
         yield DoctorCheck("script", "broken", f"{job.name}: {job.trouble}", cure)
 
 
-def _check_with_cure(name: str, text: str, cure: str | None) -> DoctorCheck:
+def _ok_or_warning(name: str, text: str, cure: str | None) -> DoctorCheck:
     """Return a warning where there is a *cure*, else that all is well."""
     return DoctorCheck(name, "warning" if cure else "ok", text, cure)
 

@@ -1,4 +1,4 @@
-"""List the processes of one user from /proc, with one small read per process."""
+"""Read a process from /proc, with one small read."""
 
 import os
 
@@ -9,7 +9,7 @@ from weigh.units import Bytes, Seconds
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-_COMMAND_BYTES = 4096  # more of a command than any screen shows
+_STAT_BYTES = 4096  # more than a process has to say
 
 
 class UserProcess(msgspec.Struct, frozen=True, gc=False):
@@ -61,49 +61,13 @@ def has_ended(pid: int, root: str = "/proc") -> bool:
     return not words or (words[0] in b"ZX" and words[17:18] in ([b"0"], [b"1"]))
 
 
-def read_processes(user: int, root: str = "/proc") -> tuple[UserProcess, ...] | None:
-    """Read every process of *user* (a uid) that has memory.
-
-    None if there is no /proc, or it is that of another pid namespace.
-    """
-    try:
-        with os.scandir(usable_proc(root)) as entries:
-            pids = [
-                int(entry.name)
-                for entry in entries
-                if entry.name.isdecimal() and _owner_of_process(entry) == user
-            ]
-    except OSError:
-        return None
-    if not pids:  # at least this process exists: /proc is not mounted
-        return None
-    read = (read_process(pid, root) for pid in pids)
-    # zombies and kernel threads have no memory
-    return tuple(one for one in read if one is not None and one.resident)
-
-
-def read_command(pid: int, root: str = "/proc") -> tuple[str, ...]:
-    """Read a process's command line; empty for one that is gone or has none."""
-    # arguments end with a null byte each
-    text = _read_stat(f"{usable_proc(root)}/{pid}/cmdline") or b""
-    words = text.rstrip(b"\0").split(b"\0") if text else []
-    return tuple(word.decode("utf-8", "replace") for word in words)
-
-
-def _owner_of_process(entry: "os.DirEntry[str]") -> int | None:
-    try:
-        return entry.stat().st_uid
-    except OSError:  # it ended meanwhile
-        return None
-
-
 def _read_stat(path: str) -> bytes | None:
     try:
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except OSError:
         return None
     try:
-        return os.read(fd, _COMMAND_BYTES)
+        return os.read(fd, _STAT_BYTES)
     except OSError:
         return None
     finally:

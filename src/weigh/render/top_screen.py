@@ -9,32 +9,81 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Self, TextIO
 
+import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from weigh.model.gpu import GpuState
+from weigh.model.record import Record
 from weigh.render.gpu_lines import gpu_list
-from weigh.render.printable import (
-    named_words,
-    printable_text,
-    short_command,
-    shortened_text,
-)
+from weigh.render.printable import printable_text, short_command, shortened_text
 from weigh.render.progress_lines import time_left_text
-from weigh.render.top_view import MachineView, ProcessView, TopRun, TopView
-from weigh.units import MINUTE, format_duration, format_size, size_or_dash
+from weigh.units import (
+    MINUTE,
+    Bytes,
+    Seconds,
+    format_duration,
+    format_size,
+    size_or_dash,
+)
 
 TOP_WIDTH = 80
 _USUAL = (80, 24)  # if the terminal reports no size
 _BAR = 20  # columns
 _ID = 6  # letters of a record's id
-_MOST_PROCESSES = 10  # if the height is not limited
-_RSS = "RSS: counts shared pages in every process"
 # a column: its title, what it shows of a row, and the least width of its window;
 # to the left are columns of words
 _Columns = tuple[tuple[str, Callable[[Any], str], int], ...]
-_WORDS = frozenset({"run", "label", "command", ""})
+_WORDS = frozenset({"run", "label", ""})
+
+
+class TopRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The latest state of one run.
+
+    ``record`` is the last that was written. ``age``  is
+    how old it is: 0 if the processes were sampled just now. ``memory`` and ``cores``
+    are current values, None if only the written record is known.
+    """
+
+    record: Record
+    elapsed: Seconds  # seconds since its start
+    memory: Bytes | None = None  # bytes
+    peak: Bytes | None = None  # bytes; None: not measured
+    cores: float | None = None  # CPUs
+    age: Seconds = 0.0  # seconds
+    stopped: bool = False  # its processes are stopped, as by Ctrl-Z
+    stale: bool = False  # no update for long, so it may be gone
+
+
+class MachineView(msgspec.Struct, frozen=True):
+    """This machine; ``memory_used`` by all users, without what the kernel can drop.
+
+    ``load`` is the mean number of processes that ran or wanted to, in the last minute;
+    ``all_cpus`` are those of the machine.
+    """
+
+    name: str
+    cpus: int | None = None  # that this process may use
+    memory_used: Bytes | None = None  # bytes
+    memory_total: Bytes | None = None  # bytes
+    load: float | None = None
+    all_cpus: int | None = None
+
+
+class TopView(msgspec.Struct, frozen=True, kw_only=True):
+    """One moment of ``weigh top``.
+
+    ``gpu_note`` is the reason why GPUs cannot be read.
+    """
+
+    clock: str  # time of day, as shown
+    machine: MachineView
+    store: str  # path of the store
+    runs: tuple[TopRun, ...] = ()
+    gpus: tuple[GpuState, ...] = ()
+    gpu_note: str | None = None
 
 
 class TopScreen:
@@ -67,12 +116,8 @@ class TopScreen:
             width, height = 0, 0
         width, height = width or _USUAL[0], height or _USUAL[1]
         self._console.size = (width, height)
-        upper = Group(*_upper_part(top_view, width, has_keys=True))
-        used = len(self._console.render_lines(upper, pad=False))
-        # a blank line, two titles and the count of the rest
-        most = max(1, height - used - 4)
-        lower = Group(*_process_part(top_view, width, most))
-        self._console.update_screen(Group(upper, lower))
+        parts = Group(*_screen_parts(top_view, width, has_keys=True))
+        self._console.update_screen(parts)
 
 
 def top_page(top_view: TopView, width: int = TOP_WIDTH) -> str:
@@ -81,11 +126,7 @@ def top_page(top_view: TopView, width: int = TOP_WIDTH) -> str:
     console = _rich_console(out, is_terminal=False, colour=False)
     console.width = width
     # rich would take the width of a terminal
-    console.print(
-        *_upper_part(top_view, width, has_keys=False),
-        *_process_part(top_view, width, _MOST_PROCESSES),
-        sep="\n",
-    )
+    console.print(*_screen_parts(top_view, width, has_keys=False), sep="\n")
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
@@ -102,7 +143,7 @@ def _rich_console(out: TextIO, *, is_terminal: bool, colour: bool) -> Console:
     )
 
 
-def _upper_part(
+def _screen_parts(
     top_view: TopView, width: int, *, has_keys: bool
 ) -> Iterator[RenderableType]:
     title = f"weigh top   {printable_text(top_view.machine.name)}   {top_view.clock}"
@@ -125,22 +166,6 @@ def _upper_part(
         yield Padding(
             Text(printable_text(top_view.gpu_note), style="yellow"), (0, 0, 0, 2)
         )
-
-
-def _process_part(
-    top_view: TopView, width: int, most_processes: int
-) -> Iterator[RenderableType]:
-    if top_view.processes is None:
-        return
-    yield Text("")
-    yield _screen_line(f"my processes, largest first   ({_RSS})", width, "bold")
-    yield _rich_table(
-        top_view.processes[:most_processes], _process_columns(width), width
-    )
-    rest = top_view.processes[most_processes:]
-    if rest:
-        size = format_size(sum(one.resident for one in rest))
-        yield _screen_line(f"  {len(rest)} more with {size}", width, "dim")
 
 
 def _screen_line(line_text: str, width: int, style: str = "") -> Text:
@@ -219,24 +244,3 @@ def _run_note(top_run: TopRun) -> str:
     left = time_left_text(headway, top_run.elapsed)
     # without the interval, for which the column has no room
     return "" if left is None else f"{left.partition(' (')[0]} to go"
-
-
-def _process_columns(width: int) -> _Columns:
-    # 32 columns: the other columns and their gaps
-    room = max(1, width - 32)
-    return (
-        ("pid", lambda process: str(process.pid), 0),
-        ("RSS", lambda process: format_size(process.resident), 0),
-        ("cpu", _process_cpu, 40),
-        (
-            "command",
-            lambda process: shortened_text(
-                named_words(printable_text(process.command)), room
-            ),
-            40,
-        ),
-    )
-
-
-def _process_cpu(process: ProcessView) -> str:
-    return "?" if process.cores is None else f"{100 * process.cores:.0f} %"

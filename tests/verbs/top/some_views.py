@@ -11,7 +11,7 @@ from weigh.model.record import (
     SampleSeries,
     Usage,
 )
-from weigh.render.top_view import MachineView, ProcessView, TopRun, TopView
+from weigh.render.top_screen import MachineView, TopRun, TopView
 from weigh.units import GIB, MIB
 
 RECORD = Record(
@@ -60,10 +60,6 @@ ELSEWHERE = TopRun(
     peak=2 * GIB,
     age=4,
 )
-PROCESSES = (
-    ProcessView(457520, "python tag.py alice.txt out.tsv 50", 380 * MIB, 0.958),
-    ProcessView(457522, "sort", 12 * MIB, None),
-)
 GPUS = (
     GpuState(
         0,
@@ -84,7 +80,6 @@ OVERVIEW = TopView(
     store="/home/ada/ner/.weigh",
     runs=(RUN, ELSEWHERE),
     gpus=GPUS,
-    processes=PROCESSES,
 )
 NOTHING = TopView(clock="10:00:12", machine=MACHINE, store="/home/ada/ner/.weigh")
 
@@ -130,9 +125,6 @@ _gpus = st.builds(
     memory_total=_sizes,
     utilization=_shares,
 )
-_processes = st.builds(
-    ProcessView, pid=st.integers(1, 1 << 22), command=_text, resident=_size
-)
 views = st.builds(
     TopView,
     clock=st.just("10:00:12"),
@@ -141,5 +133,4 @@ views = st.builds(
     runs=st.lists(_runs, max_size=4).map(tuple),
     gpus=st.lists(_gpus, max_size=3).map(tuple),
     gpu_note=st.none() | _text,
-    processes=st.none() | st.lists(_processes, max_size=6).map(tuple),
 )

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from weigh.flow.records.records import RecordStore, open_store
 from weigh.flow.watch.top import TopWatcher
-from weigh.render.top_view import TopRun
+from weigh.render.top_screen import TopRun
 from weigh.store.checkpoint import RunCheckpoint, save_checkpoint
 from weigh.units import MIB
 
@@ -129,14 +129,6 @@ def test_the_whole_tree_is_looked_at_now(job: Job, watch: Open) -> None:
     assert run.peak is not None
     assert run.peak >= run.memory
     assert run.age == 0
-
-
-def test_its_processes_are_among_mine(job: Job, watch: Open) -> None:
-    view = watch(job.store()).look()
-    leader = psutil.Process(job.leader())
-    pids = {leader.pid, *(one.pid for one in leader.children(recursive=True))}
-    assert view.processes is not None
-    assert pids <= {one.pid for one in view.processes}
 
 
 def test_memory_given_back_shows_while_the_peak_stays(job: Job, watch: Open) -> None:

@@ -1,17 +1,14 @@
-"""``weigh top``: the runs, GPUs and processes of this moment, look after look."""
+"""``weigh top``: the runs and GPUs of this moment, look after look."""
 
 import os
 import time
-from collections.abc import Sequence
 
 from weigh.flow.records.records import RecordStore
 from weigh.flow.watch.gpus import GpuFactory, GpuWatch, gpus_of
 from weigh.measure.observer import TreeObserver
 from weigh.model.record import Record
 from weigh.probe.host import read_host
-from weigh.probe.processes import UserProcess, read_command, read_processes
-from weigh.render.printable import short_command
-from weigh.render.top_view import MachineView, ProcessView, TopRun, TopView
+from weigh.render.top_screen import MachineView, TopRun, TopView
 from weigh.store.checkpoint import UnfinishedRun, finalise_interrupted, runs_in_progress
 from weigh.store.identity import ProcessIdentity, is_alive
 from weigh.units import KIB, Bytes, Seconds
@@ -20,7 +17,7 @@ _STORE_INTERVAL = 2.0  # seconds between looks into the store: it may be on a ne
 
 
 class TopWatcher:
-    """Looks at runs, GPUs and processes; each look is one :class:`TopView`."""
+    """Looks at runs and GPUs; each look is one :class:`TopView`."""
 
     def __init__(self, store: RecordStore, gpus: GpuFactory = lambda: None) -> None:
         """Watch what *store* knows; *gpus* opens the source of GPU readings."""
@@ -28,11 +25,6 @@ class TopWatcher:
         self._host = read_host()
         self._runs: list[UnfinishedRun] = []
         self._followers: dict[str, _RunFollower] = {}
-        # keyed by pid and start time, as the kernel gives a pid to another process
-        # later
-        self._cpu_times: dict[tuple[int, int], Seconds] = {}
-        self._commands: dict[tuple[int, int], str] = {}
-        self._looked_at: Seconds = 0.0
         self._refreshed: Seconds = 0.0
         # before the thread of GPUs starts, so that the first look has runs to show
         self._refresh(time.monotonic())
@@ -65,7 +57,6 @@ class TopWatcher:
             runs=tuple(runs),
             gpus=gpus_of(gpus, os.environ),
             gpu_note=gpus.note,
-            processes=self._process_views(_my_processes(), moment),
         )
 
     def _refresh(self, moment: Seconds) -> None:
@@ -81,30 +72,6 @@ class TopWatcher:
         for one in self._runs:
             self._followers.setdefault(one.record.id, _RunFollower()).follow(one.leader)
         self._refreshed = moment
-
-    def _process_views(
-        self, processes: Sequence[UserProcess] | None, moment: Seconds
-    ) -> tuple[ProcessView, ...] | None:
-        """Return the processes, the largest first, with their CPU use since last."""
-        if processes is None:
-            return None
-        # the share of a CPU is counted between two looks
-        since, before = moment - self._looked_at, self._cpu_times
-        self._looked_at = moment
-        self._cpu_times = {
-            (one.pid, one.start_ticks): one.cpu_time for one in processes
-        }
-        known, self._commands = self._commands, {}
-        views = []
-        for one in sorted(processes, key=lambda one: (-one.resident, one.pid)):
-            key = (one.pid, one.start_ticks)
-            last = before.get(key)
-            busy = None if last is None else max(0.0, one.cpu_time - last) / since
-            # a command does not change, and reading it costs a system call
-            command = known.get(key) or _command_of_user_process(one)
-            self._commands[key] = command
-            views.append(ProcessView(one.pid, command, one.resident, busy))
-        return tuple(views)
 
     def _machine(self) -> MachineView:
         free, total = _available_memory(), self._host.memory
@@ -175,15 +142,6 @@ class _RunFollower:
 def _peak_value(record: Record) -> Bytes | None:
     usage = record.usage
     return usage.peak_memory.value if usage and usage.peak_memory else None
-
-
-def _command_of_user_process(process: UserProcess) -> str:
-    command = read_command(process.pid)
-    return short_command(command) if command else process.name
-
-
-def _my_processes() -> tuple[UserProcess, ...] | None:
-    return read_processes(os.geteuid()) if hasattr(os, "geteuid") else None
 
 
 def _available_memory() -> Bytes | None:
