@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -122,20 +122,19 @@ def _standing_time_left(standing: ExecProgress) -> Seconds | None:
     return standing.time_left if standing.left is None else standing.left.value
 
 
-def _how_to_resume(report: ExecReport) -> Iterator[str]:
-    """Yield how to run what is left; in a job's log, as its user can."""
+def _how_to_resume(report: ExecReport) -> tuple[str, str]:
+    """Return how to run what is left; in a job's log, as its user can."""
     # of a submitted plan: plan/NAME/sent/N.plan/tasks.txt
     folder = os.path.dirname(os.path.dirname(report.task_file))
     # failed tasks of a queue are not run again by another pull
     if not report.left and (not report.failed or report.queue is not None):
-        return
+        return "resume", ""
     if os.path.basename(folder) == _SENT:  # of a plan that was submitted
         name = os.path.basename(os.path.dirname(folder))
-        yield f"  next      weigh status {printable_text(shlex.quote(name))}"
-    elif report.left:
-        yield "  resume    run the same command again"
-    else:
-        yield "  resume    add --resume-failed to run failed tasks again"
+        return "next", f"weigh status {shlex.quote(name)}"
+    if report.left:
+        return "resume", "run the same command again"
+    return "resume", "add --resume-failed to run failed tasks again"
 
 
 def summary_lines(report: ExecReport) -> list[str]:
@@ -144,22 +143,20 @@ def summary_lines(report: ExecReport) -> list[str]:
     lines += [_failed_task_line(one) for one in report.failures[:_MOST_FAILURES]]
     more = report.failed - min(len(report.failures), _MOST_FAILURES)
     if report.failures and more > 0:
-        lines.append(f"  and {count_with_commas(more)} more: see {report.joblog}")
-    if report.trouble is not None:
-        lines.append(f"  stopped   {report.trouble}")
-    if report.halted is not None:
-        lines.append(f"  stopped   {report.halted}")
-    if report.untaken is not None:
-        lines.append(f"  stopped   {report.untaken}")
-    lines += _how_to_resume(report)
+        path = printable_text(report.joblog)
+        lines.append(f"  and {count_with_commas(more)} more: see {path}")
+    rows = [
+        ("stopped", report.trouble),
+        ("stopped", report.halted),
+        ("stopped", report.untaken),
+        _how_to_resume(report),
+    ]
     for host in report.unsure:
-        lines.append(
-            f"  left      tasks of {printable_text(host)}, which may still run them "
-            f"(--gone {printable_text(host)})"
-        )
-    if report.output is not None:
-        lines.append(f"  output    {printable_text(report.output)}")
-    lines.append(f"  joblog    {printable_text(report.joblog)}")
+        text = f"tasks of {host}, which may still run them (--gone {host})"
+        rows.append(("left", text))
+    rows += [("output", report.output), ("joblog", report.joblog)]
+    # paths, hosts and reasons are not weigh's own words
+    lines += [f"  {name:<10}{printable_text(text)}" for name, text in rows if text]
     return lines
 
 

@@ -71,19 +71,21 @@ def _repeats_of(record: Record) -> Iterator[ReviewedRun]:
         return
     row = row_of(record)
     began = row.started
-    for one, (need, run) in zip(counted, memory_uses_of_runs(record), strict=True):
-        its = msgspec.structs.replace(
-            row,
-            started=began,
-            state=STATES.get(run.state, "UNKNOWN"),
-            exit_code=one.exit_code,
-            signal=one.signal,
-            reason=None if run.completed else row.reason,
-            **_row_usage_fields(one.usage),
-        )
-        yield ReviewedRun(
-            row=its, record=record, need=need, gpu_peaks=_gpu_peaks(one.usage)
-        )
+    measured = iter(memory_uses_of_runs(record))
+    for one in record.repeats:
+        if not one.warmup:
+            need, run = next(measured)
+            its = msgspec.structs.replace(
+                row,
+                started=began,
+                state=STATES.get(run.state, "UNKNOWN"),
+                exit_code=one.exit_code,
+                signal=one.signal,
+                reason=None if run.completed else row.reason,
+                **_row_usage_fields(one.usage),
+            )
+            peaks = _gpu_peaks(one.usage)
+            yield ReviewedRun(row=its, record=record, need=need, gpu_peaks=peaks)
         # a repeat has no start of its own: each follows the one before
         began = None if began is None else began + one.usage.wall_time
 

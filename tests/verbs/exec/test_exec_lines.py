@@ -59,6 +59,21 @@ def test_wide_characters_of_a_path_count_as_two_columns(path: str) -> None:
     assert columns_of(line) <= WIDTH
 
 
+def test_no_path_or_reason_of_a_summary_steers_the_terminal() -> None:
+    evil = "\x1b[2J"
+    failures = [FailedTask(n, evil, evil) for n in range(12)]
+    report = replace(
+        _report(*failures),
+        failed=12,
+        joblog=evil,
+        output=evil,
+        trouble=evil,
+        halted=evil,
+        unsure=(evil,),
+    )
+    assert "\x1b" not in "".join(summary_lines(report))
+
+
 def test_a_failure_is_reported_at_once_within_the_screen(batch: Batch) -> None:
     batch.write("echo a; exit 3")
     folder = "a-folder-with-a-name-that-is-as-long-as-they-are/and-another-one-in-it"

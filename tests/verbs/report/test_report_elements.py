@@ -4,10 +4,15 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.model.record import PeakMemory, Record, Usage
+from weigh.model.record import PeakMemory, Record, RepeatedRun, Usage
 from weigh.model.report import ReportRow
 from weigh.review.elements import elements_of_runs, memory_at_once, most_at_once
-from weigh.review.runs import ElementRequest, ReviewedRun
+from weigh.review.runs import (
+    ElementRequest,
+    ReviewedRun,
+    epoch_seconds,
+    runs_of_records,
+)
 
 SPANS = st.lists(
     st.tuples(st.integers(0, 30), st.integers(1, 10), st.integers(0, 100)), max_size=8
@@ -103,3 +108,23 @@ def test_a_request_is_judged_by_the_figure_that_the_table_shows(
     ]
     for element in elements_of_runs(runs, (), ElementRequest()):
         assert element.need == element.memory
+
+
+def test_a_repeat_starts_after_the_warm_ups_and_repeats_before_it() -> None:
+    repeats = tuple(
+        RepeatedRun(Usage(wall_time=wall), exit_code=0, signal=None, warmup=warmup)
+        for wall, warmup in ((100.0, True), (5.0, False), (7.0, False))
+    )
+    record = Record(
+        id="a" * 12,
+        command=("x",),
+        started="2026-11-21T10:00:00Z",
+        state="COMPLETED",
+        usage=repeats[2].usage,
+        repeats=repeats,
+    )
+    first, second = runs_of_records([record])
+    began = epoch_seconds(record.started)
+    assert began is not None
+    assert first.row.started == began + 100
+    assert second.row.started == began + 105
