@@ -19,6 +19,7 @@ from click_man.core import generate_man_page
 
 import weigh
 from weigh.cli.completion import completion_script
+from weigh.cli.help_groups import HELP_ALL
 from weigh.cli.main import VERBS, read_page
 from weigh.cli.main import weigh as command_line
 from weigh.schedulers.lint.rules import TABLE as RULE_TABLE
@@ -51,7 +52,7 @@ def command_line_page() -> str:
     """Write every verb with its help, in the order of `weigh --help`."""
     parts = [
         "# The command line",
-        "Generated from the program; `weigh VERB --help` says the same.",
+        "Generated from the program; `weigh VERB --help-all` says the same.",
     ]
     top = _top()
     parts.append(_fence(command_line.get_help(top), "text"))
@@ -157,6 +158,7 @@ def _help_of(
         command, info_name=name, parent=parent, max_content_width=80
     )
     context.terminal_width = 80
+    context.meta[HELP_ALL] = True
     yield f"{'#' * level} {context.command_path}"
     yield _fence(command.get_help(context), "text")
     if isinstance(command, click.Group):

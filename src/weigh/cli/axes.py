@@ -2,10 +2,12 @@
 
 import click
 
+from weigh.cli.options import PlainHelp
+
 _COMMAND = "weigh.command"
 
 
-class AxesThenCommand(click.Command):
+class AxesThenCommand(PlainHelp):
     """A command that takes NAME=VALUES words, and behind ``--`` the user's argv."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -76,8 +76,9 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
 )
 @click.option(
     "--resume/--no-resume",
+    cls=options.FlagPair,
     default=True,
-    help="Skip tasks the joblog has, or start over.  [default: resume]",
+    help="Start over: run also what the joblog has.",
 )
 @click.option("--resume-failed", is_flag=True, help="Run failed tasks again, too.")
 @click.option(
@@ -127,8 +128,9 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
 )
 @click.option(
     "--guard/--no-guard",
+    cls=options.FlagPair,
     default=True,
-    help="Stop a task before host or GPU memory runs out.",
+    help="Stop no task before host or GPU memory runs out.",
 )
 @click.option(
     "--stop-nan",
@@ -143,11 +145,17 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
 )
 @click.option("--shuf", "shuffle", is_flag=True, help="Run the tasks in random order.")
 @options.dry_run("Print the tasks that would run.")
-@click.option("--pin/--no-pin", default=True, help="Bind each task to its own cores.")
+@click.option(
+    "--pin/--no-pin",
+    cls=options.FlagPair,
+    default=True,
+    help="Do not bind tasks to cores of their own.",
+)
 @click.option(
     "--wait-orphans/--no-wait-orphans",
+    cls=options.FlagPair,
     default=True,
-    help="Wait for processes a task leaves behind, or stop them.  [default: wait]",
+    help="Stop processes a task leaves behind, instead of waiting.",
 )
 @click.option(
     "--kill-survivors", is_flag=True, help="Kill processes that a killed run left."

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from click import shell_completion
 
     from weigh import request
+    from weigh.cli import help_groups
     from weigh.flow import completion
 else:  # each is imported when it is first used
     shell_completion = lazy_module("click.shell_completion")
     completion = lazy_module("weigh.flow.completion")
+    help_groups = lazy_module("weigh.cli.help_groups")
     request = lazy_module("weigh.request")
 
 if TYPE_CHECKING:
@@ -157,8 +159,28 @@ def scheduler(text: str, name: str = "scheduler") -> Decorator:
     return click.option("--for", name, type=click.Choice(tuple(KINDS)), help=text)
 
 
+class FlagPair(click.Option):
+    """A flag with a negation, of which the help lists the one that changes anything."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the name that is not the default, and the help text."""
+        row = super().get_help_record(ctx)
+        names = self.secondary_opts if self.default else self.opts
+        return row and (", ".join(names), row[1])
+
+
 _SETTINGS = "weigh.settings"
-_HELP = frozenset(("-h", "--help"))
+_HELP = frozenset(("-h", "--help", "--help-all"))
+
+
+# their help is in groups: see help_groups
+_VERBS_WITH_GROUPS = frozenset({"submit", "exec", "plan", "run", "scan"})
+
+
+def _show_all_help(context: click.Context, _: click.Parameter, is_given: bool) -> None:  # noqa: FBT001
+    if is_given:
+        context.meta[help_groups.HELP_ALL] = True
+        _show_help(context, _, is_given)
 
 
 def _show_help(context: click.Context, _: click.Parameter, is_given: bool) -> None:  # noqa: FBT001
@@ -168,9 +190,10 @@ def _show_help(context: click.Context, _: click.Parameter, is_given: bool) -> No
 
 
 class PlainHelp(click.Command):
-    """A command whose ``--help`` searches no translation on disk at each start."""
+    """A command whose ``--help`` searches no translation on disk, and is in groups."""
 
     _help: click.Option | None = None
+    _help_all: click.Option | None = None
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         """Return the option, always the same."""
@@ -184,6 +207,31 @@ class PlainHelp(click.Command):
                 help="Show this message and exit.",
             )
         return self._help
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters; of a verb with many also ``--help-all``."""
+        params = super().get_params(ctx)
+        if self.name not in _VERBS_WITH_GROUPS:
+            return params
+        if self._help_all is None:
+            self._help_all = click.Option(
+                ["--help-all"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_show_all_help,
+                help="Show every option, by topic.",
+            )
+        return [*params, self._help_all]
+
+    def format_options(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        """Write the options, of a verb with many those that are used first."""
+        if self.name in _VERBS_WITH_GROUPS:
+            help_groups.write_option_groups(self, ctx, formatter)
+        else:
+            super().format_options(ctx, formatter)
 
 
 class SettingsCommand(PlainHelp):

@@ -20,7 +20,7 @@ from weigh.sweep.quoting import bash_quoted
 _COUNT = options.BoundedCount()
 
 
-@click.command(context_settings=options.SETTINGS)
+@click.command(cls=options.PlainHelp, context_settings=options.SETTINGS)
 @click.argument("task_file", metavar="TASKS", shell_complete=options.files)
 @click.option(
     "--gpu",

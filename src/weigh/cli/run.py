@@ -19,7 +19,7 @@ from weigh.measure.launcher import JobLauncher
 _SHORTEST_INTERVAL = 0.001  # seconds
 _WITHOUT_OPTION = ("login_node", "stalled_after")  # settings only
 # with these no command has to follow
-_WITHOUT_DASHES = {"-h", "--help", "--attach", "--stages"}
+_WITHOUT_DASHES = {"-h", "--help", "--help-all", "--attach", "--stages"}
 # options that --stages passes on; any other typed one is refused
 _OF_STAGES = frozenset(("stages", "start", "command", "output", "label", "quiet"))
 
@@ -167,8 +167,9 @@ def _run_parameters(
 @options.quiet("Print nothing but what went wrong.")
 @click.option(
     "--wait-orphans/--no-wait-orphans",
+    cls=options.FlagPair,
     default=True,
-    help="Wait for processes that outlive it, or stop them.  [default: wait]",
+    help="Stop processes that outlive it, instead of waiting for them.",
 )
 @click.option(
     "--progress", is_flag=True, help="Estimate the remaining time from the output."

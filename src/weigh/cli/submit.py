@@ -30,7 +30,7 @@ _SCRIPT = "weigh.script"
 # options of weigh with a script of the user's own: all others are the scheduler's
 _OF_SCRIPTS = frozenset(
     {"--measure", "--again", "--checks", "--no-checks", "--dry-run", "--json", "--on"}
-    | {"--cluster", "--notify", "--help", "--heal"}
+    | {"--cluster", "--notify", "--help", "--help-all", "--heal"}
 )
 _LIMITS = ("max_memory", "max_time", "max_rounds", "max_hours")
 _VALUED = {
@@ -41,7 +41,7 @@ _VALUED = {
 _SETUP = {"modules", "conda", "venv", "lines", "container", "imports", "checks"}
 
 
-class SubmitCommand(click.Command):
+class SubmitCommand(options.PlainHelp):
     """Hides the command after ``--`` and the scheduler's own flags from click."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -261,6 +261,7 @@ def notify(line: str) -> None:
 )
 @click.option(
     "--heal/--no-heal",
+    cls=options.FlagPair,
     default=None,
     help="Resume what memory, time or a node ended, by a small job that follows.",
 )
@@ -298,9 +299,9 @@ def notify(line: str) -> None:
 )
 @click.option(
     "--checks/--no-checks",
+    cls=options.FlagPair,
     default=True,
-    help="Check the request against the cluster's limits, and on the node that "
-    "programs and GPUs are available.",
+    help="Skip all checks: against the cluster's limits, and on the node.",
 )
 @click.option(
     "--again", is_flag=True, help="Run all of a plan again, although it was submitted."

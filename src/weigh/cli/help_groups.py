@@ -1,0 +1,83 @@
+"""Help texts of verbs with many options: the ten used first, the rest by topic.
+
+``weigh submit --help`` lists the options that people use first, and ``weigh submit
+--help-all`` all of them in groups. A test holds that each option is in one group.
+"""
+
+import click
+
+# key of click's meta: --help-all was typed
+HELP_ALL = "weigh.help-all"
+# verb -> the options that its --help lists, without their dashes
+FIRST_OPTIONS = {
+    "submit": "memory time cpus gpus queue account heal after throttle dry-run",
+    "exec": "jobs per-gpu memory retries timeout output resume-failed dry-run",
+    "plan": "gpu gpu-memory memory cpus time node-cpus node-memory name replace",
+    "run": "label param repeat progress output quiet attach stages",
+    "scan": "target gpu gpu-memory memory repeat resume from dry-run",
+}
+# verb -> topic -> options, as --help-all lists them
+OPTION_GROUPS = {
+    "submit": {
+        "Request": (
+            "memory time cpus gpus nodes h-vmem queue account qos exclusive local-disk"
+        ),
+        "Order": "after first throttle interactive name on cluster requeue prefetch",
+        "Environment": "module conda venv setup container imports measure",
+        "Files": "stage-in stage-out scratch stage-max",
+        "Healing": "heal max-memory max-time max-rounds max-hours",
+        "Output": "mail notify json dry-run checks again ignore-directives",
+    },
+    "exec": {
+        "Resources": "jobs per-gpu gpus memory guard pin",
+        "Failures": "retries oom-retries halt timeout grace stop-nan end-idle",
+        "Continue": "resume resume-failed wait-orphans kill-survivors forget-survivors",
+        "Order": "shuf pull gone time-limit checkpoint-signal",
+        "Output": "joblog output ungroup progress-pattern json quiet dry-run",
+    },
+    "plan": {
+        "Needs of a task": "gpu-memory memory cpus time from headroom hours",
+        "Nodes": (
+            "gpu per-gpu gpus-per-task nodes node-memory node-cpus node-gpus probe"
+        ),
+        "Output": "name leave-out replace ignore-directives dry-run json",
+    },
+    "run": {
+        "Record": "output label param headroom quiet",
+        "Runs": "repeat warmup fail-above attach interval wait-orphans",
+        "Progress": "progress progress-pattern time-limit checkpoint-signal",
+        "Steps": "stages from",
+    },
+    "scan": {
+        "Runs": "from repeat label resume confirm dry-run",
+        "Answer": "target gpu gpu-memory memory near level efficiency json",
+    },
+}
+
+
+def write_option_groups(
+    command: click.Command, context: click.Context, formatter: click.HelpFormatter
+) -> None:
+    """Write the options of *command* as --help or, if that was typed, --help-all."""
+    verb = str(command.name)
+    options = options_by_name(command, context)
+    if context.meta.get(HELP_ALL):
+        groups = {title: names.split() for title, names in OPTION_GROUPS[verb].items()}
+    else:
+        groups = {"Options used first": FIRST_OPTIONS[verb].split()}
+    groups["Help"] = ["help", "help-all"]
+    for title, names in groups.items():
+        rows = [options[name].get_help_record(context) for name in names]
+        with formatter.section(title):
+            formatter.write_dl([row for row in rows if row is not None])
+
+
+def options_by_name(
+    command: click.Command, context: click.Context
+) -> dict[str, click.Option]:
+    """Return the options that a help text lists, by their long name without dashes."""
+    return {
+        next(name for name in option.opts if name[:2] == "--")[2:]: option
+        for option in command.get_params(context)
+        if isinstance(option, click.Option) and not option.hidden
+    }

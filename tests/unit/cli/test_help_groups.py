@@ -1,0 +1,50 @@
+"""Help texts in groups: every option is in one, and the first ones are among them."""
+
+import click
+import pytest
+
+from weigh.cli.help_groups import FIRST_OPTIONS, OPTION_GROUPS, options_by_name
+from weigh.cli.main import run_cli, weigh
+
+TOP = click.Context(weigh, info_name="weigh", obj=[])
+MOST_ON_ONE_PAGE = 13
+
+
+def options_of(verb: str) -> set[str]:
+    command = weigh.get_command(TOP, verb)
+    assert command is not None
+    context = click.Context(command, info_name=verb, parent=TOP)
+    return {*options_by_name(command, context)} - {"help", "help-all"}
+
+
+@pytest.mark.parametrize("verb", OPTION_GROUPS)
+def test_each_option_of_a_verb_is_in_one_group(verb: str) -> None:
+    listed = " ".join(OPTION_GROUPS[verb].values()).split()
+
+    assert sorted(listed) == sorted(options_of(verb))
+    assert {*FIRST_OPTIONS[verb].split()} <= {*listed}
+
+
+def test_each_verb_with_many_options_has_groups() -> None:
+    many = {
+        verb
+        for verb in weigh.list_commands(TOP)
+        if len(options_of(verb)) > MOST_ON_ONE_PAGE
+    }
+    assert many == {*OPTION_GROUPS} == {*FIRST_OPTIONS}
+
+
+@pytest.mark.parametrize("verb", OPTION_GROUPS)
+def test_help_lists_ten_options_and_help_all_every_one_once(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli([verb, "--help"], []) == 0
+    short = capsys.readouterr().out
+    assert run_cli([verb, "--help-all"], []) == 0
+    whole = capsys.readouterr().out
+
+    assert short.count("\n  -") <= 12
+    assert "--help-all" in short
+    for name in options_of(verb):
+        shown = [form for form in (f"--{name} ", f"--no-{name} ") if form in whole]
+        assert len(shown) == 1, name
