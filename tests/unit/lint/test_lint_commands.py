@@ -1,0 +1,411 @@
+"""What the commands of a script do with what the job gets, under either scheduler."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from some_limits import GRIDENGINE, SLURM
+from some_scripts import (
+    CWD,
+    facts,
+    of_gridengine,
+    of_slurm,
+    qsub,
+    sbatch,
+    script,
+    stated,
+)
+
+from weigh.flow.check.script import facts_of
+from weigh.flow.here import here_of
+from weigh.model.cluster import ClusterLimits, QueueLimits
+from weigh.model.lint import CommandPlace
+from weigh.schedulers.gridengine import lint as gridengine_lint
+from weigh.schedulers.script import read_script
+
+KNOWN = {
+    "files": {f"{CWD}/in_{{}}.csv": (1, 2, 3)},
+    "matches": {f"{CWD}/data/*.csv": 2, f"{CWD}/*.txt": 9},
+    "lines": {f"{CWD}/ids.txt": 3},
+}
+GONE = {
+    "paths": {f"{CWD}/solver": "file", f"{CWD}/a.py": "file"},
+    "executable": {f"{CWD}/solver": False, f"{CWD}/a.py": False},
+}
+SOLVERS = [
+    *("./solver in.dat\n", "srun ./solver\n", "srun -n 4 --exclusive ./solver\n"),
+    *("mpirun -np 4 ./solver\n", "time ./solver\n"),
+]
+GPUS = ["export CUDA_VISIBLE_DEVICES=0,1\npython x.py\n"]
+
+
+def judged_commands(scheduler: str) -> list[tuple[str, ...]]:
+    """Return rows of a table: the rule, what it states, directives, the body."""
+    rows: list[tuple[str, ...]] = []
+    rule = ""
+    path = Path(__file__).with_name(f"judged_commands.{scheduler}.txt")
+    for line in path.read_text().splitlines():
+        if line.startswith("    "):
+            verdict, directives, body = line.strip().split(" | ", 2)
+            rows.append((rule, verdict, directives, body.replace("\\n", "\n") + "\n"))
+        elif not line.startswith("#"):
+            rule = line
+    return rows
+
+
+def agrees(found: dict[str, Any], rule: str, verdict: str) -> bool:
+    """Return whether the rule states what the row says."""
+    if verdict == "nothing":
+        return rule not in found
+    severity = verdict if verdict in {"note", "problem"} else ""
+    words = "" if severity or verdict == "found" else verdict
+    return bool(stated(found, rule, severity, words))
+
+
+@pytest.mark.parametrize(("rule", "verdict", "line", "body"), judged_commands("slurm"))
+def test_commands_are_judged_by_what_slurm_gives_the_job(
+    rule: str, verdict: str, line: str, body: str
+) -> None:
+    assert agrees(sbatch(line, body=body, **KNOWN, **GONE), rule, verdict)
+
+
+@pytest.mark.parametrize(
+    ("rule", "verdict", "line", "body"), judged_commands("gridengine")
+)
+def test_commands_are_judged_by_what_grid_engine_gives_the_job(
+    rule: str, verdict: str, line: str, body: str
+) -> None:
+    assert agrees(qsub(line, body=body, **KNOWN, **GONE), rule, verdict)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("TO_FILL_ACCOUNT", "<account>", "your_account", "YOUR-PROJECT", "CHANGEME"),
+        *("def-x@domain.com", "/path/to/logs/%j.out", "someone@domain.com", "xxx"),
+    ],
+)
+def test_a_placeholder_left_in_a_directive_is_found(value: str) -> None:
+    assert "placeholder" in sbatch(f'--comment="{value}"')
+
+
+@pytest.mark.parametrize(
+    "value", ["def-lab", "ann@cs.uni.ac.uk", "gpu_long", "youth", "logs/%x.out", "a<b"]
+)
+def test_a_word_of_ones_own_is_no_placeholder(value: str) -> None:
+    assert "placeholder" not in sbatch(f'--comment="{value}"')
+
+
+@pytest.mark.parametrize("flag", ["-l", "--login", "-login", "-il", "-el", "-e"])
+def test_a_login_shell_has_conda_s_hook(flag: str) -> None:
+    found = of_slurm(f"#!/bin/bash {flag}\nconda activate pt\n")
+    assert ("conda" in found) == (flag == "-e")
+
+
+def test_an_executable_program_is_no_finding() -> None:
+    known = {**GONE, "executable": {f"{CWD}/solver": True}}
+    assert not any("not-executable" in sbatch(body=one, **known) for one in SOLVERS)
+
+
+# programs and files
+
+
+def test_a_command_that_is_nowhere_is_an_error() -> None:
+    commands = {"pyhton": CommandPlace(), "ls": CommandPlace("/bin/ls", "/bin/ls")}
+    found = sbatch(body="ls\npyhton x\n", commands=commands)
+    assert stated(found, "command-not-found", "problem", "did you mean python?")
+
+
+def test_a_program_that_the_nodes_may_have_is_a_note() -> None:
+    gone = {"gromacs": CommandPlace(), "nvidia-smi": CommandPlace()}
+    found = sbatch(body="nvidia-smi\ngromacs x\n", commands=gone)
+    assert stated(found, "command-not-found", "note", "").text == "gromacs x"
+
+
+@pytest.mark.parametrize(
+    "bringer", ["module load python", "source venv/bin/activate", "export PATH=$PATH:x"]
+)
+def test_a_command_may_be_brought_by_the_script(bringer: str) -> None:
+    found = sbatch(body=f"{bringer}\nfoo x\n", commands={"foo": CommandPlace()})
+    assert "command-not-found" not in found
+
+
+def test_a_command_on_the_login_node_only_is_an_error() -> None:
+    place = CommandPlace(path="/opt/login/bin/foo", on_nodes=False)
+    assert "login-only" in sbatch(body="foo x\n", commands={"foo": place})
+
+
+def test_shell_words_and_own_functions_need_no_path() -> None:
+    gone = dict.fromkeys(("cd", "f", "$X", "./x", "export"), CommandPlace())
+    found = sbatch(body="f() { true; }\ncd x\nf\n$X y\n./x\n", commands=gone)
+    assert "command-not-found" not in found
+
+
+@pytest.mark.parametrize("name", ["julia", "python3.11", "parallel", "paraview"])
+def test_a_program_is_no_misspelling_of_itself(name: str) -> None:
+    found = sbatch(body=f"{name} x\n", commands={name: CommandPlace()})
+    assert found["command-not-found"].cure == ""
+
+
+def test_the_fix_is_in_the_schedulers_own_words() -> None:
+    known = {"train": CommandPlace(path="/home/me/bin/train")}
+    slurm = sbatch("--export=NONE", body="train\n", commands=known)["bare-path"]
+    assert "#$" not in slurm.cure
+    assert "#$ -V" in qsub(body="train\n", commands=known)["bare-path"].cure
+
+
+@pytest.mark.parametrize(
+    ("body", "missing", "line"),
+    [
+        ("cd src\npython train.py\n", ["src/train.py"], 3),
+        ("cd $SOMEWHERE\npython train.py\n", ["src/train.py"], None),
+        ("sort x > data.txt\ncat < data.txt\n", ["data.txt"], None),
+        ("python3 -m venv venv\nsource venv/bin/a\n", ["venv/bin/a"], None),
+        ("source venv/bin/a\n", ["venv/bin/a"], 2),
+        ("cd /disk/scratch/$USER\n", ["/disk/scratch/me"], None),
+    ],
+)
+def test_a_missing_file_is_found_unless_the_script_makes_it(
+    body: str, missing: list[str], line: int | None
+) -> None:
+    paths = {path if path[0] == "/" else f"{CWD}/{path}": "missing" for path in missing}
+    found = sbatch(body=body, paths={f"{CWD}/src": "directory", **paths})
+    assert (found["missing-path"].line if "missing-path" in found else None) == line
+
+
+def test_a_script_of_python_has_no_shell_commands() -> None:
+    found = of_slurm("#!/usr/bin/env python3\n#SBATCH --mem=1G\n[[x]]\n")
+    assert {one.severity for one in found.values()} <= {"note"}
+
+
+def test_the_program_behind_env_is_found() -> None:
+    assert read_script("#!/usr/bin/env -S python3 -u\n").program == "python3"
+    assert not read_script("#!/usr/bin/env python3\n").is_shell
+    assert read_script("#! /bin/bash -l\n").program == "bash"
+
+
+def test_module_is_a_function_that_only_dash_does_not_get() -> None:
+    text = "#!/bin/sh\n#SBATCH --mem=1G\nmodule load gcc\n"
+    assert of_slurm(text)["module"].severity == "note"
+    assert of_slurm(text, plain_shell="dash")["module"].severity == "problem"
+
+
+@pytest.mark.parametrize(
+    "word", ["#_SBATCH", "#xSBATCH", "#NOSBATCH", "#offSBATCH", "## SBATCH"]
+)
+def test_a_directive_switched_off_is_a_note_at_most(word: str) -> None:
+    found = of_slurm(f"#!/bin/bash\n{word} --mem=1G\nhostname\n")
+    assert {one.severity for one in found.values()} <= {"note"}
+
+
+@pytest.mark.parametrize(
+    "option", ["--image=a/b", "--module=gpu", "--container-image=x"]
+)
+def test_an_option_of_a_site_s_plugin_is_not_judged(option: str) -> None:
+    assert {one.severity for one in sbatch(option).values()} == {"note"}
+
+
+def test_a_script_that_writes_job_scripts_is_not_one() -> None:
+    body = 'n=4\necho "\n#$ -t 1-$n\n#$ -l h_rt=$n:0\nhostname" > job.sh\n'
+    assert of_gridengine(f"#!/bin/bash\n{body}") == {}
+
+
+# with the limits of a cluster
+
+
+def test_a_gpu_type_that_no_node_has_is_found() -> None:
+    there = qsub("-l ngpus=1,gpu_type=v100", limits=GRIDENGINE)
+    assert "gpus-beyond-node" not in there
+    found = qsub("-l ngpus=1,gpu_type=h100", limits=GRIDENGINE)["gpus-beyond-node"]
+    assert "h100 does not exist" in found.effect
+
+
+def test_options_of_sge_request_count_before_the_scripts() -> None:
+    home = ("sge_request", "# site\n-cwd -l h_rt=1:00:00\n")
+    paths = {f"{CWD}/a.py": "file", "/home/me/a.py": "missing"}
+    known = {"body": "python a.py\n", "paths": paths}
+    assert "missing-path" in qsub(**known)
+    found = qsub(**known, defaults=(home,))
+    assert not {"missing-path", "starts-at-home", "default-time"} & found.keys()
+    assert "missing-path" in qsub("-clear", **known, defaults=(home,))
+    assert "missing-path" in qsub("-wd /home/me", **known, defaults=(home,))
+
+
+def test_a_finding_on_a_default_names_its_file_and_no_line() -> None:
+    known = facts(defaults=(("~/.sge_request", "-t 0-4\n"),), limits=GRIDENGINE)
+    text = "#!/bin/bash\nhostname\n"
+    found = {one.rule: one for one in gridengine_lint.LINT.lint(text, known)}
+    assert found["array"].line is None
+    assert "(~/.sge_request)" in found["array"].text
+
+
+@pytest.mark.parametrize(
+    ("line", "is_found"),
+    [
+        ("-p gpu -w node3", True),
+        ("-p gpu -w node[1-3]", True),
+        ("-p long -w node[2-3]", False),
+        ("-p long -w node[2-4]", True),
+    ],
+)
+def test_a_node_outside_of_the_queue_is_found(line: str, *, is_found: bool) -> None:
+    queues = {"node1": ("short", "gpu"), "node2": ("long",), "node3": ("long",)}
+    limits = msgspec.structs.replace(SLURM, queues_of_node=queues)
+    assert ("unknown-node" in sbatch(line, limits=limits)) is is_found
+
+
+def test_one_unknown_node_stands_for_the_others() -> None:
+    limits = msgspec.structs.replace(SLURM, node_names=("node1",))
+    found = sbatch("--exclude=node[7-9]", limits=limits)["unknown-node"]
+    assert "node7 does not exist" in found.effect
+
+
+@pytest.mark.parametrize("flag", ["--gres=gpu:4", "--gres=gpu:2\n#SBATCH --exclusive"])
+def test_who_has_all_gpus_of_a_node_may_number_them(flag: str) -> None:
+    (body,) = GPUS
+    assert "devices-overridden" not in sbatch(flag, body=body, limits=SLURM)
+    assert "devices-overridden" in sbatch("--gres=gpu:2", body=body, limits=SLURM)
+
+
+@pytest.mark.parametrize(
+    ("queue", "body", "noted"),
+    [
+        ("gpu.q", "hostname\n", True),
+        ("short.q", "hostname\n", False),
+        ("short.q", "python train.py --cuda\n", True),
+    ],
+)
+def test_no_gpu_is_noted_where_one_seems_to_be_meant(
+    *, queue: str, body: str, noted: bool
+) -> None:
+    found = qsub("-cwd", f"-q {queue}", body=body, limits=GRIDENGINE)
+    assert ("default-gpu" in found) == noted
+
+
+@pytest.mark.parametrize(
+    ("name", "sure"),
+    [("smp", True), ("openmp", True), ("mpi", False), ("ompi", False), ("x16", False)],
+)
+def test_slots_are_compared_with_one_node_where_the_name_means_one(
+    *, name: str, sure: bool
+) -> None:
+    limits = msgspec.structs.replace(GRIDENGINE, parallel=(name,))
+    found = qsub("-cwd", f"-pe {name} 36", "-l h_vmem=9G", limits=limits)
+    assert ("cpus-beyond-node" in found) == ("memory-beyond-node" in found) == sure
+
+
+def test_the_shell_is_no_question_where_the_queue_starts_the_script() -> None:
+    queue = QueueLimits(name="a.q", start_mode="unix_behavior")
+    assert "no-shell" not in qsub("-cwd", limits=ClusterLimits(queues=(queue,)))
+    assert "no-shell" in qsub("-cwd")
+    assert "interpreter" not in qsub("-S bash", limits=ClusterLimits(queues=(queue,)))
+    assert qsub("-S bash")["interpreter"].severity == "note"
+
+
+def test_a_log_folder_without_its_slash_is_one_where_it_is_there() -> None:
+    directory = {f"{CWD}/logs": "directory"}
+    assert "log-shared" not in qsub("-cwd", "-t 1-4", "-o logs", paths=directory)
+
+
+# what bash itself reads, and what is removed
+
+
+def checked(body: str) -> set[str]:
+    """Return the rules that find something, with bash asked as `weigh check` does."""
+    text = script("#SBATCH", "--time=1", body=body)
+    return set(of_slurm(text, syntax=facts_of(here_of("/", {})).syntax))
+
+
+@pytest.mark.parametrize(
+    ("body", "is_broken"),
+    [
+        ('echo "begin\npython x.py\n', True),
+        ("if [ -f x ]; then\n  echo a\n", True),
+        ("for i in 1 2; do\n  echo $i\n", True),
+        ("for i in 1 2: do\necho $i\ndone\n", True),
+        ("cat > f <<EOF\na\nEOF \npython x.py\n", True),
+        ("shopt -s extglob\nrm !(a|b)\n", False),
+        ("case $1 in a) echo;; esac\n", False),
+        ("cat <<EOF\n$(date)\nEOF\n", False),
+        ("python x.py --input <your file>\n", False),
+    ],
+)
+def test_what_bash_cannot_read_is_found(body: str, *, is_broken: bool) -> None:
+    assert ("syntax" in checked(body)) is is_broken
+
+
+COPY = "rsync -a $S/out/ /home/me/out"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{COPY}\nrm -rf $S\n",
+        f"{COPY}\nrm -rf ${{S}}/out/*\n",
+        "cp -r $S/out /home/me/\nrm --recursive $S/\n",
+        f"if [ -f x ]; then\n  echo\nfi\n{COPY}; rm -fr $S\n",
+        "mkdir -p $S && cd $S || exit\ncp -r out /home/me/\nrm -rf $S\n",
+        "cd $S\nrsync -a --remove-source-files out /home/me/\ncd /\nrm -rf $S\n",
+        "mv $S/out /home/me/\nrm -rf $S || true\n",
+        f"{COPY} || echo failed\nrm -rf $S\n",
+        f"set -e\n{COPY} || true\nrm -rf $S\n",
+        f"{COPY}\nfind $S -delete\n",
+    ],
+)
+def test_results_that_are_removed_whether_or_not_they_were_copied(body: str) -> None:
+    assert "unsafe-remove" in checked(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{COPY} && rm -rf $S\n",
+        f"set -e\n{COPY}\nrm -rf $S\n",
+        f"set -euo pipefail\n{COPY}\nrm -rf $S\n",
+        f"{COPY} || exit 1\nrm -rf $S\n",
+        f"{COPY}\n[ $? -eq 0 ] || exit 1\nrm -rf $S\n",
+        f"if {COPY}; then\n  rm -rf $S\nfi\n",
+        f"{COPY}\nif [ -d /home/me/out/a ]; then\n  rm -rf $S\nfi\n",
+        "rsync -a /home/me/data $S/data\nrm -rf $S\n",  # brought in, not home
+        f"{COPY}\nrm -rf $T\n",
+        f"{COPY}\nrm $S/out/lock\n",
+        f"rm -rf $S/out\n{COPY}\n",
+        "cd $S\ncp -r out /home/me/\ncd $T\nrm -rf out\n",
+        "(cd $S && tar cf a.tar out)\ncp a.tar /home/me/\nrm -rf $S\n",
+        f"{COPY} || {{ echo failed; exit 1; }}\nrm -rf $S\n",
+    ],
+)
+def test_a_guarded_remove_is_left_alone(body: str) -> None:
+    assert "unsafe-remove" not in checked(body)
+
+
+SPICES = st.sampled_from(
+    (
+        *("#SBATCH ", "#$ ", "--mem=", "-t ", "--array=", "-l h_vmem=", "--gres=gpu:"),
+        *(
+            "0-9%3",
+            "9" * 5000,
+            "\n",
+            " ",
+            ":",
+            "=",
+            "&",
+            "\u00b2",
+            "\udc80",
+            "\0",
+            "~/",
+        ),
+        *("cd ", "trap x TERM", "$SLURM_ARRAY_TASK_ID", "#!/bin/sh\n", "-pe smp "),
+        *("conda activate x", "-o a/", "--time=", "h_rt=", "-d afterok:", "--signal="),
+    )
+)
+
+
+@given(st.lists(SPICES).map("".join))
+def test_no_script_makes_the_lint_stumble(text: str) -> None:
+    for limits in (None, SLURM):
+        of_slurm(text, limits=limits)
+    of_gridengine(text, limits=GRIDENGINE)
