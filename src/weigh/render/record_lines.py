@@ -278,11 +278,14 @@ def _memory_trend_text(record: Record) -> str:
     if usage is None or usage.growing is None or usage.peak_memory is None:
         return ""
     time = usage.peak_memory.time
-    if series is None or not series.t:
-        still = "still rising at the end" if usage.growing else ""
-        return still or ("then flat" if time else "")
-    growth = estimate_growth.growth_of(series.t, series.memory)
-    return "" if growth is None else render_words.growth_words(growth, time)
+    if series is not None and series.t:
+        growth = estimate_growth.growth_of(series.t, series.memory)
+        # the report and the request go by the flag: one verdict for all screens
+        if growth is not None and growth.growing == usage.growing:
+            return render_words.growth_words(growth, time)
+    if usage.growing:
+        return "still rising at the end"
+    return "then flat" if time else ""
 
 
 def _usage_rows(usage: Usage, trend: str) -> Iterator[RecordRow]:

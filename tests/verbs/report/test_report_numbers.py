@@ -3,13 +3,21 @@
 import msgspec
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from some_reports import reports
 
 from weigh.flow.report.forms import escaped_markdown
+from weigh.model.record import Certainty, PeakMemory, Record, Usage
 from weigh.model.report import JobReport, ReportMeasure
+from weigh.render.html.run_view import run_view
 from weigh.render.printable import three_digit_text
+from weigh.render.record_lines import render_record, render_summary
 from weigh.render.report_lines import report_json, report_screen_text
 from weigh.render.words import measure_value_text
+from weigh.review.elements import single_run_element
+from weigh.review.runs import ElementRequest, runs_of_records
+from weigh.review.summary import ReportFindings, compose_report
+from weigh.units import format_size
 
 
 @given(reports())
@@ -28,6 +36,46 @@ def test_the_text_holds_every_figure_of_every_measure(report: JobReport) -> None
                 len(measure.values) < 2
                 or measure_value_text(measure, measure.most) in text
             )
+
+
+@given(
+    value=st.integers(1, 1 << 45),
+    off=st.floats(0, 0.5),
+    files=st.floats(0, 1),
+    certainty=st.sampled_from(["exact", "counted", "guessed", None]),
+)
+def test_all_screens_write_one_figure_for_one_peak(
+    value: int, off: float, files: float, certainty: Certainty | None
+) -> None:
+    peak = PeakMemory(
+        value=value,
+        low=round(value * (1 - off)),
+        high=round(value * (1 + off)),
+        anonymous=value - round(files * value),
+        shared=0,
+        file=round(files * value),
+        source="pages: of the tree",
+        time=1.0,
+        certainty=certainty,
+    )
+    usage = Usage(wall_time=9.0, peak_memory=peak, processes=3, growing=False)
+    record = Record(
+        id="a" * 12, command=("x",), started="", state="COMPLETED", usage=usage
+    )
+    runs = tuple(runs_of_records([record]))
+    elements = tuple(single_run_element(run, ElementRequest()) for run in runs)
+    findings = ReportFindings(
+        title="x", requested=ElementRequest(), runs=runs, elements=elements
+    )
+    screens = (
+        render_summary(record),
+        render_record(record),
+        report_screen_text(compose_report(findings)),
+        f"  memory {run_view(record).facts['memory'][0]}",
+    )
+    for screen in screens:
+        line = next(one for one in screen.splitlines() if one.startswith("  memory "))
+        assert line.split()[1:3] == format_size(value).split()
 
 
 @pytest.mark.parametrize(
