@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from weigh import units
     from weigh.flow.request import request as request_request
     from weigh.render import printable, record_lines
+    from weigh.sweep import values as sweep_values
 else:  # each is imported when it is first used
     request_request = lazy_module("weigh.flow.request.request")
     printable = lazy_module("weigh.render.printable")
     record_lines = lazy_module("weigh.render.record_lines")
+    sweep_values = lazy_module("weigh.sweep.values")
     weigh_request = lazy_module("weigh.request")
     units = lazy_module("weigh.units")
 
@@ -52,19 +54,8 @@ def parse_parameters(texts: Sequence[str]) -> dict[str, int | float | str]:
             raise FormatError(
                 f"{text!r} is not NAME=VALUE (write it like batch_size=50)"
             )
-        parameters[name.strip()] = _typed(value)
+        parameters[name.strip()] = sweep_values.typed_value(value)
     return parameters
-
-
-def _typed(text: str) -> int | float | str:
-    for read in (int, float):
-        try:
-            number = read(text)
-        except ValueError:
-            continue
-        if abs(number) < float("inf"):  # JSON has neither inf nor nan
-            return number
-    return text
 
 
 def report_on(  # noqa: PLR0913 - keyword-only past the third

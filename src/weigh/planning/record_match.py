@@ -15,7 +15,7 @@ from weigh.estimate.history_groups import template
 from weigh.model.record import Record
 from weigh.planning.launchers import without_launcher
 from weigh.request import failed_at_once
-from weigh.sweep.seeds import is_seed
+from weigh.sweep.values import is_seed
 from weigh.units import Seconds, is_number
 
 Sizes = dict[str, float]

@@ -11,10 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from weigh.sweep.seeds import is_seed
-from weigh.sweep.values import typed_value
+from weigh.sweep.values import Value, is_seed, typed_value
 
-Value: TypeAlias = int | float | str
 Parameters: TypeAlias = Mapping[str, Value]
 
 _ORDERS = 30.0  # maximum over minimum from which logarithms are used

@@ -17,23 +17,8 @@ _SHORT = {"\n": r"\n", "\t": r"\t", "\r": r"\r", "\\": r"\\", "'": r"\'"}
 # bash(1), RESERVED WORDS: only the first word of a command is taken for one
 _RESERVED = frozenset(
     (
-        "case",
-        "coproc",
-        "do",
-        "done",
-        "elif",
-        "else",
-        "esac",
-        "fi",
-        "for",
-        "function",
-        "if",
-        "in",
-        "select",
-        "then",
-        "time",
-        "until",
-        "while",
+        *("case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for"),
+        *("function", "if", "in", "select", "then", "time", "until", "while"),
     )
 )
 

@@ -6,8 +6,8 @@ that a command never contains 0.30000000000000004.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from decimal import Context, Decimal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Context, Decimal, localcontext
 from typing import TypeAlias
 
 import msgspec
@@ -44,7 +44,7 @@ def expand_range(range_text: str) -> tuple[str, ...]:
         raise FormatError(
             "not a range (write 1..5, 0..1:0.1 or 1..100:log5; quoted, it is text)"
         )
-    first, last, way = parts[1], parts[2], parts[3]
+    first, last, way = parts.groups()
     if way is None:
         return _counted_range(first, last)
     geometric = _LOG.fullmatch(way.strip())
@@ -75,20 +75,15 @@ def _stepped_range(first_end: str, last_end: str, step_text: str) -> tuple[str, 
         raise FormatError("a step of 0 never ends")
     if by < 0 < end - start:
         raise FormatError(f"a step of {step_text} leads away from {last_end}")
-    # the ends decide on the direction, so the sign of the step can be left out
-    by = abs(by).copy_sign(_EXACT.subtract(end, start))
-    count = _EXACT.divide(_EXACT.subtract(end, start), by)
-    _refuse_too_many(count)
-    values = (
-        _EXACT.add(start, _EXACT.multiply(by, Decimal(n)))
-        for n in range(int(count) + 1)
-    )
-    # written as the ends are
-    if "e" in (first_end + last_end).lower():
-        return tuple(map(_scientific_text, values))
+    with localcontext(_EXACT):
+        # the ends decide on the direction, so the sign of the step can be left out
+        by = abs(by).copy_sign(end - start)
+        count = (end - start) / by
+        _refuse_too_many(count)
+        values = [start + by * n for n in range(int(count) + 1)]
     # 0.10..0.30:0.05 keeps its two decimals
-    fewest = min(_decimal_places(first_end), _decimal_places(last_end))
-    return tuple(_plain_decimal_text(value, fewest) for value in values)
+    fewest = min(len(one.partition(".")[2]) for one in (first_end, last_end))
+    return tuple(_number_text(value, first_end + last_end, fewest) for value in values)
 
 
 def _geometric_range(
@@ -102,38 +97,28 @@ def _geometric_range(
     if value_count < 2:  # noqa: PLR2004 - two ends
         raise FormatError("log needs at least 2 values: its ends")
     _refuse_too_many(value_count - 1)
-    points = [
-        math.exp(
-            math.log(low) + n / (value_count - 1) * (math.log(high) - math.log(low))
-        )
-        # the ends are taken as typed: computed, they could differ in the last digit
-        for n in range(1, value_count - 1)
-    ]
-    if _INTEGER.fullmatch(first_end) and _INTEGER.fullmatch(last_end):
-        return _distinct_between_ends(
-            first_end, [str(round(point)) for point in points], last_end
-        )
-    # few digits are easy to read, and enough unless values are close together
+    step = (math.log(high) - math.log(low)) / (value_count - 1)
+    points = [math.exp(math.log(low) + n * step) for n in range(1, value_count - 1)]
     like = first_end + last_end
-    short = _distinct_between_ends(
-        first_end, [_rounded_number_text(p, _SHORT, like) for p in points], last_end
-    )
-    if len(short) == value_count:
-        return short
-    return _distinct_between_ends(
-        first_end, [_rounded_number_text(p, _LONG, like) for p in points], last_end
-    )
-
-
-def _distinct_between_ends(
-    first_end: str, inner: Sequence[str], last_end: str
-) -> tuple[str, ...]:
-    """Keep each number once, and only those between the ends: rounding may exceed."""
-    # a descending range has low and high exchanged
-    low, high = sorted((float(first_end), float(last_end)))
-    between = {float(text): text for text in inner if low < float(text) < high}
-    ends = (first_end, last_end) if low < high else (first_end,)
-    return (first_end, *between.values(), *ends[1:])
+    are_integers = _INTEGER.fullmatch(first_end) and _INTEGER.fullmatch(last_end)
+    # few digits are easy to read, and enough unless values are close together
+    for digits in (_SHORT, _LONG):
+        inner = (
+            str(round(point))
+            if are_integers
+            else _number_text(Decimal(f"{point:.{digits}g}"), like)
+            for point in points
+        )
+        # each number once, and only those between the ends: rounding may exceed
+        between = {
+            float(text): text
+            for text in inner
+            if min(low, high) < float(text) < max(low, high)
+        }
+        if are_integers or len(between) == len(points):
+            break
+    # the ends are as typed: computed, they could differ in the last digit
+    return (first_end, *between.values(), *([last_end] if low != high else []))
 
 
 def _refuse_too_many(steps: int | Decimal) -> None:
@@ -141,32 +126,16 @@ def _refuse_too_many(steps: int | Decimal) -> None:
         raise FormatError(f"more than {MOST_VALUES:,} values")
 
 
-def _rounded_number_text(exact_value: float, digits: int, like: str) -> str:
-    number = Decimal(f"{exact_value:.{digits}g}")
-    return (
-        _scientific_text(number)
-        if "e" in like.lower()
-        else _plain_decimal_text(number, 0)
-    )
-
-
-def _scientific_text(decimal_value: Decimal) -> str:
-    """Format 0.00002 as 2e-5."""
-    return f"{decimal_value.normalize(_EXACT):e}".replace("e+", "e").removesuffix("e0")
-
-
-def _plain_decimal_text(decimal_value: Decimal, fewest: int) -> str:
-    """Format a number with as few decimals as possible, but at least *fewest*."""
-    text = f"{decimal_value:f}"
-    whole, _, decimals = text.partition(".")
+def _number_text(decimal_value: Decimal, like: str, fewest: int = 0) -> str:
+    """Write a number as the ends are, *like*: 2e-5, or 0.10 with *fewest* decimals."""
+    if "e" in like.lower():
+        text = f"{decimal_value.normalize(_EXACT):e}"
+        return text.replace("e+", "e").removesuffix("e0")
+    whole, _, decimals = f"{decimal_value:f}".partition(".")
     decimals = decimals.rstrip("0").ljust(fewest, "0")
     # a small negative number may round to -0
     whole = "0" if whole == "-0" and not decimals.strip("0") else whole
     return f"{whole}.{decimals}" if decimals else whole
-
-
-def _decimal_places(number_text: str) -> int:
-    return len(number_text.partition(".")[2])
 
 
 Value: TypeAlias = int | float | str
@@ -178,10 +147,12 @@ _NUMBER = re.compile(NUMBER)
 _PATTERN = re.compile(r"[*?]")  # of files, as a shell has it
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")  # every JSON reader can hold these
 _LONGEST_SAID = 40  # characters of a value in a message
-_QUOTED = {
-    "'": re.compile("'((?:[^']|'')*)'"),
-    '"': re.compile('"((?:[^"]|"")*)"'),
-}
+# an item and what ends it: in quotes, of which one inside is written twice, or plain
+_ITEM = re.compile(
+    r"""\s*(?:'(?P<single>(?:[^']|'')*)'|"(?P<double>(?:[^"]|"")*)")\s*(?P<end>,|$|.)"""
+    r"""|(?P<plain>\s*(?!\s*['"])[^,]*)(?:,|$)""",
+    re.DOTALL,
+)
 
 
 class ParameterAxis(msgspec.Struct, frozen=True):
@@ -325,41 +296,26 @@ def _split_items(parameter_name: str, values_text: str) -> Iterator[tuple[str, b
     """Split at commas outside quotes; yield each item, and whether it was quoted."""
     at = 0
     while at <= len(values_text):
-        # blanks may stand before a quote
-        start = _past_spaces(values_text, at)
-        if values_text[start : start + 1] in _QUOTED:
-            item, at = _quoted_item(parameter_name, values_text, start)
-            yield item, True
+        item = _ITEM.match(values_text, at)
+        rest = values_text[at:].strip()
+        if item is None:
+            raise FormatError(
+                f"{parameter_name}: no closing {rest[:1]} in {_shortened_quote(rest)}"
+            )
+        if item["plain"] is not None:
+            yield item["plain"].strip(), False
+        elif item["end"] not in {",", ""}:
+            quoted = item[0][: item.start("end") - at].strip()
+            raise FormatError(
+                f"{parameter_name}: a comma must follow {_shortened_quote(quoted)} "
+                f"(a {rest[0]} inside is written twice)"
+            )
         else:
-            end = values_text.find(",", at)
-            end = len(values_text) if end < 0 else end
-            yield values_text[at:end].strip(), False
-            at = end
-        at += 1  # the comma, or past the end
-
-
-def _quoted_item(parameter_name: str, values_text: str, start: int) -> tuple[str, int]:
-    """Return a quoted item, and the place of the comma or end after it."""
-    quote = values_text[start]
-    item = _QUOTED[quote].match(values_text, start)
-    if item is None:
-        raise FormatError(
-            f"{parameter_name}: no closing {quote} in "
-            f"{_shortened_quote(values_text[start:])}"
-        )
-    end = _past_spaces(values_text, item.end())
-    if values_text[end : end + 1] not in {"", ","}:
-        raise FormatError(
-            f"{parameter_name}: a comma must follow {_shortened_quote(item[0])} "
-            f"(a {quote} inside is written twice)"
-        )
-    return item[1].replace(quote * 2, quote), end
-
-
-def _past_spaces(values_text: str, start_place: int) -> int:
-    while values_text[start_place : start_place + 1].isspace():
-        start_place += 1
-    return start_place
+            is_double = item["single"] is None
+            text = item["double"] if is_double else item["single"]
+            yield text.replace(rest[0] * 2, rest[0]), True
+        # the comma, or past the end
+        at = max(item.end(), at + 1) if item[0].endswith(",") else len(values_text) + 1
 
 
 def _shortened_quote(long_text: str) -> str:
@@ -369,3 +325,37 @@ def _shortened_quote(long_text: str) -> str:
         if len(long_text) <= _LONGEST_SAID
         else long_text[:_LONGEST_SAID] + "..."
     )
+
+
+_FEW_SEEDS = 3  # so few seeds do not show the spread between them
+
+_SEED = re.compile(r"(.*[_.-])?(seeds?|random_state)([_.-].*)?", re.IGNORECASE)
+
+
+def few_seeds(axes: Iterable[ParameterAxis]) -> ParameterAxis | None:
+    """Return the parameter that is a seed by its name and has 3 values or fewer."""
+    seeds = [axis for axis in axes if is_seed(axis.name)]
+    few = [axis for axis in seeds if len(axis.texts) <= _FEW_SEEDS]
+    # if one of several seeds has enough values, runs do differ by chance
+    return few[0] if few and len(few) == len(seeds) else None
+
+
+def is_seed(parameter_name: str) -> bool:
+    """Return whether a parameter is a seed, by its name."""
+    return _SEED.fullmatch(parameter_name) is not None
+
+
+_LIKE_COUNTING = re.compile(r"([0-9]{1,9})[-:]([0-9]{1,9})", re.ASCII)
+
+
+def like_counting(axes: Iterable[ParameterAxis]) -> tuple[str, str] | None:
+    """Return the name of a parameter whose only value is ``1-5`` or ``1:5``, as 1..5.
+
+    That is how a range is written elsewhere; it may still be meant as it is.
+    """
+    for axis in axes:
+        # only a lone value: 1-5,7-9 is a list of what it looks like
+        ends = _LIKE_COUNTING.fullmatch(axis.texts[0]) if len(axis.texts) == 1 else None
+        if ends is not None:
+            return axis.name, f"{ends[1]}..{ends[2]}"
+    return None

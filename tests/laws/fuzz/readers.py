@@ -48,7 +48,6 @@ from weigh.store.lines import decode_record
 from weigh.store.scans import last_scan
 from weigh.sweep.condition import parse_condition
 from weigh.sweep.diverse import read_parameters
-from weigh.sweep.stages import parse_stages
 from weigh.sweep.table import read_table
 from weigh.sweep.task_file import open_quote, read_task_lines
 from weigh.sweep.values import parse_axis
@@ -427,7 +426,6 @@ READERS: dict[str, Reader] = {
     "task.parameters": Reader(
         read_parameters, ("python run.py --lr 1e-2 --seed=1 -x batch=50",)
     ),
-    "stages": Reader(parse_stages, sample("stages.toml")),
     "stage_file": Reader(
         in_file("s.toml", lambda _, path: read_stages(path)), sample("stages.toml")
     ),

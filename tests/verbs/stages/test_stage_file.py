@@ -1,11 +1,13 @@
 import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import FormatError, UsageError
-from weigh.sweep.stages import SweepStep, parse_stages, stages_since
+from weigh.flow.sweep.stages import SweepStep, read_stages
 
 TWO = """
 [[stage]]
@@ -22,8 +24,15 @@ STAGES = (
 )
 
 
+def stages_of(text: str, start: str | None = None) -> tuple[SweepStep, ...]:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "stages.toml"
+        path.write_text(text)
+        return read_stages(str(path), start)
+
+
 def test_steps_come_in_their_order() -> None:
-    assert parse_stages(TWO) == STAGES
+    assert stages_of(TWO) == STAGES
     assert STAGES[1].line == "python train.py 'a b'"
 
 
@@ -37,7 +46,7 @@ def test_steps_come_in_their_order() -> None:
 def test_words_reach_the_program_as_they_stand(words: list[str]) -> None:
     argv = ["printf", "%s\\0", *words]
     text = ", ".join('"' + "".join(f"\\U{ord(c):08x}" for c in w) + '"' for w in argv)
-    (stage,) = parse_stages(f'[[stage]]\nname = "a"\nrun = [{text}]')
+    (stage,) = stages_of(f'[[stage]]\nname = "a"\nrun = [{text}]')
     out = subprocess.run(["bash", "-c", stage.line], check=True, capture_output=True)
     assert out.stdout.decode().split("\0")[:-1] == words
 
@@ -65,14 +74,14 @@ def test_words_reach_the_program_as_they_stand(words: list[str]) -> None:
 )
 def test_what_cannot_be_is_named(text: str, said: str) -> None:
     with pytest.raises(FormatError, match=said):
-        parse_stages(text)
+        stages_of(text)
 
 
 def test_steps_before_the_first_one_requested_are_left_out() -> None:
-    assert stages_since(STAGES, "train") == STAGES[1:]
-    assert stages_since(STAGES, None) == STAGES
+    assert stages_of(TWO, "train") == STAGES[1:]
+    assert stages_of(TWO) == STAGES
 
 
 def test_a_step_that_is_not_there_is_refused_with_those_that_are() -> None:
     with pytest.raises(UsageError, match="prepare, train"):
-        stages_since(STAGES, "trian")
+        stages_of(TWO, "trian")

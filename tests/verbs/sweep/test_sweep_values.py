@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weigh.cli.run_job import parse_parameters
 from weigh.errors import FormatError
-from weigh.sweep.values import ParameterAxis, parse_axis
+from weigh.sweep.values import ParameterAxis, parse_axis, typed_value
 
 
 def texts(values: str) -> tuple[str, ...]:
@@ -173,3 +174,8 @@ def test_every_text_is_an_axis_or_a_format_error(text: str) -> None:
     except FormatError:
         return
     assert 0 < len(axis.values) == len(axis.texts)
+
+
+@pytest.mark.parametrize("text", ["1_000", "0x10", "1e5", "nan", "9" * 20, "007"])
+def test_a_parameter_of_a_run_has_the_type_that_a_sweep_gives_it(text: str) -> None:
+    assert parse_parameters([f"n={text}"])["n"] == typed_value(text)

@@ -1,9 +1,19 @@
-"""``weigh run --stages FILE``: the steps of an experiment as phases of one record."""
+"""``weigh run --stages FILE``: the steps of an experiment as phases of one record.
+
+[[stage]]
+name = "prepare"
+run = "python3 prepare.py --lr $lr"    # a line for bash, or a list of words
+
+[[stage]]
+name = "train"
+run = ["python", "train.py"]
+"""
 
 import os
 import shlex
 import sys
 from collections.abc import Mapping
+from typing import Annotated
 
 import msgspec
 
@@ -11,10 +21,31 @@ from weigh.errors import FormatError, UsageError, cannot_read
 from weigh.flow.run.channel import STEP, VARIABLE
 from weigh.flow.run.run_measured import weigh_run
 from weigh.runner.shell import LineShell
-from weigh.sweep.stages import SweepStep, parse_stages, stages_since
 
 # started by its path, so that it loads nothing of weigh
 _RUNNER = os.path.join(os.path.dirname(__file__), "steps.py")
+_HOW = 'a step is [[stage]], name = "train", run = "python3 train.py"'
+_Word = Annotated[str, msgspec.Meta(pattern=r"^[^\0]*$")]  # no command can hold a NUL
+_Line = Annotated[str, msgspec.Meta(min_length=1, pattern=r"^[^\0]*$")]
+_Words = Annotated[list[_Word], msgspec.Meta(min_length=1)]
+# a name goes into the first column of a table
+_Name = Annotated[str, msgspec.Meta(pattern=r"^\S(.{0,78}\S)?$")]
+
+
+class SweepStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One step: its name, and a line for a shell or the words of a command."""
+
+    name: _Name
+    run: _Line | _Words
+
+    @property
+    def line(self) -> str:
+        """Return what to run as a line for a shell; words are quoted if necessary."""
+        return self.run if isinstance(self.run, str) else shlex.join(self.run)
+
+
+class _StageFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    stage: Annotated[tuple[SweepStep, ...], msgspec.Meta(min_length=1)]
 
 
 class StagesOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,15 +68,25 @@ def read_stages(path: str, start: str | None = None) -> tuple[SweepStep, ...]:
         UsageError: it cannot be read, or has no such step.
         FormatError: it is no stage file.
     """
+    from msgspec import toml  # noqa: PLC0415 - only for a stage file
+
     try:
-        with open(path, encoding="utf-8") as file:
-            return stages_since(parse_stages(file.read()), start)
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{path} is not UTF-8: save it as UTF-8") from error
+        with open(path, "rb") as file:
+            # msgspec checks what the types demand while it decodes
+            stages = toml.decode(file.read(), type=_StageFile).stage
     except OSError as error:
         raise UsageError(cannot_read(path, error)) from error
-    except FormatError as error:
-        raise FormatError(f"{path}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path} is not UTF-8: save it as UTF-8") from error
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: {error} ({_HOW})") from error
+    names = [stage.name for stage in stages]
+    for name in names:
+        if names.count(name) > 1:
+            raise FormatError(f"{path}: two steps have the name {name!r}")
+    if start is not None and start not in names:
+        raise UsageError(f"no step {start!r} (there are: {', '.join(names)})")
+    return stages[0 if start is None else names.index(start) :]
 
 
 def become_stages(path: str, options: StagesOptions, env: Mapping[str, str]) -> None:
@@ -76,8 +117,9 @@ def become_stages(path: str, options: StagesOptions, env: Mapping[str, str]) -> 
         )
     # the shell that runs the lines of a task file
     shell = os.fsdecode(LineShell(os.environb).program)
-    pairs = [(msgspec.json.encode(one.name).decode(), one.line) for one in stages]
-    words = (shlex.join(("weigh", *again)), STEP, shell, *sum(pairs, ()))
+    words = [shlex.join(("weigh", *again)), STEP, shell]
+    for stage in stages:
+        words += [msgspec.json.encode(stage.name).decode(), stage.line]
     # -I and -S: neither the user's modules nor site's are loaded
     argv = (sys.executable, "-I", "-S", _RUNNER, *words)
     os.execve(argv[0], argv, {**env, **settings})  # noqa: S606 - no shell

@@ -22,7 +22,6 @@ from weigh.sweep.grid import (
     make_grid,
     matching_combinations,
 )
-from weigh.sweep.seeds import few_seeds, like_counting
 from weigh.sweep.tasks import (
     SweepTask,
     make_entries,
@@ -30,7 +29,12 @@ from weigh.sweep.tasks import (
     match_fields,
     with_distinct_lines,
 )
-from weigh.sweep.values import ParameterAxis, parse_axis
+from weigh.sweep.values import (
+    ParameterAxis,
+    few_seeds,
+    like_counting,
+    parse_axis,
+)
 
 STDOUT = "-"
 MANY = 100_000  # tasks, from which on the user is asked
