@@ -69,7 +69,7 @@ _FILE_SHARE = 0.2  # of the peak: more is worth a line
 _FILE_FLOOR = 32 * MIB  # less may be the program's own libraries
 _Number = TypeVar("_Number", Bytes, Seconds)
 _MOST_NODES = 4  # named in the summary
-_MOST_RANKS = 32  # rows; of more, the largest are listed
+MOST_RANKS = 32  # rows; of more, the largest are listed
 # kinds of a peak's source that explain a figure to a reader
 _SOURCES = ("own cgroup", "cgroup", "pages", "status")
 _WORTH_NAMING = 0.5  # of the value: a lower bound below that
@@ -457,34 +457,40 @@ def _peak_in_use(gpu_usage: GpuUsage) -> Bytes | None:
     )
 
 
-def _rank_table_lines(ranks: Sequence[RecordedRank]) -> Iterator[str]:
-    """Write where each rank ran and what it used; nothing for one rank."""
-    if len(ranks) < 2:  # noqa: PLR2004 - one is the run itself
-        return
+def rank_table(ranks: Sequence[RecordedRank]) -> dict[str, tuple[str, ...]]:
+    """Return where each rank ran and what it used, by column; of many the largest.
+
+    A column in which nothing is known is left out.
+    """
     shown = list(ranks)
-    if len(ranks) > _MOST_RANKS:
+    if len(ranks) > MOST_RANKS:
         # the ranks that need most are those one looks for
-        shown = sorted(ranks, key=lambda one: -(one.peak_memory or 0))[:_MOST_RANKS]
+        shown = sorted(ranks, key=lambda one: -(one.peak_memory or 0))[:MOST_RANKS]
     cells = {
-        "rank": [str(rank.rank) for rank in shown],
-        "step": [printable_text(rank.step or "-") for rank in shown],
-        "node": [printable_text(rank.host or "-") for rank in shown],
-        "memory": [size_or_dash(rank.peak_memory) for rank in shown],
-        "CPU": [duration_or_dash(rank.cpu_time) for rank in shown],
-        "time": [duration_or_dash(rank.wall_time) for rank in shown],
-        "GPU memory": [_rank_gpu_memory_text(rank) for rank in shown],
+        "rank": tuple(str(rank.rank) for rank in shown),
+        "step": tuple(printable_text(rank.step or "-") for rank in shown),
+        "node": tuple(printable_text(rank.host or "-") for rank in shown),
+        "memory": tuple(size_or_dash(rank.peak_memory) for rank in shown),
+        "CPU": tuple(duration_or_dash(rank.cpu_time) for rank in shown),
+        "time": tuple(duration_or_dash(rank.wall_time) for rank in shown),
+        "GPU memory": tuple(_rank_gpu_memory_text(rank) for rank in shown),
     }
     if len({rank.step for rank in ranks}) == 1:
         del cells["step"]
-    if not any(rank.gpus for rank in ranks):
-        del cells["GPU memory"]
+    return {title: texts for title, texts in cells.items() if {*texts} != {"-"}}
+
+
+def _rank_table_lines(ranks: Sequence[RecordedRank]) -> Iterator[str]:
+    """Write the table of ranks; nothing for one rank."""
+    if len(ranks) < 2:  # noqa: PLR2004 - one is the run itself
+        return
     table = [
-        columns.TableColumn(title, tuple(texts), right=False)
-        for title, texts in cells.items()
+        columns.TableColumn(title, texts, right=False)
+        for title, texts in rank_table(ranks).items()
     ]
     yield from (line[:WIDTH] for line in columns.table_lines(table, WIDTH))
-    more = len(ranks) - len(shown)
-    if more:
+    if len(ranks) > MOST_RANKS:
+        more = len(ranks) - MOST_RANKS
         yield f"  and {more} smaller ones (weigh records export has all)"
 
 

@@ -31,6 +31,7 @@ _NAME = 24  # columns of a phase's name
 _MOST_PHASES = 40  # rows
 _MOST_LOOPS = 5  # of a program
 _MOST_EVENT_NAMES = 5  # of different names, the last event of each
+PHASE_TITLES = ("phase", "calls", "time", "cpu", "before", "peak", "after")
 _BOUND = "upper bound"  # the source of a peak begins so where it is not the phase's own
 
 
@@ -62,7 +63,9 @@ def region_lines(regions: ProgramRegions, *, is_sampled: bool = True) -> list[st
     numbers = {gpu.uuid: gpu.index for gpu in regions.gpus if gpu.index is not None}
     lines = [*_phase_lines(regions.phases, numbers)]
     for loop in regions.batches[:_MOST_LOOPS]:
-        lines += _batch_loop_lines(loop)
+        (name, text), *rows = batch_rows(loop)
+        lines.append(_region_row(name, text))
+        lines += (_region_row("", f"{name:<7}{text}") for name, text in rows)
     if len(regions.batches) > _MOST_LOOPS:
         lines.append(
             _region_row("", f"and {len(regions.batches) - _MOST_LOOPS} more loops")
@@ -99,12 +102,12 @@ def _phase_lines(
 ) -> Iterator[str]:
     if not phases:
         return
-    yield (
-        f"  {'phase':<{_NAME}}{'calls':>7}{'time':>10}{'cpu':>10}"
-        f"{'before':>9}{'peak':>9}{'after':>9}"
-    )
+    yield _phase_table_row(PHASE_TITLES)
     for phase in phases[:_MOST_PHASES]:
-        yield _phase_table_row(phase)
+        name, *figures = phase_cells(phase)
+        # deeper phases would have no room for their names
+        name = shortened_text("  " * min(phase.depth, 6) + name, _NAME)
+        yield _phase_table_row((padded_text(name, _NAME), *figures))
     if len(phases) > _MOST_PHASES:
         yield f"  and {len(phases) - _MOST_PHASES} more phases"
     if any(phase.calls == 0 for phase in phases[:_MOST_PHASES]):
@@ -114,22 +117,25 @@ def _phase_lines(
     yield from _phase_gpus(phases, numbers)
 
 
-def _phase_table_row(phase: ProgramPhase) -> str:
+def phase_cells(phase: ProgramPhase) -> tuple[str, ...]:
+    """Return what is known of a phase, in the order of the titles."""
     rank = "" if phase.rank is None else f"{phase.rank}: "
-    # deeper phases would have no room for their names
-    indent = "  " * min(phase.depth, 6)
-    name = padded_text(
-        shortened_text(f"{indent}{rank}{printable_text(phase.name)}", _NAME), _NAME
-    )
     cpu = "-" if phase.cpu_time is None else format_brief(phase.cpu_time)
-    peak = size_or_dash(phase.peak_memory)
-    if _is_bound(phase):
-        peak = f"<{peak}"
     return (
-        f"  {name}{_call_count_text(phase.calls):>7}"
-        f"{format_brief(phase.wall_time):>10}{cpu:>10}"
-        f"{size_or_dash(phase.memory_before):>9}{peak:>9}{size_or_dash(phase.memory_after):>9}"
+        f"{rank}{printable_text(phase.name)}",
+        _call_count_text(phase.calls),
+        format_brief(phase.wall_time),
+        cpu,
+        size_or_dash(phase.memory_before),
+        f"{'<' if _is_bound(phase) else ''}{size_or_dash(phase.peak_memory)}",
+        size_or_dash(phase.memory_after),
     )
+
+
+def _phase_table_row(cells: Sequence[str]) -> str:
+    name, calls, time, cpu, *sizes = cells
+    row = f"  {name:<{_NAME}}{calls:>7}{time:>10}{cpu:>10}"
+    return row + "".join(f"{size:>9}" for size in sizes)
 
 
 def _phase_gpus(
@@ -162,7 +168,8 @@ def _phase_gpu(phase: ProgramPhase, gpu: GpuMemory) -> str:
     )
 
 
-def _batch_loop_lines(loop: BatchTimes) -> Iterator[str]:
+def batch_rows(loop: BatchTimes) -> Iterator[tuple[str, str]]:
+    """Yield name and text of what is known of a loop over batches."""
     many = count_with_commas(loop.count)
     if loop.total is not None:
         many = f"{many} of {count_with_commas(loop.total)}"
@@ -170,14 +177,14 @@ def _batch_loop_lines(loop: BatchTimes) -> Iterator[str]:
     samples = (
         "" if loop.samples is None else f", {count_with_noun(loop.samples, 'sample')}"
     )
-    yield _region_row("batches", f"{many}{size}{samples}")
+    yield "batches", f"{many}{size}{samples}"
     if loop.time_mean is None:
         return
     total = format_brief(loop.time_mean * loop.count)
     each = ""
     if loop.time_per_sample is not None:
         each = f", {format_brief(loop.time_per_sample)} per sample"
-    yield _region_row("", f"time   {total}, mean {format_brief(loop.time_mean)}{each}")
+    yield "time", f"{total}, mean {format_brief(loop.time_mean)}{each}"
     three = (
         ("quickest", loop.time_min),
         ("median", loop.time_median),
@@ -185,13 +192,13 @@ def _batch_loop_lines(loop: BatchTimes) -> Iterator[str]:
     )
     words = [f"{word} {format_brief(value)}" for word, value in three if value]
     if words:
-        yield _region_row("", f"       {', '.join(words)}")
+        yield "", ", ".join(words)
     if loop.peak_memory is not None:
-        yield _region_row(
-            "", f"peak   {format_size(loop.peak_memory)} of memory in the loop"
-        )
+        yield "peak", f"{format_size(loop.peak_memory)} of memory in the loop"
     if why := memory_by_length(loop):
-        yield _region_row("", why)
+        # behind its own first word
+        name, _, text = why.partition(" ")
+        yield name, text
 
 
 _FEWEST = 3  # points from which on a correlation is looked at

@@ -18,23 +18,25 @@ from weigh.render.html.words import (
     ABSENT,
     HtmlTable,
     Kind,
-    brief_time_or_hyphen,
     figure_text,
     size_or_hyphen,
     state_as_words,
     table_of,
 )
 from weigh.render.printable import (
-    count_with_commas,
     printable_text,
     shortened_text,
 )
-from weigh.render.record_lines import record_rows, signal_or_exit_text
-from weigh.render.region_lines import memory_by_length
+from weigh.render.record_lines import (
+    MOST_RANKS,
+    rank_table,
+    record_rows,
+    signal_or_exit_text,
+)
+from weigh.render.region_lines import PHASE_TITLES, batch_rows, phase_cells
 from weigh.units import format_duration, format_size
 
 _MOST_PHASES = 200  # rows
-_MOST_RANKS = 64  # rows
 _TABLE_ROWS = 20  # rows of the table in place of the charts
 _LONGEST_TEXT = 2000  # characters of a row
 
@@ -251,54 +253,25 @@ def _run_facts(record: Record) -> dict[str, list[str]]:
 def _phase_table(phases: Sequence[ProgramPhase]) -> HtmlTable | None:
     if not phases:
         return None
-    number_of_gpus = max(len(phase.gpus) for phase in phases)
-    # phases can have used different GPUs: the others get empty cells
-    gpus = (f"GPU {number} peak" for number in range(number_of_gpus))
     shown = phases[:_MOST_PHASES]
+    # phases can have used different GPUs: the others get empty cells
+    count = max(len(phase.gpus) for phase in shown)
+    rows = []
+    for phase in shown:
+        peaks = [size_or_hyphen(gpu.peak) for gpu in phase.gpus]
+        absent = [ABSENT] * (count - len(peaks))
+        rows.append((*phase_cells(phase), *peaks, *absent))
     return table_of(
-        ("phase", "calls", "time", "CPU time", "before", "peak", "after", *gpus),
-        [_phase_cells(phase, number_of_gpus) for phase in shown],
+        (*PHASE_TITLES, *(f"GPU {number} peak" for number in range(count))),
+        rows,
         left_out=len(phases) - len(shown),
         # deeper phases would have no room for their names
         depths=tuple(min(phase.depth, 6) for phase in shown),
     )
 
 
-def _phase_cells(phase: ProgramPhase, number_of_gpus: int) -> tuple[str, ...]:
-    peaks = [size_or_hyphen(gpu.peak) for gpu in phase.gpus]
-    rank = "" if phase.rank is None else f" (rank {phase.rank})"
-    return (
-        printable_text(phase.name) + rank,
-        count_with_commas(phase.calls),
-        brief_time_or_hyphen(phase.wall_time),
-        brief_time_or_hyphen(phase.cpu_time),
-        size_or_hyphen(phase.memory_before),
-        size_or_hyphen(phase.peak_memory),
-        size_or_hyphen(phase.memory_after),
-        *peaks,
-        *[ABSENT] * (number_of_gpus - len(peaks)),
-    )
-
-
 def _batch_facts(batches: BatchTimes) -> Iterator[tuple[str, str]]:
-    of = "" if batches.total is None else f" of {count_with_commas(batches.total)}"
-    yield "batches", f"{count_with_commas(batches.count)}{of}"
-    if batches.size is not None:
-        yield "size", count_with_commas(batches.size)
-    times = (
-        ("quickest", batches.time_min),
-        ("median", batches.time_median),
-        ("mean", batches.time_mean),
-        ("slowest", batches.time_max),
-        ("a sample", batches.time_per_sample),
-    )
-    yield from (
-        (name, brief_time_or_hyphen(time)) for name, time in times if time is not None
-    )
-    if batches.peak_memory is not None:
-        yield "peak memory", format_size(batches.peak_memory)
-    if why := memory_by_length(batches):
-        yield "rises with", why
+    yield from batch_rows(batches)
     for number, gpu in enumerate(batches.gpus):
         if gpu.peak is not None:
             yield f"peak of GPU {number}", format_size(gpu.peak)
@@ -307,20 +280,9 @@ def _batch_facts(batches: BatchTimes) -> Iterator[tuple[str, str]]:
 def _rank_table(ranks: Sequence[RecordedRank]) -> HtmlTable | None:
     if not ranks:
         return None
-    shown = ranks[:_MOST_RANKS]
-    return table_of(
-        ("rank", "host", "peak memory", "CPU time"),
-        [
-            (
-                str(rank.rank),
-                printable_text(rank.host or ABSENT),
-                size_or_hyphen(rank.peak_memory),
-                figure_text(rank.cpu_time, "time"),
-            )
-            for rank in shown
-        ],
-        left_out=len(ranks) - len(shown),
-    )
+    cells = rank_table(ranks)
+    rows = list(zip(*cells.values(), strict=True))
+    return table_of(tuple(cells), rows, left_out=max(0, len(ranks) - MOST_RANKS))
 
 
 def _curve_sample_table(drawn: RunSeries) -> HtmlTable | None:

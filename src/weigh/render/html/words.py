@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from weigh.model.report import Name, Unit
-from weigh.units import format_brief, format_duration, format_size
+from weigh.units import format_duration, format_size
 
 ABSENT = "-"
 
@@ -92,11 +92,6 @@ def share_percent_text(measured_share: float | None) -> str:
 def size_or_hyphen(measured_size: int | None) -> str:
     """Write bytes; a hyphen if they were not measured."""
     return ABSENT if measured_size is None else format_size(measured_size)
-
-
-def brief_time_or_hyphen(measured_time: float | None) -> str:
-    """Write a time that may be very short; a hyphen if it was not measured."""
-    return ABSENT if measured_time is None else format_brief(measured_time)
 
 
 def state_as_words(state: str) -> str:
