@@ -603,3 +603,9 @@ def test_nothing_is_recommended_beyond_four_times_the_largest_nor_what_ran_out(
     assert advice.best_size == 253
     assert advice.recommended is not None
     assert advice.recommended.size == size
+
+
+def test_a_failure_just_above_the_least_size_leaves_that_size() -> None:
+    held = memory_fit([*on_a_line(0.25, 0.5, 1), burst(2)]).holding(30 * GB)
+
+    assert (held.size, held.at_most) == (1, 1)

@@ -14,7 +14,14 @@ from weigh.estimate.advice import (
     accumulate,
     advise_from_estimate,
 )
-from weigh.estimate.fit import FittedCurve, Quantity, fit_curve, sizes_that_fit
+from weigh.estimate.fit import (
+    FittedCurve,
+    Quantity,
+    coefficient,
+    fit_curve,
+    from_scores,
+    sizes_that_fit,
+)
 from weigh.estimate.samples import SizePoint, gather_size_points
 from weigh.units import GIB, MIB
 
@@ -204,3 +211,11 @@ def test_records_of_any_numbers_give_an_estimate_or_a_usage_error(
         made, FitOptions(target=100.0, limits=(MemoryLimit("RAM", GIB, "memory"),))
     )
     assert advice.target is not None
+
+
+@given(st.lists(st.floats(0, 20), min_size=1, max_size=40))
+def test_own_scores_move_a_coefficient_from_the_packages_towards_their_own(
+    scores: list[float],
+) -> None:
+    ends = sorted((coefficient(0.9), from_scores(scores, 0.9)))
+    assert ends[0] - 1e-9 <= coefficient(0.9, scores) <= ends[1] + 1e-9

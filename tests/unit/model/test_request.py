@@ -497,3 +497,8 @@ def test_a_run_that_failed_while_it_warmed_up_is_a_lower_bound() -> None:
     request = from_usages([record("FAILED", repeats=(warm, warm))])
     assert request.memory == 480 * MIB
     assert noted(request, "a lower bound only")
+
+
+def test_how_far_short_runs_vary_is_stated_too() -> None:
+    request = from_usages([record(wall_time=t) for t in (0.25, 0.5, 0.5)])
+    assert noted(request, "memory varies by 0 %, time by 50 %")

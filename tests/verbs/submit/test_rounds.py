@@ -20,6 +20,7 @@ from weigh.flow.submit.rounds import (
     SubmissionRound,
     SubmissionRounds,
     decide_part_outcome,
+    link_new,
 )
 from weigh.flow.submit.rounds import settle_all as settle_store
 from weigh.model.job import JobRequest, SubmittedJob
@@ -543,3 +544,14 @@ def test_a_disk_that_takes_half_a_file_leaves_none(tmp_path: Path) -> None:
 
     assert done.stdout.startswith("cannot write ")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_others_may_read_a_file_of_a_round_and_only_its_owner_writes_it(
+    tmp_path: Path,
+) -> None:
+    before = os.umask(0o022)
+    try:
+        assert link_new(str(tmp_path / "1.part"), b"x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "1.part").stat().st_mode & 0o7777 == 0o644

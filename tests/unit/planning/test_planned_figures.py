@@ -1,0 +1,122 @@
+"""Figures of plans and of second tries, worked out by hand."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from weigh.model.job import JobRequest
+from weigh.model.plan import (
+    BinCapacity,
+    Plan,
+    PlannedElement,
+    PlannedQueue,
+    PlanRequest,
+    TaskKind,
+    TaskNeed,
+)
+from weigh.planning.queue_order import enough_time, least_element_time
+from weigh.planning.resume_policy import (
+    ResumeChoice,
+    ResumeOptions,
+    enlarged_request,
+)
+from weigh.request import RUNNER_MEMORY
+from weigh.units import GIB, HOUR, MIB
+
+TWO_SLOTS = TaskNeed(cpus=4, memory=10, gpu_memory=10)
+
+
+@pytest.mark.parametrize(
+    ("need", "seconds"),
+    [
+        (TaskNeed(cpus=1, memory=2, gpu_memory=2), 100.0),  # only slots are scarce
+        (TaskNeed(cpus=4, memory=2, gpu_memory=2), 200.0),
+        (TaskNeed(cpus=1, memory=10, gpu_memory=2), 200.0),
+        (TaskNeed(cpus=1, memory=2, gpu_memory=10), 200.0),
+        (TaskNeed(cpus=1, memory=2, gpu_memory=0), 100.0),
+    ],
+)
+def test_what_is_scarcest_states_how_long_two_tasks_of_100_s_take(
+    need: TaskNeed, seconds: float
+) -> None:
+    assert least_element_time([need] * 2, [100.0] * 2, TWO_SLOTS, 2) == seconds
+
+
+@given(st.integers(10, 90))
+def test_the_note_on_a_short_limit_states_the_share_of_the_tasks(per_cent: int) -> None:
+    kind = TaskKind(
+        item=TaskNeed(time=60), used=TaskNeed(time=60.0), tasks=1, example=""
+    )
+    queue = PlannedQueue(
+        folder="q",
+        tasks=(1,),
+        kinds=(0,),
+        slots=2,
+        waves=9,
+        expected=HOUR * 100.0 / per_cent,
+    )
+    element = PlannedElement(file="", tasks=(), gpu_memory=0, memory=20, cpus=2)
+    plan = Plan(
+        name="p",
+        task_file="t",
+        tasks=1,
+        headroom=0,
+        gpu=None,
+        capacity=BinCapacity(),
+        request=PlanRequest(cpus=2),
+        kinds=(kind,),
+        elements=(element,),
+        queue=queue,
+    )
+    limit, note = enough_time(plan, HOUR)
+    assert limit == HOUR
+    (share,) = re.findall(r"about (\d+)% of the tasks", note or "")
+    assert int(share) == pytest.approx(per_cent, abs=2)
+
+
+def more_memory(asked: JobRequest, choice: ResumeChoice) -> JobRequest:
+    return enlarged_request(asked, [choice], ResumeOptions())
+
+
+@given(st.integers(1, 40), st.integers(1, 8))
+def test_what_first_tasks_needed_is_requested_for_each_and_the_runner(
+    hundreds: int, together: int
+) -> None:
+    need = hundreds * 100 * MIB
+    sized = ResumeChoice(run=True, reason="", need=need, together=together, sized=True)
+    whole = need * together + RUNNER_MEMORY
+    asked = more_memory(JobRequest(cpus=together), sized).memory
+    assert asked is not None
+    assert whole <= asked <= 1.1 * whole + 50 * MIB
+
+
+def test_a_need_that_is_known_has_a_share_of_the_runner_and_fewer_tasks_at_once() -> (
+    None
+):
+    known = ResumeChoice(run=True, reason="", need=GIB, together=2)
+    asked = more_memory(JobRequest(memory=GIB, cpus=4), known)
+    assert (asked.memory, asked.cpus) == (GIB, 2)
+    grown = more_memory(JobRequest(memory=GIB, cpus=4), replace(known, need=3 * GIB))
+    assert (grown.memory, grown.cpus) == (3 * GIB, 2)
+
+
+@pytest.mark.parametrize(
+    ("virtual", "choice", "expected"),
+    [
+        # the address space grows by the factor of the memory
+        (6 * GIB, ResumeChoice(run=True, reason="", memory=2), (4 * GIB, 12 * GIB)),
+        # what was mapped besides memory stays, whatever memory is requested
+        (6 * GIB, ResumeChoice(run=True, reason=""), (2 * GIB, 6 * GIB)),
+    ],
+)
+def test_address_space_follows_memory(
+    virtual: int, choice: ResumeChoice, expected: tuple[int, int]
+) -> None:
+    had = JobRequest(memory=2 * GIB, virtual_memory=virtual)
+    asked = more_memory(had, choice)
+    assert (asked.memory, asked.virtual_memory) == expected
+    typed = enlarged_request(had, [choice], ResumeOptions(memory="3GiB"))
+    assert typed.virtual_memory == virtual + GIB
