@@ -85,3 +85,8 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
     def row(self, figure_name: str) -> ComparisonRow | None:
         """Return the row of that name; None if it was not measured."""
         return next((row for row in self.rows if row.name == figure_name), None)
+
+
+def side_letter(turn: int) -> str:
+    """Return the name of a side: A to Z, then a number."""
+    return chr(ord("A") + turn) if turn < 26 else f"#{turn + 1}"  # noqa: PLR2004

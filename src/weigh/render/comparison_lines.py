@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from weigh.estimate.compare import letter
 from weigh.model.comparison import (
     ComparedFigure,
     ComparisonRow,
@@ -11,6 +10,7 @@ from weigh.model.comparison import (
     ParameterDifference,
     RunComparison,
     Unit,
+    side_letter,
 )
 from weigh.render.columns import TableColumn, table_lines, wrap_by_columns
 from weigh.render.printable import (
@@ -66,7 +66,7 @@ def comparison_text(comparison: RunComparison) -> str:
 def _difference_text(difference: ParameterDifference) -> str:
     # a parameter that was not recorded may stand in the command all the same
     values = ("not recorded" if v is None else v for v in difference.values)
-    words = (f"{letter(turn)} {value}" for turn, value in enumerate(values))
+    words = (f"{side_letter(turn)} {value}" for turn, value in enumerate(values))
     return f"{difference.name}: {', '.join(words)}"
 
 
@@ -114,7 +114,7 @@ def _side_lines(sides: Sequence[ComparisonSide]) -> Iterator[str]:
     names = (shortened_text(printable_text(side.name), 24) for side in sides)
     commands = (short_command(side.command) for side in sides)
     columns = (
-        TableColumn("", tuple(map(letter, range(len(sides)))), right=False),
+        TableColumn("", tuple(map(side_letter, range(len(sides)))), right=False),
         TableColumn("", tuple(names), right=False),
         TableColumn("", tuple(commands), right=False, flexible=True),
         TableColumn("", tuple(_count_of_runs(side.runs) for side in sides)),
@@ -129,7 +129,7 @@ def _figure_lines(comparison_row: ComparisonRow) -> Iterator[str]:
         zip(comparison_row.figures, comparison_row.changes, strict=True)
     ):
         title = "" if turn else _TITLES.get(comparison_row.name, comparison_row.name)
-        start = f"  {title:<14}{letter(turn):<3}"
+        start = f"  {title:<14}{side_letter(turn):<3}"
         if figure is None:
             yield f"{start}{'not measured':>12}"
             continue

@@ -100,6 +100,7 @@ def _geometric_range(
     step = (math.log(high) - math.log(low)) / (value_count - 1)
     points = [math.exp(math.log(low) + n * step) for n in range(1, value_count - 1)]
     like = first_end + last_end
+    between: dict[float, str] = {}
     are_integers = _INTEGER.fullmatch(first_end) and _INTEGER.fullmatch(last_end)
     # few digits are easy to read, and enough unless values are close together
     for digits in (_SHORT, _LONG):

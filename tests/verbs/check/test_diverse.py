@@ -4,11 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.sweep.diverse import (
-    Value,
     choose_diverse,
     read_parameters,
     varying_task_parameters,
 )
+from weigh.sweep.values import Value
 
 NUMBERS = st.lists(
     st.integers(-(10**6), 10**6) | st.integers(-(10**6), 10**6).map(lambda n: n / 64),

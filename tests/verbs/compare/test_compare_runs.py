@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from runs_to_compare import V100, guide_run, peak, repeated, run, usage
 
 from weigh.errors import UsageError
-from weigh.estimate.compare import ComparedRecords, compare_record_groups
+from weigh.flow.records.compare import ComparedRecords, compare_record_groups
 from weigh.model.comparison import ComparedFigure, FigureChange, RunComparison
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import CodeProvenance, Record, RecordedHost, RepeatedRun

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from runs_to_compare import guide_run, repeated, run, usage
 from terminal_columns import columns_of
 
-from weigh.estimate.compare import ComparedRecords, compare_record_groups
+from weigh.flow.records.compare import ComparedRecords, compare_record_groups
 from weigh.model.comparison import FigureChange
 from weigh.model.record import Record
 from weigh.render.comparison_lines import comparison_text, figure_change_text

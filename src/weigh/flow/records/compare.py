@@ -1,16 +1,39 @@
-"""``weigh compare``: find the records; the comparison is `weigh.estimate.compare`."""
+"""``weigh compare``: medians of runs, their spread, and what may be noise."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+import msgspec
 
 from weigh.errors import UsageError
-from weigh.estimate.compare import ComparedRecords, compare_record_groups
+from weigh.estimate.history_groups import template
+from weigh.estimate.readings import gpu_memory
 from weigh.flow.here import Here, here_now
 from weigh.flow.records.records import find_record, open_store
-from weigh.model.comparison import RunComparison
-from weigh.model.record import Record
+from weigh.model.comparison import (
+    ComparedFigure,
+    ComparisonRow,
+    ComparisonSide,
+    FigureChange,
+    ParameterDifference,
+    RunComparison,
+    Unit,
+    side_letter,
+)
+from weigh.model.record import BatchTimes, Record, Usage
+from weigh.need import has_waited, knobs_of, wait_words
+from weigh.request import COMPLETED
+from weigh.robust import median_of, ratio_interval
 from weigh.store.find import labelled_entries
 from weigh.store.index import read_index, read_record
+
+
+class ComparedRecords(msgspec.Struct, frozen=True):
+    """The records that one name stands for: runs of one command."""
+
+    name: str
+    records: tuple[Record, ...]
 
 
 def compare(*runs: Record | str | Sequence[Record]) -> RunComparison:
@@ -65,3 +88,252 @@ def _records_called(here: Here, name: str) -> ComparedRecords:
             name, tuple(read_record(entry) for entry in labelled[::-1])
         )
     return ComparedRecords(name, (find_record(store, name),))
+
+
+class _ComparedSide(msgspec.Struct, frozen=True):
+    """The runs of one name that count: their usages, and the records they are of."""
+
+    shown: ComparisonSide
+    usages: tuple[Usage, ...]
+    records: tuple[Record, ...]
+
+    @property
+    def loops(self) -> list[BatchTimes]:
+        """Return the timed loops of the records."""
+        return [record.batches for record in self.records if record.batches]
+
+
+def compare_record_groups(groups: Sequence[ComparedRecords]) -> RunComparison:
+    """Compare each of *groups* with the first.
+
+    Failed runs are left out if others completed. Warm-up runs are always left out.
+
+    Raises:
+        UsageError: fewer than two groups, or one without any measurement.
+    """
+    if len(groups) < 2:  # noqa: PLR2004 - one and another
+        raise UsageError("nothing to compare with: name two records or more")
+    sides = [_compared_side(group) for group in groups]
+    return RunComparison(
+        sides=tuple(side.shown for side in sides),
+        differences=tuple(_different_parameters(sides)),
+        rows=tuple(_compared_rows(sides)),
+        notes=tuple(_comparison_doubts(sides)),
+    )
+
+
+def _compared_side(group: ComparedRecords) -> _ComparedSide:
+    # a record with repeats has one run for each of them
+    ran = [(record, *run) for record in group.records for run in _runs_of(record)]
+    if not ran:
+        raise UsageError(
+            f"{group.name} has no measurement: measure it with weigh run -- COMMAND"
+        )
+    # failed runs count only if there is nothing else
+    whole = [run for run in ran if run[2]] or ran
+    records = tuple({record.id: record for record, _, _ in whole}.values())
+    usages = tuple(usage for _, usage, _ in whole)
+    shown = ComparisonSide(
+        name=group.name,
+        records=tuple(record.id for record in records),
+        command=records[0].command,
+        runs=len(usages),
+        state=next((r.state for r in records if r.state != COMPLETED), COMPLETED),
+        failed=len(ran) - len(whole),
+        growing=any(usage.growing for usage in usages),
+    )
+    return _ComparedSide(shown, usages, records)
+
+
+def _runs_of(record: Record) -> Iterator[tuple[Usage, bool]]:
+    """Yield each run of a record and whether it completed."""
+    if not record.repeats and record.usage is not None:
+        yield record.usage, record.state == COMPLETED
+    for repeat in record.repeats:
+        if not repeat.warmup:
+            yield repeat.usage, repeat.exit_code == 0 and repeat.signal is None
+
+
+def _different_parameters(
+    sides: Sequence[_ComparedSide],
+) -> Iterator[ParameterDifference]:
+    for name in dict.fromkeys(
+        n for s in sides for r in s.records for n in r.parameters
+    ):
+        # a dict keeps the order of the values, a set would not
+        values = [
+            tuple(dict.fromkeys(r.parameters.get(name) for r in side.records))
+            for side in sides
+        ]
+        if any(set(one) != set(values[0]) for one in values):
+            each = (
+                one[0]
+                if len(one) == 1
+                else ", ".join("not recorded" if v is None else str(v) for v in one)
+                for one in values
+            )
+            yield ParameterDifference(name, tuple(each))
+
+
+def _comparison_doubts(sides: Sequence[_ComparedSide]) -> Iterator[str]:
+    """Yield what makes a comparison doubtful, the most serious first."""
+    # doubts about a side come first: they may make the whole comparison worthless
+    for turn, side in enumerate(sides):
+        for doubt in _doubts_of_side(side.shown, side.records):
+            yield f"{side_letter(turn)}{doubt}"
+    for what, read in _SURROUNDINGS:
+        values = [
+            " and ".join(dict.fromkeys(filter(None, map(read, side.records))))
+            for side in sides
+        ]
+        # an unknown host or GPU is no difference
+        if len(set(filter(None, values))) > 1:
+            each = (
+                f"{side_letter(n)} {value or '?'}" for n, value in enumerate(values)
+            )
+            yield f"different {what}: {', '.join(each)}"
+    if len({template(r.command, r.parameters) for s in sides for r in s.records}) > 1:
+        yield "different commands"
+    if all(side.shown.runs == 1 for side in sides):
+        yield "one run each: no spread known; weigh run --repeat 3 measures it"
+
+
+def _doubts_of_side(side: ComparisonSide, group: Sequence[Record]) -> Iterator[str]:
+    if side.state == "RUNNING":
+        yield " is still running: its figures are not final"
+    elif side.state != COMPLETED:
+        code = next((r.exit_code for r in group if r.state == side.state), None)
+        state = f"{side.state}, exit code {code}" if code else side.state
+        yield f" did not complete ({state}): its figures are not those of a whole run"
+    if side.failed:
+        runs = "run" if side.failed == 1 else "runs"
+        yield f": {side.failed} {runs} failed and left out"
+    if side.growing:
+        yield (
+            ": memory was still rising at the end; "
+            "the peak holds for this length of run only"
+        )
+    waited = [r.usage for r in group if r.usage is not None and has_waited(r.usage)]
+    if waited:
+        yield f" {wait_words(waited[0])}"
+
+
+def _gpu_names(record: Record) -> str:
+    if record.usage is None:
+        return ""
+    # GPUs that were visible but not used do not matter
+    used = [gpu.name for gpu in record.usage.gpus if gpu.job_peak != 0]
+    counts = {name: used.count(name) for name in used}
+    words = (name if n == 1 else f"{n} x {name}" for name, n in counts.items())
+    return " + ".join(words) or "none"
+
+
+_SURROUNDINGS: tuple[tuple[str, Callable[[Record], str]], ...] = (
+    ("hosts", lambda record: record.host.name if record.host else ""),
+    ("GPUs", _gpu_names),
+    (
+        "commits",
+        lambda record: ((record.provenance and record.provenance.git_commit) or "")[
+            :10
+        ],
+    ),
+    ("limits of memory in the program", lambda record: " ".join(knobs_of(record))),
+)
+
+# a figure and its lowest and highest possible value
+_Reading: TypeAlias = tuple[float, float, float]
+
+
+def _compared_rows(sides: Sequence[_ComparedSide]) -> Iterator[ComparisonRow]:
+    for name, unit, read in _QUANTITIES:
+        found = [
+            [_bounded(value) for value in read(side) if value is not None]
+            for side in sides
+        ]
+        if any(found):
+            changes = (
+                figure_change(found[0], other) if found[0] and other else None
+                for other in found[1:]
+            )
+            figures = (_figure(readings) if readings else None for readings in found)
+            yield ComparisonRow(name, unit, tuple(figures), (None, *changes))
+
+
+def _bounded(value: float | _Reading) -> _Reading:
+    return value if isinstance(value, tuple) else (value, value, value)
+
+
+def _figure(readings: Sequence[_Reading]) -> ComparedFigure:
+    values = [value for value, _, _ in readings]
+    if len(readings) == 1:
+        return ComparedFigure(*readings[0], 1)
+    return ComparedFigure(median_of(values), min(values), max(values), len(values))
+
+
+def figure_change(base: Sequence[_Reading], other: Sequence[_Reading]) -> FigureChange:
+    """Return how *other* differs from *base*, and whether that may be noise.
+
+    Where the spread is known, a difference is one if Welch's 95 % interval of the ratio
+    excludes 1. Measurements whose bounds overlap never differ.
+    """
+    first, low, high = (list(column) for column in zip(*base, strict=True))
+    second, its_low, its_high = (list(column) for column in zip(*other, strict=True))
+    middles = median_of(first), median_of(second)
+    # a ratio needs values above 0
+    interval = ratio_interval(first, second) if min(first + second) > 0 else None
+    is_apart = None if interval is None else not interval[0] <= 1 <= interval[1]
+    is_bounded = low != high or its_low != its_high
+    # bounds that overlap in both directions may hide the same peak
+    if is_bounded and median_of(low) <= median_of(its_high):
+        is_apart = False if median_of(its_low) <= median_of(high) else is_apart
+    return FigureChange(
+        ratio=middles[1] / middles[0] if middles[0] > 0 else None,
+        difference=middles[1] - middles[0],
+        low=None if interval is None else interval[0],
+        high=None if interval is None else interval[1],
+        distinguishable=is_apart,
+    )
+
+
+def _peak_reading(usage: Usage) -> _Reading | None:
+    peak = usage.peak_memory
+    return None if peak is None else (peak.value, peak.low, peak.high)
+
+
+def _gpu_busy(usage: Usage) -> float | None:
+    # a GPU that the job never used would halve the mean
+    used = [gpu for gpu in usage.gpus if gpu.job_peak != 0]
+    busy = [g.utilization_mean for g in used if g.utilization_mean is not None]
+    return sum(busy) / len(busy) if busy else None
+
+
+def _batch_gpu_memory(loop: BatchTimes) -> float | None:
+    """Return the GPU memory that the batches took in addition to the model."""
+    # before the first batch the GPU held the model
+    pairs = ((gpu.peak, gpu.before) for gpu in loop.gpus)
+    return max(
+        (p - b for p, b in pairs if p is not None and b is not None), default=None
+    )
+
+
+_QUANTITIES: tuple[
+    tuple[str, Unit, Callable[[_ComparedSide], Iterable[float | _Reading | None]]], ...
+] = (
+    ("wall_time", "seconds", lambda side: (u.wall_time for u in side.usages)),
+    ("cpu_time", "seconds", lambda side: (u.cpu_time for u in side.usages)),
+    ("peak_memory", "bytes", lambda side: map(_peak_reading, side.usages)),
+    (
+        "max_process_memory",  # where that of all is not known
+        "bytes",
+        lambda side: (u.max_process_memory for u in side.usages if not u.peak_memory),
+    ),
+    ("gpu_memory", "bytes", lambda side: map(gpu_memory, side.usages)),
+    ("batch_gpu_memory", "bytes", lambda side: map(_batch_gpu_memory, side.loops)),
+    ("gpu_utilization", "per cent", lambda side: map(_gpu_busy, side.usages)),
+    ("time_per_batch", "seconds", lambda side: (b.time_mean for b in side.loops)),
+    (
+        "time_per_sample",
+        "seconds",
+        lambda side: (b.time_per_sample for b in side.loops),
+    ),
+)
