@@ -26,12 +26,12 @@ from weigh.model.lint import CommandPlace
 from weigh.schedulers.gridengine import lint as gridengine_lint
 from weigh.schedulers.script import read_script
 
-KNOWN = {
+KNOWN: dict[str, Any] = {
     "files": {f"{CWD}/in_{{}}.csv": (1, 2, 3)},
     "matches": {f"{CWD}/data/*.csv": 2, f"{CWD}/*.txt": 9},
     "lines": {f"{CWD}/ids.txt": 3},
 }
-GONE = {
+GONE: dict[str, Any] = {
     "paths": {f"{CWD}/solver": "file", f"{CWD}/a.py": "file"},
     "executable": {f"{CWD}/solver": False, f"{CWD}/a.py": False},
 }
