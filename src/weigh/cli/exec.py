@@ -109,6 +109,7 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
 )
 @click.option(
     "--grace",
+    hidden=True,  # a setting of a site: [exec] grace
     metavar="TIME",
     type=SECONDS,
     default="30",
@@ -116,6 +117,7 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
 )
 @click.option(
     "--time-limit",
+    hidden=True,  # job scripts give it
     metavar="TIME",
     type=DURATION,
     help="Stop the tasks before TIME is over.  [default: the job's]",
@@ -128,6 +130,7 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
 )
 @click.option(
     "--guard/--no-guard",
+    hidden=True,  # a setting: [exec] guard
     cls=options.FlagPair,
     default=True,
     help="Stop no task before host or GPU memory runs out.",
@@ -143,33 +146,43 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
     type=DURATION,
     help="Stop a task whose GPUs were idle for TIME, such as 30m.",
 )
-@click.option("--shuf", "shuffle", is_flag=True, help="Run the tasks in random order.")
 @options.dry_run("Print the tasks that would run.")
 @click.option(
     "--pin/--no-pin",
+    hidden=True,  # a setting: [exec] pin
     cls=options.FlagPair,
     default=True,
     help="Do not bind tasks to cores of their own.",
 )
 @click.option(
     "--wait-orphans/--no-wait-orphans",
+    hidden=True,  # a setting: [exec] wait_orphans
     cls=options.FlagPair,
     default=True,
     help="Stop processes a task leaves behind, instead of waiting.",
 )
+# job scripts give these four, and messages name them where a person needs one
 @click.option(
-    "--kill-survivors", is_flag=True, help="Kill processes that a killed run left."
+    "--kill-survivors",
+    is_flag=True,
+    hidden=True,
+    help="Kill processes that a killed run left.",
 )
 @click.option(
-    "--forget-survivors", is_flag=True, help="Ignore processes that a killed run left."
+    "--forget-survivors",
+    is_flag=True,
+    hidden=True,
+    help="Ignore processes that a killed run left.",
 )
 @click.option(
     "--pull",
     is_flag=True,
+    hidden=True,
     help="TASKFILE is the directory of a plan with a shared queue: pull its tasks.",
 )
 @click.option(
     "--gone",
+    hidden=True,
     multiple=True,
     metavar="HOST",
     help="With --pull: HOST has failed: run the tasks that it had taken.",
@@ -255,7 +268,6 @@ def _refuse_exec_contradictions(words: dict[str, Any]) -> None:
     if words["resume_failed"] and not words["resume"]:
         raise click.UsageError("--resume-failed and --no-resume: choose one")
     for name, option in (
-        ("shuffle", "--shuf"),
         ("resume_failed", "--resume-failed"),
         ("halt", "--halt"),
     ):

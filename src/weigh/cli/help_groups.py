@@ -29,10 +29,9 @@ OPTION_GROUPS = {
         "Output": "mail notify json dry-run checks again ignore-directives",
     },
     "exec": {
-        "Resources": "jobs per-gpu gpus memory guard pin",
-        "Failures": "retries oom-retries halt timeout grace stop-nan end-idle",
-        "Continue": "resume resume-failed wait-orphans kill-survivors forget-survivors",
-        "Order": "shuf pull gone time-limit checkpoint-signal",
+        "Resources": "jobs per-gpu gpus memory",
+        "Failures": "retries oom-retries halt timeout stop-nan end-idle",
+        "Continue": "resume resume-failed checkpoint-signal",
         "Output": "joblog output ungroup progress-pattern json quiet dry-run",
     },
     "plan": {
@@ -44,7 +43,7 @@ OPTION_GROUPS = {
     },
     "run": {
         "Record": "output label param headroom quiet",
-        "Runs": "repeat warmup fail-above attach interval wait-orphans",
+        "Runs": "repeat warmup fail-above attach",
         "Progress": "progress progress-pattern time-limit checkpoint-signal",
         "Steps": "stages from",
     },

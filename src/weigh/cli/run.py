@@ -132,6 +132,7 @@ def _run_parameters(
 )
 @click.option(
     "--interval",
+    hidden=True,  # a setting
     type=SECONDS,
     default=0.05,
     metavar="SECONDS",
@@ -167,6 +168,7 @@ def _run_parameters(
 @options.quiet("Print nothing but what went wrong.")
 @click.option(
     "--wait-orphans/--no-wait-orphans",
+    hidden=True,  # a setting
     cls=options.FlagPair,
     default=True,
     help="Stop processes that outlive it, instead of waiting for them.",

@@ -360,12 +360,7 @@ def left_to_run(settled: SettledTasks, options: ExecOptions) -> Iterator[int]:
     if options.only:
         return iter(options.only)
     wanted = {WAITING, FAILED} if options.resume_failed else {WAITING}
-    left = (seq for seq, state in enumerate(settled.states, 1) if state in wanted)
-    if not options.shuffle:
-        return left
-    shuffled = list(left)
-    random.shuffle(shuffled)
-    return iter(shuffled)
+    return (seq for seq, state in enumerate(settled.states, 1) if state in wanted)
 
 
 def _become_the_parent() -> None:

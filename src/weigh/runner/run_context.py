@@ -48,7 +48,6 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     # of all tasks together; None: what the job or the machine has
     memory: Bytes | None = None
     guard: bool = True  # stop a task before memory runs out
-    shuffle: bool = False
     pin: bool = True
     wait_orphans: bool = True  # else what a task leaves behind is stopped
     interval: Seconds = 0.05  # between samples

@@ -215,13 +215,6 @@ def test_a_dry_run_prints_what_is_left_and_runs_nothing(batch: Batch) -> None:
     assert os.listdir(batch.folder) == ["tasks.txt"]
 
 
-def test_shuffled_tasks_all_run_in_another_order(batch: Batch) -> None:
-    batch.write(*(f"echo {n} >> ran" for n in range(30)))
-    batch.run("-j", "1", "--shuf")
-    assert sorted(map(int, batch.ran())) == list(range(30))
-    assert batch.ran() != [str(n) for n in range(30)]
-
-
 def test_ungrouped_output_comes_through_at_once(batch: Batch) -> None:
     batch.write("echo out; echo err >&2")
     finished = batch.run("-u")
