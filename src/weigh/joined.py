@@ -195,11 +195,6 @@ def with_node_figures(
     )
 
 
-def worse_state(first_state: str, second_state: str) -> str:
-    """Return the state of a run of which two parts have ended so."""
-    return min(first_state, second_state, key=_state_order)
-
-
 def join_records(record_parts: Sequence[Record]) -> Record:
     """Join the records that the ranks of one run have left, each its own part.
 

@@ -132,7 +132,7 @@ class TaskFileRun:
         self._output: TasksOutput = UngroupedOutput()
         if not context.options.ungroup:
             folder = context.options.output or output_folder(context.journal.path)
-            self._output = OutputFolder(folder, context.id)
+            self._output = OutputFolder(folder)
         opened.callback(self._output.close)
 
     def run(self, began: Seconds) -> FinishedRun:

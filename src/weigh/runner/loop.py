@@ -256,9 +256,7 @@ class TaskLoop:
             return False
         stream = None
         try:
-            stream = parts.output.open(
-                run_slot.number, context.number_of(task_turn.seq), number
-            )
+            stream = parts.output.open(context.number_of(task_turn.seq), number)
             attempt = TaskAttempt(
                 task_turn.seq,
                 number,
@@ -597,8 +595,6 @@ class TaskLoop:
         if trouble is not None:
             self._stop_launching(f"cannot write {self._journal.events_path}: {trouble}")
         for attempt in self._running.values():
-            if attempt.output is not None:
-                attempt.output.look()
             # False, which is less than any patience, while its leader runs
             waits = (
                 attempt.state.status is not None and current_time - attempt.state.ended

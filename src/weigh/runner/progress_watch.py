@@ -17,7 +17,6 @@ from weigh.model.record import ReportedProgress
 from weigh.probe.proc import ProcTree
 from weigh.progress.eta import TaskDurations, TimeSpan, until_done
 from weigh.progress.notices import LimitWatch, StallWatch
-from weigh.runner import output
 from weigh.runner.attempt import Stop, TaskAttempt
 from weigh.runner.events import (
     PROGRESS_SUFFIX,
@@ -106,7 +105,6 @@ class TaskProgress:
         self._patterns = options.progress_patterns
         self._channel = channel
         self._listener: ProgressReader | None = None
-        self._is_file_open = False  # the file has no name until the task writes
         # seconds from its start; None: none is due, or it was sent
         self.signal_at: Seconds | None = None
         if checkpoint is not None and self.limit is not None:
@@ -120,10 +118,6 @@ class TaskProgress:
 
         Return None if its output cannot be read.
         """
-        if not self._is_file_open and isinstance(
-            self.attempt.output, output.AttemptOutputFile
-        ):
-            return 0.0
         return None if self._listener is None else self._listener.wrote_at
 
     def look(self, current_time: Seconds, *, is_through: bool = False) -> None:
@@ -136,8 +130,12 @@ class TaskProgress:
             self._listener = progress_reader.ProgressReader(
                 [], self._channel, patterns=self._patterns
             )
-        if not self._is_file_open:
-            self._open(self._listener)
+            path = None if self.attempt.output is None else self.attempt.output.path
+            with suppress(OSError):
+                if path is not None:
+                    self._listener.also(
+                        progress_reader.FileStream(WatchedOutput(path), _MOST_READ)
+                    )
         self._listener.look(current_time, cost=_COST)
         self.forecast = self._listener.forecast(current_time, is_through=is_through)
 
@@ -163,7 +161,7 @@ class TaskProgress:
         if self._output is None and path is not None:
             with suppress(OSError):
                 self._output = WatchedOutput(path)
-        # its file has no name yet, or it is being stopped already
+        # it cannot be read, or is being stopped already
         if self._output is None or self.diverged is not None:
             return None
 
@@ -179,15 +177,6 @@ class TaskProgress:
             self._output.close()
         if self._listener is not None:
             self._listener.close()
-
-    def _open(self, listener: "ProgressReader") -> None:
-        """Open its output, once the file has the task's name."""
-        path = None if self.attempt.output is None else self.attempt.output.path
-        if path is None:
-            return
-        with suppress(OSError):
-            listener.also(progress_reader.FileStream(WatchedOutput(path), _MOST_READ))
-            self._is_file_open = True
 
 
 def _attempt_time_limit(attempt: TaskAttempt, context: RunContext) -> Seconds | None:

@@ -1,9 +1,8 @@
 """Runs in progress: ``running/<id>.json``, replaced by rename.
 
 If weigh is killed, its checkpoint stays. The next weigh on the same machine appends
-it as an INTERRUPTED record, and removes the file. It first claims the file by renaming
-it, so that only one process does so; the claim names its owner, so that nothing is lost
-if that one dies as well.
+it as an INTERRUPTED record, and removes the file. Where two do so at once, both lines
+have the id of the run, so it is one record.
 """
 
 import os
@@ -21,7 +20,6 @@ from weigh.store.identity import (
     ProcessIdentity,
     is_alive,
     is_id,
-    process_identity,
 )
 from weigh.store.lines import UNREADABLE, decode_record, encode_record
 from weigh.store.location import file_mode, hand_over_to_folder_owner, make_folder
@@ -67,7 +65,6 @@ class UnfinishedRun(msgspec.Struct, frozen=True):
 
 
 class _FoundCheckpoint(msgspec.Struct, frozen=True):
-    path: str
     seen: float
     checkpoint: RunCheckpoint  # as its file has it
 
@@ -173,7 +170,7 @@ def finalise_interrupted(
     weigh. *proc_folder* is the folder that contains ``proc``.
     """
     ended = []
-    for found in _readable_checkpoints(root, claimed=True):
+    for found in _readable_checkpoints(root):
         if _is_run_dead(found, here, proc_folder):
             record = _finalise_dead_run(root, found, here, proc_folder)
             if record is not None:
@@ -188,26 +185,15 @@ def _finalise_dead_run(
     proc_folder: str,
 ) -> Record | None:
     record = _interrupted_record(found_checkpoint, here, proc_folder)
-    claim = _claim_path(os.path.join(root, RUNNING), record.id, here)
-    try:
-        # rename succeeds for one of several processes
-        os.rename(found_checkpoint.path, claim)
-    except FileNotFoundError:
-        return None  # another weigh was first
-    except OSError:
-        return record
     try:
         # weigh may have been killed between its record and this file's removal
         written = _is_written(root, record, found_checkpoint.checkpoint.machine)
         if not written:
             append_record(root, record, here)
     except StoreError:
-        with suppress(OSError):  # a claim of a dead owner is claimed again
-            os.rename(claim, found_checkpoint.path)
         return record
-    with suppress(OSError):
-        os.unlink(claim)
-        os.unlink(_temporary_path(os.path.dirname(claim), record.id, record.part))
+    with suppress(StoreError):
+        remove_checkpoint(root, record.id, record.part)
     return None if written else record
 
 
@@ -237,11 +223,10 @@ def _is_run_dead(
     checkpoint = found_checkpoint.checkpoint
     # a cloned node may look like this one before a restart: silence decides
     silent = time.time() - found_checkpoint.seen > STALE_AFTER
-    gone = (silent and here.is_later_boot_of(checkpoint.machine)) or (
+    return (silent and here.is_later_boot_of(checkpoint.machine)) or (
         here.sees_processes_of(checkpoint.machine)
         and not is_alive(checkpoint.weigh, proc_folder)
     )
-    return gone and not _is_claimed_by_living(found_checkpoint.path, here, proc_folder)
 
 
 def _is_written(root: str, record: Record, machine: MachineIdentity) -> bool:
@@ -264,48 +249,25 @@ def _is_line_of_record(record_line: bytes, record: Record) -> bool:
     return (found.id, found.part) == (record.id, record.part)
 
 
-def _readable_checkpoints(
-    root: str, *, claimed: bool = False
-) -> list[_FoundCheckpoint]:
+def _readable_checkpoints(root: str) -> list[_FoundCheckpoint]:
     folder = os.path.join(root, RUNNING)
     found = (
         _read_checkpoint(os.path.join(folder, name))
         for name in sorted_folder_names(folder)
     )
-    # a claimed one is about to become a record
-    return [one for one in found if one and (claimed or one.path.endswith(".json"))]
+    return [one for one in found if one is not None]
 
 
 def _read_checkpoint(path: str) -> _FoundCheckpoint | None:
     name = os.path.basename(path)
-    if not name.endswith((".json", ".claim")) or not is_id(name.partition(".")[0]):
+    if not name.endswith(".json") or not is_id(name.partition(".")[0]):
         return None
     try:
         with open(path, "rb", opener=only_regular) as file:
             seen = os.fstat(file.fileno()).st_mtime
-            return _FoundCheckpoint(path, seen, _CHECKPOINTS.decode(file.read()))
+            return _FoundCheckpoint(seen, _CHECKPOINTS.decode(file.read()))
     except (OSError, *UNREADABLE):
         return None  # just finished, or written by a newer weigh
-
-
-def _claim_path(folder: str, record_id: str, here: MachineIdentity) -> str:
-    me = process_identity(os.getpid())
-    name = f"{record_id}.{_short_boot_id(here)}.{me.pid}.{me.start_time or 0}.claim"
-    return os.path.join(folder, name)
-
-
-def _short_boot_id(machine: MachineIdentity) -> str:
-    return (machine.boot_id or "none")[:8]
-
-
-def _is_claimed_by_living(path: str, here: MachineIdentity, proc_folder: str) -> bool:
-    # the name of a claim: record, boot, process id, its start time, "claim"
-    match os.path.basename(path).split("."):
-        case [_, boot, pid, start_time, "claim"] if (pid + start_time).isdecimal():
-            claimer = ProcessIdentity(int(pid), int(start_time) or None)
-            return boot == _short_boot_id(here) and is_alive(claimer, proc_folder)
-        case _:
-            return False
 
 
 def _checkpoint_path(folder: str, record_id: str, part_number: int | None) -> str:

@@ -4,16 +4,25 @@ A line has the order of the model's fields, so what a list needs comes before ``
 and nine tenths of the line (the series) need not be parsed.
 """
 
+import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 import msgspec
 
-from weigh.errors import RecordNotFoundError, StoreError
-from weigh.joined import join_records, largest_known, sum_of_known, worse_state
+from weigh.errors import FormatError, RecordNotFoundError, SchemaError, StoreError
+from weigh.joined import join_records
 from weigh.model.record import SCHEMA, Record
 from weigh.regular_file import only_regular
-from weigh.store.lines import UNREADABLE, decode_record, encode_record
-from weigh.store.shards import closed_shards, readable_shards, shard_lines
+from weigh.store.lines import UNREADABLE, decode_record, encode_record, read_tail
+from weigh.store.shards import (
+    RECORDS,
+    closed_shards,
+    month_folder,
+    readable_shards,
+    shard_lines,
+    sorted_folder_names,
+)
 
 # how each line that this weigh wrote begins, is cut, and ends
 _START = b'{"schema":"' + SCHEMA.encode() + b'","id":"'
@@ -22,6 +31,7 @@ _LAST = b',"monitor":'
 _TAIL = 1000  # bytes at the end that contain the last key
 # the last key, monitor, has an object or null
 _ENDS = (b"}}\n", b"null}\n")
+_RECENT = 8 << 20  # bytes at the end of a shard: lines of the last moments
 
 
 class PeakHead(msgspec.Struct, gc=False):
@@ -128,6 +138,11 @@ def read_index(root: str) -> StoreIndex:
     for record_id in removed:
         found.pop(record_id, None)
         newer.pop(record_id, None)
+    for entry in found.values():
+        # what the ranks of a run have left is one record
+        if entry.more:
+            with suppress(FormatError, SchemaError):
+                entry.head = head_of(read_record_without_series(entry))
     entries = list(found.values())[::-1]  # the later line of the same second first
     entries.sort(key=_start_order_key, reverse=True)
     return StoreIndex(entries, newer, removed, torn, closed_shards(root))
@@ -200,6 +215,27 @@ def join_parts(records: Iterable[Record]) -> list[Record]:
     ]
 
 
+def read_parts(root: str, record_part: Record) -> Record:
+    """Return a part joined with the other parts of its run that the store has."""
+    found = [record_part]
+    folder = os.path.join(root, RECORDS, month_folder(record_part.started))
+    # searched first, as decoding is much slower
+    mark = f'"id":"{record_part.id}"'.encode()
+    with suppress(StoreError):
+        for name in sorted_folder_names(folder):
+            for line in read_tail(os.path.join(folder, name), _RECENT).splitlines():
+                if mark in line:
+                    with suppress(FormatError, SchemaError):
+                        found.append(decode_record(line))
+    parts = [
+        one
+        for one in found
+        if one.id == record_part.id and one.part != record_part.part
+    ]
+    # its own part last, whatever the store has of it
+    return join_parts([*parts, record_part])[-1]
+
+
 def head_of(record: Record) -> RecordHead:
     """Return the head of *record*."""
     return _HEADS.decode(encode_record(record))
@@ -212,45 +248,8 @@ def _entry_with_line(
     # a whole record, or the first part: the later line counts
     if entry is None or record_head.part is None or entry.head.part is None:
         return IndexEntry(record_head, path, offset)
-    return IndexEntry(
-        _joined_head(entry.head, record_head),
-        entry.path,
-        entry.offset,
-        (*entry.more, (path, offset)),
-    )
-
-
-def _joined_head(record_head: RecordHead, other_head: RecordHead) -> RecordHead:
-    state = worse_state(record_head.state, other_head.state)
-    # the exit code has to belong to the state
-    worse = record_head if record_head.state == state else other_head
-    usages = [
-        head.usage for head in (record_head, other_head) if head.usage is not None
-    ]
-    peaks = [usage.peak_memory for usage in usages if usage.peak_memory is not None]
-    return RecordHead(
-        id=record_head.id,
-        label=record_head.label,
-        command=record_head.command,
-        parameters=record_head.parameters,
-        started=min(record_head.started, other_head.started),
-        ended=max(record_head.ended, other_head.ended)
-        if record_head.ended and other_head.ended
-        else None,
-        state=state,
-        exit_code=worse.exit_code,
-        signal=worse.signal,
-        part=record_head.part,
-        usage=UsageHead(
-            wall_time=largest_known(usage.wall_time for usage in usages),
-            cpu_time=sum_of_known(usage.cpu_time for usage in usages),
-            peak_memory=max(peaks, key=lambda peak: peak.value, default=None),
-            max_process_memory=largest_known(
-                usage.max_process_memory for usage in usages
-            ),
-            gpus=max((usage.gpus for usage in usages), key=len, default=()),
-        ),
-    )
+    more = (*entry.more, (path, offset))
+    return IndexEntry(entry.head, entry.path, entry.offset, more)
 
 
 def _start_order_key(entry: IndexEntry) -> str:

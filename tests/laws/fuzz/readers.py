@@ -45,7 +45,7 @@ from weigh.store.find import read_file
 from weigh.store.index import read_index, read_record_without_series
 from weigh.store.jobs import find_jobs, read_jobs
 from weigh.store.lines import decode_record
-from weigh.store.scans import last_scan
+from weigh.store.past_calls import last_scan
 from weigh.sweep.condition import parse_condition
 from weigh.sweep.diverse import read_parameters
 from weigh.sweep.table import read_table

@@ -27,7 +27,7 @@ from weigh.runner.events import AttemptEnded, AttemptStarted, RunningProgress, R
 from weigh.schedulers.client import SchedulerPoll
 from weigh.store.checkpoint import RunCheckpoint
 from weigh.store.identity import MachineIdentity, ProcessIdentity
-from weigh.store.scans import StoredScan
+from weigh.store.past_calls import StoredScan
 
 HERE = MachineIdentity(host="node07", machine_id="0123456789abcdef", boot_id="boot-1")
 _THIS = ProcessIdentity(pid=12, start_time=34)

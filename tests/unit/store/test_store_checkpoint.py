@@ -173,26 +173,6 @@ def test_a_record_that_was_written_is_not_written_over(tmp_path: Path) -> None:
     assert (entry.head.state, files_in(tmp_path)) == ("COMPLETED", [])
 
 
-def test_a_claim_whose_owner_died_is_taken_up(tmp_path: Path) -> None:
-    save_checkpoint(str(tmp_path), checkpoint_of())
-    boot = (HERE.boot_id or "none")[:8]
-    claim = f"7f3a91c0d2e4.{boot}.{GONE.pid}.{GONE.start_time}.claim"
-    folder = tmp_path / "running"
-    (folder / "7f3a91c0d2e4.json").rename(folder / claim)
-    finalise_interrupted(str(tmp_path), HERE)
-    assert (written(tmp_path), files_in(tmp_path)) == (["7f3a91c0d2e4"], [])
-
-
-def test_a_claim_whose_owner_lives_is_left_alone(tmp_path: Path) -> None:
-    save_checkpoint(str(tmp_path), checkpoint_of())
-    boot = (HERE.boot_id or "none")[:8]
-    claim = f"7f3a91c0d2e4.{boot}.{ME.pid}.{ME.start_time}.claim"
-    folder = tmp_path / "running"
-    (folder / "7f3a91c0d2e4.json").rename(folder / claim)
-    assert finalise_interrupted(str(tmp_path), HERE) == []
-    assert files_in(tmp_path) == [claim]
-
-
 def _finalise_together(root: str, together: Barrier) -> None:
     together.wait()
     finalise_interrupted(root, HERE)

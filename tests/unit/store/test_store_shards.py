@@ -30,7 +30,7 @@ from weigh.store.index import (
     read_record_without_series,
 )
 from weigh.store.lines import decode_record, encode_record
-from weigh.store.scans import StoredScan, append_scan
+from weigh.store.past_calls import StoredScan, append_call
 from weigh.store.shards import (
     append_line,
     append_record,
@@ -351,7 +351,7 @@ def test_what_root_leaves_in_a_users_folder_belongs_to_that_user(
     me = ProcessIdentity(os.getpid())
     append_record(root, some_record(), HERE)
     save_checkpoint(root, RunCheckpoint(machine=HERE, weigh=me, record=some_record()))
-    append_scan(root, StoredScan("size", ("tag",), "/"))
+    append_call(root, StoredScan("size", ("tag",), "/"))
     made = [Path(root), *Path(root).rglob("*")]
     assert len(made) == 8
     assert {path.lstat().st_uid for path in made} == {NOBODY}

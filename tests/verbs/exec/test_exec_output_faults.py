@@ -39,7 +39,7 @@ OTHER += "; do sleep 0.02; done; sleep 0.3; echo out >> ran; echo said"
 
 
 @pytest.mark.few(4)
-@pytest.mark.parametrize("call", ["open", "rename", "fstat", "close", "pread"])
+@pytest.mark.parametrize("call", ["open", "fstat", "close", "pread"])
 @pytest.mark.parametrize("at", [1, 2])
 def test_a_failed_call_on_an_output_file_stops_no_other_task(
     batch: Batch, library: str, call: str, at: int
@@ -88,16 +88,6 @@ def test_an_output_that_is_lost_is_the_reason_of_its_tasks_failure(
     assert batch.record(1)["state"] == "FAILED"
     assert "tasks.txt.out/1.out" in batch.record(1)["outcome"]["reason"]
     assert "tasks.txt.out/2.out" in str(batch.record(2)["outcome"]["evidence"])
-
-
-def test_an_output_that_cannot_be_renamed_is_kept_under_another_name(
-    batch: Batch, library: str
-) -> None:
-    batch.write("echo a", "echo b")
-    fault = _fault(library, "rename", errno.EIO)
-    assert batch.run("-j", "1", FAIL_ON="1", **fault).returncode == 0
-    kept = sorted(one.read_text() for one in (batch.output / ".open").iterdir())
-    assert kept == ["a\n", "b\n"]
 
 
 def test_a_full_disk_that_is_reported_as_a_file_is_closed_stops_the_launching(

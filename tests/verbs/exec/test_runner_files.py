@@ -136,22 +136,18 @@ def test_a_file_with_other_contents_is_refused_and_kept(tmp_path: Path) -> None:
 # output
 
 
-def test_a_silent_tasks_file_is_used_by_the_next(tmp_path: Path) -> None:
-    output = OutputFolder(str(tmp_path / "out"), "run")
-    first = output.open(1, 1, 1)
-    fds = first.descriptors()
-    assert first.close() == 0
-    second = output.open(1, 2, 1)
-    assert second.descriptors() == fds
-    os.write(fds[0], b"words")
-    assert second.close() == 5
+def test_a_silent_task_leaves_no_file(tmp_path: Path) -> None:
+    output = OutputFolder(str(tmp_path / "out"))
+    silent, other = output.open(1, 1), output.open(2, 1)
+    os.write(other.descriptors()[0], b"words")
+    assert (silent.close(), other.close()) == (0, 5)
     output.close()
     assert os.listdir(tmp_path / "out") == ["2.out"]
 
 
 def test_a_folder_in_which_nobody_wrote_goes_away(tmp_path: Path) -> None:
-    output = OutputFolder(str(tmp_path / "out"), "run")
-    output.open(1, 1, 1).close()
+    output = OutputFolder(str(tmp_path / "out"))
+    output.open(1, 1).close()
     output.close()
     assert os.listdir(tmp_path) == []
 

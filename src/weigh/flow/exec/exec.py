@@ -40,8 +40,8 @@ from weigh.runner.run_context import ExecOptions, RunConsole, RunContext
 from weigh.runner.task_source import TaskSource
 from weigh.schedulers import KINDS
 from weigh.store import identity
-from weigh.store.execs import ExecRun, append_exec_run
 from weigh.store.location import locate_store
+from weigh.store.past_calls import ExecRun, append_call
 
 if TYPE_CHECKING:
     from weigh.flow import job_scripts
@@ -153,7 +153,7 @@ def _remember_run(here: Here, context: RunContext) -> None:
         started=time.time(),
     )
     with suppress(StoreError):  # the tasks run all the same
-        append_exec_run(locate_store(here.cwd, here.env), exec_run)
+        append_call(locate_store(here.cwd, here.env), exec_run)
 
 
 def _from_queue(folder: str, options: ExecOptions) -> tuple[str, ExecOptions, str]:

@@ -13,7 +13,7 @@ from weigh.render.status_lines import QueuedElsewhere
 from weigh.schedulers import KINDS
 from weigh.schedulers.command import run_scheduler_command
 from weigh.store import jobs as jobs_file
-from weigh.store.known_stores import known_stores
+from weigh.store.jobs import known_stores
 from weigh.units import Seconds
 
 # schedulers that do not answer by then are left out of the list

@@ -18,7 +18,7 @@ from weigh.schedulers.kind import DialectTraits
 from weigh.schedulers.protocol import KnownJob
 from weigh.schedulers.words import format_ranges, parse_ranges
 from weigh.store import jobs as jobs_file
-from weigh.store.execs import read_exec_runs
+from weigh.store.past_calls import read_exec_runs
 
 
 def named_jobs(

@@ -36,7 +36,7 @@ from weigh.store.index import (
     read_record_without_series,
 )
 from weigh.store.location import locate_store, note_on_store
-from weigh.store.scans import last_scan
+from weigh.store.past_calls import last_scan
 from weigh.store.shards import append_tombstone
 
 

@@ -57,10 +57,9 @@ from weigh.schedulers.command import run_scheduler_command
 from weigh.schedulers.elements import element_numbers_of
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
-from weigh.store.execs import read_exec_runs
 from weigh.store.find import LAST, labelled_entries, read_file
 from weigh.store.index import StoreIndex, read_index, read_record
-from weigh.store.scans import last_scan
+from weigh.store.past_calls import last_scan, read_exec_runs
 from weigh.sweep.quoting import bash_quoted
 
 if TYPE_CHECKING:

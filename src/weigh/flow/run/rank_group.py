@@ -155,7 +155,7 @@ class RankGroup:
 
         A rank may end long after this one: its part is joined whenever it is read.
         """
-        from weigh.store.parts import read_parts  # noqa: PLC0415 - by one rank only
+        from weigh.store.index import read_parts  # noqa: PLC0415 - by one rank only
 
         root = location.locate_store(current_folder() or "/", env)
         is_well = record.state == "COMPLETED"  # else a launcher may wait for its end

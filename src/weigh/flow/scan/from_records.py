@@ -40,7 +40,7 @@ from weigh.request import (
 from weigh.schedulers import kind_or_first
 from weigh.store.find import find_all
 from weigh.store.index import read_index, read_record
-from weigh.store.scans import StoredScan
+from weigh.store.past_calls import StoredScan
 from weigh.units import Bytes
 
 _MOST_RECORDS = 10_000  # the newest of a store

@@ -19,7 +19,7 @@ from weigh.need import has_waited
 from weigh.store.find import find_all
 from weigh.store.identity import new_id
 from weigh.store.location import make_folder
-from weigh.store.scans import StoredScan, append_scan, last_scan
+from weigh.store.past_calls import StoredScan, append_call, last_scan
 from weigh.sweep.grid import make_grid
 from weigh.sweep.quoting import bash_quoted
 from weigh.sweep.tasks import field_names, fill_fields, match_fields
@@ -374,7 +374,7 @@ def _kept(
     )
     # a resumed scan is stored again only if it changed
     if not options.dry_run and (kept != plan or not options.resume):
-        append_scan(root, kept)
+        append_call(root, kept)
     return kept
 
 
