@@ -122,7 +122,7 @@ def test_a_command_that_is_nowhere_is_an_error() -> None:
 def test_a_program_that_the_nodes_may_have_is_a_note() -> None:
     gone = {"gromacs": CommandPlace(), "nvidia-smi": CommandPlace()}
     found = sbatch(body="nvidia-smi\ngromacs x\n", commands=gone)
-    stated(found, "command-not-found", "note", "").text == "gromacs x"
+    assert stated(found, "command-not-found", "note", "").text == "gromacs x"
 
 
 @pytest.mark.parametrize(

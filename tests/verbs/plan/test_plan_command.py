@@ -2,7 +2,6 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -125,62 +124,6 @@ def test_tasks_that_keep_a_gpu_busy_are_given_the_time_to_take_turns(
     assert plan.request.time_limit == 4 * 3600
 
 
-def test_an_element_gets_its_gpus_share_of_the_node(weigh: Weigh) -> None:
-    node = ("--node-cpus", "8", "--node-gpus", "4", "--node-memory", "64GiB")
-
-    _, out, _ = weigh("plan", "tasks.txt", "--gpu", "V100-32GB", *SAID, *node)
-
-    assert "2 tasks per GPU, limited by CPUs" in out
-    assert "50 array elements x 2 tasks, 1 GPU, 2 CPUs" in out
-
-
-def test_without_a_gpu_tasks_share_a_node_by_cpus_and_memory(weigh: Weigh) -> None:
-    said = ("--memory", "3GiB", "--cpus", "2", "--time", "1h")
-
-    _, out, _ = weigh(
-        "plan", "tasks.txt", *said, "--node-cpus", "32", "--node-memory", "64GiB"
-    )
-
-    assert "7 array elements x up to 16 tasks, 32 CPUs, 58.0 GiB, 01:15:00 each" in out
-
-
-def test_without_a_node_each_task_is_an_element(weigh: Weigh) -> None:
-    _, out, err = weigh("plan", "tasks.txt", "--dry-run")
-
-    assert "100 array elements x 1 task, 1 CPU each" in out
-    assert "--memory" in err
-    assert "--time" in err
-
-
-def test_a_gpu_of_two_sizes_is_taken_for_the_smaller_and_is_reported(
-    weigh: Weigh,
-) -> None:
-    code, out, err = weigh("plan", "tasks.txt", "--gpu", "p100", *SAID)
-    assert code == 0
-    assert "P100-12GB" in out
-    assert "write P100-16GB if you mean that" in out + err
-
-
-def test_gpus_are_compared_and_nothing_is_written(weigh: Weigh, tmp_path: Path) -> None:
-    names = "T4,V100-32GB,a100_80gb,A100-40GB:1g.5gb"
-
-    code, out, _ = weigh("plan", "tasks.txt", "--gpu", names, *SAID)
-
-    assert code == 0
-    rows = {line.split()[0]: line.split() for line in out.splitlines()}
-    assert rows["T4"][3:5] == ["5", "20"]
-    assert rows["A100-80GB"][3:5] == ["28", "4"]
-    assert not (tmp_path / "plan").exists()
-
-
-def test_a_comparison_is_one_json_document(weigh: Weigh) -> None:
-    _, out, _ = weigh("plan", "tasks.txt", "--gpu", "T4,V100-32GB", *SAID, "--json")
-
-    document: dict[str, Any] = json.loads(out)
-    assert document["schema"] == "weigh.plan-comparison/1"
-    assert [plan["card"]["name"] for plan in document["plans"]] == ["T4", "V100-32GB"]
-
-
 def test_every_line_fits_80_columns(
     weigh: Weigh, tmp_path: Path, keep: Callable[[str, int, float], None]
 ) -> None:
@@ -286,69 +229,6 @@ def test_lines_from_windows_with_comments_are_written_bare(
     assert json.loads((tmp_path / "plan" / "odd" / "plan.json").read_bytes())
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"", "no task in bad.txt"),
-        (b"# only a comment\n", "no task in bad.txt"),
-        (b"#!/bin/bash\npython a.py\n", "script"),
-        (b"python a.py\n#SBATCH --mem=8G\n", "bad.txt:2 is a directive"),
-        (b"#$ -l h_rt=1:0:0\npython a.py\n", "bad.txt:1 is a directive"),
-        (b"python a.py\npython 'b.py\n", "bad.txt:2"),
-        (b"python a.py\npython \0b.py\n", "bad.txt:2: a NUL byte"),
-    ],
-)
-def test_a_file_that_is_no_task_file_is_refused_by_its_line(
-    weigh: Weigh, tmp_path: Path, content: bytes, says: str
-) -> None:
-    (tmp_path / "bad.txt").write_bytes(content)
-
-    code, out, err = weigh("plan", "bad.txt", "--gpu", "T4", *SAID)
-
-    assert (code, out) == (2, "")
-    assert says in err
-    assert not (tmp_path / "plan").exists()
-
-
-@pytest.mark.parametrize(
-    ("argv", "says"),
-    [
-        (["nosuch.txt"], "nosuch.txt"),
-        (["tasks.txt", "--gpu", "T4"], "--gpu-memory 2GiB"),
-        (["tasks.txt", "--gpu-memory", "2GiB"], "which GPU? --gpu"),
-        (["tasks.txt", "--gpu", "T4", "--gpu-memory", "much"], "not a size: 'much'"),
-        (["tasks.txt", "--gpu", "x=0", *SAID], "not a GPU"),
-        (["tasks.txt", "--gpu", "T4", "--gpu-memory", "20GiB"], "tasks 1, 2, 3 and 97"),
-        (["tasks.txt", "--time", "60"], "60m (minutes) or 60s (seconds)"),
-        (
-            ["tasks.txt", "--memory", "4"],
-            "--memory: 4 has no unit: write 4G, 4M or 4B (bytes)",
-        ),
-        (["tasks.txt", "--node-memory", "x"], "--node-memory: not a size: 'x'"),
-        (["tasks.txt", "--gpu", "V10"], "did you mean"),
-        (["tasks.txt", "--cpus", "0"], "--cpus"),
-        (["tasks.txt", "--headroom", "20"], "write 20% or 0.2"),
-        (["tasks.txt", "--from", "nosuch"], "no records"),
-        (["tasks.txt", "--name", "../up"], "not a directory name"),
-        (["tasks.txt", "--name", ".."], "not a directory name"),
-        (
-            ["tasks.txt", "--node-cpus", "1", "--cpus", "2"],
-            "2 CPUs, and the node has 1\n",
-        ),
-        (["tasks.txt", "--node-memory", "4GiB"], "add --node-cpus N"),
-    ],
-)
-def test_a_mistake_is_one_line_with_the_way_out(
-    weigh: Weigh, tmp_path: Path, argv: list[str], says: str
-) -> None:
-    code, out, err = weigh("plan", *argv)
-
-    assert (code, out) == (2, "")
-    assert says in err
-    assert err.count("\n") == 1
-    assert not (tmp_path / "plan").exists()
-
-
 def test_a_folder_that_cannot_be_written_is_one_line(
     weigh: Weigh, tmp_path: Path
 ) -> None:
@@ -358,14 +238,6 @@ def test_a_folder_that_cannot_be_written_is_one_line(
 
     assert code == 125
     assert "cannot write" in err
-
-
-def test_a_sites_gpu_is_known_from_its_settings(weigh: Weigh, tmp_path: Path) -> None:
-    (tmp_path / "weigh.toml").write_text('[gpus]\nbig = "200GiB"\n')
-
-    _, out, _ = weigh("plan", "tasks.txt", "--gpu", "big", *SAID)
-
-    assert "big 200 GiB: 72 tasks per GPU, limited by GPU memory" in out
 
 
 def test_a_plan_whose_writing_broke_off_is_planned_anew(
@@ -395,69 +267,6 @@ def test_a_folder_with_files_of_others_is_left_alone(
     assert "exists and is not a plan" in err
 
 
-@pytest.mark.parametrize(
-    ("line", "shown"),
-    [
-        ("--json records", "options go after the command: weigh records --json"),
-        ("-q run -- true", "options go after the command: weigh run -q"),
-        ("plan tasks.txt --memory", "weigh plan --help"),
-        (
-            "sweep seed=1..3 python run.py --seed {seed}",
-            "weigh sweep seed=1..3 -- python run.py --seed {seed}",
-        ),
-        (
-            "scan n=1..3 python run.py --repeat {n}",
-            "weigh scan n=1..3 -- python run.py --repeat {n}",
-        ),
-        ("scan --target n=9 -- python run.py {n}", "no sizes"),
-        ("submit python tasks.txt", "weigh submit -- python tasks.txt"),
-        ("plan made", "made is a plan, not a task file (weigh submit made)"),
-        ("exec made", "made is a plan, not a task file (weigh submit made)"),
-        ("exec run.py", "run.py is a program, not a task file (weigh run -- python3"),
-        ("check run.R", "run.R is a program, not a task file (weigh run -- Rscript"),
-        ("plan tasks.tsv", "tasks.tsv is a table of tasks, not a task file"),
-        ("plan tasks.txt.joblog", "not a task file (try tasks.txt)"),
-        ("submit --on local -- run.py", "(did you mean python3 run.py?)"),
-        ("submit --on local --queue gpu -- true", "have no queue: omit --queue"),
-        ("show last", "did you mean records show?"),
-        ("kill 17", "did you mean cancel?"),
-        ("wait 17", "did you mean status --wait?"),
-        ("hlep", "did you mean help?"),
-        ("logs", "JOB is missing: weigh logs JOB"),
-        ("sweep lr=0.1 0.01 -- run {lr}", "commas between them: lr=0.1,0.01"),
-        ("exec tasks.txt more", "too many words: more (weigh exec [OPTIONS] TASKFILE"),
-        ("submit made --partition gpu", "of the scheduler: --partition=VALUE"),
-        ("records list", "did you mean weigh records?"),
-        ("records shwo last", "did you mean weigh records show?"),
-        ("records tag", "did you mean weigh records show tag?"),
-        ("submit solve", "weigh submit -- solve"),
-        ("submit .", "did you mean"),
-        ("plan nope.txt", "weigh sweep writes a task file"),
-        ("status made", "made was not submitted from here: weigh submit made"),
-        ("resume made", "made was not submitted from here: weigh submit made"),
-    ],
-)
-def test_a_wrong_line_is_answered_with_the_right_one(
-    weigh: Weigh,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    line: str,
-    shown: str,
-) -> None:
-    (tmp_path / "made").mkdir()
-    (tmp_path / "made" / "plan.json").write_text("{}")
-    for name in ("run.py", "run.R", "tasks.tsv", "tasks.txt.joblog"):
-        (tmp_path / name).write_text("true\n")
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "solve").touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    code, out, err = weigh(*line.split())
-    assert code in {2, 125}
-    assert not out
-    assert shown in err
-    assert err.count("\n") == 1
-
-
 def test_a_plan_without_one_of_its_files_is_planned_again(
     weigh: Weigh, tmp_path: Path
 ) -> None:
@@ -466,10 +275,6 @@ def test_a_plan_without_one_of_its_files_is_planned_again(
     code, out, err = weigh("submit", "--on", "local", "--no-checks", "plan/tasks")
     assert (code, out) == (2, "")
     assert "tasks_1.txt is gone (weigh plan TASKS --replace)" in err
-
-
-def test_an_unknown_command_names_the_help_once(weigh: Weigh) -> None:
-    assert weigh("help", "nothing")[2].count("--help") == 1
 
 
 def test_a_run_that_failed_at_once_is_nothing_to_plan_with(

@@ -1,7 +1,6 @@
 import csv
 import errno
 import itertools
-import json
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 from called_weigh import called_here
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from transcript import check_transcript
 
 from weigh.sweep import table
 
@@ -123,53 +123,6 @@ def test_the_command_s_own_dashes_and_options_are_its_own(
     assert lines(tmp_path / "tasks.txt")[0] == "run --force -- -o 1 --json"
 
 
-def test_lines_go_to_stdout_and_the_count_next_to_them(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    code, out, err = weigh("x=1..3", "-o", "-", "--", "echo", "{x}")
-
-    assert (code, out) == (0, "echo 1\necho 2\necho 3\n")
-    assert err == "3 tasks: 3 x\n"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_dry_run_shows_the_first_and_the_last_and_writes_nothing(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    code, out, _ = weigh("x=1..1000", "--dry-run", "--", "echo", "{x}")
-
-    assert code == 0
-    assert out.splitlines() == [
-        "1,000 tasks: 1,000 x",
-        "      1  echo 1",
-        "      2  echo 2",
-        "      3  echo 3",
-        "    ...",
-        "    999  echo 999",
-        "  1,000  echo 1000",
-        "nothing written (dry run): tasks.txt, tasks.tsv",
-    ]
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_conditions_keep_and_leave_out(weigh: Weigh, tmp_path: Path) -> None:
-    _, out, _ = weigh(
-        *("lr=1e-2,1e-3", "seed=1..5", "--where", "lr < 1e-2 or seed == 1"),
-        *("--where", "not seed == 5", "--", *RUN),
-    )
-
-    assert out.startswith("5 tasks: 2 lr x 5 seed, less 5 by conditions\n")
-    assert lines(tmp_path / "tasks.txt")[0] == "python run.py --lr 1e-2 --seed=1"
-
-
-def test_zipped_parameters_are_counted_together(weigh: Weigh) -> None:
-    _, out, _ = weigh(
-        "a=1..3", "b=4..6", "s=1..5", "--zip", "a,b", "--", "run", "{a}", "{b}", "{s}"
-    )
-
-    assert out.startswith("15 tasks: 3 (a, b) x 5 s\n")
-
-
 def test_a_draw_states_how_to_draw_it_again(weigh: Weigh, tmp_path: Path) -> None:
     argv = ("x=1..1000", "y=1..1000", "--random", "5")
     command = ("--", "run", "{x}", "{y}")
@@ -181,65 +134,6 @@ def test_a_draw_states_how_to_draw_it_again(weigh: Weigh, tmp_path: Path) -> Non
 
     assert len(set(once)) == 6
     assert lines(tmp_path / "again.txt") == once
-
-
-def test_fewer_to_draw_from_than_requested_is_reported(weigh: Weigh) -> None:
-    _, out, err = weigh("x=1..3", "--random", "5", "--", "run", "{x}")
-
-    assert out.startswith("3 tasks drawn from 3 x, --seed ")
-    assert "only 3 combinations to draw from" in err
-
-
-@pytest.mark.parametrize(
-    ("axes", "note"),
-    [
-        (["seed=1..3"], True),
-        (["seed=1..4"], False),
-        (["lr=1"], False),
-        (["data_seed=1"], True),
-        (["random_state=1,2"], True),
-        (["linseed=1,2"], False),
-        (["seed=1..3", "data-seed=1..3"], True),
-        (["seed=1..5", "data-seed=1"], False),
-    ],
-)
-def test_few_seeds_get_one_note(weigh: Weigh, axes: list[str], note: bool) -> None:  # noqa: FBT001
-    names = [axis.partition("=")[0] for axis in axes]
-
-    _, _, err = weigh(*axes, "--", "run", *(f"{{{name}}}" for name in names))
-
-    assert err.count("a difference may be chance") == note
-
-
-@pytest.mark.parametrize(
-    ("axis", "counted"),
-    [
-        ("seed=1-5", "seed=1..5"),
-        ("seed=1:5", "seed=1..5"),
-        ("x=0-10", "x=0..10"),
-        ("seed=1..5", None),
-        ("day=2020-10-01", None),
-        ("x='1-5',2", None),
-    ],
-)
-def test_one_value_that_other_tools_count_up_gets_a_note(
-    weigh: Weigh, axis: str, counted: str | None
-) -> None:
-    name = axis.partition("=")[0]
-
-    _, _, err = weigh(axis, "--", "run", f"{{{name}}}")
-
-    assert err.count("to count, write") == (counted is not None)
-    assert counted is None or f"write {counted}" in err
-
-
-def test_what_is_there_twice_is_left_out_and_reported(weigh: Weigh) -> None:
-    _, out, err = weigh("a=1,11,1", "b=1,11", "--", "run", "{a}{b}")
-
-    assert out.startswith("3 tasks:")
-    assert "given more than once, used once: a=1" in err
-    assert "left out 1 tasks with a repeated line" not in err
-    assert "left out 1 task with a repeated line" in err
 
 
 def test_the_same_sweep_again_changes_nothing(weigh: Weigh, tmp_path: Path) -> None:
@@ -303,66 +197,6 @@ def test_a_person_is_prompted_before_many_tasks(
 
     assert weigh("x=1..100001", "--", "run", "{x}")[0] == code
     assert (tmp_path / "tasks.txt").exists() == (code == 0)
-
-
-def test_json_is_one_document_with_a_schema(weigh: Weigh) -> None:
-    _, out, err = weigh("seed=1,2,1", "--json", "--", "run", "{seed}")
-
-    document = json.loads(out)
-    assert next(iter(document)) == "schema"
-    assert document["schema"] == "weigh.sweep/1"
-    assert (document["tasks"], document["output"]) == (2, "tasks.txt")
-    assert document["dimensions"] == [{"name": "seed", "values": 2}]
-    assert document["first"][0]["parameters"] == {"seed": 1}
-    assert (len(document["notes"]), err) == (2, "")
-
-
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        ([], "no parameters: weigh sweep lr="),
-        (["--", "run"], "no parameters"),
-        (["x=1"], "no command: put it after --"),
-        (["x=1", "--"], "no command: put it after --"),
-        (["x=1", "--", ""], "no command"),
-        (["x=1", "python", "{x}"], "weigh sweep x=1 -- python {x}"),
-        (["x=1", "python", "--lr", "{x}"], "no such option: --lr (the command goes"),
-        (["x=1", "--zap", "--", "run", "{x}"], "--zap"),
-        (["x=1", "--", "run {x} > out"], "bash -c"),
-        (["x=1", "--", "run"], "x is not used in the command (write {x}"),
-        (["x=1", "--", "run", "{y}", "{x}"], "{y} has no values"),
-        (["x=1", "x=2", "--", "run", "{x}"], "x is given twice"),
-        (["Seq=1", "--", "run", "{Seq}"], "Seq is a column"),
-        (["x=1", "--seed", "1", "--", "run", "{x}"], "--seed goes with --random"),
-        (["x=1", "--random", "0", "--", "run", "{x}"], "from 1 to 1,000,000"),
-        (["x=1", "--where", "x > 1", "--", "run", "{x}"], "no task is left"),
-        (["x=1", "--where", "y > 1", "--", "run", "{x}"], "y is not a parameter"),
-        (["x", "--", "run", "{x}"], "x has no values (write x=V1,V2)"),
-        (["x=1", "-o", "-", "--json", "--", "run", "{x}"], "standard output"),
-        (["x=1", "-o", "t.tsv", "--", "run", "{x}"], "write to t.txt"),
-        (["x=1", "-o", "/dev/null", "--", "run", "{x}"], "no plain file"),
-        (["x=1", "-o", ".", "--", "run", "{x}"], "no plain file"),
-    ],
-)
-def test_what_cannot_be_swept_is_one_line_with_the_way_out(
-    weigh: Weigh, tmp_path: Path, argv: list[str], words: str
-) -> None:
-    code, out, err = weigh(*argv)
-
-    assert (code, out) == (2, "")
-    assert words in err
-    assert err.startswith("weigh: ")
-    assert err.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_is_not_there_is_named(weigh: Weigh) -> None:
-    code, _, err = weigh("x=1", "-o", "no/tasks.txt", "--", "run", "{x}")
-
-    assert (code, err) == (
-        125,
-        "weigh: no/tasks.txt: No such file or directory: not written\n",
-    )
 
 
 def test_a_full_disk_leaves_what_was_there(
@@ -439,3 +273,13 @@ def test_a_pattern_that_matches_nothing_is_refused_with_the_way_to_write_text(
     assert not Path("tasks.txt").exists()
     assert weigh("file='data/*.txt'", "--", "cat", "{file}")[0] == 0
     assert Path("tasks.txt").read_text() == "cat 'data/*.txt'\n"
+
+
+def test_all_that_sweep_prints_is_as_it_was_reviewed(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    transcript = Path(__file__).with_name("sweep.transcript")
+
+    check_transcript(transcript, lambda _verb, *words: weigh(*words))
+
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,52 @@
+"""Transcripts: what commands print, whole, in a file that is reviewed as a diff.
+
+A transcript has lines of comments, of commands, and of what these printed: standard
+output, then standard error behind ``2> ``, then the exit code if it is not 0:
+
+    # a task file that is not there
+    $ weigh plan nosuch.txt
+    2> weigh: cannot read nosuch.txt: No such file or directory
+    [2]
+
+``WEIGH_NEW_GOLDEN=1 pytest ...`` writes the file anew from its comments and commands.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from called_weigh import CalledWeigh
+
+PROMPT = "$ weigh "
+
+
+def check_transcript(
+    path: Path, weigh: CalledWeigh, masks: Mapping[str, str] | None = None
+) -> None:
+    """Call the commands of a transcript, and compare all that they print.
+
+    *masks* are patterns of what differs from call to call, such as a folder or an id,
+    and what stands for it in the file.
+    """
+    before = path.read_text()
+    after = "\n".join(_played(before, weigh, masks or {})) + "\n"
+    if os.environ.get("WEIGH_NEW_GOLDEN"):
+        path.write_text(after)
+    else:
+        assert after == before
+
+
+def _played(text: str, weigh: CalledWeigh, masks: Mapping[str, str]) -> Iterator[str]:
+    for line in text.splitlines():
+        if line.startswith(PROMPT):
+            yield line
+            code, out, err = weigh(*shlex.split(line.removeprefix(PROMPT)))
+            for pattern, name in masks.items():
+                out, err = re.sub(pattern, name, out), re.sub(pattern, name, err)
+            yield from (row.rstrip() for row in out.splitlines())
+            yield from (f"2> {row}" for row in err.splitlines())
+            yield from [f"[{code}]"] * (code != 0)
+        elif line.startswith("#") or not line:
+            yield line

@@ -1,0 +1,55 @@
+"""All that ``weigh plan`` and lines near it print."""
+
+import json
+from pathlib import Path
+
+import pytest
+from planning import Weigh
+from transcript import check_transcript
+
+HERE = Path(__file__).parent
+BAD = {
+    "empty": b"",
+    "comment": b"# only a comment\n",
+    "script": b"#!/bin/bash\npython a.py\n",
+    "slurm": b"python a.py\n#SBATCH --mem=8G\n",
+    "gridengine": b"#$ -l h_rt=1:0:0\npython a.py\n",
+    "quote": b"python a.py\npython 'b.py\n",
+    "nul": b"python a.py\npython \0b.py\n",
+}
+
+
+def test_plans_print_what_was_reviewed(weigh: Weigh, tmp_path: Path) -> None:
+    (tmp_path / "weigh.toml").write_text('[gpus]\nbig = "200GiB"\n')
+
+    check_transcript(HERE / "plans.transcript", weigh)
+
+    assert not (tmp_path / "plan").exists()
+
+
+def test_a_mistake_is_one_line_with_the_way_out(
+    weigh: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "plan.json").write_text("{}")
+    for name in ("run.py", "run.R", "tasks.tsv", "tasks.txt.joblog"):
+        (tmp_path / name).write_text("true\n")
+    for name, content in BAD.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "solve").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    folder = {str(tmp_path): "FOLDER", tmp_path.name: "FOLDER"}
+
+    check_transcript(HERE / "mistakes.transcript", weigh, folder)
+
+    mistakes = (HERE / "mistakes.transcript").read_text().split("\n$ weigh ")[1:]
+    assert all(one.count("\n2> ") == one.count("\n[") == 1 for one in mistakes)
+    assert not (tmp_path / "plan").exists()
+
+
+def test_a_comparison_is_one_json_document(weigh: Weigh) -> None:
+    said = ("--gpu-memory", "2.3GiB", "--memory", "1GiB", "--time", "5h", "--json")
+    document = json.loads(weigh("plan", "tasks.txt", "--gpu", "T4,V100-32GB", *said)[1])
+    assert document["schema"] == "weigh.plan-comparison/1"
+    assert [plan["card"]["name"] for plan in document["plans"]] == ["T4", "V100-32GB"]
