@@ -118,7 +118,7 @@ def test_every_word_that_is_allowed_is_there() -> None:
     "line",
     [
         'if scheduler == "slurm": pass',
-        "from weigh.schedulers.gridengine import text",
+        "from weigh.schedulers.gridengine import TEXT",
         'tool = {"a": "qsub"}',
         'flag = f"--mem={size}"',
         'end = env.get("SLURM_JOB_END_TIME")',

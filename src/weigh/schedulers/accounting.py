@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from weigh.errors import SchedulerError
 from weigh.model.report import AccountedElement, GpuTable
 from weigh.schedulers import KINDS
+from weigh.schedulers import slurm as slurm_text
 from weigh.schedulers.command import Runner
 from weigh.schedulers.slurm import accounting as slurm
-from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.words import whole_number
 from weigh.units import Seconds
 

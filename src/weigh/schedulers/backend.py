@@ -121,6 +121,7 @@ class SchedulerCommands(SchedulerQuestions, ABC):
     NAME: str
     LOGIN_HINT: str  # what to do where the command is missing
     NO_CLUSTER: re.Pattern[str]  # its command is here, and no cluster
+    LOST: re.Pattern[str]  # the request may have arrived nevertheless
     SHOWS_TOKENS: bool = False  # in its queue
     OWN: Mapping[str, str]
     MESSAGES: EndMessages = EndMessages()
@@ -161,12 +162,13 @@ class SchedulerCommands(SchedulerQuestions, ABC):
     def parse_submitted(self, command_output: str) -> str | None:
         """Read the job's id; None if the output has none."""
 
-    @abstractmethod
     def is_unanswered(self, words: str) -> bool:
         """Return whether a failed submission may have reached the scheduler.
 
         A rejection names what is wrong with the job; a lost connection does not.
         """
+        # without a word: killed while it waited for the answer
+        return not words.strip() or self.LOST.search(words) is not None
 
     @abstractmethod
     def find_argv(self, user_name: str, name: str) -> Argv:
@@ -254,7 +256,12 @@ class SchedulerCommands(SchedulerQuestions, ABC):
 
 
 class SchedulerLint:
-    """The checks of one scheduler's scripts; without rules nothing is found."""
+    """The checks of one scheduler's scripts; without rules nothing is found.
+
+    ``GPUS`` matches flags that request GPUs.
+    """
+
+    GPUS: re.Pattern[str] = re.compile(r"(?!)")  # matches nowhere
 
     def lint(self, text: str, facts: "ScriptFacts") -> "tuple[LintFinding, ...]":
         """Return the problems of the script *text*."""
@@ -276,7 +283,7 @@ class SchedulerLint:
 
     def requests_gpus(self, flags: str, env: Mapping[str, str]) -> bool:
         """Return whether directives, or defaults in variables, request GPUs."""
-        return False
+        return self.GPUS.search(flags) is not None
 
 
 class SchedulerUserScripts:
@@ -479,13 +486,18 @@ class StepStarter(Protocol):
 
 
 class SchedulerSite(ABC):
-    """What one scheduler shows of a cluster and of its limits."""
+    """What one scheduler shows of a cluster and of its limits.
 
-    @abstractmethod
+    ``INSTEAD`` is the command that shows the cluster, if ``read_cluster`` does not.
+    """
+
+    INSTEAD = ""
+
     def read_cluster(
         self, query: SchedulerQuery, env: Mapping[str, str]
     ) -> ClusterAnswers:
         """Query nodes, queues and jobs. Raises WeighError if it does not answer."""
+        raise UsageError(f"weigh cluster does not read this scheduler: {self.INSTEAD}")
 
     @abstractmethod
     def read_limits(self, who: SubmittingUser, query: SchedulerQuery) -> LiveAnswers:

@@ -11,11 +11,11 @@ from some_scripts import facts
 
 from weigh.errors import FormatError
 from weigh.model.lint import ScriptFacts
+from weigh.schedulers import gridengine as gridengine_text
+from weigh.schedulers import slurm as slurm_text
 from weigh.schedulers.gridengine import lint as gridengine_lint
-from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.script import read_script
 from weigh.schedulers.slurm import lint as slurm_lint
-from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.slurm.directives import read_options
 
 DATA = Path(__file__).parents[2] / "support" / "data" / "lint"

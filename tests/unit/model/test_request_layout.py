@@ -18,8 +18,7 @@ from weigh.model.record import (
 )
 from weigh.planning import needs
 from weigh.request import from_usages
-from weigh.schedulers.gridengine import text as gridengine
-from weigh.schedulers.slurm import text as slurm
+from weigh.schedulers import gridengine, slurm
 from weigh.units import MIB
 
 SIZES = st.integers(1 * MIB, 4000 * MIB)

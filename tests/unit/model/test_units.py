@@ -6,8 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from weigh.errors import FormatError
-from weigh.schedulers.gridengine import text as gridengine_text
-from weigh.schedulers.slurm import text as slurm_text
+from weigh.schedulers import gridengine as gridengine_text
+from weigh.schedulers import slurm as slurm_text
 from weigh.units import (
     DAY,
     GIB,

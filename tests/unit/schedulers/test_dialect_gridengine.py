@@ -6,7 +6,7 @@ from some_requests import REQUESTS, a_request
 
 from weigh.errors import FormatError
 from weigh.model.record import Allocation, RecordedJob, Request
-from weigh.schedulers.gridengine import text as gridengine_text
+from weigh.schedulers import gridengine as gridengine_text
 from weigh.units import HOUR, MIB
 
 

@@ -6,8 +6,8 @@ from some_requests import REQUESTS, a_request
 
 from weigh.errors import FormatError
 from weigh.model.record import Allocation, RecordedJob, Request
+from weigh.schedulers import slurm as slurm_text
 from weigh.schedulers.slurm import steps
-from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import DAY, GIB, HOUR, MIB
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from captured_text import captured
 
-from weigh.errors import FormatError
+from weigh.errors import FormatError, UsageError
 from weigh.model.cluster import NodeGpus
 from weigh.model.job import STUCK
 from weigh.schedulers import KINDS, facts_from_environment
+from weigh.schedulers import htcondor as text
 from weigh.schedulers.command import CommandOutput
-from weigh.schedulers.htcondor import scheduler, text
+from weigh.schedulers.htcondor import scheduler
 from weigh.units import GIB, KIB, MIB
 
 QUEUE = captured("htcondor-23.9-queue.json")
@@ -199,17 +200,9 @@ def test_static_slots_and_a_drained_node_are_counted() -> None:
     assert (b.cpus_used, b.state) == (0, "DRAINING")
 
 
-def test_a_pool_lists_jobs_on_hold_as_waiting() -> None:
-    answers = {
-        scheduler.SLOTS: CommandOutput(0, SLOTS),
-        scheduler.JOBS: CommandOutput(0, QUEUE),
-    }
-
-    seen = HTCONDOR.site.read_cluster(lambda argvs: [answers[one] for one in argvs], {})
-
-    assert seen.version == "23.9.6"
-    assert [queue.name for queue in seen.queues] == ["pool"]
-    assert ("PENDING", "researcher") in [(job.state, job.user) for job in seen.jobs]
+def test_the_pool_is_shown_by_its_own_commands() -> None:
+    with pytest.raises(UsageError, match="condor_status shows its slots"):
+        HTCONDOR.site.read_cluster(lambda _: [], {})
 
 
 def test_a_job_reads_its_own_description(tmp_path: Path) -> None:

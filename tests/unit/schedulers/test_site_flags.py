@@ -25,7 +25,7 @@ from weigh.model.record import Request, SiteFlags
 from weigh.review.advice import AdviceSubject, cpu_flag, memory_flag
 from weigh.review.runs import ElementRequest
 from weigh.schedulers import KINDS
-from weigh.schedulers.slurm.text import TEXT
+from weigh.schedulers.slurm import TEXT
 from weigh.units import GIB, MIB
 
 PER_CPU = {"memory": "per-cpu"}

@@ -3,7 +3,7 @@
 import pytest
 
 from weigh.schedulers.client import SchedulerPoll
-from weigh.schedulers.slurm.text import node_names
+from weigh.schedulers.slurm import node_names
 
 
 @pytest.mark.parametrize(

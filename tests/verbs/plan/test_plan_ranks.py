@@ -23,9 +23,8 @@ from weigh.planning.record_match import (
     record_candidates,
     task_line_words,
 )
-from weigh.schedulers.gridengine import text as gridengine
+from weigh.schedulers import gridengine, slurm
 from weigh.schedulers.job_script import request_of
-from weigh.schedulers.slurm import text as slurm
 from weigh.store.index import head_of
 from weigh.units import MIB
 

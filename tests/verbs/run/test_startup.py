@@ -41,9 +41,9 @@ _OURS = """
     weigh.flow weigh.flow.run weigh.flow.run.options
     weigh.flow.run.channel weigh.flow.run.record_sink weigh.flow.run.run
     weigh.schedulers weigh.schedulers.kind weigh.schedulers.words
-    weigh.schedulers.gridengine weigh.schedulers.gridengine.text
+    weigh.schedulers.gridengine weigh.schedulers.gridengine
     weigh.schedulers.kind weigh.schedulers.slurm
-    weigh.schedulers.slurm.text
+    weigh.schedulers.slurm
     weigh.measure weigh.measure.command
     weigh.measure.launcher weigh.measure.look_schedule
     weigh.measure.memory weigh.measure.memory.gauge

@@ -24,9 +24,9 @@ from weigh.model.cluster import (
 from weigh.model.job import States
 from weigh.model.record import State
 from weigh.schedulers import KINDS
+from weigh.schedulers import gridengine as gridengine_text
 from weigh.schedulers.backend import SchedulerSite
 from weigh.schedulers.command import CommandOutput
-from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.protocol import (
     ClusterAnswers,
     LiveAnswers,

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from weigh.model.lint import LintFinding, ScriptFacts
-from weigh.schedulers.gridengine import text as gridengine_text
+from weigh.schedulers import gridengine as gridengine_text
+from weigh.schedulers.gridengine import TEXT
 from weigh.schedulers.gridengine.cluster import is_gpu_type
-from weigh.schedulers.gridengine.text import TEXT
 from weigh.schedulers.lint.case import (
     ArrayElements,
     GrantedResources,
@@ -593,13 +593,13 @@ WORDS = SchedulerWords(
     variables=frozenset(_SET_BY_GRID_ENGINE.split()),
     meant={"TASK_ID": "SGE_TASK_ID"},  # -o and -e alone know TASK_ID
 )
-_GPUS = re.compile(r"\bn?gpus?=[1-9]")
 
 
 class GridEngineLint(ScriptLint):
     """Grid Engine: the rules for its job scripts."""
 
     words = WORDS
+    GPUS = re.compile(r"\bn?gpus?=[1-9]")
     rules = (
         *(
             _gridengine_ignored_findings,
@@ -667,10 +667,6 @@ class GridEngineLint(ScriptLint):
             for name, folder in folders.items()
             if folder
         )
-
-    def requests_gpus(self, flags: str, env: Mapping[str, str]) -> bool:
-        """Return whether *flags* request GPUs."""
-        return bool(_GPUS.search(flags))
 
 
 LINT = GridEngineLint()

@@ -21,6 +21,7 @@ from weigh.model.job import (
     SubmittedJob,
 )
 from weigh.model.record import SiteComplexes, State
+from weigh.schedulers import gridengine as gridengine_text
 from weigh.schedulers.backend import (
     SchedulerCommands,
     SchedulerQuestion,
@@ -28,10 +29,9 @@ from weigh.schedulers.backend import (
     one_command,
 )
 from weigh.schedulers.command import CommandOutput
+from weigh.schedulers.gridengine import TEXT
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
-from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.gridengine.cluster import is_gpu, is_gpu_type
-from weigh.schedulers.gridengine.text import TEXT
 from weigh.schedulers.job_script import (
     AGAIN,
     ScriptRules,
@@ -225,12 +225,6 @@ _NO_FILE = "No such file or directory"
 _UNREADABLE = "unable to open"
 _BLOCK = "=" * 20  # begins each job in qacct's output
 _KILL = 9
-# the request may have arrived nevertheless
-_LOST = re.compile(
-    r"send error|receive error|got read error|commlib|can't unpack|connect to service|"
-    r"unable to (?:contact|send message to) qmaster|timeout|timed out",
-    re.IGNORECASE,
-)
 _NO_JOB_LISTED = "do not exist"
 # lines of qstat -j in which a token may be
 _MARKED = frozenset({"context", "script_file"})
@@ -357,6 +351,12 @@ class GridEngineCommands(SchedulerCommands):
         r"Please set the environment variable SGE_ROOT|cell directory .* doesn.t exist|"
         r"unable to read qmaster name"  # Debian's package before a cell is set up
     )
+    LOST = re.compile(
+        r"send error|receive error|got read error|commlib|can't unpack|"
+        r"connect to service|timeout|timed out|"
+        r"unable to (?:contact|send message to) qmaster",
+        re.IGNORECASE,
+    )
     RULES = RULES
 
     def render(self, job_script: JobScript) -> str:
@@ -397,10 +397,6 @@ class GridEngineCommands(SchedulerCommands):
             if found:
                 return found[1]
         return None
-
-    def is_unanswered(self, words: str) -> bool:
-        """Return whether qsub failed while it talked to the master."""
-        return not words.strip() or _LOST.search(words) is not None
 
     def find_argv(self, user_name: str, name: str) -> Argv:  # users choose job names
         """Return the command that shows all jobs of that name with their context."""

@@ -10,6 +10,7 @@ import msgspec
 
 from weigh.model.job import JobRequest, OwnScript, RecordedRequest, SubmittedJob
 from weigh.model.lint import ScriptFacts
+from weigh.schedulers import gridengine as gridengine_text
 from weigh.schedulers.backend import (
     SchedulerQuestion,
     SchedulerUserScripts,
@@ -18,7 +19,6 @@ from weigh.schedulers.backend import (
 )
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.elements import indices_of
-from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.gridengine.lint import (
     LINT,
     PREFIX,

@@ -8,14 +8,12 @@ commands print their answers in JSON, one description (ad) for each process.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
 
 import msgspec
 
 from weigh.errors import FormatError, UsageError
 from weigh.model.cluster import (
     UNTYPED,
-    ClusterJob,
     ClusterLimits,
     ClusterNode,
     NodeGpus,
@@ -34,6 +32,7 @@ from weigh.model.job import (
 )
 from weigh.model.record import State
 from weigh.model.report import AccountedElement, without_impossible
+from weigh.schedulers import htcondor as text
 from weigh.schedulers import job_script
 from weigh.schedulers.backend import (
     SchedulerAccounting,
@@ -42,21 +41,17 @@ from weigh.schedulers.backend import (
     SchedulerQuestion,
     SchedulerSite,
     SchedulerUserScripts,
-    known_answer,
     one_command,
 )
 from weigh.schedulers.command import CommandOutput
-from weigh.schedulers.htcondor import text
 from weigh.schedulers.protocol import (
     AccountingWords,
     Argv,
-    ClusterAnswers,
     LiveAnswers,
     SchedulerQuery,
     SubmittingUser,
-    unanswered,
 )
-from weigh.schedulers.words import whole_number
+from weigh.schedulers.words import ParsedT
 from weigh.units import KIB, MIB, Bytes
 
 # ---- the jobs that it prints
@@ -165,9 +160,6 @@ def _condor_end_state(code: int | None, detail: int | None) -> tuple[State, str]
     return _OVER.get((code or 0, None)) or _OVER.get((code or 0, detail))
 
 
-_AD_FIELDS = CondorAd.__struct_encode_fields__
-
-
 def number(value: object) -> int | None:
     """Return a whole number; None for an expression, which is printed as text."""
     # in JSON true is no number, and in Python it is an int
@@ -176,7 +168,8 @@ def number(value: object) -> int | None:
 
 def ads_argv(command: str, *which: str) -> Argv:
     """Return *command*, condor_q or condor_history, for these jobs in JSON."""
-    return (command, *which, "-json", "-attributes", ",".join(_AD_FIELDS))
+    fields = ",".join(CondorAd.__struct_encode_fields__)
+    return (command, *which, "-json", "-attributes", fields)
 
 
 def read_ads(command_output: str) -> Sequence[CondorAd]:
@@ -188,15 +181,10 @@ def read_ads(command_output: str) -> Sequence[CondorAd]:
     return _read_list(command_output, CondorAd)
 
 
-_Printed = TypeVar("_Printed")
-
-
-def _read_list(command_output: str, kind: type[_Printed]) -> list[_Printed]:
-    if not command_output.strip():
-        return []
+def _read_list(command_output: str, kind: type[ParsedT]) -> list[ParsedT]:
     try:
         # mypy knows no such list
-        return msgspec.json.decode(command_output, type=list[kind])  # type: ignore[valid-type]
+        return msgspec.json.decode(command_output.strip() or "[]", type=list[kind])  # type: ignore[valid-type]
     except (msgspec.DecodeError, UnicodeError) as error:
         raise FormatError("HTCondor's answer is cut off or no list") from error
 
@@ -218,13 +206,6 @@ def _states(condor_ads: Iterable[CondorAd]) -> States:
 # ---- its commands
 _SUBMITTED = re.compile(r"^(\d{1,12})\.\d+ - \d+\.\d+\s*$", re.MULTILINE)
 _REFUSED = re.compile(r"\bERROR: (.+)")
-# the request may have arrived nevertheless
-_LOST = re.compile(
-    r"connect|commit|contact|address of|communicat|time[d ]*out|SECMAN|transaction",
-    re.IGNORECASE,
-)
-_SHORT_ARRAY, _NO_GPUS = 1000, {"", "undefined"}
-_GPUS = re.compile(r"request_gpus\s*=\s*[1-9]", re.IGNORECASE)
 
 
 # ---- accounting
@@ -267,7 +248,6 @@ class CondorSlot(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     total_slot_memory: float = 0
     total_gpus: float = msgspec.field(default=0, name="TotalSlotGPUs")
     kind: str = msgspec.field(default=UNTYPED, name="GPUs_DeviceName")
-    condor_version: str = ""
 
     @property
     def uses(self) -> tuple[int, ...]:
@@ -284,7 +264,6 @@ SLOTS: Argv = (
     *("condor_status", "-json", "-attributes"),
     ",".join(CondorSlot.__struct_encode_fields__),
 )
-JOBS = ads_argv("condor_q", "-allusers")
 
 
 def read_slots(command_output: str) -> list[CondorSlot]:
@@ -327,18 +306,6 @@ def _condor_node(name: str, slots: list[CondorSlot]) -> ClusterNode:
         memory=int(sum(slot.total_slot_memory for slot in slots)) * MIB,
         memory_used=memory_used * MIB,
         gpus=(NodeGpus(slots[0].kind, gpus, gpus_used),) if gpus else (),
-    )
-
-
-def _cluster_job(condor_ad: CondorAd) -> ClusterJob:
-    one = condor_ad.element()
-    return ClusterJob(
-        user=condor_ad.owner,
-        queue=QUEUE.name,
-        # listed although it has ended: on hold until somebody removes it
-        state="PENDING" if one.is_final else one.state,
-        cpus=number(condor_ad.request_cpus) or 1,
-        gpus=number(condor_ad.gpus) or 0,
     )
 
 
@@ -390,9 +357,9 @@ def _submit_commands(script: JobScript) -> Iterator[str]:
         # a job that is not removed from the queue runs again
         yield f"on_exit_remove = ExitCode =!= {job_script.AGAIN}"
     if wanted.throttle and wanted.throttle < script.elements:
-        limited = script.token or "job"
         # each element takes its share of the limit, so that so many fit at once
-        yield f"concurrency_limits = weigh_{limited}:{_LIMIT // wanted.throttle}"
+        share = _LIMIT // wanted.throttle
+        yield f"concurrency_limits = weigh_{script.token or 'job'}:{share}"
     if wanted.account is not None:
         yield f"accounting_group = {_submit_value(wanted.account)}"
     if wanted.mail is not None:
@@ -445,11 +412,12 @@ class HTCondorCommands(SchedulerCommands):
     RULES = RULES
     LOGIN_HINT = "submit from an access point of the pool, or with --on local here"
     NO_CLUSTER = re.compile(r"Neither the environment variable CONDOR_CONFIG")
-    SHOWS_TOKENS = False
+    LOST = re.compile(
+        r"connect|commit|contact|address of|communicat|time[d ]*out|SECMAN|transaction",
+        re.IGNORECASE,
+    )
     OWN: Mapping[str, str] = {
-        **dict.fromkeys(
-            ("executable", "arguments", "universe"), "the script is weigh's"
-        ),
+        **dict.fromkeys(("executable", "arguments", "universe"), "weigh writes it"),
         **dict.fromkeys(("output", "error"), "weigh logs shows the output"),
         "queue": "weigh plan makes the elements",
         "initialdir": "the job runs where it was submitted",
@@ -457,7 +425,7 @@ class HTCondorCommands(SchedulerCommands):
         "should_transfer_files": "the nodes must share the plan's file system",
         "concurrency_limits": "--throttle limits it",
         **dict.fromkeys(
-            ("on_exit_remove", "periodic_remove"), "weigh resume, --requeue"
+            ("on_exit_remove", "periodic_remove"), "weigh resume --requeue"
         ),
     }
 
@@ -472,7 +440,7 @@ class HTCondorCommands(SchedulerCommands):
     def parse_doubt(self, command_output: str) -> str | None:
         """Read why condor_submit would reject it."""
         found = _REFUSED.search(command_output)
-        if found is None or _LOST.search(found[1]):
+        if found is None or self.LOST.search(found[1]):
             return None
         return f"condor_submit would reject the job: {found[1].strip()}"
 
@@ -480,10 +448,6 @@ class HTCondorCommands(SchedulerCommands):
         """Read ``42.0 - 42.9``; other text may come before."""
         found = _SUBMITTED.findall(command_output)
         return found[-1] if found else None
-
-    def is_unanswered(self, words: str) -> bool:
-        """Return whether condor_submit failed while it talked to the queue."""
-        return not words.strip() or _LOST.search(words) is not None
 
     def queue_argv(self, user_name: str) -> Argv:
         """Return the command that lists the jobs of *user_name* in the queue."""
@@ -591,57 +555,33 @@ class HTCondorCommands(SchedulerCommands):
 
     def parse_why(self, command_output: str) -> str | None:
         """Read why an element is on hold."""
-        return next(
-            (ad.hold_reason for ad in _read_or_none(command_output) if ad.hold_reason),
-            None,
-        )
+        reasons = (ad.hold_reason for ad in _read_or_none(command_output))
+        return next(filter(None, reasons), None)
 
     def gpu_types(self) -> SchedulerQuestion[tuple[str, ...]]:
-        """Ask by what lists the names of GPUs."""
+        """Ask by what lists the names of GPUs, one per line."""
+        argv = ("condor_status", "-af", "GPUs_DeviceName")
+        nothing = {"", "undefined"}
         return one_command(
-            ("condor_status", "-af", "GPUs_DeviceName"), self.parse_gpu_types
+            argv,
+            lambda out: tuple(sorted({*map(str.strip, out.split("\n"))} - nothing)),
         )
-
-    def parse_gpu_types(self, command_output: str) -> tuple[str, ...]:
-        """Read the names of GPUs, one per line."""
-        return tuple(
-            sorted({line.strip() for line in command_output.splitlines()} - _NO_GPUS)
-        )
-
-    def array_limit(self, elements: int) -> SchedulerQuestion[int | None]:
-        """Ask by what shows the limit, if the usual default may be too low."""
-        setting = "MAX_JOBS_PER_SUBMISSION"
-        if elements <= _SHORT_ARRAY:
-            return known_answer(None)
-        return one_command(("condor_config_val", setting), self.parse_array_limit)
-
-    def parse_array_limit(self, command_output: str) -> int | None:
-        """Read how many jobs one submission may have."""
-        return whole_number(command_output.strip())
 
     def runs_on_host(self, job_id: str, host_name: str) -> SchedulerQuestion[bool]:
         """Ask by what lists where the elements of a job run."""
         here = json.dumps(f"@{host_name}([.]|$)")
         runs = f"ClusterId == {job_id} && regexp({here}, RemoteHost)"
-        return one_command(
-            ("condor_q", "-allusers", "-constraint", runs, "-af", "ClusterId"),
-            lambda out: self.parse_on_host(out, job_id),
-        )
-
-    def parse_on_host(self, command_output: str, job_id: str) -> bool:
-        """Return whether the job is listed."""
-        return job_id in command_output.split()
+        argv = ("condor_q", "-allusers", "-constraint", runs, "-af", "ClusterId")
+        return one_command(argv, lambda out: job_id in out.split())
 
 
 COMMANDS = HTCondorCommands()
 
 
 class HTCondorLint(SchedulerLint):
-    """HTCondor: the rules for its job scripts."""
+    """HTCondor: condor_submit -dry-run checks its job scripts."""
 
-    def requests_gpus(self, flags: str, env: Mapping[str, str]) -> bool:
-        """Return whether *flags* request GPUs."""
-        return bool(_GPUS.search(flags))
+    GPUS = re.compile(r"request_gpus\s*=\s*[1-9]", re.IGNORECASE)
 
 
 LINT = HTCondorLint()
@@ -679,7 +619,9 @@ ACCOUNTING = HTCondorAccounting()
 
 
 class HTCondorSite(SchedulerSite):
-    """HTCondor: its nodes, queues and limits."""
+    """HTCondor: the slots of its pool, which limit a job."""
+
+    INSTEAD = "condor_status shows its slots, condor_q -allusers all jobs"
 
     def read_limits(
         self, who: SubmittingUser, query: SchedulerQuery
@@ -703,23 +645,6 @@ class HTCondorSite(SchedulerSite):
         )
         limits = ClusterLimits(queues=(QUEUE,), nodes=tuple(types), enforced=False)
         return LiveAnswers(limits=limits, nodes=nodes)
-
-    def read_cluster(
-        self, query: SchedulerQuery, env: Mapping[str, str]
-    ) -> ClusterAnswers:
-        """Query slots and jobs. Raises WeighError if there is no answer."""
-        slots, jobs = query((SLOTS, JOBS))
-        slots.require("HTCondor")
-        found = read_slots(slots.out)
-        versions = (slot.condor_version.split() for slot in found)
-        return ClusterAnswers(
-            name=None,
-            version=next((words[1] for words in versions if len(words) > 1), None),
-            nodes=nodes_of_slots(found),
-            queues=(QUEUE,),
-            jobs=tuple(map(_cluster_job, read_ads(jobs.text or ""))),
-            notes=unanswered({"condor_q": jobs}),
-        )
 
 
 SITE = HTCondorSite()

@@ -20,6 +20,7 @@ from weigh.model.cluster import (
     NodeType,
     QueueLimits,
 )
+from weigh.schedulers import slurm as slurm_text
 from weigh.schedulers.backend import SchedulerSite
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.protocol import (
@@ -29,7 +30,6 @@ from weigh.schedulers.protocol import (
     SubmittingUser,
     unanswered,
 )
-from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.words import (
     count_elements,
     mebibytes_in,

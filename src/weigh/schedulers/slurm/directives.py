@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from weigh.errors import FormatError
 from weigh.model.lint import LintFinding
+from weigh.schedulers import slurm as slurm_text
 from weigh.schedulers.lint.case import (
     ArrayElements,
     GrantedResources,
@@ -23,8 +24,7 @@ from weigh.schedulers.lint.values import (
     stray,
 )
 from weigh.schedulers.script import ScriptLine, ScriptText
-from weigh.schedulers.slurm import text as slurm_text
-from weigh.schedulers.slurm.text import TEXT
+from weigh.schedulers.slurm import TEXT
 from weigh.schedulers.words import positive_number, whole_number
 
 PREFIX = "#SBATCH"

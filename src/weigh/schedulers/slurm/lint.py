@@ -33,6 +33,7 @@ from weigh.schedulers.lint.values import (
     unexpanded,
 )
 from weigh.schedulers.script import ScriptLine, ScriptText
+from weigh.schedulers.slurm import TEXT
 from weigh.schedulers.slurm.directives import (
     GPU_RESOURCE,
     MEMORY_OPTIONS,
@@ -45,7 +46,6 @@ from weigh.schedulers.slurm.directives import (
     read_options,
     requested_by,
 )
-from weigh.schedulers.slurm.text import TEXT
 from weigh.schedulers.words import positive_number, whole_number
 from weigh.units import DAY, HOUR, MIB, MINUTE, format_size
 

@@ -22,6 +22,7 @@ from weigh.model.job import (
     SubmittedJob,
 )
 from weigh.model.record import State
+from weigh.schedulers import slurm as slurm_text
 from weigh.schedulers.backend import (
     SchedulerCommands,
     SchedulerQuestion,
@@ -31,7 +32,6 @@ from weigh.schedulers.backend import (
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.job_script import request_of
 from weigh.schedulers.protocol import Answer, Argv, EndMessages
-from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.slurm.cluster import pairs_of
 from weigh.schedulers.slurm.script import (
     RULES,
@@ -135,13 +135,6 @@ _NOT_NOW = re.compile(
     re.IGNORECASE,
 )
 _ERROR = re.compile(r"^sbatch: error: ")
-# the request may have arrived nevertheless
-_LOST = re.compile(
-    r"timed out|send/recv|Unable to contact|Zero Bytes|connect failure|"
-    r"Connection (?:reset|refused|timed)|Transport endpoint|communication|"
-    r"Unexpected message received|Resource temporarily unavailable|Broken pipe",
-    re.IGNORECASE,
-)
 _TTL = re.compile(r"^AuthInfo\s*=.*\bttl=(\d{1,6})", re.MULTILINE)
 # seconds for which a credential is valid: a request with an older one is rejected
 _DEFAULT_TTL: Seconds = 300.0  # munge(7)
@@ -240,6 +233,12 @@ class SlurmCommands(SchedulerCommands):
     }
     LOGIN_HINT = "submit from a login node of the cluster, or with --on local here"
     NO_CLUSTER = re.compile(r"Could not establish a configuration source")
+    LOST = re.compile(
+        r"timed out|send/recv|Unable to contact|Zero Bytes|connect failure|"
+        r"Connection (?:reset|refused|timed)|Transport endpoint|communication|"
+        r"Unexpected message received|Resource temporarily unavailable|Broken pipe",
+        re.IGNORECASE,
+    )
     SHOWS_TOKENS = True
     RULES = RULES
     MESSAGES = EndMessages(
@@ -304,11 +303,6 @@ class SlurmCommands(SchedulerCommands):
             if whole_number(number) is not None:
                 return number
         return None
-
-    def is_unanswered(self, words: str) -> bool:
-        """Return whether sbatch failed while it talked to the controller."""
-        # without a word: killed while it waited for the answer
-        return not words.strip() or _LOST.search(words) is not None
 
     def find_argv(
         self, user_name: str, name: str

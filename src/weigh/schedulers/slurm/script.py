@@ -12,8 +12,8 @@ from weigh.schedulers.job_script import (
     request_of,
     warning,
 )
+from weigh.schedulers.slurm import TEXT
 from weigh.schedulers.slurm.cluster import pairs_of, tres_gpus
-from weigh.schedulers.slurm.text import TEXT
 from weigh.schedulers.words import count_elements, parsed_or_none, whole_number
 from weigh.units import Bytes
 

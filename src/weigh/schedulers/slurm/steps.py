@@ -7,7 +7,7 @@ only when it starts. Its output is not mixed within lines below 4 kB.
 
 from collections.abc import Mapping, Sequence
 
-from weigh.schedulers.slurm import text
+from weigh.schedulers import slurm as text
 from weigh.schedulers.words import positive_number, whole_number
 
 NODE = "SLURMD_NODENAME"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from weigh.model.job import JobRequest, OwnScript, SubmittedJob
 from weigh.model.lint import ScriptFacts
+from weigh.schedulers import slurm as slurm_text
 from weigh.schedulers.backend import (
     SchedulerQuestion,
     SchedulerUserScripts,
@@ -19,7 +20,6 @@ from weigh.schedulers.job_script import SHEBANG
 from weigh.schedulers.lint.common import flags_alone, misread_flag
 from weigh.schedulers.protocol import Argv, DescribedScript, KnownJob, WaitingJobChange
 from weigh.schedulers.script import read_script
-from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.slurm.cluster import pairs_of
 from weigh.schedulers.slurm.directives import (
     PREFIX,
