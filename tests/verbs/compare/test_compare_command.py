@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from called_weigh import called_here
 from runs_to_compare import guide_run, run, usage
+from transcript import check_transcript
 
 from weigh.errors import UsageError
 from weigh.flow.records.compare import compare
@@ -38,43 +39,19 @@ def weigh(
     return called_here(capsys)
 
 
-def test_two_labels_are_compared_on_stdout(weigh: Weigh) -> None:
-    code, out, err = weigh("compare", "tag-50", "tag-300")
-    assert (code, err) == (0, "")
-    assert "31 % quicker" in out
+def test_comparisons_print_what_was_reviewed(weigh: Weigh, tmp_path: Path) -> None:
+    """A parameter may be in the command, and one side's record lack it."""
+    for label, parameters in (("typed", {}), ("swept", {"lr": 0.1})):
+        one = run(label, usage(5.0), id=label.ljust(12, "0"), parameters=parameters)
+        shards.append_record(str(tmp_path / ".weigh"), one, identity.this_machine())
 
-
-def test_a_label_stands_for_all_of_its_records(weigh: Weigh) -> None:
-    _, out, _ = weigh("compare", "tag-50", "same")
-    assert "5.00 to 5.20 s, 3 runs" in out
-
-
-def test_an_id_of_a_label_stands_for_itself(weigh: Weigh) -> None:
-    _, out, _ = weigh("compare", "0aaaaa", "1aaaaa")
-    assert out.splitlines()[0].endswith("1 run")
+    check_transcript(Path(__file__).with_name("compare.transcript"), weigh)
 
 
 def test_json_is_one_document_that_reads_back(weigh: Weigh) -> None:
     _, out, _ = weigh("compare", "--json", "tag-50", "tag-300")
     assert json.loads(out)["schema"] == "weigh.comparison/1"
     assert msgspec.json.decode(out, type=RunComparison).row("wall_time") is not None
-
-
-@pytest.mark.parametrize(
-    ("names", "complaint"),
-    [
-        (("tag-50",), "name two records or more"),
-        (("tag-50", "tag-30"), "did you mean tag-300"),
-        (("tag-50", "050bbb"), "are the same record"),
-    ],
-)
-def test_names_that_will_not_do_are_one_clear_line(
-    weigh: Weigh, names: tuple[str, ...], complaint: str
-) -> None:
-    code, out, err = weigh("compare", *names)
-    assert (code, out) == (2, "")
-    assert complaint in err
-    assert err.count("\n") == 1
 
 
 def test_records_of_this_program_are_compared_without_a_store() -> None:
@@ -90,14 +67,3 @@ def test_names_are_found_from_python_too(weigh: Weigh) -> None:
 def test_an_empty_list_is_refused() -> None:
     with pytest.raises(UsageError, match="empty list"):
         compare(guide_run(50), [])
-
-
-def test_a_parameter_that_one_side_lacks_is_not_recorded_there(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    """Its command may well have it: `--lr 0.1`, typed without --param."""
-    for label, parameters in (("typed", {}), ("swept", {"lr": 0.1})):
-        one = run(label, usage(5.0), id=label.ljust(12, "0"), parameters=parameters)
-        shards.append_record(str(tmp_path / ".weigh"), one, identity.this_machine())
-    _, out, _ = weigh("compare", "typed", "swept")
-    assert "lr: A not recorded, B 0.1" in out

@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runs_to_compare import guide_run, repeated, run, usage
+from runs_to_compare import repeated, run, usage
 from terminal_columns import columns_of
 
 from weigh.flow.records.compare import ComparedRecords, compare_record_groups
@@ -13,30 +13,6 @@ from weigh.render.comparison_lines import comparison_text, figure_change_text
 def screen(*records: Record) -> list[str]:
     groups = [ComparedRecords(record.label or "?", (record,)) for record in records]
     return comparison_text(compare_record_groups(groups)).splitlines()
-
-
-def test_the_guides_two_runs() -> None:
-    assert screen(guide_run(50), guide_run(300)) == [
-        "  A  tag-50   python tag.py 50   1 run",
-        "  B  tag-300  python tag.py 300  1 run",
-        "  batch_size: A 50, B 300",
-        "                      median   spread",
-        "  time          A     8.64 s",
-        "                B     5.95 s                             31 % quicker",
-        "  CPU time      A     7.78 s",
-        "                B     5.36 s                             31 % less",
-        "  memory        A   2.45 GiB",
-        "                B   2.47 GiB                             0.8 % more",
-        "  GPU memory    A   1.99 GiB",
-        "                B   7.08 GiB                             256 % more (3.6 x)",
-        "  GPU, batches  A    680 MiB",
-        "                B   5.75 GiB                             766 % more (8.7 x)",
-        "  per batch     A     491 ms",
-        "                B     2.03 s                             313 % slower (4.1 x)",
-        "  per sample    A    9.81 ms",
-        "                B    6.76 ms                             31 % quicker",
-        "  one run each: no spread known; weigh run --repeat 3 measures it",
-    ]
 
 
 def test_repeats_show_their_spread_and_how_sure_the_change_is() -> None:
