@@ -8,7 +8,8 @@ output, then standard error behind ``2> ``, then the exit code if it is not 0:
     2> weigh: cannot read nosuch.txt: No such file or directory
     [2]
 
-``WEIGH_NEW_GOLDEN=1 pytest ...`` writes the file anew from its comments and commands.
+An empty line of output is ``|``. ``WEIGH_NEW_GOLDEN=1 pytest ...`` writes the file anew
+from its comments and commands.
 """
 
 import os
@@ -45,8 +46,8 @@ def _played(text: str, weigh: CalledWeigh, masks: Mapping[str, str]) -> Iterator
             code, out, err = weigh(*shlex.split(line.removeprefix(PROMPT)))
             for pattern, name in masks.items():
                 out, err = re.sub(pattern, name, out), re.sub(pattern, name, err)
-            yield from (row.rstrip() for row in out.splitlines())
+            yield from (row.rstrip() or "|" for row in out.splitlines())
             yield from (f"2> {row}" for row in err.splitlines())
             yield from [f"[{code}]"] * (code != 0)
-        elif line.startswith("#") or not line:
+        elif line.startswith("# ") or not line:
             yield line
