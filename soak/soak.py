@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from weigh.measure.peak import PeakTracker
-from weigh.measure.sampler import RunSampler
+from weigh.measure.watcher import TreeWatcher
 from weigh.model.record import Record
 from weigh.probe.proc import ProcTree
 from weigh.store.index import read_index, read_record
@@ -45,9 +44,7 @@ def sampler() -> Iterator[Finding]:
         time.sleep(0.5)
         ticks = iter(range(int(DAY * 20) + 100))
         tree = ProcTree(job.pid)
-        taken = RunSampler(
-            tree, PeakTracker(0), None, 0.05, clock=lambda: next(ticks) / 20.0
-        )
+        taken = TreeWatcher(tree, 0.05, clock=lambda: next(ticks) / 20.0)
         sizes = []
         looks = int(DAY * 20 / 4)  # the clock is read some times a look
         for number in range(looks):
@@ -65,7 +62,7 @@ def sampler() -> Iterator[Finding]:
     )
 
 
-def next_or_stop(taken: RunSampler) -> bool:
+def next_or_stop(taken: TreeWatcher) -> bool:
     """Look once more; say whether the day is over."""
     try:
         taken.look()

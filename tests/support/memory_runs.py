@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from weigh.estimate.growth import is_memory_growing
-from weigh.measure.sampler import thin_series
+from weigh.measure.series import thin_series
 from weigh.model.record import PeakMemory, Record, TreeSample, Usage
 from weigh.units import GIB, MINUTE, Bytes, Seconds
 

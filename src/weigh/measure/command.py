@@ -9,66 +9,33 @@ import resource  # noqa: F401 - wait4 would load it when descriptors have run ou
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from contextlib import ExitStack
+from functools import partial
 
 import msgspec
 
 from weigh.measure import signals
 from weigh.measure.launcher import JobLauncher
-from weigh.measure.memory.ledger import MemoryLedger, open_ledger
+from weigh.measure.memory.ledger import open_ledger
 from weigh.measure.orphans import CommandOrphans, adopt_orphans, send_signal_to_orphan
-from weigh.measure.peak import PeakTracker
-from weigh.measure.sampler import (
-    RunSampler,
-    is_sampled_memory_growing,
-    peak_in_samples,
+from weigh.measure.watcher import (
+    INFINITY,
+    ONE_PROCESS,
+    TreeWatcher,
     start_gpu_sampler,
-    thin_series,
 )
-from weigh.model.gpu import GpuUsage
-from weigh.model.record import MeasuringCost, RunMeasurement, SampleSeries, Usage
+from weigh.model.record import RunMeasurement, Usage
 from weigh.probe.cgroup import CgroupReading, read_cgroup, read_memory_limit
-from weigh.probe.perf import CpuClock, open_cpu_clock
+from weigh.probe.perf import open_cpu_clock
 from weigh.probe.proc import IoReading, ProcTree, is_own_proc, read_reaped_io
 from weigh.units import KIB, MIB, Seconds
-
-if TYPE_CHECKING:
-    from weigh.measure.gpu.sampler import GpuSampler
-
-
-class RunInProgress(Protocol):
-    """A run in progress, as an observer sees it; times are seconds since its start."""
-
-    def elapsed(self) -> Seconds:
-        """Return the seconds since the start."""
-
-    def cpu_time(self) -> Seconds | None:
-        """Return the CPU time used so far."""
-
-    def gpu_idle(self) -> Seconds | None:
-        """Return for how long no GPU was busy; None if unknown."""
-
-    def leader(self) -> int | None:
-        """Return the command's process id while it runs; None afterwards."""
-
-    def set_aside(self, pid: int) -> None:
-        """Exclude one of weigh's own processes from the measurement."""
-
-    def pids(self) -> list[int]:
-        """Return the processes of the job that were alive at the last sample."""
-
-    def own_pids(self) -> tuple[int, ...]:
-        """Return weigh's own processes."""
-
 
 _FIRST_CHECKPOINT = 0.2  # seconds, so that a run that is killed early has a record
 _SECOND_CHECKPOINT = 1.0  # seconds after the first
 _CHECKPOINT_INTERVAL = 10.0  # seconds
 _IDLE_CHECKPOINT = 60.0  # seconds between those of a tree that uses no CPU
 _WITNESS_AFTER = 0.08  # seconds; by then most programs have installed signal handlers
-_BLIND_INTERVAL = 1.0  # seconds between samples after one that failed
 _LAUNCHER_GROWTH = MIB  # memory of the PATH search, and the inaccuracy of VmHWM
-_SHORTEST_MEAN = 0.1  # seconds; a mean over a shorter run is meaningless
 # wait4 also reports stops and continues, which weigh follows
 _ANY_CHANGE = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
 _PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT  # the status stays for the later wait
@@ -95,7 +62,7 @@ class WatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     grace: Seconds = 5.0
     checkpoint: Callable[[RunMeasurement, int | None], None] | None = None
     notify: Callable[[str], None] | None = None
-    observers: "tuple[Callable[[RunInProgress], Seconds], ...]" = ()
+    observers: tuple[Callable[[TreeWatcher], Seconds], ...] = ()
     streams: dict[int, str] | None = None
     excluded: tuple[int, ...] = ()
 
@@ -149,15 +116,14 @@ class _MeasuredCommand:
         self._wakeup = wakeup
         self._warnings: list[str] = []
         self._tree = ProcTree(os.getpid())
-        self._excluded = frozenset(excluded)
-        self._tree.excluded = self._excluded
-        self._gpus: GpuSampler | None = None
-        self._clock: CpuClock | None = None
-        self._ledger: MemoryLedger | None = None
+        self._tree.excluded = frozenset(excluded)
+        self._witness: int | None = None
+        self._closing = ExitStack()
+        self._closing.callback(self._tree.close)
         self._exit: int | None = None  # the leader's wait status
         self._ended: Seconds | None = None
         self._user = self._system = 0.0
-        self._has_witness = self._has_failed = self._has_children = False
+        self._has_children = False
         self._leader_stopped = self._asked_to_stop = False
         # signal that weigh got and that asks for the end
         self._end_signal: int | None = None
@@ -171,33 +137,41 @@ class _MeasuredCommand:
             self._warnings.append(_why_no_tree())
         # opened before exec: the counter is inherited by all that the job starts
         self._clock = open_cpu_clock(self._leader)
+        if self._clock is not None:
+            self._closing.callback(self._clock.close)
         self._ledger = open_ledger(self._leader, os.environ)
+        if self._ledger is not None:
+            self._closing.callback(self._ledger.close)
         self._cgroup = read_cgroup()
         self._io = read_reaped_io()
-        self._own_cpu = time.process_time()
         launch = self._launcher.launch(command, env, self._watch.streams)
-        self._gpus = start_gpu_sampler(self._watch.interval, self._tree.pids)
-        self._launch_cpu_time = launch.cpu_time
-        # ru_maxrss of the job includes what the launcher held before exec
-        self._tracker = PeakTracker(launch.peak_memory + _LAUNCHER_GROWTH)
-        self._sampler = RunSampler(
+        # the launcher's own start is not the job's CPU time
+        self._system = -launch.cpu_time
+        self._watcher = watcher = TreeWatcher(
             self._tree,
-            self._tracker,
-            self._clock,
             self._watch.interval,
+            # ru_maxrss of the job includes what the launcher held before exec
+            floor=launch.peak_memory + _LAUNCHER_GROWTH,
+            cpu_clock=self._clock,
             ledger=self._ledger,
+            leader=lambda: self._leader if self._exit is None else None,
+            gpus=start_gpu_sampler(self._watch.interval, self._tree.pids),
         )
+        self._closing.callback(watcher.close)
         # the same origin as that of the samples, with which phases are compared
-        self._started = time.time() - self._sampler.elapsed()
+        self._started = time.time() - watcher.elapsed()
         # the launcher's own run and wait time are not the job's
-        self._sampler.before = {self._leader: _schedstat(self._leader)}
+        watcher.before = {self._leader: _schedstat(self._leader)}
         self._orphans = CommandOrphans(
-            self._tree, self._sampler.elapsed, self._watch.grace, self._watch.notify
+            self._tree, watcher.elapsed, self._watch.grace, self._watch.notify
         )
-        self._checkpoint_at = _FIRST_CHECKPOINT
         self._checkpointed: tuple[Seconds, Seconds | None] = 0.0, None  # when, CPU used
         self._hurry: Seconds | None = None  # between checkpoints, after a signal to end
-        self._observe_at = dict.fromkeys(self._watch.observers, 0.0)
+        watcher.call_at(self._call_witness, _WITNESS_AFTER)
+        if self._watch.checkpoint is not None:
+            watcher.call_at(self._write_checkpoint, _FIRST_CHECKPOINT)
+        for observer in self._watch.observers:
+            watcher.call_at(partial(observer, watcher), 0.0)
         # they came before there was a job to pass them on to
         for number in self._wakeup.missed():
             self._pass_on(number)
@@ -205,100 +179,27 @@ class _MeasuredCommand:
 
     def close(self) -> None:
         """Close the descriptors."""
-        self._tree.close()
-        if self._gpus is not None:
-            self._gpus.stop()
-        if self._clock is not None:
-            self._clock.close()
-        if self._ledger is not None:
-            self._ledger.close()
+        self._closing.close()
 
     def watch_to_the_end(self) -> None:
         """Sample, reap and pass signals on until all processes have ended."""
-        due = self._sampler.elapsed() + self._look()
+        watcher = self._watcher
+        watcher.look_if_due()
         while self._exit is None or self._orphans.are_left():
-            now = self._sampler.elapsed()
-            wakes = (due, self._checkpoint_at, self._orphans.wake_at)
             # the earliest of all due times; a signal wakes it before
-            info = self._wakeup.wait(min(*wakes, *self._observe_at.values()) - now)
+            wait = min(watcher.pause(), self._orphans.wake_at - watcher.elapsed())
+            info = self._wakeup.wait(wait)
             if info is not None:
                 self._take(info)
-                continue
-            now = soon = self._sampler.elapsed()
-            if now >= due:
-                # observers that are due before the next look need no wake of their own
-                due = soon = now + self._look()
-            if now >= self._checkpoint_at:
-                self._write_checkpoint(now)
-            self._observe(soon)
-        self._finish()
+            else:
+                watcher.look_if_due()
+        watcher.finish()
 
-    def _look(self) -> Seconds:
-        """Take a sample; return the seconds until the next one."""
-        self._call_witness()
-        try:
-            return self._sampler.look()
-        except Exception as error:  # noqa: BLE001 - the job goes on after any error
-            self._measuring_failed(error)
-            return _BLIND_INTERVAL
-
-    def _finish(self) -> None:
-        try:
-            self._sampler.finish()
-        except Exception as error:  # noqa: BLE001 - as for a sample
-            self._measuring_failed(error)
-
-    def _observe(self, soon: Seconds) -> None:
-        """Call the observers of the run that are due by *soon*."""
-        for observe, at in self._observe_at.items():
-            if soon < at:
-                continue
-            try:
-                self._observe_at[observe] = self.elapsed() + observe(self)
-            except Exception as error:  # noqa: BLE001 - as for a sample
-                # an observer that failed once is not called again
-                self._observe_at[observe] = float("inf")
-                self._measuring_failed(error)
-
-    def elapsed(self) -> Seconds:
-        """Return the seconds since the start."""
-        return self._sampler.elapsed()
-
-    def cpu_time(self) -> Seconds | None:
-        """Return the CPU time used so far, as far as it is known."""
-        return self._cpu_times()[2]
-
-    def gpu_idle(self) -> Seconds | None:
-        """Return for how long no GPU was busy; None if unknown."""
-        return None if self._gpus is None else self._gpus.idle()
-
-    def leader(self) -> int | None:
-        """Return the command's process id while it runs; None afterwards."""
-        return self._leader if self._exit is None else None
-
-    def set_aside(self, pid: int) -> None:
-        """Exclude one of weigh's own processes from the measurement."""
-        self._excluded |= {pid}
-        self._tree.excluded |= {pid}
-
-    def pids(self) -> list[int]:
-        """Return the processes of the job that were alive at the last sample."""
-        return self._tree.pids()
-
-    def own_pids(self) -> tuple[int, ...]:
-        """Return weigh's own processes."""
-        return os.getpid(), *self._tree.excluded
-
-    def _measuring_failed(self, error: Exception) -> None:
-        if not self._has_failed:  # one warning is enough
-            self._has_failed = True
-            self._warnings.append(f"measuring failed: {type(error).__name__}: {error}")
-
-    def _call_witness(self) -> None:
-        late = self._sampler.elapsed() >= _WITNESS_AFTER
-        if late and self._exit is None and not self._has_witness:
-            self._has_witness = True
-            self._tree.excluded |= {self._wakeup.call_witness() or 0}
+    def _call_witness(self) -> Seconds:
+        if self._exit is None:
+            self._witness = self._wakeup.call_witness()
+            self._watcher.set_aside(self._witness or 0)
+        return INFINITY
 
     def _take(self, info: signal.struct_siginfo) -> None:
         """Handle one signal."""
@@ -312,7 +213,9 @@ class _MeasuredCommand:
             if self._wakeup.is_for_the_job(info, self._tree.pids()):
                 self._pass_on(number)
             if self._wakeup.is_stop_request(number):  # weigh may be killed next
-                self._hurry, self._checkpoint_at = _FIRST_CHECKPOINT, 0.0
+                self._hurry = _FIRST_CHECKPOINT
+                if self._watch.checkpoint is not None:
+                    self._watcher.call_at(self._write_checkpoint, 0.0)
             self._follow(number)
 
     def _follow(self, number: int) -> None:
@@ -356,8 +259,9 @@ class _MeasuredCommand:
             self._reaped += 1
             self._user += used.ru_utime
             self._system += used.ru_stime
-            self._tracker.reap(used.ru_maxrss * KIB)
-            self._ended = self._sampler.elapsed()
+            self._watcher.reaped_cpu_time = self._user + max(0.0, self._system)
+            self._watcher.tracker.reap(used.ru_maxrss * KIB)
+            self._ended = self._watcher.elapsed()
             if pid == self._leader:
                 self._end(status)
 
@@ -376,14 +280,14 @@ class _MeasuredCommand:
         times = self._tree.times(self._leader)
         self._has_children = times is not None and times.has_reaped
         if self._has_children:
-            self._tracker.note_unseen()
+            self._watcher.tracker.note_unseen()
 
     def _end(self, status: int) -> None:
         """Note the end of the command; decide whether to stop its orphans."""
         self._exit = status
         self._wakeup.dismiss_witness()
         # the witness is gone, and its id may be another's
-        self._tree.excluded = self._excluded
+        self._tree.excluded -= {self._witness}
         number = signals.ended_by(status)
         if (
             not self._watch.wait_orphans
@@ -400,19 +304,17 @@ class _MeasuredCommand:
         if self._leader_stopped and (self._asked_to_stop or signals.in_foreground()):
             signals.stop_self()
 
-    def _write_checkpoint(self, current_time: Seconds) -> None:
+    def _write_checkpoint(self) -> Seconds:
+        """Write a checkpoint; return the seconds until the next one."""
+        now = self._watcher.elapsed()
         # a run that is killed early has lost the later half of it at most
-        pause = max(current_time, _SECOND_CHECKPOINT)
+        pause = max(now, _SECOND_CHECKPOINT)
         if self._hurry is not None:
             # after a signal the pauses double, from the first one on
             pause, self._hurry = self._hurry, 2 * self._hurry
-        self._checkpoint_at = current_time + min(pause, _CHECKPOINT_INTERVAL)
-        if self._watch.checkpoint is None or self._is_unchanged(current_time):
-            return
-        try:
+        if self._watch.checkpoint is not None and not self._is_unchanged(now):
             self._watch.checkpoint(self.measurement(), self._leader)
-        except Exception as error:  # noqa: BLE001 - as for a sample
-            self._measuring_failed(error)
+        return min(pause, _CHECKPOINT_INTERVAL)
 
     def _is_unchanged(self, current_time: Seconds) -> bool:
         """Return whether a run that lasts has used no CPU since the last checkpoint."""
@@ -430,7 +332,7 @@ class _MeasuredCommand:
 
     def measurement(self) -> RunMeasurement:
         """Return the measurement so far."""
-        wall = self._sampler.elapsed() if self._exit is None else self._ended
+        wall = self._watcher.elapsed() if self._exit is None else self._ended
         status = self._exit
         code = None if status is None else os.waitstatus_to_exitcode(status)
         cgroup = read_cgroup()
@@ -440,11 +342,11 @@ class _MeasuredCommand:
             exit_code=code if code is not None and code >= 0 else None,
             signal=-code if code is not None and code < 0 else None,
             usage=self._usage(wall or 0.0, cgroup),
-            series=self._series(),
-            monitor=self._monitor(),
+            series=self._watcher.series(),
+            monitor=self._watcher.cost(*self._warnings),
             oom_kills=self._oom_kills(cgroup),
             end_signal=self._end_signal,
-            ranks=self._sampler.ranks(self._gpu_usages()),
+            ranks=self._watcher.ranks(),
         )
 
     def _oom_kills(self, cgroup: CgroupReading) -> int | None:
@@ -453,83 +355,34 @@ class _MeasuredCommand:
         return own or None if kills is None else kills + own
 
     def _usage(self, wall: Seconds, cgroup: CgroupReading) -> Usage:
-        user, system, cpu = self._cpu_times()
+        watcher, has_ended = self._watcher, self._exit is not None
+        is_alone = self._tree.seen <= 1 and self._reaped <= 1
+        is_alone = is_alone and not self._has_children and not watcher.has_found_files
+        usage = watcher.usage(
+            wall,
+            watcher.cpu_time(),
+            reaped=self._reaped,
+            method=ONE_PROCESS if is_alone else None,
+        )
         io = self._io_since_start()
         # a mark that has not risen is from before the job
         rose = (cgroup.peak or 0) > (self._cgroup.peak or 0)
-        peak = self._tracker.peak(self._method())
-        samples = peak_in_samples(self._sampler.samples, peak)
-        usage = Usage(
-            wall_time=wall,
-            cpu_time=cpu,
-            user_time=user,
-            system_time=system,
-            cpus_used=None if cpu is None or wall < _SHORTEST_MEAN else cpu / wall,
-            peak_memory=peak,
-            max_process_memory=self._tracker.max_process(),
-            virtual_memory=self._tracker.virtual or None,
+        return msgspec.structs.replace(
+            usage,
+            # the split is known only of reaped processes
+            user_time=self._user if has_ended else None,
+            system_time=max(0.0, self._system) if has_ended else None,
             cgroup_peak=cgroup.peak if rose else None,
             read_bytes=None if io is None else io.read_bytes,
             write_bytes=None if io is None else max(0, io.write_bytes),
-            processes=max(self._tree.seen, self._reaped, 1),
-            growing=is_sampled_memory_growing(samples),
-            gpus=self._gpu_usages(),
             memory_limit=read_memory_limit() if self._exit else None,
-            cpu_wait=self._sampler.cpu_wait(cpu, wall),
         )
-        return self._sampler.with_programs(usage)
-
-    def _gpu_usages(self) -> tuple[GpuUsage, ...]:
-        if self._gpus is None:
-            return ()
-        return self._gpus.usages() if self._exit is None else self._gpus.stop()
-
-    def _series(self) -> SampleSeries:
-        peak = self._tracker.peak(self._method())
-        series = thin_series(peak_in_samples(self._sampler.samples, peak))
-        if self._gpus is None:
-            return series
-        from weigh.measure.gpu.account import gpu_columns  # noqa: PLC0415 - with GPUs
-
-        # samples of GPUs are on the monotonic clock, the series on the run's
-        began = time.monotonic() - self._sampler.elapsed()
-        columns = gpu_columns(self._gpus.rows(), [began + at for at in series.t])
-        return msgspec.structs.replace(series, gpu_memory=columns)
-
-    def _cpu_times(self) -> tuple[Seconds | None, Seconds | None, Seconds | None]:
-        """Return (user, system, total): exact for reaped children, else from perf."""
-        counted = self._clock.read() if self._clock is not None else None
-        # the launcher's own start is not the job's CPU time
-        system = max(0.0, self._system - self._launch_cpu_time)
-        # each is a lower bound: reaped children, the perf clock, processes alive at a
-        # look
-        both = max(self._user + system, counted or 0.0, self._sampler.most_cpu_time)
-        if self._exit is None:
-            # the split is known only of reaped processes
-            return None, None, both
-        return self._user, system, both
 
     def _io_since_start(self) -> IoReading | None:
         now = read_reaped_io()
         if now is None or self._io is None or self._exit is None:
             return None
-        return now.since(self._io) + self._sampler.unreaped_io()
-
-    def _method(self) -> str:
-        is_alone = self._tree.seen <= 1 and self._reaped <= 1
-        if is_alone and not self._has_children and not self._sampler.has_found_files:
-            return "kernel high-water mark of the one process"
-        return self._sampler.method
-
-    def _monitor(self) -> MeasuringCost:
-        reading = self._tree.reading(os.getpid())
-        return MeasuringCost(
-            cpu_time=time.process_time() - self._own_cpu,
-            memory=None if reading is None else reading.peak,
-            samples=self._sampler.looks,
-            interval=self._sampler.reached_interval(),
-            warnings=(*self._warnings, *(self._gpus.warnings() if self._gpus else ())),
-        )
+        return now.since(self._io) + self._watcher.unreaped_io()
 
 
 def _schedstat(pid: int) -> bytes:

@@ -4,14 +4,20 @@
 all of the job's processes there, and writes what it found to its standard output until
 its standard input is closed. It must be the first to go when memory is short, and never
 a reason for the job to wait.
+
+The lines of several nodes arrive on one stream, in any order, and a scheduler may cut
+and mix longer ones. A part is therefore compressed and sent in pieces of some 700
+characters, each one line and one write: ``node number piece pieces text``.
 """
 
+import binascii
 import os
 import select
 import signal
 import sys
 import time
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -20,22 +26,19 @@ if __name__ == "__main__":
     sys.modules.setdefault("typing_extensions", None)  # type: ignore[arg-type]
 
 import msgspec
+from msgspec.structs import replace
 
 from weigh.measure.async_command import OWN
-from weigh.measure.node_part import NodePart, is_own_machine, part_lines
-from weigh.measure.peak import PeakTracker
 from weigh.measure.ranks import RankTracker
-from weigh.measure.sampler import (
-    RunSampler,
-    peak_in_samples,
-    start_gpu_sampler,
-    thin_series,
-)
+from weigh.measure.watcher import TreeWatcher, start_gpu_sampler
+from weigh.model.gpu import GpuUsage
+from weigh.model.record import PeakMemory, RecordedRank, SampleSeries
 from weigh.probe.job_members import JobMembers
-from weigh.units import Seconds
+from weigh.probe.proc import ProcTree
+from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
-    from weigh.model.gpu import GpuUsage
+    from weigh.measure.gpu.sampler import GpuSampler
 
 # what starts an agent, and the agent itself, have in their environment; the second is
 # glibc's: no more memory from the kernel than is needed
@@ -48,6 +51,7 @@ _FIRST = 0.3  # seconds: a job may be cancelled early
 _SHORTEST, _LONGEST = 1.0, 10.0  # seconds between two parts
 _LAST_WORDS = 1.0  # seconds for the final part where its reader is slow
 _POINTS = 200  # of a node's series
+_PIECE = 700  # characters of a line, which stays below the smallest buffer on the way
 
 
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,32 +70,109 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     excluded: tuple[int, ...] = ()
 
 
+class NodePart(msgspec.Struct, frozen=True, kw_only=True):
+    """The processes of a job on one node, as seen for ``elapsed`` seconds.
+
+    ``final`` is set on the last part of a node. ``largest`` is the peak of its largest
+    process, ``virtual`` the largest address space mapped at once. ``agent_time`` and
+    ``agent_memory`` are the cost of watching, in CPU seconds and bytes.
+    """
+
+    node: str
+    elapsed: Seconds
+    final: bool = False
+    peak: PeakMemory | None = None
+    series: SampleSeries = SampleSeries()
+    ranks: tuple[RecordedRank, ...] = ()
+    gpus: tuple[GpuUsage, ...] = ()
+    largest: Bytes | None = None
+    virtual: Bytes | None = None
+    looks: int = 0
+    processes: int = 0
+    agent_time: Seconds = 0.0
+    agent_memory: Bytes | None = None
+
+
+def part_lines(node_part: NodePart, number: int) -> Iterator[bytes]:
+    """Return the lines of a node's part; *number* grows with each part."""
+    packed = binascii.b2a_base64(
+        zlib.compress(msgspec.json.encode(node_part)), newline=False
+    )
+    pieces = -(-len(packed) // _PIECE)
+    name = node_part.node.encode()
+    for turn in range(pieces):
+        piece = packed[turn * _PIECE : (turn + 1) * _PIECE]
+        yield b"%s %d %d %d %s\n" % (name, number, turn, pieces, piece)
+
+
+def is_own_machine(node: str) -> bool:
+    """Return whether a node is a machine of its own, with a tmpfs of its own.
+
+    Several nodes on one machine, as for tests, have names that are not the machine's.
+    """
+    return os.uname().nodename.partition(".")[0] == node.partition(".")[0]
+
+
+class NodeWatcher:
+    """Watches a job's processes on one node: as its agent, or as a rank of it."""
+
+    def __init__(
+        self,
+        node: str,
+        tree: ProcTree,
+        interval: Seconds,
+        gpus: "GpuSampler | None" = None,
+    ) -> None:
+        self.node = node
+        self.ranks = RankTracker(tree)
+        # the ranks are not launched from here, so no memory can be a launcher's
+        self.tree = TreeWatcher(
+            tree,
+            interval,
+            ranks=self.ranks,
+            gpus=gpus,
+            is_alone=is_own_machine(node),
+            is_brief=True,
+        )
+
+    def part(self, *, final: bool) -> NodePart:
+        """Return all that is known of this node."""
+        if final:
+            self.tree.finish()
+        usage = self.tree.usage(self.tree.elapsed(), None)
+        return NodePart(
+            node=self.node,
+            elapsed=usage.wall_time,
+            final=final,
+            peak=usage.peak_memory,
+            # which of the job's GPUs its columns would be is not known elsewhere
+            series=replace(self.tree.series(_POINTS), gpu_memory=()),
+            ranks=tuple(replace(rank, host=self.node) for rank in self.tree.ranks()),
+            largest=usage.max_process_memory,
+            virtual=usage.virtual_memory,
+            gpus=usage.gpus,
+            looks=self.tree.looks,
+            processes=self.tree.tree.seen,
+            agent_time=time.process_time(),
+            agent_memory=self.tree.cost().memory,
+        )
+
+
 class NodeAgent:
-    """Samples the job's processes on this node."""
+    """The watcher of this node, and what it has reported."""
 
     def __init__(self, options: AgentOptions, env: Mapping[str, str]) -> None:
-        self._node = env.get(options.node) or os.uname().nodename
+        node = env.get(options.node) or os.uname().nodename
         same = options.same
-        if is_own_machine(self._node):  # MPICH hands its first node's variable to all
+        if is_own_machine(node):  # MPICH hands its first node's variable to all
             same = tuple(name for name in same if name != options.node)
-        self._tree = JobMembers(
+        members = JobMembers(
             os.getpid(), env, same=same, prefix=options.prefix, mark=OWN
         )
         if options.host == os.uname().nodename:
-            self._tree.excluded = frozenset(options.excluded)
-        # an agent launches nothing, so no memory can be a launcher's
-        self._tracker = PeakTracker(0)
-        self._ranks = RankTracker(self._tree)
-        self._sampler = RunSampler(
-            self._tree,
-            self._tracker,
-            None,
-            options.interval,
-            ranks=self._ranks,
-            is_alone=is_own_machine(self._node),
-            is_brief=True,
-        )
-        self._gpus = start_gpu_sampler(options.interval, self._tree.pids)
+            members.excluded = frozenset(options.excluded)
+        gpus = start_gpu_sampler(options.interval, members.pids)
+        self._watcher = NodeWatcher(node, members, options.interval, gpus)
         self._number = 0
         # so that the first part is due after _FIRST
         self._reported: Seconds = _FIRST - _SHORTEST
@@ -99,60 +180,33 @@ class NodeAgent:
 
     def look(self) -> Seconds:
         """Take a sample; return the seconds until the next one."""
-        return self._sampler.look()
+        return self._watcher.tree.look()
 
     def is_idle(self) -> bool:
         """Return whether no rank of the job is left on this node."""
-        return not self._ranks.is_any_left()
+        return not self._watcher.ranks.is_any_left()
 
     def is_due(self) -> bool:
         """Return whether there is something new to report."""
-        since = self._sampler.elapsed() - self._reported
-        rose = self._tracker.best > self._reported_peak * _RISE
-        came = self._ranks.count() > self._reported_ranks
+        tree = self._watcher.tree
+        rose = tree.tracker.best > self._reported_peak * _RISE
+        came = self._watcher.ranks.count() > self._reported_ranks
         # a new peak or rank is sent soon, everything else seldom
-        return since >= (_SHORTEST if rose or came else _LONGEST)
+        pause = _SHORTEST if rose or came else _LONGEST
+        return tree.elapsed() - self._reported >= pause
 
     def report(self, *, final: bool = False) -> None:
         """Write a part to standard output."""
-        if final:
-            self._sampler.finish()
-        self._reported = self._sampler.elapsed()
-        self._reported_peak = self._tracker.best
-        self._reported_ranks = self._ranks.count()
+        part = self._watcher.part(final=final)
+        self._reported = part.elapsed
+        self._reported_peak = self._watcher.tree.tracker.best
+        self._reported_ranks = self._watcher.ranks.count()
         self._number += 1
         until = time.monotonic() + (_LAST_WORDS if final else 0.0)
         # if one line fails, the others are of no use: a reader needs all pieces
-        for line in part_lines(self.part(final=final), self._number):
+        for line in part_lines(part, self._number):
             if not _write_whole_line(line, until):
                 return
-
-    def part(self, *, final: bool) -> NodePart:
-        """Return all that is known of this node."""
-        own = self._tree.reading(os.getpid())
-        gpus: tuple[GpuUsage, ...] = ()
-        if self._gpus is not None:
-            gpus = self._gpus.stop() if final else self._gpus.usages()
-        peak = self._tracker.peak(self._sampler.method)
-        samples = peak_in_samples(self._sampler.samples, peak)
-        return NodePart(
-            node=self._node,
-            elapsed=self._sampler.elapsed(),
-            final=final,
-            peak=peak,
-            series=thin_series(samples, _POINTS),
-            ranks=tuple(
-                msgspec.structs.replace(rank, host=self._node)
-                for rank in self._sampler.ranks(gpus)
-            ),
-            largest=self._tracker.max_process(),
-            virtual=self._tracker.virtual or None,
-            gpus=gpus,
-            looks=self._sampler.looks,
-            processes=self._tree.seen,
-            agent_time=time.process_time(),
-            agent_memory=None if own is None else own.peak,
-        )
 
 
 def _write_whole_line(line: bytes, until: Seconds) -> bool:

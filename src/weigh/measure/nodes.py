@@ -5,10 +5,12 @@ no folder has to be shared. The newest part of each node counts; a node that is 
 keeps its last one.
 """
 
+import binascii
 import os
 import select
 import signal
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -27,7 +29,7 @@ from weigh.joined import (
     unseen_ranks,
     with_node_figures,
 )
-from weigh.measure.node_part import NodePart, PartReader
+from weigh.measure.node_agent import NodePart
 from weigh.model.record import (
     RecordedNode,
     RecordedRank,
@@ -41,6 +43,49 @@ _CHUNK = 64 * KIB  # bytes per read
 # bytes of what starting the agents printed; only its last line is shown
 _MOST_WORDS = 4 * KIB
 _WORTH_ASKING = 20  # samples
+_MOST_PIECES = 10_000  # of a part: more are a damaged line
+_MOST_WAITING = 3  # unfinished parts of one node: an older one lost a line
+_DECODER = msgspec.json.Decoder(NodePart)
+
+
+class PartReader:
+    """Puts parts together from the lines of all nodes; damaged ones are skipped."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[bytes, dict[int, dict[int, bytes]]] = {}
+        self._rest = b""
+
+    def feed(self, text: bytes) -> list[NodePart]:
+        """Return the parts that *text* completes."""
+        *lines, self._rest = (self._rest + text).split(b"\n")
+        # the last piece is not a whole line yet
+        found = (self._take(line) for line in lines)
+        return [part for part in found if part is not None]
+
+    def _take(self, line: bytes) -> NodePart | None:
+        words = line.split(b" ")
+        # a line that a scheduler wrote, or a damaged one
+        if len(words) != 5 or not all(word.isdigit() for word in words[1:4]):  # noqa: PLR2004 - see part_lines
+            return None
+        node, piece = words[0], words[4]
+        number, turn, pieces = map(int, words[1:4])
+        # a number that was damaged must not take memory without end
+        if not turn < pieces <= _MOST_PIECES:
+            return None
+        waiting = self._waiting.setdefault(node, {})
+        got = waiting.setdefault(number, {})
+        got[turn] = piece
+        if len(got) < pieces:
+            # a part that lost a line will never be complete
+            for old in sorted(waiting)[:-_MOST_WAITING]:
+                del waiting[old]
+            return None
+        del waiting[number]
+        try:
+            packed = binascii.a2b_base64(b"".join(got[i] for i in range(pieces)))
+            return _DECODER.decode(zlib.decompress(packed))
+        except (ValueError, KeyError, zlib.error, msgspec.MsgspecError):
+            return None
 
 
 class ReceivedPart(msgspec.Struct, frozen=True):
@@ -154,7 +199,7 @@ def with_nodes(
     *own* is the node that the run's own processes are on; None if it is none of the
     job's, as on a login node. There, the agent has seen the run's own processes too.
     """
-    found = {one.part.node: _recorded_node(one) for one in heard}
+    found = {one.part.node: recorded_node(one) for one in heard}
     if own is not None:
         found[own] = _with_own(found.get(own) or RecordedNode(name=own), measurement)
     mine = (replace(rank, host=own or rank.host) for rank in measurement.ranks)
@@ -201,7 +246,8 @@ def unheard(
     return (*missing, *unseen_ranks(ranks))
 
 
-def _recorded_node(one: ReceivedPart) -> RecordedNode:
+def recorded_node(one: ReceivedPart) -> RecordedNode:
+    """Return a node as its newest part shows it, in the times of the run."""
     part = one.part
     node = RecordedNode(
         name=part.node,

@@ -5,9 +5,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from weigh.measure.memory.gauge import TreeMemoryGauge
+from weigh.measure.memory.gauge import ForkFilter, TreeMemoryGauge
 from weigh.measure.memory.holding import MemoryHolding
-from weigh.measure.sampler import ForkFilter
 from weigh.probe.proc import ProcTree
 from weigh.probe.processes import UserProcess, read_process
 from weigh.units import Bytes, Seconds

@@ -19,7 +19,7 @@ import msgspec
 
 from weigh.errors import SIGNAL_BASE, UsageError
 from weigh.measure.launcher import launch_error
-from weigh.measure.sampler import is_sampled_memory_growing, thin_samples, thin_series
+from weigh.measure.series import is_sampled_memory_growing, thin_samples, thin_series
 from weigh.model.record import (
     MeasuringCost,
     PeakMemory,

@@ -77,7 +77,7 @@ class JobMembers(ProcTree):
         env: Mapping[str, str],
         *,
         same: Sequence[str],
-        prefix: str,
+        prefix: str | None,
         mark: str,
         root: str = "/proc",
         groups: str = "/sys/fs/cgroup",
@@ -86,13 +86,18 @@ class JobMembers(ProcTree):
         """Find the job of process *own*.
 
         *same* are the variables that have the same value in the whole job's processes
-        on this node, *prefix* begins the name of the job's control group.
+        on this node, *prefix* is how the name of its control group begins.
         """
         super().__init__(own, root)
         text = self._read("self/cgroup", _LONGEST_LIST) or b""
-        self.group = find_job_group(os.fsdecode(text), prefix, groups)
+        self.group = (
+            None
+            if prefix is None
+            else find_job_group(os.fsdecode(text), prefix, groups)
+        )
         self._same = {name: env.get(name) for name in same}
         self._mark = mark
+        self._has_descendants = prefix is None
         self._user = os.getuid()
         self._clock = clock
         self._walked = float("-inf")
@@ -129,9 +134,10 @@ class JobMembers(ProcTree):
         self._walked = now
         return True
 
-    def _children_of(self, known_process: _KnownProcess) -> list[int]:  # noqa: ARG002 - as its base
-        """Return none: children of weigh's own processes would come in again."""
-        return []
+    def _children_of(self, known_process: _KnownProcess) -> list[int]:
+        """Return none in a group: children of weigh's own would come in again."""
+        # a program may clear the environment of what it starts
+        return super()._children_of(known_process) if self._has_descendants else []
 
     def _in_group(self) -> list[int]:
         if self.group is None:

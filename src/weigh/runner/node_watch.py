@@ -8,7 +8,7 @@ What launchers start elsewhere by other means is reported as not measured.
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from weigh.measure import nodes as measure_nodes
     from weigh.measure.async_command import AsyncCommand
     from weigh.measure.nodes import NodeAgents
+    from weigh.measure.watcher import TreeWatcher
     from weigh.probe import proc
 else:  # each is imported when it is first used
     async_command = lazy_module("weigh.measure.async_command")
@@ -29,25 +30,6 @@ else:  # each is imported when it is first used
     measure_nodes = lazy_module("weigh.measure.nodes")
     proc = lazy_module("weigh.probe.proc")
     schedulers = lazy_module("weigh.schedulers")
-
-
-class WatchedRun(Protocol):
-    """A run whose nodes are watched; see measure.command.RunInProgress."""
-
-    def elapsed(self) -> Seconds:
-        """Return the seconds since the start."""
-
-    def leader(self) -> int | None:
-        """Return the command's process id while it runs."""
-
-    def pids(self) -> list[int]:
-        """Return the processes of the job that were alive at the last sample."""
-
-    def own_pids(self) -> tuple[int, ...]:
-        """Return weigh's own processes."""
-
-    def set_aside(self, pid: int) -> None:
-        """Exclude one of weigh's own processes from the measurement."""
 
 
 _TICK = 0.1  # seconds between looks for launchers in a job
@@ -90,7 +72,7 @@ class NodeWatch:
         self._remote: str | None = None
         self._trouble: str | None = None
 
-    def look(self, run: WatchedRun) -> Seconds:
+    def look(self, run: "TreeWatcher") -> Seconds:
         """Look for launchers; return the seconds until the next call."""
         now = run.elapsed()
         # agents that have sent something see all launches that follow
@@ -141,7 +123,7 @@ class NodeWatch:
             missing = (*missing, f"{by} ended before any could be measured")
         return self._with_missing(joined, missing)
 
-    def _meet(self, run: WatchedRun, current_time: Seconds) -> None:
+    def _meet(self, run: "TreeWatcher", current_time: Seconds) -> None:
         """Read the name of each process that is new since the last call."""
         pids = run.pids()
         alive = set(pids)
@@ -170,7 +152,7 @@ class NodeWatch:
             return True
         return node_name in _REMOTE and _process_command_name(_parent_of(pid)) in _MPI
 
-    def _start(self, run: WatchedRun, current_time: Seconds) -> None:
+    def _start(self, run: "TreeWatcher", current_time: Seconds) -> None:
         """Start the agents of this job, or of the one that a launcher allocated."""
         if self._steps is None:
             return
@@ -203,7 +185,7 @@ class NodeWatch:
         run.set_aside(self._agents.pid)
 
     def _allocated(
-        self, run: WatchedRun, current_time: Seconds
+        self, run: "TreeWatcher", current_time: Seconds
     ) -> tuple[str, int] | None:
         """Query for the job that a launcher outside of any job has allocated."""
         if self._steps is None or not self._launchers:
@@ -224,7 +206,7 @@ class NodeWatch:
                 return found
         return None
 
-    def _asked(self, run: WatchedRun) -> "AsyncCommand | None":
+    def _asked(self, run: "TreeWatcher") -> "AsyncCommand | None":
         if self._steps is None:
             return None
         try:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from weigh.measure import progress_reader
     from weigh.measure.checkpoint_signal import CheckpointSignal
     from weigh.measure.progress_reader import ProgressReader
-    from weigh.measure.sampler import RunSampler
+    from weigh.measure.watcher import TreeWatcher
     from weigh.model.progress import EndForecast
     from weigh.runner import divergence
     from weigh.runner.divergence import LostNumber
@@ -139,9 +139,9 @@ class TaskProgress:
         self._listener.look(current_time, cost=_COST)
         self.forecast = self._listener.forecast(current_time, is_through=is_through)
 
-    def spent(self, sampler: "RunSampler", process_count: int) -> Seconds:
+    def spent(self, watcher: "TreeWatcher", process_count: int) -> Seconds:
         """Return the work it has done: changes of CPU time, and new processes."""
-        times = (one.cpu_time for one in reversed(sampler.samples))
+        times = (one.cpu_time for one in reversed(watcher.samples))
         latest = next((one for one in times if one is not None), 0.0)
         # abs: the sum is that of live processes, and falls when one of them ends
         self.work += abs(latest - self._cpu_time)
@@ -201,7 +201,7 @@ class WatchedAttempt(Protocol):
     """An attempt that the watcher samples."""
 
     attempt: TaskAttempt
-    sampler: "RunSampler"
+    watcher: "TreeWatcher"
     tree: "TaskTree"
     gpus: "TaskGpus | None"
 
@@ -425,7 +425,7 @@ class ProgressWatch:
         gpu_idle = None if gpus is None else gpus.idle(current_time)
         stalled = task.stalls.look(
             elapsed,
-            cpu_time=task.spent(watched_attempt.sampler, watched_attempt.tree.seen),
+            cpu_time=task.spent(watched_attempt.watcher, watched_attempt.tree.seen),
             wrote_at=task.wrote_at,
             gpu_idle=gpu_idle,
         )

@@ -9,12 +9,7 @@ import msgspec
 
 from weigh.errors import StoreError
 from weigh.measure.peak import PeakTracker
-from weigh.measure.sampler import (
-    RunSampler,
-    is_sampled_memory_growing,
-    peak_in_samples,
-    thin_series,
-)
+from weigh.measure.watcher import ONE_PROCESS, SHORTEST_MEAN, TreeWatcher
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     MeasuringCost,
@@ -32,87 +27,77 @@ from weigh.store.identity import MachineIdentity
 from weigh.store.location import make_folder
 from weigh.units import MIB, Bytes, Seconds
 
-_SHORTEST_MEAN = 0.1  # seconds; a mean over a shorter run is meaningless
 _FLOOR_GROWTH = MIB  # the error of the counters behind VmHWM
 _NO_SERIES = SampleSeries()
 _NO_REGIONS = ProgramRegions()
 
 
-def peak_tracker(attempt: TaskAttempt) -> PeakTracker:
-    """Return a tracker of an attempt's memory that ignores weigh's own size."""
-    return PeakTracker(attempt.floor + _FLOOR_GROWTH)
+def tracker_floor(attempt: TaskAttempt) -> Bytes:
+    """Return the memory up to which an attempt's may be weigh's own."""
+    return attempt.floor + _FLOOR_GROWTH
 
 
 def attempt_measurement(
-    attempt: TaskAttempt,
-    tracker: PeakTracker,
-    sampler: RunSampler | None,
-    *,
-    processes: int,
-    ended: bool = True,
+    attempt: TaskAttempt, watcher: TreeWatcher | None, *, ended: bool = True
 ) -> RunMeasurement:
     """Return the measurement of an attempt, whether it was sampled or not."""
     wall = (attempt.state.ended if ended else time.monotonic()) - attempt.launch.began
     status = attempt.state.status if ended else None
     code = None if status is None else os.waitstatus_to_exitcode(status)
+    tracker = (
+        PeakTracker(tracker_floor(attempt)) if watcher is None else watcher.tracker
+    )
     if ended:
         # the kernel's peak is known only now
         tracker.reap(attempt.usage.max_rss)
         tracker.finish(wall)
-    usage = _attempt_usage(attempt, tracker, sampler, processes=processes, wall=wall)
     return RunMeasurement(
         started=attempt.launch.started,
         ended=attempt.launch.started + wall if ended else None,
         exit_code=code if code is not None and code >= 0 else None,
         signal=-code if code is not None and code < 0 else None,
-        usage=usage,
-        series=_NO_SERIES
-        if sampler is None
-        else thin_series(peak_in_samples(sampler.samples, usage.peak_memory)),
+        usage=_attempt_usage(attempt, tracker, watcher, wall),
+        series=_NO_SERIES if watcher is None else watcher.series(),
         monitor=MeasuringCost()
-        if sampler is None
-        else MeasuringCost(samples=sampler.looks, interval=sampler.reached_interval()),
-        ranks=() if sampler is None else sampler.ranks(),
+        if watcher is None
+        else MeasuringCost(samples=watcher.looks, interval=watcher.reached_interval()),
+        ranks=() if watcher is None else watcher.ranks(),
     )
 
 
 def _attempt_usage(
     attempt: TaskAttempt,
     tracker: PeakTracker,
-    sampler: RunSampler | None,
-    *,
-    processes: int,
+    watcher: TreeWatcher | None,
     wall: Seconds,
 ) -> Usage:
-    seen = 0.0 if sampler is None else sampler.most_cpu_time
-    # the kernel's sum lacks processes that nobody waited for, the samples' those
-    # that ended between two looks
-    cpu = max(attempt.usage.user + attempt.usage.system, seen)
-    peak = tracker.peak(_memory_method(sampler, processes))
-    usage = Usage(
-        wall_time=wall,
-        cpu_time=cpu,
-        user_time=attempt.usage.user,
-        system_time=attempt.usage.system,
-        cpus_used=None if wall < _SHORTEST_MEAN else cpu / wall,
-        peak_memory=peak,
-        max_process_memory=tracker.max_process(),
-        virtual_memory=tracker.virtual or None,
-        read_bytes=attempt.usage.read_bytes,
-        write_bytes=attempt.usage.write_bytes,
-        processes=max(processes, attempt.usage.reaped, 1),
-        growing=None
-        if sampler is None
-        else is_sampled_memory_growing(peak_in_samples(sampler.samples, peak)),
-        cpu_wait=None if sampler is None else sampler.cpu_wait(cpu, wall),
+    kernel = attempt.usage
+    cpu = kernel.user + kernel.system
+    if watcher is None:
+        usage = Usage(
+            wall_time=wall,
+            cpu_time=cpu,
+            cpus_used=None if wall < SHORTEST_MEAN else cpu / wall,
+            peak_memory=tracker.peak(ONE_PROCESS),
+            max_process_memory=tracker.max_process(),
+            processes=max(kernel.reaped, 1),
+        )
+    else:
+        # the kernel's sum lacks processes that nobody waited for, the samples' those
+        # that ended between two looks
+        usage = watcher.usage(
+            wall,
+            max(cpu, watcher.most_cpu_time),
+            reaped=kernel.reaped,
+            method=ONE_PROCESS if watcher.tree.seen <= 1 else None,
+        )
+    return msgspec.structs.replace(
+        usage,
+        user_time=kernel.user,
+        system_time=kernel.system,
+        read_bytes=kernel.read_bytes,
+        write_bytes=kernel.write_bytes,
     )
-    return usage if sampler is None else sampler.with_programs(usage)
-
-
-def _memory_method(sampler: RunSampler | None, processes: int) -> str:
-    if sampler is None or processes <= 1:
-        return "kernel high-water mark of the one process"
-    return sampler.method
 
 
 def measurement_with_gpus(

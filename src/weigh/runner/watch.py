@@ -12,6 +12,7 @@ from binascii import crc32
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,7 +20,7 @@ import msgspec
 from weigh.errors import StoreError
 from weigh.lazy_modules import lazy_module
 from weigh.measure.launcher import own_peak
-from weigh.measure.sampler import RunSampler
+from weigh.measure.watcher import TreeWatcher
 from weigh.model.record import Record, RecordedJob, RunMeasurement, Usage
 from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.runner.attempt import TaskAttempt
@@ -32,7 +33,7 @@ from weigh.runner.recording import (
     attempt_measurement,
     fill_record,
     measurement_with_gpus,
-    peak_tracker,
+    tracker_floor,
 )
 from weigh.runner.retry import AttemptEnding
 from weigh.runner.run_context import RunContext
@@ -44,7 +45,6 @@ from weigh.store.location import locate_store
 from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
-    from weigh.measure.peak import PeakTracker
     from weigh.runner import gpu_meter
     from weigh.runner.gpu_meter import SlotGpuMeter, TaskGpus
     from weigh.runner.node_watch import NodeWatch
@@ -64,65 +64,28 @@ _MOST_LOOKS = 16  # in a row, before the queue is read again
 class _SampledAttempt:
     """An attempt that runs long enough to be sampled."""
 
-    __slots__ = (
-        "attempt",
-        "checkpoint_at",
-        "due",
-        "gpus",
-        "nodes",
-        "nodes_at",
-        "sampler",
-        "tracker",
-        "tree",
-    )
+    __slots__ = ("attempt", "gpus", "has_checkpoint", "nodes", "tree", "watcher")
 
     def __init__(self, attempt: TaskAttempt, interval: Seconds, slots: int) -> None:
         self.attempt = attempt
-        # the id of a leader that was reaped may belong to another process
-        leader = attempt.launch.pid if attempt.state.status is None else _NOBODY
-        self.tree = TaskTree(leader, slots)
-        self.tracker = peak_tracker(attempt)
-        self.sampler = RunSampler(
+        self.tree = TaskTree(self.leader() or _NOBODY, slots)
+        self.watcher = TreeWatcher(
             self.tree,
-            self.tracker,
-            None,
             interval,
+            floor=tracker_floor(attempt),
             started=attempt.launch.began,
+            leader=self.leader,
             is_alone=slots == 1,
         )
-        self.due: Seconds = 0.0  # at once
-        self.checkpoint_at = attempt.launch.began + _CHECKPOINT_AFTER
+        self.has_checkpoint = False
         self.gpus: TaskGpus | None = None
         self.nodes: NodeWatch | None = None
-        self.nodes_at = attempt.launch.began + _FIRST_NODES
-
-
-class _TaskView:
-    """A task that runs, as what watches its nodes sees it."""
-
-    def __init__(
-        self, watched: _SampledAttempt, set_aside: Callable[[int], None]
-    ) -> None:
-        self._watched = watched
-        self.set_aside = set_aside
-
-    def elapsed(self) -> Seconds:
-        """Return the seconds since the start."""
-        return time.monotonic() - self._watched.attempt.launch.began
 
     def leader(self) -> int | None:
         """Return the task's first process while it runs."""
-        attempt = self._watched.attempt
-        # its number may be another's once it was reaped
+        # the id of one that was reaped may belong to another process
+        attempt = self.attempt
         return attempt.launch.pid if attempt.state.status is None else None
-
-    def pids(self) -> list[int]:
-        """Return the processes of the task that were alive at the last sample."""
-        return self._watched.tree.pids()
-
-    def own_pids(self) -> tuple[int, ...]:
-        """Return weigh's own process."""
-        return (os.getpid(),)
 
 
 class AttemptWatcher:
@@ -259,6 +222,12 @@ class AttemptWatcher:
         watched = self._watched.get(attempt.record)
         if watched is None:
             watched = _SampledAttempt(attempt, self._interval, self._slots)
+            watcher = watched.watcher
+            watcher.on_set_aside = self.set_aside
+            watcher.call_at(partial(self._checkpoint, watched), _CHECKPOINT_AFTER)
+            # the nodes are a task's own only if it is the only one at a time
+            if self._slots == 1:
+                watcher.call_at(partial(self._look_at_nodes, watched), _FIRST_NODES)
             if self._gpus is not None:
                 watched.gpus = self._gpus.begin(attempt, watched.tree.pids)
             self._watched[attempt.record] = watched
@@ -278,7 +247,7 @@ class AttemptWatcher:
         looks = 0
         for record, watched in list(self._watched.items()):
             # one that ended in a drain below must not get a new checkpoint
-            if now >= watched.due and record in self._watched:
+            if watched.watcher.pause() <= 0 and record in self._watched:
                 self._look_at(watched)
                 looks += 1
                 if looks % _MOST_LOOKS == 0:
@@ -286,50 +255,29 @@ class AttemptWatcher:
         self._progress.look(now, self._watched.values())
 
     def _look_at(self, watched: _SampledAttempt) -> None:
-        try:
-            pause = watched.sampler.look()
-        except Exception as error:  # noqa: BLE001 - no error stops the tasks
-            self.trouble = f"measuring failed: {type(error).__name__}: {error}"
-            pause = 1.0  # seconds; it would fail at each look
-        samples = watched.sampler.samples
+        watcher = watched.watcher
+        watcher.look_if_due()
+        self.trouble = watcher.trouble or self.trouble
         # read by the memory guard in the loop's thread
-        watched.attempt.host.peak = watched.tracker.best
-        watched.attempt.host.now = samples[-1].memory if samples else 0
-        now = time.monotonic()
-        watched.due = now + pause
-        if now >= watched.nodes_at:
-            with self._noting("measuring nodes"):
-                watched.nodes_at = now + self._look_at_nodes(watched)
-        if now >= watched.checkpoint_at:
-            watched.checkpoint_at = now + _CHECKPOINT_INTERVAL
-            self._checkpoint(watched)
+        watched.attempt.host.peak = watcher.tracker.best
+        watched.attempt.host.now = watcher.samples[-1].memory if watcher.samples else 0
 
     def _look_at_nodes(self, watched: _SampledAttempt) -> Seconds:
-        """Look for launchers of a task; return the seconds until the next look.
-
-        The nodes are a task's own only if it is the only one at a time.
-        """
-        if self._slots > 1:
-            return float("inf")
+        """Look for launchers of a task; return the seconds until the next look."""
         if watched.nodes is None:
             from weigh.runner.node_watch import NodeWatch  # noqa: PLC0415 - rarely
 
             watched.nodes = NodeWatch(self._context.env, self._interval, self._note)
-        return watched.nodes.look(_TaskView(watched, self.set_aside))
+        return watched.nodes.look(watched.watcher)
 
     def _note(self, trouble_line: str) -> None:
         self.trouble = trouble_line
 
-    def _checkpoint(self, watched: _SampledAttempt) -> None:
+    def _checkpoint(self, watched: _SampledAttempt) -> Seconds:
         """Save an attempt's present measurement, in case weigh is killed."""
         attempt, holder = watched.attempt, self._context.holder
-        measured = attempt_measurement(
-            attempt,
-            watched.tracker,
-            watched.sampler,
-            processes=watched.tree.seen,
-            ended=False,
-        )
+        watched.has_checkpoint = True
+        measured = attempt_measurement(attempt, watched.watcher, ended=False)
         headway = self._progress.headway(attempt)
         measured = msgspec.structs.replace(measured, progress=headway)
         if watched.nodes is not None:
@@ -351,6 +299,7 @@ class AttemptWatcher:
             checkpoint.save_checkpoint(self._root, seen)
         except StoreError as error:
             self.trouble = str(error)
+        return _CHECKPOINT_INTERVAL
 
     def _end(
         self,
@@ -371,9 +320,8 @@ class AttemptWatcher:
         # also without a record: an attempt without this event counts as running
         self._news.append(_end_event(attempt, ending, usage, needs))
         if watched is not None:
-            watched.tree.close()
-            # only then was one written
-            if watched.checkpoint_at > attempt.launch.began + _CHECKPOINT_AFTER:
+            watched.watcher.close()
+            if watched.has_checkpoint:
                 checkpoint.remove_checkpoint(self._root, attempt.record)
 
     def _measured(
@@ -381,14 +329,8 @@ class AttemptWatcher:
     ) -> RunMeasurement:
         """Return the measurement of an attempt; leave out a part that fails."""
         seq = attempt.seq
-        tracker: PeakTracker = (
-            peak_tracker(attempt) if watched is None else watched.tracker
-        )
         measured = attempt_measurement(
-            attempt,
-            tracker,
-            None if watched is None else watched.sampler,
-            processes=1 if watched is None else watched.tree.seen,
+            attempt, None if watched is None else watched.watcher
         )
         if self._gpus is not None and watched is not None and watched.gpus is not None:
             with self._noting_task("GPU usage of", seq):

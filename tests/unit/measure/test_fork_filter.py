@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from live import jobs
 
-from weigh.measure.sampler import ForkFilter
+from weigh.measure.memory.gauge import ForkFilter
 from weigh.probe.pages import share_memory_map
 from weigh.probe.proc import ProcTree
 from weigh.units import MIB

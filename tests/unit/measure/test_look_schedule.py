@@ -1,4 +1,4 @@
-from weigh.measure.look_schedule import LookSchedule, cost_of_look
+from weigh.measure.watcher import LookSchedule, cost_of_look
 
 INTERVAL = 0.05
 

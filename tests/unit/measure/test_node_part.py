@@ -5,7 +5,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.measure.node_part import NodePart, PartReader, part_lines
+from weigh.measure.node_agent import NodePart, part_lines
+from weigh.measure.nodes import PartReader
 from weigh.model.record import PeakMemory, RecordedRank, SampleSeries
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.measure.sampler import (
+from weigh.measure.series import (
     is_sampled_memory_growing,
     peak_in_samples,
     thin_samples,

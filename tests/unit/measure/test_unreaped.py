@@ -7,7 +7,7 @@ from doctored import DoctoredProc, stat_text, status_text
 from live import jobs
 from looks import reading
 
-from weigh.measure.unreaped import UnreapedIo
+from weigh.measure.watcher import UnreapedIo
 from weigh.probe.proc import IoReading, ProcTree, parse_ignored
 
 IGNORES = status_text() + b"SigIgn:\t0000000000010000\n"

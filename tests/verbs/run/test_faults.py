@@ -220,11 +220,11 @@ def test_processes_that_vanish_while_they_are_read_do_no_harm(weigh: Weigh) -> N
 # weigh with a slip in its own code where it looks at processes, or at what it saw
 SLIP = """
 import sys
-from weigh.measure import command, launcher, sampler
+from weigh.measure import command, launcher, watcher
 def slip(*_):
     raise RuntimeError("a slip")
 if sys.argv.pop(1) == "look":
-    sampler.RunSampler.look = slip
+    watcher.TreeWatcher.look = slip
 else:
     from weigh.store import checkpoint
     checkpoint.save_checkpoint = slip

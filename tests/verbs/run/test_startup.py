@@ -45,11 +45,11 @@ _OURS = """
     weigh.schedulers.kind weigh.schedulers.slurm
     weigh.schedulers.slurm
     weigh.measure weigh.measure.command
-    weigh.measure.launcher weigh.measure.look_schedule
+    weigh.measure.launcher weigh.measure.series weigh.measure.watcher
     weigh.measure.memory weigh.measure.memory.gauge
     weigh.measure.memory.holding
     weigh.measure.memory.ledger weigh.measure.orphans weigh.measure.peak
-    weigh.measure.sampler weigh.measure.signals
+    weigh.measure.signals
     weigh.probe weigh.probe.cgroup weigh.probe.driver weigh.probe.host weigh.probe.perf
     weigh.probe.proc
     weigh.render weigh.render.printable weigh.render.request_lines

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from weigh.measure import async_command, checkpoint_signal, progress_reader, pty_tee
     from weigh.measure.async_command import AsyncCommand
     from weigh.measure.checkpoint_signal import CheckpointSignal
-    from weigh.measure.command import RunInProgress, WatchSettings
+    from weigh.measure.command import WatchSettings
     from weigh.measure.progress_reader import ProgressReader
     from weigh.measure.pty_tee import PtyTee
+    from weigh.measure.watcher import TreeWatcher
     from weigh.model.progress import EndForecast
     from weigh.progress import notices
     from weigh.progress.notices import LimitWatch, StallWatch
@@ -172,7 +173,7 @@ class RunObserver:
                 self._notify(f"no progress read: {type(error).__name__}: {error}")
         return msgspec.structs.replace(measured, progress=self.progress())
 
-    def look(self, run: "RunInProgress") -> Seconds:
+    def look(self, run: "TreeWatcher") -> Seconds:
         """Read new output; return the seconds until the next call."""
         if not self._looked_at:
             # not 0 any more: the first call came
@@ -242,7 +243,7 @@ class RunObserver:
             return pause
         return max(0.0, min(pause, self._signal_at - current_time))  # never late
 
-    def _consider(self, run: "RunInProgress", current_time: Seconds) -> None:
+    def _consider(self, run: "TreeWatcher", current_time: Seconds) -> None:
         """Update the forecast, and print the notices that are due."""
         if self._reader is None:
             return
@@ -281,7 +282,7 @@ class RunObserver:
             width = 0
         tee.show(progress_lines.live_line(self._latest, current_time, width or _WIDTH))
 
-    def _find_limit(self, run: "RunInProgress", current_time: Seconds) -> None:
+    def _find_limit(self, run: "TreeWatcher", current_time: Seconds) -> None:
         """Find out the time limit, without waiting for a slow scheduler."""
         if self._limit is None:
             if self._query is None:
@@ -314,7 +315,7 @@ class RunObserver:
         # not before the program can have installed its handler
         return max(at, min(_FIRST, self._limit * _LATEST_SIGNAL))
 
-    def _send_signal(self, run: "RunInProgress", current_time: Seconds) -> None:
+    def _send_signal(self, run: "TreeWatcher", current_time: Seconds) -> None:
         wanted = self._signal
         if wanted is None or self._signal_at is None or current_time < self._signal_at:
             return
@@ -371,7 +372,7 @@ def _parsed_checkpoint_signal(text: str | None) -> "CheckpointSignal | None":
     return checkpoint_signal.parse_checkpoint_signal(text)
 
 
-def _start_query(env: Mapping[str, str], run: "RunInProgress") -> "AsyncCommand | None":
+def _start_query(env: Mapping[str, str], run: "TreeWatcher") -> "AsyncCommand | None":
     """Start the query of the time limit, if the environment has none."""
     argv = limit_query(env)
     if argv is None:

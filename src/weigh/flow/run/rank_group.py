@@ -2,17 +2,27 @@
 
 Every rank's line in the store has the same id, and the lines are joined when they are
 read: so it does not matter which rank ends first, nor whether the nodes share a folder.
+
+Each weigh stays the parent of its rank. The one that holds a lock on its node measures
+the processes of all ranks there, as the agent of a node does: it finds them by a
+variable that each weigh gives its rank. The kernel frees the lock when its holder ends,
+in whatever way, and another rank's weigh goes on.
 """
 
+import fcntl
 import os
+import stat
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from weigh.flow.run.record_sink import current_folder
-from weigh.measure.node_lock import LockedNode, NodeLock
+from weigh.measure.async_command import OWN
+from weigh.measure.node_agent import NodeWatcher
+from weigh.measure.nodes import ReceivedPart, recorded_node
 from weigh.measure.ranks import RankPlace, place_of
 from weigh.model.gpu import GpuMemory
 from weigh.model.record import (
@@ -23,34 +33,100 @@ from weigh.model.record import (
     RunMeasurement,
     Usage,
 )
-from weigh.probe.proc import ProcTree
+from weigh.probe.job_members import JobMembers
 from weigh.schedulers import kind_of_job, steps_of
 from weigh.store import location
 from weigh.store.identity import content_id
-from weigh.units import Bytes, Seconds
+from weigh.units import DAY, Bytes, Seconds
 
 if TYPE_CHECKING:
-    from weigh.measure.command import RunInProgress, WatchSettings
+    from weigh.measure.command import WatchSettings
+    from weigh.measure.watcher import TreeWatcher
 
+_FOLDERS = ("/dev/shm", "/tmp")  # noqa: S108 - opened without following links, by owner
+_PREFIX = "weigh-step-"
+_STALE_AFTER = 2 * DAY  # the file of a step that has long ended
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_COUNT_BYTES = 4  # of the runs of one rank
+_STEP_VARIABLE = "WEIGH_STEP"  # names the step to whoever measures its node
 _FOLLOWER_INTERVAL = 0.25  # seconds between looks at its own rank, and for the lock
 _OTHERS_PATIENCE = 2.0  # seconds that the first rank waits for the others' lines
+
+
+class NodeLock:
+    """The file that the ranks of a step on this node share."""
+
+    def __init__(self, name: str) -> None:
+        """Open or make it. Raises OSError."""
+        self._holds = False
+        failure: OSError = FileNotFoundError(name)
+        for folder in _FOLDERS:
+            path = os.path.join(folder, f"{_PREFIX}{os.getuid()}-{name}")
+            try:
+                self._fd = os.open(path, _FLAGS, 0o600)
+            except OSError as error:
+                failure = error
+                continue
+            # in a folder for everybody, a file of that name may be somebody else's
+            status = os.fstat(self._fd)
+            if stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid():
+                _remove_stale(folder)
+                return
+            os.close(self._fd)
+            failure = PermissionError(path)
+        raise failure
+
+    def count_run(self, rank: int) -> int:
+        """Return how many runs this *rank* has begun in this step before this one."""
+        # a script may call weigh run several times in one step, one after another
+        place = _COUNT_BYTES * rank
+        before = int.from_bytes(os.pread(self._fd, _COUNT_BYTES, place), "little")
+        os.pwrite(self._fd, (before + 1).to_bytes(_COUNT_BYTES, "little"), place)
+        return before
+
+    def take(self) -> bool:
+        """Return whether this process holds the lock, now or from now on."""
+        if not self._holds:
+            with suppress(OSError):
+                # not waiting: whoever has the lock measures
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._holds = True
+        return self._holds
+
+    def close(self) -> None:
+        """Free the lock."""
+        os.close(self._fd)
+
+
+def _remove_stale(folder: str) -> None:
+    """Remove files of steps that ended long ago: nothing else on a node does."""
+    own = f"{_PREFIX}{os.getuid()}-"
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.startswith(own):
+                continue
+            with suppress(OSError):
+                if time.time() - entry.stat().st_mtime > _STALE_AFTER:
+                    os.unlink(entry.path)
 
 
 class RankGroup:
     """The ranks that a launcher has started with a weigh each; this is one of them."""
 
     def __init__(
-        self, rank_place: RankPlace, node: str, lock: NodeLock, record_id: str
+        self, rank_place: RankPlace, node: str, lock: NodeLock, step: str
     ) -> None:
-        self.record_id = record_id
+        """Join the ranks of *step*, a name that all of them have."""
+        turn = lock.count_run(rank_place.rank)
+        self.record_id = content_id(f"{step} {turn}".encode())
         self.part = rank_place.rank
+        self.environment = {_STEP_VARIABLE: f"{step}-{node}"}
         self._place = rank_place
         self._node = node
         self._lock = lock
         self._interval: Seconds = 0.05
-        self._locked: LockedNode | None = None
+        self._watched: NodeWatcher | None = None  # by this rank
         self._began: Seconds = 0.0
-        self._has_added = False
 
     @property
     def is_first(self) -> bool:
@@ -83,24 +159,22 @@ class RankGroup:
             # another rank of the node takes over once the lock is free
             self._lock.close()
 
-    def look(self, run: "RunInProgress") -> Seconds:
+    def look(self, run: "TreeWatcher") -> Seconds:
         """Measure the node, if no other rank does; return the time until the next."""
-        if not self._has_added:
-            self._add(run.leader())
-        if self._locked is None:
+        if self._watched is None:
             # another rank watches the node: look later whether it has ended
             if not self._lock.take():
                 return _FOLLOWER_INTERVAL
             self._began = run.elapsed()
-            self._locked = LockedNode(self._node, self._lock, self._interval)
-        return self._locked.look()
-
-    def _add(self, leader: int | None) -> None:
-        self._has_added = True
-        times = None if leader is None else ProcTree(os.getpid()).times(leader)
-        # the start distinguishes it from a later process with the same pid
-        if leader is not None and times is not None:
-            self._lock.add(leader, times.start_ticks)
+            members = JobMembers(
+                os.getpid(),
+                self.environment,
+                same=tuple(self.environment),
+                prefix=None,
+                mark=OWN,
+            )
+            self._watched = NodeWatcher(self._node, members, self._interval)
+        return self._watched.tree.look()
 
     def _as_part(self, measurement: RunMeasurement, *, final: bool) -> RunMeasurement:
         """Return the measurement of this rank, and of its node if it was watched here.
@@ -131,8 +205,10 @@ class RankGroup:
         )
         ranks = tuple(msgspec.structs.replace(r, host=self._node) for r in inner)
         node = RecordedNode(name=self._node, final=final)
-        if self._locked is not None:
-            node = self._locked.node(self._began, final=final)
+        if self._watched is not None:
+            part = self._watched.part(final=final)
+            heard = self._began + part.elapsed
+            node = recorded_node(ReceivedPart(part, heard, self._began))
         peak = usage.peak_memory
         if node.peak_memory is not None and (
             peak is None or peak.value < node.peak_memory.value
@@ -211,6 +287,4 @@ def rank_group(
         lock = NodeLock(f"{name}-{node}")
     except OSError:
         return None
-    # a script in the step may call weigh run several times
-    turn = lock.turn(place.rank)
-    return RankGroup(place, node, lock, content_id(f"{name} {turn}".encode()))
+    return RankGroup(place, node, lock, name)

@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from weigh.flow.run.rank_group import RankGroup
     from weigh.measure import command as measure_command
     from weigh.measure import portable, signals
-    from weigh.measure.command import RunInProgress, WatchSettings
+    from weigh.measure.command import WatchSettings
+    from weigh.measure.watcher import TreeWatcher
     from weigh.runner import node_watch
     from weigh.runner.node_watch import NodeWatch
 else:  # each is imported when it is first used
@@ -116,7 +117,7 @@ def run_command_measured(
         command=command,
         options=options,
         launchers=launchers,
-        env=channel.environment(),
+        env={**channel.environment(), **(group.environment if group else {})},
         checkpoint=keeper.follow(blank),
         notify=notify,
         observer=_observer(options, blank, channel.path, notify),
@@ -335,7 +336,7 @@ class _WithNodes:
             self._notify(f"no figures of its nodes: {type(error).__name__}: {error}")
             return measured
 
-    def _look(self, run: "RunInProgress") -> Seconds:
+    def _look(self, run: "TreeWatcher") -> Seconds:
         if self._nodes is None:
             left = _FIRST_LOOK - run.elapsed()
             if left > 0:

@@ -8,11 +8,12 @@ peak and for well under 1 % of the job's time, and a model follows them in betwe
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from weigh.lazy_modules import lazy_module
 from weigh.measure.memory.holding import MemoryHolding
 from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import KIB, MIB, Bytes, Seconds
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from weigh.measure.memory.ledger import MemoryLedger
     from weigh.measure.memory.shared_pages import SharedPages
     from weigh.measure.memory.unmapped import UnmappedMemory
+    from weigh.probe import pages
+else:  # imported when it is first used
+    pages = lazy_module("weigh.probe.pages")
 
 _MATERIAL = 0.02  # of a peak: files of so much less need no closer look
 _FILE_ERROR = 0.05  # of files that nobody maps, by which they may have grown since
@@ -28,6 +32,54 @@ _ZOMBIE = 10 * KIB  # of the kernel's, until it is reaped
 _STRANGERS_INTERVAL = 1.0  # seconds between checks of who is in the group
 _PAGES = "pages: shared ones count once, pipes and sockets do not"
 _STATUS = "status: shared pages estimated, for pagemap is not readable"
+
+
+class ForkFilter:
+    """Inspects each new process of a tree once."""
+
+    def __init__(self, tree: ProcTree) -> None:
+        self._tree = tree
+        self._residents: dict[int, Bytes] = {}  # bytes, at the last sample
+
+    def sift(
+        self, readings: Sequence[ProcessReading]
+    ) -> tuple[Sequence[ProcessReading], Mapping[int, Bytes]]:
+        """Drop vfork children; return the rest, and what each new fork inherited."""
+        inherited: dict[int, Bytes] = {}
+        if len(readings) > 1 and any(r.pid not in self._residents for r in readings):
+            readings = self._meet(readings, inherited)
+        self._residents = {reading.pid: reading.resident for reading in readings}
+        return readings, inherited
+
+    def _meet(
+        self, readings: Sequence[ProcessReading], inherited: dict[int, Bytes]
+    ) -> list[ProcessReading]:
+        residents = {reading.pid: reading.resident for reading in readings}
+        kept = []
+        # only new processes have their parent read
+        for reading in readings:
+            pid = reading.pid
+            times = None if pid in self._residents else self._tree.times(pid)
+            if times is None or times.parent not in residents:
+                kept.append(reading)
+                continue
+            # a vfork child runs in its parent's memory, which counts once, until it
+            # execs
+            if pages.share_memory_map(times.parent, pid):
+                continue
+            # read again: until a moment ago it may have been a vfork child
+            times, parent = (
+                self._tree.times(pid) or times,
+                self._tree.times(times.parent),
+            )
+            # the parent may have changed since the fork: at most what it held at either
+            # look
+            if parent is not None and times.is_fork_of(parent):
+                before = self._residents.get(times.parent, 0)
+                inherited[pid] = max(before, residents[times.parent])
+            # it may have been a vfork child still when it was read
+            kept.append(self._tree.reading(pid) or reading)
+        return kept
 
 
 class TreeMemoryGauge:

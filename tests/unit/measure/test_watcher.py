@@ -1,6 +1,6 @@
 import sys
 import time
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import pytest
@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from looks import HUNDRED, reading
 
-from weigh.measure.peak import PeakTracker
-from weigh.measure.sampler import RunSampler, thin_series
+from weigh.measure.series import thin_series
+from weigh.measure.watcher import TreeWatcher
 from weigh.probe.proc import ProcessReading, ProcessTimes, ProcTree
 
 INTERVAL = 0.05
@@ -46,19 +46,17 @@ class OneProcess(ProcTree):
 
 
 class Run:
-    """A sampler in a time of its own."""
+    """A watcher in a time of its own."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.tree = OneProcess()
-        self.sampler = self.sampler_of(self.tree)
+        self.watcher = self.watcher_of(self.tree)
 
-    def sampler_of(self, tree: OneProcess) -> RunSampler:
-        """Return a sampler; what others write to the machine's tmpfs is not its own."""
-        return RunSampler(
+    def watcher_of(self, tree: OneProcess) -> TreeWatcher:
+        """Return a watcher; what others write to the machine's tmpfs is not its own."""
+        return TreeWatcher(
             tree,
-            PeakTracker(0),
-            None,
             INTERVAL,
             clock=lambda: self.now,
             is_alone=False,
@@ -66,7 +64,7 @@ class Run:
 
     def look(self) -> float:
         """Look once, and wait as long as that says."""
-        wait = self.sampler.look()
+        wait = self.watcher.look()
         self.now += wait
         return wait
 
@@ -117,7 +115,7 @@ def test_modules_that_are_loaded_once_do_not_make_weigh_blind(
 
     looks = count()
     run.tree = Loads()
-    run.sampler = run.sampler_of(run.tree)
+    run.watcher = run.watcher_of(run.tree)
     assert max(run.look() for _ in range(20)) == INTERVAL
 
 
@@ -131,22 +129,22 @@ def test_when_looking_gets_cheap_again_it_gets_frequent_again(run: Run) -> None:
 def test_the_interval_that_is_reported_is_the_one_that_was_reached(run: Run) -> None:
     for _ in range(20):
         run.look()
-    assert run.sampler.reached_interval() == INTERVAL
+    assert run.watcher.reached_interval() == INTERVAL
     run.tree.cost = 0.01
     for _ in range(20):
         run.look()
-    assert run.sampler.reached_interval() == run.now / run.sampler.looks
-    assert run.sampler.reached_interval() > 10 * INTERVAL
+    assert run.watcher.reached_interval() == run.now / run.watcher.looks
+    assert run.watcher.reached_interval() > 10 * INTERVAL
 
 
 def test_samples_stay_few_and_keep_the_highest(run: Run) -> None:
     for turn in range(20_000):
         run.tree.size = 9 * HUNDRED if turn == 777 else HUNDRED
         run.look()
-    assert run.sampler.looks == 20_000
-    assert len(run.sampler.samples) <= 4096
-    assert max(sample.memory for sample in run.sampler.samples) == 9 * HUNDRED
-    times = [sample.time for sample in run.sampler.samples]
+    assert run.watcher.looks == 20_000
+    assert len(run.watcher.samples) <= 4096
+    assert max(sample.memory for sample in run.watcher.samples) == 9 * HUNDRED
+    times = [sample.time for sample in run.watcher.samples]
     assert times == sorted(times)
 
 
@@ -154,7 +152,7 @@ def test_samples_that_are_left_out_leave_the_least_memory(run: Run) -> None:
     for turn in range(20_000):
         run.tree.size = HUNDRED if turn == 777 else 2 * HUNDRED
         run.look()
-    low = thin_series(run.sampler.samples).low
+    low = thin_series(run.watcher.samples).low
     assert min(low) == low[60 * 777 // 20_000] <= HUNDRED
     assert sorted(low)[1] > HUNDRED
 
@@ -162,7 +160,7 @@ def test_samples_that_are_left_out_leave_the_least_memory(run: Run) -> None:
 def test_without_perf_cpu_time_is_read_now_and_then(run: Run) -> None:
     for _ in range(100):
         run.look()
-    known = [s.time for s in run.sampler.samples if s.cpu_time is not None]
+    known = [s.time for s in run.watcher.samples if s.cpu_time is not None]
     assert 2 <= len(known) <= run.now / 0.5 + 1
 
 
@@ -171,7 +169,7 @@ def test_the_most_cpu_time_seen_outlives_the_process(run: Run) -> None:
     run.tree.job_cpu = None
     for _ in range(40):
         run.look()
-    assert run.sampler.most_cpu_time == 1.0
+    assert run.watcher.most_cpu_time == 1.0
 
 
 def test_a_perf_clock_is_read_at_every_look() -> None:
@@ -182,10 +180,10 @@ def test_a_perf_clock_is_read_at_every_look() -> None:
             return next(ticks)
 
     clock: Any = Clock()
-    sampler = RunSampler(OneProcess(), PeakTracker(0), clock, INTERVAL, is_alone=False)
+    watcher = TreeWatcher(OneProcess(), INTERVAL, cpu_clock=clock, is_alone=False)
     for _ in range(3):
-        sampler.look()
-    assert [sample.cpu_time for sample in sampler.samples] == [0, 1, 2]
+        watcher.look()
+    assert [sample.cpu_time for sample in watcher.samples] == [0, 1, 2]
 
 
 class StillClock:
@@ -201,11 +199,10 @@ class StillClock:
 def idle() -> tuple[Run, StillClock]:
     """A run whose tree does nothing, though it would read as nine times as large."""
     run, clock = Run(), StillClock()
-    run.sampler = RunSampler(
+    run.watcher = TreeWatcher(
         run.tree,
-        PeakTracker(0),
-        clock,  # type: ignore[arg-type]
         INTERVAL,
+        cpu_clock=clock,  # type: ignore[arg-type]
         clock=lambda: run.now,
         is_alone=False,
     )
@@ -220,10 +217,10 @@ def test_an_idle_tree_is_not_read_again_until_it_works(
     run, clock = idle
     for _ in range(5):
         run.look()
-    assert {sample.memory for sample in run.sampler.samples} == {HUNDRED}
+    assert {sample.memory for sample in run.watcher.samples} == {HUNDRED}
     clock.used += 0.2
     run.look()
-    assert run.sampler.samples[-1].memory == 9 * HUNDRED
+    assert run.watcher.samples[-1].memory == 9 * HUNDRED
 
 
 @pytest.mark.parametrize(("cost", "blind"), [(0.0, 0.5), (0.0005, 2.0), (0.02, BLIND)])
@@ -231,12 +228,12 @@ def test_an_idle_tree_is_read_all_the_same_the_later_the_more_it_costs(
     idle: tuple[Run, StillClock], cost: float, blind: float
 ) -> None:
     run, _ = idle
-    run.sampler._schedule._usual_cost = cost
+    run.watcher._schedule._usual_cost = cost
     while run.now <= blind:
-        assert {sample.memory for sample in run.sampler.samples} == {HUNDRED}
+        assert {sample.memory for sample in run.watcher.samples} == {HUNDRED}
         run.look()
     run.look()
-    assert run.sampler.samples[-1].memory == 9 * HUNDRED
+    assert run.watcher.samples[-1].memory == 9 * HUNDRED
 
 
 def test_an_idle_tree_is_looked_at_less_and_a_busy_one_at_once_as_often_again(
@@ -256,12 +253,12 @@ def test_a_clock_that_stands_while_memory_changes_is_not_believed_again(
 ) -> None:
     """The kernel ends the perf events of a program that may not be read."""
     run, _ = idle
-    while run.sampler.samples[-1].memory == HUNDRED:
+    while run.watcher.samples[-1].memory == HUNDRED:
         run.look()
     for size in (2 * HUNDRED, 3 * HUNDRED):
         run.tree.size = size
         assert run.look() == INTERVAL
-        assert run.sampler.samples[-1].memory == size
+        assert run.watcher.samples[-1].memory == size
 
 
 def test_a_clock_that_stands_while_a_process_runs_is_not_believed(
@@ -272,7 +269,7 @@ def test_a_clock_that_stands_while_a_process_runs_is_not_believed(
     monkeypatch.setattr(run.tree, "clocks", lambda: {7: 0.01 * next(used)})
     run.look()
     run.look()
-    assert run.sampler.samples[-1].memory == 9 * HUNDRED
+    assert run.watcher.samples[-1].memory == 9 * HUNDRED
 
 
 def test_a_run_that_begins_idle_is_looked_at_often_too(
@@ -283,3 +280,51 @@ def test_a_run_that_begins_idle_is_looked_at_often_too(
     waits = [run.look() for _ in range(6)]
     assert waits == sorted(waits)
     assert waits[-1] > INTERVAL
+
+
+class Observer:
+    """Notes when it is called, and asks for the next call after *wait* seconds."""
+
+    def __init__(self, run: Run, wait: float) -> None:
+        self.run, self.wait = run, wait
+        self.called: list[float] = []
+
+    def __call__(self) -> float:
+        self.called.append(self.run.now)
+        return self.wait
+
+
+def test_each_observer_is_called_when_it_has_asked_for_it(run: Run) -> None:
+    early, late = Observer(run, 1.0), Observer(run, 3.0)
+    run.watcher.call_at(early, 0.0)
+    run.watcher.call_at(late, 4.0)
+    while run.now < 12:
+        run.watcher.look_if_due()
+        run.now += max(0.0, run.watcher.pause())
+    waits = [then - now for now, then in pairwise(early.called)]
+    assert waits == pytest.approx([1.0] * len(waits), abs=1.1 * INTERVAL)
+    assert late.called == pytest.approx([4, 7, 10], abs=3.1 * INTERVAL)
+
+
+def test_a_look_that_fails_is_tried_again_and_reported_once(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(run.tree, "read", lambda: 1 / 0)
+        for _ in range(3):
+            run.watcher.look_if_due()
+            run.now += run.watcher.pause()
+    run.watcher.look_if_due()
+    assert run.watcher.looks == 1
+    assert run.watcher.cost().warnings == (
+        "measuring failed: ZeroDivisionError: division by zero",
+    )
+
+
+def test_an_observer_that_fails_does_not_stop_the_others(run: Run) -> None:
+    other = Observer(run, 1.0)
+    run.watcher.call_at(lambda: 1 / 0, 0.0)
+    run.watcher.call_at(other, 0.0)
+    run.watcher.look_if_due()
+    assert len(other.called) == 1
+    assert run.watcher.looks == 1

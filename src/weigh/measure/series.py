@@ -1,0 +1,175 @@
+"""Reduce the samples of a run to a short series."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from weigh.lazy_modules import lazy_module
+from weigh.model.record import PeakMemory, SampleSeries, TreeSample
+from weigh.units import Bytes, Seconds
+
+if TYPE_CHECKING:
+    from weigh.estimate import growth
+else:  # imported when it is first used
+    growth = lazy_module("weigh.estimate.growth")
+
+MOST_COLUMNS = 500  # columns of a series
+_STRETCHES = 60  # of a run: the least memory of each is kept
+_SHORTEST_RATE = 0.02  # seconds between two readings of CPU time
+_WORTH_ASKING = 20  # samples; avoids the import for the shortest runs
+
+
+def peak_in_samples(
+    samples: Sequence[TreeSample], peak: PeakMemory | None
+) -> list[TreeSample]:
+    """Return the samples with *peak* as their largest, at its time.
+
+    A sample may show a spike of one process that the settled peak does not have, and
+    a peak may settle after its sample: a record has one figure for both.
+    """
+    if peak is None or not samples:
+        return list(samples)
+    kept = [_limited_to(sample, peak.value) for sample in samples]
+    # no sample reached the peak: put it at the nearest one
+    if peak.time is not None and max(one.memory for one in kept) < peak.value:
+        gaps = [abs(one.time - peak.time) for one in kept]
+        place = gaps.index(min(gaps))
+        kept[place] = msgspec.structs.replace(kept[place], memory=peak.value)
+    return kept
+
+
+def _limited_to(sample: TreeSample, most: Bytes) -> TreeSample:
+    if sample.memory <= most:
+        return sample
+    return msgspec.structs.replace(sample, memory=most)
+
+
+def thin_series(
+    samples: Sequence[TreeSample], limit: int = MOST_COLUMNS
+) -> SampleSeries:
+    """Return samples as columns of at most *limit* (3 or more) values, peaks included.
+
+    The busy CPUs are the mean between the two readings around a sample; None where
+    unknown, or where an ended process took its CPU time away.
+    """
+    kept = thin_samples(samples, limit)
+    return SampleSeries(
+        t=tuple(sample.time for sample in kept),
+        memory=tuple(sample.memory for sample in kept),
+        cpu=_cpus_busy(samples, kept),
+        low=_lows(samples),
+    )
+
+
+def _lows(samples: Sequence[TreeSample]) -> tuple[Bytes, ...]:
+    """Return the least memory in each stretch of the run; empty if it is short.
+
+    A stretch without a sample has what the sample before it left.
+    """
+    if len(samples) < _WORTH_ASKING or samples[-1].time <= samples[0].time:
+        return ()
+    start, duration = samples[0].time, samples[-1].time - samples[0].time
+    least: list[Bytes | None] = [None] * _STRETCHES
+    for sample in samples:
+        place = int((sample.time - start) / duration * _STRETCHES)
+        at, low = min(place, _STRETCHES - 1), least_memory(sample)
+        before = least[at]
+        least[at] = low if before is None else min(before, low)
+    lows: list[Bytes] = []
+    for one in least:
+        lows.append(lows[-1] if one is None else one)
+    return tuple(lows)
+
+
+def thin_samples(samples: Sequence[TreeSample], limit: int) -> list[TreeSample]:
+    """Keep at most *limit* (3 or more) samples: first, last, and the peaks between.
+
+    Each of equal stretches of time keeps its largest sample. Repeated thinning affects
+    all parts alike.
+    """
+    if len(samples) <= limit:
+        return list(samples)
+    start, end = samples[0].time, samples[-1].time
+    stretches = limit - 2
+    per_second = stretches / (end - start) if end > start else 0.0
+    largest: dict[int, TreeSample] = {}
+    for sample in samples[1:-1]:
+        stretch = min(int((sample.time - start) * per_second), stretches - 1)
+        if stretch not in largest or sample.memory > largest[stretch].memory:
+            largest[stretch] = sample
+    return [samples[0], *largest.values(), samples[-1]]
+
+
+def _cpus_busy(
+    samples: Sequence[TreeSample], kept: Sequence[TreeSample]
+) -> tuple[float | None, ...]:
+    known = _cpu_readings(samples)
+    times = [time for time, _ in known]
+    busy: list[float | None] = []
+    before: tuple[Seconds, Seconds] | None = None
+    waiting = 0
+    for sample in kept:
+        # CPU time may be read less often than memory: use the last reading before
+        at = bisect_right(times, sample.time) - 1
+        now = known[at] if at >= 0 else None
+        rate = _rate(before, now)
+        busy.append(rate)
+        if now is not None and now == before:
+            waiting += 1  # for the next reading, whose rate is that of this time too
+            continue
+        busy[len(busy) - 1 - waiting :] = [rate] * (waiting + 1)
+        before, waiting = now, 0
+    return tuple(busy)
+
+
+def _cpu_readings(samples: Sequence[TreeSample]) -> list[tuple[Seconds, Seconds]]:
+    """Return (time, CPU time), without readings that closely follow another.
+
+    A reading takes some milliseconds itself, so that over a shorter time one process
+    would seem to keep several CPUs busy.
+    """
+    known: list[tuple[Seconds, Seconds]] = []
+    for sample in samples:
+        if sample.cpu_time is None:
+            continue
+        if not known or sample.time - known[-1][0] >= _SHORTEST_RATE:
+            known.append((sample.time, sample.cpu_time))
+    return known
+
+
+def _rate(
+    before: tuple[Seconds, Seconds] | None, now: tuple[Seconds, Seconds] | None
+) -> float | None:
+    if before is None or now is None:
+        return None
+    elapsed, used = now[0] - before[0], now[1] - before[1]
+    # the sum falls when a process ends and takes its time with it
+    return used / elapsed if elapsed > 0 and used >= 0 else None
+
+
+def is_sampled_memory_growing(samples: Sequence[TreeSample]) -> bool | None:
+    """Return whether the run ended while its memory was still rising.
+
+    None for a run that is too short. Only the record's series is used, so that a later
+    reader of the record gets the same answer.
+    """
+    if len(samples) < _WORTH_ASKING:
+        return None
+    kept = thin_samples(samples, MOST_COLUMNS)
+    times = [sample.time for sample in kept]
+    return growth.is_memory_growing(times, [sample.memory for sample in kept])
+
+
+def larger_sample(tree_sample: TreeSample, other: TreeSample) -> TreeSample:
+    """Return the larger of two samples, with the least memory of both."""
+    larger = tree_sample if tree_sample.memory >= other.memory else other
+    return msgspec.structs.replace(
+        larger, memory_low=min(least_memory(tree_sample), least_memory(other))
+    )
+
+
+def least_memory(sample: TreeSample) -> Bytes:
+    """Return the least memory of the samples that this one stands for."""
+    return sample.memory if sample.memory_low is None else sample.memory_low

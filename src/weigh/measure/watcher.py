@@ -1,0 +1,583 @@
+"""Watch a process tree: decide when to look, sample it, and call who else looks at it.
+
+One watcher serves every run: `weigh run`, `--attach`, the agent of a node, the ranks of
+a step, and each task of `weigh exec`. A tree goes in; usage, series and cost come out.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from weigh.lazy_modules import lazy_module
+from weigh.measure.memory.gauge import ForkFilter, TreeMemoryGauge
+from weigh.measure.peak import PeakTracker
+from weigh.measure.series import (
+    MOST_COLUMNS,
+    is_sampled_memory_growing,
+    larger_sample,
+    peak_in_samples,
+    thin_series,
+)
+from weigh.model.gpu import GpuUsage
+from weigh.model.record import (
+    MeasuringCost,
+    RecordedRank,
+    SampleSeries,
+    TreeSample,
+    Usage,
+)
+from weigh.probe.driver import gpu_may_be_present, open_probe
+from weigh.probe.proc import IoReading, ProcessReading, ProcTree
+from weigh.units import MIB, Bytes, Seconds
+
+if TYPE_CHECKING:
+    from weigh.measure import cpu_wait as measure_cpu_wait
+    from weigh.measure import jvm
+    from weigh.measure import ranks as measure_ranks
+    from weigh.measure import signs as measure_signs
+    from weigh.measure.cpu_wait import CpuWaits
+    from weigh.measure.gpu import account
+    from weigh.measure.gpu import sampler as gpu_sampler
+    from weigh.measure.gpu.sampler import GpuSampler
+    from weigh.measure.jvm import JvmWatch
+    from weigh.measure.memory.ledger import MemoryLedger
+    from weigh.measure.ranks import RankTracker
+    from weigh.measure.signs import SignWatch
+    from weigh.probe.perf import CpuClock
+else:  # each is imported when it is first used
+    account = lazy_module("weigh.measure.gpu.account")
+    gpu_sampler = lazy_module("weigh.measure.gpu.sampler")
+    jvm = lazy_module("weigh.measure.jvm")
+    measure_cpu_wait = lazy_module("weigh.measure.cpu_wait")
+    measure_ranks = lazy_module("weigh.measure.ranks")
+    measure_signs = lazy_module("weigh.measure.signs")
+
+
+_LOOK_SHARE = 0.005  # of one core; below 1 % together with the counts of pages
+# CPU seconds of looks before any are earned, which grow with what the job itself has
+# used: they load modules and meet the processes, and a short job is not to feel it
+_FIRST_CREDIT, _MOST_CREDIT = 0.02, 0.04
+_CREDIT_SHARE = 0.02  # of the job's own CPU time
+# Loading modules costs most of a second where they are not compiled yet, once
+_LOADING_COST = 0.0005  # CPU seconds that count of a look that does
+_FIRST_INTERVAL = 0.002  # a run of 30 ms needs some samples too
+_STRETCH = 1.25  # of the interval, at each look at an idle tree
+_LONGEST_STRETCH = 10.0  # times the interval
+_LONGEST_BLIND = 4.0  # seconds without a look, whatever it costs or the tree does
+_IDLE_BLIND = 0.5  # seconds without a look at an idle tree, if looks are cheap
+_IDLE_SHARE = 0.00025  # of one core, for looks at a tree that seems idle
+
+
+class LookSchedule:
+    """Says when to look next, from what the looks cost and whether the tree works."""
+
+    def __init__(self, interval: Seconds) -> None:
+        self.interval = interval
+        self._next_interval = min(_FIRST_INTERVAL, interval)
+        self._stretch = 1.0
+        self._cost: Seconds = 0.0  # CPU time of all looks
+        # CPU seconds of a look at an idle tree
+        self._usual_cost: Seconds = _IDLE_SHARE * _IDLE_BLIND
+        self._looked_at: Seconds = float("-inf")
+
+    def begin_look(self, *, is_idle: bool) -> None:
+        """Note that a look is due at a tree that has used no CPU time, or has."""
+        self._next_interval = min(2 * self._next_interval, self.interval)
+        if not is_idle:
+            self._stretch = 1.0
+        # only after the fast looks at the start
+        elif self._next_interval == self.interval:
+            self._stretch = min(_STRETCH * self._stretch, _LONGEST_STRETCH)
+
+    def may_skip(self, current_time: Seconds) -> bool:
+        """Return whether an idle tree was looked at lately enough."""
+        blind = max(_IDLE_BLIND, self._usual_cost / _IDLE_SHARE)
+        return current_time - self._looked_at <= min(blind, _LONGEST_BLIND)
+
+    def least_wait(self) -> Seconds:
+        """Return the seconds until the next look, if it were for free."""
+        return self._next_interval * self._stretch
+
+    def wait_after(
+        self, looked_at: Seconds, current_time: Seconds, cost: Seconds, used: Seconds
+    ) -> Seconds:
+        """Return the seconds until the look after one that cost so much CPU time.
+
+        *used* is the CPU time that the job itself has used so far; *looked_at* is
+        minus infinity if no process was there, for the next look may not be skipped.
+        """
+        self._looked_at = looked_at
+        self._cost += max(0.0, cost)
+        # one slow look, as on a busy machine, must not stretch the pause for long
+        self._usual_cost = min(cost, 2 * self._usual_cost)
+        credit = min(_FIRST_CREDIT + _CREDIT_SHARE * used, _MOST_CREDIT)
+        # seconds until the looks so far have earned their cost
+        owed = (self._cost - credit) / _LOOK_SHARE - current_time
+        return max(self.least_wait(), min(owed, _LONGEST_BLIND))
+
+
+def cost_of_look(cost: Seconds, *, has_loaded: bool) -> Seconds:
+    """Return what counts of the CPU time of a look, which may have loaded modules."""
+    return min(cost, _LOADING_COST) if has_loaded else cost
+
+
+_NOTHING = IoReading(0, 0)
+
+
+class UnreapedIo:
+    """Follows the children of parents that ignore SIGCHLD."""
+
+    def __init__(self, tree: ProcTree) -> None:
+        self._tree = tree
+        self._known: set[int] = set()
+        self._live: dict[int, IoReading] = {}
+        self._ended = _NOTHING
+
+    def look(self, readings: Sequence[ProcessReading]) -> None:
+        """Add one look at all processes of the tree."""
+        present = {reading.pid for reading in readings}
+        ignoring: dict[int, bool] = {}
+        unread: set[int] = set()
+        for pid in present - self._known:
+            times = self._tree.times(pid)
+            if times is None:
+                unread.add(pid)  # looked at again, if it is still there
+                continue
+            parent = times.parent
+            if parent not in ignoring:
+                ignoring[parent] = self._tree.ignores_children(parent)
+            # weigh's own children are accounted for when they are reaped
+            if ignoring[parent] and parent != self._tree.top:
+                self._live[pid] = _NOTHING
+        for pid in list(self._live):
+            # what was read before it ended is all that is left of it
+            now = self._tree.io(pid) if pid in present else None
+            if now is not None:
+                self._live[pid] = now
+            elif pid not in present:
+                self._ended += self._live.pop(pid)
+        self._known = present - unread
+
+    def total(self) -> IoReading:
+        """Return their traffic so far, as last read."""
+        return sum(self._live.values(), start=self._ended)
+
+
+ONE_PROCESS = "kernel high-water mark of the one process"
+_TIMES_INTERVAL = 0.5  # seconds between reads of CPU time where there is no perf
+_IDLE_CPU_TIME = 1e-4  # seconds; enough to touch some 400 KiB
+_UNSEEN_CPU_TIME = 1e-3  # seconds, of processes while the perf clock stands still
+_IDLE_CHANGE = 4 * MIB  # bytes; an idle tree changes by less
+_MOST_SAMPLES = 4096
+_FIRST_WAIT_LOOK = 0.15  # seconds; a shorter run loads nothing for it
+_FIRST_SIGN = 0.5  # seconds
+_GPU_INTERVAL = 0.05  # seconds; NVML calls cost more than /proc
+_GPU_BASELINE = 1.0  # seconds that the first figures of a running program may take
+_AFTER_FAILURE = 1.0  # seconds until the next call of what has failed
+SHORTEST_MEAN = 0.1  # seconds; a mean over a shorter run is meaningless
+
+Observer = Callable[[], Seconds]  # returns the seconds until its next call
+INFINITY = float("inf")
+
+
+class TreeWatcher:
+    """Watches the process tree of one run; ``samples`` is thinned as it grows.
+
+    ``trouble`` is the first error of a look or an observer; no error ends the watch.
+    """
+
+    def __init__(  # noqa: PLR0913 - keyword-only but for two
+        self,
+        tree: ProcTree,
+        interval: Seconds,
+        *,
+        floor: Bytes = 0,
+        cpu_clock: "CpuClock | None" = None,
+        clock: Callable[[], Seconds] = time.monotonic,
+        started: Seconds | None = None,
+        leader: Callable[[], int | None] = lambda: None,
+        ranks: "RankTracker | None" = None,
+        ledger: "MemoryLedger | None" = None,
+        gpus: "GpuSampler | None" = None,
+        is_alone: bool = True,
+        is_brief: bool = False,
+    ) -> None:
+        """Start; the run may have *started* earlier, on *clock*.
+
+        A ru_maxrss up to *floor* may be the launcher's own. *leader* returns the
+        command's process id while it runs. *ledger* is the kernel's account of the
+        tree, if there is one. Without *is_alone*, another tree of weigh's is sampled at
+        the same time. If *is_brief*, only memory and ranks are sampled, and fewer
+        samples kept.
+        """
+        self.samples: list[TreeSample] = []
+        self.looks = 0
+        self.interval = interval
+        self.tree = tree
+        self.tracker = PeakTracker(floor)
+        self.leader = leader
+        self.on_set_aside: Callable[[int], None] = lambda _pid: None
+        self.most_cpu_time: Seconds = 0.0  # of the live processes at one look
+        self.reaped_cpu_time: Seconds = 0.0  # of children whose parent counts them
+        self.trouble: str | None = None
+        self._has_finished = False
+        self._gpus = gpus
+        self._ranks = ranks
+        self._unreaped: UnreapedIo | None = None
+        self._waits: CpuWaits | None = None
+        self._jvms: JvmWatch | None = None
+        self._signs: SignWatch | None = None
+        self._is_brief = is_brief
+        self._most_samples = _MOST_SAMPLES // 4 if is_brief else _MOST_SAMPLES
+        self._waits_at = float("inf") if is_brief else _FIRST_WAIT_LOOK
+        self._signs_at = float("inf") if is_brief else _FIRST_SIGN
+        self.before: dict[int, bytes] = {}  # schedstats of what was there before
+        self._fork_filter = ForkFilter(tree)
+        self._gauge = TreeMemoryGauge(tree, clock, ledger, is_alone=is_alone)
+        self._cpu_clock = cpu_clock
+        self._clock = clock
+        self._started = clock() if started is None else started
+        self._schedule = LookSchedule(interval)
+        self._look_at: Seconds = 0.0  # when the next look is due
+        self._observers: dict[Observer, Seconds] = {}  # when each is due
+        self._own_cpu_time = time.process_time()
+        # it no longer counts the job, so that it cannot show idleness
+        self._cpu_clock_stands = False
+        self._clocks: Mapping[int, Seconds] = {}  # of an idle tree's processes
+        self._counted: Seconds = 0.0  # CPU seconds at the last look
+        # seconds; so that the first look reads them
+        self._times_read: Seconds = -_TIMES_INTERVAL
+
+    def call_at(self, observer: "Observer", at: Seconds) -> None:
+        """Call *observer* when the run is so old, and then as often as it returns."""
+        self._observers[observer] = at
+
+    def pause(self) -> Seconds:
+        """Return the seconds until a look or an observer is due."""
+        return min(self._look_at, *self._observers.values(), INFINITY) - self.elapsed()
+
+    def look_if_due(self) -> None:
+        """Look at the tree, and call the observers, as far as they are due."""
+        soon = self.elapsed()
+        if soon >= self._look_at:
+            # observers that are due before the next look need no wake of their own
+            self._look_at = soon = self._called(self.look)
+        for observer, at in tuple(self._observers.items()):
+            if at <= soon:
+                self._observers[observer] = self._called(observer)
+
+    def _called(self, observer: "Observer") -> Seconds:
+        """Call an observer; return when it is due again."""
+        try:
+            wait = observer()
+        except Exception as error:  # noqa: BLE001 - the job goes on after any error
+            self.note_failure(error)
+            wait = _AFTER_FAILURE
+        return self.elapsed() + wait
+
+    def note_failure(self, error: Exception) -> None:
+        """Keep the first error as the trouble of this run."""
+        # one warning is enough
+        what = f"measuring failed: {type(error).__name__}: {error}"
+        self.trouble = self.trouble or what
+
+    def pids(self) -> list[int]:
+        """Return the processes of the job that were alive at the last sample."""
+        return self.tree.pids()
+
+    def own_pids(self) -> tuple[int, ...]:
+        """Return weigh's own processes."""
+        return os.getpid(), *self.tree.excluded
+
+    def set_aside(self, pid: int) -> None:
+        """Exclude one of weigh's own processes from the measurement."""
+        self.tree.excluded |= {pid}
+        self.on_set_aside(pid)
+
+    def cpu_time(self) -> Seconds | None:
+        """Return the CPU time used so far, as far as it is known."""
+        counted = None if self._cpu_clock is None else self._cpu_clock.read()
+        # each is a lower bound: reaped children, the perf clock, processes at a look
+        return max(self.reaped_cpu_time, counted or 0.0, self.most_cpu_time)
+
+    def gpu_idle(self) -> Seconds | None:
+        """Return for how long no GPU was busy; None if unknown."""
+        return None if self._gpus is None else self._gpus.idle()
+
+    def elapsed(self) -> Seconds:
+        """Return the seconds since the run began."""
+        return self._clock() - self._started
+
+    def look(self) -> Seconds:
+        """Take one sample; return the seconds until the next one."""
+        counted = None if self._cpu_clock is None else self._cpu_clock.read()
+        # no CPU time means no new memory: the look may be skipped
+        is_idle = (
+            counted is not None
+            and counted - self._counted <= _IDLE_CPU_TIME
+            and not self._cpu_clock_stands
+        )
+        if is_idle and self._works_unseen():
+            is_idle, self._cpu_clock_stands = False, True
+        self._schedule.begin_look(is_idle=is_idle)
+        if is_idle and self._schedule.may_skip(self.elapsed()):
+            self._repeat(counted)
+            return self._schedule.least_wait()
+        # a look that imports a module costs more than looks do
+        modules = len(sys.modules)
+        before, spent = time.thread_time(), self._gauge.spent
+        readings, inherited = self._fork_filter.sift(self.tree.read())
+        now = self.elapsed()
+        cpu_time = counted if self._cpu_clock else self._cpu_time(now, readings)
+        # without a clock, the wall time is the only bound of what the job used
+        used = now if cpu_time is None else cpu_time
+        held = self._gauge.hold(readings, self.tracker.best, used)
+        # a clock that stands shows no limit of growth
+        exact = None if self._cpu_clock_stands else counted
+        sample = self.tracker.look(now, readings, held, inherited, exact)
+        self._keep(sample, cpu_time)
+        self._counted = counted or 0.0
+        self._clocks = {}
+        # a single process is no distributed run, and weigh itself waits for it
+        if len(readings) > 1 or self._ranks is not None:
+            self._sample_ranks(readings)
+            if not self._is_brief:
+                self._sample_io(readings)
+        self._look_at_programs(now, readings)
+        self.looks += 1
+        # counting shared pages has its own budget
+        cost = time.thread_time() - before - (self._gauge.spent - spent)
+        cost = cost_of_look(cost, has_loaded=len(sys.modules) > modules)
+        # it has changed although it used no CPU time: the clock is wrong
+        if is_idle and _has_changed(self.samples[-2:]):
+            self._cpu_clock_stands = True
+        # nothing was seen, so the next look must not be skipped
+        looked_at = now if readings else float("-inf")
+        return self._schedule.wait_after(looked_at, self.elapsed(), cost, used)
+
+    def _works_unseen(self) -> bool:
+        """Return whether processes ran although the perf clock stood still.
+
+        The kernel ends the perf events of a program that may not be read.
+        """
+        now = self.tree.clocks()
+        self._clocks = before = self._clocks or now
+        ran = sum(now[pid] - before[pid] for pid in now if pid in before)
+        return ran > _UNSEEN_CPU_TIME
+
+    def _repeat(self, counted: Seconds | None) -> None:
+        """Repeat the last sample: starting a process or touching memory takes CPU."""
+        now, last = self.elapsed(), self.samples[-1]
+        held = min(last.memory, self.tracker.held_last())  # without spikes before it
+        self._keep(msgspec.structs.replace(last, time=now, memory=held), counted)
+        self.looks += 1
+
+    def finish(self) -> None:
+        """Note that all processes have ended, and what the kernel's account keeps."""
+        self._has_finished = True
+        try:
+            self._finish()
+        except Exception as error:  # noqa: BLE001 - as for a look
+            self.note_failure(error)
+
+    def _finish(self) -> None:
+        now = self.elapsed()
+        held = self._gauge.finish()
+        if held is not None:
+            # the group's account is left, though its processes are gone
+            self.tracker.look(now, (), held)
+        if self._waits is not None:
+            self._waits.finish()
+        clock = None if self._cpu_clock_stands else self._cpu_clock
+        self.tracker.finish(now, None if clock is None else clock.read())
+
+    def reached_interval(self) -> Seconds:
+        """Return the mean seconds between looks, never below the interval set."""
+        return max(self.interval, self.elapsed() / max(1, self.looks))
+
+    @property
+    def has_found_files(self) -> bool:
+        """Whether memory was found that no process maps."""
+        return self._gauge.has_found_files
+
+    @property
+    def method(self) -> str:
+        """The description of how memory was measured."""
+        every = f"every {round(self.reached_interval() * 1000)} ms"
+        return f"{self._gauge.source}; {every}"
+
+    def ranks(self) -> tuple[RecordedRank, ...]:
+        """Return the ranks of a distributed run, each with its peak, also on GPUs."""
+        return () if self._ranks is None else self._ranks.ranks(self.gpu_usages())
+
+    def gpu_usages(self) -> tuple[GpuUsage, ...]:
+        """Return what is known of the GPUs; after the end, all."""
+        if self._gpus is None:
+            return ()
+        return self._gpus.stop() if self._has_finished else self._gpus.usages()
+
+    def usage(
+        self,
+        wall: Seconds,
+        cpu_time: Seconds | None,
+        *,
+        reaped: int = 1,
+        method: str | None = None,
+    ) -> Usage:
+        """Return the usage so far, of a run whose parent has *reaped* so many.
+
+        *method* says how memory was measured, if it was not by samples.
+        """
+        peak = self.tracker.peak(method or self.method)
+        waits, signs = self._waits, self._signs
+        is_long = cpu_time is not None and wall >= SHORTEST_MEAN
+        return Usage(
+            wall_time=wall,
+            cpu_time=cpu_time,
+            cpus_used=cpu_time / wall if is_long and cpu_time is not None else None,
+            peak_memory=peak,
+            max_process_memory=self.tracker.max_process(),
+            virtual_memory=self.tracker.virtual or None,
+            processes=max(self.tree.seen, reaped, 1),
+            growing=None
+            if self._is_brief
+            else is_sampled_memory_growing(peak_in_samples(self.samples, peak)),
+            gpus=self.gpu_usages(),
+            cpu_wait=None if waits is None else waits.figures(cpu_time, wall),
+            jvm=None if self._jvms is None else self._jvms.largest(),
+            sign=None if signs is None else signs.sign,
+            cache=None if signs is None else signs.cache,
+        )
+
+    def series(self, columns: int = MOST_COLUMNS) -> SampleSeries:
+        """Return the samples in so many columns at most, with those of the GPUs."""
+        peak = self.tracker.peak(self.method)
+        series = thin_series(peak_in_samples(self.samples, peak), columns)
+        rows = () if self._gpus is None else self._gpus.rows()
+        if not rows or not all(rows):  # the process's memory on one GPU is unknown
+            return series
+        # samples of GPUs are on the monotonic clock, the series on the run's
+        began = time.monotonic() - self.elapsed()
+        columns_of_gpus = account.gpu_columns(rows, [began + at for at in series.t])
+        return msgspec.structs.replace(series, gpu_memory=columns_of_gpus)
+
+    def cost(self, *warnings: str) -> MeasuringCost:
+        """Return what measuring has cost so far, and what went wrong."""
+        own = self.tree.reading(os.getpid())
+        gpus = () if self._gpus is None else self._gpus.warnings()
+        trouble = () if self.trouble is None else (self.trouble,)
+        return MeasuringCost(
+            cpu_time=time.process_time() - self._own_cpu_time,
+            memory=None if own is None else own.peak,
+            samples=self.looks,
+            interval=self.reached_interval(),
+            warnings=(*warnings, *trouble, *gpus),
+        )
+
+    def close(self) -> None:
+        """Close the descriptors, and release the GPU driver."""
+        self.tree.close()
+        if self._gpus is not None:
+            self._gpus.stop()
+
+    def _sample_ranks(self, readings: Sequence[ProcessReading]) -> None:
+        if self._ranks is None:
+            self._ranks = measure_ranks.RankTracker(self.tree)
+        self._ranks.look(readings)
+
+    def _sample_io(self, readings: Sequence[ProcessReading]) -> None:
+        if self._unreaped is None:
+            self._unreaped = UnreapedIo(self.tree)
+        self._unreaped.look(readings)
+
+    def _look_at_programs(
+        self, current_time: Seconds, readings: Sequence[ProcessReading]
+    ) -> None:
+        if current_time >= self._waits_at:
+            self._sample_waits(current_time, readings)
+        if (
+            current_time >= self._signs_at
+        ):  # many threads: their waits are seldom looked at
+            self._look_for_signs(current_time, readings)
+
+    def _sample_waits(
+        self, current_time: Seconds, readings: Sequence[ProcessReading]
+    ) -> None:
+        if self._waits is None or self._jvms is None:
+            self._waits = measure_cpu_wait.CpuWaits(before=self.before)
+            self._jvms = jvm.JvmWatch()
+        self._jvms.look(readings)
+        self._waits_at = current_time + self._waits.look(current_time, readings)
+
+    def _look_for_signs(
+        self, current_time: Seconds, readings: Sequence[ProcessReading]
+    ) -> None:
+        if self._signs is None:
+            self._signs = measure_signs.SignWatch(os.environ)
+        self._signs.look(current_time, readings)
+        self._signs_at = self._signs.next_look
+
+    def unreaped_io(self) -> IoReading:
+        """Return the storage traffic of processes that nobody waited for."""
+        return IoReading(0, 0) if self._unreaped is None else self._unreaped.total()
+
+    def _keep(self, sample: TreeSample, cpu_time: Seconds | None) -> None:
+        self.samples.append(
+            TreeSample(
+                sample.time,
+                sample.memory,
+                cpu_time,
+                sample.processes,
+            )
+        )
+        if len(self.samples) >= self._most_samples:
+            # of each two the larger stays, so that no peak is lost
+            pairs = zip(self.samples[::2], self.samples[1::2], strict=False)
+            self.samples = [larger_sample(*pair) for pair in pairs]
+
+    def _cpu_time(
+        self, current_time: Seconds, readings: Sequence[ProcessReading]
+    ) -> Seconds | None:
+        """Add up the live processes' CPU time, at most every half second."""
+        if current_time - self._times_read < _TIMES_INTERVAL:
+            return None
+        self._times_read = current_time
+        times = [self.tree.times(reading.pid) for reading in readings]
+        # the sum falls when processes end, so the largest one is kept
+        total = sum(each.cpu_time for each in times if each is not None)
+        self.most_cpu_time = max(self.most_cpu_time, total)
+        return total
+
+
+def _has_changed(samples: Sequence[TreeSample]) -> bool:
+    """Return whether more has changed between two samples than an idle tree can."""
+    sizes = [sample.memory for sample in samples]
+    return max(sizes) - min(sizes) > _IDLE_CHANGE or samples[0].processes != (
+        samples[-1].processes
+    )
+
+
+def start_gpu_sampler(
+    interval: Seconds,
+    pids: Callable[[], list[int]],
+    env: Mapping[str, str] = os.environ,
+    *,
+    joined: bool = False,
+) -> "GpuSampler | None":
+    """Start sampling the GPUs visible in *env*, if any, without waiting for them.
+
+    The driver's start takes some 30 ms and up to seconds; a job that has just been
+    started needs longer until it holds memory of a GPU. One that had started before is
+    *joined*.
+    """
+    if not gpu_may_be_present(env):
+        return None
+    sampler = gpu_sampler.GpuSampler(
+        lambda: open_probe(env), max(interval, _GPU_INTERVAL), pids=pids, joined=joined
+    )
+    sampler.start(_GPU_BASELINE if joined else 0.0)
+    return sampler
