@@ -136,7 +136,6 @@ def simulate(
         ends = starts[number] + (limit or 0)
         pulling = PullSettings(
             units=units,
-            more=tuple,
             elements=ELEMENTS,
             place=number,
             kind_of=lambda seq: seq - 1,

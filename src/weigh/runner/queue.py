@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from weigh.runner.run_context import RunContext
 
 
+# starts that may pass a task which waits for memory: then it has to be next, or tasks
+# that need less would take what becomes free for ever
+MOST_PASSING = 16
+
+
 class TaskTurn(msgspec.Struct, frozen=True, gc=False):
     """A task to run: ``alone`` with no other task, or once ``reservation`` is free."""
 
@@ -182,6 +187,7 @@ class TurnPlacer:
         self._plan_of = context.plan_of
         self._free = free
         self._memory = memory
+        self._passed = 0  # starts since the large turn that is next has waited
 
     def next(self, running: Collection[TaskAttempt]) -> tuple[TaskTurn, RunSlot] | None:
         """Return what to start now, given the *running* attempts; None for nothing."""
@@ -190,12 +196,17 @@ class TurnPlacer:
         if large is not None:
             slot = self._slot(running, large.reservation)
             if slot is not None:
+                self._passed = 0
                 return self._queue.take_large(), slot
+            if self._passed >= MOST_PASSING:
+                return None
 
         def place(task_number: int) -> RunSlot | None:
             return self._slot(running, NO_RESERVATION, self._plan_of(task_number))
 
-        return self._queue.take_where(len(running), place, self._free.give_back)
+        found = self._queue.take_where(len(running), place, self._free.give_back)
+        self._passed += found is not None and large is not None
+        return found
 
     def _slot(
         self,

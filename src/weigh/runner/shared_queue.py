@@ -23,7 +23,7 @@ from weigh.errors import StoreError, UsageError
 from weigh.planning.queue_order import units_looked_ahead
 from weigh.regular_file import only_regular, write_all
 from weigh.runner.events import SUFFIX, TaskLeft, ended_tasks, read_left
-from weigh.runner.queue import TaskTurn, TurnQueue
+from weigh.runner.queue import MOST_PASSING, TaskTurn, TurnQueue
 from weigh.runner.slots import RunSlot
 from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.store.lines import UNREADABLE
@@ -371,6 +371,7 @@ class SharedQueue(TurnQueue):
         self._units = pulling.units
         self._begin = 0  # the units before it are all claimed
         self._ours: list[int] = []  # tasks of claimed units that have still to start
+        self._passed = 0  # starts since the first of them was the first
         # units of runs that are gone, to be claimed again
         self._lost: list[_LostUnit] = []
         self._ended: dict[str, Mapping[int, bool]] = {}  # by the owner's name
@@ -399,11 +400,9 @@ class SharedQueue(TurnQueue):
         if self._is_over:
             return None
         self._give_back = give_back
-        found = (
-            self._of_ours(place_task)
-            or self._claimed(place_task)
-            or self._left_over(place_task)
-        )
+        found = self._of_ours(place_task)
+        if found is None and self._passed < MOST_PASSING:
+            found = self._claimed(place_task) or self._left_over(place_task)
         # last of all: whether others are gone, the scheduler may have to answer
         if found is None and not running:
             self._find_lost()
@@ -417,10 +416,21 @@ class SharedQueue(TurnQueue):
         self, place_task: Callable[[int], RunSlot | None]
     ) -> tuple[TaskTurn, RunSlot] | None:
         """Take a task of a unit that was claimed before."""
+        waits = False  # an earlier one that has time
         for at, seq in enumerate(self._ours):
-            if self._has_time(seq) and (slot := place_task(seq)) is not None:
+            # one without time never starts here, and holds up nobody
+            if not self._has_time(seq):
+                continue
+            slot = place_task(seq)
+            if slot is not None:
                 del self._ours[at]
+                self._passed = self._passed + 1 if waits else 0
                 return TaskTurn(seq), slot
+            waits = True
+            if self._passed >= MOST_PASSING:
+                return None
+        if not waits:
+            self._passed = 0
         return None
 
     def _claimed(
