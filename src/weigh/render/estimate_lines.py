@@ -14,7 +14,7 @@ from weigh.estimate.squeeze import SqueezeResult
 from weigh.model.record import Request
 from weigh.render.columns import TableColumn, columns_of, table_lines, wrap_by_columns
 from weigh.render.printable import indented_json
-from weigh.render.request_lines import folded_lines, packed_lines, request_note_lines
+from weigh.render.request_lines import named_lines, packed_lines, request_note_lines
 from weigh.units import (
     Seconds,
     duration_or_dash,
@@ -436,8 +436,7 @@ def scaling_lines(cpu_scan: CpuScan, *, scheduler: str | None = None) -> Iterato
     # the largest number that was tried: more might pay as well
     if cpu_scan.cpus == max(row.cpus for row in cpu_scan.rows):
         words += f"; beyond {cpu_scan.cpus}: not measured"
-    for turn, line in enumerate(folded_lines(words, WIDTH - len(_INDENT))):
-        yield f"  {'' if turn else 'pays':<11}{line}"
+    yield from named_lines("pays", words, indent=2, name_width=11)
     lines = packed_lines(cpu_scan.request, scheduler, WIDTH - len(_INDENT))
     for turn, line in enumerate(lines):
         yield f"  {'' if turn else 'request':<11}{line}"

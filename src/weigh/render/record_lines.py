@@ -27,13 +27,12 @@ from weigh.render.printable import (
     local_time,
     printable_text,
     quoted_command_line,
-    width_of,
     without_control_characters,
 )
 from weigh.render.request_lines import (
     any_layout_lines,
     common_lines,
-    folded_lines,
+    named_lines,
     request_note_lines,
 )
 from weigh.units import (
@@ -571,14 +570,13 @@ def _run_request_lines(request: Request, usage: Usage | None) -> Iterator[str]:
 
 def _folded_row(row: RecordRow, name_width: int = _NAME) -> Iterator[str]:
     """Write one row, folded if it is too long."""
-    name, text = row.name, printable_text(row.text)
-    line = f"  {name:<{name_width}}{text}".rstrip()
-    if width_of(line) <= WIDTH:
-        yield line
+    if name_width == _NAME:
+        yield from named_lines(row.name, row.text, indent=2, name_width=name_width)
         return
-    room = WIDTH - 2 - name_width
+    name = row.name
     # breaking long words takes an import, which is too slow after each run
-    fold = folded_lines if name_width == _NAME else columns.wrap_by_columns
-    for part in fold(text, room):
+    for part in columns.wrap_by_columns(
+        printable_text(row.text), WIDTH - 2 - name_width
+    ):
         yield f"  {name:<{name_width}}{part}"
         name = ""

@@ -6,7 +6,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.model.record import Request
-from weigh.render.printable import indented_json
+from weigh.render.printable import indented_json, printable_text, width_of
 from weigh.schedulers import COMMON, KINDS, kind_or_first
 from weigh.schedulers.kind import directive_line
 
@@ -102,6 +102,23 @@ def folded_lines(long_text: str, width: int) -> Iterator[str]:
         else:
             line = f"{line} {word}" if line else word
     yield line
+
+
+def named_lines(
+    name: str, text: str, *, indent: int = 4, name_width: int = 9
+) -> Iterator[str]:
+    """Write a row: its name once, and its text folded behind it; nothing without text.
+
+    The text may hold what a program or a scheduler printed.
+    """
+    text = printable_text(text)
+    row = f"{'':{indent}}{name:<{name_width}}{text}".rstrip()
+    if not text or width_of(row) <= WIDTH:
+        yield from [row] if text else ()
+        return
+    for line in folded_lines(text, WIDTH - indent - name_width):
+        yield f"{'':{indent}}{name:<{name_width}}{line}"
+        name = ""
 
 
 def _request_json(request: Request, records: tuple[str, ...], history: object) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from weigh.model.job import OUTCOME_UNKNOWN, JobRequest, SubmittedJob
 from weigh.render.printable import indented_json, printable_text, shortened_text
-from weigh.render.request_lines import WIDTH, folded_lines
+from weigh.render.request_lines import WIDTH, named_lines
 from weigh.render.status_lines import NeededJob
 from weigh.render.submit_lines import request_words
 from weigh.schedulers.words import format_ranges
@@ -79,50 +79,45 @@ class ResumedJob(msgspec.Struct, frozen=True):
 
 def resumed_lines(answer: ResumedJob) -> Iterator[str]:
     """Write which tasks run again, with what request, and which do not."""
+    name = printable_text(answer.job.name)
     # a healer that follows may still resume them
     if answer.left and not answer.again and answer.healer is None:
-        yield f"  {printable_text(answer.job.name)}: nothing resumed"
+        yield f"  {name}: nothing resumed"
     for one in answer.again:
         what = "would resume" if one.job is None else "resumed"
         ids = [job.id for job in (one.job, *one.more) if job is not None]
         job = f" as job {', '.join(ids)}" if ids else ""
-        noun = answer.job.unit
-        noun += "" if len(one.tasks) == 1 else "s"
-        text = (
-            f"{what} {len(one.tasks):,} {noun} of "
-            f"{printable_text(answer.job.name)}{job}: "
-            f"{', '.join(one.reasons)}"
-        )
-        yield from (
-            f"  {line}" for line in folded_lines(printable_text(text), WIDTH - 2)
-        )
-        yield f"    each     {request_words(one.request)}"
-        if one.request.exclude:
-            yield f"    not on   {printable_text(', '.join(one.request.exclude))}"
-    if answer.stopped:
-        yield from (f"    {line}" for line in _titled_lines("stopped", answer.stopped))
-    if answer.healer is not None:
-        text = f"job {answer.healer.id} follows when all elements have ended"
-        yield from (f"    {line}" for line in _titled_lines("heals", text))
-    for follower in answer.followers:
-        yield from (
-            f"    {line}" for line in _titled_lines("after", _follower_text(follower))
-        )
+        noun = answer.job.unit + ("" if len(one.tasks) == 1 else "s")
+        tasks = f"{what} {len(one.tasks):,} {noun} of {answer.job.name}{job}"
+        text = f"{tasks}: {', '.join(one.reasons)}"
+        yield from named_lines("", text, indent=2, name_width=0)
+        yield from named_lines("each", request_words(one.request))
+        yield from named_lines("not on", ", ".join(one.request.exclude))
+    for title, text in _rows_of_resumption(answer):
+        yield from named_lines(title, text)
     yield from _left_lines(answer)
     if not answer.again and not answer.left:
         of = "" if answer.replaced is None else f" of job {answer.job.id}"
-        yield f"  {printable_text(answer.job.name)}: all tasks{of} are done"
+        yield f"  {name}: all tasks{of} are done"
     if answer.replaced is not None:
-        folder = printable_text(shlex.quote(answer.replaced))
         yield "    replaced the plan was written again since; these are the old tasks"
         first = answer.job
         had_options = (first.staging, first.heal, first.request.extra)
         # a plan does not hold the options of its submission
         typed = "  # and the options you typed" if any(had_options) else ""
+        folder = printable_text(shlex.quote(answer.replaced))
         yield f"    next     weigh submit {folder} --again{typed}"
     jobs = [one.job.id for one in answer.again if one.job]
     if jobs:
         yield f"    follow   weigh status {jobs[-1]}"
+
+
+def _rows_of_resumption(answer: ResumedJob) -> Iterator[tuple[str, str]]:
+    yield "stopped", answer.stopped or ""
+    if answer.healer is not None:
+        yield "heals", f"job {answer.healer.id} follows when all elements have ended"
+    for follower in answer.followers:
+        yield "after", _follower_text(follower)
 
 
 def _follower_text(following_job: FollowingJob) -> str:
@@ -167,11 +162,6 @@ def _left_lines(answer: ResumedJob) -> Iterator[str]:
     if any(rest.reason.startswith(OUTCOME_UNKNOWN) for rest in answer.left):
         yield "    unknown  wait until the scheduler's accounting answers, or run them"
         yield f"             anyway: weigh resume {answer.job.id} --unknown"
-
-
-def _titled_lines(title: str, row_text: str) -> Iterator[str]:
-    for number, line in enumerate(folded_lines(printable_text(row_text), WIDTH - 13)):
-        yield f"{title if number == 0 else '':<9}{line}"
 
 
 def resume_json(answer: ResumedJob) -> str:

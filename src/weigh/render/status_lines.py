@@ -16,7 +16,7 @@ from weigh.render.printable import (
     shortened_text,
 )
 from weigh.render.progress_lines import ExpectedEnd, ends_lines
-from weigh.render.request_lines import WIDTH, folded_lines
+from weigh.render.request_lines import WIDTH, named_lines
 from weigh.render.submit_lines import start_time_text
 from weigh.render.words import STATE_WORDS, step_words
 from weigh.schedulers.words import format_ranges
@@ -172,56 +172,46 @@ def detail_lines(job_standing: JobStanding, current_time: Seconds) -> Iterator[s
     """Write the details of one job."""
     ids = " -> ".join(job_standing.jobs)
     name = printable_text(job_standing.job.name)
-    headline = f"  {name} {ids}   {_task_counts_text(job_standing)}"
+    counts = _task_counts_text(job_standing)
+    headline = f"  {name} {ids}   {counts}"
     if len(headline) <= WIDTH:
         yield headline
     else:
         yield shortened_text(f"  {name} {ids}", WIDTH)
-        yield from (
-            f"    {line}"
-            for line in folded_lines(_task_counts_text(job_standing), WIDTH - 4)
-        )
+        yield from named_lines("", counts, name_width=0)
     if job_standing.ends is not None and not job_standing.is_over:
         yield from (f"    {line}" for line in ends_lines(job_standing.ends, WIDTH - 4))
-    if job_standing.pulling is not None and not job_standing.is_over:
-        yield from _status_entry_lines(
-            "queue", _pulling_nodes_text(job_standing.pulling)
-        )
-    if job_standing.healing is not None:
-        for title, text in healing_rows(job_standing.healing, job_standing.jobs[-1]):
-            yield from _status_entry_lines(title, text)
+    for title, text in _rows_above_failures(job_standing):
+        yield from named_lines(title, text)
     yield from _failure_group_lines(job_standing.failures, job_standing.job.unit)
-    yield from _remarks(job_standing)
-    if job_standing.cancelling:
-        yield from _status_entry_lines(
-            "cancel",
-            f"{count_with_noun(job_standing.cancelling, 'element')} being cancelled",
-        )
-    for unknown in job_standing.unknown:
-        text = f"{count_with_noun(unknown.elements, 'element')}: {unknown.reason}"
-        yield from _status_entry_lines("unknown", text)
-    for title, text in (
-        *_dependency_entries(job_standing.needs),
-        *_waiting_entries(job_standing, current_time),
-    ):
-        yield from _status_entry_lines(title, text)
+    for title, text in _rows_below_failures(job_standing, current_time):
+        yield from named_lines(title, text)
     yield from _next_command_lines(job_standing)
     yield from _status_warning_lines(job_standing, current_time)
 
 
-def _remarks(job_standing: JobStanding) -> Iterator[str]:
-    doubt = (
-        f"{job_standing.job.unit} {job_standing.doubt}" if job_standing.doubt else ""
-    )
-    for title, words in (("note", doubt), ("steps", step_words(job_standing.steps))):
-        if words:
-            yield from _status_entry_lines(title, printable_text(words))
+def _rows_above_failures(job_standing: JobStanding) -> Iterator[tuple[str, str]]:
+    if job_standing.pulling is not None and not job_standing.is_over:
+        yield "queue", _pulling_nodes_text(job_standing.pulling)
+    if job_standing.healing is not None:
+        yield from healing_rows(job_standing.healing, job_standing.jobs[-1])
 
 
-def _dependency_entries(needs: Sequence[NeededJob]) -> Iterator[tuple[str, str]]:
-    """Yield the jobs that have to succeed first."""
-    for need in needs:
+def _rows_below_failures(
+    job_standing: JobStanding, current_time: Seconds
+) -> Iterator[tuple[str, str]]:
+    if job_standing.doubt:
+        yield "note", f"{job_standing.job.unit} {job_standing.doubt}"
+    yield "steps", step_words(job_standing.steps)
+    if job_standing.cancelling:
+        elements = count_with_noun(job_standing.cancelling, "element")
+        yield "cancel", f"{elements} being cancelled"
+    for unknown in job_standing.unknown:
+        elements = count_with_noun(unknown.elements, "element")
+        yield "unknown", f"{elements}: {unknown.reason}"
+    for need in job_standing.needs:
         yield "after", f"{need.name} (job {need.job}): {need.words}"
+    yield from _waiting_entries(job_standing, current_time)
 
 
 def _waiting_entries(
@@ -373,26 +363,14 @@ def _status_warning_lines(
     job_standing: JobStanding, current_time: Seconds
 ) -> Iterator[str]:
     if job_standing.trouble:
-        when = (
-            "never"
-            if not job_standing.asked
-            else f"{format_duration(current_time - job_standing.asked)} ago"
-        )
-        yield from _status_entry_lines(
-            "warning", f"{job_standing.trouble} (last answer: {when})"
-        )
+        asked = job_standing.asked
+        when = f"{format_duration(current_time - asked)} ago" if asked else "never"
+        text = f"{job_standing.trouble} (last answer: {when})"
+        yield from named_lines("warning", text)
     # the rows of unknown elements give accounting as their reason already
     if job_standing.accounting and not job_standing.unknown:
-        yield from _status_entry_lines(
-            "warning", f"accounting does not answer: {job_standing.accounting}"
-        )
-
-
-def _status_entry_lines(title: str, entry_text: str) -> Iterator[str]:
-    for number, line in enumerate(
-        folded_lines(printable_text(entry_text), WIDTH - len(_INDENT))
-    ):
-        yield f"    {title:<9}{line}" if number == 0 else f"{_INDENT}{line}"
+        text = f"accounting does not answer: {job_standing.accounting}"
+        yield from named_lines("warning", text)
 
 
 _ACTIVE: frozenset[State] = frozenset({"PENDING", "RUNNING"})
@@ -412,34 +390,20 @@ def healing_rows(healing_state: HealingState, job_id: str) -> Iterator[tuple[str
         yield f"round {number}", "; ".join(round_words(ours))
     for command in healing_state.blocked:
         yield "blocked", f"healing waits for held elements: {command}"
+    healer = f"job {healing_state.healer}"
     if healing_state.stopped is not None:
-        causes = ", ".join(
-            f"{cause} ({count_with_commas(n)})"
-            for cause, n in healing_state.left.items()
-        )
-        yield (
-            "healed",
-            f"{healing_state.stopped}: {causes}" if causes else healing_state.stopped,
-        )
+        left = healing_state.left.items()
+        causes = ", ".join(f"{cause} ({count_with_commas(n)})" for cause, n in left)
+        yield "healed", healing_state.stopped + (f": {causes}" if causes else "")
     # in this state the job runs weigh resume --heal just now
     elif healing_state.state == "RUNNING":
-        yield "heals", f"job {healing_state.healer} decides on the next round"
+        yield "heals", f"{healer} decides on the next round"
     elif healing_state.state == "PENDING" and healing_state.healer is not None:
-        yield (
-            "heals",
-            f"job {healing_state.healer} follows when all elements have ended",
-        )
+        yield "heals", f"{healer} follows when all elements have ended"
     elif healing_state.state == "CANCELLED":
-        yield "heals", f"job {healing_state.healer} was cancelled"
+        yield "heals", f"{healer} was cancelled"
     else:
-        what = (
-            "no healer follows"
-            if healing_state.goes_on
-            else "no healer sent the next round"
-        )
-        was = (
-            f" (job {healing_state.healer}: {healing_state.words or 'ended'})"
-            if healing_state.healer
-            else ""
-        )
-        yield "heals", f"{what}{was}: weigh resume --heal {job_id}"
+        what = "follows" if healing_state.goes_on else "sent the next round"
+        last = f" ({healer}: {healing_state.words or 'ended'})"
+        was = last if healing_state.healer else ""
+        yield "heals", f"no healer {what}{was}: weigh resume --heal {job_id}"

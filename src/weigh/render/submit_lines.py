@@ -13,7 +13,7 @@ from weigh.render.printable import (
     printable_text,
     three_digit_text,
 )
-from weigh.render.request_lines import WIDTH, folded_lines
+from weigh.render.request_lines import WIDTH, folded_lines, named_lines
 from weigh.units import HOUR, Seconds, count_with_noun, format_limit, format_size
 
 SCHEMA = "weigh.submit/1"
@@ -83,18 +83,36 @@ def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
         text += ", on this machine"
     if job.expected is not None:
         text += f"; starts {start_time_text(job.expected, answer.now)}"
-    yield from (f"  {line}" for line in folded_lines(text, WIDTH - 2))
-    yield from _further_job_lines(answer.more)
-    yield f"  each      {request_words(job.request)}"
-    yield from _largest_cost_lines(answer)
+    yield from named_lines("", text, indent=2, name_width=0)
+    for name, row in _rows_of_submission(answer, job):
+        yield from named_lines(name, row, indent=2, name_width=10)
+
+
+def _rows_of_submission(
+    answer: SubmitAnswer, job: SubmittedJob
+) -> Iterator[tuple[str, str]]:
+    """Yield the further jobs of the same array, the request, and what follows."""
+    more = answer.more
+    # "and 1 more" would take as much room as the job itself
+    shown = more[:_SHOWN] if len(more) > _SHOWN + 1 else more
+    for part in shown:
+        why = f": {part.reason}" if part.reason and len(more) == 1 else ""
+        yield "", f"and {_job_contents_text(part)} as job {part.id}{why}"
+    if len(shown) < len(more):
+        yield "", f"and {len(more) - len(shown)} more, to job {more[-1].id}"
+    yield "each", request_words(job.request)
+    most = answer.most or MostHours()
+    parts = [(most.gpu, "GPU"), (most.cpu, "CPU")]
+    hours = [f"{three_digit_text(held)} {unit} hours" for held, unit in parts if held]
+    again = " per attempt" if job.requeue and hours else ""
+    yield "at most", f"{', '.join(hours)}{again}"
     if answer.healer is not None and answer.held:
-        text = f"job {answer.healer.id} sizes and sends the other {answer.held:,} tasks"
-        # without the plural's s
-        yield f"  then      {text if answer.held > 1 else text[:-1]}"
+        tasks = f"{answer.held:,} task{'' if answer.held == 1 else 's'}"
+        yield "then", f"job {answer.healer.id} sizes and sends the other {tasks}"
     if answer.healer is not None and job.heal is not None:
-        yield f"  heals     job {answer.healer.id} follows: {heal_words(job.heal)}"
-    yield f"  script    {printable_text(job.script)}"
-    yield f"  follow    weigh status {job.id}"
+        yield "heals", f"job {answer.healer.id} follows: {heal_words(job.heal)}"
+    yield "script", job.script
+    yield "follow", f"weigh status {job.id}"
 
 
 def heal_words(heal_limits: HealLimits) -> str:
@@ -126,36 +144,6 @@ def most_hours(submitted_jobs: Sequence[SubmittedJob]) -> MostHours | None:
     return total
 
 
-def _largest_cost_lines(answer: SubmitAnswer) -> Iterator[str]:
-    """Write what the jobs can use at most."""
-    job, most = answer.job, answer.most
-    if job is None or most is None:
-        return
-    parts = [(most.gpu, "GPU"), (most.cpu, "CPU")]
-    words = [
-        f"{three_digit_text(hours)} {unit} hours" for hours, unit in parts if hours
-    ]
-    again = " per attempt" if job.requeue else ""
-    yield f"  at most   {', '.join(words)}{again}"
-
-
-def _further_job_lines(submitted_jobs: Sequence[SubmittedJob]) -> Iterator[str]:
-    """Write the further jobs of the same array."""
-    # "and 1 more" would take as much room as the job itself
-    shown = (
-        submitted_jobs[:_SHOWN] if len(submitted_jobs) > _SHOWN + 1 else submitted_jobs
-    )
-    for part in shown:
-        why = f": {part.reason}" if part.reason and len(submitted_jobs) == 1 else ""
-        line = f"and {_job_contents_text(part)} as job {part.id}{why}"
-        yield from (f"            {row}" for row in folded_lines(line, WIDTH - 12))
-    if len(shown) < len(submitted_jobs):
-        yield (
-            f"            and {len(submitted_jobs) - len(shown)} more, to job "
-            f"{submitted_jobs[-1].id}"
-        )
-
-
 def check_lines(checks: Sequence[SubmitCheck]) -> Iterator[str]:
     """Write one line per check."""
     # a long name of a check is not cut: only its row is wider
@@ -177,26 +165,15 @@ def check_lines(checks: Sequence[SubmitCheck]) -> Iterator[str]:
 
 
 def _job_contents_text(submitted_job: SubmittedJob) -> str:
+    elements = count_with_noun(submitted_job.elements, "element")
+    tasks = count_with_noun(submitted_job.tasks, "task")
+    is_alone = submitted_job.elements == 1
     if submitted_job.is_script:
-        named = (
-            f"{submitted_job.name}"
-            if submitted_job.elements == 1
-            else f"{submitted_job.name}, "
-        )
-        return named + (
-            count_with_noun(submitted_job.elements, "element")
-            if submitted_job.elements > 1
-            else ""
-        )
-    if submitted_job.elements == 1:
-        return count_with_noun(submitted_job.tasks, "task")
-    words = count_with_noun(submitted_job.elements, "element")
-    more = (
-        f" with {count_with_noun(submitted_job.tasks, 'task')}"
-        if submitted_job.tasks != submitted_job.elements
-        else ""
-    )
-    return words + more
+        return submitted_job.name + ("" if is_alone else f", {elements}")
+    if is_alone:
+        return tasks
+    is_same = submitted_job.tasks == submitted_job.elements
+    return elements if is_same else f"{elements} with {tasks}"
 
 
 def _throttle_text(submitted_job: SubmittedJob) -> str:

@@ -34,7 +34,7 @@ from weigh.planning.record_match import kind_of_command
 from weigh.render.columns import TableColumn, table_lines
 from weigh.render.printable import count_with_commas, printable_text, three_digit_text
 from weigh.render.report_lines import WIDTH
-from weigh.render.request_lines import folded_lines
+from weigh.render.request_lines import named_lines
 from weigh.render.words import STATE_WORDS, short_name
 from weigh.review.elements import ReviewedElement, single_run_element
 from weigh.review.notes import FAILED, failure_text_without_numbers
@@ -266,11 +266,9 @@ def support_ticket(here: Here, name: str) -> SupportTicket:
             ways.setdefault(failure_text_without_numbers(run.row), []).append(run)
     # the most common failure; without one, the first task
     alike = max(ways.values(), key=len) if ways else last[:1]
-    lines = []
+    lines: list[str] = []
     for title, text in _ticket_entries(found, alike):
-        for line in folded_lines(printable_text(text), WIDTH - _TITLE_WIDTH):
-            lines.append(f"{title:<{_TITLE_WIDTH}}{line}")
-            title = ""  # noqa: PLW2901 - it stands once, at the first line
+        lines += named_lines(title, text, indent=0, name_width=_TITLE_WIDTH)
     tail = _output_tail(alike[0].row) if ways else ()
     if tail:
         lines.append("last lines of output:")
@@ -286,9 +284,8 @@ def _ticket_entries(
     row, record = run.row, run.record
     is_task = row.task is not None and report_material.unit == "task"
     job = _element_name(report_material, row)
-    yield "job", f"{job}  task {row.task}" if is_task else job
-    if report_material.scheduler:
-        yield "scheduler", report_material.scheduler
+    yield "job", f"{job} task {row.task}" if is_task else job
+    yield "scheduler", report_material.scheduler or ""
     yield "node", row.node or "unknown"
     how = f"signal {row.signal}" if row.signal else ""
     if not row.signal and row.exit_code is not None:
@@ -304,16 +301,12 @@ def _ticket_entries(
     output = (row.output or "") if output.startswith("..") else output
     element = next((one for one in report_material.elements if run in one.runs), None)
     requested = element.requested if element else report_material.requested
-    for title, text in (
-        ("requested", _request_text(requested)),
-        ("used", _usage_text(row)),
-        ("command", row.command),
-        ("folder", record.cwd if record and record.cwd else ""),
-        ("output", output),
-        ("attempts", _attempts_text(report_material, run)),
-    ):
-        if text:
-            yield title, text
+    yield "requested", _request_text(requested)
+    yield "used", _usage_text(row)
+    yield "command", row.command
+    yield "folder", (record.cwd if record else None) or ""
+    yield "output", output
+    yield "attempts", _attempts_text(report_material, run)
     if row.state in FAILED and len(alike) > 1:
         nodes = dict.fromkeys(other.row.node for other in alike if other.row.node)
         where = f", on {', '.join(list(nodes)[:5])}" if nodes else ""
