@@ -49,7 +49,7 @@ class ScriptFacts(msgspec.Struct, frozen=True, kw_only=True):
     A key missing from a mapping was not looked up. ``cwd`` is the folder of submission.
     The keys of ``paths``, ``lines`` (their number in a file), ``texts`` (the beginning
     of a file) and ``files`` (the numbers N for which the path with ``{}`` replaced by N
-    exists), ``matches`` (how many files a pattern finds) and ``executable`` are
+    exists) and ``executable`` are
     absolute paths. ``jobs`` holds states by id, None for an id that the scheduler does
     not know. ``plain_shell`` is the program that ``/bin/sh`` is on this cluster, empty
     if not known. ``defaults`` are the files of options that the scheduler reads before
@@ -67,7 +67,6 @@ class ScriptFacts(msgspec.Struct, frozen=True, kw_only=True):
     lines: Mapping[str, int] = {}
     texts: Mapping[str, str] = {}
     files: Mapping[str, tuple[int, ...]] = {}
-    matches: Mapping[str, int] = {}
     executable: Mapping[str, bool] = {}
     local_disks: Mapping[str, bool] = {}
     commands: Mapping[str, CommandPlace] = {}

@@ -54,7 +54,6 @@ HERE = {f"{HOME}/train.py": "missing", f"{CWD}/train.py": "file"}
         ("-l h_rt=2:00:00 -N 1name", "option-value", NO, ""),
         ("-N a/b", "option-value", NO, ""),
         ("-N a:b", "option-value", NO, ""),
-        ("-M me@uni.ac", "mail-without-type", "", ""),
     ],
 )
 def test_what_a_directive_gets_wrong_is_found(

@@ -63,7 +63,6 @@ ANYWHERE = [
     ("-zork", "unknown-option", NO, "#SBATCH --zork"),
     ("--signal=FOO@60", "option-value", NO, ""),
     ("--mail-type=DONE", "option-value", NO, ""),
-    ("--mail-user=me@uni.ac", "mail-without-type", "note", ""),
     *((f"--array={text}", "array", NO, "") for text in ("5-1", "a-b", "1..10")),
     ("--array=", "array", "problem", ""),
     ("--array=0-999", "no-throttle", "note", ""),

@@ -1,7 +1,5 @@
 """``weigh check SCRIPT``: what would go wrong with a job script that someone wrote."""
 
-import glob
-import itertools
 import os
 import re
 import shutil
@@ -163,7 +161,6 @@ def facts_of(
         lines=LazyLookup(_count_lines),
         texts=LazyLookup(_beginning_of),
         files=LazyLookup(_numbers_of_existing_paths),
-        matches=LazyLookup(_count_matches),
         executable=LazyLookup(_is_executable),
         local_disks=LazyLookup(_is_on_local_disk),
         commands=LazyLookup(lambda name: _command_place(name, here.env)),
@@ -316,12 +313,6 @@ def _beginning_of(path: str) -> str:
     if b"\0" in data:
         raise KeyError(path)
     return data.decode(errors="replace")
-
-
-def _count_matches(pattern: str) -> int:
-    """Count the files that a pattern finds, as bash does."""
-    found = glob.iglob(pattern)
-    return sum(1 for _ in itertools.islice(found, _MOST_MATCHES))
 
 
 def _is_executable(path: str) -> bool:

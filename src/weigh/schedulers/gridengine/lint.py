@@ -31,6 +31,7 @@ from weigh.schedulers.lint.common import ScriptLint
 from weigh.schedulers.lint.limit_rules import limit_rules
 from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.lint.values import (
+    OptionPair,
     OptionValues,
     choice,
     last,
@@ -42,6 +43,7 @@ from weigh.schedulers.lint.values import (
     split_words,
     stray,
     unexpanded,
+    wrong_pairs,
 )
 from weigh.schedulers.script import ScriptLine, ScriptText
 from weigh.schedulers.words import positive_number, whole_number
@@ -271,13 +273,14 @@ VALUES = (
 )
 
 
+PAIRS = (OptionPair("array", "tc", "t", "-tc without -t"),)
+
+
 def _qsub_refused_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     yield from misread(lint_case, VALUES)
     # as 8.1.9 does; another rule checks these paths
     yield from unexpanded(lint_case, ("o", "e", "i", "S", "wd"))
-    if lint_case.option("M") is not None and lint_case.option("m") is None:
-        effect = "no mail is sent without -m"
-        yield note(lint_case.option("M"), "mail-without-type", effect, "add -m ea")
+    yield from wrong_pairs(lint_case, PAIRS)
 
 
 # ---- values that are read otherwise than they were meant
@@ -322,10 +325,8 @@ def _virtual_memory_findings(lint_case: LintCase) -> Iterator[LintFinding]:
 
 
 def _arrays(lint_case: LintCase) -> Iterator[LintFinding]:
-    option, throttle = lint_case.option("t"), lint_case.option("tc")
+    option = lint_case.option("t")
     if option is None:
-        if throttle is not None:
-            yield refused(throttle, "array", "-tc without -t: refused")
         return
     value = option.value
     found = _RANGE.fullmatch(value)

@@ -167,17 +167,6 @@ class LintCase(msgspec.Struct, frozen=True, kw_only=True):
             before = token.text
         return False
 
-    def absolute_pattern(self, path: str, base: str | None) -> str | None:
-        """Return the absolute path of a file name pattern, as `absolute` does."""
-        # absolute() refuses patterns: stand in for their marks while it works
-        marks = {"*": "\x02", "?": "\x03", "[": "\x04"}
-        for mark, stand_in in marks.items():
-            path = path.replace(mark, stand_in)
-        whole = self.absolute(path, base)
-        for mark, stand_in in marks.items():
-            whole = whole.replace(stand_in, mark) if whole else None
-        return whole
-
     def absolute(self, path: str, base: str | None) -> str | None:
         """Return the absolute path; None if it depends on an unknown variable."""
         for home in _HOME:

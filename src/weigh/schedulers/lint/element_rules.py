@@ -14,7 +14,7 @@ from weigh.schedulers.lint.case import (
     problem,
 )
 from weigh.schedulers.lint.path_rules import is_template
-from weigh.schedulers.shell import ShellCommand, tokens, unquoted
+from weigh.schedulers.shell import ShellCommand, unquoted
 
 _MARK = "\x01"
 _MANY = 50
@@ -109,7 +109,7 @@ def _line_of_file_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     for command, place in commands_with_directories(lint_case) if array else ():
         text = _text_with_element(lint_case, _command_with_pipes(lint_case, command))
         found = next(filter(None, (one.search(text) for one in patterns)), None)
-        path = lint_case.absolute_pattern(unquoted(found[1]), place) if found else None
+        path = lint_case.absolute(unquoted(found[1]), place) if found else None
         if array is None or found is None or path is None:
             continue
         count = lint_case.facts.lines.get(path)
@@ -143,37 +143,7 @@ def _command_with_pipes(lint_case: LintCase, command: ShellCommand) -> str:
     return " | ".join(pieces)
 
 
-_INDEXED = re.compile(r"\$\{(\w+)\[([^\]]*)\]")
 _INDEX = re.compile(r"(\w+?)\s*(?:([+-])\s*(\d{1,6}))?")
-_LIST = re.compile(r"(\w+)=\((.*)\)", re.DOTALL)
-
-
-def _lists(lint_case: LintCase) -> Iterator[LintFinding]:
-    """Find elements beyond the end of the bash array that they index."""
-    array = _array_option_and_elements(lint_case)
-    if array is None:
-        return
-    option, elements = array
-    counts, offsets = _list_lengths(lint_case), _offsets(lint_case)
-    for token in lint_case.body.tokens:
-        for name, index in _INDEXED.findall(token.text) if token.kind == "word" else ():
-            offset, count = _offset(index, offsets), counts.get(name)
-            if offset is None or count is None:
-                continue
-            last, first = elements.last + offset, elements.first + offset
-            span = f"{-offset}-{count - 1 - offset}"
-            if last >= count:
-                effect = (
-                    f"{name} has {count} values, index 0 to {count - 1}: "
-                    f"element {elements.last} gets none"
-                )
-                yield problem(option, "element-without-input", effect, f"{span} fits")
-                return
-            # bash counts negative indices from the end: the wrong value, and no error
-            if first < 0:
-                effect = f"{name}[{first}] is the last value: element {elements.first}"
-                yield problem(option, "element-without-input", effect, f"{span} fits")
-                return
 
 
 def _offsets(lint_case: LintCase) -> dict[str, int]:
@@ -205,48 +175,6 @@ def _offset(index: str, offsets: dict[str, int]) -> int | None:
         return None
     step = int(found[3] or 0)
     return offsets[found[1]] + (-step if found[2] == "-" else step)
-
-
-def _list_lengths(lint_case: LintCase) -> dict[str, int]:
-    """Return the lengths of the bash arrays that are written once, where clear."""
-    found: dict[str, int] = {}
-    unclear: set[str] = set()
-    for command, place in commands_with_directories(lint_case):
-        texts = command.assigned
-        if _declares(command):
-            texts = tuple(command.text.split(" ", 2)[1:])
-        for text in texts:
-            name = re.split(r"[+=\[]", text)[0]
-            match = _LIST.fullmatch(text)
-            count = _count_of_tasks(lint_case, match[2], place) if match else None
-            if count is None or name in found:
-                # written twice, appended to, or of unknown length
-                unclear.add(name)
-            else:
-                found[name] = count
-    return {name: count for name, count in found.items() if name not in unclear}
-
-
-def _count_of_tasks(lint_case: LintCase, inner: str, place: str | None) -> int | None:
-    total = 0
-    for token in tokens(inner):
-        if token.kind == "word":
-            count = _count_plain(lint_case, token.text, place)
-            if count is None:
-                return None
-            total += count
-    return total
-
-
-def _count_plain(lint_case: LintCase, text: str, place: str | None) -> int | None:
-    if text[:1] in "'\"" and not any(mark in text for mark in "$`"):
-        return 1
-    if any(mark in text for mark in "$`{"):
-        return None
-    if any(mark in text for mark in "*?["):
-        path = lint_case.absolute_pattern(text, place)
-        return lint_case.facts.matches.get(path) or None if path else None
-    return 1
 
 
 _PRINTS = frozenset({"echo", "printf"})
@@ -432,7 +360,6 @@ RULES: tuple[Rule, ...] = (
     _no_array,
     _files,
     _line_of_file_findings,
-    _lists,
     _shared_outputs,
     _unused_element_findings,
     _throttle,

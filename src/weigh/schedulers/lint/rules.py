@@ -35,7 +35,6 @@ TABLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("option-value", "an invalid value of an option, or none"),
             ("short-equals", "`=` after a short option"),
             ("literal-dollar", "`$` or `~` where no shell expands it"),
-            ("mail-without-type", "an address, but no event to send mail for"),
             ("dependency", "an invalid dependency, or one that is never met"),
         ),
     ),
@@ -134,7 +133,6 @@ TABLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("signal-to-nobody", "a signal that no process gets"),
             ("signal-untrapped", "a signal that ends the job early"),
             ("no-soft-limit", "a trap for a signal that is never sent"),
-            ("unsafe-remove", "`rm -r` of results that may not have been copied"),
         ),
     ),
 )

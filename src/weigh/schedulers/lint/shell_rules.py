@@ -1,7 +1,7 @@
 """Rules for what bash cannot read, hidden failures, and processes that end early."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from weigh.model.lint import LintFinding
 from weigh.schedulers.hidden_exit import DROP_THE_BACKGROUND, hidden_exit
@@ -38,120 +38,6 @@ def _syntax_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     if document:
         effect = f"{words}: all that follows is its text"
     yield problem(line, "syntax", effect, "bash -n reads a script and runs nothing")
-
-
-_COPIES = frozenset({"rsync", "cp", "scp", "mv"})
-_GUARDS = re.compile(r"&&|\|\||^\s*(?:if|while|until)\b|\$\?")
-# what follows a copy that failed, and goes on
-_NO_GUARD = re.compile(r"\|\|\s*(?:true|:|echo|printf|logger)\b[^|&;{]*$")
-_FEWEST_OF_COPY = 3  # the command, from, to
-
-
-def _removes(lint_case: LintCase) -> Iterator[LintFinding]:
-    """Find `rm -r` of what a copy before it may have failed to bring home."""
-    texts = {one.line: one.text for one in lint_case.script.lines}
-    guarded, ends = set(_conditional(lint_case)), _ends_on_errors(lint_case)
-    copied, unguarded = dict[str, int](), dict[str, int]()
-    here = ""
-    for command in lint_case.body.commands:
-        text = texts.get(command.line, "")
-        paths = [word for word in command.words[1:] if not word.startswith("-")]
-        goes_on = bool(_NO_GUARD.search(text)) or not _GUARDS.search(text)
-        # only a command that certainly runs, and does not depend on the one before
-        is_plain = goes_on and command.line not in guarded and not command.background
-        if command.name in _MOVES_TO and not text.lstrip().startswith("("):
-            here = paths[0] if paths and paths[0][:1] in _ABSOLUTE else ""
-        # the script looks at exit codes by itself
-        elif "$?" in command.text:
-            unguarded.clear()
-        elif command.name in _COPIES and len(paths) + 1 >= _FEWEST_OF_COPY:
-            found = {
-                _plain_folder_path(_from(here, path)): command.line
-                for path in paths[:-1]
-            }
-            # all copies, for a trap that runs in any case; unguarded: those whose
-            # failure is not seen
-            copied |= found
-            if is_plain and (not ends or _NO_GUARD.search(text)):
-                unguarded |= found
-        elif is_plain:
-            for path in _removed(command):
-                effect = _loses(path, _from(here, path), unguarded)
-                if effect:
-                    fix = "join both: the copy && rm"
-                    yield problem(command, "unsafe-remove", effect, fix)
-
-
-_MOVES_TO = frozenset({"cd", "pushd", "popd"})
-_ABSOLUTE = frozenset("/$~")
-
-
-def _from(here: str, path: str) -> str:
-    """Return *path* as seen from the folder *here*, empty where that is not known."""
-    return path if not here or path[:1] in _ABSOLUTE else f"{here.rstrip('/')}/{path}"
-
-
-def _removed(command: ShellCommand) -> list[str]:
-    """Return what a command removes with all that is in it."""
-    paths = [word for word in command.words[1:] if not word.startswith("-")]
-    if command.name == "rm" and _is_recursive(command):
-        return paths
-    if command.name == "find" and "-delete" in command.words:
-        return paths[:1]
-    return []
-
-
-def _loses(path: str, place: str, copied: Mapping[str, int]) -> str:
-    """Return what is lost if *path*, which is at *place*, is removed; else empty."""
-    line = _copied_from(_plain_folder_path(place), copied)
-    return f"removes {path} also where line {line} could not copy it" if line else ""
-
-
-def _ends_on_errors(lint_case: LintCase) -> bool:
-    options = (word for one in lint_case.body.named("set") for word in one.words[1:])
-    words = (*options, *lint_case.script.interpreter[1:])
-    return any(
-        word == "errexit" or (word[:1] == "-" and word[1:2] != "-" and "e" in word)
-        for word in words
-    )
-
-
-def _conditional(lint_case: LintCase) -> Iterator[int]:
-    """Yield the lines within `if` and `lint_case`."""
-    depth, before = 0, 0
-    for token in lint_case.body.tokens:
-        if token.kind != "word":
-            continue
-        if depth:
-            yield from range(before, token.line + 1)
-        before = token.line
-        depth += (token.text in {"if", "case"}) - (token.text in {"fi", "esac"})
-
-
-def _is_recursive(command: ShellCommand) -> bool:
-    flags = (word for word in command.words[1:] if word.startswith("-"))
-    return any(
-        flag == "--recursive" or (flag[1:2] != "-" and {*"rR"} & {*flag})
-        for flag in flags
-    )
-
-
-def _plain_folder_path(path: str) -> str:
-    """Return a path without `/`, `/.` and `/*` at its end, and braces of variables."""
-    plain = re.sub(r"\$\{(\w+)\}", r"$\1", path)
-    while plain.endswith(("/", "/.", "/*")):
-        plain = plain.rpartition("/")[0]
-    return plain
-
-
-def _copied_from(folder: str, copied: Mapping[str, int]) -> int | None:
-    """Return the line of the last copy from *folder*, or from below it."""
-    lines = [
-        line
-        for source, line in copied.items()
-        if folder and (source == folder or source.startswith(f"{folder}/"))
-    ]
-    return max(lines, default=None)
 
 
 def _hidden_exit(lint_case: LintCase) -> Iterator[LintFinding]:
@@ -254,7 +140,6 @@ def _trapped(command: ShellCommand) -> set[str]:
 
 
 RULES: tuple[Rule, ...] = (
-    _removes,
     _hidden_exit,
     _syntax_findings,
     _left_behind,

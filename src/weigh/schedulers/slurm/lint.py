@@ -13,7 +13,6 @@ from weigh.schedulers.lint.case import (
     ReadOptions,
     SchedulerWords,
     ScriptOption,
-    did_you_mean,
     most_similar_word,
     note,
     problem,
@@ -23,6 +22,7 @@ from weigh.schedulers.lint.common import ScriptLint
 from weigh.schedulers.lint.limit_rules import limit_rules
 from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.lint.values import (
+    OptionPair,
     OptionValues,
     choice,
     last,
@@ -31,6 +31,7 @@ from weigh.schedulers.lint.values import (
     on_jobs,
     parsed,
     unexpanded,
+    wrong_pairs,
 )
 from weigh.schedulers.script import ScriptLine, ScriptText
 from weigh.schedulers.slurm import TEXT
@@ -40,13 +41,11 @@ from weigh.schedulers.slurm.directives import (
     PREFIX,
     TYPED_COUNT,
     array_elements,
-    elements_of,
     granted_by,
-    node_names_of,
     read_options,
     requested_by,
 )
-from weigh.schedulers.words import positive_number, whole_number
+from weigh.schedulers.words import whole_number
 from weigh.units import DAY, HOUR, MIB, MINUTE, format_size
 
 # ---- lines that look like directives, and are not read
@@ -129,10 +128,10 @@ _NODES = re.compile(r"\+?(\d[\d,:]*[kKmM]?)(?:-(\d[\d,:]*[kKmM]?))?")
 _JOBS = r":\d+(?:_\d+|_\*)?(?:\+\d+)?(?::\d+(?:_\d+|_\*)?(?:\+\d+)?)*"
 _DEPENDENCY = rf"(?:after(?:any|ok|notok|corr|burstbuffer)?{_JOBS}|singleton|\d+)"
 _SIGNALS = "HUP|INT|QUIT|KILL|USR1|USR2|PIPE|ALRM|TERM|CHLD|CONT|STOP|TSTP|TTIN|TTOU"
-_MAILS = """
-    NONE BEGIN END FAIL REQUEUE ALL INVALID_DEPEND STAGE_OUT TIME_LIMIT TIME_LIMIT_90
-    TIME_LIMIT_80 TIME_LIMIT_50 ARRAY_TASKS
-"""
+_MAILS = (
+    "NONE|BEGIN|END|FAIL|REQUEUE|ALL|INVALID_DEPEND|STAGE_OUT|TIME_LIMIT(?:_[589]0)?"
+    "|ARRAY_TASKS"
+)
 _MOMENT = r"(?:now|today|tomorrow|midnight|noon|fika|teatime|elevenses|[^a-z]).*"
 _COUNTS = "cpus-per-task ntasks ntasks-per-node cpus-per-gpu mincpus"
 _OTHER_COUNTS = "ntasks-per-core ntasks-per-socket threads-per-core core-spec"
@@ -217,6 +216,7 @@ VALUES = (
     ),
     # what sbatch 22.05 takes; later versions know a few words more
     choice("exclusive", "|user|mcs|topo|exclusive"),
+    choice("mail-type", rf"(?:.*,)?(?:{_MAILS})(?:,.*)?"),
     choice("open-mode", "append|truncate|a|t"),
     choice("hint", "compute_bound|memory_bound|multithread|nomultithread|help"),
     choice("kill-on-invalid-dep", "yes|no"),
@@ -225,6 +225,52 @@ VALUES = (
     choice("begin deadline", _MOMENT),
     choice(_OTHER_COUNTS, r"\+?\d+"),
     choice("switches", r"\d+(?:@.+)?"),
+)
+
+
+_MAY_BRING_GPUS = """
+    gres gpus gpus-per-node gpus-per-task gpus-per-socket tres-per-task qos constraint
+"""
+PAIRS = (
+    *(
+        OptionPair(
+            "memory",
+            one,
+            others,
+            f"--{one} and --{{}} exclude each other",
+            "keep one",
+            excludes=True,
+        )
+        for one, others in (
+            ("mem", "mem-per-cpu mem-per-gpu"),
+            ("mem-per-cpu", "mem-per-gpu"),
+        )
+    ),
+    OptionPair(
+        "option-value",
+        "cpus-per-gpu",
+        "cpus-per-task",
+        "--cpus-per-gpu and --{} exclude each other",
+        "keep one",
+        excludes=True,
+    ),
+    *(
+        OptionPair(
+            "no-gpu",
+            one,
+            _MAY_BRING_GPUS,
+            f"--{one} without a request of GPUs",
+            "add --gpus=1",
+        )
+        for one in ("mem-per-gpu", "ntasks-per-gpu")
+    ),
+    OptionPair(
+        "gpus",
+        "gpus-per-task",
+        "ntasks gpus ntasks-per-node",
+        "--gpus-per-task needs --ntasks or --gpus",
+        "add --ntasks=1",
+    ),
 )
 
 
@@ -238,35 +284,13 @@ def _sbatch_refused_findings(lint_case: LintCase) -> Iterator[LintFinding]:
             effect = f"{value!r} is read including its '='"
             make = refused if never or option.name in _COUNTS.split() else problem
             yield make(option, "short-equals", effect, fix)
-    memory = last(lint_case, MEMORY_OPTIONS)
-    if len(memory) > 1:
-        effect = f"{' and '.join(f'--{one.name}' for one in memory)} exclude each other"
-        yield refused(memory[-1], "memory", f"{effect}: refused", "keep one")
-    for name in ("mem-per-gpu", "ntasks-per-gpu"):
-        if lint_case.option(name) and not lint_case.option(*_MAY_BRING_GPUS):
-            effect = f"--{name} without a request of GPUs: refused"
-            yield refused(lint_case.option(name), "no-gpu", effect, "add --gpus=1")
-    if lint_case.option("cpus-per-task") and lint_case.option("cpus-per-gpu"):
-        effect = "--cpus-per-gpu and --cpus-per-task exclude each other: refused"
-        yield refused(
-            lint_case.option("cpus-per-gpu"), "option-value", effect, "keep one of them"
-        )
+    yield from wrong_pairs(lint_case, PAIRS)
     least, most = (
         parsed(lint_case.option(one), TEXT.parse_time) for one in ("time-min", "time")
     )
     if least and most and least > most:
         effect = "--time-min is more than --time: refused"
         yield refused(lint_case.option("time-min"), "time", effect)
-    alone = lint_case.option("gpus-per-task")
-    if alone and not lint_case.option("ntasks", "gpus", "ntasks-per-node"):
-        effect = "--gpus-per-task needs --ntasks or --gpus: refused"
-        yield refused(alone, "gpus", effect, "add --ntasks=1")
-
-
-_MAY_BRING_GPUS = (
-    *("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"),
-    *("tres-per-task", "qos", "constraint"),
-)
 
 
 # ---- values that are read otherwise than they were meant
@@ -339,21 +363,6 @@ def _gres(lint_case: LintCase) -> Iterator[LintFinding]:
 
 
 _OF_A_GPU = re.compile(r"[avhlpktq]\d+\w*|rtx\w*", re.IGNORECASE)
-
-
-def _mail(lint_case: LintCase) -> Iterator[LintFinding]:
-    kinds, user = lint_case.option("mail-type"), lint_case.option("mail-user")
-    if user is not None and kinds is None:
-        effect, fix = "no mail is sent without --mail-type", "add --mail-type=END,FAIL"
-        yield note(user, "mail-without-type", effect, fix)
-    known, events = _MAILS.split(), kinds.value.split(",") if kinds else []
-    unknown = [one for one in events if one.upper() not in known]
-    for kind in unknown:
-        make, then = refused, "refused"
-        if len(unknown) < len(events):
-            make, then = problem, "ignored, or refused"
-        effect = f"{kind!r} is not an event: {then}"
-        yield make(kinds, "option-value", effect, did_you_mean(kind, known))
 
 
 def _literal(lint_case: LintCase) -> Iterator[LintFinding]:
@@ -471,11 +480,6 @@ def _slurm_array_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     option = lint_case.option("array")
     if option is not None and not option.value:
         yield problem(option, "array", "no index: a plain job, not an array")
-    elif option is not None and "%" in option.value and elements_of(option):
-        throttle = option.value.partition("%")[2]
-        if not positive_number(throttle):
-            effect = f"%{throttle} has no effect"
-            yield note(option, "no-throttle", effect, "%10 runs ten at a time")
 
 
 def _dependencies(lint_case: LintCase) -> Iterator[LintFinding]:
@@ -496,18 +500,6 @@ def _dependencies(lint_case: LintCase) -> Iterator[LintFinding]:
         never = "this one would never start" if kind in ("afterok", "aftercorr") else ""
         unknown = "the job would run at once, or be refused"
         yield from on_jobs(lint_case, option, jobs, unknown=unknown, never=never)
-
-
-def _slurm_node_findings(lint_case: LintCase) -> Iterator[LintFinding]:
-    excluded = lint_case.option("exclude")
-    known = (
-        None if lint_case.facts.limits is None else lint_case.facts.limits.node_names
-    )
-    for name in node_names_of(excluded) if known is not None else ():
-        if known is not None and name not in known:
-            effect = f"node {name} does not exist: refused"
-            yield refused(excluded, "unknown-node", effect, did_you_mean(name, known))
-            return
 
 
 def _slurm_limit_findings(lint_case: LintCase) -> Iterator[LintFinding]:
@@ -582,13 +574,11 @@ WORDS = SchedulerWords(
 _JOB = re.compile(r":([0-9]{1,12})(?=[:,?+_]|$)", re.ASCII)
 
 
-_GPUS = re.compile(r"--gres[= ]\S*gpu|--gpus|(?:^|\s)-G\b")
-
-
 class SlurmLint(ScriptLint):
     """Slurm: the rules for its job scripts."""
 
     words = WORDS
+    GPUS = re.compile(r"--gres[= ]\S*gpu|--gpus|(?:^|\s)-G\b")
     rules = (
         *(
             _slurm_ignored_findings,
@@ -596,7 +586,6 @@ class SlurmLint(ScriptLint):
             _slurm_time_findings,
             _slurm_size_findings,
             _gres,
-            _mail,
             _literal,
             _slurm_log_findings,
             _slurm_start_findings,
@@ -604,7 +593,6 @@ class SlurmLint(ScriptLint):
         *(
             _slurm_array_findings,
             _dependencies,
-            _slurm_node_findings,
             _slurm_limit_findings,
         ),
     )
@@ -635,7 +623,7 @@ class SlurmLint(ScriptLint):
 
     def requests_gpus(self, flags: str, env: Mapping[str, str]) -> bool:
         """Return whether *flags*, or the user's defaults, request GPUs."""
-        return bool(_GPUS.search(flags)) or "gpu" in env.get("SBATCH_GRES", "")
+        return super().requests_gpus(flags, env) or "gpu" in env.get("SBATCH_GRES", "")
 
 
 LINT = SlurmLint()
