@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from weigh.flow.run.regions import event, phase
 from weigh.measure.region.channel import clock
-from weigh.measure.region.durations import DurationSummary
-from weigh.measure.region.this_process import current, is_current
+from weigh.measure.region.tracker import current, is_current
 
 if TYPE_CHECKING:
     from weigh.measure.region.region import MeasuredRegion
-    from weigh.measure.region.tracker import OpenLoop, RegionTracker
+    from weigh.measure.region.spans import OpenLoop
+    from weigh.measure.region.tracker import RegionTracker
     from weigh.units import Seconds
 
 _FLUSH_INTERVAL = 1.0  # seconds
@@ -132,9 +132,7 @@ class _StepTimer:
     def flush(self, *, ends: bool) -> None:
         # a forked worker has a tracker of its own: the steps belong to its parent's
         if self._loop is not None and is_current(self._tracker):
-            times = DurationSummary()
-            times.extend(self._times)
-            self._tracker.add_batches(self._loop, times, self._samples, ends=ends)
+            self._tracker.add_batches(self._loop, self._times, self._samples, ends=ends)
         del self._times[:]
         self._samples = 0
         self._flushed = clock()

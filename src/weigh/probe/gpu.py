@@ -91,8 +91,8 @@ class GpuProbe(Protocol):
     def devices(self) -> tuple[GpuDevice, ...]:
         """Return the visible GPUs, in CUDA's order."""
 
-    def read(self) -> tuple[GpuReading, ...]:
-        """Read each of them once; never raises, never blocks for long."""
+    def read(self, *, activity: bool = True) -> tuple[GpuReading, ...]:
+        """Read each once; without *activity*, only memory, of those that changed."""
 
 
 class ExplainedGpuProbe(GpuProbe, Protocol):

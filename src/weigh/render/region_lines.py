@@ -104,10 +104,7 @@ def _phase_lines(
         return
     yield _phase_table_row(PHASE_TITLES)
     for phase in phases[:_MOST_PHASES]:
-        name, *figures = phase_cells(phase)
-        # deeper phases would have no room for their names
-        name = shortened_text("  " * min(phase.depth, 6) + name, _NAME)
-        yield _phase_table_row((padded_text(name, _NAME), *figures))
+        yield _phase_table_row((_phase_name_cell(phase), *phase_cells(phase)[1:]))
     if len(phases) > _MOST_PHASES:
         yield f"  and {len(phases) - _MOST_PHASES} more phases"
     if any(phase.calls == 0 for phase in phases[:_MOST_PHASES]):
@@ -119,10 +116,9 @@ def _phase_lines(
 
 def phase_cells(phase: ProgramPhase) -> tuple[str, ...]:
     """Return what is known of a phase, in the order of the titles."""
-    rank = "" if phase.rank is None else f"{phase.rank}: "
     cpu = "-" if phase.cpu_time is None else format_brief(phase.cpu_time)
     return (
-        f"{rank}{printable_text(phase.name)}",
+        _phase_name(phase),
         _call_count_text(phase.calls),
         format_brief(phase.wall_time),
         cpu,
@@ -130,6 +126,17 @@ def phase_cells(phase: ProgramPhase) -> tuple[str, ...]:
         f"{'<' if _is_bound(phase) else ''}{size_or_dash(phase.peak_memory)}",
         size_or_dash(phase.memory_after),
     )
+
+
+def _phase_name(phase: ProgramPhase) -> str:
+    rank = "" if phase.rank is None else f"{phase.rank}: "
+    return rank + printable_text(phase.name)
+
+
+def _phase_name_cell(phase: ProgramPhase) -> str:
+    # deeper phases would have no room for their names
+    indented = "  " * min(phase.depth, 6) + _phase_name(phase)
+    return padded_text(shortened_text(indented, _NAME), _NAME)
 
 
 def _phase_table_row(cells: Sequence[str]) -> str:
@@ -149,23 +156,15 @@ def _phase_gpus(
         if all(gpu.peak == gpu.before == gpu.after for gpu in own):
             continue
         shown = numbers.get(uuid, number)
-        yield (
-            f"  {f'gpu {shown} memory in use':<{_NAME}}{'':>7}{'taken':>10}{'':>10}"
-            f"{'before':>9}{'peak':>9}{'after':>9}"
-        )
+        title = f"gpu {shown} memory in use"
+        yield _phase_table_row((title, "", "taken", "", *PHASE_TITLES[-3:]))
         for phase in phases[:_MOST_PHASES]:
             for gpu in phase.gpus:
                 if gpu.uuid == uuid:
-                    yield _phase_gpu(phase, gpu)
-
-
-def _phase_gpu(phase: ProgramPhase, gpu: GpuMemory) -> str:
-    indented = "  " * min(phase.depth, 6) + printable_text(phase.name)
-    name = padded_text(shortened_text(indented, _NAME), _NAME)
-    return (
-        f"  {name}{'':>7}{_size_difference_text(gpu.after, gpu.before):>10}{'':>10}"
-        f"{size_or_dash(gpu.before):>9}{size_or_dash(gpu.peak):>9}{size_or_dash(gpu.after):>9}"
-    )
+                    taken = _size_difference_text(gpu.after, gpu.before)
+                    sizes = map(size_or_dash, (gpu.before, gpu.peak, gpu.after))
+                    name = _phase_name_cell(phase)
+                    yield _phase_table_row((name, "", taken, "", *sizes))
 
 
 def batch_rows(loop: BatchTimes) -> Iterator[tuple[str, str]]:

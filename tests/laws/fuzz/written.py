@@ -5,8 +5,6 @@ import msgspec
 from weigh.measure.region.channel import (
     BatchesLine,
     EventLine,
-    GpusLine,
-    PeakLine,
     PhaseLine,
     ProcessLine,
 )
@@ -78,12 +76,10 @@ POLL = _lines(
 )
 PROGRESS = _lines(RunningProgress(run="r1", time=1.0, slots=2))
 CHANNEL = _lines(
-    ProcessLine("1:0", 1, "cn1", 0, 0),
+    ProcessLine("1:0", 1, "cn1", 0, 0, 1 << 21, (GpuUsage(uuid="GPU-1", name="V100"),)),
     PhaseLine("1:0", ("load",), _PHASE),
-    PeakLine("1:0", 1 << 21),
     BatchesLine("1:0", "a", 1.0, BatchTimes(50, 3, 150, 0.1, 0.2, 0.2, 0.3, 0.004)),
     EventLine("1:0", ProgramEvent("epoch", 1.5, 2)),
-    GpusLine("1:0", (GpuUsage(uuid="GPU-1", name="V100"),)),
 )
 EVENTS = _lines(
     RunOpened("r1", 1.0, HERE, _THIS, "tasks.txt", 2, "1.0"),

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from weigh.measure.region import this_process
+from weigh.measure.region import tracker as region_tracker
 from weigh.measure.region.tracker import RegionTracker
 from weigh.model.record import ProgramRegions
 
@@ -11,5 +11,5 @@ from weigh.model.record import ProgramRegions
 def regions(monkeypatch: pytest.MonkeyPatch) -> Callable[[], ProgramRegions]:
     """Give what is measured in this test alone."""
     tracker = RegionTracker({"WEIGH_EXACT_PHASES": "0"})
-    monkeypatch.setattr(this_process._process, "tracker", tracker)
+    monkeypatch.setattr(region_tracker.process, "tracker", tracker)
     return tracker.regions

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from weigh.flow.run import regions
-from weigh.measure.region import this_process
+from weigh.measure.region import tracker as region_tracker
 from weigh.measure.region.tracker import RegionTracker
 
 
@@ -11,9 +11,8 @@ from weigh.measure.region.tracker import RegionTracker
 def tracker(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegionTracker]:
     """Give this process a tracker of its own for a test, and none afterwards."""
     tracker = RegionTracker({})
-    process = this_process._ProcessState()
-    process.report = regions._render
+    process = region_tracker.ProcessRegions(regions._render)
     process.tracker = tracker
-    monkeypatch.setattr(this_process, "_process", process)
+    monkeypatch.setattr(region_tracker, "process", process)
     yield tracker
     tracker.finish()

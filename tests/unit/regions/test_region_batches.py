@@ -15,8 +15,9 @@ from region_programs import report_of, run
 
 from weigh.errors import UsageError
 from weigh.flow.run.regions import batches
-from weigh.measure.region import durations
-from weigh.measure.region.durations import DurationSummary
+from weigh.measure.region import loops, spans
+from weigh.measure.region import tracker as region_tracker
+from weigh.measure.region.spans import DurationSummary
 from weigh.measure.region.tracker import RegionTracker
 from weigh.model.record import BatchTimes
 from weigh.probe.own_memory import NoMemory
@@ -220,7 +221,7 @@ def test_an_exception_of_the_loader_passes(tracker: RegionTracker) -> None:
 def test_a_loop_nobody_ended_is_in_the_report_at_the_end() -> None:
     code = (
         "loop = iter(weigh.batches([[1]] * 5))\nnext(loop); next(loop); next(loop)\n"
-        "from weigh.measure.region import this_process\nthis_process._finish()\n"
+        "from weigh.measure.region import tracker\ntracker.finish_process()\n"
     )
     (loop,) = report_of(code)["batches"]
     assert loop["count"] == 2
@@ -295,7 +296,9 @@ def test_a_batch_that_the_program_drops_is_not_kept_alive(
     assert only(tracker).count == 2
 
 
-def test_200_000_batches_look_at_memory_some_fifty_times() -> None:
+def test_200_000_batches_look_at_memory_some_fifty_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Counted(NoMemory):
         looks = 0
 
@@ -303,17 +306,12 @@ def test_200_000_batches_look_at_memory_some_fifty_times() -> None:
             self.looks += 1
             return 100, 100
 
-    from weigh.measure.region import loops, this_process  # noqa: PLC0415
-
     memory = Counted()
-    process = this_process._ProcessState()
+    process = region_tracker.ProcessRegions()
     process.tracker = RegionTracker({}, memory=memory)
-    real, this_process._process = this_process._process, process
-    try:
-        for _ in loops.batches([[1]] * 200_000):
-            pass
-    finally:
-        this_process._process = real
+    monkeypatch.setattr(region_tracker, "process", process)
+    for _ in loops.batches([[1]] * 200_000):
+        pass
     assert memory.looks <= 2 + 200_000 / 4096 + 20
 
 
@@ -324,10 +322,9 @@ times = st.floats(min_value=1e-7, max_value=1e4)
 def test_durations_agree_with_the_statistics_of_all_times(
     first: list[float], second: list[float]
 ) -> None:
-    counted, other = DurationSummary(), DurationSummary()
+    counted = DurationSummary()
     counted.extend(array("d", first))
-    other.extend(array("d", second))
-    counted.merge(other)
+    counted.extend(array("d", second))
     every = first + second
     assert counted.count == len(every)
     assert counted.median() == pytest.approx(statistics.median(every))
@@ -341,15 +338,11 @@ def test_the_median_of_very_many_is_within_half_a_percent(
 ) -> None:
     chance = random.Random(seed)
     every = [chance.lognormvariate(-5, 1) for _ in range(2001)]
-    exact, durations.EXACT = durations.EXACT, 100
-    try:
-        counted = DurationSummary()
+    counted = DurationSummary()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spans, "EXACT", 100)
         for part in range(parts):
-            other = DurationSummary()
-            other.extend(array("d", every[part::parts]))
-            counted.merge(other)
-    finally:
-        durations.EXACT = exact
+            counted.extend(array("d", every[part::parts]))
     assert counted.exact is None
     assert counted.median() == pytest.approx(statistics.median(every), rel=0.006)
     assert (counted.minimum, counted.maximum) == (min(every), max(every))

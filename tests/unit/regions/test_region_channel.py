@@ -12,8 +12,7 @@ from region_programs import Channel, run
 from weigh.flow.run import channel as flow_channel
 from weigh.measure.ranks import RankTracker
 from weigh.measure.region import channel as wire
-from weigh.measure.region.channel import read_channel
-from weigh.measure.region.tracker import EventThrottle
+from weigh.measure.region.channel import RegionFile, read_channel
 from weigh.model.record import (
     MeasuringCost,
     ProgramEvent,
@@ -199,8 +198,8 @@ def test_a_wrapper_that_has_gone_is_no_trouble(channel: Channel) -> None:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_is_one_line_and_stops_the_resets() -> None:
     said: list[str] = []
-    throttle = EventThrottle({"WEIGH_CHANNEL": "/dev/full"}, "1", said.append)
-    assert throttle.write_peak(1 << 30) is False
+    throttle = RegionFile({"WEIGH_CHANNEL": "/dev/full"}, said.append)
+    assert throttle.write_process(1 << 30) is False
     throttle.write(wire.EventLine("1", ProgramEvent("a", 0.0)))
     assert len(said) == 1
     assert "No space left" in said[0]
@@ -231,8 +230,7 @@ def test_no_content_of_the_file_makes_reading_fail(content: bytes) -> None:
 
 
 def test_the_writer_never_makes_a_file(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        wire.ChannelWriter(str(tmp_path / "none")).write([wire.PeakLine("1", 1)])
+    RegionFile({"WEIGH_CHANNEL": str(tmp_path / "none")}, print)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -251,7 +249,7 @@ def test_a_program_that_closes_every_descriptor_gets_none_of_our_lines(
 
 
 def test_the_time_between_totals_grows_with_the_run(channel: Channel) -> None:
-    throttle = EventThrottle({"WEIGH_CHANNEL": str(channel.path)}, "1", print)
+    throttle = RegionFile({"WEIGH_CHANNEL": str(channel.path)}, print)
     began = throttle._began
     now, told = began, 0
     while now < began + 86_400:

@@ -11,9 +11,9 @@ import pytest
 from region_programs import report_of, run
 
 from weigh.flow.run.regions import batches, event, measured, phase
-from weigh.measure.region import this_process
+from weigh.measure.region import tracker as region_tracker
 from weigh.measure.region.channel import read_channel
-from weigh.measure.region.tracker import RegionTracker
+from weigh.measure.region.tracker import ProcessRegions, RegionTracker
 from weigh.probe.own_memory import NoMemory
 
 
@@ -28,7 +28,7 @@ def test_a_failure_inside_turns_measuring_off_with_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(
-        this_process._process, "tracker", RegionTracker({}, memory=Failing())
+        region_tracker.process, "tracker", RegionTracker({}, memory=Failing())
     )
 
     @measured
@@ -57,9 +57,9 @@ def test_a_failure_half_way_lets_the_loop_go_on(
 def test_where_memory_cannot_be_read_the_times_are_still_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    process = this_process._ProcessState()
+    process = ProcessRegions()
     process.tracker = RegionTracker({}, memory=NoMemory())
-    monkeypatch.setattr(this_process, "_process", process)
+    monkeypatch.setattr(region_tracker, "process", process)
     with phase("load"):
         pass
     (seen,) = process.tracker.regions().phases
@@ -135,10 +135,10 @@ def test_threads_that_begin_at_once_share_one_account(
             time.sleep(0.01)
             super().__init__(*words, **options)
 
-    process = this_process._ProcessState()
-    monkeypatch.setattr(this_process, "_process", process)
-    monkeypatch.setattr(this_process, "RegionTracker", Slow)
-    monkeypatch.setattr(this_process, "_finish_at_exit", list)
+    process = ProcessRegions()
+    monkeypatch.setattr(region_tracker, "process", process)
+    monkeypatch.setattr(region_tracker, "RegionTracker", Slow)
+    monkeypatch.setattr(region_tracker, "_finish_at_exit", list)
 
     def work() -> None:
         with phase("work"):

@@ -12,9 +12,9 @@ import pytest
 
 from weigh.errors import GpuError
 from weigh.flow.run.regions import batches, measured, phase, timeit
-from weigh.measure.region import this_process
-from weigh.measure.region.gpu_meter import GpuSpan, RegionGpuMeter, join
-from weigh.measure.region.tracker import RegionTracker
+from weigh.measure.region import tracker as region_tracker
+from weigh.measure.region.gpu_meter import GpuSpan, RegionGpuMeter
+from weigh.measure.region.tracker import ProcessRegions, RegionTracker, current
 from weigh.model.gpu import GpuMemory
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.render.region_lines import render_regions
@@ -33,7 +33,8 @@ class FakeGpu:
     def devices(self) -> tuple[GpuDevice, ...]:
         return (CARD,)
 
-    def read(self) -> tuple[GpuReading, ...]:
+    def read(self, *, activity: bool = True) -> tuple[GpuReading, ...]:
+        assert not activity
         self.looks += 1
         return (GpuReading("GPU-a", memory_used=self.used),)
 
@@ -42,9 +43,9 @@ class FakeGpu:
 def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     """Give a card that this process's tracker reads."""
     fake_gpu = FakeGpu()
-    process = this_process._ProcessState()
+    process = ProcessRegions()
     process.tracker = RegionTracker({}, gpus=lambda: fake_gpu)
-    monkeypatch.setattr(this_process, "_process", process)
+    monkeypatch.setattr(region_tracker, "process", process)
     return fake_gpu
 
 
@@ -53,7 +54,7 @@ def test_a_phase_knows_the_gpu_before_after_and_at_its_peak(fake_gpu: FakeGpu) -
         with phase("inner"):
             fake_gpu.used = 900 * MIB
         fake_gpu.used = 500 * MIB
-    outer, inner = this_process.current().regions().phases
+    outer, inner = current().regions().phases
     assert outer.gpus == (GpuMemory("GPU-a", 100 * MIB, 500 * MIB, 900 * MIB),)
     assert inner.gpus == (GpuMemory("GPU-a", 100 * MIB, 900 * MIB, 900 * MIB),)
 
@@ -63,7 +64,7 @@ def test_the_four_stages_of_the_account_are_on_the_report(fake_gpu: FakeGpu) -> 
         fake_gpu.used += 1327 * MIB
     for _ in batches([[1]] * 3, size=1):
         fake_gpu.used = (100 + 1327 + 664) * MIB
-    text = render_regions(this_process.current().regions(), "tag.py")
+    text = render_regions(current().regions(), "tag.py")
     found = dict(re.findall(r"^ {11}(\S.*?) {2,}(\S.*)$", text, re.MULTILINE))
     assert "V100-SXM2-32GB, 32.0 GiB" in text
     assert found["in use before"] == "100 MiB"
@@ -115,7 +116,7 @@ def test_torchs_own_peaks_are_shown_and_the_rest_is_named(
     with_torch(monkeypatch, used=True)
     with phase("train"):
         fake_gpu.used = (100 + 1200 + 450) * MIB
-    regions = this_process.current().regions()
+    regions = current().regions()
     (seen,) = regions.phases[0].gpus
     assert (seen.torch_allocated, seen.torch_reserved) == (1000 * MIB, 1200 * MIB)
     text = render_regions(regions)
@@ -130,7 +131,7 @@ def test_torch_that_has_not_used_cuda_is_not_queried(
     with_torch(monkeypatch, used=False)
     with phase("train"):
         pass
-    (seen,) = this_process.current().regions().phases[0].gpus
+    (seen,) = current().regions().phases[0].gpus
     assert (seen.torch_allocated, seen.torch_reserved) == (None, None)
 
 
@@ -157,7 +158,7 @@ def fail() -> GpuProbe | None:
 def test_a_driver_that_hangs_is_queried_once_and_left_behind(fake_gpu: FakeGpu) -> None:
     released = threading.Event()
 
-    def read() -> tuple[GpuReading, ...]:
+    def read(**_: bool) -> tuple[GpuReading, ...]:
         fake_gpu.looks += 1
         released.wait(5)
         return ()
@@ -185,9 +186,9 @@ def test_a_driver_that_does_not_start_is_reported_once_and_the_rest_measured(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    process = this_process._ProcessState()
+    process = ProcessRegions()
     process.tracker = RegionTracker({}, gpus=factory)
-    monkeypatch.setattr(this_process, "_process", process)
+    monkeypatch.setattr(region_tracker, "process", process)
     for _ in range(2):
         with phase("load"):
             pass
@@ -202,18 +203,16 @@ def test_a_gpu_that_stops_reporting_keeps_the_peak_it_had(fake_gpu: FakeGpu) -> 
     fake_gpu.used = None  # type: ignore[assignment]
     with phase("a"):
         pass
-    (seen,) = this_process.current().regions().phases[0].gpus
+    (seen,) = current().regions().phases[0].gpus
     assert (seen.before, seen.after, seen.peak) == (100 * MIB, None, 700 * MIB)
 
 
 def test_two_stretches_join_to_the_firsts_before_and_the_laters_after() -> None:
     first = GpuMemory("a", 1, 5, 9, torch_allocated=4)
     later = GpuMemory("a", 5, 2, 7, torch_reserved=6)
-    assert join(first, later) == GpuMemory("a", 1, 2, 9, 4, 6)
-    span = GpuSpan()
-    span.merge([first])
+    span = GpuSpan([first])
     span.merge([later])
-    assert span.memory() == (join(first, later),)
+    assert span.memory() == (GpuMemory("a", 1, 2, 9, 4, 6),)
 
 
 class Launches(types.ModuleType):
@@ -285,7 +284,7 @@ def test_with_sync_work_counts_in_the_phase_that_started_it(launches: Launches) 
     step()
     for _ in batches([1], sync=True):
         launches.launch()
-    regions = this_process.current().regions()
+    regions = current().regions()
     walls = {one.name.split(".")[-1]: one.wall_time for one in regions.phases}
     assert (region.wall_time or 1) < launches.LASTS <= walls["step"]
     assert (regions.batches[0].time_min or 0) >= launches.LASTS
@@ -318,7 +317,8 @@ class SharedGpu(FakeGpu):
         super().__init__()
         self.own = self.strangers = 0
 
-    def read(self) -> tuple[GpuReading, ...]:
+    def read(self, *, activity: bool = True) -> tuple[GpuReading, ...]:
+        assert not activity
         listed = {1: self.strangers, os.getpid(): self.own}
         return (
             GpuReading(
@@ -332,9 +332,9 @@ class SharedGpu(FakeGpu):
 def test_what_a_stranger_takes_and_frees_is_in_no_stage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    card, process = SharedGpu(), this_process._ProcessState()
+    card, process = SharedGpu(), ProcessRegions()
     process.tracker = RegionTracker({}, gpus=lambda: card)
-    monkeypatch.setattr(this_process, "_process", process)
+    monkeypatch.setattr(region_tracker, "process", process)
     card.strangers = 4000 * MIB
     with phase("load model"):
         card.own = 1327 * MIB
@@ -342,7 +342,7 @@ def test_what_a_stranger_takes_and_frees_is_in_no_stage(
     for turn, _ in enumerate(batches([[1]] * 3, size=1)):
         card.own = 1991 * MIB
         card.strangers = turn * 8000 * MIB
-    regions = this_process.current().regions()
+    regions = current().regions()
     text = render_regions(regions, "tag.py")
     found = dict(re.findall(r"^ {11}(\S.*?) {2,}(\S.*)$", text, re.MULTILINE))
     assert found["taken until the batches: model"] == "1.30 GiB"
@@ -357,6 +357,6 @@ def test_a_rise_that_others_make_negative_is_unknown(fake_gpu: FakeGpu) -> None:
     fake_gpu.used = 50 * MIB
     for _ in batches([[1]] * 3, size=1):
         fake_gpu.used = 70 * MIB
-    text = render_regions(this_process.current().regions(), "tag.py")
+    text = render_regions(current().regions(), "tag.py")
     (row,) = [line for line in text.splitlines() if "taken until" in line]
     assert row.split()[-1] == "-"

@@ -114,6 +114,13 @@ def test_a_gpu_that_was_not_put_to_use_takes_two_lines() -> None:
     assert "7.00 MiB" not in text
 
 
+def test_the_gpu_memory_of_a_phase_names_its_rank() -> None:
+    held = GpuMemory("b", 0, 7 << 20, 7 << 20)
+    both = [ProgramPhase("train", 0, 1, 0, 9, 9, gpus=(held,), rank=n) for n in (0, 1)]
+    text = render_regions(ProgramRegions(phases=tuple(both)))
+    assert (text.count("0: train"), text.count("1: train")) == (2, 2)
+
+
 @pytest.mark.parametrize(
     ("used", "total", "words"),
     [

@@ -28,7 +28,8 @@ class FakeGpu:
     def devices(self) -> tuple[GpuDevice, ...]:
         return (DEVICE,)
 
-    def read(self) -> tuple[GpuReading, ...]:
+    def read(self, *, activity: bool = True) -> tuple[GpuReading, ...]:
+        del activity
         self.answers.wait()
         self.used += 1 << 30
         return (

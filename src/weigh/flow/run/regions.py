@@ -10,9 +10,14 @@ from weigh.lazy_modules import lazy_module
 from weigh.measure.ranks import place_of
 from weigh.measure.region.loops import batches
 from weigh.measure.region.region import measuring, named, phase
-from weigh.measure.region.this_process import current, report_at_exit, report_now
 from weigh.measure.region.timing import timeit
-from weigh.measure.region.tracker import RegionTracker, print_error
+from weigh.measure.region.tracker import (
+    RegionTracker,
+    current,
+    print_error,
+    report_at_exit,
+    report_now,
+)
 from weigh.model.record import (
     ProgramRegions,
 )
@@ -120,16 +125,13 @@ def _render(tracker: RegionTracker) -> str:
 
 
 def _show_gpus(name: str) -> None:
-    devices, marks = current().gpus()
-    used = {mark.uuid: mark.device for mark in marks}
-    if not devices:
+    gpus = current().gpus()
+    if not gpus:
         current().warn(f"after {name}: no GPU is visible")
         return
     lines = [
-        region_lines.render_gpu(
-            gpu.index, gpu.name, used.get(gpu.uuid), gpu.memory_total
-        )
-        for gpu in devices
+        region_lines.render_gpu(gpu.index, gpu.name, used, gpu.memory_total)
+        for gpu, used in gpus
     ]
     print_error("".join(f"{line}\n" for line in (f"weigh  after {name}", *lines)))
 

@@ -10,7 +10,7 @@ the same for all processes of a machine.
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
@@ -30,26 +30,28 @@ from weigh.units import MIB, Bytes, Seconds
 VARIABLE = "WEIGH_CHANNEL"
 clock = time.perf_counter if sys.platform == "win32" else time.monotonic
 
+# bounds of what a foreign or damaged file makes weigh run read
 _LONGEST_LINE = MIB  # bytes; a longer line is read in pieces, which do not parse
 _MOST_READ = 256 * MIB  # bytes of the file
 _MOST_EVENTS = 100_000  # events of all processes
+# a program's phases cost it some dozen lines, and a run of days some hundred
+_INTERVAL = 1.0  # seconds between writes, at most, early in a run
+_SOON, _LATE = 5, 50  # fractions of the elapsed time between writes; at least 1 s
+_PEAK_STEP = 1024  # a new peak is written if it is higher by this fraction
+_MOST_WRITTEN = 32 * MIB  # beyond it, only the final figures are written
 
 
 class ProcessLine(msgspec.Struct, frozen=True, tag_field="line", tag="process"):
-    """A measuring process; its name is unique even if its process id is used again."""
+    """A measuring process so far; its name is unique even if its id is used again."""
 
     process: str
     pid: int
     host: str | None = None
     rank: int | None = None
     local_rank: int | None = None
-
-
-class PeakLine(msgspec.Struct, frozen=True, tag_field="line", tag="peak"):
-    """A process's peak, written before its high-water mark is reset."""
-
-    process: str
-    memory: Bytes
+    # its own peak, written before its high-water mark is reset
+    memory: Bytes | None = None
+    gpus: tuple[GpuUsage, ...] = ()  # that it can see
 
 
 class PhaseLine(msgspec.Struct, frozen=True, tag_field="line", tag="phase"):
@@ -77,49 +79,99 @@ class EventLine(msgspec.Struct, frozen=True, tag_field="line", tag="event"):
     event: ProgramEvent
 
 
-class GpusLine(msgspec.Struct, frozen=True, tag_field="line", tag="gpus"):
-    """The GPUs that a process can see."""
-
-    process: str
-    gpus: tuple[GpuUsage, ...]
+Line = ProcessLine | PhaseLine | BatchesLine | EventLine
 
 
-Line = ProcessLine | PeakLine | PhaseLine | BatchesLine | EventLine | GpusLine
+class RegionFile:
+    """Appends one process's lines to the event file, until that fails.
 
-
-class ChannelWriter:
-    """Appends lines; opens the file for each write and never creates it.
-
-    The program could close an open descriptor and use its number for another file.
-    ``written`` counts bytes.
+    The file is opened for each write and never created: a program could close an open
+    descriptor and use its number for another file. A failure is passed to *warn*.
+    ``is_under_weigh_run`` is whether the file was ever written, so that weigh run
+    reports the regions. With ``at_the_end``, changes are written immediately.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = os.path.abspath(path)  # the program may change its directory
-        self.written = 0
+    def __init__(self, env: Mapping[str, str], warn: Callable[[str], None]) -> None:
+        path = env.get(VARIABLE)
+        self.is_under_weigh_run = self.at_the_end = False
+        # a process id may be used again while the run lasts
+        self.process = f"{os.getpid()}.{time.time_ns():x}"
+        self._warn = warn
+        # the program may change its directory; None: not under weigh run, or it failed
+        self._path = os.path.abspath(path) if path else None
+        # a path is set, whether or not the file can be written here
+        self._has_wrapper = bool(path)
+        self._written = 0  # bytes
+        place = place_of(env)
+        self._line = ProcessLine(
+            self.process,
+            os.getpid(),
+            os.uname().nodename if hasattr(os, "uname") else None,
+            None if place is None else place.rank,
+            None if place is None else place.local_rank,
+        )
+        self._began = self._due = clock()
+        self.write(self._line)
+        # the first line has reached the file
+        self.is_under_weigh_run = self.is_open
 
-    def write(self, lines: Iterable[Line]) -> None:
-        """Append all *lines* at once.
+    @property
+    def is_open(self) -> bool:
+        """Whether the event file can be written."""
+        return self._path is not None
 
-        Raises:
-            OSError: the file was removed or is not writable.
-        """
+    def write(self, *lines: Line) -> None:
+        """Write *lines* now."""
+        if self._path is None or not lines:
+            return
         # one write in append mode: lines of several processes do not mix
         text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
         try:
-            self.written += os.write(descriptor, text)
-        finally:
-            os.close(descriptor)
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+            try:
+                self._written += os.write(descriptor, text)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            self._path = None
+            self._warn_why(error)
 
+    def write_process(self, peak: Bytes, gpus: tuple[GpuUsage, ...] = ()) -> bool:
+        """Write the process's own peak before it is lost; return False on failure."""
+        # without weigh run nobody reads the file, and nothing is lost by a reset
+        if not self._has_wrapper:
+            return True
+        known = self._line.memory or 0
+        if peak > known + known // _PEAK_STEP or gpus:
+            self._line = msgspec.structs.replace(
+                self._line, memory=max(peak, known), gpus=gpus or self._line.gpus
+            )
+            self.write(self._line)
+        return self.is_open
 
-def this_process(env: Mapping[str, str], name: str) -> ProcessLine:
-    """Return the line about this process, with its rank if there are several."""
-    host = os.uname().nodename if hasattr(os, "uname") else None
-    place = place_of(env)
-    if place is not None:
-        return ProcessLine(name, os.getpid(), host, place.rank, place.local_rank)
-    return ProcessLine(name, os.getpid(), host)
+    @property
+    def has_room(self) -> bool:
+        """Whether more than the final figures may be written."""
+        return self.is_open and self._written < _MOST_WRITTEN
+
+    def is_due(self, current_time: Seconds) -> bool:
+        """Return whether it is time to write the changes."""
+        return self.has_room and (current_time >= self._due or self.at_the_end)
+
+    def note_written(self, current_time: Seconds) -> None:
+        """Set the next due time; the interval grows with the run."""
+        gone = current_time - self._began
+        # often at first, since a short program may be killed, then more and more seldom
+        self._due = current_time + max(min(_INTERVAL, gone / _SOON), gone / _LATE)
+
+    def _warn_why(self, os_error: OSError) -> None:
+        if not isinstance(os_error, FileNotFoundError):
+            self._warn(f"regions do not reach weigh run: {os_error.strerror}")
+        elif not self.is_under_weigh_run:
+            self._warn(
+                "the file of weigh run is not here (another machine or a container): "
+                "regions are reported here instead"
+            )  # else weigh run has read it and ended
 
 
 def read_channel(
@@ -159,20 +211,15 @@ class _ChannelEvents:
 
     def __init__(self) -> None:
         self._processes: dict[str, ProcessLine] = {}
-        self._peaks: dict[str, Bytes] = {}
         self._phases: dict[tuple[str, tuple[str, ...]], ProgramPhase] = {}
         self._loops: dict[tuple[str, str], BatchesLine] = {}
-        self._gpus: dict[str, GpuUsage] = {}
         self._events: list[ProgramEvent] = []
 
     def take(self, line: Line) -> None:
         """Add a line."""
         match line:
             case ProcessLine():
-                self._processes.setdefault(line.process, line)
-            case PeakLine():
-                old = self._peaks.get(line.process, 0)
-                self._peaks[line.process] = max(line.memory, old)
+                self._processes[line.process] = line
             case PhaseLine():
                 self._phases[line.process, line.path] = line.phase
             case BatchesLine():
@@ -180,16 +227,12 @@ class _ChannelEvents:
             case EventLine():
                 if len(self._events) < _MOST_EVENTS:
                     self._events.append(line.event)
-            case GpusLine():
-                for gpu in line.gpus:
-                    self._gpus[gpu.uuid] = _joined_gpu_usage(
-                        self._gpus.get(gpu.uuid), gpu
-                    )
 
     def regions(self, started: Seconds, ended: Seconds | None) -> ProgramRegions:
         """Return the regions, with times in seconds since *started*."""
         loops = sorted(self._loops.values(), key=lambda line: -line.time)
         events = sorted(self._events, key=lambda event: event.time)
+        peaks = [line.memory for line in self._processes.values()]
         return ProgramRegions(
             phases=tuple(
                 _since(phase, started, ended) for phase in in_order(self._by_rank())
@@ -200,9 +243,9 @@ class _ChannelEvents:
                 for event in events
             ),
             ranks=self._ranks(),
-            peak_memory=max(self._peaks.values(), default=None),
+            peak_memory=max((peak for peak in peaks if peak is not None), default=None),
             wall_time=None if ended is None else ended - started,
-            gpus=tuple(self._gpus.values()),
+            gpus=self._gpus(),
         )
 
     def _by_rank(self) -> dict[tuple[int, tuple[str, ...]], ProgramPhase]:
@@ -214,30 +257,34 @@ class _ChannelEvents:
             # -1 sorts phases without a rank before the ranks
             key = (-1 if rank is None else rank, path)
             ranked = msgspec.structs.replace(phase, rank=rank)
-            joined[key] = (
-                _phase_of_two_processes(joined[key], ranked)
-                if key in joined
-                else ranked
-            )
+            if key in joined:
+                ranked = _phase_of_two_processes(joined[key], ranked)
+            joined[key] = ranked
         return joined
 
     def _ranks(self) -> tuple[RecordedRank, ...]:
         ranks: dict[int, RecordedRank] = {}
-        for name, line in self._processes.items():
+        for line in self._processes.values():
             if line.rank is None:
                 continue
-            # several processes may have one rank, as with workers: the largest peak
-            # counts
-            peak = self._peaks.get(name)
-            if line.rank in ranks:
-                old = ranks[line.rank]
-                peak = most(old.peak_memory, peak)
-                ranks[line.rank] = msgspec.structs.replace(old, peak_memory=peak)
-            else:
-                ranks[line.rank] = RecordedRank(
-                    line.rank, line.local_rank, line.host, line.pid, peak
-                )
+            # of several processes of one rank, as with workers, the first names it,
+            # and the largest peak counts
+            rank = ranks.get(line.rank) or RecordedRank(
+                line.rank, line.local_rank, line.host, line.pid
+            )
+            ranks[line.rank] = msgspec.structs.replace(
+                rank, peak_memory=most(rank.peak_memory, line.memory)
+            )
         return tuple(ranks[rank] for rank in sorted(ranks))
+
+    def _gpus(self) -> tuple[GpuUsage, ...]:
+        joined: dict[str, GpuUsage] = {}
+        for line in self._processes.values():
+            for gpu in line.gpus:
+                known = joined.get(gpu.uuid, gpu)
+                peak = most(known.peak_memory, gpu.peak_memory)
+                joined[gpu.uuid] = msgspec.structs.replace(known, peak_memory=peak)
+        return tuple(joined.values())
 
 
 def in_order(
@@ -261,25 +308,18 @@ def _phase_of_two_processes(
     program_phase: ProgramPhase, other: ProgramPhase
 ) -> ProgramPhase:
     """Join the same phase of two processes: times add up, the higher peak counts."""
-    first, last = (
-        (program_phase, other)
-        if program_phase.start <= other.start
-        else (other, program_phase)
-    )
+    first, last = sorted((program_phase, other), key=lambda phase: phase.start)
     # memory before and after belong to the process with the higher peak
     higher = max(program_phase, other, key=lambda phase: phase.peak_memory or 0)
     # both processes see the same GPUs
-    spans = GpuSpan()
-    spans.merge(first.gpus)
+    spans = GpuSpan(first.gpus)
     spans.merge(last.gpus)
-    cpu = [
-        phase.cpu_time for phase in (program_phase, other) if phase.cpu_time is not None
-    ]
+    cpu = [phase.cpu_time for phase in (first, last) if phase.cpu_time is not None]
     return msgspec.structs.replace(
         first,
-        calls=program_phase.calls + other.calls,
-        end=max(program_phase.end, other.end),
-        wall_time=program_phase.wall_time + other.wall_time,
+        calls=first.calls + last.calls,
+        end=max(first.end, last.end),
+        wall_time=first.wall_time + last.wall_time,
         cpu_time=sum(cpu) if cpu else None,
         memory_after=higher.memory_after,
         memory_before=higher.memory_before,
@@ -311,10 +351,3 @@ def _loop_since(loop: BatchTimes, started: Seconds) -> BatchTimes:
         start=max(0.0, loop.start - started),
         end=max(0.0, loop.end - started),
     )
-
-
-def _joined_gpu_usage(old: GpuUsage | None, new: GpuUsage) -> GpuUsage:
-    if old is None:
-        return new
-    peak = most(old.peak_memory, new.peak_memory)
-    return msgspec.structs.replace(old, peak_memory=peak)

@@ -8,11 +8,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from weigh.errors import WeighError
+from weigh.errors import NoGpuError, WeighError
 from weigh.measure.gpu.account import GpuAccount
 from weigh.model.gpu import GpuMemory, GpuUsage
+from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.probe.torch_cuda import torch_number, torch_uuid
 from weigh.units import Bytes, Seconds
@@ -22,51 +23,30 @@ _T = TypeVar("_T")
 _OPENING = 10.0  # seconds; a driver without persistence mode starts slowly
 _READING = 2.0  # seconds; a driver that hangs must not stop the program
 _EDGES = "read as regions begin and end: what was in use before, and the program's own"
-_DEEPEST = 64  # generations of processes
-
-
-class GpuMark(NamedTuple):
-    """One GPU at one moment; torch's figures are peaks so far.
-
-    ``used`` is the program's memory on top of what was in use before it; where the
-    driver hides processes, all that is in use.
-    """
-
-    uuid: str
-    used: Bytes | None
-    torch_allocated: Bytes | None = None
-    torch_reserved: Bytes | None = None
-    device: Bytes | None = None  # in use now, by all users
+_DEEPEST = 64  # generations of processes; a circle of damaged figures must end
 
 
 class GpuSpan:
-    """The memory of the GPUs over a period."""
+    """The memory of the GPUs over a period, from figures in the order of time."""
 
     __slots__ = ("_gpus",)
 
-    def __init__(self, marks: Iterable[GpuMark] = ()) -> None:
+    def __init__(self, gpus: Iterable[GpuMemory] = ()) -> None:
         self._gpus: dict[str, GpuMemory] = {}  # by UUID
-        self.fold(marks)
-
-    def fold(self, marks: Iterable[GpuMark]) -> None:
-        """Add a moment of the same period."""
-        self.merge(
-            GpuMemory(
-                uuid=mark.uuid,
-                before=mark.used,
-                after=mark.used,
-                peak=mark.used,
-                torch_allocated=mark.torch_allocated,
-                torch_reserved=mark.torch_reserved,
-            )
-            for mark in marks
-        )
+        self.merge(gpus)
 
     def merge(self, gpus: Iterable[GpuMemory]) -> None:
-        """Add a later period."""
+        """Add a moment, or a later period: its end counts, and the higher peak."""
         for gpu in gpus:
-            old = self._gpus.get(gpu.uuid)
-            self._gpus[gpu.uuid] = gpu if old is None else join(old, gpu)
+            first = self._gpus.get(gpu.uuid, gpu)
+            self._gpus[gpu.uuid] = GpuMemory(
+                uuid=gpu.uuid,
+                before=first.before,
+                after=gpu.after,
+                peak=most(first.peak, gpu.peak),
+                torch_allocated=most(first.torch_allocated, gpu.torch_allocated),
+                torch_reserved=most(first.torch_reserved, gpu.torch_reserved),
+            )
 
     def memory(self) -> tuple[GpuMemory, ...]:
         """Return the memory of each GPU."""
@@ -90,27 +70,32 @@ class RegionGpuMeter:
         self._clock = clock
         self._reading = reading
         self._probe: GpuProbe | None = None
-        self._marks: tuple[GpuMark, ...] = ()
+        self._moment: tuple[GpuMemory, ...] = ()
         self._read_at = float("-inf")  # when the driver was read last
-        self.devices: tuple[GpuDevice, ...] = ()
         self._accounts: dict[str, GpuAccount] = {}
+        self.devices: tuple[GpuDevice, ...] = ()
+        self.readings: dict[str, GpuReading] = {}  # the last of each GPU, by UUID
         self.whole = GpuSpan()  # the whole program
         self.trouble: str | None = None
 
-    def read(self, at_most_old: Seconds = 0.0) -> tuple[GpuMark, ...]:
-        """Return all GPUs' figures, which may be *at_most_old* seconds old."""
+    def read(self, at_most_old: Seconds = 0.0) -> tuple[GpuMemory, ...]:
+        """Return all GPUs' figures, which may be *at_most_old* seconds old.
+
+        Of one moment: memory is what the program has on top of what was in use before
+        it, or all that is in use where the driver hides processes. Torch's figures are
+        peaks so far.
+        """
         self._open()
         if self._probe is None or self._clock() - self._read_at < at_most_old:
-            return self._marks
+            return self._moment
         try:
-            marks = self._look(self._probe)
+            self._moment = self._look(self._probe)
         except Exception as error:  # noqa: BLE001 - a driver's trouble is not the job's
             self._give_up(error)
-            return self._marks
-        self.whole.fold(marks)
-        self._marks = marks
+            return self._moment
+        self.whole.merge(self._moment)
         self._read_at = self._clock()
-        return marks
+        return self._moment
 
     def close(self) -> None:
         """Stop calling the driver."""
@@ -118,20 +103,20 @@ class RegionGpuMeter:
 
     def usage(self) -> tuple[GpuUsage, ...]:
         """Return the usage of each GPU."""
-        named = {device.uuid: device for device in self.devices}
+        peaks = {gpu.uuid: gpu.peak for gpu in self.whole.memory()}
         return tuple(
             GpuUsage(
-                uuid=gpu.uuid,
-                name=named[gpu.uuid].name,
-                memory_total=named[gpu.uuid].memory_total,
-                memory_before=self._accounts[gpu.uuid].before,
-                peak_memory=gpu.peak,
+                uuid=device.uuid,
+                name=device.name,
+                memory_total=device.memory_total,
+                memory_before=self._accounts[device.uuid].before,
+                peak_memory=peaks[device.uuid],
                 source=_EDGES,
-                index=named[gpu.uuid].index,
-                device_peak_memory=self._accounts[gpu.uuid].device_peak,
+                index=device.index,
+                device_peak_memory=self._accounts[device.uuid].device_peak,
             )
-            for gpu in self.whole.memory()
-            if gpu.uuid in named
+            for device in self.devices
+            if device.uuid in peaks
         )
 
     def _open(self) -> None:
@@ -151,23 +136,22 @@ class RegionGpuMeter:
         self.trouble = f"GPUs are not read: {kind}{error}"
         self._probe = None
 
-    def _look(self, probe: GpuProbe) -> tuple[GpuMark, ...]:
-        readings = {
-            one.uuid: one for one in call_within_seconds(self._reading, probe.read)
-        }
+    def _look(self, probe: GpuProbe) -> tuple[GpuMemory, ...]:
+        # only memory, which is cheap; a GPU whose memory has not changed, as under a
+        # caching allocator, is not read and keeps its last reading
+        changed = call_within_seconds(self._reading, lambda: probe.read(activity=False))
+        self.readings |= {reading.uuid: reading for reading in changed}
         return tuple(
-            GpuMark(
-                device.uuid,
-                self._take(device, readings.get(device.uuid)),
-                *torch_peaks(device, number),
-                device=readings[device.uuid].memory_used
-                if device.uuid in readings
-                else None,
-            )
+            self._moment_of(number, device)
             for number, device in enumerate(self.devices)
         )
 
-    def _take(self, device: GpuDevice, reading: GpuReading | None) -> Bytes | None:
+    def _moment_of(self, number: int, device: GpuDevice) -> GpuMemory:
+        used = self._in_use(device, self.readings.get(device.uuid))
+        allocated, reserved = torch_peaks(device, number)
+        return GpuMemory(device.uuid, used, used, used, allocated, reserved)
+
+    def _in_use(self, device: GpuDevice, reading: GpuReading | None) -> Bytes | None:
         """Add a reading to the GPU's account; return what is in use by it."""
         now = self._clock()
         account = self._accounts.get(device.uuid)
@@ -179,6 +163,20 @@ class RegionGpuMeter:
         listed = reading.process_memory or {}
         account.take(now, reading, [pid for pid in listed if is_descendant(pid)])
         return None if reading.memory_used is None else account.in_use()
+
+
+def visible_gpus() -> GpuProbe | None:
+    """Return a probe of the visible GPUs; None if there is none.
+
+    Raises:
+        GpuError: the driver does not start.
+    """
+    if not gpu_may_be_present(os.environ):
+        return None
+    try:
+        return open_probe(os.environ)
+    except NoGpuError:
+        return None
 
 
 def is_descendant(pid: int) -> bool:
@@ -237,18 +235,6 @@ def torch_peaks(device: GpuDevice, number: int) -> tuple[Bytes | None, Bytes | N
     if index is None:
         return None, None
     return int(cuda.max_memory_allocated(index)), int(cuda.max_memory_reserved(index))
-
-
-def join(first: GpuMemory, later: GpuMemory) -> GpuMemory:
-    """Join two periods: the first's start, the later's end, the higher peak."""
-    return GpuMemory(
-        uuid=first.uuid,
-        before=first.before,
-        after=later.after,
-        peak=most(first.peak, later.peak),
-        torch_allocated=most(first.torch_allocated, later.torch_allocated),
-        torch_reserved=most(first.torch_reserved, later.torch_reserved),
-    )
 
 
 def most(one: Bytes | None, other: Bytes | None) -> Bytes | None:

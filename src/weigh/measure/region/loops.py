@@ -4,18 +4,18 @@ from array import array
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from math import prod
-from operator import index
 from typing import Any, Generic, Self, TypeVar
 from weakref import WeakSet
 
 from weigh.errors import UsageError
 from weigh.measure.region.channel import clock
-from weigh.measure.region.durations import DurationSummary
-from weigh.measure.region.this_process import before_the_end, current, is_current
-from weigh.measure.region.tracker import OpenLoop, RegionTracker
+from weigh.measure.region.region import checked_whole_number
+from weigh.measure.region.spans import OpenLoop
+from weigh.measure.region.tracker import RegionTracker, current, is_current
 from weigh.probe.gpu_work import wait_quietly
 
 _Batch = TypeVar("_Batch")
+# so that a batch costs 0.7 us (docs/python.md)
 _LOOK_INTERVAL = 1.0  # seconds between two flushes
 _MOST_KEPT = 4096  # batch times kept before they are added up
 _MOST_ROWS = 10_000  # rows of a batch whose lengths are looked at
@@ -46,9 +46,7 @@ class TimedLoop(Generic[_Batch]):
         self._mine: WeakSet[Generator[_Batch]] = WeakSet()
 
     def __iter__(self) -> Iterator[_Batch]:
-        running = _timed_batches(
-            self._iterable, self._size, self._total, sync=self._sync
-        )
+        running = self._timed_batches()
         self._mine.add(running)
         return running
 
@@ -69,6 +67,51 @@ class TimedLoop(Generic[_Batch]):
         for one in tuple(self._mine):
             with suppress(ValueError):  # another thread is executing it
                 one.close()
+
+    def _timed_batches(self) -> Generator[_Batch]:
+        """Yield the batches and time each, without keeping a reference to it."""
+        tracker = current()
+        region = tracker.begin_loop(self._size, self._total)
+        if region is None:
+            yield from self._iterable
+            return
+        running = _RunningLoop(tracker, region, self._size)
+        tracker.endings.add(running.end)
+        times = running.times
+        # a name would keep the batch alive while the program works on the next one
+        box: list[_Batch] = []
+        look_at = clock() + _LOOK_INTERVAL
+        started = clock()
+        try:
+            for batch in self._iterable:
+                try:
+                    plain = type(batch) is running.plain
+                    # len is a fast way for the type that was counted that way before
+                    count = len(batch) if plain else running.count(batch)  # type: ignore[arg-type]
+                except Exception:  # noqa: BLE001 - of unknown length, but still a batch
+                    running.known, count = False, 0
+                length = running.length(batch) if running.has_lengths else 0
+                box.append(batch)
+                del batch
+                yield box.pop()
+                if self._sync:
+                    wait_quietly()
+                now = clock()
+                times.append(now - started)
+                running.done += count
+                if length > running.longest:
+                    running.note(length)
+                    # reading the memory does not count for the next batch
+                    now = clock()
+                # nothing is due: go on as fast as possible
+                if now < look_at and len(times) < _MOST_KEPT:
+                    started = now
+                    continue
+                running.flush(ends=False)
+                started = clock()
+                look_at = started + _LOOK_INTERVAL
+        finally:
+            running.end()
 
 
 def batches(
@@ -94,27 +137,36 @@ def batches(
             f"batches needs an iterable of batches, not {type(iterable).__name__}"
         )
     if size is not None:
-        size = _checked_whole_number(size, "size", least=1)
+        size = checked_whole_number(size, "batches: size", least=1)
     if total is not None:
-        return TimedLoop(
-            iterable, size, _checked_whole_number(total, "total", least=0), sync=sync
-        )
-    return TimedLoop(iterable, size, _length(iterable), sync=sync)
+        total = checked_whole_number(total, "batches: total", least=0)
+    else:
+        with suppress(Exception):  # a loader may raise anything here
+            total = len(iterable)  # type: ignore[arg-type]
+    return TimedLoop(iterable, size, total, sync=sync)
 
 
-class _PendingBatches:
-    """Batch times and samples that are not yet passed to the tracker."""
+class _RunningLoop:
+    """Times and samples of batches that are not yet passed to the tracker.
 
-    __slots__ = ("_loop", "_tracker", "longest", "samples", "times")
+    ``done`` counts the samples of completed, not yet flushed batches; ``known`` is
+    False once a batch could not be counted. Batches of the type ``plain`` are counted
+    with len.
+    """
 
     def __init__(
         self, tracker: RegionTracker, loop: OpenLoop, size: int | None
     ) -> None:
         self._tracker = tracker
         self._loop = loop
+        self._size = size
         self.times = array("d")
-        self.samples = _SampleCounter(size)
+        self.done = 0
+        self.known = True
+        self.plain: type | None = None
+        self.has_lengths = True
         self.longest = 0.0
+        self._shortest: int | None = None
 
     def note(self, length: int) -> None:
         """Read the memory after a batch that is longer than all so far."""
@@ -125,89 +177,17 @@ class _PendingBatches:
     def flush(self, *, ends: bool) -> None:
         """Pass them to the tracker, unless this is a fork of the looping process."""
         if is_current(self._tracker):
-            durations = DurationSummary()
-            durations.extend(self.times)
-            counted = self.samples.taken()
+            samples = self.done if self.known else None
             self._tracker.add_batches(
-                self._loop, durations, counted, self.samples.shortest, ends=ends
+                self._loop, self.times, samples, self._shortest, ends=ends
             )
+        self.done = 0
         del self.times[:]
 
     def end(self) -> None:
         """Pass the rest; later batches do not count."""
-        _running.discard(self)
+        self._tracker.endings.discard(self.end)
         self.flush(ends=True)
-
-
-def _timed_batches(
-    iterable: Iterable[_Batch], size: int | None, total: int | None, *, sync: bool
-) -> Generator[_Batch]:
-    """Yield the batches and time each, without keeping a reference to it."""
-    tracker = current()
-    loop = tracker.begin_loop(size, total)
-    if loop is None:
-        yield from iterable
-        return
-    pending = _PendingBatches(tracker, loop, size)
-    _running.add(pending)
-    samples, times = pending.samples, pending.times
-    # a name would keep the batch alive while the program works on the next one
-    box: list[_Batch] = []
-    look_at = clock() + _LOOK_INTERVAL
-    started = clock()
-    try:
-        for batch in iterable:
-            try:
-                plain = type(batch) is samples.plain
-                # len is a fast way for the type that was counted that way before
-                count = len(batch) if plain else samples.count(batch)  # type: ignore[arg-type]
-            except Exception:  # noqa: BLE001 - a batch of unknown length is still a batch
-                samples.known, count = False, 0
-            length = samples.length(batch) if samples.has_lengths else 0
-            box.append(batch)
-            del batch
-            yield box.pop()
-            if sync:
-                wait_quietly()
-            now = clock()
-            times.append(now - started)
-            samples.done += count
-            if length > pending.longest:
-                pending.note(length)
-                # reading the memory does not count for the next batch
-                now = clock()
-            # nothing is due: go on as fast as possible
-            if now < look_at and len(times) < _MOST_KEPT:
-                started = now
-                continue
-            pending.flush(ends=False)
-            started = clock()
-            look_at = started + _LOOK_INTERVAL
-    finally:
-        pending.end()
-
-
-class _SampleCounter:
-    """Counts the samples of batches; for batches of the type ``plain`` with len.
-
-    ``done`` counts the completed, not yet flushed batches; ``known`` is False once a
-    batch could not be counted.
-    """
-
-    __slots__ = ("_size", "done", "has_lengths", "known", "plain", "shortest")
-
-    def __init__(self, size: int | None) -> None:
-        self._size = size
-        self.done = 0
-        self.known = True
-        self.plain: type | None = None
-        self.has_lengths = True
-        self.shortest: int | None = None
-
-    def taken(self) -> int | None:
-        """Return the count since the last call; None if unknown."""
-        done, self.done = self.done, 0
-        return done if self.known else None
 
     def count(self, batch: Any) -> int:  # noqa: ANN401 - any loader's batch
         """Return the number of samples: 1 for text, the rows for columns."""
@@ -225,24 +205,20 @@ class _SampleCounter:
 
         From the first batch without such samples on, it is not looked for.
         """
-        self.has_lengths = False
-        try:
+        found = None
+        with suppress(Exception):  # as for the count of such a batch
             found = _longest_row(
                 batch if type(batch) is self.plain else self._rows(batch)
             )
-        except Exception:  # noqa: BLE001 - as above
-            return 0
+        self.has_lengths = found is not None
         if found is None:
             return 0
-        self.has_lengths = True
-        if self.shortest is None or found < self.shortest:
-            self.shortest = found
+        if self._shortest is None or found < self._shortest:
+            self._shortest = found
         return found
 
     def _rows(self, batch: Any) -> Any:  # noqa: ANN401 - as above
         """Return what has a batch's rows: its first column, or the batch itself."""
-        if isinstance(batch, str | bytes):
-            return batch
         # a mapping of columns, as of a tokenizer
         if hasattr(batch, "keys") and hasattr(batch, "values"):
             return next(iter(batch.values()))
@@ -275,33 +251,3 @@ def _longest_row(rows: Any) -> int | None:  # noqa: ANN401 - any loader's batch
     if isinstance(rows, list | tuple) and len(rows) <= _MOST_ROWS:
         return max(map(len, rows), default=0)
     return None
-
-
-def _checked_whole_number(number: object, what: str, *, least: int) -> int:
-    try:
-        whole = index(number)  # type: ignore[arg-type] # checked here
-    except TypeError:
-        whole = None
-    # to Python a bool is a whole number, too
-    if whole is None or isinstance(number, bool) or whole < least:
-        raise UsageError(
-            f"batches: {what} is a whole number of at least {least}, not {number!r:.40}"
-        )
-    return whole
-
-
-def _length(iterable: object) -> int | None:
-    try:
-        return len(iterable)  # type: ignore[arg-type]
-    except Exception:  # noqa: BLE001 - a loader may raise anything here
-        return None
-
-
-def _end_all() -> None:
-    """Close the figures of running loops; the loops themselves go on."""
-    for pending in tuple(_running):
-        pending.end()
-
-
-_running: set[_PendingBatches] = set()  # loops that run now
-before_the_end(_end_all)

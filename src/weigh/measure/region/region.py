@@ -2,14 +2,15 @@
 
 # ruff: noqa: ANN401 - decorators take and return whatever is called
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from functools import wraps
-from typing import Any, NoReturn, Self, TypeVar
+from operator import index
+from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 from weigh.errors import UsageError
-from weigh.measure.region.account import OpenRegion, cpu_time, here, step_in, step_out
 from weigh.measure.region.channel import clock
-from weigh.measure.region.this_process import current, is_current
+from weigh.measure.region.spans import OpenPhase, cpu_time, here, step_in, step_out
+from weigh.measure.region.tracker import current, is_current
 from weigh.probe.gpu_work import wait_quietly
 from weigh.units import Bytes, Seconds
 
@@ -30,12 +31,29 @@ def clean_name(name: object, *, of: str) -> tuple[str, bool]:
         return name, False
     short = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
     # an escape is longer than its character, so the text is cut once more
-    text = "".join(c if c.isprintable() else _escaped_character(c) for c in short)
+    text = "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii")
+        for c in short
+    )
     return text[:_LONGEST], True
 
 
-def _escaped_character(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+def checked_whole_number(number: object, what: str, *, least: int) -> int:
+    """Return *number*, which is *what*, as a whole number.
+
+    Raises:
+        UsageError: it is none, or below *least*.
+    """
+    try:
+        whole = index(number)  # type: ignore[arg-type] # checked here
+    except TypeError:
+        whole = None
+    # to Python a bool is a whole number, too
+    if whole is None or isinstance(number, bool) or whole < least:
+        raise UsageError(
+            f"{what} is a whole number of at least {least}, not {number!r:.40}"
+        )
+    return whole
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -53,7 +71,7 @@ class MeasuredRegion:
     def __init__(self, name: str, *, sync: bool = False) -> None:
         self.name = named(name, of="phase")
         self._sync = sync
-        self._account: OpenRegion | None = None
+        self._account: OpenPhase | None = None
         self._state = "new"
 
     def __enter__(self) -> Self:
@@ -63,7 +81,7 @@ class MeasuredRegion:
                 "write `with weigh.phase(...)` anew each time"
             )
         self._state = "open"
-        self._account = _enter(self.name, sync=self._sync)
+        self._account = _enter_region(self.name, sync=self._sync)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -91,7 +109,7 @@ class MeasuredRegion:
     def peak_memory(self) -> Bytes | None:
         """The peak memory of this process during the region."""
         account = self._ended()
-        return None if account is None else account.span.peak
+        return None if account is None else account.peak
 
     def __call__(self, *_: object) -> NoReturn:
         """Raise UsageError: a phase is no decorator."""
@@ -100,7 +118,7 @@ class MeasuredRegion:
             f"write @weigh.measured(name={self.name!r})"
         )
 
-    def _ended(self) -> OpenRegion | None:
+    def _ended(self) -> OpenPhase | None:
         return self._account if self._state == "closed" else None
 
     def __repr__(self) -> str:
@@ -118,6 +136,25 @@ def phase(name: str, *, sync: bool = False) -> MeasuredRegion:
         UsageError: the name is not text, or empty; later, if used or closed twice.
     """
     return MeasuredRegion(name, sync=sync)
+
+
+class _MeasuredCalls(NamedTuple):
+    """How the calls of one function are measured."""
+
+    name: str
+    after: After | None
+    sync: bool
+
+    def enter(self) -> OpenPhase | None:
+        """Start the region of a call."""
+        return _enter_region(self.name, sync=self.sync)
+
+    def leave(self, region: OpenPhase | None) -> None:
+        """End the region of a call."""
+        if region is not None:
+            _leave_region(region)
+        if self.after is not None:
+            self.after(self.name)
 
 
 def measuring(
@@ -156,14 +193,14 @@ def _decorated(
         )
     import inspect  # noqa: PLC0415 - phases do without
 
-    called = name or _own_name(function)
+    calls = _MeasuredCalls(name or _own_name(function), after, sync)
     if inspect.isasyncgenfunction(function):
-        return _async_generator(function, called, after, sync=sync)
+        return _async_generator(function, calls)
     if inspect.iscoroutinefunction(function):
-        return _coroutine(function, called, after, sync=sync)
+        return _coroutine(function, calls)
     if inspect.isgeneratorfunction(function):
-        return _generator(function, called, after, sync=sync)
-    return _measured_function(function, called, after, sync=sync)
+        return _generator(function, calls)
+    return _measured_function(function, calls)
 
 
 def _own_name(function: Any) -> str:
@@ -173,34 +210,26 @@ def _own_name(function: Any) -> str:
     return clean_name(str(found).replace("<locals>.", ""), of="measured")[0]
 
 
-def _measured_function(
-    function: Callable[..., Any], name: str, after: After | None, *, sync: bool
-) -> Callable[..., Any]:
+def _measured_function(function: Any, calls: _MeasuredCalls) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        account = _enter(name, sync=sync)
+        region = calls.enter()
         try:
             return function(*args, **kwargs)
         finally:
-            _end_region(account, name, after)
+            calls.leave(region)
 
     return call
 
 
-def _coroutine(
-    function: Callable[..., Coroutine[Any, Any, Any]],
-    name: str,
-    after: After | None,
-    *,
-    sync: bool,
-) -> Callable[..., Any]:
+def _coroutine(function: Any, calls: _MeasuredCalls) -> Callable[..., Any]:
     @wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
-        account = _enter(name, sync=sync)
+        region = calls.enter()
         try:
             return await function(*args, **kwargs)
         finally:
-            _end_region(account, name, after)
+            calls.leave(region)
 
     return call
 
@@ -212,47 +241,40 @@ class _GeneratorRegion:
     keeps its own open regions separate.
     """
 
-    def __init__(self, name: str, *, sync: bool) -> None:
-        self._sync = sync
+    def __init__(self, calls: _MeasuredCalls) -> None:
+        self._calls = calls
         around = here()
-        self._account = current().enter(name)
+        self._account = current().enter(calls.name)
         # entering made it the innermost region: until its first step, the caller's is
         self._inside = step_in(around)
-        self._around: OpenRegion | None = None
+        self._around: OpenPhase | None = None
         self._wall = self._cpu = 0.0
         self._since = (0.0, 0.0)  # wall and CPU time when it last ran on
 
     def __enter__(self) -> None:
-        if self._sync:
+        if self._calls.sync:
             wait_quietly()
         self._around = step_in(self._inside)
         self._since = (clock(), cpu_time())
 
     def __exit__(self, *_: object) -> None:
-        if self._sync:
+        if self._calls.sync:
             wait_quietly()
         self._wall += clock() - self._since[0]
         self._cpu += cpu_time() - self._since[1]
         self._inside, self._around = step_in(self._around), None
 
-    def end(self, name: str, after: After | None) -> None:
+    def end(self) -> None:
         """End the region."""
         if self._account is not None:
             _leave_region(self._account, self._wall, self._cpu)
-        if after is not None:
-            after(name)
+        self._calls.leave(None)
 
 
-def _generator(
-    function: Callable[..., Generator[Any, Any, Any]],
-    name: str,
-    after: After | None,
-    *,
-    sync: bool,
-) -> Callable[..., Any]:
+def _generator(function: Any, calls: _MeasuredCalls) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        slices = _GeneratorRegion(name, sync=sync)
+        slices = _GeneratorRegion(calls)
         generator = function(*args, **kwargs)
         try:
             with slices:
@@ -275,21 +297,15 @@ def _generator(
             # a value returned by the generator goes to `yield from`
             return stop.value
         finally:
-            slices.end(name, after)
+            slices.end()
 
     return call
 
 
-def _async_generator(
-    function: Callable[..., AsyncGenerator[Any, Any]],
-    name: str,
-    after: After | None,
-    *,
-    sync: bool,
-) -> Callable[..., Any]:
+def _async_generator(function: Any, calls: _MeasuredCalls) -> Callable[..., Any]:
     @wraps(function)
     async def call(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        slices = _GeneratorRegion(name, sync=sync)
+        slices = _GeneratorRegion(calls)
         generator = function(*args, **kwargs)
         try:
             with slices:
@@ -310,37 +326,30 @@ def _async_generator(
         except StopAsyncIteration:
             return
         finally:
-            slices.end(name, after)
+            slices.end()
 
     return call
 
 
-def _enter(name: str, *, sync: bool) -> OpenRegion | None:
+def _enter_region(name: str, *, sync: bool) -> OpenPhase | None:
     if sync:
         wait_quietly()
-    account = current().enter(name)
-    if account is not None:
-        account.sync = sync
-    return account
-
-
-def _end_region(account: OpenRegion | None, name: str, after: After | None) -> None:
-    if account is not None:
-        _leave_region(account)
-    if after is not None:
-        after(name)
+    region = current().enter(name)
+    if region is not None:
+        region.sync = sync
+    return region
 
 
 def _leave_region(
-    account: OpenRegion, wall: Seconds | None = None, cpu: Seconds | None = None
+    region: OpenPhase, wall: Seconds | None = None, cpu: Seconds | None = None
 ) -> None:
     """Leave a region, unless this is a fork of the process that entered it."""
-    if account.sync:
+    if region.sync:
         wait_quietly()
-    if is_current(account.owner):
-        current().leave(account, wall, cpu)
+    if is_current(region.owner):
+        current().leave(region, wall, cpu)
     else:
-        step_out(account)
+        step_out(region)
 
 
 def named(name: object, *, of: str) -> str:

@@ -4,12 +4,12 @@ import gc
 import inspect
 from collections.abc import Callable
 from itertools import repeat as times
-from operator import index
 from time import perf_counter
 
 import msgspec
 
 from weigh.errors import UsageError
+from weigh.measure.region.region import checked_whole_number
 from weigh.probe.gpu_work import may_be_asynchronous, wait_for_gpus
 from weigh.units import Seconds, format_brief
 
@@ -63,10 +63,10 @@ def timeit(
     _check_callable("the function", function)
     if setup is not None:
         _check_callable("setup", setup)
-    repeat = _at_least_one("repeat", repeat)
+    repeat = checked_whole_number(repeat, "timeit: repeat", least=1)
     if number is None:
         number = _enough(function, setup, sync=sync)
-    number = _at_least_one("number", number)
+    number = checked_whole_number(number, "timeit: number", least=1)
     took = [
         _seconds_of_calls(function, setup, number, sync=sync) / number
         for _ in range(repeat)
@@ -146,15 +146,3 @@ def _check_callable(what: str, value: object) -> None:
         raise UsageError(f"timeit: {what} is async, and would only make a coroutine")
     if inspect.isgeneratorfunction(value):
         raise UsageError(f"timeit: {what} would only make a generator, and not run it")
-
-
-def _at_least_one(what: str, value: int) -> int:
-    try:
-        whole = index(value)
-    except TypeError:
-        whole = 0
-    if whole < 1 or isinstance(value, bool):
-        raise UsageError(
-            f"timeit: {what} is a whole number of at least 1, not {value!r:.40}"
-        )
-    return whole

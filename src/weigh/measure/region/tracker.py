@@ -1,122 +1,73 @@
-"""The tracker of one process, which measures all its regions.
+"""Measure all regions of this process: one stack of spans, written to one file.
 
-Any error here turns measuring off, with one warning; the program goes on.
+Any error here turns measuring off, with one warning; the program goes on. A fork starts
+with a tracker of its own.
 """
 
+import atexit
 import os
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from threading import RLock
+from typing import Concatenate, ParamSpec, TypeVar
 
 from weigh.measure.region import channel
-from weigh.measure.region.account import (
-    LoopSum,
+from weigh.measure.region.gpu_meter import ProbeFactory, RegionGpuMeter, visible_gpus
+from weigh.measure.region.spans import (
+    HighWater,
+    LoopTotal,
+    OpenLoop,
+    OpenPhase,
     OpenRegion,
-    RegionNode,
-    RegionSpan,
+    PhaseTotal,
     cpu_time,
-    innermost,
+    here,
     step_in,
     step_out,
 )
-from weigh.measure.region.durations import DurationSummary
-from weigh.measure.region.gpu_meter import GpuMark, ProbeFactory, RegionGpuMeter
-from weigh.measure.region.high_water import HighWater
 from weigh.model.record import ProgramEvent, ProgramPhase, ProgramRegions
 from weigh.probe.gpu import GpuDevice
 from weigh.probe.own_memory import OwnMemory, own_memory
-from weigh.units import MIB, Bytes, Seconds
+from weigh.units import Bytes, Seconds
 
-_INTERVAL = 1.0  # seconds between writes, at most, early in a run
-_SOON, _LATE = 5, 50  # fractions of the elapsed time between writes; at least 1 s
-_PEAK_STEP = 1024  # a new peak is written if it is higher by this fraction
-_MOST_WRITTEN = 32 * MIB  # beyond it, only the final figures are written
+Report = Callable[["RegionTracker"], str]
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_WORKERS = "weigh: phases of worker processes are reported only under weigh run\n"
 
-
-class EventThrottle:
-    """Writes to the event file at limited intervals, until that fails.
-
-    A failure is passed to *warn*. ``is_under_weigh_run`` is whether the file was ever
-    written, so that weigh run reports the regions. With ``at_the_end``, changes are
-    written immediately.
-    """
-
-    def __init__(
-        self, env: Mapping[str, str], process: str, warn: Callable[[str], None]
-    ) -> None:
-        path = env.get(channel.VARIABLE)
-        self.is_under_weigh_run = False
-        self.at_the_end = False
-        self.process = process
-        self._warn = warn
-        # a path is set, whether or not the file can be written here
-        self._has_wrapper = bool(path)
-        self._writer = channel.ChannelWriter(path) if path else None
-        self._peak = 0
-        self._began = self._due = channel.clock()
-        self.write(channel.this_process(env, process))
-        # the first line has reached the file
-        self.is_under_weigh_run = self.is_open
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the event file can be written."""
-        return self._writer is not None
-
-    def write(self, *lines: channel.Line) -> None:
-        """Write *lines* now."""
-        if self._writer is None or not lines:
-            return
-        try:
-            self._writer.write(lines)
-        except OSError as error:
-            self._writer = None
-            self._warn_why(error)
-
-    def write_peak(self, peak: Bytes) -> bool:
-        """Write the process's own peak before it is lost; return False on failure."""
-        if not self._has_wrapper:
-            # without weigh run nobody reads the file, and nothing is lost by a reset
-            return True
-        if peak > self._peak + self._peak // _PEAK_STEP:
-            self._peak = peak
-            self.write(channel.PeakLine(self.process, peak))
-        return self._writer is not None
-
-    @property
-    def has_room(self) -> bool:
-        """Whether more than the final figures may be written."""
-        return self._writer is not None and self._writer.written < _MOST_WRITTEN
-
-    def is_due(self, current_time: Seconds) -> bool:
-        """Return whether it is time to write the changes."""
-        return self.has_room and (current_time >= self._due or self.at_the_end)
-
-    def note_written(self, current_time: Seconds) -> None:
-        """Set the next due time; the interval grows with the run."""
-        gone = current_time - self._began
-        # often at first, since a short program may be killed, then more and more seldom
-        self._due = current_time + max(min(_INTERVAL, gone / _SOON), gone / _LATE)
-
-    def _warn_why(self, os_error: OSError) -> None:
-        if not isinstance(os_error, FileNotFoundError):
-            self._warn(f"regions do not reach weigh run: {os_error.strerror}")
-        elif not self.is_under_weigh_run:
-            self._warn(
-                "the file of weigh run is not here (another machine or a container): "
-                "regions are reported here instead"
-            )  # else weigh run has read it and ended
-
-
-_MOST_PLACES = 1000  # nodes; more of them share one
+# a program that makes up names, sizes or events without end stays within some MiB
+_MOST_PLACES = 1000  # phases; more of them share one
 _DEEPEST = 32  # levels of nesting
 _MOST_LOOPS = 10  # by size and length; then by size; then all in one
 _MOST_SIZES = 100  # loops, by size alone
 _MOST_WARNINGS = 20
 _MOST_EVENTS = 10_000  # events; the first ones are kept
-_OFTEN = 10  # calls after which a GPU reading may be a little old
 _MORE = "(more phases)"
+_OFTEN = 10  # calls after which a GPU reading may be a little old
+
+
+def _measures_or_turns_off(
+    step: "Callable[Concatenate[RegionTracker, _P], _T]",
+) -> "Callable[Concatenate[RegionTracker, _P], _T | None]":
+    """Run a step under the tracker's lock; an error turns measuring off, with None."""
+
+    @wraps(step)
+    def run(
+        tracker: "RegionTracker", /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T | None:
+        if tracker.is_off:
+            return None
+        try:
+            with tracker.lock:
+                return step(tracker, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - the program must go on
+            tracker.is_off = True
+            name = type(error).__name__
+            tracker.warn(f"regions are no longer measured: {name}: {error}")
+            return None
+
+    return run
 
 
 class RegionTracker:
@@ -136,133 +87,129 @@ class RegionTracker:
         gpus: ProbeFactory | None = None,
     ) -> None:
         self.changes = 0  # of the figures in a report
-        self._off = False
-        self._lock = RLock()
+        self.is_off = False
+        self.lock = RLock()
+        self.endings: set[Callable[[], None]] = set()  # of loops that run now
         self._warned: set[str] = set()
-        # a process id may be used again while the run lasts
-        process = f"{os.getpid()}.{time.time_ns():x}"
-        self._events_file = EventThrottle(env, process, self.warn)
+        self._file = channel.RegionFile(env, self.warn)
         self._meter = RegionGpuMeter(gpus, channel.clock)
         self._high_water = HighWater(
             memory or own_memory(),
             self._meter,
             resets=env.get("WEIGH_EXACT_PHASES") != "0",
-            before_reset=self._events_file.write_peak,
+            before_reset=self._file.write_process,
         )
-        self._nodes: dict[tuple[str, ...], RegionNode] = {}
-        self._open: set[OpenRegion] = set()
-        self._loops: dict[str, LoopSum] = {}
+        self._phases: dict[tuple[str, ...], PhaseTotal] = {}
+        self._loops: dict[str, LoopTotal] = {}
         self._events: list[ProgramEvent] = []
         self._started = channel.clock()
 
     @property
     def is_under_weigh_run(self) -> bool:
         """Whether ``weigh run`` reports the regions."""
-        return self._events_file.is_under_weigh_run
+        return self._file.is_under_weigh_run
 
-    def enter(self, name: str) -> OpenRegion | None:
+    def enter(self, name: str) -> OpenPhase | None:
         """Start a region below the innermost open one; None if measuring is off."""
-        if self._off:
-            return None
-        try:
-            with self._lock:
-                account = self._enter(name)
-        except Exception as error:  # noqa: BLE001 - the program must go on
-            self._turn_off(error)
-            return None
-        # the clocks start last, so that measuring does not count in the region
-        step_in(account)
-        account.cpu = cpu_time()
-        account.start = channel.clock()
-        return account
+        region = self._enter(name)
+        if region is not None:
+            # the clocks start last, so that measuring does not count in the region
+            step_in(region)
+            region.cpu = cpu_time()
+            region.start = channel.clock()
+        return region
 
     def leave(
         self,
-        account: OpenRegion,
+        region: OpenPhase,
         wall: Seconds | None = None,
         cpu: Seconds | None = None,
     ) -> None:
         """End a region; *wall* and *cpu* are given if it did not run all the time."""
         # the clock stops first, for the same reason
         now = channel.clock()
-        account.wall = now - account.start if wall is None else wall
-        account.cpu = cpu_time() - account.cpu if cpu is None else cpu
-        step_out(account)
-        # `finish` has closed it already
-        if self._off or account.span.closed:
-            return
-        try:
-            with self._lock:
-                self._leave(account, now)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._turn_off(error)
+        region.wall = now - region.start if wall is None else wall
+        region.cpu = cpu_time() - region.cpu if cpu is None else cpu
+        step_out(region)
+        self._leave(region, now)
 
-    def begin_loop(self, size: int | None, total: int | None) -> "OpenLoop | None":
+    @_measures_or_turns_off
+    def begin_loop(self, size: int | None, total: int | None) -> OpenLoop:
         """Start a loop over batches; None if measuring is off."""
-        if self._off:
-            return None
-        try:
-            with self._lock:
-                return OpenLoop(self._loop(size, total), self._opened(RegionSpan()))
-        except Exception as error:  # noqa: BLE001 - as above
-            self._turn_off(error)
-            return None
+        key = f"{size}/{total}"
+        if key not in self._loops and len(self._loops) >= _MOST_LOOPS:
+            key = f"{size}"
+        if key not in self._loops and len(self._loops) >= _MOST_SIZES:
+            key, size = "more", None
+        if key not in self._loops:
+            now = channel.clock()
+            self._loops[key] = LoopTotal(now, now, size=size)
+        loop = self._loops[key]
+        if total is not None:
+            loop.total = (loop.total or 0) + total
+        region = OpenRegion(self, loop)
+        self._open(region)
+        return region
 
+    @_measures_or_turns_off
     def add_batches(
         self,
-        loop: "OpenLoop",
-        times: DurationSummary,
+        region: OpenLoop,
+        times: Sequence[float],
         samples: int | None,
         shortest: int | None = None,
         *,
         ends: bool,
     ) -> None:
         """Add batches of a running loop, and read the memory."""
-        if self._off or loop.span.closed:
+        if region.closed:
             return
-        try:
-            with self._lock:
-                loop.sum.add_shortest(shortest)
-                self._add_batches(loop, times, samples, ends=ends)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._turn_off(error)
+        loop = region.total
+        loop.add_batches(times, samples, shortest)
+        (self._high_water.close if ends else self._high_water.look)(region)
+        now = channel.clock()
+        loop.add_memory(region, now)
+        self._changed(now)
 
-    def add_length(self, loop: "OpenLoop", length: int) -> None:
+    @_measures_or_turns_off
+    def add_length(self, region: OpenLoop, length: int) -> None:
         """Read the memory after a batch with the longest sample so far."""
-        if self._off or loop.span.closed:
-            return
-        try:
-            with self._lock:
-                self._high_water.look(loop.span, often=True)
-                loop.sum.add_length(length, loop.span)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._turn_off(error)
+        if not region.closed:
+            self._high_water.look(region, often=True)
+            region.total.add_length(length, region)
 
+    @_measures_or_turns_off
     def add_event(self, name: str, value: float | str | None) -> None:
         """Record an event of the program."""
-        if self._off:
-            return
         event = ProgramEvent(name, channel.clock(), value)
-        try:
-            with self._lock:
-                self._add_event(event)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._turn_off(error)
+        self.changes += 1
+        if len(self._events) >= _MOST_EVENTS:
+            self.warn(f"only the first {_MOST_EVENTS} events are kept")
+            return
+        self._events.append(event)
+        self._file.write(channel.EventLine(self._file.process, event))
 
-    def gpus(self) -> tuple[tuple[GpuDevice, ...], tuple[GpuMark, ...]]:
-        """Return the visible GPUs, and their memory."""
-        with self._lock:
-            marks = self._meter.read()
-            return self._meter.devices, marks
+    def gpus(self) -> tuple[tuple[GpuDevice, Bytes | None], ...]:
+        """Return the visible GPUs, each with what is in use of it by all users."""
+        with self.lock:
+            self._meter.read()
+            readings = self._meter.readings
+            return tuple(
+                (
+                    gpu,
+                    readings[gpu.uuid].memory_used if gpu.uuid in readings else None,
+                )
+                for gpu in self._meter.devices
+            )
 
     def regions(self) -> ProgramRegions:
         """Return the regions so far, with times since the first one."""
-        with self._lock:
-            if not self._off:
+        with self.lock:
+            if not self.is_off:
                 self._high_water.edge()
             phases = {
-                (-1, path): self._phase(node, self._started)
-                for path, node in tuple(self._nodes.items())
+                (-1, path): self._phase(total, self._started)
+                for path, total in tuple(self._phases.items())
             }
             loops = sorted(self._loops.values(), key=lambda loop: -loop.times.total)
             return ProgramRegions(
@@ -277,23 +224,22 @@ class RegionTracker:
                 gpus=self._meter.usage(),
             )
 
+    @_measures_or_turns_off
     def finish(self) -> None:
         """End all open regions, and write the final figures."""
-        if self._off:
-            return
-        try:
-            with self._lock:
-                self._meter.close()  # the driver may be shut down by now
-                now = channel.clock()
-                for account in tuple(self._open):
-                    account.wall = now - account.start
-                    account.cpu = cpu_time() - account.cpu
-                    self._leave(account, now)
-                self._high_water.edge()
-                self._write_changes(now)
-                self._events_file.at_the_end = True  # exit handlers may have regions
-        except Exception as error:  # noqa: BLE001 - as above
-            self._turn_off(error)
+        self._meter.close()  # the driver may be shut down by now
+        for ending in tuple(self.endings):
+            ending()
+        now = channel.clock()
+        for region in tuple(self._high_water.open_regions):
+            if not isinstance(region.total, PhaseTotal):
+                continue
+            region.wall = now - region.start
+            region.cpu = cpu_time() - region.cpu
+            self._leave(region, now)
+        self._high_water.edge()
+        self._write_changes(now)
+        self._file.at_the_end = True  # exit handlers may have regions
 
     def warn(self, line: str, *, matters: bool = True) -> None:
         """Print a warning on stderr, once; limit those that do not *matter*."""
@@ -302,132 +248,81 @@ class RegionTracker:
         self._warned.add(line)
         print_error(f"weigh: {line}\n")
 
-    def _enter(self, name: str) -> OpenRegion:
-        parent = innermost(self)
-        node = self._node(parent.node.path if parent else (), name)
-        account = OpenRegion(self, node, parent)
-        node.entered += 1
-        self._opened(account.span, often=node.entered > _OFTEN)
-        self._open.add(account)
-        if node.entered == 1:  # shows where a killed job was
-            node.before = account.span.before
-            if self._events_file.has_room:
+    @_measures_or_turns_off
+    def _enter(self, name: str) -> OpenPhase:
+        parent = here()
+        # regions may end in another order, and a fork inherits those of its parent
+        while parent is not None and (parent.closed or parent.owner is not self):
+            parent = parent.parent
+        total = self._phase_total(parent, name)
+        region = OpenRegion(self, total, parent)
+        total.entered += 1
+        self._open(region, often=total.entered > _OFTEN)
+        if total.entered == 1:  # shows where a killed job was
+            total.before = region.before
+            if self._file.has_room:
                 self._write_changes(channel.clock())
-        return account
+        return region
 
-    def _leave(self, account: OpenRegion, current_time: Seconds) -> None:
-        node = account.node
-        self._high_water.close(account.span, often=node.entered > _OFTEN)
-        self._open.discard(account)
-        node.add(account, current_time)
+    @_measures_or_turns_off
+    def _leave(self, region: OpenPhase, current_time: Seconds) -> None:
+        if region.closed:  # `finish` has closed it already
+            return
+        total = region.total
+        self._high_water.close(region, often=total.entered > _OFTEN)
+        total.add_call(region, current_time)
+        self._changed(current_time)
+
+    def _open(self, region: OpenPhase | OpenLoop, *, often: bool = False) -> None:
+        self._high_water.open(region, often=often)
+        self._warn_of_gpu_trouble()
+
+    def _changed(self, current_time: Seconds) -> None:
         self.changes += 1
         self._warn_of_gpu_trouble()
-        if self._events_file.is_due(current_time):
+        if self._file.is_due(current_time):
             self._write_changes(current_time)
 
-    def _opened(self, region_span: RegionSpan, *, often: bool = False) -> RegionSpan:
-        self._high_water.open(region_span, often=often)
-        self._warn_of_gpu_trouble()
-        return region_span
-
-    def _node(self, above: tuple[str, ...], name: str) -> RegionNode:
-        """Return the node of a region; those too deep or too many share one."""
-        path = (*above, name)
+    def _phase_total(self, parent: OpenPhase | None, name: str) -> PhaseTotal:
+        """Return the total of a phase; those too deep or too many share one."""
+        path = (*(parent.total.path if parent else ()), name)
         if len(path) > _DEEPEST:
             path = (*path[: _DEEPEST - 1], _MORE)
-        node = self._nodes.get(path)
-        # too many: they share one node at the top level
-        if node is None and len(self._nodes) >= _MOST_PLACES:
+        # too many: they share one at the top level
+        if path not in self._phases and len(self._phases) >= _MOST_PLACES:
             path = (_MORE,)
-            node = self._nodes.get(path)
-        if node is None:
-            node = self._nodes[path] = RegionNode(path, channel.clock())
-        return node
-
-    def _loop(self, size: int | None, total: int | None) -> LoopSum:
-        key = f"{size}/{total}"
-        if key not in self._loops and len(self._loops) >= _MOST_LOOPS:
-            key = f"{size}"
-        if key not in self._loops and len(self._loops) >= _MOST_SIZES:
-            key, size = "more", None
-        loop = self._loops.setdefault(key, LoopSum(size, channel.clock()))
-        loop.add_total(total)
-        return loop
-
-    def _add_event(self, event: ProgramEvent) -> None:
-        self.changes += 1
-        if len(self._events) >= _MOST_EVENTS:
-            self.warn(f"only the first {_MOST_EVENTS} events are kept")
-            return
-        self._events.append(event)
-        self._events_file.write(channel.EventLine(self._events_file.process, event))
-
-    def _add_batches(
-        self,
-        loop: "OpenLoop",
-        times: DurationSummary,
-        samples: int | None,
-        *,
-        ends: bool,
-    ) -> None:
-        if ends:
-            self._high_water.close(loop.span)
-        else:
-            self._high_water.look(loop.span)
-        loop.sum.add(times, samples)
-        now = channel.clock()
-        loop.sum.look(loop.span, now)
-        self.changes += 1
-        self._warn_of_gpu_trouble()
-        if self._events_file.is_due(now):
-            self._write_changes(now)
+        if path not in self._phases:
+            now = channel.clock()
+            self._phases[path] = PhaseTotal(now, now, path=path)
+        return self._phases[path]
 
     def _write_changes(self, current_time: Seconds) -> None:
         """Write all changes for weigh run."""
-        if not self._events_file.is_open:
+        if not self._file.is_open:
             return
-        process = self._events_file.process
-        if self._high_water.peak is not None:
-            self._events_file.write_peak(self._high_water.peak)
+        process = self._file.process
+        if self._high_water.peak is not None or self._meter.devices:
+            self._file.write_process(self._high_water.peak or 0, self._meter.usage())
         lines: list[channel.Line] = []
-        for node in tuple(self._nodes.values()):
-            if node.changed:
-                node.changed = False
-                lines.append(self._phase_line(node))
+        for path, total in tuple(self._phases.items()):
+            if total.changed:
+                total.changed = False
+                phase = self._phase(total, 0.0)
+                lines.append(channel.PhaseLine(process, path, phase))
         for key, loop in tuple(self._loops.items()):
             if loop.changed and loop.times.count:
                 loop.changed = False
-                total = loop.times.total
-                lines.append(channel.BatchesLine(process, key, total, loop.batches()))
-        if self._meter.devices:
-            lines.append(channel.GpusLine(process, self._meter.usage()))
-        self._events_file.write(*lines)
-        self._events_file.note_written(current_time)
+                seconds, batches = loop.times.total, loop.batches()
+                lines.append(channel.BatchesLine(process, key, seconds, batches))
+        self._file.write(*lines)
+        self._file.note_written(current_time)
 
-    def _phase_line(self, cluster_node: RegionNode) -> channel.PhaseLine:
-        phase = self._phase(cluster_node, 0.0)
-        return channel.PhaseLine(self._events_file.process, cluster_node.path, phase)
-
-    def _phase(self, cluster_node: RegionNode, origin: Seconds) -> ProgramPhase:
-        return cluster_node.phase(origin, resets=self._high_water.resets)
+    def _phase(self, total: PhaseTotal, origin: Seconds) -> ProgramPhase:
+        return total.phase(origin, resets=self._high_water.resets)
 
     def _warn_of_gpu_trouble(self) -> None:
         if self._meter.trouble is not None:
             self.warn(self._meter.trouble)
-
-    def _turn_off(self, error: Exception) -> None:
-        self._off = True
-        self.warn(f"regions are no longer measured: {type(error).__name__}: {error}")
-
-
-class OpenLoop:
-    """A running loop: its totals, and its own memory."""
-
-    __slots__ = ("span", "sum")
-
-    def __init__(self, total: LoopSum, region_span: RegionSpan) -> None:
-        self.sum = total
-        self.span = region_span
 
 
 def print_error(text: str) -> None:
@@ -442,3 +337,110 @@ def print_error(text: str) -> None:
         sys.stderr.flush()
     except (AttributeError, OSError, ValueError):  # None, a broken pipe, closed
         return
+
+
+class ProcessRegions:
+    """The tracker of this process; a fork starts without one."""
+
+    def __init__(self, report: Report | None = None) -> None:
+        # another thread of the parent may hold the lock of before the fork
+        self.making = RLock()
+        self.tracker: RegionTracker | None = None
+        self.report = report
+        self.is_child = False  # worker or fork of another process
+        self.reported = 0  # changes that were reported already
+
+
+process = ProcessRegions()
+
+
+def current() -> RegionTracker:
+    """Return this process's tracker; create it at the first call."""
+    if process.tracker is not None:
+        return process.tracker
+    with process.making:
+        # another thread may have made it in the meantime
+        if process.tracker is None:
+            gpus = None if process.is_child else visible_gpus  # NVML breaks at a fork
+            process.tracker = RegionTracker(os.environ, gpus=gpus)
+            _finish_at_exit()
+        return process.tracker
+
+
+def is_current(tracker: object) -> bool:
+    """Return whether *tracker* is this process's, not that of its parent."""
+    return process.tracker is tracker
+
+
+def report_at_exit(report: Report) -> None:
+    """Write *report* on stderr at exit, if anything was measured.
+
+    Not under ``weigh run``, in children, with WEIGH_REPORT=0, or if
+    :func:`report_now` has written everything.
+    """
+    process.report = report
+
+
+def report_now(show: Callable[[str], None]) -> RegionTracker:
+    """Let *show* print the report now; return its tracker."""
+    tracker = current()
+    if process.report is not None:
+        show(process.report(tracker))
+    process.reported = tracker.changes
+    return tracker
+
+
+def _finish_at_exit() -> None:
+    atexit.register(finish_process)
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and _is_worker():  # workers end with os._exit
+        util.Finalize(None, finish_process, exitpriority=0)
+
+
+def finish_process() -> None:
+    """End what this process measured, and report it unless somebody else does."""
+    tracker = process.tracker
+    if tracker is None:
+        return
+    tracker.finish()
+    silent = (
+        tracker.is_under_weigh_run
+        or tracker.changes == process.reported
+        or os.environ.get("WEIGH_REPORT") == "0"
+        or process.is_child
+    )
+    if silent:
+        return
+    if _is_worker():
+        process.reported = tracker.changes  # this may be called twice
+        # one line is enough for all workers
+        if _warns_for_workers():
+            print_error(_WORKERS)
+        return
+    try:
+        report_now(print_error)
+    except Exception as error:  # noqa: BLE001 - the program's exit code stays
+        print_error(f"weigh: no report: {type(error).__name__}: {error}\n")
+
+
+def _is_worker() -> bool:
+    """Return whether this is a worker process of multiprocessing or loky."""
+    module = sys.modules.get("multiprocessing.process")
+    return module is not None and module.parent_process() is not None
+
+
+def _warns_for_workers() -> bool:
+    """Return whether this is the first of the workers, and not a fork."""
+    name = str(sys.modules["multiprocessing.process"].current_process().name)
+    return name.endswith("-1") and not name.startswith("Fork")
+
+
+def _forget_parent() -> None:
+    """Drop the parent's state, so that nothing is reported twice."""
+    global process  # noqa: PLW0603 - the one of this process
+    process = ProcessRegions(process.report)
+    process.is_child = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parent)
