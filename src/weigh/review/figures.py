@@ -14,6 +14,7 @@ from weigh.units import Seconds
 
 # sources differ by some per cent in what they count, which is no news to a reader
 _SAME = 0.05  # a smaller relative difference counts as the same
+_SAME_CPUS = 0.1  # of a CPU
 
 
 _WHOLE_SECONDS = 2.0  # accounting has whole seconds, weigh milliseconds
@@ -136,41 +137,107 @@ class _OtherFigures(msgspec.Struct, frozen=True):
     wall_time: Seconds | None
 
     def of(self, measure: ReportMeasure) -> Iterator[OtherFigure]:
-        """Yield their figures of one measure."""
-        if measure.name == "memory":
-            yield from _other_memory_figures(measure, self)
-        elif measure.name == "gpu_memory":
-            yield from _other_gpu_memory_figures(measure, self)
-        elif measure.name == "gpu_utilization":
-            yield from _other_utilization_figures(measure, self)
-        elif measure.name == "cpus":
-            yield from _other_cpu_figures(measure, self)
-        elif measure.name == "time":
-            yield from _other_time_figures(measure, self)
+        """Yield their figures of one measure that differ from weigh's."""
+        readers = {
+            "memory": self._memory,
+            "gpu_memory": self._gpu_memory,
+            "gpu_utilization": self._gpu_utilization,
+            "cpus": self._cpus,
+            "time": self._time,
+        }
+        return readers[measure.name](measure)
 
+    def _known(self, field: str) -> list[float]:
+        values = [getattr(one, field) for one in self.accounted]
+        return [value for value in values if value is not None]
 
-def _other_memory_figures(
-    measure: ReportMeasure, other_figures: _OtherFigures
-) -> Iterator[OtherFigure]:
-    ours, accounted, words = measure.most, other_figures.accounted, other_figures.words
-    sizes = [one.max_rss for one in accounted if one.max_rss is not None]
-    theirs = max(sizes, default=None)
-    # some schedulers leave the field empty where no sample was taken
-    if theirs is None and words.zero and accounted and ours is not None:
-        theirs = 0
-    if theirs is not None and not _is_nearly_equal(ours, theirs):
-        often, is_known = _sampling_interval_text(accounted)
-        word = _word_on_memory(ours, theirs, words, killed=other_figures.killed)
-        # a lower figure is explained by rare samples only where the interval is known
-        if word == words.below and words.unsure and not is_known:
-            word = words.unsure
-        word = word.format(often=often)
-        yield OtherFigure(source=words.memory, value=theirs, word=word)
-    virtual = [one.virtual_memory for one in accounted if one.virtual_memory]
-    if virtual and words.virtual:
-        yield OtherFigure(
-            source=words.virtual, value=max(virtual), word=words.virtual_word
-        )
+    def _in_tables(self, field: str) -> list[float]:
+        values = [getattr(one, field) for one in self.tables]
+        return [value for value in values if value is not None]
+
+    def _memory(self, measure: ReportMeasure) -> Iterator[OtherFigure]:
+        ours, words = measure.most, self.words
+        theirs = max(self._known("max_rss"), default=None)
+        # some schedulers leave the field empty where no sample was taken
+        if theirs is None and words.zero and self.accounted and ours is not None:
+            theirs = 0
+        if theirs is not None and not _is_nearly_equal(ours, theirs):
+            often, is_known = _sampling_interval_text(self.accounted)
+            word = _word_on_memory(ours, theirs, words, killed=self.killed)
+            # a lower figure is explained by rare samples only where the interval is
+            # known
+            if word == words.below and words.unsure and not is_known:
+                word = words.unsure
+            word = word.format(often=often)
+            yield OtherFigure(source=words.memory, value=theirs, word=word)
+        virtual = max(self._known("virtual_memory"), default=0)
+        if virtual and words.virtual:
+            word = words.virtual_word
+            yield OtherFigure(source=words.virtual, value=virtual, word=word)
+
+    def _gpu_memory(self, measure: ReportMeasure) -> Iterator[OtherFigure]:
+        ours = measure.most
+        held = max(self._in_tables("gpu_memory"), default=None)
+        if held is not None and not _is_nearly_equal(ours, held):
+            word = "the site's sampler (DCGM) over the whole job"
+            if ours is not None and held < ours:
+                once = all(table.one_look for table in self.tables)
+                single = "a single sample (mean = largest = smallest)"
+                word = f"{single if once else 'sampled'}: trust weigh's"
+            yield OtherFigure(source=_TABLE, value=held, word=word)
+        seen = max(self._known("gpu_memory"), default=0)
+        if seen and not _is_nearly_equal(ours, seen):
+            often, is_known = _sampling_interval_text(self.accounted)
+            word = self.words.sampled.format(often=often)
+            if ours is not None and seen < ours and is_known:
+                word += ": trust weigh's"
+            yield OtherFigure(source=self.words.gpu_memory, value=seen, word=word)
+
+    def _gpu_utilization(self, measure: ReportMeasure) -> Iterator[OtherFigure]:
+        shares = self._in_tables("utilization")
+        if shares and not _is_nearly_equal(measure.median, statistics.median(shares)):
+            once = all(table.one_look for table in self.tables)
+            word = "a single sample" if once else "mean of its samples"
+            own = self._in_tables("process_utilization")
+            if own:
+                word += f"; of this job's process {100 * statistics.median(own):.0f} %"
+            yield OtherFigure(source=_TABLE, value=statistics.median(shares), word=word)
+        theirs = self._known("gpu_utilization")
+        if theirs and not _is_nearly_equal(measure.median, statistics.median(theirs)):
+            yield OtherFigure(
+                source=self.words.gpu_utilization,
+                value=statistics.median(theirs),
+                word="the maximum of its samples, not the mean",
+            )
+
+    def _cpus(self, measure: ReportMeasure) -> Iterator[OtherFigure]:
+        shares = [
+            one.cpu_time / one.wall_time
+            for one in self.accounted
+            if one.cpu_time is not None and one.wall_time
+        ]
+        if not shares:
+            return
+        ours, theirs = measure.median, statistics.median(shares)
+        if _is_nearly_equal(ours, theirs) or (
+            ours is not None and abs(theirs - ours) < _SAME_CPUS
+        ):
+            return
+        word = "over the whole job, including its set-up"
+        is_longer = _is_longer(self.wall_time, max(self._known("wall_time")))
+        # a longer job has a lower mean: only in the same time less CPU time is missing
+        if ours is not None and theirs < ours and not is_longer:
+            word = "misses what was killed or left the job: trust weigh's"
+        source = f"{self.words.cpu_time} / time"
+        yield OtherFigure(source=source, value=theirs, word=word)
+
+    def _time(self, measure: ReportMeasure) -> Iterator[OtherFigure]:
+        ours, theirs = measure.most, max(self._known("wall_time"), default=None)
+        if theirs is None:
+            return
+        if _is_longer(ours, theirs) or _is_longer(theirs, ours):
+            word = "the whole job, to which the time limit applies: use this"
+            yield OtherFigure(source=self.words.wall_time, value=theirs, word=word)
 
 
 def _sampling_interval_text(accounted: Sequence[AccountedElement]) -> tuple[str, bool]:
@@ -192,97 +259,6 @@ def _word_on_memory(
             return words.below_killed
         return words.below if theirs else words.zero or words.below
     return words.above_killed if killed else words.above
-
-
-def _other_gpu_memory_figures(
-    measure: ReportMeasure, other_figures: _OtherFigures
-) -> Iterator[OtherFigure]:
-    ours, accounted, tables = (
-        measure.most,
-        other_figures.accounted,
-        other_figures.tables,
-    )
-    held = [table.gpu_memory for table in tables if table.gpu_memory is not None]
-    if held and not _is_nearly_equal(ours, max(held)):
-        word = "the site's sampler (DCGM) over the whole job"
-        if ours is not None and max(held) < ours:
-            once = all(table.one_look for table in tables)
-            looks = "a single sample (mean = largest = smallest)" if once else "sampled"
-            word = f"{looks}: trust weigh's"
-        yield OtherFigure(source=_TABLE, value=max(held), word=word)
-    seen = [one.gpu_memory for one in accounted if one.gpu_memory]
-    if seen and not _is_nearly_equal(ours, max(seen)):
-        often, is_known = _sampling_interval_text(accounted)
-        word = other_figures.words.sampled.format(often=often)
-        if ours is not None and max(seen) < ours and is_known:
-            word += ": trust weigh's"
-        yield OtherFigure(
-            source=other_figures.words.gpu_memory, value=max(seen), word=word
-        )
-
-
-def _other_utilization_figures(
-    measure: ReportMeasure, other_figures: _OtherFigures
-) -> Iterator[OtherFigure]:
-    accounted, tables = other_figures.accounted, other_figures.tables
-    shares = [table.utilization for table in tables if table.utilization is not None]
-    if shares and not _is_nearly_equal(measure.median, statistics.median(shares)):
-        once = all(table.one_look for table in tables)
-        word = "a single sample" if once else "mean of its samples"
-        own = [
-            table.process_utilization
-            for table in tables
-            if table.process_utilization is not None
-        ]
-        if own:
-            word += f"; of this job's process {100 * statistics.median(own):.0f} %"
-        yield OtherFigure(source=_TABLE, value=statistics.median(shares), word=word)
-    theirs = [
-        one.gpu_utilization for one in accounted if one.gpu_utilization is not None
-    ]
-    if theirs and not _is_nearly_equal(measure.median, statistics.median(theirs)):
-        word = "the maximum of its samples, not the mean"
-        source = other_figures.words.gpu_utilization
-        yield OtherFigure(source=source, value=statistics.median(theirs), word=word)
-
-
-def _other_cpu_figures(
-    measure: ReportMeasure, other_figures: _OtherFigures
-) -> Iterator[OtherFigure]:
-    shares = [
-        one.cpu_time / one.wall_time
-        for one in other_figures.accounted
-        if one.cpu_time is not None and one.wall_time
-    ]
-    if not shares:
-        return
-    theirs = statistics.median(shares)
-    is_close = measure.median is not None and abs(theirs - measure.median) < 0.1  # noqa: PLR2004 - of a CPU
-    if _is_nearly_equal(measure.median, theirs) or is_close:
-        return
-    word = "over the whole job, including its set-up"
-    longest = max(one.wall_time or 0.0 for one in other_figures.accounted)
-    is_longer = _is_longer(other_figures.wall_time, longest)
-    # a longer job has a lower mean: only in the same time less CPU time is missing
-    if measure.median is not None and theirs < measure.median and not is_longer:
-        word = "misses what was killed or left the job: trust weigh's"
-    yield OtherFigure(
-        source=f"{other_figures.words.cpu_time} / time", value=theirs, word=word
-    )
-
-
-def _other_time_figures(
-    measure: ReportMeasure, other_figures: _OtherFigures
-) -> Iterator[OtherFigure]:
-    walls = [
-        one.wall_time for one in other_figures.accounted if one.wall_time is not None
-    ]
-    theirs = max(walls, default=None)
-    ours = measure.most
-    if theirs is None or not (_is_longer(ours, theirs) or _is_longer(theirs, ours)):
-        return
-    word = "the whole job, to which the time limit applies: use this"
-    yield OtherFigure(source=other_figures.words.wall_time, value=theirs, word=word)
 
 
 def _is_longer(compared_time: Seconds | None, other_time: Seconds | None) -> bool:
