@@ -136,12 +136,12 @@ def _phase_name(phase: ProgramPhase) -> str:
 def _phase_name_cell(phase: ProgramPhase) -> str:
     # deeper phases would have no room for their names
     indented = "  " * min(phase.depth, 6) + _phase_name(phase)
-    return padded_text(shortened_text(indented, _NAME), _NAME)
+    return shortened_text(indented, _NAME)
 
 
 def _phase_table_row(cells: Sequence[str]) -> str:
     name, calls, time, cpu, *sizes = cells
-    row = f"  {name:<{_NAME}}{calls:>7}{time:>10}{cpu:>10}"
+    row = f"  {padded_text(name, _NAME)}{calls:>7}{time:>10}{cpu:>10}"
     return row + "".join(f"{size:>9}" for size in sizes)
 
 
