@@ -15,7 +15,7 @@ from its comments and commands.
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from called_weigh import CalledWeigh
@@ -24,22 +24,31 @@ PROMPT = "$ weigh "
 
 
 def check_transcript(
-    path: Path, weigh: CalledWeigh, masks: Mapping[str, str] | None = None
+    path: Path,
+    weigh: CalledWeigh,
+    masks: Mapping[str, str] | None = None,
+    given: Callable[[str], object] = str,
 ) -> None:
     """Call the commands of a transcript, and compare all that they print.
 
     *masks* are patterns of what differs from call to call, such as a folder or an id,
-    and what stands for it in the file.
+    and what stands for it in the file. *given* gets the words of each line that begins
+    with ``## ``: it brings about the situation in which the next commands are called.
     """
     before = path.read_text()
-    after = "\n".join(_played(before, weigh, masks or {})) + "\n"
+    after = "\n".join(_played(before, weigh, masks or {}, given)) + "\n"
     if os.environ.get("WEIGH_NEW_GOLDEN"):
         path.write_text(after)
     else:
         assert after == before
 
 
-def _played(text: str, weigh: CalledWeigh, masks: Mapping[str, str]) -> Iterator[str]:
+def _played(
+    text: str,
+    weigh: CalledWeigh,
+    masks: Mapping[str, str],
+    given: Callable[[str], object],
+) -> Iterator[str]:
     for line in text.splitlines():
         if line.startswith(PROMPT):
             yield line
@@ -49,5 +58,7 @@ def _played(text: str, weigh: CalledWeigh, masks: Mapping[str, str]) -> Iterator
             yield from (row.rstrip() or "|" for row in out.splitlines())
             yield from (f"2> {row}" for row in err.splitlines())
             yield from [f"[{code}]"] * (code != 0)
-        elif line.startswith("# ") or not line:
+        elif line.startswith(("# ", "## ")) or not line:
             yield line
+            if line.startswith("## "):
+                given(line.removeprefix("## "))

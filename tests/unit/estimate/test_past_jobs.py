@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from called_weigh import called_here, work_alone_in
+from transcript import check_transcript
 
 from weigh.units import GIB, MIB
 
@@ -61,119 +62,59 @@ def rows(*jobs: tuple[str, str, int, str, str], cpus: int = 2) -> str:
     return "\n".join((*lines, ""))
 
 
-def test_one_kind_of_job_gets_its_request(
+GOOD = [("x", "COMPLETED", 1200, "3G", "1G")] * 4
+ALIGNED = [
+    *(
+        (f"align_{n}", "COMPLETED", 1200, "8G", f"{size}M")
+        for n, size in enumerate((1000, 1010, 990, 1005, 1000))
+    ),
+    ("align_9", "FAILED", 3, "8G", "1M"),
+]
+ON_TWO_NODES = "\n".join(
+    (
+        f"{COLUMNS}|NNodes",
+        *(
+            f"{n}|md|u|COMPLETED|1200|60|200G|32||2\n"
+            f"{n}.0|md||COMPLETED|1200|||32|90000000K|2"
+            for n in range(5)
+        ),
+        "",
+    )
+)
+JOBS = {
+    "alike": rows(*ALIGNED),
+    "on two nodes": ON_TWO_NODES,
+    "of several names": rows(
+        *[("few", "COMPLETED", 1200, "8G", "1G")] * 4,
+        *((f"many_{n}", "COMPLETED", 1200, "8G", "1G") for n in range(40)),
+    ),
+    "whose request was just enough": rows(
+        *[("tight", "COMPLETED", 3540, "1030M", "1020M")] * 5
+    ),
+    "too short to be sampled": rows(*[("short", "COMPLETED", 12, "3G", "2M")] * 30),
+    "one of which ran out of 4 GiB": rows(
+        *GOOD, ("x", "OUT_OF_MEMORY", 100, "4G", "400M")
+    ),
+    "one of which ran out of 512 MiB": rows(
+        *GOOD, ("x", "OUT_OF_MEMORY", 100, "512M", "400M")
+    ),
+    "one of which ran out of time": rows(*GOOD, ("x", "TIMEOUT", 3600, "3G", "1G")),
+    "one": rows(("x", "COMPLETED", 1200, "3G", "1G")),
+    "of a real sacct": (CAPTURED / "slurm-22.05-sacct-past.txt").read_text(),
+}
+
+
+def test_requests_from_accounting_are_as_they_were_reviewed(
     weigh: Weigh, accounting: Callable[..., None], tmp_path: Path
 ) -> None:
-    sizes = (1000, 1010, 990, 1005, 1000)
-    jobs = [
-        (f"align_{n}", "COMPLETED", 1200, "8G", f"{m}M") for n, m in enumerate(sizes)
-    ]
-    accounting(rows(*jobs, ("align_9", "FAILED", 3, "8G", "1M")))
+    def given(jobs: str) -> None:
+        accounting(JOBS.get(jobs, ""), code=int(jobs not in JOBS))
 
-    code, out, err = weigh("--name", "align_*")
+    path = Path(__file__).with_name("past_jobs.transcript")
+    check_transcript(path, lambda _verb, *words: weigh(*words), given=given)
 
-    assert code == 0
-    lines = out.splitlines()
-    assert "#SBATCH --time=00:25:00" in lines
-    assert "#SBATCH --cpus-per-task=2" in lines
-    (memory,) = (line for line in lines if "--mem=" in line)
-    assert 1010 < int(memory.rpartition("=")[2].rstrip("M")) < 1300
-    assert "from 5 runs of align" in err
-    assert "1 FAILED" in err
     assert "-u someone -S now-30days" in (tmp_path / "asked").read_text()
     assert not (tmp_path / ".weigh").exists()  # nothing is kept
-
-
-def test_a_request_keeps_the_nodes_and_has_the_cpus_of_one(
-    weigh: Weigh, accounting: Callable[..., None]
-) -> None:
-    head, done = f"{COLUMNS}|NNodes", "COMPLETED|1200"
-    lines = [head]
-    for number in range(5):
-        lines += [
-            f"{number}|md|u|{done}|60|200G|32||2",
-            f"{number}.0|md||{done}|||32|90000000K|2",
-        ]
-    accounting("\n".join((*lines, "")))
-
-    _, out, _ = weigh("--name", "md", "--for", "slurm")
-
-    assert {"#SBATCH --nodes=2", "#SBATCH --cpus-per-task=16"} <= {*out.splitlines()}
-
-
-def test_several_kinds_are_listed_by_what_they_would_free(
-    weigh: Weigh, accounting: Callable[..., None]
-) -> None:
-    few = [("few", "COMPLETED", 1200, "8G", "1G")] * 4
-    many = [(f"many_{n}", "COMPLETED", 1200, "8G", "1G") for n in range(40)]
-    accounting(rows(*few, *many))
-
-    code, out, err = weigh()
-
-    assert code == 0
-    title, first, second = out.splitlines()
-    assert title.split() == (
-        [
-            "name",
-            "jobs",
-            "CPUs",
-            "requested",
-            "most",
-            "used",
-            "killed",
-            "request",
-            "time",
-        ]
-    )
-    assert (first.split()[0], first.split()[1]) == ("many", "40")
-    assert second.split()[0] == "few"
-    assert "--name" in err
-
-
-def test_a_request_that_was_enough_is_the_most(
-    weigh: Weigh, accounting: Callable[..., None]
-) -> None:
-    accounting(rows(*[("tight", "COMPLETED", 3540, "1030M", "1020M")] * 5))
-
-    out = weigh("--for", "json")[1]
-
-    assert json.loads(out)["memory"] == 1030 * MIB
-    assert json.loads(out)["time_limit"] == 3600  # the limit was enough, too
-
-
-def test_jobs_too_short_to_be_sampled_keep_their_request(
-    weigh: Weigh, accounting: Callable[..., None]
-) -> None:
-    accounting(rows(*[("short", "COMPLETED", 12, "3G", "2M")] * 30))
-
-    out = weigh("--for", "json")[1]
-
-    assert json.loads(out)["memory"] == 3 * GIB
-    assert "0 of them sampled" in weigh()[2]
-
-
-@pytest.mark.parametrize(
-    ("end", "asked", "least"),
-    [("OUT_OF_MEMORY", "4G", 8 * GIB), ("OUT_OF_MEMORY", "512M", GIB)],
-)
-def test_a_kill_doubles_its_request_if_nothing_larger_completed(
-    weigh: Weigh, accounting: Callable[..., None], end: str, asked: str, least: int
-) -> None:
-    good = [("x", "COMPLETED", 1200, "3G", "1G")] * 4
-    accounting(rows(*good, ("x", end, 100, asked, "400M")))
-
-    memory = json.loads(weigh("--for", "json")[1])["memory"]
-
-    assert least <= memory <= max(least, 3 * GIB)
-
-
-def test_a_job_that_its_limit_stopped_doubles_the_time(
-    weigh: Weigh, accounting: Callable[..., None]
-) -> None:
-    good = [("x", "COMPLETED", 1200, "3G", "1G")] * 4
-    accounting(rows(*good, ("x", "TIMEOUT", 3600, "3G", "1G")))
-
-    assert json.loads(weigh("--for", "json")[1])["time_limit"] == 7200
 
 
 def test_no_advice_is_above_what_completed_whatever_the_jobs(
@@ -203,54 +144,6 @@ def test_real_qacct_is_requested_the_address_space_that_its_limit_counts(
     assert "-o someone -d 30 -j" in (tmp_path / "asked").read_text()
     (memory,) = (line for line in out.splitlines() if "h_vmem=" in line)
     assert 69 <= int(memory.rpartition("=")[2].rstrip("M")) <= 100
-
-
-def test_real_sacct_of_several_names_is_a_list(
-    weigh: Weigh, accounting: Callable[..., None]
-) -> None:
-    accounting((CAPTURED / "slurm-22.05-sacct-past.txt").read_text())
-
-    code, out, _ = weigh()
-
-    assert code == 0
-    assert {"four", "side", "nodes", "a|b", "arr"} <= {
-        line.split()[0] for line in out.splitlines()
-    }
-
-
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        (("--name", "nobody"), "lists no jobs called 'nobody' in 30 days"),
-        (("--name", "nobody"), "there are 'x'"),
-        (("--risk", "low"), "add --from history"),
-        (("--headroom", "20%"), "remove --from sacct"),
-        (("some",), "uses no records"),
-    ],
-)
-def test_what_has_no_effect_is_refused(
-    weigh: Weigh,
-    accounting: Callable[..., None],
-    argv: tuple[str, ...],
-    words: str,
-) -> None:
-    accounting(rows(("x", "COMPLETED", 1200, "3G", "1G")))
-
-    code, out, err = weigh(*argv)
-
-    assert code != 0
-    assert out == ""
-    assert words in err
-
-
-def test_accounting_that_is_missing_or_fails_is_named(
-    weigh: Weigh, accounting: Callable[..., None]
-) -> None:
-    assert "sacct is not on this machine" in weigh()[2]
-    accounting("", code=1)
-    code, out, err = weigh()
-    assert (code != 0, out) == (True, "")
-    assert "sacct: no database" in err
 
 
 def test_a_site_that_samples_often_is_believed_for_short_jobs(
