@@ -95,6 +95,7 @@ NODE = RecordedHost(name="node07", system="Linux", memory=6 * GIB)
 GRANTED = Allocation(scheduler="slurm", memory=4 * GIB)
 WIDE = Allocation(scheduler="slurm", cpus=16, memory=64 * GIB)
 EXACT: dict[str, Any] = {"parameters": {}, "command": ("tag",), "memory": GIB}
+NAMED_AND_NOT: list[dict[str, Any]] = [{}, {"parameters": {}}]
 
 
 def runs_of(situation: str) -> list[dict[str, Any]]:
@@ -128,7 +129,7 @@ def runs_of(situation: str) -> list[dict[str, Any]]:
         "a parameter that half of them lack": [
             {"batch": batch, **more}
             for batch in (50, 100, 150, 200)
-            for more in ({}, {"parameters": {}})
+            for more in NAMED_AND_NOT
         ],
         "one that failed": [
             {"memory": 30 * GIB, "state": "FAILED", "exit_code": 1},
