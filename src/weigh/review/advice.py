@@ -42,7 +42,6 @@ _CLOSE = 0.9
 _MEMORY_WELL = 0.7  # of the request used: less is worth a line
 _TIME_WELL = 0.6
 _CPUS_WELL = 0.8
-_IDLE_CPU = 0.65  # of one CPU: busy less is worth a line
 _TOLERANCE = 0.1  # of a CPU
 _AT_ONCE: Seconds = 1.0  # a run that ends sooner did none of the work
 _PETTY = 100 * MIB  # a smaller gain is not worth a line
@@ -558,21 +557,6 @@ def _cpu_advice(subject: AdviceSubject) -> Iterator[ReportNote]:
         yield _too_few_cpus_note(measure, requested)
     elif (fewer := fewer_cpus(subject)) is not None:
         yield _less_cpus(subject, measure, fewer)
-    # there is no smaller request than one CPU, so this is only for information
-    elif requested == 1 and share < _IDLE_CPU and _is_cpu_idle(subject):
-        yield ReportNote(
-            about="CPUs",
-            words=(
-                f"the CPU was busy {100 * share:.0f} % of the time and waited "
-                "for disk, network or sleep in the rest"
-            ),
-            weight=5,
-        )
-
-
-def _is_cpu_idle(subject: AdviceSubject) -> bool:
-    """Return whether the CPU had nothing to do: no GPU worked, no other program ran."""
-    return not subject.requested.gpus and not _usages_that_waited(subject)
 
 
 def _cpu_waits(subject: AdviceSubject) -> Iterator[ReportNote]:

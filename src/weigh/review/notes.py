@@ -29,6 +29,7 @@ from weigh.units import count_with_noun, format_duration
 _IDLE, _VERY_IDLE = 0.25, 0.15  # busy less than that: worth a line; a finding
 _ROOM = 0.5  # of a GPU used by a task: a second task fits
 _FULL = 0.95  # of the GPU's memory
+_HOT = 1.0  # seconds of throttling
 # busy so much, the CPU probably did what the GPU was requested for
 _AT_WORK = 0.8  # of a CPU
 
@@ -172,7 +173,7 @@ def _full_gpu_memory_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
 
 
 def _gpu_error_notes(gpu_usages: Sequence[GpuUsage]) -> Iterator[ReportNote]:
-    """Yield errors of the GPUs or their driver, and throttling."""
+    """Yield errors of the GPUs or their driver, and heat."""
     xids = [xid for gpu in gpu_usages for xid in gpu.xids]
     if xids:
         yield ReportNote(about="GPU", words=xid_words(xids), weight=92, is_finding=True)
@@ -187,29 +188,12 @@ def _gpu_error_notes(gpu_usages: Sequence[GpuUsage]) -> Iterator[ReportNote]:
             weight=91,
             is_finding=True,
         )
-    for reason in ("thermal", "power"):
-        yield from _throttling_notes(gpu_usages, reason)
-
-
-def _throttling_notes(
-    gpu_usages: Sequence[GpuUsage], reason: str
-) -> Iterator[ReportNote]:
-    slowed = [(gpu.throttle or {}).get(reason, 0.0) for gpu in gpu_usages]
+    slowed = [(gpu.throttle or {}).get("thermal", 0.0) for gpu in gpu_usages]
     worst = max(slowed, default=0.0)
-    # seconds
-    if worst < 1:
-        return
-    what = "heat" if reason == "thermal" else "its power limit"
-    advice = (
-        ": report it to the admins"
-        if reason == "thermal"
-        else ", which is usual at full load"
-    )
-    yield ReportNote(
-        about="GPU",
-        words=f"slowed down by {what} for up to {format_duration(worst)}{advice}",
-        weight=48 if reason == "thermal" else 3,
-    )
+    if worst >= _HOT:
+        took = format_duration(worst)
+        words = f"slowed down by heat for up to {took}: report it to the admins"
+        yield ReportNote(about="GPU", words=words, weight=48)
 
 
 def report_notes(

@@ -14,7 +14,6 @@ from weigh.model.report import (
     ReportNote,
     ReportRow,
 )
-from weigh.render.printable import three_digit_text
 from weigh.render.words import AS_USUAL, step_words
 from weigh.review.advice import AdviceSubject
 from weigh.review.elements import ReviewedElement, resource_measures
@@ -28,9 +27,10 @@ class ReportFindings(msgspec.Struct, frozen=True, kw_only=True):
     """All data of a report, before it is summarized.
 
     ``is_planned``: weigh submitted the job, so the plan has its elements. ``troubles``
-    are why the scheduler could not be queried. ``slots`` is how many tasks an element
-    of a shared queue runs at once. ``rounds`` are why the tasks of each later job were
-    sent again. ``unit`` is what a run of a job is: a task, or an element of a script's.
+    are why the scheduler could not be queried. ``rounds`` are why the tasks of each
+    later job were sent again, ``next_requests`` what resuming requests for tasks that
+    ran short, by how they ended. ``unit`` is what a run of a job is: a task, or an
+    element of a script's.
     """
 
     title: str
@@ -45,9 +45,7 @@ class ReportFindings(msgspec.Struct, frozen=True, kw_only=True):
     accounted: tuple[AccountedElement, ...] = ()
     tables: tuple[GpuTable, ...] = ()
     request: ReportNote | None = None  # of a scan's target; None: by the runs
-    slots: int | None = None  # None: there is no queue
     rounds: tuple[str, ...] = ()
-    # what resuming requests for tasks that ran short, by how they ended
     next_requests: Mapping[State, JobRequest] = {}
 
 
@@ -118,7 +116,6 @@ def compose_report(
         rows=rows,
         notes=(
             *_scheduler_trouble_notes(report_findings.troubles, rows),
-            *_slot_use_notes(report_findings),
             *_with_request(
                 report_notes(
                     AdviceSubject(
@@ -179,22 +176,6 @@ def _scheduler_trouble_notes(
         for trouble in troubles:
             words = f"the scheduler could not be queried: {trouble}"
             yield ReportNote(about="warning", words=words, weight=101)
-
-
-def _slot_use_notes(report_findings: ReportFindings) -> Iterator[ReportNote]:
-    """Yield how much of the time that its elements held slots a queue used."""
-    # without a queue slots is None, so that held is 0 and nothing is yielded
-    held = sum(
-        (one.wall_time or 0.0) * (report_findings.slots or 0)
-        for one in report_findings.elements
-    )
-    used = sum(run.row.wall_time or 0.0 for run in report_findings.runs)
-    if held > 0:
-        words = (
-            f"{three_digit_text(held / HOUR)} slot hours held, "
-            f"{three_digit_text(used / HOUR)} used"
-        )
-        yield ReportNote(about="slots", words=f"{words} ({100 * used / held:.0f} %)")
 
 
 def _held_for(element: ReviewedElement, report_findings: ReportFindings) -> Seconds:

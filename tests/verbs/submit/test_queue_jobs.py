@@ -67,9 +67,6 @@ def test_a_killed_element_leaves_its_tasks_to_the_others(weigh: Weigh) -> None:
     assert len(again) <= 2  # in flight when it was killed: its two slots
     names = os.listdir(weigh.folder / "plan/t" / plan["queue"]["folder"])
     assert len([name for name in names if name.startswith("w.")]) <= ELEMENTS
-    code, out, err = weigh("report", job)
-    assert code == 0, err
-    assert "slot hours held" in out
 
 
 @mainly("slurm", "local")

@@ -386,14 +386,6 @@ def _requested_by(
     )
 
 
-def _slots_of_element(views: Sequence[JobView]) -> int | None:
-    """Return how many tasks an element runs at once; None without a shared queue."""
-    plans = [
-        plan for view in views if (plan := plan_if_still_there(view.job)) is not None
-    ]
-    return max((p.together for p in plans if p.queue is not None), default=None)
-
-
 def _of_jobs(
     here: Here, views: tuple[JobView, ...], store: RecordStore
 ) -> ReportMaterial:
@@ -424,7 +416,6 @@ def _of_jobs(
         views=views,
         next_requests=requests_of_next_round(here.at_store(store.root), views),
         is_planned=True,
-        slots=_slots_of_element(views),
         # rounds are named only where healing was requested
         rounds=tuple(round_words(rounds_of(views))) if last.heal else (),
         troubles=tuple(dict.fromkeys(_troubles_of_views(views))),
