@@ -4,6 +4,8 @@ A `CounterTrack` follows one counter: its position, and how often it started ove
 `NestedCounters` holds all counters of a run, and finds out which ones are inside which.
 """
 
+from itertools import chain
+
 from weigh.progress.parser import EPOCH, FOLD, PATTERN, StepCount
 from weigh.progress.rate import ProgressHistory
 from weigh.units import Seconds
@@ -138,27 +140,12 @@ class CounterTrack:
         is_begun = self.count.is_ordinal and self.is_heading
         return self.inside - self.share + 1 if is_begun else self.inside
 
-    def is_same(self, step_count: StepCount) -> bool:
-        """Return whether *step_count* is of this counter, ignoring its total."""
-        ours = self.count
-        return (ours.source, ours.label, ours.rank, ours.position) == (
-            step_count.source,
-            step_count.label,
-            step_count.rank,
-            step_count.position,
-        )
-
-    def is_renamed(self, step_count: StepCount) -> bool:
-        """Return whether *step_count* continues this counter under another name."""
+    def continues(self, step_count: StepCount) -> bool:
+        """Return whether *step_count* is of this counter, under another name."""
         ours = self.count
         return (
-            (ours.source, ours.total, ours.rank, ours.position)
-            == (
-                step_count.source,
-                step_count.total,
-                step_count.rank,
-                step_count.position,
-            )
+            ours._replace(label="").place == step_count._replace(label="").place
+            and ours.total == step_count.total
             and 0 < ours.done <= step_count.done
             and not self.is_finished
         )
@@ -272,23 +259,17 @@ class NestedCounters:
             is_heading = track.count.is_heading
             if inner is not None:
                 is_heading = track.count.is_around or inner.birth > track.birth
-            shares = (_share_of_child(track, child) for child in children)
-            track.settle(
-                share=_largest_known_share(list(shares)), is_heading=is_heading
-            )
+            track.settle(share=_share_of_step(track, children), is_heading=is_heading)
 
     def _find(self, step_count: StepCount) -> CounterTrack | None:
-        same = [track for track in self.tracks if track.is_same(step_count)]
+        same = [track for track in self.tracks if track.count.place == step_count.place]
         # the same total is the same counter; otherwise one that grew or was renamed
-        for track in same:
-            if track.count.total == step_count.total:
-                return track
-        for track in same:
-            if step_count.done >= track.count.done and not track.is_finished:
-                return track
-        return next(
-            (track for track in self.tracks if track.is_renamed(step_count)), None
+        of_total = (t for t in same if t.count.total == step_count.total)
+        grown = (
+            t for t in same if step_count.done >= t.count.done and not t.is_finished
         )
+        renamed = (track for track in self.tracks if track.continues(step_count))
+        return next(chain(of_total, grown, renamed), None)
 
     def _bear(self, step_count: StepCount, time: Seconds) -> None:
         # the counter that was seen longest ago makes room
@@ -301,14 +282,11 @@ class NestedCounters:
         born = CounterTrack(step_count, time, self._births)
         self.tracks.append(born)
         self.tracks.sort(key=lambda track: track.order)
-        self._refresh_links(born)
-
-    def _refresh_links(self, born: CounterTrack) -> None:
-        after = self._after(born)
-        for child in after:
+        place = self.tracks.index(born)
+        for child in self.tracks[place + 1 :]:
             born.links[child.birth] = CounterLink(born.raw, child.passes_made)
         # counters that contain the new one, which has not passed yet
-        for track in self.tracks[: -1 - len(after)]:
+        for track in self.tracks[:place]:
             track.links[born.birth] = CounterLink(track.raw, 0.0)
 
     def _is_over(self, track: CounterTrack) -> bool:
@@ -319,7 +297,7 @@ class NestedCounters:
                 continue
             if other.begun >= track.seen and (
                 (track.is_finished and not track.cycles)
-                or (track.count.is_ordinal and track.is_same(other.count))
+                or (track.count.is_ordinal and track.count.place == other.count.place)
             ):
                 return True
             is_deeper = other.order[:2] > track.order[:2]
@@ -340,21 +318,18 @@ def _is_nested(track: CounterTrack, child: CounterTrack) -> bool:
     return is_alongside and not link.is_outlasting()
 
 
-def _share_of_child(
-    track: CounterTrack, child: CounterTrack
-) -> tuple[bool, float] | None:
-    """Return whether it is known what share of the step *child* did, and the share."""
-    if not _is_nested(track, child):
-        return None
-    link = track.links[child.birth]
-    passes = link.passes()
-    if passes is None:
-        return False, min(1.0, link.since(child.passes_made))
-    return True, link.since(child.passes_made) / max(1.0, passes)
+def _share_of_step(track: CounterTrack, children: list[CounterTrack]) -> float:
+    """Return what share of its current step the counters inside *track* did.
 
-
-def _largest_known_share(shares: list[tuple[bool, float] | None]) -> float:
-    """Return the largest known share, else that of the next inner counter."""
-    given = [share for share in shares if share is not None]
-    known = [share for is_known, share in given if is_known]
-    return max(known) if known else given[0][1] if given else 0.0
+    That is the largest one known, else that of the next inner counter.
+    """
+    guesses, known = [], []
+    for child in children:
+        if _is_nested(track, child):
+            link = track.links[child.birth]
+            passes, since = link.passes(), link.since(child.passes_made)
+            if passes is None:
+                guesses.append(min(1.0, since))
+            else:
+                known.append(since / max(1.0, passes))
+    return max(known) if known else guesses[0] if guesses else 0.0

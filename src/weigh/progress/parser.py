@@ -40,6 +40,11 @@ class StepCount(NamedTuple):
     is_of_last: bool | None = None
     is_around: bool = False  # its inner counter is in the same line
 
+    @property
+    def place(self) -> tuple[str, str, int, int]:
+        """Return what the counts of one counter have in common."""
+        return self.source, self.label, self.rank, self.position
+
 
 _PAINT = re.compile(r"\x1b\[[\d;:]*m|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
 _OTHER = re.compile(r"\x1b\[[\d;:?]*[B-LN-Za-ln-z]|\x1b[^\[]")

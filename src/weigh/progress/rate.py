@@ -13,7 +13,7 @@ from itertools import pairwise
 from statistics import fmean, pstdev
 from typing import NamedTuple
 
-from weigh.robust import concordance, concordance_variance, median_line, median_of
+from weigh.robust import median_of
 from weigh.units import Seconds
 
 MOST_POINTS = 512  # per counter; at more, every second one is dropped
@@ -81,15 +81,8 @@ _MOST_OFF = 2.2  # a factor of 9: a wider interval shows no more, and stays fini
 _SHOWN = 0.25  # of the run: what recurs has come by then
 _UNSEEN = 0.15  # what an evaluation may add that has not come yet
 _UNSEEN_OF_EPOCH = 0.3  # the same at the end of the first epoch (YOLO's validation)
-_DEPTH = 3  # changes of level that are followed, one after the other
+_LATE = 0.02  # of an epoch: it may be counted a little late
 _SLACK = 1e-6  # of a step: positions are sums of fractions
-_EDGE = 0.02  # of an epoch: it may be counted a little late
-_SMALL = 0.05  # of a block: less ahead is no more certain
-_FEWEST_FOR_TREND = 8  # blocks
-_TREND = 2.33  # of Kendall's score: one in a hundred without a trend
-_BELIEVED = 0.5  # of a trend: held of the drifting kinds falls from 77 to 73 % without
-_FAR = 3.0  # times what was seen: as far as a trend is believed to last
-_MOST_GAIN = 0.6  # of the pace, that a falling trend may take off
 # Student's t, two-sided 90 %, by degrees of freedom from 1 on
 _T = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
 _Z = 1.645
@@ -121,11 +114,11 @@ def pace(
     epoch) and may contain a pause, so that only whole steps are a fair sample. Without
     *is_even* equal shares need not be equal work.
     """
-    # changes of level are part of a drift, so that is sought in all blocks
     seen, every = points, cut(points, has_cycles=False) if len(points) > 1 else None
-    points = _on_one_level(points, _DEPTH, has_cycles=has_cycles)
+    points = _on_one_level(points, 3, has_cycles=has_cycles)
     # a pace from two points would be a guess, unless they span much of the run
-    if len(points) < _FEWEST and not _is_far_enough(points, ahead):
+    way = _steps_covered(points) if len(points) > 1 else 0.0
+    if len(points) < _FEWEST and not way >= max(_SLACK, _ENOUGH * (way + ahead)):
         return None
     width, times = cut(points, has_cycles=has_cycles)
     # an epoch may end with a pause: only whole ones have their share of it
@@ -138,19 +131,16 @@ def pace(
     spread = _spread_of_blocks(times, mean, _PRIOR_OF_EPOCHS if is_whole else _PRIOR)
     alike = _alikeness([time - mean for time in times])
     # how many blocks lie ahead: the fewer, the less their scatter evens out
-    future = max(ahead / width, _SMALL)
+    future = max(ahead / width, 1 / _BLOCKS)
     deviation = spread * math.sqrt((1 / len(times) + 1 / future) * alike)
-    drift = 0.0 if has_cycles or every is None else _drift(every, mean, ahead)
     # the prior counts as some blocks, so it gives degrees of freedom too
     off = _student(len(times) + _PRIOR_WEIGHT - 1) * deviation / mean
     sample = PaceBlocks(width, times) if is_even or every is None else every
     floor = _FLOOR if is_even else _UNEVEN
     lasting = _LASTING * _unsteadiness(sample, ahead)
-    if drift and is_even:
-        lasting = 0.0  # it is this trend
-    # independent reasons add up as squares; a drift goes in one direction
-    off = min(math.hypot(off, floor, lasting) + abs(drift) / mean, _MOST_OFF)
-    remaining = ahead * (mean + drift)
+    # independent reasons add up as squares
+    off = min(math.hypot(off, floor, lasting), _MOST_OFF)
+    remaining = ahead * mean
     # the last count may lie up to one grain behind what is done
     grain = (points[-1].time - points[0].time) / (len(points) - 1)
     low, high = _not_seen(seen, ahead, has_cycles=has_cycles) if is_even else (1.0, 0.0)
@@ -202,38 +192,8 @@ def _not_seen(
     warm = max(share / _WARM_UP, len(points) / _WARM_POINTS)
     low = min(1.0, warm) ** 2
     if has_cycles:
-        return low, _UNSEEN_OF_EPOCH if way < 1 + _EDGE else 0.0
+        return low, _UNSEEN_OF_EPOCH if way < 1 + _LATE else 0.0
     return low, _UNSEEN * max(0.0, 1 - share / _SHOWN)
-
-
-def _drift(blocks: PaceBlocks, mean: Seconds, ahead: float) -> Seconds:
-    """Return how much longer a step of the *ahead* ones takes than *mean*.
-
-    A trend over all *blocks* is believed by half: the slope of Theil and Sen, if
-    Kendall's score (1938) is beyond that of one in a hundred and a line leaves less
-    scatter than a change of level.
-    """
-    times = blocks.times
-    count = len(times)
-    if count < _FEWEST_FOR_TREND:
-        return 0.0
-    if abs(concordance(times)) < _TREND * math.sqrt(concordance_variance(count)):
-        return 0.0
-    level, slope = median_line(range(count), times)
-    around = [time - slope * at for at, time in enumerate(times)]
-    # a step from one level to another looks like a slope as well
-    best = min(_squares(_deviations(times, at)) for at in range(1, count))
-    if _squares([off - level for off in around]) > best:
-        return 0.0
-    # the middle of what is ahead, in blocks from the first
-    middle = count - 0.5 + min(ahead / blocks.width, _FAR * count) / 2
-    return _BELIEVED * max(level + slope * middle - mean, -_MOST_GAIN * mean)
-
-
-def _is_far_enough(points: list[ProgressPoint], ahead: float) -> bool:
-    if len(points) < 2:  # noqa: PLR2004 - a step lies between two
-        return False
-    return _steps_covered(points) >= _ENOUGH * (_steps_covered(points) + ahead)
 
 
 def _on_one_level(
@@ -280,7 +240,8 @@ def without_pause(blocks: list[Seconds]) -> list[Seconds]:
     longest = blocks.index(max(blocks))
     high = _TWICE * median_of(blocks)
     pause = [longest]
-    neighbour = _higher_neighbour(blocks, longest)
+    neighbours = [n for n in (longest - 1, longest + 1) if 0 <= n < count]
+    neighbour = max(neighbours, key=lambda n: blocks[n])
     if blocks[neighbour] > high:  # the pause lies on the edge of two blocks
         pause.append(neighbour)
     rest = [block for n, block in enumerate(blocks) if n not in pause]
@@ -292,11 +253,6 @@ def without_pause(blocks: list[Seconds]) -> list[Seconds]:
     if not (is_single and (is_past or excess > _PAUSE * sum(rest))):
         return blocks
     return [usual if n in pause else block for n, block in enumerate(blocks)]
-
-
-def _higher_neighbour(blocks: list[Seconds], place: int) -> int:
-    neighbours = [n for n in (place - 1, place + 1) if 0 <= n < len(blocks)]
-    return max(neighbours, key=lambda n: blocks[n])
 
 
 def _mean_of_whole(points: list[ProgressPoint]) -> Seconds | None:
@@ -318,7 +274,7 @@ def _whole_steps_between(points: list[ProgressPoint]) -> int:
     The very first step has no pause before it, so it is left out if others remain.
     """
     way = _steps_covered(points)
-    return int(way - _EDGE) or int(way + _SLACK)
+    return int(way - _LATE) or int(way + _SLACK)
 
 
 def last_change(blocks: list[Seconds]) -> int:
