@@ -53,7 +53,7 @@ _PLAYED = re.compile(r"\btime=\s?(\d+):(\d\d):(\d\d(?:\.\d{1,6})?)")
 _POWERS = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 _RISES = 3  # before a figure counts
-_AT_ONCE: Seconds = 0.05  # rises within it are one: buffered output
+_AT_ONCE: Seconds = 0.05
 _MOST_PLACES = 64  # of one run: memory stays bounded whatever is printed
 _NEAR_END = 0.98  # a figure that falls from there has started over
 _LATE = 3.0  # times as slow as later: the part before the first figure
@@ -66,38 +66,36 @@ class RisingFigure(NamedTuple):
 
     done: float
     total: float
-    places: tuple[str, str]
+    places: tuple[str, ...]
     part: str = ""  # the number of the part that it is a figure of
 
 
 def figures_in(text: str) -> Iterator[RisingFigure]:
     """Yield the figures in *text* that may be progress."""
     growing = _GROWING.search(text)  # "0% 10% 20%": the last counts
-    for found in _PERCENT.finditer(text):
-        if growing and growing.start() <= found.start() < growing.end():
-            # these per cents are one figure that grows
-            continue
-        done = parse_per_cent(found[1])
-        if done <= 100 and not _is_else(text, found):  # noqa: PLR2004 - per cent
-            yield RisingFigure(
-                done, 100.0, _places("%", text, found), _part(text, found)
-            )
     if growing:
-        places = _places("%", text, growing)
-        yield RisingFigure(float(growing[1]), 100.0, places)
+        yield RisingFigure(float(growing[1]), 100.0, _places("%", text, growing))
+    for found in _PERCENT.finditer(text, growing.end() if growing else 0):
+        yield from _figure_in(text, found, parse_per_cent(found[1]), 100.0, "%")
     for found in _PAIR.finditer(text):
         # "3/10 MB": the unit is that of both
-        unit = found[2] or found[4]
-        done, total = (
-            _size_in_bytes(found[1], unit),
-            _size_in_bytes(found[3], found[4] or unit),
-        )
-        if 0 <= done <= total and total > 1 and not _is_else(text, found):
-            places = _places(f"/{found[3]}", text, found)
-            yield RisingFigure(done, total, places, _part(text, found))
-
+        done = _size_in_bytes(found[1], found[2] or found[4])
+        total = _size_in_bytes(found[3], found[4] or found[2])
+        yield from _figure_in(text, found, done, total, f"/{found[3]}")
     if columns := _CURL.match(text):
-        yield RisingFigure(float(columns[1]), 100.0, ("curl<", "curl>"))
+        yield RisingFigure(float(columns[1]), 100.0, ("curl",))
+
+
+def _figure_in(
+    text: str, match: re.Match[str], done: float, total: float, kind: str
+) -> Iterator[RisingFigure]:
+    """Yield a figure, unless it measures something else or cannot be."""
+    before = text[max(0, match.start() - 60) : match.start()]
+    is_else = _NOT_PROGRESS.search(before) or _WHAT_FOLLOWS.match(text, match.end())
+    if 0 <= done <= total and total > 1 and not is_else:
+        numbered = _NUMBERED.search(before)
+        part = numbered[1] if numbered else ""
+        yield RisingFigure(done, total, _places(kind, text, match), part)
 
 
 # "pass 2: 40%" is a part of a run, and it is not known of how many
@@ -120,16 +118,6 @@ def ticks_in(text: str) -> float | None:
     numbers = [int(word) for word in more.split(".") if word]
     reached = numbers[-1] if numbers else int(step)
     return reached + int(step) * len(last) / (len(first) + 1)
-
-
-def _is_else(text: str, found: re.Match[str]) -> bool:
-    before = text[max(0, found.start() - 40) : found.start()]
-    return bool(_NOT_PROGRESS.search(before) or _WHAT_FOLLOWS.match(text, found.end()))
-
-
-def _part(text: str, match: re.Match[str]) -> str:
-    numbered = _NUMBERED.search(text[max(0, match.start() - 60) : match.start()])
-    return numbered[1] if numbered else ""
 
 
 def _seconds_of_match(match: re.Match[str]) -> Seconds:
@@ -167,48 +155,39 @@ class FigurePlace:
     ) -> None:
         self.total = figure.total
         self.part = figure.part  # as long as the figure rises within one
-        self.begin = begin  # when the run, or its current part, began
         self.before = before  # when an earlier figure came to its end
-        self.first = figure.done
-        self.begun = self.seen = self._risen = time
+        self.seen = self._risen = time
         self.done = figure.done
         self.rises = 0
-        self.is_dropped = False
-        self.has_restarted = False
+        self.is_over = False  # it fell, to zero for a next file or as a measure does
         self.history = ProgressHistory()
         self.history.add(time, figure.done)
+        self._begin = begin  # when the run, or its current part, began
 
     def take(self, figure: RisingFigure, time: Seconds) -> None:
-        """Advance to *figure*, or drop the place if it fell."""
+        """Advance to *figure*; progress does not fall."""
         self.seen = time
-        # progress does not fall: from near its total it may start over, as for a next
-        # file
-        if figure.done < self.done:
-            is_over = self.done >= _NEAR_END * self.total
-            self.has_restarted |= is_over
-            self.is_dropped |= not is_over
-            self.done = figure.done
-            return
+        self.is_over |= figure.done < self.done
         if figure.part != self.part:
             self.part = ""
-        if figure.done > self.done and not self.has_restarted:
+        self.done = figure.done
+        if not self.is_over and figure.done > self.history.points[-1].position:
+            self.history.add(time, figure.done)
+            # buffered output arrives at once: those rises are one
             if time - self._risen >= _AT_ONCE:
                 self.rises += 1
                 self._risen = time
-            self.history.add(time, figure.done)
-        self.done = figure.done
 
     def counts(self) -> bool:
         """Return whether this is progress: enough rises, from about zero."""
         # one that starts over, or is of a numbered part, ends with its part only
-        is_part = self.has_restarted or self.part
-        if self.is_dropped or is_part or self.rises < _RISES:
+        if self.is_over or self.part or self.rises < _RISES:
             return False
-        last = self.history.points[-1]
-        rate = (last.position - self.first) / (last.time - self.begun)
-        before = max(0.0, self.begun - self.begin)
+        first, last = self.history.points[0], self.history.points[-1]
+        rate = (last.position - first.position) / (last.time - first.time)
+        before = max(0.0, first.time - self._begin)
         # extrapolated back to the beginning, it must have been about zero
-        return self.first <= _LATE * rate * before + _SLACK * self.total
+        return first.position <= _LATE * rate * before + _SLACK * self.total
 
 
 class RisingFigures:
@@ -223,27 +202,25 @@ class RisingFigures:
 
     def read(self, text: str, time: Seconds) -> None:
         """Read one line."""
-        if _OF_MANY.match(text):
-            return
+        marks = _MARKS.match(text.strip())
         if found := _LENGTH.search(text):
             self._length = max(self._length, _seconds_of_match(found))
         if self._length and (found := _PLAYED.search(text)):
-            # the last time may lie beyond the stated length
-            played = min(_seconds_of_match(found), self._length)
-            self._take("time=", RisingFigure(played, self._length, ("", "")), time)
-            return
-        if (done := ticks_in(text)) is not None:
-            self._take("ticks", RisingFigure(min(done, 100.0), 100.0, ("", "")), time)
-            return
-        if _RULER.match(text):
+            self._take_one("time=", _seconds_of_match(found), self._length, time)
+        elif (done := ticks_in(text)) is not None:
+            self._take_one("ticks", done, 100.0, time)
+        elif _RULER.match(text):
             self._ruler = len(text.strip())
-        elif self._ruler and (found := _MARKS.match(text.strip())):
-            marks = RisingFigure(min(len(found[1]), self._ruler), self._ruler, ("", ""))
-            self._take("marks", marks, time)
-            return
-        for figure in islice(figures_in(text), _MOST_IN_LINE):
-            for name in figure.places:
-                self._take(name, figure, time)
+        elif self._ruler and marks:
+            self._take_one("marks", len(marks[1]), self._ruler, time)
+        elif not _OF_MANY.match(text):
+            for figure in islice(figures_in(text), _MOST_IN_LINE):
+                for name in figure.places:
+                    self._take(name, figure, time)
+
+    def _take_one(self, name: str, done: float, total: float, time: Seconds) -> None:
+        # a film may be longer than it was stated to be
+        self._take(name, RisingFigure(min(done, total), total, (name,)), time)
 
     def _take(self, name: str, figure: RisingFigure, time: Seconds) -> None:
         place = self._places.get(name)
