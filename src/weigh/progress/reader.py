@@ -12,7 +12,7 @@ from weigh.progress.figures import RisingFigures
 from weigh.progress.nested import CounterTrack, NestedCounters
 from weigh.progress.parser import STEP, CountParser, StepCount, shown_pieces
 from weigh.progress.printed_end import PrintedEnds
-from weigh.progress.rate import StepPace, pace
+from weigh.progress.rate import ProgressHistory, StepPace, pace
 from weigh.units import KIB, Seconds
 
 TICK: Seconds = 0.2
@@ -101,7 +101,6 @@ _PATIENCE: Seconds = 2.0  # at the end, before no end is predicted any more
 _OF_PARTS = 1.5  # the logarithm of a factor, if all of the time went to earlier parts
 _LATE_AT_END = 4.0  # times as long as it has waited there
 _STANDS = 0.1  # of the time so far
-_SAME = 0.7  # of the larger share: epochs are logged later than steps
 _BEYOND = (
     1.5  # times the rest of an epoch: an end further away is not that of the epoch
 )
@@ -144,20 +143,8 @@ def chosen_counter(
     # the outermost has no pace yet: its count is all there is
     if found[0].pace is None:
         return found[0]
-    # the one that ends last is the run's; of equal ones, the one known best
-    last = max(found, key=_remaining)
-    return min(
-        (one for one in found if one is last or _counts_the_same(one, last)),
-        key=lambda one: one.pace.high - one.pace.low if one.pace else math.inf,
-    )
-
-
-def _counts_the_same(chosen_counter: ChosenCounter, last: ChosenCounter) -> bool:
-    """Return whether it is the bar of the steps whose epochs the Trainer logs."""
-    if last.source != "Trainer" or chosen_counter.pace is None:
-        return False
-    shares = [part.done / part.total for part in (chosen_counter, last) if part.total]
-    return _SAME * max(shares) < min(shares)
+    # the one that ends last is the run's
+    return max(found, key=lambda one: one.pace.remaining if one.pace else -1.0)
 
 
 def _will_end(track: CounterTrack) -> bool:
@@ -181,23 +168,52 @@ def _counter_that_ends(
         done = min(track.through, total)
     ahead = max(0.0, total - done)
     source = track.count.source
-    has_cycles, is_even = nest.contains(track), source != "percentages"
-    points = track.history.points
-    found = _until(
-        pace(points, ahead=ahead, has_cycles=has_cycles, is_even=is_even), ahead
+    found = _ending_counter(
+        ChosenCounter(source, done, total, track.history.points[-1].time, None),
+        track.history,
+        before=nest.before(track),
+        has_cycles=nest.contains(track),
+        is_even=source != "percentages",
     )
     # how many rounds of the inner counter make one step is not known before it moves
-    if ahead and nest.is_unmoved(track):
-        found = None
-    ending = ChosenCounter(source, done, total, _time_of_track(track), found)
-    return _widened(ending, nest.before(track), is_even=is_even)
+    return found._replace(pace=None) if ahead and nest.is_unmoved(track) else found
+
+
+def _ending_counter(
+    counter: ChosenCounter,
+    history: ProgressHistory,
+    *,
+    before: Seconds,
+    has_cycles: bool,
+    is_even: bool,
+) -> ChosenCounter:
+    """Return *counter* with its pace; other counters ended in the *before* seconds."""
+    ahead = max(0.0, (counter.total or 0.0) - counter.done)
+    known = pace(history.points, ahead=ahead, has_cycles=has_cycles, is_even=is_even)
+    if not ahead:
+        # of nothing, it is known without a history
+        step_time = known.step_time if known else 0.0
+        known = StepPace(step_time, 0.0, 0.0, 0.0, 0.0)
+    if known is None:
+        return counter
+    # at its end, other parts may follow that are as long as the run so far
+    if before and _is_at_end(counter):
+        before = counter.time
+    # the more of the time went to earlier parts, the less this part shows
+    factor = math.exp(_OF_PARTS * min(1.0, before / counter.time)) if before else 1.0
+    # a program has more to do after its last per cent
+    after = before if is_even else before + _AFTERWARDS * counter.time
+    low, high = known.low / factor, known.high * factor + after
+    return counter._replace(pace=known._replace(low=low, high=high))
 
 
 def _endless(nest: NestedCounters, track: CounterTrack) -> ChosenCounter:
     done = track.inside if not track.cycles else track.raw + track.share
     has_cycles = nest.contains(track)
     found = pace(track.history.points, ahead=1.0, has_cycles=has_cycles)
-    return ChosenCounter(track.count.source, done, None, _time_of_track(track), found)
+    return ChosenCounter(
+        track.count.source, done, None, track.history.points[-1].time, found
+    )
 
 
 def risen(figures: RisingFigures) -> ChosenCounter | None:
@@ -205,11 +221,12 @@ def risen(figures: RisingFigures) -> ChosenCounter | None:
     place = figures.current()
     if place is None:
         return None
-    points = place.history.points
-    ahead = max(0.0, place.total - place.done)
-    found = _until(pace(points, ahead=ahead, has_cycles=False, is_even=False), ahead)
-    ending = ChosenCounter("figures", place.done, place.total, points[-1].time, found)
-    return _widened(ending, place.before, is_even=False)
+    counter = ChosenCounter(
+        "figures", place.done, place.total, place.history.points[-1].time, None
+    )
+    return _ending_counter(
+        counter, place.history, before=place.before, has_cycles=False, is_even=False
+    )
 
 
 def promised(own: PrintedEnds, nest: NestedCounters) -> ChosenCounter | None:
@@ -236,49 +253,6 @@ def promised(own: PrintedEnds, nest: NestedCounters) -> ChosenCounter | None:
     # of the run by its own estimate, in per cent
     done = 100 * time / end if end else 100.0
     return ChosenCounter("its own estimate", done, 100.0, time, known)
-
-
-def _until(step_pace: StepPace | None, ahead: float) -> StepPace | None:
-    """Return the pace of what is *ahead*: of nothing, it is known without a history."""
-    if ahead:
-        return step_pace
-    return StepPace(step_pace.step_time if step_pace else 0.0, 0.0, 0.0, 0.0, 0.0)
-
-
-def _widened(
-    chosen_counter: ChosenCounter, before: Seconds, *, is_even: bool
-) -> ChosenCounter:
-    """Widen the interval of a counter that may be one of several parts of the run.
-
-    Other counters ended in the *before* seconds of the run: as much may follow, and
-    the shares of this one say less. A program also has more to do after its last per
-    cent.
-    """
-    known = chosen_counter.pace
-    if known is None:
-        return chosen_counter
-    # at its end, other parts may follow that are as long as the run so far
-    if (
-        before
-        and chosen_counter.total
-        and chosen_counter.done >= _AT_END * chosen_counter.total
-    ):
-        before = chosen_counter.time
-    # the more of the time went to earlier parts, the less this part shows
-    factor = (
-        math.exp(_OF_PARTS * min(1.0, before / chosen_counter.time)) if before else 1.0
-    )
-    after = before if is_even else before + _AFTERWARDS * chosen_counter.time
-    low, high = known.low / factor, known.high * factor + after
-    return chosen_counter._replace(pace=known._replace(low=low, high=high))
-
-
-def _time_of_track(track: CounterTrack) -> Seconds:
-    return track.history.points[-1].time
-
-
-def _remaining(chosen_counter: ChosenCounter) -> Seconds:
-    return chosen_counter.pace.remaining if chosen_counter.pace else -1.0
 
 
 _FIGURES = b"0123456789.,"
@@ -366,7 +340,8 @@ class RunProgressReader:
         if found is None:
             return None
         # the counter is at its end and the run goes on: for how long, nobody knows
-        if not is_through and _stands_at_end(found, time):
+        patience = max(_PATIENCE, _STANDS * time)
+        if not is_through and _is_at_end(found) and time - found.time > patience:
             found = found._replace(pace=None)
         return _forecast(found, current_time=self._last, waited=time - found.time)
 
@@ -419,13 +394,6 @@ class RunProgressReader:
         self._clock += max(0.0, current_time - self._last)
         self._last = current_time
         return self._clock
-
-
-def _stands_at_end(chosen_counter: ChosenCounter, current_time: Seconds) -> bool:
-    """Return whether the run goes on although its counter has come to an end."""
-    return _is_at_end(chosen_counter) and current_time - chosen_counter.time > max(
-        _PATIENCE, _STANDS * current_time
-    )
 
 
 def _is_at_end(chosen_counter: ChosenCounter) -> bool:
