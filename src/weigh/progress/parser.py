@@ -96,107 +96,78 @@ _POWERS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e
 
 
 class CountPattern(NamedTuple):
-    """One kind of inner count: its groups are what is done, and the total or none.
-
-    ``need`` is text without which a line cannot match: most lines have no bar.
-    ``whole`` is the total of a kind that does not print it, such as a percentage.
-    """
+    """One kind of inner count: its groups are what is done, and the total or none."""
 
     source: str
-    need: str
+    need: str  # without it a line cannot match: most lines have no bar
+    label: str | None  # of None is the text before it, without its figures
     pattern: re.Pattern[str]
-    whole: float | None = None
-    label: str | None = None  # of None is the text before it, without its figures
+    is_share: bool  # a percentage, of 100
 
 
-def _count_pattern(
-    source: str,
-    need: str,
-    pattern: str,
-    *,
-    whole: float | None = None,
-    label: str | None = None,
-) -> CountPattern:
-    return CountPattern(source, need, re.compile(f"(?i:{pattern})"), whole, label)
+# place, source, the text that a line must have, label, pattern; in a label "-" is the
+# text before the count, "''" none; <n> is a number, <%> a percentage
+_TABLE = r"""
+bar     tqdm         %   -   \d{1,3}%(?:\|[^|]*\||\s)\s*<n>/<n>(?![\d/])
+bar     tqdm         %|  -   <whole %>%\|
+bar     percentages  %   ''  ^\s*\[\s*<whole %>%\]
+bar     percentages  %   ''  \bprogress\W{1,3}<%>\s?%
+bar     percentages  %   ''  (?<![\d.,])<%>\s?% (?:done|complete)
+bar     tqdm         [   -   <n>\s?[^\W\d]\S{0,30}\s\[\d+:\d\d[\d:]*,
+bar     Keras        /   ''  ^\s*<n>/(?:<n>|Unknown)\s+<keras>
+bar     rich         /   -   [━╸╺─][━╸╺─ ]{4,}.*?<n>/\s*<n>(?![\d/])
+bar     rich         ━   -   [━╸╺][━╸╺ ]{4,}.*?<whole %>%
+step    step lines   -   step  \b<step>\b(?:\(train\))?<sign><n><of><total>
+step    step lines   -   step  (?<![\d/.,])<n><of><n>\s+<step>\b
+start   step lines   [   []    ^\s*<brackets>\s?\]
+epoch   step lines   [   []    <brackets>(?=[\s\],])<no date>
+epoch   step lines   /   /     ^\s*(\d{1,15})\s?/\s{0,4}(\d{1,15})<alone><no date>
+share   percentages  %   ''    <unit><%>\s?%\s*$
+"""
+_PIECES = {
+    "n": f"({_NUMBER})",
+    "%": f"({PER_CENT})",
+    "whole %": r"(\d{1,3})",
+    "of": _OF,
+    "step": _STEP_WORDS,
+    "total": rf"({_NUMBER})(?![\d/]|\.\d)",
+    "sign": r"[\s:#=]{0,4}[\[(]?\s{0,4}",
+    "keras": r"(?:━|\[[=>.]+\]|-\s\d+s|\d\S*\s\S+/step)",
+    "brackets": r"\[\s{0,9}(\d{1,15})\s?/\s{0,9}(\d{1,15})"
+    r"(?:\s?\(\s{0,4}\d{1,3}(?:\.\d{1,6})?\s?%\))?",
+    "no date": r"(?!\s\d\d?:\d\d(?:[:\]\s]))",
+    "alone": r"(?=[\s,:;|)\]]|$)(?!\s+[A-Za-z])",
+    "unit": r"(?:[^a-zA-Z=]{3}|\dB?\s|(?-i:[kKMGTP])i?B?\s)(?<![\w.])",
+}
 
 
-_BARS = (
-    _count_pattern(
-        "tqdm", "%", rf"\d{{1,3}}%(?:\|[^|]*\||\s)\s*({_NUMBER})/({_NUMBER})(?![\d/])"
-    ),
-    _count_pattern("tqdm", "%|", r"(\d{1,3})%\|", whole=100),
-    _count_pattern("percentages", "%", r"^\s*\[\s*(\d{1,3})%\]", whole=100, label=""),
-    _count_pattern(
-        "percentages", "%", rf"\bprogress\W{{1,3}}({PER_CENT})\s?%", whole=100, label=""
-    ),
-    _count_pattern(
-        "percentages",
-        "%",
-        rf"(?<![\d.,])({PER_CENT})\s?% (?:done|complete)",
-        whole=100,
-        label="",
-    ),
-    _count_pattern("tqdm", "[", rf"({_NUMBER})\s?[^\W\d]\S{{0,30}}\s\[\d+:\d\d[\d:]*,"),
-    _count_pattern(
-        "Keras",
-        "/",
-        rf"^\s*({_NUMBER})/(?:({_NUMBER})|Unknown)\s+"
-        r"(?:━|\[[=>.]+\]|-\s\d+s|\d\S*\s\S+/step)",
-        label="",
-    ),
-    _count_pattern(
-        "rich", "/", rf"[━╸╺─][━╸╺─ ]{{4,}}.*?({_NUMBER})/\s*({_NUMBER})(?![\d/])"
-    ),
-    _count_pattern("rich", "━", r"[━╸╺][━╸╺ ]{4,}.*?(\d{1,3})%", whole=100),
-)
-_TOTAL = rf"({_NUMBER})(?![\d/]|\.\d)"
-_STEPS = (
-    _count_pattern(
-        "step lines",
-        "",
-        rf"\b{_STEP_WORDS}\b(?:\(train\))?[\s:#=]{{0,4}}[\[(]?\s{{0,4}}({_NUMBER}){_OF}{_TOTAL}",
-        label="step",
-    ),
-    _count_pattern(
-        "step lines",
-        "",
-        rf"(?<![\d/.,])({_NUMBER}){_OF}({_NUMBER})\s+{_STEP_WORDS}\b",
-        label="step",
-    ),
-)
-_IN_BRACKETS = (
-    r"\[\s{0,9}(\d{1,15})\s?/\s{0,9}(\d{1,15})"
-    r"(?:\s?\(\s{0,4}\d{1,3}(?:\.\d{1,6})?\s?%\))?"
-)
-_NO_DATE = r"(?!\s\d\d?:\d\d(?:[:\]\s]))"
-# a bare "[12/345]" at the beginning of a line
-_AT_START = (
-    _count_pattern("step lines", "[", rf"^\s*{_IN_BRACKETS}\s?\]", label="[]"),
-)
+def _patterns_at(place: str) -> tuple[CountPattern, ...]:
+    """Return the rows of the table for one place."""
+    found = []
+    for row in _TABLE.strip().splitlines():
+        where, source, need, label, pattern = re.split(r"\s{2,}", row, maxsplit=4)
+        if where == place:
+            full = re.sub("<([a-z %]+)>", lambda name: _PIECES[name[1]], pattern)
+            found.append(
+                CountPattern(
+                    source,
+                    "" if need == "-" else need,
+                    None if label == "-" else label.strip("'"),
+                    re.compile(f"(?i:{full})"),
+                    "%>" in pattern,
+                )
+            )
+    return tuple(found)
+
+
+_BARS, _STEPS = _patterns_at("bar"), _patterns_at("step")
+_AT_START = _patterns_at("start")  # a bare "[12/345]" at the beginning of a line
 # and, in or under the line of an epoch, also elsewhere and without its brackets
-_IN_EPOCH = (
-    _count_pattern(
-        "step lines", "[", rf"{_IN_BRACKETS}(?=[\s\],]){_NO_DATE}", label="[]"
-    ),
-    _count_pattern(
-        "step lines",
-        "/",
-        r"^\s*(\d{1,15})\s?/\s{0,4}(\d{1,15})(?=[\s,:;|)\]]|$)(?!\s+[A-Za-z])"
-        rf"{_NO_DATE}",
-        label="/",
-    ),
-)
+_IN_EPOCH = _patterns_at("epoch")
+_OF_PART = _patterns_at("share")
 _AFTER_OUTER = re.compile(
     rf"(?i:[^\w.]{{0,8}}(?:{_STEP_WORDS}\s?\d{{0,15}}\W{{0,3}})?"
     r"(?<![\d.])(\d{1,15})\s{0,4}/\s{0,4}(\d{1,15})(?![\w/:%]|\.\d))"
-)
-_OF_PART = _count_pattern(
-    "percentages",
-    "%",
-    r"(?:[^a-zA-Z=]{3}|\dB?\s|(?-i:[kKMGTP])i?B?\s)(?<![\w.])"
-    rf"({PER_CENT})\s?%\s*$",
-    whole=100,
-    label="",
 )
 _SHARE_AFTER = re.compile(rf"[^\w.]{{0,8}}({PER_CENT})\s?%")
 _MEASURED = re.compile(  # "95% CPU", but not "95% loss=0.1"
@@ -281,12 +252,13 @@ def _inner_in(
     for kind in kinds:
         if kind.need not in text or not (found := kind.pattern.search(text, start)):
             continue
-        label, total = kind.label, kind.whole
+        label = kind.label
         if label is None:
             # figures change from line to line, names do not
             before = _DIGITS.sub("#", text[: found.start()].lower())
             label = _UNNAMED.sub(" ", before).strip()[:60]
-        if total is not None:
+        total: float | None = 100.0
+        if kind.is_share:
             done = parse_per_cent(found[1])
         else:
             done = parse_amount(found[1])
@@ -416,7 +388,7 @@ class CountParser:
             return found
         if outer and outer[-1].label in _SHARED_PARTS:
             is_measure = _MEASURES.search(text, start)
-            return None if is_measure else _inner_in(text, (_OF_PART,), start)
+            return None if is_measure else _inner_in(text, _OF_PART, start)
         return _inner_in(text, _IN_EPOCH) if self._is_in_epoch and not outer else None
 
     @staticmethod
