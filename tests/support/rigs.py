@@ -99,3 +99,29 @@ def acting_as(name: str | None, folder: Path) -> Iterator[None]:
         os.setresuid(0, 0, 0)
         os.setresgid(0, 0, 0)
         os.setgroups(groups)
+
+
+# Python of a rank: wait until weigh's agents on the nodes of the job have sent their
+# first figures, for on a busy machine they start late
+WAIT_FOR_AGENTS = """
+import glob, os, time
+def has_sent(process):
+    try:
+        with open(f"{process}/cmdline", "rb") as file:
+            if file.read().split(b"\\0")[2:4] != [b"-m", b"weigh.measure.node_agent"]:
+                return False
+        with open(f"{process}/environ", "rb") as file:
+            job = f"SLURM_JOB_ID={os.environ['SLURM_JOB_ID']}"
+            if job.encode() not in file.read().split(b"\\0"):
+                return False
+        with open(f"{process}/io", "rb") as file:
+            return b"wchar: 0\\n" not in file.read()
+    except OSError:
+        return False
+def wait_for_agents():
+    nodes, end = int(os.environ["SLURM_JOB_NUM_NODES"]), time.monotonic() + 60
+    while sum(map(has_sent, glob.glob("/proc/[0-9]*"))) < nodes:
+        if time.monotonic() > end:
+            break
+        time.sleep(0.05)
+"""

@@ -9,21 +9,22 @@ from pathlib import Path
 
 import pytest
 from nvml_script import GIB, Script
-from rigs import sbatch_and_wait
+from rigs import WAIT_FOR_AGENTS, sbatch_and_wait
 
 # each rank plays that it takes memory of one GPU, the first one GiB, the second two
-USES_A_GPU = """
+USES_A_GPU = f"""{WAIT_FOR_AGENTS}
 import fcntl, os, sys, time
 rank = int(os.environ["SLURM_PROCID"])
 path = os.environ["NVML_STUB_SCRIPT"]
-time.sleep(0.6)
+if sys.argv[1:]:
+    wait_for_agents()
 with open(path + ".lock", "w") as lock:
     fcntl.flock(lock, fcntl.LOCK_EX)
     lines = dict(line.rstrip().split("=", 1) for line in open(path))
-    lines[f"{rank}.used"] = str((rank + 1) << 30)
-    lines[f"{rank}.procs"] = f"{os.getpid()}:{(rank + 1) << 30}"
+    lines[f"{{rank}}.used"] = str((rank + 1) << 30)
+    lines[f"{{rank}}.procs"] = f"{{os.getpid()}}:{{(rank + 1) << 30}}"
     with open(path + ".new", "w") as new:
-        new.write("".join(f"{key}={value}\\n" for key, value in lines.items()))
+        new.write("".join(f"{{key}}={{value}}\\n" for key, value in lines.items()))
     os.replace(path + ".new", path)
 time.sleep(3)
 """
@@ -32,21 +33,24 @@ RANKS = ("--gres=gpu:2", "--nodes=2", "--ntasks-per-node=1", "--mem=300M")
 
 @pytest.mark.slurm
 @pytest.mark.parametrize(
-    "doors",
+    ("doors", "word"),
     [
-        pytest.param("$PYTHON -m weigh run -o r.json -- srun", id="around"),
+        pytest.param("$PYTHON -m weigh run -o r.json -- srun", " watched", id="around"),
         pytest.param(
-            "srun $PYTHON -m weigh run --", id="each", marks=pytest.mark.integrations
+            "srun $PYTHON -m weigh run --",
+            "",
+            id="each",
+            marks=pytest.mark.integrations,
         ),
     ],
 )
 def test_each_rank_has_its_own_memory_on_the_gpus_of_its_node(
-    doors: str, script: Script, slurm: Mapping[str, str], tmp_path: Path
+    doors: str, word: str, script: Script, slurm: Mapping[str, str], tmp_path: Path
 ) -> None:
     script.gpus(2)
     (tmp_path / "rank.py").write_text(USES_A_GPU)
     # all nodes of this rig are one machine, with the same two GPUs
-    body = f"export CUDA_VISIBLE_DEVICES=0,1\n{doors} $PYTHON rank.py"
+    body = f"export CUDA_VISIBLE_DEVICES=0,1\n{doors} $PYTHON rank.py{word}"
     (tmp_path / "job.sh").write_text(f"#!/bin/bash\n{body}\n")
     env = {k: v for k, v in script.environment().items() if not k.startswith("SLURM_")}
     own = {"WEIGH_DIR": str(tmp_path / "store"), "PYTHON": sys.executable}

@@ -11,20 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rigs import sbatch_and_wait
+from rigs import WAIT_FOR_AGENTS, sbatch_and_wait
 
 pytestmark = pytest.mark.slurm
 
 MIB = 1 << 20
 # each rank holds a different size, and says nothing
-HOLD = """
+HOLD = f"""{WAIT_FOR_AGENTS}
 import os, sys, time
-first, more, seconds = (float(word) for word in sys.argv[1:])
+first, more, seconds = (float(word) for word in sys.argv[1:4])
 names = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 rank = int(next((os.environ[name] for name in names if name in os.environ), 0))
 held = bytearray(int((first + more * rank) * (1 << 20)))
 for at in range(0, len(held), 4096):
     held[at] = 1
+if sys.argv[4:]:
+    wait_for_agents()
 time.sleep(seconds)
 """
 # what torchrun and accelerate do on each node: two processes with torch's variables
@@ -73,7 +75,7 @@ def with_mpi(launcher: str) -> Any:
     """Return a command of an MPI's own launcher, skipped where that is missing."""
     lacks = shutil.which(launcher) is None
     return pytest.param(
-        f"{launcher} -n 4 $PYTHON hold.py 60 40 1.5",
+        f"{launcher} -n 4 $PYTHON hold.py 60 40 1.5 watched",
         id=launcher,
         marks=pytest.mark.skipif(lacks, reason=f"needs {launcher}"),
     )
@@ -92,8 +94,10 @@ export OMPI_MCA_oob_tcp_if_include=lo OMPI_MCA_rmaps_base_oversubscribe=1
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param("srun -n4 $PYTHON hold.py 60 40 1.5", id="srun"),
-        pytest.param("bash -c 'srun $PYTHON hold.py 60 40 1.5'", id="in a script"),
+        pytest.param("srun -n4 $PYTHON hold.py 60 40 1.5 watched", id="srun"),
+        pytest.param(
+            "bash -c 'srun $PYTHON hold.py 60 40 1.5 watched'", id="in a script"
+        ),
         with_mpi("mpirun.openmpi"),
         with_mpi("mpirun.mpich"),
     ],
@@ -336,7 +340,10 @@ def test_the_settings_of_the_users_steps_are_not_those_of_the_agents(
     settings = "EXACT=1 CPU_BIND=none MEM_PER_NODE=600 WAIT=1 DISTRIBUTION=plane=2"
     more = "IMMEDIATE=5 KILL_BAD_EXIT=1 LABELIO=1 THREADS_PER_CORE=1 EXPORT_ENV=ALL"
     names = " ".join(f"SLURM_{word}" for word in f"{settings} {more}".split())
-    job(f"export {names}\n{WEIGH} srun -n4 $PYTHON hold.py 60 40 1.5", *TWO_BY_TWO)
+    job(
+        f"export {names}\n{WEIGH} srun -n4 $PYTHON hold.py 60 40 1.5 watched",
+        *TWO_BY_TWO,
+    )
     found = record(tmp_path)
     assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
     assert found["missing"] == []
