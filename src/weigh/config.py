@@ -47,7 +47,7 @@ class ConfigSetting(msgspec.Struct, frozen=True):
 class ConfigValues(msgspec.Struct, frozen=True):
     """The settings in force by key, and one warning per unknown key.
 
-    ``gpus`` is the memory of GPUs by the site's names, ``cluster`` the site's queues
+    ``gpus`` is the memory of GPUs by the site's names, ``cluster`` what the site wants
     and scratch disks, ``exec`` the options of that verb, ``mask`` what is hidden in
     records, ``ignore`` the rules whose findings `weigh check` ignores.
     """
@@ -180,14 +180,10 @@ EXEC_KEYS = (
     "wait_orphans",
     "quiet",
 )
-# of [cluster]; tables of it are queues, named clusters, and schedulers by their names
+# of [cluster]; tables of it are named clusters, and schedulers by their names
 CLUSTER_KEYS = (
     *("scheduler", "name", "scratch", "scratch_resource", "memory", "exclusive"),
-    *("constraint", "account", "qos", "require", "queues", "named"),
-)
-QUEUE_KEYS = (
-    *("default", "open", "time_limit", "default_time", "memory", "default_memory"),
-    *("default_memory_per_cpu", "cpus", "nodes", "accounts", "gpus"),
+    *("constraint", "account", "qos", "require", "named"),
 )
 SUBMIT_KEYS = {
     "heal": _YES_NO,
@@ -360,20 +356,13 @@ def _with_file(
 def _unknown_cluster_key_warnings(
     path: str, table: Mapping[str, object]
 ) -> Iterator[str]:
-    """Yield a warning for each unknown key of ``[cluster]`` and of its queues.
+    """Yield a warning for each unknown key of ``[cluster]``.
 
     A table of it may be that of a scheduler, whose names are not known here.
     """
     for key, value in table.items():
         if key not in CLUSTER_KEYS and not isinstance(value, dict):
             yield _unknown_key_warning(path, f"cluster.{key}", key, CLUSTER_KEYS)
-    queues = table.get("queues")
-    for name, row in queues.items() if isinstance(queues, dict) else ():
-        for key in row if isinstance(row, dict) else ():
-            if key not in QUEUE_KEYS:
-                yield _unknown_key_warning(
-                    path, f"cluster.queues.{name}.{key}", key, QUEUE_KEYS
-                )
 
 
 def unknown_tables(config: ConfigValues, schedulers: Iterable[str]) -> Iterator[str]:

@@ -320,11 +320,6 @@ def test_a_fifo_is_no_file_of_settings(layers: Layers) -> None:
         ('[cluster]\nacount = "p"', "cluster.acount (did you mean account?)"),
         ('[cluster]\nrequires = ["time"]', "cluster.requires (did you mean require?)"),
         ("[cluster]\nzzz = 1", "cluster.zzz"),
-        (
-            '[cluster.queues.gpu]\ntime-limit = "1h"',
-            "cluster.queues.gpu.time-limit (did you mean time_limit?)",
-        ),
-        ("[cluster.queues.gpu]\nnode = 3", "cluster.queues.gpu.node (did you mean"),
     ],
 )
 def test_an_unknown_key_of_the_cluster_is_named(
@@ -339,8 +334,7 @@ def test_an_unknown_key_of_the_cluster_is_named(
 def test_a_table_that_no_scheduler_has_is_named(layers: Layers, write: Write) -> None:
     write(
         layers.project,
-        '[cluster.gridengin]\ngpus = "gpu"\n[cluster.gridengine]\ngpus = "gpu"\n'
-        "[cluster.queues.a]\n",
+        '[cluster.gridengin]\ngpus = "gpu"\n[cluster.gridengine]\ngpus = "gpu"\n',
     )
     found = layers.load()
     assert found.warnings == ()

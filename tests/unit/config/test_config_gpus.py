@@ -46,9 +46,9 @@ def test_a_table_that_is_off_names_the_file_and_the_gpu(
 
 
 def test_what_a_file_states_of_the_cluster_is_kept_and_known(tmp_path: Path) -> None:
-    found = loaded(tmp_path, '[cluster.queues.short]\ntime_limit = "00:30:00"')
+    found = loaded(tmp_path, '[cluster]\naccount = "physics"')
 
-    assert found.cluster == {"queues": {"short": {"time_limit": "00:30:00"}}}
+    assert found.cluster == {"account": "physics"}
     assert found.warnings == ()
 
 

@@ -8,7 +8,7 @@ from scheduler_scripts import GRIDENGINE, SLURM, answering
 
 from weigh.errors import UsageError
 from weigh.flow.here import here_of
-from weigh.flow.site.live_limits import live_limits
+from weigh.flow.site.cluster import live_limits
 from weigh.flow.submit.interactive import interactive
 from weigh.model.job import JobRequest
 from weigh.schedulers.command import CommandOutput
@@ -28,7 +28,6 @@ CLUSTER = SLURM | {
         0, "MaxArraySize = 1001\nEnforcePartLimits = NO\n"
     ),
 }
-SITE = {"queues": {"gpu": {"memory": "5GiB", "time_limit": "01:00:00"}}}
 
 
 @pytest.fixture
@@ -39,29 +38,16 @@ def env(tmp_path: Path) -> dict[str, str]:
 def test_each_thing_is_queried_once_and_no_more(env: dict[str, str]) -> None:
     asked: list[tuple[str, ...]] = []
 
-    live_limits(
-        "slurm", ME, env=env, site_settings={}, run_command=answering(CLUSTER, asked)
-    )
+    live_limits("slurm", ME, env=env, run_command=answering(CLUSTER, asked))
 
     assert len(asked) == len(set(asked)) == 5
 
 
 def test_a_scheduler_that_does_not_answer_is_a_trouble(env: dict[str, str]) -> None:
-    live = live_limits(
-        "slurm", ME, env=env, site_settings={}, run_command=answering({})
-    )
+    live = live_limits("slurm", ME, env=env, run_command=answering({}))
 
     assert live.limits is None
     assert live.trouble is not None
-
-
-def test_the_site_file_speaks_where_the_scheduler_does_not(env: dict[str, str]) -> None:
-    live = live_limits(
-        "slurm", ME, env=env, site_settings=SITE, run_command=answering({})
-    )
-
-    assert live.limits is not None
-    assert [queue.name for queue in live.limits.queues] == ["gpu"]
 
 
 def test_jobs_to_wait_for_are_looked_up_in_the_same_go(env: dict[str, str]) -> None:
@@ -74,9 +60,7 @@ def test_jobs_to_wait_for_are_looked_up_in_the_same_go(env: dict[str, str]) -> N
     }
     who = SubmittingUser(user="me", after=("7", "8"))
 
-    live = live_limits(
-        "slurm", who, env=env, site_settings={}, run_command=answering(answers)
-    )
+    live = live_limits("slurm", who, env=env, run_command=answering(answers))
 
     assert live.jobs == {"7": "FAILED", "8": None}
 
@@ -94,9 +78,7 @@ def test_a_grid_engine_job_to_wait_for_is_looked_up_in_accounting(
     }
     who = SubmittingUser(user="me", after=("7", "8", "9"))
 
-    live = live_limits(
-        "gridengine", who, env=env, site_settings={}, run_command=answering(answers)
-    )
+    live = live_limits("gridengine", who, env=env, run_command=answering(answers))
 
     assert live.jobs == {"7": "FAILED", "8": None, "9": "RUNNING"}
 
@@ -110,9 +92,7 @@ def test_what_is_submitted_already_counts_against_the_most(env: dict[str, str]) 
         slurm_cluster.submitted_argv("me"): CommandOutput(0, "1\n2\n3\n"),
     }
 
-    live = live_limits(
-        "slurm", ME, env=env, site_settings={}, run_command=answering(answers)
-    )
+    live = live_limits("slurm", ME, env=env, run_command=answering(answers))
 
     assert live.limits is not None
     assert live.limits.most_submitted == 37
@@ -166,9 +146,7 @@ def test_a_shell_that_no_node_can_give_is_refused(env: dict[str, str]) -> None:
 def test_a_cell_s_hosts_are_requested_their_gpus(env: dict[str, str]) -> None:
     asked: list[tuple[str, ...]] = []
 
-    live = live_limits(
-        "gridengine", ME, env=env, site_settings={}, run_command=answering(CELL, asked)
-    )
+    live = live_limits("gridengine", ME, env=env, run_command=answering(CELL, asked))
 
     assert gridengine_cluster.host_argv("rig") in asked
     assert live.limits is not None

@@ -13,8 +13,7 @@ import msgspec
 from weigh.errors import UsageError, WeighError
 from weigh.flow.here import Here
 from weigh.flow.site.ask import CommandRunner, ask_scheduler
-from weigh.flow.site.cluster import site_flags, site_requires
-from weigh.flow.site.live_limits import live_limits
+from weigh.flow.site.cluster import live_limits, site_flags, site_requires
 from weigh.flow.site.schedulers import current_user, installed_scheduler
 from weigh.model.lint import (
     CheckedScript,
@@ -132,7 +131,6 @@ def check_here(
             user=current_user(), after=dialect_of(checked.scheduler).awaited(text)
         ),
         env=here.env,
-        site_settings=here.settings.cluster,
         run_command=run_command,
     )
     if live.limits is None:

@@ -32,6 +32,8 @@ from weigh.model.job import JobRequest
 from weigh.model.record import SiteComplexes, SiteFlags
 from weigh.schedulers import KINDS
 from weigh.schedulers.command import query_environment
+from weigh.schedulers.protocol import LiveAnswers, SubmittingUser
+from weigh.units import Seconds
 
 _WORD = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 
@@ -280,6 +282,26 @@ def _cluster_of(
         notes=answers.notes,
     )
     return _with_hidden(counted)
+
+
+PATIENCE: Seconds = 6.0  # seconds: a submission waits for the answers
+
+
+def live_limits(
+    scheduler: str,
+    who: SubmittingUser,
+    *,
+    env: Mapping[str, str],
+    run_command: CommandRunner,
+) -> LiveAnswers:
+    """Query everything that has to be known before a submission, in parallel."""
+    kind = KINDS.get(scheduler)
+    if kind is None:
+        return LiveAnswers()
+    asking = query(asking_environment(env), run_command, PATIENCE)
+    live = kind.site.read_limits(who, asking)
+    queues = () if live.limits is None else live.limits.queues
+    return msgspec.structs.replace(live, nodes=closed_nodes(live.nodes, queues))
 
 
 def asking_environment(env: Mapping[str, str]) -> dict[str, str]:

@@ -11,8 +11,7 @@ from weigh.errors import CommandNotExecutableError, CommandNotFoundError, UsageE
 from weigh.flow.check.script import dialect_of, facts_of
 from weigh.flow.here import Here
 from weigh.flow.site.ask import CommandRunner, ask_scheduler
-from weigh.flow.site.cluster import takes_jobs
-from weigh.flow.site.live_limits import live_limits
+from weigh.flow.site.cluster import live_limits, takes_jobs
 from weigh.flow.site.schedulers import current_user
 from weigh.model.cluster import (
     UNTYPED,
@@ -79,7 +78,6 @@ def check_request(  # noqa: PLR0913 - keyword-only past the third
         scheduler,
         who,
         env=here.env,
-        site_settings=here.settings.cluster,
         run_command=run_command,
     )
     found = text_findings(here, text, live, scheduler=scheduler)

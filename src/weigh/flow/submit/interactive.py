@@ -9,8 +9,7 @@ from weigh.flow.here import Here
 from weigh.flow.job_scripts import refuse_job_script
 from weigh.flow.site import schedulers
 from weigh.flow.site.ask import CommandRunner, ask_scheduler
-from weigh.flow.site.cluster import in_site_words
-from weigh.flow.site.live_limits import live_limits
+from weigh.flow.site.cluster import in_site_words, live_limits
 from weigh.flow.site.schedulers import current_user
 from weigh.flow.submit.checks import queues_of, refuse, text_findings
 from weigh.flow.submit.submit import SubmitOptions, typed_request, where_to
@@ -90,14 +89,12 @@ def interactive(
     """
     if scheduler == LOCAL:
         raise UsageError("no scheduler found: tasks run on this machine anyway")
-    settings = here.settings
     live = live_limits(
         scheduler,
         SubmittingUser(
             user=current_user(), account=job_request.account, qos=job_request.qos
         ),
         env=here.env,
-        site_settings=settings.cluster,
         run_command=run_command,
     )
     kind = KINDS[scheduler]

@@ -1,15 +1,14 @@
 """Read sacct: the resources that jobs requested and used.
 
-``sacct -P`` quotes nothing: a job's name, command or comment may contain the delimiter.
-A row is therefore read by its header, and checked; one with a line end is left out.
+``sacct -P`` quotes nothing: a job's name may contain the delimiter, so it is the last
+column. A row is read by its header; one with a line end in it is left out.
 """
 
 import heapq
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
-from itertools import combinations, islice
 from operator import itemgetter
 
 import msgspec
@@ -38,17 +37,6 @@ _OF_THE_PAST = "User Partition ExitCode"
 _LAST = "JobName"  # it may contain the delimiter
 _FIELDS = (*_OF_A_JOB.split(), _LAST)
 _PAST_FIELDS = (*_OF_A_JOB.split(), *_OF_THE_PAST.split(), _LAST)
-# columns whose values users or sites write
-_FREE = """
-    jobname submitline workdir comment admincomment systemcomment container extra reason
-    wckey reservation constraints failednode
-"""
-_COUNTS = """
-    alloccpus ncpus reqcpus allocnodes nnodes ntasks elapsedraw cputimeraw uid gid
-    dbindex
-"""
-_SPANS = "elapsed cputime totalcpu systemcpu usercpu suspended"
-_MOMENTS = "submit eligible start end"
 _OTHER_NAMES = {"ncpus": "alloccpus", "allocnodes": "nnodes", "jobidraw": "jobid"}
 _TASK = re.compile(r"\d+(?:[_+]\d+)?(?:\..+)?", re.DOTALL)
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTP]?)[nc]?")
@@ -58,7 +46,6 @@ _NO_TIME = frozenset(("", "Unknown", "None"))
 _NO_ENERGY = frozenset(("", "0"))
 # state of the part of a job before it was reduced
 _RESIZED = "RESIZING"
-_MOST_FITS = 500  # ways to distribute delimiters over the free columns of a row
 _MOST_STEPS = 50
 INTERVAL_ARGV: Argv = ("scontrol", "show", "config")
 _GATHERED = re.compile(r"^JobAcctGather(Type|Frequency)\s*=\s*(\S+)", re.MULTILINE)
@@ -102,13 +89,10 @@ class _SacctColumns:
         # equal columns have two names; if both are there, each has its own place below
         self.at = {_OTHER_NAMES.get(name, name): n for n, name in enumerate(plain)}
         self.at |= {name: n for n, name in enumerate(plain)}
-        self.free = [n for n, name in enumerate(plain) if name in _FREE.split()]
+        self.has_name_last = plain[-1:] == [_LAST.lower()]
         self.id, self.state = self.of("jobid"), self.of("state")
         self.job = itemgetter(*map(self.of, _JOB_VALUES.split()))
         self.step = itemgetter(*map(self.of, _STEP_VALUES.split()))
-        self._checks = [
-            (n, _CHECKS[name]) for name, n in self.at.items() if name in _CHECKS
-        ]
 
     def of(self, name: str) -> int:
         """Return the place of a column; beyond the end of a row if it is not there."""
@@ -120,7 +104,6 @@ class _SacctColumns:
             len(row) == self.width
             and _TASK.fullmatch(row[self.id]) is not None
             and _state_of_sacct_word(row[self.state]) != "UNKNOWN"
-            and all(check(row[place]) for place, check in self._checks)
         )
 
 
@@ -129,32 +112,11 @@ def _sacct_rows(
 ) -> Iterator[list[str] | None]:
     """Yield rows of the header's width; None for a line that cannot be read."""
     for line in lines:
-        fields = line.rstrip("\n").split(separator)
-        is_whole = len(fields) == columns.width
-        row = fields if is_whole else _rejoined_fields(fields, separator, columns)
-        yield row or None
-
-
-def _rejoined_fields(
-    fields: list[str], separator: str, columns: _SacctColumns
-) -> list[str]:
-    """Join the values that their own delimiters have split; empty if nothing fits."""
-    surplus = len(fields) - columns.width
-    if surplus <= 0 or not columns.free:
-        return fields if columns.fits(fields) else []
-    # only columns with free text can hold a delimiter: try how many of the surplus ones
-    # belong to each (stars and bars)
-    end = surplus + len(columns.free) - 1
-    for bars in islice(combinations(range(end), len(columns.free) - 1), _MOST_FITS):
-        edges = (-1, *bars, end)
-        more = {n: edges[i + 1] - edges[i] for i, n in enumerate(columns.free)}
-        rest = iter(fields)
-        widths = (more.get(column, 1) for column in range(columns.width))
-        # the first way in which all other columns hold what they should is taken
-        row = [separator.join(islice(rest, width)) for width in widths]
-        if columns.fits(row):
-            return row
-    return []
+        row = line.rstrip("\n").split(separator)
+        # in what weigh asks for the name is last, and all that is left is its
+        if columns.has_name_last:
+            row[columns.width - 1 :] = [separator.join(row[columns.width - 1 :])]
+        yield row if columns.fits(row) else None
 
 
 def _slurm_past_jobs(
@@ -455,21 +417,6 @@ def _slurm_energy(text: str) -> int:
 
 
 _count = lru_cache(maxsize=1 << 14)(whole_number)  # few values, many times
-
-
-def _or_empty(parse: Callable[[str], object]) -> Callable[[str], bool]:
-    return lambda text: not text or parse(text) is not None
-
-
-_CHECKS: dict[str, Callable[[str], bool]] = {
-    **dict.fromkeys(_COUNTS.split(), _or_empty(_count)),
-    **dict.fromkeys(_SPANS.split(), _or_empty(_parse_slurm_duration)),
-    **dict.fromkeys(
-        _MOMENTS.split(), lambda t: t in _NO_TIME or _slurm_epoch(t) is not None
-    ),
-    "reqmem": lambda text: not text or _sacct_size(text.rstrip("?")) is not None,
-    "workdir": lambda text: not text or text.startswith("/"),
-}
 
 
 class SlurmAccounting(PastAccounting):
