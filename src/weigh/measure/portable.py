@@ -1,183 +1,311 @@
-"""Run a command and measure its process tree on any system.
+"""Run a command and measure its process tree where there is no /proc: macOS, Windows.
 
-For macOS, Windows, and a Linux that hides /proc. There even psutil may have no figures,
-and only the kernel's accounting at the end is left. A peak that the system keeps is
-used; everything else is sampled.
+psutil reads the tree, and the common loop watches it. The systems differ: Windows knows
+every process's own peak, macOS does not, nor the disk traffic of a process; neither
+shows which pages are shared, nor the CPU time of children that have ended. Without
+psutil only the kernel's accounting at the end is left.
 """
 
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import Self, TypeAlias
+from typing import Any, Self
 
 import msgspec
 
 from weigh.errors import SIGNAL_BASE, UsageError
 from weigh.measure.launcher import launch_error
-from weigh.measure.series import is_sampled_memory_growing, thin_samples, thin_series
-from weigh.model.record import (
-    MeasuringCost,
-    PeakMemory,
-    RunMeasurement,
-    TreeSample,
-    Usage,
-)
-from weigh.probe.psutil_tree import ProcessTotals, PsutilModule, PsutilTree, TreeReading
+from weigh.measure.memory.holding import MemoryHolding
+from weigh.measure.watcher import TreeWatcher
+from weigh.model.record import RunMeasurement
+from weigh.probe.proc import IoReading, ProcessReading, ProcessTimes, ProcTree
 from weigh.units import KIB, Bytes, Seconds
 
-_CREDIT = 0.05  # a short run needs some samples too
-
-
-class CpuBudget:
-    """CPU time earned as a share of the elapsed time, with some credit."""
-
-    def __init__(
-        self, share: float, current_time: Seconds, credit: Seconds = _CREDIT
-    ) -> None:
-        self._share = share
-        self._credit = credit
-        self._left = credit
-        self._at = current_time
-
-    def spend(self, cost: Seconds, current_time: Seconds) -> None:
-        """Subtract *cost* from the budget."""
-        self._earn(current_time)
-        self._left -= cost
-
-    def wait(self, current_time: Seconds) -> Seconds:
-        """Return the seconds until the budget is positive again."""
-        self._earn(current_time)
-        return max(0.0, -self._left / self._share)
-
-    def _earn(self, current_time: Seconds) -> None:
-        earned = (current_time - self._at) * self._share
-        # credit is limited, so that a long idle time does not pay for a burst later
-        self._left = min(self._credit, self._left + earned)
-        self._at = current_time
-
-
-_MOST_SAMPLES = 4000  # at so many samples, half of them are dropped
-
-
-class KernelPeak(msgspec.Struct, frozen=True):
-    """The kernel's peak of the largest single process.
-
-    Up to ``floor`` it may be the launching process's own memory.
-    """
-
-    size: Bytes
-    floor: Bytes = 0
-
-    @property
-    def exact(self) -> Bytes | None:
-        """The size, if it is certainly the job's."""
-        return self.size if self.size > self.floor else None
-
-
-class PortableSamples:
-    """The samples of a run, and their maxima so far."""
-
-    def __init__(self) -> None:
-        self.samples: list[TreeSample] = []
-        self.looks = 0  # readings taken
-        self.largest: Bytes = 0
-        self.unshared: Bytes = 0  # of what no two processes share
-        self.virtual: Bytes | None = None  # None: not known on this system
-        self.high: Bytes = 0  # of the most that each process is known to have held
-        self.top: TreeSample | None = None
-        self.unread = 0  # processes whose memory could not be read
-
-    def add(self, time: Seconds, seen: TreeReading) -> None:
-        """Add one reading."""
-        self.looks += 1
-        self.unread = max(self.unread, seen.unread)
-        if seen.processes == 0:
-            return
-        sample = TreeSample(time, seen.memory, seen.cpu_time, seen.processes)
-        self.samples.append(sample)
-        if len(self.samples) >= _MOST_SAMPLES:
-            # half as many, so that thinning is rare
-            self.samples = thin_samples(self.samples, _MOST_SAMPLES // 2)
-        self.largest = max(self.largest, seen.largest_process)
-        self.unshared = max(self.unshared, seen.unshared or 0)
-        self.high = max(self.high, seen.memory_high)
-        if seen.virtual_memory is not None:
-            self.virtual = max(self.virtual or 0, seen.virtual_memory)
-        if self.top is None or seen.memory > self.top.memory:
-            self.top = sample
-
-
-def peak_memory(
-    seen: PortableSamples,
-    largest: KernelPeak | None,
-    *,
-    processes: int,
-    interval: Seconds,
-) -> PeakMemory | None:
-    """Join the samples with the kernel's figure of the *largest* process.
-
-    The bounds are valid unless several processes peaked at once between samples, or
-    short processes were never seen.
-    """
-    exact = largest.exact if largest is not None else None
-    sampled = seen.top.memory if seen.top is not None else 0
-    value = max(sampled, exact or 0)
-    # a process larger than any that was sampled lived between two samples
-    unseen = max(0, largest.size - seen.largest) if largest is not None else 0
-    high = max(value, (seen.high if processes > 1 else sampled) + unseen)
-    # one process: the kernel's own peak is the truth, above every sample
-    if exact is not None and processes == 1:
-        high = value
-    if high == 0:
-        return None
-    at = seen.top.time if seen.top is not None and sampled == value else None
-    return PeakMemory(
-        value=value or high,
-        low=min(value, max(seen.largest, exact or 0, seen.unshared)),
-        high=high,
-        anonymous=None,
-        shared=None,
-        file=None,
-        source=_portable_source(seen, exact, processes=processes, interval=interval),
-        time=at,
-        certainty="exact" if high == value and exact is not None else "guessed",
-    )
-
-
-def _portable_source(
-    seen: PortableSamples, exact: Bytes | None, *, processes: int, interval: Seconds
-) -> str:
-    every = f"every {round(interval * 1000)} ms"
-    if seen.top is None:
-        known = "launcher floor" if exact is None else "largest process only"
-        return f"kernel: {known}"
-    if processes > 1:
-        return (
-            f"psutil: sum of resident sets, sampled {every}; "
-            "shared pages counted more than once"
-        )
-    if exact is not None:
-        return "kernel: peak of the one process"
-    return f"psutil: peak of the one process, read {every}"
-
-
-Checkpoint: TypeAlias = Callable[[RunMeasurement], None]
-
-_SHARE = 0.005  # of a core, for finding processes and for reading them each
-_FIRST_INTERVAL = 0.005  # seconds, then twice as many each time up to the interval
+_WALK_SHARE = 0.005  # of a core: a walk looks at every process of the machine
+_FIRST_WALK = 0.03  # seconds; before that a program has hardly started others
+_WALK_CREDIT = 0.2  # CPU seconds before any are earned: short runs have children too
+_LONGEST_UNWALKED = 0.1  # seconds without a walk that the budget allows
 _GRACE = 5.0  # seconds between TERM and KILL for orphans
-_FIRST_CHECKPOINT = 0.2  # seconds
+_FIRST_CHECKPOINT = 0.2  # seconds, so that a run that is killed early has a record
 _CHECKPOINT_INTERVAL = 10.0  # seconds
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _LEFT_TO_TERMINAL = ("SIGINT", "SIGBREAK")  # these reach the job directly
 _ENDING = ("SIGTERM", "SIGHUP", "SIGINT", "SIGBREAK")
-_BLOCK = 512  # what ru_inblock counts in
 _ENDED_BY_CTRL_C = 0xC000013A  # the exit code on Windows
+_ONE_PROCESS = "peak of the one process"
+_SUM = "psutil: sum of resident sets; shared pages counted more than once"
+
+# psutil has no types of its own, and its processes differ by system
+PsutilProcess = Any  # equal to another one where the process id and the start are
+PsutilModule = Any
+
+
+class ProcessTotals(msgspec.Struct, frozen=True):
+    """What processes were last seen to have used; traffic is None on macOS."""
+
+    user_time: Seconds = 0.0
+    system_time: Seconds = 0.0
+    traffic: IoReading | None = None
+
+    def __add__(self, other: "ProcessTotals") -> "ProcessTotals":
+        known = [one.traffic for one in (self, other) if one.traffic is not None]
+        return ProcessTotals(
+            self.user_time + other.user_time,
+            self.system_time + other.system_time,
+            sum(known, start=IoReading(0, 0)) if known else None,
+        )
+
+
+class _PsutilFigures:
+    """One process, and what was last read of it."""
+
+    __slots__ = ("is_detached", "peak", "process", "totals")
+
+    def __init__(self, process: PsutilProcess) -> None:
+        self.process = process
+        self.is_detached = False  # its parent ended first: nobody here waits for it
+        self.peak: Bytes = 0
+        self.totals = ProcessTotals()
+
+
+class PsutilTree(ProcTree):
+    """A process and all below it, kept in sight once they were seen.
+
+    ``unread`` is how many processes of one look could not be read, ``walked`` the CPU
+    time spent on finding processes. Without *psutil* the tree is empty.
+    """
+
+    def __init__(self, root_pid: int, psutil: PsutilModule | None) -> None:
+        self.top = root_pid
+        self.excluded = frozenset()
+        self.seen = self.zombies = self.unread = 0
+        self.walked: Seconds = 0.0
+        self._began = time.perf_counter()
+        self._walk_at = self._began + _FIRST_WALK
+        self._psutil = psutil
+        self._errors = (OSError,) if psutil is None else (psutil.Error, OSError)
+        self._live: dict[int, _PsutilFigures] = {}
+        self._zombies: set[PsutilProcess] = set()  # not read again until reaped
+        # what ended processes have used, by whether they were detached
+        self._ended = {False: ProcessTotals(), True: ProcessTotals()}
+        self._first: PsutilProcess | None = None
+        with suppress(*self._errors):
+            if psutil is not None:
+                self._first = psutil.Process(root_pid)
+                self._add([self._first])
+
+    def close(self) -> None:
+        """Do nothing: no descriptor is open."""
+
+    def pids(self) -> list[int]:
+        """Return the processes alive at the last reading."""
+        return list(self._live)
+
+    def clocks(self) -> dict[int, Seconds]:
+        """Return nothing: there is no such clock."""
+        return {}
+
+    def read(self) -> list[ProcessReading]:
+        """Look for new processes if that is not too soon, and read all."""
+        if time.perf_counter() >= self._walk_at:
+            self.walk()
+        found = map(self._read_known, list(self._live.values()))
+        readings = [reading for reading in found if reading is not None]
+        self.unread = max(self.unread, len(self._live) - len(readings))
+        return readings
+
+    def walk(self) -> None:
+        """Look for new processes. It costs a look at every process of the machine."""
+        before = time.thread_time()
+        found = set(self._below(self._first))
+        self._zombies &= found  # those that were reaped are forgotten
+        self._add(found)
+        for known in list(self._live.values()):
+            process = known.process
+            if process in found or process == self._first or not self._runs(process):
+                continue
+            # it runs, but is no longer below the root: its parent has ended
+            known.is_detached = True
+            below = self._below(process)
+            found.update(below)
+            self._add(below, is_detached=True)
+        self.walked += time.thread_time() - before
+        now = time.perf_counter()
+        age = now - self._began
+        # a young run starts its processes; then as often as the budget allows
+        owed = (self.walked - _WALK_CREDIT) / _WALK_SHARE - age
+        self._walk_at = now + max(min(age, _LONGEST_UNWALKED), owed)
+
+    def reading(self, pid: int) -> ProcessReading | None:
+        """Read one process, in the tree or not."""
+        if self._psutil is None:
+            return None
+        try:
+            info = self._psutil.Process(pid).memory_info()
+        except self._errors:
+            return None
+        return _reading_of(pid, info, info.rss)
+
+    def times(self, pid: int) -> ProcessTimes | None:
+        """Return the CPU time that a process was last seen to have used."""
+        known = self._live.get(pid)
+        if known is None:
+            return None
+        used = known.totals.user_time + known.totals.system_time
+        return ProcessTimes(
+            parent=0,
+            cpu_time=used,
+            faulted=0,
+            start_ticks=0,
+            code_start=0,
+            stack_start=0,
+        )
+
+    def totals(self, *, detached_only: bool = False) -> ProcessTotals:
+        """Add up what the processes used by their last reading.
+
+        With *detached_only*, of those alone whose parent ended before them: no wait
+        will ever account for these.
+        """
+        total = self._ended[True]
+        if not detached_only:
+            total += self._ended[False]
+        for known in self._live.values():
+            if known.is_detached or not detached_only:
+                total += known.totals
+        return total
+
+    def is_alive(self) -> bool:
+        """Return whether the last reading found a process that has not ended."""
+        return bool(self._live)
+
+    def end_all(self, *, at_once: bool = False) -> None:
+        """Terminate every process that has not ended, or kill it *at_once*."""
+        for known in self._live.values():
+            with suppress(*self._errors):
+                known.process.kill() if at_once else known.process.terminate()
+
+    def _add(
+        self, processes: Iterable[PsutilProcess], *, is_detached: bool = False
+    ) -> None:
+        for process in processes:
+            if process in self._zombies:
+                continue
+            known = self._live.get(process.pid)
+            if known is None or known.process != process:
+                self._forget(known)
+                known = self._live[process.pid] = _PsutilFigures(process)
+                self.seen += 1
+            known.is_detached |= is_detached
+
+    def _below(self, process: PsutilProcess | None) -> list[PsutilProcess]:
+        try:
+            return [] if process is None else process.children(recursive=True)
+        except self._errors:
+            return []
+
+    def _runs(self, process: PsutilProcess) -> bool:
+        try:
+            return bool(process.is_running())
+        except self._errors:
+            return False
+
+    def _read_known(self, known: _PsutilFigures) -> ProcessReading | None:
+        """Read one process; forget it when it is gone."""
+        process, psutil = known.process, self._psutil
+        # also asks whether the pid has passed to a stranger
+        if psutil is None or not self._runs(process):
+            self._forget(known)
+            return None
+        try:
+            with process.oneshot():
+                info = process.memory_info()
+                known.totals = self._totals_of(known)
+        except psutil.ZombieProcess:
+            info = None
+        except psutil.NoSuchProcess:
+            self._forget(known)
+            return None
+        except self._errors:  # not ours to read, but it runs
+            return None
+        if info is None or not info.rss:  # a zombie has no memory
+            self._zombies.add(process)
+            self._forget(known)
+            return None
+        known.peak = max(known.peak, info.rss, getattr(info, "peak_wset", 0))
+        return _reading_of(process.pid, info, known.peak)
+
+    def _totals_of(self, known: _PsutilFigures) -> ProcessTotals:
+        """Read what it used so far; a source that refuses leaves what it last said."""
+        totals = known.totals
+        try:
+            times = known.process.cpu_times()
+            totals = ProcessTotals(times.user, times.system, totals.traffic)
+            io = known.process.io_counters()
+        except (*self._errors, AttributeError, NotImplementedError):
+            return totals  # macOS has no counters
+        traffic = IoReading(io.read_bytes, io.write_bytes)
+        return ProcessTotals(times.user, times.system, traffic)
+
+    def _forget(self, known: _PsutilFigures | None) -> None:
+        if known is not None:
+            self._live.pop(known.process.pid, None)
+            self._ended[known.is_detached] += known.totals
+
+
+def _reading_of(pid: int, info: PsutilProcess, peak: Bytes) -> ProcessReading:
+    # Windows reports committed memory as virtual, and macOS maps hundreds of GiB in
+    # every process: neither is what a scheduler counts
+    return ProcessReading(
+        pid=pid,
+        virtual=0,
+        virtual_peak=0,
+        resident=info.rss,
+        peak=peak,
+        anonymous=info.rss,
+        file=0,
+        shared=0,
+    )
+
+
+class ResidentSum:
+    """Turns psutil's readings into what the tree holds: pages count in each process."""
+
+    has_found_files = False
+    source = _SUM
+
+    def __init__(self, tree: PsutilTree) -> None:
+        self._tree = tree
+
+    @property
+    def spent(self) -> Seconds:
+        """The CPU time that has a budget of its own, in seconds."""
+        return self._tree.walked
+
+    def hold(
+        self, readings: Sequence[ProcessReading], best: Bytes, used: Seconds = math.inf
+    ) -> MemoryHolding:
+        """Return the sum of the resident sets."""
+        del best, used  # a sum costs nothing more
+        total = sum(reading.resident for reading in readings)
+        return MemoryHolding(
+            anonymous=total,
+            shared=0,
+            file=0,
+            low=max((reading.resident for reading in readings), default=0),
+            high=total,
+            certainty="exact" if len(readings) <= 1 else "guessed",
+        )
+
+    def finish(self) -> None:
+        """Return nothing: no account is left at the end."""
 
 
 def run_portable_command(
@@ -186,7 +314,7 @@ def run_portable_command(
     env: Mapping[str, str] | None = None,
     interval: Seconds = 0.05,
     wait_orphans: bool = True,
-    checkpoint: Checkpoint | None = None,
+    checkpoint: Callable[[RunMeasurement], None] | None = None,
 ) -> RunMeasurement:
     """Run *command*, in *env* if given, until all known processes have ended.
 
@@ -199,12 +327,10 @@ def run_portable_command(
     """
     psutil = import_psutil()
     with _CaughtSignals() as signals:
-        run = _PortableRun(
-            _launch_portable_command(command, env), psutil, interval, checkpoint
-        )
+        process = _launch_portable_command(command, env)
+        run = _PortableRun(process, psutil, interval, checkpoint)
         signals.reach(run.pass_on)
-        run.watch()
-        run.finish(stop_orphans=not wait_orphans)
+        run.watch(stop_orphans=not wait_orphans)
         return run.measurement()
 
 
@@ -214,8 +340,7 @@ def import_psutil() -> PsutilModule | None:
         import psutil  # noqa: PLC0415 - 29 ms, not on Linux
     except (ImportError, OSError):
         return None
-    module: PsutilModule = psutil
-    return module
+    return psutil
 
 
 def _launch_portable_command(
@@ -235,12 +360,8 @@ class _CommandExit(msgspec.Struct, frozen=True):
     """How the command ended, with the kernel's figures for it and its children."""
 
     code: int  # below 0: ended by that signal
-    at: Seconds  # seconds on the clock of `perf_counter`
-    user_time: Seconds | None = None
-    system_time: Seconds | None = None
-    largest: KernelPeak | None = None
-    read_bytes: Bytes | None = None
-    write_bytes: Bytes | None = None
+    times: tuple[Seconds, Seconds] | None = None  # user, system
+    max_rss: Bytes = 0  # of the largest process; 0: unknown
 
 
 class _ExitWaiter(threading.Thread):
@@ -259,38 +380,32 @@ class _ExitWaiter(threading.Thread):
     def run(self) -> None:
         """Wait, and store the system's figures."""
         try:
-            self.exit = self._wait()
+            if hasattr(os, "wait4"):
+                _, status, used = os.wait4(self._process.pid, 0)
+                code = os.waitstatus_to_exitcode(status)
+                self._process.returncode = code  # otherwise Popen would wait in vain
+                times = used.ru_utime, used.ru_stime
+                self.exit = _CommandExit(code, times, max_rss_bytes(used.ru_maxrss))
+            else:
+                self.exit = _CommandExit(self._process.wait())
         finally:
             self.ended.set()
 
-    def _wait(self) -> _CommandExit:
-        if not hasattr(os, "wait4"):
-            return _CommandExit(self._process.wait(), time.perf_counter())
-        _, status, used = os.wait4(self._process.pid, 0)
-        at = time.perf_counter()
-        code = os.waitstatus_to_exitcode(status)
-        self._process.returncode = code  # otherwise Popen would wait in vain
-        counts_blocks = sys.platform == "linux"  # macOS counts few of them
-        return _CommandExit(
-            code,
-            at,
-            user_time=used.ru_utime,
-            system_time=used.ru_stime,
-            largest=kernel_peak(used.ru_maxrss, sys.platform),
-            read_bytes=used.ru_inblock * _BLOCK if counts_blocks else None,
-            write_bytes=used.ru_oublock * _BLOCK if counts_blocks else None,
-        )
+
+def max_rss_bytes(ru_maxrss: int, platform: str = sys.platform) -> Bytes:
+    """Return ru_maxrss in bytes: macOS counts them, others count KiB."""
+    return ru_maxrss if platform == "darwin" else ru_maxrss * KIB
 
 
-def kernel_peak(ru_maxrss: int, platform: str) -> KernelPeak:
-    """Read ru_maxrss: bytes on macOS, KiB elsewhere."""
-    if platform == "darwin":
-        return KernelPeak(ru_maxrss)
+def _launching_floor() -> Bytes:
+    """Return the memory up to which a child's peak may be this process's own."""
+    # a child starts with its parent's size, which exec resets on macOS alone; Windows
+    # has no such figure
+    if sys.platform in {"darwin", "win32"}:
+        return 0
     import resource  # noqa: PLC0415 - no such module on Windows
 
-    # a child starts with its parent's size, which exec does not reset
-    floor = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return KernelPeak(ru_maxrss * KIB, floor=floor * KIB)
+    return max_rss_bytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 class _CaughtSignals:
@@ -348,54 +463,57 @@ class _PortableRun:
         process: "subprocess.Popen[bytes]",
         psutil: PsutilModule | None,
         interval: Seconds,
-        checkpoint: Checkpoint | None,
+        checkpoint: Callable[[RunMeasurement], None] | None,
     ) -> None:
-        self._begun = time.perf_counter()
         self._started = time.time()
-        self._own_cpu = time.process_time()
         self._pid = process.pid
         self._psutil = psutil
         # before anything waits for the command, so that its id is still valid
-        self._tree = PsutilTree(process.pid, psutil) if psutil is not None else None
-        self._interval = interval
-        self._turn = min(_FIRST_INTERVAL, interval)
-        self._finding = CpuBudget(_SHARE, 0.0)
-        self._reading = CpuBudget(_SHARE, 0.0)
-        self._seen = PortableSamples()
+        self._tree = PsutilTree(process.pid, psutil)
+        self._watcher = TreeWatcher(
+            self._tree,
+            interval,
+            floor=_launching_floor(),
+            clock=time.perf_counter,
+            gauge=ResidentSum(self._tree),
+        )
         self._checkpoint = checkpoint
-        self._checkpoint_at = _FIRST_CHECKPOINT
+        if checkpoint is not None:
+            self._watcher.call_at(self._write_checkpoint, _FIRST_CHECKPOINT)
         self._ended: Seconds | None = None
         self._end_signal: int | None = None
         self._got_second_signal = False
         self._waiter = _ExitWaiter(process)
 
-    def watch(self) -> None:
-        """Sample until the command itself ends."""
-        while not self._waiter.ended.is_set():
-            self._waiter.ended.wait(self._look())
-        exited = self._waiter.exit
-        self._ended = self._elapsed() if exited is None else exited.at - self._begun
-
-    def finish(self, *, stop_orphans: bool) -> None:
-        """Sample until the orphans have ended too, by themselves or by a signal."""
-        # without psutil only the command itself is known
-        if self._tree is None:
-            return
-        # whatever it costs: the budget may have skipped the last children
+    def watch(self, *, stop_orphans: bool) -> None:
+        """Watch until the command and its orphans have ended, by itself or a signal."""
+        watcher, ended = self._watcher, self._waiter.ended
+        while not ended.is_set():
+            watcher.look_if_due()
+            ended.wait(max(0.0, watcher.pause()))
+        self._ended = watcher.elapsed()
+        # whatever it costs: a walk may have been put off
         self._tree.walk()
-        self._look()
+        self._wait_for_orphans(stop=stop_orphans)
+        if self._waiter.exit is not None:
+            watcher.tracker.reap(self._waiter.exit.max_rss)
+        watcher.finish()
+
+    def _wait_for_orphans(self, *, stop: bool) -> None:
         kill_at: Seconds | None = None
+        self._tree.read()
         while self._tree.is_alive():
-            now = self._elapsed()
-            if kill_at is None and (stop_orphans or self._got_end_signal()):
-                self._tree.send_signal(signal.SIGTERM)
+            now = self._watcher.elapsed()
+            if kill_at is None and (stop or self._got_end_signal()):
+                self._tree.end_all()
                 kill_at = now + _GRACE
             elif kill_at is not None and (now >= kill_at or self._got_second_signal):
-                self._tree.kill()
+                self._tree.end_all(at_once=True)
             if kill_at is not None and now >= kill_at + _GRACE:
                 break  # another user's process
-            time.sleep(self._look())
-            self._ended = self._elapsed()
+            time.sleep(max(0.0, self._watcher.pause()))
+            self._watcher.look_if_due()
+            self._ended = self._watcher.elapsed()
 
     def pass_on(self, number: int) -> None:
         """Handle one signal."""
@@ -420,126 +538,54 @@ class _PortableRun:
         ending = [getattr(signal, name, None) for name in _ENDING]
         return number in ending or code == _ENDED_BY_CTRL_C
 
-    def _elapsed(self) -> Seconds:
-        return time.perf_counter() - self._begun
-
-    def _look(self) -> Seconds:
-        """Take one sample; return the seconds until the next one."""
-        if self._tree is not None:
-            # finding new processes and reading known ones have budgets of their own
-            if self._finding.wait(self._elapsed()) == 0:
-                before = time.thread_time()
-                self._tree.walk()
-                self._finding.spend(time.thread_time() - before, self._elapsed())
-            before = time.thread_time()
-            self._seen.add(self._elapsed(), self._tree.read())
-            self._reading.spend(time.thread_time() - before, self._elapsed())
-        self._write_checkpoint()
-        # fast at first, then at the interval
-        self._turn = min(2 * self._turn, self._interval)
-        return max(self._turn, self._reading.wait(self._elapsed()))
-
-    def _write_checkpoint(self) -> None:
-        now = self._elapsed()
-        if self._checkpoint is not None and now >= self._checkpoint_at:
-            self._checkpoint_at = now + _CHECKPOINT_INTERVAL
+    def _write_checkpoint(self) -> Seconds:
+        if self._checkpoint is not None:
             self._checkpoint(self.measurement())
+        return _CHECKPOINT_INTERVAL
 
     def measurement(self) -> RunMeasurement:
         """Return the measurement so far."""
         ended = self._ended
-        wall = self._elapsed() if ended is None else ended
+        wall = self._watcher.elapsed() if ended is None else ended
         exited = None if ended is None else self._waiter.exit
         code = None if exited is None else exited.code
+        times = None if exited is None else exited.times
+        # the kernel's times lack those that nobody waited for
+        totals = self._tree.totals(detached_only=times is not None)
+        if times is not None:
+            totals += ProcessTotals(*times)
+        traffic = self._tree.totals().traffic
+        is_alone = self._tree.seen <= 1
+        usage = self._watcher.usage(
+            wall,
+            totals.user_time + totals.system_time,
+            method=_ONE_PROCESS if is_alone else None,
+        )
         return RunMeasurement(
             started=self._started,
             ended=None if ended is None else self._started + ended,
             exit_code=code if code is not None and code >= 0 else None,
             signal=-code if code is not None and code < 0 else None,
-            usage=self._usage(wall, exited),
-            series=thin_series(self._seen.samples),
-            monitor=self._monitor(wall),
+            usage=msgspec.structs.replace(
+                usage,
+                user_time=totals.user_time,
+                system_time=totals.system_time,
+                read_bytes=None if traffic is None else traffic.read_bytes,
+                write_bytes=None if traffic is None else traffic.write_bytes,
+            ),
+            series=self._watcher.series(),
+            monitor=self._watcher.cost(*self._warnings()),
             end_signal=self._end_signal,
         )
 
-    def _usage(self, wall: Seconds, exited: _CommandExit | None) -> Usage:
-        processes = 1 if self._tree is None else max(1, self._tree.processes)
-        largest = exited.largest if exited is not None else None
-        exact = None if largest is None else largest.exact
-        totals = self._totals(exited)
-        user, system = totals.user_time, totals.system_time
-        cpu = None if user is None or system is None else user + system
-        return Usage(
-            wall_time=wall,
-            cpu_time=cpu,
-            user_time=user,
-            system_time=system,
-            cpus_used=None if cpu is None or not wall else cpu / wall,
-            peak_memory=peak_memory(
-                self._seen,
-                largest,
-                processes=processes,
-                interval=self._real_interval(wall),
-            ),
-            max_process_memory=max(self._seen.largest, exact or 0) or None,
-            virtual_memory=self._virtual_memory(),
-            read_bytes=totals.read_bytes,
-            write_bytes=totals.write_bytes,
-            processes=processes,
-            growing=is_sampled_memory_growing(self._seen.samples),
-        )
-
-    def _totals(self, exited: _CommandExit | None) -> ProcessTotals:
-        """Return the kernel's totals plus detached processes, or sampled totals."""
-        # before the end only samples are known
-        if exited is None or exited.user_time is None:
-            return ProcessTotals() if self._tree is None else self._tree.totals()
-        accounted = ProcessTotals(
-            exited.user_time,
-            exited.system_time,
-            exited.read_bytes,
-            exited.write_bytes,
-        )
-        if self._tree is None:
-            return accounted
-        return accounted + self._tree.totals(detached_only=True)
-
-    def _virtual_memory(self) -> Bytes | None:
-        # Windows reports committed memory here, and macOS maps hundreds of GiB in every
-        # process: neither is what h_vmem counts on Linux
-        return self._seen.virtual if sys.platform == "linux" else None
-
-    def _real_interval(self, wall: Seconds) -> Seconds:
-        # looks that take long make it longer than was set
-        return max(self._interval, wall / max(1, self._seen.looks))
-
-    def _monitor(self, wall: Seconds) -> MeasuringCost:
-        warnings = []
-        if self._tree is None:
-            warnings.append("psutil is missing: only the largest process was measured")
-        if self._seen.unread:
-            warnings.append(f"{self._seen.unread} of the processes are not readable")
-        return MeasuringCost(
-            cpu_time=time.process_time() - self._own_cpu,
-            memory=_own_memory(self._psutil),
-            samples=self._seen.looks,
-            interval=self._real_interval(wall),
-            warnings=tuple(warnings),
-        )
-
-
-def _own_memory(psutil: PsutilModule | None) -> Bytes | None:
-    if psutil is None:
-        return None
-    try:
-        return psutil.Process(os.getpid()).memory_info().rss
-    except (psutil.Error, OSError):
-        return None
+    def _warnings(self) -> list[str]:
+        if self._psutil is None:
+            return ["psutil is missing: only the largest process was measured"]
+        unread = self._tree.unread
+        return [f"{unread} of the processes are not readable"] if unread else []
 
 
 def _send_portable_signal(pid: int, number: int) -> None:
     """Send a signal; ignore that the process has ended or changed its user."""
-    try:
+    with suppress(OSError):
         os.kill(pid, number)
-    except OSError:
-        return

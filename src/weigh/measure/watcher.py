@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from weigh.measure.gpu.sampler import GpuSampler
     from weigh.measure.jvm import JvmWatch
     from weigh.measure.memory.ledger import MemoryLedger
+    from weigh.measure.portable import ResidentSum
     from weigh.measure.ranks import RankTracker
     from weigh.measure.signs import SignWatch
     from weigh.probe.perf import CpuClock
@@ -203,6 +204,7 @@ class TreeWatcher:
         ranks: "RankTracker | None" = None,
         ledger: "MemoryLedger | None" = None,
         gpus: "GpuSampler | None" = None,
+        gauge: "ResidentSum | None" = None,
         is_alone: bool = True,
         is_brief: bool = False,
     ) -> None:
@@ -210,7 +212,8 @@ class TreeWatcher:
 
         A ru_maxrss up to *floor* may be the launcher's own. *leader* returns the
         command's process id while it runs. *ledger* is the kernel's account of the
-        tree, if there is one. Without *is_alone*, another tree of weigh's is sampled at
+        tree, if there is one. Without /proc, *gauge* adds its processes up, and nothing
+        else of them is read. Without *is_alone*, another tree of weigh's is sampled at
         the same time. If *is_brief*, only memory and ranks are sampled, and fewer
         samples kept.
         """
@@ -233,11 +236,13 @@ class TreeWatcher:
         self._signs: SignWatch | None = None
         self._is_brief = is_brief
         self._most_samples = _MOST_SAMPLES // 4 if is_brief else _MOST_SAMPLES
-        self._waits_at = float("inf") if is_brief else _FIRST_WAIT_LOOK
-        self._signs_at = float("inf") if is_brief else _FIRST_SIGN
+        is_memory_all = is_brief or gauge is not None
+        self._waits_at = INFINITY if is_memory_all else _FIRST_WAIT_LOOK
+        self._signs_at = INFINITY if is_memory_all else _FIRST_SIGN
         self.before: dict[int, bytes] = {}  # schedstats of what was there before
         self._fork_filter = ForkFilter(tree)
-        self._gauge = TreeMemoryGauge(tree, clock, ledger, is_alone=is_alone)
+        self._gauge = gauge or TreeMemoryGauge(tree, clock, ledger, is_alone=is_alone)
+        self._has_proc = gauge is None
         self._cpu_clock = cpu_clock
         self._clock = clock
         self._started = clock() if started is None else started
@@ -343,7 +348,7 @@ class TreeWatcher:
         self._counted = counted or 0.0
         self._clocks = {}
         # a single process is no distributed run, and weigh itself waits for it
-        if len(readings) > 1 or self._ranks is not None:
+        if self._has_proc and (len(readings) > 1 or self._ranks is not None):
             self._sample_ranks(readings)
             if not self._is_brief:
                 self._sample_io(readings)
