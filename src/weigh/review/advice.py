@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from weigh.model.job import JobRequest
-from weigh.model.record import State, Usage
+from weigh.model.record import Record, State, Usage
 from weigh.model.report import ReportMeasure, ReportNote
 from weigh.need import cpus_for, has_waited, need_notes, wait_words
 from weigh.outcome import out_of_memory, ran_out_on_gpu
@@ -69,6 +69,26 @@ class AdviceSubject(msgspec.Struct, frozen=True, kw_only=True):
     def completed(self) -> int:
         """Return the number of elements that completed."""
         return sum(ended_well(one) for one in self.elements)
+
+    @property
+    def runs(self) -> list[ReviewedRun]:
+        """Return all attempts in all elements."""
+        return [run for one in self.elements for run in one.runs]
+
+    @property
+    def last_runs(self) -> list[ReviewedRun]:
+        """Return the last attempt at each task."""
+        return [run for run in self.runs if run.is_last]
+
+    @property
+    def records(self) -> list[Record]:
+        """Return the record of each attempt that was measured."""
+        return [run.record for run in self.runs if run.record is not None]
+
+    @property
+    def usages(self) -> list[Usage]:
+        """Return the usage of each attempt that was measured."""
+        return [one.usage for one in self.records if one.usage is not None]
 
     @property
     def kind(self) -> SchedulerKind:
@@ -160,8 +180,7 @@ def cpu_flag(subject: AdviceSubject, cpu_count: int) -> str:
 
 def unmeasured_parts(subject: AdviceSubject) -> tuple[str, ...]:
     """Return what was not measured: less cannot be advised then."""
-    records = (run.record for one in subject.elements for run in one.runs)
-    found = (part for one in records if one is not None for part in one.missing)
+    found = (part for record in subject.records for part in record.missing)
     return tuple(dict.fromkeys(found))
 
 
@@ -286,9 +305,7 @@ def enough_cpus(subject: AdviceSubject) -> int | None:
 
 def _usages_that_waited(subject: AdviceSubject) -> list[Usage]:
     """Return the usage of the runs that waited for CPUs."""
-    records = (run.record for one in subject.elements for run in one.runs)
-    usages = (record.usage for record in records if record is not None)
-    return [usage for usage in usages if usage is not None and has_waited(usage)]
+    return [usage for usage in subject.usages if has_waited(usage)]
 
 
 def _memory_advice(subject: AdviceSubject) -> Iterator[ReportNote]:
@@ -315,18 +332,14 @@ def _memory_advice(subject: AdviceSubject) -> Iterator[ReportNote]:
 
 def _who_did_the_work(subject: AdviceSubject) -> str | None:
     """Return who did the work in place of what was measured, if others did."""
-    records = (run.record for one in subject.elements for run in one.runs)
-    found = (outside_work(record) for record in records if record is not None)
-    return next(filter(None, found), None)
+    return next(filter(None, map(outside_work, subject.records)), None)
 
 
 def tasks_out_of_memory(subject: AdviceSubject) -> int:
     """Return how many tasks ran out of host memory."""
     return sum(
         run.row.state == "OUT_OF_MEMORY" and not _ran_out_of_gpu_memory(run)
-        for one in subject.elements
-        for run in one.runs
-        if run.is_last
+        for run in subject.last_runs
     )
 
 
@@ -388,12 +401,7 @@ def _out_of_memory_note(
     If nothing was requested, the note with the whole request has the figure.
     """
     # a run that requested nothing had the memory of its control group
-    limits = (
-        run.record.usage.memory_limit or 0
-        for one in subject.elements
-        for run in one.runs
-        if run.record is not None and run.record.usage is not None
-    )
+    limits = (usage.memory_limit or 0 for usage in subject.usages)
     requested = max(subject.requested.memory or 0, *limits, 0)
     others = measure.others if measure else ()
     measured = [one.value for one in others if one.source != _virtual_source(subject)]
@@ -471,14 +479,12 @@ def _time_limit_advice(subject: AdviceSubject) -> Iterator[ReportNote]:
 
 def forecast_time(subject: AdviceSubject) -> Seconds | None:
     """Return the longest time that unfinished runs need by their progress, if known."""
-    records = [
-        run.record
-        for one in subject.elements
-        for run in one.runs
-        if run.record is not None and run.row.state != "COMPLETED"
-    ]
-    times = [one.progress.whole_time for one in records if one.progress is not None]
-    return max((time for time in times if time is not None), default=None)
+    longest: Seconds | None = None
+    for run in subject.runs:
+        progress = None if run.record is None else run.record.progress
+        if progress is not None and run.row.state != "COMPLETED":
+            longest = max(longest or 0.0, progress.whole_time or 0.0) or None
+    return longest
 
 
 def _longest_wall_time(measure: ReportMeasure | None) -> Seconds | None:
@@ -602,16 +608,11 @@ def _too_few_cpus_note(measure: ReportMeasure, requested: int) -> ReportNote:
 
 def _is_rising(subject: AdviceSubject) -> bool:
     """Return whether memory was rising when a run ended, so the need is unknown."""
-    return any(run.row.growing for one in subject.elements for run in one.runs)
+    return any(run.row.growing for run in subject.runs)
 
 
 def _count_in_state(subject: AdviceSubject, state: str) -> int:
-    return sum(
-        run.row.state == state
-        for one in subject.elements
-        for run in one.runs
-        if run.is_last
-    )
+    return sum(run.row.state == state for run in subject.last_runs)
 
 
 def _excess_text(enough: float, largest_amount: float) -> str:

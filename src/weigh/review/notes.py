@@ -36,13 +36,7 @@ _AT_WORK = 0.8  # of a CPU
 
 def gpu_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     """Yield notes on GPUs: unused, idle, full, faulty."""
-    gpus = [
-        gpu
-        for one in subject.elements
-        for run in one.runs
-        if run.record and run.record.usage
-        for gpu in run.record.usage.gpus
-    ]
+    gpus = [gpu for usage in subject.usages for gpu in usage.gpus]
     if not subject.requested.gpus and not gpus:
         return
     if not gpus:
@@ -62,12 +56,7 @@ def gpu_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
 
 def used_gpus(subject: AdviceSubject) -> int | None:
     """Return the most GPUs that any run used; None if no GPU was detected."""
-    usages = [
-        run.record.usage.gpus
-        for one in subject.elements
-        for run in one.runs
-        if run.record and run.record.usage and run.record.usage.gpus
-    ]
+    usages = [usage.gpus for usage in subject.usages if usage.gpus]
     if not usages:
         return None
     # None is unknown: such a GPU may have been used, so that dropping it is not advised
@@ -228,12 +217,7 @@ def _unknown_scheduler(subject: AdviceSubject) -> Iterator[ReportNote]:
 
 
 def _rising_memory_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
-    rising = sum(
-        bool(run.row.growing)
-        for one in subject.elements
-        for run in one.runs
-        if run.is_last
-    )
+    rising = sum(bool(run.row.growing) for run in subject.last_runs)
     if rising:
         what = "it was" if rising == 1 else f"in {rising:,} runs it was"
         yield ReportNote(
@@ -255,10 +239,9 @@ def _rank_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
             weight=97,
             is_finding=True,
         )
-    runs = [run for one in subject.elements for run in one.runs if run.record]
     # ranks of several runs would be as many notes as runs
-    if len(runs) == 1 and runs[0].record is not None:
-        for line in imbalance_notes(runs[0].record.ranks):
+    if len(subject.records) == 1:
+        for line in imbalance_notes(subject.records[0].ranks):
             yield ReportNote(about="ranks", words=line, weight=20)
 
 
@@ -278,8 +261,7 @@ def _missing_request_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     if not subject.requested.is_nothing:
         return
     # a record with repeats is several runs, but one source
-    every = (run.record for one in subject.elements for run in one.runs if run.record)
-    apart = {record.id: record for record in every}
+    apart = {record.id: record for record in subject.records}
     reasons = {why_no_request(record) for record in apart.values()}
     records = [one for one in apart.values() if why_no_request(one) is None]
     try:
