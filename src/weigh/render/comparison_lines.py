@@ -16,6 +16,7 @@ from weigh.render.columns import TableColumn, table_lines, wrap_by_columns
 from weigh.render.printable import (
     indented_json,
     printable_text,
+    range_text,
     short_command,
     shortened_text,
 )
@@ -154,11 +155,7 @@ def _figure_range_text(figure: ComparedFigure, write: Callable[[float], str]) ->
     runs = f", {_count_of_runs(figure.runs)}" if figure.runs > 1 else ""
     if first == last:
         return f"all the same{runs}" if runs else ""
-    # "1.2 to 1.4 GiB": the unit stands once
-    number, _, unit = first.partition(" ")
-    if unit and unit == last.partition(" ")[2]:
-        first = number
-    return f"{first} to {last}{runs}"
+    return f"{range_text(first, last)}{runs}"
 
 
 def _count_of_runs(run_count: int) -> str:

@@ -13,7 +13,7 @@ from weigh.estimate.scaling import CpuRow, CpuScan
 from weigh.estimate.squeeze import SqueezeResult
 from weigh.model.record import Request
 from weigh.render.columns import TableColumn, columns_of, table_lines, wrap_by_columns
-from weigh.render.printable import indented_json
+from weigh.render.printable import indented_json, range_text
 from weigh.render.request_lines import named_lines, packed_lines, request_note_lines
 from weigh.units import (
     Seconds,
@@ -361,23 +361,11 @@ def _need_range_text(size_need: SizeNeed) -> str:
         ("RAM ", size_need.memory, size_need.memory_upper),
     ):
         if low is not None and high is not None:
-            parts.append(
-                what + _range_with_shared_unit(format_size(low), format_size(high))
-            )
+            parts.append(what + range_text(format_size(low), format_size(high)))
     if size_need.time is not None and size_need.time_upper is not None:
         ends = (size_need.time, size_need.time_upper)
-        parts.append(_range_with_shared_unit(*(format_duration(end) for end in ends)))
+        parts.append(range_text(*(format_duration(end) for end in ends)))
     return ", ".join(part.replace(" ", _KEPT) for part in parts)
-
-
-def _range_with_shared_unit(low_text: str, high_text: str) -> str:
-    """Write a range, with the unit once if both ends share it."""
-    if low_text == high_text:
-        return low_text
-    number, _, unit = low_text.partition(" ")
-    # "820 MiB to 1.2 GiB" needs both units
-    same = high_text.count(" ") == 1 and high_text.endswith(f" {unit}")
-    return f"{number if same else low_text} to {high_text}"
 
 
 def _estimate_basis_texts(advice: ScanAdvice) -> list[str]:

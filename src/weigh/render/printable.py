@@ -178,6 +178,16 @@ def local_time(started: str) -> tuple[str, str]:
     return text[:10], text[11:19]
 
 
+def range_text(low_text: str, high_text: str, joiner: str = "to") -> str:
+    """Write a range, with the unit once if both ends share it: ``1.2 to 1.4 GiB``."""
+    if low_text == high_text:
+        return low_text
+    number, _, unit = low_text.partition(" ")
+    # "3 m 20 s" ends in the unit of "9.1 s", but is no number with one unit
+    is_shared = unit and high_text.count(" ") == 1 and high_text.endswith(f" {unit}")
+    return f"{number if is_shared else low_text} {joiner} {high_text}"
+
+
 def count_with_commas(whole_number: int) -> str:
     """Write a number with separated thousands."""
     return f"{whole_number:,}"

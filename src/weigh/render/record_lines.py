@@ -27,6 +27,7 @@ from weigh.render.printable import (
     local_time,
     printable_text,
     quoted_command_line,
+    range_text,
     without_control_characters,
 )
 from weigh.render.request_lines import (
@@ -374,16 +375,9 @@ def _peak_memory_rows(
 def _peak_bounds_text(peak: PeakMemory) -> str:
     """Write the bounds; a low one that shows little is left out."""
     if peak.low >= _WORTH_NAMING * peak.value:
-        return f"(between {_size_range_text(peak.low, peak.high)})"
+        low, high = format_size(peak.low), format_size(peak.high)
+        return f"(between {range_text(low, high, 'and')})"
     return f"(at most {format_size(peak.high)})"
-
-
-def _size_range_text(low: Bytes, high: Bytes) -> str:
-    """Write two sizes, with the unit once if they share it."""
-    first, last = format_size(low), format_size(high)
-    if first.split()[1] == last.split()[1]:
-        first = first.split()[0]
-    return f"{first} and {last}"
 
 
 def _nodes_text(record: Record) -> str:
@@ -410,8 +404,8 @@ def _ranks_rows(ranks: Sequence[RecordedRank]) -> Iterator[RecordRow]:
     peaks = [rank.peak_memory for rank in ranks if rank.peak_memory is not None]
     if peaks:
         least, most = min(peaks), max(peaks)
-        span = f"between {_size_range_text(least, most)}"
-        each = format_size(most) if most <= least * _SURE else span
+        span = range_text(format_size(least), format_size(most), "and")
+        each = format_size(most) if most <= least * _SURE else f"between {span}"
         yield RecordRow("ranks", f"{len(ranks)}, each {each} (RSS)", is_summary=True)
     if len(ranks) > 1:
         for note in joined.imbalance_notes(ranks):

@@ -6,7 +6,7 @@ from weigh.model.gpu import GPU_FAULTS
 from weigh.model.growth import MemoryExtrapolation, MemoryGrowth
 from weigh.model.record import State
 from weigh.model.report import AccountedStep, JobReport, ReportMeasure
-from weigh.render.printable import count_with_commas, three_digit_text
+from weigh.render.printable import count_with_commas, range_text, three_digit_text
 from weigh.units import (
     GIB,
     HOUR,
@@ -63,11 +63,8 @@ def extrapolation_words(ahead: MemoryExtrapolation) -> str:
     low, high = format_size(ahead.low), format_size(ahead.high)
     if low == high:
         return low
-    # the unit once, if both ends have it
-    if low.split()[1] == high.split()[1]:
-        low = low.split()[0]
-    value = format_size(ahead.value)
-    return f"{value} (between {low} and {high}, {100 * ahead.level:.0f} % confidence)"
+    span = f"between {range_text(low, high, 'and')}"
+    return f"{format_size(ahead.value)} ({span}, {100 * ahead.level:.0f} % confidence)"
 
 
 _MAKERS = ("NVIDIA ", "Tesla ")
