@@ -18,8 +18,6 @@ from weigh.units import Bytes, count_with_noun
 _NUMBER = re.compile(r"(?<![\d.])\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?!\d)")
 _WORD_END, _A_NUMBER = "\0", "\1"  # an argument cannot hold \0, and hardly holds \1
 
-Constants = tuple[str | None, ...]
-
 
 class ReadingsGroup(msgspec.Struct, frozen=True):
     """What records have in common; in ``command``, ``{name}`` stands for a size."""
@@ -33,96 +31,94 @@ class ReadingsGroup(msgspec.Struct, frozen=True):
 
 
 class _SplitCommand(msgspec.Struct, frozen=True):
-    """A command split into the text around its numbers, and the numbers.
-
-    ``constants`` are the numbers again, None for the value of a parameter.
-    """
+    """A command split into the text around its numbers, and the numbers."""
 
     text: str  # the words joined, with a mark in place of each number
     numbers: tuple[str, ...]
-    constants: Constants
+    names: tuple[frozenset[str], ...]  # of each number: parameters of this value
 
 
 def groups_of(records: Sequence[Record]) -> list[ReadingsGroup]:
     """Return the group of each record.
 
     A number in the command may equal a parameter's value by chance, as 1 often does. If
-    other records have the same number there as a constant, it is a constant.
+    other records have the same number there as a constant, it is a constant. Records
+    are of one group if every other number can be the same parameter in all of them.
     """
-    commands = [_taken_apart(record) for record in records]
-    # by the text of a command: numbers that some record has as a constant
-    fixed: dict[str, set[tuple[int, str]]] = {}
-    for command in commands:
-        fixed.setdefault(command.text, set()).update(_constant_places(command))
-    shown: dict[tuple[str, Constants], tuple[str, ...]] = {}
-    found = []
-    for record, command in zip(records, commands, strict=True):
-        # one text for a group, also where two parameters happen to have one value
-        key = command.text, _constants_with_varied(command, fixed[command.text])
-        if key not in shown:
-            shown[key] = _command_words_shown(record, command, key[1])
-        host = record.host.name if record.host else None
-        found.append(
-            ReadingsGroup(
-                shown[key], host, _gpu_names_of_record(record), knobs_of(record)
+    commands = [_split_command(record) for record in records]
+    fixed = {
+        (command.text, place, number)
+        for command in commands
+        for place, number in enumerate(command.numbers)
+        if not command.names[place]
+    }
+    # by text and constants: of each group, the names that each number may have
+    known: dict[tuple[str, tuple[str | None, ...]], list[list[set[str]]]] = {}
+    chosen: dict[int, list[set[str]]] = {}
+    # the surest first: of equal values it is unknown which parameter stands where
+    for index in sorted(
+        range(len(records)), key=lambda at: sum(map(len, commands[at].names))
+    ):
+        command = commands[index]
+        names = [
+            set() if (command.text, place, number) in fixed else set(own)
+            for place, (number, own) in enumerate(
+                zip(command.numbers, command.names, strict=True)
             )
+        ]
+        constants = tuple(
+            None if own else number
+            for number, own in zip(command.numbers, names, strict=True)
         )
-    return found
+        groups = known.setdefault((command.text, constants), [])
+        like = (
+            one
+            for one in groups
+            if all(a & b or not a for a, b in zip(one, names, strict=True))
+        )
+        group = next(like, None)
+        if group is None:
+            groups.append(names)
+            group = names
+        for own, other in zip(group, names, strict=True):
+            own.intersection_update(other)
+        chosen[index] = group
+    return [
+        ReadingsGroup(
+            _command_words_shown(record, commands[index], chosen[index]),
+            record.host.name if record.host else None,
+            tuple(sorted(g.name for g in record.usage.gpus)) if record.usage else (),
+            knobs_of(record),
+        )
+        for index, record in enumerate(records)
+    ]
 
 
-def _gpu_names_of_record(record: Record) -> tuple[str, ...]:
-    usage = record.usage
-    return tuple(sorted(gpu.name for gpu in usage.gpus)) if usage else ()
-
-
-def _taken_apart(record: Record) -> _SplitCommand:
+def _split_command(record: Record) -> _SplitCommand:
     whole = _WORD_END.join(record.command)
     numbers = tuple(_NUMBER.findall(whole))
     # an option's sign is not part of its number: -1 is found as 1
-    values = {abs(v) for v in record.parameters.values() if not isinstance(v, str)}
-    constants = tuple(None if float(n) in values else n for n in numbers)
-    return _SplitCommand(_NUMBER.sub(_A_NUMBER, whole), numbers, constants)
-
-
-def _constant_places(command: _SplitCommand) -> Iterator[tuple[int, str]]:
-    """Yield the place and text of each number that is not a parameter's value."""
-    for place, constant in enumerate(command.constants):
-        if constant is not None:
-            yield place, constant
-
-
-def _constants_with_varied(
-    command: _SplitCommand, fixed: set[tuple[int, str]]
-) -> Constants:
-    """Return the constants, with each number that is one in another record."""
-    numbers = enumerate(command.numbers)
-    return tuple(
-        number if (place, number) in fixed else constant
-        for (place, number), constant in zip(numbers, command.constants, strict=True)
+    names = tuple(
+        frozenset(
+            name
+            for name, value in record.parameters.items()
+            if not isinstance(value, str) and abs(value) == float(number)
+        )
+        for number in numbers
     )
+    return _SplitCommand(_NUMBER.sub(_A_NUMBER, whole), numbers, names)
 
 
 def _command_words_shown(
-    record: Record, command: _SplitCommand, constants: Constants
+    record: Record, command: _SplitCommand, names: Sequence[set[str]]
 ) -> tuple[str, ...]:
-    pieces = command.text.split(_A_NUMBER)
-    names = _size_names_of_record(record, command, constants)
-    whole = pieces[0] + "".join(
-        f"{name}{piece}" for name, piece in zip(names, pieces[1:], strict=True)
-    )
-    return tuple(whole.split(_WORD_END)) if record.command else ()
-
-
-def _size_names_of_record(
-    record: Record, command: _SplitCommand, constants: Constants
-) -> Iterator[str]:
-    named = {
-        abs(value): name
-        for name, value in record.parameters.items()
-        if not isinstance(value, str)
-    }
-    for constant, number in zip(constants, command.numbers, strict=True):
-        yield f"{{{named[float(number)]}}}" if constant is None else constant
+    if not record.command:
+        return ()
+    first, *pieces = command.text.split(_A_NUMBER)
+    for number, own, piece in zip(command.numbers, names, pieces, strict=True):
+        first += f"{{{min(own)}}}" if own else number
+        first += piece
+    return tuple(first.split(_WORD_END))
 
 
 _TIMES = "*"

@@ -1,5 +1,6 @@
 """Which numbers of a command are its size, and which only look like it."""
 
+import msgspec
 import pytest
 
 from weigh.estimate.readings import groups_of
@@ -33,3 +34,17 @@ def test_another_number_is_another_command() -> None:
     records = [ran(5, "train", "--layers", k, "5") for k in ("3", "4")]
 
     assert len(set(groups_of(records))) == 2
+
+
+def test_parameters_that_changed_their_places_make_another_group() -> None:
+    sizes = ((50, 10, "50", "10"), (50, 10, "10", "50"), (20, 20, "20", "20"))
+    records = [
+        msgspec.structs.replace(
+            ran(0, "tag", *words), parameters={"batch": batch, "length": length}
+        )
+        for batch, length, *words in sizes
+    ]
+    groups = groups_of(records)
+    assert groups[0].command == ("tag", "{batch}", "{length}")
+    assert groups[1].command == ("tag", "{length}", "{batch}")
+    assert groups[2] in groups[:2]
