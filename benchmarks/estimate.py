@@ -22,7 +22,13 @@ from statistics import fmean, median
 
 import msgspec
 
-from weigh.estimate.curve import fit_line, fit_power
+from weigh.estimate.curve import (
+    MemoryFailure,
+    SizePoint,
+    fit_line,
+    fit_power,
+    gather_size_points,
+)
 from weigh.estimate.estimate import SizeEstimate, estimate
 from weigh.estimate.fit import (
     FittedCurve,
@@ -32,7 +38,6 @@ from weigh.estimate.fit import (
     margin_unit,
     sizes_that_fit,
 )
-from weigh.estimate.samples import MemoryFailure, SizePoint, gather_size_points
 from weigh.model.record import PeakMemory, Record, Usage
 from weigh.units import GIB, MIB
 

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
+from weigh.estimate.curve import gather_size_points
 from weigh.estimate.fit import TRUSTED_RATIO, fit_curve
-from weigh.estimate.samples import gather_size_points
 
 KNOWN, DRAWS = 5, 20
 SHORTEST = 60.0

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from weigh.estimate.squeeze import SqueezeRun
+from weigh.estimate.scaling import SqueezeRun
 from weigh.flow.scan.memory_scan import LimitedRuns, MemoryScan, ProgramLimit
 from weigh.model.record import Record
 from weigh.probe.cgroup import memory_folder

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.estimate.curve import InverseCurve
+from weigh.estimate.curve import (
+    InverseCurve,
+    MemoryFailure,
+    check_size,
+    gather_size_points,
+)
 from weigh.estimate.fit import (
     FittedCurve,
     FittingSizes,
@@ -22,7 +27,6 @@ from weigh.estimate.readings import (
     products,
     read,
 )
-from weigh.estimate.samples import MemoryFailure, check_size, gather_size_points
 from weigh.model.record import Record
 from weigh.units import Bytes, parse_size
 

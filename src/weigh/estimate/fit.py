@@ -18,8 +18,10 @@ from weigh.estimate.curve import (
     Curve,
     InverseCurve,
     LinearCurve,
+    MemoryFailure,
     PowerCurve,
     QuadraticCurve,
+    SizePoint,
     apart,
     bend,
     bent_line,
@@ -30,8 +32,8 @@ from weigh.estimate.curve import (
     fit_power,
     fit_quadratic,
     half_slopes,
+    size_text,
 )
-from weigh.estimate.samples import MemoryFailure, SizePoint, size_text
 from weigh.units import count_with_noun
 
 # level and coefficient, from 69 curves of memory: see benchmarks/estimate
@@ -203,7 +205,6 @@ _TIMES: frozenset[Quantity] = frozenset({"time", "time_per_sample"})
 TRUSTED_RATIO = 4  # beyond so many times the largest size, no number is trusted
 STEADY_BEND = 0.25  # a slope that changes by a larger share is not a line
 FEWEST_SIZES = 3
-_STEEPER = 1.75  # that a slope grows by, times the coefficient: from real GPUs
 _BENDS = 0.3  # share of a square's bend, above which a bound follows the parabola
 _STEADY, _VARYING = 0.01, 0.08  # shares of a line, of a constant
 # of times, from workflow tasks of public traces, the last two with all six in view: see
@@ -273,7 +274,7 @@ class FittedCurve(msgspec.Struct, frozen=True, kw_only=True):
         curve = self.curve.at(size)
         margin = factor * self._margin_unit(size, curve)
         # never below the prediction, which the lean may have raised above the curve
-        bounds = [self.predict(size), min(curve + margin, self._steepest(size, factor))]
+        bounds = [self.predict(size), curve + margin]
         bounds.append(self._as_far_off(size, curve, factor))
         bounds += [point.high for point in self.points if self._is_less(point, size)]
         if size > self.largest_size:
@@ -283,28 +284,6 @@ class FittedCurve(msgspec.Struct, frozen=True, kw_only=True):
             # a bound within a segment would reserve less than the allocator takes
             return float(math.ceil(highest / _SEGMENT) * _SEGMENT)
         return highest
-
-    def _steepest(self, size: float, factor: float) -> float:
-        """Return the use at *size* if from the largest size on it grows much faster.
-
-        Close to the largest size that is less than the margin. Infinite within the
-        sizes, of fewer than three and of what is not a line.
-        """
-        last, few = self.points[-1], len(self.points) < FEWEST_SIZES
-        if (
-            few
-            or self._is_time
-            or size <= last.x
-            or not isinstance(self.curve, LinearCurve)
-        ):
-            return math.inf
-        steepest = max((last.y - p.y) / (last.x - p.x) for p in self._earlier)
-        return last.high + (1 + _STEEPER * factor) * steepest * (size - last.x)
-
-    @property
-    def _earlier(self) -> Sequence[SizePoint]:
-        """Return the points before the largest, apart from it; or else the first."""
-        return apart(self.points)[:-1] or self.points[:1]
 
     def _as_far_off(self, size: float, curve: float, factor: float) -> float:
         """Return the bound of a size that is as far off the curve as the worst one.
@@ -333,7 +312,9 @@ class FittedCurve(msgspec.Struct, frozen=True, kw_only=True):
         if self.power is not None:
             yield self.power.at(size)
         if isinstance(self.curve, LinearCurve):
-            last, before = self.points[-1], self._earlier[-1]
+            # the last point that is apart from the largest, or else the first
+            last = self.points[-1]
+            before = (self.points[:1] + tuple(apart(self.points)[:-1]))[-1]
             slope = (last.y - before.y) / (last.x - before.x)
             yield last.y + slope * (min(size, _NEAR * last.x) - last.x)
         if (

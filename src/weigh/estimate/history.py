@@ -15,12 +15,13 @@ The constants were chosen on three public traces of Nextflow (J. Bader et al., S
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
 from weigh.errors import FormatError, UsageError
+from weigh.units import is_number
 
 Risk: TypeAlias = Literal["low", "normal", "high"]
 RISKS: tuple[Risk, ...] = get_args(Risk)
@@ -364,7 +365,7 @@ class RunHistory:
 
     def _remember(self, run: PastValue) -> None:
         self.runs += 1
-        self._top = with_largest(self._top, run.value)
+        self._top = largest_of((*self._top, run.value))
         self._least = min(self._least, run.value)
         self._latest.append(run)
         for place, size in enumerate(run.sizes):
@@ -398,13 +399,6 @@ def largest_of(values: Iterable[float]) -> tuple[float, ...]:
     return tuple(heapq.nlargest(_TOP, values))
 
 
-def with_largest(top: tuple[float, ...], value: float) -> tuple[float, ...]:
-    """Return the three largest of *top* and *value*, in order."""
-    if len(top) == _TOP and value <= top[-1]:
-        return top
-    return largest_of((*top, value))
-
-
 def _replayed(request: float, run: PastValue, most: float) -> HistoryReplay:
     # each kill costs its whole request, then the next try is larger
     total, tried, killed = 0.0, request, False
@@ -416,3 +410,190 @@ def _replayed(request: float, run: PastValue, most: float) -> HistoryReplay:
         requested=(total + tried) * run.weight,
         used=run.value * run.weight,
     )
+
+
+# What a scheduler or workflow tool measured: a peak that is sampled each 30 s is a
+# lower bound, so with k samples it is raised by 1/k. The request is then the largest so
+# far and a margin; for sampled figures that of normal risk, since they are raised.
+# A job that completed proves that its own request was enough.
+_LIFT = 0.1  # the largest share by which a sampled peak is raised
+
+
+class SampledMemory(msgspec.Struct, frozen=True, gc=False):
+    """The memory of a run that completed, in bytes; ``looks`` is None if it is exact.
+
+    ``requested`` is what its job requested, if known.
+    """
+
+    value: float
+    looks: int | None = None
+    requested: float | None = None
+    weight: float = 1.0  # seconds for which it was held: the cost of a byte too many
+
+    @property
+    def is_well_seen(self) -> bool:
+        """Return whether it was sampled at all."""
+        return self.value > 0 and self.looks != 0
+
+    @property
+    def upper(self) -> float:
+        """Return the figure, raised by what sampling may have missed.
+
+        A job that held more than its request was not limited by it, which then proves
+        nothing.
+        """
+        if self.looks is None:
+            return self.value
+        raised = self.value * (1 + min(_LIFT, 1 / max(1, self.looks)))
+        # the job completed within its request, so its peak was not above that
+        if self.requested is not None and self.value <= self.requested:
+            return min(raised, self.requested)
+        return raised
+
+
+class SampledHistory:
+    """The runs of one kind so far, in a few numbers: none of them is kept."""
+
+    def __init__(self) -> None:
+        self.runs = 0  # completed and sampled
+        self.killed_at = 0.0  # bytes; the largest limit that killed a run
+        self._proven = 0.0
+        self._top: tuple[float, ...] = ()
+        self._sampled = False
+        self._replay = HistoryReplay()
+
+    @property
+    def proven(self) -> float | None:
+        """Return the largest request of a job that completed, None if not known."""
+        # a larger peak or a later kill shows that it was not enough
+        enough = self._proven >= self._most and self._proven > self.killed_at
+        return self._proven if enough and self._proven else None
+
+    def add(self, run: SampledMemory) -> None:
+        """Learn from a run that completed, also from one that nobody sampled."""
+        if run.requested is not None and run.value <= run.requested:
+            self._proven = max(self._proven, run.requested)
+        if not run.is_well_seen:  # proves a request, but shows no peak
+            return
+        # predict first and learn afterwards: the replay must not know the run
+        if self.runs >= ENOUGH:
+            past = PastValue(run.value, weight=run.weight)
+            self._replay += _replayed(self._value()[0], past, self._most)
+        self.runs += 1
+        self._top = largest_of((*self._top, run.upper))
+        self._sampled |= run.looks is not None
+
+    def add_kill(self, limit: float) -> None:
+        """Learn that a run needed more than *limit*."""
+        self.killed_at = max(self.killed_at, limit)
+
+    @property
+    def _most(self) -> float:
+        return self._top[0] if self._top else 0.0
+
+    @property
+    def _risk(self) -> Risk:
+        return "normal" if self._sampled else "low"
+
+    def predict(self) -> HistoryPrediction | None:
+        """Return what the next run should request; None if no run was well seen."""
+        if not self.runs:
+            return None
+        value, margin = self._value()
+        is_killed = self.killed_at >= self._most and value > self._most
+        is_proven = not is_killed and value == self.proven
+        return HistoryPrediction(
+            value=value,
+            risk=self._risk,
+            by=MOST_SEEN,
+            margin=round(margin, 3),
+            runs=self.runs,
+            replay=self._replay,
+            after_kill=value if is_killed else None,
+            is_proven=is_proven,
+        )
+
+    def _value(self) -> tuple[float, float]:
+        factor = 1 + margin_above_largest(self.runs, self._top, self._risk)
+        value = self._most * factor
+        # a kill at less than has since completed shows nothing new
+        if self.killed_at >= self._most:
+            value = max(value, escalate(self.killed_at))
+        proven = self.proven
+        return (value if proven is None else min(value, proven)), factor - 1
+
+
+# Runs of one kind: a command's template keeps the program, its options and plain
+# words. A parameter's value, a number or the path of data is replaced by a placeholder.
+# Scripts are kept: they are the program.
+Parameters: TypeAlias = Mapping[str, int | float | str]
+
+NUMBER, FILE = "{number}", "{file}"
+MOST_SIZES = 4  # parameters to learn from: each takes more runs
+
+_PROGRAMS = frozenset(("py", "r", "sh", "jl", "pl", "m", "rb", "lua", "js", "jar"))
+_LONGEST_ENDING = 8  # letters of a file name's ending; a longer one is part of a word
+
+
+def template(command: Sequence[str], parameters: Parameters) -> tuple[str, ...]:
+    """Return *command* with placeholders for what varies from run to run."""
+    values = {str(value): f"{{{name}}}" for name, value in parameters.items()}
+    program = tuple(_word_before_ending(word) for word in command[:1])
+    return program + tuple(_general(word, values) for word in command[1:])
+
+
+def choose_sizes(runs: Iterable[Parameters]) -> list[str]:
+    """Choose the parameters to learn from: numbers that vary, the most frequent first.
+
+    Half of the *runs* must have them.
+    """
+    seen: dict[str, list[float | str]] = {}
+    count = 0
+    for parameters in runs:
+        count += 1
+        for name, value in parameters.items():
+            if is_size(value):
+                seen.setdefault(name, []).append(value)
+    varying = [
+        name
+        for name, values in seen.items()
+        if len(values) * 2 >= count and len(set(values)) > 1
+    ]
+    return sorted(varying, key=lambda name: (-len(seen[name]), name))[:MOST_SIZES]
+
+
+def is_size(value: float | str) -> bool:
+    """Return whether a parameter's value is a number to fit a line to."""
+    return not isinstance(value, (str, bool)) and math.isfinite(value)
+
+
+def _general(word: str, values: Mapping[str, str]) -> str:
+    # a parameter is often given as name=value: the name stays, the value varies
+    name, equals, value = word.partition("=")
+    if equals and name and not _is_path(name):
+        return f"{name}={_general(value, values)}"
+    # the parameter's own name says more than {number}
+    if word in values:
+        return values[word]
+    if is_number(word):
+        return NUMBER
+    if _is_path(word):
+        # a script is the program, wherever it lies; a data file varies
+        return _word_before_ending(word) if _ending_of_word(word) in _PROGRAMS else FILE
+    return word
+
+
+def _is_path(word: str) -> bool:
+    if word.startswith("-"):  # an option, even with a dot or a slash in it
+        return False
+    return "/" in word or bool(_ending_of_word(word))
+
+
+def _ending_of_word(word: str) -> str:
+    stem, dot, ending = word.rpartition(".")
+    plain = ending.isalnum() and len(ending) <= _LONGEST_ENDING
+    return ending.lower() if dot and stem and plain else ""
+
+
+def _word_before_ending(word: str) -> str:
+    return word.rpartition("/")[2] or word

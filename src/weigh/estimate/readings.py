@@ -9,7 +9,7 @@ from itertools import combinations
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.estimate.samples import LARGEST_SIZE, MemoryFailure
+from weigh.estimate.curve import LARGEST_SIZE, MemoryFailure
 from weigh.model.record import BatchTimes, Record, Usage
 from weigh.need import knobs_of
 from weigh.outcome import ran_out_on_gpu

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.errors import UsageError
+from weigh.estimate.curve import size_text
 from weigh.estimate.fit import FEWEST_SIZES, TRUSTED_RATIO
-from weigh.estimate.samples import size_text
 from weigh.model.element_time import limit_for_tasks
 from weigh.model.plan import (
     SCHEMA,

@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.estimate.history_groups import template
+from weigh.estimate.history import template
 from weigh.model.record import Record
 from weigh.planning.launchers import without_launcher
 from weigh.request import failed_at_once

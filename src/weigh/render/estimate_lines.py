@@ -6,11 +6,9 @@ from itertools import zip_longest
 import msgspec
 
 from weigh.estimate.advice import GPU, ScanAdvice, SizeNeed, SizesWithinLimit
-from weigh.estimate.curve import ConstantCurve
+from weigh.estimate.curve import ConstantCurve, size_text
 from weigh.estimate.fit import FittedCurve
-from weigh.estimate.samples import size_text
-from weigh.estimate.scaling import CpuRow, CpuScan
-from weigh.estimate.squeeze import SqueezeResult
+from weigh.estimate.scaling import CpuRow, CpuScan, SqueezeResult
 from weigh.model.record import Request
 from weigh.render.columns import TableColumn, columns_of, table_lines, wrap_by_columns
 from weigh.render.printable import indented_json, range_text

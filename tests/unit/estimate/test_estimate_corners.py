@@ -9,15 +9,16 @@ from weigh.estimate.curve import (
     ConstantCurve,
     InverseCurve,
     LinearCurve,
+    SizePoint,
     bend,
     fit_power,
     fit_quadratic,
+    gather_size_points,
 )
 from weigh.estimate.estimate import near_best, share_of_best
 from weigh.estimate.fit import FittedCurve, caveats, next_size
 from weigh.estimate.growth import growth_of, progress_of
 from weigh.estimate.readings import gpu_memory
-from weigh.estimate.samples import SizePoint, gather_size_points
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import BatchTimes, ProgramEvent, Record, Usage
 from weigh.robust import median_of, rise_score

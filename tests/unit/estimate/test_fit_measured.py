@@ -17,7 +17,7 @@ from statistics import fmean
 import msgspec
 import pytest
 
-from weigh.estimate.curve import LinearCurve
+from weigh.estimate.curve import LinearCurve, gather_size_points
 from weigh.estimate.fit import (
     FittedCurve,
     caveats,
@@ -26,7 +26,6 @@ from weigh.estimate.fit import (
     from_scores,
     margin_unit,
 )
-from weigh.estimate.samples import gather_size_points
 from weigh.units import MIB
 
 FOLDER = Path(__file__).parents[2] / "support" / "data"

@@ -14,6 +14,7 @@ from weigh.estimate.advice import (
     accumulate,
     advise_from_estimate,
 )
+from weigh.estimate.curve import SizePoint, gather_size_points
 from weigh.estimate.fit import (
     FittedCurve,
     Quantity,
@@ -22,7 +23,6 @@ from weigh.estimate.fit import (
     from_scores,
     sizes_that_fit,
 )
-from weigh.estimate.samples import SizePoint, gather_size_points
 from weigh.units import GIB, MIB
 
 QUANTITIES: tuple[Quantity, ...] = ("memory", "gpu_memory", "time", "time_per_sample")

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from weigh.estimate.history_groups import choose_sizes, template
+from weigh.estimate.history import choose_sizes, template
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.estimate.sampled import SampledHistory, SampledMemory
+from weigh.estimate.history import SampledHistory, SampledMemory
 from weigh.units import GIB
 
 

@@ -7,7 +7,7 @@ from called_weigh import called_apart
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.estimate.squeeze import SqueezeResult, SqueezeRun, next_limit, outcome_of
+from weigh.estimate.scaling import SqueezeResult, SqueezeRun, next_limit, outcome_of
 from weigh.units import MIB
 
 MOST_RUNS = 4

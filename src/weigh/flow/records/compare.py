@@ -7,7 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.estimate.history_groups import template
+from weigh.estimate.history import template
 from weigh.estimate.readings import gpu_memory
 from weigh.flow.here import Here, here_now
 from weigh.flow.records.records import find_record, open_store

@@ -11,13 +11,16 @@ from weigh.errors import FormatError, UsageError
 from weigh.estimate.history import (
     ENOUGH,
     LowerBound,
+    Parameters,
     PastValue,
     Risk,
     RunHistory,
+    SampledHistory,
+    SampledMemory,
+    choose_sizes,
+    is_size,
     known_risk,
 )
-from weigh.estimate.history_groups import Parameters, choose_sizes, is_size
-from weigh.estimate.sampled import SampledHistory, SampledMemory
 from weigh.flow.here import Here
 from weigh.flow.records.records import (
     RecordStore,

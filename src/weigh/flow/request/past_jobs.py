@@ -9,8 +9,14 @@ from functools import lru_cache
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.estimate.history import ENOUGH, MOST_SEEN, HistoryPrediction, HistoryReplay
-from weigh.estimate.sampled import SampledHistory, SampledMemory
+from weigh.estimate.history import (
+    ENOUGH,
+    MOST_SEEN,
+    HistoryPrediction,
+    HistoryReplay,
+    SampledHistory,
+    SampledMemory,
+)
 from weigh.flow.here import Here
 from weigh.flow.records.imported import kind_of_name, past_accounting
 from weigh.flow.request.request import RequestAnswer, request_answer_of

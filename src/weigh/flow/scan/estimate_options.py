@@ -7,8 +7,8 @@ import msgspec
 from weigh import gpu_models
 from weigh.errors import FormatError, UsageError
 from weigh.estimate.advice import GPU, HOST, MemoryLimit
+from weigh.estimate.curve import LARGEST_SIZE
 from weigh.estimate.fit import Quantity
-from weigh.estimate.samples import LARGEST_SIZE
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Record
 from weigh.units import Bytes, parse_size

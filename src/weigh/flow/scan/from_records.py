@@ -15,10 +15,10 @@ from weigh.estimate.advice import (
     SizeNeed,
     advise_from_estimate,
 )
+from weigh.estimate.curve import size_text
 from weigh.estimate.estimate import SizeEstimate, estimate
 from weigh.estimate.fit import TRUSTED_RATIO
 from weigh.estimate.readings import completed_records, varying_parameters
-from weigh.estimate.samples import size_text
 from weigh.flow.here import Here
 from weigh.flow.records.records import open_store
 from weigh.flow.request.request import as_jobs_ended

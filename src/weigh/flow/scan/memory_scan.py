@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.estimate.squeeze import SqueezeResult, SqueezeRun, next_limit, outcome_of
+from weigh.estimate.scaling import SqueezeResult, SqueezeRun, next_limit, outcome_of
 from weigh.flow.here import Here
 from weigh.flow.run.run_measured import error_in, run_measured
 from weigh.model.record import Record, Request, Usage
