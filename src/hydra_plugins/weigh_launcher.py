@@ -71,7 +71,7 @@ class WeighLauncher(Launcher):
         self,
         *,
         hydra_context: HydraContext,
-        task_function: TaskFunction,  # noqa: ARG002 - each job is a process of its own
+        task_function: TaskFunction,  # each job is a process of its own
         config: DictConfig,
     ) -> None:
         """Take what Hydra hands over."""

@@ -31,7 +31,7 @@ class AxesThenCommand(PlainHelp):
             _refuse_other_words(ctx, args[:at], has_command=at < len(args))
         return rest
 
-    def takes_names(self, ctx: click.Context) -> bool:  # noqa: ARG002
+    def takes_names(self, ctx: click.Context) -> bool:
         """Return whether a parameter may stand without values; never, by default."""
         return False
 

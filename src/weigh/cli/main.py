@@ -112,7 +112,7 @@ class LazyVerbs(PlainHelp, click.Group):
             message = f"options go after the command: weigh {verb} {option}"
             raise click.UsageError(message, ctx) from error
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order of the help text."""
         return list(VERBS)
 
@@ -137,7 +137,7 @@ class LazyVerbs(PlainHelp, click.Group):
 
     def format_commands(
         self,
-        ctx: click.Context,  # noqa: ARG002
+        ctx: click.Context,
         formatter: click.HelpFormatter,
     ) -> None:
         """List the verbs without importing any: those of a first job with examples."""

@@ -288,7 +288,7 @@ class SettingsCommand(PlainHelp):
         where = f"{origin}: {self.key(name, settings)}" if is_file else origin
         return FormatError(f"{where}: {error.message}")
 
-    def key(self, name: str, settings: config.ConfigValues) -> str:  # noqa: ARG002
+    def key(self, name: str, settings: config.ConfigValues) -> str:
         """Return how the setting of a parameter's *name* is written in a file."""
         return name
 

@@ -75,11 +75,6 @@ def local_script(job_script: JobScript) -> str:
     )
 
 
-def local_log_name(job_id: str, element: int, *, is_array: bool) -> str:  # noqa: ARG001
-    """Return the name of an element's log."""
-    return f"{job_id}_{element}.out"
-
-
 def _local_body_lines(job_script: JobScript) -> Iterator[str]:
     at_once = job_script.request.throttle or 1
     yield f"export WEIGH_DIR={quoted(job_script.store)}"
@@ -93,9 +88,10 @@ def _local_body_lines(job_script: JobScript) -> Iterator[str]:
     )  # the job that it waits for may make the environment
     yield from setup_lines(job_script)
     yield ""
-    yield from _notify_function_lines(job_script)
+    # the function that an element calls at its end, if it notifies
+    *function, trap = at_exit(job_script, RULES.job_id)
+    yield from (line for line in function if line != "plan= requeued=")
     yield "element() {"
-    *_, trap = at_exit(job_script, RULES.job_id)
     yield f"  {trap}"
     beyond = f"$(($1 + {job_script.first}))" if job_script.first else "$1"
     yield f"  element={beyond} SECONDS=0"
@@ -119,12 +115,6 @@ def _local_body_lines(job_script: JobScript) -> Iterator[str]:
     yield '  [ "$code" -le "$worst" ] || worst=$code'
     yield "done"
     yield 'exit "$worst"\n'
-
-
-def _notify_function_lines(job_script: JobScript) -> Iterator[str]:
-    """Yield the function that an element calls at its end, if it notifies."""
-    *function, _ = at_exit(job_script, RULES.job_id)
-    yield from (line for line in function if line != "plan= requeued=")
 
 
 def _local_task_lines(job_script: JobScript) -> Iterator[str]:
@@ -231,7 +221,7 @@ class LocalScheduler(Scheduler):
 
     def log_name(self, job_id: str, element: int, *, is_array: bool) -> str:
         """Return the name of an element's log."""
-        return local_log_name(job_id, element, is_array=is_array)
+        return f"{job_id}_{element}.out"
 
     def submit(
         self,
@@ -260,9 +250,12 @@ class LocalScheduler(Scheduler):
             pid = int(started.stdout)
         except (OSError, ValueError, subprocess.CalledProcessError) as error:
             raise SchedulerError(f"cannot start {script}: {error}") from error
+        self._record_process(folder, pid)
+        return job
+
+    def _record_process(self, folder: str, pid: int) -> None:
         runs = JobRunner(self._machine, process_identity(pid))
         _write_local_file(os.path.join(folder, "process"), msgspec.json.encode(runs))
-        return job
 
     def find(self, token: str, *, name: str) -> str | None:
         """Return the job whose script was started with *token* in its path."""
@@ -274,13 +267,9 @@ class LocalScheduler(Scheduler):
                 os.path.join(folder, "script")
             ):
                 continue
-            if (
-                self._runs(job) is None
-            ):  # weigh was killed before it recorded the process
-                runs = JobRunner(self._machine, process_identity(pid))
-                _write_local_file(
-                    os.path.join(folder, "process"), msgspec.json.encode(runs)
-                )
+            # weigh was killed before it recorded the process
+            if self._runs(job) is None:
+                self._record_process(folder, pid)
             return job
         return None
 
@@ -356,11 +345,12 @@ class LocalScheduler(Scheduler):
             node=runs.machine.host,
             words=self.last_line_of(submitted_job.id),
         )
+        logs = os.path.join(submitted_job.folder, "log")
         alone = {name for name in os.listdir(folder) if name.startswith(CANCELLED)}
         as_cancelled = msgspec.structs.replace(facts, cancelled=True)
         return {
             number: _local_element_state(
-                _log_path(submitted_job, number),
+                os.path.join(logs, f"{submitted_job.id}_{number}.out"),
                 as_cancelled if f"{CANCELLED}_{number}" in alone else facts,
             )
             for number in range(submitted_job.elements)
@@ -458,14 +448,6 @@ def _is_grandchild(pid: int, above: int) -> bool:
             return False
         parent = int(ran.stdout)
     return parent == above
-
-
-def _log_path(submitted_job: SubmittedJob, number: int) -> str:
-    return os.path.join(
-        submitted_job.folder,
-        "log",
-        local_log_name(submitted_job.id, number, is_array=True),
-    )
 
 
 def _end_of_local_log(path: str) -> str:

@@ -301,11 +301,6 @@ def test_a_template_is_reported_as_one_and_not_by_its_values(value: str) -> None
 @pytest.mark.parametrize(
     ("line", "body", "rule", "is_found"),
     [
-        ("-n 4", "python train.py\n", "no-srun", True),
-        ("-n 4", "srun python train.py\n", "no-srun", False),
-        ("-N 2", "./a n\n", "no-srun", True),
-        ("-N 2", "for i in `srun ls`; do echo $i >>n; done\n./a n", "no-srun", False),
-        ("-N 2", "./a --hostfile n\n", "no-srun", False),
         ("-t 1", "trap 'rm $T' TERM\nsrun python a.py\n", "deferred-trap", False),
         ("-t 1", "trap 'rm $T' TERM\npython a.py\n", "deferred-trap", True),
         ("-t 1 --signal=B:10@6", "trap 'ls' USR1\necho a\n", "deferred-trap", False),

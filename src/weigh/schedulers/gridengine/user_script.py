@@ -33,7 +33,7 @@ from weigh.schedulers.gridengine.scheduler import (
     parse_qstat_job,
     qacct_blocks,
 )
-from weigh.schedulers.job_script import SHEBANG
+from weigh.schedulers.job_script import SHEBANG, script_word
 from weigh.schedulers.lint.case import LintCase
 from weigh.schedulers.lint.common import flags_alone, misread_flag
 from weigh.schedulers.protocol import Argv, DescribedScript, KnownJob, WaitingJobChange
@@ -80,10 +80,6 @@ def _gridengine_log_pattern(
     if not path or path.endswith("/") or is_folder:
         return posixpath.join(whole, default)
     return whole
-
-
-def _gridengine_script_file(script: str) -> str:
-    return f"./{script}" if script.startswith("-") else script
 
 
 def _progressions(numbers: Sequence[int]) -> Iterator[list[int]]:
@@ -257,25 +253,13 @@ class GridEngineUserScripts(SchedulerUserScripts):
     ) -> Argv:
         """Return the command that submits a script; its context holds *token*."""
         mark = ("-ac", f"{_TAG}={token}")
-        return (
-            "qsub",
-            "-terse",
-            *own_script.flags,
-            *mark,
-            _gridengine_script_file(script),
-            *own_script.arguments,
-        )
+        words = (*own_script.flags, *mark, script_word(script), *own_script.arguments)
+        return ("qsub", "-terse", *words)
 
     def check_script_argv(self, script: str, own_script: OwnScript) -> Argv:
         """Return the command that checks whether it fits an empty cluster."""
-        return (
-            "qsub",
-            "-w",
-            "v",
-            *own_script.flags,
-            _gridengine_script_file(script),
-            *own_script.arguments,
-        )
+        words = (*own_script.flags, script_word(script), *own_script.arguments)
+        return ("qsub", "-w", "v", *words)
 
     def only(self, indices: Sequence[int], throttle: int | None) -> Iterator[Argv]:
         """Yield ``-t 3-7:2`` for each job: an array has one range with one step."""

@@ -17,7 +17,6 @@ _THREADS = frozenset(
 )
 _EXPORTS = frozenset({"export", "declare", "env"})
 MPI = frozenset({"mpirun", "mpiexec", "mpiexec.hydra", "orterun"})
-_LAUNCHERS = MPI | {"srun", "ibrun", "prun", "aprun"}
 _COUNTS = {
     "srun": ("-n", "--ntasks"),
     **dict.fromkeys(MPI, ("-np", "-n", "--np", "--n")),
@@ -246,74 +245,10 @@ def _no_gpu(lint_case: LintCase) -> Iterator[LintFinding]:
             return
 
 
-# these start their processes themselves, on the nodes or CPUs that the job has
-_STARTERS = frozenset(
-    {*_LAUNCHERS, "parallel", "spark-submit", "spark-start", "torchrun", "accelerate"}
-    | {"deepspeed", "horovodrun", "jsrun", "flux", "ray", "dask", "charmrun", "xargs"}
-    | {"snakemake", "nextflow", "pdsh", "ssh", "clush", "mpiexec_mpt", "lamboot"}
-    | {"torch.distributed.launch", "torch.distributed.run", "mpi4py", "horovod.run"}
-)
-_PLAIN = ("python", "Rscript", "perl", "java", "wget", "curl")
-
-
-_USES_TASKS = re.compile(r"SLURM_(?:NTASKS|NPROCS|TASKS|JOB_NODELIST|NODELIST|NNODES)")
-_USES_NODES = re.compile(
-    r"\b(?:node|host|machine)_?(?:file|list)\b|\$\(\s*srun|`\s*srun", re.IGNORECASE
-)
-
-
-def _one_of_many(lint_case: LintCase) -> Iterator[LintFinding]:
-    """Find requested nodes and tasks that the script never uses."""
-    granted = lint_case.granted
-    nodes, tasks = granted.nodes or 1, granted.tasks or 1
-    if lint_case.tool != "sbatch" or max(nodes, tasks) == 1:
-        return
-    commands = [one for one in lint_case.body.commands if _is_work(one)]
-    text = " ".join(
-        one.text
-        for one in lint_case.body.commands
-        if one.name not in ("echo", "printf")
-    )
-    if (
-        not commands  # a template
-        or any(one in re.split(r"[^\w.-]+", text) for one in _STARTERS)
-        or _USES_TASKS.search(text)
-        or any(_USES_NODES.search(one.text) for one in lint_case.body.tokens)
-        # programs in the background may each be one of the tasks
-        or any(one.background for one in commands)
-    ):
-        return
-    # other programs may start processes on other nodes by themselves
-    is_sure = all(one.name.startswith(_PLAIN) for one in commands)
-    if granted.nodes is not None and nodes > 1:
-        effect = f"the script runs on one of {nodes} nodes: the others stay idle"
-        make = problem if is_sure else note
-        yield make(lint_case.option("nodes"), "no-srun", effect, "--nodes=1, or srun")
-    elif granted.nodes is None and is_sure:
-        effect = f"the script runs once; {tasks} tasks may be on several nodes"
-        fix = f"for threads: --cpus-per-task={tasks}"
-        yield note(lint_case.option("ntasks"), "no-srun", effect, fix)
-
-
-_HELPER_WORDS = """
-    . : [ [[ alias break cat cd chmod conda continue cp cut date declare df du echo eval
-    env exit export false find free git grep head hostname let ln local ls mamba mapfile
-    mkdir ml module mv nproc nvidia-smi pip popd printenv printf pushd pwd read
-    readarray return rm rsync sed seq set shift shopt sleep sort source tail tar tee
-    test touch tr trap true ulimit umask uname unset unzip wait wc which whoami
-"""
-_HELPERS = frozenset(_HELPER_WORDS.split())
-
-
-def _is_work(command: ShellCommand) -> bool:
-    return bool(command.words) and command.name not in _HELPERS
-
-
 RULES: tuple[Rule, ...] = (
     _thread_findings,
     _oversized_step_findings,
     _devices,
     _processes,
     _no_gpu,
-    _one_of_many,
 )

@@ -89,7 +89,6 @@ TABLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("processes-beyond-gpus", "more processes than GPUs"),
             ("devices-overridden", "`CUDA_VISIBLE_DEVICES` set by hand"),
             ("no-gpu", "a program that asks for a GPU, and none requested"),
-            ("no-srun", "several nodes or tasks, and a script that uses one"),
         ),
     ),
     (

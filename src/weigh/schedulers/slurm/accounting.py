@@ -166,7 +166,7 @@ def _slurm_past_job(
         queue, node, elapsed_raw, elapsed, cpu_time, max_rss, energy, *asked,
     ) = columns.job(row)
     # fmt: on
-    cpus, nodes, gpus, memory_asked, limit = _requested_resources(*asked)
+    cpus, nodes, gpus, memory_asked, limit = _requested_resources(tuple(asked))
     used = _usage_of_steps(rows, columns, memory_asked)
     # MaxRSS: of a list of jobs without steps
     memory = _sacct_size(max_rss) if used.memory is None else used.memory
@@ -351,14 +351,15 @@ def _state_of_sacct_word(word: str) -> State:
 
 
 @lru_cache(maxsize=1 << 14)  # alike for all elements of an array
-def _requested_resources(  # noqa: PLR0913, PLR0917 - the columns of a row
-    cpus: str, nodes: str, tres: str, memory: str, minutes: str, limit: str
+def _requested_resources(
+    columns: tuple[str, ...],
 ) -> tuple[int | None, int | None, int | None, Bytes | None, int | None]:
     """Return CPUs, nodes, GPUs, memory on one node and the time limit.
 
     ReqMem is the whole job's; before 21.08 ``4Gn`` is per node and ``4Gc`` is per CPU.
     ``gres/gpu=2`` is the number of GPUs; where a site tracks only types, their sum is.
     """
+    cpus, nodes, tres, memory, minutes, limit = columns
     count, on, size = _count(cpus), _count(nodes) or None, _sacct_size(memory)
     # (by how much to multiply, among how many nodes to divide) for memory on one node
     times, parts = {"n": (1, 1), "c": (count, on or 1)}.get(memory[-1:], (1, on or 1))

@@ -142,34 +142,24 @@ _AFTER_TTL: Seconds = 10.0
 _START = re.compile(r"to start at (\S+)")
 
 # squeue(1) and sacct(1), JOB STATE CODES; any other is UNKNOWN
-STATES: dict[str, State] = {
-    "PENDING": "PENDING",
-    "CONFIGURING": "PENDING",
-    "REQUEUED": "PENDING",
-    "REQUEUE_FED": "PENDING",
-    "REQUEUE_HOLD": "PENDING",
-    "RESV_DEL_HOLD": "PENDING",
-    "SPECIAL_EXIT": "PENDING",
-    "EXPEDITING": "PENDING",
-    "POWER_UP_NODE": "PENDING",
-    "RUNNING": "RUNNING",
-    "COMPLETING": "RUNNING",
-    "RESIZING": "RUNNING",
-    "SIGNALING": "RUNNING",
-    "STAGE_OUT": "RUNNING",
-    "STOPPED": "RUNNING",
-    "SUSPENDED": "RUNNING",
+_STATE_WORDS: dict[State, str] = {
+    "PENDING": """
+        PENDING CONFIGURING REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD
+        SPECIAL_EXIT EXPEDITING POWER_UP_NODE
+    """,
+    "RUNNING": """
+        RUNNING COMPLETING RESIZING SIGNALING STAGE_OUT STOPPED SUSPENDED
+    """,
     "COMPLETED": "COMPLETED",
     "FAILED": "FAILED",
-    "TIMEOUT": "TIMEOUT",
-    "DEADLINE": "TIMEOUT",
+    "TIMEOUT": "TIMEOUT DEADLINE",
     "OUT_OF_MEMORY": "OUT_OF_MEMORY",
-    "CANCELLED": "CANCELLED",
-    "REVOKED": "CANCELLED",
-    "NODE_FAIL": "NODE_FAIL",
-    "BOOT_FAIL": "NODE_FAIL",
-    "LAUNCH_FAILED": "NODE_FAIL",
+    "CANCELLED": "CANCELLED REVOKED",
+    "NODE_FAIL": "NODE_FAIL BOOT_FAIL LAUNCH_FAILED",
     "PREEMPTED": "PREEMPTED",
+}
+STATES: dict[str, State] = {
+    word: state for state, words in _STATE_WORDS.items() for word in words.split()
 }
 _NO_NODE = frozenset({"", "(null)", "n/a"})
 _PLAIN = frozenset({"", "N/A"})

@@ -16,7 +16,7 @@ from weigh.schedulers.backend import (
 )
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.elements import indices_of
-from weigh.schedulers.job_script import SHEBANG
+from weigh.schedulers.job_script import SHEBANG, script_word
 from weigh.schedulers.lint.common import flags_alone, misread_flag
 from weigh.schedulers.protocol import Argv, DescribedScript, KnownJob, WaitingJobChange
 from weigh.schedulers.script import read_script
@@ -38,6 +38,7 @@ _PATTERN = re.compile(r"%(\d*)([A-Za-z%])")
 _JOB_NAME = re.compile(
     r" JobName=(.*?)(?: HetJobIdSet=\S+)? UserId=(\S+?)\(\d+\) ", re.DOTALL
 )
+_SACCT = ("sacct", "-n", "-P", "-X")
 _FIELDS = "JobID,JobIDRaw,User,Submit,JobName,WorkDir,SubmitLine"
 _COUNT = 7
 _SEPARATOR = "\x1f"
@@ -60,11 +61,6 @@ def _log_path_before_submission(pattern: str, name: str, facts: ScriptFacts) -> 
     """Fill in the patterns that are known before the submission."""
     known = {"x": name, "u": facts.user}
     return _PATTERN.sub(lambda one: known.get(one[2]) or one[0], pattern)
-
-
-def _slurm_script_file(script: str) -> str:
-    # or sbatch would take the file's name for an option
-    return f"./{script}" if script.startswith("-") else script
 
 
 def _of_controller(lines: Sequence[str]) -> dict[str, str]:
@@ -251,24 +247,13 @@ class SlurmUserScripts(SchedulerUserScripts):
         # the flag overrules a comment in the script: its text is kept in front of the
         # mark
         mark = f"--comment={f'{comment} ' if comment else ''}weigh:{token}"
-        return (
-            "sbatch",
-            "--parsable",
-            *own_script.flags,
-            mark,
-            _slurm_script_file(script),
-            *own_script.arguments,
-        )
+        words = (*own_script.flags, mark, script_word(script), *own_script.arguments)
+        return ("sbatch", "--parsable", *words)
 
     def check_script_argv(self, script: str, own_script: OwnScript) -> Argv:
         """Return the command that checks a script; it uses up a job id, runs no job."""
-        return (
-            "sbatch",
-            "--test-only",
-            *own_script.flags,
-            _slurm_script_file(script),
-            *own_script.arguments,
-        )
+        words = (*own_script.flags, script_word(script), *own_script.arguments)
+        return ("sbatch", "--test-only", *words)
 
     def only(self, indices: Sequence[int], throttle: int | None) -> Iterator[Argv]:
         """Yield ``--array=3,7``: one job runs any set of indices."""
@@ -384,19 +369,8 @@ class SlurmUserScripts(SchedulerUserScripts):
         self, submitted_job: SubmittedJob, user_name: str
     ) -> SchedulerQuestion[str | None]:
         """Ask by what lists how the user's jobs of the last day were sent."""
-        fields = "JobID,SubmitLine"
-        argv = (
-            "sacct",
-            "-n",
-            "-P",
-            "-X",
-            "-u",
-            user_name,
-            "-S",
-            "now-1days",
-            "-o",
-            fields,
-        )
+        since = ("-S", "now-1days")
+        argv = (*_SACCT, "-u", user_name, *since, "-o", "JobID,SubmitLine")
         return one_command(
             argv, lambda out: self.parse_sent(out, submitted_job, user_name)
         )
@@ -425,7 +399,7 @@ class SlurmUserScripts(SchedulerUserScripts):
         delimiter = f"--delimiter={_SEPARATOR}"
         argvs = (
             ("scontrol", "-o", "show", "job", job),
-            ("sacct", "-n", "-P", "-X", delimiter, "-j", job, "-o", _FIELDS),
+            (*_SACCT, delimiter, "-j", job, "-o", _FIELDS),
         )
         return SchedulerQuestion(lambda outs: self.parse_known(name, outs), argvs)
 
@@ -477,16 +451,7 @@ class SlurmUserScripts(SchedulerUserScripts):
         needed = any(found[1] in "jJ" for found in _PATTERN.findall(own.output))
         if not own.indices or not needed:
             return known_answer({})
-        argv = (
-            "sacct",
-            "-n",
-            "-P",
-            "-X",
-            "-j",
-            submitted_job.id,
-            "-o",
-            "JobID,JobIDRaw",
-        )
+        argv = (*_SACCT, "-j", submitted_job.id, "-o", "JobID,JobIDRaw")
         return one_command(argv, lambda out: self.parse_raw(out, submitted_job))
 
     def parse_raw(
