@@ -31,6 +31,18 @@ def only_regular(file_path: str, flags: int) -> int:
     return descriptor
 
 
+def file_head(file_path: str, most_bytes: int = 1 << 16) -> bytes:
+    """Return the beginning of a file in one read; nothing if it cannot be read.
+
+    For files of the kernel, which disappear with what they are about.
+    """
+    try:
+        with open(file_path, "rb", buffering=0, opener=only_regular) as file:
+            return file.read(most_bytes) or b""
+    except OSError:
+        return b""
+
+
 def write_all(descriptor: int, file_content: bytes) -> None:
     """Write all of *file_content*.
 

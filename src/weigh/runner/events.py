@@ -14,7 +14,7 @@ import msgspec
 
 from weigh.joblog import read_task_ends
 from weigh.model.record import ReportedProgress
-from weigh.regular_file import only_regular
+from weigh.regular_file import file_head, only_regular
 from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import open_privately
@@ -24,6 +24,7 @@ SUFFIX = ".events.jsonl"
 SCHEMA = "weigh.exec-events/1"
 PROGRESS_SUFFIX = ".progress"
 PROGRESS_SCHEMA = "weigh.exec-progress/1"
+_MOST_PROGRESS = 1 << 26  # bytes: 100,000 running tasks
 
 
 class RunOpened(msgspec.Struct, frozen=True, tag_field="event", tag="opened"):
@@ -291,9 +292,9 @@ def write_progress(path: str, progress: RunningProgress) -> bool:
 
 def read_progress(joblog_path: str) -> RunningProgress | None:
     """Read the progress of the running tasks of *joblog_path*; None if unknown."""
+    content = file_head(joblog_path + PROGRESS_SUFFIX, _MOST_PROGRESS)
     try:
-        with open(joblog_path + PROGRESS_SUFFIX, "rb", opener=only_regular) as file:
-            found = msgspec.json.decode(file.read(), type=RunningProgress)
-    except (OSError, *UNREADABLE):
+        found = msgspec.json.decode(content, type=RunningProgress)
+    except UNREADABLE:
         return None
     return found if found.schema == PROGRESS_SCHEMA else None

@@ -11,7 +11,6 @@ on the least that a task is assumed to need. Another task starts once there is r
 it, assuming that all running tasks grow to their full size.
 """
 
-import os
 import signal
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from weigh.probe.cgroup import limited_groups
+from weigh.regular_file import file_head
 from weigh.runner.attempt import Stop, TaskAttempt
 from weigh.runner.retry import AttemptEnding
 from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
@@ -44,9 +44,6 @@ _LARGER = 2  # times what it held: the reservation after running out of memory
 _MADE_ROOM = ("memory", "gpu_memory")
 _CLOSE = 0.7  # of the limit used, from which to look often
 _OFTEN, _SELDOM = 0.05, 0.25  # seconds between looks
-
-
-_STAT_BYTES = 16384  # read of a file, at most
 
 
 class MemoryRoom(msgspec.Struct, frozen=True):
@@ -98,11 +95,11 @@ class MachineMemoryGauge:
     def _read(self, folder: str, limit: Bytes) -> MemoryRoom | None:
         names = {1: ("memory.usage_in_bytes", b"total_inactive_file")}
         name, key = names.get(self._version, ("memory.current", b"inactive_file"))
-        used = _decimal_or_none(_cgroup_file_bytes(f"{folder}/{name}"))
+        used = _decimal_or_none(file_head(f"{folder}/{name}"))
         if used is None:
             return None
         # so that a key matches only where a line begins
-        stat = b"\n" + _cgroup_file_bytes(f"{folder}/memory.stat")
+        stat = b"\n" + file_head(f"{folder}/memory.stat")
         _, _, rest = stat.partition(b"\n" + key + b" ")
         cache = _decimal_or_none(rest.partition(b"\n")[0]) or 0
         return MemoryRoom(max(0, used - cache), limit)
@@ -110,7 +107,7 @@ class MachineMemoryGauge:
     def _machine(self) -> MemoryRoom | None:
         """Read the whole machine: MemTotal and MemAvailable."""
         # MemTotal, MemFree, MemAvailable: three lines of three words
-        words = _cgroup_file_bytes(f"{self._proc}/meminfo").split(None, 9)
+        words = file_head(f"{self._proc}/meminfo").split(None, 9)
         if words[0:1] != [b"MemTotal:"] or words[6:7] != [b"MemAvailable:"]:
             return None
         total, available = _decimal_or_none(words[1]), _decimal_or_none(words[7])
@@ -122,19 +119,6 @@ class MachineMemoryGauge:
 def _decimal_or_none(file_content: bytes) -> int | None:
     digits = file_content.strip()
     return int(digits) if digits.isdigit() else None
-
-
-def _cgroup_file_bytes(file_path: str) -> bytes:
-    try:
-        fd = os.open(file_path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.read(fd, _STAT_BYTES)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
 
 
 class AttemptMemory(NamedTuple):

@@ -14,6 +14,7 @@ import msgspec
 
 from weigh.lazy_modules import lazy_module
 from weigh.model.record import RunMeasurement
+from weigh.regular_file import file_head
 from weigh.units import Seconds
 
 if TYPE_CHECKING:
@@ -242,19 +243,11 @@ class NodeWatch:
 
 def _process_command_name(pid: int | None) -> str:
     """Return the name of a process; empty if it has ended."""
-    try:
-        with open(f"/proc/{pid}/comm", "rb", 0) as file:
-            return os.fsdecode(file.read(64).rstrip(b"\n"))
-    except OSError:
-        return ""
+    return os.fsdecode(file_head(f"/proc/{pid}/comm", 64).rstrip(b"\n"))
 
 
 def _parent_of(pid: int) -> int | None:
-    try:
-        with open(f"/proc/{pid}/stat", "rb", 0) as file:
-            times = proc.parse_stat(file.read(1024))
-    except OSError:
-        return None
+    times = proc.parse_stat(file_head(f"/proc/{pid}/stat", 1024))
     return None if times is None else times.parent
 
 

@@ -24,6 +24,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.probe.proc import is_own_proc, parse_children, usable_proc
+from weigh.regular_file import file_head
 from weigh.runner.attempt import TaskAttempt
 from weigh.runner.events import PastRuns, RunOpened
 from weigh.runner.spawn import MARK
@@ -247,11 +248,7 @@ def stamp_processes(run_id: str, task_number: int) -> None:
 
 def read_stamp(pid: int, run_id: str) -> int | None:
     """Return the task of *run_id* that a process belongs to; None if none."""
-    try:
-        with open(f"/proc/{pid}/limits", "rb", buffering=0) as file:
-            text = file.read(4096)
-    except OSError:
-        return None
+    text = file_head(f"/proc/{pid}/limits", 4096)
     words = text.partition(_STAMPED)[2].split(None, 1)
     if not words or not words[0].isdigit():
         return None
@@ -268,22 +265,17 @@ def _stamp_of_run(run_id: str) -> int:
 
 def process_name_and_state(pid: int) -> str:
     """Return a process's id and name, and whether it waits for a disk."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            name, _, rest = file.read(1024).partition(b"(")[2].rpartition(b")")
-    except OSError:
+    line = file_head(f"/proc/{pid}/stat", 1024)
+    if not line:
         return str(pid)
+    name, _, rest = line.partition(b"(")[2].rpartition(b")")
     waits = ", waits for a disk" if rest.split()[:1] == [b"D"] else ""
     return f"{pid} ({name.decode('ascii', 'replace')}{waits})"
 
 
 def mark_words(pid: int) -> tuple[str, str, str] | None:
     """Return (run, seq, attempt) from a process's environment; None without a mark."""
-    try:
-        with open(f"{usable_proc()}/{pid}/environ", "rb", buffering=0) as file:
-            text = b"\0" + file.read(_ENVIRONMENT_BYTES)
-    except OSError:
-        return None
+    text = b"\0" + file_head(f"{usable_proc()}/{pid}/environ", _ENVIRONMENT_BYTES)
     _, found, rest = text.partition(b"\0" + MARK + b"=")
     words = rest.partition(b"\0")[0].decode("ascii", "replace").split(".")
     is_mark = len(words) == 3 and words[1].isdecimal() and words[2].isdecimal()  # noqa: PLR2004

@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 import msgspec
 
 from weigh.model.record import Allocation
-from weigh.regular_file import only_regular
+from weigh.regular_file import file_head
 from weigh.schedulers import KINDS
 from weigh.units import Bytes
 
@@ -268,13 +268,7 @@ def _cgroup_cpu_quota(folder: str) -> float | None:
 
 
 def _resource_file_text(file_path: str) -> str:
-    try:
-        with open(
-            file_path, encoding="utf-8", errors="replace", opener=only_regular
-        ) as file:
-            return file.read(65536)
-    except OSError:
-        return ""
+    return file_head(file_path).decode("utf-8", "replace")
 
 
 def allowed_cpus() -> frozenset[int]:

@@ -8,6 +8,8 @@ import os
 
 import msgspec
 
+from weigh.regular_file import file_head
+
 LENGTH = 12  # hex digits of an id
 SHORTEST_PREFIX = 4  # hex digits that an abbreviated id has at least
 _HEX = frozenset("0123456789abcdef")
@@ -116,7 +118,7 @@ def _process_status(pid: int, root: str) -> tuple[str, int] | None:
     if not _has_proc_of_namespace(root):
         return None
     # the name may contain spaces and parentheses, so fields count from the last ")"
-    line = _first_bytes_of_file(os.path.join(root, "proc", str(pid), "stat"))
+    line = file_head(os.path.join(root, "proc", str(pid), "stat"))
     fields = line.rpartition(b")")[2].split()
     if len(fields) <= _START_TIME:
         return None
@@ -162,12 +164,4 @@ def _pid_namespace(root: str) -> str | None:
 
 
 def _first_identity_line(file_path: str) -> str | None:
-    return _first_bytes_of_file(file_path).decode("ascii", "replace").strip() or None
-
-
-def _first_bytes_of_file(file_path: str) -> bytes:
-    try:
-        with open(file_path, "rb", buffering=0) as file:
-            return file.read(4096)
-    except OSError:
-        return b""
+    return file_head(file_path).decode("ascii", "replace").strip() or None

@@ -12,7 +12,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.model.job import RESUME, SubmittedJob
-from weigh.regular_file import only_regular
+from weigh.regular_file import file_head
 from weigh.store.lines import read_documents
 from weigh.store.location import make_folder, open_privately
 from weigh.store.shards import append_line
@@ -180,10 +180,5 @@ def _store_list_path(environ: Mapping[str, str]) -> str | None:
 
 
 def _listed_stores(list_path: str) -> list[str]:
-    try:
-        with open(
-            list_path, encoding="utf-8", errors="surrogateescape", opener=only_regular
-        ) as file:
-            return [line.rstrip("\n") for line in file]
-    except OSError:
-        return []
+    lines = os.fsdecode(file_head(list_path, 1 << 20)).split("\n")
+    return [line for line in lines if line]
