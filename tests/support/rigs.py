@@ -101,27 +101,27 @@ def acting_as(name: str | None, folder: Path) -> Iterator[None]:
         os.setgroups(groups)
 
 
-# Python of a rank: wait until weigh's agents on the nodes of the job have sent their
-# first figures, for on a busy machine they start late
+# Python of a rank: wait until weigh's agents on the nodes of the job have sent figures
+# of what it holds now, for on a busy machine they start late and seldom look
 WAIT_FOR_AGENTS = """
 import glob, os, time
-def has_sent(process):
-    try:
-        with open(f"{process}/cmdline", "rb") as file:
-            if file.read().split(b"\\0")[2:4] != [b"-m", b"weigh.measure.node_agent"]:
-                return False
-        with open(f"{process}/environ", "rb") as file:
-            job = f"SLURM_JOB_ID={os.environ['SLURM_JOB_ID']}"
-            if job.encode() not in file.read().split(b"\\0"):
-                return False
-        with open(f"{process}/io", "rb") as file:
-            return b"wchar: 0\\n" not in file.read()
-    except OSError:
-        return False
+def sent_by_agents():
+    sent, job = {}, f"SLURM_JOB_ID={os.environ['SLURM_JOB_ID']}".encode()
+    for process in glob.glob("/proc/[0-9]*"):
+        try:
+            words = open(f"{process}/cmdline", "rb").read().split(b"\\0")
+            known = open(f"{process}/environ", "rb").read().split(b"\\0")
+            written = open(f"{process}/io", "rb").read().split()[3]
+        except OSError:
+            continue
+        if words[2:4] == [b"-m", b"weigh.measure.node_agent"] and job in known:
+            sent[process] = int(written)
+    return sent
 def wait_for_agents():
     nodes, end = int(os.environ["SLURM_JOB_NUM_NODES"]), time.monotonic() + 60
-    while sum(map(has_sent, glob.glob("/proc/[0-9]*"))) < nodes:
-        if time.monotonic() > end:
-            break
+    before = sent_by_agents()
+    def have_sent():
+        return sum(n > before.get(who, 0) + 200 for who, n in sent_by_agents().items())
+    while have_sent() < nodes and time.monotonic() < end:
         time.sleep(0.05)
 """
