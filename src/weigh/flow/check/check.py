@@ -3,12 +3,12 @@
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from signal import SIGKILL
 
 import msgspec
 
-from weigh.errors import FormatError, StoreError, UsageError, cannot_read
+from weigh.errors import StoreError, UsageError, cannot_read
 from weigh.estimate.growth import growth_of
 from weigh.estimate.readings import gpu_memory
 from weigh.flow.exec.exec import execute
@@ -17,6 +17,7 @@ from weigh.flow.here import Here, here_of
 from weigh.flow.job_scripts import hidden_exit_note, refuse_submissions
 from weigh.flow.records.records import open_store
 from weigh.flow.run.run_measured import error_in, last_line
+from weigh.joblog import output_name
 from weigh.model.check import CheckedTasks, TaskTrial
 from weigh.model.mask import SecretMask
 from weigh.model.record import Record
@@ -27,7 +28,7 @@ from weigh.render.words import rate_words
 from weigh.runner.build import FinishedRun
 from weigh.runner.divergence import DivergenceWatch, LostNumber
 from weigh.runner.run_context import ExecOptions, RunConsole
-from weigh.runner.task_source import TaskSource
+from weigh.runner.task_source import TaskParameters, TaskSource
 from weigh.schedulers import KINDS
 from weigh.store import shards
 from weigh.store.identity import new_id, this_machine
@@ -40,7 +41,7 @@ from weigh.sweep.diverse import (
     read_parameters,
     varying_task_parameters,
 )
-from weigh.sweep.table import read_table, table_path
+from weigh.sweep.table import table_path
 from weigh.sweep.task_file import is_script, lines_of_task_file
 from weigh.units import MIB, Seconds, format_duration
 
@@ -139,15 +140,12 @@ def lines_of_tasks(path: str) -> list[str]:
 
 def _of_sweep(path: str, lines: Sequence[str]) -> list[Parameters]:
     """Return the parameters in the table of a sweep, if it has all these lines."""
-    try:
-        with open(
-            table_path(path), encoding="utf-8", errors="surrogateescape", newline=""
-        ) as file:
-            known = {task.line: task.parameters for task in read_table(file)}
-    except (OSError, FormatError):
-        return []
+    with closing(TaskParameters(table_path(path))) as table:
+        found: list[Parameters] = [
+            table.of(seq, line) for seq, line in enumerate(lines, start=1)
+        ]
     # edited since: its parameters may be those of other tasks
-    return [known[line] for line in lines] if {*lines} <= known.keys() else []
+    return found if all(found) else []
 
 
 def try_tasks(
@@ -177,14 +175,7 @@ def try_tasks(
     for attempts in records.values():
         _keep_completed(root, attempts[-1], label)
     trials = [
-        judged_trial(
-            task.seq,
-            options.mask.line(task.line),
-            records.get(task.seq, [None])[-1],
-            parameters=task.parameters,
-            folder=folder,
-            allow_nan=options.allow_nan,
-        )
+        judged_trial(task, records.get(task.seq, ()), folder, options)
         for task in sorted(chosen.tasks, key=lambda task: task.seq)
     ]
     hidden = filter(None, [hidden_exit_note(lines_of_tasks(path))])
@@ -279,39 +270,30 @@ def latest_attempts(scratch: str) -> dict[int, list[Record]]:
     return records
 
 
-def judged_trial(  # noqa: PLR0913 - one trial, fully described
-    task_number: int,
-    command: str,
-    record: Record | None,
-    *,
-    parameters: Mapping[str, int | float | str],
-    folder: str,
-    allow_nan: bool,
+def judged_trial(
+    task: ChosenTask, attempts: Sequence[Record], folder: str, options: CheckOptions
 ) -> TaskTrial:
-    """Return the verdict on one task; *record* is None for one that was not begun."""
+    """Return the verdict on one task by its last attempt, if it was begun at all."""
     trial = TaskTrial(
-        task=task_number,
-        command=utf8_text(command),
+        task=task.seq,
+        command=utf8_text(options.mask.line(task.line)),
         parameters={
             utf8_text(name): utf8_text(value) if isinstance(value, str) else value
-            for name, value in parameters.items()
+            for name, value in task.parameters.items()
         },
         state="PENDING",
         verdict="not tried",
     )
+    record = attempts[-1] if attempts else None
     if record is None or record.usage is None:
         return trial
     attempt = 1 if record.job is None else record.job.attempt or 1
-    log = (
-        f"{folder}/{task_number}.out"
-        if attempt == 1
-        else f"{folder}/{task_number}.{attempt}.out"
-    )
-    lost = None if allow_nan else _divergence_in(log)
+    log = os.path.join(folder, output_name(task.seq, attempt))
+    lost = None if options.allow_nan else _divergence_in(log)
     verdict, is_wrong = _verdict_on(record, lost)
     evidence = error_in(log) if is_wrong else last_line(log)
     usage, is_cut = record.usage, record.state in _STOPPED_BY_WEIGH
-    has_wait = usage.cpu_wait is not None and has_waited(usage)
+    wait = usage.cpu_wait if has_waited(usage) else None
     return msgspec.structs.replace(
         trial,
         # a task that is stopped when its time is up has not failed
@@ -323,8 +305,8 @@ def judged_trial(  # noqa: PLR0913 - one trial, fully described
         wall_time=usage.wall_time,
         cpu_time=usage.cpu_time,
         cpus_used=usage.cpus_used,
-        cpus_wanted=usage.cpu_wait.wanted if has_wait and usage.cpu_wait else None,
-        peak_memory=None if usage.peak_memory is None else usage.peak_memory.value,
+        cpus_wanted=None if wait is None else wait.wanted,
+        peak_memory=record.peak_memory,
         gpu_memory=gpu_memory(usage),
         growth_rate=_growth_rate(record),
         output=os.path.relpath(log),

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 
 import msgspec
 
-from weigh.errors import FormatError, WeighError
+from weigh.errors import WeighError
 from weigh.flow.follow.first_tasks import is_unsent, rest_comes, with_unsent
 from weigh.flow.follow.task_history import (
     JobHistory,
@@ -27,11 +28,12 @@ from weigh.model.report import ReportRow
 from weigh.regular_file import only_regular
 from weigh.review.runs import STATES, ReviewedRun, epoch_seconds, row_of, run_of
 from weigh.runner import events
+from weigh.runner.task_source import TaskParameters
 from weigh.schedulers import KINDS
 from weigh.schedulers.elements import element_numbers_of
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.store.identity import is_alive, this_machine
-from weigh.sweep.table import read_table, table_path
+from weigh.sweep.table import table_path
 from weigh.sweep.task_file import read_task_lines
 from weigh.units import Seconds
 
@@ -48,22 +50,14 @@ def parameters_of(job_view: JobView) -> Mapping[int, Parameters]:
         plan = plan_in_folder_of(job_view.job)
     except WeighError:
         return {}
-    known: dict[int, tuple[str, Parameters]] = {}
-    table = os.path.join(job_view.job.cwd, table_path(plan.task_file))
-    try:
-        with open(table, encoding="utf-8", newline="", opener=only_regular) as file:
-            for task in read_table(file):
-                known[task.seq] = task.line, task.parameters
-    except (OSError, FormatError, UnicodeDecodeError):
-        return {}
-    return {
-        number: known[number][1]
-        for number, line in _numbered_task_lines(
-            job_view, {task.element for task in job_view.tasks}
-        )
-        # the same line as then: the file was not edited in between
-        if number in known and known[number][0] == line
-    }
+    elements = {task.element for task in job_view.tasks}
+    path = os.path.join(job_view.job.cwd, table_path(plan.task_file))
+    # a task whose line was edited since has none
+    with closing(TaskParameters(path)) as table:
+        return {
+            number: table.of(number, line)
+            for number, line in _numbered_task_lines(job_view, elements)
+        }
 
 
 def _numbered_task_lines(
