@@ -1,5 +1,7 @@
 """What is said of a run while there is still time: once, and not too easily."""
 
+import pytest
+
 from weigh.model.progress import EndForecast
 from weigh.progress.notices import LimitWatch, StallWatch
 
@@ -82,26 +84,23 @@ def test_a_run_without_work_and_output_is_reported_once() -> None:
     assert "no output and no CPU time for 10 minutes" in words
 
 
-def test_a_run_that_computes_is_none_of_these() -> None:
-    assert stalls(busy=1.0) == []
-
-
-def test_a_run_that_prints_is_none_of_these() -> None:
-    assert stalls(wrote_at=1700.0) == []
-
-
-def test_a_silent_run_whose_output_cannot_be_seen_is_none_of_these() -> None:
-    assert stalls(wrote_at=None) == []
+@pytest.mark.parametrize(
+    "words",
+    [
+        stalls(busy=1.0),
+        stalls(wrote_at=1700.0),
+        stalls(wrote_at=None),
+        stalls(gpus=0, gpu=True, busy=1.0),
+    ],
+)
+def test_a_run_that_may_still_work_is_not_called_stalled(words: list[str]) -> None:
+    assert words == []
 
 
 def test_an_idle_gpu_is_reported_once_with_the_busy_processor() -> None:
     (words,) = stalls(gpus=1, gpu=True, busy=1.0)
     assert "0 % GPU for 10 minutes" in words
     assert "is it on the CPU" in words
-
-
-def test_an_idle_gpu_that_was_not_granted_is_not_reported() -> None:
-    assert stalls(gpus=0, gpu=True, busy=1.0) == []
 
 
 def test_an_idle_gpu_is_reported_alone_if_cpu_time_is_unknown() -> None:

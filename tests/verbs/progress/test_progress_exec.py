@@ -5,8 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from processes import PATIENCE, Weigh, until
@@ -74,32 +75,56 @@ def end(process: "subprocess.Popen[bytes]") -> tuple[str, str]:
     return out.decode(), err.decode()
 
 
-def test_running_tasks_are_written_down_with_their_end(tasks: Tasks) -> None:
-    process = tasks.start("steps.py 140", "steps.py 100", options=("-j", "2"))
-    progress = tasks.headways()
+class FinishedRun(NamedTuple):
+    """A run of three tasks, looked at while it ran and after its end."""
+
+    headways: dict[int, Any]
+    weigh: Weigh
+    file_is_left: bool
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FinishedRun]:
+    weigh = Weigh(tmp_path_factory.mktemp("finished"))
+    tasks = Tasks(weigh)
+    lines = ("steps.py 140", "steps.py 100", "batches.py")
+    process = tasks.start(*lines, options=("-j", "3"))
+    headways: dict[int, Any] = {}
+
+    def all_are_known() -> bool:
+        headways.update(tasks.headways())
+        return len(headways) == len(lines)
+
+    until(all_are_known, "progress of all tasks")
     end(process)
-    assert {seq: one["total"] for seq, one in progress.items()} == {1: 140, 2: 100}
-    assert progress[1]["remaining"] > progress[2]["remaining"]
+    yield FinishedRun(headways, weigh, tasks.progress.exists())
+    weigh.close()
 
 
-def test_the_file_goes_with_the_last_task(tasks: Tasks) -> None:
-    process = tasks.start("steps.py 120")
-    tasks.headways()
-    end(process)
-    assert not tasks.progress.exists()
+def test_running_tasks_are_written_down_with_their_end(finished: FinishedRun) -> None:
+    found = finished.headways
+    assert {n: one["total"] for n, one in found.items()} == {1: 140, 2: 100, 3: 120}
+    assert found[1]["remaining"] > found[2]["remaining"]
 
 
-def test_batches_that_a_task_reports_count(tasks: Tasks) -> None:
-    process = tasks.start("batches.py")
-    progress = tasks.headways()
-    end(process)
-    assert (progress[1]["total"], progress[1]["source"]) == (120, "weigh.batches")
+def test_the_file_goes_with_the_last_task(finished: FinishedRun) -> None:
+    assert not finished.file_is_left
 
 
-def test_records_of_tasks_state_how_far_they_came(tasks: Tasks, weigh: Weigh) -> None:
-    end(tasks.start("steps.py 80"))
-    found = weigh.record()["progress"]
-    assert (found["done"], found["total"]) == (80, 80)
+def test_batches_that_a_task_reports_count(finished: FinishedRun) -> None:
+    assert finished.headways[3]["source"] == "weigh.batches"
+
+
+def test_records_of_tasks_state_how_far_they_came(finished: FinishedRun) -> None:
+    (shard,) = finished.weigh.store.glob("records/*/*.jsonl")
+    records = map(json.loads, shard.read_text().splitlines())
+    found = [one["progress"] for one in records]
+    assert {(one["done"], one["total"]) for one in found} >= {(140, 140), (100, 100)}
+
+
+def test_the_output_of_a_task_is_not_touched(finished: FinishedRun) -> None:
+    written = (finished.weigh.folder / "tasks.txt.out" / "2.out").read_text()
+    assert written == "".join(f"step {n} of 100\n" for n in range(1, 101))
 
 
 def test_no_file_is_left_for_tasks_without_progress(tasks: Tasks) -> None:
@@ -117,14 +142,13 @@ def test_a_task_gets_the_checkpoint_signal_before_its_timeout(tasks: Tasks) -> N
 
 def test_a_task_that_will_be_too_late_is_reported_once(tasks: Tasks) -> None:
     process = tasks.start("steps.py 4000", options=("--timeout", "12"))
-    _, err = end(process)
-    assert err.count("task 1: will not end before the time limit") == 1
-
-
-def test_the_output_of_a_task_is_not_touched(tasks: Tasks, weigh: Weigh) -> None:
-    end(tasks.start("steps.py 80"))
-    written = (weigh.folder / "tasks.txt.out" / "1.out").read_text()
-    assert written == "".join(f"step {n} of 80\n" for n in range(1, 81))
+    words, seen = b"task 1: will not end before the time limit", b""
+    while words not in seen:
+        line = process.stderr.readline()
+        assert line, seen
+        seen += line
+    process.terminate()
+    assert words.decode() not in end(process)[1]
 
 
 def test_a_killed_run_leaves_a_file_that_the_next_replaces(
@@ -135,6 +159,7 @@ def test_a_killed_run_leaves_a_file_that_the_next_replaces(
     os.kill(process.pid, signal.SIGKILL)
     process.wait(PATIENCE)
     assert tasks.progress.exists()
+    (weigh.folder / "steps.py").write_text("")
     again = weigh.start(
         "exec", "tasks.txt", stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
