@@ -1,7 +1,6 @@
-"""Text, plots and JSON of ``weigh scan``: what fits, how fast, what to request."""
+"""Text and JSON of ``weigh scan``: what fits, how fast, what to request."""
 
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
 
 import msgspec
 
@@ -10,7 +9,7 @@ from weigh.estimate.curve import ConstantCurve, size_text
 from weigh.estimate.fit import FittedCurve
 from weigh.estimate.scaling import CpuRow, CpuScan, SqueezeResult
 from weigh.model.record import Request
-from weigh.render.columns import TableColumn, columns_of, table_lines, wrap_by_columns
+from weigh.render.columns import TableColumn, table_lines, wrap_by_columns
 from weigh.render.printable import indented_json, range_text
 from weigh.render.request_lines import named_lines, packed_lines, request_note_lines
 from weigh.units import (
@@ -21,103 +20,6 @@ from weigh.units import (
     format_size,
     size_or_dash,
 )
-
-_HEIGHT = 8  # rows of a plot
-_MEASURED, _CURVE, _BOUND = "o", ".", "'"
-_GAP = 2  # columns between two plots
-
-
-def side_by_side_plots(
-    fits: Sequence[tuple[str, FittedCurve]],
-    *,
-    end_size: float,
-    width: int,
-    level: float,
-) -> Iterator[str]:
-    """Draw the named *fits* from 0 to the size *end_size*, two side by side."""
-    across = width if len(fits) == 1 else (width - _GAP) // 2
-    drawn = [
-        fit_plot_lines(fit, name, end_size=end_size, width=across, level=level)
-        for name, fit in fits
-    ]
-    nothing: list[str] = []
-    for left, right in zip_longest(drawn[::2], drawn[1::2], fillvalue=nothing):
-        for one, other in zip_longest(left, right, fillvalue=""):
-            gap = " " * (across - columns_of(one) + _GAP)
-            yield f"{one}{gap}{other}".rstrip()
-    if fits:
-        marks = f"{_MEASURED} measured   {_CURVE} fitted   {_BOUND} bound of"
-        yield f"  {marks} {level * 100:.4g} %"
-
-
-def fit_plot_lines(
-    fitted_curve: FittedCurve, title: str, *, end_size: float, width: int, level: float
-) -> list[str]:
-    """Draw *fitted_curve* from 0 to the size *end_size* in *width* columns."""
-    far = max(end_size, fitted_curve.largest_size)
-    # the bound is highest at one end: that of a falling line rises towards small sizes
-    top = max(
-        fitted_curve.upper(far, level),
-        fitted_curve.upper(fitted_curve.points[0].x, level),
-    )
-    sized = "memory" in fitted_curve.quantity
-    label_of_top = format_size(round(top)) if sized else format_duration(top)
-    margin = columns_of(label_of_top) + 2
-    # 4 columns: the indent, and the axis with a blank on each side
-    across = max(10, width - margin - 4)
-    rows = _plot_cells(fitted_curve, far, top, across, level)
-    lines = [f"  {title}"]
-    for number, row in enumerate(rows):
-        label = {0: label_of_top, _HEIGHT - 1: "0"}.get(number, "")
-        lines.append(f"  {label:>{margin - 1}} |{''.join(row)}".rstrip())
-    lines.append(_size_axis_line(fitted_curve, far, margin, across))
-    return lines
-
-
-def _plot_cells(
-    fitted_curve: FittedCurve, axis_end: float, top: float, across: int, level: float
-) -> list[list[str]]:
-    rows = [[" "] * across for _ in range(_HEIGHT)]
-
-    def put(x: float, y: float, plot_mark: str) -> None:
-        column = min(across - 1, round(x / axis_end * (across - 1)))
-        # row 0 is at the top
-        row = _HEIGHT - 1 - min(_HEIGHT - 1, max(0, round(y / top * (_HEIGHT - 1))))
-        rows[row][column] = plot_mark
-
-    for column in range(across):
-        x = axis_end * max(column, 0.5) / (across - 1)
-        # below the smallest measured size nothing is drawn: no run supports it
-        if x >= fitted_curve.points[0].x:
-            put(x, fitted_curve.upper(x, level), _BOUND)
-            put(x, fitted_curve.predict(x), _CURVE)
-    # measured points last, so that they stay visible
-    for point in fitted_curve.points:
-        put(point.x, point.y, _MEASURED)
-    return rows
-
-
-def _size_axis_line(
-    fitted_curve: FittedCurve, axis_end: float, margin: int, across: int
-) -> str:
-    """Write the measured sizes under the axis, where there is room."""
-    line = [" "] * across
-    free = 0
-    for x in _axis_sizes(fitted_curve, axis_end):
-        text = size_text(x)
-        at = min(across - len(text), round(x / axis_end * (across - 1)))
-        # a size that would overlap the one before is left out
-        if at >= free:
-            line[at : at + len(text)] = text
-            free = at + len(text) + 1
-    return " " * (margin + 3) + "".join(line).rstrip()
-
-
-def _axis_sizes(fitted_curve: FittedCurve, axis_end: float) -> Iterator[float]:
-    yield from (point.x for point in fitted_curve.points)
-    if axis_end > fitted_curve.largest_size:
-        yield axis_end
-
 
 SCHEMA = "weigh.estimate/1"
 WIDTH = 80
@@ -139,7 +41,6 @@ def estimate_screen_lines(
     *request* is for the target, or else for the recommended size; *narrow* is the
     command that narrows the ranges.
     """
-    yield from _plots_of_varying_fits(advice)
     yield from _measured_sizes_table(advice)
     yield ""
     yield from _doubt_lines(advice, narrow)
@@ -167,25 +68,6 @@ def estimate_json(
     fields = msgspec.to_builtins(advice)
     document = {"schema": SCHEMA, **more, "request": request, **fields}
     return indented_json(document)
-
-
-def _plots_of_varying_fits(advice: ScanAdvice) -> Iterator[str]:
-    estimate, wanted = advice.estimate, advice.options
-    best = advice.recommended.size if advice.recommended else 0.0
-    named = (
-        ("GPU memory", estimate.gpu_memory),
-        ("RAM", estimate.memory),
-        ("time", estimate.time),
-    )
-    drawn = [
-        (name, fit) for name, fit in named if _depends_on_size(fit) and fit is not None
-    ]
-    if drawn:
-        far = max(wanted.target or 0.0, best)
-        yield from side_by_side_plots(
-            drawn, end_size=far, width=WIDTH, level=wanted.level
-        )
-        yield ""
 
 
 def _depends_on_size(fitted_curve: FittedCurve | None) -> bool:
