@@ -17,6 +17,8 @@ _OPERATORS = (
     *("&&", "||", ";;", ";&", "|&", "<<", "<&", ">&", "&>", ">>", "<>", ">|"),
     *("<", ">", "|", "&", ";", "(", ")"),
 )
+PIPES = frozenset({"|", "|&"})
+_JOINS = PIPES | {"&", "&&", "||"}
 _INTO = frozenset({">", ">>", "&>", "&>>", ">|", ">&"})
 _FROM = frozenset({"<", "<>"})
 _REDIRECTS = _INTO | _FROM | {"<<", "<<-", "<<<", "<&"}
@@ -49,11 +51,12 @@ class ShellToken(msgspec.Struct, frozen=True):
 class ShellCommand(msgspec.Struct, frozen=True, kw_only=True):
     """A simple command: its words without quotes, its redirections.
 
-    Variables are not expanded. ``background`` is True if ``&`` ends it, ``piped`` if
-    its output is piped to another command. ``appended`` are those of the outputs that
-    are not overwritten. The redirections of a loop or a group are a command without
-    words. ``blocks`` are the numbers of the branches, loops and functions around it,
-    negative for subshells.
+    Variables are not expanded. ``after`` is the operator that ends it, or the group of
+    which it is the last: ``;``, ``|``, ``&&``... ``is_tested``: an ``if``, a loop or
+    ``!`` decides by its exit code. ``appended`` are those of the outputs that are not
+    overwritten. The redirections of a loop or a group are a command without words.
+    ``blocks`` are the numbers of the branches, loops and functions around it, negative
+    for subshells.
     """
 
     line: int
@@ -63,8 +66,8 @@ class ShellCommand(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     appended: tuple[str, ...] = ()
-    background: bool = False
-    piped: bool = False
+    after: str = ""
+    is_tested: bool = False
     blocks: tuple[int, ...] = ()
 
     @property
@@ -72,16 +75,28 @@ class ShellCommand(msgspec.Struct, frozen=True, kw_only=True):
         """Return the command's name, empty for an assignment."""
         return self.words[0] if self.words else ""
 
+    @property
+    def background(self) -> bool:
+        """Return whether the shell does not wait for it."""
+        return self.after == "&"
+
+    @property
+    def piped(self) -> bool:
+        """Return whether its output is piped to another command."""
+        return self.after in PIPES
+
 
 class ShellBody(msgspec.Struct, frozen=True, kw_only=True):
     """The commands that a shell would run.
 
     ``documents`` are the lines of here-documents, and those within quotes or ``$( )``.
+    ``branches`` are the numbers of the blocks that may not run.
     """
 
     commands: tuple[ShellCommand, ...] = ()
     functions: frozenset[str] = frozenset()
     documents: frozenset[int] = frozenset()
+    branches: frozenset[int] = frozenset()
     tokens: tuple[ShellToken, ...] = ()
 
     def named(self, *names: str) -> Iterator[ShellCommand]:
@@ -116,6 +131,7 @@ def read_body(text: str) -> ShellBody:
         commands=tuple(reader.commands),
         functions=frozenset(reader.functions),
         documents=frozenset(_document_lines(reader.tokens)),
+        branches=frozenset(reader.branches),
         tokens=tuple(reader.tokens),
     )
 
@@ -151,7 +167,8 @@ class _ShellScanner:
         self.text, self.place, self.depth = text, place, 0
         self.line_starts = [0, *(found.end() for found in re.finditer("\n", text))]
         self.blocks: list[int] = []
-        self.block_count = 0
+        self.branches: set[int] = set()
+        self.block_count = self.tests = 0  # tests: of how many it is the condition
         self.substituted: list[ShellCommand] = []
         # without extglob, !( is a negated subshell; with it, a pattern
         self._negates = "extglob" not in text
@@ -347,8 +364,9 @@ class _ShellReader(_ShellScanner):
             self.__dict__.update(outer.__dict__)
             self.place, self.depth, self.substituted = place, outer.depth + 1, []
             self.block_count += 1
-            # a substitution runs in a subshell
+            # a substitution runs in a subshell, and beside the script's own commands
             self.blocks = [*outer.blocks, -self.block_count]
+            self.branches.add(self.block_count)
         if self.depth > _MOST_NESTED:
             _unsure()
         self.tokens: list[ShellToken] = []
@@ -412,7 +430,7 @@ class _ShellReader(_ShellScanner):
             elif token.text == "||":
                 self.take()
                 self._skip_newlines()
-                self._read_block()
+                self._read_block(is_branch=True)
             # a `done` without its `do`: the text is not understood
             elif token.text in _CLOSERS:
                 _unsure()
@@ -420,9 +438,13 @@ class _ShellReader(_ShellScanner):
                 self._read_command()
         return _unsure() if ends else ""
 
-    def _read_block(self, *ends: str, is_subshell: bool = False) -> str:
+    def _read_block(
+        self, *ends: str, is_subshell: bool = False, is_branch: bool = False
+    ) -> str:
         """Read the commands of a branch, a loop, a function or a subshell."""
         self.block_count += 1
+        if is_branch:
+            self.branches.add(self.block_count)
         self.blocks.append(-self.block_count if is_subshell else self.block_count)
         end = self.read_list(frozenset(ends)) if ends else ""
         if not ends:
@@ -434,14 +456,16 @@ class _ShellReader(_ShellScanner):
         token = self.peek()
         if token is None:
             _unsure()
+        is_negated = False
         while token is not None and token.text in ("!", "time", "coproc"):
-            self.take()
+            is_negated |= self.take().text == "!"
             if token.text == "time" and self._is_next("-p"):
                 self.take()
             token = self.peek()
         # `time` and `!` may stand alone
         if token is None or token.kind == "newline" or token.text in (";", "&"):
             return
+        self.tests += is_negated
         if token.kind == "word" and token.text not in _OPENERS:
             self._read_simple()
         elif token.text.startswith("((") or token.text == "(" or token.kind == "word":
@@ -450,19 +474,33 @@ class _ShellReader(_ShellScanner):
             self._read_simple()
         else:
             _unsure()
+        self.tests -= is_negated
         # behind the command that they belong to
         self.commands.extend(self.substituted)
         self.substituted.clear()
 
     def _read_compound(self) -> None:
-        token = self.take()
+        token, first = self.take(), len(self.commands)
         self._read_inside(token)
         files = _CommandRedirections()
         while (following := self.peek()) and _is_redirection(following.text):
             self._read_redirection(files)
+        # what joins the group joins the last of its commands
+        if (following := self.peek()) and following.text in _JOINS:
+            inside = range(len(self.commands) - 1, first - 1, -1)
+            places = (one for one in inside if self.commands[one].words)
+            for place in (*places,)[:1]:
+                self.commands[place] = msgspec.structs.replace(
+                    self.commands[place], after=following.text
+                )
         # redirections of a whole loop: a command without words carries them
         if files.inputs or files.outputs:
             self._add(token, "", [], files)
+
+    def _read_condition(self, end: str) -> None:
+        self.tests += 1
+        self.read_list(frozenset({end}))
+        self.tests -= 1
 
     def _read_inside(self, token: ShellToken) -> None:
         if token.text == "(":
@@ -472,7 +510,7 @@ class _ShellReader(_ShellScanner):
         elif token.text == "if":
             self._read_if()
         elif token.text in ("while", "until"):
-            self.read_list(frozenset({"do"}))
+            self._read_condition("do")
             self._read_block("done")
         elif token.text in ("for", "select"):
             self._read_for()
@@ -486,13 +524,13 @@ class _ShellReader(_ShellScanner):
                 self.take()
                 self.take()
             self._skip_newlines()
-            self._read_block()
+            self._read_block(is_branch=True)
 
     def _read_if(self) -> None:
-        self.read_list(frozenset({"then"}))
-        while (end := self._read_block("elif", "else", "fi")) != "fi":
+        self._read_condition("then")
+        while (end := self._read_block("elif", "else", "fi", is_branch=True)) != "fi":
             if end == "elif":
-                self.read_list(frozenset({"then"}))
+                self._read_condition("then")
 
     def _read_for(self) -> None:
         self.take()  # the variable, or (( ))
@@ -523,7 +561,7 @@ class _ShellReader(_ShellScanner):
             while self.take().text != ")":
                 if (token := self.peek()) and token.kind == "newline":
                     _unsure()
-            end = self._read_block(";;", ";&", ";;&", "esac")
+            end = self._read_block(";;", ";&", ";;&", "esac", is_branch=True)
 
     def _read_test(self, first: ShellToken) -> None:
         words = [first]
@@ -548,7 +586,7 @@ class _ShellReader(_ShellScanner):
                     _unsure()
                 self.functions.add(words[0].text)
                 self._skip_newlines()
-                self._read_block()
+                self._read_block(is_branch=True)
                 return
             else:
                 break
@@ -591,8 +629,8 @@ class _ShellReader(_ShellScanner):
                 inputs=tuple(files.inputs),
                 outputs=tuple(files.outputs),
                 appended=tuple(files.appended),
-                background=ending == "&",
-                piped=ending in ("|", "|&"),
+                after=ending,
+                is_tested=self.tests > 0,
                 blocks=tuple(self.blocks),
             )
         )
