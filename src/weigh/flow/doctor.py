@@ -195,7 +195,7 @@ def gpu_checks(env: Mapping[str, str]) -> list[DoctorCheck]:
         more = "; for a node, run weigh doctor in a job there" if is_login else ""
         return [DoctorCheck("GPU", "ok", absence + more)]
     words = ", ".join(f"{names.count(name)} x {name}" for name in sorted(set(names)))
-    from weigh.probe.nvml_library import (  # noqa: PLC0415 - ctypes, with a GPU
+    from weigh.probe.nvml import (  # noqa: PLC0415 - ctypes, with a GPU
         read_driver_version,
     )
 

@@ -38,7 +38,7 @@ from weigh.probe.proc import ProcTree
 from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
-    from weigh.measure.gpu.sampler import GpuSampler
+    from weigh.measure.gpu_sampler import GpuSampler
 
 # what starts an agent, and the agent itself, have in their environment; the second is
 # glibc's: no more memory from the kernel than is needed

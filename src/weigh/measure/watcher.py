@@ -36,13 +36,11 @@ from weigh.units import MIB, Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure import cpu_wait as measure_cpu_wait
-    from weigh.measure import jvm
+    from weigh.measure import gpu_account, gpu_sampler, jvm
     from weigh.measure import ranks as measure_ranks
     from weigh.measure import signs as measure_signs
     from weigh.measure.cpu_wait import CpuWaits
-    from weigh.measure.gpu import account
-    from weigh.measure.gpu import sampler as gpu_sampler
-    from weigh.measure.gpu.sampler import GpuSampler
+    from weigh.measure.gpu_sampler import GpuSampler
     from weigh.measure.jvm import JvmWatch
     from weigh.measure.memory.ledger import MemoryLedger
     from weigh.measure.portable import ResidentSum
@@ -50,8 +48,8 @@ if TYPE_CHECKING:
     from weigh.measure.signs import SignWatch
     from weigh.probe.perf import CpuClock
 else:  # each is imported when it is first used
-    account = lazy_module("weigh.measure.gpu.account")
-    gpu_sampler = lazy_module("weigh.measure.gpu.sampler")
+    gpu_account = lazy_module("weigh.measure.gpu_account")
+    gpu_sampler = lazy_module("weigh.measure.gpu_sampler")
     jvm = lazy_module("weigh.measure.jvm")
     measure_cpu_wait = lazy_module("weigh.measure.cpu_wait")
     measure_ranks = lazy_module("weigh.measure.ranks")
@@ -467,7 +465,7 @@ class TreeWatcher:
             return series
         # samples of GPUs are on the monotonic clock, the series on the run's
         began = time.monotonic() - self.elapsed()
-        columns_of_gpus = account.gpu_columns(rows, [began + at for at in series.t])
+        columns_of_gpus = gpu_account.gpu_columns(rows, [began + at for at in series.t])
         return msgspec.structs.replace(series, gpu_memory=columns_of_gpus)
 
     def cost(self, *warnings: str) -> MeasuringCost:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from weigh.errors import NoGpuError
 
 if TYPE_CHECKING:
-    from weigh.probe.gpu import DetailedGpuProbe
+    from weigh.probe.gpu import GpuProbe
 
 
 _LIBRARY = "libnvidia-ml.so.1"
@@ -79,7 +79,7 @@ _MAKERS = (
 )
 
 
-def open_probe(environment: Mapping[str, str]) -> "DetailedGpuProbe":
+def open_probe(environment: Mapping[str, str]) -> "GpuProbe":
     """Return a probe of the visible GPUs, of the first maker whose driver has any.
 
     Raises:
@@ -90,9 +90,7 @@ def open_probe(environment: Mapping[str, str]) -> "DetailedGpuProbe":
     for may_be_here, module, name in _MAKERS:
         if may_be_here(environment, ""):
             try:
-                probe: DetailedGpuProbe = getattr(import_module(module), name)(
-                    environment
-                )
+                probe: GpuProbe = getattr(import_module(module), name)(environment)
             except NoGpuError as error:
                 # another maker's driver may still have a GPU
                 absence = error

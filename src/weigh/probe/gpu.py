@@ -1,7 +1,11 @@
-"""The interface of a GPU probe, independent of the manufacturer."""
+"""The interface of a GPU probe, independent of the manufacturer.
 
+One reading has what changes all the time, the counters what adds up, the wear what is
+read once at the end.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Collection
-from typing import Protocol
 
 import msgspec
 
@@ -51,11 +55,22 @@ class GpuDevice(msgspec.Struct, frozen=True):
     compute_instance: int | None = None
 
 
+class GpuShare(msgspec.Struct, frozen=True, gc=False):
+    """One process's share of a GPU's time, in per cent, sampled by the driver."""
+
+    pid: int
+    sm_utilization: float
+    memory_utilization: float
+
+
 class GpuCounters(msgspec.Struct, frozen=True):
-    """A GPU's counters since its driver was loaded; only differences are meaningful.
+    """What a driver has counted of a GPU; of most only differences are meaningful.
 
     ``energy`` is in joules; ``ecc_errors`` are the uncorrected ones; ``throttle`` has
-    the seconds of reduced clocks by reason.
+    the seconds of reduced clocks by reason. ``xids`` are the driver's errors, and
+    ``shares`` those of processes, since the last call. ``peaks`` are those of
+    processes, also ended ones, if the driver keeps them. ``pcie_rx`` and ``pcie_tx``
+    are bytes per second, over 20 ms.
     """
 
     energy: float | None = None
@@ -63,6 +78,11 @@ class GpuCounters(msgspec.Struct, frozen=True):
     throttle: dict[str, Seconds] | None = None
     corrected_ecc_errors: int | None = None
     pcie_replays: int | None = None  # packets that the bus had to send again
+    xids: tuple[int, ...] | None = None
+    shares: tuple[GpuShare, ...] | None = None
+    peaks: dict[int, Bytes] = {}
+    pcie_rx: Bytes | None = None
+    pcie_tx: Bytes | None = None
 
 
 class GpuWear(msgspec.Struct, frozen=True):
@@ -77,67 +97,35 @@ class GpuWear(msgspec.Struct, frozen=True):
     failed: bool | None = None
 
 
-class GpuShare(msgspec.Struct, frozen=True, gc=False):
-    """One process's share of a GPU's time, in per cent, sampled by the driver."""
+class GpuProbe(ABC):
+    """A source of readings of the GPUs that this process can see; for one thread.
 
-    pid: int
-    sm_utilization: float
-    memory_utilization: float
+    ``notes`` are doubts about which GPUs are visible, ``absence`` is why none is. What
+    a maker's library does not have keeps the answers of this class.
+    """
 
+    notes: tuple[str, ...] = ()
+    absence: str | None = None
 
-class GpuProbe(Protocol):
-    """A source of readings of the GPUs that this process can see."""
-
+    @abstractmethod
     def devices(self) -> tuple[GpuDevice, ...]:
         """Return the visible GPUs, in CUDA's order."""
 
+    @abstractmethod
     def read(self, *, activity: bool = True) -> tuple[GpuReading, ...]:
         """Read each once; without *activity*, only memory, of those that changed."""
 
-
-class ExplainedGpuProbe(GpuProbe, Protocol):
-    """A probe that can explain its choice of GPUs."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Doubts about which GPUs are visible."""
-
-    @property
-    def absence(self) -> str | None:
-        """Why no GPU is visible; None if one is."""
-
-
-class DetailedGpuProbe(ExplainedGpuProbe, Protocol):
-    """A probe that also reads counters and other slow figures.
-
-    Each method takes the UUID of a device, and returns None if there is no figure.
-    """
-
-    def read(self, *, activity: bool = True) -> tuple[GpuReading, ...]:
-        """Read each once; without *activity*, only those whose memory changed."""
-
-    def counters(self, gpu_uuid: str) -> GpuCounters:
-        """Read the counters since the driver was loaded."""
+    def counters(
+        self, gpu_uuid: str, process_ids: Collection[int] = (), *, bus: bool = False
+    ) -> GpuCounters:
+        """Read what was counted, also of *process_ids*; the *bus* takes 40 ms."""
+        del gpu_uuid, process_ids, bus
+        return GpuCounters()
 
     def wear(self, gpu_uuid: str) -> GpuWear:
         """Read which memory the GPU has taken out of use."""
+        del gpu_uuid
+        return GpuWear()
 
-    def pcie_rx(self, gpu_uuid: str) -> Bytes | None:
-        """Return the inbound PCIe traffic in bytes per second, over 20 ms."""
-
-    def pcie_tx(self, gpu_uuid: str) -> Bytes | None:
-        """Return the outbound PCIe traffic in bytes per second, over 20 ms."""
-
-    def accounted(
-        self, gpu_uuid: str, process_ids: Collection[int]
-    ) -> dict[int, Bytes]:
-        """Return the peaks of processes, also ended ones, if the driver keeps them."""
-
-    def new_xids(self, gpu_uuid: str) -> tuple[int, ...] | None:
-        """Return the driver's errors (XID numbers) since the last call; never waits."""
-
-    def shares(self, gpu_uuid: str) -> tuple[GpuShare, ...] | None:
-        """Return each process's utilisation since the last call."""
-
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - nothing to release
         """Release the driver."""

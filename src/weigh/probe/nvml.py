@@ -1,41 +1,46 @@
-"""Read NVIDIA GPUs through NVML, without starting another process.
+"""Read NVIDIA GPUs through their management library, without another process.
 
-A figure that the GPU, the driver or the permissions do not provide is None, and is not
-queried again. Units and meanings are from NVML's documentation.
+NVML's C interface is stable. No package is needed for it, so none that lies over
+another's module, as nvidia-ml-py3 does over nvidia-ml-py, can come between. A figure
+that the GPU, the driver or the permissions do not provide is None, and is not queried
+again. Structures, numbers, units and meanings are from ``nvml.h``.
 """
 
+import ctypes
+import os
+import sys
 from collections.abc import Callable, Collection, Mapping
-from ctypes import byref, c_uint, c_ulonglong, c_void_p
+from ctypes import byref, c_char, c_uint, c_ulonglong, c_void_p, sizeof
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare, GpuWear
-from weigh.probe.nvml_library import (
-    FOR_GOOD,
-    LOST,
-    NO_PERMISSION,
-    NvmlAccounted,
-    NvmlError,
-    NvmlEvent,
-    NvmlHolder,
-    NvmlLibrary,
-    NvmlMemoryV1,
-    NvmlMemoryV2,
-    NvmlPci,
-    NvmlRates,
-    NvmlViolation,
-    memory_v2,
+from weigh.errors import GpuError, NoGpuError
+from weigh.probe.driver import kernel_module_version
+from weigh.probe.gpu import (
+    GpuCounters,
+    GpuDevice,
+    GpuProbe,
+    GpuReading,
+    GpuShare,
+    GpuWear,
 )
 from weigh.probe.visible import VARIABLE, visible_devices
 from weigh.units import Bytes, Seconds
 
-_WHOLE = 100  # per cent
-_NOTHING = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})  # what a driver may fill in
-_XID_ERRORS = 8  # nvmlEventTypeXidCriticalError
 _T = TypeVar("_T")
-_MOST_EVENTS = 16  # per reading
+# of nvmlReturn_t
+_NO_PERMISSION, _LOST, _LIBRARY_NOT_FOUND, _DRIVER_NOT_LOADED = 4, 15, 12, 9
+_TOO_SMALL, _NO_FUNCTION, _MISMATCH, _UNKNOWN = 7, 13, 18, 999
+# not supported or not permitted, no such function, no longer supported
+_FOR_GOOD = frozenset({3, _NO_PERMISSION, _NO_FUNCTION, 25, 26})
+_NOTHING = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})  # what a driver may fill in
+_WHOLE = 100  # per cent
+_XID_ERRORS = 8  # nvmlEventTypeXidCriticalError
+_LONGEST_TEXT = 96  # bytes of a name or an identity
+_MORE_PROCESSES = 16  # than there were at the call that counted them
+_MOST_EVENTS = 16  # per reading: a broken driver may have them without end
 _MOST_GPUS = 256  # a larger number is a driver's mistake
 _ALSO = ("Graphics", "MPSCompute")  # clients of MPS may only be on their own list
 _POLICIES = {
@@ -55,6 +60,103 @@ _REASONS = {
     0x40: "thermal",
     0x80: "power brake",
 }
+_C_TYPES = {"I": c_uint, "Q": c_ulonglong, "P": c_void_p, "C": c_char}
+
+
+def _structure(fields: str) -> type[ctypes.Structure]:
+    """Return a structure: of each field the letter of its type, as in C5, and name."""
+    known = []
+    for field in fields.split(", "):
+        letters, name = field.split()
+        kind: Any = _C_TYPES[letters[0]]
+        known.append((name, kind * int(letters[1:]) if letters[1:] else kind))
+    return type("NvmlStructure", (ctypes.Structure,), {"_fields_": known})
+
+
+# without the driver's own memory, and with it in what is used
+_MemoryV2 = _structure("I version, Q total, Q reserved, Q free, Q used")
+_MemoryV1 = _structure("Q total, Q free, Q used")
+# per cent of time in which kernels ran, and memory was read or written
+_Rates = _structure("I gpu, I memory")
+_Violation = _structure("Q reference, Q time")  # nanoseconds of reduced clocks
+# a process on a GPU
+_Holder = _structure("I pid, Q memory, I gpu_instance, I compute_instance")
+# the driver's account of one process
+_Accounted = _structure("I gpu, I memory, Q most, Q time, Q start, I runs, I5 reserved")
+# a process's share of a GPU's time
+_Share = _structure("I pid, Q time, I sm, I memory, I encoder, I decoder")
+# ``data`` of an error is its XID number
+_Event = _structure("P device, Q type, Q data, I gpu_instance, I compute_instance")
+_Pci = _structure("C16 legacy, I5 numbers, C32 bus")
+
+
+class NvmlError(GpuError):
+    """A function failed, with NVML's number in ``value``."""
+
+    def __init__(self, value: int, words: str) -> None:
+        super().__init__(words)
+        self.value = value
+
+
+class NvmlLibrary:
+    """The library, started.
+
+    Raises:
+        NoGpuError: the driver or its library is missing.
+        GpuError: the driver does not start.
+    """
+
+    def __init__(self) -> None:
+        self._library = _load_library()
+        code = self._function("nvmlInitWithFlags")(0)
+        if code:
+            raise _start_error(code, self._words(code))
+
+    def call(self, name: str, *words: object) -> None:
+        """Call a function.
+
+        Raises:
+            NvmlError: it failed, or this driver is older than it.
+        """
+        code = self._function(name)(*words)
+        if code:
+            raise NvmlError(code, self._words(code))
+
+    def count(self, name: str, *words: object) -> None:
+        """Call a function without room for its answer: it returns how many there are.
+
+        Raises:
+            NvmlError: as for `call`, but for the want of room.
+        """
+        try:
+            self.call(name, *words)
+        except NvmlError as error:
+            if error.value != _TOO_SMALL:
+                raise
+
+    def text(self, name: str, *words: object) -> str:
+        """Return the text that a function writes.
+
+        Raises:
+            NvmlError: as for `call`.
+        """
+        out = (c_char * _LONGEST_TEXT)()
+        self.call(name, *words, out, c_uint(_LONGEST_TEXT))
+        return out.value.decode("utf-8", "replace")
+
+    def _function(self, name: str) -> Callable[..., int]:
+        function: Callable[..., int] | None = getattr(self._library, name, None)
+        # an older driver lacks newer functions: the same as not supported
+        return function or (lambda *_: _NO_FUNCTION)
+
+    def _words(self, code: int) -> str:
+        try:
+            describe = self._library.nvmlErrorString
+        except AttributeError:
+            return f"error {code}"
+        # without it, the pointer would be cut to 32 bits
+        describe.restype = ctypes.c_char_p
+        return (describe(code) or b"").decode("utf-8", "replace")
 
 
 class _NvmlGpu:
@@ -69,20 +171,11 @@ class _NvmlGpu:
         # the driver's own, which older figures include
         self.reserved: Bytes = device.memory_reserved or 0
         self.also: set[str] = set()  # other lists that had processes at the last query
-        self.accounts: bool | None = None  # whether an administrator turned it on
         self.events: c_void_p | None = None
         self.shares_seen = 0  # NVML's time stamp, in microseconds
 
 
-class _GpuMemory(msgspec.Struct, frozen=True):
-    """The memory of a GPU; None if the driver's own is not separate."""
-
-    total: Bytes
-    used: Bytes
-    reserved: Bytes | None
-
-
-class NvmlProbe:
+class NvmlProbe(GpuProbe):
     """The visible GPUs of this machine; for use by one thread.
 
     Raises:
@@ -93,19 +186,7 @@ class NvmlProbe:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._library = NvmlLibrary()
         self._hidden = 0
-        self._notes: list[str] = []
-        self._absence: str | None = None
         self._gpus = self._find(environment)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Doubts about which GPUs are visible."""
-        return tuple(self._notes)
-
-    @property
-    def absence(self) -> str | None:
-        """Why no GPU is visible; None if one is."""
-        return self._absence
 
     def devices(self) -> tuple[GpuDevice, ...]:
         """Return the visible GPUs, in CUDA's order."""
@@ -116,25 +197,27 @@ class NvmlProbe:
         looks = [self._look(gpu, activity=activity) for gpu in self._gpus.values()]
         return tuple(look for look in looks if look is not None)
 
-    def counters(self, gpu_uuid: str) -> GpuCounters:
-        """Read the counters since the driver was loaded."""
-        gpu = self._gpus[gpu_uuid]
+    def counters(
+        self, gpu_uuid: str, process_ids: Collection[int] = (), *, bus: bool = False
+    ) -> GpuCounters:
+        """Read what was counted, also of *process_ids*; the *bus* takes 40 ms."""
+        gpu, number = self._gpus[gpu_uuid], partial(self._number, self._gpus[gpu_uuid])
         # NVML's numbers for the kind of error and the time that is counted
         corrected, uncorrected, since_loaded = 0, 1, 0
-        millijoules = self._number(
-            gpu, "nvmlDeviceGetTotalEnergyConsumption", kind=c_ulonglong
-        )
-        ecc = "nvmlDeviceGetTotalEccErrors"
+        millijoules = number("nvmlDeviceGetTotalEnergyConsumption", kind=c_ulonglong)
+        ecc = partial(number, "nvmlDeviceGetTotalEccErrors", kind=c_ulonglong)
+        inwards, outwards = 1, 0
         return GpuCounters(
             energy=_scaled(millijoules, 0.001),
-            ecc_errors=self._number(
-                gpu, ecc, uncorrected, since_loaded, kind=c_ulonglong
-            ),
+            ecc_errors=ecc(uncorrected, since_loaded),
             throttle=self._throttle(gpu),
-            corrected_ecc_errors=self._number(
-                gpu, ecc, corrected, since_loaded, kind=c_ulonglong
-            ),
-            pcie_replays=self._number(gpu, "nvmlDeviceGetPcieReplayCounter"),
+            corrected_ecc_errors=ecc(corrected, since_loaded),
+            pcie_replays=number("nvmlDeviceGetPcieReplayCounter"),
+            xids=self._new_xids(gpu),
+            shares=self._shares(gpu),
+            peaks=self._accounted(gpu, process_ids),
+            pcie_rx=self._pcie(gpu, inwards) if bus else None,
+            pcie_tx=self._pcie(gpu, outwards) if bus else None,
         )
 
     def wear(self, gpu_uuid: str) -> GpuWear:
@@ -144,79 +227,18 @@ class NvmlProbe:
         """
         gpu = self._gpus[gpu_uuid]
         # retired after several single-bit errors (0), or after one of two bits (1)
-        lists = [
-            self._ask(
-                gpu, ("pages", cause), partial(self._library.pages, gpu.handle, cause)
-            )
-            for cause in (0, 1)
-        ]
-        pages = [count for count in lists if count is not None]
+        pages = [self._pages(gpu, cause) for cause in (0, 1)]
+        known = [count for count in pages if count is not None]
         pending = self._number(gpu, "nvmlDeviceGetRetiredPagesPendingStatus")
         rows = [c_uint() for _ in range(4)]
-        name = "nvmlDeviceGetRemappedRows"
-        if self._read(gpu, name, *map(byref, rows)) is None:
-            known = None if pending is None else bool(pending)
-            return GpuWear(sum(pages) if pages else None, pending=known)
+        if self._read(gpu, "nvmlDeviceGetRemappedRows", *map(byref, rows)) is None:
+            waits = None if pending is None else bool(pending)
+            return GpuWear(sum(known) if known else None, pending=waits)
         corrected, uncorrected, waiting, failed = (row.value for row in rows)
         return GpuWear(
             remapped_rows=corrected + uncorrected,
             pending=bool(waiting or pending),
             failed=bool(failed),
-        )
-
-    def pcie_rx(self, gpu_uuid: str) -> Bytes | None:
-        """Return the inbound PCIe traffic in bytes per second, over 20 ms."""
-        return self._pcie(gpu_uuid, 1)
-
-    def pcie_tx(self, gpu_uuid: str) -> Bytes | None:
-        """Return the outbound PCIe traffic in bytes per second, over 20 ms."""
-        return self._pcie(gpu_uuid, 0)
-
-    def accounted(
-        self, gpu_uuid: str, process_ids: Collection[int]
-    ) -> dict[int, Bytes]:
-        """Return the peaks of processes, also ended ones, if the driver keeps them."""
-        gpu = self._gpus[gpu_uuid]
-        if gpu.accounts is None:
-            gpu.accounts = self._number(gpu, "nvmlDeviceGetAccountingMode") == 1
-        found: dict[int, Bytes] = {}
-        for pid in process_ids if gpu.accounts else ():
-            stats, name = NvmlAccounted(), "nvmlDeviceGetAccountingStats"
-            known = self._read(gpu, name, c_uint(pid), byref(stats))
-            if known and stats.most not in _NOTHING:
-                found[pid] = int(stats.most)
-        return found
-
-    def new_xids(self, gpu_uuid: str) -> tuple[int, ...] | None:
-        """Return the driver's errors (XID numbers) since the last call; never waits."""
-        gpu = self._gpus[gpu_uuid]
-        # registered at the first call: earlier errors are not reported
-        if gpu.events is None and not self._register(gpu):
-            return None
-        found: list[int] = []
-        while len(found) < _MOST_EVENTS:
-            event = NvmlEvent()
-            try:
-                self._library.call("nvmlEventSetWait_v2", gpu.events, byref(event), 0)
-            except NvmlError:  # a timeout: there was no error
-                break
-            found.append(int(event.data))
-        return tuple(found)
-
-    def shares(self, gpu_uuid: str) -> tuple[GpuShare, ...] | None:
-        """Return each process's utilisation since the last call."""
-        gpu = self._gpus[gpu_uuid]
-        samples = self._ask(
-            gpu, ("shares",), lambda: self._library.shares(gpu.handle, gpu.shares_seen)
-        )
-        if samples is None:
-            return None
-        fresh = [one for one in samples if one.time > gpu.shares_seen]
-        gpu.shares_seen = max((one.time for one in fresh), default=gpu.shares_seen)
-        return tuple(
-            GpuShare(one.pid, float(one.sm), float(one.memory))
-            for one in fresh
-            if one.sm <= _WHOLE and one.memory <= _WHOLE
         )
 
     def close(self) -> None:
@@ -241,9 +263,9 @@ class NvmlProbe:
                 handles[device.uuid] = its_handle
                 found.append(device)
         visible = visible_devices(found, environment)
-        self._notes += visible.notes
+        self.notes += visible.notes
         if not visible.devices:
-            self._absence = self._why_none(len(found), environment)
+            self.absence = self._why_none(len(found), environment)
         return {one.uuid: _NvmlGpu(one, handles[one.uuid]) for one in visible.devices}
 
     def _why_none(self, found: int, environment: Mapping[str, str]) -> str:
@@ -269,10 +291,10 @@ class NvmlProbe:
         try:
             self._library.call("nvmlDeviceGetHandleByIndex_v2", index, byref(handle))
         except NvmlError as error:
-            if error.value == NO_PERMISSION:
+            if error.value == _NO_PERMISSION:
                 self._hidden += 1
             else:
-                self._notes.append(f"GPU {index} cannot be read: {error}")
+                self.notes += (f"GPU {index} cannot be read: {error}",)
             return None
         return handle
 
@@ -309,9 +331,9 @@ class NvmlProbe:
         here = _NvmlGpu(GpuDevice(index, "", ""), handle)
         uuid = self._text(here, "nvmlDeviceGetUUID")
         if not uuid:
-            self._notes.append(f"GPU {index} cannot be read: it has no UUID")
+            self.notes += (f"GPU {index} cannot be read: it has no UUID",)
             return None
-        memory, pci = self._memory(here), NvmlPci()
+        memory, pci = self._memory(here), _Pci()
         gpu, compute = "nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId"
         has_bus = parent is None and self._read(
             here, "nvmlDeviceGetPciInfo_v3", byref(pci)
@@ -320,9 +342,9 @@ class NvmlProbe:
             index=index,
             uuid=uuid,
             name=self._text(here, "nvmlDeviceGetName") or "GPU",
-            memory_total=None if memory is None else memory.total,
+            memory_total=None if memory is None else memory[0],
             mig_parent=parent,
-            memory_reserved=None if memory is None else memory.reserved,
+            memory_reserved=None if memory is None else here.reserved or None,
             bus=pci.bus.decode("ascii", "replace").lower() if has_bus else None,
             gpu_instance=self._number(here, gpu) if parent else None,
             compute_instance=self._number(here, compute) if parent else None,
@@ -335,7 +357,7 @@ class NvmlProbe:
         GPU's memory is read first, so that no later change is missed.
         """
         memory = self._memory(gpu)
-        used = None if memory is None else memory.used
+        used = None if memory is None else memory[1]
         stayed = used is not None and used == gpu.used
         gpu.used = used
         if stayed and not activity:
@@ -345,7 +367,7 @@ class NvmlProbe:
         complete = holders is not None and None not in holders.values()
         process_memory = holders if complete else None
         processes = None if holders is None else tuple(holders)
-        rates, name = NvmlRates(), "nvmlDeviceGetUtilizationRates"
+        rates, name = _Rates(), "nvmlDeviceGetUtilizationRates"
         has_rates = activity and self._read(gpu, name, byref(rates))
         power = self._number(gpu, "nvmlDeviceGetPowerUsage") if activity else None
         return GpuReading(
@@ -369,20 +391,20 @@ class NvmlProbe:
             return None
         return frozenset(word for bit, word in _REASONS.items() if reasons & bit)
 
-    def _memory(self, gpu: _NvmlGpu) -> _GpuMemory | None:
-        """Read the memory, without the driver's own if it was ever separate."""
-        found: NvmlMemoryV1 | NvmlMemoryV2 = memory_v2()
+    def _memory(self, gpu: _NvmlGpu) -> tuple[Bytes, Bytes] | None:
+        """Read (total, used), without the driver's own if it was ever separate."""
+        # NVML takes the size and the version of the structure from its first field
+        found = _MemoryV2(version=sizeof(_MemoryV2) | 2 << 24)
         if self._read(gpu, "nvmlDeviceGetMemoryInfo_v2", byref(found)):
-            gpu.reserved, reserved = int(found.reserved), int(found.reserved)
-            used = int(found.used)
+            gpu.reserved, used = int(found.reserved), int(found.used)
         else:
-            found = NvmlMemoryV1()
+            found = _MemoryV1()
             if not self._read(gpu, "nvmlDeviceGetMemoryInfo", byref(found)):
                 return None
-            used, reserved = max(0, int(found.used) - gpu.reserved), gpu.reserved
+            used = max(0, int(found.used) - gpu.reserved)
         if found.used > found.total or found.total in _NOTHING:
             return None
-        return _GpuMemory(int(found.total), used, reserved or None)
+        return int(found.total), used
 
     def _holders(
         self, gpu: _NvmlGpu, *, activity: bool
@@ -403,28 +425,96 @@ class NvmlProbe:
             holders[one.pid] = known if held is None else max(known or 0, held)
         return holders
 
-    def _listed(self, gpu: _NvmlGpu, kind: str) -> list[NvmlHolder] | None:
+    def _listed(self, gpu: _NvmlGpu, kind: str) -> list[ctypes.Structure] | None:
+        def listed(name: str) -> list[ctypes.Structure]:
+            count = c_uint(0)
+            self._library.count(name, gpu.handle, byref(count), None)
+            if not count.value:
+                return []
+            count = c_uint(count.value + _MORE_PROCESSES)
+            found = (_Holder * count.value)()
+            self._library.call(name, gpu.handle, byref(count), found)
+            return list(found[: count.value])
+
         for version in ("v3", "v2"):
             name = f"nvmlDeviceGet{kind}RunningProcesses_{version}"
-            listed = self._ask(
-                gpu, (name,), partial(self._library.holders, name, gpu.handle)
-            )
-            if listed is not None:
-                return listed
+            processes = self._ask(gpu, (name,), partial(listed, name))
+            if processes is not None:
+                return processes
         return None
+
+    def _pages(self, gpu: _NvmlGpu, cause: int) -> int | None:
+        name, count = "nvmlDeviceGetRetiredPages", c_uint(0)
+
+        def pages() -> int:
+            self._library.count(name, gpu.handle, cause, byref(count), None)
+            return count.value
+
+        return self._ask(gpu, (name, cause), pages)
+
+    def _accounted(
+        self, gpu: _NvmlGpu, process_ids: Collection[int]
+    ) -> dict[int, Bytes]:
+        """Return the driver's peaks of processes, where an admin turned that on."""
+        found: dict[int, Bytes] = {}
+        if self._number(gpu, "nvmlDeviceGetAccountingMode") != 1:
+            return found
+        for pid in process_ids:
+            stats, name = _Accounted(), "nvmlDeviceGetAccountingStats"
+            known = self._read(gpu, name, c_uint(pid), byref(stats))
+            if known and stats.most not in _NOTHING:
+                found[pid] = int(stats.most)
+        return found
+
+    def _new_xids(self, gpu: _NvmlGpu) -> tuple[int, ...] | None:
+        """Return the driver's errors (XID numbers) since the last call; never waits."""
+        # registered at the first call: earlier errors are not reported
+        if gpu.events is None and not self._register(gpu):
+            return None
+        found: list[int] = []
+        while len(found) < _MOST_EVENTS:
+            event = _Event()
+            try:
+                self._library.call("nvmlEventSetWait_v2", gpu.events, byref(event), 0)
+            except NvmlError:  # a timeout: there was no error
+                break
+            found.append(int(event.data))
+        return tuple(found)
+
+    def _shares(self, gpu: _NvmlGpu) -> tuple[GpuShare, ...] | None:
+        """Return each process's utilisation since the last call."""
+        name, count = "nvmlDeviceGetProcessUtilization", c_uint(0)
+        since = c_ulonglong(gpu.shares_seen)
+
+        def samples() -> list[ctypes.Structure]:
+            self._library.count(name, gpu.handle, None, byref(count), since)
+            found = (_Share * count.value)()
+            if count.value:
+                self._library.call(name, gpu.handle, found, byref(count), since)
+            return list(found[: count.value])
+
+        known = self._ask(gpu, (name,), samples)
+        if known is None:
+            return None
+        fresh = [share for share in known if share.time > gpu.shares_seen]
+        gpu.shares_seen = max((one.time for one in fresh), default=gpu.shares_seen)
+        return tuple(
+            GpuShare(one.pid, float(one.sm), float(one.memory))
+            for one in fresh
+            if one.sm <= _WHOLE and one.memory <= _WHOLE
+        )
 
     def _clock(self, gpu: _NvmlGpu, which: int) -> float | None:
         return _scaled(self._number(gpu, "nvmlDeviceGetClockInfo", which), 1.0)
 
-    def _pcie(self, gpu_uuid: str, direction: int) -> Bytes | None:
-        name = "nvmlDeviceGetPcieThroughput"
-        kilobytes = self._number(self._gpus[gpu_uuid], name, direction)
+    def _pcie(self, gpu: _NvmlGpu, direction: int) -> Bytes | None:
+        kilobytes = self._number(gpu, "nvmlDeviceGetPcieThroughput", direction)
         return None if kilobytes is None else kilobytes * 1000
 
     def _throttle(self, gpu: _NvmlGpu) -> dict[str, Seconds] | None:
         seconds: dict[str, Seconds] = {}
         for policy, reason in _POLICIES.items():
-            status, name = NvmlViolation(), "nvmlDeviceGetViolationStatus"
+            status, name = _Violation(), "nvmlDeviceGetViolationStatus"
             known = self._read(gpu, name, policy, byref(status))
             if known and status.time not in _NOTHING:
                 seconds[reason] = status.time * 1e-9
@@ -480,9 +570,9 @@ class NvmlProbe:
         try:
             return call()
         except NvmlError as error:
-            if error.value == LOST:
+            if error.value == _LOST:
                 gpu.lost = True
-            elif error.value in FOR_GOOD:
+            elif error.value in _FOR_GOOD:
                 gpu.lacks.add(name)
             return None
 
@@ -494,3 +584,58 @@ def _valid_per_cent(value: float) -> float | None:
 
 def _scaled(value: float | None, factor: float) -> float | None:
     return None if value is None else float(value) * factor
+
+
+def read_driver_version() -> tuple[str | None, str | None]:
+    """Return (driver, newest CUDA), such as ``("550.54.15", "12.4")``, or Nones.
+
+    A broken driver is not an error here: the GPU probe reports it.
+    """
+    try:
+        library = NvmlLibrary()
+    except GpuError:
+        return None, None
+    number = ctypes.c_int()
+    try:
+        driver = library.text("nvmlSystemGetDriverVersion")
+        library.call("nvmlSystemGetCudaDriverVersion_v2", byref(number))
+        library.call("nvmlShutdown")
+    except NvmlError:
+        return None, None
+    # 12040 stands for 12.4
+    return driver, f"{number.value // 1000}.{number.value % 1000 // 10}"
+
+
+def _load_library() -> ctypes.CDLL:
+    if sys.platform == "win32":
+        folder = os.environ.get("WINDIR", "C:/Windows")
+        name = os.path.join(folder, "System32", "nvml.dll")
+    else:
+        # the name without a number comes with the developers' files only
+        name = "libnvidia-ml.so.1"
+    try:
+        return ctypes.CDLL(name)
+    except OSError as error:
+        raise NoGpuError("no NVIDIA driver here") from error
+
+
+def _start_error(code: int, words: str) -> GpuError:
+    """Return the error for NVML's code at its start."""
+    if code == _LIBRARY_NOT_FOUND:
+        return NoGpuError("no NVIDIA driver here")
+    if code == _DRIVER_NOT_LOADED:
+        return NoGpuError("an NVIDIA driver is installed here, but not loaded: no GPU")
+    if code == _MISMATCH:
+        version = kernel_module_version()
+        module = f" ({version})" if version else ""
+        return GpuError(
+            f"NVIDIA's kernel driver{module} and its library differ: "
+            "report it to the admins"
+        )
+    if code == _NO_PERMISSION:
+        return GpuError("the NVIDIA driver is closed to you: /dev/nvidiactl")
+    if code == _UNKNOWN:
+        return GpuError(
+            "the driver fails (NVML 999): use another node, report this to the admins"
+        )
+    return GpuError(f"the NVIDIA driver does not start: {words}")

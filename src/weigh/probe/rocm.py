@@ -7,11 +7,10 @@ are from its header: bytes, microwatts, microjoules per count, per cent.
 import ctypes
 from collections.abc import Callable, Collection, Mapping
 from ctypes import byref, c_char, c_float, c_uint32, c_uint64
-
-import msgspec
+from functools import partial
 
 from weigh.errors import GpuError, NoGpuError
-from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare, GpuWear
+from weigh.probe.gpu import GpuCounters, GpuDevice, GpuProbe, GpuReading
 from weigh.units import Bytes
 
 LIBRARY = "librocm_smi64.so"
@@ -37,15 +36,13 @@ class _RocmProcess(ctypes.Structure):
     )
 
 
-class RocmProbe:
+class RocmProbe(GpuProbe):
     """The visible AMD GPUs of this machine; for use by one thread.
 
     Raises:
         NoGpuError: the driver or its library is missing.
         GpuError: the library does not start.
     """
-
-    notes: tuple[str, ...] = ()
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._library = _loaded()
@@ -69,7 +66,7 @@ class RocmProbe:
     def read(self, *, activity: bool = True) -> tuple[GpuReading, ...]:
         """Read each once; without *activity*, only those whose memory changed."""
         used = {
-            uuid: self._number("rsmi_dev_memory_usage_get", gpu.index, _VRAM)
+            uuid: self._number(gpu.index, "rsmi_dev_memory_usage_get", _VRAM)
             for uuid, gpu in self._gpus.items()
         }
         # listing processes costs more than memory, and theirs changes with the GPU's
@@ -80,67 +77,60 @@ class RocmProbe:
         ]
         self._used = used
         holders = self._holders() if changed else None
-        readings = (
-            GpuReading(
-                gpu.uuid,
-                memory_used=used[gpu.uuid],
-                process_memory=self._memory_of(holders, gpu.index),
-                processes=None if holders is None else self._pids(holders, gpu.index),
-            )
+        return tuple(
+            self._reading(gpu, used[gpu.uuid], holders, activity=activity)
             for gpu in changed
         )
-        return tuple(map(self._with_activity, readings) if activity else readings)
 
-    def _with_activity(self, reading: GpuReading) -> GpuReading:
-        index, memory = self._gpus[reading.uuid].index, "memory_"
-        name = "rsmi_dev_{}busy_percent_get"
-        return msgspec.structs.replace(
-            reading,
-            utilization=self._busy(index, name.format("")),
-            memory_utilization=self._busy(index, name.format(memory)),
-            power=self._power(index),
+    def _reading(
+        self,
+        gpu: GpuDevice,
+        used: Bytes | None,
+        holders: dict[int, dict[int, Bytes | None]] | None,
+        *,
+        activity: bool,
+    ) -> GpuReading:
+        there = {
+            pid: places[gpu.index]
+            for pid, places in (holders or {}).items()
+            if gpu.index in places
+        }
+        known = {pid: memory for pid, memory in there.items() if memory is not None}
+        # one process without a figure makes their sum unknown
+        is_complete = holders is not None and len(known) == len(there)
+        utilization = memory_utilization = power = None
+        if activity:
+            busy = partial(self._number, gpu.index, kind=c_uint32)
+            utilization = _valid_per_cent(busy("rsmi_dev_busy_percent_get"))
+            memory_utilization = _valid_per_cent(
+                busy("rsmi_dev_memory_busy_percent_get")
+            )
+            power = self._power(gpu.index)
+        return GpuReading(
+            gpu.uuid,
+            memory_used=used,
+            process_memory=known if is_complete else None,
+            utilization=utilization,
+            memory_utilization=memory_utilization,
+            power=power,
+            processes=None if holders is None else tuple(there),
         )
 
-    def counters(self, gpu_uuid: str) -> GpuCounters:
-        """Read the energy counter; the library has no other that NVML has, too."""
+    def counters(
+        self, gpu_uuid: str, process_ids: Collection[int] = (), *, bus: bool = False
+    ) -> GpuCounters:
+        """Read the energy counter, of those that NVML has, too.
+
+        The driver keeps no peaks of processes and reports errors in the kernel's log
+        only; the library counts the bus for a second, which is too long.
+        """
+        del process_ids, bus
         counter, unit, stamp = c_uint64(), c_float(), c_uint64()
         answer = (byref(counter), byref(unit), byref(stamp))
-        index = self._gpus[gpu_uuid].index
-        if not self._ask("rsmi_dev_energy_count_get", c_uint32(index), *answer):
+        index = c_uint32(self._gpus[gpu_uuid].index)
+        if not self._ask("rsmi_dev_energy_count_get", index, *answer):
             return GpuCounters()
         return GpuCounters(energy=counter.value * unit.value * 1e-6)
-
-    def wear(self, gpu_uuid: str) -> GpuWear:
-        """Return nothing: retired pages are not read."""
-        del gpu_uuid
-        return GpuWear()
-
-    def accounted(
-        self, gpu_uuid: str, process_ids: Collection[int]
-    ) -> dict[int, Bytes]:
-        """Return nothing: the driver keeps no peaks."""
-        del gpu_uuid, process_ids
-        return {}
-
-    def pcie_rx(self, gpu_uuid: str) -> Bytes | None:
-        """Return None: the library counts for a second, which is too long."""
-        del gpu_uuid
-        return None
-
-    def pcie_tx(self, gpu_uuid: str) -> Bytes | None:
-        """Return None, as for :meth:`pcie_rx`."""
-        del gpu_uuid
-        return None
-
-    def new_xids(self, gpu_uuid: str) -> tuple[int, ...] | None:
-        """Return None: AMD's driver reports errors in the kernel's log only."""
-        del gpu_uuid
-        return None
-
-    def shares(self, gpu_uuid: str) -> tuple[GpuShare, ...] | None:
-        """Return None: a process's share of the time is not read."""
-        del gpu_uuid
-        return None
 
     def close(self) -> None:
         """Release the driver."""
@@ -157,22 +147,18 @@ class RocmProbe:
     def _describe(self, index: int) -> GpuDevice:
         name = (c_char * 128)()
         self._ask("rsmi_dev_name_get", c_uint32(index), name, ctypes.c_size_t(128))
-        unique = self._number("rsmi_dev_unique_id_get", index)
-        bus = self._number("rsmi_dev_pci_id_get", index)
+        unique = self._number(index, "rsmi_dev_unique_id_get")
+        bus = self._number(index, "rsmi_dev_pci_id_get")
         return GpuDevice(
             index=index,
             uuid=f"GPU-{index if unique is None else unique:016x}",
             name=name.value.decode("utf-8", "replace") or "AMD GPU",
-            memory_total=self._number("rsmi_dev_memory_total_get", index, _VRAM),
+            memory_total=self._number(index, "rsmi_dev_memory_total_get", _VRAM),
             bus=None if bus is None else f"{bus:016x}",
         )
 
-    def _busy(self, index: int, name: str) -> float | None:
-        value = self._small(name, index)
-        return None if value is None or value > _WHOLE else float(value)
-
     def _power(self, index: int) -> float | None:
-        microwatts = self._number("rsmi_dev_power_ave_get", index, 0)
+        microwatts = self._number(index, "rsmi_dev_power_ave_get", 0)
         if microwatts is None:  # newer GPUs only have the power of this moment
             power, kind = c_uint64(), c_uint32()
             answer = (byref(power), byref(kind))
@@ -207,33 +193,18 @@ class RocmProbe:
         there = self._ask(name, c_uint32(pid), c_uint32(index), byref(one))
         return int(one.vram) if there else None
 
-    @staticmethod
-    def _pids(
-        holders: dict[int, dict[int, Bytes | None]], index: int
-    ) -> tuple[int, ...]:
-        return tuple(pid for pid, places in holders.items() if index in places)
-
-    def _memory_of(
-        self, holders: dict[int, dict[int, Bytes | None]] | None, index: int
-    ) -> dict[int, Bytes] | None:
-        if holders is None:
-            return None
-        there = {pid: holders[pid][index] for pid in self._pids(holders, index)}
-        known = {pid: memory for pid, memory in there.items() if memory is not None}
-        # one process without a figure makes their sum unknown
-        return known if len(known) == len(there) else None
-
-    def _number(self, name: str, index: int, *words: int) -> int | None:
-        value = c_uint64()
+    def _number(
+        self,
+        index: int,
+        name: str,
+        *words: int,
+        kind: type[c_uint32] | type[c_uint64] = c_uint64,
+    ) -> int | None:
+        value = kind()
         more = (c_uint32(word) for word in words)
         known = self._ask(name, c_uint32(index), *more, byref(value))
         # the library fills in all ones where a GPU has no such figure
-        return int(value.value) if known and value.value != c_uint64(-1).value else None
-
-    def _small(self, name: str, index: int) -> int | None:
-        value = c_uint32()
-        known = self._ask(name, c_uint32(index), byref(value))
-        return int(value.value) if known and value.value != c_uint32(-1).value else None
+        return int(value.value) if known and value.value != kind(-1).value else None
 
     def _ask(self, name: str, *words: object) -> bool:
         """Call a function; return False if it fails or the library lacks it."""
@@ -244,6 +215,10 @@ class RocmProbe:
             self._lacks.add(name)
             return False
         return function(*words) == 0
+
+
+def _valid_per_cent(value: int | None) -> float | None:
+    return None if value is None or value > _WHOLE else float(value)
 
 
 def visible_amd(

@@ -1,22 +1,34 @@
-"""Choose the GPUs of a run: those the environment names, or idle ones found by NVML.
+"""The GPUs of a run and its tasks: which are ours, and how each task uses its slot's.
 
 Some schedulers (mostly Grid Engine) grant a number of GPUs without naming them, so jobs
 have to find idle ones. A claim, a name that one process of the machine can bind, keeps
 two runs from taking the same GPU. The kernel frees it when the run ends.
+
+One sampler reads for all tasks, in its own thread. Each reading is passed on to the
+accounts of all running tasks, so that the driver is queried once for all of them.
 """
 
 import errno
 import socket
-from collections.abc import Callable, Mapping
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
 
 from weigh.errors import GpuError, UsageError
+from weigh.measure.gpu_account import GpuAccount, idle_for
+from weigh.measure.gpu_sampler import GpuSampler
+from weigh.model.gpu import GpuUsage
 from weigh.model.record import Allocation
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.probe.visible import order_is_a_guess
-from weigh.runner.slots import gpus_named
+from weigh.runner.attempt import TaskAttempt
+from weigh.runner.memory_guard import GpuRoom, MemoryRoom
+from weigh.runner.slots import SHOWN, gpus_named
+from weigh.units import Bytes, Seconds
 
 _IDLE = 0.02  # of a GPU's memory, which the driver itself may use
 _CLAIM = "\0weigh-gpu-"  # an abstract socket: it has no file that could be left
+_INTERVAL = 0.05  # seconds; the least between readings, as in weigh run
 
 
 class GpuClaims:
@@ -53,11 +65,11 @@ class GpuClaims:
                     "(ask for fewer, or name more in CUDA_VISIBLE_DEVICES)"
                 )
             return named[:gpu_count]
+        option = "--per-gpu" if gpu_count is None else f"--gpus {gpu_count}"
         try:
             source = probe()
             devices, readings = source.devices(), source.read()
         except GpuError as error:
-            option = "--per-gpu" if gpu_count is None else f"--gpus {gpu_count}"
             raise UsageError(f"{option}: {error}") from error
         # in a job, GPUs that are not named may be those of another job
         if allocation is not None and gpu_count is None:
@@ -68,38 +80,27 @@ class GpuClaims:
         names = _visible_gpu_names(devices, env)
         if gpu_count is None:
             return tuple(names.values())
-        taken = self._claim(devices, {one.uuid: one for one in readings}, gpu_count)
-        return tuple(names[uuid] for uuid in taken)
-
-    def release(self) -> None:
-        """Let other runs take the GPUs."""
-        for claim in self._claims:
-            claim.close()
-        self._claims.clear()
-
-    def _claim(
-        self,
-        devices: tuple[GpuDevice, ...],
-        readings: Mapping[str, GpuReading],
-        gpu_count: int,
-    ) -> tuple[str, ...]:
+        by_uuid = {reading.uuid: reading for reading in readings}
         taken: list[str] = []
         for device in devices:
-            is_idle = device.uuid in readings and _is_gpu_idle(
-                device, readings[device.uuid]
-            )
+            reading = by_uuid.get(device.uuid)
+            is_idle = reading is not None and _is_gpu_idle(device, reading)
             # the claim last: one that is not used would keep others from the GPU
             if len(taken) < gpu_count and is_idle and self._take(device.uuid):
-                taken.append(device.uuid)
+                taken.append(names[device.uuid])
         if len(taken) < gpu_count:
             self.release()
             raise UsageError(
-                f"--gpus {gpu_count}: only {len(taken)} of this node's {len(devices)} "
-                "GPUs "
+                f"{option}: only {len(taken)} of this node's {len(devices)} GPUs "
                 "are idle and not claimed (ask the scheduler for them, or name yours "
                 "in CUDA_VISIBLE_DEVICES)"
             )
         return tuple(taken)
+
+    def release(self) -> None:
+        """Let other runs take the GPUs."""
+        while self._claims:
+            self._claims.pop().close()
 
     def _take(self, gpu_uuid: str) -> bool:
         """Claim a GPU; return False if another run has."""
@@ -130,3 +131,195 @@ def _is_gpu_idle(device: GpuDevice, reading: GpuReading) -> bool:
     reserved = device.memory_reserved or 0
     allowed = reserved + _IDLE * (device.memory_total or 0)
     return (reading.memory_used or 0) <= allowed
+
+
+class TaskGpus:
+    """The accounts of one task, one per GPU; *pids* returns its current processes."""
+
+    def __init__(
+        self, attempt: TaskAttempt, pids: Callable[[], Collection[int]]
+    ) -> None:
+        self._attempt = attempt
+        self._accounts: dict[str, GpuAccount] = {}
+        self._pids = pids
+
+    @property
+    def gpu(self) -> str | None:
+        """Return the GPU of the task's slot, as written in CUDA_VISIBLE_DEVICES."""
+        return self._attempt.slot.gpu
+
+    def open(self, devices: Collection[GpuDevice]) -> None:
+        """Open an account for each of these GPUs."""
+        for device in devices:
+            # kept if it is open: devices are listed again when the driver starts late
+            account = GpuAccount(device, self._attempt.launch.began)
+            self._accounts.setdefault(device.uuid, account)
+
+    def take(self, current_time: Seconds, readings: Collection[GpuReading]) -> None:
+        """Process the readings of one look."""
+        tree = self._pids()
+        for reading in readings:
+            account = self._accounts.get(reading.uuid)
+            if account is not None:
+                account.take(current_time, reading, tree)
+        # the guard compares with one GPU's limit, so the fullest one counts
+        moments = [one.moments[-1] for one in self._accounts.values() if one.moments]
+        self.holds(max((moment.job or 0 for moment in moments), default=0))
+
+    def holds(self, memory: Bytes) -> None:
+        """Note the memory the task holds, on the GPU where it holds most."""
+        self._attempt.gpu.now = memory
+        self._attempt.gpu.peak = max(self._attempt.gpu.peak, memory)
+
+    def is_on(self, gpu_uuid: str) -> bool:
+        """Return whether the GPU is one of the task's."""
+        return gpu_uuid in self._accounts
+
+    def mix(self, gpu_uuid: str) -> None:
+        """Note that another task uses this GPU too."""
+        self._accounts[gpu_uuid].mixed = True
+
+    @property
+    def held(self) -> Bytes:
+        """Return the GPU memory that the task holds now."""
+        return self._attempt.gpu.now
+
+    def usages(self) -> tuple[GpuUsage, ...]:
+        """Return the usage of each GPU."""
+        return tuple(account.usage() for account in self._accounts.values())
+
+    def idle(self, current_time: Seconds) -> Seconds | None:
+        """Return the seconds since any GPU was busy; None if no GPU reports it."""
+        return idle_for(tuple(self._accounts.values()), current_time)
+
+    def moments(self) -> list[list[tuple[Seconds, Bytes]]]:
+        """Return the task's memory on each GPU over time."""
+        return [account.job_moments() for account in self._accounts.values()]
+
+
+class SlotGpuMeter:
+    """Measures the GPUs of all slots; *names* are those in CUDA_VISIBLE_DEVICES."""
+
+    def __init__(
+        self,
+        factory: Callable[[], GpuProbe],
+        pids: Callable[[], Collection[int]],
+        *,
+        names: Collection[str],
+        env: Mapping[str, str],
+        interval: Seconds,
+    ) -> None:
+        self._names = tuple(names)
+        self._hides = any(name in env for name in SHOWN)
+        self._devices: tuple[GpuDevice, ...] = ()
+        self._last: dict[str, GpuReading] = {}  # by UUID
+        self._read_at: Seconds = 0.0  # on the monotonic clock
+        self._before: dict[str, Bytes] = {}  # in use at the first look at a GPU
+        self._tasks: list[TaskGpus] = []
+        self._lock = threading.Lock()  # guards the five above and all accounts
+        self._sampler = GpuSampler(
+            factory,
+            max(interval, _INTERVAL),
+            pids=pids,
+            on_devices=self._on_devices,
+            on_readings=self._on_readings,
+        )
+        # no wait: a driver may take seconds to answer, or hang
+        self._sampler.start(wait=0.0)
+
+    def begin(
+        self, attempt: TaskAttempt, pids: Callable[[], Collection[int]]
+    ) -> TaskGpus:
+        """Open the accounts of a task; the last reading is its baseline."""
+        with self._lock:
+            task = TaskGpus(attempt, pids)
+            task.open(self._devices_of(task.gpu))
+            task.take(time.monotonic(), self._last.values())
+            self._tasks.append(task)
+            self._mark_mixed()
+        return task
+
+    def room_of(self, gpu_name: str | None) -> GpuRoom | None:
+        """Return the memory of a slot's GPU; None if it has several or no reading."""
+        with self._lock:
+            devices = self._devices_of(gpu_name)
+            last = self._last.get(devices[0].uuid) if len(devices) == 1 else None
+            if last is None or last.lost or last.memory_used is None:
+                return None
+            device = devices[0]
+            if device.memory_total is None:
+                return None
+            # what the driver reserves, no program can have
+            room = MemoryRoom(
+                last.memory_used, device.memory_total - (device.memory_reserved or 0)
+            )
+            return GpuRoom(room, self._read_at, f"GPU {device.index}")
+
+    def end(
+        self, task_gpus: TaskGpus
+    ) -> tuple[tuple[GpuUsage, ...], list[list[tuple[Seconds, Bytes]]]]:
+        """Close the accounts of a task; return its usage, and its memory over time."""
+        with self._lock:
+            self._tasks.remove(task_gpus)
+            return task_gpus.usages(), task_gpus.moments()
+
+    def stop(self) -> tuple[str, ...]:
+        """Stop measuring; return the warnings."""
+        self._sampler.stop()
+        return tuple(self._sampler.warnings())
+
+    def _on_devices(self, devices: tuple[GpuDevice, ...]) -> None:
+        with self._lock:
+            self._devices = devices
+            for task in self._tasks:  # the driver may start late
+                task.open(self._devices_of(task.gpu))
+            self._mark_mixed()
+
+    def _mark_mixed(self) -> None:
+        """Mark the accounts of GPUs that several tasks share."""
+        for uuid in self._last.keys() | {device.uuid for device in self._devices}:
+            tasks = [task for task in self._tasks if task.is_on(uuid)]
+            if len(tasks) > 1:
+                for task in tasks:
+                    task.mix(uuid)
+
+    def _on_readings(self, readings: tuple[GpuReading, ...]) -> None:
+        now = time.monotonic()
+        with self._lock:
+            self._read_at = now
+            for reading in readings:
+                self._last[reading.uuid] = reading
+                self._before.setdefault(reading.uuid, reading.memory_used or 0)
+            for task in self._tasks:
+                task.take(now, readings)
+            for reading in readings:
+                self._spread(reading)
+
+    def _spread(self, reading: GpuReading) -> None:
+        """Divide memory in use among the tasks if the driver names none of theirs."""
+        tasks = [task for task in self._tasks if task.is_on(reading.uuid)]
+        # in a container a driver may hide whose memory it is
+        if reading.memory_used and tasks and not any(task.held for task in tasks):
+            ours = max(0, reading.memory_used - self._before[reading.uuid])
+            for task in tasks:
+                task.holds(ours // len(tasks))
+
+    def _devices_of(self, gpu_name: str | None) -> tuple[GpuDevice, ...]:
+        """Return the GPUs of a slot, which *gpu_name* lists with commas between."""
+        devices = self._devices
+        if gpu_name is None:
+            return devices
+        wanted = gpu_name.split(",")
+        if self._hides and len(devices) == len(self._names):
+            # weigh sees exactly the GPUs it was given, in the same order
+            pairs = zip(self._names, devices, strict=True)
+            return tuple(device for known, device in pairs if known in wanted)
+        # CUDA's numbers are places; a scheduler may name the node's numbers instead
+        numbers = [int(known) for known in self._names if known.isdecimal()]
+        are_places = all(number < len(devices) for number in numbers)
+        return tuple(
+            device
+            for place, device in enumerate(devices)
+            if str(place if are_places else device.index) in wanted
+            or device.uuid.startswith(tuple(wanted))
+        )

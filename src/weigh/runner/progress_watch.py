@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from weigh.model.progress import EndForecast
     from weigh.runner import divergence
     from weigh.runner.divergence import LostNumber
-    from weigh.runner.gpu_meter import TaskGpus
+    from weigh.runner.gpus import TaskGpus
 else:  # each is imported when it is first used
     progress_reader = lazy_module("weigh.measure.progress_reader")
     divergence = lazy_module("weigh.runner.divergence")

@@ -111,7 +111,7 @@ def measurement_with_gpus(
 
     *memory_by_gpu* are its memory on each over time.
     """
-    from weigh.measure.gpu.account import gpu_columns  # noqa: PLC0415 - with GPUs
+    from weigh.measure.gpu_account import gpu_columns  # noqa: PLC0415 - with GPUs
 
     times = [began + at for at in measured.series.t]
     return msgspec.structs.replace(

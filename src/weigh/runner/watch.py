@@ -45,11 +45,11 @@ from weigh.store.location import locate_store
 from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
-    from weigh.runner import gpu_meter
-    from weigh.runner.gpu_meter import SlotGpuMeter, TaskGpus
+    from weigh.runner import gpus as runner_gpus
+    from weigh.runner.gpus import SlotGpuMeter, TaskGpus
     from weigh.runner.node_watch import NodeWatch
 else:  # imported when it is first used
-    gpu_meter = lazy_module("weigh.runner.gpu_meter")
+    runner_gpus = lazy_module("weigh.runner.gpus")
 
 _TICK = 0.02  # seconds between rounds of the thread
 _NOBODY = 0  # no process has this id
@@ -129,7 +129,7 @@ class AttemptWatcher:
         env = self._context.env
         if not gpu_may_be_present(env):
             return None
-        return gpu_meter.SlotGpuMeter(
+        return runner_gpus.SlotGpuMeter(
             lambda: open_probe(os.environ),
             self._pids,
             names=self._context.layout.gpus,

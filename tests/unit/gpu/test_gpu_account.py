@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.measure.gpu.account import (
+from weigh.measure.gpu_account import (
     DEVICE_RISE,
     PER_PROCESS,
     GpuAccount,
@@ -114,7 +114,7 @@ def test_what_tasks_with_hidden_processes_share_is_an_upper_bound_only() -> None
 def test_the_drivers_own_peak_of_a_process_misses_no_moment() -> None:
     one = account()
     one.take(0.0, reading(2 * GIB, {71: 2 * GIB}), JOB)
-    one.take_accounted({71: 5 * GIB, 99: 9 * GIB})
+    one.take_counters(GpuCounters(peaks={71: 5 * GIB, 99: 9 * GIB}), JOB)
     usage = one.usage()
     assert (usage.peak_memory, usage.processes[0].peak_memory) == (5 * GIB, 5 * GIB)
 
@@ -234,8 +234,8 @@ def test_what_went_on_before_the_job_is_not_in_its_means() -> None:
 
 def test_energy_is_the_difference_of_the_gpus_counter() -> None:
     one = account()
-    one.take_counters(GpuCounters(energy=1000.0))
-    one.take_counters(GpuCounters(energy=1500.0))
+    one.take_counters(GpuCounters(energy=1000.0), JOB)
+    one.take_counters(GpuCounters(energy=1500.0), JOB)
     usage = one.usage()
     assert usage.energy == 500.0
     assert "counter" in (usage.energy_source or "")
@@ -252,10 +252,11 @@ def test_energy_without_a_counter_is_power_over_time() -> None:
 def test_errors_and_throttling_count_from_the_start_of_the_job() -> None:
     one = account()
     before = GpuCounters(ecc_errors=3, throttle={"power": 5.0, "thermal": 1.0})
-    after = GpuCounters(ecc_errors=4, throttle={"power": 7.5, "thermal": 1.0})
-    one.take_counters(before)
-    one.take_counters(after)
-    one.take_xids((31,))
+    after = GpuCounters(
+        ecc_errors=4, throttle={"power": 7.5, "thermal": 1.0}, xids=(31,)
+    )
+    one.take_counters(before, JOB)
+    one.take_counters(after, JOB)
     usage = one.usage()
     assert (usage.ecc_errors, usage.throttle) == (1, {"power": 2.5, "thermal": 0.0})
     assert (usage.xid_errors, usage.xids) == (1, (31,))
@@ -264,14 +265,14 @@ def test_errors_and_throttling_count_from_the_start_of_the_job() -> None:
 def test_no_errors_reported_is_not_no_errors() -> None:
     one = account()
     assert one.usage().xid_errors is None
-    one.take_xids(())
+    one.take_counters(GpuCounters(xids=()), JOB)
     assert one.usage().xid_errors == 0
 
 
 def test_a_gpus_time_is_split_among_the_jobs_processes() -> None:
     one = account()
-    one.take_shares([GpuShare(71, 80, 20), GpuShare(99, 5, 5)], JOB)
-    one.take_shares([GpuShare(71, 40, 10)], JOB)
+    for shares in ((GpuShare(71, 80, 20), GpuShare(99, 5, 5)), (GpuShare(71, 40, 10),)):
+        one.take_counters(GpuCounters(shares=shares), JOB)
     (process,) = one.usage().processes
     assert (process.pid, process.sm_utilization, process.memory_utilization) == (
         71,
@@ -282,9 +283,8 @@ def test_a_gpus_time_is_split_among_the_jobs_processes() -> None:
 
 def test_the_bus_is_the_mean_of_short_looks() -> None:
     one = account()
-    one.take_pcie(rx=100)
-    one.take_pcie(tx=7)
-    one.take_pcie(rx=300)
+    for rx, tx in ((100, 7), (None, None), (300, None)):
+        one.take_counters(GpuCounters(pcie_rx=rx, pcie_tx=tx), JOB)
     assert (one.usage().pcie_rx, one.usage().pcie_tx) == (200, 7)
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from nvml_script import GIB, MIB, Script, uuid
 
-from weigh.measure.gpu.account import DEVICE_RISE, PER_PROCESS, gpu_columns
-from weigh.measure.gpu.sampler import GpuSampler
+from weigh.measure.gpu_account import DEVICE_RISE, PER_PROCESS, gpu_columns
+from weigh.measure.gpu_sampler import GpuSampler
 from weigh.model.gpu import GpuUsage
+from weigh.probe.gpu import GpuDevice
 from weigh.probe.nvml import NvmlProbe
 
 JOB = (71,)
@@ -22,7 +23,7 @@ DEADLINE = 20.0
 LOST, MISMATCH, NOT_LOADED = 15, 18, 9
 HANGS = """
 import os, sys, time
-from weigh.measure.gpu.sampler import GpuSampler
+from weigh.measure.gpu_sampler import GpuSampler
 from weigh.probe.nvml import NvmlProbe
 sampler = GpuSampler(lambda: NvmlProbe(os.environ), 0.005, pids=lambda: (71,))
 starts = sys.argv[2] != "nvmlInitWithFlags"
@@ -144,23 +145,44 @@ def test_memory_is_looked_at_more_often_than_the_bus(nvml: Script) -> None:
         assert only(sampler).pcie_rx == 1000  # asked once
 
 
-def test_a_question_that_holds_up_the_looks_again_and_again_is_dropped(
+def test_a_slow_driver_is_queried_for_counters_seldom(
     nvml: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nvml.gpus(8, rx=1, tx=1)
     asked = []
+    counters = NvmlProbe.counters
 
-    def slow(_probe: NvmlProbe, _uuid: str) -> int:
-        asked.append(1)
-        time.sleep(0.02)
-        return 1
+    def slow(probe: NvmlProbe, uuid: str, pids: object, *, bus: bool) -> object:
+        del pids
+        if bus:
+            asked.append(uuid)
+            time.sleep(1)
+        return counters(probe, uuid, bus=bus)
 
-    monkeypatch.setattr(NvmlProbe, "pcie_rx", slow)
-    monkeypatch.setattr(NvmlProbe, "pcie_tx", slow)
+    monkeypatch.setattr(NvmlProbe, "counters", slow)
     with sampling() as sampler:
         wait_until(lambda: bool(asked))
-        let_look(sampler, 8 * 5 + 20)  # a round of questions, and more
-        assert len(asked) == 3
+        let_look(sampler, 8 * 5 + 20)
+        assert len(asked) == 1  # and not seven more GPUs meanwhile
+
+
+def test_a_call_that_hangs_keeps_nobody_from_the_figures(nvml: Script) -> None:
+    nvml.gpus(1)
+    let_go = threading.Event()
+
+    class Hanging(NvmlProbe):
+        def devices(self) -> tuple[GpuDevice, ...]:
+            let_go.wait(DEADLINE)
+            return super().devices()
+
+    sampler = GpuSampler(lambda: Hanging({}), INTERVAL)
+    sampler.start(wait=0.2)
+    reader = threading.Thread(target=sampler.usages, daemon=True)
+    reader.start()
+    reader.join(DEADLINE / 2)
+    assert not reader.is_alive()
+    let_go.set()
+    sampler.stop(DEADLINE)
 
 
 def test_where_looking_is_dear_memory_is_looked_at_before_the_rest(
@@ -310,7 +332,7 @@ def hangs(script: Script, function: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_nothing_of_nvml_is_imported_by_the_sampler_itself() -> None:
-    code = "import sys, weigh.measure.gpu.sampler; print('ctypes' in sys.modules)"
+    code = "import sys, weigh.measure.gpu_sampler; print('ctypes' in sys.modules)"
     said = subprocess.check_output([sys.executable, "-c", code], text=True)
     assert said == "False\n"
 

@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.measure.gpu.account import DEVICE_RISE, PER_PROCESS
+from weigh.measure.gpu_account import DEVICE_RISE, PER_PROCESS
 from weigh.model.gpu import GpuOccupant, GpuState, GpuUsage
 from weigh.render.gpu_lines import GpuListing, gpu_list, gpu_list_document, gpu_rows
 from weigh.render.printable import width_of

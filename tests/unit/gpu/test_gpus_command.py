@@ -14,8 +14,8 @@ from weigh.errors import GpuError
 from weigh.flow.watch.gpus import list_gpus
 from weigh.model.gpu import GpuState
 from weigh.probe.driver import gpu_may_be_present
+from weigh.probe.gpu_libraries import read_torch
 from weigh.probe.nvml import NvmlProbe
-from weigh.probe.torch_cuda import read_torch
 
 CLICK = """
 import sys

@@ -6,9 +6,8 @@ import pytest
 from nvml_script import GIB, MIB, Script, uuid
 
 from weigh.errors import GpuError, NoGpuError
-from weigh.probe.gpu import GpuWear
-from weigh.probe.nvml import NvmlProbe
-from weigh.probe.nvml_library import read_driver_version
+from weigh.probe.gpu import GpuCounters, GpuWear
+from weigh.probe.nvml import NvmlProbe, read_driver_version
 
 NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND_HERE, LOST = 3, 4, 13, 15
 EVERYTHING = {
@@ -63,8 +62,9 @@ def test_counters_come_in_joules_and_seconds(nvml: Script) -> None:
 
 def test_the_bus_comes_in_bytes_a_second(nvml: Script) -> None:
     nvml.gpus(1, **EVERYTHING)
-    one = probe()
-    assert (one.pcie_rx(uuid(0)), one.pcie_tx(uuid(0))) == (2_000_000, 3_000_000)
+    counters = probe().counters(uuid(0), bus=True)
+    assert (counters.pcie_rx, counters.pcie_tx) == (2_000_000, 3_000_000)
+    assert probe().counters(uuid(0)).pcie_rx is None
 
 
 def test_what_a_gpu_does_not_support_is_none(nvml: Script) -> None:
@@ -78,11 +78,7 @@ def test_what_a_gpu_does_not_support_is_none(nvml: Script) -> None:
         if field not in {"uuid", "lost"}
     }
     assert set(told.values()) == {None}
-    counters = one.counters(uuid(0))
-    assert (counters.energy, counters.ecc_errors, counters.throttle) == (None,) * 3
-    assert one.pcie_rx(uuid(0)) is None
-    assert one.new_xids(uuid(0)) is None
-    assert one.shares(uuid(0)) is None
+    assert one.counters(uuid(0), (71,), bus=True) == GpuCounters()
 
 
 @pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND_HERE, 999])
@@ -182,15 +178,15 @@ def test_a_gpu_that_falls_off_the_bus_is_none_from_then_on(nvml: Script) -> None
 def test_driver_errors_are_reported_once_and_never_waited_for(nvml: Script) -> None:
     nvml.gpus(1, **EVERYTHING)
     one = probe()
-    assert one.new_xids(uuid(0)) == ()
+    assert one.counters(uuid(0)).xids == ()
     nvml.set("0.xid", 31)
-    assert one.new_xids(uuid(0)) == (31,)
-    assert one.new_xids(uuid(0)) == ()
+    assert one.counters(uuid(0)).xids == (31,)
+    assert one.counters(uuid(0)).xids == ()
 
 
 def test_each_process_has_its_share_of_the_gpu(nvml: Script) -> None:
     nvml.gpus(1, **EVERYTHING)
-    shares = probe().shares(uuid(0)) or ()
+    shares = probe().counters(uuid(0)).shares or ()
     assert [(one.pid, one.sm_utilization) for one in shares] == [(71, 80.0), (72, 4.0)]
 
 
@@ -299,7 +295,7 @@ def test_a_driver_without_any_gpu_is_reported(nvml: Script) -> None:
 def test_the_driver_can_be_let_go_and_queried_again(nvml: Script) -> None:
     nvml.gpus(1, **EVERYTHING)
     one = probe()
-    one.new_xids(uuid(0))
+    one.counters(uuid(0))
     one.close()
     assert len(probe().devices()) == 1
 
@@ -328,7 +324,7 @@ def test_peaks_that_the_driver_accounts_are_read_where_an_admin_turned_that_on(
     nvml: Script, mode: object, found: dict[int, int]
 ) -> None:
     nvml.gpus(1, accounting=mode, **{"account.71": 5 * GIB, "account.72": "na"})
-    assert probe().accounted(uuid(0), (71, 72, 73)) == found
+    assert probe().counters(uuid(0), (71, 72, 73)).peaks == found
 
 
 def test_an_old_package_of_that_name_comes_not_between(
@@ -362,8 +358,8 @@ def test_what_a_driver_fills_in_for_nothing_is_no_figure(
     assert figures == (None, None, None)
     assert (reading.power, reading.sm_clock, reading.memory_clock) == (None, None, None)
     assert reading.process_memory is None
-    assert (one.shares(uuid(0)), one.pcie_rx(uuid(0))) == ((), None)
-    assert one.counters(uuid(0)).energy is None
+    counters = one.counters(uuid(0), bus=True)
+    assert (counters.shares, counters.pcie_rx, counters.energy) == ((), None, None)
 
 
 def test_memory_taken_out_of_use_is_read_the_older_and_the_newer_way(

@@ -23,7 +23,7 @@ from weigh.units import GIB, MIB, Bytes
 CARD = GpuDevice(0, "GPU-a", "V100-SXM2-32GB", 32 * GIB)
 
 
-class FakeGpu:
+class FakeGpu(GpuProbe):
     """A card whose memory the test sets."""
 
     def __init__(self, used: Bytes = 100 * MIB) -> None:

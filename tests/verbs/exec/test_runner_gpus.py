@@ -14,10 +14,9 @@ from batches import until
 
 from weigh.errors import UsageError
 from weigh.model.record import Allocation
-from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare, GpuWear
+from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.runner.attempt import TaskAttempt
-from weigh.runner.gpu_meter import SlotGpuMeter
-from weigh.runner.gpus import GpuClaims
+from weigh.runner.gpus import GpuClaims, SlotGpuMeter
 from weigh.runner.memory_guard import GpuGuards, GpuRoom, MemoryRoom
 from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
 from weigh.units import GIB, MIB
@@ -25,11 +24,8 @@ from weigh.units import GIB, MIB
 GRID_ENGINE = Allocation("gridengine", cpus=4)
 
 
-class FakeGpus:
+class FakeGpus(GpuProbe):
     """So many gpus of 8 GiB, and what is held on each: {process: bytes}."""
-
-    notes: tuple[str, ...] = ()
-    absence: str | None = None
 
     def __init__(self, *held: dict[int, int]) -> None:
         self.held = list(held)
@@ -61,37 +57,6 @@ class FakeGpus:
             self.held[at].update({int(pid[1:]): size for pid, size in held.items()})
             looks = self.looks
         until(lambda: self.looks > looks + 1)
-
-    def counters(self, uuid: str) -> GpuCounters:
-        del uuid
-        return GpuCounters()
-
-    def wear(self, uuid: str) -> GpuWear:
-        del uuid
-        return GpuWear()
-
-    def pcie_rx(self, uuid: str) -> int | None:
-        del uuid
-        return None
-
-    def pcie_tx(self, uuid: str) -> int | None:
-        del uuid
-        return None
-
-    def new_xids(self, uuid: str) -> tuple[int, ...] | None:
-        del uuid
-        return None
-
-    def accounted(self, uuid: str, pids: object) -> dict[int, int]:
-        del uuid, pids
-        return {}
-
-    def shares(self, uuid: str) -> tuple[GpuShare, ...] | None:
-        del uuid
-        return None
-
-    def close(self) -> None:
-        return
 
 
 def scope(folder: Path) -> str:

@@ -1,6 +1,6 @@
 """Since when no GPU was busy: what a warning of an idle one goes by."""
 
-from weigh.measure.gpu.account import GpuAccount, idle_for
+from weigh.measure.gpu_account import GpuAccount, idle_for
 from weigh.probe.gpu import GpuDevice, GpuReading
 from weigh.units import GIB
 

@@ -7,14 +7,14 @@ import pytest
 
 from weigh.errors import GpuError, NoGpuError
 from weigh.flow.records.records import open_store
-from weigh.flow.watch.gpus import GpuLook, GpuWatch
+from weigh.flow.watch.gpus import GpuLook, GpuWatch, list_gpus
 from weigh.flow.watch.top import TopWatcher
-from weigh.probe.gpu import ExplainedGpuProbe, GpuDevice, GpuReading
+from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 
 DEVICE = GpuDevice(0, "GPU-1", "V100", memory_total=32 << 30)
 
 
-class FakeGpu:
+class FakeGpu(GpuProbe):
     """A card whose memory rises by a GiB a look, and that hangs when told to."""
 
     def __init__(self) -> None:
@@ -24,6 +24,11 @@ class FakeGpu:
         self.holders: dict[int, int] | None = None
         self.answers = threading.Event()
         self.answers.set()
+        self.closed = threading.Event()
+
+    def close(self) -> None:
+        assert self.answers.is_set(), "closed during a call"
+        self.closed.set()
 
     def devices(self) -> tuple[GpuDevice, ...]:
         return (DEVICE,)
@@ -72,6 +77,17 @@ def test_a_driver_that_hangs_leaves_the_last_reading_and_is_reported(
     assert late.readings
 
 
+def test_a_driver_is_closed_after_its_last_call_and_not_during_it(
+    fake_gpu: FakeGpu,
+) -> None:
+    fake_gpu.answers.clear()
+    with pytest.raises(GpuError, match="does not answer"):
+        list_gpus({}, factory=lambda _: fake_gpu, patience=0.05)
+    assert not fake_gpu.closed.is_set()
+    fake_gpu.answers.set()
+    assert fake_gpu.closed.wait(60)
+
+
 def test_a_gpu_names_my_processes_and_counts_the_others(tmp_path: Path) -> None:
     fake_gpu = FakeGpu()
     fake_gpu.holders = {os.getpid(): 5 << 30, 1 << 23: 1 << 30}  # no pid is that large
@@ -96,7 +112,7 @@ def test_no_driver_is_no_gpu_and_no_complaint() -> None:
 def test_a_driver_in_trouble_is_named_once_there_is_one(
     error: GpuError, note: str | None
 ) -> None:
-    def refuse() -> ExplainedGpuProbe | None:
+    def refuse() -> GpuProbe | None:
         raise error
 
     watch = GpuWatch(refuse, patience=10)

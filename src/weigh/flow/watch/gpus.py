@@ -10,16 +10,16 @@ import msgspec
 from weigh.errors import GpuError, NoGpuError
 from weigh.model.gpu import GpuOccupant, GpuState
 from weigh.probe.driver import gpu_may_be_present, open_probe
-from weigh.probe.gpu import DetailedGpuProbe, ExplainedGpuProbe, GpuDevice, GpuReading
+from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
+from weigh.probe.gpu_libraries import TorchDevice, read_torch, torch_number
 from weigh.probe.proc import usable_proc
 from weigh.probe.processes import read_process
-from weigh.probe.torch_cuda import TorchDevice, read_torch, torch_number
 from weigh.probe.visible import VARIABLE, names_none
 from weigh.render.gpu_lines import GpuListing
 from weigh.schedulers import KINDS
 from weigh.units import Seconds
 
-GpuFactory = Callable[[], ExplainedGpuProbe | None]
+GpuFactory = Callable[[], GpuProbe | None]
 
 _PATIENCE = 0.3  # seconds for an answer: GPUs without persistence are slow to wake
 _SILENT = "the GPU driver does not answer"
@@ -75,7 +75,9 @@ class GpuWatch:
         return msgspec.structs.replace(self._latest, error=GpuError(_SILENT))
 
     def _answer(self) -> None:
-        # opened in the thread as well: the driver may hang even at its start
+        # opened and closed in the thread as well: the driver may hang even then, and
+        # must not be closed during another call
+        probe: GpuProbe | None = None
         try:
             probe = self._factory()
             while probe and self._wait():
@@ -90,6 +92,8 @@ class GpuWatch:
         finally:
             # whoever waits gets the error at once
             self._answered.set()
+            if probe is not None:
+                probe.close()
 
     def _wait(self) -> bool:
         self._asked.wait()
@@ -97,7 +101,7 @@ class GpuWatch:
         return not self._over
 
 
-def nvml_gpus() -> ExplainedGpuProbe | None:
+def nvml_gpus() -> GpuProbe | None:
     """Open NVML; None where no NVIDIA driver can be here.
 
     Raises:
@@ -115,7 +119,7 @@ _GRANTED = (
 )
 _GPU_PATIENCE = 10.0  # seconds: GPUs that sleep without persistence mode wake slowly
 
-Factory = Callable[[Mapping[str, str]], DetailedGpuProbe]
+Factory = Callable[[Mapping[str, str]], GpuProbe]
 
 
 def gpus() -> tuple[GpuState, ...]:
@@ -145,16 +149,10 @@ def list_gpus(
     # asked first, because loading NVML takes time
     if factory is None and not gpu_may_be_present(environment):
         return GpuListing((), (_absence(environment),))
-    probes: list[DetailedGpuProbe] = []
-
-    def open_visible() -> ExplainedGpuProbe:
-        probes.append((factory or open_probe)(environment))
-        return probes[0]
-
     # in a thread, so that a driver that hangs is left behind after *patience*
-    look = GpuWatch(open_visible, patience).look()
-    for probe in probes:
-        probe.close()
+    watch = GpuWatch(lambda: (factory or open_probe)(environment), patience)
+    look = watch.look()
+    watch.close()
     if isinstance(look.error, NoGpuError):
         return GpuListing((), (str(look.error),))
     if look.error is not None:

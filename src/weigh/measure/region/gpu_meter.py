@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from weigh.errors import NoGpuError, WeighError
-from weigh.measure.gpu.account import GpuAccount
+from weigh.measure.gpu_account import GpuAccount
 from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
-from weigh.probe.torch_cuda import torch_number, torch_uuid
+from weigh.probe.gpu_libraries import torch_number, torch_uuid
 from weigh.units import Bytes, Seconds
 
 ProbeFactory = Callable[[], GpuProbe | None]

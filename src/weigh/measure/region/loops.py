@@ -12,7 +12,7 @@ from weigh.measure.region.channel import clock
 from weigh.measure.region.region import checked_whole_number
 from weigh.measure.region.spans import OpenLoop
 from weigh.measure.region.tracker import RegionTracker, current, is_current
-from weigh.probe.gpu_work import wait_quietly
+from weigh.probe.gpu_libraries import wait_quietly
 
 _Batch = TypeVar("_Batch")
 # so that a batch costs 0.7 us (docs/python.md)

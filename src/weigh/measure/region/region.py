@@ -11,7 +11,7 @@ from weigh.errors import UsageError
 from weigh.measure.region.channel import clock
 from weigh.measure.region.spans import OpenPhase, cpu_time, here, step_in, step_out
 from weigh.measure.region.tracker import current, is_current
-from weigh.probe.gpu_work import wait_quietly
+from weigh.probe.gpu_libraries import wait_quietly
 from weigh.units import Bytes, Seconds
 
 _LONGEST = 100  # characters of a name

@@ -10,7 +10,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.measure.region.region import checked_whole_number
-from weigh.probe.gpu_work import may_be_asynchronous, wait_for_gpus
+from weigh.probe.gpu_libraries import may_be_asynchronous, wait_for_gpus
 from weigh.units import Seconds, format_brief
 
 _LONG_ENOUGH = 0.2  # seconds; shorter times depend on the clock's resolution

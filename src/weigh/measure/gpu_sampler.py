@@ -1,30 +1,30 @@
 """Sample the GPUs in a separate thread, so that nothing waits for their driver.
 
-All calls of NVML, its start included, are made in one daemon thread. Other threads only
-read its results; if a call never returns, the earlier results count, and the process
-can still end.
+All calls of a driver, its start included, are made in one daemon thread. Other threads
+only read its results; if a call never returns, the earlier results count, and the
+process can still end.
 """
 
 import signal
 import threading
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from itertools import cycle
 
 from weigh.errors import NoGpuError
-from weigh.measure.gpu.account import GpuAccount, idle_for
+from weigh.measure.gpu_account import GpuAccount, idle_for
 from weigh.model.gpu import GpuUsage
-from weigh.probe.gpu import DetailedGpuProbe
+from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.units import Bytes, Seconds
 
 _ACTIVITY_INTERVAL = 0.2  # the driver updates these figures about as often
-_SLOW_INTERVAL = 10.0  # seconds between two rounds of slow queries
-_FIRST_SLOW = 1.0  # seconds after the start
-# upper bounds per GPU, of one core: for memory readings, and for full ones
-_MEMORY_SHARE, _ACTIVITY_SHARE = 0.0075, 0.0025
-_STRIKES = 3  # one slow query may be due to a busy machine
+_COUNTER_INTERVAL = 10.0  # seconds between two rounds of counters
+_FIRST_COUNTERS = 1.0  # seconds after the start
+# upper bounds of the sampler's cost (docs/gpu.md): per GPU, of one core, for memory
+# readings and for full ones; and of its time, for counters
+_MEMORY_SHARE, _ACTIVITY_SHARE, _COUNTER_SHARE = 0.0075, 0.0025, 0.02
 _HUNG_AFTER = 5.0  # seconds without an answer until it is reported as hung
-_Slow = tuple[str, Callable[[], None]]  # its name, and the call
 
 
 class GpuSampler:
@@ -32,16 +32,19 @@ class GpuSampler:
 
     *pids* returns the job's current processes; without it, a GPU's memory above its
     baseline counts. Times are of *clock*. *joined*: the job was already running.
+    *on_devices* and *on_readings* are called in its thread with what was read.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - who else listens
         self,
-        probe_factory: Callable[[], DetailedGpuProbe],
+        probe_factory: Callable[[], GpuProbe],
         interval: Seconds,
         clock: Callable[[], Seconds] = time.monotonic,
         *,
         pids: Callable[[], Collection[int]] = tuple,
         joined: bool = False,
+        on_devices: Callable[[tuple[GpuDevice, ...]], object] = len,
+        on_readings: Callable[[tuple[GpuReading, ...]], object] = len,
     ) -> None:
         self.interval = interval
         self.looks = 0
@@ -49,17 +52,18 @@ class GpuSampler:
         self._clock = clock
         self._pids = pids
         self._joined = joined
+        self._on_devices = on_devices
+        self._on_readings = on_readings
         self._accounts: dict[str, GpuAccount] = {}
         self._warnings: list[str] = []
-        self._lock = threading.Lock()  # for the accounts; not held during driver calls
+        self._lock = threading.Lock()  # for the accounts; never held in a driver's call
         self._stopping = threading.Event()
         self._ready = threading.Event()  # the baseline is known or failed
         self._thread = threading.Thread(target=self._run, name="weigh-gpu", daemon=True)
         self._call_began: Seconds | None = None  # start of the current driver call
         self._started: Seconds = 0.0
-        self._slow: deque[_Slow] = deque()
-        self._strikes: Counter[str] = Counter()  # of slow queries
-        self._slow_at = self._activity_at = 0.0  # due times
+        self._turns: Iterator[str] = iter(())  # the GPU whose counters come next
+        self._counters_at = self._activity_at = 0.0  # due times
         self._cost: Seconds = 0.0  # recent cost of a memory reading
 
     def start(self, wait: Seconds = 1.0) -> None:
@@ -132,8 +136,8 @@ class GpuSampler:
             self._ready.set()
 
     def _watch(self) -> None:
-        self._call_began = self._clock()
-        probe = self._factory()
+        with self._driver_call():
+            probe = self._factory()
         try:
             self._open(probe)
             if self._accounts:
@@ -141,14 +145,24 @@ class GpuSampler:
                 self._look(probe, activity=False)  # no activity: the job has ended
                 self._count(probe)
                 self._take_wear(probe)
-            self._call_began = self._clock()
         finally:
+            self._call_began = self._clock()
             probe.close()
 
-    def _open(self, probe: DetailedGpuProbe) -> None:
+    @contextmanager
+    def _driver_call(self) -> Iterator[None]:
+        """Note for the other threads that the driver has to answer now."""
+        self._call_began = self._clock()
+        yield
+        self._call_began = None
+
+    def _open(self, probe: GpuProbe) -> None:
         """Read the baseline, then the counters."""
+        with self._driver_call():
+            devices = probe.devices()
+        self._on_devices(devices)
         with self._lock:
-            for device in probe.devices():
+            for device in devices:
                 account = GpuAccount(device, self._started, joined=self._joined)
                 self._accounts[device.uuid] = account
         self._warnings += probe.notes
@@ -157,16 +171,17 @@ class GpuSampler:
         self._look(probe, activity=True)
         self._count(probe)
         self._ready.set()
-        self._slow_at = self._clock() + _FIRST_SLOW
+        self._turns = cycle(self._accounts)
+        self._counters_at = self._clock() + _FIRST_COUNTERS
 
-    def _sample(self, probe: DetailedGpuProbe) -> None:
-        """Read memory at intervals, and the slow figures in between."""
+    def _sample(self, probe: GpuProbe) -> None:
+        """Read memory at intervals, and the counters in between."""
         rest = self.interval
         while not self._stopping.wait(rest):
             pause = self._timed_look(probe)
-            rest = pause - self._run_slow_query(probe, pause)
+            rest = pause - min(pause, self._count_next(probe))
 
-    def _timed_look(self, probe: DetailedGpuProbe) -> Seconds:
+    def _timed_look(self, probe: GpuProbe) -> Seconds:
         """Take a reading; return the seconds until the next, by the recent cost.
 
         If readings are expensive, all other figures are read less often before memory.
@@ -185,84 +200,46 @@ class GpuSampler:
         self.looks += 1
         return max(self.interval, self._cost / _MEMORY_SHARE)
 
-    def _look(self, probe: DetailedGpuProbe, *, activity: bool) -> None:
-        self._call_began = self._clock()
-        # without the lock: a driver that hangs must not hold up the main thread
-        readings = probe.read(activity=activity)
-        self._call_began = None
+    def _look(self, probe: GpuProbe, *, activity: bool) -> None:
+        with self._driver_call():
+            readings = probe.read(activity=activity)
         if not readings:
             return
+        self._on_readings(readings)
         now, tree = self._clock(), self._pids()
         with self._lock:
             for reading in readings:
                 self._accounts[reading.uuid].take(now, reading, tree)
 
-    def _count(self, probe: DetailedGpuProbe) -> None:
+    def _count(self, probe: GpuProbe) -> None:
         for uuid in self._accounts:
-            for _, query in self._quick_queries(probe, uuid):
-                self._call_began = self._clock()
-                query()
-                self._call_began = None
+            self._take_counters(probe, uuid)
 
-    def _take_wear(self, probe: DetailedGpuProbe) -> None:
+    def _take_counters(
+        self, probe: GpuProbe, gpu_uuid: str, *, bus: bool = False
+    ) -> None:
+        account = self._accounts[gpu_uuid]
+        with self._driver_call():
+            counters = probe.counters(gpu_uuid, account.own_pids(), bus=bus)
+        tree = self._pids()
+        with self._lock:
+            account.take_counters(counters, tree)
+
+    def _take_wear(self, probe: GpuProbe) -> None:
         for uuid, account in self._accounts.items():
-            self._call_began = self._clock()
-            account.take_wear(probe.wear(uuid))
-            self._call_began = None
+            with self._driver_call():
+                account.wear = probe.wear(uuid)
 
-    def _run_slow_query(self, probe: DetailedGpuProbe, pause: Seconds) -> Seconds:
-        """Run one slow query, if one is due; return the seconds that it took.
+    def _count_next(self, probe: GpuProbe) -> Seconds:
+        """Read the counters of one GPU, if it is due; return the seconds that it took.
 
-        A query that repeatedly takes longer than the pause between two readings is not
-        made again before the end.
+        A slow driver is asked seldom: meanwhile memory is not read.
         """
         before = self._clock()
-        # a new round begins when all queries of the last one were made
-        if not self._slow and before >= self._slow_at:
-            self._slow_at = before + _SLOW_INTERVAL
-            for uuid in self._accounts:
-                self._slow.extend(self._quick_queries(probe, uuid))
-                self._slow.extend(self._bus_queries(probe, uuid))
-        if not self._slow:
+        if before < self._counters_at:
             return 0.0
-        name, query = self._slow.popleft()
-        if self._strikes[name] >= _STRIKES:
-            return 0.0
-        self._call_began = before
-        query()
-        self._call_began = None
+        self._take_counters(probe, next(self._turns), bus=True)
         took = self._clock() - before
-        if took > max(pause, self.interval):
-            self._strikes[name] += 1
-        return min(took, pause)
-
-    def _quick_queries(self, probe: DetailedGpuProbe, gpu_uuid: str) -> Iterator[_Slow]:
-        """Yield the queries that are also made at the start and the end."""
-        account = self._accounts[gpu_uuid]
-        yield "counters", lambda: account.take_counters(probe.counters(gpu_uuid))
-        yield "xids", lambda: account.take_xids(probe.new_xids(gpu_uuid))
-        yield "shares", lambda: self._take_shares(account, probe)
-        yield "accounted", lambda: self._take_accounted(account, probe)
-
-    def _take_shares(self, account: GpuAccount, probe: DetailedGpuProbe) -> None:
-        shares = probe.shares(account.device.uuid)
-        if shares is not None:
-            account.take_shares(shares, self._pids())
-
-    def _take_accounted(self, account: GpuAccount, probe: DetailedGpuProbe) -> None:
-        peaks = probe.accounted(account.device.uuid, account.own_pids())
-        with self._lock:
-            account.take_accounted(peaks)
-
-    @staticmethod
-    def _bus(probe: DetailedGpuProbe, account: GpuAccount, *, inwards: bool) -> None:
-        uuid = account.device.uuid
-        if inwards:
-            account.take_pcie(rx=probe.pcie_rx(uuid))
-        else:
-            account.take_pcie(tx=probe.pcie_tx(uuid))
-
-    def _bus_queries(self, probe: DetailedGpuProbe, gpu_uuid: str) -> Iterator[_Slow]:
-        account = self._accounts[gpu_uuid]
-        yield "pcie", lambda: self._bus(probe, account, inwards=True)
-        yield "pcie", lambda: self._bus(probe, account, inwards=False)
+        turn = _COUNTER_INTERVAL / len(self._accounts)
+        self._counters_at = before + max(turn, took / _COUNTER_SHARE)
+        return took

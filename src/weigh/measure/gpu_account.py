@@ -7,11 +7,12 @@ made up for it.
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from weigh.model.gpu import GPU_FAULTS, HEALTHY, UNTOUCHED, GpuProcess, GpuUsage
-from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare, GpuWear
+from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuWear
 from weigh.units import MIB, Bytes, Seconds
 
 PER_PROCESS = "NVML per process"
@@ -22,9 +23,13 @@ _COUNTED = "difference of the GPU's own counter, all users' work"
 _INTEGRATED = "power samples added up, all users' work"
 _MOST_MOMENTS = 4096  # of a GPU; beyond it, the larger of each two stays
 _MOST_PROCESSES = 64  # of one GPU, whose figures are kept one by one
+# of readings on shared GPUs and in containers (tests/unit/gpu/test_gpu_account.py)
 _DOUBTS = 3  # readings that the driver's list did not explain, if it names the job
 _OVERHEAD = 64 * MIB, 0.05  # of the GPU's memory that belongs to no listed process
 _LATE = 0.5  # seconds after the start; a later baseline is reported as late
+# the figures of readings and counters whose mean and bounds are kept
+_OF_READINGS = ("utilization", "memory_utilization", "sm_clock", "memory_clock")
+_OF_THE_BUS = ("pcie_rx", "pcie_tx")
 
 
 class GpuMoment(msgspec.Struct, frozen=True, gc=False):
@@ -35,14 +40,13 @@ class GpuMoment(msgspec.Struct, frozen=True, gc=False):
     job: Bytes | None  # None: the driver does not list processes
 
 
-class _BoundedMean:
+class _BoundedMean(msgspec.Struct):
     """Mean and bounds of a figure over the samples that had it."""
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.total = 0.0
-        self.least: float | None = None
-        self.most: float | None = None
+    count: int = 0
+    total: float = 0.0
+    least: float | None = None
+    most: float | None = None
 
     def add(self, value: float | None) -> None:
         """Add a value, unless it was not measured."""
@@ -88,10 +92,10 @@ class GpuAccount:
         self._other: Bytes | None = None  # of this user's other processes, the most
         self._is_checked = False  # against the memory in use
         self._busy_for_nobody = False  # that is known to be another user's
-        # bytes in use when the job began, without its own
-        self._before: Bytes | None = None
+        # bytes in use at the first reading, without the job's own
+        self.before: Bytes | None = None
         self._first: Seconds | None = None  # time of the first reading
-        self._device_peak: Bytes | None = None
+        self.device_peak: Bytes | None = None  # the most in use, of all users
         self._job_peak: Bytes | None = None  # bytes, by the driver's list
         self._mine: set[int] = set()
         self._peaks: dict[int, Bytes] = {}  # bytes by process id
@@ -100,16 +104,7 @@ class GpuAccount:
         self._explained: Bytes = 0  # the most in use that the lists explained
         self._doubts = 0
         self._figures = {
-            name: _BoundedMean()
-            for name in (
-                "utilization",
-                "memory_utilization",
-                "power",
-                "sm_clock",
-                "memory_clock",
-                "pcie_rx",
-                "pcie_tx",
-            )
+            name: _BoundedMean() for name in (*_OF_READINGS, "power", *_OF_THE_BUS)
         }
         self._shares: dict[int, tuple[_BoundedMean, _BoundedMean]] = {}
         self._power_at: tuple[Seconds, float] | None = None
@@ -118,7 +113,7 @@ class GpuAccount:
         self._xids: list[int] | None = None
         self._slowed: Counter[str] = Counter()  # looks at which each reason held
         self._slowed_looks = 0
-        self._wear = GpuWear()
+        self.wear = GpuWear()  # read at the end
 
     def take(self, time: Seconds, reading: GpuReading, tree: Collection[int]) -> None:
         """Add one reading; *tree* are the job's processes at that time."""
@@ -135,7 +130,7 @@ class GpuAccount:
         # busy, and not for other users' processes alone: perhaps for the job
         if reading.utilization and not self._is_others(reading.processes, tree):
             self._busy_for_nobody = True
-        for name in ("utilization", "memory_utilization", "sm_clock", "memory_clock"):
+        for name in _OF_READINGS:
             self._figures[name].add(getattr(reading, name))
         if reading.utilization or (
             reading.utilization is not None and self.idle_since is None
@@ -146,41 +141,15 @@ class GpuAccount:
             self._slowed_looks += 1
             self._slowed.update(reading.slowed)
 
-    def take_wear(self, wear: GpuWear) -> None:
-        """Store which memory the GPU has taken out of use."""
-        self._wear = wear
-
-    def take_counters(self, counters: GpuCounters) -> None:
-        """Store the first and the last counters."""
+    def take_counters(self, counters: GpuCounters, tree: Collection[int]) -> None:
+        """Add what the driver has counted; *tree* are the job's processes."""
         first = counters if self._counters is None else self._counters[0]
         self._counters = (first, counters)
-
-    def take_pcie(self, *, rx: Bytes | None = None, tx: Bytes | None = None) -> None:
-        """Add one reading of the bus traffic, in bytes per second."""
-        self._figures["pcie_rx"].add(rx)
-        self._figures["pcie_tx"].add(tx)
-
-    def take_accounted(self, peaks: Mapping[int, Bytes]) -> None:
-        """Add the driver's own peaks per process, which miss no moment."""
-        for pid, peak in peaks.items():
-            # peaks of processes that were never seen to be the job's are somebody
-            # else's
-            if pid in self._peaks:
-                self._peaks[pid] = max(self._peaks[pid], peak)
-                self._job_peak = max(self._job_peak or 0, peak)
-
-    def own_pids(self) -> tuple[int, ...]:
-        """Return the job's processes that the driver has listed on this GPU."""
-        return tuple(self._peaks)
-
-    def take_xids(self, xids: tuple[int, ...] | None) -> None:
-        """Add driver errors; None if unknown."""
-        if xids is not None:
-            self._xids = [*(self._xids or []), *xids]
-
-    def take_shares(self, shares: Sequence[GpuShare], tree: Collection[int]) -> None:
-        """Add the shares of the GPU's time of the job's processes."""
-        for share in shares:
+        for name in _OF_THE_BUS:
+            self._figures[name].add(getattr(counters, name))
+        if counters.xids is not None:
+            self._xids = [*(self._xids or []), *counters.xids]
+        for share in counters.shares or ():
             known = share.pid in self._shares or len(self._shares) < _MOST_PROCESSES
             if known and (share.pid in tree or share.pid in self._mine):
                 sm, memory = self._shares.setdefault(
@@ -188,6 +157,15 @@ class GpuAccount:
                 )
                 sm.add(share.sm_utilization)
                 memory.add(share.memory_utilization)
+        # the driver's own peaks miss no moment; those of processes that were never
+        # seen to be the job's are somebody else's
+        for pid in counters.peaks.keys() & self._peaks.keys():
+            self._peaks[pid] = max(self._peaks[pid], counters.peaks[pid])
+            self._job_peak = max(self._job_peak or 0, counters.peaks[pid])
+
+    def own_pids(self) -> tuple[int, ...]:
+        """Return the job's processes that the driver has listed on this GPU."""
+        return tuple(self._peaks)
 
     def job_moments(self) -> list[tuple[Seconds, Bytes]]:
         """Return the job's memory over time, by the same rule as the peak."""
@@ -195,18 +173,8 @@ class GpuAccount:
             return [(one.time, one.job or 0) for one in self.moments]
         if self.mixed:
             return []
-        before = self._before or 0
+        before = self.before or 0
         return [(one.time, max(0, one.device - before)) for one in self.moments]
-
-    @property
-    def before(self) -> Bytes | None:
-        """What was in use without the job at the first reading."""
-        return self._before
-
-    @property
-    def device_peak(self) -> Bytes | None:
-        """The most in use, of all users."""
-        return self._device_peak
 
     def in_use(self) -> Bytes | None:
         """Return the job's memory now on top of what was in use before it.
@@ -217,42 +185,33 @@ class GpuAccount:
             return None
         last = self.moments[-1]
         if self._is_per_process():
-            return (self._before or 0) + (last.job or 0)
+            return (self.before or 0) + (last.job or 0)
         return last.device
 
     def usage(self) -> GpuUsage:
         """Return the usage so far."""
         device = self.device
-        figures = {name: mean.mean() for name, mean in self._figures.items()}
         peak, source = self._peak()
         energy, energy_source = self._energy()
         first, last = self._counters or (GpuCounters(), GpuCounters())
         ecc_errors = _increase(first.ecc_errors, last.ecc_errors)
-        xids, is_lost = tuple(self._xids or ()), self.lost_at is not None
-        usage = GpuUsage(
+        xids, looks = tuple(self._xids or ()), self._slowed_looks
+        is_per_process = source == PER_PROCESS
+        return GpuUsage(
             uuid=device.uuid,
             name=device.name,
             memory_total=device.memory_total,
-            memory_before=None if self.mixed and source is None else self._before,
+            memory_before=None if self.mixed and source is None else self.before,
             peak_memory=peak,
-            process_peak_memory=(self._job_peak or 0)
-            if source == PER_PROCESS
-            else None,
+            process_peak_memory=(self._job_peak or 0) if is_per_process else None,
             source=source,
-            utilization_mean=figures["utilization"],
-            memory_utilization_mean=figures["memory_utilization"],
-            power_mean=figures["power"],
             energy=energy,
-            sm_clock_mean=figures["sm_clock"],
-            memory_clock_mean=figures["memory_clock"],
-            pcie_rx=_whole_number_or_none(figures["pcie_rx"]),
-            pcie_tx=_whole_number_or_none(figures["pcie_tx"]),
             ecc_errors=ecc_errors,
             xid_errors=None if self._xids is None else len(self._xids),
             throttle=_throttled_seconds(first.throttle, last.throttle),
             index=device.index,
             memory_reserved=device.memory_reserved,
-            device_peak_memory=self._device_peak,
+            device_peak_memory=self.device_peak,
             energy_source=energy_source,
             xids=xids,
             processes=self._processes(),
@@ -261,31 +220,32 @@ class GpuAccount:
                 first.corrected_ecc_errors, last.corrected_ecc_errors
             ),
             pcie_replays=_increase(first.pcie_replays, last.pcie_replays),
-            slowed=self._slowed_share(),
+            slowed={name: 100 * count / looks for name, count in self._slowed.items()}
+            if looks
+            else None,
             other_memory=self._other,
-            health=health_of(self._wear, xids, ecc_errors, lost=is_lost),
+            health=health_of(
+                self.wear, xids, ecc_errors, lost=self.lost_at is not None
+            ),
+            **self._means_and_bounds(),
         )
-        return msgspec.structs.replace(usage, **self._bounds())
 
-    def _bounds(self) -> dict[str, float | None]:
-        """Return the highest and lowest of each figure, by its field's name."""
-        found: dict[str, float | None] = {}
-        for name, mean in self._figures.items():
-            found[f"{name}_max"] = mean.most
-            found[f"{name}_min"] = mean.least
+    def _means_and_bounds(self) -> dict[str, Any]:
+        """Return mean, highest and lowest of each figure, by its field's name."""
+        found: dict[str, Any] = {}
+        for name, figure in self._figures.items():
+            mean = figure.mean()
+            if name in _OF_THE_BUS:
+                found[name] = None if mean is None else round(mean)
+            else:
+                found[f"{name}_mean"] = mean
+            found |= {f"{name}_max": figure.most, f"{name}_min": figure.least}
         return found
 
-    def _slowed_share(self) -> dict[str, float] | None:
-        """Return the per cent of readings in which each reason held."""
-        if not self._slowed_looks:
-            return None
-        looks = self._slowed_looks
-        return {name: 100 * count / looks for name, count in self._slowed.items()}
-
     def _take_memory(self, time: Seconds, used: Bytes, job: Bytes | None) -> None:
-        if self._before is None:
-            self._before = max(0, used - (job or 0))
-        self._device_peak = max(self._device_peak or 0, used)
+        if self.before is None:
+            self.before = max(0, used - (job or 0))
+        self.device_peak = max(self.device_peak or 0, used)
         self._keep(GpuMoment(time, used, job))
 
     def _keep(self, moment: GpuMoment) -> None:
@@ -361,7 +321,7 @@ class GpuAccount:
         )
 
     def _rise(self) -> Bytes:
-        return (self._device_peak or 0) - (self._before or 0)
+        return (self.device_peak or 0) - (self.before or 0)
 
     def _peak(self) -> tuple[Bytes | None, str | None]:
         is_untouched = not self._job_peak and self._rise() <= UNTOUCHED
@@ -370,7 +330,7 @@ class GpuAccount:
         if self._is_per_process():
             return self._job_peak, PER_PROCESS
         # without a baseline, or with jobs of others, a rise may be somebody else's
-        if self.mixed or self._before is None or self._first is None:
+        if self.mixed or self.before is None or self._first is None:
             return None, None
         late = self._first - self._started
         words = f"; first looked {late:.1f} s after the start" if late > _LATE else ""
@@ -514,10 +474,6 @@ def _throttled_seconds(
     return {
         reason: max(0.0, after[reason] - before.get(reason, 0.0)) for reason in after
     }
-
-
-def _whole_number_or_none(value: float | None) -> int | None:
-    return None if value is None else round(value)
 
 
 _LEAST, _BEFORE = 0.7, 0.1  # of the GPU: taken at once, and held before

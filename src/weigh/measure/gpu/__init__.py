@@ -1,1 +1,0 @@
-"""A job's GPUs while it runs: the thread that looks, and the account it keeps."""
