@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from weigh.flow.exec.exec import _with_task_regions
-from weigh.flow.run.options import RunOptions
-from weigh.flow.run.run import blank_record
+from weigh.flow.run.run import RunOptions, blank_record
 from weigh.runner.journal import RunJournal
 from weigh.runner.owned_file import JoblogHolder
 from weigh.runner.run_context import (

@@ -16,9 +16,8 @@ from weigh import config
 from weigh.cli.output import guard_terminal, make_stderr_patient, settle_stdout
 from weigh.cli.run_job import label_trouble, parse_parameters, report_on
 from weigh.errors import FormatError, WeighError
-from weigh.flow.run.options import RunOptions
 from weigh.flow.run.record_sink import current_folder
-from weigh.flow.run.run import WatchedCommand, run_command_measured
+from weigh.flow.run.run import RunOptions, WatchedCommand, run_command_measured
 from weigh.measure.launcher import JobLauncher
 
 _VALUED = {"-o": "output", "--output": "output", "--label": "label"}  # option -> field

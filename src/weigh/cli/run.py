@@ -12,8 +12,7 @@ from weigh.cli import options
 from weigh.cli.options import DURATION, HEADROOM, SECONDS, SIZE
 from weigh.cli.run_job import label_trouble, parse_parameters, report_on
 from weigh.errors import FormatError
-from weigh.flow.run.options import RunOptions
-from weigh.flow.run.run import WatchedCommand, run_command_measured
+from weigh.flow.run.run import RunOptions, WatchedCommand, run_command_measured
 from weigh.measure.launcher import JobLauncher
 
 _SHORTEST_INTERVAL = 0.001  # seconds
@@ -295,7 +294,7 @@ def _watch(
     if flags and sys.platform != "linux":
         notify(f"{flags[0]} has no effect: output is read on Linux only")
     if pid is not None:
-        from weigh.flow.run.attach import attach  # noqa: PLC0415 - start-up time
+        from weigh.flow.run.run import attach  # noqa: PLC0415 - start-up time
 
         return attach(pid, options, notify=notify)
     if not command:

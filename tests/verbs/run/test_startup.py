@@ -38,7 +38,7 @@ _OURS = """
     weigh.model.record weigh.model.mask weigh.config weigh.request
     weigh.outcome weigh.outside_work
     weigh.cli weigh.cli.output weigh.cli.plain_run weigh.cli.run_job
-    weigh.flow weigh.flow.run weigh.flow.run.options
+    weigh.flow weigh.flow.run
     weigh.flow.run.channel weigh.flow.run.record_sink weigh.flow.run.run
     weigh.schedulers weigh.schedulers.kind weigh.schedulers.words
     weigh.schedulers.gridengine weigh.schedulers.gridengine

@@ -20,9 +20,8 @@ from weigh.flow.exec.options import (
 )
 from weigh.flow.here import Here
 from weigh.flow.run.channel import with_regions
-from weigh.flow.run.options import RunOptions
 from weigh.flow.run.progress import asking, queried_time_left, time_until_limit
-from weigh.flow.run.run import blank_record
+from weigh.flow.run.run import RunOptions, blank_record
 from weigh.lazy_modules import lazy_module
 from weigh.model.plan import PLAN_FILE, QUEUE_TASKS
 from weigh.model.record import RunMeasurement

@@ -9,8 +9,7 @@ from contextlib import ExitStack, suppress
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.flow.run.options import RunOptions
-from weigh.flow.run.run import blank_record
+from weigh.flow.run.run import RunOptions, blank_record
 from weigh.model.plan import (
     PLAN_FILE,
     QUEUE_TASKS,

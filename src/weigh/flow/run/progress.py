@@ -10,16 +10,15 @@ import msgspec
 from weigh.errors import WeighError
 from weigh.lazy_modules import lazy_module
 from weigh.measure.output import own_streams, written_so_far
-from weigh.model.record import Record, ReportedProgress, RunMeasurement
+from weigh.model.record import Allocation, ReportedProgress, RunMeasurement
 from weigh.schedulers import end_from_environment, kind_of_job, kind_or_first
 from weigh.units import Bytes, Seconds, format_duration
 
 if TYPE_CHECKING:
-    from weigh.flow.run.options import RunOptions
+    from weigh.flow.run.run import RunOptions
     from weigh.measure import async_command, checkpoint_signal, progress_reader, pty_tee
     from weigh.measure.async_command import AsyncCommand
     from weigh.measure.checkpoint_signal import CheckpointSignal
-    from weigh.measure.command import WatchSettings
     from weigh.measure.progress_reader import ProgressReader
     from weigh.measure.pty_tee import PtyTee
     from weigh.measure.watcher import TreeWatcher
@@ -110,7 +109,7 @@ class RunObserver:
         *,
         channel: str | None,
         env: Mapping[str, str],
-        gpus: int,
+        allocation: Allocation | None,
         notify: Callable[[str], None],
     ) -> None:
         """Prepare; if a terminal or pipe is read, start its copier.
@@ -121,7 +120,10 @@ class RunObserver:
         self._options = options
         self._channel = channel
         self._env = env
-        self._gpus = gpus
+        granted = allocation.gpus if allocation else None
+        devices = env.get("CUDA_VISIBLE_DEVICES", "")
+        # the scheduler's number, or else the devices that are visible
+        self._gpus = granted or len([one for one in devices.split(",") if one.strip()])
         self._notify = notify
         # what stands in the files before the job is not its output
         self._starts: dict[int, Bytes] = written_so_far()
@@ -130,7 +132,7 @@ class RunObserver:
         self._signal_at: Seconds | None = None
         self._has_limit = False
         self._query: AsyncCommand | None = None
-        self._tee: PtyTee | None = None
+        self.tee: PtyTee | None = None
         self._reader: ProgressReader | None = None
         self._limits: LimitWatch | None = None
         self._stalls: StallWatch | None = None
@@ -141,45 +143,24 @@ class RunObserver:
         if options.progress_patterns and not (options.progress or self._starts):
             notify("no output to read: add --progress for a terminal or a pipe")
         if options.progress:
-            self._tee = _tee(notify, draws=options.draws)
+            self.tee = _tee(notify, draws=options.draws)
 
-    def around(
-        self, watch: "WatchSettings", run: Callable[["WatchSettings"], RunMeasurement]
-    ) -> RunMeasurement:
-        """Call *run* under observation; return its measurement with the progress."""
-        through, checkpoint = self._tee, watch.checkpoint
+    def joined(self, measurement: RunMeasurement) -> RunMeasurement:
+        """Return the measurement with the progress so far."""
+        return msgspec.structs.replace(measurement, progress=self.progress())
 
-        def with_progress(measurement: RunMeasurement, leader: int | None) -> None:
-            if checkpoint is not None:
-                found = msgspec.structs.replace(measurement, progress=self.progress())
-                checkpoint(found, leader)
-
-        pid = None if through is None else through.pid
-        mine = msgspec.structs.replace(
-            watch,
-            observers=(*watch.observers, self.look),
-            checkpoint=with_progress,
-            streams=None if through is None else through.streams,
-            # the copier is weigh's own process, not the job's
-            excluded=() if pid is None else (pid,),
-        )
-        measured = None
-        try:
-            measured = run(mine)
-        finally:
-            try:
-                self._read_the_rest(measured)
-            except Exception as error:  # noqa: BLE001 - the job's end must pass
-                self._notify(f"no progress read: {type(error).__name__}: {error}")
-        return msgspec.structs.replace(measured, progress=self.progress())
+    def finish(self, measurement: RunMeasurement | None) -> RunMeasurement | None:
+        """Read the rest of the output; return the measurement with the progress."""
+        self._read_the_rest(measurement)
+        return None if measurement is None else self.joined(measurement)
 
     def look(self, run: "TreeWatcher") -> Seconds:
         """Read new output; return the seconds until the next call."""
         if not self._looked_at:
             # not 0 any more: the first call came
             self._looked_at = 1e-9
-            if self._tee is not None:
-                self._tee.launched()
+            if self.tee is not None:
+                self.tee.launched()
                 return _FIRST_PASSING
             return _FIRST
         now = run.elapsed()
@@ -204,8 +185,8 @@ class RunObserver:
         now = self._looked_at if measured is None else measured.usage.wall_time
         if self._query is not None:
             self._query.close()
-        if self._tee is not None:
-            self._tee.finish(self._start_reader().feeds(now))
+        if self.tee is not None:
+            self.tee.finish(self._start_reader().feeds(now))
         if self._reader is not None:
             self._read(now)
             # a run that failed did not do all of its steps
@@ -219,7 +200,7 @@ class RunObserver:
         if self._reader is not None:
             return self._reader
         files = [progress_reader.FileStream(file) for file in own_streams(self._starts)]
-        passing = [] if self._tee is None else [self._tee]
+        passing = [] if self.tee is None else [self.tee]
         self._reader = progress_reader.ProgressReader(
             [*files, *passing], self._channel, patterns=self._options.progress_patterns
         )
@@ -234,7 +215,7 @@ class RunObserver:
         return self._reader.look(current_time, cost=cost)
 
     def _pause(self, current_time: Seconds, *, has_changed: bool) -> Seconds:
-        if self._tee is not None:
+        if self.tee is not None:
             pause = _SHORTEST if has_changed else 2 * _SHORTEST
         else:
             # short runs are looked at often: there is little time to see them
@@ -259,8 +240,8 @@ class RunObserver:
             )
             self._speak(stalled)
         latest = self._latest
-        if self._tee is not None and self._tee.terminal is not None:
-            self._draw(self._tee, current_time)
+        if self.tee is not None and self.tee.terminal is not None:
+            self._draw(self.tee, current_time)
         elif (
             self._options.progress
             and latest is not None
@@ -336,34 +317,11 @@ class RunObserver:
         # the program's line is still open: begin a new one
         in_a_line = self._reader is not None and self._reader.is_in_a_line
         first, *others = line.split("\n")
-        if self._tee is not None and not in_a_line:
-            self._tee.erase()
+        if self.tee is not None and not in_a_line:
+            self.tee.erase()
         self._notify(f"\n{first}" if in_a_line else first)
         for other in others:
             self._notify(other)
-
-
-def observe_run(
-    options: "RunOptions",
-    unfinished_record: Record,
-    *,
-    channel: str | None,
-    env: Mapping[str, str],
-    notify: Callable[[str], None] | None,
-) -> RunObserver:
-    """Return the observer of one run, whose record so far is *unfinished_record*."""
-    granted = (
-        unfinished_record.allocation.gpus if unfinished_record.allocation else None
-    )
-    devices = env.get("CUDA_VISIBLE_DEVICES", "")
-    return RunObserver(
-        options,
-        channel=channel,
-        env=env,
-        # the scheduler's number, or else the devices that are visible
-        gpus=granted or len([one for one in devices.split(",") if one.strip()]),
-        notify=notify or (lambda _line: None),
-    )
 
 
 def _parsed_checkpoint_signal(text: str | None) -> "CheckpointSignal | None":

@@ -13,7 +13,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -40,7 +40,6 @@ from weigh.store.identity import content_id
 from weigh.units import DAY, Bytes, Seconds
 
 if TYPE_CHECKING:
-    from weigh.measure.command import WatchSettings
     from weigh.measure.watcher import TreeWatcher
 
 _FOLDERS = ("/dev/shm", "/tmp")  # noqa: S108 - opened without following links, by owner
@@ -93,9 +92,10 @@ class NodeLock:
                 self._holds = True
         return self._holds
 
-    def close(self) -> None:
-        """Free the lock."""
-        os.close(self._fd)
+    def free(self) -> None:
+        """Free the lock, if this process holds it."""
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        self._holds = False
 
 
 def _remove_stale(folder: str) -> None:
@@ -114,9 +114,17 @@ class RankGroup:
     """The ranks that a launcher has started with a weigh each; this is one of them."""
 
     def __init__(
-        self, rank_place: RankPlace, node: str, lock: NodeLock, step: str
+        self,
+        rank_place: RankPlace,
+        node: str,
+        lock: NodeLock,
+        step: str,
+        interval: Seconds,
     ) -> None:
         """Join the ranks of *step*, a name that all of them have."""
+        # one rank samples the whole node, the others only themselves and rarely
+        self.interval = max(interval, _FOLLOWER_INTERVAL)
+        self._sampling = interval
         turn = lock.count_run(rank_place.rank)
         self.record_id = content_id(f"{step} {turn}".encode())
         self.part = rank_place.rank
@@ -124,7 +132,6 @@ class RankGroup:
         self._place = rank_place
         self._node = node
         self._lock = lock
-        self._interval: Seconds = 0.05
         self._watched: NodeWatcher | None = None  # by this rank
         self._began: Seconds = 0.0
 
@@ -133,31 +140,20 @@ class RankGroup:
         """Return whether this is the rank that reports to the user."""
         return self.part == 0
 
-    def around(
-        self, watch: "WatchSettings", run: Callable[["WatchSettings"], RunMeasurement]
-    ) -> RunMeasurement:
-        """Call *run* under observation; return its measurement as part of the group."""
-        self._interval = watch.interval
-        checkpoint = watch.checkpoint
+    def joined(self, measurement: RunMeasurement) -> RunMeasurement:
+        """Return the measurement so far as part of the group."""
+        return self._as_part(measurement, final=False)
 
-        def with_part(measurement: RunMeasurement, leader: int | None) -> None:
-            if checkpoint is not None:
-                checkpoint(self._as_part(measurement, final=False), leader)
-
-        measured = run(
-            msgspec.structs.replace(
-                watch,
-                observers=(*watch.observers, self.look),
-                checkpoint=with_part,
-                # one rank samples the whole node, the others only themselves and rarely
-                interval=max(watch.interval, _FOLLOWER_INTERVAL),
-            )
-        )
+    def finish(self, measurement: RunMeasurement | None) -> RunMeasurement | None:
+        """Return the measurement as part of the group; free the lock."""
         try:
-            return self._as_part(measured, final=True)
+            return (
+                None if measurement is None else self._as_part(measurement, final=True)
+            )
         finally:
             # another rank of the node takes over once the lock is free
-            self._lock.close()
+            self._watched = None
+            self._lock.free()
 
     def look(self, run: "TreeWatcher") -> Seconds:
         """Measure the node, if no other rank does; return the time until the next."""
@@ -173,7 +169,7 @@ class RankGroup:
                 prefix=None,
                 mark=OWN,
             )
-            self._watched = NodeWatcher(self._node, members, self._interval)
+            self._watched = NodeWatcher(self._node, members, self._sampling)
         return self._watched.tree.look()
 
     def _as_part(self, measurement: RunMeasurement, *, final: bool) -> RunMeasurement:
@@ -226,7 +222,7 @@ class RankGroup:
             usage=msgspec.structs.replace(usage, peak_memory=peak),
         )
 
-    def joined(self, record: Record, env: Mapping[str, str]) -> Record:
+    def joined_record(self, record: Record, env: Mapping[str, str]) -> Record:
         """Return the record with the other ranks' parts, as far as they have come.
 
         A rank may end long after this one: its part is joined whenever it is read.
@@ -263,7 +259,7 @@ def _peak_resident_memory(usage: Usage) -> Bytes | None:
 
 
 def rank_group(
-    env: Mapping[str, str], recorded_job: RecordedJob | None
+    env: Mapping[str, str], recorded_job: RecordedJob | None, interval: Seconds
 ) -> RankGroup | None:
     """Return the group of ranks that weigh itself was started as one of, if any."""
     place = place_of(env)
@@ -287,4 +283,4 @@ def rank_group(
         lock = NodeLock(f"{name}-{node}")
     except OSError:
         return None
-    return RankGroup(place, node, lock, name)
+    return RankGroup(place, node, lock, name, interval)

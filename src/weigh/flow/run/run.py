@@ -9,14 +9,15 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
+from functools import partial
 from stat import S_ISREG
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Union
 
 import msgspec
 
 from weigh._version import __version__
+from weigh.errors import UsageError
 from weigh.flow.run.channel import SEVERAL, PhaseChannel
-from weigh.flow.run.options import RunOptions
 from weigh.flow.run.record_sink import (
     RecordKeeper,
     RecordOutputFile,
@@ -25,6 +26,7 @@ from weigh.flow.run.record_sink import (
 )
 from weigh.lazy_modules import lazy_module
 from weigh.measure.launcher import JobLauncher
+from weigh.model.mask import SecretMask
 from weigh.model.record import (
     Allocation,
     CodeProvenance,
@@ -52,9 +54,8 @@ if TYPE_CHECKING:
     from weigh.flow.run import login_node, progress, rank_group
     from weigh.flow.run.progress import RunObserver
     from weigh.flow.run.rank_group import RankGroup
+    from weigh.measure import attached, portable, signals
     from weigh.measure import command as measure_command
-    from weigh.measure import portable, signals
-    from weigh.measure.command import WatchSettings
     from weigh.measure.watcher import TreeWatcher
     from weigh.runner import node_watch
     from weigh.runner.node_watch import NodeWatch
@@ -64,6 +65,7 @@ else:  # each is imported when it is first used
     login_node = lazy_module("weigh.flow.run.login_node")
     progress = lazy_module("weigh.flow.run.progress")
     rank_group = lazy_module("weigh.flow.run.rank_group")
+    attached = lazy_module("weigh.measure.attached")
     measure_command = lazy_module("weigh.measure.command")
     portable = lazy_module("weigh.measure.portable")
     signals = lazy_module("weigh.measure.signals")
@@ -72,7 +74,33 @@ else:  # each is imported when it is first used
     schedulers = lazy_module("weigh.schedulers")
 
 
+_FIRST_LOOK = 0.1  # seconds; the shortest runs do not load what looks for launchers
 _LAST_WORDS = 1 << 14  # bytes of a failed run's output that are searched for a cause
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of one measured run; times in seconds.
+
+    ``login_node``: whether this is one; None to find out. With ``progress`` the output
+    to a terminal or pipe is read too; ``draws``: a line may be drawn on the terminal.
+    An example of ``checkpoint_signal`` is USR1@10m.
+    """
+
+    label: str | None = None
+    parameters: dict[str, int | float | str] = {}
+    interval: float = 0.05  # shortest time between samples
+    repeat: int = 1  # counted runs
+    warmup: int = 0  # runs before those, not counted
+    wait_orphans: bool = True  # False: stop processes that outlive the command
+    login_node: bool | None = None
+    output: str | None = None  # path; None: no file
+    progress: bool = False
+    draws: bool = False
+    progress_patterns: tuple[str, ...] = ()  # regular expressions
+    time_limit: float | None = None  # None: the job's limit
+    checkpoint_signal: str | None = None  # None: no signal
+    stalled_after: float = 600.0  # no output and no CPU time, or idle GPUs
+    mask: SecretMask = SecretMask()
 
 
 class WatchedCommand(NamedTuple):
@@ -108,24 +136,24 @@ def run_command_measured(
     output = RecordOutputFile(options.output)
     keeper = RecordKeeper(os.environ, warner)
     blank = blank_record(command, options, os.environ)
-    group = _group(blank)
+    group = _group(blank, options.interval)
     if group is not None:
         # all ranks write parts of one record
         blank = msgspec.structs.replace(blank, id=group.record_id, part=group.part)
-    channel = PhaseChannel(blank.id)
+    channel, say = PhaseChannel(blank.id), notify or (lambda _line: None)
     to_measure = RunToMeasure(
         command=command,
         options=options,
         launchers=launchers,
         env={**channel.environment(), **(group.environment if group else {})},
         checkpoint=keeper.follow(blank),
-        notify=notify,
-        observer=_observer(options, blank, channel.path, notify),
-        group=group,
+        notify=say,
+        interval=group.interval if group else options.interval,
+        make_parts=partial(_parts_of_run, options, blank, group, channel.path, say),
     )
     # what is in a file of output before the job is not its own
     sizes = _output_sizes()
-    with signals_held(), closing(channel):
+    with _signals_held(), closing(channel):
         measured = _measure_all(
             lambda: channel.take(to_measure.measure_once()), options
         )
@@ -142,7 +170,7 @@ def run_command_measured(
             record = finished(record, measured, options, words)
             keeper.keep(record)
             if group is not None and group.is_first:
-                joined = group.joined(record, os.environ)
+                joined = group.joined_record(record, os.environ)
             output.write(joined or record, warner)
             _note_login_node(record.host, options, warner)
             _note_directives(record, warner)
@@ -152,7 +180,50 @@ def run_command_measured(
     return WatchedCommand(record, warner.lines, joined, warner.losses)
 
 
-def signals_held() -> AbstractContextManager[None]:
+def attach(
+    pid: int, options: RunOptions, *, notify: Callable[[str], None] | None = None
+) -> WatchedCommand:
+    """Measure the running process *pid* until it ends, or a signal ends weigh.
+
+    Its exit code is unknown, so the state is UNKNOWN. *notify* gets a message at the
+    start, and one if the process outlives weigh.
+
+    Raises:
+        UsageError: the process does not exist, or this is not Linux.
+        StoreError: the file ``output`` cannot be opened.
+    """
+    if sys.platform != "linux":
+        raise UsageError("--attach needs Linux: start the job under weigh run instead")
+    warner = WarningCollector()
+    output = RecordOutputFile(options.output)
+    keeper = RecordKeeper(os.environ, warner)
+    blank = blank_record(attached.command_of_process(pid), options, os.environ)
+    watch = measure_command.WatchSettings(
+        interval=options.interval,
+        checkpoint=keeper.follow(blank),
+    )
+    # a process that does not exist is refused below
+    if notify is not None and os.path.exists(f"/proc/{pid}"):
+        notify(f"measuring process {pid} until it ends (Ctrl-C stops only weigh)")
+    # Ctrl-C ends the watching, and the record is still written
+    with _signals_held():
+        measured = attached.watch_process(pid, watch)
+        if measured.end_signal is not None and notify is not None:
+            notify(f"process {pid} goes on without weigh")
+        how = "goes on" if measured.end_signal is not None else "ended"
+        record = msgspec.structs.replace(
+            finished(blank, [measured], options),
+            state="UNKNOWN",
+            outcome=RunOutcome(f"watched from outside; the process {how}"),
+        )
+        for line in measured.monitor.warnings:
+            warner.warn(line)
+        keeper.keep(record)
+        output.write(record, warner)
+    return WatchedCommand(record, warner.lines, losses=warner.losses)
+
+
+def _signals_held() -> AbstractContextManager[None]:
     """Keep signals from ending weigh before the record is written."""
     if sys.platform != "linux":
         return nullcontext()
@@ -245,6 +316,40 @@ def request_from_run(record: Record, headroom: float | None = None) -> Request |
     return growth.carry_on(request, [record])
 
 
+class LaterNodes:
+    """Measures a run on all nodes, if it turns out to have launchers."""
+
+    def __init__(self, interval: Seconds, notify: Callable[[str], None]) -> None:
+        self._interval = interval
+        self._notify = notify
+        self._nodes: NodeWatch | None = None
+
+    def look(self, run: "TreeWatcher") -> Seconds:
+        """Look for launchers; return the seconds until the next call."""
+        if self._nodes is None:
+            left = _FIRST_LOOK - run.elapsed()
+            if left > 0:
+                return left
+            self._nodes = node_watch.NodeWatch(os.environ, self._interval, self._notify)
+        return self._nodes.look(run)
+
+    def joined(self, measurement: RunMeasurement) -> RunMeasurement:
+        """Return the measurement so far with its nodes."""
+        return measurement if self._nodes is None else self._nodes.joined(measurement)
+
+    def finish(self, measurement: RunMeasurement | None) -> RunMeasurement | None:
+        """Return the measurement with its nodes, once they have sent their last."""
+        if self._nodes is None or measurement is None:
+            return measurement
+        return self._nodes.finish(measurement)
+
+
+# What looks at a run besides its watcher: `look` returns the seconds until its next
+# call, `joined` adds to a measurement what was seen so far, `finish` all of it at the
+# end, or gets None where the command did not start
+RunPart = Union[LaterNodes, "RankGroup", "RunObserver"]
+
+
 class RunToMeasure(msgspec.Struct, frozen=True, kw_only=True):
     """A command, and all that its measurement on this machine needs."""
 
@@ -254,115 +359,95 @@ class RunToMeasure(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str]
     """Variables for the command, in addition to those of this process."""
     checkpoint: Callable[[RunMeasurement, int | None], None]
-    notify: Callable[[str], None] | None
-    observer: "Callable[[], RunObserver] | None"
-    """Makes what observes one run; None if nothing does."""
-    group: "RankGroup | None"
-    """The ranks that weigh itself is started for, if it is."""
+    notify: Callable[[str], None]
+    interval: Seconds
+    """The shortest time between samples."""
+    make_parts: "Callable[[], list[RunPart]]"
+    """Makes what looks at one run, the innermost first."""
 
     def measure_once(self) -> RunMeasurement:
         """Run the command once, in the best way to measure on this machine."""
+        options = self.options
         if sys.platform != "linux":
             return portable.run_portable_command(
                 self.command,
                 env={**os.environ, **self.env},
-                interval=self.options.interval,
-                wait_orphans=self.options.wait_orphans,
+                interval=options.interval,
+                wait_orphans=options.wait_orphans,
                 checkpoint=lambda seen: self.checkpoint(seen, None),
             )
+        parts = self.make_parts()
+
+        def save(measurement: RunMeasurement, leader: int | None) -> None:
+            for part in parts:
+                measurement = part.joined(measurement)
+            self.checkpoint(measurement, leader)
+
+        copier = next((part.tee for part in parts if hasattr(part, "tee")), None)
         watch = measure_command.WatchSettings(
-            interval=self.options.interval,
-            wait_orphans=self.options.wait_orphans,
-            checkpoint=self.checkpoint,
+            interval=self.interval,
+            wait_orphans=options.wait_orphans,
+            checkpoint=save,
             notify=self.notify,
+            observers=tuple(part.look for part in parts),
+            streams=None if copier is None else copier.streams,
+            # the copier is weigh's own process, not the job's
+            excluded=(copier.pid,) if copier is not None and copier.pid else (),
         )
-        if self.observer is None:
-            return self._on_all_nodes(watch)
-        return self.observer().around(watch, self._on_all_nodes)
+        try:
+            measured = measure_command.run_command(
+                self.command, self.env, watch, self.launchers
+            )
+        except BaseException:
+            for part in parts:
+                self._finish(part, None)
+            raise
+        for part in parts:
+            measured = self._finish(part, measured) or measured
+        return measured
 
-    def _on_all_nodes(self, watch: "WatchSettings") -> RunMeasurement:
-        if self.group is not None:
-            return self.group.around(watch, self._launched)
-        notify = self.notify or (lambda _line: None)
-        nodes = _WithNodes(self.options.interval, notify)
-        return nodes.around(watch, self._launched)
-
-    def _launched(self, watch: "WatchSettings") -> RunMeasurement:
-        return measure_command.run_command(
-            self.command, self.env, watch, self.launchers
-        )
+    def _finish(
+        self, part: RunPart, measured: RunMeasurement | None
+    ) -> RunMeasurement | None:
+        try:
+            return part.finish(measured)
+        except Exception as error:  # noqa: BLE001 - the job's end must pass
+            what = type(part).__name__
+            self.notify(f"measuring failed: {what}: {type(error).__name__}: {error}")
+            return measured
 
 
-def _group(unfinished_record: Record) -> "RankGroup | None":
+def _group(unfinished_record: Record, interval: Seconds) -> "RankGroup | None":
     """Return the group of ranks that weigh itself is started for, if it is."""
     # one look at the environment: most runs have no ranks
     if sys.platform != "linux" or not any(name in os.environ for name in SEVERAL):
         return None
-    return rank_group.rank_group(os.environ, unfinished_record.job)
+    return rank_group.rank_group(os.environ, unfinished_record.job, interval)
 
 
-_FIRST_LOOK = 0.1  # seconds; the shortest runs do not load what looks for launchers
-
-
-class _WithNodes:
-    """Measures a run on all nodes, if it turns out to have launchers."""
-
-    def __init__(self, interval: Seconds, notify: Callable[[str], None]) -> None:
-        self._interval = interval
-        self._notify = notify
-        self._nodes: NodeWatch | None = None
-
-    def around(
-        self, watch: "WatchSettings", run: Callable[["WatchSettings"], RunMeasurement]
-    ) -> RunMeasurement:
-        """Call *run* under observation; return its measurement with its nodes."""
-        checkpoint = watch.checkpoint
-
-        def with_nodes(measurement: RunMeasurement, leader: int | None) -> None:
-            if checkpoint is not None:
-                checkpoint(self._joined(measurement), leader)
-
-        mine = msgspec.structs.replace(
-            watch,
-            observers=(*watch.observers, self._look),
-            checkpoint=with_nodes,
-        )
-        measured = run(mine)
-        if self._nodes is None:
-            return measured
-        try:
-            return self._nodes.finish(measured)
-        except Exception as error:  # noqa: BLE001 - the job's end must pass
-            self._notify(f"no figures of its nodes: {type(error).__name__}: {error}")
-            return measured
-
-    def _look(self, run: "TreeWatcher") -> Seconds:
-        if self._nodes is None:
-            left = _FIRST_LOOK - run.elapsed()
-            if left > 0:
-                return left
-            self._nodes = node_watch.NodeWatch(os.environ, self._interval, self._notify)
-        return self._nodes.look(run)
-
-    def _joined(self, measurement: RunMeasurement) -> RunMeasurement:
-        return measurement if self._nodes is None else self._nodes.joined(measurement)
-
-
-def _observer(
+def _parts_of_run(
     options: RunOptions,
     unfinished_record: Record,
+    group: "RankGroup | None",
     channel: str | None,
-    notify: Callable[[str], None] | None,
-) -> "Callable[[], RunObserver] | None":
-    """Return the factory of each run's observer; None if none is needed."""
+    notify: Callable[[str], None],
+) -> "list[RunPart]":
+    """Return what looks at one run: its nodes, then its progress and time limit."""
+    parts: list[RunPart] = [group or LaterNodes(options.interval, notify)]
     reads = options.progress or options.progress_patterns
     is_wanted = reads or options.time_limit or options.checkpoint_signal
     # within a job its time limit is watched as well
-    if not (is_wanted or unfinished_record.job) or sys.platform != "linux":
-        return None
-    return lambda: progress.observe_run(
-        options, unfinished_record, channel=channel, env=os.environ, notify=notify
-    )
+    if is_wanted or unfinished_record.job:
+        parts.append(
+            progress.RunObserver(
+                options,
+                channel=channel,
+                env=os.environ,
+                allocation=unfinished_record.allocation,
+                notify=notify,
+            )
+        )
+    return parts
 
 
 def blank_record(
