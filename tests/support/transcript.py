@@ -21,6 +21,8 @@ from pathlib import Path
 from called_weigh import CalledWeigh
 
 PROMPT = "$ weigh "
+# read at once: tests take variables of weigh away
+WRITES_ANEW = bool(os.environ.get("WEIGH_NEW_GOLDEN"))
 
 
 def check_transcript(
@@ -37,10 +39,18 @@ def check_transcript(
     """
     before = path.read_text()
     after = "\n".join(_played(before, weigh, masks or {}, given)) + "\n"
-    if os.environ.get("WEIGH_NEW_GOLDEN"):
+    if WRITES_ANEW:
         path.write_text(after)
     else:
         assert after == before
+
+
+def check_texts(path: Path, texts: Mapping[str, str]) -> None:
+    """Compare texts, each of a situation, with a file that has them under its name."""
+    after = "\n".join(f"## {name}\n{text}" for name, text in texts.items()) + "\n"
+    if WRITES_ANEW:
+        path.write_text(after)
+    assert after == path.read_text()
 
 
 def _played(
