@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from transcript import check_texts
 
 from weigh.measure.gpu_account import DEVICE_RISE, PER_PROCESS
 from weigh.model.gpu import GpuOccupant, GpuState, GpuUsage
@@ -62,66 +64,60 @@ def listed(*gpus: GpuState) -> str:
     return "\n".join(gpu_list(gpus))
 
 
-def test_one_used_gpu_is_one_row() -> None:
-    assert words_of(V100) == (
-        "  gpu      7.00 GiB of 32.0 GiB  busy 84 %, peak 99 %       V100-SXM2-32GB"
-    )
-
-
-def test_one_used_of_four_is_reported_with_what_to_request() -> None:
-    idle = [changed(IDLE, index=index) for index in (1, 2, 3)]
-    words = "1 of 4 GPUs used: request 1 (1, 2 and 3 never used)"
-    assert words in words_of(V100, *idle)
-    assert "request" not in words_of(V100, *idle, allocated=False)
-
-
-def test_a_gpu_that_was_granted_in_vain_is_reported() -> None:
-    assert words_of(IDLE) == "  gpu      the GPU was never used: request none"
-
-
-def test_a_machines_own_gpus_are_no_matter_to_a_job_without() -> None:
-    assert words_of(IDLE, IDLE, allocated=False) == ""
-
-
-def test_a_figure_with_a_bias_is_reported() -> None:
-    rise = changed(V100, process_peak_memory=None, source=DEVICE_RISE)
-    assert "so other users' changes since are included" in words_of(rise)
-    assert "others" not in words_of(V100)
-
-
-def test_of_a_run_joined_midway_the_whole_gpu_is_a_bound() -> None:
-    hidden = changed(
-        V100,
-        peak_memory=None,
-        process_peak_memory=None,
-        source=None,
-        device_peak_memory=6 * GIB,
-    )
-    assert "gpu      up to 6.00 GiB of 32.0 GiB" in words_of(hidden)
-    assert "memory of the whole GPU, others included" in words_of(hidden)
-
-
-def test_memory_that_nobody_reported_is_not_zero() -> None:
-    unknown = changed(V100, peak_memory=None, process_peak_memory=None, source=None)
-    assert "memory unknown" in words_of(unknown)
-
-
-def test_utilisation_that_mig_hides_is_left_out() -> None:
-    hidden = changed(V100, utilization_mean=None, utilization_max=None)
-    assert "busy" not in words_of(hidden)
-
-
-def test_what_the_gpu_went_through_is_reported() -> None:
-    words = words_of(
+UNKNOWN = changed(V100, peak_memory=None, process_peak_memory=None, source=None)
+EMPTY = gpu_with(occupants=(), memory_used=0, utilization=0.0)
+OTHER = GpuOccupant(7, user="bob", command="java", memory=9 * GIB, mine=False)
+RUNS = {
+    "one used GPU": words_of(V100),
+    "one used of four": words_of(
+        V100, *(changed(IDLE, index=index) for index in (1, 2, 3))
+    ),
+    "one used of the machine's four": words_of(
+        V100, *[changed(IDLE, index=1)] * 3, allocated=False
+    ),
+    "granted in vain": words_of(IDLE),
+    "a machine's own, not used": words_of(IDLE, IDLE, allocated=False),
+    "a figure with a bias": words_of(
+        changed(V100, process_peak_memory=None, source=DEVICE_RISE)
+    ),
+    "joined midway": words_of(changed(UNKNOWN, device_peak_memory=6 * GIB)),
+    "memory that nobody reported": words_of(UNKNOWN),
+    "utilisation that MIG hides": words_of(
+        changed(V100, utilization_mean=None, utilization_max=None)
+    ),
+    "errors and heat": words_of(
         changed(V100, ecc_errors=2, xids=(79,), throttle={"thermal": 12.0, "power": 9})
-    )
-    assert "2 uncorrected memory errors" in words
-    assert "XID 79: GPU fault" in words
-    assert "heat for 12.0 s" in words
+    ),
+    "an address that is wrong": words_of(changed(V100, xids=(31,))),
+    "memory taken at once": words_of(changed(V100, preallocated=24 * GIB)),
+}
+LISTS = {
+    "a GPU of mine": listed(CARD),
+    "aligned": listed(
+        CARD, gpu_with(index=12, memory_used=0, memory_percent=0.0, utilization=0.0)
+    ),
+    "granted, and empty": listed(EMPTY),
+    "empty": listed(msgspec.structs.replace(EMPTY, allocated=False)),
+    "mine before others": listed(gpu_with(occupants=(OTHER, MINE))),
+    "of another user": listed(gpu_with(occupants=(OTHER,))),
+    # who is hidden is not nobody
+    "processes hidden": listed(gpu_with(occupants=None)),
+    "memory of nobody": listed(msgspec.structs.replace(EMPTY, memory_used=2 * GIB)),
+    "work of nobody": listed(msgspec.structs.replace(EMPTY, utilization=84.0)),
+    "torch's figures": listed(
+        gpu_with(
+            cuda_index=0,
+            torch_current=True,
+            torch_allocated=4 * GIB,
+            torch_reserved=5 * GIB,
+            outside_torch=GIB // 2,
+        )
+    ),
+}
 
 
-def test_a_wrong_address_is_the_programs_own() -> None:
-    assert "invalid address in the program" in words_of(changed(V100, xids=(31,)))
+def test_what_is_said_of_gpus_is_as_it_was_reviewed() -> None:
+    check_texts(Path(__file__).with_name("gpu_words.texts"), RUNS | LISTS)
 
 
 names = st.text(max_size=60)
@@ -155,64 +151,6 @@ def test_rows_fit_in_80_columns_whatever_the_gpu(
 ) -> None:
     lines = summary_lines(usages, allocated=allocated)
     assert all(len(line) <= 80 and line.isprintable() for line in lines)
-
-
-def test_a_gpu_of_mine_is_one_line() -> None:
-    assert listed(CARD) == (
-        "  0  V100-SXM2-32GB  7.0 of 32.0 GiB  22 %  busy 84 %  mine: python 457520"
-    )
-
-
-def test_memory_taken_at_once_comes_with_the_variables_that_end_it() -> None:
-    text = words_of(changed(V100, preallocated=24 * GIB))
-    assert "24.0 GiB taken at once" in text
-    assert "XLA_PYTHON_CLIENT_PREALLOCATE=false" in text
-    assert "TF_FORCE_GPU_ALLOW_GROWTH=true" in text
-    assert max(map(len, text.splitlines())) <= 80
-
-
-def test_lines_are_aligned() -> None:
-    idle = gpu_with(index=12, memory_used=0, memory_percent=0.0, utilization=0.0)
-    first, second = gpu_list((CARD, idle))
-    assert first.index("V100") == second.index("V100")
-    assert first.index(" GiB") == second.index(" GiB")
-    assert "idle" in second
-
-
-def test_an_empty_gpu_that_was_granted_is_not_used() -> None:
-    empty = gpu_with(occupants=(), memory_used=0, utilization=0.0)
-    assert "allocated, not used" in listed(empty)
-    assert listed(msgspec.structs.replace(empty, allocated=False)).endswith("free")
-
-
-def test_mine_comes_before_others_on_the_same_gpu() -> None:
-    other = GpuOccupant(7, user="bob", command="java", memory=9 * GIB, mine=False)
-    assert listed(gpu_with(occupants=(other, MINE))).endswith("mine: python 457520 +1")
-    assert listed(gpu_with(occupants=(other,))).endswith("bob: java 7")
-
-
-def test_who_is_hidden_is_not_nobody() -> None:
-    empty = gpu_with(occupants=(), memory_used=0, utilization=0.0)
-    for hidden in (
-        gpu_with(occupants=None),
-        msgspec.structs.replace(empty, memory_used=2 * GIB),
-        msgspec.structs.replace(empty, utilization=84.0),
-    ):
-        assert listed(hidden).endswith("processes hidden")
-    assert "hidden" not in listed(empty)
-
-
-def test_torchs_figures_are_next_to_nvmls_with_the_difference() -> None:
-    with_torch = gpu_with(
-        cuda_index=0,
-        torch_current=True,
-        torch_allocated=4 * GIB,
-        torch_reserved=5 * GIB,
-        outside_torch=GIB // 2,
-    )
-    assert gpu_list((with_torch,))[1] == (
-        "     torch cuda:0, current: peak 4.00 GiB, reserved 5.00 GiB; outside 512 MiB"
-    )
 
 
 @given(
