@@ -34,35 +34,6 @@ class GpuModel(msgspec.Struct, frozen=True, kw_only=True):
     profile: str | None = None  # None: a whole GPU
 
 
-def _table_model(  # noqa: PLR0913 - a row of the table below
-    model_name: str,
-    nominal: int,
-    mib: int,
-    *,
-    model_words: str = "",
-    totals: Sequence[int] = (),
-    other_sizes: tuple[int, ...] = (),
-    sized: str = "",
-    mig: Mapping[str, float] | None = None,
-) -> GpuModel:
-    """Return a model; *mib* and *totals* are in MiB, *mig* in GiB."""
-    return GpuModel(
-        name=model_name,
-        memory=mib * MIB,
-        nominal=nominal,
-        words=tuple(
-            sorted(
-                {*model_words.split(), _joined_name_words(model_name)}
-                - {*sized.split()}
-            )
-        ),
-        totals=tuple(total * MIB for total in (mib, *totals)),
-        others=other_sizes,
-        sized=tuple(sized.split()),
-        mig={profile: round(gib * GIB) for profile, gib in (mig or {}).items()},
-    )
-
-
 _MAKERS = frozenset(
     ("nvidia", "tesla", "geforce", "quadro", "amd", "radeon", "instinct", "gpu", "tm")
 )
@@ -94,163 +65,105 @@ def _name_words_and_size(gpu_text: str) -> tuple[list[str], int | None]:
     return words, size
 
 
-_A100_40 = {
-    "1g.5gb": 4.75,
-    "1g.10gb": 9.62,
-    "2g.10gb": 9.62,
-    "3g.20gb": 19.5,
-    "4g.20gb": 19.5,
-    "7g.40gb": 39.25,
-}
-_A100_80 = {
-    "1g.10gb": 9.5,
-    "1g.20gb": 19.5,
-    "2g.20gb": 19.5,
-    "3g.40gb": 39.25,
-    "4g.40gb": 39.25,
-    "7g.80gb": 78.75,
-}
-_H100_80 = {
-    "1g.10gb": 9.75,
-    "1g.20gb": 19.62,
-    "2g.20gb": 19.62,
-    "3g.40gb": 39.5,
-    "4g.40gb": 39.5,
-    "7g.80gb": 79,
-}
-_H100_94 = {
-    "1g.12gb": 10.62,
-    "1g.24gb": 21.5,
-    "2g.24gb": 21.5,
-    "3g.47gb": 46.12,
-    "4g.47gb": 46.12,
-    "7g.94gb": 92.5,
-}
-_GH200 = {  # no listing available: as on the smaller GPU of 94 GB
-    "1g.12gb": 10.62,
-    "1g.24gb": 21.5,
-    "2g.24gb": 21.5,
-    "3g.48gb": 46.12,
-    "4g.48gb": 46.12,
-    "7g.96gb": 92.5,
-}
-_H200 = {
-    "1g.18gb": 16.0,
-    "1g.35gb": 32.5,
-    "2g.35gb": 32.5,
-    "3g.71gb": 68.0,
-    "4g.71gb": 68.0,
-    "7g.141gb": 139.5,
-}
-_B200 = {  # no listing available: eighths less a tenth, as on the H200
-    "1g.23gb": 20.0,
-    "1g.45gb": 40.5,
-    "2g.45gb": 40.5,
-    "3g.90gb": 82.0,
-    "4g.90gb": 82.0,
-    "7g.180gb": 178.0,
-}
-_PRO_6000 = {"1g.24gb": 23.12, "2g.48gb": 46.5, "4g.96gb": 93.38}
-_A30 = {"1g.6gb": 5.81, "2g.12gb": 11.69, "4g.24gb": 23.44}
+# name, GB, and MiB as nvidia-smi and rocm-smi list them on idle GPUs; where the total
+# (in `totals`) includes the driver's reserve, that is subtracted as in nvidia-smi -q
+_LISTED = """
+P4 8 7611 totals=7680
+P40 24 22919 totals=23040
+P100-12GB 12 12198 totals=12193,12288
+P100-16GB 16 16280 totals=16276,16384 names=p100l
+V100-16GB 16 16160 totals=16130,16152,16384
+V100-32GB 32 32510 totals=32480,32502,32768 names=v100l,v100s
+T4 16 15109 totals=15079,15360
+RTX2080Ti 11 11019 totals=11016,11264 names=2080ti
+TitanRTX 24 24220 totals=24190,24576
+# with ECC on; without it 24220 and 48601
+RTX6000 24 22698 totals=23040,24220,24576
+RTX8000 48 45556 totals=46080,48601,49152
+RTX3090 24 24268 totals=24258,24576 names=3090
+RTX4090 24 24112 totals=24564 names=4090
+RTX5090 32 32109 totals=32607 names=5090
+A10 24 22731 totals=23028,24258 names=a10g
+# one board is four GPUs; its reserve is that of other GPUs of its size
+A16 16 15100 totals=15356 sizes=64
+A30 24 24258 totals=24576
+# with ECC on; without it 48685
+A40 48 45634 totals=46068,48685
+A100-40GB 40 40536 totals=40537,40960
+A100-80GB 80 81251 totals=81252,81920 names=a100l,a800
+A5000 24 24258 totals=24256,24564 names=rtxa5000
+A6000 48 48685 totals=45634,48682,49140 names=rtxa6000
+L4 24 22478 totals=23034
+# no listing was available
+L40 48 45383 totals=46068
+L40S 48 45383 totals=46068
+RTX6000-Ada 48 48640 totals=49140 names=6000ada sized=rtx6000
+RTX-PRO-6000 96 95775 totals=97887,97250 names=pro6000,rtxpro6000blackwell
+H20 96 97071 totals=97871 sizes=141
+H100-80GB 80 81008 totals=81559 names=h800
+H100-94GB 94 95236 totals=95830 names=h100nvl sized=h100
+H200 141 143071 totals=143771 names=h200nvl
+# its name carries the host's memory: GH200 480GB
+GH200 96 96768 totals=97871 sizes=120,480
+# its reserve is not known
+B200 180 183359 sizes=192
+# no listing was available
+MI100 32 32752
+MI210 64 65520
+# one board is two GPUs
+MI250X 64 65520 names=mi250 sizes=128
+MI300X 192 196592
+"""
+# GiB by MIG profile, which ends with gb
+_PROFILES = """
+A30 1g.6=5.81 2g.12=11.69 4g.24=23.44
+A100-40GB 1g.5=4.75 1g.10=9.62 2g.10=9.62 3g.20=19.5 4g.20=19.5 7g.40=39.25
+A100-80GB 1g.10=9.5 1g.20=19.5 2g.20=19.5 3g.40=39.25 4g.40=39.25 7g.80=78.75
+RTX-PRO-6000 1g.24=23.12 2g.48=46.5 4g.96=93.38
+H100-80GB 1g.10=9.75 1g.20=19.62 2g.20=19.62 3g.40=39.5 4g.40=39.5 7g.80=79
+H100-94GB 1g.12=10.62 1g.24=21.5 2g.24=21.5 3g.47=46.12 4g.47=46.12 7g.94=92.5
+H200 1g.18=16 1g.35=32.5 2g.35=32.5 3g.71=68 4g.71=68 7g.141=139.5
+# no listing available: as on the smaller GPU of 94 GB
+GH200 1g.12=10.62 1g.24=21.5 2g.24=21.5 3g.48=46.12 4g.48=46.12 7g.96=92.5
+# no listing available: eighths less a tenth, as on the H200
+B200 1g.23=20 1g.45=40.5 2g.45=40.5 3g.90=82 4g.90=82 7g.180=178
+"""
 
-# MiB as nvidia-smi and rocm-smi list them on idle GPUs; where the listed total (in
-# `totals`) includes the driver's reserve, that is subtracted as in nvidia-smi -q
-MODELS: tuple[GpuModel, ...] = (
-    _table_model("P4", 8, 7611, totals=(7680,)),
-    _table_model("P40", 24, 22919, totals=(23040,)),
-    _table_model("P100-12GB", 12, 12198, model_words="p100", totals=(12193, 12288)),
-    _table_model(
-        "P100-16GB", 16, 16280, model_words="p100 p100l", totals=(16276, 16384)
-    ),
-    _table_model(
-        "V100-16GB", 16, 16160, model_words="v100", totals=(16130, 16152, 16384)
-    ),
-    _table_model(
-        "V100-32GB",
-        32,
-        32510,
-        model_words="v100 v100l v100s",
-        totals=(32480, 32502, 32768),
-    ),
-    _table_model("T4", 16, 15109, totals=(15079, 15360)),
-    _table_model("RTX2080Ti", 11, 11019, model_words="2080ti", totals=(11016, 11264)),
-    _table_model("TitanRTX", 24, 24220, totals=(24190, 24576)),
-    # with ECC on; without it 24220 and 48601
-    _table_model("RTX6000", 24, 22698, totals=(23040, 24220, 24576)),
-    _table_model("RTX8000", 48, 45556, totals=(46080, 48601, 49152)),
-    _table_model("RTX3090", 24, 24268, model_words="3090", totals=(24258, 24576)),
-    _table_model("RTX4090", 24, 24112, model_words="4090", totals=(24564,)),
-    _table_model("RTX5090", 32, 32109, model_words="5090", totals=(32607,)),
-    _table_model("A10", 24, 22731, model_words="a10g", totals=(23028, 24258)),
-    # one board is four GPUs; its reserve is that of other GPUs of its size
-    _table_model("A16", 16, 15100, totals=(15356,), other_sizes=(64,)),  # 4 per board
-    _table_model("A30", 24, 24258, totals=(24576,), mig=_A30),
-    # with ECC on; without it 48685
-    _table_model("A40", 48, 45634, totals=(46068, 48685)),
-    _table_model(
-        "A100-40GB", 40, 40536, model_words="a100", totals=(40537, 40960), mig=_A100_40
-    ),
-    _table_model(
-        "A100-80GB",
-        80,
-        81251,
-        model_words="a100 a100l a800",
-        totals=(81252, 81920),
-        mig=_A100_80,
-    ),
-    _table_model("A5000", 24, 24258, model_words="rtxa5000", totals=(24256, 24564)),
-    _table_model(
-        "A6000", 48, 48685, model_words="rtxa6000", totals=(45634, 48682, 49140)
-    ),
-    _table_model("L4", 24, 22478, totals=(23034,)),
-    _table_model("L40", 48, 45383, totals=(46068,)),  # no listing was available
-    _table_model("L40S", 48, 45383, totals=(46068,)),
-    _table_model(
-        "RTX6000-Ada",
-        48,
-        48640,
-        model_words="6000ada",
-        sized="rtx6000",
-        totals=(49140,),
-    ),
-    _table_model(
-        "RTX-PRO-6000",
-        96,
-        95775,
-        model_words="rtxpro6000blackwell pro6000",
-        totals=(97887, 97250),
-        mig=_PRO_6000,
-    ),
-    _table_model("H20", 96, 97071, totals=(97871,), other_sizes=(141,)),
-    _table_model(
-        "H100-80GB", 80, 81008, model_words="h100 h800", totals=(81559,), mig=_H100_80
-    ),
-    _table_model(
-        "H100-94GB",
-        94,
-        95236,
-        model_words="h100nvl",
-        sized="h100",
-        totals=(95830,),
-        mig=_H100_94,
-    ),
-    _table_model(
-        "H200", 141, 143071, model_words="h200nvl", totals=(143771,), mig=_H200
-    ),
-    # its name carries the host's memory: GH200 480GB
-    _table_model(
-        "GH200", 96, 96768, totals=(97871,), other_sizes=(120, 480), mig=_GH200
-    ),
-    # its reserve is not known
-    _table_model("B200", 180, 183359, other_sizes=(192,), mig=_B200),
-    _table_model("MI100", 32, 32752),  # no listing was available
-    _table_model("MI210", 64, 65520),
-    # one board is two GPUs
-    _table_model(
-        "MI250X", 64, 65520, model_words="mi250", other_sizes=(128,)
-    ),  # 2 per board
-    _table_model("MI300X", 192, 196592),
-)
+
+def _model_rows(table: str) -> Iterator[list[str]]:
+    for line in table.strip().splitlines():
+        if not line.startswith("#"):
+            yield line.split()
+
+
+def _listed_models() -> Iterator[GpuModel]:
+    profiles = {
+        name: {
+            f"{profile}gb": round(float(gib) * GIB)
+            for profile, _, gib in (word.partition("=") for word in words)
+        }
+        for name, *words in _model_rows(_PROFILES)
+    }
+    for name, nominal, mib, *words in _model_rows(_LISTED):
+        more = {
+            key: values.split(",")
+            for key, _, values in (word.partition("=") for word in words)
+        }
+        sized = more.get("sized", [])
+        names = {*more.get("names", []), _joined_name_words(name)} - {*sized}
+        yield GpuModel(
+            name=name,
+            memory=int(mib) * MIB,
+            nominal=int(nominal),
+            words=tuple(sorted(names)),
+            totals=tuple(int(total) * MIB for total in (mib, *more.get("totals", []))),
+            others=tuple(map(int, more.get("sizes", []))),
+            sized=tuple(sized),
+            mig=profiles.get(name, {}),
+        )
+
+
+MODELS = tuple(_listed_models())
 
 
 def profile_of(gpu_name: str) -> str | None:
@@ -260,11 +173,6 @@ def profile_of(gpu_name: str) -> str | None:
     """
     found = _MIG.search(gpu_name.strip().lower())
     return None if found is None else found[1]
-
-
-def all_models() -> tuple[GpuModel, ...]:
-    """Return every model: NVIDIA's by generation, then AMD's."""
-    return MODELS
 
 
 def find_gpu_model(

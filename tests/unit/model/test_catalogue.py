@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from weigh.errors import UsageError
 from weigh.gpu_models import (
+    MODELS,
     GpuModel,
-    all_models,
     find_gpu_model,
     gpu_models_called,
     model_of_nvml_name,
@@ -102,7 +102,7 @@ def test_the_drivers_reserve_is_not_promised_to_programs(
     assert 0.97 * mib * MIB < model.memory <= mib * MIB
 
 
-@pytest.mark.parametrize("model", all_models(), ids=lambda model: model.name)
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_every_model_is_found_by_its_own_name_and_fits_its_box(model: GpuModel) -> None:
     assert find_gpu_model(model.name) == model
     assert 0.88 * model.nominal * GIB < model.memory < 1.03 * model.nominal * GIB

@@ -122,7 +122,7 @@ def _gpu_limits(
             yield from (MemoryLimit(name, sites[name], GPU) for name in sites)
             yield from (
                 MemoryLimit(model.name, model.memory, GPU)
-                for model in gpu_models.all_models()
+                for model in gpu_models.MODELS
                 if model.name not in sites
             )
         else:
