@@ -683,7 +683,9 @@ class ResumeRound:
             request=group.again.request,
             setup=before.setup,
             programs=programs_of(plan),
-            imports_torch=imports_torch(plan, before.setup, first.cwd),
+            imports_torch=imports_torch(
+                plan, before.setup, first.cwd, group.again.request
+            ),
             staging=continued(before.staging, group.tasks, jobs),
             requeue=before.requeue,
             needs=self._wait.needs,

@@ -511,9 +511,9 @@ def _job_script_of_plan(
         request=job_request,
         setup=options.setup,
         programs=programs_of(plan),
-        # only jobs with a GPU try torch on the node
-        imports_torch=job_request.gpus > 0
-        and torch_imports.imports_torch(plan, options.setup, here.cwd),
+        imports_torch=torch_imports.imports_torch(
+            plan, options.setup, here.cwd, job_request
+        ),
         staging=typed.staging,
         requeue=options.requeue,
         needs=typed.needs,

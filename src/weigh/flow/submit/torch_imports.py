@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 
-from weigh.model.job import JobSetup
+from weigh.model.job import JobRequest, JobSetup
 from weigh.model.plan import Plan
 
 # these cannot be imported without torch
@@ -19,8 +19,9 @@ _NEED_TORCH = frozenset(
 )
 # they come with torch, so what they start uses it
 _LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed"})
+# a list of names in brackets may go over lines
 _IMPORT = re.compile(
-    r"(?:^|;)[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([\w., \t]+))",
+    r"(?:^|;)[ \t]*(?:from[ \t]+([\w.]+)[ \t]+)?import[ \t]+(\([^()]*\)|[\w., \t]+)",
     re.MULTILINE,
 )
 # per plan: submitting must not read a whole source tree
@@ -29,9 +30,15 @@ _MOST_FILES = 100
 _LONGEST_FILE = 1 << 20
 
 
-def imports_torch(plan: Plan, setup: JobSetup, cwd: str) -> bool:
-    """Return whether a task of *plan*, started in *cwd*, is known to import torch."""
-    return lines_import_torch((kind.example for kind in plan.kinds), setup, cwd)
+def imports_torch(
+    plan: Plan, setup: JobSetup, cwd: str, job_request: JobRequest
+) -> bool:
+    """Return whether a task of *plan*, started in *cwd*, is known to import torch.
+
+    Only a job with a GPU tries torch on the node: without, no file is read.
+    """
+    lines = (kind.example for kind in plan.kinds)
+    return job_request.gpus > 0 and lines_import_torch(lines, setup, cwd)
 
 
 def lines_import_torch(lines: Iterable[str], setup: JobSetup, cwd: str) -> bool:
@@ -98,8 +105,10 @@ def _imported_modules(text: str) -> Iterator[str]:
     for origin, names in _IMPORT.findall(text):
         if origin:
             yield origin
-        for name in names.split(","):
-            yield from name.split()[:1]  # without "as np"
+        # what is imported from a package may be a module of it
+        package = f"{origin}." if origin.strip(".") else origin
+        for name in re.sub("#.*", "", names).strip("()").split(","):
+            yield from (package + word for word in name.split()[:1])  # not "as np"
 
 
 def _module_files(name: str, folder: str) -> Iterable[str]:
