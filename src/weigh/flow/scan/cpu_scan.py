@@ -16,17 +16,16 @@ from weigh.estimate.scaling import (
 )
 from weigh.flow.here import Here
 from weigh.flow.records.records import open_store
-from weigh.flow.run.run_measured import error_in, run_measured
 from weigh.flow.scan.estimate_options import parse_share
-from weigh.flow.scan.scan import ScanOptions
+from weigh.flow.scan.scan import ScanOptions, ScanRuns
 from weigh.model.record import Record, Usage
 from weigh.need import need_notes
-from weigh.request import from_usages
+from weigh.request import COMPLETED, from_usages
 from weigh.store.identity import new_id
-from weigh.store.location import make_folder
+from weigh.store.past_calls import StoredScan
 from weigh.sweep.tasks import field_names, fill_fields
 from weigh.sweep.values import ParameterAxis, parse_axis
-from weigh.units import Seconds, format_duration
+from weigh.units import Seconds
 
 NAME = "cpus"
 # variables of numeric libraries and runtimes that start threads
@@ -60,6 +59,17 @@ def cpu_counts_of_axis(axis: ParameterAxis) -> tuple[int, ...]:
     return tuple(numbers)
 
 
+class _CpuScanRuns(ScanRuns):
+    """Runs that are held to a number of CPUs, also by variables of libraries."""
+
+    @contextmanager
+    def surroundings(self, texts: Mapping[str, str]) -> Iterator[dict[str, str]]:
+        """Hold what is started meanwhile to the CPUs; yield its environment."""
+        # the command inherits the affinity
+        with held_to(int(texts[NAME]), allowed_cpus()):
+            yield {**self.env, **dict.fromkeys(_THREADS, texts[NAME])}
+
+
 def scan_cpus(
     here: Here,
     options: ScanOptions,
@@ -77,10 +87,8 @@ def scan_cpus(
         CommandNotFoundError: no such command.
         WeighError: weigh itself failed.
     """
-    numbers, least = (
-        cpu_counts_of_axis(parse_axis(options.axes[0])),
-        parse_share(efficiency, "--efficiency"),
-    )
+    numbers = cpu_counts_of_axis(parse_axis(options.axes[0]))
+    least = parse_share(efficiency, "--efficiency")
     command = options.command
     if not command:
         raise UsageError(
@@ -90,53 +98,32 @@ def scan_cpus(
         if name != NAME:
             raise UsageError(f"{{{name}}} has no values: scan cpus= alone")
     # a label of its own makes the records of a scan findable together
-    name = options.label or f"scan-{new_id()[:_LABEL_LETTERS]}"
-    filled = {n: fill_fields(command, {NAME: str(n)}) for n in numbers}
+    label = options.label or f"scan-{new_id()[:_LABEL_LETTERS]}"
+    runs = [{NAME: str(number)} for number in numbers]
     if options.dry_run:
-        planned = tuple(filled[n] for n in numbers)
-        return CpuScan(label=name, rows=(), efficiency=least, planned=planned)
-    root = open_store(here.cwd, here.env).root
-    folder = make_folder(root, "output", name)
-    allowed = _allowed()
-    records: dict[int, list[Record]] = {}
-    code = 0
+        planned = tuple(fill_fields(command, texts) for texts in runs)
+        return CpuScan(label=label, rows=(), efficiency=least, planned=planned)
+    measured = _CpuScanRuns(
+        StoredScan(label, command, here.cwd),
+        open_store(here.cwd, here.env).root,
+        here.env,
+        say=say,
+        known=(),
+    )
     # number by number in turn, so that a slow minute does not hit all runs of one
     # number
-    for number in numbers * options.repeat:
-        log = os.path.join(folder, f"cpus-{number}.{len(records.get(number, ()))}.log")
-        # the command inherits the affinity
-        with held_to(number, allowed):
-            record = run_measured(
-                filled[number],
-                label=name,
-                texts={NAME: str(number)},
-                log=log,
-                root=root,
-                cwd=here.cwd,
-                env={
-                    **here.env,
-                    **dict.fromkeys(_THREADS, str(number)),
-                    "WEIGH_DIR": root,
-                },
-            )
-        if record.state != "COMPLETED" or record.usage is None:
-            say(f"{NAME}={number}  {record.state}: {error_in(log) or 'no output'}")
-            code = record.exit_code or FAILED
-            break
-        say(f"{NAME}={number}  {format_duration(record.usage.wall_time)}")
-        records.setdefault(number, []).append(record)
-    return _concluded_cpu_scan(records, name, least, len(allowed), code)
+    measured.all(runs * options.repeat, options.repeat)
+    return _concluded_cpu_scan(measured, label, least)
 
 
-def _concluded_cpu_scan(
-    records: Mapping[int, Sequence[Record]],
-    label: str,
-    efficiency: float,
-    here: int,
-    code: int,
-) -> CpuScan:
+def _concluded_cpu_scan(measured: ScanRuns, label: str, efficiency: float) -> CpuScan:
+    records: dict[int, list[Record]] = {}
+    for record in measured.records:
+        if record.state == COMPLETED and record.usage is not None:
+            records.setdefault(int(record.parameters[NAME]), []).append(record)
     usages = {n: [r.usage for r in ran if r.usage] for n, ran in records.items()}
     times = {n: median(alone_on(n, one) for one in ran) for n, ran in usages.items()}
+    code = measured.exit_code
     if len(times) < _FEWEST:
         return CpuScan(
             label=label, rows=(), efficiency=efficiency, exit_code=code or FAILED
@@ -148,7 +135,7 @@ def _concluded_cpu_scan(
             wall_time=median(usage.wall_time for usage in usages[n]),
             alone=times[n],
             efficiency=shares[n],
-            is_beyond=n > here,
+            is_beyond=n > len(allowed_cpus()),
         )
         for n in sorted(times)
     )
@@ -157,13 +144,12 @@ def _concluded_cpu_scan(
     # the request is for the CPUs chosen here, whatever the run waited for
     on_cpus = {n for one in records[cpus] if one.usage for n in need_notes(one.usage)}
     notes = tuple(note for note in request.notes if note not in on_cpus)
-    request = msgspec.structs.replace(request, cpus=cpus, notes=notes)
     return CpuScan(
         label=label,
         rows=rows,
         efficiency=efficiency,
         cpus=cpus,
-        request=request,
+        request=msgspec.structs.replace(request, cpus=cpus, notes=notes),
         exit_code=code,
     )
 
@@ -179,7 +165,7 @@ def alone_on(cpus: int, usage: Usage) -> Seconds:
     return min(usage.wall_time, wait.alone * max(1.0, wait.wanted / cpus))
 
 
-def _allowed() -> list[int]:
+def allowed_cpus() -> list[int]:
     """Return the CPUs that this process may use."""
     if not hasattr(os, "sched_getaffinity"):
         return list(range(os.cpu_count() or 1))

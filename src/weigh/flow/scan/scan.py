@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -73,15 +74,16 @@ class ScanRuns:
         log = os.path.join(
             self._folder, f"{_scan_file_name(texts)}.{self._number(texts)}.log"
         )
-        record = run_measured(
-            fill_fields(self.plan.command, texts),
-            label=self.plan.label,
-            texts=texts,
-            log=log,
-            root=self.root,
-            cwd=self.plan.cwd,
-            env=self.env,
-        )
+        with self.surroundings(texts) as env:
+            record = run_measured(
+                fill_fields(self.plan.command, texts),
+                label=self.plan.label,
+                texts=texts,
+                log=log,
+                root=self.root,
+                cwd=self.plan.cwd,
+                env=env,
+            )
         self.records.append(record)
         self.say(_scan_line(texts, record))
         if record.state == "OUT_OF_MEMORY":
@@ -91,6 +93,11 @@ class ScanRuns:
             self.say(f"it printed: {error_in(log) or 'nothing'}")
             self.say(f"its output: {os.path.relpath(log)}")
         return record.state == "COMPLETED"
+
+    @contextmanager
+    def surroundings(self, texts: Mapping[str, str]) -> Iterator[dict[str, str]]:  # noqa: ARG002 - for scans of something else
+        """Yield the environment of a run at *texts*."""
+        yield self.env
 
     def _count(self, texts: Texts) -> int:
         return sum(
