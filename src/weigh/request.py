@@ -33,6 +33,7 @@ from weigh.units import (
     MINUTE,
     Bytes,
     Seconds,
+    count_with_noun,
     format_duration,
     format_size,
 )
@@ -146,7 +147,7 @@ def from_usages(
             *_weigh_memory_notes(layout),
             *time.notes,
             *_cpu_notes(_runs_of_whole_jobs(runs), layout),
-            *_still_rising_notes(runs),
+            *((STILL_RISING,) if any(run.usage.growing for run in runs) else ()),
             *gpu_notes,
             *_mixed_command_notes(records),
         ),
@@ -253,18 +254,15 @@ def _cpus_of(rank: RecordedRank) -> float:
 
 def _ranks_at_once(ranks: Sequence[RecordedRank]) -> int:
     """Return the largest number of ranks that ran at the same time."""
-    starts = sorted((rank.start or 0.0, 1) for rank in ranks)
-    ends = ((rank.start or 0.0) + (rank.wall_time or 0.0) for rank in ranks)
+    starts = [rank.start or 0.0 for rank in ranks]
+    ends = [(rank.start or 0.0) + (rank.wall_time or 0.0) for rank in ranks]
     count = most = 0
-    # one that ends when another starts has made room for it
-    for _, change in sorted([*starts, *((end, -1) for end in ends)], key=_ends_first):
-        count += change
+    # one that starts as another ends counts beside it; unknown times are 0
+    events = [*((start, 0) for start in starts), *((end, 1) for end in ends)]
+    for _, is_end in sorted(events):
+        count += -1 if is_end else 1
         most = max(most, count)
     return max(most, 1)
-
-
-def _ends_first(event: tuple[Seconds, int]) -> tuple[Seconds, int]:
-    return event[0], -event[1]
 
 
 def _request_memory_per_cpu(
@@ -422,20 +420,16 @@ def _runs_of_record(record: Record) -> Iterator[RunForRequest]:
     failed = "FAILED" if record.state == COMPLETED else record.state
     # a run that failed in its warm-up has nothing else
     repeats = [one for one in record.repeats if not one.warmup] or record.repeats[-1:]
-    for repeat in repeats:
-        ended_well = repeat.exit_code == 0 and repeat.signal is None
+    runs = [
+        (one.usage, COMPLETED if one.exit_code == 0 and one.signal is None else failed)
+        for one in repeats
+    ]
+    if not runs and record.usage is not None:
+        runs = [(record.usage, record.state)]
+    for usage, state in runs:
         # 0 stands for unknown here: no limit is 0 bytes
-        granted = max(of_job or 0, repeat.usage.memory_limit or 0) or None
-        state = COMPLETED if ended_well else failed
-        yield RunForRequest(
-            usage=repeat.usage, state=state, granted=granted, on_gpu=on_gpu
-        )
-    if not repeats and record.usage is not None:
-        usage = record.usage
         granted = max(of_job or 0, usage.memory_limit or 0) or None
-        yield RunForRequest(
-            usage=usage, state=record.state, granted=granted, on_gpu=on_gpu
-        )
+        yield RunForRequest(usage, state, granted, on_gpu)
 
 
 def _nothing_measured(records: Sequence[Record]) -> str:
@@ -635,16 +629,15 @@ def _request_basis_notes(
     if not completed:
         states = ", ".join(sorted({run.state for run in runs}))
         yield (
-            f"from {_number_of_runs_text(runs)} that did not complete ({states}) "
-            f"{margin}"
+            f"from {count_with_noun(len(runs), 'run')} that did not complete "
+            f"({states}) {margin}"
         )
         yield "a lower bound only: measure one that completes"
     elif len(completed) < ENOUGH_RUNS:
         each = "it varies" if len(completed) == 1 else "they vary"
         yield (
-            f"from {_number_of_runs_text(completed)} {margin}; run it three times to "
-            "learn how much "
-            f"{each}"
+            f"from {count_with_noun(len(completed), 'run')} {margin}; "
+            f"run it three times to learn how much {each}"
         )
     else:
         yield from _spread_notes(completed, headroom, margin)
@@ -659,9 +652,8 @@ def _spread_notes(
     memory = _relative_range(measured)
     time = _relative_range([run.usage.wall_time for run in completed])
     yield (
-        f"from {_number_of_runs_text(completed)} {margin}; between runs memory varies "
-        "by "
-        f"{100 * memory:.0f} %, time by {100 * time:.0f} %"
+        f"from {count_with_noun(len(completed), 'run')} {margin}; "
+        f"between runs memory varies by {100 * memory:.0f} %, time by {100 * time:.0f} %"
     )
     if max(memory, time) > headroom:
         yield "runs vary by more than the headroom: consider a larger --headroom"
@@ -670,15 +662,6 @@ def _spread_notes(
 def _relative_range(values: Sequence[float]) -> float:
     largest = max(values, default=0)
     return (largest - min(values)) / largest if largest > 0 else 0
-
-
-def _number_of_runs_text(runs: Sequence[RunForRequest]) -> str:
-    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-
-
-def _still_rising_notes(runs: Sequence[RunForRequest]) -> Iterator[str]:
-    if any(run.usage.growing for run in runs):
-        yield STILL_RISING
 
 
 def _mixed_command_notes(records: Sequence[Record]) -> Iterator[str]:
@@ -721,27 +704,22 @@ def _cpus_needed(runs: Sequence[RunForRequest], records: Sequence[Record]) -> in
     if all(usage.cpus_used is None for usage in usages):
         had = [r.allocation.cpus for r in records if r.allocation is not None]
         return max((cpus for cpus in had if cpus), default=1)
-    return max(map(_cpus_for, usages))
-
-
-def _cpus_for(usage: Usage) -> int:
-    """Return the CPUs that a run used, or wanted where others had them."""
-    if usage.cpu_wait is None:
-        return _cpus_to_request(usage.cpus_used)
-    return weigh_need.cpus_for(usage)
+    return max(
+        # those that a run used, or wanted where others had them
+        _cpus_to_request(usage.cpus_used)
+        if usage.cpu_wait is None
+        else weigh_need.cpus_for(usage)
+        for usage in usages
+    )
 
 
 def _cpu_notes(runs: Sequence[RunForRequest], layout: RankLayout) -> Iterator[str]:
     """Yield what the run that waited longest for CPUs would do with them."""
-    waited = [run.usage for run in runs if run.usage.cpu_wait is not None]
+    waits = [(run.usage.cpu_wait.time, run) for run in runs if run.usage.cpu_wait]
     # where ranks are tasks, CPUs are counted per rank, and this wait is not
-    if not waited or layout.cpus:
-        return
-    yield from weigh_need.need_notes(max(waited, key=_cpu_wait_time))
-
-
-def _cpu_wait_time(usage: Usage) -> Seconds:
-    return 0.0 if usage.cpu_wait is None else usage.cpu_wait.time
+    if waits and not layout.cpus:
+        _, run = max(waits, key=lambda wait: wait[0])
+        yield from weigh_need.need_notes(run.usage)
 
 
 def _cpus_to_request(cpus_used: float | None) -> int:
