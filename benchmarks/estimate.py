@@ -14,6 +14,7 @@ Nothing was chosen on the last three.
 
 import csv
 import os
+import sys
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
@@ -34,12 +35,14 @@ from weigh.estimate.fit import (
     FittedCurve,
     coefficient,
     fit_curve,
-    from_scores,
     margin_unit,
     sizes_that_fit,
 )
 from weigh.model.record import PeakMemory, Record, Usage
 from weigh.units import GIB, MIB
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "tests", "support"))
+from conformal import from_scores
 
 FOLDER = os.path.join(os.path.dirname(__file__), "..", "tests", "support", "data")
 DATA = os.path.join(FOLDER, "gpu_memory", "schedtune.csv")

@@ -653,7 +653,8 @@ def _spread_notes(
     time = _relative_range([run.usage.wall_time for run in completed])
     yield (
         f"from {count_with_noun(len(completed), 'run')} {margin}; "
-        f"between runs memory varies by {100 * memory:.0f} %, time by {100 * time:.0f} %"
+        f"between runs memory varies by {100 * memory:.0f} %, "
+        f"time by {100 * time:.0f} %"
     )
     if max(memory, time) > headroom:
         yield "runs vary by more than the headroom: consider a larger --headroom"

@@ -16,7 +16,6 @@ from weigh.estimate.fit import (
     FittedCurve,
     FittingSizes,
     Quantity,
-    backtest,
     fit_curve,
     sizes_that_fit,
 )
@@ -248,8 +247,6 @@ def _fit_of_quantity(
         quantity,
         base=_memory_without_batch(readings.rows) if quantity == "gpu_memory" else None,
         failure=failure,
-        # scores are of memory curves: the margin of times has another unit
-        scores=() if timed else backtest(points),
     )
 
 

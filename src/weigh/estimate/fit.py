@@ -38,8 +38,6 @@ from weigh.units import count_with_noun
 
 # level and coefficient, from 69 curves of memory: see benchmarks/estimate
 _START = ((0.5, 0.0), (0.8, 0.39), (0.9, 0.53), (0.95, 0.62), (0.99, 1.0))
-_START_SCORES = 60  # so many of the user's own curves weigh as much as those
-_TAIL_SHARE = 5  # the upper fifth of the scores shows how the tail falls off
 
 # shares of what a memory's true curve may add to the line
 _GAP, _MOST_GAP, _HEIGHT, _REACH, _CHANGE = 0.3, 0.05, 0.05, 0.05, 0.5
@@ -70,46 +68,11 @@ def margin_unit(points: Sequence[SizePoint], line: float, size: float) -> float:
     )
 
 
-def coefficient(level: float, scores: Sequence[float] = ()) -> float:
+def coefficient(level: float) -> float:
     """Return the coefficient of an upper bound at confidence *level*, such as 0.95.
 
-    *scores* are those of the user's own curves; the more there are, the more they
-    count relative to those.
+    The table is interpolated linearly in the logarithm of the risk, and extrapolated.
     """
-    start = _table_start(level)
-    if not scores:
-        return start
-    own = from_scores(scores, level)
-    weight = len(scores) / (len(scores) + _START_SCORES)
-    return start + weight * (own - start)
-
-
-def from_scores(scores: Sequence[float], level: float) -> float:
-    """Return the conformal coefficient of *scores* for *level*; at least 0.
-
-    Only half of the stated risk is used, because curves of one program resemble each
-    other and count as fewer. Beyond the ranks of the scores the coefficient follows an
-    exponential tail.
-    """
-    ordered = sorted(max(0.0, score) for score in scores)
-    risk = (1 - level) / 2
-    rank = math.ceil((len(ordered) + 1) * (1 - risk))
-    if rank <= len(ordered):
-        return ordered[rank - 1]
-    return max(ordered[-1], _tail_quantile(ordered, risk))
-
-
-def _tail_quantile(ordered: Sequence[float], risk: float) -> float:
-    upper = max(3, len(ordered) // _TAIL_SHARE)
-    if len(ordered) <= upper:
-        return ordered[-1]
-    threshold = ordered[-upper - 1]
-    mean = sum(ordered[-upper:]) / upper - threshold
-    return threshold + mean * math.log(upper / len(ordered) / risk)
-
-
-def _table_start(level: float) -> float:
-    """Interpolate the table linearly in the logarithm of the risk; extrapolate too."""
     if level <= _START[0][0]:
         return 0.0
     rows = [(-math.log(1 - at), value) for at, value in _START]
@@ -213,7 +176,6 @@ _TIME_GAP, _TIME_GAP_OF_CONSTANT, _TIME_GROWTH = 0.65, 0.33, 0.2
 _TIME, _TIME_FAR = 0.3, 0.45  # at the sizes, and what it adds beyond them
 _LEAN = 0.3  # share of the bend, towards proportionality: allocators step
 _MOST_LEAN = 0.1
-_HALF = 1.9  # sizes are rounded: 190 counts as twice 100
 _NEAR = 1.25  # up to here the slope of the last two sizes predicts best
 _SEGMENT = 2 << 20  # CUDA allocators hand out memory in segments of 2 MiB
 
@@ -223,8 +185,7 @@ class FittedCurve(msgspec.Struct, frozen=True, kw_only=True):
 
     ``base`` is the memory held before the first batch (the model), None if it was not
     measured. ``failed`` is the smallest size that ran out of memory, ``failed_in`` the
-    memory that was available. ``scores`` are those of the user's own past curves (see
-    `coefficient`). ``power`` is set if memory grows faster than the size.
+    memory that was available. ``power`` is set if memory grows faster than the size.
     """
 
     quantity: Quantity  # decides the unit of all values: bytes or seconds
@@ -236,7 +197,6 @@ class FittedCurve(msgspec.Struct, frozen=True, kw_only=True):
     failed: float | None = None  # None: no size failed
     failed_in: int | None = None  # bytes; None: not known
     power: PowerCurve | None = None
-    scores: tuple[float, ...] = ()  # in units of the margin
 
     @property
     def largest_size(self) -> float:
@@ -267,7 +227,7 @@ class FittedCurve(msgspec.Struct, frozen=True, kw_only=True):
         It is at least the prediction, and at least the measurements at *size* and
         smaller sizes.
         """
-        return self.bound(size, coefficient(level, self.scores))
+        return self.bound(size, coefficient(level))
 
     def bound(self, size: float, factor: float) -> float:
         """Return the bound at *size*, *factor* units of the margin above the curve."""
@@ -375,7 +335,6 @@ def fit_curve(
     *,
     base: float | None = None,
     failure: MemoryFailure | None = None,
-    scores: Sequence[float] = (),
 ) -> FittedCurve:
     """Choose a curve through *points* (one or more, in order of size) and fit it."""
     curve = choose_curve(points, falling=quantity in _TIMES)
@@ -393,33 +352,7 @@ def fit_curve(
         failed=failure.size if failure else None,
         failed_in=failure.room if failure else None,
         power=power,
-        scores=tuple(scores),
     )
-
-
-def backtest(points: Sequence[SizePoint]) -> tuple[float, ...]:
-    """Score predictions of measured sizes from three or more sizes up to their half.
-
-    The largest size comes first, then the largest of at most half of it, and so on.
-    """
-    scores: list[float] = []
-    # the same situation as in use: small sizes measured, a target of twice the largest
-    held = points[-1]
-    while True:
-        known = [point for point in points if point.x <= held.x / _HALF]
-        if len(known) < FEWEST_SIZES:
-            return tuple(scores)
-        scores += _score(fit_curve(known, "memory"), held)
-        held = known[-1]
-
-
-def _score(fitted_curve: FittedCurve, held: SizePoint) -> list[float]:
-    """Return how many units of the margin *held* lies above the line, if any."""
-    if not isinstance(fitted_curve.curve, LinearCurve):
-        return []
-    line = fitted_curve.curve.at(held.x)
-    unit = margin_unit(fitted_curve.points, line, held.x)
-    return [(held.y - line) / unit] if unit > 0 else []
 
 
 _CLOSE = 1.5  # the largest size over the smallest: below it a bend is not seen

@@ -16,6 +16,7 @@ from statistics import fmean
 
 import msgspec
 import pytest
+from conformal import from_scores
 
 from weigh.estimate.curve import LinearCurve, gather_size_points
 from weigh.estimate.fit import (
@@ -23,7 +24,6 @@ from weigh.estimate.fit import (
     caveats,
     coefficient,
     fit_curve,
-    from_scores,
     margin_unit,
 )
 from weigh.units import MIB

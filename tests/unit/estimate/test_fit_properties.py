@@ -18,9 +18,7 @@ from weigh.estimate.curve import SizePoint, gather_size_points
 from weigh.estimate.fit import (
     FittedCurve,
     Quantity,
-    coefficient,
     fit_curve,
-    from_scores,
     sizes_that_fit,
 )
 from weigh.units import GIB, MIB
@@ -37,11 +35,10 @@ measured = st.dictionaries(sizes, bytes_held, min_size=2, max_size=8)
 def fits(draw: st.DrawFn, quantity: Quantity | None = None) -> FittedCurve:
     found = draw(measured)
     of = draw(st.sampled_from(QUANTITIES)) if quantity is None else quantity
-    scores = draw(st.lists(st.floats(-1, 5), max_size=20))
     points = gather_size_points(
         [(float(x), float(y)) for x, y in found.items()], keep="most"
     )
-    return fit_curve(points, of, scores=scores)
+    return fit_curve(points, of)
 
 
 @st.composite
@@ -211,11 +208,3 @@ def test_records_of_any_numbers_give_an_estimate_or_a_usage_error(
         made, FitOptions(target=100.0, limits=(MemoryLimit("RAM", GIB, "memory"),))
     )
     assert advice.target is not None
-
-
-@given(st.lists(st.floats(0, 20), min_size=1, max_size=40))
-def test_own_scores_move_a_coefficient_from_the_packages_towards_their_own(
-    scores: list[float],
-) -> None:
-    ends = sorted((coefficient(0.9), from_scores(scores, 0.9)))
-    assert ends[0] - 1e-9 <= coefficient(0.9, scores) <= ends[1] + 1e-9
