@@ -91,16 +91,15 @@ def kinds_table(kinds: Sequence[PastKind], width: int) -> Iterator[str]:
 
 
 def prediction_notes(learnt: RequestFromHistory) -> tuple[str, ...]:
-    """Return notes: the runs used, the margin, the share expected to be killed."""
+    """Return notes: the runs used, the margins, the share expected to be killed."""
     memory, time = learnt.memory, learnt.time
     runs, kind = count_with_noun(memory.runs, "run"), _kind_description(learnt.kind)
     size = format_size(round(memory.value)) + _kind_sizes_text(learnt.kind)
+    took = format_duration(time.value)
     return (
         f"from {runs} of {kind}",
-        f"memory {size}: {_prediction_source_text(memory)}",
-        *_past_accuracy_notes(memory, "killed"),
-        f"time {format_duration(time.value)}: {_prediction_source_text(time)}",
-        *_past_accuracy_notes(time, "cut off"),
+        f"memory {size}: {_prediction_source_text(memory, 'killed')}",
+        f"time {took}: {_prediction_source_text(time, 'cut off')}",
         *_node_limit_notes(learnt),
         *_extrapolation_notes(learnt),
         *kind_notes(learnt.kind),
@@ -190,51 +189,26 @@ def _kind_sizes_text(history_kind: HistoryKind) -> str:
     return f" for {', '.join(known)}" if known else ""
 
 
-def _prediction_source_text(prediction: HistoryPrediction) -> str:
-    if prediction.after_kill is not None:
-        return "raised because a similar run was stopped for lack of it"
-    if prediction.is_proven:
-        return "the most that a completed job requested"
-    plus = f" + {100 * prediction.margin:.2g} %"
-    # a maximum is stated as it is; a line through points was raised by its errors
-    if prediction.by.startswith(MOST_SEEN):
-        return f"{prediction.by}{plus}"
-    return f"{prediction.by}, raised over all of its past errors{plus}"
-
-
-def _past_accuracy_notes(prediction: HistoryPrediction, ended: str) -> Iterator[str]:
-    """Yield how the method did on past runs, and the failures to expect."""
-    replay = prediction.replay
+def _prediction_source_text(prediction: HistoryPrediction, ended: str) -> str:
+    """Write what a figure follows from, and how many runs it is expected to fail."""
     # after a kill no earlier success of the method counts
     if prediction.after_kill is not None:
-        yield "the true need is unknown and may be higher"
-    # a size beyond all measured ones has no past run to be replayed
-    elif prediction.reach > 1:
-        yield "no run of that size was measured"
-    elif replay.runs:
-        waste = (
-            f", wasting {_killed_percent_text(replay.waste or 0)}"
-            if ended == "killed"
-            else ""
+        return (
+            "raised because a similar run was stopped for lack of it; the true need is "
+            "unknown and may be higher"
         )
-        yield (
-            f"would have {ended} {replay.killed} of the last "
-            f"{count_with_noun(replay.runs, 'run')}{waste}; expect "
-            f"{_expected_killed_text(prediction)} "
-            f"{ended}"
-        )
-    else:
-        runs = count_with_noun(prediction.runs, "run")
-        yield f"of {runs} so far; expect {_expected_killed_text(prediction)} {ended}"
-
-
-def _expected_killed_text(prediction: HistoryPrediction) -> str:
-    return _killed_percent_text(prediction.replay.expected_killed)
-
-
-def _killed_percent_text(share: float) -> str:
-    percent = 100 * share
-    return f"{percent:.1f} %" if percent < _SURE * 100 else f"{percent:.0f} %"
+    # a maximum is stated as it is; a line through points was raised by its errors
+    raised = ", raised over all of its past errors"
+    plus = "" if prediction.by.startswith(MOST_SEEN) else raised
+    source = f"{prediction.by}{plus} + {100 * prediction.margin:.2g} %"
+    if prediction.is_proven:
+        source = "the most that a completed job requested"
+    # a size beyond all measured ones has no past run to be compared with
+    if prediction.reach > 1:
+        return f"{source}; no run of that size was measured"
+    percent = 100 * prediction.replay.expected_killed
+    share = f"{percent:.1f}" if percent < _SURE * 100 else f"{percent:.0f}"
+    return f"{source}; expect {share} % {ended}"
 
 
 def _node_limit_notes(learnt: RequestFromHistory) -> Iterator[str]:
