@@ -9,7 +9,7 @@ invalid value is a FormatError of one form: "FILE: KEY must be ALLOWED, not VALU
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, cast
 
 import msgspec
 
@@ -192,6 +192,14 @@ SUBMIT_KEYS = {
     "max_rounds": _COUNT,
     "max_hours": _HOURS,
 }
+# the tables that have known keys; that of no name are the plain keys of a file
+_KINDS_BY_TABLE: dict[str, dict[str, SettingKind]] = {
+    "": KEYS,
+    "exec": dict.fromkeys(EXEC_KEYS, _OPTION),
+    "submit": SUBMIT_KEYS,
+    "check": {"ignore": _NAMES},
+    "records": {"mask": SettingKind(Any, "patterns or false")},
+}
 
 
 def load_config(
@@ -324,32 +332,34 @@ def _with_file(
         for name, kind in TABLES.items()
     }
     # tables were read above; what is left are the plain keys
-    plain = {key: value for key, value in table.items() if key not in TABLES}
-    settings, unknown = _read_keys(path, plain, KEYS)
-    options, strange = _read_keys(
-        path, tables["exec"], dict.fromkeys(EXEC_KEYS, _OPTION), "exec."
-    )
-    submit, foreign = _read_keys(path, tables["submit"], SUBMIT_KEYS, "submit.")
-    mask, unmasked = _mask_setting(path, tables["records"], config.mask)
-    ignore, odd = _ignored_rules(path, tables["check"])
-    unlisted = list(_unknown_cluster_key_warnings(path, tables["cluster"]))
+    tables[""] = {key: value for key, value in table.items() if key not in TABLES}
+    warnings = list(config.warnings)
+    found: dict[str, dict[str, ConfigSetting]] = {}
+    for name, kinds in _KINDS_BY_TABLE.items():
+        found[name], unknown = _read_keys(path, tables[name], kinds, name)
+        warnings += unknown
+    warnings += _unknown_cluster_key_warnings(path, tables["cluster"])
+    mask, ignore = config.mask, config.ignore
+    # patterns and names of several files add up
+    if "mask" in tables["records"]:
+        nearer = parse_mask(f"{path}: records.mask", tables["records"]["mask"])
+        mask = SecretMask(mask.patterns + nearer.patterns, nearer.off)
+    if "ignore" in found["check"]:
+        ignore = (*ignore, *cast("list[str]", found["check"]["ignore"].value))
+    gpus = {
+        name: _GPU_MEMORY.read(f"{path}: gpus.{name}", value)
+        for name, value in tables["gpus"].items()
+    }
     return ConfigValues(
-        settings=config.settings | settings,
-        warnings=(
-            *config.warnings,
-            *(*unknown, *strange, *foreign, *unmasked, *odd, *unlisted),
-        ),
-        gpus=config.gpus
-        | {
-            name: _GPU_MEMORY.read(f"{path}: gpus.{name}", value)
-            for name, value in tables["gpus"].items()
-        },
+        settings=config.settings | found[""],
+        warnings=tuple(warnings),
+        gpus=config.gpus | gpus,
         # a queue table in a nearer file replaces the whole table, not single queues
         cluster=config.cluster | tables["cluster"],
-        exec=config.exec | options,
-        submit=config.submit | submit,
+        exec=config.exec | found["exec"],
+        submit=config.submit | found["submit"],
         mask=mask,
-        ignore=(*config.ignore, *ignore),
+        ignore=ignore,
     )
 
 
@@ -373,26 +383,15 @@ def unknown_tables(config: ConfigValues, schedulers: Iterable[str]) -> Iterator[
             yield _unknown_key_warning("settings", f"cluster.{key}", key, known)
 
 
-def _ignored_rules(
-    path: str, table: Mapping[str, object]
-) -> tuple[list[str], list[str]]:
-    """Read ``[check] ignore``; the names of several files add up."""
-    warnings = [
-        _unknown_key_warning(path, f"check.{name}", name, ("ignore",))
-        for name in table
-        if name != "ignore"
-    ]
-    return _NAMES.read(f"{path}: check.ignore", table.get("ignore", [])), warnings
-
-
 def _read_keys(
     path: str,
     table: Mapping[str, object],
     kinds: Mapping[str, SettingKind],
-    prefix: str = "",
+    table_name: str,
 ) -> tuple[dict[str, ConfigSetting], list[str]]:
     """Read the known keys of *table*; return a warning for each of the others."""
     settings, warnings = {}, []
+    prefix = f"{table_name}." if table_name else ""
     for written, value in table.items():
         # TOML files use dashes or underscores, as the options do
         key = written.replace("-", "_")
@@ -404,21 +403,6 @@ def _read_keys(
             name = f"{prefix}{written}" if prefix else repr(written)
             warnings.append(_unknown_key_warning(path, name, key, kinds))
     return settings, warnings
-
-
-def _mask_setting(
-    path: str, table: Mapping[str, object], before: SecretMask
-) -> tuple[SecretMask, list[str]]:
-    """Read ``[records] mask``; the patterns of several files add up."""
-    warnings = [
-        _unknown_key_warning(path, f"records.{name}", name, ("mask",))
-        for name in table
-        if name != "mask"
-    ]
-    if "mask" not in table:
-        return before, warnings
-    mask = parse_mask(f"{path}: records.mask", table["mask"])
-    return SecretMask(before.patterns + mask.patterns, mask.off), warnings
 
 
 def _from_environment(env: Mapping[str, str]) -> dict[str, ConfigSetting]:
