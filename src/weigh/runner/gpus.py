@@ -22,7 +22,7 @@ from weigh.model.record import Allocation
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.probe.visible import order_is_a_guess
 from weigh.runner.attempt import TaskAttempt
-from weigh.runner.memory_guard import GpuRoom, MemoryRoom
+from weigh.runner.memory_guard import MemoryReading, MemoryRoom
 from weigh.runner.slots import SHOWN, gpus_named
 from weigh.units import Bytes, Seconds
 
@@ -239,7 +239,7 @@ class SlotGpuMeter:
             self._mark_mixed()
         return task
 
-    def room_of(self, gpu_name: str | None) -> GpuRoom | None:
+    def room_of(self, gpu_name: str | None) -> MemoryReading | None:
         """Return the memory of a slot's GPU; None if it has several or no reading."""
         with self._lock:
             devices = self._devices_of(gpu_name)
@@ -253,7 +253,7 @@ class SlotGpuMeter:
             room = MemoryRoom(
                 last.memory_used, device.memory_total - (device.memory_reserved or 0)
             )
-            return GpuRoom(room, self._read_at, f"GPU {device.index}")
+            return MemoryReading(room, self._read_at, f"left on GPU {device.index}")
 
     def end(
         self, task_gpus: TaskGpus

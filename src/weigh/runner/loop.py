@@ -19,7 +19,7 @@ from weigh.joblog import TIMED_OUT, JoblogEntry
 from weigh.model.record import RunOutcome
 from weigh.runner.attempt import Stop, TaskAttempt
 from weigh.runner.channels import SlotChannels
-from weigh.runner.memory_guard import GpuGuards, MemoryGuard
+from weigh.runner.memory_guard import MemoryGuard
 from weigh.runner.orphans import (
     PATIENCE_AFTER_KILL,
     ChildReaper,
@@ -129,10 +129,7 @@ class TaskLoop:
         self._retry_policy = RetryPolicy(
             context.options.retries, context.options.oom_retries
         )
-        gpus = GpuGuards(
-            parts.watcher.gpu_names(context.layout), parts.watcher.gpu_room
-        )
-        self._memory = MemoryGuard(context, gpus, self._stopper)
+        self._memory = MemoryGuard(context, parts.watcher.guarded_gpus(), self._stopper)
         self._placer = TurnPlacer(parts.queue, self._free, self._memory, context)
         self._signal: int | None = None
         self._signal_at: Seconds = 0.0

@@ -12,14 +12,15 @@ it, assuming that all running tasks grow to their full size.
 """
 
 import signal
+import time
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 from weigh.probe.cgroup import limited_groups
 from weigh.regular_file import file_head
-from weigh.runner.attempt import Stop, TaskAttempt
+from weigh.runner.attempt import TaskAttempt
 from weigh.runner.retry import AttemptEnding
 from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
 from weigh.runner.stopping import AttemptStopper
@@ -58,8 +59,8 @@ class MemoryRoom(msgspec.Struct, frozen=True):
         return self.limit - self.used
 
 
-class GpuRoom(msgspec.Struct, frozen=True):
-    """A GPU's memory *at* a time on the monotonic clock; ``label`` names the GPU."""
+class MemoryReading(msgspec.Struct, frozen=True):
+    """A memory *at* a time on the monotonic clock; ``label`` follows what is left."""
 
     room: MemoryRoom
     at: Seconds
@@ -325,137 +326,145 @@ class MemoryPause:
         return min(self._growth * time_ahead, self._ahead * memory_room.limit)
 
 
-def gpu_guard() -> MemoryPause:
-    """Return a guard for a GPU's memory."""
+def gpu_pause() -> MemoryPause:
+    """Return what decides about a GPU's memory."""
     return MemoryPause(held_on_gpu, margin=_GPU_MARGIN, ahead=_GPU_AHEAD)
-
-
-def reason_with_excess(reason_text: str, excess: Bytes) -> str:
-    """Add to *reason_text* by how much a task exceeds its plan, if it does."""
-    return f"{reason_text}, {format_size(excess)} over plan" if excess else reason_text
 
 
 _STALE: Seconds = 10.0  # a driver without a reading for so long hangs
 _UNKNOWN: Seconds = 0.5  # until the next look for a first reading
 _NEVER = float("inf")
-
-
-class GpuGuards:
-    """Guards the memory of the GPUs called *names*; None is the machine's only GPU.
-
-    *room_of* returns the last reading of a GPU. ``due`` is when to look next.
-    """
-
-    def __init__(
-        self,
-        names: Sequence[str | None],
-        room_of: Callable[[str | None], GpuRoom | None],
-    ) -> None:
-        self.due: Seconds = 0.0 if names else _NEVER
-        self._room_of = room_of
-        self._guards: dict[str | None, MemoryPause] = {
-            name: gpu_guard() for name in names
-        }
-        self._ends: dict[str | None, Seconds] = {}
-
-    def fits(
-        self, run_slot: RunSlot, running: Collection[TaskAttempt], needed: Bytes
-    ) -> bool:
-        """Return whether one more task fits on the GPU of *run_slot*."""
-        guard = self._guards.get(run_slot.gpu)
-        if guard is None:
-            return True
-        gpu = self._room_of(run_slot.gpu)
-        room = None if gpu is None else gpu.room
-        return guard.may_start(room, _attempts_on_gpu(run_slot.gpu, running), needed)
-
-    def learn(self, attempt: TaskAttempt) -> None:
-        """Note what a stopped task held: the others are assumed to be similar."""
-        for guard in self._guards.values():
-            guard.learn(attempt)
-
-    def larger_reservation(self, attempt: TaskAttempt) -> TaskReservation | None:
-        """Return what to reserve for a task that ran out of memory; None if unknown."""
-        guard, gpu = (
-            self._guards.get(attempt.slot.gpu),
-            self._room_of(attempt.slot.gpu),
-        )
-        if guard is None or gpu is None:
-            return None
-        held = held_on_gpu(attempt).most
-        return TaskReservation(gpu_memory=guard.larger(attempt, held, gpu.room))
-
-    def more(self, attempt: TaskAttempt) -> Bytes:
-        """Return what to keep free for a planned task that was stopped; 0 without."""
-        guard, gpu = (
-            self._guards.get(attempt.slot.gpu),
-            self._room_of(attempt.slot.gpu),
-        )
-        room = None if gpu is None else gpu.room
-        return 0 if guard is None else guard.more(attempt, room)
-
-    def ended(self, attempt: TaskAttempt) -> None:
-        """Note that an attempt ended: earlier readings still include its memory."""
-        self._ends[attempt.slot.gpu] = attempt.state.ended
-
-    def look(
-        self, current_time: Seconds, running: Collection[TaskAttempt]
-    ) -> list[tuple[TaskAttempt, str]]:
-        """Return the tasks to stop where a GPU's memory is short, and why."""
-        victims, pauses = [], []
-        for name, guard in self._guards.items():
-            gpu = self._room_of(name)
-            # nothing is stopped for figures that may no longer be true
-            if gpu is None or current_time - gpu.at > _STALE:
-                continue
-            pauses.append(guard.pause(gpu.room))
-            here = _attempts_on_gpu(name, running)
-            is_short = guard.is_short(gpu.at, gpu.room, here)
-            # a reading from before a task's end still has that task's memory
-            if not is_short or gpu.at <= self._ends.get(name, 0.0):
-                continue
-            victim = guard.victim(here, current_time)
-            if victim is not None:
-                left = format_size(max(0, gpu.room.free))
-                words = f"{left} left on {gpu.label}"
-                victims.append(
-                    (victim, reason_with_excess(words, guard.excess(victim)))
-                )
-        self.due = current_time + min(pauses, default=_UNKNOWN)
-        return victims
-
-
-def _attempts_on_gpu(
-    gpu_name: str | None, running: Collection[TaskAttempt]
-) -> list[TaskAttempt]:
-    return [attempt for attempt in running if attempt.slot.gpu == gpu_name]
-
-
 _GRACE = 2.0  # seconds that a task has to end when memory is short
 _NOISE = MIB  # a peak counts if it exceeds weigh's own size by more
 
 
-class MemoryGuard:
-    """Guards the memory of host and GPUs. ``due`` is when to look next."""
+class GuardedMemory:
+    """One memory that tasks share: the host's, or that of a GPU.
+
+    ``stop`` is why a task is stopped that takes too much of it, and its name in a
+    reservation. ``due`` is when to look next. ``is_desperate``: at the last look, too
+    little was left to let a task end. Readings from before ``ended_at`` still have
+    what a task held that ended then.
+    """
 
     def __init__(
-        self, context: "RunContext", gpus: GpuGuards, stopper: AttemptStopper
+        self,
+        stop: Literal["memory", "gpu_memory"],
+        read: Callable[[Collection[TaskAttempt]], MemoryReading | None],
+        gpu_name: str | None = None,
     ) -> None:
-        self._due: Seconds = 0.0
+        """*read* returns how much is left next to these tasks; None if unknown."""
+        self.stop: Literal["memory", "gpu_memory"] = stop
+        self.gpu_name = gpu_name  # None: the machine's only GPU
+        self.pause = MemoryPause() if stop == "memory" else gpu_pause()
+        self.due: Seconds = 0.0
+        self.is_desperate = False
+        self.ended_at: Seconds = 0.0
+        self._read = read
+
+    def _sharing(self, running: Collection[TaskAttempt]) -> Collection[TaskAttempt]:
+        if self.stop == "memory":
+            return running
+        return [attempt for attempt in running if attempt.slot.gpu == self.gpu_name]
+
+    def room(self, sharing: Collection[TaskAttempt]) -> MemoryRoom | None:
+        """Return how much is left, by the last reading."""
+        reading = self._read(sharing)
+        return None if reading is None else reading.room
+
+    def fits(
+        self,
+        running: Collection[TaskAttempt],
+        reserved: TaskReservation,
+        plan: TaskReservation = NO_RESERVATION,
+    ) -> bool:
+        """Return whether one more task fits next to those running."""
+        sharing = self._sharing(running)
+        needed = max(getattr(reserved, self.stop), getattr(plan, self.stop))
+        # reading the host's takes system calls, and most starts need none
+        must_look = (
+            self.stop == "gpu_memory"
+            or self.pause.need
+            or needed
+            or any(attempt.reservation.memory for attempt in sharing)
+        )
+        room = self.room(sharing) if must_look else None
+        return self.pause.may_start(room, sharing, needed)
+
+    def reservation(self, size: Bytes) -> TaskReservation | None:
+        """Return a reservation of so much of it; None for 0."""
+        return TaskReservation(**{self.stop: size}) if size else None
+
+    def larger_reservation(self, attempt: TaskAttempt) -> TaskReservation | None:
+        """Return what to reserve for a task that ran out of it; None if unknown."""
+        room = self.room([attempt])
+        if room is None:
+            return None
+        if self.stop == "gpu_memory":
+            held = attempt.gpu.peak
+        else:
+            reaped = attempt.usage.max_rss
+            # samples miss short peaks, and the kernel's figure is of one process
+            seen = reaped if reaped > attempt.floor + _NOISE else 0
+            # with such an option it held less than that let it
+            granted = attempt.launch.granted if uses_grant(attempt.text) else 0
+            held = max(attempt.host.peak, seen, granted)
+        return self.reservation(self.pause.larger(attempt, held, room))
+
+    def look(
+        self, current_time: Seconds, running: Collection[TaskAttempt]
+    ) -> tuple[TaskAttempt, str] | None:
+        """Return the task to stop where memory is about to run out, and why."""
+        sharing = self._sharing(running)
+        reading = self._read(sharing)
+        self.is_desperate = False
+        # nothing is stopped for figures that may no longer be true
+        if reading is None or current_time - reading.at > _STALE:
+            # of a host without a limit there is nothing to guard
+            self.due = current_time + (_NEVER if self.stop == "memory" else _UNKNOWN)
+            return None
+        self.due = current_time + self.pause.pause(reading.room)
+        is_short = self.pause.is_short(reading.at, reading.room, sharing)
+        if not is_short or reading.at <= self.ended_at:
+            return None
+        self.is_desperate = self.pause.is_desperate(reading.room)
+        victim = self.pause.victim(sharing, current_time)
+        if victim is None:
+            return None
+        excess = self.pause.excess(victim)
+        over = f", {format_size(excess)} over plan" if excess else ""
+        return victim, f"{format_size(max(0, reading.room.free))} {reading.label}{over}"
+
+
+class MemoryGuard:
+    """Guards the memory of host and GPUs."""
+
+    def __init__(
+        self,
+        context: "RunContext",
+        gpus: Sequence[GuardedMemory],
+        stopper: AttemptStopper,
+    ) -> None:
         self._gauge = MachineMemoryGauge(context.options.memory)
         # granted memory counts if no group enforces it
         if not self._gauge.is_grouped:
             self._gauge = MachineMemoryGauge(context.memory_limit or None)
-        self._gpus = gpus
+        self._host = GuardedMemory("memory", self._read_host)
+        self._gpus = {gpu.gpu_name: gpu for gpu in gpus}
+        self._all = (self._host, *gpus)
         self._stopper = stopper
         self._context = context
-        self._guard = MemoryPause()
         self._is_calm = True  # memory was never short: starts need no look
+
+    def _read_host(self, sharing: Collection[TaskAttempt]) -> MemoryReading | None:
+        room = self._gauge.tightest(sum(attempt.host.now for attempt in sharing))
+        at = time.monotonic()
+        return None if room is None else MemoryReading(room, at, "of memory left")
 
     @property
     def due(self) -> Seconds:
         """Return when to look next."""
-        return min(self._due, self._gpus.due)
+        return min(memory.due for memory in self._all)
 
     def fits(
         self,
@@ -470,35 +479,24 @@ class MemoryGuard:
         """
         if not running or (self._is_calm and reserved == NO_RESERVATION):
             return True
-        memory = max(reserved.memory, plan.memory)
-        gpu_memory = max(reserved.gpu_memory, plan.gpu_memory)
-        # reading it takes system calls, and most starts need none
-        room = self._room(running) if self._must_look(running, memory) else None
-        return self._guard.may_start(room, running, memory) and self._gpus.fits(
-            run_slot, running, gpu_memory
+        gpu = self._gpus.get(run_slot.gpu)
+        return self._host.fits(running, reserved, plan) and (
+            gpu is None or gpu.fits(running, reserved, plan)
         )
 
-    def _must_look(self, running: Collection[TaskAttempt], needed: Bytes) -> bool:
-        """Return whether the host's memory has to be read before a start."""
-        reserves = any(attempt.reservation.memory for attempt in running)
-        return bool(self._guard.need or needed or reserves)
-
     def learn(self, attempt: TaskAttempt) -> None:
-        """Note what a task held that was stopped to make room."""
+        """Note what a task held that was stopped to make room: others are similar."""
         self._is_calm = False
-        if attempt.state.stop == "gpu_memory":
-            self._gpus.learn(attempt)
-        else:
-            self._guard.learn(attempt)
+        for memory in self._all:
+            if memory.stop == attempt.state.stop:
+                memory.pause.learn(attempt)
 
     def reservation_after_stop(self, attempt: TaskAttempt) -> TaskReservation | None:
         """Return what to reserve for a planned task that was stopped to make room."""
-        if attempt.state.stop == "gpu_memory":
-            reserved = TaskReservation(gpu_memory=self._gpus.more(attempt))
-        else:
-            room = self._gauge.tightest(attempt.host.now)
-            reserved = TaskReservation(self._guard.more(attempt, room))
-        return None if reserved == NO_RESERVATION else reserved
+        memory = self._memory_of(attempt, on_gpu=attempt.state.stop == "gpu_memory")
+        if memory is None:
+            return None
+        return memory.reservation(memory.pause.more(attempt, memory.room([attempt])))
 
     def had_everything(self, attempt: TaskAttempt, ending: AttemptEnding) -> bool:
         """Return whether a task ran out of memory that no other task took any of.
@@ -509,7 +507,7 @@ class MemoryGuard:
         # in each of these cases an attempt alone may have more than this one had
         if ending.on_gpu or attempt.state.shared or uses_grant(attempt.text):
             return False
-        room = self._gauge.tightest(0) if self._gauge.is_limited else None
+        room = self._host.room(()) if self._gauge.is_limited else None
         more = self.larger_reservation(attempt, ending)
         return room is not None and more is not None and more.memory >= room.limit
 
@@ -518,62 +516,33 @@ class MemoryGuard:
     ) -> TaskReservation | None:
         """Return what to reserve for a task that ran out of memory; None if unknown."""
         self._is_calm = False
-        if ending.on_gpu:
-            return self._gpus.larger_reservation(attempt)
-        room = self._gauge.tightest(attempt.host.now)
-        if room is None:
-            return None
-        reaped = (
-            attempt.usage.max_rss
-            if attempt.usage.max_rss > attempt.floor + _NOISE
-            else 0
-        )
-        # samples miss short peaks, and the kernel's figure is of one process
-        held = max(attempt.host.peak, reaped)
-        if uses_grant(attempt.text):  # it held less than its option let it
-            held = max(held, attempt.launch.granted)
-        return TaskReservation(self._guard.larger(attempt, held, room))
+        memory = self._memory_of(attempt, on_gpu=ending.on_gpu)
+        return None if memory is None else memory.larger_reservation(attempt)
+
+    def _memory_of(self, attempt: TaskAttempt, *, on_gpu: bool) -> GuardedMemory | None:
+        return self._gpus.get(attempt.slot.gpu) if on_gpu else self._host
 
     def ended(self, attempt: TaskAttempt) -> None:
-        """Note that an attempt ended and holds no memory any more."""
-        self._gpus.ended(attempt)
+        """Note that an attempt ended: earlier readings still include its memory."""
+        gpu = self._gpus.get(attempt.slot.gpu)
+        if gpu is not None:
+            gpu.ended_at = attempt.state.ended
 
     def look(self, current_time: Seconds, running: Collection[TaskAttempt]) -> None:
         """Stop a task where memory is about to run out."""
-        if current_time >= self._due:
-            self._look_at_host(current_time, running)
-        if current_time >= self._gpus.due:
-            for victim, words in self._gpus.look(current_time, running):
-                self._stop(victim, "gpu_memory", words)
-
-    def _look_at_host(
-        self, current_time: Seconds, running: Collection[TaskAttempt]
-    ) -> None:
-        room = self._room(running)
-        if room is None:
-            # no limit can be read here, so there is nothing to guard
-            self._due = _NEVER
-            return
-        self._due = current_time + self._guard.pause(room)
-        if not self._guard.is_short(current_time, room, running):
-            return
-        if self._guard.is_desperate(room):
-            # those that are being stopped hold what is needed now
-            self._stopper.end_grace("memory")
-            self._stopper.end_grace("timeout")
-        victim = self._guard.victim(running, current_time)
-        if victim is not None:
-            words = f"{format_size(max(0, room.free))} of memory left"
-            excess = self._guard.excess(victim)
-            self._stop(victim, "memory", reason_with_excess(words, excess))
-
-    def _stop(self, victim: TaskAttempt, why: Stop, reason_text: str) -> None:
-        self._stopper.stop(victim, why, signal.SIGTERM, grace=_GRACE)
-        self.learn(victim)
-        self._context.console.notify(
-            f"{reason_text}: task {self._context.number_of(victim.seq)} is stopped; "
-            "it runs again next to fewer tasks"
-        )
-
-    def _room(self, running: Collection[TaskAttempt]) -> MemoryRoom | None:
-        return self._gauge.tightest(sum(attempt.host.now for attempt in running))
+        for memory in self._all:
+            if current_time < memory.due:
+                continue
+            found = memory.look(current_time, running)
+            if memory is self._host and memory.is_desperate:
+                # those that are being stopped hold what is needed now
+                self._stopper.end_grace("memory")
+                self._stopper.end_grace("timeout")
+            if found is not None:
+                victim, reason_text = found
+                self._stopper.stop(victim, memory.stop, signal.SIGTERM, grace=_GRACE)
+                self.learn(victim)
+                self._context.console.notify(
+                    f"{reason_text}: task {self._context.number_of(victim.seq)} is "
+                    "stopped; it runs again next to fewer tasks"
+                )

@@ -26,7 +26,7 @@ from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.runner.attempt import TaskAttempt
 from weigh.runner.channels import remove_unneeded_file
 from weigh.runner.events import AttemptEnded, AttemptStarted
-from weigh.runner.memory_guard import GpuRoom
+from weigh.runner.memory_guard import GuardedMemory
 from weigh.runner.progress_watch import ProgressWatch, TaskTree
 from weigh.runner.recording import (
     RecordBatch,
@@ -37,7 +37,6 @@ from weigh.runner.recording import (
 )
 from weigh.runner.retry import AttemptEnding
 from weigh.runner.run_context import RunContext
-from weigh.runner.slots import SlotLayout
 from weigh.runner.spawn import AttemptSpawner
 from weigh.store import checkpoint
 from weigh.store.identity import ProcessIdentity
@@ -137,13 +136,16 @@ class AttemptWatcher:
             interval=self._interval,
         )
 
-    def gpu_names(self, layout: SlotLayout) -> tuple[str | None, ...]:
-        """Return the measured GPUs, None for the only one; empty without a driver."""
-        return () if self._gpus is None else layout.gpus or (None,)
+    def guarded_gpus(self) -> tuple[GuardedMemory, ...]:
+        """Return the memory of the measured GPUs; none without a driver."""
+        meter = self._gpus
+        if meter is None:
+            return ()
 
-    def gpu_room(self, gpu_name: str | None) -> GpuRoom | None:
-        """Return the memory of a GPU from its last reading."""
-        return None if self._gpus is None else self._gpus.room_of(gpu_name)
+        def guarded(name: str | None) -> GuardedMemory:
+            return GuardedMemory("gpu_memory", lambda _: meter.room_of(name), name)
+
+        return tuple(map(guarded, self._context.layout.gpus or (None,)))
 
     def begin(self) -> None:
         """Start the thread."""

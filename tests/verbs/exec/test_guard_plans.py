@@ -22,7 +22,7 @@ from weigh.model.plan import (
     TaskNeed,
 )
 from weigh.runner.attempt import TaskAttempt
-from weigh.runner.memory_guard import MemoryPause, MemoryRoom, gpu_guard
+from weigh.runner.memory_guard import MemoryPause, MemoryRoom, gpu_pause
 from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
 from weigh.units import GIB, MIB
 
@@ -83,13 +83,13 @@ def _path(rng: random.Random, end: int) -> list[int]:
     return [round(one) for one in held]
 
 
-@pytest.mark.parametrize("new_guard", [MemoryPause, gpu_guard])
+@pytest.mark.parametrize("new_guard", [MemoryPause, gpu_pause])
 @given(seed=st.integers(0, 1 << 30))
 def test_tasks_that_fit_by_plan_are_never_stopped(new_guard: type, seed: int) -> None:
     assert _stopped(new_guard(), random.Random(seed), over=False) == []
 
 
-@pytest.mark.parametrize("new_guard", [MemoryPause, gpu_guard])
+@pytest.mark.parametrize("new_guard", [MemoryPause, gpu_pause])
 @given(seed=st.integers(0, 1 << 30))
 def test_a_task_over_its_plan_is_the_one_that_is_stopped(
     new_guard: type, seed: int

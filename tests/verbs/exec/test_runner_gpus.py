@@ -17,7 +17,7 @@ from weigh.model.record import Allocation
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.runner.attempt import TaskAttempt
 from weigh.runner.gpus import GpuClaims, SlotGpuMeter
-from weigh.runner.memory_guard import GpuGuards, GpuRoom, MemoryRoom
+from weigh.runner.memory_guard import GuardedMemory, MemoryReading, MemoryRoom
 from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
 from weigh.units import GIB, MIB
 
@@ -206,7 +206,7 @@ def test_a_slots_gpu_is_read_with_the_memory_of_all_processes() -> None:
     gpu = watch.room_of("5")
     watch.stop()
     assert gpu is not None
-    assert (gpu.room.used, gpu.room.limit, gpu.label) == (GIB, 8 * GIB, "GPU 1")
+    assert (gpu.room.used, gpu.room.limit, gpu.label) == (GIB, 8 * GIB, "left on GPU 1")
 
 
 def test_what_a_driver_names_no_process_for_is_shared_out_among_the_tasks() -> None:
@@ -278,44 +278,45 @@ class OneGpu:
     def __init__(self, used: int, at: float) -> None:
         self.used, self.at = used, at
 
-    def __call__(self, _name: str | None) -> GpuRoom:
-        return GpuRoom(MemoryRoom(self.used, 8 * GIB), self.at, "GPU 0")
+    def __call__(self, _sharing: object) -> MemoryReading:
+        return MemoryReading(MemoryRoom(self.used, 8 * GIB), self.at, "left on GPU 0")
 
 
 def test_nobody_is_stopped_for_what_one_that_ended_had_held() -> None:
     gpu = OneGpu(8 * GIB, at=10.0)
-    watch = GpuGuards(["0"], gpu)
+    watch = GuardedMemory("gpu_memory", gpu, "0")
     gone, old, young = (_attempt("0", began) for began in (3.0, 1.0, 2.0))
     gone.state.ended = 10.1
-    watch.ended(gone)
-    assert watch.look(10.2, [old, young]) == []
+    watch.ended_at = gone.state.ended
+    assert watch.look(10.2, [old, young]) is None
     gpu.at = 10.3
-    assert [victim for victim, _ in watch.look(10.4, [old, young])] == [young]
+    found = watch.look(10.4, [old, young])
+    assert found is not None
+    assert found[0] is young
 
 
 def test_nobody_is_stopped_by_the_word_of_a_driver_that_hangs() -> None:
-    watch = GpuGuards(["0"], OneGpu(8 * GIB, at=10.0))
-    assert watch.look(60.0, [_attempt("0", 1.0), _attempt("0", 2.0)]) == []
+    watch = GuardedMemory("gpu_memory", OneGpu(8 * GIB, at=10.0), "0")
+    assert watch.look(60.0, [_attempt("0", 1.0), _attempt("0", 2.0)]) is None
 
 
 def test_a_gpu_is_shared_up_to_its_limit() -> None:
-    watch = GpuGuards(["0"], OneGpu(6 * GIB, at=10.0))
-    slot, running = RunSlot(2, gpu="0"), [_attempt("0")]
-    assert watch.fits(slot, running, GIB)
-    assert not watch.fits(slot, running, 2 * GIB)
-    assert watch.fits(RunSlot(3, gpu="1"), running, 7 * GIB)
-    assert watch.fits(slot, [], 7 * GIB)
+    watch = GuardedMemory("gpu_memory", OneGpu(6 * GIB, at=10.0), "0")
+    running = [_attempt("0")]
+    assert watch.fits(running, TaskReservation(gpu_memory=GIB))
+    assert not watch.fits(running, TaskReservation(gpu_memory=2 * GIB))
+    assert watch.fits([_attempt("1")], TaskReservation(gpu_memory=7 * GIB))
+    assert watch.fits([], TaskReservation(gpu_memory=7 * GIB))
 
 
 def test_memory_reserved_for_a_task_is_not_given_to_another() -> None:
-    watch = GpuGuards(["0"], OneGpu(2 * GIB, at=10.0))
+    watch = GuardedMemory("gpu_memory", OneGpu(2 * GIB, at=10.0), "0")
     reserved = TaskReservation(gpu_memory=6 * GIB)
     large, small = _attempt("0", reservation=reserved), _attempt("0")
     large.gpu.now = GIB
     small.gpu.now = small.gpu.peak = GIB
-    slot = RunSlot(3, gpu="0")
-    assert not watch.fits(slot, [large, small], 0)
-    assert watch.fits(slot, [small], 0)
+    assert not watch.fits([large, small], TaskReservation())
+    assert watch.fits([small], TaskReservation())
 
 
 @pytest.mark.parametrize(
@@ -323,11 +324,16 @@ def test_memory_reserved_for_a_task_is_not_given_to_another() -> None:
     [(GIB, 0, 2), (0, 0, 4), (5 * GIB, 0, 8), (GIB, 3, 3), (0, 9, 8)],
 )
 def test_the_larger_reservation_on_a_gpu(held: int, before: int, share: int) -> None:
-    watch = GpuGuards([None], OneGpu(GIB, at=10.0))
+    watch = GuardedMemory("gpu_memory", OneGpu(GIB, at=10.0))
     attempt = _attempt(None, reservation=TaskReservation(gpu_memory=before * GIB))
     attempt.gpu.peak = held
     assert watch.larger_reservation(attempt) == TaskReservation(gpu_memory=share * GIB)
 
 
-def test_without_a_driver_there_is_no_share_to_give() -> None:
-    assert GpuGuards([], lambda _: None).larger_reservation(_attempt("0")) is None
+def test_without_a_reading_there_is_no_share_to_give() -> None:
+    assert (
+        GuardedMemory("gpu_memory", lambda _: None, "0").larger_reservation(
+            _attempt("0")
+        )
+        is None
+    )
