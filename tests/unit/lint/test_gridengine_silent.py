@@ -206,9 +206,8 @@ def test_what_qsub_accepts_is_not_called_refused(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *("-j oe", "-j true", "-b x", "-r 1", "-w x", "-R x", "-m e,a", "-p 2000"),
-        *('-pe smp ""', '-pe "" 4', "-pe smp n", "-pe smp 0", "-pe 4 smp", "-a now"),
-        *("-dl 1", "-t 1-10:0", "-nostdin", "-sync 1", "-shell 1", "-p high"),
+        *('-pe smp ""', '-pe "" 4', "-pe smp n", "-pe smp 0", "-pe 4 smp"),
+        *("-t 1-10:0", "-nostdin"),
     ],
 )
 def test_what_qsub_refuses_is_called_refused(line: str) -> None:

@@ -31,7 +31,7 @@ def written() -> Iterator[str]:
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 if node.func.id in MAKERS and len(node.args) > 1:
                     yield from _named(node.args[1])
-                if node.func.id == "Value":  # a row of a table
+                if node.func.id == "OptionValues":  # a row of a table
                     yield from _named(node.args[0])
             elif isinstance(node, ast.Assign) and "code" in ast.dump(node.targets[0]):
                 yield from _named(node.value)

@@ -33,7 +33,6 @@ from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.lint.values import (
     OptionPair,
     OptionValues,
-    choice,
     last,
     misread,
     missing_folder,
@@ -192,9 +191,6 @@ def _gridengine_ignored_findings(lint_case: LintCase) -> Iterator[LintFinding]:
 _RANGE = re.compile(r"([0-9]{1,9})(?:[-:]([0-9]{1,9})(?::([0-9]{1,9}))?)?-?")
 _TIMES = "l:h_rt l:s_rt l:h_cpu l:s_cpu"
 _SIZES = "l:h_vmem l:s_vmem l:mem_free l:virtual_free l:h_rss l:h_data l:tmpfs"
-# priorities of qsub(1), -p
-_LOWEST, _HIGHEST = -1023, 1024
-_DATE = r"(?:\d\d){4,6}(?:\.\d\d)?"
 
 
 _NO_DIGIT_FIRST, _NO_MARKS = r"[^\d].*", r"[^/:@\\*?\s]*"
@@ -223,11 +219,6 @@ def _is_size(value: str) -> bool:
     return value in ("inf", "TRUE") or TEXT.parse_memory(value) >= 0
 
 
-def _is_priority(value: str) -> bool:
-    is_number = re.fullmatch(r"[-+]?\d{1,6}", value) is not None
-    return is_number and _LOWEST <= int(value) <= _HIGHEST
-
-
 def _is_range(value: str) -> bool:
     found = _RANGE.fullmatch(value)
     # these have findings of their own, see _arrays
@@ -251,29 +242,15 @@ VALUES = (
     OptionValues("option-value", "N", _NO_MARKS, "a name with one of / : @ \\ * ?"),
     OptionValues(
         "option-value",
-        "m",
-        r"[beasnBEASN]+",
-        "not an event",
-        "-m bea: begin, end, abort",
-    ),
-    OptionValues(
-        "option-value",
         _PE,
         r"\S+ [\d,-]*[1-9][\d,-]*",
         "not a number of slots",
         "-pe smp 4",
     ),
-    OptionValues(
-        "option-value", "p", _is_priority, "no priority", "users may lower it: -p -100"
-    ),
-    choice("b j r R now shell sync", "y|yes|n|no", "-{}"),
-    choice("w", "e|w|n|p|v", "-{}"),
-    choice("a dl", _DATE, "-{}"),
-    choice("tc", r"\d+", "-{}"),
 )
 
 
-PAIRS = (OptionPair("array", "tc", "t", "-tc without -t"),)
+PAIRS = (OptionPair("tc", "t", "array", "-tc without -t"),)
 
 
 def _qsub_refused_findings(lint_case: LintCase) -> Iterator[LintFinding]:

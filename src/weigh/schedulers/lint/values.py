@@ -51,15 +51,6 @@ class OptionValues(msgspec.Struct, frozen=True):
         return refused(option, self.rule, effect, cure)
 
 
-def choice(option: str, words: str, name: str = "--{}") -> OptionValues:
-    """Return the row of an option that takes one of these words, with | between."""
-    cure = f"one of {words.strip('|').replace('|', ', ')}"
-    is_plain = re.fullmatch(r"[\w|]+", words) is not None
-    return OptionValues(
-        "option-value", option, words, f"no value of {name}", cure if is_plain else ""
-    )
-
-
 def misread(
     lint_case: LintCase, table: Iterable[OptionValues]
 ) -> Iterator[LintFinding]:
@@ -74,10 +65,10 @@ def misread(
 class OptionPair(msgspec.Struct, frozen=True):
     """A row of a table: *option* needs one of the *others*, or excludes them all."""
 
-    rule: str
     option: str
     others: str
-    effect: str  # "{}" is the other option
+    rule: str
+    effect: str  # "{}" are the two options
     cure: str = ""
     excludes: bool = False
 
@@ -90,7 +81,7 @@ def wrong_pairs(
         option = lint_case.option(row.option)
         other = lint_case.option(*row.others.split())
         if option is not None and row.excludes == (other is not None):
-            effect = row.effect.format(other.name if other else "")
+            effect = row.effect.format(row.option, other.name if other else "")
             yield refused(option, row.rule, f"{effect}: refused", row.cure)
 
 

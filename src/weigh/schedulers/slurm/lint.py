@@ -24,7 +24,6 @@ from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.lint.values import (
     OptionPair,
     OptionValues,
-    choice,
     last,
     misread,
     missing_folder,
@@ -128,13 +127,7 @@ _NODES = re.compile(r"\+?(\d[\d,:]*[kKmM]?)(?:-(\d[\d,:]*[kKmM]?))?")
 _JOBS = r":\d+(?:_\d+|_\*)?(?:\+\d+)?(?::\d+(?:_\d+|_\*)?(?:\+\d+)?)*"
 _DEPENDENCY = rf"(?:after(?:any|ok|notok|corr|burstbuffer)?{_JOBS}|singleton|\d+)"
 _SIGNALS = "HUP|INT|QUIT|KILL|USR1|USR2|PIPE|ALRM|TERM|CHLD|CONT|STOP|TSTP|TTIN|TTOU"
-_MAILS = (
-    "NONE|BEGIN|END|FAIL|REQUEUE|ALL|INVALID_DEPEND|STAGE_OUT|TIME_LIMIT(?:_[589]0)?"
-    "|ARRAY_TASKS"
-)
-_MOMENT = r"(?:now|today|tomorrow|midnight|noon|fika|teatime|elevenses|[^a-z]).*"
 _COUNTS = "cpus-per-task ntasks ntasks-per-node cpus-per-gpu mincpus"
-_OTHER_COUNTS = "ntasks-per-core ntasks-per-socket threads-per-core core-spec"
 
 
 def _are_nodes(value: str) -> bool:
@@ -214,62 +207,16 @@ VALUES = (
         "not a dependency",
         "write it like afterok:4711",
     ),
-    # what sbatch 22.05 takes; later versions know a few words more
-    choice("exclusive", "|user|mcs|topo|exclusive"),
-    choice("mail-type", rf"(?:.*,)?(?:{_MAILS})(?:,.*)?"),
-    choice("open-mode", "append|truncate|a|t"),
-    choice("hint", "compute_bound|memory_bound|multithread|nomultithread|help"),
-    choice("kill-on-invalid-dep", "yes|no"),
-    choice("no-kill", "|off"),
-    choice("profile", r"(?:(?:all|none|energy|task|lustre|network|filesystem),?)+"),
-    choice("begin deadline", _MOMENT),
-    choice(_OTHER_COUNTS, r"\+?\d+"),
-    choice("switches", r"\d+(?:@.+)?"),
 )
 
 
-_MAY_BRING_GPUS = """
-    gres gpus gpus-per-node gpus-per-task gpus-per-socket tres-per-task qos constraint
-"""
+_EXCLUDE = ("memory", "--{} and --{} exclude each other", "keep one", True)
 PAIRS = (
-    *(
-        OptionPair(
-            "memory",
-            one,
-            others,
-            f"--{one} and --{{}} exclude each other",
-            "keep one",
-            excludes=True,
-        )
-        for one, others in (
-            ("mem", "mem-per-cpu mem-per-gpu"),
-            ("mem-per-cpu", "mem-per-gpu"),
-        )
-    ),
+    OptionPair("mem", "mem-per-cpu mem-per-gpu", *_EXCLUDE),
+    OptionPair("mem-per-cpu", "mem-per-gpu", *_EXCLUDE),
     OptionPair(
-        "option-value",
-        "cpus-per-gpu",
-        "cpus-per-task",
-        "--cpus-per-gpu and --{} exclude each other",
-        "keep one",
-        excludes=True,
-    ),
-    *(
-        OptionPair(
-            "no-gpu",
-            one,
-            _MAY_BRING_GPUS,
-            f"--{one} without a request of GPUs",
-            "add --gpus=1",
-        )
-        for one in ("mem-per-gpu", "ntasks-per-gpu")
-    ),
-    OptionPair(
-        "gpus",
-        "gpus-per-task",
-        "ntasks gpus ntasks-per-node",
-        "--gpus-per-task needs --ntasks or --gpus",
-        "add --ntasks=1",
+        *("gpus-per-task", "ntasks gpus ntasks-per-node", "gpus"),
+        *("--{} needs --ntasks or --gpus", "add --ntasks=1"),
     ),
 )
 
@@ -285,12 +232,6 @@ def _sbatch_refused_findings(lint_case: LintCase) -> Iterator[LintFinding]:
             make = refused if never or option.name in _COUNTS.split() else problem
             yield make(option, "short-equals", effect, fix)
     yield from wrong_pairs(lint_case, PAIRS)
-    least, most = (
-        parsed(lint_case.option(one), TEXT.parse_time) for one in ("time-min", "time")
-    )
-    if least and most and least > most:
-        effect = "--time-min is more than --time: refused"
-        yield refused(lint_case.option("time-min"), "time", effect)
 
 
 # ---- values that are read otherwise than they were meant
