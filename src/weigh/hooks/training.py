@@ -1,18 +1,15 @@
 """Phases and steps of a training loop, for the callbacks of frameworks."""
 
-from array import array
 from math import isfinite
 from typing import TYPE_CHECKING
 
 from weigh.flow.run.regions import event, phase
 from weigh.measure.region.channel import clock
-from weigh.measure.region.tracker import current, is_current
+from weigh.measure.region.loops import RunningLoop
+from weigh.measure.region.tracker import current
 
 if TYPE_CHECKING:
     from weigh.measure.region.region import MeasuredRegion
-    from weigh.measure.region.spans import OpenLoop
-    from weigh.measure.region.tracker import RegionTracker
-    from weigh.units import Seconds
 
 _FLUSH_INTERVAL = 1.0  # seconds
 
@@ -22,7 +19,9 @@ class TrainingPhases:
 
     def __init__(self) -> None:
         self._phases: list[MeasuredRegion] = []
-        self._steps: _StepTimer | None = None  # None: no loop is running
+        self._steps: RunningLoop | None = None  # None: no loop is running
+        # when the step and its figures began, on the clock of regions
+        self._since = self._flushed = 0.0
 
     def begin(self, name: str) -> None:
         """Start a phase within the open ones."""
@@ -42,22 +41,33 @@ class TrainingPhases:
     def begin_steps(self, size: int | None, total: int | None) -> None:
         """Start the loop. *size* is nominal, *total* in steps; None if unknown."""
         self.end_steps()
-        self._steps = _StepTimer(size, total)
+        tracker = current()
+        region = tracker.begin_loop(size, total)
+        if region is not None:
+            self._steps = RunningLoop(tracker, region, size)
+        self._since = self._flushed = clock()
 
     def pause(self) -> None:
         """Exclude the time up to now from the next step."""
-        if self._steps is not None:
-            self._steps.pause()
+        self._since = clock()
 
     def step(self, samples: int | None = None) -> None:
         """End a step, which started at the end of the last one or of a pause."""
-        if self._steps is not None:
-            self._steps.step(samples)
+        if self._steps is None:
+            return
+        now = clock()
+        self._steps.add(now - self._since, samples)
+        # not at each step, which may be short: passing them on takes time
+        if now - self._flushed >= _FLUSH_INTERVAL:
+            self._steps.flush(ends=False)
+            self._flushed = now
+        # only now, so that the flush is not part of the next step
+        self._since = clock()
 
     def end_steps(self) -> None:
         """End the loop."""
         if self._steps is not None:
-            self._steps.flush(ends=True)
+            self._steps.end()
         self._steps = None
 
     def end_all(self) -> None:
@@ -102,37 +112,3 @@ class NumberWatch:
             if row == needed:
                 event(f"{name} not finite", step)
                 current().warn(f"{name} is {value} at step {step}")
-
-
-class _StepTimer:
-    """Times the steps of a loop, and passes them to the tracker every second."""
-
-    def __init__(self, size: int | None, total: int | None) -> None:
-        self._tracker: RegionTracker = current()
-        self._loop: OpenLoop | None = self._tracker.begin_loop(size, total)
-        self._times: array[Seconds] = array("d")
-        # None: a step did not report its samples, so the sum is unknown
-        self._samples: int | None = 0
-        self._since = self._flushed = clock()
-
-    def pause(self) -> None:
-        self._since = clock()
-
-    def step(self, samples: int | None) -> None:
-        now = clock()
-        self._times.append(now - self._since)
-        known = self._samples is not None and samples is not None
-        self._samples = (self._samples or 0) + (samples or 0) if known else None
-        # not at each step, which may be short: passing them on takes time
-        if now - self._flushed >= _FLUSH_INTERVAL:
-            self.flush(ends=False)
-        # only now, so that the flush is not part of the next step
-        self._since = clock()
-
-    def flush(self, *, ends: bool) -> None:
-        # a forked worker has a tracker of its own: the steps belong to its parent's
-        if self._loop is not None and is_current(self._tracker):
-            self._tracker.add_batches(self._loop, self._times, self._samples, ends=ends)
-        del self._times[:]
-        self._samples = 0
-        self._flushed = clock()

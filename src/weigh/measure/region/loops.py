@@ -13,6 +13,7 @@ from weigh.measure.region.region import checked_whole_number
 from weigh.measure.region.spans import OpenLoop
 from weigh.measure.region.tracker import RegionTracker, current, is_current
 from weigh.probe.gpu_libraries import wait_quietly
+from weigh.units import Seconds
 
 _Batch = TypeVar("_Batch")
 # so that a batch costs 0.7 us (docs/python.md)
@@ -75,8 +76,7 @@ class TimedLoop(Generic[_Batch]):
         if region is None:
             yield from self._iterable
             return
-        running = _RunningLoop(tracker, region, self._size)
-        tracker.endings.add(running.end)
+        running = RunningLoop(tracker, region, self._size)
         times = running.times
         # a name would keep the batch alive while the program works on the next one
         box: list[_Batch] = []
@@ -146,7 +146,7 @@ def batches(
     return TimedLoop(iterable, size, total, sync=sync)
 
 
-class _RunningLoop:
+class RunningLoop:
     """Times and samples of batches that are not yet passed to the tracker.
 
     ``done`` counts the samples of completed, not yet flushed batches; ``known`` is
@@ -167,6 +167,13 @@ class _RunningLoop:
         self.has_lengths = True
         self.longest = 0.0
         self._shortest: int | None = None
+        tracker.endings.add(self.end)
+
+    def add(self, time: Seconds, samples: int | None) -> None:
+        """Add a batch; None: its samples are not known."""
+        self.times.append(time)
+        self.done += samples or 0
+        self.known = self.known and samples is not None
 
     def note(self, length: int) -> None:
         """Read the memory after a batch that is longer than all so far."""
