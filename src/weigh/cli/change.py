@@ -5,7 +5,7 @@ import click
 from weigh.cli import options
 from weigh.cli.options import LIMIT, SIZE
 from weigh.cli.submit import notify
-from weigh.flow.follow.change import change_request
+from weigh.flow.follow.cancel import change_request
 from weigh.flow.here import here_now
 from weigh.render.printable import printable_text
 from weigh.render.submit_lines import request_words

@@ -20,7 +20,7 @@ from typing import IO, Any
 import msgspec
 
 from weigh._version import __version__
-from weigh.errors import FAILED, UsageError, WeighError
+from weigh.errors import FAILED, USAGE, UsageError, WeighError
 from weigh.regular_file import only_regular
 from weigh.render.printable import last_line_of
 from weigh.units import HOUR, format_limit, parse_limit
@@ -46,7 +46,14 @@ class AgentLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RefusedCall(Exception):  # noqa: N818 - what an agent reads
-    """A tool did not do it; the message says why, and the way out."""
+    """A tool did not do it; the message says why, and the way out.
+
+    ``code`` is the exit code of the verb, 0 if none ran.
+    """
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class AgentTools:
@@ -186,12 +193,22 @@ class AgentTools:
                 "this server submits nothing: its user has to start it as "
                 "weigh mcp --allow-submit; dry_run shows the script"
             )
-        # one at a time: two submissions could each fit the budget, but not both
+        # counted before the scheduler is asked: its answer may be lost, and two
+        # submissions could each fit the budget, but not both
         with self._lock:
             self._check_budget(costs)
+            self._count_hours(costs, 1)
+        try:
             answer = self._read(argv)
-            for kind, hours in costs.items():
-                self._spent[kind] += hours or 0
+        except RefusedCall as refusal:
+            # weigh itself refused it, so nothing was sent
+            if refusal.code == USAGE:
+                with self._lock:
+                    self._count_hours(costs, -1)
+                raise
+            raise RefusedCall(
+                f"{refusal} (its hours stay counted: jobs may have been submitted)"
+            ) from refusal
         return {"hours": costs, "spent": dict(self._spent), **answer}
 
     def status(self, job: str | None = None) -> dict[str, Any]:
@@ -218,6 +235,10 @@ class AgentTools:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RefusedCall(f"no plan in {folder}: make one with plan") from error
 
+    def _count_hours(self, costs: Mapping[str, float | None], sign: int) -> None:
+        for kind, hours in costs.items():
+            self._spent[kind] += sign * (hours or 0)
+
     def _check_budget(self, costs: Mapping[str, float | None]) -> None:
         most = {"CPU": self._limits.cpu_hours, "GPU": self._limits.gpu_hours}
         for kind, limit in most.items():
@@ -243,9 +264,8 @@ class AgentTools:
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise RefusedCall(
-                _end_of_output(error) or _end_of_output(output) or f"exit code {code}"
-            )
+            words = _end_of_output(error) or _end_of_output(output)
+            raise RefusedCall(words or f"exit code {code}", code)
         return found
 
     def _call(

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from weigh.model.job import SubmittedJob
 from weigh.model.plan import SCHEMA, Plan
@@ -127,7 +128,7 @@ def first_plan(plan: Plan, first_tasks: FirstTasks) -> Plan:
     begin = [early[at : at + together] for at in range(0, len(early), together)]
     rest = list(_waiting_tasks(plan, frozenset(early)))
     elements = tuple(
-        msgspec.structs.replace(
+        replace(
             plan.elements[0],
             file=f"tasks_{number}.txt",
             tasks=tuple(tasks),
@@ -135,7 +136,7 @@ def first_plan(plan: Plan, first_tasks: FirstTasks) -> Plan:
         )
         for number, tasks in enumerate((*begin, *rest))
     )
-    return msgspec.structs.replace(
+    return replace(
         plan,
         # the first elements have tasks of their own; the queue comes with the rest
         schema=SCHEMA,

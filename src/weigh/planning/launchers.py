@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 _SRUN = "srun"
 LAUNCHERS = frozenset(
@@ -108,7 +109,7 @@ def _stated_launch(launcher_name: str, command_words: Sequence[str]) -> Launcher
     # srun starts one rank on each node if nothing else is given
     if launch.ntasks is None and launch.nodes is not None:
         tasks = launch.nodes * (launch.per_node or 1)
-        launch = msgspec.structs.replace(launch, ntasks=tasks)
+        launch = replace(launch, ntasks=tasks)
     return launch
 
 

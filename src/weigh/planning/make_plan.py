@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from weigh.errors import UsageError
 from weigh.estimate.curve import size_text
@@ -96,7 +97,7 @@ def plan_for_target(
     if pulled is not None:
         elements = _pulling_elements(elements, pulled[1])
         # an element of a queue runs many tasks, one after another
-        request = msgspec.structs.replace(request, time_limit=pulled[1].limit)
+        request = replace(request, time_limit=pulled[1].limit)
     return Plan(
         # an older weigh must not read a plan of a queue as one without tasks
         schema=SCHEMA if pulled is None else SCHEMA_OF_QUEUES,
@@ -208,8 +209,7 @@ def _pulling_elements(
         time=size_.expected,  # predicted, not the limit
     )
     return tuple(
-        msgspec.structs.replace(largest, file=f"tasks_{number}.txt")
-        for number in range(size_.elements)
+        replace(largest, file=f"tasks_{number}.txt") for number in range(size_.elements)
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeGuard, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from weigh.errors import UsageError
 from weigh.estimate.curve import ConstantCurve
@@ -58,7 +59,7 @@ class NeedCurves:
         self._records = [
             # a fit takes the largest group of equal commands: without one all of these
             # runs are a group, and the numbers of their commands are parameters
-            msgspec.structs.replace(record, command=(), parameters=dict(own))
+            replace(record, command=(), parameters=dict(own))
             for record, own in zip(records, sizes_of_runs, strict=True)
         ]
         self._made: dict[tuple[str, ...], SizeEstimate | None] = {}
@@ -326,7 +327,7 @@ def needs_of_tasks(
         # a cheap filter: splitting each line into words is slow
         if MAY_LAUNCH.search(line):
             launch = launch_of(task_line_words(line))
-            basis = msgspec.structs.replace(basis, launch=launch)
+            basis = replace(basis, launch=launch)
         place = found.setdefault(basis, len(found))
         # a kind that is new gets the next index; the first line is shown as its
         # example, without secrets
@@ -350,9 +351,7 @@ def needs_of_tasks(
         if basis.failed is not None and not given.is_whole:
             notes = (*notes, _failed_run_note(basis.failed))
         kinds.append(
-            msgspec.structs.replace(
-                kind, tasks=counts[place], example=examples[place], notes=notes
-            )
+            replace(kind, tasks=counts[place], example=examples[place], notes=notes)
         )
     if given.nodes is None:
         kinds = list(_placed_alike(kinds, [basis.launch for basis in found]))
@@ -464,19 +463,19 @@ def _kind_with_predictions(
         # certain
         need = max(one.bound, one.expected * (1 + headroom))
         if one.quantity == "gpu_memory":
-            item = msgspec.structs.replace(item, gpu_memory=math.ceil(need))
-            used = msgspec.structs.replace(used, gpu_memory=math.ceil(one.expected))
+            item = replace(item, gpu_memory=math.ceil(need))
+            used = replace(used, gpu_memory=math.ceil(one.expected))
         elif one.quantity == "memory":
             memory = max(LEAST_MEMORY, round_shared(need))
             # each byte of memory is also a byte of address space, what is only mapped
             # stays
             virtual = _enlarged_address_space(virtual, memory - item.memory)
-            item = msgspec.structs.replace(item, memory=memory)
-            used = msgspec.structs.replace(used, memory=math.ceil(one.expected))
+            item = replace(item, memory=memory)
+            used = replace(used, memory=math.ceil(one.expected))
         else:
-            item = msgspec.structs.replace(item, time=round_time(need))
-            used = msgspec.structs.replace(used, time=one.expected)
-    return msgspec.structs.replace(
+            item = replace(item, time=round_time(need))
+            used = replace(used, time=one.expected)
+    return replace(
         task_kind,
         item=item,
         used=used,
@@ -592,8 +591,8 @@ def _placed_alike(
             kind = _with_layout(kind, nodes[old.ntasks], old.ntasks)  # noqa: PLW2901
             # the CPUs of a rank stay; those of a node follow from the ranks on it
             cpus = old.cpus // max(1, old.per_node) * kind.item.per_node
-            item = msgspec.structs.replace(kind.item, cpus=max(1, cpus))
-            kind = msgspec.structs.replace(kind, item=item)  # noqa: PLW2901
+            item = replace(kind.item, cpus=max(1, cpus))
+            kind = replace(kind, item=item)  # noqa: PLW2901
         yield kind
 
 
@@ -623,8 +622,8 @@ def _kind_with_ranks(
     cpus = launch.cpus or (request.cpus if request is not None else 1)
     if given.cpus is not None:  # of a node
         cpus = -(-given.cpus // per_node)
-    item = msgspec.structs.replace(task_kind.item, cpus=cpus * per_node)
-    task_kind = msgspec.structs.replace(task_kind, item=item)
+    item = replace(task_kind.item, cpus=cpus * per_node)
+    task_kind = replace(task_kind, item=item)
     task_kind = _with_layout(task_kind, nodes, ntasks)
     # memory that is stated or predicted is already that of a node
     if request is None or given.memory is not None or basis.predicts("memory"):
@@ -655,21 +654,21 @@ def _kind_with_rank_memory(task_kind: TaskKind, measured: Request) -> TaskKind:
 
 
 def _with_layout(task_kind: TaskKind, node_count: int, ntasks: int) -> TaskKind:
-    item = msgspec.structs.replace(task_kind.item, nodes=node_count, ntasks=ntasks)
-    return msgspec.structs.replace(task_kind, item=item)
+    item = replace(task_kind.item, nodes=node_count, ntasks=ntasks)
+    return replace(task_kind, item=item)
 
 
 def _kind_with_memory(
     task_kind: TaskKind, factor: float, kind_note: str | None
 ) -> TaskKind:
     memory = round_shared(task_kind.item.memory * factor)
-    item = msgspec.structs.replace(task_kind.item, memory=memory)
-    task_kind = msgspec.structs.replace(task_kind, item=item)
+    item = replace(task_kind.item, memory=memory)
+    task_kind = replace(task_kind, item=item)
     return task_kind if kind_note is None else _with_note(task_kind, kind_note)
 
 
 def _with_note(task_kind: TaskKind, kind_note: str) -> TaskKind:
-    return msgspec.structs.replace(task_kind, notes=(*task_kind.notes, kind_note))
+    return replace(task_kind, notes=(*task_kind.notes, kind_note))
 
 
 def _missing_launcher_note(measured: Request) -> str:

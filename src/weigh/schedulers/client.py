@@ -173,6 +173,9 @@ _TO_ASK: Seconds = 30.0
 _TOLD = SIGNAL_BASE + 15  # exit code of a shell that TERM ended
 _OLD: Seconds = 30 * DAY  # schedulers have forgotten older jobs
 _LATE: Seconds = 300.0  # accounting that answers must show the end of a job by then
+# what still runs then was not cancelled: of a heterogeneous job Slurm ends all parts or
+# none, and says nothing
+_TO_CANCEL: Seconds = 600.0
 _NOT_YET = "accounting has not recorded its end yet"
 
 
@@ -535,7 +538,7 @@ class SchedulerClient(Scheduler):
             # several jobs may be parts of one array: each replaces only its own
             for number in numbers:
                 merged.pop(number, None)
-            merged |= view.merged(silence)
+            merged |= view.merged(silence, now)
             if job.own is not None:
                 covered.setdefault(job.id, set()).update(numbers)
         return SchedulerPoll(
@@ -649,13 +652,14 @@ class _JobView:
     ) -> None:
         self.job, self.known, self.listed = job, known, listed
         self.owed_since, self.ended = owed_since, Elements()
-        self._cancelled = [
-            number
+        # when each element was cancelled
+        self._cancelled = {
+            number: one.time
             for one in cancelled
             # an earlier cancellation was that of another job with this id
             if one.job == job.id and one.time >= job.submitted
             for number in one.elements
-        ]
+        }
 
     def _left(self, known: Elements) -> list[int]:
         """Return the elements that the queue does not show alive, if not over."""
@@ -678,7 +682,7 @@ class _JobView:
         left = self._left(settled)
         return not all(one in self.ended and self.ended[one].is_final for one in left)
 
-    def merged(self, silence: str | None) -> Elements:
+    def merged(self, silence: str | None, asked: Seconds) -> Elements:
         """Merge the last known state, what accounting shows and what the queue lists.
 
         Accounting knows more of an element that has ended than the queue, which may
@@ -693,13 +697,13 @@ class _JobView:
         past |= {one: state for one, state in ended.items() if state.is_final}
         # what the queue shows as running is so, even if an earlier attempt has ended
         alive = {one: state for one, state in listed.items() if not state.is_final}
-        for number in self._cancelled:
+        for number, since in self._cancelled.items():
             # it is cancelled once it has ended; before that it still uses its node
-            if number in alive:
+            if number in alive and asked - since < _TO_CANCEL:
                 alive[number] = msgspec.structs.replace(
                     alive[number], reason=CANCELLING
                 )
-            elif number not in over:
+            elif number not in over and number not in alive:
                 past[number] = _cancelled(past.get(number))
         # one line of an answer may stand for all elements that have none of their own
         rest = listed.get(REST) or ended.get(REST)

@@ -162,6 +162,31 @@ def test_submissions_side_by_side_share_one_budget(folder: Path) -> None:
         assert sum(pool.map(submit, names)) == 1  # 1.25 hours each
 
 
+def test_hours_stay_counted_where_the_answer_of_the_scheduler_is_lost(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = AgentTools(str(folder), AgentLimits(submit=True, cpu_hours=2, gpu_hours=0))
+    for name in ("a", "b"):
+        tools.plan([f"true {name}"], name, 1, "100M", "1h")
+    lost = 1, "", "weigh: a: not known whether slurm accepted the job"
+    with monkeypatch.context() as patched:
+        patched.setattr(AgentTools, "_call", lambda *_: lost)
+        with pytest.raises(RefusedCall, match="its hours stay counted"):
+            tools.submit("a", dry_run=False)
+
+    with pytest.raises(RefusedCall, match="exceed this server's budget of 2"):
+        tools.submit("b", dry_run=False, on="local")
+
+
+def test_what_weigh_itself_refused_costs_no_hours(folder: Path) -> None:
+    tools = AgentTools(str(folder), AgentLimits(submit=True, cpu_hours=2, gpu_hours=0))
+    tools.plan(["true"], "a", 1, "100M", "1h")
+    with pytest.raises(RefusedCall, match="no queue: omit --queue"):
+        tools.submit("a", dry_run=False, on="local", queue="gpu")
+
+    assert tools.submit("a", dry_run=False, on="local")["spent"]["CPU"] == 1.25
+
+
 @pytest.mark.integrations
 def test_a_client_of_the_sdk_uses_the_tools(folder: Path) -> None:
     pytest.importorskip("mcp", reason="mcp is not installed: pip install mcp")

@@ -170,3 +170,17 @@ def test_the_plan_of_a_job_is_read_once_however_many_tasks_are_left(
     chosen([view("1", JobRequest(), *ends)])
 
     assert read == ["1"]
+
+
+def test_a_healer_waits_for_accounting_only_within_its_time_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    silent = view("1", JobRequest(), "UNKNOWN")
+    here, options = here_of("/nowhere", {}, print), ResumeOptions(heal=True)
+    round_ = ResumeRound(here, "p", options, until=0.0)
+    monkeypatch.setattr(round_, "_chain", lambda: [silent.job])
+    monkeypatch.setattr("weigh.flow.follow.resume.look", lambda *_, **__: [silent])
+    # a wait would be one call of this
+    monkeypatch.setattr("weigh.flow.follow.resume.time.sleep", pytest.fail)
+
+    assert round_._ended_views([]) == [silent]

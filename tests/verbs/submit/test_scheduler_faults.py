@@ -446,6 +446,20 @@ def test_a_job_that_was_cancelled_is_shown_as_such_at_once(
     assert (ended["tasks"], ended["cancelling"]) == ({"CANCELLED": 3}, 0)
 
 
+def test_an_element_that_still_runs_long_after_it_was_cancelled_just_runs(
+    here: Weigh, fake: Fake, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm keeps a part of a heterogeneous job with the others, and says nothing."""
+    fake("squeue", 'for i in 0 1 2; do echo "7|$i|RUNNING|1|node1|None"; done')
+    here.status(job)
+    assert here("cancel", job)[0] == 0
+    monkeypatch.setattr("weigh.schedulers.client._TO_CANCEL", 0.0)
+
+    later = here.status(job)
+
+    assert (later["elements"], later["cancelling"]) == ({"RUNNING": 3}, 0)
+
+
 def test_a_job_that_got_an_id_of_ours_is_neither_shown_nor_cancelled(
     here: Weigh, fake: Fake, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

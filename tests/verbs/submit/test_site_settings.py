@@ -94,11 +94,13 @@ def test_a_site_asks_the_same_of_users_scripts_and_of_ours(
     try:
         checks.check_request(
             here_of(str(tmp_path), {}),
-            text,
-            JobRequest(),
-            scheduler="slurm",
-            elements=1,
-            written=script if written else None,
+            checks.ScriptToCheck(
+                text=text,
+                request=JobRequest(),
+                scheduler="slurm",
+                elements=1,
+                written=script if written else None,
+            ),
         )
     except UsageError as error:
         found = str(error)

@@ -112,11 +112,13 @@ def check(elements: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     checks.check_request(
         here_of("/", {}),
-        slurm_commands.COMMANDS.render(script),
-        script.request,
-        scheduler="slurm",
-        elements=elements,
-        written=script,
+        checks.ScriptToCheck(
+            text=slurm_commands.COMMANDS.render(script),
+            request=script.request,
+            scheduler="slurm",
+            elements=elements,
+            written=script,
+        ),
     )
 
 

@@ -1,6 +1,7 @@
 """Jobs on this machine: as many elements at once as it holds, found without --on."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -193,3 +194,19 @@ def test_a_dry_run_shows_the_script_of_the_scheduler_that_has_a_cluster(
     assert code == 0
     assert "#SBATCH" not in out
     assert "trying this machine" in err
+
+
+def test_a_plan_whose_task_file_was_edited_resumes_the_tasks_as_they_were(
+    here: Weigh,
+) -> None:
+    job = here.submit(here.plan("cat nothing-here", "true"))
+    assert here.finish(job) == {"FAILED": 1, "COMPLETED": 1}
+    edited = here.folder / "plan/p/tasks_0.txt"
+    with edited.open("w") as file:  # into the same file, as some editors do
+        file.write("echo fixed\n")
+    os.utime(edited, (time.time() + 10,) * 2)
+
+    code, out, err = here("resume", job)
+
+    assert (code, "resumed 1 task" in out) == (0, True)
+    assert f"was changed since job {job}" in err

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import msgspec
+from msgspec.structs import replace
 
 from weigh.errors import SchedulerError, StoreError, UsageError, WeighError
 from weigh.flow.follow.first_tasks import with_unsent
@@ -230,8 +231,8 @@ def hang_on(
         StoreError: a file cannot be written.
     """
     job_view.scheduler.change(submitted_job, WaitingJobChange(after=wait.ids))
-    request = msgspec.structs.replace(submitted_job.request, after=wait.ids)
-    jobs_file.append_job(root, msgspec.structs.replace(submitted_job, request=request))
+    request = replace(submitted_job.request, after=wait.ids)
+    jobs_file.append_job(root, replace(submitted_job, request=request))
 
 
 def renew(here: Here, submitted_job: SubmittedJob) -> None:

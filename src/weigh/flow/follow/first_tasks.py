@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-import msgspec
+from msgspec.structs import replace
 
 from weigh.errors import WeighError
 from weigh.flow.follow.task_history import history_of
@@ -58,10 +58,9 @@ def with_unsent(views: Sequence[JobView], *, comes: bool) -> list[JobView]:
     unsent = list[TaskState]()
     with suppress(WeighError):  # a plan that was deleted
         unsent = [
-            msgspec.structs.replace(task, state=state, reason=NOT_SENT)
-            for task in never_sent(views)
+            replace(task, state=state, reason=NOT_SENT) for task in never_sent(views)
         ]
-    return [msgspec.structs.replace(first, tasks=(*first.tasks, *unsent)), *views[1:]]
+    return [replace(first, tasks=(*first.tasks, *unsent)), *views[1:]]
 
 
 def is_unsent(task_state: TaskState) -> bool:

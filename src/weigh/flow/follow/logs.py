@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from weigh.errors import UsageError
-from weigh.flow.follow.elsewhere import store_of_jobs
-from weigh.flow.follow.named import named_jobs, narrowed_to, with_foreign
+from weigh.flow.follow.named import named_jobs, narrowed_to, store_of_jobs, with_foreign
 from weigh.flow.follow.status import FAILED
 from weigh.flow.follow.task_history import (
     latest_output_of_task,
@@ -108,7 +108,7 @@ def _of_all_tasks(
         return found
     # the element's log would appear once for each of its tasks
     printed = [
-        msgspec.structs.replace(one, instead=None)
+        replace(one, instead=None)
         for one, task in zip(found, ordered, strict=True)
         if task.state not in FINAL or os.path.exists(one.path)
     ]

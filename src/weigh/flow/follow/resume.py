@@ -20,10 +20,9 @@ from weigh.flow.follow.dependency import (
     jobs_to_await,
     lead_on,
 )
-from weigh.flow.follow.elsewhere import store_of_jobs
 from weigh.flow.follow.first_tasks import never_sent, usages_of_first_tasks
-from weigh.flow.follow.named import named_jobs, with_foreign
-from weigh.flow.follow.notification import notify_end
+from weigh.flow.follow.healing import notify_end
+from weigh.flow.follow.named import named_jobs, store_of_jobs, with_foreign
 from weigh.flow.follow.task_history import tail_of
 from weigh.flow.follow.tasks import goes_on
 from weigh.flow.follow.view import (
@@ -39,9 +38,8 @@ from weigh.flow.plan.directory import replaced_since
 from weigh.flow.report.runs import needs_by_progress
 from weigh.flow.site import schedulers
 from weigh.flow.submit import own_script
-from weigh.flow.submit.checks import check_request
+from weigh.flow.submit.checks import ScriptToCheck, check_request
 from weigh.flow.submit.healer import send_healer, without_healer
-from weigh.flow.submit.job_parts import JobOrigin, split_into_job_parts
 from weigh.flow.submit.job_request import (
     elements_this_machine_holds,
     parse_gpus,
@@ -56,7 +54,13 @@ from weigh.flow.submit.rounds import (
     settle_all,
 )
 from weigh.flow.submit.staging import continued, staged
-from weigh.flow.submit.submit_script import make_numbered, programs_of, ship
+from weigh.flow.submit.submit_script import (
+    JobOrigin,
+    make_numbered,
+    programs_of,
+    ship,
+    split_into_job_parts,
+)
 from weigh.flow.submit.torch_imports import imports_torch
 from weigh.model.element_time import NOT_STARTED, reserved_time
 from weigh.model.job import (
@@ -531,16 +535,15 @@ class ResumeRound:
             if group.plan is None or not group.before.setup.checks:
                 continue
             script = self._script(group, group.plan, group.before.folder)
-            check_request(
-                self.here.in_folder(script.cwd).in_environment(
-                    schedulers.environment_of_cluster(name, self.here.env)
-                ),
-                scheduler.render(script),
-                script.request,
+            env = schedulers.environment_of_cluster(name, self.here.env)
+            to_check = ScriptToCheck(
+                text=scheduler.render(script),
+                request=script.request,
                 scheduler=schedulers.kind_of_cluster_name(name),
                 elements=script.elements,
                 written=script,
             )
+            check_request(self.here.in_folder(script.cwd).in_environment(env), to_check)
 
     def _end(self, why: str, sendings: SubmissionRounds) -> None:
         """Keep why there is no further round, and notify of the end, once."""

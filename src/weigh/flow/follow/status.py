@@ -1,33 +1,39 @@
 """``weigh status``: the state of submitted jobs and their tasks."""
 
 import os
+import shlex
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
+from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
-from weigh.errors import SubmissionUnknownError
-from weigh.flow.follow.elsewhere import (
+from weigh.errors import SubmissionUnknownError, WeighError
+from weigh.flow.follow.first_tasks import is_unsent, with_unsent
+from weigh.flow.follow.healing import healing_of
+from weigh.flow.follow.named import (
+    named_jobs,
     other_stores,
     queued_without_weigh,
     store_of_jobs,
+    with_foreign,
 )
-from weigh.flow.follow.first_tasks import is_unsent, with_unsent
-from weigh.flow.follow.healing import healing_of
-from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.task_history import latest_output_of_task, tail_of
 from weigh.flow.follow.tasks import last_line_of_output
 from weigh.flow.follow.time_left import ends_of
-from weigh.flow.follow.view import JobView, latest_task_states, look
-from weigh.flow.here import Here
+from weigh.flow.follow.view import JobView, ScriptWork, latest_task_states, look
+from weigh.flow.here import Here, here_of
 from weigh.flow.site.schedulers import environment_of_cluster, kind_of_cluster_name
 from weigh.flow.submit.rounds import SubmissionRounds, rounds_of_plan, settle_all
+from weigh.lazy_modules import lazy_module
 from weigh.model.element_time import NOT_STARTED
 from weigh.model.job import CANCELLING, ON_HOLD, SubmittedJob, TaskState
 from weigh.model.record import State
 from weigh.outcome import error_at_end
+from weigh.planning.resume_policy import ResumeOptions
 from weigh.render.status_lines import (
     JobStanding,
     QueuedElsewhere,
@@ -38,6 +44,12 @@ from weigh.schedulers import find_kind
 from weigh.schedulers.accounting import accounting_of_job
 from weigh.schedulers.command import run_scheduler_command
 from weigh.store import jobs as jobs_file
+
+if TYPE_CHECKING:
+    from weigh.flow.follow import dependency, resume
+else:  # each is imported when it is first used: not for a list
+    dependency = lazy_module("weigh.flow.follow.dependency")
+    resume = lazy_module("weigh.flow.follow.resume")
 
 FAILED: frozenset[State] = frozenset({"FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
 # outputs that are read: each is a file on a network disk
@@ -100,8 +112,6 @@ def standings_of_jobs(here: Here, names: Sequence[str]) -> tuple[JobStanding, ..
         return standings_of_jobs(here, names)
     if not names:  # a list: each scheduler is asked once, and no more
         return standings
-    from weigh.flow.follow.way_out import with_way_out  # noqa: PLC0415 - not for a list
-
     return tuple(
         with_way_out(
             here,
@@ -160,7 +170,7 @@ def _with_steps(job_standing: JobStanding, env: Mapping[str, str]) -> JobStandin
         env=environment_of_cluster(job.scheduler, env),
     )
     steps = found[0].steps if len(found) == 1 else ()
-    return msgspec.structs.replace(job_standing, steps=steps)
+    return replace(job_standing, steps=steps)
 
 
 def _recent(known_jobs: Sequence[SubmittedJob]) -> list[list[SubmittedJob]]:
@@ -309,3 +319,70 @@ def _waiting_elements(job_view: JobView) -> Iterator[WaitingElements]:
             since=job_view.job.submitted,
             expected=min(starts, default=None),
         )
+
+
+# the mildest first: what runs with no flag needs none
+_WAYS = (
+    ((), ResumeOptions()),
+    (("--bugs",), ResumeOptions(bugs=True)),
+    (("--unknown",), ResumeOptions(unknown=True)),
+)
+
+
+def with_way_out(
+    here: Here,
+    job_standing: JobStanding,
+    views: Sequence[JobView],
+    known_jobs: Sequence[SubmittedJob],
+) -> JobStanding:
+    """Return a standing with the jobs that it needs, and what runs what is left."""
+    if job_standing.is_done:
+        return job_standing
+    needs = [
+        dependency.needed(here, need, known_jobs) for need in job_standing.job.needs
+    ]
+    job_standing = replace(
+        job_standing, needs=tuple(need for need in needs if not need.is_done)
+    )
+    blocked = next((need for need in needs if need.is_blocked), None)
+    if blocked is not None:
+        return replace(
+            job_standing, way_out=_command_for_needed_job(here, blocked.job, known_jobs)
+        )
+    if (
+        needs and not job_standing.needs and job_standing.is_stuck
+    ):  # an element failed, and no task
+        return replace(job_standing, way_out=f"weigh resume {needs[0].job}")
+    if not job_standing.is_over:
+        return job_standing
+    return replace(job_standing, way_out=_of_views(here, views))
+
+
+def _command_for_needed_job(
+    here: Here, name: str, known_jobs: Sequence[SubmittedJob]
+) -> str | None:
+    """Return the command for a job that another one needs, or for what that needs."""
+    chain = jobs_file.chain_of(known_jobs, jobs_file.find_jobs(known_jobs, name)[-1])
+    # what is at the bottom of a chain of needs has to run first
+    for need in chain[-1].needs:
+        above = dependency.needed(here, need, known_jobs)
+        if above.is_blocked:
+            return _command_for_needed_job(here, above.job, known_jobs)
+    views = list(look(here, chain, known_jobs))
+    return _of_views(here, views)
+
+
+def _of_views(here: Here, views: Sequence[JobView]) -> str | None:
+    """Return the command that runs what is left of a job that is over, if one does."""
+    job = views[-1].job
+    if job.is_foreign:
+        failed = [one.task for one in views[-1].tasks if one.state != "COMPLETED"]
+        return ScriptWork(job).command_again(failed)
+    for flags, options in _WAYS:
+        # decided by resume itself, so that the command printed does what it promises
+        found = resume.ResumeRound(here_of(job.cwd, here.env), job.id, options)
+        with suppress(WeighError):  # a plan that was deleted
+            found.look(views)
+        if found.groups:
+            return shlex.join(("weigh", "resume", job.id, *flags))
+    return None

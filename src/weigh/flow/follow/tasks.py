@@ -132,9 +132,7 @@ def judge_by_log(element_state: ElementState, log: str) -> ElementState:
     if element_state.state in {"FAILED", "UNKNOWN"} and any(
         one.over_memory.search(words) for one in messages if one.over_memory
     ):
-        return msgspec.structs.replace(
-            element_state, state="OUT_OF_MEMORY", reason="killed for memory"
-        )
+        return replace(element_state, state="OUT_OF_MEMORY", reason="killed for memory")
     exits = list(_EXIT.finditer(words))  # the scheduler may print something after it
     if element_state.state == "UNKNOWN":
         for one in messages:
@@ -142,7 +140,7 @@ def judge_by_log(element_state: ElementState, log: str) -> ElementState:
             # an exit line after it would be of a later attempt, which counts
             if by and (not exits or exits[-1].end() < by[-1].start()):
                 word = one.states.get(by[-1][1] or "", "CANCELLED")
-                return msgspec.structs.replace(element_state, state=word, reason=None)
+                return replace(element_state, state=word, reason=None)
     # AGAIN: the job was requeued, so its end is still to come
     if not exits or int(exits[-1][1]) == AGAIN:
         return element_state
@@ -411,9 +409,7 @@ def _shows_step_over_memory(path: str) -> bool:
 def _as(
     element_state: ElementState, word: State, reason: str | None, code: int
 ) -> ElementState:
-    return msgspec.structs.replace(
-        element_state, state=word, reason=reason, exit_code=code
-    )
+    return replace(element_state, state=word, reason=reason, exit_code=code)
 
 
 def _is_killed(event: events.AttemptEnded) -> bool:

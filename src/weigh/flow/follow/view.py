@@ -9,17 +9,18 @@ import os
 import shlex
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from weigh.errors import WeighError
 from weigh.flow.follow.task_history import joblog_of_element, log_of_element, tail_of
 from weigh.flow.follow.tasks import goes_on, judge_by_log, read_tasks
 from weigh.flow.here import Here
-from weigh.flow.plan.directory import plan_in_folder_of
+from weigh.flow.plan.directory import plan_in_folder_of, replaced_since
 from weigh.flow.site import schedulers
 from weigh.lazy_modules import lazy_module
 from weigh.model.job import (
@@ -42,10 +43,10 @@ from weigh.units import Seconds
 
 if TYPE_CHECKING:
     from weigh.flow.check import script as check_script
-    from weigh.flow.submit import job_parts, own_script
+    from weigh.flow.submit import own_script, submit_script
 else:  # each is imported when it is first used
     check_script = lazy_module("weigh.flow.check.script")
-    job_parts = lazy_module("weigh.flow.submit.job_parts")
+    submit_script = lazy_module("weigh.flow.submit.submit_script")
     own_script = lazy_module("weigh.flow.submit.own_script")
 
 _SETTLING = 60.0  # seconds within which a scheduler lists a new job
@@ -140,7 +141,7 @@ class PlanWork:
 
     def lines(self, opened: ExitStack) -> Callable[[int], bytes]:
         """Return a function for the line of a task; *opened* closes the task files."""
-        return job_parts.texts_of_job(self.job, self.plan, opened)
+        return submit_script.texts_of_job(self.job, self.plan, opened)
 
     def view(
         self, scheduler: Scheduler, snapshot: JobSnapshot, *, others_run: bool
@@ -162,8 +163,19 @@ class PlanWork:
         return JobView(job, scheduler, elements, tasks, snapshot, self)
 
     def changes(self, here: Here, first: SubmittedJob) -> list[str]:
-        """Return what differs from the *first* time: a plan is kept as it was."""
-        del here, first
+        """Return which task file was edited: the tasks run as they were submitted."""
+        del here
+        plan = PlanWork(first).known_plan
+        # a plan that was written again is shown by `replaced_since`
+        if plan is None or replaced_since(first) is not None:
+            return []
+        for element in plan.elements:
+            path = os.path.join(first.folder, element.file)
+            with suppress(OSError):
+                if os.stat(path).st_mtime > first.submitted:
+                    words = f"{path} was changed since job {first.id}, whose tasks run"
+                    way_out = "change your own task file, then weigh plan it --replace"
+                    return [f"{words} as they were ({way_out})"]
         return []
 
 
@@ -204,7 +216,7 @@ class ScriptWork:
         errors: list[str | None] = [None] * len(indices)
         if own.error:
             # the same search for another pattern
-            apart = msgspec.structs.replace(own, output=own.error, logs={})
+            apart = replace(own, output=own.error, logs={})
             errors = list(self._logs(scheduler, apart, indices, nodes))
         elements = tuple(
             _judged_by_logs(state, job, snapshot, out, error)
@@ -244,15 +256,15 @@ class ScriptWork:
         nodes: Sequence[str | None],
     ) -> Iterator[str | None]:
         """Yield the path of each element's log; search those that have no name."""
-        job = msgspec.structs.replace(self.job, own=own)
+        job = replace(self.job, own=own)
         kind = find_kind(job.scheduler)
         if kind is None:
             yield from (None for _ in indices)
             return
         # Slurm's %j is an id of each element that only accounting shows
         if raw := scheduler.ask(kind.user_scripts.raw_logs(job)):
-            named = msgspec.structs.replace(own, logs={**raw, **own.logs})
-            job = msgspec.structs.replace(job, own=named)
+            named = replace(own, logs={**raw, **own.logs})
+            job = replace(job, own=named)
         home = os.path.expanduser("~")
         for index, node in zip(indices, nodes, strict=True):
             path = kind.user_scripts.log(job, index, node)
@@ -303,8 +315,7 @@ class ScriptWork:
         if own_script.changed_since(job):
             found.append(f"{job.script} was changed since job {job.id}")
         if first.own is not None and first.own.indices:
-            kind = schedulers.kind_of_cluster_name(job.scheduler)
-            name = own_script.reads_whole_array(self.draft(here, ()), kind)
+            name = self.draft(here, ()).whole_array_variable()
             if name is not None:
                 found.append(
                     f"the script reads {name}: it differs in a part of the array"
@@ -402,7 +413,7 @@ def _judged_by_logs(
         or not is_late
     ):
         return element_state
-    return msgspec.structs.replace(element_state, reason=_GONE)
+    return replace(element_state, reason=_GONE)
 
 
 def _short_by_own_words(
@@ -418,9 +429,7 @@ def _short_by_own_words(
         if lacked is not None:
             whose = "GPU memory" if lacked.on_gpu else "memory"
             reason = f"ran out of {whose}"
-            return msgspec.structs.replace(
-                element_state, state="OUT_OF_MEMORY", reason=reason
-            )
+            return replace(element_state, state="OUT_OF_MEMORY", reason=reason)
     return element_state
 
 
@@ -449,9 +458,7 @@ def _with_why(
         return elements
     why = scheduler.ask(scheduler.questions.why(submitted_job.id))
     return tuple(
-        msgspec.structs.replace(state, reason=why)
-        if why and state.reason == STUCK
-        else state
+        replace(state, reason=why) if why and state.reason == STUCK else state
         for state in elements
     )
 
@@ -479,7 +486,7 @@ def _element_state(
     if state.state == "PENDING" and _has_begun_since(
         submitted_job, number, snapshot.asked
     ):
-        return msgspec.structs.replace(state, state="RUNNING", reason=None)
+        return replace(state, state="RUNNING", reason=None)
     if state.state != "UNKNOWN":
         return state
     # queue and accounting have forgotten it, while its log stays

@@ -141,12 +141,12 @@ def plan_document(plan: Plan) -> bytes:
         encoded = msgspec.json.encode(plan)
     except UnicodeEncodeError:
         kinds = tuple(
-            msgspec.structs.replace(
+            replace(
                 kind, example=kind.example.encode("utf-8", "backslashreplace").decode()
             )
             for kind in plan.kinds
         )
-        encoded = msgspec.json.encode(msgspec.structs.replace(plan, kinds=kinds))
+        encoded = msgspec.json.encode(replace(plan, kinds=kinds))
     return msgspec.json.format(encoded, indent=1) + b"\n"
 
 

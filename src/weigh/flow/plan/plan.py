@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from operator import truediv
 
 import msgspec
+from msgspec.structs import replace
 
 from weigh import config
 from weigh.errors import UsageError
@@ -206,7 +207,7 @@ def plan_task_file(here: Here, options: PlanOptions) -> PlanAnswer:
             _line_of_task(source, n + 1) for n in range(len(source))
         )
         if hidden is not None:
-            made = msgspec.structs.replace(made, notes=(*made.notes, hidden))
+            made = replace(made, notes=(*made.notes, hidden))
         # with --leave-out a plan has to have something left
         if made.left_out and not (options.leave_out and made.elements):
             raise UsageError(
@@ -240,8 +241,8 @@ def _with_own_queue(made: Plan) -> Plan:
     if made.queue is None:
         return made
     # running jobs go on with the queue that they know
-    queue = msgspec.structs.replace(made.queue, folder=f"queue_{new_id()}")
-    return msgspec.structs.replace(made, queue=queue)
+    queue = replace(made.queue, folder=f"queue_{new_id()}")
+    return replace(made, queue=queue)
 
 
 def _refuse_plan_contradictions(options: PlanOptions) -> None:
@@ -300,7 +301,7 @@ def _probe_place(here: Here, options: PlanOptions) -> PlanPlace | None:
 def _of_this_node(options: PlanOptions, plan_place: PlanPlace) -> PlanOptions:
     """Return the options with this machine's size where the node's is not given."""
     memory = read_host().memory
-    return msgspec.structs.replace(
+    return replace(
         options,
         node_cpus=options.node_cpus or plan_place.cpus,
         node_memory=options.node_memory or (None if memory is None else f"{memory}B"),
@@ -349,10 +350,10 @@ def _with_probe(
 ) -> Plan:
     """Plan again with the number of tasks that had the highest throughput."""
     best = most_work(together_runs)
-    again = msgspec.structs.replace(options, per_gpu=best.count)
+    again = replace(options, per_gpu=best.count)
     made = plan_for_target(again, needs, target, headroom, slow_down=best.slow_down)
     notes = (*made.notes, *sharing_notes(together_runs))
-    return msgspec.structs.replace(made, probe=together_runs, notes=notes)
+    return replace(made, probe=together_runs, notes=notes)
 
 
 # as many threads as the task's share of CPUs, as in a job

@@ -10,9 +10,8 @@ import msgspec
 
 from weigh._version import __version__
 from weigh.errors import RecordNotFoundError, UsageError, WeighError
-from weigh.flow.follow.elsewhere import store_of_jobs
 from weigh.flow.follow.healing import rounds_of
-from weigh.flow.follow.named import named_jobs, with_foreign
+from weigh.flow.follow.named import named_jobs, store_of_jobs, with_foreign
 from weigh.flow.follow.resume import ResumeRound
 from weigh.flow.follow.task_history import log_of_element, tail_of
 from weigh.flow.follow.view import JobView, latest_task_states, look

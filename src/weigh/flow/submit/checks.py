@@ -47,25 +47,30 @@ class SubmitChecks(msgspec.Struct, frozen=True):
     doubts: tuple[str, ...] = ()
 
 
-def check_request(  # noqa: PLR0913 - keyword-only past the third
-    here: Here,
-    text: str,
-    job_request: JobRequest,
-    *,
-    scheduler: str,
-    elements: int,
-    written: JobScript | None = None,
-    run_command: CommandRunner = ask_scheduler,
-) -> SubmitChecks:
-    """Compare a script with the cluster's limits: a user's, or the one *written* by us.
+class ScriptToCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """A job script that is to be submitted: a user's, or one that weigh wrote."""
 
-    *elements* counts the elements of all jobs of this submission.
+    text: str
+    request: JobRequest
+    scheduler: str
+    elements: int
+    """Of all jobs of this submission."""
+    written: JobScript | None = None
+    """None: it is the user's own."""
+
+
+def check_request(
+    here: Here, script: ScriptToCheck, run_command: CommandRunner = ask_scheduler
+) -> SubmitChecks:
+    """Compare a script with the cluster's limits.
 
     Raises:
         UsageError: the job would be refused, never start, or run other than requested;
             the message names the reason and the fix.
         FormatError: a settings file does not parse.
     """
+    text, job_request, written = script.text, script.request, script.written
+    scheduler = script.scheduler
     if scheduler not in KINDS:  # this machine has no limits
         return SubmitChecks()
     who = SubmittingUser(
@@ -87,7 +92,7 @@ def check_request(  # noqa: PLR0913 - keyword-only past the third
         found = tuple(
             one for one in found if not _is_finding_on_weigh(one, written, lines)
         )
-        found += tuple(_limits_exceeded_together(elements, written, live.limits))
+        found += tuple(_limits_exceeded_together(script.elements, written, live.limits))
     refuse(found)
     # each part of the request is allowed here: is there a node with all of it?
     fit = _fitting(job_request, live, scheduler)

@@ -46,7 +46,6 @@ def plan_command(
     written = line_run_on_nodes(line[:-1], options.nodes or 1, sys.executable) + b"\n"
     if not options.ignore_directives:
         refuse_job_script(command, cwd=here.cwd, path=here.env.get("PATH"))
-    _refuse_taken(top, options.name, written, submitted)
     try:
         folder, is_new = _command_plan_folder(top, options, written, submitted)
     except OSError as error:
@@ -58,7 +57,7 @@ def plan_command(
         task_file=path,
         name=name,
         dry_run=options.dry_run,
-        replace=is_new or _is_plan_of_command(folder, written, submitted),
+        replace=True,  # it is new, or of this very command
         nodes=options.nodes,
         ignore_directives=True,  # the command was checked above
     )
@@ -95,31 +94,6 @@ def _refuse_a_file(word: str, cwd: str, path: str | None) -> None:
     raise UsageError(f"command not found: {word} (did you mean {meant}?)")
 
 
-def _refuse_taken(
-    top: str, name: str | None, line: bytes, submitted: Collection[str]
-) -> None:
-    """Refuse a --name that another job has.
-
-    Raises:
-        UsageError: a plan of that name is of another command, or was submitted.
-    """
-    if name is None:
-        return
-    folder = os.path.join(top, name)
-    if not os.path.lexists(os.path.join(folder, plan_directory.FILE)):
-        return  # the plan's writer refuses other files
-    if folder in submitted:
-        raise UsageError(
-            f"{FOLDER}/{name} was submitted before: choose another --name "
-            f"(weigh resume {name} runs what did not finish)"
-        )
-    if not _is_plan_of_command(folder, line, submitted):
-        raise UsageError(
-            f"{FOLDER}/{name} is the plan of another command: "
-            f"choose another --name (or delete {FOLDER}/{name})"
-        )
-
-
 def _stem(command: Sequence[str]) -> str:
     """Return a name for a command: that of its script, else of its program."""
     for word in command:
@@ -141,10 +115,10 @@ def _command_plan_folder(
     Raises:
         UsageError: the typed name is taken.
     """
-    name, stem, number = options.name, _stem(options.command), 1
+    stem, number = options.name or _stem(options.command), 1
     while True:
-        free = stem if number == 1 else f"{stem}-{number}"
-        folder = os.path.join(top, name or free)
+        name = stem if number == 1 else f"{stem}-{number}"
+        folder = os.path.join(top, name)
         if _is_plan_of_command(folder, line, submitted):
             return folder, False
         # a dry run reserves nothing
@@ -152,9 +126,23 @@ def _command_plan_folder(
             return folder, False
         if not options.dry_run and plan_directory.reserve(folder):
             return folder, True
-        if name is not None:
-            raise UsageError(f"{folder} exists already (choose another --name)")
+        if options.name is not None:
+            raise UsageError(_why_taken(folder, name, submitted))
         number += 1
+
+
+def _why_taken(folder: str, name: str, submitted: Collection[str]) -> str:
+    if folder in submitted:
+        way_out = f"weigh resume {name} runs what did not finish"
+        return (
+            f"{FOLDER}/{name} was submitted before: choose another --name ({way_out})"
+        )
+    if not os.path.lexists(os.path.join(folder, plan_directory.FILE)):
+        return f"{folder} exists already (choose another --name)"
+    return (
+        f"{FOLDER}/{name} is the plan of another command: "
+        f"choose another --name (or delete {FOLDER}/{name})"
+    )
 
 
 def _is_plan_of_command(folder: str, line: bytes, submitted: Collection[str]) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from weigh.errors import UsageError
 from weigh.flow.here import Here
@@ -62,7 +63,7 @@ def session_of(here: Here, options: SubmitOptions) -> InteractiveSession:
     # the script would run in the shell, its directives without effect
     if not options.ignore_directives:
         refuse_job_script(options.command, cwd=here.cwd, path=here.env.get("PATH"))
-    name, env = where_to(here, options.scheduler, options.cluster)
+    name, env = where_to(here, options)
     here = here.in_environment(env)
     kind = schedulers.kind_of_cluster_name(name)
     return interactive(
@@ -139,7 +140,7 @@ def _filled_interactive_request(
     with_gpu = kind.traits.address_space is not None and job_request.gpus
     memory = memory if job_request.memory is None else job_request.memory
     virtual = None if with_gpu else memory + _MAPPED
-    return msgspec.structs.replace(
+    return replace(
         job_request,
         cpus=cpus,
         memory=memory,
@@ -158,6 +159,4 @@ def _one_slot_interactive_request(
     # one slot is one CPU unless the site has a resource for CPUs
     has_cpus = words.cpus in (limits.resources or ())
     cpus = ((name, value.format(words.cpus, job_request.cpus)),) if has_cpus else ()
-    return msgspec.structs.replace(
-        job_request, cpus=1, extra=(*job_request.extra, *cpus)
-    )
+    return replace(job_request, cpus=1, extra=(*job_request.extra, *cpus))

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
 from weigh.errors import FormatError, UsageError
 from weigh.lazy_modules import lazy_module
@@ -123,9 +123,9 @@ def refuse_heal(scheduler: str) -> None:
     Raises:
         UsageError: it is not.
     """
-    kind = find_kind(scheduler)
-    if kind is not None and not kind.traits.waits:
-        raise UsageError(f"{kind.title} lets no job wait for another: omit --heal")
+    if not can_heal(scheduler):
+        title = KINDS[scheduler].title
+        raise UsageError(f"{title} lets no job wait for another: omit --heal")
 
 
 def check_limits(heal_limits: HealLimits, job_request: JobRequest) -> None:
@@ -134,23 +134,16 @@ def check_limits(heal_limits: HealLimits, job_request: JobRequest) -> None:
     Raises:
         UsageError: it is above them.
     """
-    if (
-        heal_limits.max_memory is not None
-        and (job_request.memory or 0) > heal_limits.max_memory
-    ):
+    memory, time = job_request.memory or 0, job_request.time_limit or 0
+    if memory > (heal_limits.max_memory or math.inf):
         raise UsageError(
-            f"--max-memory {format_size(heal_limits.max_memory)} is less than the "
-            "request of "
-            f"an element: {format_size(job_request.memory or 0)}"
+            f"--max-memory {format_size(heal_limits.max_memory or 0)} is less than the "
+            f"request of an element: {format_size(memory)}"
         )
-    if (
-        heal_limits.max_time is not None
-        and (job_request.time_limit or 0) > heal_limits.max_time
-    ):
+    if time > (heal_limits.max_time or math.inf):
         raise UsageError(
-            f"--max-time {format_limit(heal_limits.max_time)} is less than the time "
-            "limit of "
-            f"an element: {format_limit(job_request.time_limit or 0)}"
+            f"--max-time {format_limit(heal_limits.max_time or 0)} is less than the "
+            f"time limit of an element: {format_limit(time)}"
         )
 
 
@@ -197,7 +190,7 @@ def complete_request(
             f"--memory {format_size(typed.memory)} is less than the plan's {planned}: "
             "tasks may be killed"
         )
-    request = msgspec.structs.replace(
+    request = replace(
         typed,
         # rounded up, so that each rank has the same number of CPUs
         cpus=-(-(typed.cpus or ask.cpus) // per_node) * per_node,
@@ -208,7 +201,7 @@ def complete_request(
     )
     if not typed.gpus and ask.gpus:
         name, note = _gpu_word(ask.gpu, scheduler)
-        request = msgspec.structs.replace(request, gpus=ask.gpus, gpu_type=name)
+        request = replace(request, gpus=ask.gpus, gpu_type=name)
         notes += note
     # Grid Engine kills by address space: it has to be derived from memory
     if traits.address_space is not None and request.virtual_memory is None:
@@ -220,7 +213,7 @@ def complete_request(
         notes += note
     # after all else: how many fit on this machine depends on the request
     throttle = typed.throttle or _default_throttle(request, plan, scheduler.name)
-    request = msgspec.structs.replace(request, throttle=throttle)
+    request = replace(request, throttle=throttle)
     if scheduler.name == LOCAL and request.gpus and not os.path.exists(_NVIDIA):
         notes.append(_NO_GPU)
     # on this machine nothing is reserved, so nothing is missing
@@ -299,7 +292,7 @@ def _one_slot_request(
         name, value = options.resource
         extra = (*extra, (name, value.format(word, job_request.cpus)))
         note += f"; {word}={job_request.cpus} requests the CPUs"
-    return msgspec.structs.replace(job_request, cpus=1, extra=extra), (note,)
+    return replace(job_request, cpus=1, extra=extra), (note,)
 
 
 def _default_throttle(
@@ -348,12 +341,12 @@ def _with_virtual(
     if known and len(known) == len(measured):  # of libraries too, mapped and not used
         more = max(0, job_request.memory - (plan.request.memory or 0))  # as typed
         size = max(job_request.memory, plan.together * max(known) + more) + _MAPPED
-        return msgspec.structs.replace(job_request, virtual_memory=size), ()
+        return replace(job_request, virtual_memory=size), ()
     note = (
         f"{name} is an estimate: it also counts mapped libraries, which were not "
         "measured (--h-vmem SIZE)"
     )
-    return msgspec.structs.replace(job_request, virtual_memory=size), (note,)
+    return replace(job_request, virtual_memory=size), (note,)
 
 
 def check_understood(
@@ -377,103 +370,63 @@ def differences(
 
     All figures are for one element, on all its nodes.
     """
-    request = submitted_job.request
-    nodes = request.nodes
+    request, nodes = submitted_job.request, submitted_job.request.nodes
     slots = request.cpus or 1
+    kind = find_kind(submitted_job.scheduler)
     memory = None if request.memory is None else request.memory * nodes
-    # each request per CPU or per slot was rounded up on its own
+    address_space = (kind and kind.traits.address_space) or "address space"
+    # sizes, and the number of parts each of which was rounded up to a whole MiB: a
+    # request per CPU or per slot was rounded up on its own
     rounded = nodes * slots if request.site.per_cpu else nodes
-    yield from _size_differences("memory", memory, recorded.memory, parts=rounded)
-    yield from _size_differences(
-        _address_space_refusal(submitted_job),
-        request.virtual_memory,
-        recorded.virtual_memory,
-        parts=slots,
-    )
-    yield from _cpu_differences(request.cpus * nodes, recorded.cpus)
-    for what, requested, got in (
+    for what, size, got_size, parts in (
+        ("memory", memory, recorded.memory, rounded),
+        (address_space, request.virtual_memory, recorded.virtual_memory, slots),
+    ):
+        if size is None or got_size is None:
+            continue
+        if abs(size - got_size) > max(_CLOSE * size, parts * MIB):
+            yield _differs(what, format_size(size), format_size(got_size))
+    cpus = request.cpus * nodes
+    # rounding up to whole cores is no difference
+    same = {cpus, *(-(-cpus // threads) * threads for threads in _THREADS)}
+    if cpus and recorded.cpus is not None and recorded.cpus not in same:
+        yield _differs("CPUs", cpus, recorded.cpus)
+    # a throttle above the number of elements has no effect, and one element is no array
+    elements, throttle = submitted_job.elements, request.throttle
+    types = ", ".join(recorded.gpu_types)
+    has_type = (request.gpu_type or "").lower() in types.lower().split(", ")
+    for name, requested, got in (
         ("GPUs", request.gpus * nodes, recorded.gpus),
         (
             "time",
-            _time_limit_in_minutes(request.time_limit),
-            _time_limit_in_minutes(recorded.time_limit),
+            _whole_minutes(request.time_limit),
+            _whole_minutes(recorded.time_limit),
         ),
+        ("elements", elements if elements > 1 else None, recorded.elements),
         (
-            "elements",
-            submitted_job.elements if submitted_job.elements > 1 else None,  # no array
-            recorded.elements,
+            "throttle",
+            throttle if (throttle or 0) < elements else None,
+            recorded.throttle,
         ),
-        ("throttle", _effective_throttle(submitted_job), recorded.throttle),
         ("account", request.account, recorded.account),
+        ("GPU type", request.gpu_type, None if has_type else types or None),
+        ("queue", request.queue, recorded.queue),
     ):
-        if (
-            requested is not None
-            and got is not None
-            and not _is_same_request(requested, got)
-        ):
-            yield _differs(what, requested, got)
-    yield from _types(request, recorded)
-    yield from _queue_difference(request, recorded)
-
-
-def _address_space_refusal(submitted_job: SubmittedJob) -> str:
-    kind = find_kind(submitted_job.scheduler)
-    return (kind and kind.traits.address_space) or "address space"
+        if None in {requested, got}:
+            continue
+        # accounts may be kept in lower case, and queues in another order
+        if _words_of(requested) != _words_of(got):
+            yield _differs(name, requested, got)
 
 
 def _differs(what: str, requested: object, got: object) -> str:
     return f"{what}: {requested} requested, but the scheduler recorded {got}"
 
 
-def _size_differences(
-    what: str, requested: Bytes | None, got: Bytes | None, *, parts: int
-) -> Iterator[str]:
-    """Compare sizes; each of *parts* was rounded up to a whole MiB."""
-    if requested is None or got is None:
-        return
-    if abs(requested - got) > max(_CLOSE * requested, parts * MIB):
-        yield _differs(what, format_size(requested), format_size(got))
+def _words_of(value: object) -> set[str]:
+    return set(str(value).lower().split(","))
 
 
-def _cpu_differences(requested: int, got: int | None) -> Iterator[str]:
-    """Compare CPUs; rounding up to whole cores is not a difference."""
-    rounded = {-(-requested // threads) * threads for threads in _THREADS}
-    if requested and got is not None and got != requested and got not in rounded:
-        yield _differs("CPUs", requested, got)
-
-
-def _types(job_request: JobRequest, recorded: RecordedRequest) -> Iterator[str]:
-    kind = job_request.gpu_type
-    if (
-        kind
-        and recorded.gpu_types
-        and kind.lower() not in map(str.lower, recorded.gpu_types)
-    ):
-        got = ", ".join(recorded.gpu_types)
-        yield _differs("GPU type", kind, got)
-
-
-def _queue_difference(
-    job_request: JobRequest, recorded: RecordedRequest
-) -> Iterator[str]:
-    if job_request.queue is None or recorded.queue is None:
-        return
-    if {*job_request.queue.split(",")} != {*recorded.queue.split(",")}:
-        yield _differs("queue", job_request.queue, recorded.queue)
-
-
-def _effective_throttle(submitted_job: SubmittedJob) -> int | None:
-    """Return the throttle, unless it is larger than the number of elements."""
-    most = submitted_job.request.throttle
-    return most if most is not None and most < submitted_job.elements else None
-
-
-def _time_limit_in_minutes(seconds: int | None) -> str | None:
+def _whole_minutes(seconds: int | None) -> str | None:
     """Return a time limit as text, rounded up to whole minutes as schedulers do."""
     return None if seconds is None else format_limit(-(-seconds // MINUTE) * MINUTE)
-
-
-def _is_same_request(requested: object, got: object) -> bool:
-    if isinstance(requested, str) and isinstance(got, str):
-        return requested.lower() == got.lower()  # accounts may be kept in lower case
-    return requested == got

@@ -13,9 +13,9 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from weigh._version import __version__
 from weigh.errors import StoreError, UsageError
@@ -24,22 +24,21 @@ from weigh.flow.follow.view import look
 from weigh.flow.here import Here
 from weigh.flow.site import schedulers
 from weigh.flow.site.cluster import site_warnings
-from weigh.flow.submit.checks import check_request
+from weigh.flow.submit.checks import ScriptToCheck, check_request
 from weigh.flow.submit.healer import why_none
-from weigh.flow.submit.job_parts import JobOrigin
 from weigh.flow.submit.job_request import check_limits
 from weigh.flow.submit.rounds import (
     SubmissionRound,
     rounds_of_plan,
     settle_all,
 )
-from weigh.flow.submit.submit_script import write_script
-from weigh.lazy_modules import lazy_module
+from weigh.flow.submit.submit import HealOptions, followed, limits_of, where_to
+from weigh.flow.submit.submit_script import JobOrigin, write_script
 from weigh.model.job import JobRequest, OwnScript, RecordedRequest, SubmittedJob
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.request import RUNNER_MEMORY
 from weigh.schedulers import KINDS
-from weigh.schedulers.backend import Scheduler
+from weigh.schedulers.backend import Scheduler, SchedulerUserScripts
 from weigh.schedulers.job_script import announce_line
 from weigh.schedulers.launched import SUBMITS, launched_by_line
 from weigh.schedulers.protocol import Argv, DescribedScript, KnownJob
@@ -49,11 +48,6 @@ from weigh.schedulers.words import parse_ranges
 from weigh.store import jobs, location
 from weigh.sweep.task_file import INTERPRETERS
 from weigh.units import GIB, MIB, Bytes
-
-if TYPE_CHECKING:
-    from weigh.flow.submit import submit
-else:  # each is imported when it is first used
-    submit = lazy_module("weigh.flow.submit.submit")
 
 FOLDER = "scripts"  # in the store: one directory per script with its flags
 # what runs with --measure: one copy per text, so it stays as it was submitted
@@ -69,23 +63,14 @@ _HAS_ROOM = 4 * GIB  # from here on weigh's share is lost in the request
 _WATCHER_ADDRESSES = 96 * MIB
 
 
-class ScriptOptions(msgspec.Struct, frozen=True, kw_only=True):
+class ScriptOptions(HealOptions, frozen=True, kw_only=True):
     """The options as typed: ``flags`` of the scheduler, ``arguments`` of the script."""
 
     script: str
     flags: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
-    scheduler: str | None = None
-    cluster: str | None = None
     measure: bool = False
-    heal: bool = False
-    max_memory: str | None = None
-    max_time: str | None = None
-    max_rounds: int | None = None
-    max_hours: float | None = None
-    again: bool = False
     checks: bool = True
-    dry_run: bool = False
 
 
 class ScriptDraft(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +82,7 @@ class ScriptDraft(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     folder: str  # where its rounds are kept, in the store
     cwd: str
+    kind: str  # of its scheduler
     own: OwnScript
     described: DescribedScript
 
@@ -104,6 +90,67 @@ class ScriptDraft(msgspec.Struct, frozen=True, kw_only=True):
     def elements(self) -> int:
         """Return how many elements it has."""
         return len(set(parse_ranges(self.own.indices))) or 1
+
+    @property
+    def scripts(self) -> SchedulerUserScripts:
+        """Return how its scheduler treats scripts of users."""
+        return KINDS[self.kind].user_scripts
+
+    @property
+    def as_sent(self) -> OwnScript:
+        """Return it with the flags of what is sent: a wrapper needs its own shell."""
+        if not self.own.measured:
+            return self.own
+        room = _room_for_watching(self.described.request, self.scripts)
+        flags = (*self.own.flags, *self.scripts.wrapper_flags(), *room)
+        return replace(self.own, flags=flags)
+
+    def argv(self, token: str, file: str | None = None) -> Argv:
+        """Return the command that submits it, or *file* in its place."""
+        return self.scripts.submit_script_argv(
+            file or self.typed,
+            self.as_sent,
+            token=token,
+            comment=self.described.comment,
+        )
+
+    def copy_path(self, store: str) -> str:
+        """Return the path of the script as it is now: the same text has the same path.
+
+        So runs of it have the same command, by which records are compared.
+        """
+        name = os.path.basename(self.script)
+        return os.path.join(store, FOLDER, _COPIES, self.own.digest, name)
+
+    def text_to_send(self, store: str, sent: str) -> str:
+        """Return the script, or one that measures a copy of it in the job.
+
+        Where the node has no weigh, the copy runs unmeasured.
+        """
+        if not self.own.measured:
+            return self.text
+        shell = self.described.interpreter or read_script(self.text).interpreter
+        words = shlex.join((*(shell or (_SHELL,)), self.copy_path(store)))
+        command, python = f'{words} "$@"', shlex.quote(sys.executable)
+        written = f"{shlex.quote(self.script)}, measured; written by weigh"
+        body = (
+            f"# {written} {__version__}.",
+            announce_line(KINDS[self.kind].backend.RULES.job_id, sent),
+            # -P: a weigh.py in the job's directory must not be imported instead
+            f"if {python} -P -c 'import weigh' 2>/dev/null; then",
+            f"  export WEIGH_DIR={shlex.quote(store)}",
+            f"  exec {python} -P -m weigh run -q --no-wait-orphans -- \\",
+            f"    {command}",
+            "fi",
+            'echo "weigh: not measured: weigh does not run on $(hostname)" >&2',
+            f"exec {command}",
+        )
+        return self.scripts.wrapper(self.text, "\n".join(body))
+
+    def whole_array_variable(self) -> str | None:
+        """Return the variable of the whole array that the script reads, if any."""
+        found = self.scripts.OF_WHOLE_ARRAY.search(self.text)
+        return found[0] if found else None
 
 
 def submit_own(here: Here, options: ScriptOptions) -> SubmitAnswer:
@@ -118,15 +165,11 @@ def submit_own(here: Here, options: ScriptOptions) -> SubmitAnswer:
     name, reached = _scheduler_of_script(here, options)
     draft = draft_of(here.in_environment(reached), options, name)
     kind = schedulers.kind_of_cluster_name(name)
-    limits = submit.SubmitOptions(
-        heal=options.heal,
-        max_memory=options.max_memory,
-        max_time=options.max_time,
-        max_rounds=options.max_rounds,
-        max_hours=options.max_hours,
-    )
-    heal = submit.limits_of(here, limits, kind)
-    notes = (*_script_notes(draft, kind), *site_warnings(here))
+    heal = limits_of(here, options, kind)
+    notes = site_warnings(here)
+    if not KINDS[kind].lint.directives(draft.text) and not draft.own.flags:
+        defaults = f"{draft.typed} has no directives: the queue's defaults apply"
+        notes = (defaults, *notes)
     scheduler = schedulers.reach(here, name)
     if heal is not None:
         request = draft.described.request
@@ -145,21 +188,18 @@ def submit_own(here: Here, options: ScriptOptions) -> SubmitAnswer:
         scheduler=kind,
         script=draft.script,
         # there is no token before it is sent: the word stands in its place
-        text=_measuring_script(draft, kind, here.root, "TOKEN")
-        if draft.own.measured
-        else draft.text,
+        text=draft.text_to_send(here.root, "TOKEN"),
         notes=notes,
-        commands=(_argv(draft, kind, "TOKEN"),) if options.dry_run else (),
+        commands=(draft.argv("TOKEN"),) if options.dry_run else (),
     )
     if options.checks:
         answer = _checked_script_answer(here.in_environment(reached), draft, answer)
     if options.dry_run:
         return answer
-    sending = sendings.begin(number, heal_limits=heal)
-    with sending:
+    with sendings.begin(number, heal_limits=heal) as sending:
         job = send_script(draft, scheduler, sending, verify=options.checks)
-        answer = msgspec.structs.replace(answer, job=job, now=time.time())
-        return submit.followed(here, answer, scheduler, sending)
+        answer = replace(answer, job=job, now=time.time())
+        return followed(here, answer, scheduler, sending)
 
 
 def draft_of(
@@ -206,6 +246,7 @@ def draft_of(
         folder=folder
         or _job_folder_of_script(here.root, os.path.normpath(path), options, kind.name),
         cwd=here.cwd,
+        kind=kind.name,
         own=own,
         described=described,
     )
@@ -227,21 +268,18 @@ def send_script(
         SubmissionUnknownError: whether it was accepted is not known.
         StoreError: a file cannot be written.
     """
-    kind = schedulers.kind_of_cluster_name(scheduler.name)
-    own = draft.own
     token, sent = sending.new_token()
     store = sending.sender.store
     location.make_folder(store)
     file = draft.typed
-    if own.measured:
-        _keep(_script_copy_path(draft, store), draft.text)
+    if draft.own.measured:
+        _keep(draft.copy_path(store), draft.text)
         file = os.path.join(sent, os.path.basename(draft.script))
         # the wrapper lies in the token's directory, where the job links its id
-        write_script(file, _measuring_script(draft, kind, store, sent))
-    scripts = KINDS[kind].user_scripts
+        write_script(file, draft.text_to_send(store, sent))
     expected = None
     if verify:
-        check = scripts.check_script_argv(file, _sent_flags(draft, kind))
+        check = draft.scripts.check_script_argv(file, draft.as_sent)
         expected = scheduler.predict_start(file, cwd=draft.cwd, argv=check)
     job = SubmittedJob(
         scheduler=scheduler.name,
@@ -260,9 +298,9 @@ def send_script(
         heal=sending.heal,
         expected=expected,
         token=token,
-        own=own,
+        own=draft.own,
     )
-    made = sending.send(scheduler, job, file, _argv(draft, kind, token, file))
+    made = sending.send(scheduler, job, file, draft.argv(token, file))
     return _as_understood(made, scheduler, store)
 
 
@@ -275,7 +313,7 @@ def _scheduler_of_script(
         UsageError: the script is for another scheduler, or there is none.
     """
     text = read_script_file(os.path.join(here.cwd, options.script), options.script)
-    chosen, reached = submit.where_to(here, options.scheduler, options.cluster)
+    chosen, reached = where_to(here, options)
     # directives of another scheduler are plain comments to this one
     meant = guess(text) or chosen
     if options.scheduler is None and options.cluster is None and meant != chosen:
@@ -335,41 +373,23 @@ def _checked_script_answer(
     here: Here, draft: ScriptDraft, answer: SubmitAnswer
 ) -> SubmitAnswer:
     """Refuse a script that would fail; add the results of the checks."""
-    scripts = KINDS[answer.scheduler].user_scripts
-    checks = check_request(
-        here.in_folder(draft.cwd),
-        scripts.with_flags(draft.text, draft.own.flags),
-        draft.described.request,
+    script = ScriptToCheck(
+        text=draft.scripts.with_flags(draft.text, draft.own.flags),
+        request=draft.described.request,
         scheduler=answer.scheduler,
         elements=draft.elements,
     )
+    checks = check_request(here.in_folder(draft.cwd), script)
     noted = len(checks.doubts)
     notes = answer.notes
     if noted:
         noun = "note" if noted == 1 else "notes"
         more = " ".join(("weigh check", shlex.quote(draft.typed)))
         notes = (*notes, f"{noted} {noun} on the script: {more}")
-    return msgspec.structs.replace(answer, checks=checks.rows, notes=notes)
+    return replace(answer, checks=checks.rows, notes=notes)
 
 
-def _script_notes(draft: ScriptDraft, kind: str) -> list[str]:
-    notes = []
-    if not KINDS[kind].lint.directives(draft.text) and not draft.own.flags:
-        notes.append(f"{draft.typed} has no directives: the queue's defaults apply")
-    return notes
-
-
-def _sent_flags(draft: ScriptDraft, kind: str) -> OwnScript:
-    """Return the flags of the file that is sent: a wrapper needs its own shell."""
-    own = draft.own
-    if not own.measured:
-        return own
-    extra = KINDS[kind].user_scripts.wrapper_flags()
-    room = _room_for_watching(draft.described.request, kind)
-    return msgspec.structs.replace(own, flags=(*own.flags, *extra, *room))
-
-
-def _room_for_watching(job_request: JobRequest, kind: str) -> Argv:
+def _room_for_watching(job_request: JobRequest, scripts: SchedulerUserScripts) -> Argv:
     """Return the flags that request what weigh takes in addition to the script.
 
     A job that uses nearly all of its limit was killed because it was measured: Grid
@@ -379,23 +399,14 @@ def _room_for_watching(job_request: JobRequest, kind: str) -> Argv:
     def with_room(size: Bytes | None, more: Bytes) -> Bytes | None:
         return size if size is None or size >= _HAS_ROOM else size + more
 
-    enough = msgspec.structs.replace(
+    enough = replace(
         job_request,
         memory=with_room(job_request.memory, RUNNER_MEMORY),
         virtual_memory=with_room(job_request.virtual_memory, _WATCHER_ADDRESSES),
     )
     if enough == job_request or job_request.nodes > 1:
         return ()
-    return KINDS[kind].user_scripts.raised(enough, ("memory",))
-
-
-def _argv(draft: ScriptDraft, kind: str, token: str, file: str | None = None) -> Argv:
-    return KINDS[kind].user_scripts.submit_script_argv(
-        draft.typed if file is None else file,
-        _sent_flags(draft, kind),
-        token=token,
-        comment=draft.described.comment,
-    )
+    return scripts.raised(enough, ("memory",))
 
 
 def _is_of_plan(path: str, text: str) -> bool:
@@ -435,15 +446,6 @@ def _refuse_no_job(
         )
 
 
-def _script_copy_path(draft: ScriptDraft, store_folder: str) -> str:
-    """Return the path of the script as it is now: the same text has the same path.
-
-    So runs of it have the same command, by which records are compared.
-    """
-    name = os.path.basename(draft.script)
-    return os.path.join(store_folder, FOLDER, _COPIES, draft.own.digest, name)
-
-
 def _keep(path: str, text: str) -> None:
     """Write a copy of a script, unless it is there: jobs may be reading it.
 
@@ -462,35 +464,6 @@ def _keep(path: str, text: str) -> None:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _measuring_script(
-    draft: ScriptDraft, kind: str, store_folder: str, sent: str
-) -> str:
-    """Return the script that measures a copy of the user's in the job.
-
-    Where the node has no weigh, the copy runs unmeasured.
-    """
-    script = read_script(draft.text)
-    shell = draft.described.interpreter or script.interpreter or (_SHELL,)
-    copy = _script_copy_path(draft, store_folder)
-    command = f'{shlex.join((*shell, copy))} "$@"'
-    python = shlex.quote(sys.executable)
-    body = "\n".join(
-        (
-            f"# {shlex.quote(draft.script)}, measured; written by weigh {__version__}.",
-            announce_line(KINDS[kind].backend.RULES.job_id, sent),
-            # -P: a weigh.py in the job's directory must not be imported instead
-            f"if {python} -P -c 'import weigh' 2>/dev/null; then",
-            f"  export WEIGH_DIR={shlex.quote(store_folder)}",
-            f"  exec {python} -P -m weigh run -q --no-wait-orphans -- \\",
-            f"    {command}",
-            "fi",
-            'echo "weigh: not measured: weigh does not run on $(hostname)" >&2',
-            f"exec {command}",
-        )
-    )
-    return KINDS[kind].user_scripts.wrapper(draft.text, body)
-
-
 def _as_understood(
     submitted_job: SubmittedJob, scheduler: Scheduler, store_folder: str
 ) -> SubmittedJob:
@@ -499,7 +472,7 @@ def _as_understood(
     known = scheduler.known(submitted_job.id, is_new=True)
     if known is None or submitted_job.own is None:
         return submitted_job
-    better = msgspec.structs.replace(
+    better = replace(
         submitted_job,
         name=known.name or submitted_job.name,
         request=_script_request(submitted_job.request, known.request),
@@ -517,7 +490,7 @@ def _array_fields_of_script(
     indices = set(parse_ranges(known_job.indices))
     if indices == set(parse_ranges(own_script.indices)) or not indices:
         return {}
-    changed = msgspec.structs.replace(own_script, indices=known_job.indices)
+    changed = replace(own_script, indices=known_job.indices)
     return {"own": changed, "elements": len(indices), "tasks": len(indices)}
 
 
@@ -531,7 +504,7 @@ def _script_request(typed: JobRequest, recorded: RecordedRequest | None) -> JobR
         # the scheduler counts all nodes, a request one
         return here if there is None else -(-there // nodes)
 
-    return msgspec.structs.replace(
+    return replace(
         typed,
         cpus=known(recorded.cpus, typed.cpus) or 1,
         memory=known(recorded.memory, typed.memory),
@@ -562,9 +535,3 @@ def changed_since(submitted_job: SubmittedJob) -> bool:
     """
     text = read_script_file(submitted_job.script, submitted_job.script)
     return submitted_job.own is not None and submitted_job.own.digest != digest_of(text)
-
-
-def reads_whole_array(draft: ScriptDraft, kind: str) -> str | None:
-    """Return the variable of the whole array that the script reads, if any."""
-    found = KINDS[kind].user_scripts.OF_WHOLE_ARRAY.search(draft.text)
-    return found[0] if found else None

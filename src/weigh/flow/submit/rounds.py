@@ -24,6 +24,7 @@ have passed the job counts as lost, and may be sent again.
 import errno
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -57,7 +58,7 @@ from weigh.store.identity import (
     this_machine,
 )
 from weigh.store.lines import UNREADABLE
-from weigh.store.location import make_folder
+from weigh.store.location import make_folder, open_privately
 from weigh.units import Seconds, format_duration
 
 FOLDER = "sent"
@@ -591,9 +592,9 @@ def rounds_of_plan(
 
 
 def freeze(folder: str, sent: str, names: Iterable[str]) -> str:
-    """Keep the current files *names* of *folder* in *sent*; return *sent*.
+    """Keep copies of the files *names* of *folder* in *sent*; return *sent*.
 
-    They are hard links, so a later replacement of the files does not change them.
+    No links: an editor may write into the file that the user sees.
 
     Raises:
         UsageError: one of them does not exist.
@@ -606,13 +607,14 @@ def freeze(folder: str, sent: str, names: Iterable[str]) -> str:
             raise UsageError(f"the plan's {name} is gone (weigh plan TASKS --replace)")
         _make_round_folder(os.path.dirname(target))
         try:
-            try:
-                os.link(source, target)
-            except FileExistsError:  # by an earlier part of the round
-                continue
-            except OSError:  # links are not supported, or not to other users' files
-                with open(source, "rb") as file, open(target, "xb") as copy:
-                    copy.write(file.read())
+            # commands may hold what is private
+            with (
+                open(source, "rb") as file,
+                open(target, "xb", opener=open_privately) as copy,
+            ):
+                shutil.copyfileobj(file, copy)
+        except FileExistsError:  # by an earlier part of the round
+            continue
         except OSError as error:
             raise StoreError(f"cannot write {target}: {error.strerror}") from error
     return sent

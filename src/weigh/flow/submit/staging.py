@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from weigh.config import ConfigValues
 from weigh.errors import FormatError, UsageError
@@ -37,8 +38,8 @@ def staging_of(
     here: Here,
     words: tuple[Sequence[str], str | None, str | None],
     config: ConfigValues,
-) -> StagingPlan | None:
-    """Read ``--stage-in``, ``--stage-out`` and ``--scratch``; None without any of them.
+) -> StagingPlan:
+    """Read ``--stage-in``, ``--stage-out`` and ``--scratch``.
 
     By default results go to the working directory of the submission.
 
@@ -47,8 +48,6 @@ def staging_of(
         FormatError: the setting is not text.
     """
     sources, destination, scratch = words
-    if not sources and destination is None and scratch is None:
-        return None
     return parse_staging(
         sources,
         # % begins a pattern in a destination
@@ -185,7 +184,7 @@ def continued(
     earlier = tuple(
         _earlier_attempts_of(by_id[job], element) for job, element in before
     )
-    return msgspec.structs.replace(staging, continues=earlier)
+    return replace(staging, continues=earlier)
 
 
 def _earlier_attempts_of(submitted_job: SubmittedJob, element: int) -> EarlierAttempts:
@@ -216,7 +215,7 @@ def staged(job_script: JobScript, scheduler: str) -> JobScript:
         when_home=when_home(),
         last_lines=_last_element_name(job_script, scheduler),
     )
-    return msgspec.structs.replace(job_script, staged=lines)
+    return replace(job_script, staged=lines)
 
 
 def _rules(scheduler: str) -> ScriptRules:
@@ -229,14 +228,12 @@ def _last_element_name(job_script: JobScript, scheduler: str) -> str:
     return "\n".join(("by=$hurry", *requeue_lines(_rules(scheduler).requeue)))
 
 
-def left_behind(plan: Plan, staging: StagingPlan | None, cwd: str) -> Iterator[str]:
+def left_behind(plan: Plan, staging: StagingPlan, cwd: str) -> Iterator[str]:
     """Yield warnings on files that tasks name and that are not staged in.
 
     Those in the working directory would not be found, those elsewhere in the home
     directory would be read from there by every task.
     """
-    if staging is None:
-        return
     home = os.path.expanduser("~")
     # one example per kind: files that only other tasks name are not seen
     words = (word for kind in plan.kinds for word in _NO_NAME.split(kind.example))

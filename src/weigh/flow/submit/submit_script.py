@@ -1,22 +1,42 @@
-"""Write a job script, submit it and record the job."""
+"""The jobs of one submission: an array cut in parts, each written, sent and recorded.
+
+With ``--first N`` only some tasks of each kind are sent. The healer that follows them
+sizes the others from what these used, and sends them, so that nothing runs on a login
+node in between.
+"""
 
 import os
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
-from weigh.errors import StoreError
+from weigh.errors import SchedulerError, StoreError, UsageError, WeighError
 from weigh.flow.plan import directory as plan_directory
+from weigh.flow.plan.directory import FOLDER, refuse_changed_tasks
 from weigh.flow.site.schedulers import kind_of_cluster_name
-from weigh.flow.submit.job_parts import JobOrigin
 from weigh.flow.submit.rounds import SubmissionRound, freeze
-from weigh.model.job import JobScript, SubmittedJob
+from weigh.lazy_modules import lazy_module
+from weigh.model.job import JobScript, JobSetup, SubmittedJob
 from weigh.model.plan import Plan
 from weigh.schedulers.backend import Scheduler
 from weigh.store import location
 from weigh.store.location import open_privately
+from weigh.units import Bytes
+
+if TYPE_CHECKING:
+    from weigh.flow.submit import staging as submit_staging
+    from weigh.planning import first_tasks, record_match
+    from weigh.runner import task_source
+else:  # each is imported when it is first used
+    submit_staging = lazy_module("weigh.flow.submit.staging")
+    first_tasks = lazy_module("weigh.planning.first_tasks")
+    record_match = lazy_module("weigh.planning.record_match")
+    task_source = lazy_module("weigh.runner.task_source")
 
 SCRIPT = "job.sh"
 LOGS = "log"
@@ -29,6 +49,14 @@ _PLAIN = frozenset(
 )
 # words in front of the program of a task
 _STARTERS = frozenset({"time", "exec", "nice", "env", "command"})
+
+
+class JobOrigin(msgspec.Struct, frozen=True):
+    """The job that another job continues, the reason, and which round this is."""
+
+    job: str
+    reason: str
+    round: int = 1  # the submissions of a plan, from 1
 
 
 def script_path(job_script: JobScript) -> str:
@@ -80,21 +108,17 @@ def ship(
     path = script_path(job_script)
     ours = plan.elements[job_script.first : job_script.first + job_script.elements]
     token, sent = sending.new_token()
-    job_script = msgspec.structs.replace(job_script, token=token, sent=sent)
+    job_script = replace(job_script, token=token, sent=sent)
     if (
         job_script.folder == sending.folder and not job_script.tasks
     ):  # weigh plan --replace may write there
         kept = plan.files if plan.queue is None else (plan_directory.FILE,)
         tasks = freeze(job_script.folder, sending.path("plan"), kept)
-        job_script = msgspec.structs.replace(job_script, tasks=tasks)
+        job_script = replace(job_script, tasks=tasks)
     if job_script.staging is not None:
-        from weigh.flow.submit.staging import staged  # noqa: PLC0415 - only with staging
-
-        text = scheduler.render(
-            staged(job_script, kind_of_cluster_name(scheduler.name))
-        )
-    else:
-        text = scheduler.render(job_script)
+        kind = kind_of_cluster_name(scheduler.name)
+        job_script = submit_staging.staged(job_script, kind)
+    text = scheduler.render(job_script)
     make_log_folder(job_script)
     write_script(path, text)
     # the plan's copy is for people and may be replaced; the scheduler reads this one,
@@ -175,3 +199,157 @@ def write_script(path: str, text: str) -> None:
         os.chmod(path, os.stat(path).st_mode | 0o100)  # make it executable
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error
+
+
+TOO_LONG = "the array was too long for one job"
+
+
+def split_into_job_parts(
+    job_script: JobScript, limit: int | None
+) -> Iterator[JobScript]:
+    """Cut an array that is too long for one job; the parts share the throttle."""
+    if limit is None or job_script.elements <= limit:
+        yield job_script
+        return
+    count = -(-job_script.elements // limit)
+    throttle = job_script.request.throttle
+    # the parts run at the same time, so each gets its part of the throttle
+    share = None if throttle is None else max(1, throttle // count)
+    request = replace(job_script.request, throttle=share)
+    for first in range(0, job_script.elements, limit):
+        yield replace(
+            job_script,
+            first=job_script.first + first,
+            elements=min(limit, job_script.elements - first),
+            request=request,
+        )
+
+
+def halfway(
+    error: WeighError,
+    submitted_jobs: Sequence[SubmittedJob],
+    job_scripts: Sequence[JobScript],
+) -> SchedulerError:
+    """Return the error on a part that was refused after others had been accepted."""
+    there = sum(job.elements for job in submitted_jobs)
+    total = sum(one.elements for one in job_scripts)
+    ids = ", ".join(job.id for job in submitted_jobs)
+    return SchedulerError(
+        f"{error}\nonly {there:,} of {total:,} elements were submitted, as job {ids}: "
+        f"weigh resume {submitted_jobs[0].id} submits the rest"
+    )
+
+
+def with_first(folder: str, plan: Plan, count: int, *, cwd: str) -> tuple[Plan, str]:
+    """Return the plan with *count* tasks of each kind first, and a note on them.
+
+    Raises:
+        UsageError: no task would wait.
+        FormatError, StoreError: the task files cannot be read.
+    """
+    with ExitStack() as opened:
+        text_of = texts_of(folder, plan, opened)
+        kinds = first_tasks.kinds_of(plan)
+        words = {task: text_of(task).decode("utf-8", "replace") for task in kinds}
+    # sizes by path: tasks of a sweep name the same files again and again
+    files: dict[str, Bytes] = {}
+    lines = [
+        _task_traits(kinds[task], words[task], cwd, files) for task in sorted(kinds)
+    ]
+    first = first_tasks.choose_first(lines, count)
+    if len(first.places) == len(lines):
+        raise UsageError(
+            f"--first {count}: the plan has only {len(lines)} tasks, so none would wait"
+        )
+    how = "drawn at random" if first.by is None else f"of all sizes by {first.by}"
+    note = f"{len(first.places)} of {len(lines):,} tasks run first, {how}"
+    return first_tasks.first_plan(plan, first), note
+
+
+def texts_of(folder: str, plan: Plan, opened: ExitStack) -> Callable[[int], bytes]:
+    """Return a function for the line of a task; *opened* closes the task files."""
+    files = [(one.file, one.digest, one.tasks) for one in plan.elements]
+    if plan.queue is not None:
+        files = [(plan.queue.file, plan.queue.digest, plan.queue.tasks)]
+    digests = {file: digest for file, digest, _ in files}
+    places = {
+        task: (file, seq)
+        for file, _, tasks in files
+        for seq, task in enumerate(tasks, 1)
+    }
+    sources: dict[str, task_source.TaskSource] = {}
+
+    def text_of(task: int) -> bytes:
+        file, seq = places[task]
+        if file not in sources:
+            refuse_changed_tasks(os.path.join(folder, file), digests[file])
+            # one open file at a time: a plan may have more than a process may open
+            for source in sources.values():
+                source.close()
+            sources.clear()
+            sources[file] = task_source.TaskSource(os.path.join(folder, file))
+            opened.callback(sources[file].close)
+        return sources[file].text(seq)
+
+    return text_of
+
+
+def texts_of_job(
+    submitted_job: SubmittedJob, plan: Plan, opened: ExitStack
+) -> Callable[[int], bytes]:
+    """Return a function for the line of a task of *submitted_job*."""
+    # the files of a queue never change, so there is no copy of them
+    is_queue = plan.queue is not None
+    folder = submitted_job.folder if is_queue else submitted_job.plan_folder
+    return texts_of(folder, plan, opened)
+
+
+def _task_traits(
+    kind: int, text: str, cwd: str, files: dict[str, Bytes]
+) -> "first_tasks.TaskTraits":
+    """Return what the line of a task shows; *files* are sizes that are known."""
+    words = record_match.task_line_words(text)
+    # --input=FILE names a file too
+    values = (word.partition("=")[2] for word in words)
+    pieces = dict.fromkeys((*words, *filter(None, values)))
+    for piece in pieces:
+        if piece not in files:
+            path = os.path.join(cwd, piece)
+            files[piece] = os.path.getsize(path) if os.path.isfile(path) else 0
+    size = sum(files[piece] for piece in pieces)
+    return first_tasks.TaskTraits(kind, size, record_match.sizes_in(words, {}))
+
+
+def prefetch_setup(setup: JobSetup, cwd: str) -> JobSetup:
+    """Return the set-up of the prefetch job, which may be what makes the environment.
+
+    It activates none whose folder is not there yet, and imports nothing from it.
+    """
+
+    def there(path: str | None) -> str | None:
+        # a bare name is one of conda's environments, which may be anywhere
+        if path is None or os.sep not in path:
+            return path
+        is_folder = os.path.isdir(os.path.join(cwd, os.path.expanduser(path)))
+        return path if is_folder else None
+
+    return replace(setup, imports=(), venv=there(setup.venv), conda=there(setup.conda))
+
+
+def free_prefetch_name(name: str, cwd: str) -> str:
+    """Return a name for the prefetch job that no plan has yet."""
+    free, number = f"{name}-prefetch", 1
+    while os.path.lexists(os.path.join(cwd, FOLDER, free)):
+        number += 1
+        free = f"{name}-prefetch-{number}"
+    return free
+
+
+def after_job(job_script: JobScript, first: SubmittedJob) -> JobScript:
+    """Return a part, to be started after *first* succeeded; same scheduler."""
+    request = job_script.request
+    return replace(
+        job_script,
+        request=replace(request, after=(*request.after, first.id)),
+        needs=(*job_script.needs, first.token),
+    )
