@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 
 import click
+import msgspec
 
 from weigh.cli import options
 from weigh.flow.follow.logs import LogFile, log_files_of_job
@@ -18,6 +19,16 @@ _PAUSE = 0.5  # seconds between two looks at the files
 _PIECE = 1 << 16  # bytes that are read of a file before the next one has its turn
 _LAST = 10  # lines of each of several files
 _MOST_FILES = 20  # files that are shown; an array can have thousands
+
+
+class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options as typed; click's names are those of the fields."""
+
+    task_option: int | None
+    follow: bool
+    failed: bool
+    lines: int | None
+    paths: bool
 
 
 @click.command(context_settings=options.SETTINGS)
@@ -37,16 +48,7 @@ _MOST_FILES = 20  # files that are shown; an array can have thousands
     "several]",
 )
 @click.option("--paths", is_flag=True, help="Print only the paths of the files.")
-def logs(  # noqa: PLR0913 - a parameter per option
-    name: str,
-    task: int | None,
-    *,
-    task_option: int | None,
-    follow: bool,
-    failed: bool,
-    lines: int | None,
-    paths: bool,
-) -> int:
+def logs(name: str, task: int | None, **words: int | bool | None) -> int:
     """Show the output of a job's tasks, or of one of them.
 
     JOB is a job's id, a plan's name or directory, or `last`; TASK is the number of a
@@ -59,15 +61,16 @@ def logs(  # noqa: PLR0913 - a parameter per option
     weigh logs -f last
     weigh logs --failed ppo-sweep
     """  # noqa: D301 - click reads \b as: keep these lines
-    task = task_option if task is None else task
-    files = log_files_of_job(here_now(), name, task, failed=failed)
+    chosen = LogOptions(**words)  # type: ignore[arg-type]
+    task = chosen.task_option if task is None else task
+    files = log_files_of_job(here_now(), name, task, failed=chosen.failed)
     if not files:
         click.echo("weigh: nothing has been printed yet", err=True)
-    if paths:
+    if chosen.paths:
         for one in files:
             click.echo(printable_text(one.to_show()))
         return 0
-    if len(files) > _MOST_FILES and not follow:
+    if len(files) > _MOST_FILES and not chosen.follow:
         click.echo(
             f"weigh: {_MOST_FILES} of {len(files):,} tasks, those that printed last "
             f"(weigh logs {name} TASK)",
@@ -75,18 +78,18 @@ def logs(  # noqa: PLR0913 - a parameter per option
         )
         files = tuple(sorted(files, key=_last_change)[-_MOST_FILES:])
     # 0 lines cannot be requested, so "or" serves as the default
-    most = lines or (_LAST if len(files) > 1 else None)
+    most = chosen.lines or (_LAST if len(files) > 1 else None)
 
     # a file to follow that is not there yet comes later, and begins at 0
     ends = [
         _show(
-            one.path if follow else one.to_show(),
+            one.path if chosen.follow else one.to_show(),
             most,
             title=one.title if len(files) > 1 else None,
         )
         for one in files
     ]
-    if follow:
+    if chosen.follow:
         _follow(files, ends)
     return 0
 

@@ -114,15 +114,8 @@ def plan_for_target(
         left_out=_tasks_left_out(packing),
         fewest=packing.lower_bound,
         notes=tuple(
-            plan_notes(
-                needs,
-                # what tasks share a GPU is seen in the bins, not in elements that pull
-                waves.elements,
-                target,
-                has_time_option=options.time is not None,
-                slow_down=slow_down,
-                node_count=options.nodes or 1,
-            )
+            # what tasks share a GPU is seen in the bins, not in elements that pull
+            plan_notes(options, needs, waves.elements, target, slow_down=slow_down)
         ),
     )
 
@@ -408,22 +401,21 @@ def tasks_too_big_message(plan: Plan, *, states_cpus: bool = False) -> str:
     )
 
 
-def plan_notes(  # noqa: PLR0913 - keyword-only past the third
+def plan_notes(
+    options: PlanOptions,
     needs: TaskNeeds,
     elements: Sequence[PlannedElement],
     target: PlanTarget,
     *,
-    has_time_option: bool,
     slow_down: float | None,
-    node_count: int = 1,
 ) -> Iterator[str]:
     """Yield notes on assumptions; *slow_down* is None where it was not measured."""
     kinds = needs.kinds
     if target.note:
         yield target.note
-    if node_count > 1:
+    if (options.nodes or 1) > 1:
         yield (
-            f"srun starts each task once on each of its {node_count} nodes (not a "
+            f"srun starts each task once on each of its {options.nodes} nodes (not a "
             "task that "
             "begins with srun or mpirun): torchrun finds the other nodes by itself, "
             "other programs use MASTER_ADDR, MASTER_PORT and SLURM_NODEID"
@@ -442,7 +434,7 @@ def plan_notes(  # noqa: PLR0913 - keyword-only past the third
         yield "the time is not known: --time, or measure a task with weigh run"
     together = any(len(element.tasks) > 1 for element in elements)
     shares_a_guess = together and target.gpu and slow_down is None
-    if shares_a_guess and not has_time_option:
+    if shares_a_guess and options.time is None:
         # without the share of GPU time nothing can be assumed on taking turns
         unknown = any(kind.busy is None for kind in kinds)
         yield (

@@ -174,7 +174,7 @@ _TOLD = SIGNAL_BASE + 15  # exit code of a shell that TERM ended
 _OLD: Seconds = 30 * DAY  # schedulers have forgotten older jobs
 _LATE: Seconds = 300.0  # accounting that answers must show the end of a job by then
 # what still runs then was not cancelled: of a heterogeneous job Slurm ends all parts or
-# none, and says nothing
+# none, without a message
 _TO_CANCEL: Seconds = 600.0
 _NOT_YET = "accounting has not recorded its end yet"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from following import Weigh
 
-from weigh.flow.submit.torch_imports import lines_import_torch
+from weigh.flow.submit.checks import lines_import_torch
 from weigh.model.job import JobSetup
 
 # as much of it as a job script uses

@@ -38,7 +38,7 @@ from weigh.flow.plan.directory import replaced_since
 from weigh.flow.report.runs import needs_by_progress
 from weigh.flow.site import schedulers
 from weigh.flow.submit import own_script
-from weigh.flow.submit.checks import ScriptToCheck, check_request
+from weigh.flow.submit.checks import ScriptToCheck, check_request, imports_torch
 from weigh.flow.submit.healer import send_healer, without_healer
 from weigh.flow.submit.job_request import (
     elements_this_machine_holds,
@@ -61,7 +61,6 @@ from weigh.flow.submit.submit_script import (
     ship,
     split_into_job_parts,
 )
-from weigh.flow.submit.torch_imports import imports_torch
 from weigh.model.element_time import NOT_STARTED, reserved_time
 from weigh.model.job import (
     CANCELLING,

@@ -115,7 +115,7 @@ def _start_of_ended(ended: events.AttemptEnded) -> events.AttemptStarted:
 
 
 class JoblogHistory:
-    """What one joblog, its events and its outputs show; each is read when asked for.
+    """What one joblog, its events and its outputs show; each is read at its first use.
 
     *names* are the files in its folder, None if they were not listed.
     """
@@ -196,7 +196,7 @@ class JoblogHistory:
 
 
 class JobHistory:
-    """What happened in the elements of a job; their files are read once, when asked."""
+    """What happened in the elements of a job; their files are read at first use."""
 
     def __init__(self, submitted_job: SubmittedJob) -> None:
         self._job = submitted_job

@@ -2,7 +2,7 @@
 
 A job has the tasks of a plan (`PlanWork`), or a script of the user's own
 (`ScriptWork`). What differs between them is here: how their state is read, which line
-a task runs, what is said of it, and how a script is sent again.
+a task runs, and how a script is sent again.
 """
 
 import os

@@ -6,21 +6,28 @@ they are packed is worked out in ``weigh.planning``.
 """
 
 import os
+import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from operator import truediv
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from weigh import config
-from weigh.errors import UsageError
+from weigh.errors import StoreError, UsageError
 from weigh.flow.exec.options import find_parameters
 from weigh.flow.here import Here
-from weigh.flow.job_scripts import hidden_exit_note, refuse_job_scripts
+from weigh.flow.job_scripts import (
+    hidden_exit_note,
+    refuse_job_script,
+    refuse_job_scripts,
+)
 from weigh.flow.plan import directory as plan_directory
+from weigh.flow.plan.directory import FOLDER
 from weigh.flow.records.records import open_store
 from weigh.flow.request.request import configured_headroom, ends_of_jobs
 from weigh.flow.run.run_measured import MeasuredRun, error_in, wait_for_all
@@ -44,6 +51,7 @@ from weigh.planning.options import (
 )
 from weigh.planning.record_match import RecordLibrary, failed_runs, record_candidates
 from weigh.probe.host import read_host
+from weigh.regular_file import only_regular
 from weigh.request import parse_headroom
 from weigh.runner.slots import gpu_settings, gpus_named
 from weigh.runner.task_source import TaskSource
@@ -57,15 +65,20 @@ from weigh.store.index import (
     read_index,
     read_record,
 )
+from weigh.store.location import open_privately
 from weigh.sweep import variables
+from weigh.sweep.quoting import bash_quoted, shell_line
+from weigh.sweep.task_file import INTERPRETERS
 from weigh.units import Seconds, format_duration
+
+if TYPE_CHECKING:  # it imports this one
+    from weigh.flow.submit.submit import SubmitOptions
 
 
 class PlanPlace(msgspec.Struct, frozen=True):
-    """Where the tasks run: directory, environment, CPUs, and the GPU if any."""
+    """Where the tasks of a probe run, and the CPUs and GPU that are there."""
 
-    cwd: str
-    env: Mapping[str, str]
+    here: Here
     cpus: int
     gpu: str | None = None
 
@@ -199,9 +212,7 @@ def plan_task_file(here: Here, options: PlanOptions) -> PlanAnswer:
             )
         made = plans[0]
         if place is not None and alone is not None and made.elements:
-            found = _probed(
-                source, made, needs, first=alone, plan_place=place, notify=here.notify
-            )
+            found = _probed(source, made, needs, alone, place)
             made = _with_probe(options, needs, wanted[0], headroom, found)
         hidden = hidden_exit_note(
             _line_of_task(source, n + 1) for n in range(len(source))
@@ -293,9 +304,7 @@ def _probe_place(here: Here, options: PlanOptions) -> PlanPlace | None:
     # "0": without a setting of visible GPUs the first one is taken
     named = gpus_named(here.env) or ("0",)
     uses_gpu = options.gpus is not None or options.gpu_memory is not None
-    return PlanPlace(
-        here.cwd, here.env, read_host().cpus or 1, named[0] if uses_gpu else None
-    )
+    return PlanPlace(here, read_host().cpus or 1, named[0] if uses_gpu else None)
 
 
 def _of_this_node(options: PlanOptions, plan_place: PlanPlace) -> PlanOptions:
@@ -312,14 +321,12 @@ def _line_of_task(source: TaskSource, task: int) -> str:
     return source.text(task).decode("utf-8", "surrogateescape")
 
 
-def _probed(  # noqa: PLR0913 - keyword-only past the third
+def _probed(
     source: TaskSource,
     made: Plan,
     needs: TaskNeeds,
-    *,
     first: TogetherRun,
     plan_place: PlanPlace,
-    notify: Callable[[str], None],
 ) -> tuple[TogetherRun, ...]:
     """Run more and more tasks of the fullest element together.
 
@@ -335,10 +342,11 @@ def _probed(  # noqa: PLR0913 - keyword-only past the third
         kind = needs.places[task - 1]
         if kind not in alone:
             alone[kind] = probe_one(_line_of_task(source, task), plan_place).wall_time
-            notify(f"task {task} alone: {format_duration(alone[kind])}")
+            took = format_duration(alone[kind])
+            plan_place.here.notify(f"task {task} alone: {took}")
     lines = [_line_of_task(source, task) for task in tasks]
     times = [alone.get(needs.places[task - 1], first.wall_time) for task in tasks]
-    return (first, *probe_more(lines, times, plan_place, notify=notify))
+    return (first, *probe_more(lines, times, plan_place))
 
 
 def _with_probe(
@@ -372,11 +380,7 @@ def probe_one(line: str, plan_place: PlanPlace) -> TogetherRun:
 
 
 def probe_more(
-    lines: Sequence[str],
-    alone: Sequence[Seconds],
-    plan_place: PlanPlace,
-    *,
-    notify: Callable[[str], None],
+    lines: Sequence[str], alone: Sequence[Seconds], plan_place: PlanPlace
 ) -> Iterator[TogetherRun]:
     """Run 2, 3... tasks together while the throughput grows; no record is kept.
 
@@ -389,9 +393,10 @@ def probe_more(
         try:
             found = _measure_side_by_side(lines[:count], plan_place, alone[:count])
         except UsageError as error:
-            notify(f"{count} together: {error}")
+            plan_place.here.notify(f"{count} together: {error}")
             return
-        notify(f"{count} together: {found.speed_up:.2f} times the throughput of one")
+        gain = f"{found.speed_up:.2f} times the throughput of one"
+        plan_place.here.notify(f"{count} together: {gain}")
         yield found
         worse = 0 if found.speed_up > best else worse + 1
         best = max(best, found.speed_up)
@@ -415,7 +420,7 @@ def _measure_side_by_side(
 def _start_probe_task(
     line: str, number: int, count: int, plan_place: PlanPlace, folder: str
 ) -> MeasuredRun:
-    env = dict(plan_place.env)
+    env = dict(plan_place.here.env)
     share = str(max(1, plan_place.cpus // count))
     # a user's own setting of threads counts
     for name in _THREADS:
@@ -436,7 +441,7 @@ def _start_probe_task(
         ],
         os.path.join(folder, f"{number}.json"),
         log=os.path.join(folder, f"{number}.log"),
-        cwd=plan_place.cwd,
+        cwd=plan_place.here.cwd,
         env=env,
     )
 
@@ -480,3 +485,138 @@ def _cpus_used_by_others(usages: Sequence[Usage]) -> float | None:
     """Return the CPUs that others kept busy while a task alone waited for them."""
     waits = [usage.cpu_wait for usage in usages if has_waited(usage)]
     return max((wait.others or 0.0 for wait in waits if wait), default=None)
+
+
+# a job of `python train.py` is called train, not python
+_ENDINGS = (".py", ".sh", ".R", ".jl", ".pl")
+
+
+def plan_command(
+    here: Here, options: "SubmitOptions", submitted: Collection[str]
+) -> tuple[str, Plan]:
+    """Plan a command from records of similar commands; return the directory and plan.
+
+    A plan of the same command is replaced, unless it is among those *submitted*.
+
+    Raises:
+        UsageError: the name is taken, the command runs a job script, or is a file.
+        StoreError: the plan cannot be written.
+    """
+    command = options.command
+    _refuse_a_file(command[0], here.cwd, here.env.get("PATH"))
+    top = os.path.join(here.cwd, FOLDER)
+    line = shell_line(command).encode("utf-8", "surrogateescape") + b"\n"
+    # the line as the plan's writer stores it, to recognise an earlier plan
+    written = line_run_on_nodes(line[:-1], options.nodes or 1, sys.executable) + b"\n"
+    if not options.ignore_directives:
+        refuse_job_script(command, cwd=here.cwd, path=here.env.get("PATH"))
+    try:
+        folder, is_new = _command_plan_folder(top, options, written, submitted)
+    except OSError as error:
+        raise StoreError(f"cannot write {top}: {error.strerror}") from error
+    name = os.path.basename(folder)
+    # weigh plan reads a task file; the process id keeps submitters apart
+    path = os.path.join(top, f".{name}.{os.getpid()}.txt")
+    plan_options = PlanOptions(
+        task_file=path,
+        name=name,
+        dry_run=options.dry_run,
+        replace=True,  # it is new, or of this very command
+        nodes=options.nodes,
+        ignore_directives=True,  # the command was checked above
+    )
+    try:
+        os.makedirs(top, exist_ok=True)
+        with open(path, "wb", opener=open_privately) as file:
+            file.write(line)
+        try:
+            made = plan_task_file(here, plan_options).plans[0]
+        finally:
+            os.unlink(path)
+            # where planning failed the reserved directory is still empty
+            if is_new:
+                plan_directory.release(folder)
+            if not os.listdir(top):
+                os.rmdir(top)  # a dry run leaves nothing behind
+    except OSError as error:
+        where = error.filename or path
+        raise StoreError(f"cannot write {where}: {error.strerror}") from error
+    return folder, made
+
+
+def _refuse_a_file(word: str, cwd: str, path: str | None) -> None:
+    """Refuse a program that a shell would not find: a file of this folder.
+
+    Raises:
+        UsageError: it is one.
+    """
+    is_file = os.path.dirname(word) == "" and os.path.isfile(os.path.join(cwd, word))
+    if not is_file or shutil.which(word, path=path) is not None:
+        return
+    program = INTERPRETERS.get(os.path.splitext(word)[1].lower())
+    meant = f"{program} {bash_quoted(word)}" if program else f"./{bash_quoted(word)}"
+    raise UsageError(f"command not found: {word} (did you mean {meant}?)")
+
+
+def _stem(command: Sequence[str]) -> str:
+    """Return a name for a command: that of its script, else of its program."""
+    for word in command:
+        if word.endswith(_ENDINGS):
+            command = (word,)
+            break
+    stem = os.path.splitext(os.path.basename(command[0]))[0]
+    kept = "".join(c if c.isalnum() or c in "-_." else "_" for c in stem).strip(".")
+    return kept or "job"
+
+
+def _command_plan_folder(
+    top: str, options: "SubmitOptions", line: bytes, submitted: Collection[str]
+) -> tuple[str, bool]:
+    """Return the plan's directory, and whether this call created it.
+
+    Several processes may submit commands at the same moment: each gets its own.
+
+    Raises:
+        UsageError: the typed name is taken.
+    """
+    stem, number = options.name or _stem(options.command), 1
+    while True:
+        name = stem if number == 1 else f"{stem}-{number}"
+        folder = os.path.join(top, name)
+        if _is_plan_of_command(folder, line, submitted):
+            return folder, False
+        # a dry run reserves nothing
+        if options.dry_run and not os.path.lexists(folder):
+            return folder, False
+        if not options.dry_run and plan_directory.reserve(folder):
+            return folder, True
+        if options.name is not None:
+            raise UsageError(_why_taken(folder, name, submitted))
+        number += 1
+
+
+def _why_taken(folder: str, name: str, submitted: Collection[str]) -> str:
+    if folder in submitted:
+        way_out = f"weigh resume {name} runs what did not finish"
+        return (
+            f"{FOLDER}/{name} was submitted before: choose another --name ({way_out})"
+        )
+    if not os.path.lexists(os.path.join(folder, plan_directory.FILE)):
+        return f"{folder} exists already (choose another --name)"
+    return (
+        f"{FOLDER}/{name} is the plan of another command: "
+        f"choose another --name (or delete {FOLDER}/{name})"
+    )
+
+
+def _is_plan_of_command(folder: str, line: bytes, submitted: Collection[str]) -> bool:
+    """Return whether a plan is of this very command and was never submitted."""
+    if folder in submitted:
+        return False
+    try:
+        with open(
+            os.path.join(folder, "tasks_0.txt"), "rb", opener=only_regular
+        ) as file:
+            return file.read() == line
+    except OSError:
+        return False

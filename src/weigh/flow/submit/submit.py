@@ -73,16 +73,15 @@ from weigh.units import parse_limit, parse_size
 
 if TYPE_CHECKING:
     from weigh.flow.follow import dependency
+    from weigh.flow.plan import plan as plan_flow
     from weigh.flow.submit import checks as submit_checks
-    from weigh.flow.submit import command_plan, torch_imports
     from weigh.flow.submit import healer as submit_healer
     from weigh.flow.submit import staging as submit_staging
 else:  # each is imported when it is first used
     dependency = lazy_module("weigh.flow.follow.dependency")
     submit_checks = lazy_module("weigh.flow.submit.checks")
-    command_plan = lazy_module("weigh.flow.submit.command_plan")
+    plan_flow = lazy_module("weigh.flow.plan.plan")
     submit_healer = lazy_module("weigh.flow.submit.healer")
-    torch_imports = lazy_module("weigh.flow.submit.torch_imports")
     submit_staging = lazy_module("weigh.flow.submit.staging")
 
 # directories that each node usually has for itself
@@ -402,7 +401,7 @@ def _work_to_send(here: Here, options: SubmitOptions) -> WorkToSend:
 def _plan_to_submit(here: Here, options: SubmitOptions) -> tuple[str, Plan]:
     if options.command:
         known = {job.folder for job in jobs.read_jobs(here.root)}
-        return command_plan.plan_command(here, options, known)
+        return plan_flow.plan_command(here, options, known)
     if options.nodes is not None:
         raise UsageError("--nodes is for a command (weigh plan TASKS --nodes N)")
     if options.plan is None:
@@ -507,7 +506,7 @@ def _job_script_of_plan(
         request=job_request,
         setup=options.setup,
         programs=programs_of(plan),
-        imports_torch=torch_imports.imports_torch(
+        imports_torch=submit_checks.imports_torch(
             plan, options.setup, here.cwd, job_request
         ),
         staging=typed.staging,
