@@ -4,9 +4,11 @@ import fcntl
 import gc
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
@@ -53,6 +55,21 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, kind in KINDS.items():
         line = f"{name}: needs a real {kind.title}"
         config.addinivalue_line("markers", line)
+
+
+# programs and packages that a reason for skipping names
+PROGRAMS = r"\b(gcc|rsync|tmux|git|strace|shellcheck|vim|Chromium|root)\b"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Count on one line the tests that need what is missing here."""
+    reasons = [one.longrepr[2] for one in terminalreporter.getreports("skipped")]
+    missing = Counter(
+        found[1] for reason in reasons if (found := re.search(PROGRAMS, reason))
+    )
+    if missing:
+        counts = ", ".join(f"{name} ({n})" for name, n in missing.most_common())
+        terminalreporter.write_line(f"{missing.total()} tests need: {counts}")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the order

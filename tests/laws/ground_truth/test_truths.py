@@ -44,7 +44,7 @@ KINDS = _IN_A_JOB.split()
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler = shutil.which("cc")
     if compiler is None:
-        pytest.skip("no C compiler")
+        pytest.skip("needs gcc")
     program = tmp_path_factory.mktemp("truths") / "truths"
     command: list[str | Path] = [
         compiler,

@@ -156,7 +156,7 @@ def test_a_run_opens_few_files(tmp_path: Path) -> None:
 def print_max_rss(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
-        pytest.skip("no C compiler: any other program is larger than the floor")
+        pytest.skip("needs gcc: any other program is larger than the floor")
     folder = tmp_path_factory.mktemp("c")
     source, program = folder / "says.c", folder / "says"
     source.write_text(PRINT_MAX_RSS)
