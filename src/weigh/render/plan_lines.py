@@ -24,7 +24,6 @@ COMPARISON_SCHEMA = "weigh.plan-comparison/1"
 _MOST_KINDS = 12  # rows of a table that is shown whole
 _FIRST_KINDS, _LAST_KINDS = 4, 2  # shown of more
 _NO_RUNS = "-"  # of a kind without records
-_MOST_PROBED = 9  # columns of the table of a probe
 _WORDS = {"gpu_memory": "GPU memory", "memory": "memory", "cpus": "CPUs"}
 
 
@@ -250,19 +249,12 @@ def _pull_queue_lines(plan: Plan, queue: PlannedQueue) -> Iterator[str]:
 
 
 def _probed_speed_lines(together_runs: Sequence[TogetherRun]) -> Iterator[str]:
-    """Write the measured throughput of tasks side by side."""
-    if not together_runs:
-        return
-    best = most_work(together_runs).count
-    does = "does" if best == 1 else "do"
-    yield f"  measured: {best} together {does} the most work per hour"
-    rows = {
-        "together": [str(one.count) for one in together_runs],
-        "speed-up": [f"{one.speed_up:.2f}" for one in together_runs],
-        "each takes": [f"{one.slow_down:.2f}x" for one in together_runs],
-    }
-    for name, cells in rows.items():
-        yield f"    {name:<10}" + "".join(f"{cell:>7}" for cell in cells[:_MOST_PROBED])
+    """Write how many tasks side by side do the most work, as measured."""
+    if together_runs:
+        best = most_work(together_runs)
+        does = "does" if best.count == 1 else "do"
+        work = f"{best.count} together {does} the most work per hour"
+        yield f"  measured: {work}, {best.speed_up:.2f} times that of one alone"
 
 
 def _tasks_per_element_text(plan: Plan) -> str:

@@ -77,7 +77,7 @@ _SURE = 1.02  # bounds closer than this are written as one figure
 _LEVELS = " .:-=+*#%@"  # of a curve, from low to high
 
 
-class RecordRow(msgspec.Struct, frozen=True):
+class ShownRow(msgspec.Struct, frozen=True):
     """One row: ``name`` is empty where it goes on with the row above.
 
     The ``text`` may hold control characters of the program and the scheduler.
@@ -88,7 +88,7 @@ class RecordRow(msgspec.Struct, frozen=True):
     is_summary: bool = False  # ``weigh run`` prints it, too
 
 
-def record_rows(record: Record, *, gpus_allocated: bool = False) -> Iterator[RecordRow]:
+def record_rows(record: Record, *, gpus_allocated: bool = False) -> Iterator[ShownRow]:
     """Yield all that is known of a run, except for its request and its tables.
 
     With *gpus_allocated*, unused GPUs are listed.
@@ -98,25 +98,25 @@ def record_rows(record: Record, *, gpus_allocated: bool = False) -> Iterator[Rec
             yield row
 
 
-def _all_record_rows(record: Record, *, gpus_allocated: bool) -> Iterator[RecordRow]:
+def _all_record_rows(record: Record, *, gpus_allocated: bool) -> Iterator[ShownRow]:
     yield from _outcome_rows(record.outcome)
     yield from _identity_rows(record)
     if record.usage is not None:
         # of several runs, the summary has a table in place of these rows
         of_one_run = not record.repeats
         for row in _usage_rows(record.usage, _memory_trend_text(record)):
-            yield RecordRow(row.name, row.text, row.is_summary and of_one_run)
+            yield ShownRow(row.name, row.text, row.is_summary and of_one_run)
         if record.usage.gpus:
             fields = gpu_lines.gpu_rows(record.usage.gpus, allocated=gpus_allocated)
-            yield from (RecordRow(*row) for row in fields)
-    yield RecordRow("nodes", _nodes_text(record), is_summary=True)
+            yield from (ShownRow(*row) for row in fields)
+    yield ShownRow("nodes", _nodes_text(record), is_summary=True)
     yield from _ranks_rows(record.ranks)
     if record.missing:
         text = f"{'; '.join(record.missing)}: the figures are a lower bound"
-        yield RecordRow("missing", text, is_summary=True)
+        yield ShownRow("missing", text, is_summary=True)
     if record.progress is not None and record.batches is None:
         text = progress_lines.steps_and_speed_text(record.progress)
-        yield RecordRow("progress", text, is_summary=True)
+        yield ShownRow("progress", text, is_summary=True)
     yield from _context_rows(record)
 
 
@@ -143,7 +143,7 @@ def render_summary(
     if request is not None:
         lines += _run_request_lines(request, record.usage)
     elif no_request is not None:
-        lines += _folded_row(RecordRow("request", f"none: {no_request}"))
+        lines += _folded_row(ShownRow("request", f"none: {no_request}"))
     # the texts hold words of the program and the scheduler
     safe = (
         lines[0],
@@ -188,40 +188,40 @@ def signal_or_exit_text(record: Record) -> str:
     return f", exit code {record.exit_code}" if record.exit_code else ""
 
 
-def _outcome_rows(outcome: RunOutcome | None) -> Iterator[RecordRow]:
+def _outcome_rows(outcome: RunOutcome | None) -> Iterator[ShownRow]:
     # the headline has the exit code already
     if outcome is not None and not outcome.reason.startswith("exit code"):
         text = "; ".join((outcome.reason, *outcome.evidence))
-        yield RecordRow("ended", text.removeprefix("ended "), is_summary=True)
+        yield ShownRow("ended", text.removeprefix("ended "), is_summary=True)
 
 
-def _identity_rows(record: Record) -> Iterator[RecordRow]:
-    yield RecordRow("label", record.label or "")
-    yield RecordRow("command", quoted_command_line(record.command))
+def _identity_rows(record: Record) -> Iterator[ShownRow]:
+    yield ShownRow("label", record.label or "")
+    yield ShownRow("command", quoted_command_line(record.command))
     pairs = (f"{name}={value}" for name, value in record.parameters.items())
-    yield RecordRow("parameters", ", ".join(pairs))
-    yield RecordRow("folder", record.cwd or "")
+    yield ShownRow("parameters", ", ".join(pairs))
+    yield ShownRow("folder", record.cwd or "")
     ended = f" to {' '.join(local_time(record.ended))}" if record.ended else ""
-    yield RecordRow("when", f"{' '.join(local_time(record.started))}{ended}")
+    yield ShownRow("when", f"{' '.join(local_time(record.started))}{ended}")
     host = record.host
     if host is not None:
         system = host.system if host.system != "unknown" else ""
         cpus = "" if host.cpus is None else f"{host.cpus} CPUs"
         memory = _size_or_nothing(host.memory)
-        yield RecordRow("where", _words_with_commas(host.name, system, cpus, memory))
+        yield ShownRow("where", _words_with_commas(host.name, system, cpus, memory))
 
 
-def _context_rows(record: Record) -> Iterator[RecordRow]:
+def _context_rows(record: Record) -> Iterator[ShownRow]:
     """Yield what the run was a part of, and what measuring it took."""
     if record.repeats:
-        yield RecordRow("repeats", f"{len(record.repeats)} runs; the largest is shown")
+        yield ShownRow("repeats", f"{len(record.repeats)} runs; the largest is shown")
     asked = record.requested
     if asked is not None:
         cpus = "1 CPU" if asked.cpus == 1 else f"{asked.cpus} CPUs"
         time = "" if asked.time_limit is None else format_duration(asked.time_limit)
         gpus = f"{asked.gpus} GPUs" if asked.gpus else ""
         memory = _size_or_nothing(asked.memory)
-        yield RecordRow("requested", _words_with_commas(cpus, memory, time, gpus))
+        yield ShownRow("requested", _words_with_commas(cpus, memory, time, gpus))
     got = record.allocation
     if got is not None:
         counts = _named_values(
@@ -231,33 +231,33 @@ def _context_rows(record: Record) -> Iterator[RecordRow]:
             ("GPUs", got.gpus),
         )
         text = _words_with_commas(got.scheduler, counts, _size_or_nothing(got.memory))
-        yield RecordRow("granted", text)
+        yield ShownRow("granted", text)
     job = record.job
     if job is not None:
         numbers = _named_values(
             ("element", job.element), ("task", job.task), ("attempt", job.attempt)
         )
-        yield RecordRow("job", _words_with_commas(job.id, numbers))
+        yield ShownRow("job", _words_with_commas(job.id, numbers))
     code = record.provenance
     if code is not None:
         changed = " with changes" if code.git_dirty else ""
         commit = f"commit {code.git_commit[:12]}{changed}" if code.git_commit else ""
         versions = (("Python", code.python or None), ("weigh", code.weigh or None))
-        yield RecordRow("code", _words_with_commas(commit, _named_values(*versions)))
+        yield ShownRow("code", _words_with_commas(commit, _named_values(*versions)))
     if record.monitor is not None:
         yield from _measuring_rows(record.monitor)
 
 
-def _measuring_rows(monitor: MeasuringCost) -> Iterator[RecordRow]:
+def _measuring_rows(monitor: MeasuringCost) -> Iterator[ShownRow]:
     cpu = monitor.cpu_time
     words = _words_with_commas(
         "" if cpu is None else f"{format_duration(cpu)} of CPU",
         "" if monitor.memory is None else f"{format_size(monitor.memory)} of memory",
         f"{monitor.samples} samples" if monitor.samples else "",
     )
-    yield RecordRow("measuring", words)
+    yield ShownRow("measuring", words)
     for warning in monitor.warnings:
-        yield RecordRow("note", warning)
+        yield ShownRow("note", warning)
 
 
 def _words_with_commas(*words: str) -> str:
@@ -288,41 +288,41 @@ def _memory_trend_text(record: Record) -> str:
     return "then flat" if time else ""
 
 
-def _usage_rows(usage: Usage, trend: str) -> Iterator[RecordRow]:
+def _usage_rows(usage: Usage, trend: str) -> Iterator[ShownRow]:
     peak = usage.peak_memory
     if peak is not None:
         yield from _peak_memory_rows(peak, trend, is_alone=usage.processes in {None, 1})
     elif usage.max_process_memory is None:
-        yield RecordRow("memory", "not measured: no data in /proc", is_summary=True)
+        yield ShownRow("memory", "not measured: no data in /proc", is_summary=True)
     else:
-        yield RecordRow("memory", "of the job not measured", is_summary=True)
+        yield ShownRow("memory", "of the job not measured", is_summary=True)
     for name, size in (
         ("largest single process", usage.max_process_memory),
         ("address space (virtual)", usage.virtual_memory),
         ("cgroup with page cache", usage.cgroup_peak),
     ):
         if size is not None:
-            yield RecordRow("", f"{name} {format_size(size)}")
+            yield ShownRow("", f"{name} {format_size(size)}")
     # most runs are of no kind that is known, and need no import
     if usage.jvm is not None or usage.sign is not None or usage.cache is not None:
         for words in (*need.heap_words(usage), *need.sign_words(usage)):
-            yield RecordRow("", words, is_summary=True)
+            yield ShownRow("", words, is_summary=True)
         for words in need.cache_words(usage):
-            yield RecordRow("", words)
+            yield ShownRow("", words)
     yield from _cpu_rows(usage)
     if usage.read_bytes is not None and usage.write_bytes is not None:
         read, written = format_size(usage.read_bytes), format_size(usage.write_bytes)
-        yield RecordRow("disk", f"{read} read, {written} written", is_summary=True)
+        yield ShownRow("disk", f"{read} read, {written} written", is_summary=True)
 
 
-def _cpu_rows(usage: Usage) -> Iterator[RecordRow]:
+def _cpu_rows(usage: Usage) -> Iterator[ShownRow]:
     if usage.cpu_time is not None:
-        yield RecordRow("cpu", _cpu_usage_text(usage), is_summary=True)
+        yield ShownRow("cpu", _cpu_usage_text(usage), is_summary=True)
         parts = (("user", usage.user_time), ("system", usage.system_time))
         words = [f"{name} {format_duration(t)}" for name, t in parts if t is not None]
-        yield RecordRow("", ", ".join(words))
+        yield ShownRow("", ", ".join(words))
     if usage.cpu_wait is not None:
-        yield RecordRow("", need.wait_words(usage), is_summary=True)
+        yield ShownRow("", need.wait_words(usage), is_summary=True)
 
 
 def _cpu_usage_text(usage: Usage) -> str:
@@ -336,11 +336,11 @@ def _cpu_usage_text(usage: Usage) -> str:
 
 def _peak_memory_rows(
     peak: PeakMemory, trend: str, *, is_alone: bool
-) -> Iterator[RecordRow]:
+) -> Iterator[ShownRow]:
     """Yield the peak; *is_alone*: of one process, there is only one way to count."""
     if peak.source == "launcher floor":
         words = f"up to {format_size(peak.high)}: too short to measure more exactly"
-        yield RecordRow("memory", words, is_summary=True)
+        yield ShownRow("memory", words, is_summary=True)
         return
     figure = f"{format_size(peak.value):<10}"
     if peak.certainty != "exact" and peak.high > peak.low * _SURE:
@@ -349,13 +349,13 @@ def _peak_memory_rows(
     course = _words_with_commas(at, trend)
     text = f"{figure}  {course}" if at else f"{figure.rstrip()}, {trend}"
     if not course or len(text) <= WIDTH - len(_INDENT):
-        yield RecordRow("memory", text if course else figure, is_summary=True)
+        yield ShownRow("memory", text if course else figure, is_summary=True)
     else:  # a second line, rather than a single word in it
-        yield RecordRow("memory", figure.rstrip(), is_summary=True)
-        yield RecordRow("", course, is_summary=True)
+        yield ShownRow("memory", figure.rstrip(), is_summary=True)
+        yield ShownRow("", course, is_summary=True)
     kind, colon, _ = peak.source.partition(":")
     explains = bool(colon) and kind in _SOURCES and not is_alone
-    yield RecordRow("", peak.source, explains)
+    yield ShownRow("", peak.source, explains)
     floor = max(_FILE_SHARE * peak.value, _FILE_FLOOR)
     large: list[str] = []
     small: list[str] = []
@@ -369,7 +369,7 @@ def _peak_memory_rows(
             (large if is_large else small).append(f"{format_size(size)} {name}")
     for parts, is_large in ((large, True), (small, False)):
         if parts:
-            yield RecordRow("", f"of which {', '.join(parts)}", is_large)
+            yield ShownRow("", f"of which {', '.join(parts)}", is_large)
 
 
 def _peak_bounds_text(peak: PeakMemory) -> str:
@@ -399,17 +399,17 @@ def _nodes_text(record: Record) -> str:
     return f"{len(peaks)}: {', '.join(named)}{words}"
 
 
-def _ranks_rows(ranks: Sequence[RecordedRank]) -> Iterator[RecordRow]:
+def _ranks_rows(ranks: Sequence[RecordedRank]) -> Iterator[ShownRow]:
     """Yield the range of peak memory over the ranks, and which are uneven."""
     peaks = [rank.peak_memory for rank in ranks if rank.peak_memory is not None]
     if peaks:
         least, most = min(peaks), max(peaks)
         span = range_text(format_size(least), format_size(most), "and")
         each = format_size(most) if most <= least * _SURE else f"between {span}"
-        yield RecordRow("ranks", f"{len(ranks)}, each {each} (RSS)", is_summary=True)
+        yield ShownRow("ranks", f"{len(ranks)}, each {each} (RSS)", is_summary=True)
     if len(ranks) > 1:
         for note in joined.imbalance_notes(ranks):
-            yield RecordRow("", note, is_summary=True)
+            yield ShownRow("", note, is_summary=True)
 
 
 def _measured_region_lines(record: Record) -> list[str]:
@@ -524,7 +524,7 @@ def _repeat_statistics_lines(repeats: tuple[RepeatedRun, ...]) -> Iterator[str]:
     peaks = [usage.peak_memory.value for usage in counted if usage.peak_memory]
     if peaks:
         sizes = [format_size(size) for size in _minimum_median_maximum(peaks)]
-        yield from _folded_row(RecordRow("memory", _spaced_words(sizes)))
+        yield from _folded_row(ShownRow("memory", _spaced_words(sizes)))
     times = {
         "time": [usage.wall_time for usage in counted],
         "cpu": [usage.cpu_time for usage in counted if usage.cpu_time is not None],
@@ -534,7 +534,7 @@ def _repeat_statistics_lines(repeats: tuple[RepeatedRun, ...]) -> Iterator[str]:
             spread = [
                 format_duration(seconds) for seconds in _minimum_median_maximum(values)
             ]
-            yield from _folded_row(RecordRow(name, _spaced_words(spread)))
+            yield from _folded_row(ShownRow(name, _spaced_words(spread)))
 
 
 def _minimum_median_maximum(repeat_values: Sequence[_Number]) -> list[_Number]:
@@ -562,7 +562,7 @@ def _run_request_lines(request: Request, usage: Usage | None) -> Iterator[str]:
     yield from request_note_lines(request, indent=_INDENT)
 
 
-def _folded_row(row: RecordRow, name_width: int = _NAME) -> Iterator[str]:
+def _folded_row(row: ShownRow, name_width: int = _NAME) -> Iterator[str]:
     """Write one row, folded if it is too long."""
     if name_width == _NAME:
         yield from named_lines(row.name, row.text, indent=2, name_width=name_width)

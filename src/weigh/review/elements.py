@@ -282,60 +282,29 @@ _MEMORY_SOURCE = "shared pages and libraries counted once, no page cache"
 _GPU_SOURCE = "NVML, the fullest GPU"
 
 
-class _MeasuredResource(msgspec.Struct, frozen=True):
-    """The resource of a measure."""
-
-    name: Name
-    unit: Unit
-    requested: float | None
-    source: str = "weigh"
-
-
 def resource_measures(
     elements: Sequence[ReviewedElement], requested: ElementRequest
 ) -> tuple[ReportMeasure, ...]:
     """Return one measure per resource over *elements*, measured or not."""
-    return tuple(_measures_in_order(elements, requested))
-
-
-def _measures_in_order(
-    elements: Sequence[ReviewedElement], requested: ElementRequest
-) -> Iterator[ReportMeasure]:
     # an element that never started is not one that used nothing
     ran = [one for one in elements if one.runs or one.wall_time]
-    memory = [one.memory for one in ran]
-    yield _measure_of_values(
-        _MeasuredResource("memory", "bytes", requested.memory, source=_MEMORY_SOURCE),
-        memory,
-    )
-    held = [one.gpu_memory for one in ran]
     # a type of GPU that was planned for, but not requested, is no denominator
-    total = requested.gpu_memory if requested.gpus or any(held) else None
-    yield _measure_of_values(
-        _MeasuredResource("gpu_memory", "bytes", total, source=_GPU_SOURCE), held
+    has_gpus = requested.gpus or any(one.gpu_memory for one in ran)
+    gpu_memory = requested.gpu_memory if has_gpus else None
+    rows: tuple[tuple[Name, Unit, str, str, float | None], ...] = (
+        ("memory", "bytes", _MEMORY_SOURCE, "memory", requested.memory),
+        ("gpu_memory", "bytes", _GPU_SOURCE, "gpu_memory", gpu_memory),
+        ("cpus", "cpus", "weigh", "cpus", requested.cpus),
+        ("time", "seconds", "weigh", "wall_time", requested.time_limit),
+        ("gpu_utilization", "share", "NVML", "utilization", None),
     )
-    cpus = [one.cpus for one in ran]
-    yield _measure_of_values(_MeasuredResource("cpus", "cpus", requested.cpus), cpus)
-    times = [one.wall_time for one in ran]
-    yield _measure_of_values(
-        _MeasuredResource("time", "seconds", requested.time_limit), times
-    )
-    busy = [one.utilization for one in ran]
-    yield _measure_of_values(
-        _MeasuredResource("gpu_utilization", "share", None, source="NVML"), busy
-    )
-
-
-def _measure_of_values(
-    measured_resource: _MeasuredResource, element_values: Sequence[float | None]
-) -> ReportMeasure:
-    known = tuple(value for value in element_values if value is not None)
-    blank = ReportMeasure(
-        name=measured_resource.name,
-        unit=measured_resource.unit,
-        source=measured_resource.source,
-    )
-    return measure_of(blank, known, measured_resource.requested)
+    measures = []
+    for name, unit, source, field, asked in rows:
+        values = [getattr(one, field) for one in ran]
+        known = [value for value in values if value is not None]
+        blank = ReportMeasure(name=name, unit=unit, source=source)
+        measures.append(measure_of(blank, known, asked))
+    return tuple(measures)
 
 
 def measure_of(
