@@ -257,7 +257,7 @@ def _ranks_at_once(ranks: Sequence[RecordedRank]) -> int:
     starts = [rank.start or 0.0 for rank in ranks]
     ends = [(rank.start or 0.0) + (rank.wall_time or 0.0) for rank in ranks]
     count = most = 0
-    # one that starts as another ends counts beside it; unknown times are 0
+    # one that starts as another ends counts next to it; unknown times are 0
     events = [*((start, 0) for start in starts), *((end, 1) for end in ends)]
     for _, is_end in sorted(events):
         count += -1 if is_end else 1

@@ -126,7 +126,7 @@ class NvmlLibrary:
         """Call a function without room for its answer: it returns how many there are.
 
         Raises:
-            NvmlError: as for `call`, but for the want of room.
+            NvmlError: as for `call`, but not for the missing room.
         """
         try:
             self.call(name, *words)

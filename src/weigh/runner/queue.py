@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 # starts that may pass a task which waits for memory: then it has to be next, or tasks
-# that need less would take what becomes free for ever
+# that need less would take what becomes free forever
 MOST_PASSING = 16
 
 

@@ -364,7 +364,7 @@ class _ShellReader(_ShellScanner):
             self.__dict__.update(outer.__dict__)
             self.place, self.depth, self.substituted = place, outer.depth + 1, []
             self.block_count += 1
-            # a substitution runs in a subshell, and beside the script's own commands
+            # a substitution runs in a subshell, next to the script's own commands
             self.blocks = [*outer.blocks, -self.block_count]
             self.branches.add(self.block_count)
         if self.depth > _MOST_NESTED:

@@ -116,7 +116,7 @@ LISTS = {
 }
 
 
-def test_what_is_said_of_gpus_is_as_it_was_reviewed() -> None:
+def test_the_words_on_gpus_are_as_they_were_reviewed() -> None:
     check_texts(Path(__file__).with_name("gpu_words.texts"), RUNS | LISTS)
 
 
