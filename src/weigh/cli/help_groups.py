@@ -49,7 +49,7 @@ OPTION_GROUPS = {
     },
     "scan": {
         "Runs": "from repeat label resume confirm dry-run",
-        "Answer": "target gpu gpu-memory memory near level efficiency json",
+        "Answer": "target gpu gpu-memory memory efficiency json",
     },
 }
 

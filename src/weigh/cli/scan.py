@@ -95,19 +95,6 @@ class ScanCommand(AxesThenCommand):
     help="Host memory to fit into, such as 8GiB; repeatable.",
 )
 @click.option(
-    "--near",
-    default="95%",
-    metavar="SHARE",
-    help="Recommend the smallest size with this share of the best speed.  "
-    "[default: 95%]",
-)
-@click.option(
-    "--level",
-    default="95%",
-    metavar="SHARE",
-    help="Confidence level of the upper bounds.  [default: 95%]",
-)
-@click.option(
     "--efficiency",
     default="75%",
     metavar="SHARE",

@@ -40,6 +40,8 @@ def accumulate(batch: int, largest: int) -> GradientAccumulation | None:
     return GradientAccumulation(batch, batch // steps, steps)
 
 
+NEAR = 0.95  # share of the best speed that is near enough
+LEVEL = 0.95  # confidence of the upper bounds
 GPU: Quantity = "gpu_memory"
 HOST: Quantity = "memory"
 
@@ -53,12 +55,10 @@ class MemoryLimit(msgspec.Struct, frozen=True):
 
 
 class FitOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a fit; ``near`` and ``level`` are shares."""
+    """The options of a fit."""
 
     target: float | None = None  # the size to answer for, None: only what was measured
     limits: tuple[MemoryLimit, ...] = ()
-    near: float = 0.95  # share of the best speed that is near enough
-    level: float = 0.95  # confidence of the upper bounds
 
 
 class MeasuredSize(msgspec.Struct, frozen=True):
@@ -107,7 +107,7 @@ _JSON_KEYS = {"options": "wanted", "capacities": "cards"}
 class ScanAdvice(msgspec.Struct, frozen=True, kw_only=True, rename=_JSON_KEYS):
     """Everything that ``scan`` prints.
 
-    ``best_size`` is the smallest size with ``near`` of the best speed, None if the size
+    ``best_size`` is the smallest size with 95 % of the best speed, None if the size
     does not change the speed. ``recommended`` is that size, or a smaller one for the
     reason in ``held_back``. ``speeds`` are shares of the best speed at the measured
     sizes. ``why`` lists the reasons not to trust a single number, and a measurement at
@@ -140,11 +140,9 @@ def advise_from_estimate(estimate: SizeEstimate, options: FitOptions) -> ScanAdv
     timed = estimate.speed
     # only a time that falls with the size makes a larger size better
     quicker = timed is not None and isinstance(timed.curve, InverseCurve)
-    best = estimate.best_size(options.near) if quicker else None
+    best = estimate.best_size(NEAR) if quicker else None
     recommended, held_back = (
-        _recommended_size(estimate, options, capacities, best)
-        if quicker
-        else (None, None)
+        _recommended_size(estimate, capacities, best) if quicker else (None, None)
     )
     curve = estimate.fit_of() if _has_memory(estimate) else None
     why = caveats(curve, _farthest(options, capacities)) if curve else ()
@@ -175,7 +173,7 @@ def largest_fitting(advice: ScanAdvice) -> SizeNeed | None:
     size = min(sizes, default=0.0)
     if not advice.capacities or not 1 <= size < math.inf:
         return None
-    return need(advice.estimate, math.floor(size), advice.options.level)
+    return need(advice.estimate, math.floor(size))
 
 
 def rows(estimate: SizeEstimate) -> tuple[MeasuredSize, ...]:
@@ -197,19 +195,19 @@ def rows(estimate: SizeEstimate) -> tuple[MeasuredSize, ...]:
     )
 
 
-def need(estimate: SizeEstimate, size: float, level: float) -> SizeNeed:
-    """Return what *size* needs, with upper bounds at *level*."""
+def need(estimate: SizeEstimate, size: float) -> SizeNeed:
+    """Return what *size* needs, with upper bounds at 95 %."""
     gpu, host, timed = estimate.gpu_memory, estimate.memory, estimate.time
     # doubts of the quantity that usually limits the size
     first = gpu or host or timed
     return SizeNeed(
         size=size,
         gpu_memory=None if gpu is None else math.ceil(gpu.predict(size)),
-        gpu_memory_upper=None if gpu is None else math.ceil(gpu.upper(size, level)),
+        gpu_memory_upper=None if gpu is None else math.ceil(gpu.upper(size, LEVEL)),
         memory=None if host is None else math.ceil(host.predict(size)),
-        memory_upper=None if host is None else math.ceil(host.upper(size, level)),
+        memory_upper=None if host is None else math.ceil(host.upper(size, LEVEL)),
         time=None if timed is None else timed.predict(size),
-        time_upper=None if timed is None else timed.upper(size, level),
+        time_upper=None if timed is None else timed.upper(size, LEVEL),
         why=() if first is None else caveats(first, size),
     )
 
@@ -220,7 +218,7 @@ def _has_memory(estimate: SizeEstimate) -> bool:
 
 def _need_of_target(estimate: SizeEstimate, options: FitOptions) -> SizeNeed | None:
     size = options.target
-    return None if size is None else need(estimate, size, options.level)
+    return None if size is None else need(estimate, size)
 
 
 def _speeds(timed: FittedCurve) -> tuple[float, ...]:
@@ -230,7 +228,7 @@ def _speeds(timed: FittedCurve) -> tuple[float, ...]:
 def _sizes_within_limit(
     estimate: SizeEstimate, limit: MemoryLimit, options: FitOptions
 ) -> SizesWithinLimit:
-    held = estimate.holding(limit.memory, options.level, limit.of)
+    held = estimate.holding(limit.memory, LEVEL, limit.of)
     target, size = options.target, held.size or 0
     if target is None:
         return SizesWithinLimit(limit, held)
@@ -249,7 +247,6 @@ def _is_batch(estimate: SizeEstimate, limit: MemoryLimit) -> bool:
 
 def _recommended_size(
     estimate: SizeEstimate,
-    options: FitOptions,
     capacities: tuple[SizesWithinLimit, ...],
     best: int | None,
 ) -> tuple[SizeNeed | None, str | None]:
@@ -270,7 +267,7 @@ def _recommended_size(
     size, why = min(choices, key=lambda choice: choice[0])
     if size < 1:
         return None, why
-    return need(estimate, math.floor(size), options.level), why
+    return need(estimate, math.floor(size)), why
 
 
 def _held_back(

@@ -4,7 +4,14 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.estimate.advice import GPU, ScanAdvice, SizeNeed, SizesWithinLimit
+from weigh.estimate.advice import (
+    GPU,
+    LEVEL,
+    NEAR,
+    ScanAdvice,
+    SizeNeed,
+    SizesWithinLimit,
+)
 from weigh.estimate.curve import ConstantCurve, size_text
 from weigh.estimate.fit import FittedCurve
 from weigh.estimate.scaling import CpuRow, CpuScan, SqueezeResult
@@ -167,7 +174,7 @@ def _target_fit_text(limit: SizesWithinLimit) -> str:
 
 
 def _speed_lines(advice: ScanAdvice) -> Iterator[str]:
-    timed, wanted = advice.estimate.speed, advice.options
+    timed = advice.estimate.speed
     if timed is None:
         return
     if not advice.speeds:
@@ -181,9 +188,9 @@ def _speed_lines(advice: ScanAdvice) -> Iterator[str]:
     if best is None:
         text += "; it still rises with size"
     elif best > last.x:
-        text += f", {best} would have {_level_percent_text(wanted.near)}"
+        text += f", {best} would have {100 * NEAR:.0f} %"
     else:
-        text += f"; {best} has {_level_percent_text(wanted.near)} already"
+        text += f"; {best} has {100 * NEAR:.0f} % already"
     whole = "of the whole run, its start-up included"
     yield from _labelled_lines(
         "speed", [text, *([whole] if timed.quantity == "time" else [])]
@@ -200,14 +207,13 @@ def _constant_quantity_lines(advice: ScanAdvice) -> Iterator[str]:
         ("RAM", advice.estimate.memory),
     ):
         if fit is not None and not _depends_on_size(fit):
-            upper = round(fit.upper(fit.largest_size, advice.options.level))
+            upper = round(fit.upper(fit.largest_size, LEVEL))
             text = f"the same at every size: up to {format_size(upper)}"
             yield from _labelled_lines(name, [text])
 
 
 def _recommendation_texts(advice: ScanAdvice, size_need: SizeNeed) -> list[str]:
-    near = _level_percent_text(advice.options.near)
-    why = f"the smallest with {near} of the best speed"
+    why = f"the smallest with {100 * NEAR:.0f} % of the best speed"
     if advice.held_back is not None:
         why = advice.held_back
     return [
@@ -256,7 +262,7 @@ def _estimate_basis_texts(advice: ScanAdvice) -> list[str]:
     text = f"{sizes} size{'s' * (sizes != 1)}, {runs} run{'s' * (runs != 1)}"
     if len(command) <= _LONGEST_COMMAND and command.isprintable():
         text += f" of {command}"
-    sure = _level_percent_text(advice.options.level)
+    sure = f"{100 * LEVEL:.0f} %"
     bases = [text, f"ranges: from the prediction to its {sure} upper bound"]
     if estimate.gpu_memory is None:
         bases.append("GPU memory can only be measured on a GPU")
@@ -278,10 +284,6 @@ def _labelled_lines(item_name: str, texts: Sequence[str]) -> Iterator[str]:
             # only now, after the lines were broken
             yield line.replace(_KEPT, " ")
         label = " " * _LABEL
-
-
-def _level_percent_text(share: float) -> str:
-    return f"{share * 100:.4g} %"
 
 
 def _sample_time_text(seconds: Seconds | None) -> str:

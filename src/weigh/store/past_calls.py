@@ -17,7 +17,7 @@ class StoredScan(msgspec.Struct, frozen=True):
     """A scan: its command with fields, and the label of its records.
 
     ``target`` is the target of the last call as typed, ``by`` the parameter that is the
-    size, and ``level`` the confidence of the bounds.
+    size.
     """
 
     label: str
@@ -25,7 +25,6 @@ class StoredScan(msgspec.Struct, frozen=True):
     cwd: str
     by: str | None = None
     target: str | None = None
-    level: str | None = None
     schema: str = SCHEMA
 
 

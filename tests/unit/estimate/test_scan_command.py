@@ -310,8 +310,6 @@ def test_words_that_are_no_sizes_may_vary_too(scan: Weigh) -> None:
         (("mib=20,40", "--gpu", "p100=lots"), "not a size"),
         (("mib=20,40", "--gpu-memory", "lots"), "not a size"),
         (("mib=20,40", "--memory", "0"), "must be above 0"),
-        (("mib=20,40", "--near", "0"), "not a share"),
-        (("mib=20,40", "--level", "200"), "not a share"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_runs(

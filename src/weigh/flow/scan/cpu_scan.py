@@ -16,7 +16,6 @@ from weigh.estimate.scaling import (
 )
 from weigh.flow.here import Here
 from weigh.flow.records.records import open_store
-from weigh.flow.scan.estimate_options import parse_share
 from weigh.flow.scan.scan import ScanOptions, ScanRuns
 from weigh.model.record import Record, Usage
 from weigh.need import need_notes
@@ -88,7 +87,7 @@ def scan_cpus(
         WeighError: weigh itself failed.
     """
     numbers = cpu_counts_of_axis(parse_axis(options.axes[0]))
-    least = parse_share(efficiency, "--efficiency")
+    least = _parsed_efficiency(efficiency)
     command = options.command
     if not command:
         raise UsageError(
@@ -187,3 +186,15 @@ def held_to(number: int, here: Sequence[int]) -> Iterator[None]:
         # it may have changed meanwhile, as by the batch system
         with suppress(OSError):
             os.sched_setaffinity(0, here)
+
+
+def _parsed_efficiency(text: str) -> float:
+    """Read ``75%``, ``75 %`` or ``0.75``."""
+    word = text.strip()
+    try:
+        number = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1:
+        raise FormatError(f"--efficiency {text}: not a share (write it like 75%)")
+    return number

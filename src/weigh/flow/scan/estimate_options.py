@@ -23,8 +23,6 @@ class TypedOptions(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[str, ...] = ()  # names of models, several with commas
     gpu_memory: tuple[str, ...] = ()  # sizes
     memory: tuple[str, ...] = ()  # sizes
-    near: str = "95%"
-    level: str = "95%"
 
 
 class ParsedOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,8 +31,6 @@ class ParsedOptions(msgspec.Struct, frozen=True, kw_only=True):
     target_name: str | None = None
     target: float | None = None
     limits: tuple[MemoryLimit, ...] = ()
-    near: float = 0.95  # share of the best speed
-    level: float = 0.95  # of the upper bounds
 
     @property
     def has_gpu(self) -> bool:
@@ -67,8 +63,6 @@ def parse_options(
         target_name=name,
         target=target,
         limits=tuple(dict.fromkeys(limits)),
-        near=parse_share(typed_options.near, "--near"),
-        level=parse_share(typed_options.level, "--level"),
     )
 
 
@@ -159,15 +153,3 @@ def _memory_limit_size(text: str, option: str) -> Bytes:
     if not size:
         raise FormatError(f"{option}: must be above 0")
     return size
-
-
-def parse_share(text: str, option: str) -> float:
-    """Read ``95%``, ``95 %`` or ``0.95``."""
-    word = text.strip()
-    try:
-        number = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < 1:
-        raise FormatError(f"{option} {text}: not a share (write it like 95% or 0.95)")
-    return number

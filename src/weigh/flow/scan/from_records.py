@@ -125,12 +125,7 @@ def scan_answer_of_records(
     target, said = parsed.target_of(made.by)
     # the GPUs of the runs are of interest only if no other was named
     own = () if parsed.has_gpu else limits_measured_on(used)
-    options = FitOptions(
-        target=target,
-        limits=(*own, *parsed.limits),
-        near=parsed.near,
-        level=parsed.level,
-    )
+    options = FitOptions(target=target, limits=(*own, *parsed.limits))
     advice = advise_from_estimate(made, options)
     # without a target the recommended size is what to request for
     need = advice.target or advice.recommended
@@ -160,9 +155,7 @@ def answer_of_scan(
     """
     if stored_scan.target is None or stored_scan.by is None:
         return None
-    typed_options = TypedOptions(
-        target=stored_scan.target, level=stored_scan.level or TypedOptions().level
-    )
+    typed_options = TypedOptions(target=stored_scan.target)
     try:
         return scan_answer_of_records(
             records, stored_scan.by, parse_options(typed_options, stored_scan.by, sites)

@@ -377,7 +377,6 @@ def _kept(
         plan,
         by=size_name,
         target=plan.target if typed_options.target is None else typed_options.target,
-        level=typed_options.level,
     )
     # a resumed scan is stored again only if it changed
     if not options.dry_run and (kept != plan or not options.resume):
