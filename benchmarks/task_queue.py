@@ -139,15 +139,10 @@ def simulate(
             elements=ELEMENTS,
             place=number,
             kind_of=lambda seq: seq - 1,
-            alike=room == NO_RESERVATION,
+            room=room,
             time_to_start=lambda kind: time_to_start(kinds[kind]),
             time_left=lambda: ends - clock[0] if limit else None,
-            gone=lambda _owners: (),
-            sync=lambda: None,
-            ended=lambda _owner: {},
-            left=lambda _owner: {},
             choose=rng.choice,
-            taken=lambda _count: None,
         )
         return Element(number, SharedQueue(claims, pulling), starts[number])
 

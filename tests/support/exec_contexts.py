@@ -11,10 +11,10 @@ from weigh.runner.journal import RunJournal
 from weigh.runner.owned_file import JoblogHolder
 from weigh.runner.run_context import (
     ExecOptions,
-    PulledQueue,
     RunConsole,
     RunContext,
 )
+from weigh.runner.shared_queue import PullSettings
 from weigh.runner.slots import NO_RESERVATION, TaskReservation, lay_out
 from weigh.runner.task_source import TaskSource
 from weigh.store.identity import process_identity, this_machine
@@ -26,7 +26,7 @@ def exec_context(
     notify: Callable[[str], None] = lambda _line: None,
     number_of: Callable[[int], int] = int,
     plan_of: Callable[[int], TaskReservation] = lambda _seq: NO_RESERVATION,
-    shared: PulledQueue | None = None,
+    shared: PullSettings | None = None,
     **options: Any,
 ) -> RunContext:
     """Return the context of a run of one task in *folder*, with these options."""

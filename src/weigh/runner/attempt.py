@@ -12,7 +12,6 @@ from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
 from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
-    from weigh.runner.orphans import ReapedChild
     from weigh.runner.output import AttemptOutput
 
 # why weigh stopped a task before its end
@@ -50,14 +49,14 @@ class KernelUsage(msgspec.Struct, gc=False):
     write_bytes: Bytes = 0
     reaped: int = 0
 
-    def add(self, reaped: "ReapedChild") -> None:
-        """Add the usage of one process."""
-        self.user += reaped.user
-        self.system += reaped.system
-        self.max_rss = max(self.max_rss, reaped.max_rss)
-        self.read_bytes += reaped.read_bytes
-        self.write_bytes += reaped.write_bytes
-        self.reaped += 1
+    def add(self, other: "KernelUsage") -> None:
+        """Add the usage of other processes."""
+        self.user += other.user
+        self.system += other.system
+        self.max_rss = max(self.max_rss, other.max_rss)
+        self.read_bytes += other.read_bytes
+        self.write_bytes += other.write_bytes
+        self.reaped += other.reaped
 
 
 class LoopState(msgspec.Struct):

@@ -26,8 +26,7 @@ from weigh.runner.output import OutputFolder, TasksOutput, UngroupedOutput
 from weigh.runner.progress_watch import ProgressWatch
 from weigh.runner.queue import TaskTally, TurnQueue
 from weigh.runner.recording import reset_weigh_peak_memory
-from weigh.runner.run_context import ExecOptions, PulledQueue, RunContext
-from weigh.runner.slots import NO_RESERVATION
+from weigh.runner.run_context import ExecOptions, RunContext
 from weigh.runner.spawn import AttemptSpawner
 from weigh.runner.watch import AttemptWatcher
 from weigh.store import location
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from weigh.runner import shared_queue
     from weigh.runner.shared_queue import (
         OwnClaims,
+        PullSettings,
         QueueOwner,
         SharedQueue,
         UntakenTasks,
@@ -255,7 +255,7 @@ class TaskFileRun:
             queue = self._shared = self._shared_queue(shared, tally)
         return queue, tally, past.attempts
 
-    def _shared_queue(self, shared: PulledQueue, tally: TaskTally) -> "SharedQueue":
+    def _shared_queue(self, shared: "PullSettings", tally: TaskTally) -> "SharedQueue":
         """Return the queue that several runs pull from."""
         context, folder = self._context, shared.folder
 
@@ -270,20 +270,14 @@ class TaskFileRun:
         claims = self._claims(folder)
         claims.enter()
         element = claims.owner.element
-        pulling = shared_queue.PullSettings(
-            units=shared.units,
-            elements=shared.elements,
+        pulling = msgspec.structs.replace(
+            shared,
             # any number that differs between runs by hand
             place=sum(claims.owner.name.encode()) if element is None else element,
-            kind_of=shared.kind_of,
-            alike=shared.room == NO_RESERVATION,
-            time_to_start=shared.time_to_start,
             time_left=time_left,
-            gone=shared.gone,
             sync=context.journal.sync,
             ended=lambda owner: shared_queue.tasks_ended_by(folder, owner),
             left=lambda owner: shared_queue.tasks_left_by(folder, owner),
-            choose=random.choice,
             taken=taken,
         )
         return shared_queue.SharedQueue(claims, pulling)

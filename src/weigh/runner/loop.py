@@ -327,7 +327,7 @@ class TaskLoop:
                 attempt.state.status = reaped.status
             if attempt is not None:
                 attempt.state.ended = reaped.at
-                attempt.usage.add(reaped)
+                attempt.usage.add(reaped.usage)
                 touched[attempt.record] = attempt
         if not ended:
             return

@@ -25,7 +25,7 @@ import msgspec
 from weigh.errors import UsageError
 from weigh.probe.proc import is_own_proc, parse_children, usable_proc
 from weigh.regular_file import file_head
-from weigh.runner.attempt import TaskAttempt
+from weigh.runner.attempt import KernelUsage, TaskAttempt
 from weigh.runner.events import PastRuns, RunOpened
 from weigh.runner.spawn import MARK
 from weigh.runner.stopping import send_to_all
@@ -55,11 +55,7 @@ class ReapedChild(msgspec.Struct, frozen=True, gc=False):
     pid: int  # no longer in use: the kernel may give it to another process
     status: int  # as wait4 reports it
     at: Seconds  # on the monotonic clock
-    user: Seconds
-    system: Seconds
-    max_rss: Bytes  # of the largest process, not their sum
-    read_bytes: Bytes
-    write_bytes: Bytes
+    usage: KernelUsage
 
 
 class ChildReaper:
@@ -90,18 +86,15 @@ class ChildReaper:
             at = time.monotonic()
             read_then, written_then = read, written
             read, written = self._traffic()
-            found.append(
-                ReapedChild(
-                    pid,
-                    status,
-                    at,
-                    used.ru_utime,
-                    used.ru_stime,
-                    used.ru_maxrss * KIB,
-                    read - read_then,
-                    written - written_then,
-                )
+            usage = KernelUsage(
+                used.ru_utime,
+                used.ru_stime,
+                used.ru_maxrss * KIB,
+                read - read_then,
+                written - written_then,
+                reaped=1,
             )
+            found.append(ReapedChild(pid, status, at, usage))
 
     def _traffic(self) -> tuple[Bytes, Bytes]:
         if self._io is None:

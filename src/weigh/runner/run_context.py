@@ -4,7 +4,7 @@ The verb makes the context once; the loop, the watcher and the readers of progre
 from it what they need.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +20,7 @@ from weigh.runner.task_source import TaskSource
 from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
-    from weigh.runner.shared_queue import QueueOwner
+    from weigh.runner.shared_queue import PullSettings
 
 
 class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,27 +73,6 @@ class RunConsole(msgspec.Struct, frozen=True):
     show: Callable[[TaskTally], Seconds]  # returns the seconds until it is due again
 
 
-class PulledQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """The queue that this run pulls from, and what the verb knows about it.
-
-    ``folder`` is its directory. ``units``, ``elements``, ``kind_of`` and
-    ``time_to_start`` are as in :class:`~weigh.runner.shared_queue.PullSettings`.
-    ``room`` is what the plan has for all tasks that run at once. ``gone`` returns the
-    names of the given runs that have certainly ended. ``need_of`` and ``number_of`` are
-    those of a task.
-    """
-
-    folder: str
-    units: Sequence[Sequence[int]]
-    elements: int
-    kind_of: Callable[[int], int]
-    need_of: Callable[[int], TaskReservation]
-    number_of: Callable[[int], int]
-    time_to_start: Callable[[int], Seconds | None]
-    room: TaskReservation
-    gone: Callable[[Collection["QueueOwner"]], Collection[str]]
-
-
 class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     """A run: where it takes place, and what the verb knows about it.
 
@@ -126,7 +105,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     parameters: Callable[[int, str], dict[str, int | float | str]]
     plan_of: Callable[[int], TaskReservation]
     number_of: Callable[[int], int]
-    shared: PulledQueue | None = None
+    shared: "PullSettings | None" = None
 
     @property
     def memory_limit(self) -> Bytes | None:

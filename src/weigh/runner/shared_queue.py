@@ -14,6 +14,7 @@ if all its owners are gone, and then only by the next number.
 import errno
 import os
 import posixpath
+import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 
@@ -24,7 +25,7 @@ from weigh.planning.queue_order import units_looked_ahead
 from weigh.regular_file import only_regular, write_all
 from weigh.runner.events import SUFFIX, TaskLeft, ended_tasks, read_left
 from weigh.runner.queue import MOST_PASSING, TaskTurn, TurnQueue
-from weigh.runner.slots import RunSlot
+from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
 from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import file_mode
@@ -310,26 +311,31 @@ class PullSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     ``units`` are the numbers of their tasks, in the order in which they are claimed.
     ``elements`` is how many runs pull, ``place`` which of them this is. Tasks of the
-    same kind have equal needs; all tasks have if they are ``alike``. One starts only if
-    ``time_to_start`` of its kind is None or at most ``time_left``. ``gone`` returns the
-    names of those runs that have certainly ended, with all their tasks. ``sync`` writes
-    the joblog to disk. ``ended`` reads the joblog of a run, ``left`` why tasks did not
-    end there; ``choose`` picks one unit, ``taken`` counts tasks that were claimed.
+    same kind have equal needs; all tasks have if ``room``, what the plan has for all
+    that run at once, is none. One starts only if ``time_to_start`` of its kind is None
+    or at most ``time_left``. ``gone`` returns the names of those runs that have
+    certainly ended, with all their tasks. ``sync`` writes the joblog to disk. ``ended``
+    reads the joblog of a run, ``left`` why tasks did not end there; ``choose`` picks
+    one unit, ``taken`` counts tasks that were claimed. ``need_of`` and ``number_of``
+    return what a task needs and its number in the plan.
     """
 
+    folder: str = ""  # its directory
     units: Sequence[Sequence[int]]
     elements: int
-    place: int
-    kind_of: Callable[[int], int]
-    alike: bool
-    time_to_start: Callable[[int], Seconds | None]
-    time_left: Callable[[], Seconds | None]
-    gone: Callable[[Collection[QueueOwner]], Collection[str]]
-    sync: Callable[[], None]
-    ended: Callable[[QueueOwner], Mapping[int, bool]]
-    left: Callable[[QueueOwner], Mapping[int, TaskLeft]]
-    choose: Callable[[Sequence[int]], int]
-    taken: Callable[[int], None]
+    room: TaskReservation = NO_RESERVATION
+    place: int = 0
+    kind_of: Callable[[int], int] = lambda _seq: 0
+    need_of: Callable[[int], TaskReservation] = lambda _seq: NO_RESERVATION
+    number_of: Callable[[int], int] = int
+    time_to_start: Callable[[int], Seconds | None] = lambda _kind: None
+    time_left: Callable[[], Seconds | None] = lambda: None
+    gone: Callable[[Collection[QueueOwner]], Collection[str]] = lambda _owners: ()
+    sync: Callable[[], None] = lambda: None
+    ended: Callable[[QueueOwner], Mapping[int, bool]] = lambda _owner: {}
+    left: Callable[[QueueOwner], Mapping[int, TaskLeft]] = lambda _owner: {}
+    choose: Callable[[Sequence[int]], int] = random.choice
+    taken: Callable[[int], None] = lambda _count: None
 
 
 class UntakenTasks(msgspec.Struct, frozen=True):
@@ -459,7 +465,7 @@ class SharedQueue(TurnQueue):
         """
         pulling = self._pulling
         # the units are sorted, the longest first
-        if not pulling.alike:
+        if pulling.room != NO_RESERVATION:
             return units[0]
         for unit in units:
             if unit % pulling.elements == pulling.place % pulling.elements:

@@ -3,7 +3,6 @@
 They divide the CPUs and GPUs of this job's allocation, never all of the node's.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
@@ -269,8 +268,3 @@ def _cgroup_cpu_quota(folder: str) -> float | None:
 
 def _resource_file_text(file_path: str) -> str:
     return file_head(file_path).decode("utf-8", "replace")
-
-
-def allowed_cpus() -> frozenset[int]:
-    """Return the CPUs that this process may run on."""
-    return frozenset(os.sched_getaffinity(0))

@@ -149,15 +149,10 @@ def started_by(plan: Plan, available: float, starts: float, seed: int) -> list[i
                 elements=len(plan.elements),
                 place=number,
                 kind_of=lambda seq: queue.kinds[seq - 1],
-                alike=True,
                 time_to_start=lambda kind: needed[kind],
                 time_left=lambda: available - now,
-                gone=lambda _owners: (),
-                sync=lambda: None,
                 ended=lambda _owner: dict.fromkeys(started, True),
-                left=lambda _owner: {},
                 choose=rng.choice,
-                taken=lambda _count: None,
             ),
         )
 

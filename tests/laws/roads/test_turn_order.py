@@ -133,15 +133,9 @@ def test_above_4096_tasks_each_starts_once_the_longest_first(
             elements=elements,
             place=0,
             kind_of=lambda seq: needs[seq - 1],
-            alike=False,
-            time_to_start=lambda _kind: None,
-            time_left=lambda: None,
-            gone=lambda _owners: (),
-            sync=lambda: None,
+            room=TaskReservation(ROOM),
             ended=lambda _owner: dict.fromkeys(started, True),
-            left=lambda _owner: {},
             choose=rng.choice,
-            taken=lambda _count: None,
         ),
     )
     place_of = {seq: at for at, unit in enumerate(units) for seq in unit}

@@ -36,7 +36,7 @@ def test_a_running_tasks_output_can_be_read(batch: Batch) -> None:
     batch.write("echo begun; while [ ! -e go ]; do sleep 0.02; done")
     started = batch.start()
     until((batch.output / "1.out").exists)
-    assert (batch.output / "1.out").read_text() == "begun\n"
+    until(lambda: (batch.output / "1.out").read_text() == "begun\n")
     (batch.folder / "go").touch()
     assert started.wait(30) == 0
 

@@ -199,16 +199,10 @@ class World:
                 units=[(seq,) for seq in range(1, TASKS + 1)],
                 elements=ELEMENTS,
                 place=worker.element,
-                kind_of=lambda _seq: 0,
-                alike=True,
-                time_to_start=lambda _kind: None,
-                time_left=lambda: None,
                 gone=gone,
                 sync=worker.sync,
                 ended=ended,
-                left=lambda _owner: {},
                 choose=self.rng.choice,
-                taken=lambda _count: None,
             ),
         )
 
@@ -439,16 +433,10 @@ def _after_another(
         units=units,
         elements=2,
         place=1,
-        kind_of=lambda _seq: 0,
-        alike=True,
-        time_to_start=lambda _kind: None,
         time_left=lambda: time_left,
         gone=lambda owners: [one.name for one in owners],
-        sync=lambda: None,
-        ended=lambda _owner: {},
         left=lambda _owner: left,
         choose=lambda units: units[0],
-        taken=lambda _count: None,
     )
 
 

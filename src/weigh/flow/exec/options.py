@@ -25,7 +25,6 @@ from weigh.runner.slots import (
     NO_RESERVATION,
     SlotLayout,
     TaskReservation,
-    allowed_cpus,
     lay_out,
     read_cpu_quota,
     read_resources,
@@ -50,7 +49,7 @@ def choose_layout(
     ours = read_resources(
         env,
         allocation,
-        affinity=allowed_cpus(),
+        affinity=frozenset(os.sched_getaffinity(0)),
         quota=read_cpu_quota(),
     )
     gpus = (ours.gpus or ())[: options.gpus]

@@ -18,8 +18,8 @@ from weigh.planning.queue_order import (
 )
 from weigh.regular_file import only_regular
 from weigh.runner import events, orphans, owned_file
-from weigh.runner.run_context import ExecOptions, PulledQueue
-from weigh.runner.shared_queue import QueueOwner
+from weigh.runner.run_context import ExecOptions
+from weigh.runner.shared_queue import PullSettings, QueueOwner
 from weigh.runner.slots import TaskReservation
 from weigh.store import jobs
 from weigh.store.identity import is_alive, this_machine
@@ -75,7 +75,7 @@ def _default_joblog(folder: str) -> str:
     return os.path.join(logs, f"{this_machine().host}.joblog")
 
 
-def pulled_queue(here: Here, folder: str, gone: Sequence[str]) -> PulledQueue:
+def pulled_queue(here: Here, folder: str, gone: Sequence[str]) -> PullSettings:
     """Return the queue in *folder*; *gone* are hosts that have failed.
 
     Raises:
@@ -88,7 +88,7 @@ def pulled_queue(here: Here, folder: str, gone: Sequence[str]) -> PulledQueue:
     room = element_capacity_for_tasks(plan)
     needs = [_reservation(kind.item) for kind in plan.kinds]
     times = [time_to_start(kind) for kind in plan.kinds]
-    return PulledQueue(
+    return PullSettings(
         folder=folder,
         units=[unit.tasks for unit in units_of(queue, plan.kinds, elements)],
         elements=elements,
