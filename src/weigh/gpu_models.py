@@ -176,18 +176,13 @@ def profile_of(gpu_name: str) -> str | None:
 
 
 def find_gpu_model(
-    gpu_name: str,
-    *,
-    memory: Bytes | None = None,
-    sites: Mapping[str, Bytes] | None = None,
+    gpu_name: str, *, sites: Mapping[str, Bytes] | None = None
 ) -> GpuModel:
     """Return the model with the name *gpu_name*, as a person or scheduler writes it.
 
     Args:
         gpu_name: such as ``V100-32GB``, ``v100l``, ``NVIDIA A100-SXM4-40GB``,
             ``A100-40GB:1g.5gb`` or ``1g.5gb``, of any case.
-        memory: the memory that NVML or the scheduler reports; decides between sizes,
-            and becomes the model's memory if no driver lists it.
         sites: a site's own names, with the memory that programs can use.
 
     Raises:
@@ -197,10 +192,8 @@ def find_gpu_model(
     if known is not None:
         return known
     found = list(_possible_models(gpu_name))
-    if memory is not None and found:
-        found = [_nearest_size(found, memory)]
     if len(found) == 1:
-        return found[0] if memory is None else _with_total(found[0], memory)
+        return found[0]
     if found:
         names = " or ".join(model.name for model in found)
         raise UsageError(f"which {gpu_name}? write {names}")

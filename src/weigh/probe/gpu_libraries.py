@@ -74,11 +74,6 @@ def torch_number(
     return number if number < len(uuids) else None
 
 
-def may_be_asynchronous() -> bool:
-    """Return whether a library that only launches its work is imported."""
-    return any(name in sys.modules for name in ("torch", "cupy", "jax"))
-
-
 def wait_for_gpus(result: object = None) -> None:
     """Return when all work sent so far is done, that of *result* for jax.
 

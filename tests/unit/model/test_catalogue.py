@@ -144,11 +144,6 @@ def test_a_sites_own_figure_settles_a_name_of_two_sizes() -> None:
     ]
 
 
-def test_memory_decides_between_two_gpus_of_one_name() -> None:
-    assert find_gpu_model("v100", memory=16160 * MIB).name == "V100-16GB"
-    assert find_gpu_model("v100", memory=32768 * MIB).name == "V100-32GB"
-
-
 def test_a_total_that_no_driver_lists_is_believed() -> None:
     model = model_of_nvml_name("NVIDIA A40", 47000 * MIB)
 

@@ -17,27 +17,6 @@ from weigh.units import Bytes, Seconds
 _LONGEST = 100  # characters of a name
 
 
-def clean_name(name: object, *, of: str) -> tuple[str, bool]:
-    """Return *name* as one short printable line, and whether it had to be changed.
-
-    Raises:
-        UsageError: it is not text, or empty.
-    """
-    if not isinstance(name, str):
-        raise UsageError(f"{of}: a name is text, not {type(name).__name__}")
-    if not name.strip():
-        raise UsageError(f"{of}: the name is empty")
-    if name.isprintable() and len(name) <= _LONGEST:
-        return name, False
-    short = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
-    # an escape is longer than its character, so the text is cut once more
-    text = "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii")
-        for c in short
-    )
-    return text[:_LONGEST], True
-
-
 def checked_whole_number(number: object, what: str, *, least: int) -> int:
     """Return *number*, which is *what*, as a whole number.
 
@@ -207,7 +186,7 @@ def _own_name(function: Any) -> str:
     """Return a function's own name, without ``<locals>``."""
     # a partial or another callable object has no name of its own
     found = getattr(function, "__qualname__", None) or type(function).__name__
-    return clean_name(str(found).replace("<locals>.", ""), of="measured")[0]
+    return named(str(found).replace("<locals>.", ""), of="measured")
 
 
 def _measured_function(function: Any, calls: _MeasuredCalls) -> Callable[..., Any]:
@@ -353,13 +332,23 @@ def _leave_region(
 
 
 def named(name: object, *, of: str) -> str:
-    """Return the name to use; warn once if it had to be changed.
+    """Return *name* as one short printable line; warn once if it had to be changed.
 
     Raises:
         UsageError: it is not text, or empty.
     """
-    text, changed = clean_name(name, of=of)
-    if changed:
-        line = f"a name does not print, or is too long: written as {text:.20}"
-        current().warn(line, matters=False)
+    if not isinstance(name, str):
+        raise UsageError(f"{of}: a name is text, not {type(name).__name__}")
+    if not name.strip():
+        raise UsageError(f"{of}: the name is empty")
+    if name.isprintable() and len(name) <= _LONGEST:
+        return name
+    short = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
+    # an escape is longer than its character, so the text is cut once more
+    text = "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii")
+        for c in short
+    )[:_LONGEST]
+    line = f"a name does not print, or is too long: written as {text:.20}"
+    current().warn(line, matters=False)
     return text

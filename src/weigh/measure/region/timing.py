@@ -3,6 +3,7 @@
 import gc
 import inspect
 from collections.abc import Callable
+from itertools import count
 from itertools import repeat as times
 from time import perf_counter
 
@@ -10,7 +11,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.measure.region.region import checked_whole_number
-from weigh.probe.gpu_libraries import may_be_asynchronous, wait_for_gpus
+from weigh.probe.gpu_libraries import wait_for_gpus
 from weigh.units import Seconds, format_brief
 
 _LONG_ENOUGH = 0.2  # seconds; shorter times depend on the clock's resolution
@@ -87,15 +88,12 @@ def _enough(
     function: Callable[[], object], setup: Callable[[], object] | None, *, sync: bool
 ) -> int:
     """Return the number of calls that takes long enough: 1, 2, 5, 10, 20, 50..."""
-    power = 1
-    while True:
-        for step in _STEPS:
-            if (
-                _seconds_of_calls(function, setup, step * power, sync=sync)
-                >= _LONG_ENOUGH
-            ):
-                return step * power
-        power *= 10
+    numbers = (int(step * 10**power) for power in count() for step in _STEPS)
+    return next(
+        number
+        for number in numbers
+        if _seconds_of_calls(function, setup, number, sync=sync) >= _LONG_ENOUGH
+    )
 
 
 def _seconds_of_calls(
@@ -108,31 +106,22 @@ def _seconds_of_calls(
     """Return the seconds that *number* calls take."""
     if setup is not None:
         setup()
+    result: object = None
     # a collection would count for whichever call it falls into
     collects = gc.isenabled()
     gc.disable()
     try:
-        if sync and may_be_asynchronous():
-            return _time_with_gpus(function, number)
+        if sync:  # work of before must not count
+            wait_for_gpus()
         began = perf_counter()
         for _ in times(None, number):
-            function()
+            result = function()
+        if sync:  # jax is waited for by its result
+            wait_for_gpus(result)
         return perf_counter() - began
     finally:
         if collects:
             gc.enable()
-
-
-def _time_with_gpus(function: Callable[[], object], number: int) -> Seconds:
-    result: object = None
-    # work of before must not count
-    wait_for_gpus()
-    began = perf_counter()
-    for _ in times(None, number):
-        result = function()
-    # jax is waited for by its result
-    wait_for_gpus(result)
-    return perf_counter() - began
 
 
 def _check_callable(what: str, value: object) -> None:
