@@ -101,11 +101,6 @@ def test_torn_xml_is_a_note_and_no_traceback() -> None:
     assert "not XML" in found.notes[0]
 
 
-def test_hidden_jobs_are_reported_to_be_hidden() -> None:
-    found = seen("slurm", {slurm_cluster.JOBS: CommandOutput(0, "")})
-    assert "hidden" in found.notes[0]
-
-
 def test_settings_that_change_the_answers_are_taken_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -269,7 +269,7 @@ def _cluster_of(
 ) -> ClusterState:
     answers = KINDS[kind].site.read_cluster(query(env, run_command), env)
     nodes = closed_nodes(answers.nodes, answers.queues)
-    counted = ClusterState(
+    return ClusterState(
         scheduler=kind,
         name=answers.name,
         version=answers.version,
@@ -281,7 +281,6 @@ def _cluster_of(
         users=count_users(answers.jobs),
         notes=answers.notes,
     )
-    return _with_hidden(counted)
 
 
 PATIENCE: Seconds = 6.0  # seconds: a submission waits for the answers
@@ -308,20 +307,6 @@ def asking_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Return *env* without the variables that would change the answers."""
     defaults = (kind.variables.defaults for kind in KINDS.values())
     return query_environment(env, tuple(itertools.chain.from_iterable(defaults)))
-
-
-def _with_hidden(cluster_state: ClusterState) -> ClusterState:
-    """Add a note if the site hides the jobs of other users."""
-    in_use = sum(count.used for count in cluster_state.gpus)
-    known = sum(user.gpus for user in cluster_state.users)
-    others = any(user.user != cluster_state.user for user in cluster_state.users)
-    # GPUs are in use by nobody who is listed
-    if in_use <= known or others or cluster_state.notes:
-        return cluster_state
-    note = (
-        "the jobs of other users are hidden here; their usage is only visible per node"
-    )
-    return msgspec.structs.replace(cluster_state, notes=(*cluster_state.notes, note))
 
 
 # ---- what the lists of nodes and jobs show, counted

@@ -80,38 +80,26 @@ def _modules(lint_case: LintCase) -> Iterator[LintFinding]:
 
     dash does not import functions from the environment; bash run as sh does.
     """
-    if lint_case.tool == "sbatch" and not _is_plain_sh(lint_case):
-        return
-    if (
-        lint_case.tool == "qsub"
-        and lint_case.option("V") is not None
-        and not _is_plain_sh(lint_case)
-    ):
+    in_sh = _is_plain_sh(lint_case)
+    # bash has it from the submitting shell, which qsub passes on by -V only
+    is_passed_on = lint_case.tool == "sbatch" or lint_case.option("V") is not None
+    if (is_passed_on and not in_sh) or _is_login(lint_case):
         return
     for place, command in enumerate(lint_case.body.commands):
         if command.name not in _MODULES or command.name in lint_case.body.functions:
             continue
-        before = lint_case.body.commands[:place]
-        starts = [one for one in before if _starts_shell(one)]
-        reached = (
-            not _is_left_early(lint_case, _sourced_path(lint_case, one))
-            for one in starts
-        )
-        if not _is_login(lint_case) and not any(reached):
-            is_sure = (
-                lint_case.facts.plain_shell == "dash"
-                if _is_plain_sh(lint_case)
-                else False
-            )
+        starts = filter(_starts_shell, lint_case.body.commands[:place])
+        paths = (_sourced_path(lint_case, one) for one in starts)
+        if any(not _is_left_early(lint_case, path) for path in paths):
+            return
+        is_dash = lint_case.facts.plain_shell == "dash"
+        is_sure = is_dash if in_sh else _is_plain(lint_case)
+        where, fix = "in a batch shell", "source /etc/profile before it"
+        if in_sh:
             where = "in dash, which is sh here" if is_sure else "where sh is dash"
-            if not _is_plain_sh(lint_case):
-                is_sure, where = _is_plain(lint_case), "in a batch shell"
-            make = problem if is_sure else note
-            effect = f"{command.name} is not found {where}"
-            fix = "source /etc/profile before it"
-            if _is_plain_sh(lint_case):
-                fix = "write #!/bin/bash"
-            yield make(command, "module", effect, fix)
+            fix = "write #!/bin/bash"
+        make = problem if is_sure else note
+        yield make(command, "module", f"{command.name} is not found {where}", fix)
         return
 
 

@@ -5,6 +5,8 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
+
 from weigh.model.job import JobRequest, OwnScript, SubmittedJob
 from weigh.model.lint import ScriptFacts
 from weigh.schedulers import slurm as slurm_text
@@ -30,7 +32,12 @@ from weigh.schedulers.slurm.directives import (
 )
 from weigh.schedulers.slurm.lint import LINT
 from weigh.schedulers.slurm.script import job_lines, parse_scontrol_job
-from weigh.schedulers.words import format_ranges, parse_ranges, whole_number
+from weigh.schedulers.words import (
+    epoch_seconds_in,
+    format_ranges,
+    parse_ranges,
+    whole_number,
+)
 from weigh.units import MIB
 
 _NAME = re.compile(r"(\d{1,10})(?:[_+]\[?([\d,:-]+)(?:%\d+)?\]?)?")
@@ -63,50 +70,44 @@ def _log_path_before_submission(pattern: str, name: str, facts: ScriptFacts) -> 
     return _PATTERN.sub(lambda one: known.get(one[2]) or one[0], pattern)
 
 
-def _of_controller(lines: Sequence[str]) -> dict[str, str]:
-    row = pairs_of(lines[0])
-    named = _JOB_NAME.search(lines[0])
-    array = row.get("ArrayJobId", "")
-    job = row.get("JobId", "")
-    listed = [pairs_of(line).get("ArrayTaskId", "") for line in lines] if array else []
-    command = row.get("Command", "").split(" ")
-    # one line with an id of its own: an element was named, not the array
-    is_element = array and len(lines) == 1 and job != array
-    offsets = [pairs_of(line).get("HetJobOffset", "") for line in lines]
+def _of_controller(lines: Sequence[str]) -> KnownJob:
+    rows = [pairs_of(line) for line in lines]
+    row, named = rows[0], _JOB_NAME.search(lines[0])
+    job, array = row.get("JobId", ""), row.get("ArrayJobId", "")
+    key = "ArrayTaskId"
     if row.get("HetJobId"):
-        listed, array = offsets, row["HetJobId"]
-        is_element = row["JobId"] != array
-    return {
-        "id": array or job,
-        "user": named[2] if named else "",
-        "name": named[1] if named else "",
-        "cwd": row.get("WorkDir", ""),
+        array, key = row["HetJobId"], "HetJobOffset"
+    listed = [one.get(key, "").partition("%")[0] for one in rows] if array else []
+    # one line with an id of its own: an element was named, not the array
+    is_element = bool(array) and len(lines) == 1 and job != array
+    command = row.get("Command", "").split(" ")
+    return KnownJob(
+        id=array or job,
+        user=named[2] if named else "",
+        name=named[1] if named else "",
+        cwd=row.get("WorkDir", ""),
         # (null) for a job from a pipe, and for --wrap
-        "script": command[0] if command[0].startswith("/") else "",
-        "arguments": " ".join(command[1:]),
-        "line": "",
-        "indices": ",".join(one.partition("%")[0] for one in listed),
-        "part": row.get("ArrayTaskId", offsets[0]) if is_element else "",
-        "submitted": _epoch_text(row.get("SubmitTime", "")),
-    }
+        script=command[0] if command[0].startswith("/") else "",
+        arguments=tuple(filter(None, command[1:])),
+        indices=",".join(listed),
+        part=listed[0] if is_element else "",
+        submitted=epoch_seconds_in(row.get("SubmitTime")) or 0.0,
+        logs=_logs_of(lines),
+    )
 
 
-def _sacct_submission_fields(rows: Sequence[Sequence[str]]) -> dict[str, str]:
-    place, raw, user, submitted, name, cwd, line = rows[0]
+def _of_accounting(rows: Sequence[Sequence[str]]) -> KnownJob:
+    place, raw, user, submitted, name, cwd, _ = rows[0]
     job, array, index = place.replace("+", "_").partition("_")
     is_element = array and len(rows) == 1 and raw != job
-    return {
-        "id": job,
-        "user": user,
-        "name": name,
-        "cwd": cwd,
-        "script": "",
-        "arguments": "",
-        "line": line,
-        "indices": "",
-        "part": index if is_element and whole_number(index) is not None else "",
-        "submitted": _epoch_text(submitted),
-    }
+    return KnownJob(
+        id=job,
+        user=user,
+        name=name,
+        cwd=cwd,
+        part=index if is_element and whole_number(index) is not None else "",
+        submitted=epoch_seconds_in(submitted) or 0.0,
+    )
 
 
 def _components(rows: Sequence[Sequence[str]], lines: Sequence[str]) -> dict[int, str]:
@@ -127,10 +128,6 @@ def _of_row(place: str) -> Iterator[int]:
     _, line, index = place.replace("+", "_").partition("_")
     if line:
         yield from parse_ranges(index)
-
-
-def _epoch_text(text: str) -> str:
-    return text if whole_number(text) is not None else ""
 
 
 def _logs_of(lines: Sequence[str]) -> dict[str, str]:
@@ -350,9 +347,7 @@ class SlurmUserScripts(SchedulerUserScripts):
         if command_output.code == 0 and not command_output.err.strip():
             return None
         lines = [
-            one.strip()
-            for one in (command_output.err + command_output.out).splitlines()
-            if one.strip()
+            one.strip() for one in command_output.words.splitlines() if one.strip()
         ]
         # of an array each element has a line; "No error" is that of one that was
         # changed
@@ -414,30 +409,18 @@ class SlurmUserScripts(SchedulerUserScripts):
             for row in _NEXT_ROW.split(command_outputs[1])
         ]
         past = [row for row in past if len(row) == _COUNT]
-        # the controller knows more than accounting, but not the line that was typed
-        if live:
-            known = _of_controller(live)
-            known["line"] = past[0][-1] if past else ""
-        elif past:
-            known = _sacct_submission_fields(past)
-        else:
+        if not (live or past):
             return None
+        # the controller knows more than accounting, but not the line that was typed
+        known = _of_controller(live) if live else _of_accounting(past)
         indices = {index for row in past for index in _of_row(row[0])}
-        indices |= set(parse_ranges(known["indices"]))
-        part = found[2] or known["part"]
+        indices |= set(parse_ranges(known.indices))
         components = _components(past, live)
-        return KnownJob(
-            id=known["id"],
-            user=known["user"],
-            name=known["name"],
-            cwd=known["cwd"],
-            script=known["script"],
-            arguments=tuple(known["arguments"].split()),
-            line=tuple(known["line"].split()[1:]),
+        return msgspec.structs.replace(
+            known,
+            line=tuple(past[0][-1].split()[1:]) if past else (),
             indices=format_ranges(indices),
-            part=part if part and indices else "",
-            submitted=float(known["submitted"] or 0),
-            logs=_logs_of(live),
+            part=(found[2] or known.part) if indices else "",
             request=parse_scontrol_job(command_outputs[0]) if live else None,
             components=tuple(components[one] for one in sorted(components)),
         )
