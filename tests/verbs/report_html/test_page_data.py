@@ -294,10 +294,6 @@ def test_equal_values_are_one_bar_with_one_label() -> None:
     assert drawn.bins == (("26.9 MiB", 13),)
 
 
-def test_the_command_of_a_labelled_run_is_below_its_title() -> None:
-    row = ReportRow(
-        label="first", command="python3 train.py --lr 0.1", state="COMPLETED"
-    )
-    html = render_page(JobReport(title="first 36a26d", rows=(row,)))
-    head = html[html.index("<h1>") : html.index("</header>")]
-    assert "python3 train.py --lr 0.1" in head
+def test_a_page_of_one_run_has_its_command_once() -> None:
+    html = render_page(one_run())
+    assert html.count(" ".join(trained().command)) == 1

@@ -30,7 +30,7 @@ from weigh.render.html.words import (
     state_as_words,
     table_of,
 )
-from weigh.render.printable import count_with_commas, printable_text, shortened_text
+from weigh.render.printable import count_with_commas, printable_text
 from weigh.request import from_usages, why_no_request
 from weigh.schedulers import find_kind
 from weigh.schedulers.this_machine import NAME as LOCAL
@@ -327,7 +327,6 @@ def round_step(smallest_step: float, *, binary: bool) -> float:
 
 
 _WH, _KWH = 3600.0, 3.6e6  # joules
-_COMMAND = 60  # columns of a command below the title, which is a label
 
 
 def utc_time_text(seconds: Seconds) -> str:
@@ -340,12 +339,9 @@ def utc_time_text(seconds: Seconds) -> str:
 
 
 def page_facts(report: JobReport) -> Iterator[str]:
-    """Yield what stands below the title: job or command, elements, times."""
+    """Yield what stands below the title: job, elements, times."""
     if report.job is not None:
         yield printable_text(f"job {report.job}{_on_scheduler_text(report.scheduler)}")
-    # the title is the label then, so the command is still to be stated
-    elif len(report.rows) == 1 and report.rows[0].label and report.rows[0].command:
-        yield shortened_text(printable_text(report.rows[0].command), _COMMAND)
     if report.elements is not None:
         yield (
             f"{count_with_commas(report.elements)} "

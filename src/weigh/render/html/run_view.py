@@ -245,7 +245,10 @@ def _run_facts(record: Record) -> dict[str, list[str]]:
     name = ""
     for row in record_rows(record):
         name = row.name or name
-        text = shortened_text(printable_text(row.text), _LONGEST_TEXT)
+        text = row.text
+        if row.is_summary:  # what a terminal aligns are words behind each other here
+            text = ", ".join(part.strip() for part in text.split("  ") if part)
+        text = shortened_text(printable_text(text), _LONGEST_TEXT)
         facts.setdefault(name, []).append(text)
     return {**facts, "record": [printable_text(record.id)]}
 
