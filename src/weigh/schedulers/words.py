@@ -75,7 +75,7 @@ _MOST_INDICES = 1_000_000
 def parse_ranges(text: str) -> Iterator[int]:
     """Yield the indices, at most a million; parts that do not parse are skipped.
 
-    The text has no brackets and no throttle (``%``).
+    Brackets around the text and a throttle behind it (``%3``) are left out.
     """
     return islice(_indices_in(text), _MOST_INDICES)
 

@@ -1,5 +1,6 @@
 from contextlib import suppress
 
+import pytest
 from captured_text import captured
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +40,12 @@ def test_the_table_of_6_2_reads_too() -> None:
     )
     assert node.cpus_used == 2
     assert node.gpus == (NodeGpus("gpu", 2, 0),)
+
+
+@pytest.mark.parametrize("name", ["gpu_type", "GPU_MODEL"])
+def test_a_gpu_s_type_is_found_in_any_case(name: str) -> None:
+    node = a_host(f"   hl:{name}=v100 hc:gpu=2.000000", "   gpu.q   BIP 0/3/16")
+    assert node.gpus == (NodeGpus("v100", 2, 0),)
 
 
 def test_totals_with_the_gpus_in_brackets_read_too() -> None:

@@ -147,7 +147,7 @@ def split_words(text: str, escape: str = "") -> tuple[list[str], bool]:
 def stray(
     script_line: ScriptLine, prefix: str, word: str, *, begun: bool
 ) -> LintFinding:
-    """Say what is wrong with a word that is no option."""
+    """Return what is wrong with a word that is no option."""
     if not word[:1].isascii():
         effect = f"{word[0]!r} is not an ASCII '-': refused"
         return refused(script_line, "stray-word", effect, "type the dash again")
@@ -198,7 +198,7 @@ def on_jobs(
 ) -> Iterator[LintFinding]:
     """Find jobs to wait for that are not known, or ended in one of other states.
 
-    *unknown* and *never* say what the scheduler does then.
+    *unknown* and *never* are what the scheduler does then.
     """
     for job in jobs:
         whole = lint_case.facts.jobs.get(job.partition("_")[0], "")
