@@ -2,32 +2,21 @@
 
 import posixpath
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from weigh.errors import close_names
 from weigh.model.lint import LintFinding, PathKind, ScriptFacts
+from weigh.schedulers.hidden_exit import HiddenExit
 from weigh.schedulers.script import ScriptLine, ScriptText
-from weigh.schedulers.shell import ShellBody, ShellCommand, read_body
+from weigh.schedulers.shell import ShellBody, ShellCommand
 from weigh.units import Bytes
 
 _LONGEST_PATH = 4096  # PATH_MAX of Linux
 _HOME = ("~", "$HOME", "${HOME}")
 _TAKES_NAMES = frozenset({"export", "printenv", "unset", "declare", "read", "-v"})
 _USER = ("$USER", "${USER}", "$LOGNAME", "${LOGNAME}")
-
-
-class LineSpot(Protocol):
-    """Anything with a line number: an option, a command, or a line itself."""
-
-    @property
-    def line(self) -> int:
-        """Return the line number, from 1."""
-
-    @property
-    def text(self) -> str:
-        """Return the text as written."""
 
 
 class ScriptOption(msgspec.Struct, frozen=True):
@@ -195,6 +184,8 @@ class LintCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Rule: TypeAlias = Callable[[LintCase], Iterator[LintFinding]]
+# what has a line number, from 1, and the text as written
+LineSpot: TypeAlias = ScriptOption | ScriptLine | ShellCommand | HiddenExit
 
 
 def problem(
@@ -251,23 +242,6 @@ def did_you_mean(word: str, known: tuple[str, ...] | list[str]) -> str:
     if near:
         return f"did you mean {near}?"
     return f"known: {', '.join(known[:6])}" if known else ""
-
-
-def open_case(
-    script: ScriptText,
-    read_options: ReadOptions,
-    facts: ScriptFacts,
-    scheduler_words: SchedulerWords,
-) -> LintCase:
-    """Parse a script; the scheduler's own lint fills in where the job starts."""
-    plain = "\n".join(line.text for line in script.lines)
-    return LintCase(
-        words=scheduler_words,
-        script=script,
-        options=read_options.options,
-        body=read_body(plain) if script.is_shell else ShellBody(),
-        facts=facts,
-    )
 
 
 class ScriptRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,9 +21,9 @@ from weigh.schedulers.lint.case import (
     ReadOptions,
     Rule,
     SchedulerWords,
-    open_case,
 )
 from weigh.schedulers.script import ScriptText, read_script
+from weigh.schedulers.shell import ShellBody, read_body
 
 COMMON: tuple[Rule, ...] = (
     *path_rules.RULES,
@@ -74,7 +74,14 @@ class ScriptLint(SchedulerLint):
     def case(self, text: str, facts: ScriptFacts) -> LintCase:
         """Parse a script."""
         script = read_script(text)
-        case = open_case(script, self.read(script, facts), facts, self.words)
+        plain = "\n".join(line.text for line in script.lines)
+        case = LintCase(
+            words=self.words,
+            script=script,
+            options=self.read(script, facts).options,
+            body=read_body(plain) if script.is_shell else ShellBody(),
+            facts=facts,
+        )
         case = msgspec.structs.replace(case, start=self.start(case))
         return msgspec.structs.replace(case, granted=self.granted(case))
 

@@ -177,6 +177,7 @@ def _offset(index: str, offsets: dict[str, int]) -> int | None:
     return offsets[found[1]] + (-step if found[2] == "-" else step)
 
 
+_TESTS = frozenset({"[", "[[", "test"})
 _PRINTS = frozenset({"echo", "printf"})
 _ALONE = frozenset({"echo", "printf", "cat", "env", "date", "hostname", "nvidia-smi"})
 _OF_A_NODE = ("/tmp", "/dev/", "/var/tmp", "/local", "/proc", "/run/")  # noqa: S108
@@ -186,12 +187,16 @@ _VARIABLE = re.compile(r"\$\{?(\w+)")
 def _shared_outputs(lint_case: LintCase) -> Iterator[LintFinding]:
     """Find outputs that all elements of an array write, over each other."""
     array = _array_option_and_elements(lint_case)
-    # what runs in some elements only is not written by all
-    if array is None or len(array[1]) == 1 or _depends_on_element(lint_case):
+    if array is None or len(array[1]) == 1:
         return
     constants = _variables_with_one_value(lint_case)
-    moved = False
+    moved = is_tested = False
     for command in lint_case.body.commands:
+        # what runs in some elements only is not written by all
+        depends = is_tested or {*command.blocks} & lint_case.body.branches
+        is_tested = command.after == "&&" and (is_tested or command.name in _TESTS)
+        if depends:
+            continue
         if command.name in ("cd", "pushd"):
             # behind `cd $element` a relative path is another one in each element
             moved = moved or not _is_constant(" ".join(command.words[1:]), constants)
@@ -216,22 +221,6 @@ def _possible_output_files(command: ShellCommand) -> Iterator[str]:
     yield from command.outputs
     if command.name == "tee" and "-a" not in command.words:
         yield from (word for word in command.words[1:] if not word.startswith("-"))
-
-
-def _depends_on_element(lint_case: LintCase) -> bool:
-    """Return whether the script does something else in some elements."""
-    offsets = _offsets(lint_case)
-    for place, token in enumerate(lint_case.body.tokens):
-        following = lint_case.body.tokens[place + 1 : place + 2]
-        if token.text == "case" and any(
-            name in one.text for one in following for name in offsets
-        ):
-            return True
-    return any(
-        name in command.text
-        for command in lint_case.body.named("[", "[[", "test")
-        for name in offsets
-    )
 
 
 def _variables_with_one_value(lint_case: LintCase) -> frozenset[str]:
