@@ -208,8 +208,9 @@ def _gpu_figures(gpu_usage: GpuUsage) -> Iterator[tuple[str, str]]:
             (("replays", gpu_usage.pcie_replays), ("XIDs", gpu_usage.xid_errors)),
         ),
     ):
-        words = [f"{what} {_reported_count(number)}" for what, number in counts]
-        yield name, ", ".join(words)
+        words = [f"{what} {number}" for what, number in counts if number is not None]
+        if words:
+            yield name, ", ".join(words)
     if gpu_usage.throttle is not None or gpu_usage.slowed is not None:
         yield "slowed down by", ", ".join(_slowed_words(gpu_usage)) or "nothing"
     for process in gpu_usage.processes:
@@ -219,10 +220,6 @@ def _gpu_figures(gpu_usage: GpuUsage) -> Iterator[tuple[str, str]]:
             yield f"process {process.pid}", busy
     if gpu_usage.health is not None:
         yield "health", gpu_usage.health
-
-
-def _reported_count(number: int | None) -> str:
-    return "not reported" if number is None else str(number)
 
 
 def _slowed_words(gpu_usage: GpuUsage) -> Iterator[str]:

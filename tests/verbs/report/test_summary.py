@@ -1,3 +1,10 @@
+"""The summary of a run and all of a record: golden text, and laws over any record."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -12,7 +19,7 @@ from weigh.model.record import (
     RunOutcome,
     Usage,
 )
-from weigh.render.record_lines import render_summary
+from weigh.render.record_lines import render_record, render_summary
 from weigh.units import GIB, MIB
 
 PEAK = PeakMemory(
@@ -39,7 +46,7 @@ USAGE = Usage(
 RECORD = Record(
     id="7f3a91c0ffee",
     command=("python", "tag.py"),
-    started="2026-11-21T10:00:00Z",
+    started="2026-11-21T10:00:00",  # in each zone
     state="COMPLETED",
     exit_code=0,
     usage=USAGE,
@@ -69,145 +76,81 @@ def summary(
     return render_summary(record, request).splitlines()
 
 
-def row(name: str, lines: list[str]) -> str:
-    (line,) = (line for line in lines if line.startswith(f"  {name} "))
-    return line
+def _written(writer: Callable[..., str], **changes: Any) -> str:
+    """Return what a writer makes of a record; ``peak`` and ``usage`` change it."""
+    peak = msgspec.structs.replace(PEAK, **changes.pop("peak", {}))
+    of_usage = {"peak_memory": peak, **changes.pop("usage", {})}
+    usage = msgspec.structs.replace(USAGE, **of_usage)
+    request = changes.pop("request", None)
+    record = msgspec.structs.replace(RECORD, usage=usage, **changes)
+    return writer(record, *([request] if writer is render_summary else []))
 
 
-def headline(text: str) -> str:
-    return f"{text}{'run 7f3a91c0ffee':>{80 - len(text)}}"
-
-
-# Whole screens
-
-
-def test_one_process() -> None:
-    assert summary(REQUEST) == [
-        headline("weigh  COMPLETED in 12.4 s"),
-        "  memory   392 MiB     peak at 9.80 s, then flat",
-        "  cpu      11.9 s      0.96 of a core, 1 process",
-        "  disk     1.20 MiB read, 64.0 KiB written",
-        "  request  #SBATCH --mem=500M --cpus-per-task=1 --time=00:05:00",
-        "           #$ -l h_vmem=1200M -l h_rt=00:05:00     (virtual size: 970 MiB)",
-        "           from 1 run + 20 %; run it three times to learn how much it varies",
-    ]
-
-
-def test_a_failure_with_little_measured() -> None:
-    assert summary(
-        usage=Usage(wall_time=0.25),
-        state="FAILED",
-        exit_code=7,
-        outcome=RunOutcome("exit code 7"),
-    ) == [
-        headline("weigh  FAILED in 0.25 s, exit code 7"),
-        "  memory   not measured: no data in /proc",
-    ]
-
-
-def test_killed_for_memory() -> None:
-    lines = summary(
-        state="OUT_OF_MEMORY",
-        exit_code=None,
-        signal=9,
-        outcome=RunOutcome(
-            "killed for memory", ("the kernel's oom_kill count rose by 1",)
+CARD = GpuUsage("GPU-1", "Tesla T4", peak_memory=3 * GIB, index=0)
+REPEATS = tuple(
+    RepeatedRun(
+        msgspec.structs.replace(
+            USAGE,
+            wall_time=wall,
+            gpus=(CARD,),
+            peak_memory=msgspec.structs.replace(PEAK, value=size * MIB),
         ),
+        exit_code=0,
+        signal=None,
+        warmup=warmup,
     )
-    assert lines[:2] == [
-        headline("weigh  OUT_OF_MEMORY in 12.4 s, signal 9"),
-        "  ended    killed for memory; the kernel's oom_kill count rose by 1",
+    for wall, size, warmup in [
+        (99.0, 999, True),
+        (3.0, 400, False),
+        (1.0, 200, False),
+        (2.0, 300, False),
     ]
+)
+BOUNDS = {"low": 390 * MIB, "high": 401 * MIB}
+FLOOR = {"low": 0, "value": 9 * MIB, "high": 9 * MIB, "source": "launcher floor"}
+KILLED = RunOutcome("killed for memory", ("the kernel's oom_kill count rose by 1",))
+SCREENS: dict[str, dict[str, Any]] = {
+    "one process": {"request": REQUEST},
+    "a failure whose exit code stands once": {
+        "state": "FAILED",
+        "exit_code": 7,
+        "outcome": RunOutcome("exit code 7"),
+    },
+    "killed for memory": {
+        "state": "OUT_OF_MEMORY",
+        "exit_code": None,
+        "signal": 9,
+        "outcome": KILLED,
+    },
+    "several runs and the GPU of the biggest": {
+        "repeats": REPEATS,
+        "usage": {"gpus": (CARD,)},
+    },
+    "bounds that differ": {"peak": BOUNDS},
+    "bounds in two units": {"peak": BOUNDS | {"high": 2 * GIB}},
+    "bounds within 2 % are one figure": {"peak": {"high": 399 * MIB}},
+    "mapped files of a fifth are no row": {"peak": {"file": 70 * MIB}},
+    "more mapped files, and shared memory": {
+        "peak": {"file": 100 * MIB, "shared": 200 * MIB}
+    },
+    "too short to measure": {"peak": FLOOR},
+    "memory that rises": {"usage": {"growing": True}},
+    "several cores and processes": {"usage": {"cpus_used": 3.84, "processes": 5}},
+    "little measured": {"usage": {"peak_memory": None, "cpu_time": None}},
+}
 
 
-def test_several_runs() -> None:
-    runs = [
-        RepeatedRun(
-            msgspec.structs.replace(
-                USAGE,
-                wall_time=wall,
-                peak_memory=msgspec.structs.replace(PEAK, value=size * MIB),
-            ),
-            exit_code=0,
-            signal=None,
-            warmup=warmup,
-        )
-        for wall, size, warmup in [
-            (99.0, 999, True),
-            (3.0, 400, False),
-            (1.0, 200, False),
-            (2.0, 300, False),
-        ]
-    ]
-    assert summary(repeats=tuple(runs)) == [
-        headline("weigh  COMPLETED, 3 runs"),
-        "           minimum     median      maximum",
-        "  memory   200 MiB     300 MiB     400 MiB",
-        "  time     1.00 s      2.00 s      3.00 s",
-        "  cpu      11.9 s      11.9 s      11.9 s",
-    ]
-
-
-def test_several_runs_show_the_gpu_of_the_biggest() -> None:
-    card = GpuUsage("GPU-1", "Tesla T4", peak_memory=3 * GIB, index=0)
-    usage = msgspec.structs.replace(USAGE, gpus=(card,))
-    runs = tuple(RepeatedRun(usage, 0, None) for _ in range(2))
-    assert any("3.00 GiB" in line for line in summary(usage=usage, repeats=runs))
-
-
-# Single rows
-
-
-def test_bounds_are_reported_where_they_differ() -> None:
-    assert row("memory", summary(peak={"low": 390 * MIB, "high": 401 * MIB})) == (
-        "  memory   392 MiB     (between 390 and 401 MiB)  peak at 9.80 s, then flat"
-    )
-
-
-def test_bounds_in_two_units_name_both() -> None:
-    line = row("memory", summary(peak={"low": 390 * MIB, "high": 2 * GIB}))
-    assert "(between 390 MiB and 2.00 GiB)" in line
-
-
-def test_bounds_within_2_percent_are_one_figure() -> None:
-    lines = summary(peak={"low": 392 * MIB, "high": 399 * MIB})
-    assert "between" not in row("memory", lines)
-
-
-def test_mapped_files_are_named_where_they_are_more_than_a_fifth() -> None:
-    lines = summary(peak={"file": 100 * MIB})
-    assert lines[2] == "           of which 100 MiB mapped files the kernel can drop"
-    assert "of which" not in "".join(summary(peak={"file": 70 * MIB}))
-
-
-def test_shared_memory_and_mapped_files_are_distinguished() -> None:
-    assert summary(peak={"file": 100 * MIB, "shared": 200 * MIB})[2] == (
-        "           of which 200 MiB shared memory, 100 MiB mapped files the kernel can"
-    )
-
-
-def test_a_job_below_the_launchers_floor_is_given_a_bound_only() -> None:
-    floor = {"low": 0, "value": 9 * MIB, "high": 9 * MIB, "source": "launcher floor"}
-    assert row("memory", summary(peak=floor)) == (
-        "  memory   up to 9.00 MiB: too short to measure more exactly"
-    )
-
-
-def test_memory_still_rising_is_reported() -> None:
-    growing = msgspec.structs.replace(USAGE, growing=True)
-    assert row("memory", summary(usage=growing)).endswith("still rising at the end")
-
-
-def test_more_than_one_core_is_reported_in_cores() -> None:
-    busy = msgspec.structs.replace(USAGE, cpus_used=3.84, processes=5)
-    assert row("cpu", summary(usage=busy)) == (
-        "  cpu      11.9 s      3.8 cores, 5 processes"
-    )
-
-
-def test_an_exit_code_is_reported_once() -> None:
-    lines = summary(state="FAILED", exit_code=7, outcome=RunOutcome("exit code 7"))
-    assert "".join(lines).count("exit code") == 1
+@pytest.mark.parametrize("writer", [render_summary, render_record])
+def test_records_are_written_as_in_the_golden_file(
+    writer: Callable[..., str],
+) -> None:
+    path = Path(__file__).parent / "golden" / f"{writer.__name__}.txt"
+    written = ""
+    for name, changes in SCREENS.items():
+        written += f"# {name}\n{_written(writer, **changes).rstrip()}\n"
+    if os.environ.get("WEIGH_NEW_GOLDEN"):
+        path.write_text(written)
+    assert written == path.read_text()
 
 
 def test_what_a_job_wrote_does_not_steer_the_terminal() -> None:
