@@ -4,7 +4,6 @@ from hypothesis import strategies as st
 
 from weigh.errors import FormatError
 from weigh.joblog import (
-    HEADER,
     JoblogEntry,
     parse_line,
     read_task_ends,
@@ -76,11 +75,3 @@ def test_windows_line_ends_are_taken_off() -> None:
 def test_a_carriage_return_of_the_command_stays() -> None:
     [(_, _, command)] = read_task_ends([f"{LINE}\r\n".encode()])
     assert command == b"echo hello\r"
-
-
-def test_the_quick_way_steps_over_a_torn_line_and_one_that_is_none() -> None:
-    whole = f"{LINE}\n".encode()
-
-    found = list(read_task_ends([HEADER.encode() + b"\n", whole, whole[:-4]]))
-
-    assert found == [(1, True, b"echo hello")]

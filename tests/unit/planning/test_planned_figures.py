@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from weigh.model.job import JobRequest
+from weigh.model.job import ElementState, JobRequest, TaskState
 from weigh.model.plan import (
     BinCapacity,
     Plan,
@@ -19,9 +19,13 @@ from weigh.model.plan import (
 )
 from weigh.planning.queue_order import enough_time, least_element_time
 from weigh.planning.resume_policy import (
+    LastRequest,
     ResumeChoice,
     ResumeOptions,
+    TaskEvidence,
+    decide_resumption,
     enlarged_request,
+    previous_task_place,
 )
 from weigh.request import RUNNER_MEMORY
 from weigh.units import GIB, HOUR, MIB
@@ -45,8 +49,7 @@ def test_what_is_scarcest_states_how_long_two_tasks_of_100_s_take(
     assert least_element_time([need] * 2, [100.0] * 2, TWO_SLOTS, 2) == seconds
 
 
-@given(st.integers(10, 90))
-def test_the_note_on_a_short_limit_states_the_share_of_the_tasks(per_cent: int) -> None:
+def a_plan(expected: float | None = None) -> Plan:
     kind = TaskKind(
         item=TaskNeed(time=60), used=TaskNeed(time=60.0), tasks=1, example=""
     )
@@ -56,10 +59,10 @@ def test_the_note_on_a_short_limit_states_the_share_of_the_tasks(per_cent: int) 
         kinds=(0,),
         slots=2,
         waves=9,
-        expected=HOUR * 100.0 / per_cent,
+        expected=expected,
     )
     element = PlannedElement(file="", tasks=(), gpu_memory=0, memory=20, cpus=2)
-    plan = Plan(
+    return Plan(
         name="p",
         task_file="t",
         tasks=1,
@@ -71,6 +74,11 @@ def test_the_note_on_a_short_limit_states_the_share_of_the_tasks(per_cent: int) 
         elements=(element,),
         queue=queue,
     )
+
+
+@given(st.integers(10, 90))
+def test_the_note_on_a_short_limit_states_the_share_of_the_tasks(per_cent: int) -> None:
+    plan = a_plan(expected=HOUR * 100.0 / per_cent)
     limit, note = enough_time(plan, HOUR)
     assert limit == HOUR
     (share,) = re.findall(r"about (\d+)% of the tasks", note or "")
@@ -120,3 +128,25 @@ def test_address_space_follows_memory(
     assert (asked.memory, asked.virtual_memory) == expected
     typed = enlarged_request(had, [choice], ResumeOptions(memory="3GiB"))
     assert typed.virtual_memory == virtual + GIB
+
+
+@pytest.mark.parametrize(("number", "kind"), [(0, None), (1, 4), (3, 6), (4, None)])
+def test_a_task_of_an_element_is_known_by_its_place(
+    number: int, kind: int | None
+) -> None:
+    element = PlannedElement(
+        file="", tasks=(7, 8, 9), gpu_memory=0, memory=0, cpus=1, kinds=(4, 5, 6)
+    )
+    plan = replace(a_plan(), elements=(element,), queue=None)
+    assert previous_task_place(plan, 0, number).kind == kind
+
+
+@pytest.mark.parametrize(("memory", "factor"), [(None, 2), ("3GiB", 1)])
+def test_a_task_that_was_short_before_gets_more_unless_memory_is_typed(
+    memory: str | None, factor: int
+) -> None:
+    task = TaskState(task=1, job="7", element=0, seq=1, state="TIMEOUT", short=True)
+    evidence = TaskEvidence(ElementState(state="FAILED"), "", failures=0)
+    had = LastRequest(JobRequest(memory=GIB, time_limit=HOUR))
+    choice = decide_resumption(task, evidence, had, ResumeOptions(memory=memory))
+    assert (choice.run, choice.memory) == (True, factor)

@@ -138,12 +138,6 @@ def test_the_throttle_states_how_many_run_at_a_time(tmp_path: Path) -> None:
     assert found.value < 1.5 * HOUR
 
 
-def test_without_a_finished_task_or_a_forecast_nothing_is_shown(tmp_path: Path) -> None:
-    job = Job(tmp_path / "j", ["RUNNING", "PENDING"])
-    job.runs(0, since=HOUR)
-    assert job.ends() is None
-
-
 def test_a_job_that_has_not_begun_has_no_end(tmp_path: Path) -> None:
     assert Job(tmp_path / "j", ["PENDING", "PENDING"]).ends() is None
 

@@ -46,12 +46,6 @@ def measured(root: str, number: int, **words: object) -> str:
     return record.id
 
 
-def test_an_empty_store_states_how_to_begin(say: Say) -> None:
-    code, out, err = say("report")
-    assert (code, out) == (2, "")
-    assert "weigh run -- COMMAND" in err
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

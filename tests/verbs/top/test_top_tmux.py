@@ -146,13 +146,6 @@ def test_ctrl_z_gives_the_shell_and_fg_the_screen(tmux: Tmux) -> None:
     tmux.until_true(lambda _: _state(tmux) == FULL_SCREEN)
 
 
-def test_with_nothing_running_it_states_what_to_do(tmux: Tmux) -> None:
-    tmux.type(f"clear; {WEIGH} top", "Enter")
-    tmux.until("weigh run -- COMMAND in another window")
-    tmux.type("q")
-    tmux.until_true(lambda _: _state(tmux) == SHELL)
-
-
 def test_a_dumb_terminal_gets_one_plain_screen(tmux: Tmux) -> None:
     tmux.type(f"clear; TERM=dumb {WEIGH} top; echo code=$?", "Enter")
     lines = tmux.until("^code=0")
