@@ -87,7 +87,7 @@ def _written(writer: Callable[..., str], **changes: Any) -> str:
 
 
 CARD = GpuUsage("GPU-1", "Tesla T4", peak_memory=3 * GIB, index=0)
-REPEATS = tuple(
+FOUR_RUNS = tuple(
     RepeatedRun(
         msgspec.structs.replace(
             USAGE,
@@ -123,7 +123,7 @@ SCREENS: dict[str, dict[str, Any]] = {
         "outcome": KILLED,
     },
     "several runs and the GPU of the biggest": {
-        "repeats": REPEATS,
+        "repeats": FOUR_RUNS,
         "usage": {"gpus": (CARD,)},
     },
     "bounds that differ": {"peak": BOUNDS},
