@@ -11,7 +11,7 @@ from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.errors import CommandNotFoundError, UsageError
 from weigh.flow.here import here_now
 from weigh.flow.site.schedulers import NAMES
-from weigh.flow.submit.submit import SubmitOptions, submit_plan
+from weigh.flow.submit.submit import HealOptions, SubmitOptions, submit_plan
 from weigh.model.job import JobSetup
 from weigh.render.request_lines import WIDTH, folded_lines
 from weigh.render.submit_lines import (
@@ -347,18 +347,15 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
             raise UsageError(
                 "--notify: weigh does not change your script (in it: trap COMMAND EXIT)"
             )
+        shared = {name: words[name] for name in HealOptions.__struct_fields__}
+        shared["heal"] = bool(shared["heal"])  # a setting is for plans
         own = ScriptOptions(
             script=script,
             flags=flags,
             arguments=command,
-            scheduler=words["scheduler"],
-            cluster=words["cluster"],
             measure=measure,
-            heal=bool(words["heal"]),
-            **{name: words[name] for name in _LIMITS},
-            again=words["again"],
             checks=setup.checks,
-            dry_run=words["dry_run"],
+            **shared,
         )
         answer = submit_own(here_now(notify), own)
         return _print_submit_answer(answer, as_json=as_json)

@@ -35,7 +35,7 @@ _EVENT = msgspec.json.Decoder(
 )
 
 
-class TaskAttempt(msgspec.Struct, frozen=True):
+class RecordedAttempt(msgspec.Struct, frozen=True):
     """An attempt at a task: its start, and how it ended."""
 
     started: events.AttemptStarted
@@ -59,7 +59,7 @@ class TaskAttempt(msgspec.Struct, frozen=True):
 class RecordedEvents(msgspec.Struct, frozen=True):
     """What an events file holds: the attempts in order, and the runs of weigh exec."""
 
-    attempts: tuple[TaskAttempt, ...]
+    attempts: tuple[RecordedAttempt, ...]
     opened: events.RunOpened | None
     """The newest run, None if there is none."""
     open_runs: frozenset[str]
@@ -67,9 +67,9 @@ class RecordedEvents(msgspec.Struct, frozen=True):
     closed_at: Seconds | None
     """When the last run closed; None if it goes on, or was killed."""
 
-    def attempts_by_task(self) -> dict[int, list[TaskAttempt]]:
+    def attempts_by_task(self) -> dict[int, list[RecordedAttempt]]:
         """Return the attempts at each task by its number in the element."""
-        found: dict[int, list[TaskAttempt]] = {}
+        found: dict[int, list[RecordedAttempt]] = {}
         for one in self.attempts:
             found.setdefault(one.seq, []).append(one)
         return found
@@ -101,7 +101,7 @@ def recorded_events(lines: Iterable[bytes]) -> RecordedEvents:
                 # the line of its start was lost, as on a full disk
                 begun.setdefault(place, _start_of_ended(event))
     attempts = tuple(
-        TaskAttempt(start, ended.get(place), runs.get(start.run))
+        RecordedAttempt(start, ended.get(place), runs.get(start.run))
         for place, start in begun.items()
     )
     return RecordedEvents(attempts, opened, frozenset(runs) - closed, closed_at)
@@ -147,7 +147,7 @@ class JoblogHistory:
         return recorded_events(self._lines_of(self.joblog + events.SUFFIX))
 
     @cached_property
-    def attempts(self) -> dict[int, list[TaskAttempt]]:
+    def attempts(self) -> dict[int, list[RecordedAttempt]]:
         """Return the attempts at each task."""
         return self.recorded.attempts_by_task()
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from weigh.errors import NO_TIME_LEFT, SIGNAL_BASE, StoreError
 from weigh.flow.follow.task_history import (
     JoblogHistory,
-    TaskAttempt,
+    RecordedAttempt,
     history_of,
     log_of_element,
     tail_of,
@@ -365,7 +365,7 @@ class ElementTasks(msgspec.Struct, frozen=True, dict=True):
         return path if os.path.exists(path) else None
 
 
-def _with_last(task_state: TaskState, tried: Sequence[TaskAttempt]) -> TaskState:
+def _with_last(task_state: TaskState, tried: Sequence[RecordedAttempt]) -> TaskState:
     """Return the task with what it lacked: memory when it ran out of it, or time."""
     ended = [one for one in tried if one.ended is not None]
     last = ended[-1].ended if ended else None
@@ -389,7 +389,7 @@ def _with_last(task_state: TaskState, tried: Sequence[TaskAttempt]) -> TaskState
     return replace(_with_memory_of(task_state, short[-1]), short=True)
 
 
-def _with_memory_of(task_state: TaskState, attempt: TaskAttempt) -> TaskState:
+def _with_memory_of(task_state: TaskState, attempt: RecordedAttempt) -> TaskState:
     """Return the task with the memory that an attempt had and used."""
     start, end = attempt.started, attempt.ended
     return replace(

@@ -11,7 +11,7 @@ from weigh.flow.follow.first_tasks import is_unsent, rest_comes, with_unsent
 from weigh.flow.follow.task_history import (
     JobHistory,
     JoblogHistory,
-    TaskAttempt,
+    RecordedAttempt,
     history_of,
 )
 from weigh.flow.follow.tasks import last_line_of_output
@@ -225,7 +225,7 @@ def _on_node(reviewed_run: ReviewedRun, job_view: JobView) -> ReviewedRun:
     )
 
 
-def _attempts_in(job_view: JobView, history: JobHistory) -> Iterator[TaskAttempt]:
+def _attempts_in(job_view: JobView, history: JobHistory) -> Iterator[RecordedAttempt]:
     """Yield the attempts in the events files, element by element, in order."""
     for element in sorted({task.element for task in job_view.tasks}):
         for one in history.element(element).recorded.attempts:
@@ -233,7 +233,7 @@ def _attempts_in(job_view: JobView, history: JobHistory) -> Iterator[TaskAttempt
 
 
 def _records_of_attempts(
-    job_view: JobView, root: str, attempts: Sequence[TaskAttempt]
+    job_view: JobView, root: str, attempts: Sequence[RecordedAttempt]
 ) -> dict[tuple[int, int, int], Record]:
     """Return the record of each attempt; of a killed attempt by its job."""
     places = {
@@ -258,7 +258,7 @@ def _records_of_attempts(
 
 
 def _attempt(
-    reported_attempt: TaskAttempt, record: Record | None, job_view: JobView
+    reported_attempt: RecordedAttempt, record: Record | None, job_view: JobView
 ) -> ReviewedRun:
     if record is not None:
         return run_of(record)
@@ -269,7 +269,7 @@ def _attempt(
     )
 
 
-def run_of_ended_attempt(reported_attempt: TaskAttempt) -> ReviewedRun:
+def run_of_ended_attempt(reported_attempt: RecordedAttempt) -> ReviewedRun:
     """Return the run of an attempt without a record, from the event of its end."""
     ended = reported_attempt.ended
     if ended is None:
@@ -295,7 +295,7 @@ def run_of_ended_attempt(reported_attempt: TaskAttempt) -> ReviewedRun:
     return ReviewedRun(row=row, need=ended.peak_memory)
 
 
-def _cut_short(reported_attempt: TaskAttempt, job_view: JobView) -> ReviewedRun:
+def _cut_short(reported_attempt: RecordedAttempt, job_view: JobView) -> ReviewedRun:
     """Return the run of an attempt without an end: it ended with its element."""
     state = (
         job_view.elements[reported_attempt.element]
@@ -431,7 +431,7 @@ def _may_run(opened: events.RunOpened) -> bool:
 
 
 def _run_of_attempt(
-    reported_attempt: TaskAttempt,
+    reported_attempt: RecordedAttempt,
     records: Mapping[str, Record],
     *,
     is_running: bool,
