@@ -75,6 +75,8 @@ def release(directory: str) -> None:
     if os.listdir(directory) == [_NEW]:
         os.remove(os.path.join(directory, _NEW))
         os.rmdir(directory)
+        with suppress(OSError):  # there are other plans
+            os.rmdir(os.path.dirname(directory))
 
 
 def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> Plan:

@@ -65,7 +65,6 @@ from weigh.store.index import (
     read_index,
     read_record,
 )
-from weigh.store.location import open_privately
 from weigh.sweep import variables
 from weigh.sweep.quoting import bash_quoted, shell_line
 from weigh.sweep.task_file import INTERPRETERS
@@ -514,34 +513,27 @@ def plan_command(
         folder, is_new = _command_plan_folder(top, options, written, submitted)
     except OSError as error:
         raise StoreError(f"cannot write {top}: {error.strerror}") from error
-    name = os.path.basename(folder)
-    # weigh plan reads a task file; the process id keeps submitters apart
-    path = os.path.join(top, f".{name}.{os.getpid()}.txt")
-    plan_options = PlanOptions(
-        task_file=path,
-        name=name,
-        dry_run=options.dry_run,
-        replace=True,  # it is new, or of this very command
-        nodes=options.nodes,
-        ignore_directives=True,  # the command was checked above
-    )
     try:
-        os.makedirs(top, exist_ok=True)
-        with open(path, "wb", opener=open_privately) as file:
+        # weigh plan reads a task file, and only its owner may
+        with tempfile.NamedTemporaryFile(prefix="weigh-", suffix=".txt") as file:
             file.write(line)
-        try:
-            made = plan_task_file(here, plan_options).plans[0]
-        finally:
-            os.unlink(path)
-            # where planning failed the reserved directory is still empty
-            if is_new:
-                plan_directory.release(folder)
-            if not os.listdir(top):
-                os.rmdir(top)  # a dry run leaves nothing behind
+            file.flush()
+            plan_options = PlanOptions(
+                task_file=file.name,
+                name=os.path.basename(folder),
+                dry_run=options.dry_run,
+                replace=True,  # it is new, or of this very command
+                nodes=options.nodes,
+                ignore_directives=True,  # the command was checked above
+            )
+            return folder, plan_task_file(here, plan_options).plans[0]
     except OSError as error:
-        where = error.filename or path
+        where = error.filename or folder
         raise StoreError(f"cannot write {where}: {error.strerror}") from error
-    return folder, made
+    finally:
+        # where planning failed the reserved directory is still empty
+        if is_new:
+            plan_directory.release(folder)
 
 
 def _refuse_a_file(word: str, cwd: str, path: str | None) -> None:

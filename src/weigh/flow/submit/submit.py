@@ -506,9 +506,9 @@ def _job_script_of_plan(
         request=job_request,
         setup=options.setup,
         programs=programs_of(plan),
-        imports_torch=submit_checks.imports_torch(
-            plan, options.setup, here.cwd, job_request
-        ),
+        # asked here too: the checks are many modules, which most dry runs do not need
+        imports_torch=job_request.gpus > 0
+        and submit_checks.imports_torch(plan, options.setup, here.cwd, job_request),
         staging=typed.staging,
         requeue=options.requeue,
         needs=typed.needs,
