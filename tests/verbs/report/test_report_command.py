@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from some_jobs import BEGAN, JOB, Say, SomeJob, Task, record_of, write_job
+from transcript import check_transcript
 
 from weigh.flow.follow.view import JobView, work_of
 from weigh.flow.report.runs import runs_of_view
@@ -46,29 +47,15 @@ def measured(root: str, number: int, **words: object) -> str:
     return record.id
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("report", "4711"), "no run or job '4711': no run in"),
-        (("report", "align"), "no run or job 'align': no run in"),
-        (("status", "align"), "no job align: none was submitted from here"),
-        (("logs", "align"), "no job align: none was submitted from here"),
-        (("cancel", "align"), "no job align: none was submitted from here"),
-        (("resume", "align"), "no job align: none was submitted from here"),
-        (("records", "show", "align"), "no record called 'align': no records in"),
-        (("request", "align"), "no record called 'align': no records in"),
-        (("compare", "align", "b"), "no record called 'align': no records in"),
-        (("report",), "nothing to report: no run in"),
-        (("status",), "no job was submitted from here"),
-        (("request",), "no records in"),
-    ],
-)
-def test_a_name_is_repeated_where_there_is_nothing_yet(
-    words: tuple[str, ...], said: str, say: Say
+def test_mistakes_are_one_line_with_the_way_out(
+    root: str, say: Say, tmp_path: Path
 ) -> None:
-    code, _, err = say(*words)
-    assert code != 0
-    assert " ".join(err.split()).startswith(f"weigh: {said}")
+    def given(situation: str) -> None:
+        if situation == "a run":
+            measured(root, 1)
+
+    path, folder = Path(__file__).with_name("mistakes.transcript"), str(tmp_path)
+    check_transcript(path, say, {folder: "FOLDER"}, given)
 
 
 def test_an_unknown_name_offers_records_and_jobs(root: str, say: Say) -> None:
@@ -199,31 +186,6 @@ def test_strict_fails_on_a_finding_and_only_then(root: str, say: Say) -> None:
     assert say("report", "bad")[0] == 0
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--paper", "--json"),
-        ("--html", "x.html", "--json"),
-        ("--since", "30d", "--ticket"),
-        ("--since", "30d", "some-job"),
-        ("--since", "30d", "--strict"),
-        ("--since", "30d", "--log", __file__),
-        ("--ticket", "--log", __file__),
-        ("--paper", "--log", __file__),
-        ("--paper", "--strict"),
-        ("--since", "a month"),
-        ("--log", "/nowhere/log"),
-    ],
-)
-def test_words_that_do_not_go_together_are_refused_in_one_line(
-    root: str, say: Say, words: tuple[str, ...]
-) -> None:
-    measured(root, 1)
-    code, out, err = say("report", *words)
-    assert (code, out) == (2, "")
-    assert err.count("\n") == 1
-
-
 def test_a_scheduler_that_cannot_be_queried_leaves_a_doubt(
     root: str, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,13 +293,6 @@ def test_hours_of_a_label_are_of_what_each_run_was_granted(root: str, say: Say) 
         measured(root, number, label="tag", allocation=granted)
     _, out, _ = say("report", "tag", "--json")
     assert msgspec.json.decode(out, type=JobReport).cpu_hours == pytest.approx(5.0)
-
-
-def test_no_time_is_not_taken_for_all_runs(root: str, say: Say) -> None:
-    measured(root, 1)
-    code, _, err = say("report", "--since", "")
-    assert code == 2
-    assert "not a time" in err
 
 
 def test_a_page_into_a_closed_pipe_is_no_error(root: str) -> None:
