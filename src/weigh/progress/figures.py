@@ -15,7 +15,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from weigh.progress.parser import PER_CENT, parse_per_cent
-from weigh.progress.rate import ProgressHistory
+from weigh.progress.rate import AT_END, AT_ONCE, FEWEST, PATIENCE, ProgressHistory
 from weigh.units import Seconds
 
 _NUMBER = r"\d[\d,]{0,18}(?:\.\d{1,9})?"
@@ -52,13 +52,9 @@ _LENGTH = re.compile(r"\bDuration: (\d+):(\d\d):(\d\d(?:\.\d{1,6})?)")
 _PLAYED = re.compile(r"\btime=\s?(\d+):(\d\d):(\d\d(?:\.\d{1,6})?)")
 _POWERS = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
-_RISES = 3  # before a figure counts
-_AT_ONCE: Seconds = 0.05
 _MOST_PLACES = 64  # of one run: memory stays bounded whatever is printed
-_NEAR_END = 0.98  # a figure that falls from there has started over
 _LATE = 3.0  # times as slow as later: the part before the first figure
 _SLACK = 0.05  # of the total, that may be done when a figure is first seen
-_PATIENCE: Seconds = 2.0  # a place seen longer ago than the newest has ended
 
 
 class RisingFigure(NamedTuple):
@@ -174,14 +170,14 @@ class FigurePlace:
         if not self.is_over and figure.done > self.history.points[-1].position:
             self.history.add(time, figure.done)
             # buffered output arrives at once: those rises are one
-            if time - self._risen >= _AT_ONCE:
+            if time - self._risen >= AT_ONCE:
                 self.rises += 1
                 self._risen = time
 
     def counts(self) -> bool:
         """Return whether this is progress: enough rises, from about zero."""
         # one that starts over, or is of a numbered part, ends with its part only
-        if self.is_over or self.part or self.rises < _RISES:
+        if self.is_over or self.part or self.rises < FEWEST:
             return False
         first, last = self.history.points[0], self.history.points[-1]
         rate = (last.position - first.position) / (last.time - first.time)
@@ -234,7 +230,7 @@ class RisingFigures:
         if place.done >= place.total:
             # the next part of the run begins when a figure is complete
             self._part = time
-        if place.done >= _NEAR_END * place.total and place.rises:
+        if place.done >= AT_END * place.total and place.rises:
             self._ended = time
 
     def current(self) -> FigurePlace | None:
@@ -244,6 +240,6 @@ class RisingFigures:
             return None
         newest = max(place.seen for place in found)
         return max(
-            (place for place in found if newest - place.seen <= _PATIENCE),
+            (place for place in found if newest - place.seen <= PATIENCE),
             key=lambda place: place.rises,
         )

@@ -7,7 +7,7 @@ A `CounterTrack` follows one counter: its position, and how often it started ove
 from itertools import chain
 
 from weigh.progress.parser import EPOCH, FOLD, PATTERN, StepCount
-from weigh.progress.rate import ProgressHistory
+from weigh.progress.rate import FEWEST, PATIENCE, ProgressHistory
 from weigh.units import Seconds
 
 _NESTED = 0.9  # least passes of an inner counter per step of the outer
@@ -152,8 +152,6 @@ class CounterTrack:
 
 
 MOST_COUNTERS = 16
-_PATIENCE: Seconds = 2.0  # without a count, before others take a counter's place
-_MOVES = 3  # after which figures of unknown kind are looked for no more
 _MANY = 6  # with more counters, all pairs are compared
 _SELDOM: Seconds = 0.1  # no more often than this
 
@@ -192,7 +190,7 @@ class NestedCounters:
 
     def is_moving(self) -> bool:
         """Return whether a counter has moved often enough for a pace."""
-        return any(len(track.history.points) >= _MOVES for track in self.tracks)
+        return any(len(track.history.points) >= FEWEST for track in self.tracks)
 
     def has_outer(self) -> bool:
         """Return whether an epoch, or another part of the run, is under way."""
@@ -291,7 +289,7 @@ class NestedCounters:
 
     def _is_over(self, track: CounterTrack) -> bool:
         """Return whether other counters continued after *track* stopped."""
-        patience = _PATIENCE + (track.seen - track.begun) / 2
+        patience = PATIENCE + (track.seen - track.begun) / 2
         for other in self.tracks:
             if other.seen <= track.seen or other is track:
                 continue

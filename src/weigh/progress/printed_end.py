@@ -5,7 +5,7 @@ import re
 from bisect import bisect_left
 from typing import NamedTuple
 
-from weigh.progress.rate import MOST_POINTS, ProgressPoint, StepPace
+from weigh.progress.rate import FEWEST, MOST_POINTS, ProgressPoint, StepPace
 from weigh.units import Seconds
 
 _AMOUNT = r"\d{1,9}(?:[.,]\d{1,9})?"
@@ -42,7 +42,6 @@ _FIGURES = re.compile(r"[\d.,]+(?:\s?(?:ms|us|[dhms])\b)?")
 # of lines that may state an end; all others are not searched
 _HINTS = (b"eta", b"left", b"remain", b"to go", b"etc")
 
-_FEWEST = 3  # ends printed, before one is believed
 _MOST_PLACES = 8  # of one run: a training's and a validation's, and some to spare
 _OFF = 0.6  # the logarithm of a factor (CatBoost, sklearn_gb of the recordings)
 _MOVED = 1.5  # times as far as the end has moved since half of the time so far
@@ -128,7 +127,7 @@ class PrintedEnds:
         places = [
             place.ends
             for place in list(self._places.values())[: 1 if has_epochs else None]
-            if len(place.ends) >= _FEWEST and place.longest and not place.is_of_part
+            if len(place.ends) >= FEWEST and place.longest and not place.is_of_part
         ]
         if not places:
             return None

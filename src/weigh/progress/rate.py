@@ -16,6 +16,11 @@ from typing import NamedTuple
 from weigh.robust import median_of
 from weigh.units import Seconds
 
+# what all ways of reading have in common
+FEWEST = 3  # observations that show something
+AT_ONCE: Seconds = 0.05  # within it buffered output counts as one
+PATIENCE: Seconds = 2.0  # without a count, before one is over
+AT_END = 0.98  # of the total: the last steps may never be printed
 MOST_POINTS = 512  # per counter; at more, every second one is dropped
 
 
@@ -62,7 +67,6 @@ def time_at(points: list[ProgressPoint], position: float) -> Seconds:
 
 
 _BLOCKS = 24  # at most: enough for a change of level, few enough for all pairs
-_FEWEST = 3  # blocks, points or whole epochs that show a pace
 _ENOUGH = 0.05  # of the run: then even a single step is enough
 _PAUSE = 0.5  # of all else: recurring pauses (evaluation) are shorter
 _ALONE = 6.0  # standard deviations of the other blocks, beyond which a pause is alone
@@ -70,16 +74,14 @@ _TWICE = 2.0  # times the median block: a pause on the edge of two blocks is in 
 _PRIOR = 0.15  # spread expected before any is measured
 _PRIOR_OF_EPOCHS = 0.07  # the same for epochs of many steps each
 _PRIOR_WEIGHT = 2  # in blocks
-_ALIKE_MOST = 0.9  # correlation: at 1 the interval would have no end
 _ALIKE_IN_LEVELS = 4.0  # another change of level looks like correlation, too
+_ALIKE_MOST = 0.9  # correlation: at 1 the interval would have no end
 _FLOOR = 0.06  # real tools were off by so much whose steps hardly scattered (emcee)
 _UNEVEN = 0.2  # equal shares of an unknown unit
 _LASTING = 2.5  # so much further than in the past (benchmarks/progress.py)
 _WARM_UP = 0.06  # of the run, in which all steps may have been slow ones
 _WARM_POINTS = 100  # or so many counts
 _MOST_OFF = 2.2  # a factor of 9: a wider interval shows no more, and stays finite
-_SHOWN = 0.25  # of the run: what recurs has come by then
-_UNSEEN = 0.15  # what an evaluation may add that has not come yet
 _UNSEEN_OF_EPOCH = 0.3  # the same at the end of the first epoch (YOLO's validation)
 _LATE = 0.02  # of an epoch: it may be counted a little late
 _SLACK = 1e-6  # of a step: positions are sums of fractions
@@ -118,12 +120,12 @@ def pace(
     points = _on_one_level(points, 3, has_cycles=has_cycles)
     # a pace from two points would be a guess, unless they span much of the run
     way = _steps_covered(points) if len(points) > 1 else 0.0
-    if len(points) < _FEWEST and not way >= max(_SLACK, _ENOUGH * (way + ahead)):
+    if len(points) < FEWEST and not way >= max(_SLACK, _ENOUGH * (way + ahead)):
         return None
     width, times = cut(points, has_cycles=has_cycles)
     # an epoch may end with a pause: only whole ones have their share of it
     mean = _mean_of_whole(points) if has_cycles else None
-    is_whole = has_cycles and _whole_steps_between(points) >= _FEWEST
+    is_whole = has_cycles and _whole_steps_between(points) >= FEWEST
     # with one or two whole epochs their own mean stands, with its pauses
     if is_whole or mean is None:
         times = without_pause(times)
@@ -185,22 +187,21 @@ def _not_seen(
     """Return what the beginning of a run does not show, for both ends of the interval.
 
     A factor for the low end, because the first steps may have been a warm-up; the
-    logarithm of one for the high end, because an evaluation or a checkpoint may come.
+    logarithm of one for the high end, because the first epoch may end with an
+    evaluation.
     """
     way = _steps_covered(points)
     share = way / (way + ahead) if way else 0.0
     warm = max(share / _WARM_UP, len(points) / _WARM_POINTS)
-    low = min(1.0, warm) ** 2
-    if has_cycles:
-        return low, _UNSEEN_OF_EPOCH if way < 1 + _LATE else 0.0
-    return low, _UNSEEN * max(0.0, 1 - share / _SHOWN)
+    is_first = has_cycles and way < 1 + _LATE
+    return min(1.0, warm) ** 2, _UNSEEN_OF_EPOCH if is_first else 0.0
 
 
 def _on_one_level(
     points: list[ProgressPoint], depth: int, *, has_cycles: bool
 ) -> list[ProgressPoint]:
     """Return the points since the last change of level."""
-    if len(points) <= _FEWEST or not depth:
+    if len(points) <= FEWEST or not depth:
         return points
     width, times = cut(points, has_cycles=has_cycles)
     first = last_change(without_pause(times))
@@ -219,7 +220,7 @@ def cut(points: list[ProgressPoint], *, has_cycles: bool) -> PaceBlocks:
     width = (last - first) / count
     whole = _whole_steps_between(points)
     # whole epochs in each block, so that each has its pause
-    if has_cycles and whole >= _FEWEST:
+    if has_cycles and whole >= FEWEST:
         width = float(math.ceil(whole / _BLOCKS))
         count = int(whole / width)
     # from the end backwards, so that the last block is complete
@@ -235,7 +236,7 @@ def without_pause(blocks: list[Seconds]) -> list[Seconds]:
     """
     count = len(blocks)
     # of so few blocks the longest is no outlier
-    if count < _FEWEST + 1:
+    if count < FEWEST + 1:
         return blocks
     longest = blocks.index(max(blocks))
     high = _TWICE * median_of(blocks)

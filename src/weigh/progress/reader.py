@@ -12,7 +12,14 @@ from weigh.progress.figures import RisingFigures
 from weigh.progress.nested import CounterTrack, NestedCounters
 from weigh.progress.parser import STEP, CountParser, StepCount, shown_pieces
 from weigh.progress.printed_end import PrintedEnds
-from weigh.progress.rate import ProgressHistory, StepPace, pace
+from weigh.progress.rate import (
+    AT_END,
+    AT_ONCE,
+    PATIENCE,
+    ProgressHistory,
+    StepPace,
+    pace,
+)
 from weigh.units import KIB, Seconds
 
 TICK: Seconds = 0.2
@@ -96,8 +103,6 @@ class LineSplitter:
 
 
 _AFTERWARDS = 0.03  # of the time so far: a program does more after its last per cent
-_AT_END = 0.98  # of the steps: the last ones may never be printed
-_PATIENCE: Seconds = 2.0  # at the end, before no end is predicted any more
 _OF_PARTS = 1.5  # the logarithm of a factor, if all of the time went to earlier parts
 _LATE_AT_END = 4.0  # times as long as it has waited there
 _STANDS = 0.1  # of the time so far
@@ -256,7 +261,6 @@ def promised(own: PrintedEnds, nest: NestedCounters) -> ChosenCounter | None:
 
 
 _FIGURES = b"0123456789.,"
-_AT_ONCE: Seconds = 0.05  # of alike lines within it only the last is read
 _MAY_RISE = re.compile(
     rb"\d(?:\s?%|[^\n]{0,12}(?:/| of )|\.{2,5}\d)|Duration: |time="
     rb"|\s[\d-]+:[\d-]+:[\d-]+\s|[-+]{4}|^[|\[]?([*#=.+])\1*$"
@@ -340,7 +344,7 @@ class RunProgressReader:
         if found is None:
             return None
         # the counter is at its end and the run goes on: for how long, nobody knows
-        patience = max(_PATIENCE, _STANDS * time)
+        patience = max(PATIENCE, _STANDS * time)
         if not is_through and _is_at_end(found) and time - found.time > patience:
             found = found._replace(pace=None)
         return _forecast(found, current_time=self._last, waited=time - found.time)
@@ -353,7 +357,7 @@ class RunProgressReader:
         for line in output_lines:
             shape = line.text.translate(None, _FIGURES)
             is_same = shape == self._shape
-            if not is_same or line.time - self._shape_since >= _AT_ONCE:
+            if not is_same or line.time - self._shape_since >= AT_ONCE:
                 self._release()
                 self._shape, self._shape_since = shape, line.time
             self._held = line
@@ -399,7 +403,7 @@ class RunProgressReader:
 def _is_at_end(chosen_counter: ChosenCounter) -> bool:
     return (
         chosen_counter.total is not None
-        and chosen_counter.done >= _AT_END * chosen_counter.total
+        and chosen_counter.done >= AT_END * chosen_counter.total
     )
 
 
