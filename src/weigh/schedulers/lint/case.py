@@ -10,11 +10,12 @@ from weigh.errors import close_names
 from weigh.model.lint import LintFinding, PathKind, ScriptFacts
 from weigh.schedulers.hidden_exit import HiddenExit
 from weigh.schedulers.script import ScriptLine, ScriptText
-from weigh.schedulers.shell import ShellBody, ShellCommand
+from weigh.schedulers.shell import ShellBody, ShellCommand, unquoted
 from weigh.units import Bytes
 
 _LONGEST_PATH = 4096  # PATH_MAX of Linux
 _HOME = ("~", "$HOME", "${HOME}")
+_DECLARES = frozenset({"export", "declare", "local", "readonly", "typeset", "env"})
 _TAKES_NAMES = frozenset({"export", "printenv", "unset", "declare", "read", "-v"})
 _USER = ("$USER", "${USER}", "$LOGNAME", "${LOGNAME}")
 
@@ -155,6 +156,15 @@ class LintCase(msgspec.Struct, frozen=True, kw_only=True):
                 return True
             before = token.text
         return False
+
+    def assignments(self) -> Iterator[tuple[ShellCommand, str, str]]:
+        """Yield each (command, variable, value) that the script sets."""
+        for command in self.body.commands:
+            declared = command.words[1:] if command.name in _DECLARES else ()
+            for word in (*command.assigned, *declared):
+                name, equals, value = word.partition("=")
+                if equals:
+                    yield command, name, unquoted(value)
 
     def absolute(self, path: str, base: str | None) -> str | None:
         """Return the absolute path; None if it depends on an unknown variable."""

@@ -143,40 +143,6 @@ def _command_with_pipes(lint_case: LintCase, command: ShellCommand) -> str:
     return " | ".join(pieces)
 
 
-_INDEX = re.compile(r"(\w+?)\s*(?:([+-])\s*(\d{1,6}))?")
-
-
-def _offsets(lint_case: LintCase) -> dict[str, int]:
-    """Return the variables that hold the element plus a constant."""
-    found: dict[str, int] = {lint_case.element: 0}
-    for command in lint_case.body.commands:
-        words = (*command.assigned, *(command.words[1:] if _declares(command) else ()))
-        for word in words:
-            name, equals, value = word.partition("=")
-            if not equals or not name.isidentifier():
-                continue
-            offset = _offset(unquoted(value), found)
-            if offset is not None and name not in found:
-                found[name] = offset
-            elif name != lint_case.element:
-                # assigned again: what it holds now is not known
-                found.pop(name, None)
-    return found
-
-
-def _declares(command: ShellCommand) -> bool:
-    return command.name in ("export", "declare", "local", "readonly", "typeset")
-
-
-def _offset(index: str, offsets: dict[str, int]) -> int | None:
-    plain = re.sub(r"[${}()\s\"]", "", index)
-    found = _INDEX.fullmatch(plain)
-    if not found or found[1] not in offsets:
-        return None
-    step = int(found[3] or 0)
-    return offsets[found[1]] + (-step if found[2] == "-" else step)
-
-
 _TESTS = frozenset({"[", "[[", "test"})
 _PRINTS = frozenset({"echo", "printf"})
 _ALONE = frozenset({"echo", "printf", "cat", "env", "date", "hostname", "nvidia-smi"})
@@ -226,14 +192,11 @@ def _possible_output_files(command: ShellCommand) -> Iterator[str]:
 def _variables_with_one_value(lint_case: LintCase) -> frozenset[str]:
     """Return the variables that have one value in all elements."""
     known = {*lint_case.words.common, "HOME", "USER"}
-    for command in lint_case.body.commands:
-        words = (*command.assigned, *(command.words[1:] if _declares(command) else ()))
-        for word in words:
-            name, equals, value = word.partition("=")
-            if equals and _is_constant(unquoted(value), frozenset(known)):
-                known.add(name)
-            else:
-                known.discard(name)
+    for _, name, value in lint_case.assignments():
+        if _is_constant(value, frozenset(known)):
+            known.add(name)
+        else:
+            known.discard(name)
     return frozenset(known)
 
 
@@ -296,11 +259,13 @@ def _templates(
 
 def _text_with_element(lint_case: LintCase, text: str) -> str:
     """Replace variables that hold the element by the element itself."""
-    for name, offset in _offsets(lint_case).items():
-        if not offset and name != lint_case.element:
-            text = re.sub(
-                rf"\$(?:{name}\b|\{{{name}\}})", f"${{{lint_case.element}}}", text
-            )
+    element = lint_case.element
+    assigned = [(name, value) for _, name, value in lint_case.assignments()]
+    for name, value in assigned:
+        # assigned twice: which value it holds is not known
+        is_alias = value in (f"${element}", f"${{{element}}}")
+        if is_alias and [one for one, _ in assigned].count(name) == 1:
+            text = re.sub(rf"\$(?:{name}\b|\{{{name}\}})", f"${{{element}}}", text)
     return text
 
 

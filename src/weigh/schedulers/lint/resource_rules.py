@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from weigh.errors import FormatError
 from weigh.model.lint import LintFinding
 from weigh.schedulers.lint.case import LintCase, Rule, note, problem
-from weigh.schedulers.shell import ShellCommand, unquoted
+from weigh.schedulers.shell import ShellCommand
 from weigh.schedulers.words import whole_number
 from weigh.units import format_size, parse_size
 
@@ -15,7 +15,6 @@ _THREADS = frozenset(
     | {"NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "JULIA_NUM_THREADS"}
     | {"NUMBA_NUM_THREADS", "BLIS_NUM_THREADS", "RAYON_NUM_THREADS", "GOMP_NUM_THREADS"}
 )
-_EXPORTS = frozenset({"export", "declare", "env"})
 MPI = frozenset({"mpirun", "mpiexec", "mpiexec.hydra", "orterun"})
 _COUNTS = {
     "srun": ("-n", "--ntasks"),
@@ -25,23 +24,11 @@ _COUNTS = {
 _OVER = frozenset({"--oversubscribe", "--overcommit", "-O", "--overlap"})
 
 
-def _assignments(lint_case: LintCase) -> Iterator[tuple[ShellCommand, str, str]]:
-    """Yield each (command, variable, value) that the script sets."""
-    for command in lint_case.body.commands:
-        words = command.assigned
-        if command.name in _EXPORTS:
-            words = (*words, *command.words[1:])
-        for word in words:
-            name, equals, value = word.partition("=")
-            if equals:
-                yield command, name, unquoted(value)
-
-
 def _thread_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     cpus = lint_case.granted.cpus
     if cpus is None:
         return
-    for command, name, value in _assignments(lint_case):
+    for command, name, value in lint_case.assignments():
         count = whole_number(value)
         if name not in _THREADS or count is None or count <= cpus:
             continue
@@ -196,7 +183,7 @@ _PER_NODE = re.compile(r"--nproc[-_]per[-_]node[= ](\d{1,4})\b")
 
 def _devices(lint_case: LintCase) -> Iterator[LintFinding]:
     gpus = lint_case.granted.gpus
-    for command, name, value in _assignments(lint_case) if gpus else ():
+    for command, name, value in lint_case.assignments() if gpus else ():
         if name != "CUDA_VISIBLE_DEVICES" or not _DEVICES.fullmatch(value) or not gpus:
             continue
         highest = max(map(int, value.split(",")))
