@@ -16,6 +16,7 @@ from weigh.errors import FAILED, NO_TIME_LEFT, SIGNAL_BASE, WEIGH_FAILED
 from weigh.flow.exec.exec import execute, tasks_to_run
 from weigh.flow.here import here_of
 from weigh.flow.run.record_sink import current_folder
+from weigh.progress.eta import TaskTally
 from weigh.render import exec_lines
 from weigh.render.printable import unguarded_stream, without_control_characters
 from weigh.runner.build import FinishedRun
@@ -294,7 +295,6 @@ class _StderrConsole:
         # TERM is missing or "dumb" where control sequences are shown as characters
         self._draws = alone and terminal and os.environ.get("TERM", "dumb") != "dumb"
         self._is_drawn = False
-        self._began = time.monotonic()
         self._first = True
 
     def notify(self, line: str) -> None:
@@ -304,13 +304,13 @@ class _StderrConsole:
         self.clear()
         _write_exec_text(f"weigh: {without_control_characters(line)}\n")
 
-    def show(self, tally: Any) -> Seconds:  # noqa: ANN401 - runner's own
+    def show(self, tally: TaskTally) -> Seconds:
         """Show the progress; return the seconds until the next call."""
         if self._quiet:
             return _HEARTBEAT
-        standing = _exec_progress(tally, time.monotonic() - self._began)
+        now = time.monotonic()
         if self._draws:
-            line = f"\r\x1b[K{exec_lines.progress_line(standing)}"
+            line = f"\r\x1b[K{exec_lines.progress_line(tally, now)}"
             # is_drawn stays true if this drawing was dropped: an older line is on the
             # screen
             self._is_drawn = draw_on_stderr(line, is_ours=True) or self._is_drawn
@@ -320,7 +320,7 @@ class _StderrConsole:
             self._first = False
             return _HEARTBEAT
         clock = time.strftime("%H:%M:%S")
-        draw_on_stderr(f"weigh  {exec_lines.heartbeat_line(standing, clock)}\n")
+        draw_on_stderr(f"weigh  {exec_lines.heartbeat_line(tally, now, clock)}\n")
         return _HEARTBEAT
 
     def clear(self) -> None:
@@ -328,23 +328,6 @@ class _StderrConsole:
         if self._is_drawn:
             self._is_drawn = False
             _write_exec_text("\r\x1b[K", is_drawn=True)
-
-
-def _exec_progress(tally: Any, elapsed: Seconds) -> exec_lines.ExecProgress:  # noqa: ANN401
-    return exec_lines.ExecProgress(
-        tasks=tally.tasks,
-        done=tally.done,
-        failed=tally.failed,
-        running=tally.running,
-        waiting=tally.waiting,
-        earlier=tally.earlier,
-        again=tally.again,
-        interrupted=tally.interrupted,
-        elapsed=elapsed,
-        time_left=tally.time_left(time.monotonic()),
-        left=tally.left,
-        slowest=tally.slowest,
-    )
 
 
 def _exec_report(task_file: str, finished: FinishedRun) -> exec_lines.ExecReport:
@@ -364,10 +347,7 @@ def _exec_report(task_file: str, finished: FinishedRun) -> exec_lines.ExecReport
         retried=tally.again,
         wall_time=round(finished.wall_time, 3),
         slots=finished.slots,
-        failures=tuple(
-            exec_lines.FailedTask(one.task, one.reason, one.output)
-            for one in finished.result.failures
-        ),
+        failures=finished.result.failures,
         signal=finished.result.signal,
         trouble=finished.result.trouble,
         halted=finished.result.halted,

@@ -26,3 +26,11 @@ class EndForecast(msgspec.Struct, frozen=True, kw_only=True):
     remaining: Seconds | None = None
     low: Seconds | None = None
     high: Seconds | None = None
+
+
+class FailedTask(msgspec.Struct, frozen=True):
+    """A task that failed finally; ``output`` is its output file, if it has any."""
+
+    task: int  # the number that users know it by
+    reason: str
+    output: str | None = None

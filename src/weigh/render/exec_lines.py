@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from weigh.model.element_time import NOT_STARTED
-from weigh.progress.eta import TimeSpan
+from weigh.model.progress import FailedTask
+from weigh.progress.eta import TaskTally
 from weigh.render.printable import (
     count_with_commas,
     printable_text,
@@ -21,35 +22,6 @@ WIDTH = 80
 SCHEMA = "weigh.exec/1"
 _MOST_FAILURES = 10  # tasks that are listed; the joblog has all
 _SENT = "sent"  # in a plan's folder: what was submitted, each as N.plan
-
-
-class FailedTask(msgspec.Struct, frozen=True):
-    """A task that failed finally; ``output`` is its output file, if it has any."""
-
-    task: int
-    reason: str
-    output: str | None = None
-
-
-class ExecProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of a run; earlier runs settled ``earlier`` tasks.
-
-    ``left`` is the time until all tasks are done; ``slowest`` are the running tasks
-    with the latest predicted end, as (number, seconds).
-    """
-
-    tasks: int  # of the whole file
-    done: int
-    failed: int
-    running: int = 0
-    waiting: int = 0  # not started yet
-    earlier: int = 0
-    again: int = 0
-    interrupted: int = 0  # stopped by a signal
-    elapsed: Seconds = 0.0  # since the start
-    time_left: Seconds | None = None  # None: nothing to base it on
-    left: TimeSpan | None = None
-    slowest: tuple[tuple[int, Seconds], ...] = ()
 
 
 class ExecReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,46 +52,41 @@ class ExecReport(msgspec.Struct, frozen=True, kw_only=True):
     links: int | None = None
 
 
-def progress_line(standing: ExecProgress) -> str:
+def progress_line(tally: TaskTally, current_time: Seconds) -> str:
     """Return the progress line that a terminal redraws."""
-    left = _standing_time_left(standing)
+    left = _time_left(tally, current_time)
     when = "" if left is None else f", {format_duration(left)} to go"
-    failed = f", {count_with_commas(standing.failed)} failed" if standing.failed else ""
+    failed = f", {count_with_commas(tally.failed)} failed" if tally.failed else ""
     line = (
-        f"weigh  {count_with_commas(standing.done)} of "
-        f"{count_with_commas(standing.tasks)} done{failed}, "
-        f"{count_with_commas(standing.running)} running{when}"
+        f"weigh  {count_with_commas(tally.done)} of "
+        f"{count_with_commas(tally.tasks)} done{failed}, "
+        f"{count_with_commas(tally.running)} running{when}"
     )
     # one column is left free: a full line would wrap, and stay on the screen
     return shortened_text(line, WIDTH - 1)
 
 
-def heartbeat_line(standing: ExecProgress, time_of_day: str) -> str:
+def heartbeat_line(tally: TaskTally, current_time: Seconds, time_of_day: str) -> str:
     """Return a progress line for a log."""
-    done, tasks = map(count_with_commas, (standing.done, standing.tasks))
+    done, tasks = map(count_with_commas, (tally.done, tally.tasks))
     words = [
         f"{done} of {tasks} done",
-        *([f"{count_with_commas(standing.failed)} failed"] if standing.failed else []),
-        f"{count_with_commas(standing.running)} running",
-        f"{count_with_commas(standing.waiting)} waiting",
-        *_time_to_go_texts(standing),
+        *([f"{count_with_commas(tally.failed)} failed"] if tally.failed else []),
+        f"{count_with_commas(tally.running)} running",
+        f"{count_with_commas(tally.waiting)} waiting",
     ]
+    left = _time_left(tally, current_time)
+    if left is not None:
+        ends = tally.left
+        within = "" if ends is None else time_range_suffix(ends.low, ends.high)
+        words.append(f"{format_duration(left)} to go{within}")
     line = f"{time_of_day}  {', '.join(words)}"
-    ends = [f"task {seq} in {format_duration(left)}" for seq, left in standing.slowest]
-    return f"{line}; last {', '.join(ends)}" if ends else line
+    last = [f"task {seq} in {format_duration(left)}" for seq, left in tally.slowest]
+    return f"{line}; last {', '.join(last)}" if last else line
 
 
-def _time_to_go_texts(standing: ExecProgress) -> list[str]:
-    left = _standing_time_left(standing)
-    if left is None:
-        return []
-    ends = standing.left
-    within = "" if ends is None else time_range_suffix(ends.low, ends.high)
-    return [f"{format_duration(left)} to go{within}"]
-
-
-def _standing_time_left(standing: ExecProgress) -> Seconds | None:
-    return standing.time_left if standing.left is None else standing.left.value
+def _time_left(tally: TaskTally, current_time: Seconds) -> Seconds | None:
+    return tally.time_left(current_time) if tally.left is None else tally.left.value
 
 
 def _how_to_resume(report: ExecReport) -> tuple[str, str]:

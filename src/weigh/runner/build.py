@@ -18,13 +18,14 @@ from weigh.errors import StoreError, UsageError
 from weigh.joblog import output_folder
 from weigh.lazy_modules import lazy_module
 from weigh.measure.orphans import adopt_orphans
+from weigh.progress.eta import TaskTally
 from weigh.runner import events, orphans
 from weigh.runner.channels import SlotChannels
 from weigh.runner.journal import FAILED, WAITING, SettledTasks
 from weigh.runner.loop import LoopParts, RunResult, TaskLoop
 from weigh.runner.output import OutputFolder, TasksOutput, UngroupedOutput
 from weigh.runner.progress_watch import ProgressWatch
-from weigh.runner.queue import TaskTally, TurnQueue
+from weigh.runner.queue import TurnQueue
 from weigh.runner.recording import reset_weigh_peak_memory
 from weigh.runner.run_context import ExecOptions, RunContext
 from weigh.runner.spawn import AttemptSpawner

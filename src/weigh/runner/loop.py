@@ -16,7 +16,9 @@ import msgspec
 
 from weigh.errors import SIGNAL_BASE, FormatError, StoreError
 from weigh.joblog import TIMED_OUT, JoblogEntry
+from weigh.model.progress import FailedTask
 from weigh.model.record import RunOutcome
+from weigh.progress.eta import TaskTally
 from weigh.runner.attempt import Stop, TaskAttempt
 from weigh.runner.channels import SlotChannels
 from weigh.runner.memory_guard import MemoryGuard
@@ -28,7 +30,7 @@ from weigh.runner.orphans import (
 )
 from weigh.runner.output import AttemptOutput, TasksOutput, is_full
 from weigh.runner.progress_watch import ProgressWatch
-from weigh.runner.queue import TaskTally, TaskTurn, TurnPlacer, TurnQueue
+from weigh.runner.queue import TaskTurn, TurnPlacer, TurnQueue
 from weigh.runner.retry import AttemptEnding, RetryPolicy
 from weigh.runner.run_context import RunContext
 from weigh.runner.slots import FreeSlots, RunSlot
@@ -52,22 +54,6 @@ class LoopParts(msgspec.Struct, frozen=True, kw_only=True):
     attempts: dict[int, int]
 
 
-class FinalFailure(msgspec.Struct, frozen=True):
-    """A task that failed finally; ``output`` is its output file, if it has any."""
-
-    task: int
-    reason: str
-    output: str | None = None
-
-    def words(self, width: int) -> str:
-        """Describe it in one line; shorten the path if the line is too long."""
-        line = f"task {self.task} failed: {self.reason}"
-        if self.output is None:
-            return line
-        full = f"{line}   {self.output}"
-        return full if len(full) <= width else f"{line}   {basename(self.output)}"
-
-
 class RunResult(msgspec.Struct, frozen=True):
     """How a run ended: by ``signal``, or by ``trouble`` that kept it from going on.
 
@@ -80,7 +66,7 @@ class RunResult(msgspec.Struct, frozen=True):
     trouble: str | None = None
     halted: str | None = None  # why --halt stopped the run; None: it did not
     halt_code: int | None = None  # exit code of the task that decided --halt
-    failures: tuple[FinalFailure, ...] = ()  # at most _MOST_FAILURES
+    failures: tuple[FailedTask, ...] = ()  # at most _MOST_FAILURES
     has_abandoned: bool = False
 
 
@@ -136,7 +122,7 @@ class TaskLoop:
         self._trouble: str | None = None
         self._halted: str | None = None
         self._halt_code: int | None = None
-        self._failures: list[FinalFailure] = []
+        self._failures: list[FailedTask] = []
         self._doubts: list[tuple[int, str]] = []  # exit code 0 after an error
         # while a task runs that needs all memory, nothing starts
         self._is_alone = False
@@ -472,8 +458,8 @@ class TaskLoop:
             reason += f" ({attempt.state.evidence})"
         path = None if attempt.output is None else attempt.output.path
         task = self._context.number_of(attempt.seq)
-        self._failures.append(FinalFailure(task, reason, path))
-        self._notify(self._failures[-1].words(_WIDTH))
+        self._failures.append(FailedTask(task, reason, path))
+        self._notify(_failure_line(self._failures[-1]))
         if len(self._failures) == _MOST_FAILURES:
             self._notify("further failures are in the joblog")
 
@@ -624,6 +610,15 @@ class TaskLoop:
                 if attempt.state.stop is None:
                     wake_at = min(wake_at, attempt.launch.began + self._options.timeout)
         return max(0.0, wake_at - now)
+
+
+def _failure_line(failed_task: FailedTask) -> str:
+    """Describe a failure in one line; shorten the path if the line is too long."""
+    line = f"task {failed_task.task} failed: {failed_task.reason}"
+    if failed_task.output is None:
+        return line
+    full = f"{line}   {failed_task.output}"
+    return full if len(full) <= _WIDTH else f"{line}   {basename(failed_task.output)}"
 
 
 def _close_output(attempt: TaskAttempt) -> tuple[Bytes, OSError | None]:

@@ -15,7 +15,7 @@ from weigh.lazy_modules import lazy_module
 from weigh.measure.output import WatchedOutput
 from weigh.model.record import ReportedProgress
 from weigh.probe.proc import ProcTree
-from weigh.progress.eta import TaskDurations, TimeSpan, until_done
+from weigh.progress.eta import TaskDurations, TaskTally, TimeSpan, until_done
 from weigh.progress.notices import LimitWatch, StallWatch
 from weigh.runner.attempt import Stop, TaskAttempt
 from weigh.runner.events import (
@@ -24,7 +24,6 @@ from weigh.runner.events import (
     TaskHeadway,
     write_progress,
 )
-from weigh.runner.queue import TaskTally
 from weigh.runner.run_context import RunContext
 from weigh.runner.stopping import send_warning_to_attempt
 from weigh.units import KIB, Bytes, Seconds, format_duration, format_size

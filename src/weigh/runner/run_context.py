@@ -11,9 +11,9 @@ import msgspec
 
 from weigh.model.mask import SecretMask
 from weigh.model.record import Record, RunMeasurement
+from weigh.progress.eta import TaskTally
 from weigh.runner.journal import RunJournal
 from weigh.runner.owned_file import JoblogHolder
-from weigh.runner.queue import TaskTally
 from weigh.runner.retry import HaltRule
 from weigh.runner.slots import SlotLayout, TaskReservation
 from weigh.runner.task_source import TaskSource

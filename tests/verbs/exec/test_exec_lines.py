@@ -5,7 +5,8 @@ from batches import Batch
 from msgspec.structs import replace
 from terminal_columns import columns_of
 
-from weigh.render.exec_lines import WIDTH, ExecReport, FailedTask, summary_lines
+from weigh.model.progress import FailedTask
+from weigh.render.exec_lines import WIDTH, ExecReport, summary_lines
 from weigh.runner import loop
 
 
@@ -84,5 +85,5 @@ def test_a_failure_is_reported_at_once_within_the_screen(batch: Batch) -> None:
 
 
 def test_what_fits_is_reported_whole() -> None:
-    failure = loop.FinalFailure(7, "exit code 1", "t.out/7.out")
-    assert failure.words(73) == "task 7 failed: exit code 1   t.out/7.out"
+    failure = FailedTask(7, "exit code 1", "t.out/7.out")
+    assert loop._failure_line(failure) == "task 7 failed: exit code 1   t.out/7.out"

@@ -19,6 +19,7 @@ from weigh.model.record import (
     SampleSeries,
     Usage,
 )
+from weigh.progress.eta import TaskTally
 from weigh.runner import journal, task_source
 from weigh.runner.attempt import TaskAttempt
 from weigh.runner.events import (
@@ -36,7 +37,7 @@ from weigh.runner.journal import (
     settle_by,
 )
 from weigh.runner.memory_guard import MemoryPause, MemoryRoom
-from weigh.runner.queue import TaskTally, TaskTurn, TurnQueue
+from weigh.runner.queue import TaskTurn, TurnQueue
 from weigh.runner.retry import HaltRule, judge_attempt_end, parse_halt
 from weigh.runner.shell import plain_words
 from weigh.runner.slots import (
