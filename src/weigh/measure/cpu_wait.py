@@ -9,15 +9,15 @@ they cover.
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from weigh.model.record import CpuWait
+from weigh.probe.cgroup import group_folders
 from weigh.probe.proc import ProcessReading, usable_proc
 from weigh.units import Seconds
 
-_INTERVAL = 0.25  # seconds between looks at the threads of one process, at least
-_INTERVAL_OF_SEVERAL = 0.1  # some may be short
-_SHARE = 0.0005  # of one core
+_INTERVAL = 0.1  # seconds between looks: some threads are short
+_SHARE = 0.0005  # of one core; many threads are looked at less often
 _LEAST_COVERAGE = 0.5  # of the CPU time; what was not seen may have waited otherwise
 # of a thread's life, before its first look and after its last; a wait counts at its end
 _UNSEEN: Seconds = 0.2
@@ -64,13 +64,13 @@ def parse_throttled(text: bytes) -> Seconds:
 
 
 class _ThreadTimes:
-    """One thread: nanoseconds that it ran and waited, and when it was active."""
+    """One thread: seconds that it ran and waited, and when it was active."""
 
     __slots__ = ("run", "since", "until", "wait")
 
-    def __init__(self) -> None:
-        self.run = self.wait = 0
-        self.since = self.until = 0.0
+    def __init__(self, since: Seconds) -> None:
+        self.run = self.wait = 0.0
+        self.since = self.until = since
 
     def demand(self) -> Seconds:
         """Return the CPU time that it would have used in its life without waiting.
@@ -78,10 +78,10 @@ class _ThreadTimes:
         While it slept it wanted no CPU: a thread that waits for Python's lock wakes up
         often, waits for a CPU, and sleeps again.
         """
-        run, wait = self.run * _NANO, self.wait * _NANO
-        life = max(run + wait, self.until - self.since)
-        slept = life - run - wait - min(_UNSEEN, _UNSEEN_SHARE * life)
-        return life * run / (run + max(0.0, slept)) if run > 0 else 0.0
+        life = max(self.run + self.wait, self.until - self.since)
+        slept = life - self.run - self.wait - min(_UNSEEN, _UNSEEN_SHARE * life)
+        wanted = self.run + max(0.0, slept)
+        return life * self.run / wanted if self.run > 0 else 0.0
 
 
 class CpuWaits:
@@ -102,20 +102,16 @@ class CpuWaits:
         known = {tid: parse_schedstat(text) for tid, text in (before or {}).items()}
         self._before = {tid: seen for tid, seen in known.items() if seen is not None}
         self._live: dict[tuple[int, int], _ThreadTimes] = {}
-        # of ended threads
-        self._run = self._wait = 0
-        self._demand: Seconds = 0.0
+        self._ended = (0.0, 0.0, 0.0)  # of ended threads: ran, waited, wanted
         self._most_threads = 0
         # of these, with a process that waits for storage
         self._looks = self._blocked_looks = 0
         self._looked: tuple[Seconds, Seconds] | None = None  # time, CPU time seen
         self._cpus: set[int] = set()
         self._met: set[int] = set()
-        self._first_busy = parse_busy(self._read("stat"))
-        self._last_busy: dict[int, Seconds] | None = None
         self._own_at_first: Seconds | None = None  # CPU seconds seen at the first look
-        self._first_throttled = self._throttled()
-        self._last_throttled: Seconds | None = None
+        self._machine_at_first = self._machine()
+        self._machine_at_end: tuple[Mapping[int, Seconds], Seconds] | None = None
 
     def look(
         self, current_time: Seconds, readings: Sequence[ProcessReading]
@@ -125,17 +121,9 @@ class CpuWaits:
         *current_time* are seconds since the run began.
         """
         began = self._clock()
-        active = 0
-        present = set()
-        for reading in readings:
-            pid = reading.pid
-            if pid not in self._met:
-                self._meet(pid)
-            for tid in self._threads(reading):
-                key = pid, tid
-                present.add(key)
-                active += self._follow(key, current_time)
-        for key in self._live.keys() - present:
+        keys = [key for reading in readings for key in self._threads_of(reading)]
+        active = sum(self._follow(key, current_time) for key in keys)
+        for key in self._live.keys() - set(keys):
             self._retire(key)
         self._most_threads = max(self._most_threads, active)
         run, _, _ = self._seen()
@@ -148,17 +136,13 @@ class CpuWaits:
             if used < _MOSTLY_IDLE * elapsed:
                 self._blocked_looks += self._is_blocked(readings)
         self._looked = current_time, run
-        least = _INTERVAL if len(readings) <= 1 else _INTERVAL_OF_SEVERAL
-        # looks at many threads come less often, as they take no more than a share of a
-        # core
-        return max(least, (self._clock() - began) / _SHARE)
+        return max(_INTERVAL, (self._clock() - began) / _SHARE)
 
     def finish(self) -> None:
         """Note that all processes have ended."""
         for key in list(self._live):
             self._retire(key)
-        self._last_busy = parse_busy(self._read("stat"))
-        self._last_throttled = self._throttled()
+        self._machine_at_end = self._machine()
 
     def figures(self, cpu_time: Seconds | None, wall: Seconds) -> CpuWait | None:
         """Return the wait so far, for an exact *cpu_time*; None if too little was seen.
@@ -171,9 +155,12 @@ class CpuWaits:
         # by how much the threads seen fall short of the exact CPU time
         unseen = max(1.0, cpu_time / run)
         waited, wanted = wait * unseen, max(wanted * unseen, cpu_time) / wall
-        throttled = self._last_throttled
-        if throttled is None:
-            throttled = self._throttled()
+        (busy_before, throttled_before) = self._machine_at_first
+        busy, throttled = self._machine_at_end or self._machine()
+        cpus = self._cpus & busy.keys() & busy_before.keys()
+        # what others kept busy of the CPUs that the tree may use
+        others = sum(busy[cpu] - busy_before[cpu] for cpu in cpus)
+        others = max(0.0, others - cpu_time + (self._own_at_first or 0.0)) / wall
         return CpuWait(
             time=waited,
             wanted=wanted,
@@ -181,56 +168,41 @@ class CpuWaits:
             alone=max(cpu_time / wanted, wall - waited),
             threads=self._most_threads,
             cpus=len(self._cpus) or None,
-            others=self._others(cpu_time, wall),
-            throttled=max(0.0, throttled - self._first_throttled),
+            others=min(others, float(len(cpus))) if cpus else None,
+            throttled=max(0.0, throttled - throttled_before),
             blocked=self._blocked_looks / self._looks if self._looks else None,
         )
 
-    def _others(self, cpu_time: Seconds, wall: Seconds) -> float | None:
-        """Return the CPUs, of those the tree may use, that others kept busy."""
-        last = self._last_busy
-        if last is None:
-            last = parse_busy(self._read("stat"))
-        cpus = [cpu for cpu in self._cpus if cpu in last and cpu in self._first_busy]
-        if not cpus:
-            return None
-        busy = sum(last[cpu] - self._first_busy[cpu] for cpu in cpus)
-        own = cpu_time - (self._own_at_first or 0.0)
-        return min(max(0.0, busy - own) / wall, float(len(cpus)))
-
     def _is_blocked(self, readings: Sequence[ProcessReading]) -> bool:
         """Return whether a process is in state D: it waits for storage."""
-        for reading in readings[:_MOST_STATES]:
-            text = self._read(f"{reading.pid}/stat")
-            # the state follows the name, which may hold parentheses
-            if text[text.rfind(b")") + 2 :].startswith(b"D"):
-                return True
-        return False
+        texts = (self._read(f"{one.pid}/stat") for one in readings[:_MOST_STATES])
+        # the state follows the name, which may hold parentheses
+        return any(text[text.rfind(b")") + 2 :].startswith(b"D") for text in texts)
 
     def _seen(self) -> tuple[Seconds, Seconds, Seconds]:
         """Return the seconds that the seen threads ran, waited and wanted to run."""
-        threads = self._live.values()
-        run = self._run + sum(thread.run for thread in threads)
-        wait = self._wait + sum(thread.wait for thread in threads)
-        wanted = self._demand + sum(thread.demand() for thread in threads)
-        return run * _NANO, wait * _NANO, wanted
+        run, wait, wanted = self._ended
+        for thread in self._live.values():
+            run, wait = run + thread.run, wait + thread.wait
+            wanted += thread.demand()
+        return run, wait, wanted
 
-    def _meet(self, pid: int) -> None:
-        self._met.add(pid)
+    def _threads_of(self, reading: ProcessReading) -> Iterator[tuple[int, int]]:
+        pid = reading.pid
         try:
-            self._cpus |= os.sched_getaffinity(pid)
+            if pid not in self._met:
+                self._met.add(pid)
+                self._cpus |= os.sched_getaffinity(pid)
         except OSError:
-            return
-
-    def _threads(self, reading: ProcessReading) -> Collection[int]:
+            pass  # it has ended; a look at its threads shows that
         # one thread: its id is that of the process
-        if reading.threads <= 1:
-            return (reading.pid,)
-        try:
-            names = os.listdir(f"{self._proc}/{reading.pid}/task")
-        except OSError:
-            return ()
-        return [int(name) for name in names if name.isdecimal()]
+        names = [str(pid)]
+        if reading.threads > 1:
+            try:
+                names = os.listdir(f"{self._proc}/{pid}/task")
+            except OSError:
+                return
+        yield from ((pid, int(name)) for name in names if name.isdecimal())
 
     def _follow(self, key: tuple[int, int], current_time: Seconds) -> bool:
         """Read one thread; return whether it ran or waited since the last look."""
@@ -240,12 +212,13 @@ class CpuWaits:
             self._retire(key)
             return False
         before = self._before.get(tid, (0, 0))
-        run, wait = seen[0] - before[0], seen[1] - before[1]
+        run, wait = (now - then for now, then in zip(seen, before, strict=True))
+        run, wait = run * _NANO, wait * _NANO
         thread = self._live.get(key)
         if thread is None or run < thread.run:  # or its number is another thread's now
             self._retire(key)
-            thread = self._live[key] = _ThreadTimes()
-            thread.since = max(0.0, current_time - (run + wait) * _NANO)
+            since = max(0.0, current_time - run - wait)
+            thread = self._live[key] = _ThreadTimes(since)
         is_active = (run, wait) != (thread.run, thread.wait)
         if is_active:
             thread.run, thread.wait, thread.until = run, wait, current_time
@@ -255,21 +228,19 @@ class CpuWaits:
         """Add up a thread that has ended."""
         thread = self._live.pop(key, None)
         if thread is not None:
-            self._run += thread.run
-            self._wait += thread.wait
-            self._demand += thread.demand()
+            run, wait, wanted = self._ended
+            wanted += thread.demand()
+            self._ended = run + thread.run, wait + thread.wait, wanted
 
-    def _throttled(self) -> Seconds:
-        """Return how long CPU limits held our control groups since they were made."""
-        folder, top = _cpu_group(self._read("self/cgroup"), self._groups)
-        longest = 0.0
-        # the limit of any group above holds too; the longest stop is that of the
-        # tightest
-        while len(folder) >= len(top):
-            text = self._read_file(f"{folder}/cpu.stat")
-            longest = max(longest, parse_throttled(text))
-            folder = folder.rpartition("/")[0]
-        return longest
+    def _machine(self) -> tuple[Mapping[int, Seconds], Seconds]:
+        """Return how long each CPU was busy, and how long CPU limits held our groups.
+
+        The limit of any group above holds too: the longest stop is the tightest one's.
+        """
+        folders, _ = group_folders("cpu", self._proc, self._groups)
+        texts = (self._read_file(f"{folder}/cpu.stat") for folder in folders)
+        throttled = max(map(parse_throttled, texts), default=0.0)
+        return parse_busy(self._read("stat")), throttled
 
     def _read(self, name: str) -> bytes:
         return self._read_file(f"{self._proc}/{name}")
@@ -281,17 +252,3 @@ class CpuWaits:
                 return file.readall()
         except OSError:
             return b""
-
-
-def _cpu_group(text: bytes, root: str) -> tuple[str, str]:
-    """Return the folder of our CPU group, and that of the topmost one."""
-    unified = ""
-    for line in os.fsdecode(text).splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if "cpu" in controllers.split(","):
-            return f"{root}/cpu{path.rstrip('/')}", f"{root}/cpu"
-        # version 2: its line names no controllers
-        if not controllers:
-            unified = path.rstrip("/")
-    return f"{root}{unified}", root

@@ -33,8 +33,10 @@ class CgroupReading(msgspec.Struct, frozen=True):
         return self.oom_kills - before.oom_kills
 
 
-def memory_folder(cgroup_text: str, root: str = "/sys/fs/cgroup") -> tuple[str, int]:
-    """Find the memory group's folder and version from the text of /proc/self/cgroup.
+def memory_folder(
+    cgroup_text: str, root: str = "/sys/fs/cgroup", controller: str = "memory"
+) -> tuple[str, int]:
+    """Find a controller's folder and version from the text of /proc/self/cgroup.
 
     Raises:
         ValueError: a line has another form.
@@ -43,12 +45,32 @@ def memory_folder(cgroup_text: str, root: str = "/sys/fs/cgroup") -> tuple[str, 
     for line in cgroup_text.splitlines():
         # version 1 has hierarchies of their own, and memory is one
         _, controllers, path = line.split(":", 2)
-        if "memory" in controllers.split(","):
-            return f"{root}/memory{path.rstrip('/')}", 1
+        if controller in controllers.split(","):
+            return f"{root}/{controller}{path.rstrip('/')}", 1
         # the line of version 2 names no controller
         if not controllers:
             unified = path.rstrip("/")
     return f"{root}{unified}", 2
+
+
+def group_folders(
+    controller: str, proc_folder: str = "/proc", root: str = "/sys/fs/cgroup"
+) -> tuple[list[str], int]:
+    """Return our group of a controller and all above it, and the version.
+
+    What limits a group holds in those below it too. None where they are not readable.
+    """
+    text = _read_cgroup_file(f"{proc_folder}/self/cgroup") or ""
+    try:
+        folder, version = memory_folder(text, root, controller)
+    except ValueError:
+        return [], 2
+    top = f"{root}/{controller}" if version == 1 else root
+    folders = []
+    while len(folder) >= len(top):
+        folders.append(folder)
+        folder = folder.rpartition("/")[0]
+    return folders, version
 
 
 def read_cgroup(
@@ -87,21 +109,13 @@ def limited_groups(
 
     Keys are folders, values bytes; none where the groups cannot be read.
     """
-    try:
-        folder, version = memory_folder(
-            _read_cgroup_file(f"{proc_folder}/self/cgroup") or "", root
-        )
-    except ValueError:
-        return {}, 2
-    top = f"{root}/memory" if version == 1 else root
+    folders, version = group_folders("memory", proc_folder, root)
     name = "memory.limit_in_bytes" if version == 1 else "memory.max"
     groups = {}
-    # a limit further up holds below it, too
-    while len(folder) >= len(top):
+    for folder in folders:
         limit = _cgroup_number(_read_cgroup_file(f"{folder}/{name}"))
         if limit is not None and limit < _VOID:
             groups[folder] = limit
-        folder = folder.rpartition("/")[0]
     return groups, version
 
 
