@@ -47,13 +47,30 @@ class Script:
         """Give what a process needs to meet this stub instead of a driver."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_")}
         folder = str(self.library.parent)
-        return {**kept, "LD_LIBRARY_PATH": folder, "NVML_STUB_SCRIPT": str(self.path)}
+        own = {"LD_LIBRARY_PATH": folder, "NVML_STUB_SCRIPT": str(self.path)}
+        # a job may change what is played: `from nvml_script import play`
+        return {**kept, **own, "PYTHONPATH": os.path.dirname(__file__)}
 
     def _write(self) -> None:
         text = "".join(f"{key}={value}\n" for key, value in self.lines.items())
         new = self.path.with_suffix(".new")
         new.write_text(text)
         new.replace(self.path)
+
+
+def play(card: int = 0, **values: object) -> None:
+    """Change what a card plays from within a job, which may have several processes."""
+    import fcntl  # noqa: PLC0415 - not on Windows
+
+    path = os.environ["NVML_STUB_SCRIPT"]
+    with open(f"{path}.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with open(path, encoding="utf-8") as file:
+            lines = dict(line.rstrip().split("=", 1) for line in file)
+        lines |= {f"{card}.{key}": str(value) for key, value in values.items()}
+        with open(f"{path}.new", "w", encoding="utf-8") as new:
+            new.write("".join(f"{key}={value}\n" for key, value in lines.items()))
+        os.replace(f"{path}.new", path)
 
 
 def uuid(index: int) -> str:

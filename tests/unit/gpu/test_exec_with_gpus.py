@@ -12,23 +12,18 @@ from nvml_script import GIB, Script
 # a task plays what it holds of a card, step by step; what it holds goes with it
 TASK = """
 import fcntl, json, os, signal, sys, time
+from nvml_script import play
 name, card, end, *steps = sys.argv[1:]
-script = os.environ["NVML_STUB_SCRIPT"]
 def hold(memory):
-    with open(script + ".held", "a+") as file:
+    with open(os.environ["NVML_STUB_SCRIPT"] + ".held", "a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         held = json.loads(file.read() or "{}")
         held.setdefault(card, {})[str(os.getpid())] = memory
         file.truncate(0)
         file.write(json.dumps(held))
-        lines = dict(line.rstrip().split("=", 1) for line in open(script))
-        lines[card + ".used"] = sum(held[card].values())
         procs = [f"{pid}:{size}" for pid, size in held[card].items() if size]
-        lines[card + ".procs"] = ",".join(procs)
-        with open(script + ".new", "w") as new:
-            new.write("".join(f"{key}={value}\\n" for key, value in lines.items()))
-        os.replace(script + ".new", script)
+        play(card=card, used=sum(held[card].values()), procs=",".join(procs))
 def stopped(*_):
     open("stopped", "w").close()
     hold(0)

@@ -60,22 +60,22 @@ def test_only_what_cuda_would_show_is_listed(script: Script) -> None:
 
 
 @pytest.mark.parametrize(
-    ("init", "words"), [("9", "not loaded"), ("12", "no NVIDIA driver here")]
+    ("line", "words"),
+    [
+        ("init=9", "not loaded"),
+        ("init=12", "no NVIDIA driver here"),
+        ("count=2", "no GPU is yours: CUDA_VISIBLE_DEVICES is empty"),
+    ],
 )
-def test_no_driver_is_a_line_on_stderr_and_no_failure(
-    script: Script, init: str, words: str
+def test_no_gpu_is_a_line_on_stderr_and_no_failure(
+    script: Script, line: str, words: str
 ) -> None:
-    script.set("init", init)
-    done = weigh_gpus(script)
+    key, _, value = line.partition("=")
+    script.set(key, value)
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if key == "count" else {}
+    done = weigh_gpus(script, **hidden)
     assert (done.returncode, done.stdout) == (0, "")
     assert words in done.stderr
-
-
-def test_hidden_gpus_are_a_line_on_stderr(script: Script) -> None:
-    script.gpus(2)
-    done = weigh_gpus(script, CUDA_VISIBLE_DEVICES="")
-    assert (done.returncode, done.stdout) == (0, "")
-    assert "no GPU is yours: CUDA_VISIBLE_DEVICES is empty" in done.stderr
 
 
 def test_a_driver_and_library_that_differ_are_an_error(nvml: Script) -> None:
@@ -215,9 +215,9 @@ def test_a_driver_left_behind_without_its_module_is_no_gpu(
 
 
 def test_a_gpu_may_be_where_the_loader_knows_the_library(tmp_path: Path) -> None:
-    os.makedirs(f"{tmp_path}/etc")
-    with open(f"{tmp_path}/etc/ld.so.cache", "wb") as file:
-        file.write(b"ld.so-1.7.0\0libnvidia-ml.so.1\0")
+    os.makedirs(tmp_path / "etc")
+    cache = tmp_path / "etc/ld.so.cache"
+    cache.write_bytes(b"ld.so-1.7.0\0libnvidia-ml.so.1\0")
     assert gpu_may_be_present({}, root=str(tmp_path))
 
 

@@ -13,19 +13,13 @@ from rigs import WAIT_FOR_AGENTS, sbatch_and_wait
 
 # each rank plays that it takes memory of one GPU, the first one GiB, the second two
 USES_A_GPU = f"""{WAIT_FOR_AGENTS}
-import fcntl, os, sys, time
+import os, sys, time
+from nvml_script import play
 rank = int(os.environ["SLURM_PROCID"])
-path = os.environ["NVML_STUB_SCRIPT"]
 if sys.argv[1:]:
     wait_for_agents()
-with open(path + ".lock", "w") as lock:
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    lines = dict(line.rstrip().split("=", 1) for line in open(path))
-    lines[f"{{rank}}.used"] = str((rank + 1) << 30)
-    lines[f"{{rank}}.procs"] = f"{{os.getpid()}}:{{(rank + 1) << 30}}"
-    with open(path + ".new", "w") as new:
-        new.write("".join(f"{{key}}={{value}}\\n" for key, value in lines.items()))
-    os.replace(path + ".new", path)
+held = (rank + 1) << 30
+play(card=rank, used=held, procs=f"{{os.getpid()}}:{{held}}")
 time.sleep(3)
 """
 RANKS = ("--gres=gpu:2", "--nodes=2", "--ntasks-per-node=1", "--mem=300M")

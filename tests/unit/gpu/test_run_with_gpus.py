@@ -18,13 +18,7 @@ from weigh.request import from_usages
 # the job itself plays what it does to the card, through the stub's script
 USES_THE_CARD = """
 import os, sys, time
-def play(**values):
-    path = os.environ["NVML_STUB_SCRIPT"]
-    lines = dict(line.rstrip().split("=", 1) for line in open(path))
-    lines.update({"0." + key: str(value) for key, value in values.items()})
-    with open(path + ".new", "w") as new:
-        new.write("".join(f"{key}={value}\\n" for key, value in lines.items()))
-    os.replace(path + ".new", path)
+from nvml_script import play
 time.sleep(0.3)
 play(used=5 << 30, procs=f"{os.getpid()}:{4 << 30}", util=80)
 time.sleep(0.6)
@@ -66,23 +60,21 @@ def test_the_jobs_own_peak_on_a_gpu_is_distinguished_from_its_neighbours(
 # peak is over before the program itself looks at the card again
 IN_STAGES = """
 import os, time, weigh
-def play(mib):
-    path = os.environ["NVML_STUB_SCRIPT"]
-    lines = dict(line.rstrip().split("=", 1) for line in open(path))
-    lines["1.used"] = (100 + mib) << 20
-    lines["1.procs"] = f"{os.getpid()}:{mib << 20}"
-    with open(path + ".new", "w") as new:
-        new.write("".join(f"{key}={value}\\n" for key, value in lines.items()))
-    os.replace(path + ".new", path)
+from nvml_script import play
+OTHERS = {}
+def hold(mib):
+    others = OTHERS.get(mib, 0)
+    held = f"{os.getpid()}:{mib << 20},1:{others << 20}"
+    play(card=1, used=(100 + mib + others) << 20, procs=held)
 @weigh.measured(name="load model", show_gpus=True)
 def load():
-    play(1327)
+    hold(1327)
 load()
 with weigh.phase("steady"):
     time.sleep(0.1)
 time.sleep(0.2)
 for mib in weigh.batches([1400, 1991, 1400]):
-    play(mib)
+    hold(mib)
     time.sleep(0.25)
 """
 
@@ -105,11 +97,7 @@ def test_the_account_has_four_stages_with_the_peak_that_was_sampled(
     assert steady["gpus"][0]["after"] == 1427 * MIB
 
 
-STRANGER_IN_STAGES = IN_STAGES.replace(
-    'lines["1.used"] = (100 + mib) << 20',
-    "others = {1327: 4000, 1991: 9000}.get(mib, 0)\n"
-    '    lines["1.used"] = (100 + mib + others) << 20',
-).replace('{os.getpid()}:{mib << 20}"', '{os.getpid()}:{mib << 20},1:{others << 20}"')
+STRANGER_IN_STAGES = IN_STAGES.replace("{}", "{1327: 4000, 1991: 9000}", 1)
 
 
 def test_a_stranger_on_the_gpu_is_in_no_stage_of_the_account(

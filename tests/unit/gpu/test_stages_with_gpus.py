@@ -13,13 +13,7 @@ from nvml_script import GIB, Script
 # a step plays that it holds so many GiB of card 0, and then lets go
 HOLD = """
 import os, sys, time
-def play(**values):
-    path = os.environ["NVML_STUB_SCRIPT"]
-    lines = dict(line.rstrip().split("=", 1) for line in open(path))
-    lines.update({"0." + key: str(value) for key, value in values.items()})
-    with open(path + ".new", "w") as new:
-        new.write("".join(f"{key}={value}\\n" for key, value in lines.items()))
-    os.replace(path + ".new", path)
+from nvml_script import play
 held = int(sys.argv[1]) << 30
 play(used=held, procs=f"{os.getpid()}:{held}")
 time.sleep(0.6)

@@ -38,26 +38,33 @@ def uuids(*indices: int) -> list[str]:
     return [CARDS[index].uuid for index in indices]
 
 
-def test_every_gpu_is_mine_where_the_variable_is_unset() -> None:
-    assert seen(None) == uuids(0, 1, 2, 3)
-
-
-@pytest.mark.parametrize("value", ["", " ", "-1", "NoDevFiles", "none", "-1,0", "9"])
-def test_a_value_that_names_no_gpu_first_hides_all(value: str) -> None:
-    assert seen(value) == []
-
-
 @pytest.mark.parametrize(
     ("value", "indices"),
-    [("2", [2]), ("3,1", [3, 1]), (" 1 , 0 ", [1, 0]), ("1gpu,2", [1, 2]), ("+1", [1])],
+    [
+        (None, [0, 1, 2, 3]),
+        # none that names no GPU first
+        *[(value, []) for value in ("", " ", "-1", "NoDevFiles", "none", "-1,0", "9")],
+        # numbers choose and order
+        ("2", [2]),
+        ("3,1", [3, 1]),
+        (" 1 , 0 ", [1, 0]),
+        ("1gpu,2", [1, 2]),
+        ("+1", [1]),
+        # the first that is not valid ends the list
+        *[(value, [2]) for value in ("2,-1,0", "2,9,0", "2,x,0", "2,,0", "2,GPU-0a0b")],
+        # a GPU named twice hides all
+        *[(value, []) for value in ("1,1", "0,1,0", "GPU-1a1b,GPU-1a1b")],
+        # the beginning of a UUID names its GPU, unless several have it
+        ("GPU-3a,GPU-0a0b", [3, 0]),
+        ("GPU-", []),
+        ("GPU-9", []),
+        ("GPU-1a,GPU-9,GPU-2a", [1]),
+    ],
 )
-def test_numbers_choose_and_order(value: str, indices: list[int]) -> None:
+def test_the_variable_chooses_as_cuda_does(
+    value: str | None, indices: list[int]
+) -> None:
     assert seen(value) == uuids(*indices)
-
-
-@pytest.mark.parametrize("value", ["2,-1,0", "2,9,0", "2,x,0", "2,,0", "2,GPU-0a0b"])
-def test_the_first_invalid_number_ends_the_list(value: str) -> None:
-    assert seen(value) == uuids(2)
 
 
 def test_a_list_that_is_cut_short_is_reported() -> None:
@@ -68,20 +75,6 @@ def test_a_list_that_is_cut_short_is_reported() -> None:
 def test_a_number_with_more_behind_it_is_reported(value: str) -> None:
     assert f"CUDA reads {value!r} as 2" in notes(value, CARDS)
     assert notes("2,3", CARDS) == notes("GPU-2a", CARDS) == ""
-
-
-@pytest.mark.parametrize("value", ["1,1", "0,1,0", "GPU-1a1b,GPU-1a1b"])
-def test_a_gpu_named_twice_hides_all(value: str) -> None:
-    assert seen(value) == []
-
-
-def test_the_beginning_of_a_uuid_names_its_gpu() -> None:
-    assert seen("GPU-3a,GPU-0a0b") == uuids(3, 0)
-
-
-@pytest.mark.parametrize("value", ["GPU-", "GPU-9", "GPU-1a,GPU-9,GPU-2a"])
-def test_a_uuid_of_several_gpus_or_none_ends_the_list(value: str) -> None:
-    assert seen(value) == (uuids(1) if "1a" in value else [])
 
 
 def test_numbers_count_by_pci_bus_whatever_nvml_states() -> None:
@@ -122,12 +115,6 @@ def test_equal_gpus_leave_no_doubt() -> None:
 def test_whatever_the_value_no_gpu_comes_twice(value: str) -> None:
     chosen = seen(value, (SPLIT, *PARTS, *CARDS[1:]))
     assert len(chosen) == len(set(chosen))
-
-
-@given(st.permutations(range(4)), st.integers(0, 4))
-def test_any_choice_of_numbers_is_taken_in_order(order: list[int], count: int) -> None:
-    chosen = order[:count]
-    assert seen(",".join(map(str, chosen))) == uuids(*chosen)
 
 
 @given(st.text("0123456789,-GPUMIabc /x", max_size=30))

@@ -84,15 +84,6 @@ def test_a_phase_entered_20_000_times_is_a_few_dozen_lines(channel: Channel) -> 
     assert len(channel.lines("phase")) < 100
 
 
-def test_a_killed_program_has_reported_where_it_was(channel: Channel) -> None:
-    channel.run(
-        "import os\nwith weigh.phase('load'): pass\n"
-        "with weigh.phase('train'):\n  os.kill(os.getpid(), 9)\n"
-    )
-    train = [one for one in channel.regions(0.0, 1e9).phases if one.name == "train"]
-    assert [(one.calls, one.end) for one in train] == [(0, 1e9)]
-
-
 @pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)"])
 def test_what_ended_before_a_kill_has_ended_in_the_record(
     channel: Channel, end: str
@@ -103,8 +94,8 @@ def test_what_ended_before_a_kill_has_ended_in_the_record(
         f"with weigh.phase('train'):\n  {end}\n"
     )
     told = channel.regions(0.0, 1e9)
-    found = {one.name: (one.calls, one.wall_time < 1e6) for one in told.phases}
-    assert found == {"read": (1, True), "load": (1, True), "train": (0, False)}
+    found = {one.name: (one.calls, one.end == 1e9) for one in told.phases}
+    assert found == {"read": (1, False), "load": (1, False), "train": (0, True)}
 
 
 def test_a_handler_at_exit_may_have_regions(channel: Channel) -> None:
@@ -128,27 +119,11 @@ def test_a_file_that_was_never_there_means_a_report_of_ones_own(
         "with weigh.phase('b'): pass\n",
         WEIGH_CHANNEL=str(tmp_path / "elsewhere"),
     )
+    assert list(tmp_path.iterdir()) == []
     first, title, *_ = done.stderr.splitlines()
     assert first.startswith("weigh: the file of weigh run is not here")
     assert title.startswith("weigh  -c")
     assert "<" in done.stderr.split("  b ")[1]  # the wrapper's ru_maxrss is let alone
-
-
-def test_a_phase_that_sys_exit_leaves_is_ended(channel: Channel) -> None:
-    channel.run("import sys\nwith weigh.phase('train'): sys.exit(3)\n")
-    assert [one.calls for one in channel.regions().phases] == [1]
-
-
-def test_forked_workers_add_to_the_phases_of_their_parent(channel: Channel) -> None:
-    channel.run(
-        "import os\n"
-        "for _ in range(3):\n"
-        "  if os.fork() == 0:\n"
-        "    with weigh.phase('work'): pass\n"
-        "    raise SystemExit\n"
-        "  os.wait()\n"
-    )
-    assert [(one.name, one.calls) for one in channel.regions().phases] == [("work", 3)]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
@@ -227,11 +202,6 @@ def test_no_content_of_the_file_makes_reading_fail(content: bytes) -> None:
         file.write(content)
         file.flush()
         read_channel(file.name, started=0.0)
-
-
-def test_the_writer_never_makes_a_file(tmp_path: Path) -> None:
-    RegionFile({"WEIGH_CHANNEL": str(tmp_path / "none")}, print)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_program_that_closes_every_descriptor_gets_none_of_our_lines(
