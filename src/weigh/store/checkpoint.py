@@ -14,7 +14,7 @@ import msgspec
 from weigh.errors import FormatError, StoreError, WeighError
 from weigh.joined import join_records
 from weigh.model.record import Record, RunOutcome
-from weigh.regular_file import only_regular
+from weigh.regular_file import only_regular, write_all
 from weigh.store.identity import (
     MachineIdentity,
     ProcessIdentity,
@@ -86,7 +86,7 @@ def save_checkpoint(root: str, checkpoint: RunCheckpoint) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
         descriptor = os.open(temporary, flags, file_mode(temporary))
         try:
-            _write_whole(descriptor, encode_record(checkpoint))
+            write_all(descriptor, encode_record(checkpoint))
         finally:
             os.close(descriptor)
         hand_over_to_folder_owner(temporary)
@@ -282,11 +282,6 @@ def _temporary_path(folder: str, record_id: str, part_number: int | None) -> str
 
 def _checkpoint_name(record_id: str, part_number: int | None) -> str:
     return record_id if part_number is None else f"{record_id}.{part_number}"
-
-
-def _write_whole(descriptor: int, content: bytes) -> None:
-    if os.write(descriptor, content) != len(content):
-        raise OSError("only a part of it could be written")
 
 
 def _utc_iso_text(seconds: float) -> str:

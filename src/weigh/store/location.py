@@ -70,12 +70,12 @@ def make_folder(root: str, *below: str) -> str:
     if os.path.isdir(folder):
         return folder
     try:
-        if _make_private(root):
+        if make_private_folder(root):
             _keep_out_of_git(root)
         path = root
         for name in below:
             path = os.path.join(path, name)
-            _make_private(path)
+            make_private_folder(path)
     except OSError as error:
         raise StoreError(
             f"cannot make {folder}: {error.strerror} ({_WAY_OUT})"
@@ -113,15 +113,25 @@ def hand_over_to_folder_owner(file_path: str) -> None:
             os.chown(file_path, above.st_uid, above.st_gid, follow_symlinks=False)
 
 
-def make_private_folder(file_path: str) -> None:
+def make_private_folder(file_path: str) -> bool:
     """Make the folder *file_path*, and missing folders above it.
 
-    Only the owner may access it, see `open_privately`. Raises OSError.
+    Only the owner may access it, see `open_privately`. Return whether it is new.
+
+    Raises:
+        OSError: it cannot be made, or a file of that name is in the way.
     """
-    os.makedirs(os.path.dirname(file_path) or ".", exist_ok=True)
-    mode = 0o770 if _is_shared(os.path.dirname(file_path)) else 0o700
-    with suppress(FileExistsError):
-        os.mkdir(file_path, mode)
+    above = os.path.dirname(file_path)
+    try:
+        os.makedirs(above or ".", exist_ok=True)
+        os.mkdir(file_path, 0o770 if _is_shared(above) else 0o700)
+    except FileExistsError:
+        # a file of that name is in the way
+        if not os.path.isdir(file_path):
+            raise
+        return False
+    hand_over_to_folder_owner(file_path)
+    return True
 
 
 def _is_shared(folder: str) -> bool:
@@ -141,19 +151,6 @@ def _is_folder_of_user(file_path: str) -> bool:
     if not os.path.isdir(file_path):
         return False
     return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
-
-
-def _make_private(file_path: str) -> bool:
-    try:
-        os.makedirs(os.path.dirname(file_path) or ".", exist_ok=True)
-        os.mkdir(file_path, 0o770 if _is_shared(os.path.dirname(file_path)) else 0o700)
-    except FileExistsError:
-        # a file of that name is in the way
-        if not os.path.isdir(file_path):
-            raise
-        return False
-    hand_over_to_folder_owner(file_path)
-    return True
 
 
 def _keep_out_of_git(root: str) -> None:

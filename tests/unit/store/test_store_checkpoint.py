@@ -217,7 +217,7 @@ def test_a_write_that_fails_leaves_the_checkpoint_before_it(
     save_checkpoint(str(tmp_path), checkpoint_of(weigh=ME))
     real = os.write
     monkeypatch.setattr("os.write", lambda fd, content: real(fd, content[:50]))
-    with pytest.raises(StoreError, match=r"7f3a91c0d2e4\.json: only a part"):
+    with pytest.raises(StoreError, match=r"7f3a91c0d2e4\.json: No space left"):
         save_checkpoint(str(tmp_path), checkpoint_of(weigh=ME))
     monkeypatch.undo()
     assert len(runs_in_progress(str(tmp_path), HERE, 0)) == 1
