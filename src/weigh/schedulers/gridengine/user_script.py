@@ -205,6 +205,7 @@ class GridEngineUserScripts(SchedulerUserScripts):
         found = case.option("t")
         indices = found.value if found is not None and wanted.elements else ""
         throttle = positive_number(case.value("tc"))
+        request = wanted.as_job_request(throttle)
         name = case.value("N") or posixpath.basename(path)
         shell = case.value("S").rpartition(":")[2]
         merged = case.value("j") in _YES
@@ -219,16 +220,7 @@ class GridEngineUserScripts(SchedulerUserScripts):
             if merged
             else _gridengine_log_pattern(case.value("e"), "e", where, indices, facts),
             interpreter=tuple(shell.split()),
-            request=JobRequest(
-                cpus=wanted.cpus or 1,
-                virtual_memory=wanted.memory,
-                time_limit=wanted.time,
-                gpus=wanted.gpus or 0,
-                gpu_type=wanted.gpu_type or None,
-                queue=",".join(wanted.queues) or None,
-                account=wanted.project,
-                throttle=throttle,
-            ),
+            request=msgspec.structs.replace(request, virtual_memory=wanted.memory),
             misread=misread_flag(
                 read_qsub_options(flags_alone(PREFIX, flags)).findings, "qsub"
             ),

@@ -7,6 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from weigh.errors import close_names
+from weigh.model.job import JobRequest
 from weigh.model.lint import LintFinding, PathKind, ScriptFacts
 from weigh.schedulers.hidden_exit import HiddenExit
 from weigh.schedulers.script import ScriptLine, ScriptText
@@ -281,6 +282,20 @@ class ScriptRequest(msgspec.Struct, frozen=True, kw_only=True):
     elements: int | None = None
     last_index: int | None = None
     by: dict[str, ScriptOption] = {}
+
+    def as_job_request(self, throttle: int | None) -> JobRequest:
+        """Return it as the request of a job; memory is what its scheduler limits."""
+        return JobRequest(
+            cpus=self.cpus or 1,
+            time_limit=self.time,
+            gpus=self.gpus or 0,
+            gpu_type=self.gpu_type or None,
+            queue=",".join(self.queues) or None,
+            account=self.account or self.project,
+            qos=self.qos,
+            throttle=throttle,
+            nodes=self.nodes or 1,
+        )
 
 
 _SUBMITTED_FROM = frozenset(

@@ -191,6 +191,7 @@ class SlurmUserScripts(SchedulerUserScripts):
         error = case.value("error")
         comment = case.option("comment")
         wanted = requested_by(case)
+        request = wanted.as_job_request(elements.throttle if elements else None)
         return DescribedScript(
             name=name,
             cwd=cwd,
@@ -203,18 +204,7 @@ class SlurmUserScripts(SchedulerUserScripts):
             if error
             else "",
             comment=comment.value if comment else "",
-            request=JobRequest(
-                cpus=wanted.cpus or 1,
-                memory=wanted.memory,
-                time_limit=wanted.time,
-                gpus=wanted.gpus or 0,
-                gpu_type=wanted.gpu_type or None,
-                queue=",".join(wanted.queues) or None,
-                account=wanted.account,
-                qos=wanted.qos,
-                throttle=elements.throttle if elements else None,
-                nodes=wanted.nodes or 1,
-            ),
+            request=msgspec.structs.replace(request, memory=wanted.memory),
             misread=misread_flag(
                 read_options(flags_alone(PREFIX, flags)).findings, "sbatch"
             ),
