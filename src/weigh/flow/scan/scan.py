@@ -205,11 +205,11 @@ def scan_sizes(
     if typed_options.target is None and plan.by == by:  # as before it was resumed
         typed_options = msgspec.structs.replace(typed_options, target=plan.target)
         parsed = parse_options(typed_options, by, settings.gpus)
-    plan = _kept(plan, typed_options, by, root, options)
     # small sizes first: the scan stops at one that does not fit
     runs = sorted(list(_size_texts(axes)) * options.repeat, key=_magnitude)
     if not options.resume and len({str(texts) for texts in runs}) < _FEWEST:
         raise UsageError(f"{by}: one size; a curve takes two, better three")
+    plan = _kept(plan, typed_options, by, root, options)
     if options.dry_run:
         commands = tuple(fill_fields(plan.command, texts) for texts in runs)
         return ScanAnswer(fit=None, exit_code=0, label=plan.label, planned=commands)
