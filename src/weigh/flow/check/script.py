@@ -184,18 +184,15 @@ def _bash_syntax_errors(text: str) -> str:
     if program is None:
         # KeyError: not known, so no rule that needs it applies
         raise KeyError(text)
-    try:
-        ran = subprocess.run(
-            # -n: only parse
-            [program, "-O", "extglob", "-n"],
-            input=text.encode("utf-8", "surrogateescape"),
-            capture_output=True,
-            env={"LC_ALL": "C"},
-            timeout=_PATIENCE,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise KeyError(text) from error
+    ran = subprocess.run(
+        # -n: only parse
+        [program, "-O", "extglob", "-n"],
+        input=text.encode("utf-8", "surrogateescape"),
+        capture_output=True,
+        env={"LC_ALL": "C"},
+        timeout=_PATIENCE,
+        check=False,
+    )
     return ran.stderr.decode(errors="replace")
 
 
@@ -231,7 +228,8 @@ def guess(text: str) -> str | None:
 class LazyLookup(Mapping[str, _Value], Generic[_Value]):
     """A mapping that looks up each key on demand.
 
-    Only the lint knows which keys it needs; *find* raises KeyError for unknown ones.
+    Only the lint knows which keys it needs. A key is unknown where *find* raises
+    KeyError, or the error of a path that is not there or not ours to see.
     """
 
     def __init__(self, find: Callable[[str], _Value]) -> None:
@@ -240,7 +238,10 @@ class LazyLookup(Mapping[str, _Value], Generic[_Value]):
 
     def __getitem__(self, key: str) -> _Value:
         if key not in self._found:
-            self._found[key] = self._find(key)
+            try:
+                self._found[key] = self._find(key)
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                raise KeyError(key) from error
         return self._found[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -276,8 +277,6 @@ def _kind(path: str) -> PathKind:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return "missing"
-    except (OSError, ValueError) as error:
-        raise KeyError(path) from error  # not ours to see: not known
     return "directory" if stat.S_ISDIR(mode) else "file"
 
 
@@ -288,38 +287,30 @@ def _is_on_local_disk(path: str) -> bool:
     return not is_shared
 
 
+def _bytes_of_file(path: str, most: int) -> bytes:
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise KeyError(path)
+    with open(path, "rb") as file:
+        return file.read(most)
+
+
 def _count_lines(path: str) -> int:
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise KeyError(path)
-        with open(path, "rb") as file:
-            data = file.read(_MOST_LINES_READ)
-    except (OSError, ValueError) as error:
-        raise KeyError(path) from error
+    data = _bytes_of_file(path, _MOST_LINES_READ)
     return data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
 
 
 def _beginning_of(path: str) -> str:
     """Return the beginning of a file with lines of text."""
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise KeyError(path)
-        with open(path, "rb") as file:
-            data = file.read(_MOST_OF_LINES)
-    except (OSError, ValueError) as error:
-        raise KeyError(path) from error
+    data = _bytes_of_file(path, _MOST_OF_LINES)
     if b"\0" in data:
         raise KeyError(path)
     return data.decode(errors="replace")
 
 
 def _is_executable(path: str) -> bool:
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError) as error:
-        raise KeyError(path) from error
+    mode = os.stat(path).st_mode
     anybody = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH  # root may also run no others
-    return stat.S_ISDIR(found.st_mode) or bool(found.st_mode & anybody)
+    return stat.S_ISDIR(mode) or bool(mode & anybody)
 
 
 def _numbers_of_existing_paths(template: str) -> tuple[int, ...]:
@@ -330,18 +321,13 @@ def _numbers_of_existing_paths(template: str) -> tuple[int, ...]:
     # schedulers write numbers without leading zeros
     named = re.compile(rf"{re.escape(before)}(0|[1-9]\d{{0,8}}){re.escape(after)}")
     rest = parts[place + 1 :]
-    try:
-        names = os.listdir("/".join(parts[:place]) or "/")
-    except (OSError, ValueError) as error:
-        raise KeyError(template) from error
-    return tuple(
-        sorted(
-            int(found[1])
-            for name in names
-            if (found := named.fullmatch(name))
-            and (not rest or os.path.exists("/".join((*parts[:place], name, *rest))))
-        )
-    )
+    numbers = []
+    for name in os.listdir("/".join(parts[:place]) or "/"):
+        found = named.fullmatch(name)
+        path = "/".join((*parts[:place], name, *rest))
+        if found and (not rest or os.path.exists(path)):
+            numbers.append(int(found[1]))
+    return tuple(sorted(numbers))
 
 
 def _command_place(name: str, env: Mapping[str, str]) -> CommandPlace:
