@@ -6,14 +6,13 @@ import click
 
 from weigh.cli import options
 from weigh.cli.options import SECONDS
-from weigh.errors import FAILED, SIGNAL_BASE, UsageError
-from weigh.flow.check.check import CheckOptions, choose_tasks, is_job_script, try_tasks
+from weigh.errors import FAILED, SIGNAL_BASE
+from weigh.flow.check.check import CheckOptions, is_job_script, try_tasks
 from weigh.flow.here import here_now
 from weigh.lazy_modules import lazy_module
 from weigh.render.check_lines import (
     check_document,
     check_screen,
-    planned_line,
     script_check_json,
     script_check_lines,
 )
@@ -57,7 +56,6 @@ def _timeout(_: click.Context, option: click.Parameter, seconds: float) -> float
 @options.scheduler(
     "Scheduler to check SCRIPT for.  [default: detected from the directives]", "form"
 )
-@options.dry_run("Print the chosen tasks; run nothing.")
 @options.as_json()
 def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
     """Try a few tasks of the file TASKS briefly, before all of them run.
@@ -80,18 +78,11 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
     weigh check run.sh
     """  # noqa: D301 - click reads \b
     # CheckOptions has no fields of these names
-    as_json, is_dry = words.pop("as_json"), words.pop("dry_run")
-    form = words.pop("form")
+    as_json, form = words.pop("as_json"), words.pop("form")
     settings = options.settings_of(click.get_current_context())
     check_options = CheckOptions(**words, mask=settings.mask)
     if is_job_script(path):
         return _check_script(path, form, as_json=as_json)
-    if is_dry and as_json:
-        raise UsageError("--dry-run prints tasks: remove --json")
-    if is_dry:
-        for task in choose_tasks(path, check_options).tasks:
-            click.echo(planned_line(task.seq, task.line))
-        return 0
     done = try_tasks(
         here_now(),
         path,

@@ -6,7 +6,6 @@ import msgspec
 
 from weigh.model.check import CheckedTasks, TaskTrial
 from weigh.model.lint import SCHEMA, CheckedScript, LintFinding
-from weigh.model.mask import MASK
 from weigh.render.columns import (
     TableColumn,
     columns_of,
@@ -47,11 +46,6 @@ def check_document(check: CheckedTasks) -> str:
     """Write one JSON document, the schema first."""
     fields = {**msgspec.to_builtins(check), "wrong": check.wrong}
     return indented_json(fields)
-
-
-def planned_line(task_number: int, task_line: str) -> str:
-    """Write a task that would be tried (``--dry-run``)."""
-    return f"{task_number}\t{printable_text(MASK.line(task_line))}"
 
 
 def _check_headline(check: CheckedTasks) -> str:
