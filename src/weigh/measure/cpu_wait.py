@@ -212,8 +212,7 @@ class CpuWaits:
             self._retire(key)
             return False
         before = self._before.get(tid, (0, 0))
-        run, wait = (now - then for now, then in zip(seen, before, strict=True))
-        run, wait = run * _NANO, wait * _NANO
+        run, wait = (seen[0] - before[0]) * _NANO, (seen[1] - before[1]) * _NANO
         thread = self._live.get(key)
         if thread is None or run < thread.run:  # or its number is another thread's now
             self._retire(key)

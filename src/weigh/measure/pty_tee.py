@@ -61,8 +61,8 @@ class OutputPassage:
         # neither weigh nor the copier may wait for the other
         os.set_blocking(self.heard, False)
         os.set_blocking(self.side, False)
-        with suppress(OSError):
-            # a larger pipe, so that less is lost while weigh is busy; Linux only
+        # a larger pipe, so that less is lost while weigh is busy; not on macOS
+        with suppress(OSError, AttributeError):
             fcntl.fcntl(self.side, fcntl.F_SETPIPE_SZ, MIB)
 
     def close(self) -> None:

@@ -36,24 +36,21 @@ from weigh.units import MIB, Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure import cpu_wait as measure_cpu_wait
-    from weigh.measure import gpu_account, gpu_sampler, jvm
+    from weigh.measure import gpu_account, gpu_sampler, programs
     from weigh.measure import ranks as measure_ranks
-    from weigh.measure import signs as measure_signs
     from weigh.measure.cpu_wait import CpuWaits
     from weigh.measure.gpu_sampler import GpuSampler
-    from weigh.measure.jvm import JvmWatch
     from weigh.measure.memory.ledger import MemoryLedger
     from weigh.measure.portable import ResidentSum
+    from weigh.measure.programs import JvmWatch, SignWatch
     from weigh.measure.ranks import RankTracker
-    from weigh.measure.signs import SignWatch
     from weigh.probe.perf import CpuClock
 else:  # each is imported when it is first used
     gpu_account = lazy_module("weigh.measure.gpu_account")
     gpu_sampler = lazy_module("weigh.measure.gpu_sampler")
-    jvm = lazy_module("weigh.measure.jvm")
     measure_cpu_wait = lazy_module("weigh.measure.cpu_wait")
     measure_ranks = lazy_module("weigh.measure.ranks")
-    measure_signs = lazy_module("weigh.measure.signs")
+    programs = lazy_module("weigh.measure.programs")
 
 
 _LOOK_SHARE = 0.005  # of one core; below 1 % together with the counts of pages
@@ -512,7 +509,7 @@ class TreeWatcher:
     ) -> None:
         if self._waits is None or self._jvms is None:
             self._waits = measure_cpu_wait.CpuWaits(before=self.before)
-            self._jvms = jvm.JvmWatch()
+            self._jvms = programs.JvmWatch()
         self._jvms.look(readings)
         self._waits_at = current_time + self._waits.look(current_time, readings)
 
@@ -520,7 +517,7 @@ class TreeWatcher:
         self, current_time: Seconds, readings: Sequence[ProcessReading]
     ) -> None:
         if self._signs is None:
-            self._signs = measure_signs.SignWatch(os.environ)
+            self._signs = programs.SignWatch(os.environ)
         self._signs.look(current_time, readings)
         self._signs_at = self._signs.next_look
 

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from looks import reading
 
-from weigh.measure.memory.count import FamilyCount
-from weigh.measure.memory.families import ForkFamily, MemberReading
+from weigh.measure.memory.families import FamilyCount, ForkFamily, MemberReading
 from weigh.measure.memory.holding import PageEstimate
 from weigh.measure.memory.shared_pages import PageOverlap
 

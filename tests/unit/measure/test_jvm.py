@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from looks import reading
 
-from weigh.measure.jvm import JvmWatch, jvm_of, parse_perfdata
+from weigh.measure.programs import JvmWatch, jvm_of, parse_perfdata
 from weigh.model.record import JvmHeap, PeakMemory, Record, Usage
 from weigh.need import heap_need, heap_words
 from weigh.outcome import fixed_heap

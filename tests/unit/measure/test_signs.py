@@ -4,7 +4,7 @@ import pytest
 from looks import reading
 
 from weigh.estimate.readings import groups_of
-from weigh.measure.signs import (
+from weigh.measure.programs import (
     ProcessSigns,
     SignWatch,
     count_arenas,

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from weigh.measure.memory.unmapped import UnmappedMemory
+from weigh.measure.memory.gauge import UnmappedMemory
 from weigh.probe.tmpfs import MachineSharedMemory, TmpfsFiles
 from weigh.units import KIB, MIB
 

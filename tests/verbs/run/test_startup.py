@@ -67,10 +67,8 @@ _NEVER = """
 _BESIDE_A_DRIVER = {"weigh.probe.gpu", "weigh.probe.visible"}
 # other people's shared memory may grow meanwhile: whether it is the job's takes these
 _BESIDE_SHARED_MEMORY = {
-    "weigh.measure.memory.count",
     "weigh.measure.memory.families",
     "weigh.measure.memory.shared_pages",
-    "weigh.measure.memory.unmapped",
     "weigh.probe.pages",
     "weigh.probe.tmpfs",
 }

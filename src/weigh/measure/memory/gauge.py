@@ -21,12 +21,13 @@ from weigh.units import KIB, MIB, Bytes, Seconds
 if TYPE_CHECKING:
     from weigh.measure.memory.ledger import MemoryLedger
     from weigh.measure.memory.shared_pages import SharedPages
-    from weigh.measure.memory.unmapped import UnmappedMemory
-    from weigh.probe import pages
-else:  # imported when it is first used
+    from weigh.probe import pages, tmpfs
+    from weigh.probe.tmpfs import JobFiles, MachineSharedMemory, TmpfsFiles
+else:  # each is imported when it is first used
     pages = lazy_module("weigh.probe.pages")
+    tmpfs = lazy_module("weigh.probe.tmpfs")
 
-_MATERIAL = 0.02  # of a peak: files of so much less need no closer look
+_MATERIAL = 0.02  # of a peak or of what is mapped: counts are no more exact
 _FILE_ERROR = 0.05  # of files that nobody maps, by which they may have grown since
 _ZOMBIE = 10 * KIB  # of the kernel's, until it is reaped
 _STRANGERS_INTERVAL = 1.0  # seconds between checks of who is in the group
@@ -82,6 +83,101 @@ class ForkFilter:
         return kept
 
 
+_REST = 20  # times the CPU time of the last search, before the next one
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds after a search that found nothing
+
+
+class UnmappedMemory:
+    """What a job holds in tmpfs and memfd files that none of its processes maps.
+
+    Without the kernel's account, a change of the machine's shared memory shows that
+    there may be some. Only then are the files looked for. What no process of the job
+    has mapped, opened or can have written is another's.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], Seconds],
+        shmem: "MachineSharedMemory | None" = None,
+        find: "Callable[[Sequence[str], float, JobFiles], TmpfsFiles] | None" = None,
+    ) -> None:
+        self._clock = clock
+        self._shmem = shmem or tmpfs.MachineSharedMemory()
+        self._find = find or tmpfs.find_files
+        self._files = tmpfs.JobFiles()
+        self._found = tmpfs.TmpfsFiles(0)
+        self._checked = self._shmem.level or 0  # without what was mapped, at the search
+        self._search_at = clock()
+        self._pause = _SHORTEST_PAUSE
+        self._mapped: Bytes = 0  # at the last search
+        self._is_doubtful = self._is_settled = False
+
+    def rise(self) -> Bytes | None:
+        """Return how far the machine's shared memory has risen; None if unknown."""
+        return self._shmem.rise()
+
+    def may_hold(self, mapped: Bytes, rise: Bytes) -> bool:
+        """Return whether the job may hold more than the *mapped* bytes."""
+        # a rise beyond what the job maps may be its files, or another user's
+        is_beyond = rise - mapped > _material_rise(mapped)
+        return is_beyond or self._own > 0 or self._has_news(mapped)
+
+    def beyond(
+        self, mapped: Bytes, rise: Bytes, folders: Sequence[str], *, may_look: bool
+    ) -> Bytes:
+        """Return what the job holds beyond the *mapped* bytes.
+
+        *folders* are those of its processes in /proc.
+        """
+        if may_look and self._has_news(mapped) and self._clock() >= self._search_at:
+            self._search(mapped, folders)
+        found = self._found
+        # what has gone since was a file, or a file that is mapped now
+        gone = max(0, self._checked - self._outside(mapped))
+        held = max(0, self._own - gone) + max(0, mapped - found.mapped)
+        # A file that was mapped at the look, and no more at the search, is in both:
+        # the next search shows it. Or others have given memory back
+        limit = max(mapped, rise)
+        is_beyond = held > limit + _material_rise(mapped)
+        self._is_doubtful = is_beyond and not self._is_settled
+        if self._is_doubtful:
+            held = limit
+        return max(0, held - mapped)
+
+    @property
+    def _own(self) -> Bytes:
+        return self._found.own + self._found.closed
+
+    def _search(self, mapped: Bytes, folders: Sequence[str]) -> None:
+        began, before = time.thread_time(), self._own
+        self._found = self._find(folders, self._shmem.started, self._files)
+        self._checked = self._outside(mapped)
+        # two searches that agree settle a doubt
+        is_same = abs(self._own - before) <= MIB
+        self._is_settled = is_same and abs(mapped - self._mapped) <= _material_rise(
+            mapped
+        )
+        self._mapped = mapped
+        if not is_same:
+            self._pause = _SHORTEST_PAUSE
+        else:
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        cost = time.thread_time() - began
+        self._search_at = self._clock() + max(self._pause, _REST * cost)
+
+    def _outside(self, mapped: Bytes) -> Bytes:
+        return (self._shmem.level or 0) - mapped
+
+    def _has_news(self, mapped: Bytes) -> bool:
+        """Return whether shared memory outside the job's mappings has changed."""
+        changed = abs(self._outside(mapped) - self._checked)
+        return self._is_doubtful or changed > _material_rise(mapped)
+
+
+def _material_rise(mapped: Bytes) -> Bytes:
+    return MIB + round(mapped * _MATERIAL)
+
+
 class TreeMemoryGauge:
     """Turns readings of the processes into the tree's :class:`MemoryHolding`."""
 
@@ -105,9 +201,7 @@ class TreeMemoryGauge:
         self._unmapped: UnmappedMemory | None = None
         # a group of the job's own counts files that nobody maps as well
         if is_alone and (ledger is None or not ledger.is_own):
-            from weigh.measure.memory import unmapped  # noqa: PLC0415 - as needed
-
-            self._unmapped = unmapped.UnmappedMemory(clock)
+            self._unmapped = UnmappedMemory(clock)
 
     @property
     def spent(self) -> Seconds:

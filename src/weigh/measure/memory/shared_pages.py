@@ -13,13 +13,14 @@ from contextlib import ExitStack, contextmanager
 
 import msgspec
 
-from weigh.measure.memory.count import (
+from weigh.measure.memory.families import (
     FileCount,
+    ForkFamily,
+    MemberReading,
     count_family,
     count_files,
     processes_to_count,
 )
-from weigh.measure.memory.families import ForkFamily, MemberReading
 from weigh.measure.memory.holding import MemoryHolding, PageEstimate, nearest_within
 from weigh.probe.pages import ProcessPages, tmpfs_devices
 from weigh.probe.proc import ProcessReading, ProcTree
