@@ -1,0 +1,456 @@
+"""What the programs of a run show of themselves: a JVM's heap, and tell-tale signs.
+
+HotSpot maps /tmp/hsperfdata_USER/PID, with counters in a format that has not changed
+since Java 1.4 (jdk.internal.perf, ``perfMemory.hpp``). It unlinks the file when it
+exits, but a mapping that was made before shows the final counters.
+
+Programs that take the memory they are given are recognised by a look at the largest
+process. A sign changes words, never figures. The maps of a busy process wait for its
+own page faults, so there are few looks: after half a second, and then each time that
+the run has become twice as old. What it has read costs little, and is looked at more
+often.
+"""
+
+import os
+import pwd
+import re
+import stat
+import struct
+import tomllib
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from weigh.model.record import JvmHeap, PageCache, ProgramSign
+from weigh.probe.proc import ProcessReading
+from weigh.units import MIB, Bytes, Seconds
+
+_MAGIC = b"\xca\xfe\xc0\xc0"
+_HEADER, _ENTRY = 32, 20  # bytes
+_LARGEST = 1 << 20  # bytes of a file; HotSpot's have 32 KiB
+_MOST = 16  # virtual machines followed
+_TRIES = 6  # looks at a new process until it is taken for another program
+_OLD = "sun.gc.generation.1"  # the counters of the old generation
+_HEAP_FLAGS = (
+    "-Xmx",
+    "-XX:MaxHeapSize=",
+    "-XX:MaxRAMPercentage=",
+    "-XX:MaxRAMFraction=",
+    "-XX:MaxRAM=",
+)
+# variables from which HotSpot takes options
+_VARIABLES = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
+
+Counters = Mapping[str, int | str]
+
+
+def parse_perfdata(data: bytes) -> dict[str, int | str]:
+    """Read the counters: numbers, and texts; empty if *data* is something else."""
+    if data[:4] != _MAGIC or len(data) < _HEADER:
+        return {}
+    # byte order 0 is big-endian
+    order = ">" if data[4] == 0 else "<"
+    at, count = struct.unpack_from(f"{order}ii", data, 24)
+    counters: dict[str, int | str] = {}
+    for _ in range(count):
+        # a damaged entry ends the list
+        if at < _HEADER or at + _ENTRY > len(data):
+            break
+        length, name_at, size = struct.unpack_from(f"{order}iii", data, at)
+        value_at: int = struct.unpack_from(f"{order}i", data, at + 16)[0]
+        kind = data[at + 12 : at + 13]
+        if length < _ENTRY or not _ENTRY <= name_at < length:
+            break
+        name = data[at + name_at : at + length].partition(b"\0")[0].decode("latin-1")
+        start = at + value_at
+        # J is a long, B a text of bytes
+        if kind == b"J" and 0 <= start <= len(data) - 8:
+            counters[name] = struct.unpack_from(f"{order}q", data, start)[0]
+        elif kind == b"B" and start >= 0 and size > 0:
+            text = data[start : start + size].partition(b"\0")[0]
+            counters[name] = text.decode("utf-8", "replace")
+        at += length
+    return counters
+
+
+def jvm_of(counters: Counters, options: Sequence[str] = ()) -> JvmHeap | None:
+    """Return what the counters of one virtual machine mean; None without a heap.
+
+    *options* are those that it got from variables of its environment.
+    """
+    flags = [*str(counters.get("java.rt.vmArgs", "")).split(), *options]
+    collectors = range(4)
+    collections = sum(
+        _jvm_counter(counters, f"sun.gc.collector.{n}.invocations") for n in collectors
+    )
+    limit = _jvm_counter(counters, f"{_OLD}.maxCapacity")
+    name = str(counters.get("sun.gc.policy.name", ""))
+    if not limit:
+        return None
+    if "Copy" in name or "Par" in name or "MarkSweep" in name:
+        # the old generation alone; G1 has the whole heap in each
+        limit += _jvm_counter(counters, "sun.gc.generation.0.maxCapacity")
+    stopped = _jvm_counter(counters, "sun.rt.safepointTime")
+    went = _jvm_counter(counters, "sun.rt.applicationTime")
+    # before the first collection, what is used includes garbage
+    used = _jvm_counter(counters, f"{_OLD}.space.0.used")
+    return JvmHeap(
+        heap_limit=limit,
+        live=used if collections and used else None,
+        collections=collections,
+        paused=stopped / (stopped + went) if stopped + went > 0 else None,
+        flags=tuple(flag for flag in flags if flag.startswith(_HEAP_FLAGS)),
+        metaspace=_jvm_counter(counters, "sun.gc.metaspace.used") or None,
+    )
+
+
+def _jvm_counter(counters: Counters, name: str) -> int:
+    value = counters.get(name, 0)
+    return value if isinstance(value, int) else 0
+
+
+class JvmWatch:
+    """Keeps the counters of the virtual machines in a tree."""
+
+    def __init__(self, *, proc_folder: str = "/proc", folder: str = "/tmp") -> None:  # noqa: S108 - HotSpot ignores TMPDIR
+        self._proc = proc_folder
+        self._folder = folder
+        self._users: dict[int, str | None] = {}
+        self._tries: dict[int, int] = {}
+        self._found: dict[int, tuple[memoryview, tuple[str, ...]]] = {}
+        self._sizes: dict[int, int] = {}  # bytes
+
+    def look(self, readings: Sequence[ProcessReading]) -> None:
+        """Map the counters of each new virtual machine."""
+        for reading in readings:
+            pid = reading.pid
+            if pid in self._found:
+                self._sizes[pid] = max(self._sizes.get(pid, 0), reading.peak)
+                continue
+            tries = self._tries.get(pid, 0)
+            # not every process is a virtual machine, and its file comes a little later
+            if tries >= _TRIES or len(self._found) >= _MOST:
+                continue
+            self._tries[pid] = tries + 1
+            data = self._map(pid)
+            if data is not None:
+                self._found[pid] = data, self._options(pid)
+                self._sizes[pid] = reading.peak
+
+    def largest(self) -> JvmHeap | None:
+        """Return the virtual machine with the largest peak memory; None without any."""
+        for pid in sorted(self._found, key=lambda pid: -self._sizes[pid]):
+            view, options = self._found[pid]
+            jvm = jvm_of(parse_perfdata(bytes(view)), options)
+            if jvm is not None:
+                return jvm
+        return None
+
+    def _map(self, pid: int) -> memoryview | None:
+        name = self._user(pid)
+        if name is None:
+            return None
+        path = f"{self._folder}/hsperfdata_{name}/{pid}"
+        # in a container, /tmp is another folder
+        for root in ("", f"{self._proc}/{pid}/root"):
+            # a symbolic link there may be another user's
+            try:
+                fd = os.open(root + path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            except OSError:
+                continue
+            try:
+                import mmap  # noqa: PLC0415 - only with Java
+
+                size = os.fstat(fd).st_size
+                if 0 < size <= _LARGEST:
+                    return memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_READ))
+            except (OSError, ValueError):
+                continue
+            finally:
+                os.close(fd)
+        return None
+
+    def _user(self, pid: int) -> str | None:
+        try:
+            uid = os.stat(f"{self._proc}/{pid}").st_uid
+        except OSError:
+            return None
+        if uid not in self._users:
+            try:
+                self._users[uid] = pwd.getpwuid(uid).pw_name
+            except KeyError:  # then there is no such file either
+                self._users[uid] = None
+        return self._users[uid]
+
+    def _options(self, pid: int) -> tuple[str, ...]:
+        """Return the heap's options from variables, which are not among vmArgs."""
+        try:
+            with open(f"{self._proc}/{pid}/environ", "rb", buffering=0) as file:
+                text = file.readall()
+        except OSError:
+            return ()
+        found = []
+        for word in (text or b"").split(b"\0"):
+            name, _, value = os.fsdecode(word).partition("=")
+            if name in _VARIABLES:
+                found += [w for w in value.split() if w.startswith(_HEAP_FLAGS)]
+        return tuple(found)
+
+
+SITE_FILE = "/etc/weigh/signs.toml"
+VARIABLE = "WEIGH_SIGNS"
+_FIRST_LOOK: Seconds = 0.5
+_MOST_MAPS = 4 << 20  # bytes of text
+_ARENA = (
+    64 * MIB
+)  # glibc's HEAP_MAX_SIZE on 64 bits: each arena's heap is aligned to it
+_LEAST_ARENAS = 3
+_GO = b"\xff Go buildinf:"  # debug/buildinfo of Go
+_INTERPRETERS = re.compile(r"(?:python|perl|ruby|bash|sh|node)[\d.]*")
+_MOST_FILES = 64  # open files of a process that are looked at
+_NEXT_FILES = 1.25  # times the age of the run; what it has read, it shows while it runs
+_REREAD = 2.0  # times the files it has open
+_LEAST_CACHE = 32 * MIB  # bytes; a smaller cache is not worth a word
+
+
+class SignRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One entry of the table; see signs.toml."""
+
+    name: str
+    kind: str
+    advice: str
+    program: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    library: tuple[str, ...] = ()
+    go: bool = False
+    arenas: bool = False
+    variable: str | None = None
+    option: tuple[str, ...] = ()
+
+
+class SignTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of signs."""
+
+    sign: tuple[SignRule, ...] = ()
+
+
+class ProcessSigns(msgspec.Struct, frozen=True):
+    """What one process shows: its program, command, environment and memory map."""
+
+    exe: str = ""
+    words: tuple[str, ...] = ()
+    env: Mapping[str, str] = {}
+    maps: bytes = b""
+    is_go: bool = False
+
+
+def read_rules(
+    env: Mapping[str, str], *, site: str = SITE_FILE
+) -> tuple[SignRule, ...]:
+    """Read weigh's table, with a site's before it; a file that is wrong is left out."""
+    own = os.path.join(os.path.dirname(__file__), "signs.toml")
+    found: list[SignRule] = []
+    # the user's own table comes first, then the site's: the first match counts
+    for path in (env.get(VARIABLE), site, own):
+        try:
+            with open(path or os.devnull, "rb") as file:
+                found += msgspec.convert(tomllib.load(file), SignTable).sign
+        except (OSError, ValueError, msgspec.ValidationError):
+            continue
+    return tuple(found)
+
+
+def sign_of(look: ProcessSigns, rules: Sequence[SignRule]) -> ProgramSign | None:
+    """Return the first sign that a process shows, with its knob's value if set."""
+    names = program_names(look)
+    for rule in rules:
+        if _matches(rule, look, names):
+            knob, value = _knob(rule, look)
+            return ProgramSign(
+                name=rule.name,
+                kind=rule.kind,
+                advice=rule.advice,
+                knob=knob,
+                value=value,
+            )
+    return None
+
+
+def program_names(look: ProcessSigns) -> tuple[str, ...]:
+    """Return the names a program goes by: its file, and its script."""
+    names = [os.path.basename(look.exe)]
+    if look.words:
+        names.append(os.path.basename(look.words[0]))
+    if _INTERPRETERS.fullmatch(names[0]):
+        # an interpreter's own options come before the script
+        script = next((word for word in look.words[1:] if word[:1] != "-"), "")
+        names.append(os.path.basename(script))
+    return tuple(names)
+
+
+def _matches(sign_rule: SignRule, look: ProcessSigns, names: Sequence[str]) -> bool:
+    if not set(sign_rule.words) <= set(look.words):
+        return False
+    return (
+        any(name in sign_rule.program for name in names)
+        or any(part.encode() in look.maps for part in sign_rule.library)
+        or (sign_rule.go and look.is_go)
+        or (sign_rule.arenas and count_arenas(look.maps) >= _LEAST_ARENAS)
+    )
+
+
+def _knob(sign_rule: SignRule, look: ProcessSigns) -> tuple[str | None, str | None]:
+    """Return the knob that a rule names, and the value it has."""
+    for option in sign_rule.option:
+        for at, word in enumerate(look.words):
+            if word == option and at + 1 < len(look.words):
+                return option, look.words[at + 1]
+            if word.startswith(option) and word != option:
+                return option, word.removeprefix(option).lstrip("=")
+    if sign_rule.variable is not None and sign_rule.variable in look.env:
+        return sign_rule.variable, look.env[sign_rule.variable]
+    return sign_rule.variable or next(iter(sign_rule.option), None), None
+
+
+def count_arenas(maps: bytes) -> int:
+    """Count the heaps of glibc's arenas: writable, unnamed, at multiples of 64 MiB."""
+    if b"libjvm" in maps:
+        return 0
+    count = 0
+    for line in maps.splitlines():
+        words = line.split(None, 5)
+        if len(words) != 5 or words[1] != b"rw-p":  # noqa: PLR2004 - without a name
+            continue
+        start, _, end = words[0].partition(b"-")
+        try:
+            low, high = int(start, 16), int(end, 16)
+        except ValueError:
+            continue
+        count += low % _ARENA == 0 and high - low <= _ARENA
+    return count
+
+
+class SignWatch:
+    """Looks at the largest process now and then."""
+
+    def __init__(self, env: Mapping[str, str], *, proc_folder: str = "/proc") -> None:
+        self._proc = proc_folder
+        self._env = env
+        self._rules: tuple[SignRule, ...] | None = None
+        self._next = self.next_look = _FIRST_LOOK
+        self._largest: Bytes = 0
+        # process, resident bytes, bytes read: at the last looks at files, at a program
+        self._at_files: tuple[int, Bytes, Bytes | None] | None = None
+        self._at_program: tuple[int, Bytes, Bytes | None] | None = None
+        self.sign: ProgramSign | None = None
+        self.cache: PageCache | None = None
+
+    def look(self, current_time: Seconds, readings: Sequence[ProcessReading]) -> None:
+        """Look at the largest process, if it is time."""
+        if current_time < self.next_look or not readings:
+            return
+        self.next_look = _NEXT_FILES * current_time
+        largest = max(readings, key=lambda reading: reading.resident)
+        read = self._bytes_read(largest.pid)
+        state = largest.pid, largest.resident, read
+        # where it has neither read nor touched anything, it shows nothing new
+        if state != self._at_files:
+            self._at_files = state
+            self._look_at_files(largest.pid, read)
+        if current_time >= self._next:
+            self._next = 2 * current_time
+            if state != self._at_program:
+                self._at_program = state
+                self._look_at_program(largest)
+
+    def _look_at_program(self, largest: ProcessReading) -> None:
+        shown = self._read(largest.pid)
+        if shown is None:
+            return
+        if self._rules is None:
+            self._rules = read_rules(self._env)
+        found = sign_of(shown, self._rules)
+        # the sign of the largest process counts
+        if found is not None and largest.resident >= self._largest:
+            self.sign, self._largest = found, largest.resident
+
+    def _look_at_files(self, pid: int, read: Bytes | None) -> None:
+        files = self._open_files(pid)
+        # what is read over and over could stay in the page cache
+        if read is not None and files >= _LEAST_CACHE and read > _REREAD * files:
+            self.cache = PageCache(read=read, files=files)
+
+    def _read(self, pid: int) -> ProcessSigns | None:
+        folder = f"{self._proc}/{pid}"
+        try:
+            exe = os.readlink(f"{folder}/exe")
+        except OSError:
+            return None
+        words = self._file(f"{folder}/cmdline").split(b"\0")
+        env = dict(
+            os.fsdecode(word).partition("=")[::2]
+            for word in self._file(f"{folder}/environ").split(b"\0")
+            if b"=" in word
+        )
+        maps = self._file(f"{folder}/maps")
+        return ProcessSigns(
+            exe=exe,
+            words=tuple(os.fsdecode(word) for word in words[:-1]),
+            env=env,
+            maps=maps,
+            is_go=self._is_go(pid, exe, maps),
+        )
+
+    def _is_go(self, pid: int, exe: str, maps: bytes) -> bool:
+        """Return whether a program's data begin with Go's mark."""
+        for line in maps.splitlines():
+            words = line.split(None, 5)
+            if len(words) < 6 or words[5] != os.fsencode(exe):  # noqa: PLR2004
+                continue
+            if words[1] != b"rw-p" or not words[2].isalnum():
+                continue
+            try:
+                with open(f"{self._proc}/{pid}/exe", "rb", buffering=0) as file:
+                    file.seek(int(words[2], 16))
+                    return _GO in (file.read(4096) or b"")
+            except (OSError, ValueError):
+                return False
+        return False
+
+    def _bytes_read(self, pid: int) -> Bytes | None:
+        for line in self._file(f"{self._proc}/{pid}/io").splitlines():
+            name, _, value = line.partition(b":")
+            # rchar counts reads from the page cache as well, not only those from
+            # storage
+            if name == b"rchar" and value.strip().isdigit():
+                return int(value)
+        return None
+
+    def _open_files(self, pid: int) -> Bytes:
+        """Return the size of the plain files that a process has open."""
+        sizes: dict[tuple[int, int], int] = {}
+        folder = f"{self._proc}/{pid}/fd"
+        try:
+            names = os.listdir(folder)[:_MOST_FILES]
+        except OSError:
+            return 0
+        for name in names:
+            try:
+                status = os.stat(f"{folder}/{name}")
+            except OSError:
+                continue
+            if stat.S_ISREG(status.st_mode):
+                sizes[status.st_dev, status.st_ino] = status.st_size
+        return sum(sizes.values())
+
+    @staticmethod
+    def _file(path: str) -> bytes:
+        parts, size = [], 0
+        try:
+            with open(path, "rb", buffering=0) as file:
+                while size < _MOST_MAPS and (part := file.read(1 << 16)):
+                    parts.append(part)
+                    size += len(part)
+        except OSError:
+            return b""
+        return b"".join(parts)
