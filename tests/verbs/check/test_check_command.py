@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,8 +18,6 @@ from weigh.units import MIB
 
 Weigh = Callable[..., tuple[int, str, str]]
 PATIENCE = 90.0
-# each task of these tests writes what counts long before
-TIMEOUT = ("--timeout", "4")
 
 
 def write(folder: Path, *lines: str) -> str:
@@ -65,106 +63,107 @@ def test_a_failure_that_the_exit_code_hides_is_noted_once(
     ]
 
 
-def test_the_document_names_each_task(weigh: Weigh, tmp_path: Path) -> None:
-    path = write(tmp_path, "echo --lr 0.1", "echo --lr 0.2")
-    code, document = checked(weigh, path)
-    assert code == 0
-    assert document["schema"] == "weigh.check/1"
-    assert (document["tasks"], document["wrong"]) == (2, 0)
-    first = document["trials"][0]
-    assert (first["task"], first["parameters"]) == (1, {"lr": 0.1})
-    assert (first["state"], first["exit_code"]) == ("COMPLETED", 0)
-    assert first["peak_memory"] > 0
-    assert Path(first["output"]).read_text() == "--lr 0.1\n"
+PRINTS_NAN = "import time; print('loss', float('nan')); time.sleep(60)"
+IGNORES_TERM = (
+    "trap '' TERM; setsid sleep 60 & echo $! > child2; echo $$ > pid2; "
+    "while :; do sleep 1; done"
+)
+# a task, how it is found, and in which words
+TASKS = [
+    ("echo fine", "COMPLETED", "fine"),
+    ("echo $$ > pid; sleep 60 & echo $! > child; wait", "RUNNING", "still running, f"),
+    ("echo oh dear >&2; exit 3", "FAILED", "exit 3 at once"),
+    ("sleep 1.2; exit 3", "FAILED", "exit 3 after "),
+    ("kill -SEGV $$", "FAILED", "SIGSEGV at once"),
+    ("echo 'CUDA out of memory'; exit 1", "OUT_OF_MEMORY", "out of memory at once"),
+    ("echo loss: 0.5; echo loss: nan; sleep 60", "RUNNING", "NaN in line 2"),
+    (f'{sys.executable} -c "{PRINTS_NAN}"', "RUNNING", "NaN in line 1"),
+    (IGNORES_TERM, "RUNNING", "still running, fine"),
+    ("head -c 300M /dev/zero; sleep 60", "CANCELLED", "wrote more than 256 MiB"),
+]
 
 
-def test_one_that_still_runs_is_stopped_and_fine(weigh: Weigh, tmp_path: Path) -> None:
-    path = write(tmp_path, "echo $$ > pid; sleep 60 & echo $! > child; wait")
-    code, document = checked(weigh, path, *TIMEOUT)
-    trial = document["trials"][0]
-    assert code == 0
-    assert (trial["state"], trial["verdict"]) == ("RUNNING", "still running, fine")
-    assert trial["exit_code"] is None
-    for name in ("pid", "child"):
-        assert not is_running(int((tmp_path / name).read_text()))
+class AllChecked(NamedTuple):
+    """What one check of all the tasks left."""
+
+    folder: Path
+    code: int
+    document: dict[str, Any]
+
+    def trial(self, number: int) -> dict[str, Any]:
+        found: dict[str, Any] = self.document["trials"][number - 1]
+        return found
 
 
-def test_a_crash_is_named_with_its_last_words(weigh: Weigh, tmp_path: Path) -> None:
-    path = write(tmp_path, "echo fine", "echo oh dear >&2; exit 3")
+@pytest.fixture(scope="module")
+def all_checked(tmp_path_factory: pytest.TempPathFactory) -> AllChecked:
+    folder = tmp_path_factory.mktemp("checked")
+    path = write(folder, *(line for line, _, _ in TASKS))
+    words = (path, "--tasks", "10", "-j", "10", "--timeout", "8", "--json")
+    done = subprocess.run(
+        [sys.executable, "-m", "weigh", "check", *words],
+        cwd=folder,
+        env={**os.environ, "WEIGH_DIR": str(folder / "store")},
+        capture_output=True,
+        check=False,
+    )
+    return AllChecked(folder, done.returncode, json.loads(done.stdout))
+
+
+@pytest.mark.parametrize(
+    ("number", "state", "verdict"),
+    [(n, state, verdict) for n, (_, state, verdict) in enumerate(TASKS, start=1)],
+)
+def test_each_task_is_judged_by_its_first_seconds(
+    all_checked: AllChecked, number: int, state: str, verdict: str
+) -> None:
+    trial = all_checked.trial(number)
+    assert trial["task"] == number
+    assert (trial["state"], trial["verdict"][: len(verdict)]) == (state, verdict)
+
+
+def test_the_document_counts_what_is_wrong(all_checked: AllChecked) -> None:
+    document = all_checked.document
+    assert (all_checked.code, document["schema"]) == (1, "weigh.check/1")
+    assert (document["tasks"], document["wrong"]) == (10, 7)
+    first = all_checked.trial(1)
+    assert (first["exit_code"], first["peak_memory"] > 0) == (0, True)
+    assert (all_checked.folder / first["output"]).read_text() == "fine\n"
+    assert all_checked.trial(2)["exit_code"] is None
+    assert all_checked.trial(3)["evidence"] == "oh dear"
+    assert all_checked.trial(7)["evidence"] == "loss: nan"
+    assert all_checked.trial(10)["output_size"] > 256 * MIB
+
+
+@pytest.mark.parametrize("name", ["pid", "child", "pid2", "child2"])
+def test_what_still_runs_is_stopped_with_all_it_started(
+    all_checked: AllChecked, name: str
+) -> None:
+    assert not is_running(int((all_checked.folder / name).read_text()))
+    assert any("task 9 ignored TERM" in one for one in all_checked.document["notes"])
+
+
+def test_whole_runs_are_kept_and_cut_ones_are_not(all_checked: AllChecked) -> None:
+    (shard,) = (all_checked.folder / "store").glob("records/*/*.jsonl")
+    kept = [json.loads(line) for line in shard.read_text().splitlines()]
+    assert {one["label"] for one in kept} == {all_checked.document["label"]}
+    assert "echo fine" in {one["command"][-1] for one in kept}
+    assert not {TASKS[1][0], TASKS[8][0]} & {one["command"][-1] for one in kept}
+
+
+def test_a_crash_and_silence_are_on_the_screen(weigh: Weigh, tmp_path: Path) -> None:
+    path = write(tmp_path, "echo fine", "echo oh dear >&2; exit 3", "true")
     code, out, _ = weigh("check", path)
     assert code == 1
     assert "exit 3 at once: oh dear" in out
     assert "/2.out" in out
-    assert "1 of 2 failed" in out
-
-
-def test_a_crash_later_on_is_none_of_the_start(weigh: Weigh, tmp_path: Path) -> None:
-    path = write(tmp_path, "sleep 1.2; exit 3")
-    _, document = checked(weigh, path)
-    assert document["trials"][0]["verdict"].startswith("exit 3 after ")
-
-
-def test_a_signal_that_ends_a_task_is_named(weigh: Weigh, tmp_path: Path) -> None:
-    code, document = checked(weigh, write(tmp_path, "kill -SEGV $$"))
-    assert code == 1
-    assert document["trials"][0]["verdict"] == "SIGSEGV at once"
-
-
-def test_words_of_memory_trouble_are_distinguished_from_a_bug(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    path = write(tmp_path, "echo 'RuntimeError: CUDA out of memory'; exit 1")
-    _, document = checked(weigh, path)
-    trial = document["trials"][0]
-    assert trial["state"] == "OUT_OF_MEMORY"
-    assert trial["verdict"] == "out of memory at once"
-
-
-def test_a_lost_number_is_found_where_the_task_goes_on(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    path = write(tmp_path, "echo loss: 0.5; echo loss: nan; sleep 60")
-    code, document = checked(weigh, path, *TIMEOUT)
-    trial = document["trials"][0]
-    assert code == 1
-    assert (trial["state"], trial["verdict"]) == ("RUNNING", "NaN in line 2")
-    assert trial["evidence"] == "loss: nan"
-
-
-def test_what_python_prints_is_read_although_it_is_stopped(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    program = "import time; print('loss', float('nan')); time.sleep(60)"
-    path = write(tmp_path, f'{sys.executable} -c "{program}"')
-    code, document = checked(weigh, path, *TIMEOUT)
-    assert code == 1
-    assert document["trials"][0]["verdict"] == "NaN in line 1"
+    assert "1 of 3 failed" in out
+    assert "task 3 printed nothing" in out
 
 
 def test_nan_can_be_allowed(weigh: Weigh, tmp_path: Path) -> None:
     path = write(tmp_path, "echo loss: nan")
     assert checked(weigh, path, "--allow-nan")[0] == 0
-
-
-def test_silence_is_reported_and_no_fault(weigh: Weigh, tmp_path: Path) -> None:
-    code, out, _ = weigh("check", write(tmp_path, "echo a", "true"))
-    assert code == 0
-    assert "task 2 printed nothing" in out
-
-
-def test_one_that_ignores_term_is_killed_with_all_it_started(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    path = write(
-        tmp_path,
-        "trap '' TERM; setsid sleep 60 & echo $! > child; echo $$ > pid; "
-        "while :; do sleep 1; done",
-    )
-    code, out, _ = weigh("check", path, *TIMEOUT)
-    assert code == 0
-    assert "task 1 ignored TERM" in " ".join(out.split())
-    for name in ("pid", "child"):
-        assert not is_running(int((tmp_path / name).read_text()))
 
 
 @pytest.mark.parametrize(
@@ -228,15 +227,6 @@ def test_a_table_of_other_tasks_is_left_aside(weigh: Weigh, tmp_path: Path) -> N
     assert document["trials"][2]["parameters"] == {"rate": 3}
 
 
-def test_whole_runs_are_kept_and_cut_ones_are_not(weigh: Weigh, tmp_path: Path) -> None:
-    path = write(tmp_path, "echo whole", "sleep 60")
-    _, document = checked(weigh, path, *TIMEOUT)
-    _, out, _ = weigh("records", "--json")
-    kept = json.loads(out)["records"]
-    assert [one["label"] for one in kept] == [document["label"]]
-    assert kept[0]["command"][-1] == "echo whole"
-
-
 def test_a_line_that_is_no_utf8_is_shown_with_a_mark(
     weigh: Weigh, tmp_path: Path
 ) -> None:
@@ -263,19 +253,6 @@ def test_a_stop_signal_stops_all_and_states_what_it_saw(tmp_path: Path) -> None:
     states = {trial["task"]: trial["state"] for trial in document["trials"]}
     assert states == {1: "FAILED", 2: "INTERRUPTED"}
     assert not is_running(int(pid.read_text()))
-
-
-def test_one_that_writes_without_end_is_stopped(weigh: Weigh, tmp_path: Path) -> None:
-    path = write(tmp_path, "head -c 300M /dev/zero; sleep 60", "echo fine")
-    code, document = checked(weigh, path)
-    first, second = document["trials"]
-    assert code == 1
-    assert (first["state"], first["verdict"]) == (
-        "CANCELLED",
-        "wrote more than 256 MiB",
-    )
-    assert first["output_size"] > 256 * MIB
-    assert second["state"] == "COMPLETED"
 
 
 def test_a_task_has_its_number_of_the_file(weigh: Weigh, tmp_path: Path) -> None:
