@@ -67,6 +67,15 @@ def test_a_folder_that_cannot_get_its_name_is_removed(tmp_path: Path) -> None:
     channels.close()
 
 
+def test_a_report_in_the_program_takes_nothing_from_the_record(
+    channel: Channel,
+) -> None:
+    channel.run(f"{CODE}\nimport time; time.sleep(0.01)\n{CODE}\nweigh.report()")
+    told = channel.regions()
+    assert [one.calls for one in told.phases] == [2, 2]
+    assert told.batches[0].count == 8
+
+
 def test_times_are_seconds_since_the_run_began(channel: Channel) -> None:
     began = wire.clock()
     channel.run(CODE)

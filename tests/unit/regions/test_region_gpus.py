@@ -164,11 +164,13 @@ def test_a_driver_that_hangs_is_queried_once_and_left_behind(fake_gpu: FakeGpu) 
         return ()
 
     fake_gpu.read = read  # type: ignore[method-assign]
-    meter = RegionGpuMeter(lambda: fake_gpu, lambda: 0.0, reading=0.05)
+    warnings: list[str] = []
+    meter = RegionGpuMeter(lambda: fake_gpu, lambda: 0.0, warnings.append, 0.05)
     assert (meter.read(), meter.read()) == ((), ())
     released.set()
     assert fake_gpu.looks == 1
-    assert "does not answer" in (meter.trouble or "")
+    assert [one for one in warnings if "does not answer" in one] == warnings
+    assert len(warnings) == 1
 
 
 @pytest.mark.parametrize(

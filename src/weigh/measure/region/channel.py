@@ -10,7 +10,7 @@ the same for all processes of a machine.
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -149,6 +149,12 @@ class RegionFile:
             self.write(self._line)
         return self.is_open
 
+    def process_line(
+        self, peak: Bytes | None, gpus: tuple[GpuUsage, ...]
+    ) -> ProcessLine:
+        """Return this process's line for its own report, where its rank is known."""
+        return ProcessLine(self.process, self._line.pid, memory=peak, gpus=gpus)
+
     @property
     def has_room(self) -> bool:
         """Whether more than the final figures may be written."""
@@ -184,8 +190,15 @@ def read_channel(
         started: start of the run on :data:`clock`; times become seconds since then.
         ended: end of the run; phases that are still open end then.
     """
+    return regions_of_lines(_channel_lines(path), started=started, ended=ended)
+
+
+def regions_of_lines(
+    lines: Iterable[Line], *, started: Seconds, ended: Seconds | None
+) -> ProgramRegions:
+    """Return the regions that *lines* state, as for :func:`read_channel`."""
     events = _ChannelEvents()
-    for line in _channel_lines(path):
+    for line in lines:
         events.take(line)
     return events.regions(started, ended)
 

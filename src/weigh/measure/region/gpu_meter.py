@@ -56,18 +56,20 @@ class GpuSpan:
 class RegionGpuMeter:
     """Reads the visible GPUs; the probe is created when first needed.
 
-    ``devices`` are in CUDA's and torch's order; ``trouble`` is the reason if reading
-    has ended early. The driver has *reading* seconds to answer.
+    ``devices`` are in CUDA's and torch's order. *warn* is called with the reason if
+    reading ends early. The driver has *reading* seconds to answer.
     """
 
     def __init__(
         self,
         factory: ProbeFactory | None,
         clock: Callable[[], Seconds],
+        warn: Callable[[str], None],
         reading: Seconds = _READING,
     ) -> None:
         self._factory = factory
         self._clock = clock
+        self._warn = warn
         self._reading = reading
         self._probe: GpuProbe | None = None
         self._moment: tuple[GpuMemory, ...] = ()
@@ -76,7 +78,6 @@ class RegionGpuMeter:
         self.devices: tuple[GpuDevice, ...] = ()
         self.readings: dict[str, GpuReading] = {}  # the last of each GPU, by UUID
         self.whole = GpuSpan()  # the whole program
-        self.trouble: str | None = None
 
     def read(self, at_most_old: Seconds = 0.0) -> tuple[GpuMemory, ...]:
         """Return all GPUs' figures, which may be *at_most_old* seconds old.
@@ -133,8 +134,8 @@ class RegionGpuMeter:
 
     def _give_up(self, error: Exception) -> None:
         kind = "" if isinstance(error, WeighError) else f"{type(error).__name__}: "
-        self.trouble = f"GPUs are not read: {kind}{error}"
         self._probe = None
+        self._warn(f"GPUs are not read: {kind}{error}")
 
     def _look(self, probe: GpuProbe) -> tuple[GpuMemory, ...]:
         # only memory, which is cheap; a GPU whose memory has not changed, as under a

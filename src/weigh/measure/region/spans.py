@@ -140,8 +140,8 @@ class PhaseTotal(RegionTotal):
         self.after = region.after
         self.add_memory(region, end)
 
-    def phase(self, origin: Seconds, *, resets: bool) -> ProgramPhase:
-        """Return the calls so far, with times since *origin*."""
+    def phase(self, *, resets: bool) -> ProgramPhase:
+        """Return the calls so far; *resets*: the high-water mark was reset."""
         source = None
         if self.peak is not None:
             source = _BOUND if not self.exact else _RESET if resets else _ROSE
@@ -149,8 +149,8 @@ class PhaseTotal(RegionTotal):
             name=self.path[-1],
             depth=len(self.path) - 1,
             calls=self.calls,
-            start=self.start - origin,
-            end=self.end - origin,
+            start=self.start,
+            end=self.end,
             wall_time=self.wall,
             cpu_time=self.cpu if self.calls else None,
             memory_before=self.before,
@@ -190,8 +190,8 @@ class LoopTotal(RegionTotal):
         on_gpu = max((gpu.of_program for gpu in gpus), default=None)
         self.lengths.append(LengthPeak(length, region.peak, on_gpu))
 
-    def batches(self, origin: Seconds = 0.0) -> BatchTimes:
-        """Return the figures so far, with times since *origin*."""
+    def batches(self) -> BatchTimes:
+        """Return the figures so far."""
         times = self.times
         some = times.count > 0
         return BatchTimes(
@@ -206,8 +206,8 @@ class LoopTotal(RegionTotal):
             peak_memory=self.peak,
             gpus=self.gpus.memory(),
             total=self.total,
-            start=self.start - origin if some else None,
-            end=self.end - origin if some else None,
+            start=self.start if some else None,
+            end=self.end if some else None,
             shortest=self.shortest,
             lengths=tuple(self.lengths),
         )

@@ -7,7 +7,7 @@ with a tracker of its own.
 import atexit
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from threading import RLock
 from typing import Concatenate, ParamSpec, TypeVar
@@ -26,7 +26,7 @@ from weigh.measure.region.spans import (
     step_in,
     step_out,
 )
-from weigh.model.record import ProgramEvent, ProgramPhase, ProgramRegions
+from weigh.model.record import ProgramEvent, ProgramRegions
 from weigh.probe.gpu import GpuDevice
 from weigh.probe.own_memory import OwnMemory, own_memory
 from weigh.units import Bytes, Seconds
@@ -92,7 +92,7 @@ class RegionTracker:
         self.endings: set[Callable[[], None]] = set()  # of loops that run now
         self._warned: set[str] = set()
         self._file = channel.RegionFile(env, self.warn)
-        self._meter = RegionGpuMeter(gpus, channel.clock)
+        self._meter = RegionGpuMeter(gpus, channel.clock, self.warn)
         self._high_water = HighWater(
             memory or own_memory(),
             self._meter,
@@ -148,7 +148,7 @@ class RegionTracker:
         if total is not None:
             loop.total = (loop.total or 0) + total
         region = OpenRegion(self, loop)
-        self._open(region)
+        self._high_water.open(region)
         return region
 
     @_measures_or_turns_off
@@ -207,21 +207,13 @@ class RegionTracker:
         with self.lock:
             if not self.is_off:
                 self._high_water.edge()
-            phases = {
-                (-1, path): self._phase(total, self._started)
-                for path, total in tuple(self._phases.items())
-            }
-            loops = sorted(self._loops.values(), key=lambda loop: -loop.times.total)
-            return ProgramRegions(
-                phases=tuple(channel.in_order(phases)),
-                batches=tuple(loop.batches(self._started) for loop in loops),
-                events=tuple(
-                    ProgramEvent(event.name, event.time - self._started, event.value)
-                    for event in self._events
-                ),
-                peak_memory=self._high_water.peak,
-                wall_time=channel.clock() - self._started,
-                gpus=self._meter.usage(),
+            lines = [
+                self._file.process_line(self._high_water.peak, self._meter.usage()),
+                *self._lines(tuple(self._phases.values()), tuple(self._loops.items())),
+                *(channel.EventLine("", event) for event in self._events),
+            ]
+            return channel.regions_of_lines(
+                lines, started=self._started, ended=channel.clock()
             )
 
     @_measures_or_turns_off
@@ -257,7 +249,7 @@ class RegionTracker:
         total = self._phase_total(parent, name)
         region = OpenRegion(self, total, parent)
         total.entered += 1
-        self._open(region, often=total.entered > _OFTEN)
+        self._high_water.open(region, often=total.entered > _OFTEN)
         if total.entered == 1:  # shows where a killed job was
             total.before = region.before
             if self._file.has_room:
@@ -273,13 +265,8 @@ class RegionTracker:
         total.add_call(region, current_time)
         self._changed(current_time)
 
-    def _open(self, region: OpenPhase | OpenLoop, *, often: bool = False) -> None:
-        self._high_water.open(region, often=often)
-        self._warn_of_gpu_trouble()
-
     def _changed(self, current_time: Seconds) -> None:
         self.changes += 1
-        self._warn_of_gpu_trouble()
         if self._file.is_due(current_time):
             self._write_changes(current_time)
 
@@ -300,29 +287,32 @@ class RegionTracker:
         """Write all changes for weigh run."""
         if not self._file.is_open:
             return
-        process = self._file.process
-        if self._high_water.peak is not None or self._meter.devices:
-            self._file.write_process(self._high_water.peak or 0, self._meter.usage())
-        lines: list[channel.Line] = []
-        for path, total in tuple(self._phases.items()):
-            if total.changed:
-                total.changed = False
-                phase = self._phase(total, 0.0)
-                lines.append(channel.PhaseLine(process, path, phase))
-        for key, loop in tuple(self._loops.items()):
-            if loop.changed and loop.times.count:
-                loop.changed = False
-                seconds, batches = loop.times.total, loop.batches()
-                lines.append(channel.BatchesLine(process, key, seconds, batches))
-        self._file.write(*lines)
+        peak, gpus = self._high_water.peak, self._meter.usage()
+        if peak is not None or gpus:
+            self._file.write_process(peak or 0, gpus)
+        phases = [phase for phase in tuple(self._phases.values()) if phase.changed]
+        loops = [
+            (key, loop)
+            for key, loop in tuple(self._loops.items())
+            if loop.changed and loop.times.count
+        ]
+        self._file.write(*self._lines(phases, loops))
+        for total in (*phases, *(loop for _, loop in loops)):
+            total.changed = False
         self._file.note_written(current_time)
 
-    def _phase(self, total: PhaseTotal, origin: Seconds) -> ProgramPhase:
-        return total.phase(origin, resets=self._high_water.resets)
-
-    def _warn_of_gpu_trouble(self) -> None:
-        if self._meter.trouble is not None:
-            self.warn(self._meter.trouble)
+    def _lines(
+        self,
+        phases: Sequence[PhaseTotal],
+        loops: Sequence[tuple[str, LoopTotal]],
+    ) -> Iterator[channel.Line]:
+        """Yield what phases and loops add up to."""
+        name = self._file.process
+        for total in phases:
+            phase = total.phase(resets=self._high_water.resets)
+            yield channel.PhaseLine(name, total.path, phase)
+        for key, loop in loops:
+            yield channel.BatchesLine(name, key, loop.times.total, loop.batches())
 
 
 def print_error(text: str) -> None:
