@@ -18,7 +18,6 @@ from weigh.render.printable import (
     indented_json,
     printable_text,
     shortened_text,
-    utf8_text,
 )
 from weigh.render.request_lines import folded_lines
 from weigh.schedulers import kind_or_first
@@ -140,29 +139,19 @@ def script_check_lines(checked: CheckedScript, width: int = WIDTH) -> Iterator[s
 
 def script_check_json(checked: CheckedScript) -> str:
     """Write one JSON document, the schema first."""
-    return indented_json(script_check_document(checked))
-
-
-def script_check_document(checked: CheckedScript) -> dict[str, object]:
-    """Return the findings as a JSON object."""
     problems = checked.problems
-    return {
-        "schema": SCHEMA,
-        "script": utf8_text(checked.script),
-        "scheduler": checked.scheduler,
-        "directives": checked.directives,
-        "problems": len(problems),
-        "accepted": all(one.accepted for one in problems),
-        "findings": [_finding_document(one) for one in checked.findings],
-        "ignored": [_finding_document(one) for one in checked.acknowledged],
-    }
-
-
-def _finding_document(lint_finding: LintFinding) -> dict[str, object]:
-    return {
-        name: utf8_text(value) if isinstance(value, str) else value
-        for name, value in msgspec.to_builtins(lint_finding).items()
-    }
+    return indented_json(
+        {
+            "schema": SCHEMA,
+            "script": checked.script,
+            "scheduler": checked.scheduler,
+            "directives": checked.directives,
+            "problems": len(problems),
+            "accepted": all(one.accepted for one in problems),
+            "findings": checked.findings,
+            "ignored": checked.acknowledged,
+        }
+    )
 
 
 def _finding_row(

@@ -85,14 +85,24 @@ def csv_cell(cell_value: object) -> object:
     return f"'{text}" if text[:1] in _FORMULA and not is_number(text) else text
 
 
-def utf8_text(text: str) -> str:
-    """Put a mark in the place of bytes that are no UTF-8: JSON cannot hold them."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
 def indented_json(document: object) -> str:
-    """Write a document for people and programs."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    """Write a document for people and programs; JSON cannot hold bytes beside UTF-8."""
+    try:
+        text = msgspec.json.encode(document)
+    except UnicodeEncodeError:  # of a command, a path or an output
+        text = msgspec.json.encode(_utf8_tree(msgspec.to_builtins(document)))
+    return msgspec.json.format(text, indent=2).decode()
+
+
+def _utf8_tree(json_tree: Any) -> Any:  # noqa: ANN401 - what JSON is made of
+    """Put a mark in the place of bytes that are no UTF-8."""
+    if isinstance(json_tree, str):
+        return json_tree.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if isinstance(json_tree, dict):
+        return {_utf8_tree(name): _utf8_tree(one) for name, one in json_tree.items()}
+    if isinstance(json_tree, list | tuple):
+        return [_utf8_tree(one) for one in json_tree]
+    return json_tree
 
 
 def quoted_command_line(command: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """Text and JSON of ``weigh sweep``: the number of tasks, a few of them, files."""
 
 from collections.abc import Iterator
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -104,24 +104,13 @@ def sweep_json(sweep: SweepResult) -> str:
     """Write one JSON document, the schema first."""
     fields = {
         "schema": SCHEMA,
-        **_without_surrogates(msgspec.to_builtins(sweep)),
+        **msgspec.to_builtins(sweep),
         "dimensions": [
             {"name": name, "values": size} for name, size in sweep.dimensions
         ],
-        "notes": _without_surrogates(list(sweep_warnings(sweep))),
+        "notes": list(sweep_warnings(sweep)),
     }
     return indented_json(fields)
-
-
-def _without_surrogates(json_tree: Any) -> Any:  # noqa: ANN401 - what JSON is made of
-    """Replace bytes that are not UTF-8: JSON cannot hold them."""
-    if isinstance(json_tree, str):
-        return json_tree.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    if isinstance(json_tree, dict):
-        return {key: _without_surrogates(one) for key, one in json_tree.items()}
-    if isinstance(json_tree, list | tuple):
-        return [_without_surrogates(one) for one in json_tree]
-    return json_tree
 
 
 def _sweep_task_line(task: Task, number_width: int, width: int) -> str:

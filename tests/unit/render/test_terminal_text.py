@@ -1,5 +1,6 @@
 """What a terminal is sent of texts that others wrote: no control sequence of theirs."""
 
+import json
 import os
 import pty
 import subprocess
@@ -9,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from weigh.render.printable import SafeTerminal, without_control_characters
+from weigh.model.record import RunOutcome
+from weigh.render.printable import (
+    SafeTerminal,
+    indented_json,
+    without_control_characters,
+)
 
 # a colour, the title of the window, C1's form of a control sequence, and an override
 # of the direction of writing
@@ -124,3 +130,9 @@ def test_text_without_control_characters_is_written_as_it_is() -> None:
 def test_a_terminals_stream_still_has_what_a_stream_has() -> None:
     terminal = SafeTerminal(sys.__stdout__)  # type: ignore[arg-type] # never None here
     assert terminal.encoding == sys.__stdout__.encoding  # type: ignore[union-attr]
+
+
+def test_json_holds_bytes_that_are_no_utf_8_as_a_mark() -> None:
+    document = {"a\udcff": ("\udcff", 1, RunOutcome("\udcff"))}
+    outcome = {"reason": "\ufffd", "evidence": []}
+    assert json.loads(indented_json(document)) == {"a\ufffd": ["\ufffd", 1, outcome]}

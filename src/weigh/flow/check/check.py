@@ -23,7 +23,6 @@ from weigh.model.mask import SecretMask
 from weigh.model.record import Record
 from weigh.need import has_waited
 from weigh.outcome import error_at_end, signal_name
-from weigh.render.printable import utf8_text
 from weigh.render.words import rate_words
 from weigh.runner.build import FinishedRun
 from weigh.runner.divergence import DivergenceWatch, LostNumber
@@ -276,11 +275,8 @@ def judged_trial(
     """Return the verdict on one task by its last attempt, if it was begun at all."""
     trial = TaskTrial(
         task=task.seq,
-        command=utf8_text(options.mask.line(task.line)),
-        parameters={
-            utf8_text(name): utf8_text(value) if isinstance(value, str) else value
-            for name, value in task.parameters.items()
-        },
+        command=options.mask.line(task.line),
+        parameters=dict(task.parameters),
         state="PENDING",
         verdict="not tried",
     )
@@ -311,9 +307,7 @@ def judged_trial(
         growth_rate=_growth_rate(record),
         output=os.path.relpath(log),
         output_size=_trial_log_size(log),
-        evidence=utf8_text(
-            (evidence if lost is None else lost.text)[:_LONGEST_EVIDENCE]
-        ),
+        evidence=(evidence if lost is None else lost.text)[:_LONGEST_EVIDENCE],
     )
 
 
