@@ -193,8 +193,7 @@ class AttemptSpawner:
         if now < self._port_until.get(slot, 0.0):
             return
         self._port_until[slot] = now + _PORT_LIFE
-        others = [held for other, held in self._port_of.items() if other != slot]
-        port = free_port(others)
+        port = free_port(self._port_of.values())
         if port is not None:
             self._port_of[slot] = port
             env.update(dict.fromkeys(self._ports, b"%d" % port))
