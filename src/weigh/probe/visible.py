@@ -4,7 +4,7 @@ Sources: the CUDA programming guide on environment variables; NVIDIA's MIG user 
 on device enumeration; PyTorch's findings on repeated and ambiguous names.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -14,7 +14,6 @@ VARIABLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
 _BY_BUS = "PCI_BUS_ID"
 _SHOWN = 40  # characters of a foreign value in a note
-_Find = Callable[[str], "list[GpuDevice] | None"]
 
 
 class VisibleGpus(msgspec.Struct, frozen=True):
@@ -41,11 +40,10 @@ def visible_devices(
     notes: list[str] = []
     if value is None:
         chosen = [one for gpu in gpus for one in machine.parts(gpu)]
-        by_number = True
     else:
-        find, by_number = machine.finder(value)
-        chosen = _listed_gpus(value, find, notes)
+        chosen = _listed_gpus(value, machine, notes)
     # named by UUID, they are known whatever CUDA's order
+    by_number = value is None or _kind_of_name(value) is None
     if by_number and order_is_a_guess(gpus, environment):
         notes.append(_order_note(is_subset=value is not None))
     if sum(one.mig_parent is not None for one in chosen) > 1:
@@ -76,45 +74,42 @@ class _MachineGpus:
             return [gpu]
         return [one for one in self._instances if one.mig_parent == gpu.uuid]
 
-    def finder(self, value: str) -> tuple[_Find, bool]:
-        """Return the lookup for the first name's kind, and whether that is numbers."""
-        first = value.strip()
-        if first.startswith("GPU-"):
-            return self._by_gpu_uuid, False
-        if first.startswith("MIG-"):
-            return self._by_instance, False
-        return self._by_number, True
-
-    def _by_number(self, name: str) -> list[GpuDevice] | None:
-        number = _leading_number(name)
-        # not a GPU's number: the list ends here
-        if number is None or number >= len(self._gpus):
+    def named(self, name: str, kind: str | None) -> list[GpuDevice] | None:
+        """Return what a name means in a list of one *kind*; None ends the list."""
+        if kind is None:
+            number = _leading_number(name)
+            is_there = number is not None and number < len(self._gpus)
+            return self.parts(self._gpus[number or 0]) if is_there else None
+        if not name.startswith(kind):
             return None
-        return self.parts(self._gpus[number])
-
-    def _by_gpu_uuid(self, name: str) -> list[GpuDevice] | None:
         # a UUID may be shortened, as long as it is unambiguous
-        found = [gpu for gpu in self._gpus if gpu.uuid.startswith(name)]
-        is_name = name.startswith("GPU-")
-        return self.parts(found[0]) if is_name and len(found) == 1 else None
-
-    def _by_instance(self, name: str) -> list[GpuDevice] | None:
-        if name.startswith("MIG-GPU-"):
-            found = [one for one in self._instances if _old_name(one) == name]
-        else:
-            is_name = name.startswith("MIG-")
-            found = [
-                one for one in self._instances if is_name and one.uuid.startswith(name)
-            ]
+        if kind == "GPU-":
+            gpus = [gpu for gpu in self._gpus if gpu.uuid.startswith(name)]
+            return self.parts(gpus[0]) if len(gpus) == 1 else None
+        is_old = name.startswith("MIG-GPU-")
+        found = [
+            one
+            for one in self._instances
+            if (_old_name(one) == name if is_old else one.uuid.startswith(name))
+        ]
         return found if len(found) == 1 else None
 
 
-def _listed_gpus(value: str, find: _Find, notes: list[str]) -> list[GpuDevice]:
+def _kind_of_name(name: str) -> str | None:
+    """Return how the UUIDs of a list begin, by its first name; None: it has numbers."""
+    return next(
+        (kind for kind in ("GPU-", "MIG-") if name.strip().startswith(kind)), None
+    )
+
+
+def _listed_gpus(
+    value: str, machine: _MachineGpus, notes: list[str]
+) -> list[GpuDevice]:
     """Look names up until the first that CUDA does not accept."""
     chosen: list[GpuDevice] = []
     # an empty list hides all GPUs
     for name in [] if not value.strip() else value.split(","):
-        found = find(name.strip())
+        found = machine.named(name.strip(), _kind_of_name(value))
         if found is None:
             notes.append(
                 f"{VARIABLE}={_printable_text(value)}: no GPU, or more than one, is "
