@@ -253,7 +253,11 @@ class GpuAccount:
         self.moments.append(moment)
         if len(self.moments) >= _MOST_MOMENTS:
             pairs = zip(self.moments[::2], self.moments[1::2], strict=False)
-            self.moments = [_moment_with_more_memory(*pair) for pair in pairs]
+            # the job's memory decides, or else the device's
+            self.moments = [
+                max(pair, key=lambda moment: (moment.job or 0, moment.device))
+                for pair in pairs
+            ]
 
     def _job_memory(self, reading: GpuReading, tree: Collection[int]) -> Bytes | None:
         """Add up the memory that the driver lists for the job's processes."""
@@ -453,12 +457,6 @@ def _memory_at_times(
             at += 1
         column.append(held if most is None else most)
     return tuple(column)
-
-
-def _moment_with_more_memory(first: GpuMoment, second: GpuMoment) -> GpuMoment:
-    """Return the moment with more memory of the job, or else of the device."""
-    by = (second.job or 0, second.device) > (first.job or 0, first.device)
-    return second if by else first
 
 
 def _increase(before: int | None, after: int | None) -> int | None:
