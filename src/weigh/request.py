@@ -13,7 +13,6 @@ import msgspec
 from weigh.errors import FormatError, UsageError
 from weigh.lazy_modules import lazy_module
 from weigh.model.record import (
-    PeakMemory,
     Record,
     RecordedRank,
     Request,
@@ -124,7 +123,8 @@ def from_usages(
     memory = _memory_need(runs, headroom)
     time = _time_need(runs, headroom)
     gpus, gpu_type, gpu_notes = _gpu_need(runs)
-    layout = _largest_layout(records)
+    # the placement of the run with the most tasks
+    layout = max(map(_layout_of, records), key=lambda layout: layout.ntasks or 0)
     # each rank runs under a weigh of its own, and the node has to hold all of them
     of_weigh = layout.weigh * (layout.ntasks_per_node or 0)
     node = None if memory.size is None else memory.size + of_weigh
@@ -202,12 +202,6 @@ def per_task(record: Record) -> tuple[int, Bytes | None]:
 
 
 _TASKS = frozenset(("step", "openmpi", "pmi"))  # launchers that use one task per rank
-
-
-def _largest_layout(records: Sequence[Record]) -> RankLayout:
-    """Return the placement of the run with the most tasks."""
-    found = [_layout_of(record) for record in records]
-    return max(found, key=lambda layout: layout.ntasks or 0, default=RankLayout())
 
 
 def _layout_of(record: Record) -> RankLayout:
@@ -454,7 +448,8 @@ def _memory_need(runs: Sequence[RunForRequest], headroom: float) -> QuantityNeed
         )
     # the peak of a Java program shows how far its heap was allowed to fill, not its
     # need
-    heap = _heap_need(run)
+    is_java = run.usage.jvm is not None and run.completed
+    heap = weigh_need.heap_need(run.usage) if is_java else None
     if heap is not None:
         need = _value_with_headroom(heap.memory, headroom)
         return QuantityNeed(
@@ -468,13 +463,6 @@ def _memory_need(runs: Sequence[RunForRequest], headroom: float) -> QuantityNeed
     # an upper bound includes what samples can have missed, so it gets no headroom
     reach = max(_memory_reach(run.usage) for run in runs)
     return QuantityNeed(max(_value_with_headroom(base, headroom), reach), tuple(notes))
-
-
-def _heap_need(run: RunForRequest) -> "HeapNeed | None":
-    """Return what a completed Java program needs, with the option that limits it."""
-    if run.usage.jvm is None or not run.completed:
-        return None
-    return weigh_need.heap_need(run.usage)
 
 
 def _granted_lower_limit(runs: Sequence[RunForRequest]) -> Bytes | None:
@@ -575,11 +563,6 @@ def _memory_reach(usage: Usage) -> Bytes:
     return min(peak.high, widest)
 
 
-def _has_droppable_files(peak: PeakMemory) -> bool:
-    split = peak.anonymous is not None and peak.file is not None
-    return split and (peak.file or 0) > max(_FILE_SHARE * peak.value, _FILE_FLOOR)
-
-
 def _memory_notes(usage: Usage) -> Iterator[str]:
     peak = usage.peak_memory
     if peak is None:
@@ -603,9 +586,10 @@ def _memory_notes(usage: Usage) -> Iterator[str]:
                 f"{most}: a run in a control group of its own (a batch job's step, "
                 "systemd) would be exact"
             )
-    if _has_droppable_files(peak):
+    mapped = 0 if peak.anonymous is None else peak.file or 0
+    if mapped > max(_FILE_SHARE * peak.value, _FILE_FLOOR):
         yield (
-            f"{format_size(peak.file or 0)} of it are mapped files, which the kernel "
+            f"{format_size(mapped)} of it are mapped files, which the kernel "
             "can drop: under a cgroup's limit, less may be enough"
         )
 

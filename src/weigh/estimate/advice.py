@@ -144,7 +144,7 @@ def advise_from_estimate(estimate: SizeEstimate, options: FitOptions) -> ScanAdv
     recommended, held_back = (
         _recommended_size(estimate, capacities, best) if quicker else (None, None)
     )
-    curve = estimate.fit_of() if _has_memory(estimate) else None
+    curve = estimate.fit_of() if estimate.gpu_memory or estimate.memory else None
     why = caveats(curve, _farthest(options, capacities)) if curve else ()
     return ScanAdvice(
         estimate=estimate,
@@ -152,10 +152,12 @@ def advise_from_estimate(estimate: SizeEstimate, options: FitOptions) -> ScanAdv
         rows=rows(estimate),
         capacities=capacities,
         best_size=best,
-        speeds=_speeds(timed) if timed and quicker else (),
+        speeds=tuple(share_of_best(timed, point.x) for point in timed.points)
+        if timed and quicker
+        else (),
         recommended=recommended,
         held_back=held_back,
-        target=_need_of_target(estimate, options),
+        target=None if options.target is None else need(estimate, options.target),
         why=why,
         next_size=_next_size_to_measure(curve, options.target, capacities)
         if curve and why
@@ -212,19 +214,6 @@ def need(estimate: SizeEstimate, size: float) -> SizeNeed:
     )
 
 
-def _has_memory(estimate: SizeEstimate) -> bool:
-    return not (estimate.gpu_memory is None and estimate.memory is None)
-
-
-def _need_of_target(estimate: SizeEstimate, options: FitOptions) -> SizeNeed | None:
-    size = options.target
-    return None if size is None else need(estimate, size)
-
-
-def _speeds(timed: FittedCurve) -> tuple[float, ...]:
-    return tuple(share_of_best(timed, point.x) for point in timed.points)
-
-
 def _sizes_within_limit(
     estimate: SizeEstimate, limit: MemoryLimit, options: FitOptions
 ) -> SizesWithinLimit:
@@ -235,14 +224,11 @@ def _sizes_within_limit(
     fits = held.unbounded or size >= target
     split = None
     # a part of a sample cannot be split
-    if _is_batch(estimate, limit) and float(target).is_integer() and not fits:
+    # a batch on a GPU, whose gradients can be summed
+    is_batch = "batch" in estimate.by.lower() and limit.of == GPU
+    if is_batch and float(target).is_integer() and not fits:
         split = accumulate(int(target), size)
     return SizesWithinLimit(limit, held, fits, split)
-
-
-def _is_batch(estimate: SizeEstimate, limit: MemoryLimit) -> bool:
-    """Return whether the size is a batch on a GPU, whose gradients can be summed."""
-    return "batch" in estimate.by.lower() and limit.of == GPU
 
 
 def _recommended_size(

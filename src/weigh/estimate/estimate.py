@@ -21,7 +21,6 @@ from weigh.estimate.fit import (
 )
 from weigh.estimate.readings import (
     ReadingsGroup,
-    SizeReading,
     SizeReadings,
     products,
     read,
@@ -240,19 +239,16 @@ def _fit_of_quantity(
     if len({x for x, _ in pairs}) < _FEWEST:
         return None
     timed = quantity in {"time", "time_per_sample"}
+    # the model is the same at every size
+    bases = [row.gpu_base for row in readings.rows if row.gpu_base is not None]
     # a request must cover the largest run; a time is typical in the middle
     points = gather_size_points(pairs, keep="middle" if timed else "most")
     return fit_curve(
         points,
         quantity,
-        base=_memory_without_batch(readings.rows) if quantity == "gpu_memory" else None,
+        base=max(bases, default=None) if quantity == "gpu_memory" else None,
         failure=failure,
     )
-
-
-def _memory_without_batch(rows: Sequence[SizeReading]) -> float | None:
-    # the model is the same at every size
-    return max((row.gpu_base for row in rows if row.gpu_base is not None), default=None)
 
 
 def _misfit(size_estimate: SizeEstimate) -> float:

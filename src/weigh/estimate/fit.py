@@ -104,7 +104,8 @@ def choose_curve(points: Sequence[SizePoint], *, falling: bool = False) -> Curve
     """
     ys = [point.y for point in points]
     once = falling and all(point.runs == 1 for point in points)
-    noise = max((_SAME_TIME if once else _SAME) * max(ys), _spread_of_one_size(points))
+    spread = max(point.high - point.low for point in points)
+    noise = max((_SAME_TIME if once else _SAME) * max(ys), spread)
     if len(points) == 1 or max(ys) - min(ys) <= noise:
         return fit_constant(points)
     if ys[-1] < ys[0] or fit_line(points).slope <= 0:
@@ -114,7 +115,10 @@ def choose_curve(points: Sequence[SizePoint], *, falling: bool = False) -> Curve
     best: Curve = fit_constant(points)
     # a clear rise is no constant, whatever its cross-validation shows
     error = math.inf if _rises(ys) else _left_out_error(points, fit_constant)
-    for fitter in _candidates(points):
+    fitters: list[Fitter] = [fit_line]
+    if len(points) >= _SIZES_TO_BEND:
+        fitters.append(fit_quadratic)
+    for fitter in fitters:
         curve, own = fitter(points), _left_out_error(points, fitter)
         if curve is not None and own < _BETTER * error:
             best, error = curve, own
@@ -130,11 +134,6 @@ def _rises(ys: Sequence[float]) -> bool:
     return ys[-1] >= _RISE * ys[0] and falls <= _DIPS * (ys[-1] - ys[0])
 
 
-def _candidates(points: Sequence[SizePoint]) -> list[Fitter]:
-    squares = len(points) >= _SIZES_TO_BEND
-    return [fit_line, fit_quadratic] if squares else [fit_line]
-
-
 def _fall(points: Sequence[SizePoint]) -> Curve:
     curve = fit_inverse(points)
     if curve.work <= 0:
@@ -142,11 +141,6 @@ def _fall(points: Sequence[SizePoint]) -> Curve:
     if curve.floor <= 0:  # no fixed part: the line would fall below zero
         return type(curve)(0.0, max(point.x * point.y for point in points))
     return curve
-
-
-def _spread_of_one_size(points: Sequence[SizePoint]) -> float:
-    """Return the largest difference between runs of one size."""
-    return max(point.high - point.low for point in points)
 
 
 def _left_out_error(points: Sequence[SizePoint], fitter: Fitter) -> float:

@@ -172,7 +172,10 @@ def read(records: Sequence[Record], size_names: Sequence[str]) -> SizeReadings:
     burst = [
         record
         for record, other in zip(having, groups, strict=True)
-        if record.state == "OUT_OF_MEMORY" and _is_failure_of_group(other, group)
+        if record.state == "OUT_OF_MEMORY"
+        and (other.command, other.host) == (group.command, group.host)
+        # a run that failed early may not have reached its GPU yet
+        and other.gpus in {(), group.gpus}
     ]
     ended = sum(record.state not in {"COMPLETED", "OUT_OF_MEMORY"} for record in chosen)
     return SizeReadings(
@@ -277,28 +280,16 @@ def _largest_group(
     return Counter(ran or groups).most_common(1)[0][0]
 
 
-def _is_failure_of_group(other: ReadingsGroup, group: ReadingsGroup) -> bool:
-    """Return whether a failure there counts here; it may have failed before its GPU."""
-    # a run that failed early may not have reached its GPU yet
-    same = (other.command, other.host) == (group.command, group.host)
-    return same and other.gpus in {(), group.gpus}
-
-
 def _smallest_failure(
     burst: Sequence[Record], size_names: Sequence[str], *, gpu: bool
 ) -> MemoryFailure | None:
-    of_that = [record for record in burst if _may_be(record, gpu=gpu)]
+    # where it is not known which memory ran out, it may be either
+    of_that = [r for r in burst if ran_out_on_gpu(r.outcome) in {None, gpu}]
     if not of_that:
         return None
     # the smallest failure bounds the sizes most closely
     first = min(of_that, key=lambda record: size_of(record, size_names))
     return MemoryFailure(size_of(first, size_names), _memory_available(first, gpu=gpu))
-
-
-def _may_be(record: Record, *, gpu: bool) -> bool:
-    """Return whether it may have run out of GPU memory (or else host memory)."""
-    on_gpu = ran_out_on_gpu(record.outcome)
-    return on_gpu is None or on_gpu == gpu
 
 
 def _memory_available(record: Record, *, gpu: bool) -> Bytes | None:

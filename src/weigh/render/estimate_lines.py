@@ -180,7 +180,8 @@ def _speed_lines(advice: ScanAdvice) -> Iterator[str]:
     if not advice.speeds:
         if isinstance(timed.curve, ConstantCurve):
             # runs of one size each cannot be distinguished from noise
-            few = "; --repeat 3 may show more" if _has_no_repeated_size(timed) else ""
+            is_once = all(point.runs == 1 for point in timed.points)
+            few = "; --repeat 3 may show more" if is_once else ""
             yield from _labelled_lines("speed", [f"no size is clearly quicker{few}"])
         return
     last, best = timed.points[-1], advice.best_size
@@ -195,10 +196,6 @@ def _speed_lines(advice: ScanAdvice) -> Iterator[str]:
     yield from _labelled_lines(
         "speed", [text, *([whole] if timed.quantity == "time" else [])]
     )
-
-
-def _has_no_repeated_size(fitted_curve: FittedCurve) -> bool:
-    return all(point.runs == 1 for point in fitted_curve.points)
 
 
 def _constant_quantity_lines(advice: ScanAdvice) -> Iterator[str]:

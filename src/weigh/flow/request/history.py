@@ -45,7 +45,7 @@ from weigh.request import (
 )
 from weigh.store.find import LAST
 from weigh.store.index import RecordHead, read_record
-from weigh.units import Bytes, format_size
+from weigh.units import format_size
 
 READ = 1000  # the latest records that are learnt from
 _OUT_OF_MEMORY, _TIMEOUT = "OUT_OF_MEMORY", "TIMEOUT"
@@ -181,16 +181,11 @@ def _learn(
     if memory is None:
         history = RunHistory.of(list(_memories(uses, sizes)), sizes, risk=risk)
         memory = history.predict(coming)
-    node = _largest_node(records)
-    # no job can get more than a node has
+    # no job can get more than the largest node has that one of these had
+    hosts = (record.host for record in records if record.allocation)
+    node = max((h.memory for h in hosts if h and h.memory), default=None)
     capped = node if node is not None and node < memory.value else None
     return RequestFromHistory(kind=history_kind, memory=memory, time=time, node=capped)
-
-
-def _largest_node(records: Sequence[Record]) -> Bytes | None:
-    """Return the memory of the largest node that a job of these had."""
-    hosts = (record.host for record in records if record.allocation)
-    return max((h.memory for h in hosts if h and h.memory), default=None)
 
 
 def _accounts(uses: Sequence[_PastUse]) -> SampledHistory:

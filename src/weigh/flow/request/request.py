@@ -31,6 +31,8 @@ from weigh.schedulers import find_kind, kind_or_first
 from weigh.store import jobs as jobs_file
 from weigh.store.find import LAST
 
+_NO_GPU = "no GPU was used: GPU memory can only be measured on a GPU"
+
 
 class RequestAnswer(msgspec.Struct, frozen=True):
     """The lines to paste, what to know about them, and what is off otherwise."""
@@ -97,7 +99,7 @@ def request_answer_of(
     """
     scheduler = installed_scheduler(here.env)
     form = form or scheduler
-    dialect = _dialect_of(form, scheduler)
+    dialect = scheduler if form == "flags" else form
     # flags that the site requires in each request
     request = as_site_wants(request, here.settings.cluster, here.env, dialect)
     request = msgspec.structs.replace(
@@ -105,7 +107,8 @@ def request_answer_of(
         notes=(
             *request.notes,
             *_virtual_notes(request, dialect),
-            *_gpu_notes(request),
+            # the memory of a run on CPUs predicts none of a GPU
+            *(() if request.gpus else (_NO_GPU,)),
         ),
     )
     return RequestAnswer(
@@ -228,13 +231,6 @@ def _shows_steps(submitted_job: SubmittedJob) -> bool:
     return kind is not None and kind.backend.MESSAGES.step_over_memory is not None
 
 
-def _gpu_notes(request: Request) -> tuple[str, ...]:
-    """Warn that the memory of a CPU run does not predict GPU memory."""
-    if request.gpus:
-        return ()
-    return ("no GPU was used: GPU memory can only be measured on a GPU",)
-
-
 def configured_headroom(settings: config.ConfigValues) -> float:
     """Return the headroom that a settings file or variable says, or the usual one.
 
@@ -248,10 +244,6 @@ def configured_headroom(settings: config.ConfigValues) -> float:
         return parse_headroom(str(setting.value))
     except FormatError as error:
         raise FormatError(f"{setting.origin}: {error}") from error
-
-
-def _dialect_of(form: str, scheduler: str) -> str:
-    return scheduler if form == "flags" else form
 
 
 def _virtual_notes(request: Request, dialect: str) -> Iterator[str]:

@@ -98,7 +98,8 @@ def fit_named(
     settings = here.settings
     parsed = parse_options(typed_options, size_name, settings.gpus)
     records = (
-        _records_of_scan_names(root, names)
+        # a record may fit several names
+        list({r.id: r for name in names for r in find_all(root, name)}.values())
         if names
         else _records_with_parameter(root, size_name)
     )
@@ -183,12 +184,6 @@ def request_note(
         kind_or_first(scheduler).text.directives(record_scan_answer.request)
     )
     return ReportNote(about="request", words=name, flag=flag, weight=1)
-
-
-def _records_of_scan_names(root: str, names: Sequence[str]) -> list[Record]:
-    found = (record for name in names for record in find_all(root, name))
-    # a record may fit several names
-    return list({record.id: record for record in found}.values())
 
 
 def _records_with_parameter(root: str, size_name: str | None) -> list[Record]:

@@ -89,7 +89,9 @@ class ScanRuns:
         if record.state == "OUT_OF_MEMORY":
             self.say("larger sizes would not fit either: the scan stops")
         elif record.state != "COMPLETED":
-            self.exit_code = _scan_exit_code(record)
+            ended_by = SIGNAL_BASE + (record.signal or 0)
+            code = ended_by if record.exit_code is None else record.exit_code
+            self.exit_code = code or FAILED
             self.say(f"it printed: {error_in(log) or 'nothing'}")
             self.say(f"its output: {os.path.relpath(log)}")
         return record.state == "COMPLETED"
@@ -121,13 +123,6 @@ def _scan_file_name(texts: Texts) -> str:
     name = "-".join(f"{key}-{text}" for key, text in texts.items())
     plain = "".join(c if c.isalnum() or c in "-._" else "_" for c in name)
     return plain[:_LONGEST_NAME]
-
-
-def _scan_exit_code(record: Record) -> int:
-    code = record.exit_code
-    if code is None:
-        return SIGNAL_BASE + (record.signal or 0)
-    return code or FAILED
 
 
 def _scan_line(texts: Texts, record: Record) -> str:
@@ -206,7 +201,9 @@ def scan_sizes(
         typed_options = msgspec.structs.replace(typed_options, target=plan.target)
         parsed = parse_options(typed_options, by, settings.gpus)
     # small sizes first: the scan stops at one that does not fit
-    runs = sorted(list(_size_texts(axes)) * options.repeat, key=_magnitude)
+    grid = make_grid(axes)
+    sizes = [grid.combination(index).texts for index in range(grid.size)]
+    runs = sorted(sizes * options.repeat, key=_magnitude)
     if not options.resume and len({str(texts) for texts in runs}) < _FEWEST:
         raise UsageError(f"{by}: one size; a curve takes two, better three")
     plan = _kept(plan, typed_options, by, root, options)
@@ -400,12 +397,6 @@ def _records_of_scan(root: str, label: str) -> list[Record]:
         return find_all(root, label)[::-1]
     except RecordNotFoundError:
         return []
-
-
-def _size_texts(axes: Sequence[ParameterAxis]) -> Iterator[Texts]:
-    grid = make_grid(axes)
-    for index in range(grid.size):
-        yield grid.combination(index).texts
 
 
 def _magnitude(texts: Texts) -> float:

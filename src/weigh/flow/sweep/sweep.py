@@ -15,7 +15,7 @@ from weigh.errors import UsageError, WeighError
 from weigh.model.plan import Task
 from weigh.render.sweep_lines import State, SweepResult
 from weigh.sweep import table
-from weigh.sweep.condition import Condition, parse_condition
+from weigh.sweep.condition import parse_condition
 from weigh.sweep.grid import (
     ParameterGrid,
     drawn_combinations,
@@ -109,7 +109,7 @@ class _ExpandedSweep(msgspec.Struct, frozen=True):
 def _expand_sweep(spec: ParsedSweep) -> _ExpandedSweep:
     grid = make_grid(spec.axes, spec.zips)
     _check_command(spec.command, grid)
-    conditions = _sweep_conditions(spec, grid)
+    conditions = tuple(parse_condition(text, grid.names) for text in spec.where)
     if spec.random is None:
         kept = matching_combinations(grid, conditions)
     else:
@@ -211,10 +211,6 @@ def _check_command(argv: Sequence[str], grid: ParameterGrid) -> None:
         if name in grid.names:
             raise UsageError(f"{name} is a column of every table: choose another name")
     match_fields(argv, grid.names)
-
-
-def _sweep_conditions(spec: ParsedSweep, grid: ParameterGrid) -> tuple[Condition, ...]:
-    return tuple(parse_condition(text, grid.names) for text in spec.where)
 
 
 def _sweep_output_paths(output: str) -> tuple[str, str] | None:
