@@ -1,6 +1,7 @@
 """Jobs that were submitted from another folder."""
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -30,14 +31,12 @@ def test_status_lists_the_jobs_of_other_folders(elsewhere: Weigh) -> None:
     assert out.splitlines()[1].endswith("/here")
 
 
-@pytest.mark.parametrize("name", ["pp", "local-1"])
-@pytest.mark.parametrize("verb", ["status", "logs", "report", "cancel", "resume"])
-def test_a_job_of_another_folder_is_found_by_its_name(
-    elsewhere: Weigh, verb: str, name: str
-) -> None:
-    code, out, err = elsewhere(verb, name)
-    assert (code, err) == (0, "")
-    assert out
+def test_a_job_of_another_folder_is_found_by_its_name(elsewhere: Weigh) -> None:
+    verbs = ("status", "logs", "report", "cancel", "resume")
+    for verb, name in product(verbs, ("pp", "local-1")):
+        code, out, err = elsewhere(verb, name)
+        assert (code, err) == (0, ""), (verb, name)
+        assert out, (verb, name)
 
 
 def test_cancel_all_names_the_jobs_elsewhere_and_cancels_none(elsewhere: Weigh) -> None:
