@@ -136,12 +136,6 @@ def test_what_was_requested_is_drawn_as_a_line(opened: Opened) -> None:
     assert painted(opened(without(one_run(), requested=None, usage=None)), ASKED) == 0
 
 
-def test_without_a_request_the_advised_memory_is_drawn(opened: Opened) -> None:
-    page = opened(without(one_run(), requested=None))
-    assert "advised" in memory_chart(page).inner_text()
-    assert painted(page, ASKED) > 300
-
-
 def test_far_more_than_was_used_is_reported_and_does_not_flatten(
     opened: Opened,
 ) -> None:

@@ -31,10 +31,9 @@ from weigh.render.html.words import (
     table_of,
 )
 from weigh.render.printable import count_with_commas, printable_text
-from weigh.request import from_usages, why_no_request
 from weigh.schedulers import find_kind
 from weigh.schedulers.this_machine import NAME as LOCAL
-from weigh.units import Bytes, Seconds, format_duration
+from weigh.units import Seconds, format_duration
 
 _MOST_GPUS = 64  # rows; an array can have thousands of GPUs
 _GPU_TITLES = ("GPU", "memory", "busy", "busiest", "power", "time", "health", "looked")
@@ -423,7 +422,6 @@ def render_page(report: JobReport, *, version: str | None = None) -> str:
             gpu_table=gpu_table(report.gpu_tables),
             runs=[run_view(one, row_of.get(one.id)) for one in report.records],
             histograms=measure_histograms(report.measures),
-            headline=_unrequested_figures(report),
             data=embedded_json(data),
             tasks=data.tasks,
             style=Markup(styles),  # noqa: S704 - files of this package
@@ -453,32 +451,7 @@ def _run_curves(report: JobReport) -> Iterator[RunSeries]:
             for one in report.measures
             if one.requested is not None
         }
-        advised = _advised_memory(report)
-        if advised is not None:
-            # a request that is known takes precedence over advice
-            levels.setdefault("memory", ChartLevel("advised", advised))
         yield run_series(record, levels)
-
-
-def _unrequested_figures(report: JobReport) -> tuple[tuple[str, str], ...]:
-    """Return the figures of one run that nothing was requested for."""
-    if len(report.rows) != 1 or any(one.requested for one in report.measures):
-        return ()
-    return tuple(
-        (NAMES[one.name], figure_text(one.most or one.median, KINDS[one.unit]))
-        for one in report.measures
-        if one.most is not None or one.median is not None
-    )
-
-
-def _advised_memory(report: JobReport) -> Bytes | None:
-    """Return the memory to request for the only run of a report."""
-    if report.job is not None or len(report.rows) != 1 or len(report.records) != 1:
-        return None
-    (record,) = report.records
-    if record.usage is None or why_no_request(record) is not None:
-        return None
-    return from_usages([record]).memory
 
 
 def embedded_json(document: object) -> Markup:
