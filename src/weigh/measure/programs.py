@@ -1,4 +1,4 @@
-"""What the programs of a run show of themselves: a JVM's heap, and signs in their output.
+"""What the programs of a run show of themselves: a JVM's heap, signs in their output.
 
 HotSpot maps /tmp/hsperfdata_USER/PID, with counters in a format that has not changed
 since Java 1.4 (jdk.internal.perf, ``perfMemory.hpp``). It unlinks the file when it

@@ -86,7 +86,7 @@ def csv_cell(cell_value: object) -> object:
 
 
 def indented_json(document: object) -> str:
-    """Write a document for people and programs; JSON cannot hold other bytes than UTF-8."""
+    """Write a document for people and programs; JSON holds nothing but UTF-8."""
     try:
         text = msgspec.json.encode(document)
     except UnicodeEncodeError:  # of a command, a path or an output
