@@ -52,26 +52,19 @@ def peaks(record: dict[str, Any]) -> dict[str, list[int]]:
     return {one["name"]: [gpu["peak"] for gpu in one["gpus"]] for one in phases}
 
 
-def test_each_step_states_what_it_held_of_a_gpu(script: Script, tmp_path: Path) -> None:
-    script.gpus(1)
-    write_steps(tmp_path)
-    done = weigh(script, tmp_path, "run", "--stages", "steps.toml", "-o", "record.json")
-    assert done.returncode == 0, done.stderr
-    record = json.loads((tmp_path / "record.json").read_text())
-    assert peaks(record) == {"prepare": [0], "train": [3 * GIB], "predict": [GIB]}
-    train = record["phases"][1]["gpus"][0]
-    assert (train["before"], train["after"]) == (0, 0)
-    assert "3.00 GiB" in done.stderr
-
-
-def test_on_several_gpus_each_has_its_own_figure(
+def test_each_step_states_what_it_held_of_each_gpu(
     script: Script, tmp_path: Path
 ) -> None:
     script.gpus(2)
     write_steps(tmp_path)
-    weigh(script, tmp_path, "run", "--stages", "steps.toml", "-o", "record.json")
+    done = weigh(script, tmp_path, "run", "--stages", "steps.toml", "-o", "record.json")
+    assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "record.json").read_text())
-    assert peaks(record)["train"] == [3 * GIB, 0]
+    held = {"prepare": [0, 0], "train": [3 * GIB, 0], "predict": [GIB, 0]}
+    assert peaks(record) == held
+    train = record["phases"][1]["gpus"][0]
+    assert (train["before"], train["after"]) == (0, 0)
+    assert "3.00 GiB" in done.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="weigh exec needs Linux")

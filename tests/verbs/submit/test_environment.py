@@ -1,12 +1,14 @@
 """The environment of the tasks: made, and seen to be there before anything runs."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from following import Weigh
 
-from weigh.flow.submit.checks import lines_import_torch
-from weigh.model.job import JobSetup
+from weigh.flow.submit.checks import imports_torch, lines_import_torch
+from weigh.model.job import JobRequest, JobSetup
 
 # as much of it as a job script uses
 APPTAINER = """\
@@ -175,6 +177,13 @@ def test_torch_is_found_in_the_files_that_a_task_runs(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     assert lines_import_torch([line], JobSetup(), str(tmp_path)) == uses
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_torch_is_looked_for_only_where_a_gpu_is_requested(gpus: int) -> None:
+    plan: Any = SimpleNamespace(kinds=[SimpleNamespace(example="torchrun other.py")])
+    wants = JobRequest(gpus=gpus)
+    assert imports_torch(plan, JobSetup(), "/nowhere", wants) == bool(gpus)
 
 
 def test_a_module_that_the_job_shall_import_may_need_torch(tmp_path: Path) -> None:
