@@ -228,7 +228,6 @@ _KILL = 9
 _NO_JOB_LISTED = "do not exist"
 # lines of qstat -j in which a token may be
 _MARKED = frozenset({"context", "script_file"})
-_PATIENCE: Seconds = 10.0
 
 # accounting(5): the values of `failed`
 _RESCHEDULED = 25
