@@ -507,9 +507,8 @@ def _job_script_of_plan(
         setup=options.setup,
         programs=programs_of(plan),
         # asked here too: the checks are many modules, which most dry runs do not need
-        imports_torch=submit_checks.imports_torch(
-            plan, options.setup, here.cwd, job_request
-        ),
+        imports_torch=job_request.gpus > 0
+        and submit_checks.imports_torch(plan, options.setup, here.cwd, job_request),
         staging=typed.staging,
         requeue=options.requeue,
         needs=typed.needs,
