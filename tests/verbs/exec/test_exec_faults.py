@@ -22,7 +22,7 @@ def test_a_joblog_cut_at_any_byte_of_its_last_record_loses_no_task(
     batch.run("-j", "1")
     whole = batch.joblog.read_bytes()
     begin = whole.rstrip(b"\n").rfind(b"\n") + 1
-    step = 1 if os.environ.get("WEIGH_FUZZ") == "long" else 5  # a run for each
+    step = 1 if os.environ.get("WEIGH_FUZZ") == "long" else 9  # a run for each
     for size in range(begin, len(whole), step):
         batch.joblog.write_bytes(whole[:size])
         (batch.folder / "ran").unlink()

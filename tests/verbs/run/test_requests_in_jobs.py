@@ -119,8 +119,8 @@ def test_report_and_request_count_the_same_runs(weigh: Weigh) -> None:
 
 
 def test_a_mapped_file_is_no_reason_to_request_less_than_the_peak(weigh: Weigh) -> None:
-    size = 200 * MIB
-    (weigh.folder / "data").write_bytes(os.urandom(1 << 20) * 200)
+    size = 64 * MIB
+    (weigh.folder / "data").write_bytes(os.urandom(1 << 20) * 64)
     job = (
         "import mmap, time; file = open('data'); "
         "m = mmap.mmap(file.fileno(), 0, prot=1); sum(m[::4096]); time.sleep(2)"
