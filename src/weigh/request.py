@@ -219,7 +219,11 @@ def _layout_of(record: Record) -> RankLayout:
         for name, peak in peaks.items()
         if peak is not None
     )
-    busy = {id(rank): _cpus_of(rank) for rank in ranks}
+    # CPUs that each rank kept busy
+    busy = {
+        id(rank): (rank.cpu_time or 0.0) / rank.wall_time if rank.wall_time else 0.0
+        for rank in ranks
+    }
     per_node = max(_ranks_at_once(on_node) for on_node in hosts.values())
     if not _are_tasks(ranks):  # one process per node starts its ranks
         cpus = max(sum(busy[id(r)] for r in on_node) for on_node in hosts.values())
@@ -239,11 +243,6 @@ def _layout_of(record: Record) -> RankLayout:
 
 def _are_tasks(ranks: Sequence[RecordedRank]) -> bool:
     return all(rank.launcher in _TASKS for rank in ranks)
-
-
-def _cpus_of(rank: RecordedRank) -> float:
-    """Return the CPUs that a rank kept busy."""
-    return (rank.cpu_time or 0.0) / rank.wall_time if rank.wall_time else 0.0
 
 
 def _ranks_at_once(ranks: Sequence[RecordedRank]) -> int:

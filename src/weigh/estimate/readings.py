@@ -315,7 +315,12 @@ def _size_readings_of_record(
             if usage is None
             else _size_reading(size_of(record, size_names), usage, record)
         )
-        yield row if row is not None and _can_be(row) else None
+        # one figure that is impossible makes the whole reading doubtful
+        is_sane = row is not None and all(
+            y is None or 0 < y <= LARGEST_SIZE
+            for y in (row.memory, row.gpu_memory, row.time, row.time_per_sample)
+        )
+        yield row if is_sane else None
 
 
 def _size_reading(size: float, usage: Usage, record: Record) -> SizeReading:
@@ -328,13 +333,6 @@ def _size_reading(size: float, usage: Usage, record: Record) -> SizeReading:
         time_per_sample=batches.time_per_sample if batches else None,
         gpu_base=_gpu_base(usage, batches),
     )
-
-
-def _can_be(row: SizeReading) -> bool:
-    """Return whether all measurements are above zero and not absurdly large."""
-    measured = (row.memory, row.gpu_memory, row.time, row.time_per_sample)
-    # one impossible figure makes the whole reading doubtful
-    return all(y is None or 0 < y <= LARGEST_SIZE for y in measured)
 
 
 def _gpu_base(usage: Usage, batches: BatchTimes | None) -> int | None:

@@ -20,7 +20,6 @@ from weigh.render.columns import TableColumn, table_lines, wrap_by_columns
 from weigh.render.printable import indented_json, range_text
 from weigh.render.request_lines import named_lines, packed_lines, request_note_lines
 from weigh.units import (
-    Seconds,
     duration_or_dash,
     format_brief,
     format_duration,
@@ -99,7 +98,10 @@ def _measured_sizes_table(advice: ScanAdvice) -> Iterator[str]:
         TableColumn("time", tuple(duration_or_dash(row.time) for row in rows))
     )
     if any(row.time_per_sample for row in rows):
-        cells = tuple(_sample_time_text(row.time_per_sample) for row in rows)
+        cells = tuple(
+            format_brief(row.time_per_sample) if row.time_per_sample else "-"
+            for row in rows
+        )
         columns.append(TableColumn("per sample", cells))
     # speeds of other sizes than those of the table cannot stand in its rows
     if advice.speeds and len(advice.speeds) == len(rows):
@@ -281,10 +283,6 @@ def _labelled_lines(item_name: str, texts: Sequence[str]) -> Iterator[str]:
             # only now, after the lines were broken
             yield line.replace(_KEPT, " ")
         label = " " * _LABEL
-
-
-def _sample_time_text(seconds: Seconds | None) -> str:
-    return "-" if seconds is None else format_brief(seconds)
 
 
 _INDENT = " " * 13

@@ -125,13 +125,17 @@ def _request_for_full_job(request: Request, ahead: Sequence[_ExtendedRun]) -> Re
     # below the peak that was measured there is nothing to add
     rising = most.memory.high > most.growth.peak
     sized = _rounded_memory(memory) if rising else None
+    virtual = request.virtual_memory
+    # the address space grows by what memory does
+    if virtual is not None and rising:
+        virtual = round_memory(virtual + most.memory.high - most.growth.peak)
     # the note asks for the length of the job, which is known now
     notes = (note for note in request.notes if note != STILL_RISING)
     time_limit = round_time(longest * (1 + request.headroom))
     return msgspec.structs.replace(
         request,
         memory=_largest_known_size(request.memory, sized),
-        virtual_memory=_with_growth(request.virtual_memory, most if rising else None),
+        virtual_memory=virtual,
         # the request is never lowered: it covers what was measured
         time_limit=max(request.time_limit or 0, time_limit),
         notes=(*notes, *_growth_notes(most, longest)),
@@ -208,13 +212,6 @@ def _uncounted(records: Sequence[Record]) -> str:
     if not any(record.series for record in records):
         return "no series of samples in the record: measure again with weigh run"
     return "--steps: how many were measured? add --done N (or report them: weigh.event)"
-
-
-def _with_growth(size: Bytes | None, most: _ExtendedRun | None) -> Bytes | None:
-    """Add what memory grows by to the address space."""
-    if size is None or most is None:
-        return size
-    return round_memory(size + most.memory.high - most.growth.peak)
 
 
 def _rounded_memory(size: float) -> Bytes:

@@ -237,12 +237,17 @@ def _kind_of_runs(
     del left_out[_OUT_OF_MEMORY], left_out[_TIMEOUT]
     if completed > len(measured):
         left_out["without a figure of memory"] = completed - len(measured)
+    spans = {}
+    for name in sizes:
+        every = (_size_value(use.parameters.get(name)) for use in measured)
+        known = [size for size in every if not math.isnan(size)]
+        spans[name] = min(known, default=0.0), max(known, default=0.0)
     return HistoryKind(
         label=like.label,
         command=kind_of_command(like.command, like.parameters),
         completed=len(measured),
         sizes={n: None if math.isnan(s) else s for n, s in next_sizes.items()},
-        spans={name: _size_span(name, measured) for name in sizes},
+        spans=spans,
         left_out=left_out,
         mixed=tuple(_mixed_texts(uses)),
     )
@@ -259,12 +264,6 @@ def _mixed_texts(uses: Sequence[_PastUse]) -> Iterator[str]:
 
 def _size_value(value: float | str | None) -> float:
     return float(value) if value is not None and is_size(value) else math.nan
-
-
-def _size_span(name: str, uses: Sequence[_PastUse]) -> tuple[float, float]:
-    every = (_size_value(use.parameters.get(name)) for use in uses)
-    sizes = [size for size in every if not math.isnan(size)]
-    return min(sizes, default=0), max(sizes, default=0)
 
 
 def _check_parameters(typed: Parameters, known: set[str]) -> None:

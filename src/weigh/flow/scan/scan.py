@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import msgspec
 
 from weigh.errors import FAILED, SIGNAL_BASE, RecordNotFoundError, UsageError
-from weigh.estimate.advice import ScanAdvice, SizeNeed, largest_fitting
+from weigh.estimate.advice import largest_fitting
 from weigh.estimate.readings import gpu_memory
 from weigh.flow.here import Here
 from weigh.flow.records.records import open_store
@@ -256,10 +256,7 @@ def _concluded_scan(
     if options.confirm and not measured.exit_code:
         confirmed = _confirm(measured, found)
         # the run counts as data as well, so the choice may change
-        before, found = found, _answer_of_scan(measured, size_name, parsed) or found
-        confirmed += _changed_choice_text(
-            _chosen_size_need(before.advice), _chosen_size_need(found.advice), size_name
-        )
+        found = _answer_of_scan(measured, size_name, parsed) or found
     return ScanAnswer(
         fit=found, exit_code=measured.exit_code, label=label, confirmed=confirmed
     )
@@ -281,26 +278,12 @@ def _answer_of_scan(
     return found
 
 
-def _chosen_size_need(advice: ScanAdvice) -> SizeNeed | None:
-    """Return the size that was recommended, or else the largest that fits a limit."""
-    return advice.recommended or (None if advice.target else largest_fitting(advice))
-
-
-def _changed_choice_text(
-    before: SizeNeed | None, now: SizeNeed | None, size_name: str
-) -> str:
-    """Return what the run changed in the size that was chosen; empty if nothing."""
-    if before is None or now is None or before.size == now.size:
-        return ""
-    return f"; recommended now: {size_name}={now.size:.0f}"
-
-
 def _confirm(measured: ScanRuns, record_scan_answer: RecordScanAnswer) -> str:
     """Run the chosen size or the target once, and return whether its bound held."""
-    need = (
-        _chosen_size_need(record_scan_answer.advice) or record_scan_answer.advice.target
-    )
-    name = record_scan_answer.advice.estimate.by
+    advice = record_scan_answer.advice
+    # the size that was recommended, the target, or else the largest that fits a limit
+    need = advice.recommended or advice.target or largest_fitting(advice)
+    name = advice.estimate.by
     # a product or choice of parameters cannot be filled in by one size
     if need is None or field_names(measured.plan.command) != (name,):
         return "nothing to confirm: name a --target, or what must fit (--memory)"
