@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weigh.cli import options
-from weigh.cli.options import SECONDS
 from weigh.errors import FAILED, SIGNAL_BASE
 from weigh.flow.check.check import CheckOptions, is_job_script, try_tasks
 from weigh.flow.here import here_now
@@ -22,13 +21,8 @@ if TYPE_CHECKING:
 else:  # each is imported when it is first used
     script = lazy_module("weigh.flow.check.script")
 
+_SHORTEST_TIMEOUT = 0.001  # seconds
 _LONGEST_TIMEOUT = 86400.0  # seconds, a day: trying is no run
-
-
-def _timeout(_: click.Context, option: click.Parameter, seconds: float) -> float:
-    if not 0 < seconds <= _LONGEST_TIMEOUT:
-        raise click.BadParameter(f"{seconds:g} s is not in 0<x<=86400 s", param=option)
-    return seconds
 
 
 @click.command(context_settings=options.SETTINGS)
@@ -43,8 +37,7 @@ def _timeout(_: click.Context, option: click.Parameter, seconds: float) -> float
 @click.option(
     "--timeout",
     "seconds",
-    type=SECONDS,
-    callback=_timeout,
+    type=options.seconds_between(_SHORTEST_TIMEOUT, _LONGEST_TIMEOUT),
     default=30.0,
     metavar="TIME",
     help="Stop each after TIME; a bare number is seconds.  [default: 30s]",

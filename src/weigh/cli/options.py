@@ -13,7 +13,7 @@ from weigh.errors import FormatError, WeighError
 from weigh.flow.run.record_sink import current_folder
 from weigh.lazy_modules import lazy_module
 from weigh.schedulers import KINDS
-from weigh.units import parse_duration, parse_limit, parse_size
+from weigh.units import Seconds, parse_duration, parse_limit, parse_size
 
 if TYPE_CHECKING:
     from click import shell_completion
@@ -39,11 +39,17 @@ class ParsedQuantity(_Type):
     """A value that *read* parses; with ``as_text`` it is checked and stays as typed."""
 
     def __init__(
-        self, name: str, read: Callable[[str], float], *, as_text: bool = False
+        self,
+        name: str,
+        read: Callable[[str], float],
+        *,
+        as_text: bool = False,
+        limits: tuple[float, float] | None = None,
     ) -> None:
         self.name = name
         self._read = read
         self._as_text = as_text
+        self._limits = limits
 
     def convert(
         self,
@@ -62,6 +68,9 @@ class ParsedQuantity(_Type):
             found = self._read(text)
         except FormatError as error:
             self.fail(str(error), param, ctx)
+        if self._limits is not None and not self._limits[0] <= found <= self._limits[1]:
+            least, most = self._limits
+            self.fail(f"{found:g} s is not in {least:g} to {most:g} s", param, ctx)
         return text if self._as_text else found
 
 
@@ -105,7 +114,15 @@ class BoundedCount(click.IntRange):
 SIZE = ParsedQuantity("size", parse_size)  # bytes
 DURATION = ParsedQuantity("time", parse_duration)  # seconds
 LIMIT = ParsedQuantity("time", parse_limit)  # whole seconds
+
+
 # a bare number is seconds: only for options that are not named as a scheduler's
+def seconds_between(least: Seconds, most: Seconds) -> ParsedQuantity:
+    """Return a type of times, a bare number being seconds, within limits."""
+    read = partial(parse_duration, bare_unit=1)
+    return ParsedQuantity("time", read, limits=(least, most))
+
+
 SECONDS = ParsedQuantity("time", partial(parse_duration, bare_unit=1))
 HEADROOM = ParsedQuantity("share", _parse_share)  # 0.2 is 20 %
 # for flows that read the text themselves, as they do for Python programs

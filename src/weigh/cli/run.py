@@ -9,13 +9,14 @@ import click
 
 from weigh import config
 from weigh.cli import options
-from weigh.cli.options import DURATION, HEADROOM, SECONDS, SIZE
+from weigh.cli.options import DURATION, HEADROOM, SIZE
 from weigh.cli.run_job import label_trouble, parse_parameters, report_on
 from weigh.errors import FormatError
 from weigh.flow.run.run import RunOptions, WatchedCommand, run_command_measured
 from weigh.measure.launcher import JobLauncher
 
 _SHORTEST_INTERVAL = 0.001  # seconds
+_LONGEST_INTERVAL = 86400.0  # seconds
 _WITHOUT_OPTION = ("login_node", "stalled_after")  # settings only
 # with these no command has to follow
 _WITHOUT_DASHES = {"-h", "--help", "--help-all", "--attach", "--stages"}
@@ -51,16 +52,6 @@ def _put_dashes(command: click.Command, arguments: list[str]) -> str:
         return "no command to run: weigh run -- COMMAND"
     with_dashes = " ".join(["weigh run", *arguments[:at], "--", *arguments[at:]])
     return f"put -- before the command: {with_dashes}"
-
-
-def _sampling_interval(
-    _context: click.Context, option: click.Parameter, seconds: float
-) -> float:
-    if not _SHORTEST_INTERVAL <= seconds < float("inf"):
-        raise click.BadParameter(
-            f"{seconds:g} s is too short: use 0.001 s or more", param=option
-        )
-    return seconds
 
 
 def _signal(
@@ -132,10 +123,9 @@ def _run_parameters(
 @click.option(
     "--interval",
     hidden=True,  # a setting
-    type=SECONDS,
+    type=options.seconds_between(_SHORTEST_INTERVAL, _LONGEST_INTERVAL),
     default=0.05,
     metavar="SECONDS",
-    callback=_sampling_interval,
     help="Shortest time between samples.  [default: 0.05]",
 )
 @click.option(

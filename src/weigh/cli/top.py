@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TextIO, cast
 import click
 
 from weigh.cli import options
-from weigh.cli.options import SECONDS
 from weigh.cli.output import PatientStream
 from weigh.errors import SIGNAL_BASE, StoreError, UsageError
 from weigh.flow.records.records import open_store
@@ -46,28 +45,15 @@ _TERMINAL_GONE: int = getattr(signal, "SIGHUP", signal.SIGTERM)
 _SIGNALS = ("INT", "TERM", "HUP", "QUIT", "TSTP")  # TSTP ends the screen for a while
 
 
-def _checked_interval(
-    _context: click.Context, option: click.Parameter, value: float
-) -> float:
-    if not _SHORTEST_INTERVAL <= value <= _LONGEST_INTERVAL:
-        raise click.BadParameter(
-            f"{value:g} s is not possible: "
-            f"{_SHORTEST_INTERVAL:g} to {_LONGEST_INTERVAL:g} s",
-            param=option,
-        )
-    return value
-
-
 @click.command(context_settings=options.SETTINGS)
 @click.option(
     "--gpus", is_flag=True, help="List my GPUs once: memory, load and processes."
 )
 @click.option(
     "--interval",
-    type=SECONDS,
+    type=options.seconds_between(_SHORTEST_INTERVAL, _LONGEST_INTERVAL),
     default=1.0,
     metavar="SECONDS",
-    callback=_checked_interval,
     help="Time between updates.  [default: 1]",
 )
 @click.option("--once", is_flag=True, help="Print one screen as plain text.")
