@@ -566,7 +566,7 @@ def _kind_with_layout(
     """Return the kind with the layout of its ranks: as stated, else as measured."""
     launch = basis.launch
     if launch is None and given.nodes is not None:  # each node runs the line
-        return _with_layout(task_kind, given.nodes, 0)
+        return _with_item(task_kind, nodes=given.nodes, ntasks=0)
     measured = base.request
     # neither the line nor the run starts ranks: one process on one node
     if launch is None and (measured is None or (measured.ntasks or 1) == 1):
@@ -588,11 +588,10 @@ def _placed_alike(
         is_free = launch and not (kind.records or launch.nodes or launch.per_node)
         if is_free and kind.item.ntasks in nodes:
             old = kind.item
-            kind = _with_layout(kind, nodes[old.ntasks], old.ntasks)  # noqa: PLW2901
+            kind = _with_item(kind, nodes=nodes[old.ntasks], ntasks=old.ntasks)  # noqa: PLW2901
             # the CPUs of a rank stay; those of a node follow from the ranks on it
             cpus = old.cpus // max(1, old.per_node) * kind.item.per_node
-            item = replace(kind.item, cpus=max(1, cpus))
-            kind = replace(kind, item=item)  # noqa: PLW2901
+            kind = _with_item(kind, cpus=max(1, cpus))  # noqa: PLW2901
         yield kind
 
 
@@ -616,15 +615,13 @@ def _kind_with_ranks(
     nodes = nodes or 1
     # a single rank needs no launcher, and 0 stands for that
     if ntasks <= 1:
-        return _with_layout(task_kind, nodes, 0)
+        return _with_item(task_kind, nodes=nodes, ntasks=0)
     nodes = min(nodes, ntasks)
     per_node = -(-ntasks // nodes)
     cpus = launch.cpus or (request.cpus if request is not None else 1)
     if given.cpus is not None:  # of a node
         cpus = -(-given.cpus // per_node)
-    item = replace(task_kind.item, cpus=cpus * per_node)
-    task_kind = replace(task_kind, item=item)
-    task_kind = _with_layout(task_kind, nodes, ntasks)
+    task_kind = _with_item(task_kind, cpus=cpus * per_node, nodes=nodes, ntasks=ntasks)
     # memory that is stated or predicted is already that of a node
     if request is None or given.memory is not None or basis.predicts("memory"):
         return task_kind
@@ -653,17 +650,15 @@ def _kind_with_rank_memory(task_kind: TaskKind, measured: Request) -> TaskKind:
     return _kind_with_memory(task_kind, factor, note)
 
 
-def _with_layout(task_kind: TaskKind, node_count: int, ntasks: int) -> TaskKind:
-    item = replace(task_kind.item, nodes=node_count, ntasks=ntasks)
-    return replace(task_kind, item=item)
+def _with_item(task_kind: TaskKind, **changes: int) -> TaskKind:
+    return replace(task_kind, item=replace(task_kind.item, **changes))
 
 
 def _kind_with_memory(
     task_kind: TaskKind, factor: float, kind_note: str | None
 ) -> TaskKind:
     memory = round_shared(task_kind.item.memory * factor)
-    item = replace(task_kind.item, memory=memory)
-    task_kind = replace(task_kind, item=item)
+    task_kind = _with_item(task_kind, memory=memory)
     return task_kind if kind_note is None else _with_note(task_kind, kind_note)
 
 

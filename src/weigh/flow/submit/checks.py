@@ -1,5 +1,6 @@
 """Check the script, request and tasks of a job before it is sent: will it start?"""
 
+import math
 import os
 import re
 import shlex
@@ -8,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 import msgspec
+from msgspec.structs import replace
 
 from weigh.errors import CommandNotExecutableError, CommandNotFoundError, UsageError
 from weigh.flow.check.script import dialect_of, facts_of
@@ -19,7 +21,6 @@ from weigh.model.cluster import (
     UNTYPED,
     ClusterLimits,
     ClusterNode,
-    NodeGpus,
     QueueLimits,
 )
 from weigh.model.job import JobRequest, JobScript, JobSetup
@@ -174,21 +175,40 @@ def _fitting(
     ]
 
 
+def _has_room(
+    cluster_node: ClusterNode, job_request: JobRequest, *, is_free: bool = False
+) -> bool:
+    """Return whether an element fits on a node when it is empty, or as it *is_free*."""
+    free = int(is_free)
+    # a type may be a part of the model's name: v100 of Tesla V100-SXM2-32GB
+    kind = (job_request.gpu_type or "").lower()
+    gpus = sum(
+        one.total - free * one.used
+        for one in cluster_node.gpus
+        if kind in one.name.lower() or one.name == UNTYPED
+    )
+
+    def left(total: int | None, used: int | None) -> float:
+        # what the cluster does not show is assumed to be enough
+        return math.inf if total is None else total - free * (used or 0)
+
+    return (
+        left(cluster_node.cpus, cluster_node.cpus_used) >= job_request.cpus
+        and left(cluster_node.memory, cluster_node.memory_used)
+        >= (job_request.memory or 0)
+        and gpus >= job_request.gpus
+    )
+
+
 def _node_fits_request(
     cluster_node: ClusterNode, job_request: JobRequest, scheduler: str
 ) -> bool:
-    """Return whether an element fits on the node when it is empty.
-
-    Where CPUs and memory depend on the queue, only GPUs are compared.
-    """
-    gpus = sum(one.total for one in _usable_gpus_of_node(cluster_node, job_request))
+    """Return whether an element fits on the node when it is empty."""
     if not KINDS[scheduler].traits.fits_nodes:
-        return bool(gpus) or not job_request.gpus
-    return (
-        _unused_limit(cluster_node.cpus, 0) >= job_request.cpus
-        and _unused_limit(cluster_node.memory, 0) >= (job_request.memory or 0)
-        and gpus >= job_request.gpus
-    )
+        # CPUs and memory depend on the queue there: only GPUs are compared
+        has_gpu = replace(job_request, cpus=0, memory=None, gpus=1)
+        return not job_request.gpus or _has_room(cluster_node, has_gpu)
+    return _has_room(cluster_node, job_request)
 
 
 def _no_node(
@@ -305,7 +325,8 @@ def _submit_check_rows(
     # with several queues the scheduler chooses
     is_clear = bool(job_request.queue) or len(queues) == 1
     names = ", ".join(queue.name for queue in queues[:_NAMED])
-    free = sum(_is_free(node, job_request) for node in fitting_nodes)
+    takers = [node for node in fitting_nodes if takes_jobs(node)]
+    free = sum(_has_room(node, job_request, is_free=True) for node in takers)
     kind = f" with {job_request.gpu_type or 'GPUs'}" if job_request.gpus else ""
     count = f"{len(fitting_nodes)} node{'' if len(fitting_nodes) == 1 else 's'}"
     yield SubmitCheck(
@@ -321,40 +342,6 @@ def _submit_check_rows(
     is_limited = bool(known) and len(known) == len(limits)
     allows = f"queue allows {format_limit(max(known))}" if is_limited else "no limit"
     yield SubmitCheck(f"time {format_limit(job_request.time_limit)}", "ok", allows)
-
-
-def _usable_gpus_of_node(
-    cluster_node: ClusterNode, job_request: JobRequest
-) -> list[NodeGpus]:
-    """Return the GPUs of a node that are, or may be, of the requested type.
-
-    A type may be a part of the model's name: ``v100`` of ``Tesla V100-SXM2-32GB``.
-    """
-    kind = (job_request.gpu_type or "").lower()
-    return [
-        one
-        for one in cluster_node.gpus
-        if kind in one.name.lower() or one.name == UNTYPED
-    ]
-
-
-def _is_free(cluster_node: ClusterNode, job_request: JobRequest) -> bool:
-    """Return whether a node has space for an element now."""
-    gpus = sum(
-        one.total - one.used for one in _usable_gpus_of_node(cluster_node, job_request)
-    )
-    return (
-        takes_jobs(cluster_node)
-        and _unused_limit(cluster_node.cpus, cluster_node.cpus_used) >= job_request.cpus
-        and _unused_limit(cluster_node.memory, cluster_node.memory_used)
-        >= (job_request.memory or 0)
-        and gpus >= job_request.gpus
-    )
-
-
-def _unused_limit(total: int | None, used: int | None) -> float:
-    # not shown by the cluster: assumed to be enough
-    return float("inf") if total is None else total - (used or 0)
 
 
 def log_row(job_script: JobScript, *, was_there: bool) -> SubmitCheck:
