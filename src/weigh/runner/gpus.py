@@ -139,62 +139,36 @@ class TaskGpus:
     def __init__(
         self, attempt: TaskAttempt, pids: Callable[[], Collection[int]]
     ) -> None:
-        self._attempt = attempt
-        self._accounts: dict[str, GpuAccount] = {}
+        self.attempt = attempt
+        self.accounts: dict[str, GpuAccount] = {}
         self._pids = pids
-
-    @property
-    def gpu(self) -> str | None:
-        """Return the GPU of the task's slot, as written in CUDA_VISIBLE_DEVICES."""
-        return self._attempt.slot.gpu
 
     def open(self, devices: Collection[GpuDevice]) -> None:
         """Open an account for each of these GPUs."""
         for device in devices:
             # kept if it is open: devices are listed again when the driver starts late
-            account = GpuAccount(device, self._attempt.launch.began)
-            self._accounts.setdefault(device.uuid, account)
+            account = GpuAccount(device, self.attempt.launch.began)
+            self.accounts.setdefault(device.uuid, account)
 
     def take(self, current_time: Seconds, readings: Collection[GpuReading]) -> None:
         """Process the readings of one look."""
         tree = self._pids()
         for reading in readings:
-            account = self._accounts.get(reading.uuid)
+            account = self.accounts.get(reading.uuid)
             if account is not None:
                 account.take(current_time, reading, tree)
         # the guard compares with one GPU's limit, so the fullest one counts
-        moments = [one.moments[-1] for one in self._accounts.values() if one.moments]
+        moments = [one.moments[-1] for one in self.accounts.values() if one.moments]
         self.holds(max((moment.job or 0 for moment in moments), default=0))
 
     def holds(self, memory: Bytes) -> None:
         """Note the memory the task holds, on the GPU where it holds most."""
-        self._attempt.gpu.now = memory
-        self._attempt.gpu.peak = max(self._attempt.gpu.peak, memory)
-
-    def is_on(self, gpu_uuid: str) -> bool:
-        """Return whether the GPU is one of the task's."""
-        return gpu_uuid in self._accounts
-
-    def mix(self, gpu_uuid: str) -> None:
-        """Note that another task uses this GPU too."""
-        self._accounts[gpu_uuid].mixed = True
-
-    @property
-    def held(self) -> Bytes:
-        """Return the GPU memory that the task holds now."""
-        return self._attempt.gpu.now
-
-    def usages(self) -> tuple[GpuUsage, ...]:
-        """Return the usage of each GPU."""
-        return tuple(account.usage() for account in self._accounts.values())
+        self.attempt.gpu.now = memory
+        self.attempt.gpu.peak = max(self.attempt.gpu.peak, memory)
 
     def idle(self, current_time: Seconds) -> Seconds | None:
         """Return the seconds since any GPU was busy; None if no GPU reports it."""
-        return idle_for(tuple(self._accounts.values()), current_time)
-
-    def moments(self) -> list[list[tuple[Seconds, Bytes]]]:
-        """Return the task's memory on each GPU over time."""
-        return [account.job_moments() for account in self._accounts.values()]
+        return idle_for(tuple(self.accounts.values()), current_time)
 
 
 class SlotGpuMeter:
@@ -233,7 +207,7 @@ class SlotGpuMeter:
         """Open the accounts of a task; the last reading is its baseline."""
         with self._lock:
             task = TaskGpus(attempt, pids)
-            task.open(self._devices_of(task.gpu))
+            task.open(self._devices_of(task.attempt.slot.gpu))
             task.take(time.monotonic(), self._last.values())
             self._tasks.append(task)
             self._mark_mixed()
@@ -261,7 +235,11 @@ class SlotGpuMeter:
         """Close the accounts of a task; return its usage, and its memory over time."""
         with self._lock:
             self._tasks.remove(task_gpus)
-            return task_gpus.usages(), task_gpus.moments()
+            accounts = task_gpus.accounts.values()
+            return (
+                tuple(account.usage() for account in accounts),
+                [account.job_moments() for account in accounts],
+            )
 
     def stop(self) -> tuple[str, ...]:
         """Stop measuring; return the warnings."""
@@ -272,16 +250,16 @@ class SlotGpuMeter:
         with self._lock:
             self._devices = devices
             for task in self._tasks:  # the driver may start late
-                task.open(self._devices_of(task.gpu))
+                task.open(self._devices_of(task.attempt.slot.gpu))
             self._mark_mixed()
 
     def _mark_mixed(self) -> None:
         """Mark the accounts of GPUs that several tasks share."""
         for uuid in self._last.keys() | {device.uuid for device in self._devices}:
-            tasks = [task for task in self._tasks if task.is_on(uuid)]
+            tasks = [task for task in self._tasks if uuid in task.accounts]
             if len(tasks) > 1:
                 for task in tasks:
-                    task.mix(uuid)
+                    task.accounts[uuid].mixed = True
 
     def _on_readings(self, readings: tuple[GpuReading, ...]) -> None:
         now = time.monotonic()
@@ -297,9 +275,13 @@ class SlotGpuMeter:
 
     def _spread(self, reading: GpuReading) -> None:
         """Divide memory in use among the tasks if the driver names none of theirs."""
-        tasks = [task for task in self._tasks if task.is_on(reading.uuid)]
+        tasks = [task for task in self._tasks if reading.uuid in task.accounts]
         # in a container a driver may hide whose memory it is
-        if reading.memory_used and tasks and not any(task.held for task in tasks):
+        if (
+            reading.memory_used
+            and tasks
+            and not any(task.attempt.gpu.now for task in tasks)
+        ):
             ours = max(0, reading.memory_used - self._before[reading.uuid])
             for task in tasks:
                 task.holds(ours // len(tasks))
