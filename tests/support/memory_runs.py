@@ -47,8 +47,3 @@ def run(  # noqa: PLR0913 - keyword-only past the first
         ),
         series=series,
     )
-
-
-def loads_then_level(at: Seconds) -> float:
-    """Return a peak of 3 GiB while a model loads, in two minutes, and 1 GiB then."""
-    return 3.0 if 30 <= at < 120 else 1.0 if at >= 120 else at / 30

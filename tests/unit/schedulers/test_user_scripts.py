@@ -162,9 +162,6 @@ def test_an_element_known_by_an_id_of_its_own_is_a_part_of_its_array() -> None:
     assert found.logs == {"4": "/w/o-42_4.txt"}
 
 
-SENT = "sbatch -t 5 a.sh x"
-
-
 def test_a_job_long_gone_is_read_from_accounting_with_its_command_line() -> None:
     rows = "".join(
         "\x1f".join(

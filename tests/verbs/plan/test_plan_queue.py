@@ -14,10 +14,7 @@ from weigh.errors import UsageError
 from weigh.model.plan import (
     BinCapacity,
     NeedPrediction,
-    Plan,
-    PlannedElement,
     PlannedQueue,
-    PlanRequest,
     TaskKind,
     TaskNeed,
 )
@@ -53,23 +50,6 @@ def _queue(times: list[float | None]) -> tuple[PlannedQueue, list[TaskKind]]:
 
 def _work(times: list[float], slots: int = 1) -> QueuedWork:
     return queued_work([_kind(time) for time in times], sum(times) / slots, slots)
-
-
-def _pulled(times: list[float], limit: int | None = None) -> Plan:
-    """Return a plan of tasks that need 10 B each."""
-    queue, kinds = _queue([*times])
-    return Plan(
-        name="p",
-        task_file="t",
-        tasks=len(times),
-        headroom=0,
-        gpu=None,
-        capacity=BinCapacity(),
-        request=PlanRequest(cpus=2, time_limit=limit),
-        kinds=tuple(replace(kind, item=TaskNeed(memory=10)) for kind in kinds),
-        elements=(PlannedElement(file="", tasks=(), gpu_memory=0, memory=20, cpus=2),),
-        queue=queue,
-    )
 
 
 # order
