@@ -40,7 +40,7 @@ def _run(batch: Batch, plant: str) -> "subprocess.CompletedProcess[str]":
     "plant",
     [
         FAILS_FOR_2 + "watch.attempt_measurement = fails(watch.attempt_measurement)",
-        FAILS_FOR_2 + "watch.peak_tracker = fails(watch.peak_tracker)",
+        FAILS_FOR_2 + "recording.tracker_floor = fails(recording.tracker_floor)",
         (
             "whole = recording.lines.encode_record\n"
             "def fails(record):\n"
