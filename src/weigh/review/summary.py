@@ -11,6 +11,7 @@ from weigh.model.report import (
     AccountedElement,
     GpuTable,
     JobReport,
+    ReportMeasure,
     ReportNote,
     ReportRow,
 )
@@ -65,86 +66,88 @@ def compose_report(
     report_findings: ReportFindings, drawn: tuple[Record, ...] = ()
 ) -> JobReport:
     """Return the report; *drawn* are the records with the series that a page draws."""
-    runs, elements, requested = (
-        report_findings.runs,
-        report_findings.elements,
-        report_findings.requested,
-    )
-    # a task counts once, by its last attempt; hours and energy are those of all
-    # attempts
-    rows = tuple(run.row for run in runs if run.is_last)
-    starts = [one.started for one in elements if one.started is not None]
-    ends = [
-        one.started + one.wall_time
-        for one in elements
-        if one.started is not None and one.wall_time is not None
-    ]
-    hours = [
-        (one.requested, _held_for(one, report_findings) / HOUR) for one in elements
-    ]
-    cpu = [run.row.cpu_time for run in runs if run.row.cpu_time is not None]
-    # advice is based on these; what is shown also has accounting's figures where
-    # nothing was measured
-    measured = tuple(
-        one
-        for one in with_other_figures(
-            resource_measures(elements, requested),
-            report_findings.accounted,
-            report_findings.tables,
-            scheduler=report_findings.scheduler,
-            killed=any(row.state == "OUT_OF_MEMORY" for row in rows),
-        )
-        if one.requested is not None or one.median is not None or one.others
-    )
-    by_name = {str(one.name): one for one in measured}
+    found = report_findings
+    # a task counts once, by its last attempt; hours and energy are of all attempts
+    rows = tuple(run.row for run in found.runs if run.is_last)
+    measured = _measures_to_show(found, rows)
     shown, source = filled_measures(
-        measured,
-        report_findings.accounted,
-        requested,
-        scheduler=report_findings.scheduler,
+        measured, found.accounted, found.requested, scheduler=found.scheduler
     )
+    starts, ends = [], []
+    for one in found.elements:
+        if one.started is not None:
+            starts.append(one.started)
+            ends += [] if one.wall_time is None else [one.started + one.wall_time]
+    hours = [(one.requested, _held_for(one, found) / HOUR) for one in found.elements]
+    cpu = [run.row.cpu_time for run in found.runs if run.row.cpu_time is not None]
+    gpu_hours = sum(one.gpus * h for one, h in hours)
     return JobReport(
-        title=report_findings.title,
-        unit=report_findings.unit,
-        scheduler=report_findings.scheduler,
-        job=report_findings.job,
-        elements=len(elements) if report_findings.job else None,
+        title=found.title,
+        unit=found.unit,
+        scheduler=found.scheduler,
+        job=found.job,
+        elements=len(found.elements) if found.job else None,
         started=min(starts, default=None),
         ended=max(ends, default=None),
         states=dict(Counter(row.state for row in rows)),
         measures=shown,
         rows=rows,
-        notes=(
-            *_scheduler_trouble_notes(report_findings.troubles, rows),
-            *_with_request(
-                report_notes(
-                    AdviceSubject(
-                        elements=elements,
-                        requested=requested,
-                        measures=by_name,
-                        unit=report_findings.unit,
-                        next_requests=report_findings.next_requests,
-                    ),
-                    rows,
-                ),
-                report_findings.request,
-            ),
-            *(ReportNote(about="source", words=source),) * bool(source),
-            *step_notes(report_findings.accounted),
-            *_doubts(report_findings.accounted),
-            *_round_notes(report_findings.rounds),
-        ),
+        notes=tuple(_all_notes(found, measured, rows, source)),
         records=drawn,
-        gpu_hours=sum(one.gpus * h for one, h in hours) if requested.gpus else None,
+        gpu_hours=gpu_hours if found.requested.gpus else None,
         cpu_hours=_summed_hours((one.cpus, h) for one, h in hours),
         memory_hours=_summed_hours((one.memory, h / GIB) for one, h in hours),
-        runs=sum(run.row.started is not None for run in runs),
-        run_time=sum(run.row.wall_time or 0.0 for run in runs),
+        runs=sum(run.row.started is not None for run in found.runs),
+        run_time=sum(run.row.wall_time or 0.0 for run in found.runs),
         cpu_time=sum(cpu) if cpu else None,
-        energy=gpu_time_and_energy(runs).energy,
-        accounted=report_findings.accounted,
-        gpu_tables=report_findings.tables,
+        energy=gpu_time_and_energy(found.runs).energy,
+        accounted=found.accounted,
+        gpu_tables=found.tables,
     )
+
+
+def _measures_to_show(
+    found: ReportFindings, rows: Sequence[ReportRow]
+) -> list[ReportMeasure]:
+    """Return the measures of which something is known, with others' figures.
+
+    Advice is based on these; what is shown also has accounting's figures where nothing
+    was measured.
+    """
+    measures = with_other_figures(
+        resource_measures(found.elements, found.requested),
+        found.accounted,
+        found.tables,
+        scheduler=found.scheduler,
+        killed=any(row.state == "OUT_OF_MEMORY" for row in rows),
+    )
+    return [
+        one
+        for one in measures
+        if one.requested is not None or one.median is not None or one.others
+    ]
+
+
+def _all_notes(
+    found: ReportFindings,
+    measures: Sequence[ReportMeasure],
+    rows: Sequence[ReportRow],
+    source: str,
+) -> Iterator[ReportNote]:
+    yield from _scheduler_trouble_notes(found.troubles, rows)
+    subject = AdviceSubject(
+        elements=found.elements,
+        requested=found.requested,
+        measures={str(one.name): one for one in measures},
+        unit=found.unit,
+        next_requests=found.next_requests,
+    )
+    yield from _with_request(report_notes(subject, rows), found.request)
+    if source:
+        yield ReportNote(about="source", words=source)
+    yield from step_notes(found.accounted)
+    yield from _doubts(found.accounted)
+    yield from _round_notes(found.rounds)
 
 
 def _doubts(accounted: Sequence[AccountedElement]) -> Iterator[ReportNote]:
