@@ -3,9 +3,8 @@
 import math
 import re
 from bisect import bisect_left
-from typing import NamedTuple
 
-from weigh.progress.rate import FEWEST, MOST_POINTS, ProgressPoint, StepPace
+from weigh.progress.rate import FEWEST, ProgressHistory, ProgressPoint, StepPace
 from weigh.units import Seconds
 
 _AMOUNT = r"\d{1,9}(?:[.,]\d{1,9})?"
@@ -50,12 +49,22 @@ _LEAST = 0.2  # of the time left that is printed
 _ANEW = 0.3  # of the longest time left: below it was the end of a part, if more follows
 
 
-class PrintedEnd(NamedTuple):
+class PrintedEnd:
     """A place where a remaining time stands, and the ends that it stated."""
 
-    ends: list[ProgressPoint]  # when each was printed, and the end that it stated
-    longest: Seconds  # of the remaining times
-    is_of_part: bool  # it started over: the end of an epoch, or of one file
+    def __init__(self) -> None:
+        self.history = ProgressHistory()  # when each was printed, and the end
+        self.longest: Seconds = 0.0  # of the remaining times
+        self.is_of_part = False  # it started over: the end of an epoch, or of one file
+
+    def take(self, time: Seconds, left: Seconds) -> None:
+        """Add a remaining time that was printed."""
+        points = self.history.points
+        # the time left fell near zero, and is long again
+        if points and points[-1].position - points[-1].time <= _ANEW * self.longest:
+            self.is_of_part |= self.longest < 2 * left
+        self.longest = max(self.longest, left)
+        self.history.put(time, time + left)
 
 
 class PrintedEnds:
@@ -92,30 +101,11 @@ class PrintedEnds:
             self._add("".join(before.split())[-60:], time, left)
 
     def _add(self, name: str, time: Seconds, left: Seconds) -> None:
-        place = self._places.get(name)
-        if place is None:
-            if len(self._places) == _MOST_PLACES:
-                # the one that was seen longest ago
-                del self._places[min(self._places, key=lambda n: self._last(n).time)]
-            place = PrintedEnd([], 0.0, is_of_part=False)
-        ends, longest = place.ends, max(place.longest, left)
-        # the time left fell near zero, and is long again
-        is_anew = bool(ends) and (
-            ends[-1].position - ends[-1].time
-            <= _ANEW * place.longest
-            < 2 * left * _ANEW
-        )
-        # of several at one moment the last one counts
-        if ends and time <= ends[-1].time:
-            ends.pop()
-        ends.append(ProgressPoint(time, time + left))
-        if len(ends) > MOST_POINTS:
-            # every second one, but the first and the last
-            del ends[1:-1:2]
-        self._places[name] = PrintedEnd(ends, longest, place.is_of_part or is_anew)
-
-    def _last(self, name: str) -> ProgressPoint:
-        return self._places[name].ends[-1]
+        places = self._places
+        if name not in places and len(places) == _MOST_PLACES:
+            # the one that was seen longest ago
+            del places[min(places, key=lambda n: places[n].history.points[-1].time)]
+        places.setdefault(name, PrintedEnd()).take(time, left)
 
     def current(
         self, *, has_epochs: bool = False
@@ -125,9 +115,11 @@ class PrintedEnds:
         With *has_epochs* only the first kind of line counts: others are of validations.
         """
         places = [
-            place.ends
+            place.history.points
             for place in list(self._places.values())[: 1 if has_epochs else None]
-            if len(place.ends) >= FEWEST and place.longest and not place.is_of_part
+            if len(place.history.points) >= FEWEST
+            and place.longest
+            and not place.is_of_part
         ]
         if not places:
             return None

@@ -32,20 +32,23 @@ class ProgressPoint(NamedTuple):
 
 
 class ProgressHistory:
-    """Points that rise in time and in position."""
+    """Points that rise in time; of a counter, in position as well."""
 
     def __init__(self) -> None:
         self.points: list[ProgressPoint] = []
 
     def add(self, time: Seconds, position: float) -> None:
-        """Add a point, unless it is no further than the last one.
+        """Add a point, unless it is no further than the last one."""
+        if not self.points or position > self.points[-1].position:
+            self.put(time, position)
+
+    def put(self, time: Seconds, position: float) -> None:
+        """Add a point, wherever it is.
 
         A later point of the same time replaces the earlier: buffered output arrives all
         at once, and only its end is current.
         """
         points = self.points
-        if points and position <= points[-1].position:
-            return
         if points and time <= points[-1].time:
             points.pop()
         points.append(ProgressPoint(time, position))
