@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from weigh.measure.region.channel import BatchesLine, PhaseLine
 from weigh.measure.region.gpu_meter import GpuSpan, RegionGpuMeter, most
 from weigh.model.gpu import GpuMemory
 from weigh.model.record import BatchTimes, LengthPeak, ProgramPhase
@@ -108,6 +109,10 @@ class RegionTotal(msgspec.Struct, eq=False):
     gpus: GpuSpan = msgspec.field(default_factory=GpuSpan)
     changed: bool = True  # since it was written
 
+    def is_to_be_written(self) -> bool:
+        """Return whether there is anything that weigh run does not know."""
+        return self.changed
+
     def add_memory(self, region: "OpenRegion[Any]", current_time: Seconds) -> None:
         """Add the memory figures of a region up to now."""
         self.end = current_time
@@ -140,12 +145,12 @@ class PhaseTotal(RegionTotal):
         self.after = region.after
         self.add_memory(region, end)
 
-    def phase(self, *, resets: bool) -> ProgramPhase:
+    def line(self, process: str, *, resets: bool) -> PhaseLine:
         """Return the calls so far; *resets*: the high-water mark was reset."""
         source = None
         if self.peak is not None:
             source = _BOUND if not self.exact else _RESET if resets else _ROSE
-        return ProgramPhase(
+        phase = ProgramPhase(
             name=self.path[-1],
             depth=len(self.path) - 1,
             calls=self.calls,
@@ -159,11 +164,13 @@ class PhaseTotal(RegionTotal):
             gpus=self.gpus.memory(),
             source=source,
         )
+        return PhaseLine(process, self.path, phase)
 
 
 class LoopTotal(RegionTotal):
     """All loops over batches of one nominal size and expected count."""
 
+    key: str = ""  # size and expected count
     size: int | None = None
     times: DurationSummary = msgspec.field(default_factory=DurationSummary)
     samples: int | None = 0  # None: a batch could not be counted
@@ -190,11 +197,16 @@ class LoopTotal(RegionTotal):
         on_gpu = max((gpu.of_program for gpu in gpus), default=None)
         self.lengths.append(LengthPeak(length, region.peak, on_gpu))
 
-    def batches(self) -> BatchTimes:
+    def is_to_be_written(self) -> bool:
+        """Return whether there is anything that weigh run does not know."""
+        return self.changed and self.times.count > 0
+
+    def line(self, process: str, *, resets: bool) -> BatchesLine:
         """Return the figures so far."""
+        del resets
         times = self.times
         some = times.count > 0
-        return BatchTimes(
+        batches = BatchTimes(
             size=self.size,
             count=times.count,
             samples=self.samples,
@@ -211,6 +223,7 @@ class LoopTotal(RegionTotal):
             shortest=self.shortest,
             lengths=tuple(self.lengths),
         )
+        return BatchesLine(process, self.key, times.total, batches)
 
 
 _Total = TypeVar("_Total", bound=RegionTotal)

@@ -143,7 +143,7 @@ class RegionTracker:
             key, size = "more", None
         if key not in self._loops:
             now = channel.clock()
-            self._loops[key] = LoopTotal(now, now, size=size)
+            self._loops[key] = LoopTotal(now, now, key=key, size=size)
         loop = self._loops[key]
         if total is not None:
             loop.total = (loop.total or 0) + total
@@ -209,7 +209,7 @@ class RegionTracker:
                 self._high_water.edge()
             lines = [
                 self._file.process_line(self._high_water.peak, self._meter.usage()),
-                *self._lines(tuple(self._phases.values()), tuple(self._loops.items())),
+                *self._lines(self._totals()),
                 *(channel.EventLine("", event) for event in self._events),
             ]
             return channel.regions_of_lines(
@@ -290,29 +290,20 @@ class RegionTracker:
         peak, gpus = self._high_water.peak, self._meter.usage()
         if peak is not None or gpus:
             self._file.write_process(peak or 0, gpus)
-        phases = [phase for phase in tuple(self._phases.values()) if phase.changed]
-        loops = [
-            (key, loop)
-            for key, loop in tuple(self._loops.items())
-            if loop.changed and loop.times.count
-        ]
-        self._file.write(*self._lines(phases, loops))
-        for total in (*phases, *(loop for _, loop in loops)):
+        changed = [total for total in self._totals() if total.is_to_be_written()]
+        for total in changed:
             total.changed = False
+        self._file.write(*self._lines(changed))
         self._file.note_written(current_time)
 
+    def _totals(self) -> tuple[PhaseTotal | LoopTotal, ...]:
+        return (*self._phases.values(), *self._loops.values())
+
     def _lines(
-        self,
-        phases: Sequence[PhaseTotal],
-        loops: Sequence[tuple[str, LoopTotal]],
-    ) -> Iterator[channel.Line]:
-        """Yield what phases and loops add up to."""
-        name = self._file.process
-        for total in phases:
-            phase = total.phase(resets=self._high_water.resets)
-            yield channel.PhaseLine(name, total.path, phase)
-        for key, loop in loops:
-            yield channel.BatchesLine(name, key, loop.times.total, loop.batches())
+        self, totals: Sequence[PhaseTotal | LoopTotal]
+    ) -> Iterator[channel.PhaseLine | channel.BatchesLine]:
+        for total in totals:
+            yield total.line(self._file.process, resets=self._high_water.resets)
 
 
 def print_error(text: str) -> None:
