@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.flow.follow.time_left import ends_of
+from weigh.flow.follow.status import ends_of
 from weigh.flow.follow.view import JobView, work_of
 from weigh.flow.plan import directory as plan_directory
 from weigh.joblog import HEADER

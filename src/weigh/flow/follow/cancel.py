@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError
-from weigh.flow.follow.first_tasks import sends_rest
+from weigh.flow.follow.healing import sends_rest
 from weigh.flow.follow.named import (
     named_jobs,
     refuse_all_from_here,

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weigh.errors import SchedulerError, StoreError, UsageError, WeighError
-from weigh.flow.follow.first_tasks import with_unsent
+from weigh.flow.follow.healing import with_unsent
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here

@@ -20,8 +20,7 @@ from weigh.flow.follow.dependency import (
     jobs_to_await,
     lead_on,
 )
-from weigh.flow.follow.first_tasks import never_sent, usages_of_first_tasks
-from weigh.flow.follow.healing import notify_end
+from weigh.flow.follow.healing import never_sent, notify_end, usages_of_first_tasks
 from weigh.flow.follow.named import named_jobs, store_of_jobs, with_foreign
 from weigh.flow.follow.task_history import tail_of
 from weigh.flow.follow.tasks import goes_on
@@ -39,7 +38,6 @@ from weigh.flow.report.runs import needs_by_progress
 from weigh.flow.site import schedulers
 from weigh.flow.submit import own_script
 from weigh.flow.submit.checks import ScriptToCheck, check_request, imports_torch
-from weigh.flow.submit.healer import send_healer, without_healer
 from weigh.flow.submit.job_request import (
     elements_this_machine_holds,
     parse_gpus,
@@ -58,8 +56,10 @@ from weigh.flow.submit.submit_script import (
     JobOrigin,
     make_numbered,
     programs_of,
+    send_healer,
     ship,
     split_into_job_parts,
+    without_healer,
 )
 from weigh.model.element_time import NOT_STARTED, reserved_time
 from weigh.model.job import (

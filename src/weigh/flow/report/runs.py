@@ -7,7 +7,7 @@ from contextlib import closing
 import msgspec
 
 from weigh.errors import WeighError
-from weigh.flow.follow.first_tasks import is_unsent, rest_comes, with_unsent
+from weigh.flow.follow.healing import is_unsent, rest_comes, with_unsent
 from weigh.flow.follow.task_history import (
     JobHistory,
     JoblogHistory,

@@ -46,10 +46,13 @@ from weigh.flow.submit.submit_script import (
     prefetch_setup,
     programs_of,
     script_path,
+    send_healer,
     ship,
     split_into_job_parts,
     texts_of,
+    why_none,
     with_first,
+    without_healer,
 )
 from weigh.lazy_modules import lazy_module
 from weigh.model.element_time import reserved_time
@@ -75,13 +78,11 @@ if TYPE_CHECKING:
     from weigh.flow.follow import dependency
     from weigh.flow.plan import plan as plan_flow
     from weigh.flow.submit import checks as submit_checks
-    from weigh.flow.submit import healer as submit_healer
     from weigh.flow.submit import staging as submit_staging
 else:  # each is imported when it is first used
     dependency = lazy_module("weigh.flow.follow.dependency")
     submit_checks = lazy_module("weigh.flow.submit.checks")
     plan_flow = lazy_module("weigh.flow.plan.plan")
-    submit_healer = lazy_module("weigh.flow.submit.healer")
     submit_staging = lazy_module("weigh.flow.submit.staging")
 
 # directories that each node usually has for itself
@@ -449,7 +450,7 @@ def _written_submission(
     if typed.heal is not None:
         check_limits(typed.heal, request)
         label = options.name or plan.name
-        notes += submit_healer.why_none(scheduler, request.queue, label, held=plan.held)
+        notes += why_none(scheduler, request.queue, label, held=plan.held)
     if typed.staging is not None and request.nodes > 1:
         raise UsageError("staging copies to the disk of one node: the job has several")
     # paths in task lines start where weigh plan was called; with staging results go
@@ -670,11 +671,9 @@ def followed(
         return answer
     jobs_sent = [job for job in (answer.job, *answer.more) if job is not None]
     try:
-        healer = submit_healer.send_healer(here, scheduler, jobs_sent, sending)
+        healer = send_healer(here, scheduler, jobs_sent, sending)
     except SchedulerError as error:
-        note = submit_healer.without_healer(
-            str(error), jobs_sent[0].name, held=answer.held
-        )
+        note = without_healer(str(error), jobs_sent[0].name, held=answer.held)
         notes = dict.fromkeys((*answer.notes, note))  # it may be known since before
         return replace(answer, notes=tuple(notes))
     return replace(answer, healer=healer)
