@@ -11,6 +11,7 @@ the run has become twice as old. What it has read costs little, and is looked at
 often.
 """
 
+import mmap
 import os
 import pwd
 import re
@@ -18,6 +19,8 @@ import stat
 import struct
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 
 import msgspec
 
@@ -115,7 +118,6 @@ class JvmWatch:
     def __init__(self, *, proc_folder: str = "/proc", folder: str = "/tmp") -> None:  # noqa: S108 - HotSpot ignores TMPDIR
         self._proc = proc_folder
         self._folder = folder
-        self._users: dict[int, str | None] = {}
         self._tries: dict[int, int] = {}
         self._found: dict[int, tuple[memoryview, tuple[str, ...]]] = {}
         self._sizes: dict[int, int] = {}  # bytes
@@ -123,19 +125,15 @@ class JvmWatch:
     def look(self, readings: Sequence[ProcessReading]) -> None:
         """Map the counters of each new virtual machine."""
         for reading in readings:
-            pid = reading.pid
+            pid, tries = reading.pid, self._tries.get(reading.pid, 0)
+            # not every process is a virtual machine, and its file comes a little later
+            if pid not in self._found and tries < _TRIES and len(self._found) < _MOST:
+                self._tries[pid] = tries + 1
+                data = self._map(pid)
+                if data is not None:
+                    self._found[pid] = data, self._options(pid)
             if pid in self._found:
                 self._sizes[pid] = max(self._sizes.get(pid, 0), reading.peak)
-                continue
-            tries = self._tries.get(pid, 0)
-            # not every process is a virtual machine, and its file comes a little later
-            if tries >= _TRIES or len(self._found) >= _MOST:
-                continue
-            self._tries[pid] = tries + 1
-            data = self._map(pid)
-            if data is not None:
-                self._found[pid] = data, self._options(pid)
-                self._sizes[pid] = reading.peak
 
     def largest(self) -> JvmHeap | None:
         """Return the virtual machine with the largest peak memory; None without any."""
@@ -147,54 +145,49 @@ class JvmWatch:
         return None
 
     def _map(self, pid: int) -> memoryview | None:
-        name = self._user(pid)
-        if name is None:
+        try:
+            name = _user_name(os.stat(f"{self._proc}/{pid}").st_uid)
+        except (OSError, KeyError):  # it has ended, or nobody has this number
             return None
         path = f"{self._folder}/hsperfdata_{name}/{pid}"
         # in a container, /tmp is another folder
         for root in ("", f"{self._proc}/{pid}/root"):
             # a symbolic link there may be another user's
-            try:
-                fd = os.open(root + path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            except OSError:
-                continue
-            try:
-                import mmap  # noqa: PLC0415 - only with Java
-
-                size = os.fstat(fd).st_size
-                if 0 < size <= _LARGEST:
-                    return memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_READ))
-            except (OSError, ValueError):
-                continue
-            finally:
-                os.close(fd)
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+            with suppress(OSError, ValueError):
+                fd = os.open(root + path, flags)
+                with open(fd, "rb", buffering=0) as file:
+                    size = os.fstat(fd).st_size
+                    if 0 < size <= _LARGEST:
+                        view = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+                        return memoryview(view)
         return None
-
-    def _user(self, pid: int) -> str | None:
-        try:
-            uid = os.stat(f"{self._proc}/{pid}").st_uid
-        except OSError:
-            return None
-        if uid not in self._users:
-            try:
-                self._users[uid] = pwd.getpwuid(uid).pw_name
-            except KeyError:  # then there is no such file either
-                self._users[uid] = None
-        return self._users[uid]
 
     def _options(self, pid: int) -> tuple[str, ...]:
         """Return the heap's options from variables, which are not among vmArgs."""
-        try:
-            with open(f"{self._proc}/{pid}/environ", "rb", buffering=0) as file:
-                text = file.readall()
-        except OSError:
-            return ()
-        found = []
-        for word in (text or b"").split(b"\0"):
-            name, _, value = os.fsdecode(word).partition("=")
-            if name in _VARIABLES:
-                found += [w for w in value.split() if w.startswith(_HEAP_FLAGS)]
-        return tuple(found)
+        env = _environment(f"{self._proc}/{pid}")
+        words = " ".join(env.get(name, "") for name in _VARIABLES).split()
+        return tuple(word for word in words if word.startswith(_HEAP_FLAGS))
+
+
+@cache
+def _user_name(user: int) -> str:
+    return pwd.getpwuid(user).pw_name
+
+
+def _environment(folder: str) -> dict[str, str]:
+    """Read a process's environment from its *folder* in /proc."""
+    words = os.fsdecode(_start_of_proc_file(f"{folder}/environ")).split("\0")
+    return dict(word.partition("=")[::2] for word in words if "=" in word)
+
+
+def _start_of_proc_file(path: str) -> bytes:
+    """Read up to ``_MOST_MAPS`` bytes, which the kernel hands out a page at a time."""
+    text = b""
+    with suppress(OSError), open(path, "rb", buffering=0) as file:
+        while len(text) < _MOST_MAPS and (part := file.read(1 << 16)):
+            text += part
+    return text
 
 
 SITE_FILE = "/etc/weigh/signs.toml"
@@ -316,18 +309,11 @@ def count_arenas(maps: bytes) -> int:
     """Count the heaps of glibc's arenas: writable, unnamed, at multiples of 64 MiB."""
     if b"libjvm" in maps:
         return 0
-    count = 0
-    for line in maps.splitlines():
-        words = line.split(None, 5)
-        if len(words) != 5 or words[1] != b"rw-p":  # noqa: PLR2004 - without a name
-            continue
-        start, _, end = words[0].partition(b"-")
-        try:
-            low, high = int(start, 16), int(end, 16)
-        except ValueError:
-            continue
-        count += low % _ARENA == 0 and high - low <= _ARENA
-    return count
+    unnamed = re.findall(
+        rb"^([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ \S+ *$", maps, re.MULTILINE
+    )
+    spans = ((int(start, 16), int(end, 16)) for start, end in unnamed)
+    return sum(low % _ARENA == 0 and high - low <= _ARENA for low, high in spans)
 
 
 class SignWatch:
@@ -364,9 +350,20 @@ class SignWatch:
                 self._look_at_program(largest)
 
     def _look_at_program(self, largest: ProcessReading) -> None:
-        shown = self._read(largest.pid)
-        if shown is None:
+        folder = f"{self._proc}/{largest.pid}"
+        try:
+            exe = os.readlink(f"{folder}/exe")
+        except OSError:
             return
+        words = os.fsdecode(_start_of_proc_file(f"{folder}/cmdline")).split("\0")
+        maps = _start_of_proc_file(f"{folder}/maps")
+        shown = ProcessSigns(
+            exe=exe,
+            words=tuple(words[:-1]),
+            env=_environment(folder),
+            maps=maps,
+            is_go=_is_go(folder, exe, maps),
+        )
         if self._rules is None:
             self._rules = read_rules(self._env)
         found = sign_of(shown, self._rules)
@@ -380,77 +377,31 @@ class SignWatch:
         if read is not None and files >= _LEAST_CACHE and read > _REREAD * files:
             self.cache = PageCache(read=read, files=files)
 
-    def _read(self, pid: int) -> ProcessSigns | None:
-        folder = f"{self._proc}/{pid}"
-        try:
-            exe = os.readlink(f"{folder}/exe")
-        except OSError:
-            return None
-        words = self._file(f"{folder}/cmdline").split(b"\0")
-        env = dict(
-            os.fsdecode(word).partition("=")[::2]
-            for word in self._file(f"{folder}/environ").split(b"\0")
-            if b"=" in word
-        )
-        maps = self._file(f"{folder}/maps")
-        return ProcessSigns(
-            exe=exe,
-            words=tuple(os.fsdecode(word) for word in words[:-1]),
-            env=env,
-            maps=maps,
-            is_go=self._is_go(pid, exe, maps),
-        )
-
-    def _is_go(self, pid: int, exe: str, maps: bytes) -> bool:
-        """Return whether a program's data begin with Go's mark."""
-        for line in maps.splitlines():
-            words = line.split(None, 5)
-            if len(words) < 6 or words[5] != os.fsencode(exe):  # noqa: PLR2004
-                continue
-            if words[1] != b"rw-p" or not words[2].isalnum():
-                continue
-            try:
-                with open(f"{self._proc}/{pid}/exe", "rb", buffering=0) as file:
-                    file.seek(int(words[2], 16))
-                    return _GO in (file.read(4096) or b"")
-            except (OSError, ValueError):
-                return False
-        return False
-
     def _bytes_read(self, pid: int) -> Bytes | None:
-        for line in self._file(f"{self._proc}/{pid}/io").splitlines():
-            name, _, value = line.partition(b":")
-            # rchar counts reads from the page cache as well, not only those from
-            # storage
-            if name == b"rchar" and value.strip().isdigit():
-                return int(value)
-        return None
+        # rchar counts reads from the page cache as well, not only those from storage
+        text = _start_of_proc_file(f"{self._proc}/{pid}/io")
+        found = re.search(rb"^rchar:\s*(\d+)$", text, re.MULTILINE)
+        return int(found[1]) if found else None
 
     def _open_files(self, pid: int) -> Bytes:
         """Return the size of the plain files that a process has open."""
         sizes: dict[tuple[int, int], int] = {}
-        folder = f"{self._proc}/{pid}/fd"
-        try:
-            names = os.listdir(folder)[:_MOST_FILES]
-        except OSError:
-            return 0
-        for name in names:
-            try:
-                status = os.stat(f"{folder}/{name}")
-            except OSError:
-                continue
-            if stat.S_ISREG(status.st_mode):
-                sizes[status.st_dev, status.st_ino] = status.st_size
+        with suppress(OSError):
+            for name in os.listdir(f"{self._proc}/{pid}/fd")[:_MOST_FILES]:
+                with suppress(OSError):  # it was closed meanwhile
+                    status = os.stat(f"{self._proc}/{pid}/fd/{name}")
+                    if stat.S_ISREG(status.st_mode):
+                        sizes[status.st_dev, status.st_ino] = status.st_size
         return sum(sizes.values())
 
-    @staticmethod
-    def _file(path: str) -> bytes:
-        parts, size = [], 0
-        try:
-            with open(path, "rb", buffering=0) as file:
-                while size < _MOST_MAPS and (part := file.read(1 << 16)):
-                    parts.append(part)
-                    size += len(part)
-        except OSError:
-            return b""
-        return b"".join(parts)
+
+def _is_go(folder: str, exe: str, maps: bytes) -> bool:
+    """Return whether a program's data begin with Go's mark."""
+    line = rb"^\S+ rw-p ([0-9a-f]+) \S+ \S+ +%s$" % re.escape(os.fsencode(exe))
+    found = re.search(line, maps, re.MULTILINE)
+    if found is None:
+        return False
+    with suppress(OSError), open(f"{folder}/exe", "rb", buffering=0) as file:
+        file.seek(int(found[1], 16))
+        return _GO in (file.read(4096) or b"")
+    return False
