@@ -20,6 +20,7 @@ from weigh.model.record import RunMeasurement
 from weigh.probe.proc import ProcTree, is_own_proc, usable_proc
 from weigh.probe.processes import has_ended
 from weigh.probe.visible import ORDER, VARIABLE
+from weigh.regular_file import file_head
 from weigh.units import Seconds
 
 _CHECKPOINT_INTERVAL = 10.0  # seconds
@@ -59,11 +60,8 @@ def watch_process(pid: int, watch: WatchSettings) -> RunMeasurement:
 
 def command_of_process(pid: int, root: str = "/proc") -> list[str]:
     """Read a process's argv; empty when it is gone or a kernel thread."""
-    try:
-        with open(f"{usable_proc(root)}/{pid}/cmdline", "rb") as file:
-            return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
-    except OSError:
-        return []
+    text = os.fsdecode(file_head(f"{usable_proc(root)}/{pid}/cmdline"))
+    return text.split("\0")[:-1]
 
 
 class _AttachedProcess:

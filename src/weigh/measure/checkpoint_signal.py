@@ -8,6 +8,7 @@ import msgspec
 
 from weigh.errors import FormatError
 from weigh.probe.proc import usable_proc
+from weigh.regular_file import file_head
 from weigh.units import Seconds, parse_duration
 
 # signals that have a handler, that are blocked; proc(5)
@@ -87,11 +88,9 @@ def _awaiting(pid: int, number: int, proc_folder: str) -> Iterator[int]:
 
 def _expects(pid: int, number: int, proc_folder: str) -> tuple[bool, bool]:
     """Return whether a process has a handler for a signal, and whether it blocks it."""
-    try:
-        with open(f"{proc_folder}/{pid}/status", "rb") as file:
-            words = [line.split() for line in file]
-    except OSError:
-        return False, False
+    words = [
+        line.split() for line in file_head(f"{proc_folder}/{pid}/status").split(b"\n")
+    ]
     masks = {one[0]: int(one[1], 16) for one in words if one and one[0] in _MASKS}
     # bit 0 of a mask is signal 1
     handles, blocks = (masks.get(name, 0) >> (number - 1) & 1 for name in _MASKS)
@@ -103,11 +102,6 @@ def _children(pid: int, proc_folder: str) -> list[int]:
         threads = os.listdir(f"{proc_folder}/{pid}/task")
     except OSError:
         return []
-    found = []
-    for thread in threads:
-        try:
-            with open(f"{proc_folder}/{pid}/task/{thread}/children", "rb") as file:
-                found += [int(word) for word in file.read().split()]
-        except OSError:  # it ended just now; other threads have children, too
-            continue
-    return found
+    # a thread that ended just now has no file; other threads have children, too
+    files = (f"{proc_folder}/{pid}/task/{tid}/children" for tid in threads)
+    return [int(word) for file in files for word in file_head(file).split()]

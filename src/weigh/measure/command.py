@@ -28,6 +28,7 @@ from weigh.model.record import RunMeasurement, Usage
 from weigh.probe.cgroup import CgroupReading, read_cgroup, read_memory_limit
 from weigh.probe.perf import open_cpu_clock
 from weigh.probe.proc import IoReading, ProcTree, is_own_proc, read_reaped_io
+from weigh.regular_file import file_head
 from weigh.units import KIB, MIB, Seconds
 
 _FIRST_CHECKPOINT = 0.2  # seconds, so that a run that is killed early has a record
@@ -161,7 +162,9 @@ class _MeasuredCommand:
         # the same origin as that of the samples, with which phases are compared
         self._started = time.time() - watcher.elapsed()
         # the launcher's own run and wait time are not the job's
-        watcher.before = {self._leader: _schedstat(self._leader)}
+        watcher.before = {
+            self._leader: file_head(f"/proc/{self._leader}/schedstat", 1024)
+        }
         self._orphans = CommandOrphans(
             self._tree, watcher.elapsed, self._watch.grace, self._watch.notify
         )
@@ -383,15 +386,6 @@ class _MeasuredCommand:
         if now is None or self._io is None or self._exit is None:
             return None
         return now.since(self._io) + self._watcher.unreaped_io()
-
-
-def _schedstat(pid: int) -> bytes:
-    """Read what the launcher ran and waited before it became the job."""
-    try:
-        with open(f"/proc/{pid}/schedstat", "rb", buffering=0) as file:
-            return file.read(96) or b""
-    except OSError:
-        return b""
 
 
 def _why_no_tree() -> str:

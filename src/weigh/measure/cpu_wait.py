@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from weigh.model.record import CpuWait
 from weigh.probe.cgroup import group_folders
 from weigh.probe.proc import ProcessReading, usable_proc
+from weigh.regular_file import file_head
 from weigh.units import Seconds
 
 _INTERVAL = 0.1  # seconds between looks: some threads are short
@@ -26,6 +27,8 @@ _MOSTLY_IDLE = 0.5  # of a core; below that, what processes are blocked on is re
 _MOST_STATES = 8  # processes whose state is read in a look
 _BUSY = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_LONGEST = 1 << 20  # bytes of /proc/stat with thousands of CPUs
+_STAT_BYTES = 1024  # of a process or thread; small, for a buffer counts as memory
 _NANO = 1e-9
 _MICRO = 1e-6
 
@@ -237,17 +240,9 @@ class CpuWaits:
         The limit of any group above holds too: the longest stop is the tightest one's.
         """
         folders, _ = group_folders("cpu", self._proc, self._groups)
-        texts = (self._read_file(f"{folder}/cpu.stat") for folder in folders)
+        texts = (file_head(f"{folder}/cpu.stat") for folder in folders)
         throttled = max(map(parse_throttled, texts), default=0.0)
-        return parse_busy(self._read("stat")), throttled
+        return parse_busy(self._read("stat", _LONGEST)), throttled
 
-    def _read(self, name: str) -> bytes:
-        return self._read_file(f"{self._proc}/{name}")
-
-    @staticmethod
-    def _read_file(path: str) -> bytes:
-        try:
-            with open(path, "rb", buffering=0) as file:
-                return file.readall()
-        except OSError:
-            return b""
+    def _read(self, name: str, size: int = _STAT_BYTES) -> bytes:
+        return file_head(f"{self._proc}/{name}", size)

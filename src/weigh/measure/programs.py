@@ -26,6 +26,7 @@ import msgspec
 
 from weigh.model.record import JvmHeap, PageCache, ProgramSign
 from weigh.probe.proc import ProcessReading
+from weigh.regular_file import file_head
 from weigh.units import MIB, Bytes, Seconds
 
 _MAGIC = b"\xca\xfe\xc0\xc0"
@@ -379,7 +380,7 @@ class SignWatch:
 
     def _bytes_read(self, pid: int) -> Bytes | None:
         # rchar counts reads from the page cache as well, not only those from storage
-        text = _start_of_proc_file(f"{self._proc}/{pid}/io")
+        text = file_head(f"{self._proc}/{pid}/io", 1024)
         found = re.search(rb"^rchar:\s*(\d+)$", text, re.MULTILINE)
         return int(found[1]) if found else None
 

@@ -15,6 +15,7 @@ import os
 
 import msgspec
 
+from weigh.regular_file import file_head
 from weigh.units import Bytes
 
 _VOID = 1 << 60  # version 1's value for no limit
@@ -60,7 +61,7 @@ def group_folders(
 
     What limits a group holds in those below it too. None where they are not readable.
     """
-    text = _read_cgroup_file(f"{proc_folder}/self/cgroup") or ""
+    text = _read_cgroup_file(f"{proc_folder}/self/cgroup")
     try:
         folder, version = memory_folder(text, root, controller)
     except ValueError:
@@ -78,7 +79,7 @@ def read_cgroup(
 ) -> CgroupReading:
     """Read this process's memory group; unknown fields are None."""
     text = _read_cgroup_file(f"{proc_folder}/self/cgroup")
-    if text is None:
+    if not text:
         return CgroupReading()
     try:
         folder, version = memory_folder(text, root)
@@ -99,7 +100,7 @@ def read_group(
         folder = _nearest_accounted_group(folder, root)
         peak = _read_cgroup_file(f"{folder}/memory.peak")
         events = _read_cgroup_file(f"{folder}/memory.events")
-    return CgroupReading(_cgroup_number(peak), _oom_kills(events or ""))
+    return CgroupReading(_cgroup_number(peak), _oom_kills(events))
 
 
 def limited_groups(
@@ -131,7 +132,7 @@ class OomKillCount:
         self._fd: int | None = None
         try:
             folder, version = memory_folder(
-                _read_cgroup_file(f"{proc_folder}/self/cgroup") or "", root
+                _read_cgroup_file(f"{proc_folder}/self/cgroup"), root
             )
             name = "memory.oom_control" if version == 1 else "memory.events"
             folder = folder if version == 1 else _nearest_accounted_group(folder, root)
@@ -170,19 +171,16 @@ def _oom_kills(events: str) -> int | None:
     return None
 
 
-def _cgroup_number(text: str | None) -> int | None:
+def _cgroup_number(text: str) -> int | None:
     try:
-        return None if text is None else int(text)
+        return int(text)
     except ValueError:
         return None
 
 
-def _read_cgroup_file(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return None
+def _read_cgroup_file(path: str) -> str:
+    """Read a file; empty where it is not readable."""
+    return file_head(path).decode(errors="replace")
 
 
 _STAT_BYTES = 16384  # bytes of memory.stat

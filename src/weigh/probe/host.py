@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from weigh.model.record import RecordedHost
+from weigh.regular_file import file_head
 from weigh.units import Bytes
 
 _LONGEST = 4096  # bytes of a file of git's
@@ -71,11 +72,8 @@ def _total_memory(meminfo: str | None) -> Bytes | None:
 
 
 def _first_line_of_file(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.readline().strip() or None
-    except OSError:
-        return None
+    text = file_head(path, _LONGEST).decode(errors="replace")
+    return text.partition("\n")[0].strip() or None
 
 
 def read_commit(folder: str) -> str | None:
@@ -128,8 +126,6 @@ def _packed(path: str, name: str) -> str:
 
 
 def _read_git(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(_LONGEST).strip()
-    except (OSError, ValueError):  # the latter for a path with a null byte
+    if "\0" in path:  # a damaged file of git's may name anything
         return ""
+    return file_head(path, _LONGEST).decode(errors="replace").strip()

@@ -5,11 +5,12 @@ import os
 import msgspec
 
 from weigh.probe.proc import usable_proc
+from weigh.regular_file import file_head
 from weigh.units import Bytes, Seconds
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-_CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _STAT_BYTES = 4096  # more than a process has to say
+_CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 class UserProcess(msgspec.Struct, frozen=True, gc=False):
@@ -47,8 +48,7 @@ def parse_process(pid: int, text: bytes) -> UserProcess | None:
 
 def read_process(pid: int, root: str = "/proc") -> UserProcess | None:
     """Read one process; None if it has ended or is hidden."""
-    text = _read_stat(f"{usable_proc(root)}/{pid}/stat")
-    return None if text is None else parse_process(pid, text)
+    return parse_process(pid, file_head(f"{usable_proc(root)}/{pid}/stat", _STAT_BYTES))
 
 
 def has_ended(pid: int, root: str = "/proc") -> bool:
@@ -56,19 +56,6 @@ def has_ended(pid: int, root: str = "/proc") -> bool:
 
     A first thread that ended before the others is a zombie too, but they go on.
     """
-    text = _read_stat(f"{root}/{pid}/stat") or b""
+    text = file_head(f"{root}/{pid}/stat", _STAT_BYTES)
     words = text[text.rfind(b")") + 2 :].split()
     return not words or (words[0] in b"ZX" and words[17:18] in ([b"0"], [b"1"]))
-
-
-def _read_stat(path: str) -> bytes | None:
-    try:
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-    except OSError:
-        return None
-    try:
-        return os.read(fd, _STAT_BYTES)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)

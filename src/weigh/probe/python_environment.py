@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from glob import escape, glob
 
 from weigh.model.doctor import PythonEnvironment, TorchBuild
+from weigh.regular_file import file_head
 
-_LONGEST = 1 << 16  # bytes of a file that are read
 # name = 'value', also with a type, or None
 _VALUE = re.compile(
     r"""^(\w+)(?:\s*:[^=\n]*)?\s*=\s*(?:['"]([^'"\n]*)['"]|None)""", re.MULTILINE
@@ -90,7 +90,8 @@ def _conda_bases(env: Mapping[str, str], home: str) -> Iterator[str]:
 def _torch_build_at(prefix: str) -> TorchBuild | None:
     """Read torch's own version file; its metadata where there is none."""
     for folder in _packages(prefix):
-        text = _start_of_file(os.path.join(folder, "torch", "version.py"))
+        version_file = os.path.join(folder, "torch", "version.py")
+        text = file_head(version_file).decode(errors="replace")
         if text:
             return parse_torch(text)
         # without version.py, pip's folder has the version in its name
@@ -127,11 +128,3 @@ def _build_by_version(version: str) -> TorchBuild | None:
 def _packages(prefix: str) -> Iterator[str]:
     pattern = os.path.join(escape(prefix), "lib*", "python3*", "*-packages")
     yield from sorted(glob(pattern))
-
-
-def _start_of_file(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(_LONGEST)
-    except OSError:
-        return ""

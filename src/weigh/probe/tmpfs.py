@@ -12,6 +12,7 @@ from itertools import islice
 import msgspec
 
 from weigh.probe.pages import parse_maps
+from weigh.regular_file import file_head
 from weigh.units import KIB, Bytes
 
 _MOST_FILES = 4000  # files in all mounts
@@ -62,16 +63,7 @@ class MachineSharedMemory:
         return now - self._lowest
 
     def _read(self) -> Bytes | None:
-        try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return None
-        try:
-            return parse_shmem(os.read(fd, _MEMINFO_BYTES))
-        except OSError:
-            return None
-        finally:
-            os.close(fd)
+        return parse_shmem(file_head(self._path, _MEMINFO_BYTES))
 
 
 class JobFiles:
@@ -180,11 +172,7 @@ def parse_written(text: bytes) -> Bytes:
 
 
 def _bytes_written(folder: str) -> Bytes:
-    try:
-        with open(f"{folder}/io", "rb") as file:
-            return parse_written(file.read())
-    except OSError:
-        return 0
+    return parse_written(file_head(f"{folder}/io"))
 
 
 def parse_segments(

@@ -14,6 +14,7 @@ import msgspec
 from weigh.measure.memory.holding import MemoryHolding
 from weigh.probe.cgroup import GroupGauge, GroupMemory, memory_folder, read_group
 from weigh.probe.proc import parse_stat
+from weigh.regular_file import file_head
 from weigh.units import KIB, MIB, MINUTE, Bytes, Seconds
 
 OWN = "own cgroup: counted by the kernel"
@@ -22,7 +23,7 @@ STANDING = "cgroup: counted by the kernel, nothing else is in it"
 _SYSTEM = "/sys/fs/cgroup"
 _NAME = "weigh."  # our groups; the process id of weigh follows
 _NEW: Seconds = MINUTE  # younger groups stay, see `remove_forgotten`
-_STAT_BYTES = 1024  # enough for the fields that are read, however long the name
+_STAT_BYTES = 1024  # small: where weigh is in the job's group, its buffers are too
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _MOST_ADOPTIONS = 3  # while the ancestors of one process are read
 _NOBODY: frozenset[int] = frozenset()
@@ -256,11 +257,7 @@ def _counts_upwards(folder: str, version: int) -> bool:
     """Return whether the limits of *folder* hold in groups below it too."""
     if version != 1:
         return True
-    try:
-        with open(f"{folder}/memory.use_hierarchy", "rb") as file:
-            return file.read().strip() == b"1"
-    except OSError:
-        return False
+    return file_head(f"{folder}/memory.use_hierarchy").strip() == b"1"
 
 
 def _read_group(
@@ -353,10 +350,11 @@ def ancestors(proc_folder: str = "/proc") -> set[int]:
 def anonymous_of(pid: int | str, proc_folder: str = "/proc") -> Bytes:
     """Read a process's anonymous memory; 0 where it is not readable."""
     try:
-        with open(f"{proc_folder}/{pid}/statm", "rb", buffering=0) as statm:
-            _, resident, shared, *_ = statm.read(_STAT_BYTES).split()
-            return (int(resident) - int(shared)) * _PAGE
-    except (OSError, ValueError):
+        _, resident, shared, *_ = file_head(
+            f"{proc_folder}/{pid}/statm", _STAT_BYTES
+        ).split()
+        return (int(resident) - int(shared)) * _PAGE
+    except ValueError:
         return 0
 
 
@@ -376,9 +374,5 @@ def _is_in_first_pid_namespace(proc_folder: str) -> bool:
 
 
 def _parent(pid: int, proc_folder: str) -> int | None:
-    try:
-        with open(f"{proc_folder}/{pid}/stat", "rb", buffering=0) as stat:
-            times = parse_stat(stat.read(_STAT_BYTES))
-    except OSError:
-        return None
+    times = parse_stat(file_head(f"{proc_folder}/{pid}/stat", _STAT_BYTES))
     return None if times is None else times.parent
