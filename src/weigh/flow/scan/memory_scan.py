@@ -17,7 +17,7 @@ from weigh.flow.here import Here
 from weigh.flow.run.run_measured import error_in, run_measured
 from weigh.model.record import Record, Request, Usage
 from weigh.probe.host import read_host
-from weigh.request import from_usages
+from weigh.request import COMPLETED, from_usages
 from weigh.sweep import variables
 from weigh.sweep.tasks import bash_command_line
 from weigh.units import (
@@ -108,7 +108,8 @@ class LimitedRuns:
             # a placeholder is expanded by a shell
             self._command = ["bash", "-c", bash_command_line(command)]
         self._say, self._cwd, self._env, self._store = say, cwd, dict(env), store_folder
-        self._records: dict[int, Record] = {}
+        self._records: dict[int, Record] = {}  # by limit; 0: none
+        self._runs: list[SqueezeRun] = []  # the plain one first
 
     def all(self) -> MemoryScan:
         """Run it plainly, choose a limit, and search."""
@@ -118,9 +119,9 @@ class LimitedRuns:
             env |= variables.memory_and_cpu_variables(
                 (read_host().memory or GIB) // 2, None
             )
-        plain = self.run("plain", env, self._command)
+        plain = self._records[0] = self.run("plain", env, self._command)
         usage = plain.usage
-        if plain.state != "COMPLETED" or usage is None or usage.peak_memory is None:
+        if plain.state != COMPLETED or usage is None or usage.peak_memory is None:
             why = plain.outcome.reason if plain.outcome else plain.state
             printed = error_in(os.path.join(self._store, "log"))
             why = f"{why}: {printed}" if printed else why
@@ -133,50 +134,40 @@ class LimitedRuns:
                 request=from_usages([plain]),
                 runs=0,
             )
-        # the plain run counts as limit 0
-        first = _limited_run(0, usage, ran=True)
-        probes = self.search(plain, first, way)
-        found = outcome_of(first, probes)
-        chosen = plain if found.knee.limit == 0 else self._records[found.knee.limit]
-        request = from_usages([chosen])
-        if found.knee.limit:
-            knob = f"{way.name}={way.words(found.knee.limit)}"
-            if self._has_field:
-                knob = f"{{memory}}={found.knee.limit}M"
+        self._runs.append(_limited_run(0, usage, ran=True))
+        self.search(usage, way)
+        found = outcome_of(self._runs[0], self._runs[1:])
+        chosen = found.knee.limit
+        request = from_usages([self._records[chosen]])
+        if chosen:
+            knob = f"{way.name}={way.words(chosen)}"
+            knob = f"{{memory}}={chosen}M" if self._has_field else knob
             request = msgspec.structs.replace(
                 request, memory_kind=found.kind, knob=knob
             )
         return MemoryScan(
-            kind=found.kind, squeeze=found, request=request, runs=len(probes)
+            kind=found.kind, squeeze=found, request=request, runs=len(self._runs) - 1
         )
 
-    def search(
-        self, plain: Record, first: SqueezeRun, way: ProgramLimit
-    ) -> list[SqueezeRun]:
-        """Return the runs with a limit that the search needs, at most four."""
-        usage = plain.usage
-        probes: list[SqueezeRun] = []
+    def search(self, usage: Usage, way: ProgramLimit) -> None:
+        """Run it with the limits that the search needs, at most four."""
+        plain = self._runs[0]
         # half of what it took first
-        limit: int | None = max(1, round(first.memory / MIB / 2))
-        if usage is not None and usage.jvm is not None and usage.jvm.live is not None:
+        limit: int | None = max(1, round(plain.memory / MIB / 2))
+        if usage.jvm is not None and usage.jvm.live is not None:
             limit = max(2, round(_OVER_LIVE * usage.jvm.live / MIB))
         # a switch has two states, and the plain run showed one
-        while limit is not None and len(probes) < (1 if way.is_switch else MOST_RUNS):
-            probes.append(self.limited(limit, way, first, probes))
-            limit = next_limit(first, probes)
-        return probes
+        most = 1 if way.is_switch else MOST_RUNS
+        while limit is not None and len(self._runs) <= most:
+            self._runs.append(self.limited(limit, way))
+            limit = next_limit(plain, self._runs[1:])
 
-    def limited(
-        self,
-        limit: int,
-        way: ProgramLimit,
-        first: SqueezeRun,
-        probes: Sequence[SqueezeRun],
-    ) -> SqueezeRun:
+    def limited(self, limit: int, way: ProgramLimit) -> SqueezeRun:
         """Run it with a limit of so many MiB."""
-        best = min([first.time, *(one.time for one in probes if one.works)])
+        plain, working = self._runs[0], [one for one in self._runs if one.works]
+        best = min(one.time for one in working)
         # on a busy machine the clock runs ahead of the program's own time
-        slow = first.wall / first.time if first.time else 1.0
+        slow = plain.wall / plain.time if plain.time else 1.0
         patience = 2 * best * max(1.0, slow) + _GRACE
         # KILL after 5 s: a program out of memory may not react to TERM
         timeout = ["timeout", "-k", "5", f"{patience:.1f}"]
@@ -186,12 +177,11 @@ class LimitedRuns:
         record = self.run(way.words(limit), env, [*timeout, *self._command])
         self._records[limit] = record
         usage = record.usage or Usage(wall_time=patience)
-        made = _limited_run(limit, usage, ran=record.state == "COMPLETED")
-        # without a figure of its wait, a run is compared by the clock
-        clock = min([first.wall, *(one.wall for one in probes if one.works)])
-        # equal: the wait is not known, so "time" is the clock's
-        by_clock = made.time == made.wall and made.wall <= 2 * clock
-        works = made.ran and (made.time <= 2 * best or by_clock)
+        made = _limited_run(limit, usage, ran=record.state == COMPLETED)
+        # without a figure of its wait "time" is the clock's, and compared with it
+        is_clock = made.time == made.wall
+        limit_time = 2 * (min(one.wall for one in working) if is_clock else best)
+        works = made.ran and made.time <= max(limit_time, 2 * best)
         return msgspec.structs.replace(made, works=works)
 
     def run(self, name: str, env: Mapping[str, str], words: Sequence[str]) -> Record:
@@ -210,7 +200,7 @@ class LimitedRuns:
             peak = usage.peak_memory.value
         size = size_or_dash(peak)
         time = format_duration(usage.wall_time) if usage is not None else "-"
-        state = "" if record.state == "COMPLETED" else f"  {record.state}"
+        state = "" if record.state == COMPLETED else f"  {record.state}"
         if record.exit_code == _TIMEOUT:
             state = "  stopped: more than twice the best time"
         self._say(f"{name:<12} {size:>9}  {time:>7}{state}")
