@@ -64,12 +64,7 @@ class SubmitCommand(options.PlainHelp):
             ctx.meta[_SCRIPT] = args[place], flags
             return super().parse_args(ctx, own)
         # --exclusive is weigh's own, --exclusive=user is Slurm's
-        known = {
-            name
-            for option in self.params
-            if isinstance(option, click.Option) and not option.is_flag
-            for name in option.opts
-        }
+        known = self._options_with_value()
         extra, own = [], []
         for word in args:
             name, equals, value = word.partition("=")
@@ -89,14 +84,17 @@ class SubmitCommand(options.PlainHelp):
             message = f"no such option: {name} (of the scheduler: {name}=VALUE)"
             raise click.UsageError(message, ctx) from error
 
+    def _options_with_value(self) -> set[str]:
+        return {
+            name
+            for option in self.params
+            if isinstance(option, click.Option) and not option.is_flag
+            for name in option.opts
+        }
+
     def _script_at(self, arguments: list[str]) -> int | None:
         """Return where *arguments* name a file: a plan is a directory."""
-        valued = {
-            name
-            for one in self.params
-            for name in one.opts
-            if isinstance(one, click.Option) and not one.is_flag
-        }
+        valued = self._options_with_value()
         for place, word in enumerate(arguments):
             # a file behind an option with a value is that value
             before = arguments[place - 1] if place else ""
