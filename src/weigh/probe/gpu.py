@@ -11,6 +11,8 @@ import msgspec
 
 from weigh.units import Bytes, Seconds
 
+_WHOLE = 100  # per cent
+
 
 class GpuReading(msgspec.Struct, frozen=True, gc=False):
     """One GPU at one moment; figures that are not available are None.
@@ -95,6 +97,11 @@ class GpuWear(msgspec.Struct, frozen=True):
     remapped_rows: int | None = None  # from A100 on
     pending: bool | None = None
     failed: bool | None = None
+
+
+def valid_share_of_time(value: float | None) -> float | None:
+    """Return a share in per cent; None for what a driver without an answer fills in."""
+    return None if value is None or not 0 <= value <= _WHOLE else float(value)
 
 
 class GpuProbe(ABC):

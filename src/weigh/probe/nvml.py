@@ -25,6 +25,7 @@ from weigh.probe.gpu import (
     GpuReading,
     GpuShare,
     GpuWear,
+    valid_share_of_time,
 )
 from weigh.probe.visible import VARIABLE, visible_devices
 from weigh.units import Bytes, Seconds
@@ -36,7 +37,6 @@ _TOO_SMALL, _NO_FUNCTION, _MISMATCH, _UNKNOWN = 7, 13, 18, 999
 # not supported or not permitted, no such function, no longer supported
 _FOR_GOOD = frozenset({3, _NO_PERMISSION, _NO_FUNCTION, 25, 26})
 _NOTHING = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})  # what a driver may fill in
-_WHOLE = 100  # per cent
 _XID_ERRORS = 8  # nvmlEventTypeXidCriticalError
 _LONGEST_TEXT = 96  # bytes of a name or an identity
 _MORE_PROCESSES = 16  # than there were at the call that counted them
@@ -374,8 +374,8 @@ class NvmlProbe(GpuProbe):
             gpu.device.uuid,
             memory_used=used,
             process_memory=process_memory,  # type: ignore[arg-type] # None is not in it
-            utilization=_valid_per_cent(rates.gpu) if has_rates else None,
-            memory_utilization=_valid_per_cent(rates.memory) if has_rates else None,
+            utilization=valid_share_of_time(rates.gpu) if has_rates else None,
+            memory_utilization=valid_share_of_time(rates.memory) if has_rates else None,
             power=_scaled(power, 0.001),
             sm_clock=self._clock(gpu, 1) if activity else None,
             memory_clock=self._clock(gpu, 2) if activity else None,
@@ -501,7 +501,7 @@ class NvmlProbe(GpuProbe):
         return tuple(
             GpuShare(one.pid, float(one.sm), float(one.memory))
             for one in fresh
-            if one.sm <= _WHOLE and one.memory <= _WHOLE
+            if None not in map(valid_share_of_time, (one.sm, one.memory))
         )
 
     def _clock(self, gpu: _NvmlGpu, which: int) -> float | None:
@@ -575,11 +575,6 @@ class NvmlProbe(GpuProbe):
             elif error.value in _FOR_GOOD:
                 gpu.lacks.add(name)
             return None
-
-
-def _valid_per_cent(value: float) -> float | None:
-    """Return a share of time; None for what a driver without an answer fills in."""
-    return float(value) if 0 <= value <= _WHOLE else None
 
 
 def _scaled(value: float | None, factor: float) -> float | None:

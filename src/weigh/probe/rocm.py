@@ -10,7 +10,13 @@ from ctypes import byref, c_char, c_float, c_uint32, c_uint64
 from functools import partial
 
 from weigh.errors import GpuError, NoGpuError
-from weigh.probe.gpu import GpuCounters, GpuDevice, GpuProbe, GpuReading
+from weigh.probe.gpu import (
+    GpuCounters,
+    GpuDevice,
+    GpuProbe,
+    GpuReading,
+    valid_share_of_time,
+)
 from weigh.units import Bytes
 
 LIBRARY = "librocm_smi64.so"
@@ -19,7 +25,6 @@ _FOLDERS = ("", "/opt/rocm/lib/")
 _VRAM = 0  # RSMI_MEM_TYPE_VRAM
 _MOST_PROCESSES = 4096  # of one list
 _MOST_GPUS = 256
-_WHOLE = 100  # per cent
 _NOT_HERE = 8  # RSMI_STATUS_INIT_ERROR: no driver, or no GPU
 _ALL = ("ROCR_VISIBLE_DEVICES",)  # applied first, to all GPUs
 # the first of these that is set counts, among what the variables above leave
@@ -101,8 +106,8 @@ class RocmProbe(GpuProbe):
         utilization = memory_utilization = power = None
         if activity:
             busy = partial(self._number, gpu.index, kind=c_uint32)
-            utilization = _valid_per_cent(busy("rsmi_dev_busy_percent_get"))
-            memory_utilization = _valid_per_cent(
+            utilization = valid_share_of_time(busy("rsmi_dev_busy_percent_get"))
+            memory_utilization = valid_share_of_time(
                 busy("rsmi_dev_memory_busy_percent_get")
             )
             power = self._power(gpu.index)
@@ -215,10 +220,6 @@ class RocmProbe(GpuProbe):
             self._lacks.add(name)
             return False
         return function(*words) == 0
-
-
-def _valid_per_cent(value: int | None) -> float | None:
-    return None if value is None or value > _WHOLE else float(value)
 
 
 def visible_amd(
