@@ -14,7 +14,6 @@ FIRST_OPTIONS = {
     "exec": "jobs per-gpu memory retries timeout output resume-failed dry-run",
     "plan": "gpu gpu-memory memory cpus time node-cpus node-memory name replace",
     "run": "label param repeat progress output quiet attach stages",
-    "scan": "target gpu gpu-memory memory repeat resume from dry-run",
 }
 # verb -> topic -> options, as --help-all lists them
 OPTION_GROUPS = {
@@ -46,10 +45,6 @@ OPTION_GROUPS = {
         "Runs": "repeat warmup fail-above attach",
         "Progress": "progress progress-pattern time-limit checkpoint-signal",
         "Steps": "stages from",
-    },
-    "scan": {
-        "Runs": "from repeat label resume confirm dry-run",
-        "Answer": "target gpu gpu-memory memory efficiency json",
     },
 }
 
