@@ -180,6 +180,15 @@ def read_past_events(
     )
 
 
+def past_runs_of_file(path: str, is_wanted: Callable[[int], bool]) -> PastRuns | None:
+    """Return what an events file holds; None if it cannot be read."""
+    try:
+        with open(path, "rb", buffering=1 << 20, opener=only_regular) as file:
+            return read_past_events(file, is_wanted)
+    except OSError:
+        return None
+
+
 def _decoded_events(
     event_lines: Iterable[bytes], event_type: type[_Event]
 ) -> Iterator[_Event]:
@@ -190,11 +199,8 @@ def _decoded_events(
 
 def ended_in_events(path: str) -> dict[int, bool]:
     """Return the tasks that ended by an events file, and whether each succeeded."""
-    try:
-        with open(path, "rb", buffering=1 << 20, opener=only_regular) as file:
-            ended = read_past_events(file, lambda _: True).ended
-    except OSError:
-        return {}
+    past = past_runs_of_file(path, lambda _: True)
+    ended = {} if past is None else past.ended
     return {seq: end.state == "COMPLETED" for seq, end in ended.items()}
 
 

@@ -22,7 +22,7 @@ from weigh.lazy_modules import lazy_module
 from weigh.model.mask import HIDDEN, MASK, SIGNS, Hide, SecretMask
 from weigh.regular_file import only_regular
 from weigh.runner import events, owned_file
-from weigh.runner.events import PastRuns, read_past_events
+from weigh.runner.events import PastRuns
 from weigh.runner.owned_file import JoblogHolder, JoblogLock, OwnedFile
 from weigh.runner.task_source import TaskSource
 from weigh.store.location import file_mode
@@ -229,10 +229,9 @@ class RunJournal:
         def is_left(task_number: int) -> bool:
             return not 0 < task_number <= len(states) or states[task_number - 1] != DONE
 
-        with open(
-            self.events_path, "rb", buffering=1 << 20, opener=only_regular
-        ) as file:
-            past = read_past_events(file, is_left)
+        past = events.past_runs_of_file(self.events_path, is_left)
+        if past is None:  # somebody removed it, and what it knew is gone
+            raise StoreError(f"cannot read {self.events_path}: run it again")
         # those that failed have a line, and most others have not ended
         lost = [
             end

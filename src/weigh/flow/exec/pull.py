@@ -16,7 +16,6 @@ from weigh.planning.queue_order import (
     time_to_start,
     units_of,
 )
-from weigh.regular_file import only_regular
 from weigh.runner import events, orphans, owned_file
 from weigh.runner.run_context import ExecOptions
 from weigh.runner.shared_queue import PullSettings, QueueOwner
@@ -119,7 +118,8 @@ def _gone(
     for owner in owners:
         if not owner.joblog:  # a resume: what it claimed is in a queue of its own
             continue
-        past = _past_runs_in_events(os.path.join(folder, owner.joblog) + events.SUFFIX)
+        path = os.path.join(folder, owner.joblog) + events.SUFFIX
+        past = events.past_runs_of_file(path, lambda _: False)
         if past is not None and owner.run not in past.open_runs:
             found.add(owner.name)  # it wrote so itself, as its last event
         elif machine.sees_processes_of(owner.machine):
@@ -148,14 +148,6 @@ def _is_joblog_lock_silent(joblog: str) -> bool:
     except OSError:
         return False  # what cannot be seen may be alive
     return time.time() - touched > owned_file.SILENCE
-
-
-def _past_runs_in_events(path: str) -> events.PastRuns | None:
-    try:
-        with open(path, "rb", opener=only_regular) as file:
-            return events.read_past_events(file, lambda _: False)
-    except OSError:
-        return None
 
 
 def _ended_jobs(here: Here, owners: Sequence[QueueOwner]) -> set[str]:
