@@ -105,11 +105,6 @@ class AdviceSubject(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether that scheduler limits address space, not memory."""
         return self.kind.traits.address_space is not None
 
-    def basis(self) -> str:
-        """Return the number of runs in parentheses, if they are few."""
-        few = self.few()
-        return f" ({few})" if few else ""
-
     def few(self) -> str:
         """Return the number of runs or elements in words; nothing if enough."""
         number = self.completed
@@ -385,7 +380,7 @@ def _less_memory(subject: AdviceSubject, enough: Bytes, need: Bytes) -> ReportNo
         about="memory",
         words=(
             f"request {format_size(enough)}: {100 * (1 - enough / requested):.0f} % "
-            f"less, still {_excess_text(enough, need)} peak usage{subject.basis()}"
+            f"less, still {_excess_text(enough, need)} peak usage"
         ),
         flag=memory_flag(subject, enough),
         weight=60 * (1 - enough / requested),
@@ -450,7 +445,7 @@ def _near_memory(subject: AdviceSubject, enough: Bytes, need: Bytes) -> ReportNo
         )
     return ReportNote(
         about="memory",
-        words=words + subject.basis(),
+        words=words,
         flag=memory_flag(subject, enough),
         # notes are sorted by weight: what loses work comes before what only wastes
         weight=80 if share >= _NEAR else 40,
@@ -526,7 +521,7 @@ def _near_time(
         words=(
             f"the longest ran {format_duration(longest_time)}, {100 * share:.0f} % of "
             "the "
-            f"limit: on a slower node it is stopped{subject.basis()}"
+            f"limit: on a slower node it is stopped"
         ),
         flag=time_flag(subject, enough),
         weight=78 if share >= _NEAR else 38,
@@ -544,7 +539,7 @@ def _less_time(
         about="time",
         words=(
             f"request {format_limit(enough)}: the job may start sooner; "
-            f"{_excess_text(enough, longest_time)} {slowest}{subject.basis()}"
+            f"{_excess_text(enough, longest_time)} {slowest}"
         ),
         flag=time_flag(subject, enough),
         weight=30 * (1 - enough / requested),
@@ -587,7 +582,7 @@ def _less_cpus(
         about="CPUs",
         words=(
             f"request {enough}: at most {measure.most or 0:.1f} of the {requested} "
-            f"were used{subject.basis()}"
+            f"were used"
         ),
         flag=cpu_flag(subject, enough),
         weight=50 * (1 - enough / requested),

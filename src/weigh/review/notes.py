@@ -97,7 +97,7 @@ def _never_used(subject: AdviceSubject) -> ReportNote:
         words = f"{whose} {verb}: request none, and the job starts sooner"
     return ReportNote(
         about="GPU",
-        words=words + subject.basis(),
+        words=words,
         flag=gpu_flag(subject, 0),
         weight=88,
         is_finding=bool(requested),
@@ -110,7 +110,7 @@ def _unused_gpu_notes(subject: AdviceSubject, used: int) -> Iterator[ReportNote]
     if used < requested and subject.completed:
         yield ReportNote(
             about="GPU",
-            words=f"{used} of {requested} GPUs used, request {used}{subject.basis()}",
+            words=f"{used} of {requested} GPUs used, request {used}",
             flag=gpu_flag(subject, used),
             weight=70,
             is_finding=True,
@@ -139,7 +139,7 @@ def _idle_gpu_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
         )
     yield ReportNote(
         about="GPU",
-        words=words + subject.basis(),
+        words=words,
         flag=flag,
         weight=65 if busy.median < _VERY_IDLE else 45,
         is_finding=busy.median < _VERY_IDLE,
@@ -155,7 +155,7 @@ def _full_gpu_memory_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
         words=(
             f"{100 * held.efficiency:.0f} % of the GPU's memory was used: a larger "
             "batch or longer sample does not fit (unless a framework reserved more "
-            f"than it needs){subject.basis()}"
+            f"than it needs)"
         ),
         weight=35,
     )
@@ -190,7 +190,7 @@ def report_notes(
 ) -> tuple[ReportNote, ...]:
     """Return what to change and what went wrong, the most important first."""
     found = list(_unsorted_notes(subject, report_rows))
-    if any(note.words.endswith(subject.basis()) for note in found):
+    if any(note.flag is not None for note in found):
         found += _few_runs_notes(subject)
     return tuple(sorted(found, key=lambda note: note.weight, reverse=True))
 
@@ -272,7 +272,7 @@ def _missing_request_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
         return
     yield ReportNote(
         about="request",
-        words=f"{_request_rule_text(subject, request)}{subject.basis()}",
+        words=f"{_request_rule_text(subject, request)}",
         flag=" ".join(subject.dialect.directives(_as_requested(request, subject))),
         weight=1,
     )
