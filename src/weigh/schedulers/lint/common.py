@@ -11,9 +11,11 @@ from weigh.schedulers.backend import SchedulerLint
 from weigh.schedulers.lint import (
     element_rules,
     environment_rules,
+    loss_rules,
     path_rules,
     resource_rules,
     shell_rules,
+    splitting_rules,
 )
 from weigh.schedulers.lint.case import (
     GrantedResources,
@@ -31,6 +33,8 @@ COMMON: tuple[Rule, ...] = (
     *element_rules.RULES,
     *resource_rules.RULES,
     *shell_rules.RULES,
+    *loss_rules.RULES,
+    *splitting_rules.RULES,
 )
 
 

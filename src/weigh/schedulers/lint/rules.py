@@ -89,6 +89,7 @@ TABLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("processes-beyond-gpus", "more processes than GPUs"),
             ("devices-overridden", "`CUDA_VISIBLE_DEVICES` set by hand"),
             ("no-gpu", "a program that asks for a GPU, and none requested"),
+            ("heap-beyond-memory", "a Java heap as large as the memory"),
         ),
     ),
     (
@@ -126,6 +127,9 @@ TABLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
         "End of the job",
         (
+            ("loop-input", "a step that reads the input of its loop"),
+            ("word-splitting", "a line with quotes or pipes that no shell reads"),
+            ("unsafe-remove", "`rm -r` of results that may not have been copied"),
             ("no-wait", "background commands that end with the script"),
             ("hidden-exit", "a failure that the exit code of the job does not show"),
             ("deferred-trap", "a trap that runs too late"),
