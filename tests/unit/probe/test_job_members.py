@@ -1,6 +1,7 @@
 """Which processes on a node are a job's: by control group, and by environment."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -127,6 +128,29 @@ def test_a_process_is_judged_by_the_environment_of_its_program(
 def test_a_marked_process_is_left_out(sleeper: int) -> None:
     tree = members("NODE", JOB=OURS, NODE="cn1")
     assert sleeper not in [one.pid for one in tree.read()]
+
+
+def test_a_step_without_a_group_has_what_its_processes_start() -> None:
+    """Also with an environment of its own, and no process that nobody has marked."""
+    own = {"WEIGH_STEP": f"step-{os.getpid()}"}
+    line = "env -i sleep 60 & echo $!; wait"
+    with (
+        subprocess.Popen(
+            ["sh", "-c", line], env={**os.environ, **own}, stdout=subprocess.PIPE
+        ) as rank,
+        subprocess.Popen(["sleep", "60"]) as stranger,
+    ):
+        assert rank.stdout is not None
+        below = int(rank.stdout.readline())
+        tree = JobMembers(
+            os.getpid(), own, same=tuple(own), prefix=None, mark="NO_MARK"
+        )
+        tree.read()
+        found = tree.pids()
+        tree.close()
+        for pid in (below, rank.pid, stranger.pid):
+            os.kill(pid, signal.SIGKILL)
+    assert sorted(found) == sorted([rank.pid, below])
 
 
 def test_a_fork_of_an_excluded_process_counts_once_it_executes_a_program() -> None:

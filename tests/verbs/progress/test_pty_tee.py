@@ -1,8 +1,10 @@
 """The copier between a job and its terminal or pipe, and what weigh gets of it."""
 
+import fcntl
 import os
 import threading
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -126,3 +128,12 @@ def test_a_file_is_not_interposed(tmp_path: object) -> None:
     os.set_inheritable(fd, True)
     assert PtyTee((fd,)).pid is None
     os.close(fd)
+
+
+def test_a_system_that_does_not_resize_pipes_copies_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(fcntl, "F_SETPIPE_SZ")  # as on macOS
+    job = Job()
+    os.write(job.writer, b"through\n")
+    assert job.finish() == (b"through\n", b"through\n")

@@ -1,6 +1,9 @@
 """A distributed run under one weigh: a part for each rank."""
 
+import os
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from processes import Weigh
 
+from weigh.flow.run.rank_group import NodeLock
 from weigh.measure.ranks import place_of
 
 MIB = 1 << 20
@@ -90,3 +94,29 @@ def test_a_copy_over_ssh_is_no_rank_elsewhere(weigh: Weigh, tmp_path: Path) -> N
     far = script(tmp_path, "ssh", "sleep 0.4")
     weigh.run("-q", "--", "sh", "-c", f"{far} host cp a b; true")
     assert weigh.record()["missing"] == []
+
+
+@pytest.fixture
+def name() -> Iterator[str]:
+    name = f"test-{os.getpid()}"
+    yield name
+    Path(f"/dev/shm/weigh-step-{os.getuid()}-{name}").unlink()
+
+
+def test_another_rank_has_the_lock_once_its_holder_was_killed(name: str) -> None:
+    first = f"from weigh.flow.run.rank_group import NodeLock; l = NodeLock({name!r})"
+    code = f"{first}; print(l.take(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"True\n"
+        lock = NodeLock(name)
+        assert not lock.take()
+        holder.kill()
+    assert lock.take()
+
+
+def test_the_runs_of_each_rank_in_a_step_are_counted(name: str) -> None:
+    counts = [NodeLock(name).count_run(rank) for rank in (0, 70_000, 0, 1, 0)]
+    assert counts == [0, 0, 1, 0, 2]
