@@ -26,34 +26,33 @@ _FIRST_COUNTERS = 1.0  # seconds after the start
 _MEMORY_SHARE, _ACTIVITY_SHARE, _COUNTER_SHARE = 0.0075, 0.0025, 0.02
 _HUNG_AFTER = 5.0  # seconds without an answer until it is reported as hung
 
+GpuListener = Callable[[tuple[GpuDevice, ...], tuple[GpuReading, ...]], None]
+
 
 class GpuSampler:
     """Samples the visible GPUs, from :meth:`start` to :meth:`stop`.
 
     *pids* returns the job's current processes; without it, a GPU's memory above its
-    baseline counts. Times are of *clock*. *joined*: the job was already running.
-    *on_devices* and *on_readings* are called in its thread with what was read.
+    baseline counts. *joined*: the job was already running. *listener* is called in the
+    sampler's thread with all devices and what was read of some.
     """
 
-    def __init__(  # noqa: PLR0913 - who else listens
+    def __init__(
         self,
         probe_factory: Callable[[], GpuProbe],
         interval: Seconds,
-        clock: Callable[[], Seconds] = time.monotonic,
         *,
         pids: Callable[[], Collection[int]] = tuple,
         joined: bool = False,
-        on_devices: Callable[[tuple[GpuDevice, ...]], object] = len,
-        on_readings: Callable[[tuple[GpuReading, ...]], object] = len,
+        listener: GpuListener | None = None,
     ) -> None:
         self.interval = interval
         self.looks = 0
         self._factory = probe_factory
-        self._clock = clock
         self._pids = pids
         self._joined = joined
-        self._on_devices = on_devices
-        self._on_readings = on_readings
+        self._listener = listener
+        self._devices: tuple[GpuDevice, ...] = ()
         self._accounts: dict[str, GpuAccount] = {}
         self._warnings: list[str] = []
         self._lock = threading.Lock()  # for the accounts; never held in a driver's call
@@ -68,7 +67,7 @@ class GpuSampler:
 
     def start(self, wait: Seconds = 1.0) -> None:
         """Start, and wait up to *wait* seconds for the baseline."""
-        self._started = self._clock()
+        self._started = time.monotonic()
         self._thread.start()
         self._ready.wait(wait)
 
@@ -87,7 +86,7 @@ class GpuSampler:
     def idle(self) -> Seconds | None:
         """Return the seconds since any GPU was busy; None if unknown."""
         with self._lock:
-            return idle_for(tuple(self._accounts.values()), self._clock())
+            return idle_for(tuple(self._accounts.values()), time.monotonic())
 
     def warnings(self) -> tuple[str, ...]:
         """Return the problems and doubts, each once."""
@@ -116,7 +115,7 @@ class GpuSampler:
         call_began = self._call_began
         if call_began is None or not self._thread.is_alive():
             return None
-        since = self._clock() - call_began
+        since = time.monotonic() - call_began
         if since < _HUNG_AFTER and not self._stopping.is_set():
             return None
         return f"for {since:.0f} s: GPU figures may be incomplete"
@@ -146,23 +145,22 @@ class GpuSampler:
                 self._count(probe)
                 self._take_wear(probe)
         finally:
-            self._call_began = self._clock()
+            self._call_began = time.monotonic()
             probe.close()
 
     @contextmanager
     def _driver_call(self) -> Iterator[None]:
         """Note for the other threads that the driver has to answer now."""
-        self._call_began = self._clock()
+        self._call_began = time.monotonic()
         yield
         self._call_began = None
 
     def _open(self, probe: GpuProbe) -> None:
         """Read the baseline, then the counters."""
         with self._driver_call():
-            devices = probe.devices()
-        self._on_devices(devices)
+            self._devices = probe.devices()
         with self._lock:
-            for device in devices:
+            for device in self._devices:
                 account = GpuAccount(device, self._started, joined=self._joined)
                 self._accounts[device.uuid] = account
         self._warnings += probe.notes
@@ -172,7 +170,7 @@ class GpuSampler:
         self._count(probe)
         self._ready.set()
         self._turns = cycle(self._accounts)
-        self._counters_at = self._clock() + _FIRST_COUNTERS
+        self._counters_at = time.monotonic() + _FIRST_COUNTERS
 
     def _sample(self, probe: GpuProbe) -> None:
         """Read memory at intervals, and the counters in between."""
@@ -186,7 +184,7 @@ class GpuSampler:
 
         If readings are expensive, all other figures are read less often before memory.
         """
-        now, before = self._clock(), time.thread_time()
+        now, before = time.monotonic(), time.thread_time()
         is_due = now >= self._activity_at
         self._look(probe, activity=is_due)
         # per GPU, as the share is an upper bound per GPU
@@ -205,8 +203,9 @@ class GpuSampler:
             readings = probe.read(activity=activity)
         if not readings:
             return
-        self._on_readings(readings)
-        now, tree = self._clock(), self._pids()
+        if self._listener is not None:
+            self._listener(self._devices, readings)
+        now, tree = time.monotonic(), self._pids()
         with self._lock:
             for reading in readings:
                 self._accounts[reading.uuid].take(now, reading, tree)
@@ -235,11 +234,11 @@ class GpuSampler:
 
         A slow driver is asked seldom: meanwhile memory is not read.
         """
-        before = self._clock()
+        before = time.monotonic()
         if before < self._counters_at:
             return 0.0
         self._take_counters(probe, next(self._turns), bus=True)
-        took = self._clock() - before
+        took = time.monotonic() - before
         turn = _COUNTER_INTERVAL / len(self._accounts)
         self._counters_at = before + max(turn, took / _COUNTER_SHARE)
         return took

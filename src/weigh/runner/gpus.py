@@ -195,8 +195,7 @@ class SlotGpuMeter:
             factory,
             max(interval, _INTERVAL),
             pids=pids,
-            on_devices=self._on_devices,
-            on_readings=self._on_readings,
+            listener=self._on_readings,
         )
         # no wait: a driver may take seconds to answer, or hang
         self._sampler.start(wait=0.0)
@@ -246,13 +245,6 @@ class SlotGpuMeter:
         self._sampler.stop()
         return tuple(self._sampler.warnings())
 
-    def _on_devices(self, devices: tuple[GpuDevice, ...]) -> None:
-        with self._lock:
-            self._devices = devices
-            for task in self._tasks:  # the driver may start late
-                task.open(self._devices_of(task.attempt.slot.gpu))
-            self._mark_mixed()
-
     def _mark_mixed(self) -> None:
         """Mark the accounts of GPUs that several tasks share."""
         for uuid in self._last.keys() | {device.uuid for device in self._devices}:
@@ -261,9 +253,16 @@ class SlotGpuMeter:
                 for task in tasks:
                     task.accounts[uuid].mixed = True
 
-    def _on_readings(self, readings: tuple[GpuReading, ...]) -> None:
+    def _on_readings(
+        self, devices: tuple[GpuDevice, ...], readings: tuple[GpuReading, ...]
+    ) -> None:
         now = time.monotonic()
         with self._lock:
+            if not self._devices:
+                self._devices = devices
+                for task in self._tasks:  # the driver may start late
+                    task.open(self._devices_of(task.attempt.slot.gpu))
+                self._mark_mixed()
             self._read_at = now
             for reading in readings:
                 self._last[reading.uuid] = reading
