@@ -382,3 +382,16 @@ def test_the_time_to_request_is_what_the_progress_needs_and_resume_requests(
     assert "by its progress about 8 m 20 s are needed" in shown
     # 60 s doubled until it holds 500 s and a fifth more, rounded up as requests are
     assert "request 00:20:00, as weigh resume does --time=00:20:00" in shown
+
+
+def test_a_run_outside_of_jobs_is_granted_the_time_that_its_progress_needs(
+    root: str, say: Say
+) -> None:
+    progress = ReportedProgress(
+        done=80, total=1000, source="steps", time=40.0, remaining=460.0
+    )
+    requested = Request(1, 2 * GIB, None, time_limit=60, headroom=0.2, runs=3)
+    changes = {"state": "TIMEOUT", "progress": progress, "requested": requested}
+    measured(root, 1, label="late", **changes)
+    shown = " ".join(say("report", "late")[1].split())
+    assert "was stopped by the time limit: request 00:20:00 --time=00:20:00" in shown

@@ -39,6 +39,10 @@ JOBS: dict[str, tuple[list[Task], JobRequest, dict[str, Any]]] = {
     "used what it requested": ([FULL] * 3, ASKED, {}),
     "too much memory": ([SMALL] * 3, ASKED, {}),
     "two runs": ([Task(memory=2 * GIB, cpus=1.0)] * 2, ASKED, {}),
+    "two elements of two tasks": (
+        [like_full(memory=GIB, cpus=0.9)] * 4,
+        *(ASKED, {"together": 2}),
+    ),
     "one failure among many tasks": (
         [
             *[like_full(memory=512 * MIB, cpus=0.95)] * 11,
