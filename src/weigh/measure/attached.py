@@ -18,7 +18,6 @@ from weigh.measure.command import WatchSettings
 from weigh.measure.watcher import TreeWatcher, start_gpu_sampler
 from weigh.model.record import RunMeasurement
 from weigh.probe.proc import ProcTree, is_own_proc, usable_proc
-from weigh.probe.processes import has_ended
 from weigh.probe.visible import ORDER, VARIABLE
 from weigh.regular_file import file_head
 from weigh.units import Seconds
@@ -45,7 +44,7 @@ def watch_process(pid: int, watch: WatchSettings) -> RunMeasurement:
     # it is no descendant of weigh, so a walk would not find it
     if not tree.adopt(pid):
         raise UsageError(f"no process {pid} (ps -u $USER lists yours)")
-    if has_ended(pid):
+    if _has_ended(pid):
         raise UsageError(f"process {pid} has ended; its parent has not noticed yet")
     if tree.reading(pid) is None:
         raise UsageError(f"process {pid} is the kernel's own: it has no memory")
@@ -62,6 +61,16 @@ def command_of_process(pid: int, root: str = "/proc") -> list[str]:
     """Read a process's argv; empty when it is gone or a kernel thread."""
     text = os.fsdecode(file_head(f"{usable_proc(root)}/{pid}/cmdline"))
     return text.split("\0")[:-1]
+
+
+def _has_ended(pid: int) -> bool:
+    """Return whether a process is gone, or a zombie that its parent has not reaped.
+
+    A first thread that ended before the others is a zombie too, but they go on.
+    """
+    text = file_head(f"/proc/{pid}/stat", 4096)
+    words = text[text.rfind(b")") + 2 :].split()
+    return not words or (words[0] in b"ZX" and words[17:18] in ([b"0"], [b"1"]))
 
 
 class _AttachedProcess:
@@ -108,7 +117,7 @@ class _AttachedProcess:
         samples = self._watcher.samples
         if samples and samples[-1].processes:
             return False
-        return all(has_ended(pid) for pid in self._tree.pids())
+        return all(_has_ended(pid) for pid in self._tree.pids())
 
     def _cpu_time(self) -> Seconds:
         times = map(self._tree.times, self._tree.pids())

@@ -13,8 +13,8 @@ from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.probe.gpu_libraries import TorchDevice, read_torch, torch_number
 from weigh.probe.proc import usable_proc
-from weigh.probe.processes import read_process
 from weigh.probe.visible import VARIABLE, names_none
+from weigh.regular_file import file_head
 from weigh.render.gpu_lines import GpuListing
 from weigh.schedulers import KINDS
 from weigh.units import Seconds
@@ -233,7 +233,7 @@ def _occupants(reading: GpuReading) -> tuple[GpuOccupant, ...] | None:
 
 def _occupant(pid: int, memory: int | None) -> GpuOccupant:
     """Name a process, as far as /proc shows it."""
-    process = read_process(pid)
+    name = file_head(f"{usable_proc()}/{pid}/comm").decode("utf-8", "replace")
     try:
         owner = os.stat(f"{usable_proc()}/{pid}").st_uid
     except OSError:  # gone, another user's and hidden, or a container's host's
@@ -241,7 +241,7 @@ def _occupant(pid: int, memory: int | None) -> GpuOccupant:
     return GpuOccupant(
         pid,
         user=_name_of_uid(owner),
-        command=None if process is None else process.name,
+        command=name.rstrip("\n") or None,
         memory=memory,
         mine=owner == os.getuid(),
     )

@@ -2,18 +2,72 @@
 
 import os
 import time
+from typing import NamedTuple
 
 from weigh.flow.records.records import RecordStore
 from weigh.flow.watch.gpus import GpuFactory, GpuWatch, gpus_of
-from weigh.measure.observer import TreeObserver
+from weigh.measure.memory.gauge import ForkFilter, TreeMemoryGauge
 from weigh.model.record import Record
 from weigh.probe.host import read_host
+from weigh.probe.proc import ProcTree
 from weigh.render.top_screen import MachineView, TopRun, TopView
 from weigh.store.checkpoint import UnfinishedRun, finalise_interrupted, runs_in_progress
 from weigh.store.identity import ProcessIdentity, is_alive
 from weigh.units import KIB, Bytes, Seconds
 
 _STORE_INTERVAL = 2.0  # seconds between looks into the store: it may be on a network
+
+
+class TreeGlance(NamedTuple):
+    """A process tree at one moment, with shared pages counted once."""
+
+    held: Bytes
+    largest: Bytes  # the highest mark of a single process
+    cores: float | None  # busy since the glance before; None at the first
+    stopped: bool  # by a signal such as STOP
+
+
+class TreeObserver:
+    """Observes one process and its descendants."""
+
+    def __init__(self, leader: int) -> None:
+        self._leader = leader
+        self._tree = ProcTree(leader)
+        self._fork_filter = ForkFilter(self._tree)
+        self._gauge = TreeMemoryGauge(self._tree, is_alone=False)
+        # when it was, and the CPU time then
+        self._last: tuple[Seconds, Seconds] | None = None
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        self._tree.close()
+
+    def glance(self, best: Bytes) -> TreeGlance | None:
+        """Return the current state; None if no process is left.
+
+        *best* is the peak so far: only where it may be exceeded are shared pages
+        counted, which is expensive.
+        """
+        found = self._tree.read()
+        leader = self._tree.reading(self._leader)
+        # a leader that has ended is read no more, its descendants are
+        readings, _ = self._fork_filter.sift([leader, *found] if leader else found)
+        if not readings:
+            return None
+        held = self._gauge.hold(readings, best)
+        # at another moment than the memory, since counting it takes time
+        before, now = self._last, time.monotonic()
+        # a zombie keeps its CPU time until its parent reaps it
+        times = map(self._tree.times, dict.fromkeys([self._leader, *self._tree.pids()]))
+        cpu_time = sum(one.cpu_time for one in times if one is not None)
+        self._last = now, cpu_time
+        cores = None
+        if before is not None and now > before[0]:
+            # a daemon that ends takes its CPU time away; the total never shrinks
+            cores = max(0.0, cpu_time - before[1]) / (now - before[0])
+        largest = max(reading.peak for reading in readings)
+        stopped = self._tree.is_stopped(self._leader)
+        return TreeGlance(held.total, largest, cores, stopped)
 
 
 class TopWatcher:
@@ -128,11 +182,11 @@ class _RunFollower:
                 stale=unfinished_run.stale,
             )
         # the peak in the checkpoint includes what happened before weigh top was started
-        self._largest = max(self._largest, glance.held.total, glance.largest)
+        self._largest = max(self._largest, glance.held, glance.largest)
         return TopRun(
             record=unfinished_run.record,
             elapsed=elapsed,
-            memory=glance.held.total,
+            memory=glance.held,
             peak=max(peak or 0, self._largest),
             cores=glance.cores,
             stopped=glance.stopped,
