@@ -24,9 +24,8 @@ have passed the job counts as lost, and may be sent again.
 import errno
 import os
 import secrets
-import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from typing import Self, TypeVar
@@ -58,7 +57,7 @@ from weigh.store.identity import (
     this_machine,
 )
 from weigh.store.lines import UNREADABLE
-from weigh.store.location import make_folder, open_privately
+from weigh.store.location import make_folder
 from weigh.units import Seconds, format_duration
 
 FOLDER = "sent"
@@ -589,35 +588,6 @@ def rounds_of_plan(
         return schedulers.reach(here, scheduler)
 
     return SubmissionRounds(folder, root=here.root, reach=reach, name=name)
-
-
-def freeze(folder: str, sent: str, names: Iterable[str]) -> str:
-    """Keep copies of the files *names* of *folder* in *sent*; return *sent*.
-
-    No links: an editor may write into the file that the user sees.
-
-    Raises:
-        UsageError: one of them does not exist.
-        StoreError: they cannot be written.
-    """
-    _make_round_folder(sent)
-    for name in names:
-        source, target = os.path.join(folder, name), os.path.join(sent, name)
-        if not os.path.exists(source):
-            raise UsageError(f"the plan's {name} is gone (weigh plan TASKS --replace)")
-        _make_round_folder(os.path.dirname(target))
-        try:
-            # commands may hold what is private
-            with (
-                open(source, "rb") as file,
-                open(target, "xb", opener=open_privately) as copy,
-            ):
-                shutil.copyfileobj(file, copy)
-        except FileExistsError:  # by an earlier part of the round
-            continue
-        except OSError as error:
-            raise StoreError(f"cannot write {target}: {error.strerror}") from error
-    return sent
 
 
 # the sender of a round whose file cannot be read

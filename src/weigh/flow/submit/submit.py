@@ -31,7 +31,6 @@ from weigh.flow.submit.job_request import (
 )
 from weigh.flow.submit.rounds import (
     SubmissionRound,
-    freeze,
     rounds_of_plan,
     settle_all,
 )
@@ -41,6 +40,7 @@ from weigh.flow.submit.submit_script import (
     JobOrigin,
     after_job,
     free_prefetch_name,
+    freeze,
     halfway,
     make_numbered,
     prefetch_setup,

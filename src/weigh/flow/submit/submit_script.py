@@ -8,9 +8,10 @@ node in between. The healer is a job that starts when others have ended: it runs
 
 import os
 import shlex
+import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from weigh.flow.here import Here
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import FOLDER, refuse_changed_tasks
 from weigh.flow.site.schedulers import kind_of_cluster_name
-from weigh.flow.submit.rounds import SubmissionRound, freeze
+from weigh.flow.submit.rounds import SubmissionRound
 from weigh.lazy_modules import lazy_module
 from weigh.model.job import JobRequest, JobScript, JobSetup, SubmittedJob
 from weigh.model.plan import Plan
@@ -160,6 +161,34 @@ def ship(
         needs=job_script.needs,
     )
     return sending.send(scheduler, draft, as_sent)
+
+
+def freeze(folder: str, sent: str, names: Iterable[str]) -> str:
+    """Keep copies of the files *names* of *folder* in *sent*; return *sent*.
+
+    No links: an editor may write into the file that the user sees.
+
+    Raises:
+        UsageError: one of them does not exist.
+        StoreError: they cannot be written.
+    """
+    for name in names:
+        source, target = os.path.join(folder, name), os.path.join(sent, name)
+        if not os.path.exists(source):
+            raise UsageError(f"the plan's {name} is gone (weigh plan TASKS --replace)")
+        try:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            # commands may hold what is private
+            with (
+                open(source, "rb") as file,
+                open(target, "xb", opener=open_privately) as copy,
+            ):
+                shutil.copyfileobj(file, copy)
+        except FileExistsError:  # by an earlier part of the round
+            continue
+        except OSError as error:
+            raise StoreError(f"cannot write {target}: {error.strerror}") from error
+    return sent
 
 
 def make_numbered(above: str, stem: str) -> str:
