@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from weigh.model.job import ElementState, JobRequest, TaskState
+from weigh.model.job import ElementState, HealLimits, JobRequest, TaskState
 from weigh.model.plan import (
     BinCapacity,
     Plan,
@@ -19,12 +19,14 @@ from weigh.model.plan import (
 )
 from weigh.planning.queue_order import enough_time, least_element_time
 from weigh.planning.resume_policy import (
+    EarlierRounds,
     LastRequest,
     ResumeChoice,
     ResumeOptions,
     TaskEvidence,
     decide_resumption,
     enlarged_request,
+    healer_stop_reason,
     previous_task_place,
 )
 from weigh.request import RUNNER_MEMORY
@@ -150,3 +152,31 @@ def test_a_task_that_was_short_before_gets_more_unless_memory_is_typed(
     had = LastRequest(JobRequest(memory=GIB, time_limit=HOUR))
     choice = decide_resumption(task, evidence, had, ResumeOptions(memory=memory))
     assert (choice.run, choice.memory) == (True, factor)
+
+
+AGAIN = ResumeChoice(run=True, reason="")
+MORE = ResumeChoice(run=True, reason="", memory=2)
+FIRST = ResumeChoice(run=True, reason="", need=GIB, sized=True)
+BUDGET = HealLimits(max_rounds=3, max_hours=10.0)
+
+
+@pytest.mark.parametrize(
+    ("choice", "before", "hours", "words"),
+    [
+        (AGAIN, EarlierRounds(rounds=2, finished=1, hours=6.0), 4.0, None),
+        (AGAIN, EarlierRounds(rounds=2, finished=1, hours=6.0), 4.1, "10.1 CPU hours"),
+        (AGAIN, EarlierRounds(rounds=2, finished=1, hours=None), 4.0, "no time limit"),
+        (AGAIN, EarlierRounds(rounds=2, finished=1, hours=6.0), None, "no time limit"),
+        (AGAIN, EarlierRounds(rounds=3, finished=1, hours=1.0), 1.0, "3 rounds, as"),
+        (FIRST, EarlierRounds(rounds=3, finished=1, hours=1.0), 1.0, None),
+        (AGAIN, EarlierRounds(rounds=2, finished=0, hours=1.0), 1.0, "no progress in"),
+        (AGAIN, EarlierRounds(rounds=1, finished=0, hours=1.0), 1.0, None),
+        (MORE, EarlierRounds(rounds=2, finished=0, hours=1.0), 1.0, None),
+    ],
+)
+def test_a_healer_stops_at_its_limits_and_not_before(
+    choice: ResumeChoice, before: EarlierRounds, hours: float | None, words: str | None
+) -> None:
+    reason = healer_stop_reason([choice], before, hours, BUDGET)
+    assert (reason is None) == (words is None)
+    assert (words or "") in (reason or "")
