@@ -21,12 +21,14 @@ from weigh.planning.queue_order import enough_time, least_element_time
 from weigh.planning.resume_policy import (
     EarlierRounds,
     LastRequest,
+    PreviousPlace,
     ResumeChoice,
     ResumeOptions,
     TaskEvidence,
     decide_resumption,
     enlarged_request,
     healer_stop_reason,
+    plan_of_round,
     previous_task_place,
 )
 from weigh.request import RUNNER_MEMORY
@@ -180,3 +182,24 @@ def test_a_healer_stops_at_its_limits_and_not_before(
     reason = healer_stop_reason([choice], before, hours, BUDGET)
     assert (reason is None) == (words is None)
     assert (words or "") in (reason or "")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "memory", "expected"),
+    [
+        ((0, 0), 1, (0, 0)),
+        ((0, None), 1, ()),  # one of them is not known
+        ((0, 0), 2, ()),  # they need more than their kinds state
+    ],
+)
+def test_a_round_states_the_kinds_of_tasks_whose_needs_are_as_planned(
+    kinds: tuple[int | None, ...], memory: int, expected: tuple[int, ...]
+) -> None:
+    element = PlannedElement(
+        file="tasks_0.txt", tasks=(1, 2), gpu_memory=0, memory=0, cpus=1, kinds=(0, 0)
+    )
+    plan = replace(a_plan(), elements=(element,), queue=None)
+    tasks = {n: PreviousPlace(plan, 0, kind) for n, kind in enumerate(kinds, start=1)}
+    choice = ResumeChoice(run=True, reason="", memory=memory)
+    (made,) = plan_of_round(plan, tasks, choice, 2, keeps=False).elements
+    assert (made.tasks, made.kinds) == ((1, 2), expected)
