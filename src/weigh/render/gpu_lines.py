@@ -8,11 +8,10 @@ from weigh.model.gpu import HEALTHY, GpuOccupant, GpuState, GpuUsage
 from weigh.render.printable import padded_text, printable_text, shortened_text, width_of
 from weigh.render.request_lines import folded_lines
 from weigh.render.words import (
+    gpu_trouble_words,
     listed_numbers,
     memory_words,
-    preallocation_words,
     short_name,
-    xid_words,
 )
 from weigh.units import GIB, format_duration, format_size
 
@@ -123,7 +122,6 @@ _TEXT_WIDTH = 67  # columns of a row's text, behind its name
 _FIGURE_NAME = 20  # columns of the name of a figure
 _MB = 1_000_000  # as NVIDIA's tools count rates
 _PER_PROCESS = "NVML per process"
-_LONG = 1.0  # seconds of thermal throttling that are worth a line
 # name, unit, scale, field of the mean, and what its maximum and minimum begin with
 _SAMPLED_FIGURES = (
     ("power", "W", 1, "power_mean", "power"),
@@ -257,29 +255,16 @@ def _average_use(gpu_usage: GpuUsage) -> str:
 
 def _gpu_trouble_lines(gpu_usage: GpuUsage) -> Iterator[str]:
     """Yield what qualifies the memory, errors and thermal throttling, if any."""
-    if gpu_usage.preallocated:
-        # a framework that takes nearly all memory at once shows nothing of its need
-        text = f"{format_size(gpu_usage.preallocated)} taken at once: "
-        yield from folded_lines(text + preallocation_words(), _TEXT_WIDTH)
+    for _, words in gpu_trouble_words(gpu_usage):
+        yield from folded_lines(words, _TEXT_WIDTH)
     # memory of a process outside the run, such as a notebook
     if gpu_usage.other_memory and not gpu_usage.job_peak:
         size = format_size(gpu_usage.other_memory)
         yield f"another process of yours holds {size} of it: what it did is not counted"
-    if gpu_usage.ecc_errors:
-        errors = "error" if gpu_usage.ecc_errors == 1 else "errors"
-        yield (
-            f"{gpu_usage.ecc_errors} uncorrected memory {errors}: report to the admins"
-        )
-    if gpu_usage.xids:
-        yield xid_words(gpu_usage.xids)
-    # an uncorrected error is stated already: one line is enough
-    elif not gpu_usage.ecc_errors and not (gpu_usage.health or HEALTHY).startswith(
-        HEALTHY
-    ):
+    # an error is stated already: one line is enough
+    is_stated = gpu_usage.xids or gpu_usage.ecc_errors
+    if not is_stated and not (gpu_usage.health or HEALTHY).startswith(HEALTHY):
         yield f"{gpu_usage.health}: report to the admins"
-    slowed = (gpu_usage.throttle or {}).get("thermal", 0.0)
-    if slowed >= _LONG:
-        yield f"slowed down by heat for {format_duration(slowed)}"
 
 
 def _memory_source_lines(used_gpus: Sequence[GpuUsage]) -> Iterator[str]:

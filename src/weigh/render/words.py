@@ -1,8 +1,8 @@
 """Figures of records and reports as words: memory, growth, GPUs, states, amounts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from weigh.model.gpu import GPU_FAULTS
+from weigh.model.gpu import GPU_FAULTS, GpuUsage
 from weigh.model.growth import MemoryExtrapolation, MemoryGrowth
 from weigh.model.record import State
 from weigh.model.report import AccountedStep, JobReport, ReportMeasure
@@ -14,6 +14,7 @@ from weigh.units import (
     MINUTE,
     Bytes,
     Seconds,
+    count_with_noun,
     format_duration,
     format_limit,
     format_size,
@@ -70,6 +71,7 @@ def extrapolation_words(ahead: MemoryExtrapolation) -> str:
 _MAKERS = ("NVIDIA ", "Tesla ")
 _BAD_ADDRESS = 31  # NVIDIA's XID for a page fault of the program
 _SHOWN = 3  # different numbers that are listed
+_HOT = 1.0  # seconds of thermal throttling that are worth a line
 
 
 def short_name(gpu_name: str) -> str:
@@ -101,6 +103,22 @@ def preallocation_words() -> str:
         "measure the need with XLA_PYTHON_CLIENT_PREALLOCATE=false (JAX) "
         "or TF_FORCE_GPU_ALLOW_GROWTH=true"
     )
+
+
+def gpu_trouble_words(gpu_usage: GpuUsage) -> Iterator[tuple[int, str]]:
+    """Yield the weight and the words of each trouble of a GPU; 90 is a lost job."""
+    if gpu_usage.xids:
+        yield 92, xid_words(gpu_usage.xids)
+    if gpu_usage.ecc_errors:
+        errors = count_with_noun(gpu_usage.ecc_errors, "uncorrected memory error")
+        yield 91, f"{errors}: report to the admins"
+    slowed = (gpu_usage.throttle or {}).get("thermal", 0.0)
+    if slowed >= _HOT:
+        yield 48, f"slowed down by heat for {format_duration(slowed)}"
+    if gpu_usage.preallocated:
+        # a framework that takes nearly all memory at once shows nothing of its need
+        size = format_size(gpu_usage.preallocated)
+        yield 40, f"{size} taken at once: {preallocation_words()}"
 
 
 def xid_words(xids: Sequence[int]) -> str:

@@ -12,7 +12,7 @@ from weigh.joined import imbalance_notes
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Request, SiteFlags
 from weigh.model.report import ReportNote, ReportRow
-from weigh.render.words import preallocation_words, xid_words
+from weigh.render.words import gpu_trouble_words
 from weigh.request import DEFAULT_HEADROOM, from_usages, round_time, why_no_request
 from weigh.review.advice import (
     AdviceSubject,
@@ -24,12 +24,12 @@ from weigh.review.advice import (
 )
 from weigh.schedulers import find_kind
 from weigh.schedulers.this_machine import NAME as LOCAL
-from weigh.units import count_with_noun, format_duration
+from weigh.units import count_with_noun
 
 _IDLE, _VERY_IDLE = 0.25, 0.15  # busy less than that: worth a line; a finding
 _ROOM = 0.5  # of a GPU used by a task: a second task fits
 _FULL = 0.95  # of the GPU's memory
-_HOT = 1.0  # seconds of throttling
+_LOST = 90  # weight of what ends a job
 # busy so much, the CPU probably did what the GPU was requested for
 _AT_WORK = 0.8  # of a CPU
 
@@ -162,27 +162,18 @@ def _full_gpu_memory_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
 
 
 def _gpu_error_notes(gpu_usages: Sequence[GpuUsage]) -> Iterator[ReportNote]:
-    """Yield errors of the GPUs or their driver, and heat."""
-    xids = [xid for gpu in gpu_usages for xid in gpu.xids]
-    if xids:
-        yield ReportNote(about="GPU", words=xid_words(xids), weight=92, is_finding=True)
-    if any(gpu.preallocated for gpu in gpu_usages):
-        words = f"most of a GPU's memory was taken at once: {preallocation_words()}"
-        yield ReportNote(about="GPU mem", words=words, weight=40)
-    errors = sum(gpu.ecc_errors or 0 for gpu in gpu_usages)
-    if errors:
-        yield ReportNote(
-            about="GPU",
-            words=f"{errors} uncorrected memory errors: report them to the admins",
-            weight=91,
-            is_finding=True,
-        )
-    slowed = [(gpu.throttle or {}).get("thermal", 0.0) for gpu in gpu_usages]
-    worst = max(slowed, default=0.0)
-    if worst >= _HOT:
-        took = format_duration(worst)
-        words = f"slowed down by heat for up to {took}: report it to the admins"
-        yield ReportNote(about="GPU", words=words, weight=48)
+    """Yield errors of the GPUs or their driver, heat, and memory taken at once."""
+    heat = max((gpu.throttle or {}).get("thermal", 0.0) for gpu in gpu_usages)
+    together = msgspec.structs.replace(
+        gpu_usages[0],
+        xids=tuple(xid for gpu in gpu_usages for xid in gpu.xids),
+        ecc_errors=sum(gpu.ecc_errors or 0 for gpu in gpu_usages),
+        throttle={"thermal": heat},
+        preallocated=max(gpu.preallocated or 0 for gpu in gpu_usages),
+    )
+    for weight, words in gpu_trouble_words(together):
+        is_lost = weight >= _LOST
+        yield ReportNote(about="GPU", words=words, weight=weight, is_finding=is_lost)
 
 
 def report_notes(

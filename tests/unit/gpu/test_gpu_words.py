@@ -150,7 +150,7 @@ def test_rows_fit_in_80_columns_whatever_the_gpu(
     usages: list[GpuUsage], *, allocated: bool
 ) -> None:
     lines = summary_lines(usages, allocated=allocated)
-    assert all(len(line) <= 80 and line.isprintable() for line in lines)
+    assert all(width_of(line) <= 80 and line.isprintable() for line in lines)
 
 
 @given(
