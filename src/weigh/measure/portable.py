@@ -91,6 +91,7 @@ class PsutilTree(ProcTree):
         self._walk_at = self._began + _FIRST_WALK
         self._psutil = psutil
         self._errors = (OSError,) if psutil is None else (psutil.Error, OSError)
+        self._known = {}  # of /proc: no descriptor is open, no clock is there
         self._live: dict[int, _PsutilFigures] = {}
         self._zombies: set[PsutilProcess] = set()  # not read again until reaped
         # what ended processes have used, by whether they were detached
@@ -101,16 +102,9 @@ class PsutilTree(ProcTree):
                 self._first = psutil.Process(root_pid)
                 self._add([self._first])
 
-    def close(self) -> None:
-        """Do nothing: no descriptor is open."""
-
     def pids(self) -> list[int]:
         """Return the processes alive at the last reading."""
         return list(self._live)
-
-    def clocks(self) -> dict[int, Seconds]:
-        """Return nothing: there is no such clock."""
-        return {}
 
     def read(self) -> list[ProcessReading]:
         """Look for new processes if that is not too soon, and read all."""
@@ -524,7 +518,8 @@ class _PortableRun:
         elif name in _LEFT_TO_TERMINAL:
             return
         else:
-            _send_portable_signal(self._pid, number)
+            with suppress(OSError):  # it has ended, or changed its user
+                os.kill(self._pid, number)
         if name in _ENDING:
             self._end_signal = number
 
@@ -583,9 +578,3 @@ class _PortableRun:
             return ["psutil is missing: only the largest process was measured"]
         unread = self._tree.unread
         return [f"{unread} of the processes are not readable"] if unread else []
-
-
-def _send_portable_signal(pid: int, number: int) -> None:
-    """Send a signal; ignore that the process has ended or changed its user."""
-    with suppress(OSError):
-        os.kill(pid, number)
