@@ -30,6 +30,7 @@ from weigh.joined import (
     with_node_figures,
 )
 from weigh.measure.node_agent import NodePart
+from weigh.measure.series import is_series_growing
 from weigh.model.record import (
     RecordedNode,
     RecordedRank,
@@ -42,7 +43,6 @@ from weigh.units import KIB, Seconds, format_duration
 _CHUNK = 64 * KIB  # bytes per read
 # bytes of what starting the agents printed; only its last line is shown
 _MOST_WORDS = 4 * KIB
-_WORTH_ASKING = 20  # samples
 _MOST_PIECES = 10_000  # of a part: more are a damaged line
 _MOST_WAITING = 3  # unfinished parts of one node: an older one lost a line
 _DECODER = msgspec.json.Decoder(NodePart)
@@ -294,6 +294,7 @@ def _usage_over_nodes(
     # CPU time of ranks on this node is in the run's own already
     elsewhere = (rank.cpu_time for rank in ranks if rank.pid not in counted)
     top = largest_node(recorded_nodes)
+    series = (top and top.series) or SampleSeries()
     joined = replace(
         usage,
         max_process_memory=largest_known(
@@ -305,16 +306,8 @@ def _usage_over_nodes(
         user_time=None,
         system_time=None,
         processes=sum(processes.values()),
-        growing=_is_growing(top.series if top else None),
+        growing=is_series_growing(series.t, series.memory),
     )
     return with_node_figures(
         joined, recorded_nodes, sum_of_known((usage.cpu_time, *elsewhere))
     )
-
-
-def _is_growing(series: SampleSeries | None) -> bool | None:
-    if series is None or len(series.t) < _WORTH_ASKING:
-        return None
-    from weigh.estimate import growth  # noqa: PLC0415 - not for the shortest runs
-
-    return growth.is_memory_growing(series.t, series.memory)
