@@ -17,7 +17,6 @@ import pwd
 import re
 import stat
 import struct
-import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -243,6 +242,8 @@ def read_rules(
 ) -> tuple[SignRule, ...]:
     """Read weigh's table, with a site's before it; a file that is wrong is left out."""
     own = os.path.join(os.path.dirname(__file__), "signs.toml")
+    import tomllib  # noqa: PLC0415 - later than what looks at a JVM
+
     found: list[SignRule] = []
     # the user's own table comes first, then the site's: the first match counts
     for path in (env.get(VARIABLE), site, own):

@@ -56,7 +56,7 @@ else:  # each is imported when it is first used
 _LOOK_SHARE = 0.005  # of one core; below 1 % together with the counts of pages
 # CPU seconds of looks before any are earned, which grow with what the job itself has
 # used: they load modules and meet the processes, and a short job is not to feel it
-_FIRST_CREDIT, _MOST_CREDIT = 0.02, 0.04
+_FIRST_CREDIT, _MOST_CREDIT = 0.01, 0.04
 _CREDIT_SHARE = 0.02  # of the job's own CPU time
 # Loading modules costs most of a second where they are not compiled yet, once
 _LOADING_COST = 0.0005  # CPU seconds that count of a look that does
@@ -507,11 +507,13 @@ class TreeWatcher:
     def _sample_waits(
         self, current_time: Seconds, readings: Sequence[ProcessReading]
     ) -> None:
-        if self._waits is None or self._jvms is None:
+        if self._waits is None:
             self._waits = measure_cpu_wait.CpuWaits(before=self.before)
-            self._jvms = programs.JvmWatch()
-        self._jvms.look(readings)
         self._waits_at = current_time + self._waits.look(current_time, readings)
+        # a short run does not load what reads programs
+        if current_time >= _FIRST_SIGN:
+            self._jvms = self._jvms or programs.JvmWatch()
+            self._jvms.look(readings)
 
     def _look_for_signs(
         self, current_time: Seconds, readings: Sequence[ProcessReading]

@@ -30,7 +30,7 @@ _MATERIAL = 0.01  # relative change of a peak that matters
 _MATERIAL_FLOOR = MIB  # 1 % of a job of 2 MiB is jitter
 _COUNT_SHARE = 0.002  # of a core; looks have a share of their own
 # CPU seconds of counting before any are earned; a short job is not to feel them
-_FIRST_CREDIT, _MOST_CREDIT = 0.015, 0.03
+_FIRST_CREDIT, _MOST_CREDIT = 0.008, 0.03
 _CREDIT_SHARE = 0.05  # of the job's own CPU time
 _CURVE_PART = 0.5  # of what is earned, for counts of what is below the peak
 _MUCH = 1.25  # of the best: worth counting on further credit
