@@ -50,6 +50,8 @@ ANYWHERE = [
     ("--mem=4GiB", "memory", NO, "write 4G"),
     ("--mem=4 G", "stray-word", NO, ""),
     ("--mem=4", "memory-in-mib", "", "is 4.00 MiB; 4 GiB are 4G"),
+    ("--mem=16", "memory-in-mib", "problem", ""),
+    ("--mem=17", "memory-in-mib", "note", ""),
     ("--time=24:00", "time-in-minutes", "", "is 24 minutes"),
     ("--time=24:00", "time-in-minutes", "", "a day is 24:00:00 or 1-0"),
     ("--time=2:30", "time-in-minutes", "", "2 h 30 m is 02:30:00"),
@@ -311,3 +313,17 @@ def test_the_body_is_judged_with_the_directives(
     line: str, body: str, rule: str, *, is_found: bool
 ) -> None:
     assert (rule in sbatch(line, body=body)) is is_found
+
+
+def test_a_template_is_found_in_its_first_line() -> None:
+    text = "#!/bin/bash\n#SBATCH -c 2\n{% if a %}\n#SBATCH -n 1\n"
+    assert of_slurm(text)["placeholder"].line == 3
+
+
+@pytest.mark.parametrize(("nodes", "cure"), [("4-2", "2-4"), ("4-a", ""), ("a-4", "")])
+def test_nodes_that_run_backwards_are_turned_and_others_not_guessed(
+    nodes: str, cure: str
+) -> None:
+    (found,) = (one for one in sbatch(f"--nodes={nodes}").values() if not one.accepted)
+    assert cure in found.cure
+    assert bool(found.cure) == bool(cure)

@@ -138,7 +138,8 @@ def _are_nodes(value: str) -> bool:
 
 def _node_fix(value: str) -> str:
     least, _, most = value.partition("-")
-    return f"{most}-{least}" if most and whole_number(least) is not None else ""
+    numbers = (whole_number(least), whole_number(most))
+    return "" if None in numbers else f"{most}-{least}"
 
 
 def _slurm_size_fix(value: str) -> str:
