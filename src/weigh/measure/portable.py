@@ -21,7 +21,7 @@ from typing import Any, Self
 import msgspec
 
 from weigh.errors import SIGNAL_BASE, UsageError
-from weigh.measure.launcher import launch_error
+from weigh.measure.launcher import launch_error, own_peak
 from weigh.measure.memory.holding import MemoryHolding
 from weigh.measure.watcher import TreeWatcher
 from weigh.model.record import RunMeasurement
@@ -391,17 +391,6 @@ def max_rss_bytes(ru_maxrss: int, platform: str = sys.platform) -> Bytes:
     return ru_maxrss if platform == "darwin" else ru_maxrss * KIB
 
 
-def _launching_floor() -> Bytes:
-    """Return the memory up to which a child's peak may be this process's own."""
-    # a child starts with its parent's size, which exec resets on macOS alone; Windows
-    # has no such figure
-    if sys.platform in {"darwin", "win32"}:
-        return 0
-    import resource  # noqa: PLC0415 - no such module on Windows
-
-    return max_rss_bytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-
-
 class _CaughtSignals:
     """Catches the signals for the job while it runs, to pass each on once.
 
@@ -467,7 +456,8 @@ class _PortableRun:
         self._watcher = TreeWatcher(
             self._tree,
             interval,
-            floor=_launching_floor(),
+            # a child starts with the size of what forked it; macOS resets that at exec
+            floor=own_peak(),
             clock=time.perf_counter,
             gauge=ResidentSum(self._tree),
         )
