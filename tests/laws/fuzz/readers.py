@@ -115,6 +115,11 @@ def sample(*names: str) -> tuple[str, ...]:
     return tuple((DATA / name).read_text() for name in names)
 
 
+def _past_jobs_of_slurm(text: str) -> object:
+    accounts = slurm_accounting.ACCOUNTING
+    return [*accounts.read_past(io.StringIO(text))] if accounts.is_past(text) else []
+
+
 def captured(*names: str) -> tuple[str, ...]:
     """Read what schedulers printed."""
     return tuple((CAPTURED / name).read_text() for name in names)
@@ -359,6 +364,7 @@ READERS: dict[str, Reader] = {
     "slurm.used": Reader(
         of_output(slurm_accounting.ACCOUNTING.parse), sample("sacct-used.txt")
     ),
+    "slurm.past": Reader(_past_jobs_of_slurm, captured("slurm-22.05-sacct-all.txt")),
     "gridengine.hosts": Reader(
         of_output(_gridengine_nodes),
         captured("gridengine-8.1.9-qhost.txt", "gridengine-8.1.9-host.txt"),

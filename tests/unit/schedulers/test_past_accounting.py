@@ -2,6 +2,7 @@
 
 import io
 import random
+from collections.abc import Iterator
 
 import pytest
 from captured_text import captured
@@ -281,7 +282,7 @@ def test_one_state_for_two_limits_is_distinguished_by_the_figures(
     assert gridengine.ACCOUNTING.parse(text)[0].state == state
 
 
-# ---- the list of all jobs: delimiters come as they are
+# ---- the list of all jobs: delimiters and line ends come as they are
 
 
 def test_a_requeued_job_is_one_for_each_attempt() -> None:
@@ -292,23 +293,62 @@ def test_a_requeued_job_is_one_for_each_attempt() -> None:
     assert all(near(one.accounted.max_rss, 60) for one in attempts)
 
 
-def test_a_delimiter_in_a_name_is_read_where_the_name_is_last() -> None:
-    (job,) = of_rows("9|COMPLETED|60|200M|1|1|||||0|60|a|b")
-
-    assert (job.name, job.accounted.memory_asked) == ("a|b", 200 * MIB)
-
-
 @pytest.mark.parametrize("text", [PAST, POLLED, ALL], ids=["chosen", "polled", "all"])
-def test_a_delimiter_in_another_column_costs_that_row_alone(text: str) -> None:
-    found = list(slurm.ACCOUNTING.read_past(io.StringIO(text, newline="\n")))
+def test_a_delimiter_in_a_name_and_a_command_moves_no_column(text: str) -> None:
+    (job,) = (job for job in jobs(text) if job.id == "9")
 
-    assert "9" not in {job.id for job in found if job}
-    assert {"8", "11"} <= {job.id for job in found if job}
-    assert None in found
+    assert job.name == "a|b"
+    assert job.command is not None
+    assert job.command.endswith("-J a|b --mem=200 --wrap sleep 2")
+    assert (job.cwd, job.accounted.memory_asked) == ("/tmp", 200 * MIB)
 
 
-def test_a_torn_row_is_dropped_and_counted() -> None:
-    rows = [COLUMNS, "1|COMPL", "2|COMPLETED|60|2G|1|1|||||0|60|x", "3|FAI", ""]
+def test_a_command_of_many_delimiters_is_whole_between_all_columns() -> None:
+    pipe = " | ".join("abcdefgh" * 3)
+    text = ALL.replace("--wrap sleep 2", f"--wrap {pipe}")
+
+    (job,) = (job for job in jobs(text) if job.id == "9")
+
+    assert job.command is not None
+    assert job.command.endswith(f"-J a|b --mem=200 --wrap {pipe}")
+    assert (job.name, job.cwd) == ("a|b", "/tmp")
+
+
+def test_the_chosen_columns_and_all_of_them_show_the_same_jobs() -> None:
+    chosen, everything = jobs(PAST), jobs(ALL)
+
+    assert [one.id for one in chosen] == [one.id for one in everything]
+    for one, other in zip(chosen, everything, strict=True):
+        assert one.accounted.max_rss == other.accounted.max_rss
+        assert one.accounted.state == other.accounted.state
+
+
+def hostile(chance: random.Random) -> Iterator[tuple[str, str]]:
+    for number in range(60):
+        name = "".join(chance.choices("ab|\n\t ", k=chance.randint(1, 12)))
+        row = f"{number}|COMPLETED|{number}|2G|1|1|||||0|60|"
+        yield name.strip("\n") or "x", row
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_names_of_delimiters_and_newlines_cost_no_other_row(seed: int) -> None:
+    columns = COLUMNS.replace("|JobName", "").replace("JobID|", "JobID|JobName|")
+    written = list(hostile(random.Random(seed)))
+    rows = [
+        row.rstrip("|").replace(f"{n}|", f"{n}|{name}|", 1)
+        for n, (name, row) in enumerate(written)
+    ]
+
+    found = jobs("\n".join((columns, *rows, "")))
+
+    assert [job.id for job in found] == [str(n) for n in range(60)]
+    assert [job.name for job in found] == [name for name, _ in written]
+    assert [job.accounted.wall_time for job in found] == [float(n) for n in range(60)]
+
+
+@pytest.mark.parametrize("torn", ["1|COMPL", "1.ba", "1|COMPLETED|60|2G|1|1|||||0|6"])
+def test_a_torn_row_is_dropped_and_counted(torn: str) -> None:
+    rows = [COLUMNS, torn, "2|COMPLETED|60|2G|1|1|||||0|60|x", "3|FAI", ""]
 
     found = list(slurm.ACCOUNTING.read_past(line + "\n" for line in rows[:-1]))
 
@@ -316,11 +356,19 @@ def test_a_torn_row_is_dropped_and_counted() -> None:
     assert [job.id for job in found if job] == ["2"]
 
 
+@pytest.mark.parametrize("length", [20, 200, 500])
+def test_a_torn_row_takes_nothing_from_the_next(length: int) -> None:
+    head, torn, *rest = ALL.splitlines(keepends=True)
+
+    found = jobs("".join((head, torn[:length], "\n", *rest)))
+
+    assert found == jobs("".join((head, *rest)))
+
+
 def test_any_delimiter_is_read() -> None:
-    for separator in ("\x1f\x1e", "^"):
-        text = PAST.replace("a|b", "ab")
-        found = jobs(text.replace("|", separator))
-        assert [job.name for job in found] == [job.name for job in jobs(text)]
+    for separator in ("\x1f\x1e", "^", ";"):
+        text = PAST.replace("|", separator).replace(f"a{separator}b", "a|b")
+        assert [job.name for job in jobs(text)] == [job.name for job in jobs(PAST)]
 
 
 @pytest.mark.parametrize(
@@ -333,13 +381,17 @@ def test_other_texts_are_no_accounting(head: str) -> None:
 
 
 def test_elements_of_an_array_are_read_and_waiting_ones_are_not() -> None:
-    found = of_rows(
+    rows = (
+        COLUMNS,
         "12_[5-9%2]|PENDING|0|2G|1|1|||||Unknown|Unknown|x",
         "12_3|COMPLETED|60|2G|1|1|||||0|60|x",
         "12_4|FAILED|60|2G|1|1|||||0|60|x",
     )
 
-    assert [(job.id, job.accounted.element) for job in found] == [
+    found = list(slurm.ACCOUNTING.read_past(rows))
+
+    # none is None, which is a row that cannot be read
+    assert [job and (job.id, job.accounted.element) for job in found] == [
         ("12_3", 3),
         ("12_4", 4),
     ]

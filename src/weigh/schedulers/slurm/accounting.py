@@ -1,12 +1,12 @@
 """Read sacct: the resources that jobs requested and used.
 
-``sacct -P`` quotes nothing: a job's name may contain the delimiter, so it is the last
-column. A row is read by its header; one with a line end in it is left out.
+``sacct -P`` quotes nothing: a job's name, command or comment may contain the delimiter
+and line ends. A row is therefore read by its header, and checked.
 """
 
 import heapq
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
 from operator import itemgetter
@@ -37,8 +37,19 @@ _OF_THE_PAST = "User Partition ExitCode"
 _LAST = "JobName"  # it may contain the delimiter
 _FIELDS = (*_OF_A_JOB.split(), _LAST)
 _PAST_FIELDS = (*_OF_A_JOB.split(), *_OF_THE_PAST.split(), _LAST)
+# columns whose values users or sites write
+_FREE = """
+    jobname submitline workdir comment admincomment systemcomment container extra reason
+    wckey reservation constraints failednode stderr stdin stdout
+"""
+_NUMBERS = """
+    alloccpus ncpus reqcpus allocnodes nnodes ntasks elapsedraw cputimeraw uid gid
+    dbindex elapsed cputime totalcpu systemcpu usercpu suspended submit eligible start
+    end reqmem
+"""
+_NUMBER = re.compile(r"[\dT:.-]*[KMGTP]?[nc]?\??|Unknown|None")  # a time, a size
 _OTHER_NAMES = {"ncpus": "alloccpus", "allocnodes": "nnodes", "jobidraw": "jobid"}
-_TASK = re.compile(r"\d+(?:[_+]\d+)?(?:\..+)?", re.DOTALL)
+_TASK = re.compile(r"\d+(?:[_+](?:\d+|\[.+\]))?(?:\..+)?")
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTP]?)[nc]?")
 _SPAN = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,8}):)?(\d{1,8}):(\d\d(?:\.\d+)?)")
 _NO_NODE = frozenset(("", "None assigned"))
@@ -47,6 +58,9 @@ _NO_ENERGY = frozenset(("", "0"))
 # state of the part of a job before it was reduced
 _RESIZED = "RESIZING"
 _MOST_STEPS = 50
+# characters; a torn row must not swallow the rest of the text
+_LONGEST_ROW = 1 << 16
+_MOST_SURPLUS = 200  # delimiters in the values of a row
 INTERVAL_ARGV: Argv = ("scontrol", "show", "config")
 _GATHERED = re.compile(r"^JobAcctGather(Type|Frequency)\s*=\s*(\S+)", re.MULTILINE)
 
@@ -89,7 +103,10 @@ class _SacctColumns:
         # equal columns have two names; if both are there, each has its own place below
         self.at = {_OTHER_NAMES.get(name, name): n for n, name in enumerate(plain)}
         self.at |= {name: n for n, name in enumerate(plain)}
-        self.has_name_last = plain[-1:] == [_LAST.lower()]
+        self.free = {n for n, name in enumerate(plain) if name in _FREE.split()}
+        self.checks = {
+            n: _CHECKS[name] for name, n in self.at.items() if name in _CHECKS
+        }
         self.id, self.state = self.of("jobid"), self.of("state")
         self.job = itemgetter(*map(self.of, _JOB_VALUES.split()))
         self.step = itemgetter(*map(self.of, _STEP_VALUES.split()))
@@ -98,25 +115,59 @@ class _SacctColumns:
         """Return the place of a column; beyond the end of a row if it is not there."""
         return self.at.get(name, self.width)
 
-    def fits(self, row: Sequence[str]) -> bool:
-        """Return whether the values are in their own columns."""
-        return (
-            len(row) == self.width
-            and _TASK.fullmatch(row[self.id]) is not None
-            and _state_of_sacct_word(row[self.state]) != "UNKNOWN"
-        )
-
 
 def _sacct_rows(
     lines: Iterable[str], separator: str, columns: _SacctColumns
 ) -> Iterator[list[str] | None]:
-    """Yield rows of the header's width; None for a line that cannot be read."""
+    """Yield rows of the header's width; None for one that cannot be read.
+
+    A line with too few delimiters continues in the next: a line end was in a value.
+    """
+    held = ""
     for line in lines:
-        row = line.rstrip("\n").split(separator)
-        # in what weigh asks for the name is last, and all that is left is its
-        if columns.has_name_last:
-            row[columns.width - 1 :] = [separator.join(row[columns.width - 1 :])]
-        yield row if columns.fits(row) else None
+        text = line.rstrip("\n")
+        fitting = _rejoined_fields(text, separator, columns)
+        both = f"{held}\n{text}"
+        if held and not fitting and len(both) < _LONGEST_ROW:
+            text, fitting = both, _rejoined_fields(both, separator, columns)
+        elif held:
+            yield None  # a torn row: this line is one by itself
+        held = text
+        if fitting or text.count(separator) >= columns.width - 1:
+            held = ""
+            yield fitting
+    if held:
+        yield None
+
+
+def _rejoined_fields(
+    text: str, separator: str, columns: _SacctColumns
+) -> list[str] | None:
+    """Join the values that their own delimiters have split; None if nothing fits.
+
+    Only free columns hold delimiters, the later ones first, where all values fit.
+    """
+    fields = text.split(separator)
+    surplus = len(fields) - columns.width
+    if not surplus:  # nearly all: times in a format of the user's are no fault
+        both = (columns.id, columns.state)
+        return fields if all(columns.checks[n](fields[n]) for n in both) else None
+    if not 0 < surplus <= _MOST_SURPLUS:
+        return None
+    # the values from a column on, by the field with which they begin
+    tails: dict[int, list[str]] = {len(fields): []}
+    for column in reversed(range(columns.width)):
+        check, most = columns.checks.get(column), surplus * (column in columns.free)
+        after, tails = tails, {}
+        for at in range(column, column + surplus + 1):
+            for end in range(at + 1, at + most + 2):
+                if end not in after:
+                    continue
+                value = separator.join(fields[at:end])
+                if check is None or check(value):
+                    tails[at] = [value, *after[end]]
+                    break
+    return tails.get(0)
 
 
 def _slurm_past_jobs(
@@ -144,7 +195,7 @@ def _slurm_past_jobs(
             continue
         if job is not None:
             yield _slurm_past_job(job, steps, columns)
-        is_job = name.isdecimal() or _TASK.fullmatch(name)  # not 12_[3-9], which waits
+        is_job = _TASK.fullmatch(name) and "[" not in name  # not 12_[3-9], which waits
         job, prefix, steps = row if is_job else None, f"{name}.", []
     if job is not None:
         yield _slurm_past_job(job, steps, columns)
@@ -418,6 +469,12 @@ def _slurm_energy(text: str) -> int:
 
 
 _count = lru_cache(maxsize=1 << 14)(whole_number)  # few values, many times
+_CHECKS: dict[str, Callable[[str], object]] = {
+    **dict.fromkeys(_NUMBERS.split(), _NUMBER.fullmatch),
+    "jobid": _TASK.fullmatch,
+    "state": lambda word: _state_of_sacct_word(word) != "UNKNOWN",
+    "workdir": lambda path: path[:1] in {"", "/"},
+}
 
 
 class SlurmAccounting(PastAccounting):
