@@ -47,6 +47,22 @@ def test_flags_overrule_directives_and_variables_in_names_are_filled_in() -> Non
     assert SLURM.log(own, 8, None) == "/w/l/a-42_008.txt"
 
 
+@pytest.mark.parametrize(
+    ("pattern", "logs"),
+    [
+        ("/w/slurm-%j-%n-%a.out", {"3": "/w/slurm-45-0-3.out"}),
+        ("/w/%6j_%2a%%.txt", {"3": "/w/000045_03%.txt"}),
+        ("/w/%N-%j.out", {}),  # the node of the element is not known
+    ],
+)
+def test_logs_with_the_job_id_of_an_element_have_its_other_values_too(
+    pattern: str, logs: dict[str, str]
+) -> None:
+    sent = job("slurm", indices="0-3", output=pattern)
+
+    assert SLURM.raw_logs(sent).read(["42_3|45\n42_3.batch|45.batch\n"]) == logs
+
+
 def test_a_comment_of_the_users_is_kept_next_to_the_token() -> None:
     text = '#!/bin/sh\n#SBATCH --comment="grant 7"\ntrue\n'
     found = SLURM.describe(text, (), "/w/t.sh", FACTS)

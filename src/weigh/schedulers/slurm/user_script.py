@@ -42,6 +42,8 @@ from weigh.units import MIB
 
 _NAME = re.compile(r"(\d{1,10})(?:[_+]\[?([\d,:-]+)(?:%\d+)?\]?)?")
 _PATTERN = re.compile(r"%(\d*)([A-Za-z%])")
+# the first node and task of a job write its log
+_LOG_VALUES: dict[str, str | None] = {"n": "0", "t": "0", "%": "%"}
 _JOB_NAME = re.compile(
     r" JobName=(.*?)(?: HetJobIdSet=\S+)? UserId=(\S+?)\(\d+\) ", re.DOTALL
 )
@@ -292,7 +294,7 @@ class SlurmUserScripts(SchedulerUserScripts):
         named = own.logs.get("" if index is None else str(index))
         if named or not own.output:
             return named
-        known = {
+        known = _LOG_VALUES | {
             "A": submitted_job.id,
             "a": None if index is None else str(index),
             # sbatch(1), filename pattern; what is not known leaves the path unknown
@@ -300,24 +302,8 @@ class SlurmUserScripts(SchedulerUserScripts):
             "j": submitted_job.id if index is None else None,
             "J": submitted_job.id if index is None else None,
             "N": node,
-            "n": "0",
-            "t": "0",
-            "%": "%",
         }
-        missing = False
-
-        def filled(one: re.Match[str]) -> str:
-            nonlocal missing
-            value = known.get(one[2])
-            if value is None:
-                missing = True
-                return one[0]
-            # %4a pads with zeros, up to 10 digits
-            width = min(int(one[1] or 0), 10)
-            return value.zfill(width) if value.isdecimal() else value
-
-        path = _PATTERN.sub(filled, own.output)
-        return None if missing else path
+        return _filled_log_name(own.output, known)
 
     def change_argvs(
         self, submitted_job: SubmittedJob, change: WaitingJobChange, known: str
@@ -437,12 +423,26 @@ class SlurmUserScripts(SchedulerUserScripts):
             place, _, raw = line.partition("|")
             index = place.partition("_")[2]
             if whole_number(index) is not None and whole_number(raw) is not None:
-                values = {"A": submitted_job.id, "a": index, "j": raw, "J": raw}
-                logs[index] = _PATTERN.sub(
-                    lambda one, known=values: known.get(one[2], one[0]),  # type: ignore[misc]
-                    own.output,
-                )
+                values = _LOG_VALUES | {"A": submitted_job.id, "a": index, "j": raw}
+                values |= {"J": raw, "b": str(int(index) % 10)}
+                # the node of an element is not known here
+                if (path := _filled_log_name(own.output, values)) is not None:
+                    logs[index] = path
         return logs
+
+
+def _filled_log_name(pattern: str, known: Mapping[str, str | None]) -> str | None:
+    """Fill in the pattern of a log's name; None if a value is not known."""
+    letters = {found[2] for found in _PATTERN.finditer(pattern)}
+    if any(known.get(letter) is None for letter in letters):
+        return None
+
+    def filled(one: re.Match[str]) -> str:
+        value = known[one[2]] or ""
+        # %4a pads with zeros, up to 10 digits
+        return value.zfill(min(int(one[1] or 0), 10)) if value.isdecimal() else value
+
+    return _PATTERN.sub(filled, pattern)
 
 
 USER_SCRIPTS = SlurmUserScripts()
