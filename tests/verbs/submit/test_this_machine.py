@@ -142,6 +142,19 @@ def test_a_job_goes_to_the_scheduler_that_answers(here: Weigh, commands: Path) -
     assert "weigh: sbatch finds no cluster: trying Grid Engine" in err
 
 
+def test_a_job_that_waits_goes_to_the_scheduler_that_answers_too(
+    here: Weigh, commands: Path
+) -> None:
+    put(commands / "qsub", "echo 7")
+    here("submit", here.plan("true"))
+    put(commands / "qsub", "echo 8")
+    put(commands / "qconf", "echo all.q")
+
+    code, out, err = here("submit", "--after", "7", "--name", "c", "--", "true")
+
+    assert (code, "job 8" in out) == (0, True), err
+
+
 @pytest.mark.usefixtures("commands")
 def test_a_command_without_a_plan_goes_on_too(here: Weigh) -> None:
     code, out, _ = here("submit", "--name", "c", "--", "true")

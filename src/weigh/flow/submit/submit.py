@@ -170,8 +170,9 @@ def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
     while True:
         name = names.pop(0)
         try:
-            # a dry run sends nothing that could fail, so the cluster is asked
-            if options.dry_run and names:
+            # a dry run sends nothing that could fail, so the cluster is asked; nor can
+            # the job to wait for be at a scheduler without one
+            if (options.dry_run or options.after) and names:
                 _refuse_without_cluster(here, name)
             return _submit_to(here, there, options, name)
         except NoClusterError as error:
