@@ -400,19 +400,28 @@ def _out_of_memory_note(
     requested = max(subject.requested.memory or 0, *limits, 0)
     others = measure.others if measure else ()
     measured = [one.value for one in others if one.source != _virtual_source(subject)]
-    most = max([*measured, (measure.most if measure else None) or LEAST_MEMORY])
+    if measure is not None and measure.most is not None:
+        measured.append(measure.most)
+    most = max(measured, default=0)
     virtual_memory = subject.requested.virtual_memory or 0
     resumed = subject.next_requests.get("OUT_OF_MEMORY")
     if resumed is not None and resumed.memory:
         again, virtual = resumed.memory, resumed.virtual_memory or resumed.memory
     else:  # what it had was too small, by an unknown factor
-        again = round_memory(max(requested * 2, most * (1 + DEFAULT_HEADROOM)))
+        enough = max(most, LEAST_MEMORY) * (1 + DEFAULT_HEADROOM)
+        again = round_memory(max(requested * 2, enough))
         # where address space is limited, that limit may be what was reached
         virtual = max(again, 2 * virtual_memory)
     flag = memory_flag(subject, virtual if subject.limits_addresses else again)
     what = f"{count_with_noun(killed, subject.unit)} {'was' if killed == 1 else 'were'}"
     had = f" with {format_size(requested)}" if requested else ""
-    held = f", {format_size(round(most))} were measured" if most > requested else ""
+    more = format_size(again)
+    # a script of the user's own names that limit alone
+    if subject.limits_addresses and not requested and virtual_memory:
+        had = f" with {format_size(virtual_memory)} of address space"
+        more = format_size(_enough_address_space(subject, virtual))
+    limit = requested or virtual_memory
+    held = f", {format_size(round(most))} were measured" if most > limit else ""
     if subject.requested.is_nothing:
         return ReportNote(
             about="memory",
@@ -423,7 +432,7 @@ def _out_of_memory_note(
     return ReportNote(
         about="memory",
         words=(
-            f"{what} killed for memory{had}{held}: request {format_size(again)}; the "
+            f"{what} killed for memory{had}{held}: request {more}; the "
             "true need is unknown and may be higher"
         ),
         flag=flag,

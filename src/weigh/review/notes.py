@@ -40,7 +40,8 @@ def gpu_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     if not subject.requested.gpus and not gpus:
         return
     if not gpus:
-        yield _undetected_gpu_note(subject)
+        if subject.usages:  # of what was not measured nothing is known
+            yield _undetected_gpu_note(subject)
         return
     # 0 of several detected: none was touched, which is not the same as none detected
     used = used_gpus(subject) or 0

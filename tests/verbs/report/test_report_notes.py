@@ -14,7 +14,9 @@ from weigh.flow.report.report import build_job_report
 from weigh.model.job import JobRequest
 from weigh.model.plan import TargetGpu
 from weigh.model.report import ReportNote, ReportRow
-from weigh.review.notes import failure_notes
+from weigh.review.advice import AdviceSubject
+from weigh.review.notes import failure_notes, gpu_notes
+from weigh.review.runs import ElementRequest
 from weigh.units import GIB, HOUR, MIB
 
 ASKED = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR)
@@ -57,6 +59,10 @@ JOBS: dict[str, tuple[list[Task], JobRequest, dict[str, Any]]] = {
         *(ASKED, {}),
     ),
     "killed for memory": ([FULL, FULL, FULL, KILLED], ASKED, {}),
+    "killed for address space, of which alone a script names a limit": (
+        [Task(state="OUT_OF_MEMORY", memory=8 * MIB)],
+        *(JobRequest(virtual_memory=100 * MIB), {"scheduler": "gridengine"}),
+    ),
     "out of time": (
         [FULL, FULL, FULL, like_full(state="TIMEOUT", wall_time=6.0 * HOUR)],
         *(ASKED, {}),
@@ -130,6 +136,13 @@ def test_the_notes_on_each_job_are_as_they_were_reviewed(root: str) -> None:
         notes = notes_of(root, tasks, wanted, **how)
         texts[name] = "".join(f"{note_text(note)}\n" for note in notes)
     check_texts(Path(__file__).with_name("report_notes.texts"), texts)
+
+
+def test_of_the_gpus_of_jobs_that_were_not_measured_nothing_is_said() -> None:
+    requested = ElementRequest(scheduler="slurm", gpus=1)
+    subject = AdviceSubject(elements=(), requested=requested, measures={})
+
+    assert list(gpu_notes(subject)) == []
 
 
 @pytest.mark.parametrize("order", [1, -1])
