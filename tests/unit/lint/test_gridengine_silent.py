@@ -37,6 +37,7 @@ HERE = {f"{HOME}/train.py": "missing", f"{CWD}/train.py": "file"}
         ("-l h_rt=0", "time-in-seconds", "", ""),
         ("-nosuch 1", "unknown-option", NO, ""),
         ("--mem=4G", "unknown-option", NO, "a Slurm option; here -l h_vmem="),
+        ("--array=1-4", "unknown-option", NO, "a Slurm option; here -t N"),
         ("-t 0-5", "array", NO, "-t 1-6, and subtract 1"),
         ("-t one-ten", "array", NO, ""),
         ("-tc 5", "array", NO, ""),

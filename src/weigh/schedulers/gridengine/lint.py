@@ -61,7 +61,7 @@ _OPTIONS_WITHOUT_VALUE = """
 """
 _WITH_VALUE, _FLAGS = _OPTIONS_WITH_VALUE.split(), _OPTIONS_WITHOUT_VALUE.split()
 _PE = "pe"
-_OF_SLURM = {"--mem": "-l h_vmem=", "--time": "-l h_rt=", "--array": "-t "}
+_OF_SLURM = {"--mem": "-l h_vmem=", "--time": "-l h_rt=", "--array": "-t N"}
 
 
 def qsub_directive_lines(script: ScriptText) -> tuple[ScriptLine, ...]:
