@@ -138,7 +138,7 @@ def test_the_notes_on_each_job_are_as_they_were_reviewed(root: str) -> None:
     check_texts(Path(__file__).with_name("report_notes.texts"), texts)
 
 
-def test_of_the_gpus_of_jobs_that_were_not_measured_nothing_is_said() -> None:
+def test_a_gpu_of_a_job_without_measured_runs_brings_no_note() -> None:
     requested = ElementRequest(scheduler="slurm", gpus=1)
     subject = AdviceSubject(elements=(), requested=requested, measures={})
 
