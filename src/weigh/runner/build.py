@@ -31,7 +31,7 @@ from weigh.runner.run_context import ExecOptions, RunContext
 from weigh.runner.spawn import AttemptSpawner
 from weigh.runner.watch import AttemptWatcher
 from weigh.store import location
-from weigh.units import Seconds
+from weigh.units import Seconds, count_with_noun
 
 if TYPE_CHECKING:
     import random
@@ -236,7 +236,8 @@ class TaskFileRun:
                 self._wait_or_kill(past)
         if settled.moved:
             context.console.notify(
-                f"{settled.moved} tasks have new numbers; their text identifies them"
+                f"{count_with_noun(settled.moved, 'task')} found again by its text: "
+                "its number is new"
             )
         shared = context.shared
         # those that run again have not failed yet

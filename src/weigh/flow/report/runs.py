@@ -1,6 +1,7 @@
 """The runs of a submitted job: attempts at tasks, from events, records, joblogs."""
 
 import os
+from binascii import crc32
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 
@@ -404,10 +405,18 @@ def runs_of_exec(joblog_path: str, root: str) -> list[ReviewedRun]:
     records = report_records.by_ids(root, ids)
     # attempts without an end run only while a weigh exec may
     is_running = opened is not None and _may_run(opened)
+    places = _numbers_in_edited_file(joblog_path, opened, attempts)
+    if places is not None:
+        # lines of the joblog still have the numbers from before the edit
+        entries = {}
     by_task: dict[int, list[ReviewedRun]] = {seq: [] for seq in entries}
     for one in attempts:
+        number = one.seq if places is None else places.get((one.seq, one.started.task))
+        if number is None:
+            continue
         run = _run_of_attempt(one, records, is_running=is_running)
-        by_task.setdefault(one.seq, []).append(run)
+        row = msgspec.structs.replace(run.row, output=output_name(one.seq, one.attempt))
+        by_task.setdefault(number, []).append(msgspec.structs.replace(run, row=row))
     # without the event of an opening, the tasks in the joblog are all that is known
     total = opened.tasks if opened is not None else len(by_task)
     for seq in range(1, total + 1):
@@ -420,6 +429,51 @@ def runs_of_exec(joblog_path: str, root: str) -> list[ReviewedRun]:
             seq, tried or [_unmeasured_exec_run(entries.get(seq))], folder
         )
     ]
+
+
+def _numbers_in_edited_file(
+    joblog_path: str,
+    opened: events.RunOpened | None,
+    attempts: Sequence[RecordedAttempt],
+) -> dict[tuple[int, str], int] | None:
+    """Return the present number of each (number, text's hash) that was attempted.
+
+    An attempt at a line that is gone has none. None if no task got a new number, or
+    if the task file is not the one that the newest ``weigh exec`` ran.
+    """
+    tried = dict.fromkeys((one.seq, one.started.task) for one in attempts)
+    newest = {
+        (one.seq, one.started.task)
+        for one in attempts
+        if opened is not None and one.started.run == opened.run
+    }
+    present = dict(enumerate(_hashes_of_task_file(joblog_path), start=1))
+    is_same = opened is not None and len(present) == opened.tasks
+    if not is_same or any(present.get(seq) != text for seq, text in newest):
+        return None
+    # an empty hash: the line of the attempt's start was lost
+    kept = {(seq, text) for seq, text in tried if text in ("", present.get(seq))}
+    if len(kept) == len(tried):
+        return None
+    places = {place: place[0] for place in kept}
+    free: dict[str, list[int]] = {}
+    for seq, text in present.items():
+        if (seq, text) not in kept:
+            free.setdefault(text, []).append(seq)
+    for place in tried:
+        if place not in kept and free.get(place[1]):
+            places[place] = free[place[1]].pop(0)
+    return places
+
+
+def _hashes_of_task_file(joblog_path: str) -> list[str]:
+    """Return the hash of each task that *joblog_path* is of, as in events."""
+    path = joblog_path.removesuffix(".joblog")
+    try:
+        with open(path, "rb", opener=only_regular) as file:
+            return [f"{crc32(line.text):08x}" for line in read_task_lines(file, path)]
+    except (OSError, WeighError):
+        return []
 
 
 def _may_run(opened: events.RunOpened) -> bool:
@@ -442,6 +496,7 @@ def _run_of_attempt(
             row=ReportRow(
                 attempt=reported_attempt.attempt,
                 state=state,
+                reason=None if is_running else "weigh was killed before the task ended",
                 node=reported_attempt.node,
                 started=reported_attempt.started.time,
             )
@@ -472,9 +527,12 @@ def _runs_of_task(
 ) -> Iterator[ReviewedRun]:
     """Yield the attempts at a task; the last has its output and the error in it."""
     for number, run in enumerate(tried, start=1):
-        path = os.path.join(folder, output_name(task_number, number))
+        name = run.row.output or output_name(task_number, number)
+        path = os.path.join(folder, name)
         output = path if os.path.exists(path) else None
-        is_bad = run.row.state in FINAL and run.row.state != "COMPLETED"
+        state = run.row.state
+        # the last words of a task that weigh's end cut short are no reason
+        is_bad = state in FINAL and state not in {"COMPLETED", "INTERRUPTED"}
         row = msgspec.structs.replace(
             run.row,
             job=None,  # each weigh exec has an id of its own
