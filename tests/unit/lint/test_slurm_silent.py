@@ -53,6 +53,7 @@ ANYWHERE = [
     ("--mem=16", "memory-in-mib", "problem", ""),
     ("--mem=17", "memory-in-mib", "note", ""),
     ("--time=24:00", "time-in-minutes", "", "is 24 minutes"),
+    ("--time=1:00", "time-in-minutes", "", "1 hour is 01:00:00"),
     ("--time=24:00", "time-in-minutes", "", "a day is 24:00:00 or 1-0"),
     ("--time=2:30", "time-in-minutes", "", "2 h 30 m is 02:30:00"),
     ("--time=24", "time-in-minutes", "", ""),

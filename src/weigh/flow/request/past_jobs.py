@@ -29,7 +29,7 @@ from weigh.request import COMPLETED, LEAST_MEMORY, round_memory, round_time
 from weigh.schedulers import KINDS, accounting
 from weigh.schedulers.command import lines_of_command, run_scheduler_command
 from weigh.schedulers.kind import SchedulerKind
-from weigh.units import DAY, Bytes, Seconds
+from weigh.units import DAY, Bytes, Seconds, count_with_noun
 
 DAYS = 30  # days
 _MOST_NAMES = 4  # names of jobs that are offered
@@ -255,7 +255,8 @@ def _request_from_past_jobs(
         notes = history_lines.prediction_notes(learnt)
     else:
         seen = 0 if said is None else said.runs
-        basis = f"from {completed} completed jobs, {seen} of them sampled"
+        jobs_seen = count_with_noun(completed, "completed job")
+        basis = f"from {jobs_seen}, {seen} of them sampled"
         notes = (f"{basis}: the memory is what was requested, and was enough",)
     limit = round_time(time.value)
     request = Request(

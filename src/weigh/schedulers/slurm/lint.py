@@ -248,14 +248,18 @@ def _slurm_time_findings(lint_case: LintCase) -> Iterator[LintFinding]:
         if found := _TWO_FIELDS.fullmatch(option.value):
             yield _two_fields(option, int(found[1]), int(found[2]))
         elif hours in _LIKELY_HOURS:
-            fix = f"{hours} hours are {_clock(hours * HOUR)}"
+            fix = f"{_hours_meant(hours)} {_clock(hours * HOUR)}"
             yield note(option, "time-in-minutes", f"is {_minutes(hours)}", fix)
+
+
+def _hours_meant(hours: int) -> str:
+    return "1 hour is" if hours == 1 else f"{hours} hours are"
 
 
 def _two_fields(option: ScriptOption, first: int, second: int) -> LintFinding:
     hours = first * HOUR + second * MINUTE
     is_days = hours > 0 and hours % DAY == 0  # nobody wants 24 minutes
-    meant = "a day is" if hours == DAY else f"{first} hours are"
+    meant = "a day is" if hours == DAY else _hours_meant(first)
     meant = f"{first} h {second} m is" if second else meant
     rest = f" {second} s" if second else ""
     fix = f"{meant} {_clock(hours)}" + (f" or {hours // DAY}-0" if is_days else "")
