@@ -151,6 +151,23 @@ def test_whole_runs_are_kept_and_cut_ones_are_not(all_checked: AllChecked) -> No
     assert not {TASKS[1][0], TASKS[8][0]} & {one["command"][-1] for one in kept}
 
 
+def test_verdicts_are_shown_even_if_no_record_can_be_kept(tmp_path: Path) -> None:
+    write(tmp_path, "echo a", "echo b")
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "records").touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "weigh", "check", "tasks.txt"],
+        cwd=tmp_path,
+        env={**os.environ, "WEIGH_DIR": str(tmp_path / "store")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert done.stdout.count("fine") == 2
+    assert "records were not kept: cannot make" in done.stderr
+
+
 def test_a_crash_and_silence_are_on_the_screen(weigh: Weigh, tmp_path: Path) -> None:
     path = write(tmp_path, "echo fine", "echo oh dear >&2; exit 3", "true")
     code, out, _ = weigh("check", path)

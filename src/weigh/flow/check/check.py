@@ -157,7 +157,7 @@ def try_tasks(
     Raises:
         UsageError: the file cannot be carried out as it stands.
         FormatError: a line of it cannot be a command.
-        StoreError: there is no room for output or records, or a task cannot start.
+        StoreError: there is no room for output, or a task cannot start.
     """
     chosen = choose_tasks(path, options)
     root = open_store(here.cwd, here.env).root
@@ -171,8 +171,12 @@ def try_tasks(
         records = latest_attempts(scratch)
     if finished.result.trouble is not None:
         raise StoreError(finished.result.trouble)
-    for attempts in records.values():
-        _keep_completed(root, attempts[-1], label)
+    try:
+        for attempts in records.values():
+            _keep_completed(root, attempts[-1], label)
+    except StoreError as error:
+        # what the tasks showed is worth more than their records
+        say(f"records were not kept: {error}")
     trials = [
         judged_trial(task, records.get(task.seq, ()), folder, options)
         for task in sorted(chosen.tasks, key=lambda task: task.seq)
