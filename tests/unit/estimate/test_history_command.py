@@ -211,3 +211,13 @@ def test_what_belongs_to_history_is_refused_without_it(
 
     assert code == 2
     assert "--risk has no effect here: add --from history" in (capsys.readouterr().err)
+
+
+def test_runs_that_failed_at_once_are_no_history(weigh: Weigh, keep: Keep) -> None:
+    at_once = Usage(wall_time=0.2, peak_memory=a_peak(10 * MIB))
+    keep(state="FAILED", exit_code=1, usage=at_once)
+
+    code, out, err = weigh()
+
+    assert (code, out) == (2, "")
+    assert "it failed within its first second (fix it first)" in err

@@ -28,7 +28,12 @@ from weigh.flow.records.records import (
     find_record,
     open_store,
 )
-from weigh.flow.request.request import RequestAnswer, as_jobs_ended, request_answer_of
+from weigh.flow.request.request import (
+    RequestAnswer,
+    as_jobs_ended,
+    refuse_useless_records,
+    request_answer_of,
+)
 from weigh.model.record import Record, Request
 from weigh.need import knobs_in, knobs_of
 from weigh.planning.record_match import kind_of_command
@@ -93,6 +98,7 @@ def request_from_history(
     )
     # accounting knows only samples; what weigh measured is exact
     records = _without_imported(records, like)
+    refuse_useless_records(records)
     uses = list(chain.from_iterable(map(_past_uses, records)))
     kind = _kind_of_runs(like, uses, typed)
     description: dict[str, object]

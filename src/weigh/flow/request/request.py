@@ -71,15 +71,23 @@ def request_of_records(
     share = (
         configured_headroom(settings) if headroom is None else parse_headroom(headroom)
     )
-    reasons = [why_no_request(record) for record in records]
-    # a command line with a single name gets the reason; several, those that are usable
-    if records and all(reasons):
-        cure = "" if ":" in (reasons[0] or "") else " (fix it first)"
-        raise UsageError(f"no request from {records[0].id[:6]}: {reasons[0]}{cure}")
+    refuse_useless_records(records)
     # a client's figures show nothing of the work, but the other records do
     records = [one for one in records if outside_work(one) is None]
     request = carry_on(from_usages(records, headroom=share), records, steps)
     return request_answer_of(here, request, records, form=form)
+
+
+def refuse_useless_records(records: Sequence[Record]) -> None:
+    """Refuse records of which none shows what the job needs; some may not.
+
+    Raises:
+        UsageError: a request can be based on none of *records*; names the first.
+    """
+    reasons = [why_no_request(record) for record in records]
+    if records and all(reasons):
+        cure = "" if ":" in (reasons[0] or "") else " (fix it first)"
+        raise UsageError(f"no request from {records[0].id[:6]}: {reasons[0]}{cure}")
 
 
 def request_answer_of(
