@@ -22,6 +22,7 @@ from weigh.outcome import ran_out_on_gpu
 
 if TYPE_CHECKING:
     from weigh import need as weigh_need
+    from weigh.model.plan import TaskKind
     from weigh.need import HeapNeed
 else:  # each is imported when it is first used
     weigh_need = lazy_module("weigh.need")
@@ -290,6 +291,17 @@ def _unmeasured_notes(records: Sequence[Record]) -> Iterator[str]:
     missing = dict.fromkeys(part for record in records for part in record.missing)
     if missing:
         yield f"a lower bound, a part was not measured: {'; '.join(missing)}"
+
+
+def need_without_runner(kind: "TaskKind", headroom: float) -> Bytes:
+    """Return the memory that a planned task itself needs, *headroom* included.
+
+    A need of the least that is requested was raised to that, and has room for weigh
+    exec; a plan and the guard of a run have to count it alike.
+    """
+    if kind.item.memory != LEAST_MEMORY or not kind.used.memory:
+        return kind.item.memory
+    return min(LEAST_MEMORY, round(kind.used.memory * (1 + headroom)))
 
 
 def why_no_request(record: Record) -> str | None:

@@ -48,7 +48,12 @@ from weigh.planning.queue_order import (
     slots_per_element,
 )
 from weigh.planning.record_match import task_line_words
-from weigh.request import LEAST_MEMORY, RUNNER_MEMORY, round_memory, round_time
+from weigh.request import (
+    RUNNER_MEMORY,
+    need_without_runner,
+    round_memory,
+    round_time,
+)
 from weigh.units import Bytes, Seconds, count_with_noun, format_size
 
 _NOISE = 1.05  # slow-down that equal runs show by chance
@@ -340,12 +345,9 @@ def _with_runner(element: PlannedElement, needs: TaskNeeds, headroom: float) -> 
     if not element.memory:
         return 0
     kinds = [needs.kinds[place] for place in element.kinds]
-    floors = (kind for kind in kinds if kind.item.memory == LEAST_MEMORY)
-    # such a need was raised to the least request, which includes a runner already: what
-    # the tasks do not need of it is free for weigh exec
+    # what the tasks themselves do not need of theirs is free for weigh exec
     spare = sum(
-        LEAST_MEMORY - round((kind.used.memory or LEAST_MEMORY) * (1 + headroom))
-        for kind in floors
+        kind.item.memory - need_without_runner(kind, headroom) for kind in kinds
     )
     return max(element.memory, element.memory - spare + RUNNER_MEMORY)
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from weigh.model.plan import (
     TaskKind,
     TaskNeed,
 )
+from weigh.request import RUNNER_MEMORY
 from weigh.runner.attempt import TaskAttempt
 from weigh.runner.memory_guard import MemoryPause, MemoryRoom, gpu_pause
 from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
@@ -268,3 +270,22 @@ def test_weigh_plan_writes_each_tasks_kind(batch: Batch) -> None:
     assert [one["kinds"] for one in plan["elements"]] == [[0, 0]]
     share = PlannedTasks(str(folder / "tasks_0.txt"), 2).need_of(2)
     assert share.memory == plan["kinds"][0]["item"]["memory"] >= 100 * MIB
+
+
+def test_needs_of_small_tasks_and_the_runner_fit_what_their_element_gets(
+    batch: Batch,
+) -> None:
+    """Else the guard stops tasks of 30 MiB that their plan gave 50 each."""
+    line = "python3 -c 'import time; b = bytearray(20 << 20); time.sleep(1)'"
+    batch.write(*(f"{line} {seq}" for seq in range(1, 4)))
+    node = ("--node-cpus", "3", "--hours", "0")
+    for words in (["run", "-q", "--", *shlex.split(line), "1"], ["plan", *node]):
+        typed = [*words, "tasks.txt"] if words[0] == "plan" else words
+        subprocess.run([*WEIGH, *typed], cwd=batch.folder, env=batch.env(), check=True)
+
+    folder = batch.folder / "plan" / "tasks"
+    (element,) = json.loads((folder / "plan.json").read_text())["elements"]
+    planned = PlannedTasks(str(folder / "tasks_0.txt"), 3)
+    needs = [planned.need_of(seq).memory for seq in (1, 2, 3)]
+    assert min(needs) > 20 * MIB
+    assert sum(needs) + RUNNER_MEMORY <= element["memory"]

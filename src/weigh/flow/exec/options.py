@@ -20,6 +20,7 @@ from weigh.model.plan import (
 from weigh.model.record import Allocation
 from weigh.probe.driver import open_probe
 from weigh.regular_file import only_regular
+from weigh.request import need_without_runner
 from weigh.runner.run_context import ExecOptions
 from weigh.runner.slots import (
     NO_RESERVATION,
@@ -173,7 +174,9 @@ class PlannedTasks:
         if len(self._kinds) != tasks or any(not 0 <= k < count for k in self._kinds):
             self._kinds = ()
         self._needs = [
-            TaskReservation(kind.item.memory, kind.item.gpu_memory)
+            TaskReservation(
+                need_without_runner(kind, plan.headroom), kind.item.gpu_memory
+            )
             for kind in plan.kinds
         ]
 
@@ -193,6 +196,7 @@ class PlannedTasks:
 class _PlannedElements(msgspec.Struct):
     """The part of a plan that is read here."""
 
+    headroom: float = 0.0  # that the needs of the kinds include
     kinds: tuple[TaskKind, ...] = ()
     elements: tuple[PlannedElement, ...] = ()
     queue: PlannedQueue | None = None
