@@ -12,7 +12,7 @@ from importlib import import_module
 import click
 
 from weigh._version import __version__
-from weigh.cli.options import PlainHelp
+from weigh.cli.options import VERBS_WITH_GROUPS, PlainHelp
 from weigh.cli.output import guard_terminal, make_stderr_patient, settle_stdout
 from weigh.errors import SIGNAL_BASE, USAGE, WEIGH_FAILED, WeighError, close_names
 from weigh.measure.launcher import JobLauncher
@@ -101,6 +101,9 @@ class LazyVerbs(PlainHelp, click.Group):
             args = [*args[1:], "--help"]
         elif args == ["version"]:
             args = ["--version"]
+        # a verb with few options lists all of them in --help
+        elif args[1:2] == ["--help-all"] and args[0] not in VERBS_WITH_GROUPS:
+            args = [args[0], "--help"]
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:

@@ -191,7 +191,7 @@ _HELP = frozenset(("-h", "--help", "--help-all"))
 
 
 # their help is in groups: see help_groups
-_VERBS_WITH_GROUPS = frozenset({"submit", "exec", "plan", "run"})
+VERBS_WITH_GROUPS = frozenset({"submit", "exec", "plan", "run"})
 
 
 def _show_all_help(context: click.Context, _: click.Parameter, is_given: bool) -> None:  # noqa: FBT001
@@ -228,7 +228,7 @@ class PlainHelp(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters; of a verb with many also ``--help-all``."""
         params = super().get_params(ctx)
-        if self.name not in _VERBS_WITH_GROUPS:
+        if self.name not in VERBS_WITH_GROUPS:
             return params
         if self._help_all is None:
             self._help_all = click.Option(
@@ -245,7 +245,7 @@ class PlainHelp(click.Command):
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
         """Write the options, of a verb with many those that are used first."""
-        if self.name in _VERBS_WITH_GROUPS:
+        if self.name in VERBS_WITH_GROUPS:
             help_groups.write_option_groups(self, ctx, formatter)
         else:
             super().format_options(ctx, formatter)

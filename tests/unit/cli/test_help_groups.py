@@ -48,3 +48,12 @@ def test_help_lists_ten_options_and_help_all_every_one_once(
     for name in options_of(verb):
         shown = [form for form in (f"--{name} ", f"--no-{name} ") if form in whole]
         assert len(shown) == 1, name
+
+
+def test_a_verb_with_few_options_takes_help_all_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_cli(["report", "--help-all"], []) == 0
+    whole = capsys.readouterr().out
+    assert run_cli(["report", "--help"], []) == 0
+    assert whole == capsys.readouterr().out

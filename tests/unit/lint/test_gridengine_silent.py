@@ -38,6 +38,7 @@ HERE = {f"{HOME}/train.py": "missing", f"{CWD}/train.py": "file"}
         ("-nosuch 1", "unknown-option", NO, ""),
         ("--mem=4G", "unknown-option", NO, "a Slurm option; here -l h_vmem="),
         ("--array=1-4", "unknown-option", NO, "a Slurm option; here -t N"),
+        ("--nonsense", "unknown-option", NO, "options have one dash"),
         ("-t 0-5", "array", NO, "-t 1-6, and subtract 1"),
         ("-t one-ten", "array", NO, ""),
         ("-tc 5", "array", NO, ""),

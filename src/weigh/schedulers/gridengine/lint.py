@@ -152,12 +152,13 @@ def _no_option(script_line: ScriptLine, word: str, *, begun: bool) -> LintFindin
 def _unknown_qsub_option(script_line: ScriptLine, word: str) -> LintFinding:
     begun = word.partition("=")[0]
     near = most_similar_word(
-        begun[1:], [one for one in (*_WITH_VALUE, *_FLAGS) if len(one) > 1]
+        begun.lstrip("-"), [one for one in (*_WITH_VALUE, *_FLAGS) if len(one) > 1]
     )
     fix = f"did you mean -{near}?" if near else ""
-    if word.startswith("--"):
-        meant = _OF_SLURM.get(begun)
-        fix = f"a Slurm option; here {meant}" if meant else "a Slurm option"
+    if meant := _OF_SLURM.get(begun):
+        fix = f"a Slurm option; here {meant}"
+    elif word.startswith("--") and not near:
+        fix = "qsub's options have one dash"
     return refused(
         script_line, "unknown-option", f"qsub has no option {word}: refused", fix
     )
