@@ -28,7 +28,11 @@ def named(screen: str) -> list[list[str]]:
         for line in joined.splitlines()
         for pattern in (_TITLED, _INLINE)
     )
-    return [shlex.split(next(filter(None, one.groups())))[1:] for one in found if one]
+    return [
+        shlex.split(next(filter(None, one.groups())), comments=True)[1:]
+        for one in found
+        if one
+    ]
 
 
 def types_each(weigh: Weigh, screen: str, *, least: int = 1) -> list[str]:

@@ -173,7 +173,7 @@ def _as_job(
             f"(weigh report {name} shows what accounting has)"
         )
     cwd = known_job.cwd or os.getcwd()
-    script, flags, arguments = _script_and_flags_of(known_job, cwd, scheduler)
+    script, flags, arguments = script_and_flags_of(known_job, cwd, scheduler)
     own = OwnScript(
         flags=flags,
         arguments=arguments,
@@ -204,7 +204,7 @@ def _as_job(
     return _narrowed(job, known_job.part, name) if known_job.part else job
 
 
-def _script_and_flags_of(
+def script_and_flags_of(
     known_job: KnownJob, cwd: str, scheduler: str
 ) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """Return the script, its flags and arguments, as they were typed if that is known.
@@ -214,6 +214,11 @@ def _script_and_flags_of(
     """
     scripts = KINDS[scheduler].user_scripts
     words, flags = list(known_job.line), list[str]()
+    # a scheduler that names the script by its first word may have cut it at a space
+    known_path, known_arguments = next(
+        _scripts_with_arguments(known_job, cwd),
+        (known_job.script, known_job.arguments),
+    )
     typed: list[str] | None = None  # the options, where the script is gone
     for place, word in enumerate(words):
         if word.startswith("--wrap"):  # the command's own words follow, and no script
@@ -227,24 +232,25 @@ def _script_and_flags_of(
         # a path with spaces arrives as several words
         for end in range(place + 1, len(words) + 1):
             path = os.path.join(cwd, " ".join(words[place:end]))
-            if path == known_job.script or os.path.isfile(path):
+            if path == known_path or os.path.isfile(path):
                 return path, tuple(flags), tuple(words[end:])
         if flags:
             flags[-1] += f" {word}"
     # no word was a script: the line is not known, or is all options
     if typed is None:
-        path = next(_paths_of(known_job, cwd), "")
-        return path or known_job.script, (), known_job.arguments
-    return known_job.script, tuple(typed), known_job.arguments
+        return known_path, (), known_arguments
+    return known_path, tuple(typed), known_arguments
 
 
-def _paths_of(known_job: KnownJob, cwd: str) -> Iterator[str]:
-    """Yield the script's path, whose spaces schedulers do not quote."""
+def _scripts_with_arguments(
+    known_job: KnownJob, cwd: str
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the script, whose spaces schedulers do not quote, and its arguments."""
     words = (known_job.script, *known_job.arguments)
     for end in range(1, len(words) + 1):
         path = os.path.join(cwd, " ".join(words[:end]))
         if os.path.isfile(path):
-            yield path
+            yield path, words[end:]
 
 
 def _with_pattern(
