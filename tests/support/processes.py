@@ -169,6 +169,7 @@ class Terminal:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self.pid = 0
+                self._drain()
                 return os.waitstatus_to_exitcode(status)
             self._read(0.01)
         raise AssertionError(f"still running, and shows {self.shown!r}")
@@ -186,6 +187,14 @@ class Terminal:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
+
+    def _drain(self) -> None:
+        """Read what a program that has ended wrote last."""
+        with suppress(OSError):  # the other side is closed, and all is read
+            while select.select([self._master], [], [], 0.01)[0]:
+                if not (text := os.read(self._master, 4096)):
+                    return
+                self.shown += text.decode(errors="replace")
 
     def _read(self, seconds: float) -> bool:
         if not select.select([self._master], [], [], max(0.0, seconds))[0]:
