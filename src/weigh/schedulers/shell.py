@@ -55,8 +55,8 @@ class ShellCommand(msgspec.Struct, frozen=True, kw_only=True):
     which it is the last: ``;``, ``|``, ``&&``... ``is_tested``: an ``if``, a loop or
     ``!`` decides by its exit code. ``appended`` are those of the outputs that are not
     overwritten. The redirections of a loop or a group are a command without words.
-    ``blocks`` are the numbers of the branches, loops and functions around it, negative
-    for subshells.
+    ``has_own_input`` is whether its standard input is redirected. ``blocks`` are the
+    numbers of the branches, loops and functions around it, negative for subshells.
     """
 
     line: int
@@ -66,6 +66,7 @@ class ShellCommand(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     appended: tuple[str, ...] = ()
+    has_own_input: bool = False
     after: str = ""
     is_tested: bool = False
     blocks: tuple[int, ...] = ()
@@ -332,12 +333,15 @@ class _CommandRedirections:
         self.inputs: list[str] = []
         self.outputs: list[str] = []
         self.appended: list[str] = []
+        self.has_own_input = False
 
     def add(self, operator: str, word: str) -> None:
         """Add one redirection; a descriptor or a substitution is no file."""
         descriptor = operator.rstrip("<>&|-")
         # 2>> is the operator >> of descriptor 2
         operator = operator.removeprefix(descriptor)
+        if operator.startswith("<") and descriptor in {"", "0"}:
+            self.has_own_input = True
         path = unquoted(word)
         if word.startswith(("<(", ">(")) or (
             operator in ("<&", ">&") and _NO_FILE.fullmatch(path)
@@ -629,6 +633,7 @@ class _ShellReader(_ShellScanner):
                 inputs=tuple(files.inputs),
                 outputs=tuple(files.outputs),
                 appended=tuple(files.appended),
+                has_own_input=files.has_own_input,
                 after=ending,
                 is_tested=self.tests > 0,
                 blocks=tuple(self.blocks),

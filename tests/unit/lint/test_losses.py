@@ -70,6 +70,8 @@ def test_a_step_that_reads_the_input_of_its_loop_is_found(body: str) -> None:
     "body",
     [
         "while read a; do\n  srun ./a $a < /dev/null\ndone < l.txt\n",
+        "while read a; do\n  srun ./a $a \\\n    < /dev/null\ndone < l.txt\n",
+        "while read a; do\n  srun ./a <<EOF\n$a\nEOF\ndone < l.txt\n",
         "while read a; do\n  srun --input none ./a\ndone < l.txt\n",
         "while read a; do\n  echo $a\ndone < l.txt\nsrun ./a\n",
     ],

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from weigh.errors import FormatError
 from weigh.model.lint import LintFinding
 from weigh.schedulers.lint.case import LintCase, Rule, note, problem
-from weigh.schedulers.shell import ShellCommand, read_body, tokens
+from weigh.schedulers.shell import ShellCommand, read_body
 from weigh.units import MIB, format_size, parse_size
 
 _COPIES = frozenset({"rsync", "cp", "scp", "mv"})
@@ -159,10 +159,7 @@ def _loop_input(lint_case: LintCase) -> Iterator[LintFinding]:
     for first, last in _read_loops(lint_case):
         for command in lint_case.body.commands:
             # bash gives a command in the background an empty input
-            is_fed = command.background or any(
-                one.kind != "word" and one.text.lstrip("0").startswith("<")
-                for one in tokens(lint_case.script.lines[command.line - 1].text)
-            )
+            is_fed = command.has_own_input or command.background
             flags = " ".join(command.words)
             if (
                 first < command.line < last
