@@ -92,11 +92,11 @@ style: $(VENV)/.dev
 # what needs no scheduler, browser, terminal or compiler, and starts few processes
 QUICK := tests/unit tests/laws/fuzz tests/docs/test_words.py tests/docs/test_docs_commands.py \
   tests/docs/test_docs_data.py tests/verbs/compare tests/verbs/report tests/verbs/sweep \
-  tests/verbs/growth/test_growth_shapes.py $(wildcard tests/verbs/plan/test_plan_[cfnsw]*.py) \
-  $(addprefix tests/verbs/submit/test_,job_scripts.py rounds.py scheduler_answers.py \
-  scheduler_command.py scheduler_memory.py submit_checks.py submit_screen.py) \
+  $(wildcard tests/verbs/plan/test_plan_[cfnsw]*.py) \
+  $(addprefix tests/verbs/submit/test_,job_scripts.py rounds.py scheduler_command.py \
+  submit_checks.py submit_screen.py) \
   --ignore=tests/unit/staging --ignore=tests/unit/estimate/test_scan_command.py \
-  --ignore=tests/unit/gpu --ignore=tests/unit/regions -m "not slurm and not gridengine"
+  --ignore=tests/unit/measure/gpu --ignore=tests/unit/measure/region -m "not slurm and not gridengine"
 test-quick: export PYTHONDONTWRITEBYTECODE :=
 test-quick: style
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist worksteal \

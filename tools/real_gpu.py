@@ -289,7 +289,7 @@ def marked_tests(folder: Path) -> Iterator[tuple[str, str]]:
     """Run the tests with the mark gpu; keep their whole output."""
     command = [sys.executable, "-m", "pytest", "-q", "-rsP", "-m", "gpu"]
     done = subprocess.run(
-        [*command, "-p", "no:cacheprovider", "tests/unit/gpu/test_real_gpu.py"],
+        [*command, "-p", "no:cacheprovider", "tests/unit/measure/gpu/test_real_gpu.py"],
         cwd=SOURCES,
         capture_output=True,
         text=True,

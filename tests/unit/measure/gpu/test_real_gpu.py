@@ -1,6 +1,6 @@
 """Against a real NVIDIA card and torch: skipped, and says so, where there is none.
 
-    pytest -m gpu tests/unit/gpu/test_real_gpu.py -rP
+    pytest -m gpu tests/unit/measure/gpu/test_real_gpu.py -rP
 
 prints the figures for docs/gpu.md. All of it happens in other processes, because the
 stub may be loaded in this one. Only cards that are mine are used, the emptiest first.

@@ -18,7 +18,7 @@ from weigh.schedulers.script import read_script
 from weigh.schedulers.slurm import lint as slurm_lint
 from weigh.schedulers.slurm.directives import read_options
 
-DATA = Path(__file__).parents[2] / "support" / "data" / "lint"
+DATA = Path(__file__).parents[3] / "support" / "data" / "lint"
 SBATCH = json.loads((DATA / "sbatch-22.05.8.json").read_text())["cases"]
 QSUB = json.loads((DATA / "qsub-8.1.9.json").read_text())["cases"]
 

@@ -13,7 +13,7 @@ import pytest
 from nvml_script import GIB, MIB, Script, uuid
 
 TESTS = Path(__file__).parent / "test_real_gpu.py"
-MEASURE = Path(__file__).parents[3] / "tools" / "real_gpu.py"
+MEASURE = Path(__file__).parents[4] / "tools" / "real_gpu.py"
 CONTEXT = 300 * MIB
 TORCH = f"""
 import atexit, fcntl, os
