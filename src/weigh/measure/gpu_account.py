@@ -23,7 +23,7 @@ _COUNTED = "difference of the GPU's own counter, all users' work"
 _INTEGRATED = "power samples added up, all users' work"
 _MOST_MOMENTS = 4096  # of a GPU; beyond it, the larger of each two stays
 _MOST_PROCESSES = 64  # of one GPU, whose figures are kept one by one
-# of readings on shared GPUs and in containers (tests/unit/measure/gpu/test_gpu_account.py)
+# of readings on shared GPUs and in containers (test_gpu_account.py)
 _DOUBTS = 3  # readings that the driver's list did not explain, if it names the job
 _OVERHEAD = 64 * MIB, 0.05  # of the GPU's memory that belongs to no listed process
 _LATE = 0.5  # seconds after the start; a later baseline is reported as late
