@@ -56,7 +56,6 @@ _MORE = {
     "status": ("weigh.cli.status", "show the state of jobs, and why they wait"),
     "logs": ("weigh.cli.logs", "show the output of a job or a task"),
     "cancel": ("weigh.cli.cancel", "cancel jobs, or only their waiting elements"),
-    "change": ("weigh.cli.change", "change the request of a job that waits"),
     "resume": ("weigh.cli.resume", "run unfinished tasks again"),
     "top": ("weigh.cli.top", "watch runs in progress, GPUs and my processes"),
     "profile": ("weigh.cli.profile", "measure where a Python program spends its time"),

@@ -35,7 +35,6 @@ from weigh.schedulers.protocol import (
     LiveAnswers,
     SchedulerQuery,
     SubmittingUser,
-    WaitingJobChange,
 )
 from weigh.units import Seconds
 
@@ -393,14 +392,10 @@ class SchedulerUserScripts:
         """Ask for the id of a job that has ended, by token or what is known."""
         return known_answer(None)
 
-    def change_argvs(
-        self, submitted_job: SubmittedJob, change: WaitingJobChange, known: str
-    ) -> tuple[Argv, ...]:
-        """Return the commands for *change*; *known* is the first answer on the job.
-
-        Raises:
-            UsageError: the scheduler cannot change that.
-        """
+    def awaited_argv(
+        self, submitted_job: SubmittedJob, awaited_ids: tuple[str, ...]
+    ) -> Argv:
+        """Return the command that lets a waiting job hang on others, or on none."""
         return ()
 
     def parse_refusal(self, command_output: CommandOutput) -> str | None:
@@ -591,10 +586,7 @@ class Scheduler(ABC):
         return None
 
     @abstractmethod
-    def change(
-        self, submitted_job: SubmittedJob, change: WaitingJobChange
-    ) -> tuple[Argv, ...]:
-        """Change a waiting job; return the commands that did.
-
-        Raises SchedulerError if it is refused, UsageError if users cannot change it.
-        """
+    def set_awaited_jobs(
+        self, submitted_job: SubmittedJob, awaited_ids: tuple[str, ...]
+    ) -> None:
+        """Let a waiting job hang on other jobs; SchedulerError if it is refused."""

@@ -40,7 +40,6 @@ from weigh.schedulers.protocol import (
     Argv,
     JobSnapshot,
     KnownJob,
-    WaitingJobChange,
 )
 from weigh.schedulers.words import format_ranges, parse_ranges
 from weigh.store.lines import UNREADABLE, read_documents
@@ -383,27 +382,21 @@ class SchedulerClient(Scheduler):
             raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
         return "" if ran.code else ran.out
 
-    def change(
-        self, submitted_job: SubmittedJob, change: WaitingJobChange
-    ) -> tuple[Argv, ...]:
-        """Change a waiting job; return the commands that did.
+    def set_awaited_jobs(
+        self, submitted_job: SubmittedJob, awaited_ids: tuple[str, ...]
+    ) -> None:
+        """Let a waiting job hang on other jobs than before, or on none.
 
         Raises:
             SchedulerError: the scheduler refuses it, or does not answer.
-            UsageError: users cannot change that.
         """
         scripts = KINDS[self._backend.NAME].user_scripts
-        # some changes depend on what the job has now
-        asked = scripts.known(submitted_job.id).argvs[:1]
-        known = "".join(self._answer_of(argv) for argv in asked)
-        argvs = scripts.change_argvs(submitted_job, change, known)
         forget_poll(self._way.root, self.name)
-        for argv in argvs:
-            ran = self._run(argv)
-            why_not = scripts.parse_refusal(ran)
-            if why_not is not None:
-                raise SchedulerError(f"{argv[0]} refused the change: {why_not}")
-        return argvs
+        argv = scripts.awaited_argv(submitted_job, awaited_ids)
+        ran = self._run(argv)
+        why_not = scripts.parse_refusal(ran)
+        if why_not is not None:
+            raise SchedulerError(f"{argv[0]} refused the change: {why_not}")
 
     def cancel(
         self, submitted_job: SubmittedJob, elements: Sequence[int] | None

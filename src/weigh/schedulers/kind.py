@@ -85,9 +85,8 @@ class DialectTraits(msgspec.Struct, frozen=True, kw_only=True):
     the names of resources.
     ``waits``: a job can wait for another one. ``queues``: a job can choose a queue, and
     a QOS. ``takes_scripts``: one file is the job and its directives, so that weigh
-    checks a user's own and submits it as it is. ``can_change``: weigh can change a
-    waiting job; ``changed_by`` is the command for more. ``constraint`` is how a job
-    chooses nodes by their features: by a word, an expression, or not at all.
+    checks a user's own and submits it as it is. ``constraint`` is how a job chooses
+    nodes by their features: by a word, an expression, or not at all.
     ``exclusive``: a job can have whole nodes; ``disk``: it can request space on a
     node's own disk (both by a name that the site chose, if it names resources).
     """
@@ -101,8 +100,6 @@ class DialectTraits(msgspec.Struct, frozen=True, kw_only=True):
     waits: bool = True
     queues: bool = True
     takes_scripts: bool = True
-    can_change: bool = False
-    changed_by: str = ""
     constraint: Literal["", "word", "expression"] = ""
     exclusive: bool = False
     disk: bool = False

@@ -17,7 +17,7 @@ from weigh.model.job import (
 from weigh.model.record import State
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.elements import element_numbers_of
-from weigh.units import Bytes, Seconds
+from weigh.units import Seconds
 
 ABSENT = ElementState(state="UNKNOWN")
 
@@ -140,18 +140,6 @@ class KnownJob(msgspec.Struct, frozen=True, kw_only=True):
     logs: dict[str, str] = {}
     request: RecordedRequest | None = None
     components: tuple[str, ...] = ()
-
-
-class WaitingJobChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What to change of a waiting job; None: nothing. Bytes and seconds.
-
-    ``after`` are the jobs that it hangs on, empty for none.
-    """
-
-    time: int | None = None  # seconds
-    memory: Bytes | None = None
-    throttle: int | None = None
-    after: tuple[str, ...] | None = None
 
 
 class AccountingWords(msgspec.Struct, frozen=True, kw_only=True):

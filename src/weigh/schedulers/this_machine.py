@@ -13,7 +13,7 @@ from shlex import quote as quoted
 
 import msgspec
 
-from weigh.errors import SIGNAL_BASE, SchedulerError, StoreError, UsageError
+from weigh.errors import SIGNAL_BASE, SchedulerError, StoreError
 from weigh.model.job import (
     CANCELLING,
     Elements,
@@ -42,7 +42,7 @@ from weigh.schedulers.job_script import (
     setup_lines,
     tasks_command,
 )
-from weigh.schedulers.protocol import Argv, JobSnapshot, WaitingJobChange
+from weigh.schedulers.protocol import Argv, JobSnapshot
 from weigh.store.identity import (
     MachineIdentity,
     ProcessIdentity,
@@ -285,23 +285,17 @@ class LocalScheduler(Scheduler):
         path = os.path.join(self._folder(job_id), "output")
         return _end_of_local_log(path).strip().rpartition("\n")[2] or None
 
-    def change(
-        self, submitted_job: SubmittedJob, change: WaitingJobChange
-    ) -> tuple[Argv, ...]:
-        """Change what a job waits for.
+    def set_awaited_jobs(
+        self, submitted_job: SubmittedJob, awaited_ids: tuple[str, ...]
+    ) -> None:
+        """Write which jobs a waiting one hangs on.
 
         Raises:
             StoreError: it cannot be written.
-            UsageError: something else is to change: a local job runs at once.
         """
-        if change != WaitingJobChange(after=change.after) or change.after is None:
-            raise UsageError(
-                f"job {submitted_job.id} runs on this machine: nothing to change"
-            )
         path = os.path.join(self._folder(submitted_job.id), AWAITED)
-        _write_local_file(f"{path}.new", " ".join(change.after).encode())
+        _write_local_file(f"{path}.new", " ".join(awaited_ids).encode())
         os.replace(f"{path}.new", path)  # the script reads it meanwhile
-        return ()
 
     def cancel(
         self, submitted_job: SubmittedJob, elements: Sequence[int] | None

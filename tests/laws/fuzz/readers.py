@@ -34,7 +34,6 @@ from weigh.schedulers.gridengine import accounting as gridengine_accounting
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import scheduler as gridengine_commands
 from weigh.schedulers.kind import SchedulerKind
-from weigh.schedulers.protocol import WaitingJobChange
 from weigh.schedulers.slurm import accounting as slurm_accounting
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.slurm import scheduler as slurm_commands
@@ -248,8 +247,6 @@ def _known(kind: SchedulerKind) -> Callable[[str], object]:
             request=JobRequest(),
             own=OwnScript(indices="3", output=text[:200]),
         )
-        if kind.traits.can_change:
-            scripts.change_argvs(job, WaitingJobChange(time=60, memory=1 << 30), text)
         scripts.log(job, 3, None)
         scripts.raw_logs(job).read([text])
         scripts.sent(job, "me").read([text])

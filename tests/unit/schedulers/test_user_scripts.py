@@ -8,7 +8,6 @@ from weigh.model.job import OwnScript, SubmittedJob
 from weigh.model.lint import ScriptFacts
 from weigh.schedulers import KINDS
 from weigh.schedulers.command import CommandOutput
-from weigh.schedulers.protocol import WaitingJobChange
 from weigh.schedulers.slurm import scheduler as slurm_commands
 from weigh.schedulers.slurm.script import parse_scontrol_job
 from weigh.units import GIB
@@ -126,28 +125,6 @@ def test_a_wrapper_has_the_directives_as_written_and_no_command_of_the_script() 
     assert "#$ -cwd" in GRID.wrapper(below, "body")
 
 
-def test_qalter_repeats_the_requests_that_stay() -> None:
-    known = (
-        "job_number:  42\nparallel environment:  smp range: 4\n"
-        "hard resource_list:         h_rt=600,s_rt=540,h_vmem=2G,ngpus=1\n"
-    )
-    change = WaitingJobChange(time=300, memory=4 << 30)
-
-    found = GRID.change_argvs(job("gridengine"), change, known)
-
-    wanted = "h_rt=00:05:00,s_rt=00:04:30,h_vmem=1G,ngpus=1"
-    assert found == (("qalter", "-l", wanted, "42"),)
-
-
-def test_a_change_of_one_element_names_it() -> None:
-    part = job("slurm", indices="4", part=True)
-    known = "JobId=42 NumCPUs=2 MinMemoryCPU=1G\n"
-
-    found = SLURM.change_argvs(part, WaitingJobChange(memory=4 << 30), known)
-
-    assert found == (("scontrol", "update", "JobId=42_4", "MinMemoryCPU=2048"),)
-
-
 @pytest.mark.parametrize(
     ("err", "why"),
     [
@@ -240,7 +217,6 @@ def test_a_lost_submission_is_found_in_accounting_after_its_end() -> None:
 def test_htcondor_takes_no_scripts_and_no_jobs_of_others() -> None:
     assert CONDOR.known("42.1").argvs == ()
     assert not KINDS["htcondor"].traits.takes_scripts
-    assert not KINDS["htcondor"].traits.can_change
 
 
 def test_a_job_s_name_of_two_lines_does_not_hide_its_request() -> None:

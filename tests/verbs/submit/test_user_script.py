@@ -131,7 +131,7 @@ def test_an_array_is_submitted_as_it_is_and_only_its_failed_index_again(
     assert known[0].name == {"slurm": "job.sh", "gridengine": "tagger"}[weigh.scheduler]
 
 
-def test_a_job_submitted_by_hand_is_followed_by_its_id_and_changed(
+def test_a_job_submitted_by_hand_is_followed_by_its_id(
     weigh: Weigh,
 ) -> None:
     hold = {"slurm": "--hold", "gridengine": "-h"}[weigh.scheduler]
@@ -142,14 +142,6 @@ def test_a_job_submitted_by_hand_is_followed_by_its_id_and_changed(
 
     until(lambda: standing(weigh, job)["tasks"] == {"PENDING": 3})
     assert standing(weigh, f"{job}{mark}4")["tasks"] == {"PENDING": 1}
-    code, out, err = weigh("change", job, "--time", "8m", "--throttle", "1")
-    assert (code, "00:08:00" in out) == (0, True), err
-    assert weigh("change", job)[0] == 2
-    shows = {"slurm": ["scontrol", "show", "job"], "gridengine": ["qstat", "-j"]}
-    shown = subprocess.run(
-        [*shows[weigh.scheduler], job], check=True, capture_output=True, text=True
-    ).stdout
-    assert re.search(r"00:08:00|h_rt=480", shown)
     assert "resume" not in weigh("cancel", f"{job}{mark}2")[1]
     until(lambda: standing(weigh, job)["tasks"].get("PENDING") == 2)
     assert weigh("cancel", job)[0] == 0

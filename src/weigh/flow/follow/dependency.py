@@ -24,7 +24,6 @@ from weigh.model.record import State
 from weigh.render.resume_lines import FollowingJob
 from weigh.render.status_lines import NeededJob
 from weigh.render.words import STATE_WORDS
-from weigh.schedulers.protocol import WaitingJobChange
 from weigh.store import jobs as jobs_file
 from weigh.units import Seconds
 
@@ -230,7 +229,7 @@ def hang_on(
         SchedulerError: the scheduler refuses it.
         StoreError: a file cannot be written.
     """
-    job_view.scheduler.change(submitted_job, WaitingJobChange(after=wait.ids))
+    job_view.scheduler.set_awaited_jobs(submitted_job, wait.ids)
     request = replace(submitted_job.request, after=wait.ids)
     jobs_file.append_job(root, replace(submitted_job, request=request))
 

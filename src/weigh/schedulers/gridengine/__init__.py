@@ -237,8 +237,6 @@ class GridEngine(SchedulerKind):
         names_resources=True,
         exclusive=True,
         disk=True,
-        can_change=True,
-        changed_by="qalter",
     )
     text = TEXT
 

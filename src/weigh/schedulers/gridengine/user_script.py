@@ -18,7 +18,6 @@ from weigh.schedulers.backend import (
     one_command,
 )
 from weigh.schedulers.command import CommandOutput
-from weigh.schedulers.elements import indices_of
 from weigh.schedulers.gridengine.lint import (
     LINT,
     PREFIX,
@@ -36,7 +35,7 @@ from weigh.schedulers.gridengine.scheduler import (
 from weigh.schedulers.job_script import SHEBANG, script_word
 from weigh.schedulers.lint.case import LintCase
 from weigh.schedulers.lint.common import flags_alone, misread_flag
-from weigh.schedulers.protocol import Argv, DescribedScript, KnownJob, WaitingJobChange
+from weigh.schedulers.protocol import Argv, DescribedScript, KnownJob
 from weigh.schedulers.script import read_script
 from weigh.schedulers.words import format_ranges, positive_number, whole_number
 
@@ -154,34 +153,6 @@ def _of_category(text: str, slots: str) -> RecordedRequest:
     # in the form of qstat -j, so that one reader serves both
     rows = f"job_number: 1\nparallel environment: x range: {count}\n{rows}"
     return parse_qstat_job(rows) or RecordedRequest()
-
-
-def _altered(change: WaitingJobChange, known: str) -> Iterator[str]:
-    rows = [line.partition(":")[::2] for line in known.splitlines()]
-    values = {name.strip(): value.strip() for name, value in rows}
-    if change.time is not None or change.memory is not None:
-        text = values.get("hard resource_list", "")
-        pairs = dict(part.partition("=")[::2] for part in text.split(",") if part)
-        slots = (parse_qstat_job(known) or RecordedRequest()).cpus or 1
-        if change.time is not None:
-            pairs["h_rt"] = gridengine_text.TEXT.format_time(change.time)
-            soft = (
-                gridengine_text.TEXT.parse_time(pairs["s_rt"]) if "s_rt" in pairs else 0
-            )
-            if soft and soft >= change.time:  # it would end the job first
-                # seconds: a minute to clean up, of a short limit a tenth
-                less = max(1, change.time - min(60, change.time // 10))
-                pairs["s_rt"] = gridengine_text.TEXT.format_time(less)
-        if change.memory is not None:
-            each = -(-change.memory // slots)
-            pairs["h_vmem"] = gridengine_text.TEXT.format_memory(each)
-        yield "-l"
-        yield ",".join(f"{name}={value}" for name, value in pairs.items())
-    if change.throttle is not None:
-        yield from ("-tc", str(change.throttle))
-    if change.after is not None:
-        # qalter needs a value: no job has the number 0
-        yield from ("-hold_jid", ",".join(change.after) or "0")
 
 
 class GridEngineUserScripts(SchedulerUserScripts):
@@ -310,18 +281,11 @@ class GridEngineUserScripts(SchedulerUserScripts):
         }
         return _VARIABLE.sub(lambda one: known.get(one[1]) or one[0], own.output)
 
-    def change_argvs(
-        self, submitted_job: SubmittedJob, change: WaitingJobChange, known: str
-    ) -> tuple[Argv, ...]:
-        """Return the commands that change a job.
-
-        ``qalter -l`` replaces all requests, so those that stay are repeated.
-        """
-        target = submitted_job.id
-        if submitted_job.own is not None and submitted_job.own.part:
-            target = f"{submitted_job.id}.{format_ranges(indices_of(submitted_job))}"
-        words = [*_altered(change, known)]
-        return (("qalter", *words, target),) if words else ()
+    def awaited_argv(
+        self, submitted_job: SubmittedJob, awaited_ids: tuple[str, ...]
+    ) -> Argv:
+        """Return the qalter command; it needs a value, and no job has the number 0."""
+        return "qalter", "-hold_jid", ",".join(awaited_ids) or "0", submitted_job.id
 
     def parse_refusal(self, command_output: CommandOutput) -> str | None:
         """Return why qalter refused a change."""

@@ -182,7 +182,6 @@ class HTCondorScheduler(SchedulerKind):
         waits=False,
         queues=False,
         takes_scripts=False,
-        changed_by="condor_qedit",
         constraint="expression",
         disk=True,
     )

@@ -345,8 +345,6 @@ class SlurmScheduler(SchedulerKind):
     traits = DialectTraits(
         several_nodes=True,
         fits_nodes=True,
-        can_change=True,
-        changed_by="scontrol update",
         constraint="word",
         exclusive=True,
         disk=True,

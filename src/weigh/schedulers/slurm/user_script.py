@@ -17,10 +17,9 @@ from weigh.schedulers.backend import (
     one_command,
 )
 from weigh.schedulers.command import CommandOutput
-from weigh.schedulers.elements import indices_of
 from weigh.schedulers.job_script import SHEBANG, script_word
 from weigh.schedulers.lint.common import flags_alone, misread_flag
-from weigh.schedulers.protocol import Argv, DescribedScript, KnownJob, WaitingJobChange
+from weigh.schedulers.protocol import Argv, DescribedScript, KnownJob
 from weigh.schedulers.script import read_script
 from weigh.schedulers.slurm.cluster import pairs_of
 from weigh.schedulers.slurm.directives import (
@@ -38,7 +37,6 @@ from weigh.schedulers.words import (
     parse_ranges,
     whole_number,
 )
-from weigh.units import MIB
 
 _NAME = re.compile(r"(\d{1,10})(?:[_+]\[?([\d,:-]+)(?:%\d+)?\]?)?")
 _PATTERN = re.compile(r"%(\d*)([A-Za-z%])")
@@ -143,26 +141,6 @@ def _logs_of(lines: Sequence[str]) -> dict[str, str]:
         if path and _WAITING_INDEX not in path and (not index or index.isdecimal()):
             logs[index] = path
     return logs
-
-
-def _updates(change: WaitingJobChange, known: str) -> Iterator[tuple[str, str]]:
-    if change.time is not None:
-        yield "TimeLimit", slurm_text.TEXT.format_time(change.time)
-    if change.memory is not None:
-        line = next(iter(known.splitlines()), "")
-        row: Mapping[str, str] = pairs_of(line)
-        # memory per CPU is changed per CPU: both may not be set at once
-        cpus = whole_number(row.get("NumCPUs", "").partition("-")[0]) or 1
-        size = -(-change.memory // MIB)
-        if "MinMemoryCPU" in row:
-            yield "MinMemoryCPU", str(-(-size // cpus))
-        else:
-            yield "MinMemoryNode", str(size)
-    if change.throttle is not None:
-        yield "ArrayTaskThrottle", str(change.throttle)
-    if change.after is not None:
-        # an empty value removes the dependency
-        yield "Dependency", f"afterok:{':'.join(change.after)}" if change.after else ""
 
 
 class SlurmUserScripts(SchedulerUserScripts):
@@ -305,17 +283,13 @@ class SlurmUserScripts(SchedulerUserScripts):
         }
         return _filled_log_name(own.output, known)
 
-    def change_argvs(
-        self, submitted_job: SubmittedJob, change: WaitingJobChange, known: str
-    ) -> tuple[Argv, ...]:
-        """Return the command that changes a job."""
-        own = submitted_job.own
-        target = submitted_job.id
-        if own is not None and own.part:
-            target = f"{submitted_job.id}_{format_ranges(indices_of(submitted_job))}"
-        words = dict(_updates(change, known))
-        fields = (f"{name}={value}" for name, value in words.items())
-        return (("scontrol", "update", f"JobId={target}", *fields),)
+    def awaited_argv(
+        self, submitted_job: SubmittedJob, awaited_ids: tuple[str, ...]
+    ) -> Argv:
+        """Return the scontrol command; an empty value removes the dependency."""
+        needed = f"afterok:{':'.join(awaited_ids)}" if awaited_ids else ""
+        job = f"JobId={submitted_job.id}"
+        return "scontrol", "update", job, f"Dependency={needed}"
 
     def parse_refusal(self, command_output: CommandOutput) -> str | None:
         """Return why scontrol refused a change."""
