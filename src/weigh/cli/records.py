@@ -10,24 +10,23 @@ import click
 
 from weigh.cli import options
 from weigh.errors import StoreError, close_names
-from weigh.flow.records.imported import STDIN, import_records
 from weigh.flow.records.records import (
+    STDIN,
     RecordFilter,
     RecordStore,
     choose_records,
     export_csv,
     export_jsonl,
     find_record,
+    import_jsonl,
     list_records,
     open_store,
     remove_records,
 )
-from weigh.flow.site.schedulers import current_user
 from weigh.model.record import State
 from weigh.render import record_list
 from weigh.render.printable import (
     count_with_commas,
-    printable_text,
     short_command,
     shortened_text,
 )
@@ -173,35 +172,15 @@ def export(names: tuple[str, ...], *, is_csv: bool, output: str | None) -> None:
 
 @records.command("import")
 @click.argument("paths", metavar="FILE...", nargs=-1, required=True)
-@click.option("--label", metavar="NAME", help="Label of the imported records.")
-@click.option("--again", is_flag=True, help="Import again what was imported before.")
-def import_(paths: tuple[str, ...], *, label: str | None, again: bool) -> None:
-    """Import jobs that a scheduler has accounted for.
+def import_(paths: tuple[str, ...]) -> None:
+    """Import records from another machine, as `weigh records export` writes them.
 
-    FILE is the output of `sacct -P` or `qacct -j` (with -f FILE, of another accounting
-    file); - is standard input.
+    - is standard input. Records that are here already are passed over.
     """
-    done = import_records(
-        _store(),
-        paths,
-        label=label,
-        again=again,
-        user_name=os.environ.get("USER") or current_user(),
-    )
-    total = number = 0
-    for one in done:
-        total += 1
-        where = f"{printable_text(one.source)}:{one.number}"
-        if one.record is None:
-            click.echo(f"weigh: {where}: skipped: {one.problem}", err=True)
-        else:
-            number += 1
-            command = short_command(one.record.command)
-            _print_line(f"{one.record.id}  {where}  {one.record.state}  {command}")
-        for doubt in one.doubts:
-            click.echo(f"weigh: {where}: {doubt}", err=True)
-    skipped = f", {count_with_commas(total - number)} skipped" if number < total else ""
-    click.echo(f"weigh: {_record_count_text(number)} imported{skipped}", err=True)
+    imported = import_jsonl(_store(), paths)
+    for record in imported:
+        _print_line(f"{record.id}  {record.state}  {short_command(record.command)}")
+    click.echo(f"weigh: {_record_count_text(len(imported))} imported", err=True)
 
 
 def _store() -> RecordStore:

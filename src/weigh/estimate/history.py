@@ -416,17 +416,18 @@ def _replayed(request: float, run: PastValue, most: float) -> HistoryReplay:
 # lower bound, so with k samples it is raised by 1/k. The request is then the largest so
 # far and a margin; for sampled figures that of normal risk, since they are raised.
 # A job that completed proves that its own request was enough.
+_SAMPLED_RISK: Risk = "normal"
 _LIFT = 0.1  # the largest share by which a sampled peak is raised
 
 
 class SampledMemory(msgspec.Struct, frozen=True, gc=False):
-    """The memory of a run that completed, in bytes; ``looks`` is None if it is exact.
+    """The memory of a run that completed, in bytes, sampled ``looks`` times.
 
     ``requested`` is what its job requested, if known.
     """
 
     value: float
-    looks: int | None = None
+    looks: int
     requested: float | None = None
     weight: float = 1.0  # seconds for which it was held: the cost of a byte too many
 
@@ -442,8 +443,6 @@ class SampledMemory(msgspec.Struct, frozen=True, gc=False):
         A job that held more than its request was not limited by it, which then proves
         nothing.
         """
-        if self.looks is None:
-            return self.value
         raised = self.value * (1 + min(_LIFT, 1 / max(1, self.looks)))
         # the job completed within its request, so its peak was not above that
         if self.requested is not None and self.value <= self.requested:
@@ -459,7 +458,6 @@ class SampledHistory:
         self.killed_at = 0.0  # bytes; the largest limit that killed a run
         self._proven = 0.0
         self._top: tuple[float, ...] = ()
-        self._sampled = False
         self._replay = HistoryReplay()
 
     @property
@@ -481,7 +479,6 @@ class SampledHistory:
             self._replay += _replayed(self._value()[0], past, self._most)
         self.runs += 1
         self._top = largest_of((*self._top, run.upper))
-        self._sampled |= run.looks is not None
 
     def add_kill(self, limit: float) -> None:
         """Learn that a run needed more than *limit*."""
@@ -490,10 +487,6 @@ class SampledHistory:
     @property
     def _most(self) -> float:
         return self._top[0] if self._top else 0.0
-
-    @property
-    def _risk(self) -> Risk:
-        return "normal" if self._sampled else "low"
 
     def predict(self) -> HistoryPrediction | None:
         """Return what the next run should request; None if no run was well seen."""
@@ -504,7 +497,7 @@ class SampledHistory:
         is_proven = not is_killed and value == self.proven
         return HistoryPrediction(
             value=value,
-            risk=self._risk,
+            risk=_SAMPLED_RISK,
             by=MOST_SEEN,
             margin=round(margin, 3),
             runs=self.runs,
@@ -514,7 +507,7 @@ class SampledHistory:
         )
 
     def _value(self) -> tuple[float, float]:
-        factor = 1 + margin_above_largest(self.runs, self._top, self._risk)
+        factor = 1 + margin_above_largest(self.runs, self._top, _SAMPLED_RISK)
         value = self._most * factor
         # a kill at less than has since completed shows nothing new
         if self.killed_at >= self._most:

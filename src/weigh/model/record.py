@@ -413,12 +413,9 @@ class CodeProvenance(msgspec.Struct, frozen=True):
 
 
 class MeasuringCost(msgspec.Struct, frozen=True):
-    """The cost of the measurement itself, and who measured.
+    """The cost of the measurement itself: ``samples`` looks, ``interval`` apart.
 
     ``rank_memory`` is that of the weigh of each rank, where each runs under its own.
-    ``source`` is the tool whose figures were imported, None for weigh's own. It sampled
-    memory ``samples`` times, ``interval`` apart, which gives a lower bound; without an
-    ``interval`` it is the kernel's own peak.
     """
 
     cpu_time: Seconds | None = None  # of weigh itself
@@ -426,7 +423,6 @@ class MeasuringCost(msgspec.Struct, frozen=True):
     samples: int = 0
     interval: Seconds | None = None
     rank_memory: Bytes | None = None
-    source: str | None = None
     warnings: tuple[str, ...] = ()  # last: the store knows a torn line by its end
 
 

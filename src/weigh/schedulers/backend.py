@@ -431,10 +431,6 @@ class PastAccounting(SchedulerAccounting):
         """Return the command that lists a user's jobs of the last *span* seconds."""
 
     @abstractmethod
-    def is_past(self, head: str) -> bool:
-        """Return whether a text that begins with *head* is such a list."""
-
-    @abstractmethod
     def read_past(self, lines: Iterable[str]) -> "Iterator[PastJob | None]":
         """Yield its jobs, without keeping any; None for what cannot be read."""
 

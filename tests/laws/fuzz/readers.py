@@ -115,8 +115,7 @@ def sample(*names: str) -> tuple[str, ...]:
 
 
 def _past_jobs_of_slurm(text: str) -> object:
-    accounts = slurm_accounting.ACCOUNTING
-    return [*accounts.read_past(io.StringIO(text))] if accounts.is_past(text) else []
+    return [*slurm_accounting.ACCOUNTING.read_past(io.StringIO(text))]
 
 
 def captured(*names: str) -> tuple[str, ...]:

@@ -12,11 +12,9 @@ from transcript import check_transcript
 from weigh.cli.main import run_cli
 from weigh.model.record import (
     Allocation,
-    MeasuringCost,
     PeakMemory,
     Record,
     RecordedHost,
-    RecordedJob,
     Usage,
 )
 from weigh.store import identity, shards
@@ -78,23 +76,8 @@ def memory_of(out: str) -> int:
     return int(json.loads(out)["memory"])
 
 
-def imported(
-    looks: int = 20, requested: int | None = None, **other: object
-) -> dict[str, Any]:
-    """What a record of a scheduler's accounting has besides a run of weigh."""
-    return {
-        "parameters": {},
-        "command": ("tag",),
-        "monitor": MeasuringCost(samples=looks, interval=30.0, source="accounting"),
-        "allocation": Allocation(scheduler="slurm", cpus=2, memory=requested),
-        **other,
-    }
-
-
 NODE = RecordedHost(name="node07", system="Linux", memory=6 * GIB)
 GRANTED = Allocation(scheduler="slurm", memory=4 * GIB)
-WIDE = Allocation(scheduler="slurm", cpus=16, memory=64 * GIB)
-EXACT: dict[str, Any] = {"parameters": {}, "command": ("tag",), "memory": GIB}
 NAMED_AND_NOT: list[dict[str, Any]] = [{}, {"parameters": {}}]
 
 
@@ -102,7 +85,6 @@ def runs_of(situation: str) -> list[dict[str, Any]]:
     """Return the runs of a situation of the transcript, in their order."""
     if situation.startswith("batches "):
         return [{"batch": int(size)} for size in situation.split()[1:]]
-    sizes = (1000, 1010, 1020, 1000)
     situations: dict[str, list[dict[str, Any]]] = {
         "nothing": [],
         "three alike": [{}] * 3,
@@ -137,40 +119,6 @@ def runs_of(situation: str) -> list[dict[str, Any]]:
         ],
         "memory of nought": [*[{}] * 3, {"memory": 0}],
         "memory below nought": [*[{}] * 3, {"memory": -5}],
-        "imported, sampled twice": [
-            {"memory": size * MIB, **imported(looks=2, requested=4 * GIB)}
-            for size in sizes
-        ],
-        "imported, with little room": [
-            {"memory": size * MIB, **imported(looks=2, requested=1030 * MIB)}
-            for size in sizes
-        ],
-        "imported, never sampled": [
-            {"memory": 3 * MIB, **imported(looks=0, requested=2 * GIB)}
-        ]
-        * 5,
-        "imported, one killed above all that was sampled": [
-            *[{"memory": 900 * MIB, **imported(requested=GIB)}] * 4,
-            {"memory": 950 * MIB, **imported(requested=GIB, state="OUT_OF_MEMORY")},
-        ],
-        "imported, and enough runs of weigh": [
-            *[{"memory": 3 * GIB, **imported(requested=8 * GIB)}] * 5,
-            *[EXACT] * 3,
-        ],
-        "imported, one of which weigh measured too": [
-            *(
-                {
-                    "memory": 5 * GIB,
-                    **imported(requested=8 * GIB, job=RecordedJob(str(n), element=0)),
-                }
-                for n in range(4)
-            ),
-            {**EXACT, "job": RecordedJob("2")},
-        ],
-        "imported, of two numbers of CPUs": [
-            *[{"memory": 40 * GIB, **imported(allocation=WIDE)}] * 4,
-            *[{"memory": GIB, **imported(requested=4 * GIB)}] * 4,
-        ],
     }
     return situations[situation]
 

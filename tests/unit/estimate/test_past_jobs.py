@@ -93,6 +93,7 @@ JOBS = {
     ),
     "one job": rows(("short", "COMPLETED", 12, "3G", "2M")),
     "too short to be sampled": rows(*[("short", "COMPLETED", 12, "3G", "2M")] * 30),
+    "shorter than the clock": rows(*[("true", "COMPLETED", 0, "3G", "")] * 3),
     "one of which ran out of 4 GiB": rows(
         *GOOD, ("x", "OUT_OF_MEMORY", 100, "4G", "400M")
     ),

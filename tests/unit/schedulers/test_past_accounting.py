@@ -226,7 +226,6 @@ def test_a_step_that_root_cancelled_below_its_request_lacked_no_memory() -> None
 
 def read(name: str) -> list[PastJob]:
     lines = captured(name).splitlines(keepends=True)
-    assert gridengine.ACCOUNTING.is_past("".join(lines[:20]))
     return [job for job in gridengine.ACCOUNTING.read_past(lines) if job]
 
 
@@ -369,15 +368,6 @@ def test_any_delimiter_is_read() -> None:
     for separator in ("\x1f\x1e", "^", ";"):
         text = PAST.replace("|", separator).replace(f"a{separator}b", "a|b")
         assert [job.name for job in jobs(text)] == [job.name for job in jobs(PAST)]
-
-
-@pytest.mark.parametrize(
-    "head",
-    ["", "JobID State\n1 COMPLETED", "task|cpu\n1|2", "1|COMPLETED|60\n", "{}"],
-)
-def test_other_texts_are_no_accounting(head: str) -> None:
-    assert not slurm.ACCOUNTING.is_past(head)
-    assert not gridengine.ACCOUNTING.is_past(head)
 
 
 def test_elements_of_an_array_are_read_and_waiting_ones_are_not() -> None:

@@ -112,7 +112,6 @@ def test_no_text_makes_accounting_raise(text: str) -> None:
         parse(text)
         parse(f"{SACCT}{QACCT}{TABLE}{text}")
     for source in (slurm_accounting.ACCOUNTING, gridengine_accounting.ACCOUNTING):
-        source.is_past(text)
         for written in (text, f"{LIST}{text}", f"{QACCT}{text}", f"{LINE}{text}"):
             list(source.read_past(io.StringIO(written, newline="\n")))
 

@@ -15,8 +15,6 @@ from weigh.estimate.history import (
     PastValue,
     Risk,
     RunHistory,
-    SampledHistory,
-    SampledMemory,
     choose_sizes,
     is_size,
     known_risk,
@@ -50,7 +48,6 @@ from weigh.request import (
 )
 from weigh.store.find import LAST
 from weigh.store.index import RecordHead, read_record
-from weigh.units import format_size
 
 READ = 1000  # the latest records that are learnt from
 _OUT_OF_MEMORY, _TIMEOUT = "OUT_OF_MEMORY", "TIMEOUT"
@@ -58,10 +55,10 @@ _SHORTEST = 0.01  # seconds: /usr/bin/time's clock shows 0 for what is shorter
 
 
 class _PastUse(msgspec.Struct, frozen=True):
-    """One run. ``seen`` is its memory, or the limit that stopped it."""
+    """One run. ``memory`` is its peak, or the limit that stopped it; 0 if unknown."""
 
     state: str
-    seen: SampledMemory
+    memory: float
     wall_time: float
     parameters: Parameters
 
@@ -96,14 +93,12 @@ def request_from_history(
     records = as_jobs_ended(
         here.at_store(store.root), _similar_records(store, like, typed)
     )
-    # accounting knows only samples; what weigh measured is exact
-    records = _without_imported(records, like)
     refuse_useless_records(records)
     uses = list(chain.from_iterable(map(_past_uses, records)))
     kind = _kind_of_runs(like, uses, typed)
     description: dict[str, object]
     if kind.completed < ENOUGH:
-        request = _request_of_few(records, uses, kind)
+        request = _request_of_few(records, kind)
         description = history_lines.kind_document(kind)
     else:
         learnt = _learn(records, uses, kind, known)
@@ -112,41 +107,23 @@ def request_from_history(
     return request_answer_of(here, request, records, form=form, history=description)
 
 
-def _request_of_few(
-    records: Sequence[Record], uses: Sequence[_PastUse], history_kind: HistoryKind
-) -> Request:
-    """Advise to run 3 first, and return the request of the known runs.
-
-    What only accounting knows keeps the request that was enough.
-    """
+def _request_of_few(records: Sequence[Record], history_kind: HistoryKind) -> Request:
+    """Advise to run 3 first, and return the request of the known runs."""
     # of one kind, whatever their arguments: nothing to warn of
     alike = [msgspec.structs.replace(r, command=history_kind.command) for r in records]
     request = from_usages(alike)
-    memory = request.memory
-    # jobs known from accounting only: their request was enough, their peak may be
-    # missed
-    enough = _accounts(uses).proven if any(map(_source_of_record, records)) else None
-    why: tuple[str, ...] = ()
-    if enough is not None and not (
-        history_kind.completed and memory and memory <= enough
-    ):
-        memory = round(enough)
-        why = (f"memory as requested: {format_size(memory)} was enough for a job",)
     notes = (
-        *why,
         *history_lines.cold_notes(history_kind),
         *request.notes,
         *history_lines.kind_notes(history_kind),
     )
-    return msgspec.structs.replace(request, memory=memory, notes=notes)
+    return msgspec.structs.replace(request, notes=notes)
 
 
 def _request_of_many(records: Sequence[Record], learnt: RequestFromHistory) -> Request:
     """Take memory and time from what was learnt, the rest from the records."""
     rest = from_usages(records, headroom=learnt.memory.margin)
     memory = max(LEAST_MEMORY, round_memory(learnt.memory.value))
-    if learnt.memory.is_proven:  # rounded up, it would be more
-        memory = round(learnt.memory.value)
     if learnt.node is not None:
         memory = learnt.node
     virtual = rest.virtual_memory
@@ -180,13 +157,8 @@ def _learn(
     time = RunHistory.of(
         list(_wall_times_of_runs(uses, sizes)), sizes, risk="low"
     ).predict(coming)
-    memory = None
-    # a sampled history knows no sizes: it takes all runs for one size
-    if any(map(_source_of_record, records)) and not sizes:
-        memory = _accounts(uses).predict()
-    if memory is None:
-        history = RunHistory.of(list(_memories(uses, sizes)), sizes, risk=risk)
-        memory = history.predict(coming)
+    history = RunHistory.of(list(_memories(uses, sizes)), sizes, risk=risk)
+    memory = history.predict(coming)
     # no job can get more than the largest node has that one of these had
     hosts = (record.host for record in records if record.allocation)
     node = max((h.memory for h in hosts if h and h.memory), default=None)
@@ -194,29 +166,20 @@ def _learn(
     return RequestFromHistory(kind=history_kind, memory=memory, time=time, node=capped)
 
 
-def _accounts(uses: Sequence[_PastUse]) -> SampledHistory:
-    accounts = SampledHistory()
-    for use in uses:
-        if use.state == COMPLETED:
-            accounts.add(use.seen)
-        elif use.state == _OUT_OF_MEMORY:
-            # the limit at which it was killed is a lower bound
-            accounts.add_kill(max(use.seen.value, use.seen.requested or 0))
-    return accounts
-
-
 def _memories(
     uses: Sequence[_PastUse], sizes: Sequence[str]
 ) -> Iterator[PastValue | LowerBound]:
     for use in uses:
-        if use.state == COMPLETED and use.seen.is_well_seen:
-            # a job that was never sampled shows no peak
-            yield PastValue(use.seen.upper, use.at(sizes), use.wall_time)
-        elif use.state == _OUT_OF_MEMORY and use.seen.value:
-            yield LowerBound(use.seen.value, use.at(sizes))
-        elif use.state == _TIMEOUT and use.seen.value:
+        # one whose memory was not measured shows nothing
+        if not use.memory:
+            continue
+        if use.state == COMPLETED:
+            yield PastValue(use.memory, use.at(sizes), use.wall_time)
+        elif use.state == _OUT_OF_MEMORY:
+            yield LowerBound(use.memory, use.at(sizes))
+        elif use.state == _TIMEOUT:
             # stopped by time: it may not have reached its peak yet
-            yield LowerBound(use.seen.value, use.at(sizes), factor=1)
+            yield LowerBound(use.memory, use.at(sizes), factor=1)
 
 
 def _wall_times_of_runs(
@@ -232,7 +195,7 @@ def _wall_times_of_runs(
 def _kind_of_runs(
     like: Record, uses: Sequence[_PastUse], typed: Parameters
 ) -> HistoryKind:
-    measured = [u for u in uses if u.state == COMPLETED and u.seen.is_well_seen]
+    measured = [u for u in uses if u.state == COMPLETED and u.memory]
     sizes = choose_sizes(use.parameters for use in measured)
     _check_parameters(typed, {name for use in uses for name in use.parameters})
     coming = {**like.parameters, **typed}
@@ -319,48 +282,7 @@ def _job_marks(of: RecordHead | Record) -> tuple[object, ...]:
     return of.label, kind, knobs
 
 
-def _without_imported(records: Sequence[Record], like: Record) -> list[Record]:
-    """Leave out imported runs where weigh has enough of its own, which are exact.
-
-    Else those of jobs that weigh measured too, and of another number of CPUs.
-    """
-    exact = [record for record in records if _source_of_record(record) is None]
-    if sum(record.state == COMPLETED for record in exact) >= ENOUGH:
-        return exact
-    # a job counts once: by what weigh measured
-    measured = {_job_element(record) for record in exact} - {None}
-    cpus = {None, _allocated_cpus(like) or None}
-    return [
-        record
-        for record in records
-        if _source_of_record(record) is None
-        or (
-            _job_element(record) not in measured
-            # another number of CPUs is another program, as far as memory goes
-            and (cpus == {None} or _allocated_cpus(record) in cpus)
-        )
-    ]
-
-
-def _job_element(record: Record) -> tuple[str, int] | None:
-    job = record.job
-    return None if job is None else (job.id, job.element or 0)
-
-
-def _allocated_cpus(record: Record) -> int | None:
-    return record.allocation.cpus if record.allocation else None
-
-
-def _source_of_record(record: Record) -> str | None:
-    return record.monitor.source if record.monitor else None
-
-
 def _past_uses(record: Record) -> Iterator[_PastUse]:
-    monitor = record.monitor
-    looks = None
-    if monitor is not None and monitor.source is not None and monitor.interval:
-        looks = monitor.samples
-    requested = record.allocation.memory if record.allocation else None
     for memory, run in memory_uses_of_runs(record):
         wall_time = run.usage.wall_time
         sane = memory is None or 0 < memory < math.inf
@@ -372,5 +294,4 @@ def _past_uses(record: Record) -> Iterator[_PastUse]:
                 f"weigh records rm {record.id[:6]}"
             )
         wall_time = max(wall_time, _SHORTEST)
-        seen = SampledMemory(memory or 0, looks, requested, wall_time)
-        yield _PastUse(run.state, seen, wall_time, record.parameters)
+        yield _PastUse(run.state, memory or 0, wall_time, record.parameters)

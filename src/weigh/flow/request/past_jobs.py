@@ -1,6 +1,7 @@
 """``weigh request --from`` accounting: learn from a list of jobs, and keep none."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -18,7 +19,6 @@ from weigh.estimate.history import (
     SampledMemory,
 )
 from weigh.flow.here import Here
-from weigh.flow.records.imported import kind_of_name, past_accounting
 from weigh.flow.request.request import RequestAnswer, request_answer_of
 from weigh.flow.site.schedulers import current_user
 from weigh.model.record import Request
@@ -27,6 +27,7 @@ from weigh.render import history_lines
 from weigh.render.history_lines import HistoryKind, PastKind, RequestFromHistory
 from weigh.request import COMPLETED, LEAST_MEMORY, round_memory, round_time
 from weigh.schedulers import KINDS, accounting
+from weigh.schedulers.backend import PastAccounting
 from weigh.schedulers.command import lines_of_command, run_scheduler_command
 from weigh.schedulers.kind import SchedulerKind
 from weigh.units import DAY, Bytes, Seconds, count_with_noun
@@ -34,6 +35,8 @@ from weigh.units import DAY, Bytes, Seconds, count_with_noun
 DAYS = 30  # days
 _MOST_NAMES = 4  # names of jobs that are offered
 _MOST_KINDS = 20  # of which a list is printed
+# numbers of tasks and dates: align_12, run-2026
+_NUMBERS = re.compile(r"[_.-]*\d+")
 
 
 class JobsOfKind:
@@ -130,7 +133,7 @@ def request_from_accounting(
         SchedulerError: the command is missing or fails.
     """
     kind = next(one for one in KINDS.values() if one.accounts == accounts)
-    source = past_accounting(kind)
+    source = _past_accounting(kind)
     user = here.env.get("USER") or current_user()  # cron and containers set none
     argv = source.past_argv(user, past_jobs_options.days * DAY)
     lines = lines_of_command(argv, env=here.env)
@@ -166,14 +169,24 @@ def request_from_accounting(
 
 
 # millions of jobs have few names
-_name_of = lru_cache(maxsize=1 << 16)(kind_of_name)
+@lru_cache(maxsize=1 << 16)
+def kind_of_name(name: str) -> str:
+    """Return the name that repeated jobs have in common: align_12 and align_7."""
+    return _NUMBERS.sub("", " ".join(name.split()))
+
+
+def _past_accounting(kind: SchedulerKind) -> PastAccounting:
+    accounts = kind.accounting
+    if isinstance(accounts, PastAccounting):
+        return accounts
+    raise UsageError(f"{kind.accounts} is read for single jobs only")
 
 
 def _accounting_interval(kind: SchedulerKind, env: Mapping[str, str]) -> Seconds:
     """Query how often this site samples; if it does not answer, the usual."""
     every = accounting.sample_interval(kind.name, run=run_scheduler_command, env=env)
     if every is None:
-        return past_accounting(kind).SAMPLED_EVERY
+        return _past_accounting(kind).SAMPLED_EVERY
     return every or math.inf  # 0: only at the end
 
 
@@ -189,10 +202,10 @@ def _grouped(
     by_addresses = kind.traits.address_space is not None
     groups: dict[tuple[str, int | None, int | None], JobsOfKind] = {}
     for job in jobs:
-        # a job that never ran
-        if job is None or not job.accounted.wall_time:
+        # a job that never ran; one of 0 s did, because clocks count whole seconds
+        if job is None or job.accounted.wall_time is None:
             continue
-        name = _name_of(job.name)
+        name = kind_of_name(job.name)
         if past_jobs_options.name is not None and not (
             fnmatchcase(job.name, past_jobs_options.name)
             # the name as listed in the table of kinds, without its numbers

@@ -163,12 +163,6 @@ class GridEngineAccounting(PastAccounting):
         """
         return ("qacct", "-o", user_name, "-d", str(math.ceil(span / DAY)), "-j")
 
-    def is_past(self, head: str) -> bool:
-        """Return whether *head* begins as ``qacct -j``."""
-        lines = head.splitlines()
-        is_block = any(line.startswith(("qname ", "jobnumber ")) for line in lines)
-        return head.startswith(_RULER) and is_block
-
     def read_past(self, lines: Iterable[str]) -> Iterator[PastJob | None]:
         """Yield each job of ``qacct -j``."""
         for block in gridengine_commands.qacct_blocks(lines):

@@ -537,11 +537,6 @@ class SlurmAccounting(PastAccounting):
             ",".join(_PAST_FIELDS),
         )
 
-    def is_past(self, head: str) -> bool:
-        """Return whether *head* begins with the header of ``sacct -P``."""
-        names, _ = _header(head.partition("\n")[0])
-        return {"JobID", "State"} <= {*names}
-
     def read_past(self, lines: Iterable[str]) -> Iterator[PastJob | None]:
         """Yield each job of ``sacct -P``, with any columns; None for a dropped row.
 
