@@ -270,6 +270,9 @@ def test_a_stop_signal_stops_all_and_states_what_it_saw(tmp_path: Path) -> None:
     states = {trial["task"]: trial["state"] for trial in document["trials"]}
     assert states == {1: "FAILED", 2: "INTERRUPTED"}
     assert not is_running(int(pid.read_text()))
+    report = [sys.executable, "-m", "weigh", "report", "last", "--json"]
+    shown = json.loads(subprocess.check_output(report, cwd=tmp_path, env=env))
+    assert shown["states"] == {"FAILED": 1, "INTERRUPTED": 1}
 
 
 def test_a_task_has_its_number_of_the_file(weigh: Weigh, tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def try_tasks(
 ) -> CheckedTasks:
     """Try a few tasks of *path*, as ``weigh exec`` runs them; *say* prints a line.
 
-    Records of completed tasks are kept; a task that was stopped leaves no record.
+    The record of a task that check itself stopped is not kept: its end shows nothing.
 
     Raises:
         UsageError: the file cannot be carried out as it stands.
@@ -165,7 +165,7 @@ def try_tasks(
     jobs = _jobs_at_once(options, here.env, len(chosen.tasks))
     say(_announced(chosen, options, jobs))
     folder = make_folder(root, _OUTPUT, label)
-    # a store that is removed: only completed tasks leave a record
+    # a store that is removed: not every task leaves a record
     with tempfile.TemporaryDirectory(prefix="weigh-") as scratch:
         finished = _tried(here, path, chosen, options, (jobs, folder, scratch))
         records = latest_attempts(scratch)
@@ -173,7 +173,7 @@ def try_tasks(
         raise StoreError(finished.result.trouble)
     try:
         for attempts in records.values():
-            _keep_completed(root, attempts[-1], label)
+            _keep_unless_stopped(root, attempts[-1], label)
     except StoreError as error:
         # what the tasks showed is worth more than their records
         say(f"records were not kept: {error}")
@@ -244,8 +244,9 @@ def _announced(chosen: ChosenTasks, options: CheckOptions, jobs: int) -> str:
     )
 
 
-def _keep_completed(root: str, record: Record, label: str) -> None:
-    if record.state == "COMPLETED":
+def _keep_unless_stopped(root: str, record: Record, label: str) -> None:
+    # a report shows what failed and what Ctrl-C interrupted; time and NaN are check's
+    if record.state not in {"TIMEOUT", "CANCELLED"}:
         kept = msgspec.structs.replace(record, label=label)
         shards.append_record(root, kept, this_machine())
 
