@@ -384,19 +384,36 @@ _RULE = "-" * 20  # opens and closes a box of mpirun
 _OF_LAUNCHER = ("mpirun", "prterun", "MPI_ABORT", "Primary job")
 
 
+_MOST_BEHIND = 8  # lines that a script prints behind a command's error, such as "done"
+_NO_ERROR = r"\bwarn|\b(?:no|0|without) (?:error|fail)"
+# a line of Python's traceback; the files of libraries and of Python itself
+_FRAME = r'\s*File "(.+)", line (\d+)(?:, in (.+))?'
+_OF_LIBRARY = r".*/(?:site|dist)-packages/.*|.*/lib/python3[\d.]*/.*|<.*"
+
+
 def failure_line(output_text: str) -> str:
     """Return the line of a failed program's output that states why; empty if none.
 
     Secrets in it are hidden, as records and reports quote it.
     """
-    return MASK.line(_line_with_cause(output_text))
+    return next(iter(failure_lines(output_text)), "")
 
 
-def _line_with_cause(output_text: str) -> str:
-    """Return the last line that states a cause.
+def failure_lines(output_text: str) -> tuple[str, ...]:
+    """Return at most three lines on why a program failed; the first states the cause.
 
-    That is the last line, unless stack frames follow the error, or output that was
-    buffered until the end (Python and Perl write theirs after a traceback).
+    Below an exception of Python stands where it was raised, below the error of a
+    command in a script what the script printed after it.
+    """
+    return tuple(MASK.line(line) for line in _lines_with_cause(output_text))
+
+
+def _lines_with_cause(output_text: str) -> tuple[str, ...]:
+    """Return the last line that states a cause, and what explains it.
+
+    That is the last line, unless stack frames follow the error, or a script went on
+    after it, or output that was buffered until the end (Python and Perl write theirs
+    after a traceback).
     """
     every = [line.rstrip() for line in output_text.splitlines() if line.strip()]
     lines = _without_launcher(every)
@@ -404,18 +421,47 @@ def _line_with_cause(output_text: str) -> str:
     while lines and re.fullmatch(_AFTERWORDS, lines[-1]):
         lines.pop()
     if not lines:
-        return every[-1].strip() if every else ""
+        return (every[-1].strip(),) if every else ()
     last = lines[-1].strip()
     if len(lines) > 1 and lines[-1][0].isspace() and lines[-2].startswith("Error in "):
-        return f"{lines[-2]} {last}"  # R breaks a long line
+        return (f"{lines[-2]} {last}",)  # R breaks a long line
     in_thread = re.match(r'Exception in thread "[^"]*" (?=\S)', last)
     if in_thread is not None:  # Java
-        return last[in_thread.end() :]
-    if re.search(_ERROR_WORDS, last, re.IGNORECASE):
-        return last
-    named = list(re.finditer(_NAMED, "\n".join(lines), re.MULTILINE))
-    by_program = named[-1][named[-1].lastindex or 0].strip() if named else ""
-    return _exception_of_traceback(lines) or by_program or last
+        return (last[in_thread.end() :],)
+    raised = _exception_of_traceback(lines)
+    if raised is not None and (last.endswith(raised) or not _names_an_error(last)):
+        return (raised, *_place_of_exception(lines))
+    return (last,) if _names_an_error(last) else _lines_from_error(lines)
+
+
+def _lines_from_error(output_lines: list[str]) -> tuple[str, ...]:
+    """Return the last error above the last line, and up to two lines behind it."""
+    named = list(re.finditer(_NAMED, "\n".join(output_lines), re.MULTILINE))
+    if named:
+        return (named[-1][named[-1].lastindex or 0].strip(),)
+    near = [line.strip() for line in output_lines[-1 - _MOST_BEHIND :]]
+    for place in reversed(range(len(near))):
+        is_denied = re.search(_NO_ERROR, near[place], re.IGNORECASE)
+        if _names_an_error(near[place]) and not is_denied:
+            return (near[place], *near[place + 1 :][-2:])
+    return (near[-1],)
+
+
+def _names_an_error(output_line: str) -> bool:
+    return re.search(_ERROR_WORDS, output_line, re.IGNORECASE) is not None
+
+
+def _place_of_exception(output_lines: list[str]) -> tuple[str, ...]:
+    """Return where the last exception of Python was raised, in the user's own code."""
+    frames = [re.search(f"{_FRAME}$", line) for line in _below_traceback(output_lines)]
+    # the innermost first
+    found = [frame for frame in reversed(frames) if frame is not None]
+    own = (frame for frame in found if not re.fullmatch(_OF_LIBRARY, frame[1]))
+    frame = next(own, next(iter(found), None))
+    if frame is None:
+        return ()
+    function = "" if frame[3] in {None, "<module>"} else f", in {frame[3]}"
+    return (f"{frame[1].rpartition('/')[2]}, line {frame[2]}{function}",)
 
 
 _MOST_AFTER_AN_ERROR = 3  # lines that a script prints behind it, such as "done"
@@ -455,17 +501,22 @@ def _without_launcher(output_lines: list[str]) -> list[str]:
 
 def _exception_of_traceback(output_lines: list[str]) -> str | None:
     """Return the exception below Python's last traceback, without a rank's name."""
+    # frames are indented, the exception is not
+    lines = _below_traceback(output_lines)
+    return next((line for line in lines if line and not line[0].isspace()), None)
+
+
+def _below_traceback(output_lines: list[str]) -> list[str]:
+    """Return the lines below Python's last traceback, of the rank that printed it."""
     heads = [
         at for at, line in enumerate(output_lines) if line.endswith(f"{_TRACEBACK}:")
     ]
     if not heads:
-        return None
+        return []
     # launchers put a rank's name before each line: follow only the rank that failed
     prefix = output_lines[heads[-1]].removesuffix(f"{_TRACEBACK}:")
-    below = (
+    return [
         line.removeprefix(prefix)
         for line in output_lines[heads[-1] + 1 :]
         if line.startswith(prefix)
-    )
-    # frames are indented, the exception is not
-    return next((line for line in below if line and not line[0].isspace()), None)
+    ]

@@ -63,12 +63,16 @@ class HealingState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that did not succeed; ``words`` is the line that states why."""
+    """A task that did not succeed; ``words`` is the line that states why.
+
+    ``more`` are further lines: where it was raised, or what a script printed behind it.
+    """
 
     task: int
     state: State
     reason: str | None = None
     words: str | None = None
+    more: tuple[str, ...] = ()
     output: str | None = None
 
 
@@ -328,13 +332,16 @@ def _failure_group_lines(failures: Sequence[TaskFailure], noun: str) -> Iterator
         words = f": {one.words}" if one.words else ""
         # one line for all tasks with the same reason
         alike.setdefault(f"{reason}{words}", []).append(one)
+    room = WIDTH - len(_INDENT)
     for why, same in [*alike.items()][:_MOST_FAILURES]:
         tasks = format_ranges([one.task for one in same])
         whose = f"{noun} {tasks}" if len(same) == 1 else f"{noun}s {tasks}"
         text = printable_text(f"{whose}  {why}")
         # an interrupted task did not fail: it waits to be resumed
         title = "left" if same[0].state == "INTERRUPTED" else "failed"
-        yield f"    {title:<9}{shortened_text(text, WIDTH - len(_INDENT))}"
+        yield f"    {title:<9}{shortened_text(text, room)}"
+        for line in same[0].more:
+            yield f"{_INDENT}{shortened_text(printable_text(line), room)}"
         if output := next((one.output for one in same if one.output), None):
             yield f"{_INDENT}{printable_text(output)}"
     shown = sum(map(len, [*alike.values()][:_MOST_FAILURES]))

@@ -1,6 +1,7 @@
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from weigh.model.record import (
 )
 from weigh.outcome import (
     failure_line,
+    failure_lines,
     judge_run_end,
     out_of_memory,
     ran_out_on_gpu,
@@ -445,6 +447,9 @@ Traceback (most recent call last):
 ValueError: retrying without a cache
 solve: cannot open mesh.dat
 """,
+    "a script that went on": "read 3 rows\ncat: mesh.dat: No such file or directory\n"
+    "see the log\n",
+    "a script that only warned": "warning: cannot lock\nstep 1\nstep 2\n",
     "words only": "step 1\nstep 2\n\n",
     "nothing": " \n",
 }
@@ -468,6 +473,8 @@ STATED = {
     "make": "make: *** No rule to make target 'x'.  Stop.",
     "a shell": "job.sh: line 3: 17869 Segmentation fault      ./solve",
     "a handled exception before": "solve: cannot open mesh.dat",
+    "a script that went on": "cat: mesh.dat: No such file or directory",
+    "a script that only warned": "step 2",
     "words only": "step 2",
     "nothing": "",
 }
@@ -476,6 +483,37 @@ STATED = {
 @pytest.mark.parametrize("program", FAILED)
 def test_the_line_that_states_why_a_program_failed_is_found(program: str) -> None:
     assert failure_line(FAILED[program]) == STATED[program]
+
+
+@pytest.mark.parametrize(
+    ("program", "more"),
+    [
+        ("Python", "e.py, line 2"),
+        ("Python, a cause", "c.py, line 3"),
+        ("Python, of a rank", "t.py, line 1"),
+        ("a script that went on", "see the log"),
+        ("a shell", None),
+    ],
+)
+def test_below_the_cause_stands_what_leads_to_it(
+    program: str, more: str | None
+) -> None:
+    lines = failure_lines(FAILED[program])
+    assert lines == (STATED[program], *([] if more is None else [more]))
+
+
+def test_an_exception_in_a_library_is_placed_in_the_users_own_code(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "job.py").write_text("import json\n\ndef f():\n    json.loads('')\nf()")
+    ran = subprocess.run(
+        [sys.executable, "job.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert failure_lines(ran.stderr)[1:] == ("job.py, line 4, in f",)
 
 
 @given(st.text(max_size=400))

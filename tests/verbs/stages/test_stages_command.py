@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from weigh.flow.follow.tasks import last_line_of_output
+from weigh.flow.follow.tasks import last_lines_of_output
 from weigh.units import MIB
 
 WEIGH = (sys.executable, "-m", "weigh")
@@ -222,4 +222,4 @@ def test_why_a_step_failed_stands_before_what_weigh_states_of_it(
         'weigh: go on with: weigh run --stages e.toml --from "train"\n'
     )
 
-    assert last_line_of_output(str(output)) == "ValueError: NaN"
+    assert last_lines_of_output(str(output)) == ("ValueError: NaN",)

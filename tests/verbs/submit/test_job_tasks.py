@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from weigh.flow.follow.task_history import JoblogHistory
-from weigh.flow.follow.tasks import ElementTasks, last_line_of_output, read_tasks
+from weigh.flow.follow.tasks import ElementTasks, last_lines_of_output, read_tasks
 from weigh.joblog import HEADER
 from weigh.model.job import ElementState, JobRequest, SubmittedJob
 from weigh.model.plan import BinCapacity, Plan, PlannedElement, PlanRequest
@@ -240,7 +240,7 @@ def test_what_a_shell_prints_of_its_script_is_a_reason_that_fits_a_list(
         subprocess.run(
             ["bash", path], stdout=file, stderr=subprocess.STDOUT, check=False
         )
-    assert last_line_of_output(str(log)) == reason
+    assert last_lines_of_output(str(log)) == (reason,)
 
 
 def test_a_kill_that_only_the_scheduler_saw_is_shown_of_a_shared_queue(

@@ -528,6 +528,20 @@ def test_an_array_s_own_line_leaves_the_elements_that_ran(
     assert here.status(job)["tasks"] == {"FAILED": 1, "CANCELLED": 2}
 
 
+def test_a_reason_that_a_job_and_its_resume_wait_for_is_one_line(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    waits = 'for i in 1 2; do echo "7|$i|PENDING|N/A||Priority"; done'
+    fake("squeue", f"{waits}; echo '7|0|NODE_FAIL|1795370130|cn1|None'")
+    fake("sbatch", "echo 8")
+    here.resume(job)
+    fake("squeue", f"{waits}; echo '8|N/A|PENDING|N/A||Priority'")
+
+    waiting = here.status("last")["waiting"]
+
+    assert [one["elements"] for one in waiting] == [3]
+
+
 def test_without_accounting_the_log_reports_the_end(
     here: Weigh, fake: Fake, job: str
 ) -> None:

@@ -4,7 +4,7 @@ import os
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,7 +27,7 @@ from weigh.flow.follow.task_history import (
     latest_output_of_task,
     tail_of,
 )
-from weigh.flow.follow.tasks import last_line_of_output
+from weigh.flow.follow.tasks import last_lines_of_output
 from weigh.flow.follow.view import JobView, ScriptWork, latest_task_states, look
 from weigh.flow.here import Here, here_of
 from weigh.flow.site.schedulers import environment_of_cluster, kind_of_cluster_name
@@ -218,12 +218,12 @@ def _job_standing(
         elements=Counter(state.state for view in views for state in view.elements),
         total=len(tasks),
         failures=tuple(_task_failures(failed)),
-        waiting=tuple(w for view in views for w in _waiting_elements(view)),
+        waiting=_with_like_reasons_as_one(views, _waiting_elements),
         ends=ends_of(views, time.time()),
         asked=last.snapshot.asked,
         trouble=last.snapshot.trouble,
         accounting=last.snapshot.accounting,
-        unknown=tuple(w for view in views for w in _elements_in_unknown_state(view)),
+        unknown=_with_like_reasons_as_one(views, _elements_in_unknown_state),
         cancelling=sum(
             state.reason == CANCELLING for view in views for state in view.elements
         ),
@@ -271,12 +271,14 @@ def _has_queue(job_view: JobView) -> bool:
 def _task_failures(failed: Sequence[TaskState]) -> Iterator[TaskFailure]:
     for place, task in enumerate(sorted(failed, key=lambda task: task.task)):
         output = task.output
-        words = last_line_of_output(output) if output and place < _MOST_WORDS else None
+        lines = last_lines_of_output(output) if output and place < _MOST_WORDS else ()
+        words = lines[0] if lines else None
         yield TaskFailure(
             task=task.task,
             state=task.state,
             reason=task.reason,
             words=words if words != task.reason else None,  # not twice
+            more=lines[1:],
             output=None if output is None else _shortened_path(output),
         )
 
@@ -284,6 +286,23 @@ def _task_failures(failed: Sequence[TaskState]) -> Iterator[TaskFailure]:
 def _shortened_path(path: str) -> str:
     relative = os.path.relpath(path)
     return relative if not relative.startswith("..") else path
+
+
+def _with_like_reasons_as_one(
+    views: Sequence[JobView], read: Callable[[JobView], Iterator[WaitingElements]]
+) -> tuple[WaitingElements, ...]:
+    """Return what *read* finds in all jobs of a plan, each reason once."""
+    found: dict[tuple[str, bool], WaitingElements] = {}
+    for one in (one for view in views for one in read(view)):
+        like = found.setdefault((one.reason, one.hopeless), one)
+        if like is not one:
+            starts = [at for at in (like.expected, one.expected) if at is not None]
+            found[one.reason, one.hopeless] = replace(
+                like,  # the first job was submitted first
+                elements=like.elements + one.elements,
+                expected=min(starts, default=None),
+            )
+    return tuple(found.values())
 
 
 def _elements_in_unknown_state(job_view: JobView) -> Iterator[WaitingElements]:

@@ -25,7 +25,7 @@ from weigh.model.element_time import GRACE, NOT_STARTED
 from weigh.model.job import STEP_OUT_OF_MEMORY, ElementState, SubmittedJob, TaskState
 from weigh.model.plan import Plan, PlannedQueue
 from weigh.model.record import State
-from weigh.outcome import failure_line
+from weigh.outcome import failure_line, failure_lines
 from weigh.planning.queue_order import units_of
 from weigh.runner import events
 from weigh.runner.shared_queue import QueueClaims, QueueOwner
@@ -175,16 +175,16 @@ def _ended_element_state(
     return _as(element_state, "FAILED", _of_shell(last) or element_state.reason, code)
 
 
-def last_line_of_output(path: str) -> str | None:
-    """Return the line of a failed task's output that states why it failed.
+def last_lines_of_output(path: str) -> tuple[str, ...]:
+    """Return at most three lines of a failed task's output on why it failed.
 
     The output of a step explains a failure. The lines that weigh adds on steps do not:
     they count only if there is no other line.
     """
     lines = tail_of(path).splitlines()
     others = [line for line in lines if not line.lstrip().startswith(_OF_STAGES)]
-    last = failure_line("\n".join(others)) or failure_line("\n".join(lines))
-    return _of_shell(last) or None
+    found = failure_lines("\n".join(others)) or failure_lines("\n".join(lines))
+    return tuple(filter(None, map(_of_shell, found)))
 
 
 def _of_shell(line: str) -> str:

@@ -15,7 +15,7 @@ from weigh.flow.follow.task_history import (
     RecordedAttempt,
     history_of,
 )
-from weigh.flow.follow.tasks import last_line_of_output
+from weigh.flow.follow.tasks import last_lines_of_output
 from weigh.flow.follow.view import JobView, latest_task_states
 from weigh.flow.here import Here
 from weigh.flow.plan.directory import plan_in_folder_of, tasks_of
@@ -370,14 +370,14 @@ def _attempts_with_task(
 
 
 def _last_words(task_state: TaskState) -> str | None:
-    """Return the last line that a task printed, if it failed."""
+    """Return the line that states why a task failed, by what it printed."""
     if (
         task_state.output is None
         or task_state.state == "COMPLETED"
         or task_state.state not in FINAL
     ):
         return None
-    return last_line_of_output(task_state.output)
+    return next(iter(last_lines_of_output(task_state.output)), None)
 
 
 def _first_known(first: int | None, second: int | None) -> int | None:
@@ -541,6 +541,8 @@ def _runs_of_task(
             attempts=run.row.attempts and len(tried),
             output=output,
             # only an output that ended badly is read: there may be thousands
-            error=last_line_of_output(output) if output and is_bad else None,
+            error=next(iter(last_lines_of_output(output)), None)
+            if output and is_bad
+            else None,
         )
         yield msgspec.structs.replace(run, row=row, is_last=number == len(tried))
