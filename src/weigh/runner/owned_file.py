@@ -38,6 +38,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 # two seconds in all, for a process that inspects the lock
 _TRIES, _PAUSE = 40, 0.05
 _PIECE = 1 << 20  # bytes copied at once
+_LONGEST_NAME = 1 << 16  # bytes of a lock, which names its holder
 # a FIFO planted under the name is refused, and never waited for
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = _FLAGS | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -61,18 +62,8 @@ class OwnedFile:
             UsageError: another process has it locked.
         """
         self.path = file_path
-        flags = _FLAGS | os.O_CREAT | os.O_APPEND | (0 if follow else os.O_NOFOLLOW)
+        self.fd = _open_owned(file_path, os.O_CREAT | os.O_APPEND, follow=follow)
         try:
-            self.fd = os.open(file_path, flags, file_mode(file_path))
-        except OSError as error:
-            if not follow and os.path.islink(file_path):
-                raise FormatError(
-                    f"{file_path} is a link, not a file: remove it"
-                ) from error
-            raise
-        try:
-            # the open file, as the path may name another one by now
-            _check_owned(os.fstat(self.fd), file_path, must_be_owned=not follow)
             self._lock(self.fd)
         except BaseException:
             os.close(self.fd)
@@ -125,8 +116,7 @@ class OwnedFile:
 
     def _lock(self, descriptor: int) -> None:
         if not _lock_descriptor(descriptor):
-            joblog = self.path.removesuffix(events.SUFFIX)
-            raise UsageError(_held_joblog_message(joblog, None))
+            raise _held_joblog_error(self.path.removesuffix(events.SUFFIX), None)
 
 
 class JoblogHolder(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -168,7 +158,7 @@ class JoblogLock:
         self._strange = 0  # looks in a row that found another's lock
         # even if the lock was removed
         if _is_locked(joblog_path) or _is_locked(joblog_path + events.SUFFIX):
-            raise self._held_error(self._holder())
+            raise _held_joblog_error(joblog_path, self._holder())
         try:
             while not self._create():
                 self._remove_dead()
@@ -196,7 +186,7 @@ class JoblogLock:
         # a file that cannot be read is no evidence of another holder
         self._strange += holder is not None
         if self._strange >= _LOST_AFTER:
-            self.trouble = _held_joblog_message(self._joblog, holder)
+            self.trouble = str(_held_joblog_error(self._joblog, holder))
 
     def release(self) -> None:
         """Remove the file, unless another process owns it by now."""
@@ -221,7 +211,7 @@ class JoblogLock:
                 os.unlink(self._path)
             os.close(fd)
             raise
-        if not _is_same(self._path, fd):
+        if not _is_same(self._path, fd):  # taken for a dead one's meanwhile
             os.close(fd)
             return False
         if self._fd < 0:
@@ -240,32 +230,21 @@ class JoblogLock:
             FormatError: it is not a lock.
         """
         try:
-            fd = os.open(self._path, _FLAGS | os.O_NOFOLLOW)
+            fd = _open_owned(self._path, 0, follow=False)
         except FileNotFoundError:
             return
-        except OSError as error:
-            if os.path.islink(self._path) or os.path.isdir(self._path):
-                raise FormatError(
-                    f"{self._path} is not a regular file: remove it"
-                ) from error
-            raise
         try:
-            _check_owned(os.fstat(fd), self._path, must_be_owned=True)
             # the kernel's lock ends with its holder, so this is certain
-            if not _lock_descriptor(fd, tries=1):
-                raise self._held_error(self._holder())
-            if self._is_holder_dead(fd):
+            if _lock_descriptor(fd, tries=1) and not self._is_holder_alive(fd):
                 self._take_away(fd)
+            elif _is_same(self._path, fd):  # else its holder has ended meanwhile
+                raise _held_joblog_error(self._joblog, self._holder())
         finally:
             os.close(fd)
 
-    def _is_holder_dead(self, descriptor: int) -> bool:
-        """Return whether the lock's holder is dead; False if the file is gone.
-
-        Raises:
-            UsageError: it is alive.
-        """
-        text = os.pread(descriptor, 1 << 16, 0)
+    def _is_holder_alive(self, descriptor: int) -> bool:
+        """Return whether the lock's holder lives: it is here, or changes the file."""
+        text = os.pread(descriptor, _LONGEST_NAME, 0)
         holder = _decoded_holder(text)
         if holder is None:
             if text and not text.startswith(b"{"):
@@ -273,33 +252,28 @@ class JoblogLock:
                     f"{self._path} is not a lock file of weigh: remove it"
                 )
             # no name: its creator is about to write it, or died before
-            return not self._changes(descriptor, _EMPTY_FOR)
-        if self._me.machine.sees_processes_of(holder.machine):
-            if holder.process != self._me.process and is_alive(holder.process):
-                raise self._held_error(holder)
-            return True
+            return self._is_changing(_EMPTY_FOR)
+        ours = self._me
+        if ours.machine.sees_processes_of(holder.machine):
+            return holder.process != ours.process and is_alive(holder.process)
         # a cloned node may look like this one before a restart: silence decides
         silent = time.time() - os.fstat(descriptor).st_mtime > SILENCE
-        if silent and self._me.machine.is_later_boot_of(holder.machine):
-            return True
+        if silent and ours.machine.is_later_boot_of(holder.machine):
+            return False
         self._notify(
             f"waiting up to {SILENCE:g} s to see whether weigh exec on "
             f"{holder.machine.host} still runs"
         )
-        if not self._changes(descriptor, SILENCE):
-            return True
-        if _is_same(self._path, descriptor):
-            raise self._held_error(holder)
-        return False
+        return self._is_changing(SILENCE)
 
-    def _changes(self, descriptor: int, longest: Seconds) -> bool:
+    def _is_changing(self, longest: Seconds) -> bool:
         """Watch the file for *longest* seconds; return whether it changes or goes."""
         first = self._look()
         waited = 0.0
         while waited < longest:
             self._sleep(_POLL)
             waited += _POLL
-            if self._look() != first or not _is_same(self._path, descriptor):
+            if self._look() != first:
                 return True
         return False
 
@@ -310,8 +284,7 @@ class JoblogLock:
         except OSError:
             return None
         try:
-            status = os.fstat(fd)
-            text = os.pread(fd, 1 << 16, 0)
+            status, text = os.fstat(fd), os.pread(fd, _LONGEST_NAME, 0)
         except OSError:  # a pipe
             return None
         else:
@@ -327,22 +300,14 @@ class JoblogLock:
             # process could create its own lock there
             os.rename(self._path, aside)
             if not _is_same(aside, descriptor):
-                try:
-                    # it was another's lock: put it back, unless a newer one is there
+                # another's lock: its holder creates it again if it cannot be put back
+                with suppress(OSError):
                     os.link(aside, self._path)
-                except FileExistsError:
-                    pass  # its holder has already created another
-                except OSError:  # this file system has no hard links
-                    os.rename(aside, self._path)
-                    return
             os.unlink(aside)
 
     def _holder(self) -> JoblogHolder | None:
         state = self._look()
         return None if state is None else _decoded_holder(state[-1])
-
-    def _held_error(self, holder: JoblogHolder | None) -> UsageError:
-        return UsageError(_held_joblog_message(self._joblog, holder))
 
 
 def _decoded_holder(file_content: bytes) -> JoblogHolder | None:
@@ -351,12 +316,12 @@ def _decoded_holder(file_content: bytes) -> JoblogHolder | None:
     return None
 
 
-def _held_joblog_message(joblog_path: str, holder: JoblogHolder | None) -> str:
+def _held_joblog_error(joblog_path: str, holder: JoblogHolder | None) -> UsageError:
     who = ""
     if holder is not None:
         job = f", job {holder.job}" if holder.job is not None else ""
         who = f": process {holder.process.pid} on {holder.machine.host}{job}"
-    return (
+    return UsageError(
         f"another weigh exec is running on {joblog_path}{who} "
         "(wait for it, or choose another --joblog)"
     )
@@ -409,29 +374,40 @@ def _is_same(file_path: str, descriptor: int) -> bool:
         return not isinstance(error, FileNotFoundError | NotADirectoryError)
 
 
-def _check_owned(
-    file_status: os.stat_result, file_path: str, *, must_be_owned: bool
-) -> None:
-    """Refuse anything but a regular file.
+def _open_owned(file_path: str, flags: int, *, follow: bool) -> int:
+    """Open a regular file for reading and writing.
 
-    With *must_be_owned*, also another user's, and one with a second name, which may be
-    an attack.
+    Without *follow* refuse links, another user's file, and one with a second name:
+    each may be an attack.
 
     Raises:
+        OSError: it cannot be opened.
         FormatError: the file is refused.
     """
-    if not stat.S_ISREG(file_status.st_mode):
-        raise FormatError(
-            f"{file_path} is not a regular file (choose another --joblog)"
-        )
-    if not must_be_owned:
-        return
-    if file_status.st_uid not in {os.geteuid(), _shown_owner(file_path, file_status)}:
-        raise FormatError(
-            f"{file_path} belongs to another user (choose another --joblog)"
-        )
-    if file_status.st_nlink > 1:
-        raise FormatError(f"{file_path} has a second name, a hard link: remove it")
+    way_out = "(choose another --joblog)"
+    flags |= _FLAGS | (0 if follow else os.O_NOFOLLOW)
+    try:
+        fd = os.open(file_path, flags, file_mode(file_path))
+    except OSError as error:
+        if not follow and (os.path.islink(file_path) or os.path.isdir(file_path)):
+            way_out = "is not a regular file: remove it"
+            raise FormatError(f"{file_path} {way_out}") from error
+        raise
+    # the open file, as the path may name another one by now
+    found = os.fstat(fd)
+    fault = None
+    if not stat.S_ISREG(found.st_mode):
+        fault = f"is not a regular file {way_out}"
+    elif follow:
+        return fd
+    elif found.st_uid not in {os.geteuid(), _shown_owner(file_path, found)}:
+        fault = f"belongs to another user {way_out}"
+    elif found.st_nlink > 1:
+        fault = "has a second name, a hard link: remove it"
+    if fault is None:
+        return fd
+    os.close(fd)
+    raise FormatError(f"{file_path} {fault}")
 
 
 def _shown_owner(file_path: str, file_status: os.stat_result) -> int:
