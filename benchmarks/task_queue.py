@@ -20,7 +20,7 @@ from typing import NamedTuple
 from weigh.model.plan import PlannedQueue, TaskKind, TaskNeed
 from weigh.planning.queue_order import time_to_start, units_of
 from weigh.runner.attempt import TaskAttempt
-from weigh.runner.queue import fits_by_plan
+from weigh.runner.loop import fits_by_plan
 from weigh.runner.shared_queue import (
     OwnClaims,
     PullSettings,

@@ -4,15 +4,183 @@ What identifies an attempt never changes. Everything else has one writer: the sp
 the loop's thread, the watcher's thread or the thread of the GPU meter.
 """
 
-from typing import TYPE_CHECKING, Literal
+import errno
+import os
+import stat
+from contextlib import suppress
+from typing import Literal
 
 import msgspec
 
+from weigh.errors import StoreError
+from weigh.joblog import output_name
 from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
-from weigh.units import Bytes, Seconds
+from weigh.units import MIB, Bytes, Seconds
 
-if TYPE_CHECKING:
-    from weigh.runner.output import AttemptOutput
+# O_APPEND: no writer of the file overwrites what another one wrote
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_LEAST = 4096  # bytes; a disk with less left counts as full
+_TAIL = 16384  # bytes at the end, where a failed task states why
+_MOST_RESTORED = 64 * MIB  # of a removed file that is written again
+# a second try may succeed
+_PASSING = (errno.EIO, errno.ESTALE, errno.EINTR, errno.ENOENT, errno.EEXIST)
+
+
+class AttemptOutput:
+    """The output of one attempt: its own file, or weigh's own streams.
+
+    ``path`` is None for weigh's streams, and once the attempt has ended with no output.
+    """
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str | None = None, descriptor: int = -1) -> None:
+        self.path = path
+        self._fd = descriptor
+
+    def descriptors(self) -> tuple[int, int] | None:
+        """Return the file for both streams, so that their lines stay in order.
+
+        Return None for weigh's own streams, which the task inherits.
+        """
+        return None if self._fd < 0 else (self._fd, self._fd)
+
+    def tail(self) -> bytes:
+        """Return the end of what the task wrote; empty if it cannot be read."""
+        try:
+            size = os.fstat(self._fd).st_size
+            return os.pread(self._fd, _TAIL, max(0, size - _TAIL))
+        except OSError:
+            return b""
+
+    def close(self) -> Bytes:
+        """Close the file and return its size, 0 if none; remove an empty one.
+
+        Raises:
+            OSError: the output is not safe; ``filename`` is the file it belongs in.
+        """
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return 0
+        path = self.path or ""
+        try:
+            try:
+                found = os.fstat(fd)
+                # no name is left: somebody removed it while the task wrote
+                if found.st_size and not found.st_nlink:
+                    _restore_output(fd, found.st_size, path)
+            finally:
+                os.close(fd)  # some file systems report lost data only now
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from error
+        if not found.st_size:
+            self.path = None
+            if found.st_nlink:
+                with suppress(OSError):
+                    os.unlink(path)
+        return found.st_size
+
+
+def _restore_output(descriptor: int, file_size: Bytes, path: str) -> None:
+    """Write an output file again after it or its folder was removed."""
+    if file_size > _MOST_RESTORED:
+        raise OSError(errno.ENOENT, "removed while the task ran")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    # 0666: the umask decides who reads it, as for a shell's redirection
+    copy = os.open(path, _FLAGS | os.O_TRUNC, 0o666)
+    try:
+        at = 0
+        while piece := os.pread(descriptor, MIB, at):
+            at += os.write(copy, piece)
+    finally:
+        os.close(copy)
+
+
+class TasksOutput:
+    """Where the output of all tasks goes: a folder with one file per task, or here.
+
+    By default a task writes directly to its file, so that its output survives weigh.
+    The file of a task that prints nothing is removed.
+    """
+
+    def __init__(self, folder: str | None) -> None:
+        """Create the folder; without one tasks write to weigh's own streams.
+
+        Raises:
+            StoreError: it cannot be created or written.
+        """
+        self.folder = folder
+        if folder is None:
+            return
+        try:
+            os.makedirs(folder, exist_ok=True)
+            trouble = None if os.access(folder, os.W_OK | os.X_OK) else errno.EACCES
+        except OSError as error:
+            trouble = error.errno
+        if trouble is not None:
+            raise StoreError(
+                f"cannot write to {folder}: {os.strerror(trouble)} "
+                "(choose another --output folder)"
+            )
+
+    def open(self, task: int, attempt: int) -> AttemptOutput:
+        """Return the output of an attempt; a removed folder is created again.
+
+        Raises:
+            OSError: no file can be created; ``filename`` is the folder.
+        """
+        folder = self.folder
+        if folder is None:
+            return AttemptOutput()
+        path = f"{folder}/{output_name(task, attempt)}"
+        try:
+            try:
+                return AttemptOutput(path, os.open(path, _FLAGS | os.O_EXCL, 0o666))
+            except OSError as error:
+                if error.errno not in _PASSING:
+                    raise
+            os.makedirs(folder, exist_ok=True)
+            # of a run whose events are gone; what still writes to it keeps that file
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+            return AttemptOutput(path, os.open(path, _FLAGS | os.O_EXCL, 0o666))
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, folder) from error
+
+    def is_full(self) -> bool:
+        """Return whether output is lost because a disk is full."""
+        if self.folder is None:
+            return any(map(_is_file_on_a_full_disk, (1, 2)))
+        try:
+            return _is_disk_full(os.statvfs(self.folder))
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Remove the folder if no task printed anything."""
+        if self.folder is not None:
+            with suppress(OSError):  # where files are left, as it should
+                os.rmdir(self.folder)
+
+
+def _is_disk_full(disk: os.statvfs_result) -> bool:
+    return disk.f_bavail * disk.f_frsize < _LEAST
+
+
+def _is_file_on_a_full_disk(descriptor: int) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(descriptor).st_mode) and _is_disk_full(
+            os.fstatvfs(descriptor)
+        )
+    except OSError:
+        return False
+
+
+def is_full(os_error: OSError) -> bool:
+    """Return whether *os_error* means that a disk or a quota is full."""
+    return os_error.errno in _FULL
+
 
 # why weigh stopped a task before its end
 Stop = Literal[
@@ -106,7 +274,7 @@ class TaskAttempt(msgspec.Struct, frozen=True, eq=False):
     plan: TaskReservation = NO_RESERVATION
     alone: bool = False
     floor: Bytes = 0
-    output: "AttemptOutput | None" = None  # None: not kept
+    output: AttemptOutput = AttemptOutput()
     launch: LaunchedAttempt = msgspec.field(default_factory=LaunchedAttempt)
     usage: KernelUsage = msgspec.field(default_factory=KernelUsage)
     state: LoopState = msgspec.field(default_factory=LoopState)

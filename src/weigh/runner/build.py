@@ -4,7 +4,6 @@ The verb describes the machine and the job in a :class:`RunContext`;
 :meth:`TaskFileRun.run` connects the parts of the runner with each other.
 """
 
-import gc
 import os
 import signal
 import time
@@ -17,28 +16,17 @@ import msgspec
 from weigh.errors import StoreError, UsageError
 from weigh.joblog import output_folder
 from weigh.lazy_modules import lazy_module
-from weigh.measure.orphans import adopt_orphans
 from weigh.progress.eta import TaskTally
 from weigh.runner import events, orphans
-from weigh.runner.channels import SlotChannels
+from weigh.runner.attempt import TasksOutput
 from weigh.runner.journal import FAILED, WAITING, SettledTasks
-from weigh.runner.loop import LoopParts, RunResult, TaskLoop
-from weigh.runner.output import OutputFolder, TasksOutput, UngroupedOutput
-from weigh.runner.progress_watch import ProgressWatch
-from weigh.runner.queue import TurnQueue
-from weigh.runner.recording import reset_weigh_peak_memory
+from weigh.runner.loop import RunResult, TaskLoop
 from weigh.runner.run_context import ExecOptions, RunContext
-from weigh.runner.spawn import AttemptSpawner
-from weigh.runner.watch import AttemptWatcher
+from weigh.runner.slots import TurnQueue
 from weigh.store import location
 from weigh.units import Seconds, count_with_noun
 
 if TYPE_CHECKING:
-    import random
-
-    from weigh.measure import checkpoint_signal as measure_checkpoint_signal
-    from weigh.measure.checkpoint_signal import CheckpointSignal
-    from weigh.progress import reader
     from weigh.runner import shared_queue
     from weigh.runner.shared_queue import (
         OwnClaims,
@@ -48,12 +36,8 @@ if TYPE_CHECKING:
         UntakenTasks,
     )
 else:  # each is imported when it is first used
-    random = lazy_module("random")
-    measure_checkpoint_signal = lazy_module("weigh.measure.checkpoint_signal")
-    reader = lazy_module("weigh.progress.reader")
     shared_queue = lazy_module("weigh.runner.shared_queue")
 
-_RARELY = 20_000  # objects between collections: tasks create no reference cycles
 _WAITED = frozenset(
     {
         signal.SIGTERM,
@@ -130,10 +114,8 @@ class TaskFileRun:
         self._context = context
         self._warnings: list[str] = []
         self._shared: SharedQueue | None = None
-        self._output: TasksOutput = UngroupedOutput()
-        if not context.options.ungroup:
-            folder = context.options.output or output_folder(context.journal.path)
-            self._output = OutputFolder(folder)
+        folder = context.options.output or output_folder(context.journal.path)
+        self._output = TasksOutput(None if context.options.ungroup else folder)
         opened.callback(self._output.close)
 
     def run(self, began: Seconds) -> FinishedRun:
@@ -159,46 +141,27 @@ class TaskFileRun:
             afresh=not context.options.resume,
         )
         journal.append_events(opening)
-        numbers = [slot.number for slot in context.layout.slots]
-        channels = SlotChannels(context.id, numbers, context.temporary)
-        spawner = AttemptSpawner(context, channels.settings())
-        progress = ProgressWatch(
-            context, checkpoint_signal(context.options), channels.paths
-        )
-        _become_the_parent()  # before the watcher reads weigh's own peak
-        watcher = AttemptWatcher(context, spawner, progress)
-        watcher.begin()
-        parts = LoopParts(
-            context=context,
-            queue=queue,
-            spawner=spawner,
-            watcher=watcher,
-            output=self._output,
-            channels=channels,
-            progress=progress,
-            attempts=attempts,
-        )
+        loop = TaskLoop(context, self._output, queue, tally, attempts)
         reason: str | None = "weigh failed"  # None: the run is left open in its events
         try:
-            result = TaskLoop(parts, tally).run(
+            result = loop.run(
                 tuple(int(number) for number in (*handled_signals(), signal.SIGCHLD))
             )
             # the next run looks for what is still running
             reason = None if result.has_abandoned else _end_reason(result)
         finally:
             try:
-                watcher.close()
-                channels.close()
+                warnings = loop.close()
             finally:
                 if reason is not None:
                     journal.sync()  # what the queue's other runs read after it
                     journal.append_events(
                         events.RunClosed(context.id, time.time(), reason)
                     )
-        return self._finished(result, watcher, began)
+        return self._finished(result, warnings, began)
 
     def _finished(
-        self, result: RunResult, watcher: AttemptWatcher, began: Seconds
+        self, result: RunResult, warnings: tuple[str, ...], began: Seconds
     ) -> FinishedRun:
         """Restore the joblog a last time; return the result with its files."""
         context, journal = self._context, self._context.journal
@@ -210,7 +173,6 @@ class TaskFileRun:
                 result, trouble=result.trouble or str(error)
             )
         note = location.note_on_store(context.cwd, context.env)
-        warnings = (restored, *watcher.warnings, watcher.trouble, note)
         return FinishedRun(
             result,
             journal.path,
@@ -218,7 +180,7 @@ class TaskFileRun:
             self._output.folder,
             len(context.layout.slots),
             time.monotonic() - began,
-            tuple(line for line in warnings if line is not None),
+            tuple(filter(None, [restored, *warnings, note])),
             None if self._shared is None else self._pulled(self._shared),
         )
 
@@ -338,33 +300,12 @@ class TaskFileRun:
         return owner.job is None and not here.sees_processes_of(owner.machine)
 
 
-def checkpoint_signal(options: ExecOptions) -> "CheckpointSignal | None":
-    """Parse the checkpoint signal, and check the progress patterns.
-
-    Raises:
-        FormatError: one of them is invalid.
-    """
-    if options.progress_patterns:
-        reader.RunProgressReader(options.progress_patterns)
-    if options.checkpoint_signal is None:
-        return None
-    return measure_checkpoint_signal.parse_checkpoint_signal(options.checkpoint_signal)
-
-
 def left_to_run(settled: SettledTasks, options: ExecOptions) -> Iterator[int]:
     """Return the numbers of the tasks left to run, in their order."""
     if options.only:
         return iter(options.only)
     wanted = {WAITING, FAILED} if options.resume_failed else {WAITING}
     return (seq for seq, state in enumerate(settled.states, 1) if state in wanted)
-
-
-def _become_the_parent() -> None:
-    """Prepare this process for many children: adopt orphans, collect rarely."""
-    adopt_orphans()
-    gc.freeze()  # no object that exists now will become garbage
-    gc.set_threshold(_RARELY)
-    reset_weigh_peak_memory()
 
 
 def _end_reason(result: RunResult) -> str:

@@ -5,6 +5,7 @@ wakes it. Everything slow happens in the watcher's thread.
 """
 
 import errno
+import gc
 import resource  # noqa: F401 - wait4 would load it when descriptors have run out
 import signal
 import time
@@ -16,10 +17,17 @@ import msgspec
 
 from weigh.errors import SIGNAL_BASE, FormatError, StoreError
 from weigh.joblog import TIMED_OUT, JoblogEntry
+from weigh.measure.orphans import adopt_orphans
 from weigh.model.progress import FailedTask
 from weigh.model.record import RunOutcome
 from weigh.progress.eta import TaskTally
-from weigh.runner.attempt import Stop, TaskAttempt
+from weigh.runner.attempt import (
+    AttemptOutput,
+    Stop,
+    TaskAttempt,
+    TasksOutput,
+    is_full,
+)
 from weigh.runner.channels import SlotChannels
 from weigh.runner.memory_guard import MemoryGuard
 from weigh.runner.orphans import (
@@ -28,30 +36,26 @@ from weigh.runner.orphans import (
     TaskOrphans,
     stamp_processes,
 )
-from weigh.runner.output import AttemptOutput, TasksOutput, is_full
 from weigh.runner.progress_watch import ProgressWatch
-from weigh.runner.queue import TaskTurn, TurnPlacer, TurnQueue
 from weigh.runner.retry import AttemptEnding, RetryPolicy
 from weigh.runner.run_context import RunContext
-from weigh.runner.slots import FreeSlots, RunSlot
+from weigh.runner.slots import (
+    MOST_PASSING,
+    NO_RESERVATION,
+    FreeSlots,
+    RunSlot,
+    TaskReservation,
+    TaskTurn,
+    TurnQueue,
+)
 from weigh.runner.spawn import AttemptSpawner
 from weigh.runner.stopping import AttemptStopper
-from weigh.runner.watch import AttemptWatcher, new_records
+from weigh.runner.watch import (
+    AttemptWatcher,
+    new_records,
+    reset_weigh_peak_memory,
+)
 from weigh.units import Bytes, Seconds
-
-
-class LoopParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The objects that the loop uses."""
-
-    context: RunContext
-    queue: TurnQueue
-    spawner: AttemptSpawner
-    watcher: AttemptWatcher
-    output: TasksOutput
-    channels: SlotChannels
-    progress: ProgressWatch
-    # how often each task was started, earlier runs included
-    attempts: dict[int, int]
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -70,6 +74,7 @@ class RunResult(msgspec.Struct, frozen=True):
     has_abandoned: bool = False
 
 
+_RARELY = 20_000  # objects between collections: tasks create no reference cycles
 _TICK = 0.25  # seconds; the longest sleep, and between looks at locks and outputs
 # seconds; sooner, it is the first signal again, passed on by the job's shell
 SECOND_SIGNAL_AFTER = 3.0
@@ -85,13 +90,110 @@ _NOT_WRITTEN = 74  # EX_IOERR: the exit code of a task whose output is lost
 _ORPHAN_PATIENCE = 5.0  # seconds until processes a task left behind are reported
 
 
+class TurnPlacer:
+    """Assigns turns to free slots, as far as memory allows."""
+
+    def __init__(
+        self,
+        queue: TurnQueue,
+        free: FreeSlots,
+        memory: MemoryGuard,
+        context: RunContext,
+    ) -> None:
+        self._queue = queue
+        # what the plan has for all tasks that run at once
+        self._room = context.shared.room if context.shared else NO_RESERVATION
+        self._plan_of = context.plan_of
+        self._free = free
+        self._memory = memory
+        self._passed = 0  # starts since the large turn that is next has waited
+
+    def next(self, running: Collection[TaskAttempt]) -> tuple[TaskTurn, RunSlot] | None:
+        """Return what to start now, given the *running* attempts; None for nothing."""
+        large = self._queue.large
+        # first, or a smaller task would take the memory that has just become free
+        if large is not None:
+            slot = self._slot(running, large.reservation)
+            if slot is not None:
+                self._passed = 0
+                return self._queue.take_large(), slot
+            if self._passed >= MOST_PASSING:
+                return None
+
+        def place(task_number: int) -> RunSlot | None:
+            return self._slot(running, NO_RESERVATION, self._plan_of(task_number))
+
+        found = self._queue.take_where(len(running), place, self._free.give_back)
+        self._passed += found is not None and large is not None
+        return found
+
+    def _slot(
+        self,
+        running: Collection[TaskAttempt],
+        reserved: TaskReservation,
+        plan: TaskReservation = NO_RESERVATION,
+    ) -> RunSlot | None:
+        fits = self._memory.fits
+        if self._room == NO_RESERVATION:
+            return self._free.take_where(
+                lambda slot: fits(slot, running, reserved, plan)
+            )
+        return self._free.take_where(
+            lambda slot: (
+                fits_by_plan(self._room, slot, running, plan)
+                and fits(slot, running, reserved, plan)
+            )
+        )
+
+
+def fits_by_plan(
+    room: TaskReservation,
+    run_slot: RunSlot,
+    running: Collection[TaskAttempt],
+    plan: TaskReservation,
+) -> bool:
+    """Return whether a task fits next to those running, each at its planned need.
+
+    What a task holds beyond its plan counts too. GPU memory is that of the slot's GPU.
+    """
+    # with nothing next to it a task may try, however much it needs
+    if not running:
+        return True
+    memory = sum(max(one.plan.memory, one.host.now) for one in running)
+    if room.memory and plan.memory and memory + plan.memory > room.memory:
+        return False
+    cpus = sum(one.plan.cpus for one in running)
+    if room.cpus and cpus + plan.cpus > room.cpus:
+        return False
+    if not (room.gpu_memory and plan.gpu_memory):
+        return True
+    # only tasks on the same GPU share its memory
+    there = [one for one in running if one.slot.gpu == run_slot.gpu]
+    held = sum(max(one.plan.gpu_memory, one.gpu.now) for one in there)
+    return not there or held + plan.gpu_memory <= room.gpu_memory
+
+
 class TaskLoop:
     """Runs the tasks of a queue. Its methods run in the main thread alone."""
 
-    def __init__(self, parts: LoopParts, tally: TaskTally) -> None:
-        context = parts.context
-        self._parts = parts
+    def __init__(
+        self,
+        context: RunContext,
+        output: TasksOutput,
+        queue: TurnQueue,
+        tally: TaskTally,
+        attempts: dict[int, int],
+    ) -> None:
+        """*attempts*: how often each task was started, earlier runs included."""
         self._context = context
+        self._queue = queue
+        self._output = output
+        numbers = [slot.number for slot in context.layout.slots]
+        self._channels = SlotChannels(context.id, numbers, context.temporary)
+        self._spawner = AttemptSpawner(context, self._channels.settings())
+        self._progress = ProgressWatch(context, self._channels.paths)
+        _become_the_parent()  # before the watcher reads weigh's own peak
+        self._watcher = AttemptWatcher(context, self._spawner, self._progress)
         self._options = context.options
         self._journal = context.journal
         self._notify = context.console.notify
@@ -108,15 +210,15 @@ class TaskLoop:
         self._orphans = TaskOrphans(
             context.id, self._running, self._groups, self._leaders
         )
-        parts.watcher.set_aside = self._orphans.set_aside
+        self._watcher.set_aside = self._orphans.set_aside
         self._has_abandoned = False
         self._new_record = new_records()
-        self._attempts = parts.attempts
+        self._attempts = attempts
         self._retry_policy = RetryPolicy(
             context.options.retries, context.options.oom_retries
         )
-        self._memory = MemoryGuard(context, parts.watcher.guarded_gpus(), self._stopper)
-        self._placer = TurnPlacer(parts.queue, self._free, self._memory, context)
+        self._memory = MemoryGuard(context, self._watcher.guarded_gpus(), self._stopper)
+        self._placer = TurnPlacer(queue, self._free, self._memory, context)
         self._signal: int | None = None
         self._signal_at: Seconds = 0.0
         self._trouble: str | None = None
@@ -141,6 +243,7 @@ class TaskLoop:
         *waited* are the signals to handle, including SIGCHLD, all of them blocked.
         """
         handled = frozenset(waited) - {signal.SIGCHLD}
+        self._watcher.begin()
         try:
             while True:
                 self._start_tasks()
@@ -171,6 +274,12 @@ class TaskLoop:
             tuple(self._failures),
             has_abandoned=self._has_abandoned,
         )
+
+    def close(self) -> tuple[str, ...]:
+        """Record all that ended, and remove temporary files; return warnings."""
+        self._watcher.close()
+        self._channels.close()
+        return (*self._watcher.warnings, *filter(None, [self._watcher.trouble]))
 
     def _end_tasks(self) -> None:
         """Stop the running tasks, with all of --grace, after an unexpected error."""
@@ -208,7 +317,7 @@ class TaskLoop:
         )
 
     def _may_start(self) -> bool:
-        return not self._is_stopping() and not self._parts.queue.is_empty()
+        return not self._is_stopping() and not self._queue.is_empty()
 
     def _start_tasks(self) -> None:
         while self._free and self._may_start() and not self._is_alone:
@@ -225,7 +334,7 @@ class TaskLoop:
 
     def _start(self, task_turn: TaskTurn, run_slot: RunSlot) -> bool:
         """Start an attempt; return False if that is impossible now."""
-        parts, context = self._parts, self._context
+        context = self._context
         number = self._attempts.get(task_turn.seq, 0) + 1
         try:
             text = context.source.text(task_turn.seq)
@@ -233,13 +342,13 @@ class TaskLoop:
             self._stop_launching(str(error))
             return False
         except OSError as error:
-            parts.queue.put_back(task_turn)
+            self._queue.put_back(task_turn)
             self._free.give_back(run_slot)
             self._stop_launching(f"cannot read {context.source.name}: {error.strerror}")
             return False
         stream = None
         try:
-            stream = parts.output.open(context.number_of(task_turn.seq), number)
+            stream = self._output.open(context.number_of(task_turn.seq), number)
             attempt = TaskAttempt(
                 task_turn.seq,
                 number,
@@ -249,14 +358,14 @@ class TaskLoop:
                 reservation=task_turn.reservation,
                 plan=context.plan_of(task_turn.seq),
                 alone=task_turn.alone,
-                floor=parts.watcher.floor,
+                floor=self._watcher.floor,
                 output=stream,
             )
             # both before the fork: the child inherits the stamp, and a process that
             # the kernel kills at once for memory counts as one of this attempt
             stamp_processes(context.id, task_turn.seq)
             self._retry_policy.started(attempt)
-            parts.spawner.start(attempt, stream.descriptors())
+            self._spawner.start(attempt, stream.descriptors())
         except OSError as error:
             self._free.give_back(run_slot)
             self._not_started(task_turn, stream, error)
@@ -271,22 +380,21 @@ class TaskLoop:
         self._leaders[attempt.launch.pid] = self._groups[attempt.launch.pid] = attempt
         self._tally.running += 1
         self._tally.begun += attempt.launch.began
-        parts.watcher.started(attempt)
+        self._watcher.started(attempt)
         return True
 
     def _not_started(
         self, task_turn: TaskTurn, stream: AttemptOutput | None, os_error: OSError
     ) -> None:
         """Queue a task again that could not be started; pause, or stop the run."""
-        parts = self._parts
         if stream is not None:
             with suppress(OSError):
                 stream.close()
-        parts.queue.put_back(task_turn)
+        self._queue.put_back(task_turn)
         is_resource = os_error.errno in _PASSING
         # without a stream its output could not be opened, and waiting does not help
         if is_full(os_error) or (stream is None and not is_resource):
-            where = parts.output.folder or "the output"
+            where = self._output.folder or "the output"
             self._stop_launching(f"cannot write to {where}: {os_error.strerror}")
         elif self._running:
             if not self._spawn_at:
@@ -320,7 +428,7 @@ class TaskLoop:
         # the kernel gave the children of the ended processes to weigh
         for attempt, orphan in self._orphans.find():
             touched[attempt.record] = attempt
-            self._parts.watcher.left(attempt, orphan)
+            self._watcher.left(attempt, orphan)
         for attempt in touched.values():
             # only an orphan ended: its leader still runs
             if attempt.state.status is None:
@@ -333,7 +441,6 @@ class TaskLoop:
 
     def _finish(self, attempt: TaskAttempt) -> None:
         """Complete an attempt after all its processes have ended."""
-        parts = self._parts
         del self._running[attempt.record]
         if self._groups.get(attempt.launch.pid) is attempt:
             del self._groups[attempt.launch.pid]
@@ -349,8 +456,8 @@ class TaskLoop:
         is_short = fault is not None and is_full(fault)
         # tasks write their files themselves: weigh sees no error of theirs, so a
         # full disk makes any output doubtful, and any failure
-        if is_short or ((size or not ending.succeeded) and parts.output.is_full()):
-            where = parts.output.folder or "the output"
+        if is_short or ((size or not ending.succeeded) and self._output.is_full()):
+            where = self._output.folder or "the output"
             self._stop_launching(f"the disk under {where} is full")
             outcome = RunOutcome("the disk under its output was full")
             ending = AttemptEnding(
@@ -358,16 +465,16 @@ class TaskLoop:
             )
         self._memory.ended(attempt)
         # before its slot is free: the slot's next task writes to the same file
-        attempt.state.channel = parts.channels.take(attempt.slot.number)
+        attempt.state.channel = self._channels.take(attempt.slot.number)
         self._free.give_back(attempt.slot)
         if not self._is_retried(attempt, ending):
             self._settle(attempt, ending, size)
         # last: from here on the attempt is the watcher's alone
-        parts.watcher.ended(attempt, ending)
+        self._watcher.ended(attempt, ending)
 
     def _is_retried(self, attempt: TaskAttempt, ending: AttemptEnding) -> bool:
         """Retry a task, or leave it for a later run; return False if it is settled."""
-        verdict, queue = self._retry_policy.next(attempt, ending), self._parts.queue
+        verdict, queue = self._retry_policy.next(attempt, ending), self._queue
         if verdict == "settled":
             return False
         is_short = ending.is_oom and verdict in {"with more", "alone"}
@@ -422,7 +529,7 @@ class TaskLoop:
             if ending.outcome is not None:
                 self._doubts.append((attempt.seq, ending.outcome.evidence[0]))
             self._tally.done += 1
-            self._parts.progress.note_done(wall)
+            self._progress.note_done(wall)
         else:
             self._tally.failed += 1
             self._report_failed(attempt, ending)
@@ -456,9 +563,8 @@ class TaskLoop:
         reason = "failed" if ending.outcome is None else ending.outcome.reason
         if attempt.state.evidence is not None:
             reason += f" ({attempt.state.evidence})"
-        path = None if attempt.output is None else attempt.output.path
         task = self._context.number_of(attempt.seq)
-        self._failures.append(FailedTask(task, reason, path))
+        self._failures.append(FailedTask(task, reason, attempt.output.path))
         self._notify(_failure_line(self._failures[-1]))
         if len(self._failures) == _MOST_FAILURES:
             self._notify("further failures are in the joblog")
@@ -534,7 +640,7 @@ class TaskLoop:
                     and now - attempt.launch.began >= options.timeout
                 ):
                     self._stopper.stop(attempt, "timeout", signal.SIGTERM)
-        for attempt, why, evidence in self._parts.progress.lost():  # maybe ended since
+        for attempt, why, evidence in self._progress.lost():  # maybe ended since
             if attempt.state.stop is None and attempt.record in self._running:
                 attempt.state.evidence = evidence
                 self._stopper.stop(attempt, why, signal.SIGTERM)
@@ -596,7 +702,7 @@ class TaskLoop:
     def _show(self) -> None:
         now = time.monotonic()
         if now >= self._show_at:
-            self._parts.progress.update(now, self._running.values(), self._tally)
+            self._progress.update(now, self._running.values(), self._tally)
             self._show_at = now + self._context.console.show(self._tally)
 
     def _pause(self) -> Seconds:
@@ -624,7 +730,7 @@ def _failure_line(failed_task: FailedTask) -> str:
 def _close_output(attempt: TaskAttempt) -> tuple[Bytes, OSError | None]:
     """Close the output of an attempt; return its size, and the error if it failed."""
     try:
-        return 0 if attempt.output is None else attempt.output.close(), None
+        return attempt.output.close(), None
     except OSError as error:
         return 0, error
 
@@ -637,3 +743,11 @@ def _ending_without_output(ending: AttemptEnding, fault: OSError) -> AttemptEndi
         more = msgspec.structs.replace(outcome, evidence=(*outcome.evidence, lost))
         return msgspec.structs.replace(ending, outcome=more)
     return AttemptEnding("FAILED", _NOT_WRITTEN, None, RunOutcome(lost))
+
+
+def _become_the_parent() -> None:
+    """Prepare this process for many children: adopt orphans, collect rarely."""
+    adopt_orphans()
+    gc.freeze()  # no object that exists now will become garbage
+    gc.set_threshold(_RARELY)
+    reset_weigh_peak_memory()

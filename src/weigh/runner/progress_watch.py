@@ -30,7 +30,6 @@ from weigh.units import KIB, Bytes, Seconds, format_duration, format_size
 
 if TYPE_CHECKING:
     from weigh.measure import progress_reader
-    from weigh.measure.checkpoint_signal import CheckpointSignal
     from weigh.measure.progress_reader import ProgressReader
     from weigh.measure.watcher import TreeWatcher
     from weigh.model.progress import EndForecast
@@ -80,14 +79,10 @@ class TaskProgress:
     """The progress of one attempt. What reads it is imported for the first long one."""
 
     def __init__(
-        self,
-        attempt: TaskAttempt,
-        context: RunContext,
-        checkpoint: "CheckpointSignal | None",
-        channel: str | None,
+        self, attempt: TaskAttempt, context: RunContext, channel: str | None
     ) -> None:
-        """*checkpoint* is the signal to send, *channel* its file of regions."""
-        options = context.options
+        """*channel* is its file of regions."""
+        options, checkpoint = context.options, context.checkpoint
         self.attempt = attempt
         self.due = attempt.launch.began + FIRST_LOOK
         self.forecast: EndForecast | None = None
@@ -129,7 +124,7 @@ class TaskProgress:
             self._listener = progress_reader.ProgressReader(
                 [], self._channel, patterns=self._patterns
             )
-            path = None if self.attempt.output is None else self.attempt.output.path
+            path = self.attempt.output.path
             with suppress(OSError):
                 if path is not None:
                     self._listener.also(
@@ -149,14 +144,14 @@ class TaskProgress:
 
     def output_size(self) -> Bytes:
         """Return the size of what it has written to its file; 0 without one."""
-        path = None if self.attempt.output is None else self.attempt.output.path
+        path = self.attempt.output.path
         with suppress(OSError):
             return 0 if path is None else os.stat(path).st_size
         return 0
 
     def look_for_divergence(self) -> "LostNumber | None":
         """Return what shows that it has diverged; it is found once."""
-        path = None if self.attempt.output is None else self.attempt.output.path
+        path = self.attempt.output.path
         if self._output is None and path is not None:
             with suppress(OSError):
                 self._output = WatchedOutput(path)
@@ -208,22 +203,16 @@ class WatchedAttempt(Protocol):
 class ProgressWatch:
     """The progress of all tasks of a run."""
 
-    def __init__(
-        self,
-        context: RunContext,
-        checkpoint: "CheckpointSignal | None",
-        channels: Mapping[int, str],
-    ) -> None:
-        """*checkpoint* is the signal to send, *channels* the event files by slot."""
+    def __init__(self, context: RunContext, channels: Mapping[int, str]) -> None:
+        """*channels* are the event files by slot."""
         self._context = context
         self._options = context.options
         self._notify = context.console.notify
         self._path = context.journal.path + PROGRESS_SUFFIX
-        self._checkpoint = checkpoint
         self._channels = channels
         # the signal is sent so many seconds before a limit
         no_limit = context.ends_at is None and context.options.timeout is None
-        if checkpoint is not None and no_limit:
+        if context.checkpoint is not None and no_limit:
             self._notify(
                 "no time limit is known, so no checkpoint signal: add --time-limit"
             )
@@ -271,7 +260,7 @@ class ProgressWatch:
                 if task is None:
                     channel = self._channels.get(one.attempt.slot.number)
                     task = self._tasks[record] = TaskProgress(
-                        one.attempt, self._context, self._checkpoint, channel
+                        one.attempt, self._context, channel
                     )
                 if current_time >= task.due:
                     self._look_at(task, one, current_time)
@@ -457,7 +446,7 @@ class ProgressWatch:
                 self._notify(f"task {number}: {line}")
 
     def _signal(self, task: TaskProgress, elapsed: Seconds) -> None:
-        wanted = self._checkpoint
+        wanted = self._context.checkpoint
         if wanted is None or task.signal_at is None or elapsed < task.signal_at:
             return
         task.signal_at = None

@@ -161,7 +161,7 @@ class RetryPolicy:
             *_NOTHING,
             oom_kills=kills,
         )
-        tail = b"" if attempt.output is None else attempt.output.tail()
+        tail = attempt.output.tail()
         ending = judge_attempt_end(measured, attempt.state.stop, tail, attempt.text)
         if attempt.state.evidence is None or ending.outcome is None:
             return ending
@@ -221,7 +221,7 @@ class RetryPolicy:
 
 def _doubt_of(attempt: TaskAttempt) -> RunOutcome | None:
     """Return that a task with exit code 0 printed an error at its end, if it did."""
-    tail = b"" if attempt.output is None else attempt.output.tail()
+    tail = attempt.output.tail()
     error = error_at_end(tail.decode("utf-8", "replace")) if tail else None
     return None if error is None else RunOutcome("exit code 0 after an error", (error,))
 

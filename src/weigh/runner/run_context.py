@@ -20,6 +20,7 @@ from weigh.runner.task_source import TaskSource
 from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
+    from weigh.measure.checkpoint_signal import CheckpointSignal
     from weigh.runner.shared_queue import PullSettings
 
 
@@ -106,6 +107,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     plan_of: Callable[[int], TaskReservation]
     number_of: Callable[[int], int]
     shared: "PullSettings | None" = None
+    checkpoint: "CheckpointSignal | None" = None  # to send before a time limit
 
     @property
     def memory_limit(self) -> Bytes | None:

@@ -24,8 +24,14 @@ from weigh.errors import StoreError, UsageError
 from weigh.planning.queue_order import units_looked_ahead
 from weigh.regular_file import only_regular, write_all
 from weigh.runner.events import SUFFIX, TaskLeft, ended_tasks, read_left
-from weigh.runner.queue import MOST_PASSING, TaskTurn, TurnQueue
-from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
+from weigh.runner.slots import (
+    MOST_PASSING,
+    NO_RESERVATION,
+    RunSlot,
+    TaskReservation,
+    TaskTurn,
+    TurnQueue,
+)
 from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import file_mode

@@ -1,9 +1,10 @@
-"""Slots: how many tasks run in parallel, and the CPUs and GPU of each.
+"""Slots, how many tasks run in parallel and the CPUs and GPU of each; and the queue.
 
 They divide the CPUs and GPUs of this job's allocation, never all of the node's.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 import msgspec
@@ -151,6 +152,97 @@ class FreeSlots:
     def give_back(self, run_slot: RunSlot) -> None:
         """Return a slot to the unused ones."""
         heappush(self._free, run_slot.number)
+
+
+# starts that may pass a task which waits for memory: then it has to be next, or tasks
+# that need less would take what becomes free forever
+MOST_PASSING = 16
+
+
+class TaskTurn(msgspec.Struct, frozen=True, gc=False):
+    """A task to run: ``alone`` with no other task, or once ``reservation`` is free."""
+
+    seq: int  # number of the task in its file, from 1
+    alone: bool = False
+    reservation: TaskReservation = NO_RESERVATION
+
+
+class TurnQueue:
+    """The turns to come. Those that run alone come after all others have ended."""
+
+    def __init__(self, order: Iterator[int]) -> None:
+        # not a list: there may be hundreds of thousands
+        self._order = order
+        self._again: deque[TaskTurn] = deque()  # as soon as a slot is free
+        self._large: deque[TaskTurn] = deque()  # when their memory is free
+        self._alone: deque[TaskTurn] = deque()  # after all others
+        self._next: int | None = next(order, None)
+
+    def retry(self, task_number: int) -> None:
+        """Queue another attempt at a task."""
+        self._again.append(TaskTurn(task_number))
+
+    def retry_with(self, task_number: int, reservation: TaskReservation) -> None:
+        """Queue another attempt at a task, once so much memory is free for it."""
+        self._large.append(TaskTurn(task_number, reservation=reservation))
+
+    def retry_alone(self, task_number: int) -> None:
+        """Queue another attempt at a task, with no other task running."""
+        self._alone.append(TaskTurn(task_number, alone=True))
+
+    def put_back(self, task_turn: TaskTurn) -> None:
+        """Queue a turn again that could not be started."""
+        if task_turn.alone:
+            self._alone.appendleft(task_turn)
+        elif task_turn.reservation != NO_RESERVATION:
+            self._large.appendleft(task_turn)
+        else:
+            self._again.append(task_turn)
+
+    def is_empty(self) -> bool:
+        """Return whether no task is left to run."""
+        return self._next is None and not (self._again or self._large or self._alone)
+
+    @property
+    def large(self) -> TaskTurn | None:
+        """Return the next turn that needs much memory, which has priority."""
+        return self._large[0] if self._large else None
+
+    def take_large(self) -> TaskTurn:
+        """Take the turn that :attr:`large` returns."""
+        return self._large.popleft()
+
+    def peek(self, running: int) -> int | None:
+        """Return the number of the task that is next while *running* tasks run.
+
+        Return None to wait for those.
+        """
+        if self._again:
+            return self._again[0].seq
+        if self._next is not None:
+            return self._next
+        # a turn that needs much memory comes first, and neither runs next to it
+        if self._alone and not self._large and not running:
+            return self._alone[0].seq
+        return None
+
+    def take_where(
+        self,
+        running: int,
+        place_task: Callable[[int], RunSlot | None],
+        _give_back: Callable[[RunSlot], None],
+    ) -> tuple[TaskTurn, RunSlot] | None:
+        """Take the next turn if *place_task* finds a slot for its task."""
+        seq = self.peek(running)
+        slot = None if seq is None else place_task(seq)
+        if slot is None:
+            return None
+        if self._again:
+            return self._again.popleft(), slot
+        if self._next is None:
+            return self._alone.popleft(), slot
+        turn, self._next = TaskTurn(self._next), next(self._order, None)
+        return turn, slot
 
 
 class MachineResources(msgspec.Struct, frozen=True):

@@ -14,14 +14,21 @@ from hypothesis import strategies as st
 from test_time_granted import FilesInMemory
 
 from weigh.planning.queue_order import MOST_UNITS, _queue_units, units_looked_ahead
-from weigh.runner.queue import MOST_PASSING, TurnPlacer, TurnQueue
+from weigh.runner.loop import TurnPlacer
 from weigh.runner.shared_queue import (
     OwnClaims,
     PullSettings,
     QueueOwner,
     SharedQueue,
 )
-from weigh.runner.slots import FreeSlots, RunSlot, TaskReservation, lay_out
+from weigh.runner.slots import (
+    MOST_PASSING,
+    FreeSlots,
+    RunSlot,
+    TaskReservation,
+    TurnQueue,
+    lay_out,
+)
 from weigh.store.identity import MachineIdentity, ProcessIdentity
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from exec_contexts import exec_context
+from msgspec.structs import replace
 
 from weigh.measure.checkpoint_signal import CheckpointSignal
 from weigh.runner.attempt import LaunchedAttempt, LoopState, TaskAttempt
@@ -22,10 +23,12 @@ def test_a_process_with_the_number_of_a_leader_that_was_reaped_gets_nothing(
     tmp_path: Path,
 ) -> None:
     told: list[str] = []
-    context = exec_context(
-        tmp_path, notify=told.append, number_of=lambda seq: seq + 6, timeout=60.0
+    context = replace(
+        exec_context(
+            tmp_path, notify=told.append, number_of=lambda seq: seq + 6, timeout=60.0
+        ),
+        checkpoint=CheckpointSignal(signal.SIGUSR1, 30.0),
     )
-    checkpoint = CheckpointSignal(signal.SIGUSR1, 30.0)
     with subprocess.Popen(
         (sys.executable, "-c", HANDLER),
         stdin=subprocess.PIPE,
@@ -42,8 +45,8 @@ def test_a_process_with_the_number_of_a_leader_that_was_reaped_gets_nothing(
             launch=LaunchedAttempt(pid=other.pid),
             state=LoopState(status=0),
         )
-        task = TaskProgress(attempt, context, checkpoint, None)
-        ProgressWatch(context, checkpoint, {})._signal(task, 31.0)
+        task = TaskProgress(attempt, context, None)
+        ProgressWatch(context, {})._signal(task, 31.0)
         output, _ = other.communicate("\n")
 
     assert output == ""

@@ -10,10 +10,10 @@ import pytest
 from weigh.errors import FormatError, StoreError, UsageError
 from weigh.joblog import HEADER, JoblogEntry
 from weigh.runner import orphans
+from weigh.runner.attempt import TasksOutput
 from weigh.runner.events import AttemptStarted, PastRuns, RunOpened
 from weigh.runner.journal import RunJournal
 from weigh.runner.memory_guard import MachineMemoryGauge, MemoryRoom
-from weigh.runner.output import OutputFolder
 from weigh.runner.owned_file import JoblogHolder, JoblogLock
 from weigh.runner.shell import LineShell
 from weigh.runner.slots import read_cpu_quota
@@ -137,16 +137,16 @@ def test_a_file_with_other_contents_is_refused_and_kept(tmp_path: Path) -> None:
 
 
 def test_a_silent_task_leaves_no_file(tmp_path: Path) -> None:
-    output = OutputFolder(str(tmp_path / "out"))
+    output = TasksOutput(str(tmp_path / "out"))
     silent, other = output.open(1, 1), output.open(2, 1)
-    os.write(other.descriptors()[0], b"words")
+    os.write((other.descriptors() or (-1, -1))[0], b"words")
     assert (silent.close(), other.close()) == (0, 5)
     output.close()
     assert os.listdir(tmp_path / "out") == ["2.out"]
 
 
 def test_a_folder_in_which_nobody_wrote_goes_away(tmp_path: Path) -> None:
-    output = OutputFolder(str(tmp_path / "out"))
+    output = TasksOutput(str(tmp_path / "out"))
     output.open(1, 1).close()
     output.close()
     assert os.listdir(tmp_path) == []

@@ -37,13 +37,14 @@ from weigh.runner.journal import (
     settle_by,
 )
 from weigh.runner.memory_guard import MemoryPause, MemoryRoom
-from weigh.runner.queue import TaskTurn, TurnQueue
 from weigh.runner.retry import HaltRule, judge_attempt_end, parse_halt
 from weigh.runner.shell import plain_words
 from weigh.runner.slots import (
     FreeSlots,
     RunSlot,
     TaskReservation,
+    TaskTurn,
+    TurnQueue,
     gpu_settings,
     gpus_named,
     lay_out,
@@ -417,14 +418,18 @@ def test_cores_are_pinned_to_only_where_they_are_all_ours() -> None:
     assert (shared.cpus, shared.cores) == (4, ())
 
 
+def _next_turn(queue: TurnQueue, *, running: int) -> TaskTurn | None:
+    found = queue.take_where(running, lambda _seq: RunSlot(1), lambda _slot: None)
+    return None if found is None else found[0]
+
+
 def test_tasks_that_must_be_alone_come_last_and_alone() -> None:
     queue = TurnQueue(iter([1, 2]))
     queue.retry_alone(9)
-    assert [turn.seq for turn in (queue.take(0), queue.take(1)) if turn] == [1, 2]
-    assert queue.take(2) is None
-    last = queue.take(0)
-    assert last is not None
-    assert (last.seq, last.alone) == (9, True)
+    assert _next_turn(queue, running=0) == TaskTurn(1)
+    assert _next_turn(queue, running=1) == TaskTurn(2)
+    assert _next_turn(queue, running=2) is None
+    assert _next_turn(queue, running=0) == TaskTurn(9, alone=True)
 
 
 def test_what_needs_much_room_waits_for_it_and_holds_nobody_up() -> None:
@@ -432,11 +437,13 @@ def test_what_needs_much_room_waits_for_it_and_holds_nobody_up() -> None:
     queue.retry_alone(9)
     queue.retry_with(5, TaskReservation(memory=GIB))
     assert queue.large == TaskTurn(5, reservation=TaskReservation(memory=GIB))
-    assert queue.take(1) == TaskTurn(1)
-    assert queue.take(0) is None  # nobody is alone before it had its turn
+    assert _next_turn(queue, running=1) == TaskTurn(1)
+    assert (
+        _next_turn(queue, running=0) is None
+    )  # nobody is alone before it had its turn
     assert not queue.is_empty()
     assert queue.take_large().seq == 5
-    assert queue.take(0) == TaskTurn(9, alone=True)
+    assert _next_turn(queue, running=0) == TaskTurn(9, alone=True)
     assert queue.is_empty()
 
 
@@ -451,7 +458,7 @@ def test_what_needs_much_room_waits_for_it_and_holds_nobody_up() -> None:
 def test_a_turn_that_came_to_nothing_comes_again_as_it_was(turn: TaskTurn) -> None:
     queue = TurnQueue(iter([]))
     queue.put_back(turn)
-    again = queue.take_large() if queue.large else queue.take(0)
+    again = queue.take_large() if queue.large else _next_turn(queue, running=0)
     assert again == turn
 
 

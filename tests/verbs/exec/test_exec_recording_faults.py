@@ -9,7 +9,7 @@ from batches import PATIENCE, Batch
 PLANT = """
 import sys
 from weigh import __main__
-from weigh.runner import recording, watch
+from weigh.runner import watch
 {plant}
 sys.exit(__main__.main())
 """
@@ -40,14 +40,14 @@ def _run(batch: Batch, plant: str) -> "subprocess.CompletedProcess[str]":
     "plant",
     [
         FAILS_FOR_2 + "watch.attempt_measurement = fails(watch.attempt_measurement)",
-        FAILS_FOR_2 + "recording.tracker_floor = fails(recording.tracker_floor)",
+        FAILS_FOR_2 + "watch.tracker_floor = fails(watch.tracker_floor)",
         (
-            "whole = recording.lines.encode_record\n"
+            "whole = watch.lines.encode_record\n"
             "def fails(record):\n"
             "    if record.job.task == 2:\n"
             "        raise UnicodeEncodeError('utf-8', 'x', 0, 1, 'planted')\n"
             "    return whole(record)\n"
-            "recording.lines.encode_record = fails"
+            "watch.lines.encode_record = fails"
         ),
     ],
     ids=["measurement", "tracker", "encoding"],

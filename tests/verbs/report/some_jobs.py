@@ -27,7 +27,7 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.runner import events
-from weigh.runner.recording import record_time_text
+from weigh.runner.watch import record_time_text
 from weigh.schedulers import client
 from weigh.store import jobs, shards
 from weigh.store.identity import MachineIdentity, ProcessIdentity

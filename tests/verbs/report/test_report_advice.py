@@ -13,7 +13,7 @@ from weigh.model.job import JobRequest
 from weigh.model.record import Allocation, CpuWait, RecordedJob
 from weigh.model.report import JobReport, ReportNote
 from weigh.render.report_lines import report_note_lines
-from weigh.runner.recording import record_time_text
+from weigh.runner.watch import record_time_text
 from weigh.store import shards
 from weigh.store.identity import MachineIdentity
 from weigh.units import GIB, HOUR, MIB

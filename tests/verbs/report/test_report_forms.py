@@ -13,7 +13,7 @@ from some_jobs import JOB, Say, SomeJob, Task, record_of, write_job
 from weigh.model.job import JobRequest
 from weigh.model.record import State
 from weigh.review.runs import covered_time
-from weigh.runner.recording import record_time_text
+from weigh.runner.watch import record_time_text
 from weigh.store import shards
 from weigh.store.identity import MachineIdentity
 from weigh.units import GIB, HOUR

@@ -30,7 +30,6 @@ from weigh.runner.build import (
     FinishedRun,
     TaskFileRun,
     block_signals,
-    checkpoint_signal,
     left_to_run,
 )
 from weigh.runner.journal import RunJournal, SettledTasks, settle_by
@@ -46,12 +45,17 @@ if TYPE_CHECKING:
     from weigh.flow import job_scripts
     from weigh.flow.exec import pull
     from weigh.flow.plan import directory
+    from weigh.measure import checkpoint_signal
+    from weigh.measure.checkpoint_signal import CheckpointSignal
     from weigh.measure.region import channel
+    from weigh.progress import reader
 else:  # each is imported when it is first used
     pull = lazy_module("weigh.flow.exec.pull")
     directory = lazy_module("weigh.flow.plan.directory")
     job_scripts = lazy_module("weigh.flow.job_scripts")
+    checkpoint_signal = lazy_module("weigh.measure.checkpoint_signal")
     channel = lazy_module("weigh.measure.region.channel")
+    reader = lazy_module("weigh.progress.reader")
 
 _STDIN = "-"
 _MOST_CHECKED = 50  # tasks that are checked for job scripts
@@ -75,7 +79,7 @@ def execute(
     """
     began = time.monotonic()
     # an unknown signal is refused here, before a task has started
-    checkpoint_signal(options)
+    checkpoint = _checkpoint_signal(options)
     options = _with_limit(options, here.env)
     queue = None
     if options.pull is not None:
@@ -131,11 +135,25 @@ def execute(
             plan_of=(shared or planned).need_of,
             number_of=(shared or planned).number_of,
             shared=shared,
+            checkpoint=checkpoint,
         )
         run = TaskFileRun(context, opened)
         if blank.job is None and queue is None:
             _remember_run(here, context)
         return run.run(began)
+
+
+def _checkpoint_signal(options: ExecOptions) -> "CheckpointSignal | None":
+    """Parse the checkpoint signal, and check the progress patterns.
+
+    Raises:
+        FormatError: one of them is invalid.
+    """
+    if options.progress_patterns:
+        reader.RunProgressReader(options.progress_patterns)
+    if options.checkpoint_signal is None:
+        return None
+    return checkpoint_signal.parse_checkpoint_signal(options.checkpoint_signal)
 
 
 def _remember_run(here: Here, context: RunContext) -> None:
