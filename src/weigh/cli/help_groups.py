@@ -21,7 +21,7 @@ OPTION_GROUPS = {
         "Request": (
             "memory time cpus gpus nodes h-vmem queue account qos exclusive local-disk"
         ),
-        "Order": "after first throttle interactive name on cluster requeue prefetch",
+        "Order": "after throttle interactive name on cluster requeue prefetch",
         "Environment": "module conda venv setup container imports measure",
         "Files": "stage-in stage-out scratch stage-max",
         "Healing": "heal max-memory max-time max-rounds max-hours",

@@ -30,7 +30,7 @@ _TIME = HOUR
 _MAPPED = 4 * GIB  # of address space, which counts what is mapped as well
 # options of a job that a shell on a node cannot have
 _OF_JOBS = (
-    *("after", "throttle", "first", "mail", "notify", "prefetch", "stage_in"),
+    *("after", "throttle", "mail", "notify", "prefetch", "stage_in"),
     *("stage_out", "scratch", "stage_max", "requeue", "again", "name", "nodes"),
 )
 

@@ -80,12 +80,11 @@ def refuse_absent(
     job_request: JobRequest,
     scheduler: str,
     *,
-    first: bool = False,
     prefetch: bool = False,
 ) -> None:
     """Refuse options for what the scheduler has not.
 
-    *first* and *prefetch*: --first and --prefetch were given.
+    *prefetch*: --prefetch was given.
 
     Raises:
         UsageError: there is one.
@@ -104,7 +103,6 @@ def refuse_absent(
             kind.traits.waits,
             "lets no job wait for another",
         ),
-        ("--first", first, kind.traits.waits, "lets no job wait for another"),
         ("--prefetch", prefetch, kind.traits.waits, "lets no job wait for another"),
     ):
         if value and not is_there:
