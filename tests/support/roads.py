@@ -130,7 +130,7 @@ class Road:
 
     def submit(self, *words: str | Path, ok: tuple[int, ...] = (0,)) -> str:
         """Submit a plan, a script or a command to the road's scheduler."""
-        return self("submit", *words, "--on", self.scheduler, ok=ok)
+        return self("submit", "--on", self.scheduler, *words, ok=ok)
 
     def states(self, name: str = "last") -> dict[str, int]:
         """Return how many tasks of a job are in which state, as status says."""

@@ -14,7 +14,7 @@ from weigh.planning.queue_order import AT_ONCE
 
 IS_LONG = os.environ.get("WEIGH_FUZZ") == "long"
 SEEDS = 20 if IS_LONG else 3
-HANGS = ("--time", "1m")  # of which what hangs takes all but the grace period
+HANGS = ("--time", "40s")  # of which what hangs takes all but the grace period
 
 
 class DrawnRoad:
