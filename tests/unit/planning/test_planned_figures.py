@@ -28,6 +28,7 @@ from weigh.planning.resume_policy import (
     decide_resumption,
     enlarged_request,
     healer_stop_reason,
+    narrowed_request,
     plan_of_round,
     previous_task_place,
 )
@@ -86,6 +87,28 @@ def test_the_note_on_a_short_limit_states_the_share_of_the_tasks(per_cent: int) 
     assert limit == HOUR
     (share,) = re.findall(r"about (\d+)% of the tasks", note or "")
     assert int(share) == pytest.approx(per_cent, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("cpus_of_kinds", "most", "cpus"),
+    [
+        ((1,), 4, 4),  # two slots in place of four
+        ((2, 2), 4, 4),
+        ((1, 2), 4, 8),  # which of them run together is not known
+        ((1,), 3, 6),  # 5.3, a whole number of CPUs
+        ((1,), 2, 8),
+    ],
+)
+def test_where_fewer_tasks_run_at_once_the_job_requests_as_many_cpus_fewer(
+    cpus_of_kinds: tuple[int, ...], most: int, cpus: int
+) -> None:
+    plan = a_plan()
+    (kind,) = plan.kinds
+    kinds = tuple(
+        replace(kind, item=replace(kind.item, cpus=each)) for each in cpus_of_kinds
+    )
+    plan = replace(plan, kinds=kinds)
+    assert narrowed_request(JobRequest(cpus=8), plan, most).cpus == cpus
 
 
 def more_memory(asked: JobRequest, choice: ResumeChoice) -> JobRequest:

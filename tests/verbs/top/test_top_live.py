@@ -177,6 +177,7 @@ def test_a_run_on_another_machine_is_shown_as_written(job: Job, watch: Open) -> 
     assert run.memory is None
     assert run.peak == record.usage.peak_memory.value
     assert run.age > 0
+    assert run.elapsed == record.usage.wall_time + run.age
 
 
 def test_a_watcher_gives_its_descriptors_back(job: Job) -> None:
