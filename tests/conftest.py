@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -48,6 +49,7 @@ settings.load_profile("long" if os.environ.get("WEIGH_FUZZ") == "long" else "wei
 
 
 FAILED = pytest.StashKey[bool]()
+PYTEST_MARK = "PYTEST_CURRENT_TEST="  # pytest sets it to the name of each test
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -149,12 +151,15 @@ def _no_stores_of_other_tests(
 def _failures_leave_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
     """End what a failed test started: one failure does not fail others."""
     before = children()
+    began = time.clock_gettime(time.CLOCK_BOOTTIME)
     yield
     if not request.node.stash.get(FAILED, False):
         return
-    for pid in children() - before:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    end = time.monotonic() + 30  # some start others meanwhile
+    while (left := started_by(request.node, began)) and time.monotonic() < end:
+        for pid in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
     for one in gc.get_objects():
         if isinstance(one, subprocess.Popen) and one.pid not in before:
             with suppress(subprocess.TimeoutExpired):
@@ -163,6 +168,21 @@ def _failures_leave_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
                 if pipe is not None:
                     with suppress(OSError):
                         pipe.close()
+
+
+def started_by(test: pytest.Item, began: float) -> set[int]:
+    """Return the processes that a test started since *began*, whoever is their parent.
+
+    What fixtures of several tests started is older than that.
+    """
+    mark, found = f"{PYTEST_MARK}{test.nodeid} (".encode(), set()
+    oldest = (began - 0.02) * os.sysconf("SC_CLK_TCK")
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # of a zombie nothing can be read
+            since = int((path / "stat").read_bytes().rpartition(b")")[2].split()[19])
+            if since >= oldest and mark in (path / "environ").read_bytes():
+                found.add(int(path.name))
+    return found - {os.getpid()}
 
 
 def children() -> set[int]:
@@ -224,8 +244,9 @@ def bring_up(name: str) -> Iterator[dict[str, str]]:
     with open(HOME / f"{name}.users", "a", encoding="utf-8") as users:
         with locked(f"{name}.start", fcntl.LOCK_EX):
             if is_first(users):
+                # its daemons serve other tests: none ends them with its own processes
                 started = subprocess.run(
-                    [CI / f"{name}-up.sh"],
+                    ["env", "-u", PYTEST_MARK[:-1], CI / f"{name}-up.sh"],
                     capture_output=True,
                     text=True,
                     timeout=300,
