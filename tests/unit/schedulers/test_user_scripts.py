@@ -51,15 +51,19 @@ def test_flags_overrule_directives_and_variables_in_names_are_filled_in() -> Non
     [
         ("/w/slurm-%j-%n-%a.out", {"3": "/w/slurm-45-0-3.out"}),
         ("/w/%6j_%2a%%.txt", {"3": "/w/000045_03%.txt"}),
-        ("/w/%N-%j.out", {}),  # the node of the element is not known
+        # the first node runs the script; what has not started has no log
+        ("/w/%N-%j.out", {"3": "/w/rack1n7-45.out", "1": None}),
     ],
 )
 def test_logs_with_the_job_id_of_an_element_have_its_other_values_too(
-    pattern: str, logs: dict[str, str]
+    pattern: str, logs: dict[str, str | None]
 ) -> None:
     sent = job("slurm", indices="0-3", output=pattern)
+    rows = "42_3|45|rack1n[7-8]\n42_1|46|None assigned\n42_3.batch|45.batch|rack1n7\n"
 
-    assert SLURM.raw_logs(sent).read(["42_3|45\n42_3.batch|45.batch\n"]) == logs
+    logs_of_rows = SLURM.raw_logs(sent).read([rows])
+
+    assert {k: logs_of_rows.get(k) for k in logs} == logs
 
 
 def test_a_comment_of_the_users_is_kept_next_to_the_token() -> None:

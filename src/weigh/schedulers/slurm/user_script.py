@@ -52,6 +52,7 @@ _SEPARATOR = "\x1f"
 # names and command lines may have line ends
 _NEXT_ROW = re.compile(rf"\n(?=\d[^\n{_SEPARATOR}]*{_SEPARATOR}|$)")
 _WAITING_INDEX = "4294967294"  # in the name of a log: the element has no index yet
+_NO_NODE = frozenset({"", "None assigned", "(null)"})
 _GONE = re.compile(r"already finished|no longer pending")
 _CANNOT = {
     "wait": "sbatch would wait for its end: omit --wait (weigh status --wait)",
@@ -279,7 +280,7 @@ class SlurmUserScripts(SchedulerUserScripts):
             "b": None if index is None else str(index % 10),
             "j": submitted_job.id if index is None else None,
             "J": submitted_job.id if index is None else None,
-            "N": node,
+            "N": _log_node(node or ""),
         }
         return _filled_log_name(own.output, known)
 
@@ -384,25 +385,30 @@ class SlurmUserScripts(SchedulerUserScripts):
         needed = any(found[1] in "jJ" for found in _PATTERN.findall(own.output))
         if not own.indices or not needed:
             return known_answer({})
-        argv = (*_SACCT, "-j", submitted_job.id, "-o", "JobID,JobIDRaw")
+        argv = (*_SACCT, "-j", submitted_job.id, "-o", "JobID,JobIDRaw,NodeList")
         return one_command(argv, lambda out: self.parse_raw(out, submitted_job))
 
     def parse_raw(
         self, command_output: str, submitted_job: SubmittedJob
     ) -> dict[str, str]:
-        """Read the logs by index, from lines ``481516_3|481519``."""
+        """Read the logs by index, from lines ``481516_3|481519|node[1-2]``."""
         own = submitted_job.own or OwnScript()
         logs = {}
         for line in command_output.splitlines():
-            place, _, raw = line.partition("|")
+            place, raw, nodes, *_ = (*line.split("|"), "", "")
             index = place.partition("_")[2]
             if whole_number(index) is not None and whole_number(raw) is not None:
                 values = _LOG_VALUES | {"A": submitted_job.id, "a": index, "j": raw}
-                values |= {"J": raw, "b": str(int(index) % 10)}
-                # the node of an element is not known here
+                values |= {"J": raw, "b": str(int(index) % 10), "N": _log_node(nodes)}
                 if (path := _filled_log_name(own.output, values)) is not None:
                     logs[index] = path
         return logs
+
+
+def _log_node(nodes: str) -> str | None:
+    """Return the node of a list whose name is in the log: the first runs the script."""
+    name = next(slurm_text.node_names(nodes), "")
+    return None if name in _NO_NODE else name.partition(".")[0]
 
 
 def _filled_log_name(pattern: str, known: Mapping[str, str | None]) -> str | None:
