@@ -71,7 +71,7 @@ def hidden_exit(text: str, interpreter: Sequence[str] = ()) -> HiddenExit | None
     if "PIPESTATUS" in text or not (_MAY_HIDE.search(text) or " -c" in text):
         return None
     body = read_body(text)
-    commands = [one for one in body.commands if one.words]
+    commands = [one for one in body.steps if one.words]
     for command in commands:
         if (inner := _nested(command)) is not None:
             return inner

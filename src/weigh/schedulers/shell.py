@@ -57,6 +57,8 @@ class ShellCommand(msgspec.Struct, frozen=True, kw_only=True):
     overwritten. The redirections of a loop or a group are a command without words.
     ``has_own_input`` is whether its standard input is redirected. ``blocks`` are the
     numbers of the branches, loops and functions around it, negative for subshells.
+    ``is_substituted``: it stands in ``$( )``, ``<( )`` or ``>( )``; such commands
+    follow the one that they are an argument of.
     """
 
     line: int
@@ -69,6 +71,7 @@ class ShellCommand(msgspec.Struct, frozen=True, kw_only=True):
     has_own_input: bool = False
     after: str = ""
     is_tested: bool = False
+    is_substituted: bool = False
     blocks: tuple[int, ...] = ()
 
     @property
@@ -99,6 +102,11 @@ class ShellBody(msgspec.Struct, frozen=True, kw_only=True):
     documents: frozenset[int] = frozenset()
     branches: frozenset[int] = frozenset()
     tokens: tuple[ShellToken, ...] = ()
+
+    @property
+    def steps(self) -> list[ShellCommand]:
+        """Return the commands that the script itself runs, one after the other."""
+        return [one for one in self.commands if not one.is_substituted]
 
     def named(self, *names: str) -> Iterator[ShellCommand]:
         """Yield the commands with one of these names."""
@@ -201,7 +209,7 @@ class _ShellScanner:
 
     def _arithmetic_end(self, place: int) -> int:
         """Return where ``(( ))`` at *place* ends; 0 if these are two subshells."""
-        depth = 0
+        depth, substituted = 0, len(self.substituted)
         while place < len(self.text):
             character = self.text[place]
             if character in "\\\"'`$":
@@ -211,7 +219,11 @@ class _ShellScanner:
             depth += (character == "(") - (character == ")")
             # the inner bracket has closed: the outer one must follow at once
             if depth == 1 and character == ")":
-                return place + 1 if self.text.startswith(")", place) else 0
+                if self.text.startswith(")", place):
+                    return place + 1
+                break
+        # all is read again, as commands
+        del self.substituted[substituted:]
         return 0
 
     def word_end(self, place: int) -> int:
@@ -224,7 +236,7 @@ class _ShellScanner:
             if character == "(" and _BEFORE_LIST.fullmatch(text, start, place):
                 place = self._list_end(place + 1)
             elif character in "<>" and opens:
-                place = self._commands_end(place + 2, are_listed=True)
+                place = self._commands_end(place + 2)
             elif character == "!" and opens and place == start and self._negates:
                 return place + 1
             elif character in _EXTENDED_PATTERNS and opens:
@@ -310,19 +322,14 @@ class _ShellScanner:
                 return place if self.text[place - 1] == ")" else _unsure()
         return _unsure()
 
-    def _commands_end(self, place: int, *, are_listed: bool = False) -> int:
-        """Return the end of ``$( )``, ``<( )`` or ``>( )``, read as commands.
-
-        Those of a process substitution run at the same time as the script's, and are
-        listed too.
-        """
+    def _commands_end(self, place: int) -> int:
+        """Return the end of ``$( )``, ``<( )`` or ``>( )``, read as commands."""
         # a reader of the same text: places and lines need no translation
         reader = _ShellReader(self.text, place, self)
         reader.read_list(frozenset({")"}))
         # numbers of blocks are not used twice
         self.block_count = reader.block_count
-        if are_listed:
-            self.substituted.extend(reader.commands)
+        self.substituted.extend(reader.commands)
         return reader.place
 
 
@@ -636,6 +643,7 @@ class _ShellReader(_ShellScanner):
                 has_own_input=files.has_own_input,
                 after=ending,
                 is_tested=self.tests > 0,
+                is_substituted=self.depth > 0,
                 blocks=tuple(self.blocks),
             )
         )

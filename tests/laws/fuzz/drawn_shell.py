@@ -1,7 +1,6 @@
 """Lines of bash drawn at random, each with files of its own names to redirect.
 
-Every command of a line runs and succeeds where all files named ``in`` and ``hidden``
-exist. What a substitution reads and writes has the name ``hidden``.
+Every command of a line runs and succeeds where all files named ``in`` exist.
 """
 
 import random
@@ -84,7 +83,7 @@ class DrawnShell:
     def _simple(self, _depth: int) -> str:
         words = ["echo", *self._random.choices(NO_REDIRECTIONS, k=2)]
         if self._random.random() < 0.2:
-            words.append(f"$(cat < {self._name('hidden')} 2> {self._name('hidden')})")
+            words.append(f"$(cat < {self._name('in')} 2> {self._name('out')})")
         before = self._random.choice(("", "", "", "A=b ", "x=(a '> no' $(echo b)); "))
         lead = self._redirections(1).lstrip() if self._random.random() < 0.2 else ""
         return f"{before}{lead} {' '.join(words)}{self._redirections()}".strip()

@@ -18,7 +18,7 @@ from weigh.schedulers.shell import read_body
 LINES = 500
 _IN_OPEN = 0x20
 _EVENT = struct.Struct("iIII")
-_NAMES = re.compile(r"\b(?:in|out|hidden)\d+")
+_NAMES = re.compile(r"\b(?:in|out)\d+")
 _RUN_ALL = """
 cat *.sh | bash -n
 exec 9>&1 # the reader of this pipe waits for what runs in the background

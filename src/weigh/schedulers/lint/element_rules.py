@@ -1,5 +1,6 @@
 """Rules for arrays: indices against files, lines and lists, and shared outputs."""
 
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -134,12 +135,12 @@ def _line_of_file_findings(lint_case: LintCase) -> Iterator[LintFinding]:
 def _command_with_pipes(lint_case: LintCase, command: ShellCommand) -> str:
     """Return a command with those that its output is piped to."""
     pieces = [_whole_command_text(command)]
-    place = lint_case.body.commands.index(command)
-    while lint_case.body.commands[place].piped and place + 1 < len(
-        lint_case.body.commands
-    ):
-        place += 1
-        pieces.append(_whole_command_text(lint_case.body.commands[place]))
+    same = command.is_substituted
+    others = [one for one in lint_case.body.commands if one.is_substituted == same]
+    for before, after in itertools.pairwise(others[others.index(command) :]):
+        if not before.piped:
+            break
+        pieces.append(_whole_command_text(after))
     return " | ".join(pieces)
 
 

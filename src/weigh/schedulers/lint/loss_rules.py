@@ -22,7 +22,7 @@ def _removes(lint_case: LintCase) -> Iterator[LintFinding]:
     guarded, ends = set(_conditional(lint_case)), _ends_on_errors(lint_case)
     copied, unguarded = dict[str, int](), dict[str, int]()
     here = ""
-    for command in lint_case.body.commands:
+    for command in lint_case.body.steps:
         text = texts.get(command.line, "")
         paths = [word for word in command.words[1:] if not word.startswith("-")]
         goes_on = bool(_NO_GUARD.search(text)) or not _GUARDS.search(text)

@@ -63,7 +63,7 @@ _TRAP_WORDS = 3
 def _left_behind(lint_case: LintCase) -> Iterator[LintFinding]:
     """Find background commands that still run when the script ends."""
     behind: ShellCommand | None = None
-    for command in lint_case.body.commands:
+    for command in lint_case.body.steps:
         if command.background:
             behind = command
         # a real command behind it, or `wait`: the script goes on for some time

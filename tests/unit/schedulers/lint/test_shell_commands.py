@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,11 +58,20 @@ def test_a_word_keeps_what_its_quotes_hold() -> None:
 
 
 def test_a_substitution_is_part_of_its_word() -> None:
-    (command,) = read_body(
-        "x=$(ls | wc -l) y=`a; b` python $((1 + 2)) ${a[@]}"
-    ).commands
+    body = read_body("x=$(ls | wc -l) y=`a; b` python $((1 + 2)) ${a[@]}")
+    (command,) = body.steps
     assert command.words == ("python", "$((1 + 2))", "${a[@]}")
     assert command.assigned == ("x=$(ls | wc -l)", "y=`a; b`")
+    assert [one.name for one in body.commands] == ["python", "ls", "wc"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["$( (a) )", "$((a); (b))", '"$(a)"', "${x:-$(a)}", "$((1 + $(a)))", "<(a)"],
+)
+def test_the_commands_of_a_substitution_are_read_once(text: str) -> None:
+    names = [one.name for one in read_body(f"echo {text}").commands]
+    assert names == ["echo", *(["a", "b"] if "b" in text else ["a"])]
 
 
 def test_redirections_are_files_and_no_arguments() -> None:
