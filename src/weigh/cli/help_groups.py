@@ -44,7 +44,7 @@ OPTION_GROUPS = {
         "Record": "output label param headroom quiet",
         "Runs": "repeat warmup fail-above attach",
         "Progress": "progress progress-pattern time-limit checkpoint-signal",
-        "Steps": "stages from",
+        "Steps": "stages",
     },
 }
 

@@ -9,7 +9,6 @@ from weigh.cli import options
 from weigh.errors import UsageError
 from weigh.estimate.history import RISKS
 from weigh.flow.here import here_now
-from weigh.flow.request.growth import JobSteps
 from weigh.flow.request.request import RequestAnswer, request_of_records
 from weigh.lazy_modules import lazy_module
 from weigh.render.request_lines import FORMS
@@ -35,8 +34,7 @@ _HISTORY = "history"
 _ACCOUNTS = tuple(kind.accounts for kind in KINDS.values())
 # options by the source that uses them: with another one they would have no effect
 _OF_HISTORY = ("risk", "parameters")
-_OF_RECORDS = ("headroom", "steps", "done", "samples")
-_OF_ACCOUNTS = ("name", "days")
+_OF_RECORDS = ("headroom", "steps")
 _WIDTH = 80
 
 
@@ -73,40 +71,19 @@ def _next_run_parameters(
 )
 @click.option(
     "--steps",
-    type=float,
-    metavar="TOTAL",
-    help="Steps of the full job: time and rising memory are extrapolated to them.",
-)
-@click.option(
-    "--done",
-    type=float,
-    metavar="N",
-    help="Steps that were measured.  [default: the number in the record]",
-)
-@click.option(
-    "--samples",
-    type=float,
-    metavar="TOTAL",
-    help="Samples of the full job, instead of --steps: weigh.batches counts batches.",
+    metavar="[DONE/]TOTAL",
+    help="Steps of the full job, after those measured if the record does not count "
+    "them: time and rising memory are extrapolated. 88000samples are samples of "
+    "weigh.batches.",
 )
 @click.option(
     "--from",
     "source",
-    type=click.Choice(("records", _HISTORY, *_ACCOUNTS)),
     default="records",
-    help="Use only the named records, all runs similar to the named one, or your jobs "
-    "that accounting lists.",
-)
-@click.option(
-    "--name",
-    metavar="PATTERN",
-    help="Name of the jobs in accounting: align, align_*.",
-)
-@click.option(
-    "--days",
-    type=options.BoundedCount(),
-    metavar="N",
-    help="Use the jobs of the last N days in accounting.  [default: 30]",
+    metavar="WHERE",
+    help="records: those named. history: all runs similar to the one named. "
+    f"{' or '.join(_ACCOUNTS)}: your jobs that accounting lists, of a name and of the "
+    "last days: sacct:align, sacct:align_*,7d.  [default: records; 30d]",
 )
 @click.option(
     "--risk",
@@ -136,24 +113,30 @@ def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - cl
     request becomes more precise with each run; --risk and --param apply only to it.
 
     With --from sacct (or qacct) your past jobs are used, with or without
-    weigh, and nothing is kept. Without --name all kinds of jobs are listed.
+    weigh, and nothing is kept. Without a name all kinds of jobs are listed.
 
     \b
     weigh request
-    weigh request --steps 10000 --done 500
+    weigh request --steps 500/10000
     weigh request --from history --risk normal --param batch_size=300 tag
-    weigh request --from sacct --name align
+    weigh request --from sacct:align
     weigh request --for gridengine --headroom 30% tag-50 tag-100 tag-300
     sbatch $(weigh request --for flags) job.sh
     """  # noqa: D301 - click reads \b as: keep these lines
     answer = _request_answer(records, words)
-    # without --name there is no single request, only the kinds of jobs found
+    # without a name there is no single request, only the kinds of jobs found
     if not isinstance(answer, RequestAnswer):
         if words["form"] == "json":
-            raise UsageError(f"{len(answer)} kinds of jobs: --name chooses one")
+            raise UsageError(
+                f"{len(answer)} kinds of jobs: --from {_accounting_of(words)}:NAME "
+                "chooses one"
+            )
         for line in history_lines.kinds_table(answer, _WIDTH):
             click.echo(line)
-        click.echo("weigh: --name NAME writes the request of one of them", err=True)
+        click.echo(
+            f"weigh: --from {_accounting_of(words)}:NAME writes the request of one",
+            err=True,
+        )
         return 0
     for line in answer.lines:
         click.echo(line)
@@ -170,28 +153,27 @@ def _request_answer(
     records: tuple[str, ...], words: dict[str, Any]
 ) -> "RequestAnswer | tuple[PastKind, ...]":
     source = words["source"]
-    if source in _ACCOUNTS:
-        _check_goes_with(words, (*_OF_RECORDS, *_OF_HISTORY), source)
+    accounts = _accounting_of(words)
+    if accounts in _ACCOUNTS:
+        _check_goes_with(words, (*_OF_RECORDS, *_OF_HISTORY), accounts)
         if records:
-            raise UsageError(f"--from {source} uses no records: --name NAME chooses")
-        return past_jobs.request_from_accounting(
-            here_now(),
-            source,
-            past_jobs.PastJobsOptions(words["name"], words["days"] or past_jobs.DAYS),
-            form=words["form"],
+            raise UsageError(
+                f"--from {accounts} uses no records: --from {accounts}:NAME chooses"
+            )
+        return past_jobs.request_from_accounting(here_now(), source, form=words["form"])
+    if source not in ("records", _HISTORY):
+        raise UsageError(
+            f"--from {source}: one of records, {_HISTORY}, {', '.join(_ACCOUNTS)}"
         )
     history = source == _HISTORY
-    others = (*(_OF_RECORDS if history else _OF_HISTORY), *_OF_ACCOUNTS)
-    _check_goes_with(words, others, source)
+    _check_goes_with(words, _OF_RECORDS if history else _OF_HISTORY, source)
     if not history:
         return request_of_records(
             here_now(),
             records,
             form=words["form"],
             headroom=words["headroom"],
-            steps=JobSteps(
-                total=words["steps"], done=words["done"], samples=words["samples"]
-            ),
+            steps=words["steps"],
         )
     return request_history.request_from_history(
         here_now(),
@@ -202,6 +184,11 @@ def _request_answer(
     )
 
 
+def _accounting_of(words: dict[str, Any]) -> str:
+    """Return the command of accounting in ``sacct:NAME``, or the source as it is."""
+    return str(words["source"].partition(":")[0])
+
+
 def _check_goes_with(
     words: dict[str, Any], others: tuple[str, ...], source: str
 ) -> None:
@@ -210,9 +197,7 @@ def _check_goes_with(
     given = [name for name in others if words[name] not in (None, {})]
     if given:
         flag = "--" + {"parameters": "param"}.get(given[0], given[0]).replace("_", "-")
-        if given[0] in _OF_ACCOUNTS:
-            fix = f"add --from {_ACCOUNTS[0]}"
-        elif given[0] in _OF_HISTORY:
+        if given[0] in _OF_HISTORY:
             fix = f"add --from {_HISTORY}"
         else:
             fix = f"remove --from {source}"

@@ -21,7 +21,7 @@ _WITHOUT_OPTION = ("login_node", "stalled_after")  # settings only
 # with these no command has to follow
 _WITHOUT_DASHES = {"-h", "--help", "--help-all", "--attach", "--stages"}
 # options that --stages passes on; any other typed one is refused
-_OF_STAGES = frozenset(("stages", "start", "command", "output", "label", "quiet"))
+_OF_STAGES = frozenset(("stages", "command", "output", "label", "quiet"))
 
 
 class AfterDashes(options.SettingsCommand):
@@ -193,11 +193,8 @@ def _run_parameters(
 )
 @click.option(
     "--stages",
-    metavar="FILE",
-    help="Run the steps of a TOML file as phases of one record.",
-)
-@click.option(
-    "--from", "start", metavar="STEP", help="With --stages: skip the steps before STEP."
+    metavar="FILE[:STEP]",
+    help="Run the steps of a TOML file, from STEP on, as phases of one record.",
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
@@ -210,7 +207,7 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
 
     With --stages the steps of FILE, [[stage]] tables with a name and a line to
     run, are executed in order until one fails; its exit code is returned, and
-    --from continues there. NAME=VALUE words set environment variables of the steps
+    FILE:STEP continues there. NAME=VALUE words set environment variables of the steps
     and parameters of the record. Within `weigh run` or a task of `weigh exec` the
     steps are added to that record.
 
@@ -220,9 +217,9 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     \b
     weigh run -- python3 train.py --epochs 1
     weigh run --label tag --param batch_size=50 -o tag.json -- python3 tag.py 50
-    weigh run --stages experiment.toml lr=0.1 --from train
+    weigh run --stages experiment.toml:train lr=0.1
     """  # noqa: D301 - click reads \b
-    if words["stages"] is not None or words["start"]:
+    if words["stages"] is not None:
         return _run_stages(context, words)
     settings = options.settings_of(context)
     quiet, headroom = words["quiet"], words["headroom"]
@@ -254,17 +251,13 @@ def _run_stages(context: click.Context, words: dict[str, Any]) -> int:
             raise click.UsageError(
                 f"--stages takes no {options.flag_of(context, name)}"
             )
-    path, start = words["stages"], words["start"]
-    if path is None:
-        raise click.UsageError("--from needs --stages FILE")
     stages_options = stages.StagesOptions(
-        start=start,
         settings=words["command"],
         output=words["output"],
         label=words["label"],
         quiet=bool(words["quiet"]),
     )
-    stages.become_stages(path, stages_options, os.environ)
+    stages.become_stages(words["stages"], stages_options, os.environ)
     return 0  # never reached: this process has become another one
 
 

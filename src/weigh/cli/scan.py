@@ -78,14 +78,7 @@ class ScanCommand(AxesThenCommand):
     "gpus",
     metavar="MODEL",
     multiple=True,
-    help="GPU to fit into: V100-32GB, p100=11.9GiB, several as A,B, or all.",
-)
-@click.option(
-    "--gpu-memory",
-    type=SIZE_TEXT,
-    metavar="SIZE",
-    multiple=True,
-    help="GPU memory to fit into, such as 30GiB; repeatable.",
+    help="GPU to fit into: V100-32GB, p100=11.9GiB, 30GiB, several as A,B, or all.",
 )
 @click.option(
     "--memory",
@@ -93,12 +86,6 @@ class ScanCommand(AxesThenCommand):
     metavar="SIZE",
     multiple=True,
     help="Host memory to fit into, such as 8GiB; repeatable.",
-)
-@click.option(
-    "--efficiency",
-    default="75%",
-    metavar="SHARE",
-    help="With cpus=...: the least speed-up per CPU to accept.  [default: 75%]",
 )
 @options.as_json()
 @click.argument(
@@ -123,8 +110,8 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
              50..300:log3   three, evenly spaced on a logarithmic scale
 
     With cpus=1,2,4 the command is held to so many CPUs, also by the variables of
-    numeric libraries, and the CPUs that pay are advised. Time that it waited for
-    other programs does not count.
+    numeric libraries; advised are those that reach 75 % of the speed-up per CPU.
+    Time that it waited for other programs does not count.
 
     With memory=auto the least memory that the command works with is searched in at
     most 5 runs, by the limit that the program itself has.
@@ -141,7 +128,7 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
     typed_options = TypedOptions(
         **{name: words.pop(name) for name in TypedOptions.__struct_fields__}
     )
-    records, efficiency = words.pop("records"), words.pop("efficiency")
+    records = words.pop("records")
     # "memory=auto" alone: no size is a parameter of the command
     if not records and words["axes"] == (AUTO,):
         return _scan_memory(
@@ -149,7 +136,7 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
         )
     if not records and is_cpu_scan(words["axes"]):
         options = ScanOptions(command=command_of_context(context), **words)
-        return _scan_cpus(options, efficiency, as_json=as_json)
+        return _scan_cpus(options, as_json=as_json)
     if records:
         _check_from(context, words["axes"])
         # no names stand for all records
@@ -193,7 +180,7 @@ def _scan_memory(command: tuple[str, ...], *, as_json: bool, dry_run: bool) -> i
     return done.exit_code
 
 
-def _scan_cpus(options: ScanOptions, efficiency: str, *, as_json: bool) -> int:
+def _scan_cpus(options: ScanOptions, *, as_json: bool) -> int:
     """Measure a command on several numbers of CPUs, and print how many pay."""
     for is_typed, flag in (
         (options.resume, "--resume"),
@@ -204,7 +191,6 @@ def _scan_cpus(options: ScanOptions, efficiency: str, *, as_json: bool) -> int:
     done = scan_cpus(
         here_now(),
         options,
-        efficiency=efficiency,
         say=lambda line: click.echo(f"weigh: {line}", err=True),
     )
     for words in done.planned:

@@ -15,6 +15,7 @@ from weigh.model.record import Request
 from weigh.units import MIB, Bytes, Seconds
 
 SCHEMA = "weigh.cpu_scan/1"
+LEAST_EFFICIENCY = 0.75  # speed-up per CPU that pays: as sites advise
 
 
 class CpuRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +37,6 @@ class CpuScan(msgspec.Struct, frozen=True, kw_only=True):
 
     label: str
     rows: tuple[CpuRow, ...]
-    efficiency: float  # least speed-up per CPU that pays, between 0 and 1
     cpus: int | None = None
     request: Request | None = None
     exit_code: int = 0
@@ -52,9 +52,9 @@ def cpu_efficiency(times: Mapping[int, Seconds]) -> dict[int, float]:
     return {n: used / (n * time) if time > 0 else 0.0 for n, time in times.items()}
 
 
-def cpus_that_pay(rows: Sequence[CpuRow], efficiency: float) -> int:
-    """Return the most CPUs that were used with *efficiency*, or the fewest."""
-    enough = [row.cpus for row in rows if row.efficiency >= efficiency]
+def cpus_that_pay(rows: Sequence[CpuRow]) -> int:
+    """Return the most CPUs that were used with 75 % efficiency, or the fewest."""
+    enough = [row.cpus for row in rows if row.efficiency >= LEAST_EFFICIENCY]
     return max(enough, default=min(row.cpus for row in rows))
 
 

@@ -43,25 +43,22 @@ class Run(Record, frozen=True, kw_only=True):
     usage: Usage
 
     def request(
-        self,
-        *,
-        headroom: float = 0.2,
-        steps: float | None = None,
-        done: float | None = None,
+        self, *, headroom: float = 0.2, steps: float | str | None = None
     ) -> Request:
         """Return what to request for this run, as ``weigh request`` prints it.
 
-        *steps* is the length of the full job, *done* how much of it this run did.
+        *steps* is the length of the full job, 10000, or with what of it this run did,
+        ``"500/10000"``.
 
         Raises:
             UsageError: the run gives no request, because it failed at once; or nobody
                 counted its steps.
+            FormatError: *steps* is no length.
         """
         reason = weigh_request.why_no_request(self)
         if reason is not None:
             raise UsageError(f"no request from {self.id[:6]}: {reason} (fix it first)")
-        length = growth.JobSteps(total=steps, done=done)
-        growth.check_steps(length)
+        length = None if steps is None else growth.parse_job_steps(f"{steps}")
         return growth.carry_on(
             weigh_request.from_usages([self], headroom=headroom), [self], length
         )

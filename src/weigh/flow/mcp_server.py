@@ -107,14 +107,13 @@ class AgentTools:
         self,
         record: str = "last",
         headroom: str | None = None,
-        steps: float | None = None,
-        done: float | None = None,
+        steps: str | None = None,
     ) -> dict[str, Any]:
         """Work out what to request from the scheduler for a record (id or label).
 
-        steps is the length of the full job, done how much of it was measured.
+        steps is the length of the full job, after what was measured: 500/10000.
         """
-        options = {"--headroom": headroom, "--steps": steps, "--done": done}
+        options = {"--headroom": headroom, "--steps": steps}
         return self._read(
             ["request", "--for=json", *_command_line_flags(options), "--", record]
         )

@@ -14,7 +14,7 @@ from weigh.estimate.advice import (
 )
 from weigh.estimate.curve import ConstantCurve, size_text
 from weigh.estimate.fit import FittedCurve
-from weigh.estimate.scaling import CpuRow, CpuScan, SqueezeResult
+from weigh.estimate.scaling import LEAST_EFFICIENCY, CpuRow, CpuScan, SqueezeResult
 from weigh.model.record import Request
 from weigh.render.columns import TableColumn, table_lines, wrap_by_columns
 from weigh.render.printable import indented_json, range_text
@@ -297,7 +297,7 @@ def scaling_lines(cpu_scan: CpuScan, *, scheduler: str | None = None) -> Iterato
     if cpu_scan.cpus is None or cpu_scan.request is None:
         return
     cpus = "1 CPU" if cpu_scan.cpus == 1 else f"{cpu_scan.cpus} CPUs"
-    words = f"{cpus}: the most with {100 * cpu_scan.efficiency:.0f} % efficiency"
+    words = f"{cpus}: the most with {100 * LEAST_EFFICIENCY:.0f} % efficiency"
     # the largest number that was tried: more might pay as well
     if cpu_scan.cpus == max(row.cpus for row in cpu_scan.rows):
         words += f"; beyond {cpu_scan.cpus}: not measured"

@@ -215,7 +215,7 @@ def _rising_memory_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
         yield ReportNote(
             about="memory",
             words=f"{what} still rising at the end: a longer job needs more",
-            flag="weigh request --steps TOTAL --done N",
+            flag="weigh request --steps DONE/TOTAL",
             weight=55,
             is_finding=True,
         )

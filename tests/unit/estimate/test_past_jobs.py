@@ -113,10 +113,20 @@ def test_requests_from_accounting_are_as_they_were_reviewed(
         accounting(JOBS.get(jobs, ""), code=int(jobs not in JOBS))
 
     path = Path(__file__).with_name("past_jobs.transcript")
-    check_transcript(path, lambda _verb, *words: weigh(*words), given=given)
+    check_transcript(
+        path, lambda source, *words: weigh(*words, accounts=source), given=given
+    )
 
     assert "-u someone -S now-30days" in (tmp_path / "asked").read_text()
     assert not (tmp_path / ".weigh").exists()  # nothing is kept
+
+
+def test_accounting_is_read_for_the_days_that_were_typed(
+    weigh: Weigh, accounting: Callable[..., None], tmp_path: Path
+) -> None:
+    accounting(rows(*GOOD))
+    assert weigh(accounts="sacct:x,7d")[0] == 0
+    assert "-u someone -S now-7days" in (tmp_path / "asked").read_text()
 
 
 def test_no_advice_is_above_what_completed_whatever_the_jobs(
@@ -140,7 +150,7 @@ def test_real_qacct_is_requested_the_address_space_that_its_limit_counts(
     text = (CAPTURED / "gridengine-8.1.9-qacct.txt").read_text()
     accounting(text.replace("ru_wallclock ", "ru_wallclock 9"), name="qacct")
 
-    code, out, _ = weigh("--name", "arr", accounts="qacct")
+    code, out, _ = weigh(accounts="qacct:arr")
 
     assert code == 0
     assert "-o someone -d 30 -j" in (tmp_path / "asked").read_text()

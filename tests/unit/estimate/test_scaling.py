@@ -28,11 +28,11 @@ def test_the_most_cpus_with_three_quarters_efficiency_pay(
     serial: float, answer: int
 ) -> None:
     times = {n: serial + (1 - serial) / n for n in (1, 2, 4, 8)}
-    assert cpus_that_pay(rows_of(times), 0.75) == answer
+    assert cpus_that_pay(rows_of(times)) == answer
 
 
 def test_time_that_grows_with_cpus_advises_one() -> None:
-    assert cpus_that_pay(rows_of({1: 1.0, 2: 1.4, 4: 2.0}), 0.75) == 1
+    assert cpus_that_pay(rows_of({1: 1.0, 2: 1.4, 4: 2.0})) == 1
 
 
 def test_efficiency_is_relative_to_the_fewest_cpus() -> None:

@@ -3,8 +3,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from weigh.errors import UsageError
-from weigh.flow.request.growth import JobSteps, carry_on
+from weigh.errors import FormatError, UsageError
+from weigh.flow.request.growth import carry_on, parse_job_steps
 from weigh.model.record import (
     BatchTimes,
     PeakMemory,
@@ -36,22 +36,23 @@ def record(rate: float = MIB, seconds: float = 100.0, **changes: Any) -> Record:
     return msgspec.structs.replace(plain, **changes)
 
 
-def carried(one: Record, **steps: float) -> tuple[int, int, str]:
-    asked = carry_on(from_usages([one]), [one], JobSteps(**steps))
+def carried(one: Record, steps: str | None = None) -> tuple[int, int, str]:
+    length = None if steps is None else parse_job_steps(steps)
+    asked = carry_on(from_usages([one]), [one], length)
     assert asked.memory is not None
     assert asked.time_limit is not None
     return asked.memory, asked.time_limit, " ".join(asked.notes)
 
 
 def test_memory_and_time_are_those_of_all_the_steps() -> None:
-    memory, time, _ = carried(record(), total=1000, done=100)
+    memory, time, _ = carried(record(), "100/1000")
     truth = 100 * MIB + 1000 * MIB
     assert truth * 1.2 <= memory <= truth * 1.35
     assert 1000 * 1.2 <= time <= 1000 * 1.5
 
 
 def test_the_notes_state_rate_interval_and_how_far_that_is() -> None:
-    _, _, notes = carried(record(), total=1000, done=100)
+    _, _, notes = carried(record(), "100/1000")
     assert "100 of 1000 steps were measured (as given)" in notes
     assert "memory rises by 1.00 MiB/s: at the end" in notes
     assert "10 times as long as was measured" in notes
@@ -60,7 +61,7 @@ def test_the_notes_state_rate_interval_and_how_far_that_is() -> None:
 
 def test_flat_memory_stays_as_it_is_and_only_time_grows() -> None:
     flat = record(0)
-    memory, time, notes = carried(flat, total=1000, done=100)
+    memory, time, notes = carried(flat, "100/1000")
     assert memory == from_usages([flat]).memory
     assert time >= 1200
     assert "had levelled out" in notes
@@ -83,17 +84,15 @@ def test_flat_memory_stays_as_it_is_and_only_time_grows() -> None:
 def test_steps_done_are_those_the_record_counted(
     changes: dict[str, object], source: str
 ) -> None:
-    given = carried(record(), total=1000, done=100)
-    memory, time, notes = carried(
-        msgspec.structs.replace(record(), **changes), total=1000
-    )
+    given = carried(record(), "100/1000")
+    memory, time, notes = carried(msgspec.structs.replace(record(), **changes), "1000")
     assert (memory, time) == given[:2]
     assert source in notes
 
 
 def test_start_up_is_not_counted_into_the_steps_of_a_timed_loop() -> None:
     loop = BatchTimes(size=1, count=100, samples=None, time_mean=0.5)
-    _, time, _ = carried(record(batches=loop), total=1000)
+    _, time, _ = carried(record(batches=loop), "1000")
     assert time <= (100 + 450) * 1.2 + 300
 
 
@@ -108,7 +107,7 @@ def test_without_a_total_the_rate_is_reported_and_how_to_give_it() -> None:
     memory, _, notes = carried(rising)
     assert memory == from_usages([rising]).memory
     assert "by 1.00 MiB/s" in notes
-    assert "weigh request --steps TOTAL" in notes
+    assert "weigh request --steps DONE/TOTAL" in notes
 
 
 def test_a_run_stopped_by_its_time_limit_is_carried_on_to_the_next_one() -> None:
@@ -119,21 +118,29 @@ def test_a_run_stopped_by_its_time_limit_is_carried_on_to_the_next_one() -> None
 
 
 @pytest.mark.parametrize(
-    ("steps", "complaint"),
+    "steps",
     [
-        ({"total": 1000}, "add --done N"),
-        ({"total": 10, "done": 100}, "more than --steps 10"),
-        ({"done": 100}, "add --steps TOTAL"),
-        ({"total": 0.0, "done": 1}, "above 0"),
-        ({"total": float("nan")}, "above 0"),
-        ({"total": float("inf")}, "above 0"),
+        "",
+        "x",
+        "0",
+        "-1",
+        "nan",
+        "inf",
+        "100/10",
+        "0/10",
+        "/10",
+        "1/9samples",
+        "0samples",
     ],
 )
-def test_steps_that_will_not_do_are_refused(
-    steps: dict[str, float], complaint: str
-) -> None:
-    with pytest.raises(UsageError, match=complaint):
-        carried(record(), **steps)
+def test_lengths_that_will_not_do_are_refused(steps: str) -> None:
+    with pytest.raises(FormatError, match="write it like 10000, 500/10000"):
+        parse_job_steps(steps)
+
+
+def test_steps_that_nobody_counted_are_refused_with_the_way_to_write_them() -> None:
+    with pytest.raises(UsageError, match="write DONE/TOTAL"):
+        carried(record(), "1000")
 
 
 def of_batches(size: int | None = 50, samples: int | None = 5000) -> Record:
@@ -144,38 +151,28 @@ def of_batches(size: int | None = 50, samples: int | None = 5000) -> Record:
 def test_a_length_in_samples_is_as_many_batches() -> None:
     by_samples, by_steps = of_batches(), of_batches()
 
-    memory, time, _ = carried(by_samples, samples=50_000)
+    memory, time, _ = carried(by_samples, "50000samples")
 
-    assert (memory, time) == carried(by_steps, total=1000)[:2]
+    assert (memory, time) == carried(by_steps, "1000")[:2]
 
 
 def test_the_samples_that_were_counted_count_not_the_size_that_was_given() -> None:
     partly_filled = of_batches(size=64, samples=5000)
-    assert carried(partly_filled, samples=50_000) == carried(
-        of_batches(), samples=50_000
+    assert carried(partly_filled, "50000samples") == carried(
+        of_batches(), "50000samples"
     )
-    assert carried(of_batches(samples=None), samples=5e4) == carried(
-        of_batches(), samples=5e4
+    assert carried(of_batches(samples=None), "5e4samples") == carried(
+        of_batches(), "5e4samples"
     )
 
 
 def test_that_steps_are_batches_is_in_the_notes() -> None:
-    _, _, notes = carried(of_batches(), total=50_000)
+    _, _, notes = carried(of_batches(), "50000")
 
-    assert "100 of 50000 batches of 50 samples (--samples counts these)" in notes
-    assert "batches of" not in carried(of_batches(1, 100), total=200)[2]
+    assert "100 of 50000 batches of 50 samples (--steps Nsamples counts these)" in notes
+    assert "batches of" not in carried(of_batches(1, 100), "200")[2]
 
 
-@pytest.mark.parametrize(
-    ("one", "steps", "words"),
-    [
-        (record(), {"samples": 10.0}, "only weigh.batches does"),
-        (of_batches(), {"samples": 10.0, "total": 9.0}, "omit --steps"),
-        (of_batches(), {"samples": 0.0}, "--samples must be a number above 0"),
-    ],
-)
-def test_samples_that_cannot_be_are_refused(
-    one: Record, steps: dict[str, float], words: str
-) -> None:
-    with pytest.raises(UsageError, match=words):
-        carried(one, **steps)
+def test_samples_that_nobody_counted_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"only weigh\.batches does"):
+        carried(record(), "10samples")

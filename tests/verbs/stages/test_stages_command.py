@@ -89,12 +89,12 @@ def test_the_first_failure_ends_it_with_its_exit_code(tmp_path: Path) -> None:
     (record,) = records(tmp_path)
     assert (record["state"], record["exit_code"]) == ("FAILED", 7)
     assert names(record) == ["prepare", "train"]
-    assert "go on with: weigh run --stages steps.toml lr=2 --from" in done.stderr
+    assert "go on with: weigh run --stages steps.toml:train lr=2\n" in done.stderr
 
 
 def test_it_goes_on_at_a_step(tmp_path: Path) -> None:
     write(tmp_path, prepare="touch was-run", train="echo on")
-    done = weigh(tmp_path, "run", "--stages", "steps.toml", "--from", "train")
+    done = weigh(tmp_path, "run", "--stages", "steps.toml:train")
     assert done.stdout == "on\n"
     assert not (tmp_path / "was-run").exists()
     assert names(records(tmp_path)[0]) == ["train"]
@@ -169,7 +169,7 @@ def test_tasks_of_exec_may_be_stages(tmp_path: Path) -> None:
     ("argv", "said"),
     [
         (("nowhere.toml",), "cannot read nowhere.toml"),
-        (("steps.toml", "--from", "fit"), "there are: train"),
+        (("steps.toml:fit",), "there are: train"),
         (("steps.toml", "lr"), "not a setting"),
         (("steps.toml", "a-b=1"), "not a setting"),
     ],

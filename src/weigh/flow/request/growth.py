@@ -1,10 +1,11 @@
 """Carry a request on to the full length of the job, where memory still rises."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.errors import UsageError
+from weigh.errors import FormatError, UsageError
 from weigh.estimate.growth import (
     TIMED_LOOP,
     bound_by_steps,
@@ -25,12 +26,35 @@ _FAR = 4.0  # times the measured run, beyond which a line is a guess
 class JobSteps(msgspec.Struct, frozen=True, kw_only=True):
     """How long the full job is, and how much of it was measured, as a user says.
 
-    ``samples`` is the length in samples, of which a batch of weigh.batches has several.
+    ``is_samples``: ``total`` counts samples, of which a batch of weigh.batches has
+    several.
     """
 
-    total: float | None = None  # steps
+    total: float
     done: float | None = None  # steps; None: as the record has it
-    samples: float | None = None  # samples; None: not given
+    is_samples: bool = False
+
+
+_SAMPLES = "samples"
+_STEPS_FORM = "write it like 10000, 500/10000 or 88000samples"
+
+
+def parse_job_steps(text: str) -> JobSteps:
+    """Read the length of a full job: ``10000``, ``500/10000`` or ``88000samples``.
+
+    Raises:
+        FormatError: it is none, not above zero, or more was done than there is.
+    """
+    done_text, slash, total_text = text.strip().rpartition("/")
+    is_samples = not slash and total_text.endswith(_SAMPLES)
+    try:
+        total = float(total_text.removesuffix(_SAMPLES) if is_samples else total_text)
+        done = float(done_text) if slash else None
+    except ValueError:
+        total = done = math.nan
+    if not 0 < total < math.inf or (done is not None and not 0 < done <= total):
+        raise FormatError(f"--steps {text}: no length of a job ({_STEPS_FORM})")
+    return JobSteps(total=total, done=done, is_samples=is_samples)
 
 
 class _ExtendedRun(msgspec.Struct, frozen=True):
@@ -43,24 +67,6 @@ class _ExtendedRun(msgspec.Struct, frozen=True):
     time: Seconds  # seconds of the full job
 
 
-def check_steps(steps: JobSteps) -> None:
-    """Refuse numbers of steps that cannot be.
-
-    Raises:
-        UsageError: not above zero, more done than there are, or done alone.
-    """
-    numbers = {"--steps": steps.total, "--done": steps.done, "--samples": steps.samples}
-    for name, value in numbers.items():
-        if value is not None and not 0 < value < float("inf"):
-            raise UsageError(f"{name} must be a number above 0, not {value:g}")
-    if steps.samples is not None and (steps.total or steps.done) is not None:
-        raise UsageError("--samples is the length in samples: omit --steps and --done")
-    if steps.done is not None and steps.total is None:
-        raise UsageError("--done says how many steps were measured: add --steps TOTAL")
-    if steps.done is not None and steps.total is not None and steps.done > steps.total:
-        raise UsageError(f"--done {steps.done:g} is more than --steps {steps.total:g}")
-
-
 def carry_on(
     request: Request, records: Sequence[Record], steps: JobSteps | None = None
 ) -> Request:
@@ -70,36 +76,40 @@ def carry_on(
     number of steps, a timed loop that did not reach its end has it.
 
     Raises:
-        UsageError: no record knows how many steps it did, or the numbers are off.
+        UsageError: no record knows how many steps it did.
     """
-    steps = steps or JobSteps()
-    check_steps(steps)
     ahead = [one for record in records if (one := _ahead(record, steps)) is not None]
     if ahead:
         return _request_for_full_job(request, ahead)
-    if steps.samples is not None:
+    if steps is None:
+        return _as_it_is(request, records)
+    if steps.is_samples:
         raise UsageError(
-            "--samples: the records count no samples, only weigh.batches does "
-            "(--steps TOTAL --done N)"
+            "--steps: the records count no samples, only weigh.batches does "
+            "(write --steps DONE/TOTAL)"
         )
-    if steps.total is not None:
-        raise UsageError(_uncounted(records))
-    return _as_it_is(request, records)
+    if not any(record.series for record in records):
+        raise UsageError(
+            "no series of samples in the record: measure again with weigh run"
+        )
+    raise UsageError(
+        "--steps: how many were measured? write DONE/TOTAL (or report them: "
+        "weigh.event)"
+    )
 
 
-def _ahead(record: Record, steps: JobSteps) -> _ExtendedRun | None:
-    growth, total = _memory_growth_of(record), steps.total
-    if steps.samples is not None:
+def _ahead(record: Record, steps: JobSteps | None) -> _ExtendedRun | None:
+    growth = _memory_growth_of(record)
+    total, done = (None, None) if steps is None else (steps.total, steps.done)
+    if steps is not None and steps.is_samples:
         each = samples_per_batch(record)
-        if each is None:
-            return None
         # progress counts batches, so the samples become batches
-        total = steps.samples / each
-    progress = progress_of(record, total=total, done=steps.done)
+        total = None if each is None else steps.total / each
+    progress = progress_of(record, total=total, done=done)
     if growth is None or progress is None or progress.total is None:
         return None
     # the loop reached its own end, so the job is as long as what was measured
-    if total is None and progress.total <= progress.done:
+    if total is None and (steps is not None or progress.total <= progress.done):
         return None
     time = time_needed(record, progress)
     memory = extrapolate(growth, time)
@@ -179,7 +189,7 @@ def _steps_noun(most: _ExtendedRun) -> str:
     # batches of one sample are what the user calls steps
     if each is None or most.progress.source != TIMED_LOOP or each <= 1:
         return "steps"
-    return f"batches of {each:g} samples (--samples counts these)"
+    return f"batches of {each:g} samples (--steps Nsamples counts these)"
 
 
 def _as_it_is(request: Request, records: Sequence[Record]) -> Request:
@@ -193,7 +203,7 @@ def _as_it_is(request: Request, records: Sequence[Record]) -> Request:
     rate = rate_words(growth.trend.rate)  # type: ignore[union-attr]
     note_text = (
         f"memory was still rising at the end, by {rate}: a longer job needs more; "
-        "state its length: weigh request --steps TOTAL --done N"
+        "state its length: weigh request --steps DONE/TOTAL"
     )
     memory = request.memory
     # a run that its time limit stopped goes on to the new limit
@@ -206,12 +216,6 @@ def _as_it_is(request: Request, records: Sequence[Record]) -> Request:
         )
     notes = tuple(note_text if note == STILL_RISING else note for note in request.notes)
     return msgspec.structs.replace(request, memory=memory, notes=notes)
-
-
-def _uncounted(records: Sequence[Record]) -> str:
-    if not any(record.series for record in records):
-        return "no series of samples in the record: measure again with weigh run"
-    return "--steps: how many were measured? add --done N (or report them: weigh.event)"
 
 
 def _rounded_memory(size: float) -> Bytes:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
@@ -37,6 +37,7 @@ _MOST_NAMES = 4  # names of jobs that are offered
 _MOST_KINDS = 20  # of which a list is printed
 # numbers of tasks and dates: align_12, run-2026
 _NUMBERS = re.compile(r"[_.-]*\d+")
+_DAYS_FORM = re.compile(r"([1-9]\d{0,5})d")
 
 
 class JobsOfKind:
@@ -109,49 +110,58 @@ class JobsOfKind:
         return rounded if proven is None else min(rounded, round(proven))
 
 
-class PastJobsOptions(msgspec.Struct, frozen=True):
-    """Which jobs: those of a name, of the last days."""
+class PastJobsChoice(msgspec.Struct, frozen=True):
+    """Which jobs: those that *accounts* lists, of a name, of the last days."""
 
+    accounts: str
     name: str | None = None
     days: int = DAYS
 
 
+def _past_jobs_choice(source: str) -> PastJobsChoice:
+    """Read ``sacct``, ``sacct:NAME``, ``sacct:7d`` or ``sacct:NAME,7d``."""
+    accounts, _, chosen = source.partition(":")
+    name, comma, last = chosen.rpartition(",")
+    days = _DAYS_FORM.fullmatch(last)
+    if days is None:
+        name = f"{name}{comma}{last}"
+    return PastJobsChoice(accounts, name or None, int(days[1]) if days else DAYS)
+
+
 def request_from_accounting(
-    here: Here,
-    accounts: str,
-    past_jobs_options: PastJobsOptions,
-    *,
-    form: str | None = None,
+    here: Here, source: str, *, form: str | None = None
 ) -> RequestAnswer | tuple[PastKind, ...]:
     """Work out the request of the user's jobs of a name from accounting's command.
 
-    If the name fits several kinds of jobs, these are returned instead, those first
-    whose better request would free most.
+    *source* is the command, with the name and the days to look back on:
+    ``sacct:align,7d``. If the name fits several kinds of jobs, these are returned
+    instead, those first whose better request would free most.
 
     Raises:
         UsageError: there are no such jobs, or too few of them completed.
         SchedulerError: the command is missing or fails.
     """
-    kind = next(one for one in KINDS.values() if one.accounts == accounts)
-    source = _past_accounting(kind)
+    choice = _past_jobs_choice(source)
+    kind = next(one for one in KINDS.values() if one.accounts == choice.accounts)
+    past = _past_accounting(kind)
     user = here.env.get("USER") or current_user()  # cron and containers set none
-    argv = source.past_argv(user, past_jobs_options.days * DAY)
+    argv = past.past_argv(user, choice.days * DAY)
     lines = lines_of_command(argv, env=here.env)
-    every = _accounting_interval(kind, here.env)
+    every = accounting.sample_interval(
+        kind.name, run=run_scheduler_command, env=here.env
+    )
+    if every is None:  # it does not answer
+        every = past.SAMPLED_EVERY
+    every = every or math.inf  # 0: only at the end
     # filled while the list is read, to be offered where no job has the name
     others: set[str] = set()
-    groups = _grouped(source.read_past(lines), past_jobs_options, kind, every, others)
+    groups = _grouped(past.read_past(lines), choice.name, kind, every, others)
     if not groups:
-        named = (
-            ""
-            if past_jobs_options.name is None
-            else f" called {past_jobs_options.name!r}"
-        )
+        named = "" if choice.name is None else f" called {choice.name!r}"
         more = "".join(f", {name!r}" for name in sorted(others)[:_MOST_NAMES])
         there = f"; there are {more[2:]}" if others else ""
         raise UsageError(
-            f"{accounts} lists no jobs{named} in {past_jobs_options.days} days "
-            f"(--days){there}"
+            f"{choice.accounts} lists no jobs{named} in {choice.days} days{there}"
         )
     if len(groups) > 1:
         found = sorted((_in_short(one) for one in groups), key=_frees, reverse=True)
@@ -182,17 +192,9 @@ def _past_accounting(kind: SchedulerKind) -> PastAccounting:
     raise UsageError(f"{kind.accounts} is read for single jobs only")
 
 
-def _accounting_interval(kind: SchedulerKind, env: Mapping[str, str]) -> Seconds:
-    """Query how often this site samples; if it does not answer, the usual."""
-    every = accounting.sample_interval(kind.name, run=run_scheduler_command, env=env)
-    if every is None:
-        return _past_accounting(kind).SAMPLED_EVERY
-    return every or math.inf  # 0: only at the end
-
-
 def _grouped(
     jobs: Iterable[PastJob | None],
-    past_jobs_options: PastJobsOptions,
+    wanted_name: str | None,
     kind: SchedulerKind,
     interval: Seconds,
     others: set[str],
@@ -206,10 +208,9 @@ def _grouped(
         if job is None or job.accounted.wall_time is None:
             continue
         name = kind_of_name(job.name)
-        if past_jobs_options.name is not None and not (
-            fnmatchcase(job.name, past_jobs_options.name)
-            # the name as listed in the table of kinds, without its numbers
-            or name == past_jobs_options.name
+        # the pattern, or the name as listed in the table of kinds without its numbers
+        if wanted_name is not None and not (
+            fnmatchcase(job.name, wanted_name) or name == wanted_name
         ):
             # bounded: a user may have run a thousand kinds of jobs
             if len(others) < _MOST_KINDS:

@@ -13,7 +13,7 @@ from weigh.flow.records.records import (
     open_store,
     runs_of_last,
 )
-from weigh.flow.request.growth import JobSteps, carry_on
+from weigh.flow.request.growth import carry_on, parse_job_steps
 from weigh.flow.site.cluster import site_flags
 from weigh.flow.site.schedulers import installed_scheduler
 from weigh.model.job import STEP_OUT_OF_MEMORY, SubmittedJob
@@ -49,21 +49,22 @@ def request_of_records(
     *,
     form: str | None = None,
     headroom: str | None = None,
-    steps: JobSteps | None = None,
+    steps: str | None = None,
 ) -> RequestAnswer:
     """Work out the request from the records called *names*, or from the last one.
 
     *form* is one of ``request_lines.FORMS``, by default that of the scheduler on PATH;
-    *headroom* is text such as ``20%``, by default the configured one; *steps* how long
-    the full job is, and how much of it was measured.
+    *headroom* is text such as ``20%``, by default the configured one; *steps* the
+    length of the full job, as `parse_job_steps` reads it.
 
     Raises:
         RecordNotFoundError: no such record; offers the nearest names.
         UsageError: a record holds no measurement, a name fits several, or nobody
             counted the steps.
-        FormatError: the headroom or a configuration file does not parse.
+        FormatError: the headroom, the steps or a configuration file does not parse.
     """
     settings = here.settings
+    length = None if steps is None else parse_job_steps(steps)
     store = open_store(here.cwd, here.env)
     records = as_jobs_ended(
         here.at_store(store.root), _records_to_request(names or (LAST,), store)
@@ -74,7 +75,7 @@ def request_of_records(
     refuse_useless_records(records)
     # a client's figures show nothing of the work, but the other records do
     records = [one for one in records if outside_work(one) is None]
-    request = carry_on(from_usages(records, headroom=share), records, steps)
+    request = carry_on(from_usages(records, headroom=share), records, length)
     return request_answer_of(here, request, records, form=form)
 
 

@@ -73,7 +73,6 @@ def scan_cpus(
     here: Here,
     options: ScanOptions,
     *,
-    efficiency: str,
     say: Callable[[str], None],
 ) -> CpuScan:
     """Run the command held to each number of CPUs; return how many of them pay.
@@ -82,12 +81,11 @@ def scan_cpus(
 
     Raises:
         UsageError: no command, or a field that has no value.
-        FormatError: the numbers or the efficiency do not parse.
+        FormatError: the numbers do not parse.
         CommandNotFoundError: no such command.
         WeighError: weigh itself failed.
     """
     numbers = cpu_counts_of_axis(parse_axis(options.axes[0]))
-    least = _parsed_efficiency(efficiency)
     command = options.command
     if not command:
         raise UsageError(
@@ -101,7 +99,7 @@ def scan_cpus(
     runs = [{NAME: str(number)} for number in numbers]
     if options.dry_run:
         planned = tuple(fill_fields(command, texts) for texts in runs)
-        return CpuScan(label=label, rows=(), efficiency=least, planned=planned)
+        return CpuScan(label=label, rows=(), planned=planned)
     measured = _CpuScanRuns(
         StoredScan(label, command, here.cwd),
         open_store(here.cwd, here.env).root,
@@ -112,10 +110,10 @@ def scan_cpus(
     # number by number in turn, so that a slow minute does not hit all runs of one
     # number
     measured.all(runs * options.repeat, options.repeat)
-    return _concluded_cpu_scan(measured, label, least)
+    return _concluded_cpu_scan(measured, label)
 
 
-def _concluded_cpu_scan(measured: ScanRuns, label: str, efficiency: float) -> CpuScan:
+def _concluded_cpu_scan(measured: ScanRuns, label: str) -> CpuScan:
     records: dict[int, list[Record]] = {}
     for record in measured.records:
         if record.state == COMPLETED and record.usage is not None:
@@ -124,9 +122,7 @@ def _concluded_cpu_scan(measured: ScanRuns, label: str, efficiency: float) -> Cp
     times = {n: median(alone_on(n, one) for one in ran) for n, ran in usages.items()}
     code = measured.exit_code
     if len(times) < _FEWEST:
-        return CpuScan(
-            label=label, rows=(), efficiency=efficiency, exit_code=code or FAILED
-        )
+        return CpuScan(label=label, rows=(), exit_code=code or FAILED)
     shares = cpu_efficiency(times)
     rows = tuple(
         CpuRow(
@@ -138,7 +134,7 @@ def _concluded_cpu_scan(measured: ScanRuns, label: str, efficiency: float) -> Cp
         )
         for n in sorted(times)
     )
-    cpus = cpus_that_pay(rows, efficiency)
+    cpus = cpus_that_pay(rows)
     request = from_usages(records[cpus])
     # the request is for the CPUs chosen here, whatever the run waited for
     on_cpus = {n for one in records[cpus] if one.usage for n in need_notes(one.usage)}
@@ -146,7 +142,6 @@ def _concluded_cpu_scan(measured: ScanRuns, label: str, efficiency: float) -> Cp
     return CpuScan(
         label=label,
         rows=rows,
-        efficiency=efficiency,
         cpus=cpus,
         request=msgspec.structs.replace(request, cpus=cpus, notes=notes),
         exit_code=code,
@@ -186,15 +181,3 @@ def held_to(number: int, here: Sequence[int]) -> Iterator[None]:
         # it may have changed meanwhile, as by the batch system
         with suppress(OSError):
             os.sched_setaffinity(0, here)
-
-
-def _parsed_efficiency(text: str) -> float:
-    """Read ``75%``, ``75 %`` or ``0.75``."""
-    word = text.strip()
-    try:
-        number = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < 1:
-        raise FormatError(f"--efficiency {text}: not a share (write it like 75%)")
-    return number

@@ -1,5 +1,6 @@
 """The options of an estimate: as typed, and parsed before anything is run."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -8,20 +9,20 @@ from weigh import gpu_models
 from weigh.errors import FormatError, UsageError
 from weigh.estimate.advice import GPU, HOST, MemoryLimit
 from weigh.estimate.curve import LARGEST_SIZE
-from weigh.estimate.fit import Quantity
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Record
 from weigh.units import Bytes, parse_size
 
 ALL = "all"
+# memory in place of a name; no name of a GPU is written so
+_GPU_SIZE = re.compile(r"[\d.]+\s?[KMGT](?:i?B)?", re.IGNORECASE)
 
 
 class TypedOptions(msgspec.Struct, frozen=True, kw_only=True):
     """As typed; see ``weigh scan --help``."""
 
     target: str | None = None
-    gpus: tuple[str, ...] = ()  # names of models, several with commas
-    gpu_memory: tuple[str, ...] = ()  # sizes
+    gpus: tuple[str, ...] = ()  # models or sizes, several with commas
     memory: tuple[str, ...] = ()  # sizes
 
 
@@ -57,7 +58,10 @@ def parse_options(
     name, target = _target_name_and_value(typed_options.target, size_name)
     limits = (
         *_gpu_limits(typed_options, sites),
-        *_memory_limits(typed_options.memory, "--memory", HOST),
+        *(
+            MemoryLimit("RAM", _memory_limit_size(word, f"--memory {word}"), HOST)
+            for word in typed_options.memory
+        ),
     )
     return ParsedOptions(
         target_name=name,
@@ -121,28 +125,22 @@ def _gpu_limits(
             )
         else:
             yield from _gpu_limit(word, sites)
-    yield from _memory_limits(typed_options.gpu_memory, "--gpu-memory", GPU)
 
 
 def _gpu_limit(word: str, sites: Mapping[str, Bytes]) -> Iterator[MemoryLimit]:
-    """Read ``V100-32GB``, ``v100`` of either size, or ``p100=11.9GiB``."""
+    """Read ``V100-32GB``, ``v100`` of either size, ``p100=11.9GiB`` or ``30GiB``."""
     name, equals, size = (part.strip() for part in word.partition("="))
     if equals and not name:
         raise UsageError(f"not a GPU: {word!r} (write it like p100=11.9GiB)")
     if equals:
         yield MemoryLimit(name, _memory_limit_size(size, f"--gpu {word}"), GPU)
         return
+    if _GPU_SIZE.fullmatch(word):
+        yield MemoryLimit("a GPU", _memory_limit_size(word, f"--gpu {word}"), GPU)
+        return
     # a name may stand for several sizes of memory
     for model in gpu_models.gpu_models_called(word, sites=sites):
         yield MemoryLimit(model.name, model.memory, GPU)
-
-
-def _memory_limits(
-    words: Sequence[str], option: str, of: Quantity
-) -> Iterator[MemoryLimit]:
-    name = "a GPU" if of == GPU else "RAM"
-    for word in words:
-        yield MemoryLimit(name, _memory_limit_size(word, f"{option} {word}"), of)
 
 
 def _memory_limit_size(text: str, option: str) -> Bytes:

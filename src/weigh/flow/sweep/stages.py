@@ -49,20 +49,19 @@ class _StageFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StagesOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The first step, the settings of the steps, and options of ``weigh run``.
+    """The settings of the steps, and options of ``weigh run``.
 
     ``settings`` are words such as ``lr=0.1``.
     """
 
-    start: str | None = None  # None: from the first step
     settings: tuple[str, ...] = ()
     output: str | None = None  # path; None: no file
     label: str | None = None
     quiet: bool = False
 
 
-def read_stages(path: str, start: str | None = None) -> tuple[SweepStep, ...]:
-    """Read the steps of a stage file from the one called *start* on.
+def read_stages(file_and_step: str) -> tuple[SweepStep, ...]:
+    """Read the steps of a stage file; of ``FILE:STEP`` from the one of that name on.
 
     Raises:
         UsageError: it cannot be read, or has no such step.
@@ -70,6 +69,7 @@ def read_stages(path: str, start: str | None = None) -> tuple[SweepStep, ...]:
     """
     from msgspec import toml  # noqa: PLC0415 - only for a stage file
 
+    path, start = _stage_file_and_step(file_and_step)
     try:
         with open(path, "rb") as file:
             # msgspec checks what the types demand while it decodes
@@ -89,7 +89,17 @@ def read_stages(path: str, start: str | None = None) -> tuple[SweepStep, ...]:
     return stages[0 if start is None else names.index(start) :]
 
 
-def become_stages(path: str, options: StagesOptions, env: Mapping[str, str]) -> None:
+def _stage_file_and_step(text: str) -> tuple[str, str | None]:
+    # a folder, a file and a step may have a colon in their names
+    for place in [at for at, letter in enumerate(text) if letter == ":"]:
+        if not os.path.exists(text) and os.path.isfile(text[:place]):
+            return text[:place], text[place + 1 :]
+    return text, None
+
+
+def become_stages(
+    file_and_step: str, options: StagesOptions, env: Mapping[str, str]
+) -> None:
     """Become the program that runs the steps, or ``weigh run`` of this very verb.
 
     Under ``weigh run`` or ``weigh exec`` the steps become phases of that record.
@@ -99,17 +109,16 @@ def become_stages(path: str, options: StagesOptions, env: Mapping[str, str]) -> 
         FormatError: it is no stage file.
         OSError: this process cannot become another one.
     """
-    stages = read_stages(path, options.start)
+    stages = read_stages(file_and_step)
     settings = dict(map(_setting, options.settings))
-    again = ("run", "--stages", path, *options.settings)
     # no channel: nothing measures yet, so become weigh run of this very command
     if not os.path.exists(env.get(VARIABLE) or ""):
         run = [f"--param={setting}" for setting in options.settings]
         run += ["-q"] if options.quiet else []
         run += [f"--output={options.output}"] if options.output else []
         run += [f"--label={options.label}"] if options.label else []
-        start = (f"--from={options.start}",) if options.start else ()
-        argv = (*weigh_run(*run), sys.executable, "-P", "-m", "weigh", *again, *start)
+        again = ("run", "--stages", file_and_step, *options.settings)
+        argv = (*weigh_run(*run), sys.executable, "-P", "-m", "weigh", *again)
         os.execve(argv[0], argv, env)  # noqa: S606 - no shell
     if options.output or options.label:
         raise UsageError(
@@ -117,9 +126,13 @@ def become_stages(path: str, options: StagesOptions, env: Mapping[str, str]) -> 
         )
     # the shell that runs the lines of a task file
     shell = os.fsdecode(LineShell(os.environb).program)
-    words = [shlex.join(("weigh", *again)), STEP, shell]
+    path, _ = _stage_file_and_step(file_and_step)
+    words = [STEP, shell]
     for stage in stages:
-        words += [msgspec.json.encode(stage.name).decode(), stage.line]
+        here = f"{path}:{stage.name}"
+        again = ("weigh", "run", "--stages", here, *options.settings)
+        name = msgspec.json.encode(stage.name).decode()
+        words += [name, stage.line, shlex.join(again)]
     # -I and -S: neither the user's modules nor site's are loaded
     argv = (sys.executable, "-I", "-S", _RUNNER, *words)
     os.execve(argv[0], argv, {**env, **settings})  # noqa: S606 - no shell

@@ -3,9 +3,9 @@
 This program runs next to each step and so is part of what is measured: it imports
 nothing of weigh and no more of Python than it must, and starts with ``-I -S``.
 
-    python -I -S steps.py AGAIN SOURCE SHELL NAME LINE [NAME LINE]...
+    python -I -S steps.py SOURCE SHELL NAME LINE AGAIN [NAME LINE AGAIN]...
 
-AGAIN is the command line to go on with after a failure; each NAME is JSON already.
+Each NAME is JSON already; AGAIN is the command line to go on with if the step fails.
 Each step is a phase in the file that WEIGH_CHANNEL names. It stops at the first that
 fails, and ends as that one did.
 """
@@ -27,7 +27,7 @@ _ENDING = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT)
 _PASSED_ON = (*_ENDING, _signal.SIGUSR1, _signal.SIGUSR2)
 
 
-def run_sweep_steps(again: str, source: str, shell: str, *steps: str) -> int:
+def run_sweep_steps(source: str, shell: str, *steps: str) -> int:
     """Run the steps; give the exit code of the first that fails, or 0."""
     # an ignored SIGCHLD would let the kernel discard the step's exit status
     _signal.signal(_CHILD, _signal.SIG_DFL)
@@ -35,7 +35,7 @@ def run_sweep_steps(again: str, source: str, shell: str, *steps: str) -> int:
     awaited = {n for n in _PASSED_ON if _signal.getsignal(n) != _signal.SIG_IGN}
     # blocked, so that none is lost before sigwaitinfo() looks
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, {*awaited, _CHILD})
-    names, lines = steps[::2], steps[1::2]
+    names, lines, again = steps[::3], steps[1::3], steps[2::3]
     for at, (name, line) in enumerate(zip(names, lines, strict=True)):
         phase = _StepPhase(name, at, source)
         code, sent = _run_sweep_step(
@@ -45,7 +45,7 @@ def run_sweep_steps(again: str, source: str, shell: str, *steps: str) -> int:
         if code == 0 and sent and at + 1 < len(names):
             code = _FAILED_BY_SIGNAL + sent
         if code:
-            _print_error(again, names, at, code)
+            _print_error(again[at], names, at, code)
             return code
     return 0
 
@@ -121,7 +121,7 @@ def _print_error(again: str, names: tuple[str, ...], at: int, code: int) -> None
     left = "" if not rest else f"; not run: {', '.join(names[at + 1 :])}"
     sys.stderr.write(
         f"weigh: step {names[at]} ended with exit code {code}{left}\n"
-        f"weigh: go on with: {again} --from {names[at]}\n"
+        f"weigh: go on with: {again}\n"
     )
 
 
