@@ -170,7 +170,6 @@ EXEC_KEYS = (
     "jobs",
     "per_gpu",
     "retries",
-    "oom_retries",
     "halt",
     "timeout",
     "grace",

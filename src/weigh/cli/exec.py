@@ -90,13 +90,6 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
     help="Attempts per task, including the first.  [default: 1]",
 )
 @click.option(
-    "--oom-retries",
-    type=options.BoundedCount(1, 100),
-    default=3,
-    metavar="N",
-    help="Attempts if out of memory: with more memory, then alone.  [default: 3]",
-)
-@click.option(
     "--halt",
     default="never",
     metavar="WHEN,WHY",

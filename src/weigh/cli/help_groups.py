@@ -29,7 +29,7 @@ OPTION_GROUPS = {
     },
     "exec": {
         "Resources": "jobs per-gpu gpus memory",
-        "Failures": "retries oom-retries halt timeout stop-nan end-idle",
+        "Failures": "retries halt timeout stop-nan end-idle",
         "Continue": "resume resume-failed checkpoint-signal",
         "Output": "joblog output ungroup progress-pattern json quiet dry-run",
     },

@@ -1,6 +1,7 @@
 """Decide how an attempt ended, whether its task is retried, and when to stop early."""
 
 import os
+import re
 import signal
 from collections.abc import Collection
 from typing import Literal
@@ -232,16 +233,11 @@ def _count_attempt(counts: dict[int, int], task_number: int) -> int:
 
 
 When = Literal["never", "soon", "now"]
-_WHYS = ("fail", "success", "done")
+_HALT = (
+    r"(?P<when>now|soon),(?P<why>fail|success|done)="
+    r"(?P<number>[1-9]\d{0,8})(?P<percent>%?)"
+)
 _ALL = 100  # percent
-# numbers that GNU parallel took before it had words
-_OLD = {
-    "0": "never",
-    "1": "soon,fail=1",
-    "2": "now,fail=1",
-    "-1": "soon,success=1",
-    "-2": "now,success=1",
-}
 
 
 class HaltRule(msgspec.Struct, frozen=True):
@@ -267,31 +263,21 @@ class HaltRule(msgspec.Struct, frozen=True):
 
 
 def parse_halt(option_text: str) -> HaltRule:
-    """Read ``never``, ``now,fail=1``, ``soon,done=50%``, or the old 0, 1, 2, 10%.
+    """Read ``never``, ``now,fail=1`` or ``soon,done=50%``, as GNU parallel does.
 
     Raises:
         UsageError: *option_text* is none of these.
     """
-    words = _OLD.get(option_text, option_text)
-    if words == "never":
+    if option_text == "never":
         return HaltRule()
-    if words.endswith("%") and words[:-1].isdecimal():
-        words = f"soon,fail={words}"
-    when, comma, rest = words.partition(",")
-    why, equals, number = rest.partition("=")
-    digits = number.removesuffix("%")
-    if (
-        when not in {"now", "soon"}
-        or why not in _WHYS
-        or not (comma and equals and digits.isdecimal() and len(digits) < 10)  # noqa: PLR2004
-        or int(digits) == 0
-        or (number.endswith("%") and int(digits) > _ALL)
-    ):
+    found = re.fullmatch(_HALT, option_text, re.ASCII)
+    if found is None or (found["percent"] and int(found["number"]) > _ALL):
         raise UsageError(
             f"invalid --halt {option_text}: write now,fail=1 or soon,fail=10% "
             "(or success, done)"
         )
-    chosen: When = "now" if when == "now" else "soon"
-    if number.endswith("%"):
-        return HaltRule(chosen, why, share=int(digits) / 100)
-    return HaltRule(chosen, why, count=int(digits))
+    chosen: When = "now" if found["when"] == "now" else "soon"
+    number = int(found["number"])
+    if found["percent"]:
+        return HaltRule(chosen, found["why"], share=number / _ALL)
+    return HaltRule(chosen, found["why"], count=number)

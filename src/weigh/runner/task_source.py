@@ -17,6 +17,7 @@ from weigh.sweep.task_file import (
     lines_of_task_file,
     open_quote,
     read_task_lines,
+    table_path,
     task_text,
 )
 
@@ -26,11 +27,11 @@ Value = int | float | str
 class TaskParameters:
     """The parameters of tasks, read from the table of a sweep as needed."""
 
-    def __init__(self, file_path: str) -> None:
-        """Index the rows; a table that cannot be read has none."""
+    def __init__(self, task_file: str) -> None:
+        """Index the rows of the table next to *task_file*; none if it has none."""
         self._offsets = array("Q")
         try:
-            self._file = open(file_path, "rb")  # noqa: SIM115
+            self._file = open(table_path(task_file), "rb")  # noqa: SIM115
         except OSError:
             self._file = open(os.devnull, "rb")  # noqa: SIM115
         self._header = _decoded_task_line(self._file.readline())

@@ -23,13 +23,6 @@ _LONGEST_CELL = 1 << 30
 _NEEDS_QUOTES = re.compile('[\t\r\n"]')
 
 
-def table_path(task_file: str) -> str:
-    """Return the path of a task file's table: the same with the ending ``.tsv``."""
-    folder, slash, name = task_file.rpartition("/")
-    stem, dot, _ = name.rpartition(".")
-    return f"{folder}{slash}{stem if dot and stem else name}.tsv"
-
-
 def table_header(names: Sequence[str]) -> str:
     """Return the first line of the table."""
     return _tab_separated_line((SEQ, *names, COMMAND))

@@ -238,3 +238,10 @@ def _nul_byte_text(file_name: str, line_number: int, raw_line: bytes) -> str:
     if line_number == 1 and raw_line[:2] in _OTHER_BOMS:
         return f"{file_name} is in UTF-16: save it as UTF-8"
     return f"{file_name}:{line_number}: a NUL byte, which no command can contain"
+
+
+def table_path(task_file: str) -> str:
+    """Return the path of a task file's table: the same with the ending ``.tsv``."""
+    folder, slash, name = task_file.rpartition("/")
+    stem, dot, _ = name.rpartition(".")
+    return f"{folder}{slash}{stem if dot and stem else name}.tsv"

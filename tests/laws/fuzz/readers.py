@@ -311,7 +311,7 @@ READERS: dict[str, Reader] = {
     "units.time": Reader(units.parse_duration, _TIMES),
     "headroom": Reader(request.parse_headroom, ("20%", "0.2")),
     "gpus": Reader(parse_gpus, ("2", "v100", "v100:2")),
-    "halt": Reader(parse_halt, ("now,fail=1", "soon,done=50%", "never", "10%")),
+    "halt": Reader(parse_halt, ("now,fail=1", "soon,done=50%", "never")),
     "checkpoint_signal": Reader(parse_checkpoint_signal, ("USR1@10m", "10@1h")),
     "gpu_name": Reader(gpu_models.find_gpu_model, _GPU_NAMES),
     "gpu_names": Reader(gpu_models.gpu_models_called, _GPU_NAMES),

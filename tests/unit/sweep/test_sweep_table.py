@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from weigh.errors import FormatError
 from weigh.model.plan import Task
-from weigh.sweep.table import read_table, table_header, table_path, table_row
+from weigh.sweep.table import read_table, table_header, table_row
+from weigh.sweep.task_file import table_path
 from weigh.sweep.values import typed_value
 
 # the csv module is the spreadsheet here; it reads no NUL

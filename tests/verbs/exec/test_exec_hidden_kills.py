@@ -57,7 +57,7 @@ def test_the_kill_is_none_of_a_task_that_held_far_less(
     batch.write(
         f"sleep 0.5; {sys.executable} driver.py 0 150 400", *[f"{beside} 0"] * 2
     )
-    batch.run("-j", "3", "--oom-retries", "1", before=in_group)
+    batch.run("-j", "3", before=in_group)
     assert batch.ended() == {1: (137, 0), 2: (0, 0), 3: (0, 0)}
 
 

@@ -40,7 +40,6 @@ from weigh.sweep.diverse import (
     read_parameters,
     varying_task_parameters,
 )
-from weigh.sweep.table import table_path
 from weigh.sweep.task_file import is_script, lines_of_task_file
 from weigh.units import MIB, Seconds, format_duration
 
@@ -139,7 +138,7 @@ def lines_of_tasks(path: str) -> list[str]:
 
 def _of_sweep(path: str, lines: Sequence[str]) -> list[Parameters]:
     """Return the parameters in the table of a sweep, if it has all these lines."""
-    with closing(TaskParameters(table_path(path))) as table:
+    with closing(TaskParameters(path)) as table:
         found: list[Parameters] = [
             table.of(seq, line) for seq, line in enumerate(lines, start=1)
         ]

@@ -15,7 +15,6 @@ from weigh.flow.exec.options import (
     PlannedTasks,
     choose_layout,
     end_at,
-    find_parameters,
     within_open_files,
 )
 from weigh.flow.here import Here
@@ -35,7 +34,7 @@ from weigh.runner.build import (
 from weigh.runner.journal import RunJournal, SettledTasks, settle_by
 from weigh.runner.owned_file import JoblogHolder
 from weigh.runner.run_context import ExecOptions, RunConsole, RunContext
-from weigh.runner.task_source import TaskSource
+from weigh.runner.task_source import TaskParameters, TaskSource
 from weigh.schedulers import KINDS
 from weigh.store import identity
 from weigh.store.location import locate_store
@@ -87,6 +86,8 @@ def execute(
     with ExitStack() as opened:
         source = TaskSource(task_file)
         opened.callback(source.close)
+        table = TaskParameters(task_file)
+        opened.callback(table.close)
         planned = PlannedTasks(task_file, len(source))
         if planned.digest:
             directory.refuse_changed_tasks(task_file, planned.digest)
@@ -130,7 +131,7 @@ def execute(
             ends_at=end_at(options.time_limit, here.env),
             ask=asking(here.env),
             add_regions=_with_task_regions,
-            parameters=find_parameters(source.name, opened),
+            parameters=table.of,
             # tasks of a queue have their needs by kind, numbers of the whole plan
             plan_of=(shared or planned).need_of,
             number_of=(shared or planned).number_of,

@@ -3,7 +3,7 @@
 import os
 import resource
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 
 import msgspec
@@ -128,21 +128,6 @@ def end_at(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
     end = end_from_environment(env)
     # the end is a time of day; the monotonic clock does not jump when that is set
     return None if end is None else time.monotonic() + end - time.time()
-
-
-def find_parameters(
-    task_file: str, opened: ExitStack
-) -> Callable[[int, str], dict[str, int | float | str]]:
-    """Return a function that reads a task's parameters from the table of its sweep."""
-    # weigh sweep writes the table next to its task file
-    path = f"{os.path.splitext(task_file)[0]}.tsv"
-    if not os.path.exists(path):
-        return lambda _seq, _command: {}
-    from weigh.runner.task_source import TaskParameters  # noqa: PLC0415 - after a sweep
-
-    table = TaskParameters(path)
-    opened.callback(table.close)
-    return table.of
 
 
 class PlannedTasks:

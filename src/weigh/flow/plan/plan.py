@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import closing
 from operator import truediv
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from weigh import config
 from weigh.errors import StoreError, UsageError
-from weigh.flow.exec.options import find_parameters
 from weigh.flow.here import Here
 from weigh.flow.job_scripts import (
     hidden_exit_note,
@@ -54,7 +53,7 @@ from weigh.probe.host import read_host
 from weigh.regular_file import only_regular
 from weigh.request import parse_headroom
 from weigh.runner.slots import gpu_settings, gpus_named
-from weigh.runner.task_source import TaskSource
+from weigh.runner.task_source import TaskParameters, TaskSource
 from weigh.store.find import find_entry, labelled_entries, not_found, read_file
 from weigh.store.identity import new_id
 from weigh.store.index import (
@@ -289,9 +288,8 @@ def _needs_of_tasks(
             is_needed=None in {stated.memory, stated.time},
         )
     lines = (_line_of_task(source, seq) for seq in range(1, len(source) + 1))
-    with ExitStack() as opened:
-        parameters_of = find_parameters(source.name, opened)
-        return needs_of_tasks(lines, stated, headroom, known, parameters_of)
+    with closing(TaskParameters(source.name)) as table:
+        return needs_of_tasks(lines, stated, headroom, known, table.of)
 
 
 def _probe_place(here: Here, options: PlanOptions) -> PlanPlace | None:

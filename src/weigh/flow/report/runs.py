@@ -33,7 +33,6 @@ from weigh.schedulers import KINDS
 from weigh.schedulers.elements import element_numbers_of
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.store.identity import is_alive, this_machine
-from weigh.sweep.table import table_path
 from weigh.sweep.task_file import read_task_lines
 from weigh.units import Seconds
 
@@ -51,7 +50,7 @@ def parameters_of(job_view: JobView) -> Mapping[int, Parameters]:
     except WeighError:
         return {}
     elements = {task.element for task in job_view.tasks}
-    path = os.path.join(job_view.job.cwd, table_path(plan.task_file))
+    path = os.path.join(job_view.job.cwd, plan.task_file)
     # a task whose line was edited since has none
     with closing(TaskParameters(path)) as table:
         return {

@@ -22,6 +22,7 @@ from weigh.sweep.grid import (
     make_grid,
     matching_combinations,
 )
+from weigh.sweep.task_file import table_path
 from weigh.sweep.tasks import (
     SweepTask,
     make_entries,
@@ -217,7 +218,7 @@ def _sweep_output_paths(output: str) -> tuple[str, str] | None:
     """Name the task file and its table; None for standard output."""
     if output == STDOUT:
         return None
-    paths = output, table.table_path(output)
+    paths = output, table_path(output)
     if paths[0] == paths[1]:
         better = output.removesuffix(".tsv") + ".txt"
         raise UsageError(f"{output} is where the table goes: write to {better}")
