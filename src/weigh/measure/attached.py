@@ -134,17 +134,10 @@ class _AttachedProcess:
         wall = self._watcher.elapsed()
         cpu_time = self._cpu - self._cpu_before
         usage = self._watcher.usage(wall, cpu_time, method=_METHOD)
-        return RunMeasurement(
-            started=self._began,
-            ended=self._began + wall if ended else None,
-            exit_code=None,
-            signal=None,
-            # its threads had waited before, too
-            usage=msgspec.structs.replace(usage, cpu_wait=None),
-            series=self._watcher.series(),
-            monitor=self._watcher.cost(),
-            end_signal=end_signal,
-        )
+        # its threads had waited before, too
+        usage = msgspec.structs.replace(usage, cpu_wait=None)
+        measured = self._watcher.measurement(usage, self._began, has_ended=ended)
+        return msgspec.structs.replace(measured, end_signal=end_signal)
 
 
 def _environment_with_their_gpus(theirs: Mapping[str, str]) -> dict[str, str]:

@@ -339,17 +339,15 @@ class _MeasuredCommand:
         status = self._exit
         code = None if status is None else os.waitstatus_to_exitcode(status)
         cgroup = read_cgroup()
-        return RunMeasurement(
-            started=self._started,
-            ended=None if status is None else self._started + (wall or 0.0),
-            exit_code=code if code is not None and code >= 0 else None,
-            signal=-code if code is not None and code < 0 else None,
-            usage=self._usage(wall or 0.0, cgroup),
-            series=self._watcher.series(),
-            monitor=self._watcher.cost(*self._warnings),
-            oom_kills=self._oom_kills(cgroup),
-            end_signal=self._end_signal,
-            ranks=self._watcher.ranks(),
+        measured = self._watcher.measurement(
+            self._usage(wall or 0.0, cgroup),
+            self._started,
+            code,
+            has_ended=status is not None,
+            warnings=self._warnings,
+        )
+        return msgspec.structs.replace(
+            measured, oom_kills=self._oom_kills(cgroup), end_signal=self._end_signal
         )
 
     def _oom_kills(self, cgroup: CgroupReading) -> int | None:

@@ -31,11 +31,10 @@ from msgspec.structs import replace
 from weigh.measure.async_command import OWN
 from weigh.measure.ranks import RankTracker
 from weigh.measure.watcher import TreeWatcher, start_gpu_sampler
-from weigh.model.gpu import GpuUsage
-from weigh.model.record import PeakMemory, RecordedRank, SampleSeries
+from weigh.model.record import RunMeasurement
 from weigh.probe.job_members import JobMembers
 from weigh.probe.proc import ProcTree
-from weigh.units import Bytes, Seconds
+from weigh.units import Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.gpu_sampler import GpuSampler
@@ -70,27 +69,15 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     excluded: tuple[int, ...] = ()
 
 
-class NodePart(msgspec.Struct, frozen=True, kw_only=True):
-    """The processes of a job on one node, as seen for ``elapsed`` seconds.
+class NodePart(msgspec.Struct, frozen=True):
+    """The processes of a job on one node, as measured from when its watch began.
 
-    ``final`` is set on the last part of a node. ``largest`` is the peak of its largest
-    process, ``virtual`` the largest address space mapped at once. ``agent_time`` and
-    ``agent_memory`` are the cost of watching, in CPU seconds and bytes.
+    ``final`` is set on the last part of a node.
     """
 
     node: str
-    elapsed: Seconds
+    measured: RunMeasurement
     final: bool = False
-    peak: PeakMemory | None = None
-    series: SampleSeries = SampleSeries()
-    ranks: tuple[RecordedRank, ...] = ()
-    gpus: tuple[GpuUsage, ...] = ()
-    largest: Bytes | None = None
-    virtual: Bytes | None = None
-    looks: int = 0
-    processes: int = 0
-    agent_time: Seconds = 0.0
-    agent_memory: Bytes | None = None
 
 
 def part_lines(node_part: NodePart, number: int) -> Iterator[bytes]:
@@ -139,23 +126,19 @@ class NodeWatcher:
         """Return all that is known of this node."""
         if final:
             self.tree.finish()
-        usage = self.tree.usage(self.tree.elapsed(), None)
-        return NodePart(
-            node=self.node,
-            elapsed=usage.wall_time,
-            final=final,
-            peak=usage.peak_memory,
-            # which of the job's GPUs its columns would be is not known elsewhere
-            series=replace(self.tree.series(_POINTS), gpu_memory=()),
-            ranks=tuple(replace(rank, host=self.node) for rank in self.tree.ranks()),
-            largest=usage.max_process_memory,
-            virtual=usage.virtual_memory,
-            gpus=usage.gpus,
-            looks=self.tree.looks,
-            processes=self.tree.tree.seen,
-            agent_time=time.process_time(),
-            agent_memory=self.tree.cost().memory,
+        tree = self.tree
+        measured = tree.measurement(
+            tree.usage(tree.elapsed(), None), time.time(), has_ended=final
         )
+        measured = replace(
+            measured,
+            # which of the job's GPUs its columns would be is not known elsewhere
+            series=replace(tree.series(_POINTS), gpu_memory=()),
+            ranks=tuple(replace(rank, host=self.node) for rank in measured.ranks),
+            # with the start of the agent
+            monitor=replace(measured.monitor, cpu_time=time.process_time()),
+        )
+        return NodePart(self.node, measured, final)
 
 
 class NodeAgent:
@@ -172,35 +155,31 @@ class NodeAgent:
         if options.host == os.uname().nodename:
             members.excluded = frozenset(options.excluded)
         gpus = start_gpu_sampler(options.interval, members.pids)
-        self._watcher = NodeWatcher(node, members, options.interval, gpus)
+        self._node = NodeWatcher(node, members, options.interval, gpus)
+        self.watcher = self._node.tree
+        self.watcher.call_at(self._report_news, _FIRST)
         self._number = 0
-        # so that the first part is due after _FIRST
-        self._reported: Seconds = _FIRST - _SHORTEST
+        self._reported: Seconds = 0.0
         self._reported_peak = self._reported_ranks = 0
-
-    def look(self) -> Seconds:
-        """Take a sample; return the seconds until the next one."""
-        return self._watcher.tree.look()
 
     def is_idle(self) -> bool:
         """Return whether no rank of the job is left on this node."""
-        return not self._watcher.ranks.is_any_left()
+        return not self._node.ranks.is_any_left()
 
-    def is_due(self) -> bool:
-        """Return whether there is something new to report."""
-        tree = self._watcher.tree
-        rose = tree.tracker.best > self._reported_peak * _RISE
-        came = self._watcher.ranks.count() > self._reported_ranks
-        # a new peak or rank is sent soon, everything else seldom
-        pause = _SHORTEST if rose or came else _LONGEST
-        return tree.elapsed() - self._reported >= pause
+    def _report_news(self) -> Seconds:
+        """Report a new peak or rank soon, everything else seldom."""
+        rose = self.watcher.tracker.best > self._reported_peak * _RISE
+        came = self._node.ranks.count() > self._reported_ranks
+        if rose or came or self.watcher.elapsed() - self._reported >= _LONGEST:
+            self.report()
+        return _SHORTEST
 
     def report(self, *, final: bool = False) -> None:
         """Write a part to standard output."""
-        part = self._watcher.part(final=final)
-        self._reported = part.elapsed
-        self._reported_peak = self._watcher.tree.tracker.best
-        self._reported_ranks = self._watcher.ranks.count()
+        part = self._node.part(final=final)
+        self._reported = part.measured.usage.wall_time
+        self._reported_peak = self.watcher.tracker.best
+        self._reported_ranks = self._node.ranks.count()
         self._number += 1
         until = time.monotonic() + (_LAST_WORDS if final else 0.0)
         # if one line fails, the others are of no use: a reader needs all pieces
@@ -250,17 +229,17 @@ def run_node_agent(argv: list[str], env: Mapping[str, str]) -> int:
     agent = NodeAgent(msgspec.json.decode(argv[0], type=AgentOptions), env)
     poll = select.poll()
     poll.register(0, select.POLLIN)
-    reported = 0
-    wait = agent.look()
-    while not _is_input_closed(poll, wait):
-        wait = agent.look()
+    watcher, reported = agent.watcher, 0
+    watcher.look_if_due()
+    while not _is_input_closed(poll, max(0.0, watcher.pause())):
+        watcher.look_if_due()
         # TERM may be for the job's processes: go on while one of them lives
         if terms and agent.is_idle():
             break
-        if agent.is_due() or len(terms) > reported:  # KILL may follow
+        if len(terms) > reported:  # KILL may follow
             reported = len(terms)
             agent.report()
-    agent.look()
+    watcher.look()
     agent.report(final=True)
     return 0
 

@@ -138,7 +138,7 @@ class NodeAgents:
         """Take what has arrived; *current_time* is the time since the run began."""
         self._words = (self._words + _received(self._stderr))[:_MOST_WORDS]
         for part in self._reader.feed(_received(self._stdout)):
-            began = current_time - part.elapsed
+            began = current_time - part.measured.usage.wall_time
             before = self.heard.get(part.node)
             if before is not None:
                 # a part may come late but never early: the earliest of the starts is
@@ -207,7 +207,7 @@ def with_nodes(
     theirs = (
         replace(rank, start=(rank.start or 0.0) + one.began)
         for one in heard
-        for rank in one.part.ranks
+        for rank in one.part.measured.ranks
     )
     ranks = joined_ranks((*mine, *theirs))
     nodes = counted_ranks(found.values(), ranks)
@@ -223,7 +223,10 @@ def with_nodes(
         monitor=replace(
             measurement.monitor,
             cpu_time=sum_of_known(
-                (measurement.monitor.cpu_time, *(one.part.agent_time for one in heard))
+                (
+                    measurement.monitor.cpu_time,
+                    *(one.part.measured.monitor.cpu_time for one in heard),
+                )
             ),
         ),
     )
@@ -248,13 +251,13 @@ def unheard(
 
 def recorded_node(one: ReceivedPart) -> RecordedNode:
     """Return a node as its newest part shows it, in the times of the run."""
-    part = one.part
+    usage = one.part.measured.usage
     node = RecordedNode(
-        name=part.node,
-        peak_memory=part.peak,
-        series=part.series,
-        final=part.final,
-        gpus=part.gpus,
+        name=one.part.node,
+        peak_memory=usage.peak_memory,
+        series=one.part.measured.series,
+        final=one.part.final,
+        gpus=usage.gpus,
     )
     return replace(node_later(node, one.began), heard=one.heard)
 
@@ -287,7 +290,8 @@ def _usage_over_nodes(
     ranks: Sequence[RecordedRank],
 ) -> Usage:
     usage = measurement.usage
-    processes = {one.part.node: one.part.processes for one in heard}
+    usages = {one.part.node: one.part.measured.usage for one in heard}
+    processes = {name: one.processes or 0 for name, one in usages.items()}
     # the run's own processes are seen by the agent too: the larger number has all
     processes[own or ""] = max(usage.processes or 0, processes.get(own or "", 0))
     counted = {rank.pid for rank in measurement.ranks}
@@ -298,10 +302,10 @@ def _usage_over_nodes(
     joined = replace(
         usage,
         max_process_memory=largest_known(
-            (usage.max_process_memory, *(one.part.largest for one in heard))
+            one.max_process_memory for one in (usage, *usages.values())
         ),
         virtual_memory=largest_known(
-            (usage.virtual_memory, *(one.part.virtual for one in heard))
+            one.virtual_memory for one in (usage, *usages.values())
         ),
         user_time=None,
         system_time=None,

@@ -546,22 +546,21 @@ class _PortableRun:
             totals.user_time + totals.system_time,
             method=_ONE_PROCESS if is_alone else None,
         )
-        return RunMeasurement(
-            started=self._started,
-            ended=None if ended is None else self._started + ended,
-            exit_code=code if code is not None and code >= 0 else None,
-            signal=-code if code is not None and code < 0 else None,
-            usage=msgspec.structs.replace(
-                usage,
-                user_time=totals.user_time,
-                system_time=totals.system_time,
-                read_bytes=None if traffic is None else traffic.read_bytes,
-                write_bytes=None if traffic is None else traffic.write_bytes,
-            ),
-            series=self._watcher.series(),
-            monitor=self._watcher.cost(*self._warnings()),
-            end_signal=self._end_signal,
+        usage = msgspec.structs.replace(
+            usage,
+            user_time=totals.user_time,
+            system_time=totals.system_time,
+            read_bytes=None if traffic is None else traffic.read_bytes,
+            write_bytes=None if traffic is None else traffic.write_bytes,
         )
+        measured = self._watcher.measurement(
+            usage,
+            self._started,
+            code,
+            has_ended=ended is not None,
+            warnings=self._warnings(),
+        )
+        return msgspec.structs.replace(measured, end_signal=self._end_signal)
 
     def _warnings(self) -> list[str]:
         if self._psutil is None:

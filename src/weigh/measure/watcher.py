@@ -26,6 +26,7 @@ from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     MeasuringCost,
     RecordedRank,
+    RunMeasurement,
     SampleSeries,
     TreeSample,
     Usage,
@@ -451,6 +452,30 @@ class TreeWatcher:
             jvm=None if self._jvms is None else self._jvms.largest(),
             sign=None if signs is None else signs.sign,
             cache=None if signs is None else signs.cache,
+        )
+
+    def measurement(
+        self,
+        usage: Usage,
+        started: float,
+        code: int | None = None,
+        *,
+        has_ended: bool,
+        warnings: Sequence[str] = (),
+    ) -> RunMeasurement:
+        """Return the run so far, with *usage*; *started* is seconds since the epoch.
+
+        *code* is below 0 where a signal ended the command, None if it is not known.
+        """
+        return RunMeasurement(
+            started=started,
+            ended=started + usage.wall_time if has_ended else None,
+            exit_code=code if code is not None and code >= 0 else None,
+            signal=-code if code is not None and code < 0 else None,
+            usage=usage,
+            series=self.series(),
+            monitor=self.cost(*warnings),
+            ranks=self.ranks(),
         )
 
     def series(self, columns: int = MOST_COLUMNS) -> SampleSeries:

@@ -7,7 +7,7 @@ environment names the same job and node.
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -79,6 +79,7 @@ class JobMembers(ProcTree):
         same: Sequence[str],
         prefix: str | None,
         mark: str,
+        also: Callable[[], Collection[int]] = tuple,
         root: str = "/proc",
         groups: str = "/sys/fs/cgroup",
         clock: Callable[[], Seconds] = time.monotonic,
@@ -86,7 +87,8 @@ class JobMembers(ProcTree):
         """Find the job of process *own*.
 
         *same* are the variables that have the same value in the whole job's processes
-        on this node, *prefix* is how the name of its control group begins.
+        on this node, *prefix* is how the name of its control group begins. The
+        processes that *also* returns belong to it whatever their environment.
         """
         super().__init__(own, root)
         text = self._read("self/cgroup", _LONGEST_LIST) or b""
@@ -97,6 +99,7 @@ class JobMembers(ProcTree):
         )
         self._same = {name: env.get(name) for name in same}
         self._mark = mark
+        self._also = also
         self._has_descendants = prefix is None
         self._user = os.getuid()
         self._clock = clock
@@ -109,7 +112,7 @@ class JobMembers(ProcTree):
         found = self._in_group() if self.group else self._by_scan()
         judged = {}
         kept = []
-        now = self._clock()
+        now, also = self._clock(), self._also()
         for pid in found:
             key = self._identity(pid)
             if key is None or pid == self.top or pid in self.excluded:
@@ -119,7 +122,7 @@ class JobMembers(ProcTree):
             if now - first <= _SETTLED_AFTER:
                 if self._is_copy(pid):  # it executes its program later
                     continue
-                belongs = self._belongs(pid)
+                belongs = pid in also or self._belongs(pid)
             judged[key] = belongs, first
             if belongs:
                 kept.append(pid)

@@ -7,21 +7,32 @@ from hypothesis import strategies as st
 
 from weigh.measure.node_agent import NodePart, part_lines
 from weigh.measure.nodes import PartReader
-from weigh.model.record import PeakMemory, RecordedRank, SampleSeries
+from weigh.model.record import (
+    MeasuringCost,
+    PeakMemory,
+    RecordedRank,
+    RunMeasurement,
+    SampleSeries,
+    Usage,
+)
 
 
 def part(node: str, points: int, *, final: bool = False) -> NodePart:
     draw = random.Random(points)
     times = tuple(draw.random() for _ in range(points))
     sizes = tuple(draw.randrange(1 << 40) for _ in range(points))
-    return NodePart(
-        node=node,
-        elapsed=3.5,
-        final=final,
-        peak=PeakMemory(9, 8, 10, 7, 1, 1, "sampled"),
+    peak = PeakMemory(9, 8, 10, 7, 1, 1, "sampled")
+    measured = RunMeasurement(
+        started=1.5,
+        ended=None,
+        exit_code=None,
+        signal=None,
+        usage=Usage(wall_time=3.5, peak_memory=peak),
         series=SampleSeries(times, sizes, (None,) * points),
+        monitor=MeasuringCost(),
         ranks=(RecordedRank(3, step="0", size=4),),
     )
+    return NodePart(node, measured, final)
 
 
 def test_no_line_is_longer_than_what_a_scheduler_keeps_whole() -> None:

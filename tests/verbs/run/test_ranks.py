@@ -1,5 +1,6 @@
 """A distributed run under one weigh: a part for each rank."""
 
+import json
 import os
 import subprocess
 import sys
@@ -115,6 +116,38 @@ def test_another_rank_has_the_lock_once_its_holder_was_killed(name: str) -> None
         assert not lock.take()
         holder.kill()
     assert lock.take()
+
+
+def test_a_rank_that_clears_its_environment_is_in_the_figures_of_its_node(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    """Two ranks as srun starts them; the second is the larger one."""
+    hold = """
+import os, sys, time
+own, other, size = sys.argv[1:]
+held = bytearray(int(size) << 20)
+open(own, "w")
+while not os.path.exists(other): time.sleep(0.01)
+time.sleep(2)
+"""
+    runs = []
+    for rank, size in ((0, "20"), (1, "150")):
+        env = weigh.env(
+            SLURM_JOB_ID=str(os.getpid()),
+            SLURM_STEP_ID="0",
+            SLURM_PROCID=str(rank),
+            SLURM_STEP_NUM_TASKS="2",
+        )
+        words = [sys.executable, "-c", hold, f"held{rank}", f"held{1 - rank}", size]
+        output = ["-q", "-o", f"{rank}.json"]
+        runs.append(weigh.start("run", *output, "--", "env", "-i", *words, env=env))
+    assert [run.wait() for run in runs] == [0, 0]
+    peaks = [
+        node["peak_memory"]["value"]
+        for rank in (0, 1)
+        for node in json.loads((tmp_path / f"{rank}.json").read_text())["nodes"]
+    ]
+    assert max(peaks) > 170 * MIB
 
 
 def test_the_runs_of_each_rank_in_a_step_are_counted(name: str) -> None:

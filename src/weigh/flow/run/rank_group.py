@@ -5,8 +5,9 @@ read: so it does not matter which rank ends first, nor whether the nodes share a
 
 Each weigh stays the parent of its rank. The one that holds a lock on its node measures
 the processes of all ranks there, as the agent of a node does: it finds them by a
-variable that each weigh gives its rank. The kernel frees the lock when its holder ends,
-in whatever way, and another rank's weigh goes on.
+variable that each weigh gives its rank, and by the first process that each notes. The
+kernel frees the lock when its holder ends, in whatever way, and another rank's weigh
+goes on.
 """
 
 import fcntl
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
 _FOLDERS = ("/dev/shm", "/tmp")  # noqa: S108 - opened without following links, by owner
 _PREFIX = "weigh-step-"
 _STALE_AFTER = 2 * DAY  # the file of a step that has long ended
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-_COUNT_BYTES = 4  # of the runs of one rank
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+_LONGEST = 1 << 20  # bytes of the file that are read
 _STEP_VARIABLE = "WEIGH_STEP"  # names the step to whoever measures its node
 _FOLLOWER_INTERVAL = 0.25  # seconds between looks at its own rank, and for the lock
 _OTHERS_PATIENCE = 2.0  # seconds that the first rank waits for the others' lines
@@ -78,10 +79,25 @@ class NodeLock:
     def count_run(self, rank: int) -> int:
         """Return how many runs this *rank* has begun in this step before this one."""
         # a script may call weigh run several times in one step, one after another
-        place = _COUNT_BYTES * rank
-        before = int.from_bytes(os.pread(self._fd, _COUNT_BYTES, place), "little")
-        os.pwrite(self._fd, (before + 1).to_bytes(_COUNT_BYTES, "little"), place)
+        before = self._lines().count(b"run %d" % rank)
+        os.write(self._fd, b"run %d\n" % rank)
         return before
+
+    def note_leader(self, pid: int, *, has_ended: bool = False) -> None:
+        """Let the other ranks know the first process of this one."""
+        os.write(self._fd, b"%s %d\n" % (b"end" if has_ended else b"pid", pid))
+
+    def leaders(self) -> set[int]:
+        """Return the first processes of all ranks whose runs go on."""
+        found: dict[bytes, set[int]] = {b"pid": set(), b"end": set()}
+        for line in self._lines():
+            what, _, number = line.partition(b" ")
+            if what in found and number.isdigit():
+                found[what].add(int(number))
+        return found[b"pid"] - found[b"end"]
+
+    def _lines(self) -> list[bytes]:
+        return os.pread(self._fd, _LONGEST, 0).split(b"\n")
 
     def take(self) -> bool:
         """Return whether this process holds the lock, now or from now on."""
@@ -133,6 +149,7 @@ class RankGroup:
         self._node = node
         self._lock = lock
         self._watched: NodeWatcher | None = None  # by this rank
+        self._leader: int | None = None
         self._began: Seconds = 0.0
 
     @property
@@ -153,10 +170,17 @@ class RankGroup:
         finally:
             # another rank of the node takes over once the lock is free
             self._watched = None
+            if self._leader is not None:
+                self._lock.note_leader(self._leader, has_ended=True)
+                self._leader = None
             self._lock.free()
 
     def look(self, run: "TreeWatcher") -> Seconds:
         """Measure the node, if no other rank does; return the time until the next."""
+        if self._leader is None:
+            self._leader = run.leader()
+            if self._leader is not None:
+                self._lock.note_leader(self._leader)
         if self._watched is None:
             # another rank watches the node: look later whether it has ended
             if not self._lock.take():
@@ -168,6 +192,8 @@ class RankGroup:
                 same=tuple(self.environment),
                 prefix=None,
                 mark=OWN,
+                # a program may clear its environment
+                also=self._lock.leaders,
             )
             self._watched = NodeWatcher(self._node, members, self._sampling)
         return self._watched.tree.look()
@@ -203,7 +229,7 @@ class RankGroup:
         node = RecordedNode(name=self._node, final=final)
         if self._watched is not None:
             part = self._watched.part(final=final)
-            heard = self._began + part.elapsed
+            heard = self._began + part.measured.usage.wall_time
             node = recorded_node(ReceivedPart(part, heard, self._began))
         peak = usage.peak_memory
         if node.peak_memory is not None and (
