@@ -52,6 +52,11 @@ def test_no_end_is_predicted_where_nobody_has_read_a_run_for_long() -> None:
     assert "to go" not in top_page(replace(OVERVIEW, runs=(silent,)))
 
 
+def test_no_end_is_shown_of_a_run_that_has_done_nothing_yet() -> None:
+    began = headed(replace(HEADWAY, done=0, remaining=None, low=None, high=None))
+    assert "to go" not in top_page(replace(OVERVIEW, runs=(began,)))
+
+
 def test_nothing_running_is_reported_and_what_to_do() -> None:
     text = top_page(NOTHING)
     assert "none: weigh run -- COMMAND in another window" in text
