@@ -139,6 +139,13 @@ def test_neighbours_alike_widen_the_interval() -> None:
     assert half(known(ordered)) > 1.2 * half(known(mixed))
 
 
+@pytest.mark.parametrize("count", [12, 16])
+def test_in_a_short_run_too_neighbours_alike_widen_the_interval(count: int) -> None:
+    in_threes = [1.1 if n % 6 < 3 else 0.9 for n in range(count)]
+    in_turn = [1.1 if n % 2 else 0.9 for n in range(count)]
+    assert half(known(in_threes)) > 1.25 * half(known(in_turn))
+
+
 def test_no_level_changes_in_a_flat_run() -> None:
     assert last_change(wavy(24)) == 0
     assert last_change([]) == 0

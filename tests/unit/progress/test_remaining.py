@@ -143,6 +143,20 @@ def test_the_value_lies_within_its_interval(
         assert found.value <= found.high + slack
 
 
+@pytest.mark.parametrize("factor", [1e-6, 1e6])
+def test_the_end_of_tasks_that_take_longer_by_a_factor_is_later_by_it(
+    factor: float,
+) -> None:
+    plain = until_done([5.0], 6, known([0.0, 10.0, 20.0]), lanes=2)
+    scaled = until_done(
+        [5.0 * factor], 6, known([0.0, 10.0 * factor, 20.0 * factor]), lanes=2
+    )
+    assert plain is not None
+    assert scaled is not None
+    expected = [factor * plain.value, factor * plain.low, factor * plain.high]
+    assert [scaled.value, scaled.low, scaled.high] == pytest.approx(expected)
+
+
 def test_a_silent_task_takes_as_long_as_those_that_took_longer() -> None:
     found = still_to_run(15.0, known([10.0, 20.0, 30.0]))
     assert found is not None
