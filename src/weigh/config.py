@@ -28,7 +28,6 @@ SITE_FILE = "/etc/weigh/config.toml"
 PREFIX = "WEIGH_"
 # a larger file is a mistake, and would be parsed at each start
 _LARGEST_FILE: Bytes = MIB
-_ONLY_OWN = ("named",)  # of [cluster]: environments of clusters
 
 # a variable is always text; a file has true and false of its own
 _ANSWERS = {
@@ -179,10 +178,10 @@ EXEC_KEYS = (
     "wait_orphans",
     "quiet",
 )
-# of [cluster]; tables of it are named clusters, and schedulers by their names
+# of [cluster]; tables of it are schedulers by their names
 CLUSTER_KEYS = (
     *("scheduler", "name", "scratch", "scratch_resource", "memory", "exclusive"),
-    *("constraint", "account", "qos", "require", "named"),
+    *("constraint", "account", "qos", "require"),
 )
 SUBMIT_KEYS = {
     "heal": _YES_NO,
@@ -256,24 +255,19 @@ def _with_project(
 
 def _allowed_project_settings(
     path: str, table: Mapping[str, object]
-) -> tuple[Mapping[str, object], list[str]]:
+) -> tuple[Mapping[str, object], tuple[str, ...]]:
     """Return what a project's file may set, and a warning for each other setting.
 
-    Others may have written it: it came with a repository. So it cannot name a command,
-    change an environment, or show what is hidden in records.
+    Others may have written it: it came with a repository. So it cannot show what is
+    hidden in records.
     """
-    cluster, records = table.get("cluster"), table.get("records")
-    kept, warnings = dict(table), list[str]()
-    if isinstance(cluster, dict):
-        kept["cluster"] = {k: v for k, v in cluster.items() if k not in _ONLY_OWN}
-        warnings += [f"cluster.{key}" for key in _ONLY_OWN if key in cluster]
-    if isinstance(records, dict) and records.get("mask") is False:
-        kept["records"] = {k: v for k, v in records.items() if k != "mask"}
-        warnings.append("records.mask = false")
-    return kept, [
-        f"{path}: {name} belongs into your own settings or the site's; ignored"
-        for name in warnings
-    ]
+    records = table.get("records")
+    if not isinstance(records, dict) or records.get("mask") is not False:
+        return table, ()
+    name = "records.mask = false"
+    warning = f"{path}: {name} belongs into your own settings or the site's; ignored"
+    kept = {key: value for key, value in records.items() if key != "mask"}
+    return {**table, "records": kept}, (warning,)
 
 
 def _user_file(env: Mapping[str, str]) -> str | None:

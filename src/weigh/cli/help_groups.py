@@ -21,11 +21,11 @@ OPTION_GROUPS = {
         "Request": (
             "memory time cpus gpus nodes h-vmem queue account qos exclusive local-disk"
         ),
-        "Order": "after throttle interactive name on cluster requeue prefetch",
-        "Environment": "module conda venv setup container imports measure",
+        "Order": "after throttle interactive name on requeue",
+        "Environment": "module conda venv setup container measure",
         "Files": "stage-in stage-out scratch stage-max",
         "Healing": "heal max-memory max-time max-rounds max-hours",
-        "Output": "mail notify json dry-run checks again ignore-directives",
+        "Output": "mail notify json dry-run checks again",
     },
     "exec": {
         "Resources": "jobs per-gpu gpus memory",
@@ -38,7 +38,7 @@ OPTION_GROUPS = {
         "Nodes": (
             "gpu per-gpu gpus-per-task nodes node-memory node-cpus node-gpus probe"
         ),
-        "Output": "name leave-out replace ignore-directives dry-run json",
+        "Output": "name replace dry-run json",
     },
     "run": {
         "Record": "output label param headroom quiet",

@@ -88,13 +88,7 @@ _COUNT = options.BoundedCount()
     "throughput. Use short tasks.",
 )
 @click.option("--name", help="Write the plan to plan/NAME.  [default: the file's name]")
-@click.option("--leave-out", is_flag=True, help="Leave out tasks that are too big.")
 @click.option("--replace", is_flag=True, help="Replace the plan of that name.")
-@click.option(
-    "--ignore-directives",
-    is_flag=True,
-    help="Run job scripts although their #SBATCH and #$ lines have no effect.",
-)
 @options.dry_run("Write nothing.")
 @options.as_json()
 def plan(*, as_json: bool, **words: str | int | bool | None) -> int:

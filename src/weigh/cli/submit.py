@@ -30,15 +30,15 @@ _SCRIPT = "weigh.script"
 # options of weigh with a script of the user's own: all others are the scheduler's
 _OF_SCRIPTS = frozenset(
     {"--measure", "--again", "--checks", "--no-checks", "--dry-run", "--json", "--on"}
-    | {"--cluster", "--notify", "--help", "--help-all", "--heal"}
+    | {"--notify", "--help", "--help-all", "--heal"}
 )
 _LIMITS = ("max_memory", "max_time", "max_rounds", "max_hours")
 _VALUED = {
-    *("--on", "--cluster", "--notify"),
+    *("--on", "--notify"),
     *(f"--{name.replace('_', '-')}" for name in _LIMITS),
 }
 # fields of JobSetup that are options
-_SETUP = {"modules", "conda", "venv", "lines", "container", "imports", "checks"}
+_SETUP = {"modules", "conda", "venv", "lines", "container", "checks"}
 
 
 class SubmitCommand(options.PlainHelp):
@@ -120,10 +120,6 @@ def _split_script_arguments(arguments: list[str]) -> tuple[list[str], tuple[str,
 
 def _typed_job_setup(words: dict[str, Any]) -> JobSetup:
     """Read the options on the environment of the tasks; make its paths absolute."""
-    names = tuple(filter(None, (words.pop("imports") or "").split(",")))
-    for name in names:
-        if not all(part.isidentifier() for part in name.split(".")):
-            raise UsageError(f"--imports: {name!r} is not the name of a module")
     container = words["container"]
     # made absolute here, where a relative path has its meaning
     if words["venv"] is not None:
@@ -133,7 +129,7 @@ def _typed_job_setup(words: dict[str, Any]) -> JobSetup:
         words["container"] = os.path.abspath(container)
         if not os.path.exists(container):
             raise UsageError(f"--container {container}: no such file")
-    return JobSetup(**words, imports=names)
+    return JobSetup(**words)
 
 
 def notify(line: str) -> None:
@@ -221,14 +217,6 @@ def notify(line: str) -> None:
     help="Line of bash to run before the tasks; repeatable.",
 )
 @click.option(
-    "--prefetch",
-    metavar="CMD",
-    help="Run CMD first, in a job without a GPU: for downloads.",
-)
-@click.option(
-    "--cluster", metavar="NAME", help="Cluster to submit to, as named in the settings."
-)
-@click.option(
     "--stage-in",
     multiple=True,
     metavar="SRC[:DEST]",
@@ -285,11 +273,6 @@ def notify(line: str) -> None:
     "--container", metavar="IMAGE", help="Run tasks in IMAGE with apptainer exec."
 )
 @click.option(
-    "--imports",
-    metavar="NAMES",
-    help="Check that these Python modules are installed: torch,transformers.",
-)
-@click.option(
     "--checks/--no-checks",
     cls=options.FlagPair,
     default=True,
@@ -297,11 +280,6 @@ def notify(line: str) -> None:
 )
 @click.option(
     "--again", is_flag=True, help="Run all of a plan again, although it was submitted."
-)
-@click.option(
-    "--ignore-directives",
-    is_flag=True,
-    help="Run job scripts although their #SBATCH and #$ lines have no effect.",
 )
 @click.option(
     "--measure", is_flag=True, help="Of a SCRIPT: run it under weigh in the job."

@@ -51,10 +51,6 @@ class Here(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the same store and environment, in the folder *cwd*."""
         return msgspec.structs.replace(self, cwd=cwd)
 
-    def in_environment(self, env: Mapping[str, str]) -> "Here":
-        """Return the same place and store with the environment *env*."""
-        return msgspec.structs.replace(self, env=env)
-
 
 def here_of(
     cwd: str, env: Mapping[str, str], notify: Callable[[str], None] = notify_nobody

@@ -25,7 +25,6 @@ from weigh.sweep.quoting import bash_quoted
 _MOST_READ = 1 << 16  # bytes of a script; directives stand at its head
 _MOST_TASKS = 1000  # of a long task file only so many lines are looked at
 _MOST_SHOWN = 60  # characters
-ACKNOWLEDGED = "--ignore-directives"
 # "for ... done" on one line is a whole task; a lone "do" or an open "for" is a piece
 _PIECE_OF_A_LOOP = re.compile(r"\s*(?:do|done|(?:for|while|until)\b(?!.*\bdone))\b")
 
@@ -38,12 +37,8 @@ def refuse_job_script(command: Sequence[str], *, cwd: str, path: str | None) -> 
     Raises:
         UsageError: it does; names the directives and the way out.
     """
-    # submissions first: they can never be acknowledged, lost directives can
-    for one in launched(command):
-        if one.runner in SUBMITS:
-            raise UsageError(_of_a_submission(one))
     for why in _losses(launched(command), cwd, path):
-        raise UsageError(f"{why} ({ACKNOWLEDGED} goes on without them)")
+        raise UsageError(why)
 
 
 def lost_in(command: Sequence[str], *, cwd: str) -> str | None:
@@ -74,7 +69,7 @@ def refuse_job_scripts(
     _refuse_pieces_of_loops(task_file, first)
     why = lost_directives(first, cwd=cwd, path=path)
     if why is not None:
-        raise UsageError(f"{why} ({ACKNOWLEDGED} goes on without them)")
+        raise UsageError(why)
 
 
 def refuse_submissions(task_file: str, lines: Sequence[str]) -> None:
@@ -173,8 +168,8 @@ def _lost(file: str, options: Sequence[str]) -> str:
     )
     return (
         f"{file} has {number} directive{'s' * (number != 1)} that would be lost: "
-        f"{shortened_text(' '.join(options), _MOST_SHOWN)}: pass them as options, or "
-        f"weigh submit {file} (by {tool})"
+        f"{shortened_text(' '.join(options), _MOST_SHOWN)}: remove them, or weigh "
+        f"submit {file} (by {tool})"
     )
 
 

@@ -77,8 +77,7 @@ class HealLimits(msgspec.Struct, frozen=True, kw_only=True):
 class JobSetup(msgspec.Struct, frozen=True, kw_only=True):
     """The environment of the tasks, set up in this order; ``lines`` are bash.
 
-    ``container`` is the image that tasks run in; ``imports`` are Python modules that
-    must be installed.
+    ``container`` is the image that tasks run in.
     """
 
     modules: tuple[str, ...] = ()
@@ -86,7 +85,6 @@ class JobSetup(msgspec.Struct, frozen=True, kw_only=True):
     venv: str | None = None  # its directory
     lines: tuple[str, ...] = ()
     container: str | None = None
-    imports: tuple[str, ...] = ()
     checks: bool = True
 
 

@@ -395,11 +395,9 @@ def tasks_too_big_message(plan: Plan, *, states_cpus: bool = False) -> str:
     where = plan.gpu.name if plan.gpu and first.resource == "gpu_memory" else "a bin"
     if where == "a bin":
         where = "a GPU's share of the node" if plan.gpu else "the node"
-    # leaving all tasks out would leave no plan
-    out = "" if len(plan.left_out) == plan.tasks else "; --leave-out plans the rest"
     return (
         f"{tasks}{f' and {more:,} more' if more > 0 else ''}: {need}, "
-        f"and {where} has {has}{way_out}{out}"
+        f"and {where} has {has}{way_out}"
     )
 
 

@@ -35,9 +35,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     node_memory: str | None = None
     node_cpus: int | None = None  # with node_memory and node_gpus the size of a node
     node_gpus: int | None = None
-    leave_out: bool = False
     replace: bool = False
-    ignore_directives: bool = False
     dry_run: bool = False
     probe: bool = False
 

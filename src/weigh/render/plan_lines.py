@@ -209,13 +209,6 @@ def _packing_lines(plan: Plan) -> Iterator[str]:
             )
         yield f"  {plan.gpu.name} {size}: {fit}"
     yield from _probed_speed_lines(plan.probe)
-    if plan.left_out:
-        numbers = [str(short.task) for short in plan.left_out[:5]]
-        dots = ", ..." if len(plan.left_out) > len(numbers) else ""
-        yield (
-            f"  too big, left out: {count_with_noun(len(plan.left_out), 'task')} "
-            f"({', '.join(numbers)}{dots})"
-        )
     if plan.queue is not None:
         yield from _pull_queue_lines(plan, plan.queue)
         return

@@ -351,13 +351,6 @@ if kinds and not any(wanted <= (major, minor) and (kind == "compute" or
              f"sm_{major}{minor}")"""
 # a GPU may be used without torch: then its check is only a remark
 _NO_TORCH = 'echo "weigh: no task is known to import torch: they run" >&2'
-_IMPORTS = """\
-import importlib, sys
-for name in sys.argv[1:]:
-    try:
-        importlib.import_module(name)
-    except Exception as error:
-        sys.exit(f"weigh: {sys.executable} cannot import {name}: {error}")"""
 WITHIN = '"$container"'
 # by node: each may have another of the two programs, at another path
 _FOLDER = '"$plan/log/container.$HOSTNAME"'
@@ -469,9 +462,6 @@ def _checks(job_script: JobScript) -> Iterator[str]:
     here = [name for name in job_script.programs if not (staged and is_relative(name))]
     yield from program_checks(here, setup)
     python = _python(job_script)
-    if setup.imports:
-        yield f"{_run_program_line(python or 'python', _IMPORTS, setup)} \\"
-        yield f"  {' '.join(map(quoted, setup.imports))} || exit {_UNAVAILABLE}"
     if job_script.request.gpus and python is not None:
         # only a task that is known to import torch must fail without a GPU
         ends = f"exit {_UNAVAILABLE}" if job_script.imports_torch else _NO_TORCH

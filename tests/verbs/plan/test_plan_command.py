@@ -156,13 +156,6 @@ def test_a_task_too_big_is_named_and_nothing_is_written(
     assert "task 2: 24.0 GiB of GPU memory with headroom, and T4 has 14.8" in err
     assert not (tmp_path / "plan").exists()
 
-    code, out, _ = weigh("plan", "rl.txt", "--gpu", "T4", "--leave-out")
-
-    assert code == 0
-    assert "too big, left out: 1 task (2)" in out
-    left = (tmp_path / "plan" / "rl" / "left_out.txt").read_text()
-    assert left == "python rl.py --algo dqn --seed 2\n"
-
 
 def test_measured_cpus_that_a_node_lacks_come_with_the_option_for_fewer(
     weigh: Weigh, tmp_path: Path

@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from following import Weigh, until
 from rigs import mainly
+
+from weigh.store import jobs
 
 ONCE = "[ -e once ] || {{ touch once; exit 9; }}; echo {} >>order"
 BUG = "{{ [ -e fixed ] || python3 -c 'print(1 / 0)'; }} && echo {} >>order"
@@ -220,3 +223,35 @@ def test_a_job_that_waits_for_another_one_is_not_called_held(weigh: Weigh) -> No
     assert "a job that it depends on has not ended" in out
     assert "qrls" not in out
     weigh.finish(second)
+
+
+@pytest.mark.parametrize(
+    ("options", "task"),
+    [
+        ((), "./env/bin/python -V >version"),
+        (("--venv", "env"), "python -V >version"),
+        (("--setup", "source env/bin/activate"), "python -V >version"),
+    ],
+)
+def test_a_job_may_run_in_the_environment_that_an_earlier_one_makes(
+    here: Weigh, options: tuple[str, ...], task: str
+) -> None:
+    make = "sleep 0.5; python3 -m venv --without-pip env"
+    here.submit(here.plan(make, name="make"))
+    job = here.submit(here.plan(task, name="use"), "--after", "make", *options)
+
+    assert here.finish(job) == {"COMPLETED": 1}
+
+
+def test_a_job_does_not_wait_for_one_of_another_scheduler(here: Weigh) -> None:
+    job = here.submit(here.plan("true", name="a"))
+    known = jobs.read_jobs(str(here.folder / ".weigh"))[0]
+    other = msgspec.structs.replace(known, id="77", scheduler="slurm")
+    jobs.append_job(str(here.folder / ".weigh"), other)
+
+    code, _, err = here(
+        "submit", here.plan("true", name="b"), "--on", "local", "--after", "77"
+    )
+
+    assert (code, "runs at slurm" in err) == (2, True)
+    here.finish(job)

@@ -8,7 +8,7 @@ import pytest
 from following import Weigh
 
 from weigh.flow.submit.checks import imports_torch, lines_import_torch
-from weigh.model.job import JobRequest, JobSetup
+from weigh.model.job import JobRequest
 
 # as much of it as a job script uses
 APPTAINER = """\
@@ -95,26 +95,6 @@ def test_only_a_job_with_a_gpu_sees_it_inside(here: Weigh, image: Path) -> None:
     assert ("exec --nv" in with_one, "exec --nv" in without) == (True, False)
 
 
-def test_a_module_that_is_missing_is_named_before_anything_runs(here: Weigh) -> None:
-    job = here.submit(here.plan("touch ran"), "--imports", "json,no_such_module")
-
-    assert here.finish(job) == {"FAILED": 1}
-    assert "cannot import no_such_module" in words_of(here, job)
-    assert not (here.folder / "ran").exists()
-
-
-def test_modules_that_are_there_stop_nothing(here: Weigh) -> None:
-    job = here.submit(here.plan("true"), "--imports", "json,os.path")
-
-    assert here.finish(job) == {"COMPLETED": 1}
-
-
-def test_what_is_no_module_s_name_is_refused(here: Weigh) -> None:
-    code, _, err = here("submit", here.plan("true"), "--imports", "a;b")
-
-    assert (code, "not the name of a module" in err) == (2, True)
-
-
 @pytest.mark.parametrize("sees", [True, False])
 def test_training_without_the_gpu_that_was_requested_does_not_begin(
     here: Weigh, monkeypatch: pytest.MonkeyPatch, *, sees: bool
@@ -176,18 +156,14 @@ def test_torch_is_found_in_the_files_that_a_task_runs(
     }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert lines_import_torch([line], JobSetup(), str(tmp_path)) == uses
+    assert lines_import_torch([line], str(tmp_path)) == uses
 
 
 @pytest.mark.parametrize("gpus", [0, 1])
 def test_torch_is_looked_for_only_where_a_gpu_is_requested(gpus: int) -> None:
     plan: Any = SimpleNamespace(kinds=[SimpleNamespace(example="torchrun other.py")])
     wants = JobRequest(gpus=gpus)
-    assert imports_torch(plan, JobSetup(), "/nowhere", wants) == bool(gpus)
-
-
-def test_a_module_that_the_job_shall_import_may_need_torch(tmp_path: Path) -> None:
-    assert lines_import_torch([], JobSetup(imports=("stanza.models",)), str(tmp_path))
+    assert imports_torch(plan, "/nowhere", wants) == bool(gpus)
 
 
 def test_without_torch_a_gpu_is_nobody_s_doubt(here: Weigh) -> None:

@@ -28,7 +28,6 @@ def script(weigh: Weigh, *words: str) -> str:
         (("--queue", "short"), "HTCondor has no queues: omit --queue"),
         (("--qos", "high"), "has no quality of service: omit --qos"),
         (("--after", "12"), "lets no job wait for another: omit --after"),
-        (("--prefetch", "true"), "lets no job wait for another: omit --prefetch"),
         (("--output=x",), "--output is set by the job script (weigh logs"),
     ],
 )

@@ -101,15 +101,6 @@ def test_a_command_that_only_names_a_job_script_is_submitted(
     assert code == 0, err
 
 
-def test_who_accepts_the_loss_may_submit_it(folder: Weigh) -> None:
-    words = ("--on", "local", "--dry-run", "--ignore-directives")
-
-    code, out, err = folder("submit", *words, "--", "bash", "job.sh")
-
-    assert code == 0, err
-    assert "weigh exec" in out
-
-
 def test_a_plan_is_refused_for_a_line_that_runs_a_job_script(folder: Weigh) -> None:
     tasks = Path(folder.folder, "tasks.txt")
     tasks.write_text("echo 1\nbash job.sh 2\n")
@@ -118,9 +109,6 @@ def test_a_plan_is_refused_for_a_line_that_runs_a_job_script(folder: Weigh) -> N
     code, _, err = folder("plan", "tasks.txt", *said)
     assert code == 2
     assert "job.sh has 3 directives" in err
-
-    code, _, err = folder("plan", "tasks.txt", *said, "--ignore-directives")
-    assert code == 0, err
 
 
 VERBS = [("plan", "--memory=1G", "--cpus=1", "--time=5m"), ("exec",), ("check",)]

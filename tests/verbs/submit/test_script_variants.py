@@ -17,7 +17,7 @@ from weigh.schedulers.slurm.script import RULES, slurm_script
 NAMES = (*KINDS, "local")
 SETUPS = (
     JobSetup(),
-    JobSetup(container="images/my env.sif", imports=("torch", "numpy")),
+    JobSetup(container="images/my env.sif"),
 )
 STAGED = StagingPlan(destination="/home/me/out", warn_time=120, grace=10)
 BOTH = [*product(NAMES, SETUPS)]
@@ -67,7 +67,7 @@ def test_programs_of_the_working_folder_are_looked_for_once_it_is_there() -> Non
 
 def test_a_python_of_the_working_folder_tries_no_imports() -> None:
     script = staged(
-        programs=("bin/python",), setup=JobSetup(imports=()), request=JobRequest(gpus=1)
+        programs=("bin/python",), setup=JobSetup(), request=JobRequest(gpus=1)
     )
 
     assert "torch" not in slurm_script(script)

@@ -366,11 +366,7 @@ def queued_without_weigh(
         if name not in KINDS:  # this machine: weigh started all its jobs
             continue
         backend = KINDS[name].backend
-        ours = {
-            job.id
-            for job in known_jobs
-            if schedulers.kind_of_cluster_name(job.scheduler) == name
-        }
+        ours = {job.id for job in known_jobs if job.scheduler == name}
         try:
             ran = run_scheduler_command(
                 backend.queue_argv(user), env=env, cwd=None, timeout=_TO_ASK

@@ -35,7 +35,6 @@ from weigh.flow.here import Here, here_of
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import replaced_since
 from weigh.flow.report.runs import needs_by_progress
-from weigh.flow.site import schedulers
 from weigh.flow.submit import own_script
 from weigh.flow.submit.checks import ScriptToCheck, check_request, imports_torch
 from weigh.flow.submit.job_request import (
@@ -513,15 +512,14 @@ class ResumeRound:
             if group.plan is None or not group.before.setup.checks:
                 continue
             script = self._script(group, group.plan, group.before.folder)
-            env = schedulers.environment_of_cluster(name, self.here.env)
             to_check = ScriptToCheck(
                 text=scheduler.render(script),
                 request=script.request,
-                scheduler=schedulers.kind_of_cluster_name(name),
+                scheduler=name,
                 elements=script.elements,
                 written=script,
             )
-            check_request(self.here.in_folder(script.cwd).in_environment(env), to_check)
+            check_request(self.here.in_folder(script.cwd), to_check)
 
     def _end(self, why: str, sendings: SubmissionRounds) -> None:
         """Keep why there is no further round, and notify of the end, once."""
@@ -664,15 +662,13 @@ class ResumeRound:
             request=group.again.request,
             setup=before.setup,
             programs=programs_of(plan),
-            imports_torch=imports_torch(
-                plan, before.setup, first.cwd, group.again.request
-            ),
+            imports_torch=imports_torch(plan, first.cwd, group.again.request),
             staging=continued(before.staging, group.tasks, jobs),
             requeue=before.requeue,
             needs=self._wait.needs,
             version=__version__,
         )
-        return staged(script, schedulers.kind_of_cluster_name(jobs[-1].scheduler))
+        return staged(script, jobs[-1].scheduler)
 
 
 def _sum_of_hours(hours: Iterator[float | None]) -> float | None:

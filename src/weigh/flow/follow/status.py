@@ -30,7 +30,6 @@ from weigh.flow.follow.task_history import (
 from weigh.flow.follow.tasks import last_lines_of_output
 from weigh.flow.follow.view import JobView, ScriptWork, latest_task_states, look
 from weigh.flow.here import Here, here_of
-from weigh.flow.site.schedulers import environment_of_cluster, kind_of_cluster_name
 from weigh.flow.submit.rounds import SubmissionRounds, rounds_of_plan, settle_all
 from weigh.lazy_modules import lazy_module
 from weigh.model.element_time import NOT_STARTED
@@ -168,15 +167,15 @@ def has_jobs_here(here: Here) -> bool:
 
 def _with_steps(job_standing: JobStanding, env: Mapping[str, str]) -> JobStanding:
     """Return a standing with the steps of its job, if its one element has ended."""
-    job, kind = job_standing.job, kind_of_cluster_name(job_standing.job.scheduler)
+    job = job_standing.job
     # steps of many elements would not fit; accounting that fails would fail again
     if job.elements != 1 or job_standing.accounting or not job_standing.is_over:
         return job_standing
     found = accounting_of_job(
-        kind,
+        job.scheduler,
         job.id,
         run=run_scheduler_command,
-        env=environment_of_cluster(job.scheduler, env),
+        env=env,
     )
     steps = found[0].steps if len(found) == 1 else ()
     return replace(job_standing, steps=steps)

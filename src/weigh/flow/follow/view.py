@@ -370,7 +370,7 @@ class ScriptWork:
 
     @property
     def _scripts(self) -> SchedulerUserScripts:
-        return KINDS[schedulers.kind_of_cluster_name(self.job.scheduler)].user_scripts
+        return KINDS[self.job.scheduler].user_scripts
 
 
 JobWork: TypeAlias = PlanWork | ScriptWork

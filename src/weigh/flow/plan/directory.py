@@ -20,7 +20,6 @@ from weigh.sweep.quoting import bash_quoted
 
 FOLDER = "plan"  # in the working directory: the plans
 FILE = PLAN_FILE
-LEFT_OUT = "left_out.txt"
 # written here first, and renamed once complete
 _NEW = f"{FILE}.new"
 # how names of task files and of queues begin
@@ -98,9 +97,6 @@ def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> Plan:
             plan = _write_queue(directory, plan, plan.queue, text_of)
         else:
             plan = _write_elements(directory, plan, text_of)
-        if plan.left_out:
-            tasks = tuple(short.task for short in plan.left_out)
-            _write_tasks(os.path.join(directory, LEFT_OUT), tasks, text_of)
         path = os.path.join(directory, FILE)
         new = os.path.join(directory, _NEW)
         with open(new, "wb", opener=open_privately) as file:
@@ -192,7 +188,7 @@ def _is_plan_file(name: str) -> bool:
     number = name.removeprefix(_OURS).removesuffix(".txt")
     is_tasks = name == f"{_OURS}{number}.txt" and number.isdecimal()
     is_tasks = is_tasks or name.startswith(_QUEUE)
-    return is_tasks or name in {FILE, _NEW, LEFT_OUT}
+    return is_tasks or name in {FILE, _NEW}
 
 
 def _is_unfinished(directory: str) -> bool:

@@ -186,11 +186,8 @@ def plan_task_file(here: Here, options: PlanOptions) -> PlanAnswer:
     headroom = _headroom(options, settings)
     source = TaskSource(options.task_file)
     try:
-        if not options.ignore_directives:
-            lines = (_line_of_task(source, seq) for seq in range(1, len(source) + 1))
-            refuse_job_scripts(
-                source.name, lines, cwd=here.cwd, path=here.env.get("PATH")
-            )
+        lines = (_line_of_task(source, seq) for seq in range(1, len(source) + 1))
+        refuse_job_scripts(source.name, lines, cwd=here.cwd, path=here.env.get("PATH"))
         place = _probe_place(here, options)
         alone = None
         if place is not None:
@@ -217,8 +214,7 @@ def plan_task_file(here: Here, options: PlanOptions) -> PlanAnswer:
         )
         if hidden is not None:
             made = replace(made, notes=(*made.notes, hidden))
-        # with --leave-out a plan has to have something left
-        if made.left_out and not (options.leave_out and made.elements):
+        if made.left_out:
             raise UsageError(
                 tasks_too_big_message(made, states_cpus=options.cpus is not None)
             )
@@ -505,8 +501,7 @@ def plan_command(
     line = shell_line(command).encode("utf-8", "surrogateescape") + b"\n"
     # the line as the plan's writer stores it, to recognise an earlier plan
     written = line_run_on_nodes(line[:-1], options.nodes or 1, sys.executable) + b"\n"
-    if not options.ignore_directives:
-        refuse_job_script(command, cwd=here.cwd, path=here.env.get("PATH"))
+    refuse_job_script(command, cwd=here.cwd, path=here.env.get("PATH"))
     try:
         folder, is_new = _command_plan_folder(top, options, written, submitted)
     except OSError as error:
@@ -522,7 +517,6 @@ def plan_command(
                 dry_run=options.dry_run,
                 replace=True,  # it is new, or of this very command
                 nodes=options.nodes,
-                ignore_directives=True,  # the command was checked above
             )
             return folder, plan_task_file(here, plan_options).plans[0]
     except OSError as error:

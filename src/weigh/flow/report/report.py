@@ -27,7 +27,6 @@ from weigh.flow.records.records import (
 )
 from weigh.flow.report.runs import joblog_of, runs_of_exec, runs_of_view, unsent_runs
 from weigh.flow.scan.from_records import answer_of_scan, request_note
-from weigh.flow.site.schedulers import environment_of_cluster, kind_of_cluster_name
 from weigh.lazy_modules import lazy_module
 from weigh.model.job import JobRequest, SubmittedJob
 from weigh.model.plan import Plan
@@ -388,7 +387,6 @@ def _of_jobs(
     here: Here, views: tuple[JobView, ...], store: RecordStore
 ) -> ReportMaterial:
     last = views[-1].job
-    kind = kind_of_cluster_name(last.scheduler)
     by_job = _in_chain(views, [runs_of_view(view, store.root) for view in views])
     requested = [
         requested_by_job(view.job, plan_if_still_there(view.job)) for view in views
@@ -414,10 +412,8 @@ def _of_jobs(
         rounds=tuple(round_words(rounds_of(views))) if last.heal else (),
         troubles=tuple(dict.fromkeys(_troubles_of_views(views))),
         job=last.id,
-        scheduler=kind,
-        accounted=_accounting_of_views(
-            views, environment_of_cluster(last.scheduler, here.env)
-        ),
+        scheduler=last.scheduler,
+        accounted=_accounting_of_views(views, here.env),
         tables=tables_in(logs_of(views)),
     )
 
@@ -452,7 +448,7 @@ def _accounting_of_views(
     views: Sequence[JobView], env: Mapping[str, str]
 ) -> tuple[AccountedElement, ...]:
     """Return what accounting has on the elements of jobs, numbered as in the views."""
-    kind = kind_of_cluster_name(views[-1].job.scheduler)
+    kind = views[-1].job.scheduler
     if not any(view.job.is_script for view in views):
         return ask_accounting(kind, (view.job.id for view in views), env)
     found = []

@@ -19,7 +19,6 @@ from weigh.flow.follow.tasks import last_lines_of_output
 from weigh.flow.follow.view import JobView, latest_task_states
 from weigh.flow.plan.directory import plan_in_folder_of, tasks_of
 from weigh.flow.records import joined_records as report_records
-from weigh.flow.site.schedulers import kind_of_cluster_name
 from weigh.joblog import JoblogEntry, output_folder, output_name
 from weigh.model.job import FINAL, SubmittedJob, TaskState
 from weigh.model.mask import MASK
@@ -176,10 +175,7 @@ def _is_record_of_job(record: Record, submitted_job: SubmittedJob) -> bool:
     """
     where = record.allocation and record.allocation.scheduler
     # an id of another scheduler is another job
-    if (
-        where in KINDS
-        and where != kind_of_cluster_name(submitted_job.scheduler) != LOCAL
-    ):
+    if where in KINDS and where != submitted_job.scheduler != LOCAL:
         return False
     began = epoch_seconds(record.started)
     # a job's record cannot be older than its submission, beyond what clocks differ

@@ -5,10 +5,8 @@ import shutil
 import time
 from collections.abc import Mapping
 
-import msgspec
-
 from weigh.errors import FormatError, UsageError
-from weigh.flow.here import Here, here_of
+from weigh.flow.here import Here
 from weigh.probe.host import may_be_login_node
 from weigh.schedulers import KINDS, client, kind_or_first
 from weigh.schedulers.backend import Scheduler
@@ -21,19 +19,6 @@ from weigh.units import Seconds, parse_duration
 
 NAMES = (*KINDS, LOCAL)
 _PACE = "WEIGH_POLL"  # a duration: how long an answer stays valid
-CLUSTER_MARK = "@"  # between a scheduler and a cluster's name: slurm@gpu
-
-
-class NamedCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One of several clusters: its scheduler, and the environment that selects it."""
-
-    scheduler: str
-    env: dict[str, str] = {}
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for an unknown scheduler."""
-        if self.scheduler not in KINDS:
-            raise ValueError(f"no such scheduler: {self.scheduler!r}")
 
 
 def available_schedulers(env: Mapping[str, str]) -> list[str]:
@@ -70,60 +55,17 @@ def reach(here: Here, name: str) -> Scheduler:
     """
     if name == LOCAL:
         return LocalScheduler(env=here.env, root=here.root, machine=this_machine())
-    kind = kind_of_cluster_name(name)
-    if kind not in KINDS:
+    if name not in KINDS:
         raise UsageError(f"no such scheduler: {name} (one of {', '.join(NAMES)})")
-    env = environment_of_cluster(name, here.env)
     way = SchedulerReach(
         run=run_scheduler_command,
-        env=env,
+        env=here.env,
         root=here.root,
         user=current_user(),
         clock=time.time,
-        interval=_poll_interval(env),
+        interval=_poll_interval(here.env),
     )
-    client = SchedulerClient(KINDS[kind].backend, way)
-    client.name = name  # the cache of its answers has this name
-    return client
-
-
-def environment_of_cluster(name: str, env: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the environment in which the commands of *name* reach its cluster.
-
-    Raises:
-        UsageError: the settings have no such cluster.
-        FormatError: the cluster's table is invalid.
-    """
-    cluster = name.partition(CLUSTER_MARK)[2]
-    if not cluster:
-        return env
-    return {**env, **find_cluster(here_of(os.getcwd(), env), cluster).env}
-
-
-def kind_of_cluster_name(name: str) -> str:
-    """Return the scheduler of ``slurm@gpu``, one of several clusters: ``slurm``."""
-    return name.partition(CLUSTER_MARK)[0]
-
-
-def find_cluster(here: Here, name: str) -> NamedCluster:
-    """Read a cluster's settings: ``[cluster.named.NAME]``.
-
-    Raises:
-        UsageError: the settings have no such cluster.
-        FormatError: the cluster's table is invalid.
-    """
-    table = here.settings.cluster.get("named", {})
-    known = table if isinstance(table, dict) else {}
-    if name not in known:
-        others = ", ".join(map(str, known)) or "none"
-        raise UsageError(
-            f"no cluster {name!r} in the settings, which have {others} "
-            f"(add a table [cluster.named.{name}] to weigh.toml)"
-        )
-    try:
-        return msgspec.convert(known[name], NamedCluster)
-    except msgspec.ValidationError as error:
-        raise FormatError(f"cluster.named.{name}: {error}") from error
+    return SchedulerClient(KINDS[name].backend, way)
 
 
 def _poll_interval(env: Mapping[str, str]) -> Seconds:

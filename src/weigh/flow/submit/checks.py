@@ -23,7 +23,7 @@ from weigh.model.cluster import (
     ClusterNode,
     QueueLimits,
 )
-from weigh.model.job import JobRequest, JobScript, JobSetup
+from weigh.model.job import JobRequest, JobScript
 from weigh.model.lint import LintFinding
 from weigh.model.plan import Plan
 from weigh.render.request_lines import WIDTH, folded_lines
@@ -400,21 +400,17 @@ _MOST_FILES = 100
 _LONGEST_FILE = 1 << 20
 
 
-def imports_torch(
-    plan: Plan, setup: JobSetup, cwd: str, job_request: JobRequest
-) -> bool:
+def imports_torch(plan: Plan, cwd: str, job_request: JobRequest) -> bool:
     """Return whether a task of *plan*, started in *cwd*, is known to import torch.
 
     Only a job with a GPU tries torch on the node: without, no file is read.
     """
     lines = (kind.example for kind in plan.kinds)
-    return job_request.gpus > 0 and lines_import_torch(lines, setup, cwd)
+    return job_request.gpus > 0 and lines_import_torch(lines, cwd)
 
 
-def lines_import_torch(lines: Iterable[str], setup: JobSetup, cwd: str) -> bool:
+def lines_import_torch(lines: Iterable[str], cwd: str) -> bool:
     """Return whether a command of *lines*, started in *cwd*, imports torch."""
-    if any(name.partition(".")[0] in _NEED_TORCH for name in setup.imports):
-        return True
     reader = _ImportReader(cwd)
     return any(map(reader.line_needs_torch, lines))
 

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from weigh.errors import UsageError
 from weigh.flow.here import Here
 from weigh.flow.job_scripts import refuse_job_script
-from weigh.flow.site import schedulers
 from weigh.flow.site.ask import CommandRunner, ask_scheduler
 from weigh.flow.site.cluster import in_site_words, live_limits
 from weigh.flow.site.schedulers import current_user
@@ -30,7 +29,7 @@ _TIME = HOUR
 _MAPPED = 4 * GIB  # of address space, which counts what is mapped as well
 # options of a job that a shell on a node cannot have
 _OF_JOBS = (
-    *("after", "throttle", "mail", "notify", "prefetch", "stage_in"),
+    *("after", "throttle", "mail", "notify", "stage_in"),
     *("stage_out", "scratch", "stage_max", "requeue", "again", "name", "nodes"),
 )
 
@@ -61,11 +60,8 @@ def session_of(here: Here, options: SubmitOptions) -> InteractiveSession:
             f"{', '.join(idle) or '--module, --conda and the like'}"
         )
     # the script would run in the shell, its directives without effect
-    if not options.ignore_directives:
-        refuse_job_script(options.command, cwd=here.cwd, path=here.env.get("PATH"))
-    name, env = where_to(here, options)
-    here = here.in_environment(env)
-    kind = schedulers.kind_of_cluster_name(name)
+    refuse_job_script(options.command, cwd=here.cwd, path=here.env.get("PATH"))
+    kind = where_to(here, options)
     return interactive(
         here,
         in_site_words(typed_request(options, ()), kind, here.settings.cluster),

@@ -76,15 +76,8 @@ def refuse_own(extra: Sequence[tuple[str, str]], kind: str) -> None:
             raise UsageError(f"--{name} is set by the job script ({instead})")
 
 
-def refuse_absent(
-    job_request: JobRequest,
-    scheduler: str,
-    *,
-    prefetch: bool = False,
-) -> None:
+def refuse_absent(job_request: JobRequest, scheduler: str) -> None:
     """Refuse options for what the scheduler has not.
-
-    *prefetch*: --prefetch was given.
 
     Raises:
         UsageError: there is one.
@@ -103,7 +96,6 @@ def refuse_absent(
             kind.traits.waits,
             "lets no job wait for another",
         ),
-        ("--prefetch", prefetch, kind.traits.waits, "lets no job wait for another"),
     ):
         if value and not is_there:
             raise UsageError(f"{kind.title} {what}: omit {option}")

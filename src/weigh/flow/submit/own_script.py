@@ -12,7 +12,6 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -161,12 +160,11 @@ def submit_own(here: Here, options: ScriptOptions) -> SubmitAnswer:
         StoreError: the job cannot be recorded.
     """
     settle_all(here)
-    name, reached = _scheduler_of_script(here, options)
-    draft = draft_of(here.in_environment(reached), options, name)
-    kind = schedulers.kind_of_cluster_name(name)
-    heal = limits_of(here, options, kind)
+    name = _scheduler_of_script(here, options)
+    draft = draft_of(here, options, name)
+    heal = limits_of(here, options, name)
     notes = site_warnings(here)
-    if not KINDS[kind].lint.directives(draft.text) and not draft.own.flags:
+    if not KINDS[name].lint.directives(draft.text) and not draft.own.flags:
         defaults = f"{draft.typed} has no directives: the queue's defaults apply"
         notes = (defaults, *notes)
     scheduler = schedulers.reach(here, name)
@@ -184,7 +182,7 @@ def submit_own(here: Here, options: ScriptOptions) -> SubmitAnswer:
     if not options.again:
         _refuse_running_script(here, draft)
     answer = SubmitAnswer(
-        scheduler=kind,
+        scheduler=name,
         script=draft.script,
         # there is no token before it is sent: the word stands in its place
         text=draft.text_to_send(here.root, "TOKEN"),
@@ -192,7 +190,7 @@ def submit_own(here: Here, options: ScriptOptions) -> SubmitAnswer:
         commands=(draft.argv("TOKEN"),) if options.dry_run else (),
     )
     if options.checks:
-        answer = _checked_script_answer(here.in_environment(reached), draft, answer)
+        answer = _checked_script_answer(here, draft, answer)
     if options.dry_run:
         return answer
     with sendings.begin(number, heal_limits=heal) as sending:
@@ -211,7 +209,7 @@ def draft_of(
     Raises:
         UsageError: it cannot be read, or weigh cannot submit it.
     """
-    kind = KINDS[schedulers.kind_of_cluster_name(name)]
+    kind = KINDS[name]
     path = os.path.join(here.cwd, options.script)
     text = read_script_file(path, options.script)
     facts = facts_of(here, scheduler=kind.name)
@@ -303,19 +301,17 @@ def send_script(
     return _as_understood(made, scheduler, store)
 
 
-def _scheduler_of_script(
-    here: Here, options: ScriptOptions
-) -> tuple[str, Mapping[str, str]]:
+def _scheduler_of_script(here: Here, options: ScriptOptions) -> str:
     """Return the scheduler to submit to: as typed, or by the script's directives.
 
     Raises:
         UsageError: the script is for another scheduler, or there is none.
     """
     text = read_script_file(os.path.join(here.cwd, options.script), options.script)
-    chosen, reached = where_to(here, options)
+    chosen = where_to(here, options)
     # directives of another scheduler are plain comments to this one
     meant = guess(text) or chosen
-    if options.scheduler is None and options.cluster is None and meant != chosen:
+    if options.scheduler is None and meant != chosen:
         path = here.env.get("PATH", "")
         if shutil.which(KINDS[meant].submits, path=path) is None and chosen != LOCAL:
             raise UsageError(
@@ -324,20 +320,20 @@ def _scheduler_of_script(
             )
         if chosen != LOCAL or shutil.which(KINDS[meant].submits, path=path):
             chosen = meant
-    if schedulers.kind_of_cluster_name(chosen) == LOCAL:
+    if chosen == LOCAL:
         if guess(text) is None:
             _refuse_no_job(text, options, 0, is_misread=False)
         raise UsageError(
             f"{options.script} needs a scheduler, and here is none "
             f"(try weigh run -- bash {options.script})"
         )
-    kind = KINDS[schedulers.kind_of_cluster_name(chosen)]
+    kind = KINDS[chosen]
     if not kind.traits.takes_scripts:
         raise UsageError(
             f"{options.script}: submit it by {kind.submits}; weigh status, logs, "
             "cancel and report take the id of its job"
         )
-    return chosen, reached
+    return chosen
 
 
 def _job_folder_of_script(

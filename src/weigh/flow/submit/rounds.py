@@ -600,7 +600,7 @@ def _unknown_outcome_text(
     submitted_job: SubmittedJob, error: str | None, answer: PartAnswer | OpenPart
 ) -> str:
     """Return the message that it is open whether a job was accepted."""
-    kind = schedulers.kind_of_cluster_name(submitted_job.scheduler)
+    kind = submitted_job.scheduler
     what = f"{submitted_job.name}: not known whether {kind} accepted the job"
     why = error or (answer.why if isinstance(answer, OpenPart) else "")
     left = answer.left if isinstance(answer, OpenPart) else None
@@ -609,7 +609,7 @@ def _unknown_outcome_text(
 
 
 def _settled(submitted_job: SubmittedJob, answer: PartAnswer) -> str:
-    kind = schedulers.kind_of_cluster_name(submitted_job.scheduler)
+    kind = submitted_job.scheduler
     if answer.id is not None:
         return f"{submitted_job.name}: {kind} accepted it as job {answer.id}"
     if submitted_job.is_healer:

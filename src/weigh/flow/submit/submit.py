@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -38,12 +38,9 @@ from weigh.flow.submit.submit_script import (
     LOGS,
     TOO_LONG,
     JobOrigin,
-    after_job,
-    free_prefetch_name,
     freeze,
     halfway,
     make_numbered,
-    prefetch_setup,
     programs_of,
     script_path,
     send_healer,
@@ -85,15 +82,12 @@ else:  # each is imported when it is first used
 
 # directories that each node usually has for itself
 _OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm", "/scratch")  # noqa: S108 - only named
-# of a prefetch job, which no record describes
-_PREFETCH_MEMORY = "4G"
 
 
 class HealOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where to submit to, and what healing may do; the limits are as typed."""
 
     scheduler: str | None = None
-    cluster: str | None = None
     heal: bool | None = None
     """None: as the settings have it."""
     max_memory: str | None = None
@@ -131,14 +125,12 @@ class SubmitOptions(HealOptions, frozen=True, kw_only=True):
     after: tuple[str, ...] = ()
     throttle: int | None = None
     setup: JobSetup = JobSetup()
-    prefetch: str | None = None
     stage_in: tuple[str, ...] = ()
     stage_out: str | None = None
     scratch: str | None = None
     stage_max: str | None = None
     """None: as much as staging allows without it."""
     requeue: bool = False
-    ignore_directives: bool = False
     extra: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -158,10 +150,9 @@ def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
         StoreError: the script cannot be written.
     """
     settle_all(here)
-    name, reached = where_to(here, options)
-    there, names = here.in_environment(reached), [name]
     # a command on PATH may have no cluster behind it: then the next one counts
-    if options.scheduler is None and options.cluster is None:
+    names = [where_to(here, options)]
+    if options.scheduler is None:
         names = schedulers.available_schedulers(here.env)
     while True:
         name = names.pop(0)
@@ -170,7 +161,7 @@ def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
             # the job to wait for be at a scheduler without one
             if (options.dry_run or options.after) and names:
                 _refuse_without_cluster(here, name)
-            return _submit_to(here, there, options, name)
+            return _submit_to(here, options, name)
         except NoClusterError as error:
             if not names:
                 raise
@@ -178,20 +169,9 @@ def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
             here.notify(f"{error.command} finds no cluster: trying {titles[names[0]]}")
 
 
-def where_to(here: Here, options: HealOptions) -> tuple[str, Mapping[str, str]]:
-    """Return the name of the scheduler, with the cluster's, and its environment.
-
-    Raises:
-        UsageError: the settings name no such cluster, or it has another scheduler.
-    """
-    scheduler, cluster = options.scheduler, options.cluster
-    if cluster is None:
-        return scheduler or schedulers.available_schedulers(here.env)[0], here.env
-    named = schedulers.find_cluster(here, cluster)
-    if scheduler not in {None, named.scheduler}:
-        raise UsageError(f"cluster {cluster} runs {named.scheduler}: omit --on")
-    name = f"{named.scheduler}{schedulers.CLUSTER_MARK}{cluster}"
-    return name, {**here.env, **named.env}
+def where_to(here: Here, options: HealOptions) -> str:
+    """Return the name of the scheduler: the one that is typed, or the first here."""
+    return options.scheduler or schedulers.available_schedulers(here.env)[0]
 
 
 def _refuse_without_cluster(here: Here, name: str) -> None:
@@ -210,7 +190,6 @@ class TypedSubmission(msgspec.Struct, frozen=True, kw_only=True):
     """What the options ask of a scheduler, before the plan fills in the rest."""
 
     kind: str
-    """The scheduler without the name of its cluster."""
     scheduler: Scheduler
     request: JobRequest
     needs: tuple[str, ...]
@@ -235,16 +214,11 @@ class WrittenSubmission(msgspec.Struct, frozen=True, kw_only=True):
     answer: SubmitAnswer
 
 
-def _submit_to(
-    here: Here, there: Here, options: SubmitOptions, name: str
-) -> SubmitAnswer:
-    """Submit to one scheduler: what was typed, its work, written, checked and sent.
-
-    *there* has the environment in which the commands of the scheduler *name* reach it.
-    """
-    typed = _typed_submission(there, options, name)
-    work = _work_to_send(there, options)
-    written = _written_submission(there, options, typed, work)
+def _submit_to(here: Here, options: SubmitOptions, name: str) -> SubmitAnswer:
+    """Submit to one scheduler: what was typed, its work, written, checked and sent."""
+    typed = _typed_submission(here, options, name)
+    work = _work_to_send(here, options)
+    written = _written_submission(here, options, typed, work)
     sendings = rounds_of_plan(here, work.folder)
     # before the jobs are read: who begins this number has seen all that were sent
     number = sendings.next_number(here.notify)
@@ -254,7 +228,7 @@ def _submit_to(
     if options.dry_run:
         return written.answer
     if options.setup.checks:
-        written = _checked_submission(there, options, written)
+        written = _checked_submission(here, options, written)
     # even with --again the plan's own round begins first: only one process may look
     # whether the plan was used
     with ExitStack() as rounds:
@@ -267,33 +241,28 @@ def _submit_to(
             sending = rounds.enter_context(anew.begin(1, heal_limits=typed.heal))
         answer = replace(written.answer, script=script_path(parts[0]))
         written = replace(written, parts=parts, answer=answer)
-        return _sent(here, options, written, sending, name)
+        return _sent(here, written, sending, name)
 
 
-def _typed_submission(here: Here, options: SubmitOptions, name: str) -> TypedSubmission:
-    """Read the options for the scheduler *name*; refuse what it does not have."""
-    kind = schedulers.kind_of_cluster_name(name)
+def _typed_submission(here: Here, options: SubmitOptions, kind: str) -> TypedSubmission:
+    """Read the options for the scheduler *kind*; refuse what it does not have."""
     hang_on: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     if options.after:
         known = jobs.read_jobs(here.root)
-        wait = dependency.await_jobs(here, options.after, name, known)
+        wait = dependency.await_jobs(here, options.after, kind, known)
         hang_on, needs = wait.ids, wait.needs
     request = typed_request(options, hang_on)
     request = in_site_words(request, kind, here.settings.cluster)
     refuse_own(options.extra, kind)
-    refuse_absent(
-        request,
-        kind,
-        prefetch=options.prefetch is not None,
-    )
+    refuse_absent(request, kind)
     heal = limits_of(here, options, kind)
     staging, notes = None, list[str]()
     if options.stages:
         words = options.stage_in, options.stage_out, options.scratch
         staging = submit_staging.staging_of(here, words, here.settings)
         # an earlier job may still make the inputs: then they count as empty
-        if not options.after and options.prefetch is None:
+        if not options.after:
             submit_staging.refuse_missing(staging)
         notes += submit_staging.refuse_large(staging, options.stage_max)
     if options.requeue:
@@ -444,8 +413,6 @@ def _written_submission(
         notes += submit_staging.left_behind(plan, typed.staging, here.cwd)
     # exit codes that hide failures, as the plan noted already
     notes += (note for note in plan.notes if HIDES_FAILURES in note)
-    if options.prefetch is not None and options.dry_run:
-        notes.append(f"runs first, in a job without a GPU: {options.prefetch}")
     # a longer array would be refused, by Slurm above MaxArraySize
     limit = scheduler.ask(scheduler.questions.array_limit(script.elements))
     parts = list(split_into_job_parts(script, limit))
@@ -487,7 +454,7 @@ def _job_script_of_plan(
         programs=programs_of(plan),
         # asked here too: the checks are many modules, which most dry runs do not need
         imports_torch=job_request.gpus > 0
-        and submit_checks.imports_torch(plan, options.setup, here.cwd, job_request),
+        and submit_checks.imports_torch(plan, here.cwd, job_request),
         staging=typed.staging,
         requeue=options.requeue,
         needs=typed.needs,
@@ -508,8 +475,8 @@ def _checked_submission(
     """Refuse a request that would fail; add the results of the checks."""
     parts, answer = written.parts, written.answer
     script = parts[0]
-    # what the prefetch command makes is not there yet
-    if answer.scheduler == LOCAL and options.prefetch is None:
+    # what an earlier job makes is not there yet
+    if answer.scheduler == LOCAL and not options.after:
         submit_checks.refuse_missing_program(script, here.env)
     was_there = os.path.isdir(script.log)
     to_check = submit_checks.ScriptToCheck(
@@ -564,20 +531,12 @@ def _anew(job_scripts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
 
 def _sent(
     here: Here,
-    options: SubmitOptions,
     written: WrittenSubmission,
     sending: SubmissionRound,
     name: str,
 ) -> SubmitAnswer:
-    """Submit the written parts, and before them the prefetch job."""
+    """Submit the written parts."""
     parts, answer = written.parts, written.answer
-    if options.prefetch is not None:
-        # a cluster has its scheduler, and `name` carries the cluster's mark
-        on = None if options.cluster else name
-        fetch = _prefetch(here, options, on, parts[0].name)
-        note = f"{parts[0].name} starts after prefetch job {fetch.id} has succeeded"
-        answer = replace(answer, notes=(*answer.notes, note))
-        parts = [after_job(part, fetch) for part in parts]
     scheduler = schedulers.reach(here, name)
     made: list[SubmittedJob] = []
     for part in parts:
@@ -597,26 +556,6 @@ def _sent(
     for job in made if parts[0].needs else ():
         dependency.renew(here, job)  # a healer may have sent a round meanwhile
     return followed(here, answer, scheduler, sending)
-
-
-def _prefetch(
-    here: Here, options: SubmitOptions, scheduler: str | None, name: str
-) -> SubmittedJob:
-    """Submit the prefetch command as a job without a GPU, to the same scheduler."""
-    fetch = SubmitOptions(
-        command=("bash", "-c", options.prefetch or ""),
-        scheduler=scheduler,
-        cluster=options.cluster,
-        name=free_prefetch_name(name, here.cwd),
-        ignore_directives=options.ignore_directives,
-        memory=_PREFETCH_MEMORY,
-        account=options.account,
-        setup=prefetch_setup(options.setup, here.cwd),
-    )
-    job = submit_plan(here, fetch).job
-    if job is None:
-        raise UsageError("the prefetch job was not submitted")
-    return job
 
 
 def followed(

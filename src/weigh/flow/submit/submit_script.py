@@ -21,8 +21,7 @@ from weigh._version import __version__
 from weigh.errors import SchedulerError, StoreError, UsageError, WeighError
 from weigh.flow.here import Here
 from weigh.flow.plan import directory as plan_directory
-from weigh.flow.plan.directory import FOLDER, refuse_changed_tasks
-from weigh.flow.site.schedulers import kind_of_cluster_name
+from weigh.flow.plan.directory import refuse_changed_tasks
 from weigh.flow.submit.rounds import SubmissionRound
 from weigh.lazy_modules import lazy_module
 from weigh.model.job import JobRequest, JobScript, JobSetup, SubmittedJob
@@ -119,7 +118,7 @@ def ship(
         tasks = freeze(job_script.folder, sending.path("plan"), kept)
         job_script = replace(job_script, tasks=tasks)
     if job_script.staging is not None:
-        kind = kind_of_cluster_name(scheduler.name)
+        kind = scheduler.name
         job_script = submit_staging.staged(job_script, kind)
     text = scheduler.render(job_script)
     make_log_folder(job_script)
@@ -309,41 +308,6 @@ def texts_of_job(
     return texts_of(folder, plan, opened)
 
 
-def prefetch_setup(setup: JobSetup, cwd: str) -> JobSetup:
-    """Return the set-up of the prefetch job, which may be what makes the environment.
-
-    It activates none whose folder is not there yet, and imports nothing from it.
-    """
-
-    def there(path: str | None) -> str | None:
-        # a bare name is one of conda's environments, which may be anywhere
-        if path is None or os.sep not in path:
-            return path
-        is_folder = os.path.isdir(os.path.join(cwd, os.path.expanduser(path)))
-        return path if is_folder else None
-
-    return replace(setup, imports=(), venv=there(setup.venv), conda=there(setup.conda))
-
-
-def free_prefetch_name(name: str, cwd: str) -> str:
-    """Return a name for the prefetch job that no plan has yet."""
-    free, number = f"{name}-prefetch", 1
-    while os.path.lexists(os.path.join(cwd, FOLDER, free)):
-        number += 1
-        free = f"{name}-prefetch-{number}"
-    return free
-
-
-def after_job(job_script: JobScript, first: SubmittedJob) -> JobScript:
-    """Return a part, to be started after *first* succeeded; same scheduler."""
-    request = job_script.request
-    return replace(
-        job_script,
-        request=replace(request, after=(*request.after, first.id)),
-        needs=(*job_script.needs, first.token),
-    )
-
-
 # requested for the one process of weigh resume that decides on a node
 _MEMORY = 200 * MIB
 # where it is limited: mapped libraries count as well
@@ -467,7 +431,5 @@ def _healer_setup(last: SubmittedJob, env: Mapping[str, str]) -> JobSetup:
         lines.append(f'export PATH="$PATH":{quote(env["PATH"])}')
     # the tasks' own lines first, so PATH is extended after them
     lines = [*last.setup.lines, *lines]
-    # weigh itself is not in the tasks' container, and imports none of their modules
-    return replace(
-        last.setup, lines=tuple(lines), container=None, imports=(), checks=False
-    )
+    # weigh itself is not in the tasks' container
+    return replace(last.setup, lines=tuple(lines), container=None, checks=False)

@@ -58,7 +58,7 @@ _CANNOT = {
     "wait": "sbatch would wait for its end: omit --wait (weigh status --wait)",
     "test-only": "--test-only submits nothing: weigh submit --dry-run",
     "wrap": "--wrap replaces the script: weigh submit -- COMMAND",
-    "clusters": "--clusters: name the cluster in weigh's settings (--cluster NAME)",
+    "clusters": "--clusters: weigh follows the jobs of one cluster (export SLURM_CONF)",
     "help": "sbatch --help shows its options",
     "usage": "sbatch --help shows its options",
     "version": "sbatch --version shows its version",
