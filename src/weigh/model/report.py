@@ -198,21 +198,12 @@ def without_unseen_nodes(accounted: AccountedElement, seen: int) -> AccountedEle
 class PastJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One job, or one element or attempt of it, as accounting lists it.
 
-    ``id`` is the scheduler's, with the index of an element (``12_3``). ``command`` is
-    the line that submitted it. ``started`` and ``ended`` are seconds since the epoch.
+    ``id`` is the scheduler's, with the index of an element (``12_3``).
     """
 
     id: str
     name: str
     accounted: AccountedElement
-    user: str | None = None
-    command: str | None = None
-    cwd: str | None = None
-    exit_code: int | None = None
-    signal: int | None = None
-    started: Seconds | None = None
-    ended: Seconds | None = None
-    queue: str | None = None
 
 
 class GpuTable(msgspec.Struct, frozen=True, kw_only=True):

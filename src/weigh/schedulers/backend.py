@@ -431,8 +431,8 @@ class PastAccounting(SchedulerAccounting):
         """Return the command that lists a user's jobs of the last *span* seconds."""
 
     @abstractmethod
-    def read_past(self, lines: Iterable[str]) -> "Iterator[PastJob | None]":
-        """Yield its jobs, without keeping any; None for what cannot be read."""
+    def read_past(self, lines: Iterable[str]) -> "Iterator[PastJob]":
+        """Yield its jobs, without keeping any; what cannot be read is left out."""
 
 
 class StepStarter(Protocol):

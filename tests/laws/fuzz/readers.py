@@ -360,7 +360,7 @@ READERS: dict[str, Reader] = {
     "slurm.used": Reader(
         of_output(slurm_accounting.ACCOUNTING.parse), sample("sacct-used.txt")
     ),
-    "slurm.past": Reader(_past_jobs_of_slurm, captured("slurm-22.05-sacct-all.txt")),
+    "slurm.past": Reader(_past_jobs_of_slurm, captured("slurm-22.05-sacct-past.txt")),
     "gridengine.hosts": Reader(
         of_output(_gridengine_nodes),
         captured("gridengine-8.1.9-qhost.txt", "gridengine-8.1.9-host.txt"),

@@ -2,7 +2,6 @@
 
 import io
 import random
-from collections.abc import Iterator
 
 import pytest
 from captured_text import captured
@@ -18,17 +17,12 @@ from weigh.units import GIB, KIB, MIB
 USED = captured("slurm-22.05-sacct.txt")
 PAST = captured("slurm-22.05-sacct-past.txt")
 POLLED = captured("slurm-22.05-sacct-polled.txt")
-ALL = captured("slurm-22.05-sacct-all.txt")
 COLUMNS = "JobID|State|ElapsedRaw|ReqMem|AllocCPUS|NNodes|NTasks|MaxRSS|AveRSS"
 COLUMNS += "|TRESUsageInTot|Start|End|JobName"
 
 
 def jobs(text: str) -> list[PastJob]:
-    return [
-        job
-        for job in slurm.ACCOUNTING.read_past(io.StringIO(text, newline="\n"))
-        if job
-    ]
+    return [*slurm.ACCOUNTING.read_past(io.StringIO(text, newline="\n"))]
 
 
 def named(text: str, name: str) -> list[AccountedElement]:
@@ -225,8 +219,7 @@ def test_a_step_that_root_cancelled_below_its_request_lacked_no_memory() -> None
 
 
 def read(name: str) -> list[PastJob]:
-    lines = captured(name).splitlines(keepends=True)
-    return [job for job in gridengine.ACCOUNTING.read_past(lines) if job]
+    return [*gridengine.ACCOUNTING.read_past(captured(name).splitlines(keepends=True))]
 
 
 @pytest.mark.parametrize(
@@ -243,9 +236,7 @@ def test_each_unit_of_qacct_is_1024_of_the_smaller(text: str, size: int) -> None
     block = captured("gridengine-8.1.9-qacct.txt").replace("107.988KB", text)
 
     found = {
-        job.name: job
-        for job in gridengine.ACCOUNTING.read_past(block.splitlines())
-        if job
+        job.name: job for job in gridengine.ACCOUNTING.read_past(block.splitlines())
     }
 
     assert found["one"].accounted.max_rss == pytest.approx(size, abs=KIB)
@@ -281,6 +272,20 @@ def test_one_state_for_two_limits_is_distinguished_by_the_figures(
     assert gridengine.ACCOUNTING.parse(text)[0].state == state
 
 
+@pytest.mark.parametrize(("start", "time"), [("-/-", None), ("07/01/2026 2:00:00", 0)])
+def test_a_job_that_took_no_time_has_run_and_one_without_a_start_has_not(
+    start: str, time: float | None
+) -> None:
+    text = (
+        f"jobnumber 7\nstart_time {start}\nfailed 0\nexit_status 0\nru_wallclock 0s\n"
+    )
+    node = "None assigned" if time is None else "n1"
+    (row,) = jobs(f"JobID|State|ElapsedRaw|NodeList|JobName\n7|FAILED|0|{node}|x\n")
+
+    assert gridengine.ACCOUNTING.parse(text)[0].wall_time == time
+    assert row.accounted.wall_time == time
+
+
 # ---- the list of all jobs: delimiters and line ends come as they are
 
 
@@ -292,82 +297,23 @@ def test_a_requeued_job_is_one_for_each_attempt() -> None:
     assert all(near(one.accounted.max_rss, 60) for one in attempts)
 
 
-@pytest.mark.parametrize("text", [PAST, POLLED, ALL], ids=["chosen", "polled", "all"])
-def test_a_delimiter_in_a_name_and_a_command_moves_no_column(text: str) -> None:
-    (job,) = (job for job in jobs(text) if job.id == "9")
+def test_names_of_delimiters_and_newlines_cost_no_other_row() -> None:
+    chance = random.Random(5)
+    names = ["".join(chance.choices("ab|\n\t ", k=12)) for _ in range(60)]
+    rows = [f"{n}|COMPLETED|{n}|2G|1|1|||||0|60|{name}" for n, name in enumerate(names)]
 
-    assert job.name == "a|b"
-    assert job.command is not None
-    assert job.command.endswith("-J a|b --mem=200 --wrap sleep 2")
-    assert (job.cwd, job.accounted.memory_asked) == ("/tmp", 200 * MIB)
-
-
-def test_a_command_of_many_delimiters_is_whole_between_all_columns() -> None:
-    pipe = " | ".join("abcdefgh" * 3)
-    text = ALL.replace("--wrap sleep 2", f"--wrap {pipe}")
-
-    (job,) = (job for job in jobs(text) if job.id == "9")
-
-    assert job.command is not None
-    assert job.command.endswith(f"-J a|b --mem=200 --wrap {pipe}")
-    assert (job.name, job.cwd) == ("a|b", "/tmp")
-
-
-def test_the_chosen_columns_and_all_of_them_show_the_same_jobs() -> None:
-    chosen, everything = jobs(PAST), jobs(ALL)
-
-    assert [one.id for one in chosen] == [one.id for one in everything]
-    for one, other in zip(chosen, everything, strict=True):
-        assert one.accounted.max_rss == other.accounted.max_rss
-        assert one.accounted.state == other.accounted.state
-
-
-def hostile(chance: random.Random) -> Iterator[tuple[str, str]]:
-    for number in range(60):
-        name = "".join(chance.choices("ab|\n\t ", k=chance.randint(1, 12)))
-        row = f"{number}|COMPLETED|{number}|2G|1|1|||||0|60|"
-        yield name.strip("\n") or "x", row
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_names_of_delimiters_and_newlines_cost_no_other_row(seed: int) -> None:
-    columns = COLUMNS.replace("|JobName", "").replace("JobID|", "JobID|JobName|")
-    written = list(hostile(random.Random(seed)))
-    rows = [
-        row.rstrip("|").replace(f"{n}|", f"{n}|{name}|", 1)
-        for n, (name, row) in enumerate(written)
-    ]
-
-    found = jobs("\n".join((columns, *rows, "")))
+    found = of_rows(*rows)
 
     assert [job.id for job in found] == [str(n) for n in range(60)]
-    assert [job.name for job in found] == [name for name, _ in written]
+    assert [job.name for job in found] == [name.partition("\n")[0] for name in names]
     assert [job.accounted.wall_time for job in found] == [float(n) for n in range(60)]
 
 
 @pytest.mark.parametrize("torn", ["1|COMPL", "1.ba", "1|COMPLETED|60|2G|1|1|||||0|6"])
-def test_a_torn_row_is_dropped_and_counted(torn: str) -> None:
-    rows = [COLUMNS, torn, "2|COMPLETED|60|2G|1|1|||||0|60|x", "3|FAI", ""]
+def test_a_torn_row_is_dropped_and_takes_nothing_from_the_next(torn: str) -> None:
+    found = of_rows(torn, "2|COMPLETED|60|2G|1|1|||||0|60|x", "3|FAI")
 
-    found = list(slurm.ACCOUNTING.read_past(line + "\n" for line in rows[:-1]))
-
-    assert [job.id if job else None for job in found].count(None) == 2
-    assert [job.id for job in found if job] == ["2"]
-
-
-@pytest.mark.parametrize("length", [20, 200, 500])
-def test_a_torn_row_takes_nothing_from_the_next(length: int) -> None:
-    head, torn, *rest = ALL.splitlines(keepends=True)
-
-    found = jobs("".join((head, torn[:length], "\n", *rest)))
-
-    assert found == jobs("".join((head, *rest)))
-
-
-def test_any_delimiter_is_read() -> None:
-    for separator in ("\x1f\x1e", "^", ";"):
-        text = PAST.replace("|", separator).replace(f"a{separator}b", "a|b")
-        assert [job.name for job in jobs(text)] == [job.name for job in jobs(PAST)]
+    assert [job.id for job in found] == ["2"]
 
 
 def test_elements_of_an_array_are_read_and_waiting_ones_are_not() -> None:
@@ -380,8 +326,7 @@ def test_elements_of_an_array_are_read_and_waiting_ones_are_not() -> None:
 
     found = list(slurm.ACCOUNTING.read_past(rows))
 
-    # none is None, which is a row that cannot be read
-    assert [job and (job.id, job.accounted.element) for job in found] == [
+    assert [(job.id, job.accounted.element) for job in found] == [
         ("12_3", 3),
         ("12_4", 4),
     ]

@@ -193,7 +193,7 @@ def _past_accounting(kind: SchedulerKind) -> PastAccounting:
 
 
 def _grouped(
-    jobs: Iterable[PastJob | None],
+    jobs: Iterable[PastJob],
     wanted_name: str | None,
     kind: SchedulerKind,
     interval: Seconds,
@@ -205,7 +205,7 @@ def _grouped(
     groups: dict[tuple[str, int | None, int | None], JobsOfKind] = {}
     for job in jobs:
         # a job that never ran; one of 0 s did, because clocks count whole seconds
-        if job is None or job.accounted.wall_time is None:
+        if job.accounted.wall_time is None:
             continue
         name = kind_of_name(job.name)
         # the pattern, or the name as listed in the table of kinds without its numbers

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
@@ -20,55 +21,34 @@ _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _REQUESTS = re.compile(r"\b(h_vmem|h_rt)=([^\s,]+)")
 _BELOW = "the largest single process (its KB means 1024 KiB): trust weigh's"
 _ABOVE = "the largest process without page cache (its KB means 1024 KiB)"
-
-
-_USED = (
-    *("jobnumber", "taskid", "jobname", "owner", "failed", "exit_status"),
-    *("start_time", "end_time", "qname", "hostname"),
-    *("slots", "category", "ru_wallclock", "cpu", "ru_maxrss", "maxvmem"),
-)
-_RULER = "====="
 _count = lru_cache(maxsize=1 << 14)(whole_number)  # few values, many times
 
 
-def _of_block(block: Mapping[str, str]) -> Iterator[str]:
-    return (block.get(name, "") for name in _USED)
-
-
-def _gridengine_past_job(fields: Iterable[str]) -> PastJob | None:
-    """Read the fields of a job, those of _USED."""
-    # fmt: off
-    (
-        job, index, name, owner, failed, status, start, end, queue, host,
-        *figures,
-    ) = fields
-    # fmt: on
-    ended = gridengine_commands.read_end(failed, status)
+def _gridengine_past_job(block: Mapping[str, str]) -> PastJob | None:
+    """Read a job's fields; None for an attempt that was requeued."""
+    ended = gridengine_commands.read_end(
+        block.get("failed", ""), block.get("exit_status", "")
+    )
+    job, task = block.get("jobnumber", ""), _count(block.get("taskid", "")) or 0
     if ended is None or whole_number(job) is None:
         return None
-    task = _count(index) or 0
     return PastJob(
         id=f"{job}.{task}" if task else job,
-        name=name,
-        user=owner or None,
-        exit_code=ended.exit_code,
-        signal=ended.signal,
-        started=gridengine_commands.epoch_time(start),
-        ended=gridengine_commands.epoch_time(end),
-        queue=queue or None,
-        accounted=_accounted_gridengine_element(
-            max(task - 1, 0), ended.state, host, figures
-        ),
+        name=block.get("jobname", ""),
+        accounted=_accounted_gridengine_element(max(task - 1, 0), ended.state, block),
     )
 
 
 def _accounted_gridengine_element(
-    number: int, state: State, host_name: str, figures: Iterable[str]
+    number: int, state: State, block: Mapping[str, str]
 ) -> AccountedElement:
-    slots, category, wallclock, cpu, maxrss, maxvmem = figures
-    cpus = _count(slots) or None
-    asked, limit = _category(category, cpus)
-    wall_time, virtual = _qacct_seconds(wallclock), _peak_virtual_memory(maxvmem)
+    figure = defaultdict(str, block).__getitem__
+    cpus = _count(figure("slots")) or None
+    asked, limit = _category(figure("category"), cpus)
+    virtual = _peak_virtual_memory(figure("maxvmem"))
+    # a job that never ran took no time, not 0 s
+    has_run = figure("start_time") != "-/-"
+    wall_time = _qacct_seconds(figure("ru_wallclock")) if has_run else None
     # limits of time and of memory share a state: the figures show which it was
     if state == "TIMEOUT" and virtual is not None and asked is not None:
         is_early = limit is None or (wall_time is not None and wall_time < limit)
@@ -78,10 +58,10 @@ def _accounted_gridengine_element(
         AccountedElement(
             element=number,
             state=state,
-            node=host_name or None,
+            node=figure("hostname") or None,
             wall_time=wall_time,
-            cpu_time=_qacct_seconds(cpu),
-            max_rss=_resident_memory(maxrss),
+            cpu_time=_qacct_seconds(figure("cpu")),
+            max_rss=_resident_memory(figure("ru_maxrss")),
             virtual_memory=virtual,
             cpus=cpus,
             memory_asked=asked,
@@ -149,11 +129,8 @@ class GridEngineAccounting(PastAccounting):
 
     def parse(self, command_output: str) -> tuple[AccountedElement, ...]:
         """Read qacct's blocks; the last attempt of an element counts."""
-        found = {}
-        for block in gridengine_commands.qacct_blocks(command_output.splitlines()):
-            job = _gridengine_past_job(_of_block(block))
-            if job is not None:
-                found[job.accounted.element] = job.accounted
+        jobs = self.read_past(command_output.splitlines())
+        found = {job.accounted.element: job.accounted for job in jobs}
         return tuple(one for _, one in sorted(found.items()))
 
     def past_argv(self, user_name: str, span: Seconds) -> Argv:
@@ -163,13 +140,10 @@ class GridEngineAccounting(PastAccounting):
         """
         return ("qacct", "-o", user_name, "-d", str(math.ceil(span / DAY)), "-j")
 
-    def read_past(self, lines: Iterable[str]) -> Iterator[PastJob | None]:
+    def read_past(self, lines: Iterable[str]) -> Iterator[PastJob]:
         """Yield each job of ``qacct -j``."""
-        for block in gridengine_commands.qacct_blocks(lines):
-            job = _gridengine_past_job(_of_block(block))
-            # None: an attempt that was requeued
-            if job is not None:
-                yield job
+        jobs = map(_gridengine_past_job, gridengine_commands.qacct_blocks(lines))
+        return (job for job in jobs if job is not None)
 
 
 ACCOUNTING = GridEngineAccounting()

@@ -1,13 +1,12 @@
 """Read sacct: the resources that jobs requested and used.
 
-``sacct -P`` quotes nothing: a job's name, command or comment may contain the delimiter
-and line ends. A row is therefore read by its header, and checked.
+``sacct -P`` quotes nothing: a job's name may contain the delimiter and line ends. It is
+therefore the last column, and a line that does not begin as a row is no row.
 """
 
 import heapq
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from operator import itemgetter
 
@@ -24,43 +23,24 @@ from weigh.model.report import (
 from weigh.schedulers.backend import PastAccounting
 from weigh.schedulers.protocol import AccountingWords, Argv
 from weigh.schedulers.slurm.scheduler import STATES
-from weigh.schedulers.words import comma_pairs, whole_number
+from weigh.schedulers.words import comma_pairs, epoch_seconds_in, whole_number
 from weigh.units import DAY, HOUR, KIB, MINUTE, Bytes, Seconds
 
-_OF_A_JOB = """
+# the name is last: it may contain the delimiter
+_FIELD_NAMES = """
     JobID State ElapsedRaw TimelimitRaw ReqMem AllocCPUS TotalCPU MaxRSS AllocTRES
     NodeList TRESUsageInMax ConsumedEnergyRaw NNodes NTasks AveRSS TRESUsageInTot Start
-    End
+    End JobName
 """
-_OF_THE_PAST = "User Partition ExitCode"
-# last, so that a surplus delimiter shifts no other column
-_LAST = "JobName"  # it may contain the delimiter
-_FIELDS = (*_OF_A_JOB.split(), _LAST)
-_PAST_FIELDS = (*_OF_A_JOB.split(), *_OF_THE_PAST.split(), _LAST)
-# columns whose values users or sites write
-_FREE = """
-    jobname submitline workdir comment admincomment systemcomment container extra reason
-    wckey reservation constraints failednode stderr stdin stdout
-"""
-_NUMBERS = """
-    alloccpus ncpus reqcpus allocnodes nnodes ntasks elapsedraw cputimeraw uid gid
-    dbindex elapsed cputime totalcpu systemcpu usercpu suspended submit eligible start
-    end reqmem
-"""
-_NUMBER = re.compile(r"[\dT:.-]*[KMGTP]?[nc]?\??|Unknown|None")  # a time, a size
-_OTHER_NAMES = {"ncpus": "alloccpus", "allocnodes": "nnodes", "jobidraw": "jobid"}
+_FIELDS = _FIELD_NAMES.split()
 _TASK = re.compile(r"\d+(?:[_+](?:\d+|\[.+\]))?(?:\..+)?")
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTP]?)[nc]?")
 _SPAN = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,8}):)?(\d{1,8}):(\d\d(?:\.\d+)?)")
 _NO_NODE = frozenset(("", "None assigned"))
-_NO_TIME = frozenset(("", "Unknown", "None"))
 _NO_ENERGY = frozenset(("", "0"))
 # state of the part of a job before it was reduced
 _RESIZED = "RESIZING"
 _MOST_STEPS = 50
-# characters; a torn row must not swallow the rest of the text
-_LONGEST_ROW = 1 << 16
-_MOST_SURPLUS = 200  # delimiters in the values of a row
 INTERVAL_ARGV: Argv = ("scontrol", "show", "config")
 _GATHERED = re.compile(r"^JobAcctGather(Type|Frequency)\s*=\s*(\S+)", re.MULTILINE)
 
@@ -77,18 +57,10 @@ def parse_interval(config: str) -> Seconds | None:
     if found.get("Type", "").endswith(("none", "(null)")):
         return None
     if "=" in word:
-        word = dict(part.partition("=")[::2] for part in word.split(",")).get(
-            "task", "30"
-        )
+        word = comma_pairs(word).get("task", "30")
     # 0 switches periodic samples off: one is taken at the end
     number = whole_number(word)
     return None if number is None else float(number)
-
-
-def _header(line: str) -> tuple[list[str], str]:
-    """Read the columns and their delimiter; none if *line* is no such header."""
-    found = re.match(r"\w+([^\w \n]{1,4})\w", line)
-    return (line.split(found[1]), found[1]) if found else ([], "")
 
 
 class _SacctColumns:
@@ -98,92 +70,34 @@ class _SacctColumns:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        plain = [name.lower() for name in names]
         self.width = len(names)
-        # equal columns have two names; if both are there, each has its own place below
-        self.at = {_OTHER_NAMES.get(name, name): n for n, name in enumerate(plain)}
-        self.at |= {name: n for n, name in enumerate(plain)}
-        self.free = {n for n, name in enumerate(plain) if name in _FREE.split()}
-        self.checks = {
-            n: _CHECKS[name] for name, n in self.at.items() if name in _CHECKS
-        }
-        self.id, self.state = self.of("jobid"), self.of("state")
+        self._places = {name: place for place, name in enumerate(names)}
+        self.id, self.state = self.of("JobID"), self.of("State")
         self.job = itemgetter(*map(self.of, _JOB_VALUES.split()))
         self.step = itemgetter(*map(self.of, _STEP_VALUES.split()))
 
     def of(self, name: str) -> int:
         """Return the place of a column; beyond the end of a row if it is not there."""
-        return self.at.get(name, self.width)
+        return self._places.get(name, self.width)
 
-
-def _sacct_rows(
-    lines: Iterable[str], separator: str, columns: _SacctColumns
-) -> Iterator[list[str] | None]:
-    """Yield rows of the header's width; None for one that cannot be read.
-
-    A line with too few delimiters continues in the next: a line end was in a value.
-    """
-    held = ""
-    for line in lines:
-        text = line.rstrip("\n")
-        fitting = _rejoined_fields(text, separator, columns)
-        both = f"{held}\n{text}"
-        if held and not fitting and len(both) < _LONGEST_ROW:
-            text, fitting = both, _rejoined_fields(both, separator, columns)
-        elif held:
-            yield None  # a torn row: this line is one by itself
-        held = text
-        if fitting or text.count(separator) >= columns.width - 1:
-            held = ""
-            yield fitting
-    if held:
-        yield None
-
-
-def _rejoined_fields(
-    text: str, separator: str, columns: _SacctColumns
-) -> list[str] | None:
-    """Join the values that their own delimiters have split; None if nothing fits.
-
-    Only free columns hold delimiters, the later ones first, where all values fit.
-    """
-    fields = text.split(separator)
-    surplus = len(fields) - columns.width
-    if not surplus:  # nearly all: times in a format of the user's are no fault
-        both = (columns.id, columns.state)
-        return fields if all(columns.checks[n](fields[n]) for n in both) else None
-    if not 0 < surplus <= _MOST_SURPLUS:
-        return None
-    # the values from a column on, by the field with which they begin
-    tails: dict[int, list[str]] = {len(fields): []}
-    for column in reversed(range(columns.width)):
-        check, most = columns.checks.get(column), surplus * (column in columns.free)
-        after, tails = tails, {}
-        for at in range(column, column + surplus + 1):
-            for end in range(at + 1, at + most + 2):
-                if end not in after:
-                    continue
-                value = separator.join(fields[at:end])
-                if check is None or check(value):
-                    tails[at] = [value, *after[end]]
-                    break
-    return tails.get(0)
+    def rows(self, lines: Iterable[str]) -> Iterator[list[str]]:
+        """Yield the rows; what is none is the rest of a name with line ends."""
+        for line in lines:
+            row = [*line.rstrip("\n").split("|", self.width - 1), ""]
+            if len(row) > self.width and _TASK.fullmatch(row[self.id]):
+                yield row
 
 
 def _slurm_past_jobs(
-    rows: Iterable[list[str] | None], columns: _SacctColumns
-) -> Iterator[PastJob | None]:
-    """Join steps to their jobs, which sacct lists before them; pass None on.
+    rows: Iterable[list[str]], columns: _SacctColumns
+) -> Iterator[PastJob]:
+    """Join steps to their jobs, which sacct lists before them.
 
     They are joined by order, not by id: a requeued job has its id twice.
     """
     job: list[str] | None = None
     prefix, steps = "", list[list[str]]()
     for row in rows:
-        if row is None:
-            yield None
-            continue
-        row.append("")  # a column that is not there
         name = row[columns.id]
         if "." in name:
             # a step without its job in front of it belongs to a row that was dropped
@@ -195,48 +109,40 @@ def _slurm_past_jobs(
             continue
         if job is not None:
             yield _slurm_past_job(job, steps, columns)
-        is_job = _TASK.fullmatch(name) and "[" not in name  # not 12_[3-9], which waits
+        is_job = "[" not in name  # not 12_[3-9], which waits
         job, prefix, steps = row if is_job else None, f"{name}.", []
     if job is not None:
         yield _slurm_past_job(job, steps, columns)
 
 
 _JOB_VALUES = """
-    jobid jobname user submitline workdir state exitcode start end
-    partition nodelist elapsedraw elapsed totalcpu maxrss consumedenergyraw
-    alloccpus nnodes alloctres reqmem timelimitraw timelimit
+    JobID JobName State NodeList ElapsedRaw TotalCPU ConsumedEnergyRaw
+    AllocCPUS NNodes AllocTRES ReqMem TimelimitRaw
 """
 
 
 def _slurm_past_job(
     row: list[str], rows: list[list[str]], columns: _SacctColumns
 ) -> PastJob:
-    # fmt: off
-    (
-        job, name, user, command, cwd, word, code, start, end,
-        queue, node, elapsed_raw, elapsed, cpu_time, max_rss, energy, *asked,
-    ) = columns.job(row)
-    # fmt: on
+    job, name, word, node, elapsed, cpu_time, energy, *asked = columns.job(row)
     cpus, nodes, gpus, memory_asked, limit = _requested_resources(tuple(asked))
     used = _usage_of_steps(rows, columns, memory_asked)
-    # MaxRSS: of a list of jobs without steps
-    memory = _sacct_size(max_rss) if used.memory is None else used.memory
     state = _state_of_sacct_word(word)
     # a job may be FAILED or CANCELLED because a step was killed for memory
-    is_short = used.is_short or _was_over_memory(word, memory, memory_asked)
+    is_short = used.is_short or _was_over_memory(word, used.memory, memory_asked)
     if is_short and state in {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"}:
         state = "OUT_OF_MEMORY"
     # a job without a node never started
-    is_waiting = node in _NO_NODE and columns.of("nodelist") < columns.width
+    is_waiting = node in _NO_NODE and columns.of("NodeList") < columns.width
     accounted = without_impossible(
         AccountedElement(
             # 12_3 is an element, 12+1 a part of a heterogeneous job
             element=0 if job.isdecimal() else _count(re.split("[_+]", job)[1]) or 0,
             state=state,
             node=None if node in _NO_NODE else node,
-            wall_time=None if is_waiting else _span_of(elapsed_raw, elapsed),
+            wall_time=None if is_waiting else epoch_seconds_in(elapsed),
             cpu_time=_parse_slurm_duration(cpu_time),
-            max_rss=memory,
+            max_rss=used.memory,
             cpus=cpus,
             nodes=nodes,
             gpus=gpus,
@@ -251,20 +157,7 @@ def _slurm_past_job(
     seen = _nodes_of_steps(rows, columns) if nodes and nodes > 1 else 0
     if seen:
         accounted = without_unseen_nodes(accounted, seen)
-    exit_code, _, signal = code.partition(":")
-    return PastJob(
-        id=job,
-        name=name,
-        user=user or None,
-        command=command or None,
-        cwd=cwd or None,
-        exit_code=_count(exit_code),
-        signal=_count(signal) or None,
-        started=_slurm_epoch(start),
-        ended=_slurm_epoch(end),
-        queue=queue or None,
-        accounted=accounted,
-    )
+    return PastJob(id=job, name=name, accounted=accounted)
 
 
 class _StepsUsage(msgspec.Struct, gc=False):
@@ -279,8 +172,8 @@ class _StepsUsage(msgspec.Struct, gc=False):
 
 
 _STEP_VALUES = """
-    jobid jobname state start end ntasks nnodes maxrss averss tresusageintot
-    tresusageinmax consumedenergyraw
+    JobID JobName State Start End NTasks NNodes MaxRSS AveRSS TRESUsageInTot
+    TRESUsageInMax ConsumedEnergyRaw
 """
 
 
@@ -410,7 +303,7 @@ def _requested_resources(
     ReqMem is the whole job's; before 21.08 ``4Gn`` is per node and ``4Gc`` is per CPU.
     ``gres/gpu=2`` is the number of GPUs; where a site tracks only types, their sum is.
     """
-    cpus, nodes, tres, memory, minutes, limit = columns
+    cpus, nodes, tres, memory, minutes = columns
     count, on, size = _count(cpus), _count(nodes) or None, _sacct_size(memory)
     # (by how much to multiply, among how many nodes to divide) for memory on one node
     times, parts = {"n": (1, 1), "c": (count, on or 1)}.get(memory[-1:], (1, on or 1))
@@ -422,9 +315,8 @@ def _requested_resources(
     }
     typed = [n or 0 for name, n in held.items() if name[8:9] == ":"]
     gpus = held.get("gres/gpu", sum(typed) if typed else None)
-    time = _count(minutes)
-    seconds = _parse_slurm_duration(limit) if time is None else time * MINUTE
-    return count, on, gpus, each, None if seconds is None else round(seconds)
+    limit = _count(minutes)
+    return count, on, gpus, each, None if limit is None else limit * MINUTE
 
 
 def _sacct_size(text: str) -> Bytes | None:
@@ -446,22 +338,6 @@ def _parse_slurm_duration(text: str) -> Seconds | None:
     return whole + float(seconds)
 
 
-def _span_of(raw: str, text: str) -> Seconds | None:
-    seconds = _count(raw)
-    return _parse_slurm_duration(text) if seconds is None else float(seconds)
-
-
-@lru_cache(maxsize=1 << 14)  # times repeat, and those of an array's elements
-def _slurm_epoch(text: str) -> Seconds | None:
-    """Read a local time in ISO 8601, or seconds since the epoch (SLURM_TIME_FORMAT)."""
-    if text in _NO_TIME or text.isdecimal():
-        return whole_number(text)
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
-
-
 def _slurm_energy(text: str) -> int:
     """Read joules; without an energy plugin the field is 0 or has all bits set."""
     number = _count(text) or 0
@@ -469,12 +345,6 @@ def _slurm_energy(text: str) -> int:
 
 
 _count = lru_cache(maxsize=1 << 14)(whole_number)  # few values, many times
-_CHECKS: dict[str, Callable[[str], object]] = {
-    **dict.fromkeys(_NUMBERS.split(), _NUMBER.fullmatch),
-    "jobid": _TASK.fullmatch,
-    "state": lambda word: _state_of_sacct_word(word) != "UNKNOWN",
-    "workdir": lambda path: path[:1] in {"", "/"},
-}
 
 
 class SlurmAccounting(PastAccounting):
@@ -511,14 +381,9 @@ class SlurmAccounting(PastAccounting):
         A job's own line holds what was requested, its steps what was used. The parts of
         a heterogeneous job are its elements.
         """
-        # a job name with a bar in it has columns beyond its own, which nobody reads
-        rows = (line.split("|")[: len(_FIELDS)] for line in command_output.splitlines())
-        least = _FIELDS.index("NNodes")  # the first columns, which are enough
-        whole = (
-            row + [""] * (len(_FIELDS) - len(row)) for row in rows if len(row) >= least
-        )
-        jobs = _slurm_past_jobs(whole, _SacctColumns(_FIELDS))
-        found = {job.accounted.element: job.accounted for job in jobs if job}
+        columns = _SacctColumns(_FIELDS)
+        jobs = _slurm_past_jobs(columns.rows(command_output.splitlines()), columns)
+        found = {job.accounted.element: job.accounted for job in jobs}
         return tuple(one for _, one in sorted(found.items()))
 
     def past_argv(self, user_name: str, span: Seconds) -> Argv:
@@ -526,29 +391,16 @@ class SlurmAccounting(PastAccounting):
         days, rest = divmod(round(span), DAY)
         # whole days are shorter to read and to copy
         since = ("-S", f"now-{round(span)}seconds" if rest else f"now-{days}days")
-        return (
-            "sacct",
-            "-P",
-            "-D",
-            "-u",
-            user_name,
-            *since,
-            "-o",
-            ",".join(_PAST_FIELDS),
-        )
+        return ("sacct", "-P", "-D", "-u", user_name, *since, "-o", ",".join(_FIELDS))
 
-    def read_past(self, lines: Iterable[str]) -> Iterator[PastJob | None]:
-        """Yield each job of ``sacct -P``, with any columns; None for a dropped row.
+    def read_past(self, lines: Iterable[str]) -> Iterator[PastJob]:
+        """Yield each job of the list, whose first line names its columns.
 
-        The first line is the header. A requeued job is a job for each of its attempts,
-        which sacct lists apart (-D). Times without a zone are local.
+        A requeued job is a job for each of its attempts, which sacct lists apart (-D).
         """
         lines = iter(lines)
-        names, separator = _header(next(lines, "").rstrip("\r\n"))
-        if not names:
-            return
-        at = _SacctColumns(names)
-        yield from _slurm_past_jobs(_sacct_rows(lines, separator, at), at)
+        columns = _SacctColumns(next(lines, "").rstrip("\n").split("|"))
+        yield from _slurm_past_jobs(columns.rows(lines), columns)
 
 
 ACCOUNTING = SlurmAccounting()
