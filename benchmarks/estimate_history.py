@@ -1,15 +1,11 @@
 """How much right-sizing from history wastes, and how many tasks it kills.
 
-    python benchmarks/estimate_history.py [--first] [TRACE.csv ...]
+    python benchmarks/estimate_history.py [TRACE.csv ...]
 
 Plays workflow traces back in order: each task is given memory from the tasks of its
 type before it; one given too little is killed, wastes all it was given, and is tried
 again with twice that or the most seen. Prints waste / used (in memory x time) and the
 tasks killed, after 5 runs of a task's type and (from the first) from the first run.
-
-With --first: N tasks of each type run first, and the others request the most that these
-used and a margin, all at once, as `weigh submit --first N` does; the size by which the
-first are chosen is the trace's first one.
 
 Without arguments: the traces under tests/support/data/workflows. A trace of your own
 has the columns task, peak_memory, wall_time (s), asked (optional); any others are sizes
@@ -32,7 +28,6 @@ import msgspec
 import numpy as np
 
 from weigh.estimate.history import ENOUGH, RISKS, PastValue, Risk, RunHistory, escalate
-from weigh.planning.first_tasks import TaskTraits, choose_first, first_tasks_margin
 from weigh.units import parse_size
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
@@ -236,48 +231,6 @@ def score(types: Types, sizes: int, method: Method) -> tuple[Score, Score]:
     return learnt, whole
 
 
-def from_first(tasks: Sequence[Task], places: frozenset[int]) -> Score:
-    """Score the tasks of one type that are sized from those at *places*."""
-    found = Score()
-    most = max(tasks[place].run.value for place in places)
-    for place, task in enumerate(tasks):
-        if place in places:
-            continue
-        asked, total, killed = (1 + first_tasks_margin(len(places))) * most, 0.0, 0
-        value, weight = task.run.value, task.run.weight
-        while asked < value:
-            total, asked, killed = total + asked, escalate(asked, most), 1
-        found.add(Score(1, killed, (total + asked - value) * weight, value * weight))
-    return found
-
-
-def compare_first(path: str) -> None:
-    """Print what sizing from the first N tasks of each type costs on a trace."""
-    types, sizes = read(path)
-    print(f"\n{os.path.basename(path)}\n{'the first are':26}{'3':>16}{'10':>16}")
-    for name in ("the top of the file", "drawn", "of all sizes"):
-        if name == "of all sizes" and not sizes:
-            continue
-        row = ""
-        for count in (3, 10):
-            whole = Score()
-            for tasks in types.values():
-                if len(tasks) <= count:
-                    continue
-                by = [one.run.sizes[0] if sizes else 0.0 for one in tasks]
-                known = [x if math.isfinite(x) else 0.0 for x in by]
-                lines = [
-                    TaskTraits(0, files=int(x) if name == "of all sizes" else 0)
-                    for x in known
-                ]
-                places = choose_first(lines, count).places
-                if name == "the top of the file":
-                    places = tuple(range(count))
-                whole.add(from_first(tasks, frozenset(places)))
-            row += f"{whole!s:>16}"
-        print(f"{name:26}{row}")
-
-
 def speed() -> str:
     """Time a fit of 10,000 runs with two sizes, and one prediction."""
     draw = np.random.default_rng(4)
@@ -309,10 +262,4 @@ def main(paths: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    words = [word for word in sys.argv[1:] if word != "--first"]
-    chosen = words or [os.path.join(FOLDER, name) for name in SETS]
-    if "--first" in sys.argv:
-        for trace in chosen:
-            compare_first(trace)
-    else:
-        main(chosen)
+    main(sys.argv[1:] or [os.path.join(FOLDER, name) for name in SETS])

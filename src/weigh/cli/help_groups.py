@@ -21,13 +21,8 @@ OPTION_GROUPS = {
         "Request": (
             "memory time cpus gpus nodes h-vmem queue account qos exclusive local-disk"
         ),
-<<<<<<< HEAD
         "Order": "after throttle interactive name on requeue",
         "Environment": "module conda venv setup container measure",
-=======
-        "Order": "after first throttle interactive name on cluster requeue prefetch",
-        "Environment": "module conda venv setup container imports measure",
->>>>>>> d28a7ed9 (Keep `submit --first`)
         "Files": "stage-in stage-out scratch stage-max",
         "Healing": "heal max-memory max-time max-rounds max-hours",
         "Output": "mail notify json dry-run checks again",

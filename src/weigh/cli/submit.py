@@ -201,12 +201,6 @@ def notify(line: str) -> None:
     help="Elements at once.  [default: 10, on this machine as many as it holds]",
 )
 @click.option(
-    "--first",
-    type=_COUNT,
-    metavar="N",
-    help="Run N tasks of each kind first; size and send the others from these.",
-)
-@click.option(
     "--interactive", is_flag=True, help="Open a shell on a node, or run COMMAND there."
 )
 @click.option("--name", help="Name of the job.  [default: the plan's name]")

@@ -237,9 +237,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Which tasks run together, and the request of each element of the array job.
 
     With a ``queue`` the elements have no tasks of their own. ``fewest`` is the number
-    of elements that every packing needs. The last ``held`` elements wait until the
-    first ones have ended, and are sized from these; ``rest`` is the
-    queue that their tasks will be pulled from, if any.
+    of elements that every packing needs.
     """
 
     schema: str = SCHEMA
@@ -257,15 +255,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     probe: tuple[TogetherRun, ...] = ()  # what tasks needed that were tried together
     notes: tuple[str, ...] = ()
     queue: PlannedQueue | None = None
-    held: int = 0
-    rest: PlannedQueue | None = None
 
     @property
     def together(self) -> int:
         """Return the most tasks that one element runs at once."""
-        queue = self.queue or self.rest
-        if queue is not None:
-            return queue.slots
+        if self.queue is not None:
+            return self.queue.slots
         return max(len(element.tasks) for element in self.elements)
 
     @property

@@ -32,7 +32,7 @@ from weigh.model.plan import (
 from weigh.model.record import State
 from weigh.outcome import fixed_heap, out_of_memory
 from weigh.planning.queue_order import size_of_round
-from weigh.request import LEAST_MEMORY, RUNNER_MEMORY, round_shared, round_time
+from weigh.request import round_shared, round_time
 from weigh.units import (
     HOUR,
     Bytes,
@@ -44,7 +44,6 @@ from weigh.units import (
     parse_size,
 )
 
-HELD = "waits for the first tasks: "  # how the reason of a task begins that waits
 _LARGER_GPU = "needs more GPU memory than the GPU has: --gpus TYPE:N"
 # the need is not known, only that it is more: doubling finds it in few rounds and
 # wastes half at most
@@ -83,8 +82,8 @@ class ResumeChoice(msgspec.Struct, frozen=True):
     """The decision on a task: ``run`` it again or not, and why.
 
     ``memory`` and ``time`` are factors; ``need`` is what the task alone gets, where its
-    memory grows and is known, or where it is ``sized`` from the first tasks.
-    ``together`` is how many tasks ran at once in its element, ``avoid`` is a node.
+    memory grows and is known. ``together`` is how many tasks ran at once in its
+    element, ``avoid`` is a node.
     """
 
     run: bool  # False: leave it
@@ -94,13 +93,11 @@ class ResumeChoice(msgspec.Struct, frozen=True):
     need: Bytes | None = None
     together: int = 1  # tasks at once in its element
     avoid: str | None = None  # None: any node
-    sized: bool = False
 
     @property
     def ran_short(self) -> bool:
         """Return whether the task ran out of memory."""
-        # a need that follows from the first tasks is a size, not an answer to a failure
-        return self.memory > 1 or (self.need is not None and not self.sized)
+        return self.memory > 1 or self.need is not None
 
     def at_once(self, memory: Bytes | None) -> int:
         """Return how many such tasks run at once in an element that had *memory*."""
@@ -380,8 +377,6 @@ def enlarged_request(
     at_once = more.at_once(memory)
     if options.memory is not None:
         memory = parse_size(options.memory)
-    elif more.sized and more.need is not None:
-        memory = max(LEAST_MEMORY, round_shared(more.need * at_once + RUNNER_MEMORY))
     elif more.need is not None and memory is not None:
         wanted = round_shared(more.need * at_once)  # has a share of the runner
         memory = max(memory, min(wanted, limits.max_memory or wanted))
@@ -414,11 +409,6 @@ def enlarged_request(
         queue=options.queue or job_request.queue,
         exclude=tuple(dict.fromkeys((*job_request.exclude, *avoid))),
     )
-
-
-def is_held(reason: str) -> bool:
-    """Return whether a task waits for the first tasks of its plan."""
-    return reason.startswith(HELD)
 
 
 def is_bug(reason: str) -> bool:
@@ -479,8 +469,7 @@ def healer_stop_reason(
     runs = [choice for choice in chosen if choice.run]
     if not runs:
         return _no_retry_reason(chosen)
-    is_first = any(choice.sized for choice in runs)  # they are no second try
-    if before.rounds >= heal_limits.max_rounds and not is_first:
+    if before.rounds >= heal_limits.max_rounds:
         return f"{before.rounds} rounds, as many as --max-rounds allows"
     # a round that gives more may succeed although the last one finished nothing
     gains = before.finished > 0 or any(c.memory > 1 or c.time > 1 for c in runs)
@@ -498,10 +487,6 @@ def _no_retry_reason(chosen: Sequence[ResumeChoice]) -> str:
     """Return why none of the unfinished tasks runs again."""
     if not chosen:
         return "all tasks are done"
-    # tasks that wait for the first ones have no failure of their own: name theirs
-    held = next((one.reason for one in chosen if is_held(one.reason)), None)
-    if held is not None:
-        return f"the others were not sent: {held.removeprefix(HELD)}"
     bugs = all(is_bug(choice.reason) for choice in chosen)
     return "only bugs are left" if bugs else "nothing left that a retry could fix"
 
@@ -535,13 +520,10 @@ def plan_of_round(
     *plan* is the first one. Its tasks are pulled from its queue if it has one; *keeps*:
     tasks stay with those of their element.
     """
-    # a round runs all of its tasks at once: nothing waits and nothing is left out
-    made = replace(plan, left_out=(), held=0, rest=None)
+    made = replace(plan, left_out=())
     if plan.queue is not None:
-        # tasks that waited for the first ones had elements planned for them: so many
-        before = plan.held or len(plan.elements)
         long = choice.time > 1 and plan.gpu is None  # tasks may share a GPU
-        size = size_of_round(len(tasks), at_once, before, is_long=long)
+        size = size_of_round(len(tasks), at_once, len(plan.elements), is_long=long)
         return _plan_with_queue(made, plan.queue, tasks, choice, size)
     parts = dict[object, list[int]]()
     # elements are filled as before, or with as many tasks as have room with their new
@@ -555,9 +537,6 @@ def plan_of_round(
         # element numbers start again in each plan, so the plan is part of the key
         key = place // most if is_filled else (id(one.plan), one.element)
         parts.setdefault(key, []).append(task)
-    if choice.sized:
-        grown = tuple(_enlarged_kind(one, choice) for one in plan.kinds)
-        made = replace(made, kinds=grown)
     return replace(made, elements=tuple(_round_elements(parts.values(), tasks, choice)))
 
 
@@ -593,9 +572,6 @@ def _plan_with_queue(
     # kinds of several plans meet here: equal ones become one
     kinds = list(dict.fromkeys(grown))
     memory = plan.elements[0].memory * choice.memory
-    if choice.sized:
-        # sized from first tasks: what fits is known, and a factor on the guess is not
-        memory = slots * max(one.item.memory for one in kinds)
     element = replace(plan.elements[0], tasks=(), kinds=(), memory=memory)
     return replace(
         plan,

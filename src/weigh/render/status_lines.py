@@ -115,7 +115,7 @@ class JobStanding(msgspec.Struct, frozen=True, kw_only=True):
     weigh cancelled and that have not ended yet. ``pulling`` are the nodes of elements
     that pull from a shared queue now, None without one; ``healing`` is None without a
     healer. ``steps`` are those of a job of one element, as accounting lists them.
-    ``held`` tasks wait until the first ones of their plan have ended. ``needs`` are the
+    ``unsent`` tasks are of a part that the scheduler refused. ``needs`` are the
     jobs that have to succeed before it starts; ``way_out`` is the command that runs
     what is left. ``doubt`` is a task that is done though its output ends in an error.
     """
@@ -136,7 +136,7 @@ class JobStanding(msgspec.Struct, frozen=True, kw_only=True):
     pulling: tuple[str, ...] | None = None
     healing: HealingState | None = None
     steps: tuple[AccountedStep, ...] = ()
-    held: int = 0
+    unsent: int = 0
     needs: tuple[NeededJob, ...] = ()
     way_out: str | None = None
     doubt: str | None = None
@@ -222,15 +222,8 @@ def _waiting_entries(
     job_standing: JobStanding, current_time: Seconds
 ) -> Iterator[tuple[str, str]]:
     """Yield what waits, and for what."""
-    tasks = count_with_noun(job_standing.held, "task")
-    if (
-        job_standing.held
-        and job_standing.healing is not None
-        and job_standing.healing.is_active
-    ):
-        yield "waiting", f"{tasks}: sized and sent when the first ones have ended"
-    elif job_standing.held:
-        yield "waiting", f"{tasks}, not sent"
+    if job_standing.unsent:
+        yield "waiting", f"{count_with_noun(job_standing.unsent, 'task')}, not sent"
     for wait in job_standing.waiting:
         if wait.hopeless and job_standing.needs:
             continue  # it can start once what it needs was resumed

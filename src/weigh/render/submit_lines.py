@@ -44,7 +44,7 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     ``job`` is None after a dry run, ``more`` the rest of an array that was too long
     for one job; ``notes`` are choices made for the user, ``commands`` those that a dry
     run leaves out. ``now`` is the time in seconds since the epoch. ``healer`` is
-    a job that follows. ``held`` tasks wait until the healer has sized them.
+    a job that follows.
     """
 
     scheduler: str
@@ -57,7 +57,6 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     commands: tuple[tuple[str, ...], ...] = ()
     now: Seconds = 0.0
     healer: SubmittedJob | None = None
-    held: int = 0
 
     @property
     def most(self) -> MostHours | None:
@@ -106,9 +105,6 @@ def _rows_of_submission(
     hours = [f"{three_digit_text(held)} {unit} hours" for held, unit in parts if held]
     again = " per attempt" if job.requeue and hours else ""
     yield "at most", f"{', '.join(hours)}{again}"
-    if answer.healer is not None and answer.held:
-        tasks = f"{answer.held:,} task{'' if answer.held == 1 else 's'}"
-        yield "then", f"job {answer.healer.id} sizes and sends the other {tasks}"
     if answer.healer is not None and job.heal is not None:
         yield "heals", f"job {answer.healer.id} follows: {heal_words(job.heal)}"
     yield "script", job.script
@@ -222,7 +218,6 @@ def submission_json(answer: SubmitAnswer) -> str:
         if answer.most is None
         else {"gpu": answer.most.gpu, "cpu": answer.most.cpu},
         "healer": None if answer.healer is None else answer.healer.id,
-        "held": answer.held,
         "text": answer.text,
     }
     return indented_json(document)

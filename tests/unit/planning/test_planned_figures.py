@@ -32,8 +32,7 @@ from weigh.planning.resume_policy import (
     plan_of_round,
     previous_task_place,
 )
-from weigh.request import RUNNER_MEMORY
-from weigh.units import GIB, HOUR, MIB
+from weigh.units import GIB, HOUR
 
 TWO_SLOTS = TaskNeed(cpus=4, memory=10, gpu_memory=10)
 
@@ -116,18 +115,6 @@ def more_memory(asked: JobRequest, choice: ResumeChoice) -> JobRequest:
     return enlarged_request(asked, [choice], ResumeOptions())
 
 
-@given(st.integers(1, 40), st.integers(1, 8))
-def test_what_first_tasks_needed_is_requested_for_each_and_the_runner(
-    hundreds: int, together: int
-) -> None:
-    need = hundreds * 100 * MIB
-    sized = ResumeChoice(run=True, reason="", need=need, together=together, sized=True)
-    whole = need * together + RUNNER_MEMORY
-    asked = more_memory(JobRequest(cpus=together), sized).memory
-    assert asked is not None
-    assert whole <= asked <= 1.1 * whole + 50 * MIB
-
-
 def test_a_need_that_is_known_has_a_share_of_the_runner_and_fewer_tasks_at_once() -> (
     None
 ):
@@ -181,7 +168,6 @@ def test_a_task_that_was_short_before_gets_more_unless_memory_is_typed(
 
 AGAIN = ResumeChoice(run=True, reason="")
 MORE = ResumeChoice(run=True, reason="", memory=2)
-FIRST = ResumeChoice(run=True, reason="", need=GIB, sized=True)
 BUDGET = HealLimits(max_rounds=3, max_hours=10.0)
 
 
@@ -193,7 +179,6 @@ BUDGET = HealLimits(max_rounds=3, max_hours=10.0)
         (AGAIN, EarlierRounds(rounds=2, finished=1, hours=None), 4.0, "no time limit"),
         (AGAIN, EarlierRounds(rounds=2, finished=1, hours=6.0), None, "no time limit"),
         (AGAIN, EarlierRounds(rounds=3, finished=1, hours=1.0), 1.0, "3 rounds, as"),
-        (FIRST, EarlierRounds(rounds=3, finished=1, hours=1.0), 1.0, None),
         (AGAIN, EarlierRounds(rounds=2, finished=0, hours=1.0), 1.0, "no progress in"),
         (AGAIN, EarlierRounds(rounds=1, finished=0, hours=1.0), 1.0, None),
         (MORE, EarlierRounds(rounds=2, finished=0, hours=1.0), 1.0, None),

@@ -169,13 +169,6 @@ def resumed(weigh: Weigh) -> str:
     return weigh("resume", ended(weigh, ONCE))[1]
 
 
-def first_tasks_failed(weigh: Weigh) -> str:
-    lines = [f"{BUG} {number}" for number in range(9)]
-    job = weigh.submit(weigh.plan(*lines), "--first", "3")
-    weigh.wait_for(job, lambda one: one["healing"]["stopped"] is not None)
-    return weigh("status", job)[1]
-
-
 LOCAL: list[Callable[[Weigh], str]] = [
     failed_once,
     only_bugs,
@@ -194,7 +187,6 @@ LOCAL: list[Callable[[Weigh], str]] = [
     replaced,
     submitted,
     resumed,
-    first_tasks_failed,
 ]
 
 

@@ -270,7 +270,7 @@ def test_a_shell_needs_a_scheduler(here: Weigh) -> None:
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (("--first", "2"), "--first"),
+        (("--after", "7"), "--after"),
         (("--stage-in", "x", "--after", "7"), "--after, --stage-in"),
         (("--conda", "rl"), "--module, --conda and the like"),
     ],

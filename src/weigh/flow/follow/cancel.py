@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import msgspec
 
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError
-from weigh.flow.follow.healing import sends_rest
 from weigh.flow.follow.named import (
     named_jobs,
     refuse_all_from_here,
@@ -105,18 +104,18 @@ def _healers(
 ) -> list[SubmittedJob]:
     """Return the last healers of each plan that has one of the *chosen* jobs.
 
-    Where *only* some elements are cancelled, the healer is too if it would send tasks
-    that wait for the first ones.
+    Where *only* some elements are cancelled, the healer goes on with the others.
     """
-    chains = {
-        chain[0].folder: chain
+    if only is not None:
+        return []
+    folders = {
+        chain[0].folder
         for job in chosen
         if job.heal is not None and (chain := jobs_file.chain_of(known_jobs, job))
     }
     return [
         healer
-        for folder, chain in sorted(chains.items())
-        if only is None or sends_rest(chain)
+        for folder in sorted(folders)
         for healer in rounds_of_plan(here, folder).healers()[-1:]
     ]
 

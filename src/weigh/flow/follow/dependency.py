@@ -131,7 +131,7 @@ def needed(here: Here, need: str, known_jobs: Sequence[SubmittedJob]) -> NeededJ
 
 def _needed_of(views: Sequence[JobView], healers: Sequence[SubmittedJob]) -> NeededJob:
     # tasks that were never sent are not done either
-    tasks = latest_task_states(with_unsent(views, comes=False)).values()
+    tasks = latest_task_states(with_unsent(views)).values()
     last, snapshot = views[-1].job, views[-1].snapshot
     left = [task for task in tasks if task.state != "COMPLETED"]
     healer = [one for one in healers if _goes_on(one, snapshot.of(one, 0).state)]

@@ -20,7 +20,7 @@ from weigh.flow.follow.dependency import (
     jobs_to_await,
     lead_on,
 )
-from weigh.flow.follow.healing import never_sent, notify_end, usages_of_first_tasks
+from weigh.flow.follow.healing import NOT_SENT, never_sent, notify_end
 from weigh.flow.follow.named import named_jobs, store_of_jobs, with_foreign
 from weigh.flow.follow.task_history import tail_of
 from weigh.flow.follow.tasks import goes_on
@@ -71,7 +71,6 @@ from weigh.model.job import (
     TaskState,
 )
 from weigh.model.plan import Plan
-from weigh.planning.first_tasks import NOT_SENT, is_rest, kinds_of, rest_choices
 from weigh.planning.queue_order import least_limit, units_of
 from weigh.planning.resume_policy import (
     Chosen,
@@ -87,7 +86,6 @@ from weigh.planning.resume_policy import (
     group_by_request,
     healer_stop_reason,
     is_bug,
-    is_held,
     narrowed_request,
     plan_of_round,
     previous_task_place,
@@ -149,7 +147,6 @@ class _ResumeGroup(msgspec.Struct, frozen=True):
     tasks: tuple[TaskState, ...]
     again: TasksRunAgain
     plan: Plan | None = None
-    sized: bool = False  # its memory follows from what the first tasks used
 
 
 class ResumeRound:
@@ -337,24 +334,10 @@ class ResumeRound:
     def _waiting(self) -> list[Chosen]:
         """Return the decisions on the tasks of the plan that were not submitted.
 
-        Those that wait for the first tasks are sized from what these used. A healer
-        sends them only if every first task was measured; a person who resumes does
-        anyway.
+        They are those of later parts of a long array, after one was refused.
         """
-        left = list(never_sent(self.views))
-        if not left:
-            return []
-        plan = self._first_plan
-        if not plan.held:
-            return [(one, ResumeChoice(run=True, reason=NOT_SENT)) for one in left]
-        kinds = kinds_of(plan)
-        choices = rest_choices(
-            usages_of_first_tasks(self.views, self.here.root),
-            [kinds[one.task] for one in left],
-            plan.together,
-            strict=self.options.heal,
-        )
-        return list(zip(left, choices, strict=True))
+        left = never_sent(self.views)
+        return [(one, ResumeChoice(run=True, reason=NOT_SENT)) for one in left]
 
     def _grouped(self) -> list[_ResumeGroup]:
         """Return the tasks that run again, by what is requested for them.
@@ -401,7 +384,7 @@ class ResumeRound:
             request=request,
             elements=elements,
         )
-        return _ResumeGroup(before, tasks, again, plan, choices[0].sized)
+        return _ResumeGroup(before, tasks, again, plan)
 
     def _with_time_to_start(
         self, job_request: JobRequest, plan: Plan, task_states: Sequence[TaskState]
@@ -432,9 +415,6 @@ class ResumeRound:
         before: PlanWork,
     ) -> Plan:
         plan = self._first_plan
-        pulls = choice.sized or before.plan.queue is not None
-        if plan.rest is not None and pulls:  # all but the first tasks are pulled
-            plan = replace(plan, queue=plan.rest)
         places = {}
         for task in task_states:
             work = self._plan_work(task.job)
@@ -470,11 +450,10 @@ class ResumeRound:
             for task in view.tasks
             if view.job.round == rounds and task.state == "COMPLETED"
         }
-        # the tasks that waited for the first ones are part of the first submission
-        later = [job for job in jobs if job.round > 1 and not is_rest(job)]
-        next_ = [group.again for group in self.groups if not group.sized]
+        later = [job for job in jobs if job.round > 1]
+        next_ = [group.again for group in self.groups]
         before = EarlierRounds(
-            rounds=rounds - any(map(is_rest, jobs)),  # a bool counts as 1
+            rounds=rounds,
             finished=len(last),
             hours=_sum_of_hours(cpu_hours(one.request, one.elements) for one in later),
         )
@@ -551,7 +530,7 @@ class ResumeRound:
             why=why,
             time=round(time.time(), 3),
             # tasks on hold did not fail
-            left=dict(Counter(one for one in reasons if not is_held(one))),
+            left=dict(Counter(reasons)),
         )
         before, job = sendings.stopped(), self.views[-1].job
         sendings.note_stop(stopped)
@@ -585,7 +564,7 @@ class ResumeRound:
             jobs = [*self._live(), *sent]
             healer = send_healer(self.here, self.views[-1].scheduler, jobs, sending)
         except SchedulerError as error:
-            self.here.notify(without_healer(str(error), first.name, held=0))
+            self.here.notify(without_healer(str(error), first.name))
             return answer
         return replace(answer, healer=healer)
 

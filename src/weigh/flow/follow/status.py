@@ -201,8 +201,7 @@ def _job_standing(
 ) -> JobStanding:
     last = views[-1]
     healing = None if sendings is None else healing_of(views, sendings)
-    comes = healing is not None and healing.is_active
-    tasks = latest_task_states(with_unsent(views, comes=comes))
+    tasks = latest_task_states(with_unsent(views))
     states = Counter(task.state for task in tasks.values())
     failed = [
         task
@@ -228,7 +227,7 @@ def _job_standing(
         ),
         pulling=_elements_that_pull(views),
         healing=healing,
-        held=sum(map(is_unsent, tasks.values())),
+        unsent=sum(map(is_unsent, tasks.values())),
         doubt=_doubtful_done_task(views, tasks),
     )
 

@@ -32,7 +32,6 @@ from weigh.model.job import JobRequest, SubmittedJob
 from weigh.model.plan import Plan
 from weigh.model.record import ProgramRegions, Record, State
 from weigh.model.report import AccountedElement, GpuTable, JobReport, ReportNote
-from weigh.planning.first_tasks import is_rest
 from weigh.planning.resume_policy import ResumeOptions
 from weigh.render.printable import short_command, shortened_text
 from weigh.render.status_lines import round_words
@@ -399,15 +398,11 @@ def _of_jobs(
     ]
     every = [run for runs in by_job for run in runs]
     # tasks that were not sent are a part of the plan
-    every += unsent_runs(here.at_store(store.root), views)
-    # the first tasks only had to show what the others need
-    sized = [
-        its for view, its in zip(views, requested, strict=True) if is_rest(view.job)
-    ]
+    every += unsent_runs(views)
     return ReportMaterial(
         title=f"{last.name} {last.id}",
         unit="element" if all(view.job.is_script for view in views) else "task",
-        requested=most_requested(sized or requested),
+        requested=most_requested(requested),
         runs=tuple(sorted(every, key=lambda run: run.row.task or 0)),
         elements=tuple(elements),
         views=views,

@@ -8,7 +8,7 @@ from contextlib import closing
 import msgspec
 
 from weigh.errors import WeighError
-from weigh.flow.follow.healing import is_unsent, rest_comes, with_unsent
+from weigh.flow.follow.healing import is_unsent, with_unsent
 from weigh.flow.follow.task_history import (
     JobHistory,
     JoblogHistory,
@@ -17,7 +17,6 @@ from weigh.flow.follow.task_history import (
 )
 from weigh.flow.follow.tasks import last_lines_of_output
 from weigh.flow.follow.view import JobView, latest_task_states
-from weigh.flow.here import Here
 from weigh.flow.plan.directory import plan_in_folder_of, tasks_of
 from weigh.flow.records import joined_records as report_records
 from weigh.joblog import JoblogEntry, output_folder, output_name
@@ -138,10 +137,9 @@ def needs_by_progress(job_view: JobView, root: str) -> dict[int, Seconds]:
     return needs
 
 
-def unsent_runs(here: Here, views: Sequence[JobView]) -> Iterator[ReviewedRun]:
+def unsent_runs(views: Sequence[JobView]) -> Iterator[ReviewedRun]:
     """Yield a run for each task of the plan that was not submitted."""
-    comes = rest_comes(here, views)
-    for task in latest_task_states(with_unsent(views, comes=comes)).values():
+    for task in latest_task_states(with_unsent(views)).values():
         if is_unsent(task):
             row = ReportRow(job=task.job, task=task.task, state=task.state, attempts=0)
             yield ReviewedRun(row=row)

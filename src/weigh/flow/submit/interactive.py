@@ -29,11 +29,7 @@ _TIME = HOUR
 _MAPPED = 4 * GIB  # of address space, which counts what is mapped as well
 # options of a job that a shell on a node cannot have
 _OF_JOBS = (
-<<<<<<< HEAD
     *("after", "throttle", "mail", "notify", "stage_in"),
-=======
-    *("after", "throttle", "first", "mail", "notify", "prefetch", "stage_in"),
->>>>>>> d28a7ed9 (Keep `submit --first`)
     *("stage_out", "scratch", "stage_max", "requeue", "again", "name", "nodes"),
 )
 

@@ -76,23 +76,9 @@ def refuse_own(extra: Sequence[tuple[str, str]], kind: str) -> None:
             raise UsageError(f"--{name} is set by the job script ({instead})")
 
 
-<<<<<<< HEAD
 def refuse_absent(job_request: JobRequest, scheduler: str) -> None:
     """Refuse options for what the scheduler has not.
 
-=======
-def refuse_absent(
-    job_request: JobRequest,
-    scheduler: str,
-    *,
-    first: bool = False,
-    prefetch: bool = False,
-) -> None:
-    """Refuse options for what the scheduler has not.
-
-    *first* and *prefetch*: --first and --prefetch were given.
-
->>>>>>> d28a7ed9 (Keep `submit --first`)
     Raises:
         UsageError: there is one.
     """
@@ -110,11 +96,6 @@ def refuse_absent(
             kind.traits.waits,
             "lets no job wait for another",
         ),
-<<<<<<< HEAD
-=======
-        ("--first", first, kind.traits.waits, "lets no job wait for another"),
-        ("--prefetch", prefetch, kind.traits.waits, "lets no job wait for another"),
->>>>>>> d28a7ed9 (Keep `submit --first`)
     ):
         if value and not is_there:
             raise UsageError(f"{kind.title} {what}: omit {option}")

@@ -171,7 +171,7 @@ def submit_own(here: Here, options: ScriptOptions) -> SubmitAnswer:
     if heal is not None:
         request = draft.described.request
         check_limits(heal, request)
-        notes += why_none(scheduler, request.queue, draft.name, held=0)
+        notes += why_none(scheduler, request.queue, draft.name)
     if options.checks and draft.described.misread:
         raise UsageError(
             f"{draft.typed}: {draft.described.misread} (--no-checks submits it anyway)"

@@ -46,9 +46,7 @@ from weigh.flow.submit.submit_script import (
     send_healer,
     ship,
     split_into_job_parts,
-    texts_of,
     why_none,
-    with_first,
     without_healer,
 )
 from weigh.lazy_modules import lazy_module
@@ -126,8 +124,6 @@ class SubmitOptions(HealOptions, frozen=True, kw_only=True):
     notify: str | None = None
     after: tuple[str, ...] = ()
     throttle: int | None = None
-    first: int | None = None
-    """Tasks of each kind that run first; None: all tasks at once."""
     setup: JobSetup = JobSetup()
     stage_in: tuple[str, ...] = ()
     stage_out: str | None = None
@@ -208,9 +204,6 @@ class WorkToSend(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: str
     plan: Plan
-    together: int
-    """How many tasks an element runs at once, of all of them, not of the first."""
-    notes: tuple[str, ...] = ()
 
 
 class WrittenSubmission(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,9 +239,6 @@ def _submit_to(here: Here, options: SubmitOptions, name: str) -> SubmitAnswer:
             # rounds of its own: healers of the earlier jobs are none of its
             anew = rounds_of_plan(here, parts[0].folder)
             sending = rounds.enter_context(anew.begin(1, heal_limits=typed.heal))
-        # the plan was divided for --first, and is in no directory yet
-        if work.plan.held:
-            parts = _frozen(parts, work.plan, sending, work.folder)
         answer = replace(written.answer, script=script_path(parts[0]))
         written = replace(written, parts=parts, answer=answer)
         return _sent(here, written, sending, name)
@@ -265,20 +255,8 @@ def _typed_submission(here: Here, options: SubmitOptions, kind: str) -> TypedSub
     request = typed_request(options, hang_on)
     request = in_site_words(request, kind, here.settings.cluster)
     refuse_own(options.extra, kind)
-<<<<<<< HEAD
     refuse_absent(request, kind)
     heal = limits_of(here, options, kind)
-=======
-    refuse_absent(
-        request,
-        kind,
-        first=options.first is not None,
-        prefetch=options.prefetch is not None,
-    )
-    heal = limits_of(here, options, kind, sends_rest=options.first is not None)
-    if options.first is not None and options.stages:
-        raise UsageError("--first cannot be combined with staging: omit one")
->>>>>>> d28a7ed9 (Keep `submit --first`)
     staging, notes = None, list[str]()
     if options.stages:
         words = options.stage_in, options.stage_out, options.scratch
@@ -326,12 +304,8 @@ def typed_request(options: SubmitOptions, after: tuple[str, ...]) -> JobRequest:
     )
 
 
-def limits_of(
-    here: Here, options: HealOptions, kind: str, *, sends_rest: bool = False
-) -> HealLimits | None:
+def limits_of(here: Here, options: HealOptions, kind: str) -> HealLimits | None:
     """Return the limits of healing, as typed or set; None without healing.
-
-    *sends_rest*: with --first the healer sends the other tasks.
 
     Raises:
         UsageError: there are limits, but no --heal; or the scheduler cannot heal.
@@ -346,9 +320,7 @@ def limits_of(
     if options.heal is None and "heal" in settings and settings["heal"].value:
         if not can_heal(kind):
             return None
-    elif sends_rest and options.heal is False:
-        raise UsageError("--first: the healer sends the others: omit --no-heal")
-    elif not (options.heal or sends_rest):
+    elif not options.heal:
         for name in given:
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag} limits what --heal may do: add --heal")
@@ -366,16 +338,12 @@ def limits_of(
 
 
 def _work_to_send(here: Here, options: SubmitOptions) -> WorkToSend:
-    """Read the plan, or make one of the command; of --first only the first tasks."""
+    """Read the plan, or make one of the command."""
     folder, plan = _plan_to_submit(here, options)
     # a first look, before tasks are read: it counts once open rounds are settled
     if not options.again:
         _refuse_submitted_plan(jobs.read_jobs(here.root), folder)
-    work = WorkToSend(folder=folder, plan=plan, together=plan.together)
-    if options.first is None:
-        return work
-    plan, note = with_first(folder, plan, options.first, cwd=here.cwd)
-    return replace(work, plan=plan, notes=(note,))
+    return WorkToSend(folder=folder, plan=plan)
 
 
 def _plan_to_submit(here: Here, options: SubmitOptions) -> tuple[str, Plan]:
@@ -425,11 +393,11 @@ def _written_submission(
     reserved = reserved_time(typed.staging, requeue=options.requeue)
     request, notes = complete_request(plan, typed.request, scheduler, reserved)
     refuse_lacking(request, kind, here.settings.cluster if options.setup.checks else {})
-    notes += [*site_warnings(here), *_reach_notes(kind), *typed.notes, *work.notes]
+    notes += [*site_warnings(here), *_reach_notes(kind), *typed.notes]
     if typed.heal is not None:
         check_limits(typed.heal, request)
         label = options.name or plan.name
-        notes += why_none(scheduler, request.queue, label, held=plan.held)
+        notes += why_none(scheduler, request.queue, label)
     if typed.staging is not None and request.nodes > 1:
         raise UsageError("staging copies to the disk of one node: the job has several")
     # paths in task lines start where weigh plan was called; with staging results go
@@ -478,8 +446,8 @@ def _job_script_of_plan(
         cwd=here.cwd,
         store=here.root,
         python=sys.executable,
-        elements=len(plan.elements) - plan.held,  # the healer sends those held
-        together=work.together,
+        elements=len(plan.elements),
+        together=plan.together,
         queue=plan.queue.folder if plan.queue else "",
         request=job_request,
         setup=options.setup,
@@ -550,9 +518,7 @@ def _anew(job_scripts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
     """
     above = job_scripts[0].folder
     folder = make_numbered(above, AGAIN)
-    if plan.held:
-        pass  # all of it is with what was sent
-    elif plan.queue is None:
+    if plan.queue is None:
         freeze(above, folder, plan.files)
     else:
         # a queue's directory never changes, while weigh plan --replace may write the
@@ -561,23 +527,6 @@ def _anew(job_scripts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
         freeze(files, os.path.join(folder, plan.queue.folder), (PLAN_FILE, QUEUE_TASKS))
         freeze(files, folder, (PLAN_FILE,))
     return [replace(part, folder=folder) for part in job_scripts]
-
-
-def _frozen(
-    job_scripts: Sequence[JobScript], plan: Plan, sending: SubmissionRound, source: str
-) -> list[JobScript]:
-    """Write the plan, of which only some tasks are sent, next to what was sent.
-
-    *source* is the directory of the plan with all tasks.
-
-    Raises:
-        StoreError: the plan cannot be read or written.
-    """
-    whole = plan_directory.read_plan(source)
-    folder = sending.path("plan")
-    with ExitStack() as opened:
-        plan_directory.write(folder, plan, texts_of(source, whole, opened))
-    return [replace(part, tasks=folder) for part in job_scripts]
 
 
 def _sent(
@@ -597,13 +546,10 @@ def _sent(
             made.append(ship(scheduler, part, written.plan, sending, origin=origin))
         except WeighError as error:
             raise (halfway(error, made, parts) if made else error) from error
-    elements = written.plan.elements
-    held = elements[len(elements) - written.plan.held :]
     answer = replace(
         answer,
         job=made[0],
         more=tuple(made[1:]),
-        held=sum(len(one.tasks) for one in held),
         notes=(*answer.notes, *check_understood(scheduler, made)),
         now=time.time(),
     )
@@ -622,7 +568,7 @@ def followed(
     try:
         healer = send_healer(here, scheduler, jobs_sent, sending)
     except SchedulerError as error:
-        note = without_healer(str(error), jobs_sent[0].name, held=answer.held)
+        note = without_healer(str(error), jobs_sent[0].name)
         notes = dict.fromkeys((*answer.notes, note))  # it may be known since before
         return replace(answer, notes=tuple(notes))
     return replace(answer, healer=healer)

@@ -1,9 +1,7 @@
 """The jobs of one submission: an array cut in parts, each written, sent and recorded.
 
-With ``--first N`` only some tasks of each kind are sent. The healer that follows them
-sizes the others from what these used, and sends them, so that nothing runs on a login
-node in between. The healer is a job that starts when others have ended: it runs
-``weigh resume --heal`` on a node, so no process has to wait on a login node.
+The healer is a job that starts when others have ended: it runs ``weigh resume --heal``
+on a node, so no process has to wait on a login node.
 """
 
 import os
@@ -33,16 +31,13 @@ from weigh.schedulers import find_kind
 from weigh.schedulers.backend import Scheduler
 from weigh.store import location
 from weigh.store.location import open_privately
-from weigh.units import GIB, MIB, MINUTE, Bytes
+from weigh.units import GIB, MIB, MINUTE
 
 if TYPE_CHECKING:
     from weigh.flow.submit import staging as submit_staging
-    from weigh.planning import first_tasks, record_match
     from weigh.runner import task_source
 else:  # each is imported when it is first used
     submit_staging = lazy_module("weigh.flow.submit.staging")
-    first_tasks = lazy_module("weigh.planning.first_tasks")
-    record_match = lazy_module("weigh.planning.record_match")
     task_source = lazy_module("weigh.runner.task_source")
 
 SCRIPT = "job.sh"
@@ -275,32 +270,6 @@ def halfway(
     )
 
 
-def with_first(folder: str, plan: Plan, count: int, *, cwd: str) -> tuple[Plan, str]:
-    """Return the plan with *count* tasks of each kind first, and a note on them.
-
-    Raises:
-        UsageError: no task would wait.
-        FormatError, StoreError: the task files cannot be read.
-    """
-    with ExitStack() as opened:
-        text_of = texts_of(folder, plan, opened)
-        kinds = first_tasks.kinds_of(plan)
-        words = {task: text_of(task).decode("utf-8", "replace") for task in kinds}
-    # sizes by path: tasks of a sweep name the same files again and again
-    files: dict[str, Bytes] = {}
-    lines = [
-        _task_traits(kinds[task], words[task], cwd, files) for task in sorted(kinds)
-    ]
-    first = first_tasks.choose_first(lines, count)
-    if len(first.places) == len(lines):
-        raise UsageError(
-            f"--first {count}: the plan has only {len(lines)} tasks, so none would wait"
-        )
-    how = "drawn at random" if first.by is None else f"of all sizes by {first.by}"
-    note = f"{len(first.places)} of {len(lines):,} tasks run first, {how}"
-    return first_tasks.first_plan(plan, first), note
-
-
 def texts_of(folder: str, plan: Plan, opened: ExitStack) -> Callable[[int], bytes]:
     """Return a function for the line of a task; *opened* closes the task files."""
     files = [(one.file, one.digest, one.tasks) for one in plan.elements]
@@ -339,60 +308,6 @@ def texts_of_job(
     return texts_of(folder, plan, opened)
 
 
-<<<<<<< HEAD
-=======
-def _task_traits(
-    kind: int, text: str, cwd: str, files: dict[str, Bytes]
-) -> "first_tasks.TaskTraits":
-    """Return what the line of a task shows; *files* are sizes that are known."""
-    words = record_match.task_line_words(text)
-    # --input=FILE names a file too
-    values = (word.partition("=")[2] for word in words)
-    pieces = dict.fromkeys((*words, *filter(None, values)))
-    for piece in pieces:
-        if piece not in files:
-            path = os.path.join(cwd, piece)
-            files[piece] = os.path.getsize(path) if os.path.isfile(path) else 0
-    size = sum(files[piece] for piece in pieces)
-    return first_tasks.TaskTraits(kind, size, record_match.sizes_in(words, {}))
-
-
-def prefetch_setup(setup: JobSetup, cwd: str) -> JobSetup:
-    """Return the set-up of the prefetch job, which may be what makes the environment.
-
-    It activates none whose folder is not there yet, and imports nothing from it.
-    """
-
-    def there(path: str | None) -> str | None:
-        # a bare name is one of conda's environments, which may be anywhere
-        if path is None or os.sep not in path:
-            return path
-        is_folder = os.path.isdir(os.path.join(cwd, os.path.expanduser(path)))
-        return path if is_folder else None
-
-    return replace(setup, imports=(), venv=there(setup.venv), conda=there(setup.conda))
-
-
-def free_prefetch_name(name: str, cwd: str) -> str:
-    """Return a name for the prefetch job that no plan has yet."""
-    free, number = f"{name}-prefetch", 1
-    while os.path.lexists(os.path.join(cwd, FOLDER, free)):
-        number += 1
-        free = f"{name}-prefetch-{number}"
-    return free
-
-
-def after_job(job_script: JobScript, first: SubmittedJob) -> JobScript:
-    """Return a part, to be started after *first* succeeded; same scheduler."""
-    request = job_script.request
-    return replace(
-        job_script,
-        request=replace(request, after=(*request.after, first.id)),
-        needs=(*job_script.needs, first.token),
-    )
-
-
->>>>>>> d28a7ed9 (Keep `submit --first`)
 # requested for the one process of weigh resume that decides on a node
 _MEMORY = 200 * MIB
 # where it is limited: mapped libraries count as well
@@ -462,26 +377,22 @@ def send_healer(
     return sending.send(scheduler, draft, path)
 
 
-def why_none(
-    scheduler: Scheduler, queue: str | None, name: str, *, held: int
-) -> tuple[str, ...]:
+def why_none(scheduler: Scheduler, queue: str | None, name: str) -> tuple[str, ...]:
     """Return the note that no healer can follow job *name*; none where one can.
 
-    *held* tasks wait for the healer to send them. A scheduler that does not answer is
-    believed to let nodes submit.
+    A scheduler that does not answer is believed to let nodes submit.
     """
     try:
         why = scheduler.ask(scheduler.questions.why_not_from_nodes(queue))
     except SchedulerError:
         return ()
-    return () if why is None else (without_healer(why, name, held=held),)
+    return () if why is None else (without_healer(why, name),)
 
 
-def without_healer(why: str, name: str, *, held: int) -> str:
+def without_healer(why: str, name: str) -> str:
     """Write that no healer follows job *name*, why, and who has to go on."""
-    what = "no job sends the others" if held else "no healer follows"
     return (
-        f"{what}: {why}. When weigh status shows that all have ended: "
+        f"no healer follows: {why}. When weigh status shows that all have ended: "
         f"weigh resume --heal {name}"
     )
 
