@@ -383,7 +383,7 @@ class _MeasuredCommand:
         now = read_reaped_io()
         if now is None or self._io is None or self._exit is None:
             return None
-        return now.since(self._io) + self._watcher.unreaped_io()
+        return now.since(self._io)
 
 
 def _why_no_tree() -> str:

@@ -10,13 +10,11 @@ import math
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from types import FrameType, TracebackType
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import msgspec
 
@@ -25,8 +23,9 @@ from weigh.measure.launcher import launch_error, own_peak
 from weigh.measure.memory.holding import MemoryHolding
 from weigh.measure.watcher import TreeWatcher
 from weigh.model.record import RunMeasurement
+from weigh.probe.own_memory import max_rss_bytes
 from weigh.probe.proc import IoReading, ProcessReading, ProcessTimes, ProcTree
-from weigh.units import KIB, Bytes, Seconds
+from weigh.units import Bytes, Seconds
 
 _WALK_SHARE = 0.005  # of a core: a walk looks at every process of the machine
 _FIRST_WALK = 0.03  # seconds; before that a program has hardly started others
@@ -153,14 +152,7 @@ class PsutilTree(ProcTree):
         if known is None:
             return None
         used = known.totals.user_time + known.totals.system_time
-        return ProcessTimes(
-            parent=0,
-            cpu_time=used,
-            faulted=0,
-            start_ticks=0,
-            code_start=0,
-            stack_start=0,
-        )
+        return ProcessTimes(parent=0, cpu_time=used)
 
     def totals(self, *, detached_only: bool = False) -> ProcessTotals:
         """Add up what the processes used by their last reading.
@@ -319,11 +311,9 @@ def run_portable_command(
         CommandNotExecutableError: it cannot be executed.
         UsageError: it contains a NUL byte.
     """
-    psutil = import_psutil()
-    with _CaughtSignals() as signals:
-        process = _launch_portable_command(command, env)
-        run = _PortableRun(process, psutil, interval, checkpoint)
-        signals.reach(run.pass_on)
+    run = _PortableRun(import_psutil(), interval, checkpoint)
+    with _signals_caught(run.take):
+        run.start(_launch_portable_command(command, env))
         run.watch(stop_orphans=not wait_orphans)
         return run.measurement()
 
@@ -350,92 +340,63 @@ def _launch_portable_command(
         raise UsageError("a command cannot contain a NUL byte") from error
 
 
-class _CommandExit(msgspec.Struct, frozen=True):
-    """How the command ended, with the kernel's figures for it and its children."""
-
-    code: int  # below 0: ended by that signal
-    times: tuple[Seconds, Seconds] | None = None  # user, system
-    max_rss: Bytes = 0  # of the largest process; 0: unknown
-
-
 class _ExitWaiter(threading.Thread):
-    """Sleeps until the command ends, without polling.
+    """Sleeps until the command ends, without polling: then ``ended`` is set.
 
-    wait4 returns the usage of this command; getrusage would include earlier ones.
+    ``code`` is below 0 if a signal ended it. The kernel's figures for it and its
+    children are ``times`` (user, system) and ``max_rss``, 0 if unknown.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         super().__init__(daemon=True)
         self.ended = threading.Event()
-        self.exit: _CommandExit | None = None
+        self.code: int | None = None
+        self.times: tuple[Seconds, Seconds] | None = None
+        self.max_rss: Bytes = 0
         self._process = process
         self.start()
 
     def run(self) -> None:
         """Wait, and store the system's figures."""
         try:
-            if hasattr(os, "wait4"):
-                _, status, used = os.wait4(self._process.pid, 0)
-                code = os.waitstatus_to_exitcode(status)
-                self._process.returncode = code  # otherwise Popen would wait in vain
-                times = used.ru_utime, used.ru_stime
-                self.exit = _CommandExit(code, times, max_rss_bytes(used.ru_maxrss))
-            else:
-                self.exit = _CommandExit(self._process.wait())
+            if not hasattr(os, "wait4"):
+                self.code = self._process.wait()
+                return
+            # the usage of this command: getrusage would include earlier ones
+            _, status, used = os.wait4(self._process.pid, 0)
+            self.code = os.waitstatus_to_exitcode(status)
+            self._process.returncode = self.code  # otherwise Popen would wait in vain
+            self.times = used.ru_utime, used.ru_stime
+            self.max_rss = max_rss_bytes(used.ru_maxrss)
         finally:
             self.ended.set()
 
 
-def max_rss_bytes(ru_maxrss: int, platform: str = sys.platform) -> Bytes:
-    """Return ru_maxrss in bytes: macOS counts them, others count KiB."""
-    return ru_maxrss if platform == "darwin" else ru_maxrss * KIB
-
-
-class _CaughtSignals:
-    """Catches the signals for the job while it runs, to pass each on once.
+@contextmanager
+def _signals_caught(take: Callable[[int], None]) -> Iterator[None]:
+    """Catch the signals for the job while it runs, to pass each on once.
 
     A signal to the whole process group reaches the job twice: Python's handlers cannot
     distinguish it from one sent to weigh alone. SIGINT is never passed on, since the
     terminal sends it to the group. Signals ignored from the start (nohup) stay ignored.
     """
-
-    def __init__(self) -> None:
-        self._before: dict[int, object] = {}
-        self._early: list[int] = []
-        self._take: Callable[[int], None] = self._early.append
-
+    before: dict[int, Any] = {}
     # from a thread, Python cannot set handlers
-    def __enter__(self) -> Self:
-        if threading.current_thread() is not threading.main_thread():
-            return self
+    if threading.current_thread() is threading.main_thread():
         if hasattr(signal, "SIGCHLD"):
             # if it were ignored, waiting for the command would fail
-            self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for name in (*_PASSED_ON, *_LEFT_TO_TERMINAL):
             number = getattr(signal, name, None)
             if number is None or signal.getsignal(number) in (signal.SIG_IGN, None):
                 continue
             # a handler, not SIG_IGN: exec resets only handlers
-            self._before[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)  # type: ignore[arg-type] # from getsignal
-
-    def _handle(self, number: int, _frame: FrameType | None) -> None:
-        self._take(number)
-
-    def reach(self, take: Callable[[int], None]) -> None:
-        """Pass signals to *take* from now on, and the earlier ones first."""
-        self._take = take
-        while self._early:
-            take(self._early.pop(0))
+            before[number] = signal.signal(number, lambda caught, _: take(caught))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _PortableRun:
@@ -443,44 +404,51 @@ class _PortableRun:
 
     def __init__(
         self,
-        process: "subprocess.Popen[bytes]",
         psutil: PsutilModule | None,
         interval: Seconds,
         checkpoint: Callable[[RunMeasurement], None] | None,
     ) -> None:
+        self._psutil = psutil
+        self._interval = interval
+        self._checkpoint = checkpoint
+        self._ended: Seconds | None = None
+        self._end_signal: int | None = None
+        self._got_second_signal = False
+        self._waiter: _ExitWaiter | None = None
+        self._early: list[int] = []  # signals before there was a job
+
+    def start(self, process: "subprocess.Popen[bytes]") -> None:
+        """Begin to watch the command, which has just been started."""
         self._started = time.time()
         self._pid = process.pid
-        self._psutil = psutil
         # before anything waits for the command, so that its id is still valid
-        self._tree = PsutilTree(process.pid, psutil)
+        self._tree = PsutilTree(process.pid, self._psutil)
         self._watcher = TreeWatcher(
             self._tree,
-            interval,
+            self._interval,
             # a child starts with the size of what forked it; macOS resets that at exec
             floor=own_peak(),
             clock=time.perf_counter,
             gauge=ResidentSum(self._tree),
         )
-        self._checkpoint = checkpoint
-        if checkpoint is not None:
+        if self._checkpoint is not None:
             self._watcher.call_at(self._write_checkpoint, _FIRST_CHECKPOINT)
-        self._ended: Seconds | None = None
-        self._end_signal: int | None = None
-        self._got_second_signal = False
         self._waiter = _ExitWaiter(process)
+        while self._early:
+            self.take(self._early.pop(0))
 
     def watch(self, *, stop_orphans: bool) -> None:
         """Watch until the command and its orphans have ended, by itself or a signal."""
-        watcher, ended = self._watcher, self._waiter.ended
-        while not ended.is_set():
+        watcher, waiter = self._watcher, self._waiter
+        while waiter is not None and not waiter.ended.is_set():
             watcher.look_if_due()
-            ended.wait(max(0.0, watcher.pause()))
+            waiter.ended.wait(max(0.0, watcher.pause()))
         self._ended = watcher.elapsed()
         # whatever it costs: a walk may have been put off
         self._tree.walk()
         self._wait_for_orphans(stop=stop_orphans)
-        if self._waiter.exit is not None:
-            watcher.tracker.reap(self._waiter.exit.max_rss)
+        if waiter is not None:
+            watcher.tracker.reap(waiter.max_rss)
         watcher.finish()
 
     def _wait_for_orphans(self, *, stop: bool) -> None:
@@ -499,9 +467,12 @@ class _PortableRun:
             self._watcher.look_if_due()
             self._ended = self._watcher.elapsed()
 
-    def pass_on(self, number: int) -> None:
+    def take(self, number: int) -> None:
         """Handle one signal."""
         name = signal.Signals(number).name
+        if self._waiter is None:
+            self._early.append(number)
+            return
         if self._waiter.ended.is_set():
             # after the command, a second signal is for weigh: KILL instead of TERM
             self._got_second_signal = self._end_signal is not None
@@ -515,9 +486,9 @@ class _PortableRun:
 
     def _got_end_signal(self) -> bool:
         """Return whether weigh, or the command directly, received an ending signal."""
-        if self._end_signal is not None or self._waiter.exit is None:
+        code = None if self._waiter is None else self._waiter.code
+        if self._end_signal is not None or code is None:
             return self._end_signal is not None
-        code = self._waiter.exit.code
         # a shell ends with 128 and the number of the signal that ended its command
         number = -code if code < 0 else code - SIGNAL_BASE
         ending = [getattr(signal, name, None) for name in _ENDING]
@@ -532,9 +503,8 @@ class _PortableRun:
         """Return the measurement so far."""
         ended = self._ended
         wall = self._watcher.elapsed() if ended is None else ended
-        exited = None if ended is None else self._waiter.exit
-        code = None if exited is None else exited.code
-        times = None if exited is None else exited.times
+        waiter = None if ended is None else self._waiter
+        code, times = (None, None) if waiter is None else (waiter.code, waiter.times)
         # the kernel's times lack those that nobody waited for
         totals = self._tree.totals(detached_only=times is not None)
         if times is not None:

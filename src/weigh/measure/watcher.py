@@ -32,7 +32,7 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.probe.driver import gpu_may_be_present, open_probe
-from weigh.probe.proc import IoReading, ProcessReading, ProcTree
+from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import MIB, Bytes, Seconds
 
 if TYPE_CHECKING:
@@ -122,48 +122,6 @@ def cost_of_look(cost: Seconds, *, has_loaded: bool) -> Seconds:
     return min(cost, _LOADING_COST) if has_loaded else cost
 
 
-_NOTHING = IoReading(0, 0)
-
-
-class UnreapedIo:
-    """Follows the children of parents that ignore SIGCHLD."""
-
-    def __init__(self, tree: ProcTree) -> None:
-        self._tree = tree
-        self._known: set[int] = set()
-        self._live: dict[int, IoReading] = {}
-        self._ended = _NOTHING
-
-    def look(self, readings: Sequence[ProcessReading]) -> None:
-        """Add one look at all processes of the tree."""
-        present = {reading.pid for reading in readings}
-        ignoring: dict[int, bool] = {}
-        unread: set[int] = set()
-        for pid in present - self._known:
-            times = self._tree.times(pid)
-            if times is None:
-                unread.add(pid)  # looked at again, if it is still there
-                continue
-            parent = times.parent
-            if parent not in ignoring:
-                ignoring[parent] = self._tree.ignores_children(parent)
-            # weigh's own children are accounted for when they are reaped
-            if ignoring[parent] and parent != self._tree.top:
-                self._live[pid] = _NOTHING
-        for pid in list(self._live):
-            # what was read before it ended is all that is left of it
-            now = self._tree.io(pid) if pid in present else None
-            if now is not None:
-                self._live[pid] = now
-            elif pid not in present:
-                self._ended += self._live.pop(pid)
-        self._known = present - unread
-
-    def total(self) -> IoReading:
-        """Return their traffic so far, as last read."""
-        return sum(self._live.values(), start=self._ended)
-
-
 ONE_PROCESS = "kernel high-water mark of the one process"
 _TIMES_INTERVAL = 0.5  # seconds between reads of CPU time where there is no perf
 _IDLE_CPU_TIME = 1e-4  # seconds; enough to touch some 400 KiB
@@ -226,7 +184,6 @@ class TreeWatcher:
         self._has_finished = False
         self._gpus = gpus
         self._ranks = ranks
-        self._unreaped: UnreapedIo | None = None
         self._waits: CpuWaits | None = None
         self._jvms: JvmWatch | None = None
         self._signs: SignWatch | None = None
@@ -346,8 +303,6 @@ class TreeWatcher:
         # a single process is no distributed run, and weigh itself waits for it
         if self._has_proc and (len(readings) > 1 or self._ranks is not None):
             self._sample_ranks(readings)
-            if not self._is_brief:
-                self._sample_io(readings)
         self._look_at_programs(now, readings)
         self.looks += 1
         # counting shared pages has its own budget
@@ -514,11 +469,6 @@ class TreeWatcher:
             self._ranks = measure_ranks.RankTracker(self.tree)
         self._ranks.look(readings)
 
-    def _sample_io(self, readings: Sequence[ProcessReading]) -> None:
-        if self._unreaped is None:
-            self._unreaped = UnreapedIo(self.tree)
-        self._unreaped.look(readings)
-
     def _look_at_programs(
         self, current_time: Seconds, readings: Sequence[ProcessReading]
     ) -> None:
@@ -547,10 +497,6 @@ class TreeWatcher:
             self._signs = programs.SignWatch(os.environ)
         self._signs.look(current_time, readings)
         self._signs_at = self._signs.next_look
-
-    def unreaped_io(self) -> IoReading:
-        """Return the storage traffic of processes that nobody waited for."""
-        return IoReading(0, 0) if self._unreaped is None else self._unreaped.total()
 
     def _keep(self, sample: TreeSample, cpu_time: Seconds | None) -> None:
         self.samples.append(

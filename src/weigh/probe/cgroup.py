@@ -120,37 +120,6 @@ def limited_groups(
     return groups, version
 
 
-class OomKillCount:
-    """The out-of-memory kills in this process's group, from a file that stays open.
-
-    ``weigh exec`` reads it at both ends of each task.
-    """
-
-    def __init__(
-        self, proc_folder: str = "/proc", root: str = "/sys/fs/cgroup"
-    ) -> None:
-        self._fd: int | None = None
-        try:
-            folder, version = memory_folder(
-                _read_cgroup_file(f"{proc_folder}/self/cgroup"), root
-            )
-            name = "memory.oom_control" if version == 1 else "memory.events"
-            folder = folder if version == 1 else _nearest_accounted_group(folder, root)
-            self._fd = os.open(f"{folder}/{name}", _READ_ONLY)
-        except (ValueError, OSError):
-            return
-
-    def read(self) -> int | None:
-        """Return the kills since the group was made; None if unknown."""
-        if self._fd is None:
-            return None
-        try:
-            text = os.pread(self._fd, _STAT_BYTES, 0)
-        except OSError:  # the group is gone
-            return None
-        return _oom_kills(text.decode("ascii", "replace"))
-
-
 def read_memory_limit() -> Bytes | None:
     """Return the tightest memory limit of our control groups; None without one."""
     return min(limited_groups()[0].values(), default=None)
@@ -189,7 +158,6 @@ _PEAK = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}
 _USAGE = {1: "memory.usage_in_bytes", 2: "memory.current"}
 _KERNEL_MEMORY = "memory.kmem.usage_in_bytes"
 _OF_KERNEL = (b"kernel_stack", b"pagetables", b"percpu", b"slab_unreclaimable")
-_RESET = b"0"
 _READ_ONLY = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -306,24 +274,6 @@ class GroupGauge:
             peak=peak,
             kernel=self._figure(_KERNEL_MEMORY),
         )
-
-    def forget_peak(self) -> bool:
-        """Let the peak start again from the current usage; False if refused.
-
-        Only for a group of our own: others may read its peak at the end.
-        """
-        if self.version != 1:
-            return False  # a reset of memory.peak (Linux 6.12) is per descriptor
-        try:
-            fd = os.open(f"{self.folder}/{_PEAK[1]}", os.O_WRONLY | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            return os.write(fd, _RESET) > 0
-        except OSError:
-            return False
-        finally:
-            os.close(fd)
 
     def members(self) -> set[int] | None:
         """Return the process ids in the group itself; None if it is not readable.

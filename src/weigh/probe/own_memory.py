@@ -66,6 +66,11 @@ class ProcMemory:
             os.close(descriptor)
 
 
+def max_rss_bytes(ru_maxrss: int, platform: str = sys.platform) -> Bytes:
+    """Return ru_maxrss in bytes: macOS counts them, others count KiB."""
+    return ru_maxrss if platform == "darwin" else ru_maxrss * KIB
+
+
 class PsutilMemory:
     """macOS and Windows, where the mark cannot be reset."""
 
@@ -83,8 +88,8 @@ class PsutilMemory:
         if highest is None:
             import resource  # noqa: PLC0415 - not on Windows
 
-            highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            highest *= 1 if sys.platform == "darwin" else KIB  # macOS counts bytes
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            highest = max_rss_bytes(used.ru_maxrss)
         return int(info.rss), max(int(highest), int(info.rss))
 
     def reset(self) -> bool:

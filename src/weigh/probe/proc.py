@@ -9,9 +9,7 @@ When a process is reaped, the kernel adds its traffic to its parent's. What weig
 """
 
 import os
-import signal
 import time
-from itertools import pairwise
 
 import msgspec
 
@@ -82,10 +80,11 @@ class ProcessTimes(msgspec.Struct, frozen=True, gc=False):
 
     parent: int  # process id
     cpu_time: Seconds
-    faulted: Bytes
-    start_ticks: int  # clock ticks after the boot; with the id they identify a process
-    code_start: int
-    stack_start: int  # an address; 0: the kernel hides it
+    faulted: Bytes = 0
+    # clock ticks after the boot; with the id they identify a process
+    start_ticks: int = 0
+    code_start: int = 0
+    stack_start: int = 0  # an address; 0: the kernel hides it
     has_ended: bool = False  # a zombie without threads
     has_reaped: bool = False  # children that had faulted
 
@@ -108,8 +107,8 @@ def parse_status(pid: int, text: bytes) -> ProcessReading | None:
     # the lines come in a fixed order, so one split finds them all
     words = text[at:].split(None, 48)
     try:
-        if words[18] != b"RssAnon:":
-            return _parse_old_status(pid, words[:28])
+        if words[18] != b"RssAnon:" or words[39] != b"VmPTE:":  # Linux before 4.5
+            return None
         threads = _count_of_threads(text)
         return ProcessReading(
             pid,
@@ -120,7 +119,7 @@ def parse_status(pid: int, text: bytes) -> ProcessReading | None:
             anonymous=int(words[19]) * _KIB,
             file=int(words[22]) * _KIB,
             shared=int(words[25]) * _KIB,
-            kernel=_page_tables(words) + threads * _PER_THREAD,
+            kernel=int(words[40]) * _KIB + threads * _PER_THREAD,
             image=b"/".join(words[34:38:3]),
             threads=threads,
         )
@@ -128,32 +127,9 @@ def parse_status(pid: int, text: bytes) -> ProcessReading | None:
         return None
 
 
-def _page_tables(words: list[bytes]) -> Bytes:
-    """Return VmPTE, and VmPMD where there is one (Linux 4.0 to 4.14)."""
-    named = ((39, b"VmPTE:"), (42, b"VmPMD:"))
-    found = (words[at + 1] for at, name in named if words[at : at + 1] == [name])
-    return sum(map(int, found)) * _KIB
-
-
 def _count_of_threads(text: bytes) -> int:
     words = text[text.find(b"\nThreads:") :].split(None, 2)
     return int(words[1]) if words[:1] == [b"Threads:"] else 1
-
-
-def _parse_old_status(pid: int, words: list[bytes]) -> ProcessReading:
-    """Read a status without RssAnon (Linux before 4.5): all counts as anonymous."""
-    named = dict(pairwise(words))
-    resident = int(named[b"VmRSS:"]) * _KIB if b"VmRSS:" in named else 0
-    return ProcessReading(
-        pid,
-        virtual=int(named.get(b"VmSize:", b"0")) * _KIB,
-        virtual_peak=int(named.get(b"VmPeak:", b"0")) * _KIB,
-        resident=resident,
-        peak=int(named.get(b"VmHWM:", b"0")) * _KIB,
-        anonymous=resident,
-        file=0,
-        shared=0,
-    )
 
 
 def parse_stat(text: bytes) -> ProcessTimes | None:
@@ -178,15 +154,6 @@ def parse_stat(text: bytes) -> ProcessTimes | None:
 def parse_children(text: bytes) -> list[int]:
     """Read the process ids of a ``children`` file."""
     return [int(word) for word in text.split() if word.isdigit()]
-
-
-def parse_ignored(status: bytes) -> int:
-    """Read the mask of ignored signals in /proc/PID/status; 0 if it is missing."""
-    words = status[status.find(b"\nSigIgn:") :].split(None, 2)
-    try:
-        return int(words[1], 16) if words[:1] == [b"SigIgn:"] else 0
-    except (IndexError, ValueError):
-        return 0
 
 
 class _KnownProcess:
@@ -377,23 +344,6 @@ class ProcTree:
             stack_start=other.stack_start,
             has_ended=False,
         )
-
-    def io(self, pid: int) -> "IoReading | None":
-        """Read one process's storage traffic; None if it is gone or not readable."""
-        text = self._read(f"{pid}/io", _STAT_BYTES)
-        try:
-            return None if text is None else parse_io(text)
-        except (ValueError, KeyError):
-            return None
-
-    def ignores_children(self, pid: int) -> bool:
-        """Return whether the kernel reaps the process's children, and drops their I/O.
-
-        It does for a process that ignores SIGCHLD.
-        """
-        text = self._read(f"{pid}/status", _STATUS_BYTES) or b""
-        # bit 0 of the mask is signal 1
-        return parse_ignored(text) >> (signal.SIGCHLD - 1) & 1 == 1
 
     def environment(self, pid: int) -> dict[str, str]:
         """Read a process's environment at its exec; empty if refused."""

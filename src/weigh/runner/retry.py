@@ -24,7 +24,7 @@ from weigh.outcome import (
     judge_run_end,
     out_of_memory,
 )
-from weigh.probe.cgroup import OomKillCount
+from weigh.probe.cgroup import read_cgroup
 from weigh.runner.attempt import Stop, TaskAttempt
 from weigh.runner.events import STOPPED_FOR_MEMORY
 
@@ -126,14 +126,13 @@ class RetryPolicy:
         self._tries: dict[int, int] = {}
         self._oom_tries: dict[int, int] = {}
         self._stops: dict[int, int] = {}
-        self._kill_count = OomKillCount()
         # of the kernel's count, those that an attempt was found to be the cause of
         self._kills_explained = 0
         self._kills_before: dict[str, int | None] = {}  # by the attempt's record
 
     def started(self, attempt: TaskAttempt) -> None:
         """Note how many processes had been killed when an attempt began."""
-        self._kills_before[attempt.record] = self._kill_count.read()
+        self._kills_before[attempt.record] = read_cgroup().oom_kills
 
     def judge(
         self, attempt: TaskAttempt, others: Collection[TaskAttempt]
@@ -203,7 +202,7 @@ class RetryPolicy:
         none that held far less than another.
         """
         before = self._kills_before.pop(attempt.record, None)
-        now = self._kill_count.read()
+        now = read_cgroup().oom_kills
         if before is None or now is None:
             return None
         # what the end of another task has explained does not count twice

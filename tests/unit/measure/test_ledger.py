@@ -191,12 +191,9 @@ def test_cache_that_came_or_went_between_readings_makes_the_peak_uncertain() -> 
 
 @given(
     moments=st.lists(st.tuples(SIZES, SIZES), min_size=4, max_size=30),
-    resets=st.booleans(),
 )
 def test_bounds_hold_whatever_came_between_the_readings(
     moments: list[tuple[int, int]],
-    *,
-    resets: bool,
 ) -> None:
     """Anonymous memory and cache at moments, of which every third is a reading."""
     readings = []
@@ -205,12 +202,11 @@ def test_bounds_hold_whatever_came_between_the_readings(
         peak = max(peak, anonymous + cache)
         if at % 3 == 0:
             readings.append((at, group(anonymous, cache, peak)))
-            peak = anonymous + cache if resets else peak
     for (start, before), (end, now) in pairwise(readings):
         between = moments[start + 1 : end + 1]
-        held = memory_held_by_group(before, now, NOTHING, resets=resets)
+        held = memory_held_by_group(before, now, NOTHING)
         assert held.low <= max(anonymous for anonymous, _ in between)
-        if not resets and now.peak == before.peak:
+        if now.peak == before.peak:
             continue  # what came lies below a peak of before
         least = min(before.cache, now.cache)
         if all(cache >= least for _, cache in between):

@@ -9,11 +9,9 @@ import pytest
 
 from weigh.errors import CommandNotExecutableError, CommandNotFoundError, UsageError
 from weigh.measure import portable
-from weigh.measure.portable import (
-    max_rss_bytes,
-    run_portable_command,
-)
+from weigh.measure.portable import run_portable_command
 from weigh.model.record import PeakMemory, RunMeasurement
+from weigh.probe.own_memory import max_rss_bytes
 from weigh.units import KIB, MIB
 
 HUNDRED = "x = bytearray(100 << 20); import time; time.sleep(0.3)"

@@ -58,21 +58,6 @@ def test_a_zombie_holds_nothing() -> None:
     assert parse_status(7, ZOMBIE) is None
 
 
-def test_status_without_a_split_counts_all_as_anonymous() -> None:
-    lines = status_text(resident=30, peak=60).splitlines(keepends=True)
-    linux_3 = b"".join(line for line in lines if not line.startswith(b"Rss"))
-
-    reading = parse_status(7, linux_3)
-
-    assert reading is not None
-    assert (reading.resident, reading.peak, reading.anonymous) == (
-        30 * KIB,
-        60 * KIB,
-        30 * KIB,
-    )
-    assert (reading.file, reading.shared) == (0, 0)
-
-
 @given(NAMES)
 def test_stat_reads_past_any_name(name: str) -> None:
     times = parse_stat(stat_text(name, parent=42))
@@ -270,15 +255,6 @@ def test_page_tables_and_stacks_are_the_jobs_too() -> None:
     assert reading is not None
     assert reading.kernel == (64 + 3 * 28) * KIB
     assert reading.threads == 3
-
-
-def test_page_tables_of_two_levels_add_up() -> None:
-    lines = status_text(page_tables=64).replace(
-        b"VmSwap:", b"VmPMD:\t      12 kB\nVmSwap:"
-    )
-    reading = parse_status(7, lines)
-    assert reading is not None
-    assert reading.kernel == (64 + 12 + 28) * KIB
 
 
 def test_without_loadavg_the_tree_is_walked_at_every_look(

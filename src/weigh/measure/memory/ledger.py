@@ -88,8 +88,6 @@ class MemoryLedger:
         # one
         self._own_first = self._own_memory()
         self._base = self._last = gauge.read()
-        # only a peak that starts again at each reading shows spikes between two of them
-        self._resets = is_own and gauge.forget_peak()
         self._late = min(_MOST_LATE, _LATE * (os.cpu_count() or 1))
 
     def read(self, file: Bytes = 0) -> MemoryHolding:
@@ -102,12 +100,7 @@ class MemoryLedger:
         before, now = self._last, self._gauge.read()
         self._last = now
         own = max(0, self._own_memory() - self._own_first)
-        held = memory_held_by_group(
-            before, now, self._base, own=own, resets=self._resets
-        )
-        if self._resets:
-            # after the reading: the next peak is that of the time from here on
-            self._gauge.forget_peak()
+        held = memory_held_by_group(before, now, self._base, own=own)
         return msgspec.structs.replace(
             held,
             file=file,
@@ -172,13 +165,12 @@ def memory_held_by_group(
     base: GroupMemory,
     *,
     own: Bytes = 0,
-    resets: bool = False,
 ) -> MemoryHolding:
     """Return what a job holds, without files, from two readings of its group.
 
     *base* was charged before the job, *own* to weigh since then. A peak between the
     readings is known with page cache: it may have held as much cache as the reading
-    with more, or with less. With *resets* the peak is that of this interval.
+    with more, or with less. Only a peak that has risen is of this interval.
     """
     # what weigh has allocated since the job began is not the job's
     anonymous = max(0, now.anonymous - base.anonymous - own)
@@ -190,8 +182,7 @@ def memory_held_by_group(
     loose_before = before.cache + before.reclaimable
     loose_now = now.cache + now.reclaimable
     spike = at_most = 0
-    # without a reset, only a peak that has risen is of this interval
-    if resets or peak > (before.peak or 0):
+    if peak > (before.peak or 0):
         # cache that was dropped since may have been in the peak, cache that came was
         # not
         spike = max(0, beyond - max(0, loose_before - loose_now))
