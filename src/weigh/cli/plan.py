@@ -139,7 +139,4 @@ def _next_lines_of_plan(answer: PlanAnswer, chosen: PlanOptions) -> tuple[str, .
     if chosen.dry_run:
         return (f"  would be written to {printable_text(directory)}{os.sep}",)
     again = " --again" if answer.replaces_submitted else ""
-    return (
-        f"  -> {printable_text(directory)}{os.sep}",
-        f"  next: weigh submit {bash_quoted(directory)}{again}",
-    )
+    return (f"  next: weigh submit {bash_quoted(directory)}{again}",)

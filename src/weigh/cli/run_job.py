@@ -16,9 +16,9 @@ from weigh.flow.run.run import WatchedCommand, request_from_run
 from weigh.lazy_modules import lazy_module
 from weigh.measure.launcher import script_trouble
 from weigh.model.record import Record
+from weigh.schedulers import schedulers_on_path
 
 if TYPE_CHECKING:
-    from weigh import request as weigh_request
     from weigh import units
     from weigh.flow.request import request as request_request
     from weigh.render import printable, record_lines
@@ -28,7 +28,6 @@ else:  # each is imported when it is first used
     printable = lazy_module("weigh.render.printable")
     record_lines = lazy_module("weigh.render.record_lines")
     sweep_values = lazy_module("weigh.sweep.values")
-    weigh_request = lazy_module("weigh.request")
     units = lazy_module("weigh.units")
 
 Notify = Callable[[str], None]
@@ -138,14 +137,14 @@ def _summarise(record: Record, headroom: float | None, settings: ConfigValues) -
     # a job's GPUs are named by its allocation, or by this variable
     has_allocation = bool(record.allocation or os.environ.get("CUDA_VISIBLE_DEVICES"))
     colour = _colour()
+    allocation = record.allocation
+    installed = next(iter(schedulers_on_path(os.environ)), None)
     text = record_lines.render_summary(
         record,
         request,
         colour=colour,
         gpus_allocated=has_allocation,
-        no_request=None
-        if record.usage is None
-        else weigh_request.why_no_request(record),
+        scheduler=installed if allocation is None else allocation.scheduler,
     )
     _print_run_line(text, is_coloured=colour)
 

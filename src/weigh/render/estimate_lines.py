@@ -305,7 +305,7 @@ def scaling_lines(cpu_scan: CpuScan, *, scheduler: str | None = None) -> Iterato
     lines = packed_lines(cpu_scan.request, scheduler, WIDTH - len(_INDENT))
     for turn, line in enumerate(lines):
         yield f"  {'' if turn else 'request':<11}{line}"
-    yield from request_note_lines(cpu_scan.request, indent=_INDENT)
+    yield from request_note_lines(cpu_scan.request.notes, indent=_INDENT)
 
 
 def _scaling_columns(cpu_rows: tuple[CpuRow, ...]) -> list[TableColumn]:

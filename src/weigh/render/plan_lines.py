@@ -215,30 +215,25 @@ def _packing_lines(plan: Plan) -> Iterator[str]:
     # the last element takes what is left
     if together.isdecimal() and len(plan.elements[-1].tasks) < int(together):
         together = f"up to {together}"
-    yield from (
-        f"  {line}"
-        for line in folded_lines(
-            f"{count_with_noun(len(plan.elements), 'array element')} x {together} "
-            f"{'task' if together == '1' else 'tasks'}, "
-            f"{_plan_request_text(plan.request)} each",
-            WIDTH - 2,
-        )
+    yield from _element_lines(
+        plan, f"{together} {'task' if together == '1' else 'tasks'}"
     )
+
+
+def _element_lines(plan: Plan, tasks: str) -> Iterator[str]:
+    """Write how many elements there are, what each runs, and what it requests."""
+    each = " each" if len(plan.elements) > 1 else ""
+    elements = count_with_noun(len(plan.elements), "array element")
+    text = f"{elements}, {tasks}{each}: {_plan_request_text(plan.request)}"
+    yield from (f"  {line}" for line in folded_lines(text, WIDTH - 2))
 
 
 def _pull_queue_lines(plan: Plan, queue: PlannedQueue) -> Iterator[str]:
     """Write the elements that pull from one queue, and when they should be done."""
-    text = (
-        f"{count_with_noun(len(plan.elements), 'array element')} x "
-        f"{count_with_noun(queue.slots, 'task')} at a time, "
-        f"{_plan_request_text(plan.request)} each"
-    )
-    yield from (f"  {line}" for line in folded_lines(text, WIDTH - 2))
+    yield from _element_lines(plan, f"{count_with_noun(queue.slots, 'task')} at a time")
     if queue.expected is not None:
-        yield (
-            "  each takes the longest task left: about "
-            f"{format_duration(queue.expected)} if all start at once"
-        )
+        about = format_duration(queue.expected)
+        yield f"  all tasks take about {about} if all elements start at once"
 
 
 def _probed_speed_lines(together_runs: Sequence[TogetherRun]) -> Iterator[str]:

@@ -32,10 +32,12 @@ from weigh.render.printable import (
 )
 from weigh.render.request_lines import (
     any_layout_lines,
-    common_lines,
     named_lines,
+    packed_lines,
     request_note_lines,
 )
+from weigh.request import why_no_request
+from weigh.schedulers import kind_or_first
 from weigh.units import (
     MIB,
     Bytes,
@@ -75,6 +77,7 @@ _SOURCES = ("own cgroup", "cgroup", "pages", "status")
 _WORTH_NAMING = 0.5  # of the value: a lower bound below that
 _SURE = 1.02  # bounds closer than this are written as one figure
 _LEVELS = " .:-=+*#%@"  # of a curve, from low to high
+_NEXT = "weigh request; run it with --repeat 3 to learn how much it varies"
 
 
 class ShownRow(msgspec.Struct, frozen=True):
@@ -126,12 +129,12 @@ def render_summary(
     *,
     colour: bool = False,
     gpus_allocated: bool = False,
-    no_request: str | None = None,
+    scheduler: str | None = None,
 ) -> str:
     """Write the summary of a finished record, with the request derived from it.
 
-    With *gpus_allocated*, unused GPUs are listed; *no_request* is the reason why
-    there is no request.
+    With *gpus_allocated*, unused GPUs are listed. *scheduler* is the one that the
+    request is written for, by default the first of the table.
     """
     lines = [_run_headline(record, colour=colour)]
     if record.repeats:
@@ -141,9 +144,9 @@ def render_summary(
             lines += _folded_row(row)
     lines += _measured_region_lines(record)
     if request is not None:
-        lines += _run_request_lines(request, record.usage)
-    elif no_request is not None:
-        lines += _folded_row(ShownRow("request", f"none: {no_request}"))
+        lines += _run_request_lines(request, record, scheduler)
+    elif record.usage is not None and (why_not := why_no_request(record)):
+        lines += _folded_row(ShownRow("request", f"none: {why_not}"))
     # the texts hold words of the program and the scheduler
     safe = (
         lines[0],
@@ -312,7 +315,7 @@ def _usage_rows(usage: Usage, trend: str) -> Iterator[ShownRow]:
     yield from _cpu_rows(usage)
     if usage.read_bytes is not None and usage.write_bytes is not None:
         read, written = format_size(usage.read_bytes), format_size(usage.write_bytes)
-        yield ShownRow("disk", f"{read} read, {written} written", is_summary=True)
+        yield ShownRow("disk", f"{read} read, {written} written")
 
 
 def _cpu_rows(usage: Usage) -> Iterator[ShownRow]:
@@ -322,7 +325,9 @@ def _cpu_rows(usage: Usage) -> Iterator[ShownRow]:
         words = [f"{name} {format_duration(t)}" for name, t in parts if t is not None]
         yield ShownRow("", ", ".join(words))
     if usage.cpu_wait is not None:
-        yield ShownRow("", need.wait_words(usage), is_summary=True)
+        # the request has a note of what more CPUs would change
+        is_noted = any(need.need_notes(usage))
+        yield ShownRow("", need.wait_words(usage), is_summary=not is_noted)
 
 
 def _cpu_usage_text(usage: Usage) -> str:
@@ -547,19 +552,31 @@ def _spaced_words(column_words: list[str]) -> str:
     return "".join(f"{word:<12}" for word in column_words).rstrip()
 
 
-def _run_request_lines(request: Request, usage: Usage | None) -> Iterator[str]:
-    common = common_lines(request, WIDTH - len(_INDENT))
-    lines = [_INDENT + line for form in common for line in form]
-    # the name stands in the first line, in the place of its indent
+def _run_request_lines(
+    request: Request, record: Record, scheduler: str | None
+) -> Iterator[str]:
+    room = WIDTH - len(_INDENT)
+    lines = list(packed_lines(request, scheduler, room))
+    usage = record.usage
+    is_only_run = request.runs == 1 and not (request.lower_bound or record.repeats)
+    # Grid Engine limits address space, which is more than memory
+    is_address_space = kind_or_first(scheduler).traits.address_space is not None
+    virtual = usage.virtual_memory if usage is not None and is_address_space else None
+    basis = f"virtual size {format_size(virtual)}" if virtual else "usage"
+    hint = f"{basis} + {100 * request.headroom:.3g} %"
+    if is_only_run and len(f"{lines[-1]}   ({hint})") <= room:
+        lines[-1] += f"   ({hint})"
     name = "at least" if request.lower_bound else "request"
-    lines[0] = f"  {name:<9}{lines[0].lstrip()}"
-    if common[-1] and usage is not None and usage.virtual_memory:
-        hint = f"     (virtual size: {format_size(usage.virtual_memory)})"
-        lines[-1] += hint if len(lines[-1] + hint) <= WIDTH else ""
-    yield from lines
-    for line in any_layout_lines(request, WIDTH - len(_INDENT)):
+    for line in lines:
+        yield f"  {name:<{_NAME}}{line}"
+        name = ""
+    for line in any_layout_lines(request, room, scheduler):
         yield _INDENT + line
-    yield from request_note_lines(request, indent=_INDENT)
+    # of a single run the first note is what the hint and the next step have
+    notes = request.notes[1:] if is_only_run else request.notes
+    yield from request_note_lines(notes, indent=_INDENT)
+    if is_only_run and record.allocation is None:
+        yield f"  {'next':<{_NAME}}{_NEXT}"
 
 
 def _folded_row(row: ShownRow, name_width: int = _NAME) -> Iterator[str]:

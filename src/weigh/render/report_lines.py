@@ -17,7 +17,6 @@ from weigh.render.words import (
 from weigh.units import count_with_noun
 
 WIDTH = 80
-BAR = 20  # columns
 _INDENT = " " * 12
 _MOST_NOTES = 8  # notes on the screen; --json has all
 
@@ -30,11 +29,6 @@ def report_screen_text(report: JobReport) -> str:
 def report_json(report: JobReport) -> str:
     """Write the whole report as one JSON document, the schema first."""
     return indented_json(report)
-
-
-def share_bar(share: float) -> str:
-    """Draw a share as a bar; 1 and above fill it."""
-    return ("|" * round(min(max(share, 0.0), 1.0) * BAR)).ljust(BAR)
 
 
 def report_note_lines(report_note: ReportNote) -> Iterator[str]:
@@ -101,8 +95,7 @@ def _measure_lines(measures: Sequence[ReportMeasure], *, many: bool) -> Iterator
         request = f"{requested_words(one):<13}" if asked else ""
         line = f"  {NAMES[one.name]:<10}{request}{figures:<23}"
         if one.efficiency is not None:
-            share = share_of_request_text(one.efficiency)
-            line += f"[{share_bar(one.efficiency)}] {share}"
+            line += share_of_request_text(one.efficiency)
         yield line.rstrip()
         for figure in one.others:
             yield from _other_source_lines(one, figure)

@@ -1,13 +1,13 @@
 """A request as text: directives of a scheduler, flags or JSON."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from weigh.errors import UsageError
 from weigh.model.record import Request
 from weigh.render.printable import indented_json, printable_text, width_of
-from weigh.schedulers import COMMON, KINDS, kind_or_first
+from weigh.schedulers import KINDS, kind_or_first
 from weigh.schedulers.kind import directive_line
 
 SCHEMA = "weigh.request/1"
@@ -42,11 +42,6 @@ def request_form_lines(
     raise UsageError(f"no such form: {form!r} (one of {', '.join(FORMS)})")
 
 
-def common_lines(request: Request, width: int) -> list[tuple[str, ...]]:
-    """Write *request* for each common scheduler on lines of *width*."""
-    return [packed_lines(request, form, width) for form in COMMON]
-
-
 def packed_lines(request: Request, form: str | None, width: int) -> tuple[str, ...]:
     """Write *request* for one scheduler on as few lines of *width* as possible.
 
@@ -77,11 +72,13 @@ def any_layout_lines(
     )
 
 
-def request_note_lines(request: Request, *, indent: str = "") -> tuple[str, ...]:
-    """Write the request's notes, folded to 80 columns after *indent*."""
+def request_note_lines(
+    request_notes: Sequence[str], *, indent: str = ""
+) -> tuple[str, ...]:
+    """Write a request's notes, folded to 80 columns after *indent*."""
     return tuple(
         indent + line
-        for note in request.notes
+        for note in request_notes
         for line in folded_lines(note, WIDTH - len(indent))
     )
 

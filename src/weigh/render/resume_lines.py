@@ -109,7 +109,7 @@ def resumed_lines(answer: ResumedJob) -> Iterator[str]:
         yield f"    next     weigh submit {folder} --again{typed}"
     jobs = [one.job.id for one in answer.again if one.job]
     if jobs:
-        yield f"    follow   weigh status {jobs[-1]}"
+        yield f"    next     weigh status {jobs[-1]}"
 
 
 def _rows_of_resumption(answer: ResumedJob) -> Iterator[tuple[str, str]]:

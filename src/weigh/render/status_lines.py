@@ -277,7 +277,12 @@ def list_lines(
         folders = tuple(printable_text(_shown_folder(one.job.cwd)) for one in standings)
         columns.append(TableColumn("folder", folders, right=False))
     if standings:
-        yield from (line.rstrip() for line in table_lines(columns, WIDTH))
+        titles, *rows = table_lines(columns, WIDTH)
+        yield titles.rstrip()
+        for row, one in zip(rows, standings, strict=True):
+            yield row.rstrip()
+            for title, text in _waiting_entries(one, current_time):
+                yield from named_lines(title, text)
     for other in jobs_elsewhere:
         words = (
             f"{count_with_commas(n)} {_WORDS[state]}"

@@ -20,6 +20,7 @@ SCHEMA = "weigh.submit/1"
 _WIDEST = 24  # columns of the name of a check
 _SHOWN = 3  # further jobs, or commands, that are listed
 _HEAD = len("  checked   ")
+_PASSED = ("ok", "made", "any")  # nothing to act on: --json has these checks
 _AT_ONCE = 60.0  # seconds; a start that near is "now"
 
 
@@ -99,16 +100,19 @@ def _rows_of_submission(
         yield "", f"and {_job_contents_text(part)} as job {part.id}{why}"
     if len(shown) < len(more):
         yield "", f"and {len(more) - len(shown)} more, to job {more[-1].id}"
-    yield "each", request_words(job.request)
-    most = answer.most or MostHours()
-    parts = [(most.gpu, "GPU"), (most.cpu, "CPU")]
-    hours = [f"{three_digit_text(held)} {unit} hours" for held, unit in parts if held]
-    again = " per attempt" if job.requeue and hours else ""
-    yield "at most", f"{', '.join(hours)}{again}"
+    yield "each", f"{request_words(job.request)}{_most_hours_text(answer, job)}"
     if answer.healer is not None and job.heal is not None:
         yield "heals", f"job {answer.healer.id} follows: {heal_words(job.heal)}"
-    yield "script", job.script
-    yield "follow", f"weigh status {job.id}"
+    yield "next", f"weigh status {job.id}"
+
+
+def _most_hours_text(answer: SubmitAnswer, job: SubmittedJob) -> str:
+    """Write what the jobs can use at most, behind a semicolon; empty if unknown."""
+    most = answer.most or MostHours()
+    parts = [(most.gpu, "GPU"), (most.cpu, "CPU")]
+    hours = [f"{three_digit_text(held)} {unit} h" for held, unit in parts if held]
+    again = " per attempt" if job.requeue else ""
+    return f"; at most {', '.join(hours)}{again}" if hours else ""
 
 
 def heal_words(heal_limits: HealLimits) -> str:
@@ -141,7 +145,8 @@ def most_hours(submitted_jobs: Sequence[SubmittedJob]) -> MostHours | None:
 
 
 def check_lines(checks: Sequence[SubmitCheck]) -> Iterator[str]:
-    """Write one line per check."""
+    """Write one line per check that is not simply passed."""
+    checks = [one for one in checks if one.verdict not in _PASSED]
     # a long name of a check is not cut: only its row is wider
     width = min(
         _WIDEST, max((len(printable_text(one.what)) for one in checks), default=0)

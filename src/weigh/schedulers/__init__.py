@@ -1,5 +1,6 @@
 """The schedulers: a new one is one folder and one line in the table here."""
 
+import os
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
@@ -18,7 +19,6 @@ _TABLE = (
 )
 JOB_VARIABLES = {name: variable for name, variable, _ in _TABLE}
 SUBMITS = {name: command for name, _, command in _TABLE}
-COMMON = ("slurm", "gridengine")  # summaries show their options even if not installed
 
 
 # a mapping that imports late: a run in a job needs one scheduler, most commands none
@@ -54,6 +54,16 @@ def find_kind(name: str | None) -> "SchedulerKind | None":
 def kind_or_first(name: str | None) -> "SchedulerKind":
     """Return the scheduler called *name*; the first of the table if it is unknown."""
     return find_kind(name) or KINDS[next(iter(SUBMITS))]
+
+
+def schedulers_on_path(env: Mapping[str, str]) -> list[str]:
+    """Return the schedulers whose command to submit is on PATH."""
+    folders = env.get("PATH", "").split(os.pathsep)
+    return [
+        name
+        for name, command in SUBMITS.items()
+        if any(os.access(os.path.join(one, command), os.X_OK) for one in folders if one)
+    ]
 
 
 def kind_of_job(env: Mapping[str, str]) -> "SchedulerKind | None":

@@ -78,7 +78,7 @@ def test_every_form_writes_every_request(request: Request, form: str) -> None:
 
 @given(st.lists(st.text(alphabet="abc déf", max_size=200), max_size=3))
 def test_notes_fold_at_80_columns_and_lose_no_word(notes: list[str]) -> None:
-    lines = request_note_lines(a_request(notes=tuple(notes)), indent="   ")
+    lines = request_note_lines(notes, indent="   ")
 
     words = " ".join(notes).split()
     assert " ".join(lines).split() == words

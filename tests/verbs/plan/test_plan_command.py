@@ -59,7 +59,7 @@ def test_a_hundred_experiments_are_25_task_files_of_four(
 
     assert code == 0
     assert "p100 11.9 GiB: 4 tasks per GPU, limited by GPU memory" in out
-    assert "25 array elements x 4 tasks, 1 GPU, 4 CPUs, 4.83 GiB, 06:00:00" in out
+    assert "25 array elements, 4 tasks each: 1 GPU, 4 CPUs, 4.83 GiB, 06:00:00" in out
     folder = tmp_path / "plan" / "tasks"
     assert sorted(lines_of(folder)) == sorted(HUNDRED.splitlines())
     assert len(list(folder.glob("tasks_*.txt"))) == 25

@@ -161,7 +161,7 @@ def test_many_short_tasks_are_pulled_from_one_queue(
     (tmp_path / "tasks.txt").write_text(MANY)
     code, out, err = weigh("plan", "tasks.txt", *SAID, "--time", "10m")
     assert (code, err) == (0, "")
-    assert "each takes the longest task left" in out
+    assert "if all elements start at once" in out
     plan = _plan(tmp_path)
     queue = plan["queue"]
     assert isinstance(queue, dict)

@@ -82,7 +82,7 @@ def test_whole_gpus_of_any_kind_need_no_name_and_no_memory(
     code, out, _ = weigh("plan", "tasks.txt", "--gpus-per-task", "4", *SAID)
 
     assert code == 0
-    assert "100 array elements x 1 task, 4 GPUs, 2 CPUs" in out
+    assert "100 array elements, 1 task each: 4 GPUs, 2 CPUs" in out
     ask = read_plan(tmp_path / "plan" / "tasks").request
     assert (ask.gpus, ask.gpu) == (4, None)
 
@@ -92,7 +92,7 @@ def test_one_gpu_for_itself_is_not_shared(weigh: Weigh) -> None:
 
     _, out, _ = weigh("plan", "tasks.txt", *one, *SAID)
 
-    assert "100 array elements x 1 task, 1 GPU, 2 CPUs" in out
+    assert "100 array elements, 1 task each: 1 GPU, 2 CPUs" in out
 
 
 def test_each_node_of_a_task_is_started_by_srun(weigh: Weigh, tmp_path: Path) -> None:

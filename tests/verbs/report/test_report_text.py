@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from hypothesis import given
-from hypothesis import strategies as st
 from some_jobs import Say, SomeJob, Task, write_job
 from some_reports import reports
 
@@ -14,7 +13,7 @@ from weigh.model.job import JobRequest
 from weigh.model.plan import TargetGpu
 from weigh.model.report import JobReport
 from weigh.render.columns import columns_of
-from weigh.render.report_lines import report_screen_text, share_bar
+from weigh.render.report_lines import report_screen_text
 from weigh.units import GIB, HOUR, MIB
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -61,13 +60,3 @@ def test_a_job_of_one_element_takes_at_most_one_screen(root: str, say: Say) -> N
 def test_no_line_is_wider_than_80_columns(report: JobReport) -> None:
     lines = report_screen_text(report).splitlines()
     assert max(map(columns_of, lines)) <= 80
-
-
-@given(st.floats(0, 3))
-def test_a_bar_is_as_long_as_its_share_and_never_wider_than_its_frame(
-    share: float,
-) -> None:
-    drawn = share_bar(share)
-    assert len(drawn) == 20
-    full = len(drawn.rstrip())
-    assert abs(full - min(share, 1.0) * 20) <= 1

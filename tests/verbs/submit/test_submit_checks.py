@@ -1,5 +1,6 @@
 """Before and after ``weigh submit``: what would go wrong is refused, with its cure."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -140,18 +141,21 @@ def test_what_only_slurm_finds_is_its_own_word(real: Weigh) -> None:
 
 @pytest.mark.slurm
 @pytest.mark.alone
-def test_what_was_checked_is_listed_with_what_is_free(real: Weigh) -> None:
+def test_what_passed_is_in_json_and_no_line_on_the_screen(real: Weigh) -> None:
     code, out, _ = attempt(real, "-p", "gpu", "--gpus", "v100")
-
-    lines = out.splitlines()
     assert code == 0
-    seen = [" ".join(line.split()) for line in lines]
-    assert seen[0] == "checked queue gpu ok 1 node with v100, 1 free now"
-    assert seen[1] == "time 00:05:00 ok queue allows 04:00:00"
-    assert "log directory" in out
-    assert "submitted 3 elements as job" in out
-    assert "; starts " in out
-    assert max(map(len, lines[:5])) <= 80
+    first, second, third = out.splitlines()
+    assert first.startswith("  submitted 3 elements as job ")
+    assert "; starts " in first
+    assert second.startswith("  each      1 CPU, ")
+    assert third.startswith("  next      weigh status ")
+    again = ("-p", "gpu", "--gpus", "v100", "--again", "--json")
+    found = json.loads(real("submit", "plan/p", "--on", "slurm", *again)[1])
+    checks = [" ".join(one.values()) for one in found["checks"]]
+    assert checks[:2] == [
+        "queue gpu ok 1 node with v100, 1 free now",
+        "time 00:05:00 ok queue allows 04:00:00",
+    ]
 
 
 @pytest.mark.slurm

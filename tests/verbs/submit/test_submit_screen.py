@@ -93,6 +93,7 @@ def test_the_rest_states_what_it_waits_for() -> None:
 def test_what_was_checked_stays_within_80_columns() -> None:
     checks = (
         SubmitCheck("queue gpu", "ok", "5 nodes with p100, 2 free now"),
+        SubmitCheck("time", "1 h", "5 nodes with p100, 2 free now"),
         SubmitCheck(
             "GPU", "default", "no --gpus: the job gets none " + "(v100, a100) " * 9
         ),
@@ -103,7 +104,7 @@ def test_what_was_checked_stays_within_80_columns() -> None:
 
     assert shown[0].split()[0] == "checked"
     assert max(map(len, shown[:-2])) <= 80
-    assert [line for line in shown if "free now" in line]
+    assert len([line for line in shown if "free now" in line]) == 1
 
 
 def test_nothing_checked_is_nothing_shown() -> None:
@@ -148,7 +149,7 @@ def test_what_the_jobs_can_use_at_most_is_shown() -> None:
 
     shown = "\n".join(lines(job(elements=20, request=request), job(request=request)))
 
-    assert "  at most   150 GPU hours, 600 CPU hours\n" in shown
+    assert "06:00:00; at most 150 GPU h, 600 CPU h\n" in shown
 
 
 def test_without_a_time_limit_nothing_is_promised() -> None:

@@ -31,8 +31,6 @@ from weigh.schedulers import find_kind, kind_or_first
 from weigh.store import jobs as jobs_file
 from weigh.store.find import LAST
 
-_NO_GPU = "no GPU was used: GPU memory can only be measured on a GPU"
-
 
 class RequestAnswer(msgspec.Struct, frozen=True):
     """The lines to paste, what to know about them, and what is off otherwise."""
@@ -113,12 +111,7 @@ def request_answer_of(
     request = as_site_wants(request, here.settings.cluster, here.env, dialect)
     request = msgspec.structs.replace(
         request,
-        notes=(
-            *request.notes,
-            *_virtual_notes(request, dialect),
-            # the memory of a run on CPUs predicts none of a GPU
-            *(() if request.gpus else (_NO_GPU,)),
-        ),
+        notes=(*request.notes, *_virtual_notes(request, dialect)),
     )
     return RequestAnswer(
         request=request,
@@ -136,7 +129,7 @@ def request_answer_of(
                     request, request_lines.WIDTH - 2, dialect
                 )
             ),
-            *request_lines.request_note_lines(request, indent="# "),
+            *request_lines.request_note_lines(request.notes, indent="# "),
         ),
         warnings=here.settings.warnings,
     )

@@ -1,14 +1,13 @@
 """Choose the scheduler, and set up the connection to it."""
 
 import os
-import shutil
 import time
 from collections.abc import Mapping
 
 from weigh.errors import FormatError, UsageError
 from weigh.flow.here import Here
 from weigh.probe.host import may_be_login_node
-from weigh.schedulers import KINDS, client, kind_or_first
+from weigh.schedulers import KINDS, client, kind_or_first, schedulers_on_path
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.client import SchedulerClient, SchedulerReach
 from weigh.schedulers.command import run_scheduler_command
@@ -38,12 +37,6 @@ def available_schedulers(env: Mapping[str, str]) -> list[str]:
 def installed_scheduler(env: Mapping[str, str]) -> str:
     """Return the scheduler whose command is on PATH; the table's first if none is."""
     return kind_or_first(next(iter(schedulers_on_path(env)), None)).name
-
-
-def schedulers_on_path(env: Mapping[str, str]) -> list[str]:
-    """Return the schedulers whose command to submit is on PATH."""
-    path = env.get("PATH", "")
-    return [n for n, kind in KINDS.items() if shutil.which(kind.submits, path=path)]
 
 
 def reach(here: Here, name: str) -> Scheduler:
