@@ -16,7 +16,7 @@ from weigh.lazy_modules import lazy_module
 from weigh.model.report import JobReport
 from weigh.render.printable import indented_json
 from weigh.store.find import LAST
-from weigh.store.location import open_privately
+from weigh.store.location import replace_whole_file
 
 if TYPE_CHECKING:
     from weigh.flow.report import forms
@@ -79,10 +79,7 @@ def _write_html(html: str, path: str) -> None:
             sys.stdout.write(html)
             return
         # as private as the records that it shows
-        with open(
-            path, "w", encoding="utf-8", newline="\n", opener=open_privately
-        ) as file:
-            file.write(html)
+        replace_whole_file(path, html.encode())
     except OSError as error:
         folder = os.path.dirname(path)
         hint = f" (create it first: mkdir -p {folder})" if folder else ""

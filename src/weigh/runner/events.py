@@ -5,7 +5,6 @@ attempts, where and as which process each ran, its usage, why it ended. The prog
 file is a small one, replaced while tasks run.
 """
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TypeVar
@@ -17,7 +16,7 @@ from weigh.model.record import ReportedProgress
 from weigh.regular_file import file_head, only_regular
 from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.store.lines import UNREADABLE
-from weigh.store.location import open_privately
+from weigh.store.location import replace_whole_file
 from weigh.units import Bytes, Seconds
 
 SUFFIX = ".events.jsonl"
@@ -283,15 +282,9 @@ class RunningProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_progress(path: str, progress: RunningProgress) -> bool:
     """Replace the progress file; return whether that succeeded."""
-    partial = f"{path}.partial"
     try:
-        with open(partial, "wb", opener=open_privately) as file:
-            file.write(msgspec.json.encode(progress) + b"\n")
-        # a reader finds the old file or the new one, never a half
-        os.replace(partial, path)
+        replace_whole_file(path, msgspec.json.encode(progress) + b"\n")
     except OSError:
-        with suppress(OSError):
-            os.unlink(partial)
         return False
     return True
 

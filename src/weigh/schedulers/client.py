@@ -43,7 +43,7 @@ from weigh.schedulers.protocol import (
 )
 from weigh.schedulers.words import format_ranges, parse_ranges
 from weigh.store.lines import UNREADABLE, read_documents
-from weigh.store.location import make_folder, open_privately
+from weigh.store.location import make_folder, replace_whole_file
 from weigh.store.shards import append_line
 from weigh.units import DAY, Seconds
 
@@ -114,12 +114,8 @@ def save_poll(root: str, name: str, poll: SchedulerPoll) -> None:
     """Write an answer to disk; if that fails, the scheduler is queried again."""
     make_folder(root, _FOLDER)
     path = _poll_file_path(root, name)
-    # written apart and renamed: another process never reads half an answer
-    fresh = f"{path}.{os.getpid()}"
     with suppress(OSError):
-        with open(fresh, "wb", opener=open_privately) as file:
-            file.write(msgspec.json.encode(poll))
-        os.replace(fresh, path)
+        replace_whole_file(path, msgspec.json.encode(poll))
 
 
 def forget_poll(root: str, name: str) -> None:

@@ -92,6 +92,31 @@ def open_privately(file_path: str, flags: int) -> int:
     return os.open(file_path, flags | getattr(os, "O_CLOEXEC", 0), file_mode(file_path))
 
 
+def replace_whole_file(file_path: str, contents: bytes) -> None:
+    """Write a file that a reader finds old or new, never empty or cut off.
+
+    What is no plain file, such as a terminal or a FIFO, is written as it is.
+
+    Raises:
+        OSError: it cannot be written; the file is as it was.
+    """
+    path = os.path.realpath(file_path)  # a link keeps pointing to its file
+    is_plain = os.path.isfile(path) or not os.path.exists(path)
+    fresh = f"{path}.{os.getpid()}.new" if is_plain else path
+    try:
+        with open(fresh, "wb", opener=open_privately) as file:
+            file.write(contents)
+        if is_plain:
+            with suppress(OSError):  # whoever could read the old file can read the new
+                os.chmod(fresh, stat.S_IMODE(os.stat(path).st_mode))
+            os.replace(fresh, path)
+    except OSError:
+        if is_plain:
+            with suppress(OSError):
+                os.remove(fresh)
+        raise
+
+
 def file_mode(file_path: str) -> int:
     """Return the mode of a new file *file_path*, see `open_privately`."""
     return 0o660 if _is_shared(os.path.dirname(file_path)) else 0o600

@@ -1,6 +1,8 @@
 """``--html`` from the command line: pages, and what is printed."""
 
 import os
+import resource
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,6 +48,25 @@ def test_a_hyphen_is_standard_output(say: Say) -> None:
     code, out, err = say("report", "train", "--html", "-")
     assert (code, err) == (0, "")
     assert out.rstrip().endswith("</html>")
+
+
+def test_a_full_disk_leaves_the_page_before(say: Say, tmp_path: Path) -> None:
+    page = tmp_path / "out.html"
+    page.write_text("the page before")
+    page.chmod(0o644)
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, most[1]))
+    try:
+        code, _, err = say("report", "train", "--html", "out.html")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+        signal.signal(signal.SIGXFSZ, before)
+    assert (code, err) == (125, "weigh: cannot write out.html: File too large\n")
+    assert page.read_text() == "the page before"
+    assert [one.name for one in tmp_path.glob("out.html*")] == ["out.html"]
+    assert say("report", "train", "--html", "out.html")[0] == 0
+    assert page.stat().st_mode & 0o777 == 0o644
 
 
 def test_a_page_in_no_folder_states_how_to_make_it(say: Say) -> None:
