@@ -158,6 +158,10 @@ class TaskFileRun:
                     journal.append_events(
                         events.RunClosed(context.id, time.time(), reason)
                     )
+        if result.signal is not None:
+            # typed again as the run ended, it would cut off what is printed about it
+            while is_stopping():
+                continue
         return self._finished(result, warnings, began)
 
     def _finished(

@@ -38,7 +38,6 @@ else:  # each is imported when it is first used
 WAITING, DONE, FAILED = 0, 1, 2  # 0 first: a new bytearray is all waiting
 _TRIES, _PAUSE = 3, 0.05  # seconds
 _FLUSHED: Seconds = 60.0  # after so long a crash of the machine loses no line
-_FULL = "No space left on device"
 _HEADER_LINE = HEADER.encode() + b"\n"
 _TAIL = 1 << 16  # bytes read at once in search of the last newline
 _BLOCK = 1 << 18  # bytes in which a sign of a secret is looked for at once
@@ -158,6 +157,7 @@ class RunJournal:
         self.is_afresh = not resume
         self.unwritten: list[JoblogEntry] = []
         self.events_trouble: str | None = None
+        self._unwritten_events = b""
         self._mask = mask
         self._hide: Hide | None = None
         self._is_dirty = False  # written since the last fsync
@@ -292,16 +292,18 @@ class RunJournal:
         return happened
 
     def append_events(self, *new_events: msgspec.Struct) -> None:
-        """Write events; note in ``events_trouble`` why they cannot be written."""
+        """Write events, and those that could not be written before.
+
+        ``events_trouble`` states why they cannot be written, until they are.
+        """
         text = b"".join([msgspec.json.encode(event) + b"\n" for event in new_events])
-        if self._is_torn:
-            text = b"\n" + text
-        try:
-            self._is_torn = os.write(self._events.fd, text) != len(text)
-            if self._is_torn:
-                self.events_trouble = _FULL
-        except OSError as error:
-            self.events_trouble = error.strerror
+        self._unwritten_events += text
+        if not self._unwritten_events:
+            return
+        text = b"\n" * self._is_torn + self._unwritten_events
+        self.events_trouble = _append_whole(self._events.fd, text)
+        if self.events_trouble is None:
+            self._is_torn, self._unwritten_events = False, b""
 
     def sync(self) -> None:
         """Flush what was written to the joblog since the last time to the disk."""
@@ -318,6 +320,7 @@ class RunJournal:
         self._lock.keep(is_alive_sign_due=is_due)
         try:
             self._events.put_back()
+            self.append_events()  # what could not be written before
         except OSError as error:
             self.events_trouble = error.strerror
         self.sync()
@@ -338,25 +341,36 @@ class RunJournal:
             if self._is_damaged:
                 self.unwritten = entries
                 return self._damage()
-            written = os.write(fd, text)
-            if written == len(text):
-                # else another program appended: only the part before that is ours
-                if before == self._size:
-                    self._size += written
-                    self._tail = (self._tail + text)[-_WATCHED:]
-                self._is_dirty = True
-                self.unwritten = []
-                return None
-            trouble = _FULL
-            os.ftruncate(fd, before)  # an incomplete line would swallow the next
         except OSError as error:
-            trouble = error.strerror or str(error)
-        self.unwritten = entries
-        return f"cannot write {self.path}: {trouble}"
+            self.unwritten = entries
+            return f"cannot write {self.path}: {error.strerror or error}"
+        trouble = _append_whole(fd, text)
+        if trouble is not None:
+            self.unwritten = entries
+            return f"cannot write {self.path}: {trouble}"
+        # else another program appended: only the part before that is ours
+        if before == self._size:
+            self._size += len(text)
+            self._tail = (self._tail + text)[-_WATCHED:]
+        self._is_dirty = True
+        self.unwritten = []
+        return None
 
     def _read_tail(self) -> bytes:
         length = min(self._size, _WATCHED)
         return os.pread(self._joblog.fd, length, self._size - length)
+
+
+def _append_whole(descriptor: int, text: bytes) -> str | None:
+    """Append *text* in one write, or nothing of it; return what prevents that."""
+    try:
+        before = os.fstat(descriptor).st_size
+        if os.write(descriptor, text) == len(text):
+            return None
+        os.ftruncate(descriptor, before)  # an incomplete line would swallow the next
+    except OSError as error:
+        return error.strerror or str(error)
+    return "No space left on device"
 
 
 def _counted(tasks: Sized) -> str:

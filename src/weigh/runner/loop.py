@@ -277,9 +277,9 @@ class TaskLoop:
 
     def close(self) -> tuple[str, ...]:
         """Record all that ended, and remove temporary files; return warnings."""
-        self._watcher.close()
+        warnings = self._watcher.close()
         self._channels.close()
-        return (*self._watcher.warnings, *filter(None, [self._watcher.trouble]))
+        return warnings
 
     def _end_tasks(self) -> None:
         """Stop the running tasks, with all of --grace, after an unexpected error."""

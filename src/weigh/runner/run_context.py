@@ -36,6 +36,7 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     per_gpu: int | None = None  # tasks at once on each GPU
     gpus: int | None = None  # how many to use; None: all that are granted
     joblog: str | None = None
+    label: str | None = None  # of the records
     output: str | None = None
     ungroup: bool = False
     resume: bool = True
@@ -68,10 +69,15 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunConsole(msgspec.Struct, frozen=True):
-    """Output to the user: ``notify`` prints a line, ``show`` displays the progress."""
+    """Output to the user: ``notify`` prints a line, ``show`` displays the progress.
+
+    ``keeps`` is called with each record as its attempt ends, and returns whether it is
+    stored; the watcher's thread calls it.
+    """
 
     notify: Callable[[str], None]
     show: Callable[[TaskTally], Seconds]  # returns the seconds until it is due again
+    keeps: Callable[[Record], bool] = lambda _record: True
 
 
 class RunContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -106,7 +106,6 @@ class AttemptWatcher:
     ) -> None:
         self.floor: Bytes = own_peak()
         self.trouble: str | None = None
-        self.warnings: tuple[str, ...] = ()
         self.set_aside: Callable[[int], None] = lambda _pid: None  # the loop's
         self._context = context
         self._spawner = spawner
@@ -171,15 +170,18 @@ class AttemptWatcher:
         """Note that an attempt has ended; the loop does not use it any more."""
         self._queue.append((attempt, ending))
 
-    def close(self) -> None:
-        """Record everything that is queued, and end the thread."""
+    def close(self) -> tuple[str, ...]:
+        """Record everything that is queued, and end the thread; return warnings."""
         self._closing.set()
         self._thread.join()
         with self._noting("progress"):
             self._progress.close()
+        warnings: tuple[str, ...] = ()
         if self._gpus is not None:
             with self._noting("GPUs"):
-                self.warnings = self._gpus.stop()
+                warnings = self._gpus.stop()
+        troubles = (self._batch.trouble, self.trouble)
+        return (*warnings, *filter(None, troubles))
 
     def _run(self) -> None:
         while True:
@@ -326,7 +328,9 @@ class AttemptWatcher:
             if attempt.state.stop is not None:
                 progress = measured.progress
                 needs = None if progress is None else progress.whole_time
-            self._batch.add(self._record(attempt, ending, measured))
+            record = self._record(attempt, ending, measured)
+            if self._context.console.keeps(record):
+                self._batch.add(record)
         # also without a record: an attempt without this event counts as running
         self._news.append(_end_event(attempt, ending, usage, needs))
         if watched is not None:
@@ -382,17 +386,19 @@ class AttemptWatcher:
         return self._context.options.mask.words(self._spawner.argv(attempt.text))
 
     def _write(self, *, closing: bool) -> None:
-        with self._noting("recording"):
-            # first: the events name these records
-            self._batch.flush()
+        now = time.monotonic()
+        is_due = closing or now >= self._sync_at
+        # what could not be written, on a full disk say, is tried again less often
+        if is_due or self._batch.trouble is None:
+            with self._noting("recording"):
+                # first: the events name these records
+                self._batch.flush()
         news, self._news = self._news, []
         self._append(news)
-        now = time.monotonic()
-        if closing or now >= self._sync_at:
+        if is_due:
             self._sync_at = now + _SYNC_INTERVAL
             # a child's peak starts at the size of what forked it, and weigh grows
             self.floor = own_peak()
-            self.trouble = self._batch.trouble or self.trouble
             with self._noting("writing the joblog to disk"):
                 self._context.journal.keep()
 
@@ -610,16 +616,19 @@ class RecordBatch:
         self._lines.setdefault(month, []).append(lines.encode_record(record))
 
     def flush(self) -> None:
-        """Append all of them in one write; note errors in ``trouble``."""
-        if not self._lines:
-            return
+        """Append all of them in one write; keep what the store does not take.
+
+        ``trouble`` states how many could not be written, until they are.
+        """
         kept, self._lines = self._lines, {}
         for month, batch in kept.items():
             try:
                 folder = make_folder(self._root, shards.RECORDS, month)
                 path = os.path.join(folder, shards.shard_name(self._machine))
                 shards.append_line(path, b"\n".join(batch))
+                self.trouble = None
             except (StoreError, OSError) as error:
+                self._lines[month] = batch
                 few = (
                     "1 record was" if len(batch) == 1 else f"{len(batch)} records were"
                 )

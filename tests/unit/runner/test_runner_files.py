@@ -1,6 +1,8 @@
 """Locks, joblogs, memory groups: the runner's files, on trees made for the test."""
 
+import json
 import os
+import resource
 import time
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from weigh.errors import FormatError, StoreError, UsageError
 from weigh.joblog import HEADER, JoblogEntry
 from weigh.runner import orphans
 from weigh.runner.attempt import TasksOutput
-from weigh.runner.events import AttemptStarted, PastRuns, RunOpened
+from weigh.runner.events import AttemptStarted, PastRuns, RunClosed, RunOpened
 from weigh.runner.journal import RunJournal
 from weigh.runner.memory_guard import MachineMemoryGauge, MemoryRoom
 from weigh.runner.owned_file import JoblogHolder, JoblogLock
@@ -118,6 +120,28 @@ def test_appending_after_a_torn_line_glues_nothing(tmp_path: Path) -> None:
         "1",
         "1",
     ]
+
+
+def test_events_that_a_full_disk_refused_are_written_once_there_is_room(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "log"
+    journal = RunJournal(str(path), me())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    journal.append_events(RunClosed("first", 1.0, "x"))
+    # the kernel writes what fits, as on a disk that becomes full
+    size = os.stat(journal.events_path).st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, hard))
+    try:
+        journal.append_events(RunClosed("second", 2.0, "x"))
+        assert journal.events_trouble is not None
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    journal.append_events(RunClosed("third", 3.0, "x"))
+    assert journal.events_trouble is None
+    journal.close()
+    lines = Path(f"{path}.events.jsonl").read_text().splitlines()
+    assert [json.loads(line)["run"] for line in lines] == ["first", "second", "third"]
 
 
 def test_a_joblog_in_a_missing_folder_is_refused(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_verdicts_are_shown_even_if_no_record_can_be_kept(tmp_path: Path) -> Non
     )
     assert done.returncode == 0
     assert done.stdout.count("fine") == 2
-    assert "records were not kept: cannot make" in done.stderr
+    assert "2 records were not kept: cannot make" in done.stderr
 
 
 def test_a_crash_and_silence_are_on_the_screen(weigh: Weigh, tmp_path: Path) -> None:
@@ -273,6 +273,25 @@ def test_a_stop_signal_stops_all_and_states_what_it_saw(tmp_path: Path) -> None:
     report = [sys.executable, "-m", "weigh", "report", "last", "--json"]
     shown = json.loads(subprocess.check_output(report, cwd=tmp_path, env=env))
     assert shown["states"] == {"FAILED": 1, "INTERRUPTED": 1}
+
+
+def test_records_of_what_ended_outlive_a_check_that_was_killed(tmp_path: Path) -> None:
+    path = write(tmp_path, "exit 4", "echo $$ > pid; sleep 60", "echo fine")
+    argv = [sys.executable, "-m", "weigh", "check", path, "-j", "3"]
+    env = {**os.environ, "WEIGH_DIR": str(tmp_path / "store")}
+    with subprocess.Popen(argv, cwd=tmp_path, env=env) as run:
+        deadline = time.monotonic() + PATIENCE
+        joblogs: list[Path] = []
+        while not joblogs or len(joblogs[0].read_text().splitlines()) < 3:
+            joblogs = list((tmp_path / "store/output").glob("check-*.joblog"))
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        time.sleep(0.2)  # records follow the joblog within one look
+        run.kill()
+    os.killpg(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    report = [sys.executable, "-m", "weigh", "report", "last", "--json"]
+    shown = json.loads(subprocess.check_output(report, cwd=tmp_path, env=env))
+    assert shown["states"] == {"FAILED": 1, "COMPLETED": 1}
 
 
 def test_a_task_has_its_number_of_the_file(weigh: Weigh, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What goes wrong around ``weigh exec``, each fault made for real."""
 
+import json
 import os
 import shutil
 import signal
@@ -12,6 +13,18 @@ from batches import Batch, until
 
 from weigh.joblog import HEADER
 from weigh.runner.loop import SECOND_SIGNAL_AFTER
+
+# the second signal of a user who typed Ctrl-C twice, once all tasks have ended
+SIGNALLED_AT_THE_END = """
+import os, signal, sys
+if "exec" in sys.argv:
+    from weigh.runner.channels import SlotChannels
+    whole = SlotChannels.close
+    def close(self):
+        whole(self)
+        os.kill(os.getpid(), signal.SIGINT)
+    SlotChannels.close = close
+"""
 
 
 @pytest.mark.long
@@ -379,6 +392,39 @@ def test_a_full_disk_under_the_output_stops_the_launching_and_marks_nothing_done
     assert "full" in finished.stderr
     assert batch.ran() == ["a"]
     assert batch.ended() == {}
+
+
+def test_what_ended_while_the_disk_was_full_is_kept_once_there_is_room(
+    batch: Batch, small_disk: tuple[str, ...]
+) -> None:
+    fill = "head -c 70000 /dev/zero > small/fill 2>/dev/null; echo in >> ran; exit 0"
+    frees = "until [ -e ran ]; do sleep 0.05; done; sleep 0.5; rm small/fill; sleep 1"
+    batch.write(f"{fill} # {'long ' * 1000}", frees)
+    store = str(batch.folder / "small/store")
+    options = ("-j", "2", "--joblog", "small/log", "--output", "out")
+    finished = batch.run(*options, before=small_disk, WEIGH_DIR=store)
+    assert finished.returncode == 125, finished.stderr
+    assert "2 of 2 tasks done" in finished.stdout
+    kept = batch.folder / "kept"
+    events = map(json.loads, (kept / "log.events.jsonl").read_text().splitlines())
+    assert sorted(e["seq"] for e in events if e["event"] == "ended") == [1, 2]
+    shards = list((kept / "store/records").rglob("*.jsonl"))
+    lines = [line for path in shards for line in path.read_text().splitlines()]
+    records = [json.loads(line) for line in lines if line]
+    assert sorted(one["job"]["task"] for one in records) == [1, 2]
+
+
+def test_an_interrupt_that_comes_while_the_run_ends_cuts_off_no_summary(
+    batch: Batch,
+) -> None:
+    (batch.folder / "sitecustomize.py").write_text(SIGNALLED_AT_THE_END)
+    batch.write("echo in >> ran; sleep 100")
+    started = batch.start(PYTHONPATH=str(batch.folder))
+    until(batch.ran)
+    started.send_signal(signal.SIGINT)
+    out, _ = started.communicate(timeout=60)
+    assert started.returncode == 128 + signal.SIGINT
+    assert "0 of 1 tasks done, 1 interrupted" in out
 
 
 def test_killed_repeatedly_every_task_ends_and_none_runs_twice_at_once(

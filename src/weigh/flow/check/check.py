@@ -1,7 +1,7 @@
 """``weigh check TASKS``: try a few different tasks, and report problems."""
 
+import glob
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from signal import SIGKILL
@@ -13,7 +13,7 @@ from weigh.estimate.growth import growth_of
 from weigh.estimate.readings import gpu_memory
 from weigh.flow.exec.exec import execute
 from weigh.flow.exec.options import choose_layout
-from weigh.flow.here import Here, here_of
+from weigh.flow.here import Here
 from weigh.flow.job_scripts import hidden_exit_note, refuse_submissions
 from weigh.flow.records.records import open_store
 from weigh.flow.run.run_measured import error_in, last_line
@@ -24,14 +24,11 @@ from weigh.model.record import Record
 from weigh.need import has_waited
 from weigh.outcome import error_at_end, signal_name
 from weigh.render.words import rate_words
-from weigh.runner.build import FinishedRun
 from weigh.runner.divergence import DivergenceWatch, LostNumber
 from weigh.runner.run_context import ExecOptions, RunConsole
 from weigh.runner.task_source import TaskParameters, TaskSource
 from weigh.schedulers import KINDS
-from weigh.store import shards
-from weigh.store.identity import new_id, this_machine
-from weigh.store.index import read_index, read_record
+from weigh.store.identity import new_id
 from weigh.store.lines import read_tail
 from weigh.store.location import make_folder
 from weigh.sweep.diverse import (
@@ -164,18 +161,40 @@ def try_tasks(
     jobs = _jobs_at_once(options, here.env, len(chosen.tasks))
     say(_announced(chosen, options, jobs))
     folder = make_folder(root, _OUTPUT, label)
-    # a store that is removed: not every task leaves a record
-    with tempfile.TemporaryDirectory(prefix="weigh-") as scratch:
-        finished = _tried(here, path, chosen, options, (jobs, folder, scratch))
-        records = latest_attempts(scratch)
+    records: dict[int, list[Record]] = {}
+
+    def is_kept(record: Record) -> bool:
+        if record.job is not None and record.job.task is not None:
+            records.setdefault(record.job.task, []).append(record)
+        # a report shows what failed and what Ctrl-C interrupted; time and NaN are ours
+        return record.state not in _STOPPED_BY_CHECK
+
+    exec_options = ExecOptions(
+        jobs=jobs,
+        joblog=f"{folder}.joblog",
+        label=label,
+        output=folder,
+        # attempts: a task that runs out of memory is not tried again
+        oom_retries=1,
+        timeout=options.seconds,
+        grace=_GRACE,
+        only=tuple(task.seq for task in chosen.tasks),
+        most_output=_MOST_OUTPUT,
+        # what a task prints is read even if it is stopped before its end
+        variables={} if "PYTHONUNBUFFERED" in here.env else {"PYTHONUNBUFFERED": "1"},
+        mask=options.mask,
+    )
+    console = RunConsole(lambda _: None, lambda _: options.seconds, is_kept)
+    try:
+        finished = execute(here, path, exec_options, console)
+    finally:
+        # of no use: the next check tries the tasks again
+        for log in glob.glob(f"{glob.escape(folder)}.joblog*"):
+            os.unlink(log)
     if finished.result.trouble is not None:
         raise StoreError(finished.result.trouble)
-    try:
-        for attempts in records.values():
-            _keep_unless_stopped(root, attempts[-1], label)
-    except StoreError as error:
-        # what the tasks showed is worth more than their records
-        say(f"records were not kept: {error}")
+    for warning in finished.warnings:
+        say(warning)
     trials = [
         judged_trial(task, records.get(task.seq, ()), folder, options)
         for task in sorted(chosen.tasks, key=lambda task: task.seq)
@@ -190,37 +209,6 @@ def try_tasks(
         trials=tuple(trials),
         notes=(*hidden, *trial_notes(trials, records)),
         signal=finished.result.signal,
-    )
-
-
-def _tried(
-    here: Here,
-    task_file: str,
-    chosen: ChosenTasks,
-    options: CheckOptions,
-    place: tuple[int, str, str],
-) -> FinishedRun:
-    """Run the chosen tasks; all records go to a store of their own."""
-    jobs, folder, scratch = place
-    exec_options = ExecOptions(
-        jobs=jobs,
-        joblog=os.path.join(scratch, "joblog"),
-        output=folder,
-        # attempts: a task that runs out of memory is not tried again
-        oom_retries=1,
-        timeout=options.seconds,
-        grace=_GRACE,
-        only=tuple(task.seq for task in chosen.tasks),
-        most_output=_MOST_OUTPUT,
-        # what a task prints is read even if it is stopped before its end
-        variables={} if "PYTHONUNBUFFERED" in here.env else {"PYTHONUNBUFFERED": "1"},
-        mask=options.mask,
-    )
-    return execute(
-        here_of(here.cwd, {**here.env, "WEIGH_DIR": os.path.join(scratch, "store")}),
-        task_file,
-        exec_options,
-        RunConsole(notify=lambda _: None, show=lambda _: options.seconds),
     )
 
 
@@ -243,34 +231,14 @@ def _announced(chosen: ChosenTasks, options: CheckOptions, jobs: int) -> str:
     )
 
 
-def _keep_unless_stopped(root: str, record: Record, label: str) -> None:
-    # a report shows what failed and what Ctrl-C interrupted; time and NaN are check's
-    if record.state not in {"TIMEOUT", "CANCELLED"}:
-        kept = msgspec.structs.replace(record, label=label)
-        shards.append_record(root, kept, this_machine())
-
-
 _AT_ONCE: Seconds = 1.0  # a crash before that is one of the start
 _PIECE = 4 * MIB  # bytes
 _LONGEST_EVIDENCE = 200  # characters
 _MOST_NAMED = 3  # tasks in a note
 _TAIL = 1 << 13  # bytes
 # ends that are weigh's doing, not the task's
-_STOPPED_BY_WEIGH = frozenset({"TIMEOUT", "CANCELLED", "INTERRUPTED", "PREEMPTED"})
-
-
-def latest_attempts(scratch: str) -> dict[int, list[Record]]:
-    """Return the records of each task, its latest attempt last."""
-    store = os.path.join(scratch, "store")
-    records: dict[int, list[Record]] = {}
-    for entry in read_index(store).entries:
-        record = read_record(entry)
-        if record.job is not None and record.job.task is not None:
-            records.setdefault(record.job.task, []).append(record)
-    for attempts in records.values():
-        # the index has the newest record first
-        attempts.sort(key=lambda record: (record.job and record.job.attempt) or 0)
-    return records
+_STOPPED_BY_CHECK = frozenset({"TIMEOUT", "CANCELLED"})
+_STOPPED_BY_WEIGH = _STOPPED_BY_CHECK | {"INTERRUPTED", "PREEMPTED"}
 
 
 def judged_trial(

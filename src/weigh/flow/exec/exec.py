@@ -100,7 +100,9 @@ def execute(
         shared = None
         if queue is not None:
             shared = pull.pulled_queue(here, queue, options.gone)
-        blank = blank_record([], RunOptions(interval=options.interval), here.env)
+        blank = blank_record(
+            [], RunOptions(interval=options.interval, label=options.label), here.env
+        )
         holder = JoblogHolder(
             identity.this_machine(),
             identity.process_identity(os.getpid()),
@@ -139,7 +141,8 @@ def execute(
             checkpoint=checkpoint,
         )
         run = TaskFileRun(context, opened)
-        if blank.job is None and queue is None:
+        # records with a label are found by it, so it is no run for ``last``
+        if blank.job is None and queue is None and options.label is None:
             _remember_run(here, context)
         return run.run(began)
 
