@@ -26,7 +26,7 @@ from weigh.render.estimate_lines import (
 
 _ALL = "all"
 # options that have no effect where nothing runs
-_OF_RUNS = ("repeat", "label", "resume", "confirm", "dry_run")
+_OF_RUNS = ("repeat", "label", "resume", "dry_run")
 
 
 class ScanCommand(AxesThenCommand):
@@ -62,11 +62,6 @@ class ScanCommand(AxesThenCommand):
 @click.option(
     "--resume", is_flag=True, help="Continue the last scan: run only new sizes."
 )
-@click.option(
-    "--confirm",
-    is_flag=True,
-    help="Also run the recommended size, or the largest that fits; fit it too.",
-)
 @options.dry_run("Print the commands; run nothing.")
 @click.option(
     "--target",
@@ -101,8 +96,8 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
 
     With --from nothing runs: existing records of several sizes are used instead.
     NAME is their parameter (from a scan or `weigh run --param`), A*B a product of
-    two, and A,B whichever of A, B and A*B fits best; it can be left out if only
-    one parameter varies. Records of another command, host or GPU than most are
+    two; it can be left out if only one parameter varies. Of several sizes in a scan
+    the product counts. Records of another command, host or GPU than most are
     left out with a warning.
 
     \b
@@ -155,10 +150,7 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
     for command in done.planned:
         click.echo(shlex.join(command))
     if done.fit is not None:
-        more = {"label": done.label, "confirmed": done.confirmed}
-        _print_scan_answer(done.fit, as_json=as_json, **more)
-    if done.confirmed is not None:
-        click.echo(f"weigh: {done.confirmed}", err=True)
+        _print_scan_answer(done.fit, as_json=as_json, label=done.label)
     return done.exit_code
 
 
@@ -182,12 +174,8 @@ def _scan_memory(command: tuple[str, ...], *, as_json: bool, dry_run: bool) -> i
 
 def _scan_cpus(options: ScanOptions, *, as_json: bool) -> int:
     """Measure a command on several numbers of CPUs, and print how many pay."""
-    for is_typed, flag in (
-        (options.resume, "--resume"),
-        (options.confirm, "--confirm"),
-    ):
-        if is_typed:
-            raise UsageError(f"cpus=... is scanned as a whole: {flag} is not for it")
+    if options.resume:
+        raise UsageError("cpus=... is scanned as a whole: --resume is not for it")
     done = scan_cpus(
         here_now(),
         options,

@@ -19,12 +19,7 @@ from weigh.estimate.fit import (
     fit_curve,
     sizes_that_fit,
 )
-from weigh.estimate.readings import (
-    ReadingsGroup,
-    SizeReadings,
-    products,
-    read,
-)
+from weigh.estimate.readings import ReadingsGroup, SizeReadings, read
 from weigh.model.record import Record
 from weigh.units import Bytes, parse_size
 
@@ -59,7 +54,6 @@ def near_best(fitted_curve: FittedCurve, near: float = 0.95) -> int | None:
 
 
 _FEWEST = 2  # sizes that make a curve
-_BETTER = 0.8  # a product of parameters must explain a fifth more than a single one
 
 
 class SizeEstimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,36 +177,15 @@ class SizeEstimate(msgspec.Struct, frozen=True, kw_only=True):
 def estimate(records: Sequence[Record], size_name: str) -> SizeEstimate:
     """Fit the records of one command against the parameter *size_name*.
 
-    *size_name* may name several: ``batch_size*length`` is their product; for
-    ``batch_size,length`` the parameter or product that explains memory best is used.
+    *size_name* may be a product: ``batch_size*length``.
 
     Raises:
         UsageError: no such parameter, only one size, or sizes that are not numbers.
     """
-    # one estimate for each parameter or product: they may have different groups
-    made = [_estimate(read(records, names)) for names in _choices(size_name)]
-    best = made[0]
-    for other in made[1:]:
-        if _misfit(other) < _BETTER * _misfit(best):
-            best = other
-    return best
-
-
-def _choices(size_name: str) -> list[tuple[str, ...]]:
-    # a product is one size, a list leaves the choice to the data
-    if "*" in size_name:
-        return [tuple(_names_of_sizes(size_name, "*"))]
-    return list(products(_names_of_sizes(size_name, ",")))
-
-
-def _names_of_sizes(size_name: str, separator: str) -> list[str]:
-    names = [name.strip() for name in size_name.split(separator)]
+    names = [name.strip() for name in size_name.split("*")]
     if not all(names):
         raise UsageError(f"{size_name!r} names no parameter (write it like batch_size)")
-    return names
-
-
-def _estimate(readings: SizeReadings) -> SizeEstimate:
+    readings = read(records, names)
     sizes = sorted({row.x for row in readings.rows})
     if len(sizes) < _FEWEST:
         there = f"one distinct size ({sizes[0]:g})" if sizes else "no finished run"
@@ -248,14 +221,6 @@ def _fit_of_quantity(
         quantity,
         base=max(bases, default=None) if quantity == "gpu_memory" else None,
         failure=failure,
-    )
-
-
-def _misfit(size_estimate: SizeEstimate) -> float:
-    """Return the mean relative error of the memory curve at the measured sizes."""
-    curve = size_estimate.fit_of()
-    return sum(abs(curve.curve.at(p.x) - p.y) / p.y for p in curve.points) / len(
-        curve.points
     )
 
 

@@ -4,7 +4,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import combinations
 
 import msgspec
 
@@ -229,12 +228,6 @@ def varying_parameters(records: Sequence[Record]) -> tuple[str, ...]:
             if not isinstance(value, str):
                 values.setdefault(name, set()).add(value)
     return tuple(name for name, seen in values.items() if len(seen) > 1)
-
-
-def products(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield each name by itself, then every product of several."""
-    for count in range(1, len(names) + 1):
-        yield from combinations(names, count)
 
 
 def gpu_memory(usage: Usage) -> int | None:

@@ -7,6 +7,7 @@ the runs at other sizes predicts what it needs.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, combinations
 from typing import NamedTuple, TypeGuard, get_args
 
 import msgspec
@@ -16,7 +17,7 @@ from weigh.errors import UsageError
 from weigh.estimate.curve import ConstantCurve
 from weigh.estimate.estimate import SizeEstimate, estimate
 from weigh.estimate.fit import FEWEST_SIZES, FittedCurve
-from weigh.estimate.readings import products, read
+from weigh.estimate.readings import read
 from weigh.model.gpu import GpuUsage
 from weigh.model.mask import MASK
 from weigh.model.plan import NeedPrediction, Quantity, TaskKind, TaskNeed
@@ -138,7 +139,10 @@ class NeedCurves:
         least = 0.0  # mean relative error of the best so far
         # single sizes come first, so that a product has to be clearly better than they
         # are
-        for by in products(names):
+        # each name by itself, then every product of several
+        for by in chain.from_iterable(
+            combinations(names, count) for count in range(1, len(names) + 1)
+        ):
             fit = self._fit(quantity, by)
             if not _grows_with_size(fit):
                 continue

@@ -9,49 +9,22 @@ short tasks would stand for all (data augmentation, Tanner and Wong 1987).
 
 import heapq
 import math
+import random
+import sys
 from bisect import bisect_right, insort
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import NormalDist, fmean
 
 import msgspec
 
 from weigh.units import Seconds
 
 
-class RandomDraws:
-    """A linear congruential random number generator (Knuth, MMIX)."""
-
-    def __init__(self) -> None:
-        self._state = 0x9E3779B97F4A7C15
-
-    def share(self) -> float:
-        """Draw evenly from 0 to 1."""
-        state = self._state * 6364136223846793005 + 1442695040888963407
-        self._state = state & (1 << 64) - 1
-        return ((self._state >> 11) + 0.5) / (1 << 53)
-
-    def normal(self) -> float:
-        """Draw from the standard normal distribution (Box and Muller, 1958)."""
-        radius = math.sqrt(-2.0 * math.log(self.share()))
-        return radius * math.cos(2.0 * math.pi * self.share())
-
-    def chi_square(self, freedom: float) -> float:
-        """Draw from chi-square, 0.01 or more (Wilson and Hilferty, 1931)."""
-        part = 2.0 / (9.0 * freedom)
-        return max(0.01, freedom * (1.0 - part + self.normal() * math.sqrt(part)) ** 3)
-
-    def normal_beyond(self, least: float) -> float:
-        """Draw from the part of the standard normal beyond *least* (Robert, 1995)."""
-        found = self.normal()
-        if least <= 0:
-            while found < least:
-                found = self.normal()
-            return found
-        rate = (least + math.sqrt(least * least + 4.0)) / 2.0
-        while True:
-            found = least - math.log(self.share()) / rate
-            if self.share() <= math.exp(-((found - rate) ** 2) / 2.0):
-                return found
+def _normal_beyond(draws: random.Random, least: float) -> float:
+    """Draw from the part of the standard normal beyond *least*."""
+    # from the upper tail: the share below *least* would be 1 where it lies far out
+    beyond = _NORMAL.cdf(-least) * (1.0 - draws.random())
+    return -_NORMAL.inv_cdf(max(beyond, sys.float_info.min))
 
 
 def _spread_around(values: Sequence[float], middle: float) -> float:
@@ -60,6 +33,7 @@ def _spread_around(values: Sequence[float], middle: float) -> float:
     return math.sqrt(squares / max(1, len(values) - 1))
 
 
+_NORMAL = NormalDist()
 _NORMAL_90 = 1.645  # standard deviations to either side that cover 90 %
 # of plays: all rest on the same few times (benchmarks/progress_lists.py)
 _PLAYED_90 = 1.9
@@ -138,7 +112,7 @@ def until_done(
     # about as many draws in all, however many tasks
     plays = max(_FEWEST_PLAYS, min(_MOST_PLAYS, _MOST_DRAWS // each))
     # the same draws each time may be lopsided by chance: these matter most, so scale
-    draws = [simulation.draws.normal() for _ in range(plays)]
+    draws = [simulation.draws.gauss() for _ in range(plays)]
     middle = fmean(draws)
     spread = _spread_around(draws, middle)
     ends = [
@@ -163,7 +137,7 @@ def _interval_of_ends(ends: Sequence[Seconds], least: Seconds) -> TimeSpan:
 class _DurationPool:
     """The times of tasks, including estimates for those that are running."""
 
-    def __init__(self, task_durations: TaskDurations, draws: RandomDraws) -> None:
+    def __init__(self, task_durations: TaskDurations, draws: random.Random) -> None:
         self._draws = draws
         self._done = self.times = sorted(task_durations.times)
         self._begun = sorted(task_durations.begun, reverse=True)
@@ -185,12 +159,12 @@ class _DurationPool:
         """Draw the time of a task that has taken *elapsed* seconds already."""
         first = bisect_right(self.times, elapsed)
         longer = len(self.times) - first
-        share = self._draws.share() * (longer + _FEW_LONGER)
+        share = self._draws.random() * (longer + _FEW_LONGER)
         # from those that took longer, or beyond all of them
         if share < longer:
             return self.times[first + int(share)]
         least = (math.log(max(elapsed, self._least)) - self._middle) / self._width
-        log = self._middle + self._width * self._draws.normal_beyond(least)
+        log = self._middle + self._width * _normal_beyond(self._draws, least)
         return max(elapsed, math.exp(log))
 
     def _fit(self) -> None:
@@ -207,16 +181,19 @@ class _DurationPool:
         logs = [math.log(max(time, self._least)) for time in self.times]
         middle = sum(logs) / count
         around = guess + (count - 1) * _spread_around(logs, middle) ** 2
-        chi_square = self._draws.chi_square(count - 1 + _WORTH)
+        # of chi-square, which is twice a gamma distribution
+        chi_square = max(
+            0.01, 2 * self._draws.gammavariate((count - 1 + _WORTH) / 2, 1.0)
+        )
         self._width = min(_WIDEST, math.sqrt(around / chi_square))
-        self._middle = middle + self._width / math.sqrt(count) * self._draws.normal()
+        self._middle = middle + self._width / math.sqrt(count) * self._draws.gauss()
 
 
 class _ScheduleSimulation:
     """Simulates the rest of a list, with newly drawn times each time."""
 
     def __init__(self, task_durations: TaskDurations, lanes: int) -> None:
-        self.draws = RandomDraws()
+        self.draws = random.Random(1)  # noqa: S311 - the same answer each time
         self.lanes = lanes
         self._pool = (
             _DurationPool(task_durations, self.draws) if task_durations.times else None
@@ -249,14 +226,14 @@ class _ScheduleSimulation:
         scale = math.exp(off * shift - off * off / 2)
         summed = waiting - last
         # the sum of many tasks has a normal distribution
-        work = summed + math.sqrt(summed) * pool.spread * draws.normal()
+        work = summed + math.sqrt(summed) * pool.spread * draws.gauss()
         begin = max(0.0, work) * pool.mean * scale / self.lanes
         free = [0.0] * max(0, self.lanes - len(ends)) + ends[: self.lanes]
         free = [end + begin for end in free]  # ordered, so a heap
         for _ in range(last):
             # each task waits for the lane that is free first
-            varied = math.exp(error * draws.normal() - error * error / 2)
-            time = pool.times[int(draws.share() * len(pool.times))]
+            varied = math.exp(error * draws.gauss() - error * error / 2)
+            time = pool.times[int(draws.random() * len(pool.times))]
             end = free[0] + time * scale * varied
             late = max(late, end)
             heapq.heapreplace(free, end)
@@ -266,7 +243,7 @@ class _ScheduleSimulation:
         """Draw the end of a running task, from its own interval if it has one."""
         if not isinstance(one, TimeSpan):
             return self._pool.longer_than(one) - one if self._pool else 0.0
-        normal = self.draws.normal()
+        normal = self.draws.gauss()
         # the interval may be lopsided: each side has a spread of its own
         side = one.high - one.value if normal > 0 else one.value - one.low
         return max(0.0, one.value + normal * side / _NORMAL_90)

@@ -17,8 +17,6 @@ import pytest
 from called_weigh import called_here
 from transcript import check_transcript
 
-from weigh.errors import UsageError
-from weigh.flow.scan.scan import spaced
 from weigh.model.record import Record
 from weigh.store.index import read_index, read_record
 
@@ -210,55 +208,6 @@ def test_resume_without_a_scan_requests_the_command(weigh: Weigh) -> None:
 
     assert code == 2
     assert "give its command after --" in err
-
-
-def test_confirm_runs_one_size_more_and_states_whether_it_held(scan: Weigh) -> None:
-    _, out, err = scan("mib=20,40,80", "--target", "120", "--confirm", "--json")
-
-    # which one is recommended depends on the pace of the runs
-    ((size,),) = ran()[3:]
-    held = "held: " if int(size) < 280 else "did not hold: OUT_OF_MEMORY"
-    assert json.loads(out)["confirmed"].startswith(f"mib={size} {held}")
-    assert f"mib={size} {held}" in err
-
-
-def test_confirm_runs_the_largest_that_fits_a_limit(scan: Weigh) -> None:
-    _, out, _ = scan("mib=20,40,80", "--memory", "250MiB", "--confirm", "--json")
-
-    found = json.loads(out)
-    ((size,),) = ran()[3:]
-    assert found["confirmed"].startswith(f"mib={size} held: ")
-    assert 150 < int(size) < 250
-
-
-def test_confirm_states_that_a_size_did_not_hold(scan: Weigh) -> None:
-    _, out, _ = scan("mib=50,100,200", "--target", "320", "--confirm", "--json")
-
-    words = json.loads(out)["confirmed"]
-    assert words.startswith("mib=320 did not hold: OUT_OF_MEMORY")
-
-
-@pytest.mark.parametrize(
-    ("text", "target", "sizes"),
-    [
-        ("batch=..300", None, "batch=75,150,300"),
-        ("batch=..300", "batch=400", "batch=50,100,200"),
-        ("batch=..300", "1000", "batch=75,150,300"),
-        ("n=..4", "5", "n=1,2,4"),
-        ("n=1..4", None, "n=1..4"),
-        ("mode=a/b", None, "mode=a/b"),
-    ],
-)
-def test_a_range_without_a_beginning_is_three_sizes(
-    text: str, target: str | None, sizes: str
-) -> None:
-    assert spaced(text, target) == sizes
-
-
-@pytest.mark.parametrize("text", ["n=..", "n=..3", "n=..x", "n=..-8", "n=..4.5"])
-def test_a_range_up_to_nothing_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="range up to"):
-        spaced(text)
 
 
 def test_mistakes_and_dry_runs_print_what_was_reviewed(

@@ -94,9 +94,7 @@ def _target_name_and_value(
     if text is None:
         return None, None
     name, equals, value = (part.strip() for part in text.rpartition("="))
-    # of a product or choice each part may be meant
-    known = {size_name, *(size_name or "").replace("*", ",").split(",")}
-    if equals and size_name is not None and name not in known:
+    if equals and size_name is not None and name != size_name:
         raise UsageError(
             f"--target {text}: the sizes are of {size_name} (write --target "
             f"{size_name}=1000)"

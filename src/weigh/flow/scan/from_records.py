@@ -67,8 +67,8 @@ def fit(
     """Fit *records* against the parameter *by*, as ``weigh scan --from`` does.
 
     They are records, or names as on the command line: a label stands for all of its
-    records. *by* may be a product (``batch_size*length``), or a choice of several
-    (``batch_size,length``); without it, the one parameter that varies.
+    records. *by* may be a product (``batch_size*length``); without it, the one
+    parameter that varies.
 
     Raises:
         UsageError: no such parameter, one size only, sizes that are no numbers.
@@ -188,12 +188,7 @@ def request_note(
 
 def _records_with_parameter(root: str, size_name: str | None) -> list[Record]:
     """Read the records that have one of the parameters, newest first."""
-    # "a*b" and "a,b" are both of the parameters a and b
-    wanted = {
-        name.strip()
-        for part in (size_name or "").split("*")
-        for name in part.split(",")
-    }
+    wanted = {name.strip() for name in (size_name or "").split("*")}
     entries = [
         entry
         for entry in read_index(root).entries

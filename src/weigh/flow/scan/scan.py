@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import msgspec
 
 from weigh.errors import FAILED, SIGNAL_BASE, RecordNotFoundError, UsageError
-from weigh.estimate.advice import largest_fitting
 from weigh.estimate.readings import gpu_memory
 from weigh.flow.here import Here
 from weigh.flow.records.records import open_store
@@ -23,7 +22,7 @@ from weigh.store.location import make_folder
 from weigh.store.past_calls import StoredScan, append_call, last_scan
 from weigh.sweep.grid import make_grid
 from weigh.sweep.quoting import bash_quoted
-from weigh.sweep.tasks import field_names, fill_fields, match_fields
+from weigh.sweep.tasks import fill_fields, match_fields
 from weigh.sweep.values import ParameterAxis, parse_axis, typed_value
 from weigh.units import format_duration, format_size
 
@@ -145,7 +144,6 @@ def _scan_line(texts: Texts, record: Record) -> str:
 
 _FEWEST = 2
 _LABEL_LETTERS = 6
-_LEAST_RANGE = 4  # three sizes, each twice the one before
 
 
 class ScanOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +154,6 @@ class ScanOptions(msgspec.Struct, frozen=True, kw_only=True):
     repeat: int = 1
     label: str | None = None
     resume: bool = False
-    confirm: bool = False
     dry_run: bool = False
 
 
@@ -167,7 +164,6 @@ class ScanAnswer(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int
     label: str
     planned: tuple[tuple[str, ...], ...] = ()
-    confirmed: str | None = None
 
 
 def scan_sizes(
@@ -185,8 +181,7 @@ def scan_sizes(
         WeighError: weigh itself failed.
     """
     root = open_store(here.cwd, here.env).root
-    target = typed_options.target
-    axes = tuple(parse_axis(spaced(text, target)) for text in options.axes)
+    axes = tuple(map(parse_axis, options.axes))
     if not axes:
         raise UsageError(
             "no sizes: weigh scan batch=50,100,300 -- python3 tag.py {batch}"
@@ -217,49 +212,9 @@ def scan_sizes(
         say("no scan to resume: this is a new scan")
     measured = ScanRuns(plan, root, here.env, say=say, known=known)
     measured.all(runs, options.repeat)
-    return _concluded_scan(measured, by, options, parsed)
-
-
-def spaced(text: str, target: str | None = None) -> str:
-    """Return ``NAME=..N`` as three sizes, each twice the one before; others unchanged.
-
-    The largest is N, or half of *target* where that is less: it costs less to run.
-
-    Raises:
-        UsageError: N is no whole number of at least 4.
-    """
-    name, _, values = text.partition("=")
-    if not values.startswith(".."):
-        return text
-    end = values.removeprefix("..")
-    if not end.isdecimal() or int(end) < _LEAST_RANGE:
-        raise UsageError(f"{text}: no range up to a whole number of at least 4")
-    largest = int(end)
-    # half of the target: sizes beyond cost more than they show
-    wanted = (target or "").rpartition("=")[2]
-    if wanted.isdecimal():
-        # rounded up, and never below what makes three sizes
-        largest = max(_LEAST_RANGE, min(largest, -(-int(wanted) // 2)))
-    return f"{name}={largest // 4},{largest // 2},{largest}"
-
-
-def _concluded_scan(
-    measured: ScanRuns, size_name: str, options: ScanOptions, parsed: ParsedOptions
-) -> ScanAnswer:
-    label = measured.plan.label
-    found = _answer_of_scan(measured, size_name, parsed)
-    if found is None:
-        code = measured.exit_code or FAILED
-        return ScanAnswer(fit=None, exit_code=code, label=label)
-    confirmed = None
-    # an interrupted or failed scan gets no further run
-    if options.confirm and not measured.exit_code:
-        confirmed = _confirm(measured, found)
-        # the run counts as data as well, so the choice may change
-        found = _answer_of_scan(measured, size_name, parsed) or found
-    return ScanAnswer(
-        fit=found, exit_code=measured.exit_code, label=label, confirmed=confirmed
-    )
+    found = _answer_of_scan(measured, by, parsed)
+    code = measured.exit_code or (FAILED if found is None else 0)
+    return ScanAnswer(fit=found, exit_code=code, label=plan.label)
 
 
 def _answer_of_scan(
@@ -272,34 +227,11 @@ def _answer_of_scan(
         measured.say(f"no curve: {error}")
         return None
     made, size = found.advice.estimate, found.advice.next_size
-    if size is not None and made.by == size_name and "," not in size_name:
+    # a product of parameters cannot be filled in by one size
+    if size is not None and "*" not in size_name:
         narrow = f"weigh scan --resume {bash_quoted(f'{made.by}={size}')}"
         found = msgspec.structs.replace(found, narrow=narrow)
     return found
-
-
-def _confirm(measured: ScanRuns, record_scan_answer: RecordScanAnswer) -> str:
-    """Run the chosen size or the target once, and return whether its bound held."""
-    advice = record_scan_answer.advice
-    # the size that was recommended, the target, or else the largest that fits a limit
-    need = advice.recommended or advice.target or largest_fitting(advice)
-    name = advice.estimate.by
-    # a product or choice of parameters cannot be filled in by one size
-    if need is None or field_names(measured.plan.command) != (name,):
-        return "nothing to confirm: name a --target, or what must fit (--memory)"
-    size = f"{need.size:.0f}" if need.size >= 1 else str(need.size)
-    done = measured.one({name: size})
-    record = measured.records[-1]
-    usage = record.usage
-    if not done or usage is None or usage.peak_memory is None:
-        return f"{name}={size} did not hold: {record.state}"
-    bound, used, of = need.memory_upper, usage.peak_memory.value, "memory"
-    # a GPU's memory is the tighter limit where there is one
-    if need.gpu_memory_upper is not None:
-        bound, used, of = need.gpu_memory_upper, gpu_memory(usage) or 0, "GPU memory"
-    verdict = "held" if bound is None or used <= bound else "did not hold"
-    against = "" if bound is None else f", at most {format_size(bound)} was predicted"
-    return f"{name}={size} {verdict}: {format_size(used)} of {of}{against}"
 
 
 def _sized(axes: Sequence[ParameterAxis]) -> str:
@@ -316,7 +248,7 @@ def _sized(axes: Sequence[ParameterAxis]) -> str:
                 raise UsageError(f"{axis.name}={text} is no size above 0")
     several = [axis.name for axis in numbers if len(set(axis.values)) > 1]
     # the first one, if none varies: the caller asks for more sizes
-    return ",".join(several or [axis.name for axis in numbers[:1]])
+    return "*".join(several or [axis.name for axis in numbers[:1]])
 
 
 def _no_number(axes: Sequence[ParameterAxis]) -> str:

@@ -6,10 +6,8 @@ of its phase, or of the loops of its size.
 
 import time
 from array import array
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from math import exp, log
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
@@ -20,6 +18,7 @@ from weigh.measure.region.gpu_meter import GpuSpan, RegionGpuMeter, most
 from weigh.model.gpu import GpuMemory
 from weigh.model.record import BatchTimes, LengthPeak, ProgramPhase
 from weigh.probe.own_memory import OwnMemory
+from weigh.robust import median_of
 from weigh.units import KIB, Bytes, Seconds
 
 resource: ModuleType | None
@@ -35,68 +34,42 @@ _SLACK = 64 * KIB  # VmHWM's own counters are off by as much
 # a phase called often costs 26 us (docs/python.md), a call of the driver more than that
 _GPU_AGE = 0.1  # seconds
 
-EXACT = 20_000  # durations kept individually; a median of more is slow
-_BINS = 200  # per factor of e: half a percent wide
-_FIRST = 5000  # number of the bin of 1 s, so that no bin is below 0
-_SHORTEST = 1e-10  # seconds; a logarithm of 0 does not exist
+MOST_KEPT = 20_000  # durations for the median: 160 KB; of more, every 2nd, 4th...
 
 
 class DurationSummary:
     """Durations with exact count, sum, minimum and maximum.
 
-    The median is exact up to :data:`EXACT` durations, and within 0.5 % beyond.
+    The median is exact up to :data:`MOST_KEPT` durations; of more it is that of an even
+    selection.
     """
 
-    __slots__ = ("bins", "count", "exact", "maximum", "minimum", "total")
+    __slots__ = ("count", "kept", "maximum", "minimum", "stride", "total")
 
     def __init__(self) -> None:
         self.count = 0
         self.total: Seconds = 0.0
         self.minimum: Seconds = float("inf")
         self.maximum: Seconds = 0.0
-        self.exact: array[float] | None = array("d")
-        self.bins: Counter[int] = Counter()
+        self.kept = array("d")
+        self.stride = 1  # of so many durations one is kept
 
     def extend(self, times: Sequence[float]) -> None:
         """Add durations."""
         if not times:
             return
+        self.kept.extend(array("d", times[-self.count % self.stride :: self.stride]))
         self.count += len(times)
         self.total += sum(times)
         self.minimum = min(self.minimum, *times)
         self.maximum = max(self.maximum, *times)
-        if self.exact is None:
-            self._bin_durations(times)
-            return
-        self.exact.extend(times)
-        if len(self.exact) > EXACT:
-            self._bin_durations(self.exact)
-            self.exact = None
+        while len(self.kept) > MOST_KEPT:
+            del self.kept[1::2]
+            self.stride *= 2
 
     def median(self) -> Seconds | None:
         """Return the median; None without durations."""
-        if not self.count:
-            return None
-        if self.exact is None:
-            # the middle of a bin may lie outside of what was measured
-            return min(max(self._binned_median(), self.minimum), self.maximum)
-        ordered, middle = sorted(self.exact), self.count // 2
-        # the two in the middle, or twice the one
-        return (ordered[middle] + ordered[-middle - 1]) / 2
-
-    def _bin_durations(self, times: Sequence[float]) -> None:
-        self.bins.update(
-            [int(log(time + _SHORTEST) * _BINS + _FIRST) for time in times]
-        )
-
-    def _binned_median(self) -> Seconds:
-        seen, number = 0, 0
-        for number in sorted(self.bins):
-            seen += self.bins[number]
-            if seen >= (self.count + 1) // 2:
-                break
-        # the middle of the bin, back from logarithms
-        return exp((number - _FIRST + 0.5) / _BINS)
+        return median_of(self.kept) if self.count else None
 
 
 class RegionTotal(msgspec.Struct, eq=False):

@@ -1,11 +1,10 @@
 """Time a small piece of code: many calls, several repetitions, the fastest counts."""
 
-import gc
 import inspect
+import sys
 from collections.abc import Callable
-from itertools import count
-from itertools import repeat as times
 from time import perf_counter
+from timeit import Timer
 
 import msgspec
 
@@ -13,9 +12,6 @@ from weigh.errors import UsageError
 from weigh.measure.region.region import checked_whole_number
 from weigh.probe.gpu_libraries import wait_for_gpus
 from weigh.units import Seconds, format_brief
-
-_LONG_ENOUGH = 0.2  # seconds; shorter times depend on the clock's resolution
-_STEPS = (1, 2, 5)
 
 
 class CallTiming(msgspec.Struct, frozen=True):
@@ -65,13 +61,24 @@ def timeit(
     if setup is not None:
         _check_callable("setup", setup)
     repeat = checked_whole_number(repeat, "timeit: repeat", least=1)
-    if number is None:
-        number = _enough(function, setup, sync=sync)
-    number = checked_whole_number(number, "timeit: number", least=1)
-    took = [
-        _seconds_of_calls(function, setup, number, sync=sync) / number
-        for _ in range(repeat)
-    ]
+    if number is not None:
+        number = checked_whole_number(number, "timeit: number", least=1)
+    # jax is waited for by its result; another program is not slowed by keeping it
+    results: list[object] = []
+
+    def keep() -> None:
+        results[:] = [function()]
+
+    def settled_clock() -> Seconds:
+        if sync:  # work of before must not count, and that of the calls must
+            wait_for_gpus(results[0] if results else None)
+        return perf_counter()
+
+    timed_calls = Timer(
+        keep if "jax" in sys.modules else function, setup or "pass", settled_clock
+    )
+    number = number or timed_calls.autorange()[0]
+    took = [seconds / number for seconds in timed_calls.repeat(repeat, number)]
     ordered = sorted(took)
     middle = (ordered[(repeat - 1) // 2] + ordered[repeat // 2]) / 2
     return CallTiming(
@@ -82,46 +89,6 @@ def timeit(
         repeat=repeat,
         times=tuple(took),
     )
-
-
-def _enough(
-    function: Callable[[], object], setup: Callable[[], object] | None, *, sync: bool
-) -> int:
-    """Return the number of calls that takes long enough: 1, 2, 5, 10, 20, 50..."""
-    numbers = (int(step * 10**power) for power in count() for step in _STEPS)
-    return next(
-        number
-        for number in numbers
-        if _seconds_of_calls(function, setup, number, sync=sync) >= _LONG_ENOUGH
-    )
-
-
-def _seconds_of_calls(
-    function: Callable[[], object],
-    setup: Callable[[], object] | None,
-    number: int,
-    *,
-    sync: bool,
-) -> Seconds:
-    """Return the seconds that *number* calls take."""
-    if setup is not None:
-        setup()
-    result: object = None
-    # a collection would count for whichever call it falls into
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        if sync:  # work of before must not count
-            wait_for_gpus()
-        began = perf_counter()
-        for _ in times(None, number):
-            result = function()
-        if sync:  # jax is waited for by its result
-            wait_for_gpus(result)
-        return perf_counter() - began
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _check_callable(what: str, value: object) -> None:

@@ -34,7 +34,6 @@ from weigh.units import Bytes, Seconds
 Report = Callable[["RegionTracker"], str]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_WORKERS = "weigh: phases of worker processes are reported only under weigh run\n"
 
 # a program that makes up names, sizes or events without end stays within some MiB
 _MOST_PLACES = 1000  # phases; more of them share one
@@ -389,14 +388,9 @@ def finish_process() -> None:
         or tracker.changes == process.reported
         or os.environ.get("WEIGH_REPORT") == "0"
         or process.is_child
+        or _is_worker()
     )
     if silent:
-        return
-    if _is_worker():
-        process.reported = tracker.changes  # this may be called twice
-        # one line is enough for all workers
-        if _warns_for_workers():
-            print_error(_WORKERS)
         return
     try:
         report_now(print_error)
@@ -408,12 +402,6 @@ def _is_worker() -> bool:
     """Return whether this is a worker process of multiprocessing or loky."""
     module = sys.modules.get("multiprocessing.process")
     return module is not None and module.parent_process() is not None
-
-
-def _warns_for_workers() -> bool:
-    """Return whether this is the first of the workers, and not a fork."""
-    name = str(sys.modules["multiprocessing.process"].current_process().name)
-    return name.endswith("-1") and not name.startswith("Fork")
 
 
 def _forget_parent() -> None:

@@ -312,19 +312,16 @@ def test_durations_agree_with_the_statistics_of_all_times(
     assert counted.total == pytest.approx(sum(every))
 
 
-@given(st.integers(), st.integers(min_value=1, max_value=4))
-def test_the_median_of_very_many_is_within_half_a_percent(
-    seed: int, parts: int
-) -> None:
-    chance = random.Random(seed)
-    every = [chance.lognormvariate(-5, 1) for _ in range(2001)]
+@pytest.mark.parametrize("parts", [1, 3])
+def test_the_median_of_very_many_is_that_of_a_fair_selection(parts: int) -> None:
+    chance = random.Random(parts)
+    every = [chance.lognormvariate(-5, 1) for _ in range(90_001)]
     counted = DurationSummary()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spans, "EXACT", 100)
-        for part in range(parts):
-            counted.extend(array("d", every[part::parts]))
-    assert counted.exact is None
-    assert counted.median() == pytest.approx(statistics.median(every), rel=0.006)
+    for part in range(parts):
+        counted.extend(array("d", every[part::parts]))
+    assert len(counted.kept) <= spans.MOST_KEPT
+    # of 10,000 of them or more: four times the error of such a median
+    assert counted.median() == pytest.approx(statistics.median(every), rel=0.05)
     assert (counted.minimum, counted.maximum) == (min(every), max(every))
 
 
