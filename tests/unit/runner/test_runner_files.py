@@ -134,11 +134,12 @@ def test_events_that_a_full_disk_refused_are_written_once_there_is_room(
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, hard))
     try:
         journal.append_events(RunClosed("second", 2.0, "x"))
-        assert journal.events_trouble is not None
+        troubles = [journal.events_trouble]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     journal.append_events(RunClosed("third", 3.0, "x"))
-    assert journal.events_trouble is None
+    troubles.append(journal.events_trouble)
+    assert troubles == ["No space left on device", None]
     journal.close()
     lines = Path(f"{path}.events.jsonl").read_text().splitlines()
     assert [json.loads(line)["run"] for line in lines] == ["first", "second", "third"]
