@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import TextIO
 
@@ -135,16 +134,6 @@ def pytest_runtest_makereport(
     report = yield
     item.stash[FAILED] = report.failed or item.stash.get(FAILED, False)
     return report
-
-
-@pytest.fixture(autouse=True)
-def _no_stores_of_other_tests(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """Keep the list of this user's stores, which jobs are found in, for each test."""
-    name = sha256(request.node.nodeid.encode()).hexdigest()[:16]
-    base = tmp_path_factory.getbasetemp() / "state" / name
-    os.environ["XDG_STATE_HOME"] = str(base)
 
 
 @pytest.fixture(autouse=True)

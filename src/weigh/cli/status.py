@@ -6,7 +6,7 @@ import click
 
 from weigh.cli import options
 from weigh.cli.submit import notify
-from weigh.flow.follow.status import has_jobs_here, standings_of_jobs, status_elsewhere
+from weigh.flow.follow.status import standings_of_jobs
 from weigh.flow.here import here_now
 from weigh.model.job import NOT_STARTED
 from weigh.render.status_lines import detail_lines, list_lines, status_json
@@ -29,8 +29,7 @@ def status(
     """Show the state of jobs: which tasks are done, failed, running, waiting, and why.
 
     JOB is a job's id, a plan's name or directory, or `last`. Without JOB the latest
-    jobs are listed, in a folder without jobs those of other folders. The scheduler is
-    queried at most every 30 seconds.
+    jobs of this folder are listed. The scheduler is queried at most every 30 seconds.
 
     Exit codes: 0; with --wait 1 if a task did not succeed.
 
@@ -45,13 +44,6 @@ def status(
         why_not = why_not_yet(here_now(), names)
         click.echo("".join(f"weigh: {NOT_STARTED}{why}\n" for why in why_not), nl=False)
         return int(bool(why_not))
-    if not names and not has_jobs_here(here_now()):
-        standings, others = status_elsewhere(here_now())
-        # JSON and waiting are about this folder's jobs only
-        if (standings or others) and not (wait or as_json):
-            lines = list_lines(standings, time.time(), others, with_folder=True)
-            click.echo("\n".join(lines))
-            return 0
     standings = standings_of_jobs(here_now(notify), names)
     # a stuck job never starts by itself: waiting for it would never end
     while wait and not all(one.is_over or one.is_stuck for one in standings):

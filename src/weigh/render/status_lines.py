@@ -1,6 +1,5 @@
 """Text and JSON of ``weigh status``: tasks by state, failures, what waits and why."""
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -24,7 +23,6 @@ from weigh.units import MINUTE, Seconds, count_with_noun, format_duration
 
 SCHEMA = "weigh.status/1"
 _MOST_FAILURES = 5  # groups of failures with the same reason
-_FOLDER = 20  # columns of a folder's end
 _INDENT = " " * 13  # as wide as the titles
 _WORDS = {**STATE_WORDS, "COMPLETED": "done"}
 
@@ -164,14 +162,6 @@ class JobStanding(msgspec.Struct, frozen=True, kw_only=True):
         return self.tasks.get("COMPLETED", 0) == self.total
 
 
-class QueuedElsewhere(msgspec.Struct, frozen=True, kw_only=True):
-    """A job of the user that weigh did not submit: its elements by state."""
-
-    scheduler: str
-    job: str
-    elements: Mapping[State, int]
-
-
 def detail_lines(job_standing: JobStanding, current_time: Seconds) -> Iterator[str]:
     """Write the details of one job."""
     ids = " -> ".join(job_standing.jobs)
@@ -247,11 +237,8 @@ def _waiting_times_text(wait: WaitingElements, current_time: Seconds) -> str:
 def list_lines(
     standings: Sequence[JobStanding],
     current_time: Seconds,
-    jobs_elsewhere: Sequence[QueuedElsewhere] = (),
-    *,
-    with_folder: bool = False,
 ) -> Iterator[str]:
-    """Write one line per job; *jobs_elsewhere* are of the user, and not from weigh."""
+    """Write one line per job."""
     columns = [
         TableColumn("job", tuple(one.jobs[-1] for one in standings), right=False),
         TableColumn(
@@ -273,35 +260,16 @@ def list_lines(
             "tasks", tuple(_task_counts_text(one) for one in standings), right=False
         ),
     ]
-    if with_folder:
-        folders = tuple(printable_text(_shown_folder(one.job.cwd)) for one in standings)
-        columns.append(TableColumn("folder", folders, right=False))
-    if standings:
-        titles, *rows = table_lines(columns, WIDTH)
-        yield titles.rstrip()
-        for row, one in zip(rows, standings, strict=True):
-            yield row.rstrip()
-            for title, text in _waiting_entries(one, current_time):
-                yield from named_lines(title, text)
-    for other in jobs_elsewhere:
-        words = (
-            f"{count_with_commas(n)} {_WORDS[state]}"
-            for state, n in other.elements.items()
-        )
-        name = f"{printable_text(other.job)}  {other.scheduler}, not from weigh"
-        yield f"  {name}: {', '.join(words)}"
+    titles, *rows = table_lines(columns, WIDTH)
+    yield titles.rstrip()
+    for row, one in zip(rows, standings, strict=True):
+        yield row.rstrip()
+        for title, text in _waiting_entries(one, current_time):
+            yield from named_lines(title, text)
     # one warning for all jobs of a scheduler that does not answer
     troubles = {one.trouble: one for one in standings if one.trouble}
     for one in troubles.values():
         yield from _status_warning_lines(one, current_time)
-
-
-def _shown_folder(folder: str) -> str:
-    """Return the end of a folder, with ``~`` for the user's home."""
-    home = os.path.expanduser("~")
-    shown = f"~{folder[len(home) :]}" if folder.startswith(f"{home}/") else folder
-    # the end of a path is what distinguishes folders
-    return shown if len(shown) <= _FOLDER else f"...{shown[-_FOLDER + 3 :]}"
 
 
 def status_json(standings: Sequence[JobStanding]) -> str:

@@ -1,25 +1,19 @@
-"""The submitted jobs: ``jobs.jsonl`` in the store, one line per job.
-
-The stores of this user from which jobs were submitted are listed in the home folder.
-"""
+"""The submitted jobs: ``jobs.jsonl`` in the store, one line per job."""
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 
 import msgspec
 
 from weigh.errors import UsageError
 from weigh.model.job import RESUME, SubmittedJob
-from weigh.regular_file import file_head
 from weigh.store.lines import read_documents
-from weigh.store.location import make_folder, open_privately
+from weigh.store.location import make_folder
 from weigh.store.shards import append_line
 
 FILE = "jobs.jsonl"
 LAST = "last"
-_MOST_STORES = 100  # of the newest
 
 
 def append_job(root: str, submitted_job: SubmittedJob) -> None:
@@ -30,7 +24,6 @@ def append_job(root: str, submitted_job: SubmittedJob) -> None:
     """
     make_folder(root)
     append_line(os.path.join(root, FILE), msgspec.json.encode(submitted_job))
-    remember_store(root, os.environ)
 
 
 def read_jobs(root: str) -> list[SubmittedJob]:
@@ -147,38 +140,3 @@ def _plan_folder(folder: str) -> str:
     above, _, name = folder.rpartition("/")
     is_resumed = name.startswith(RESUME) and name.removeprefix(RESUME).isdecimal()
     return above if is_resumed else folder
-
-
-def remember_store(root: str, environ: Mapping[str, str]) -> None:
-    """Add *root* as a store with jobs; a list that cannot be written is left alone."""
-    path = _store_list_path(environ)
-    # one line for each store, though two processes may both add it
-    if path is None or root in _listed_stores(path):
-        return
-    with suppress(OSError):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "a", encoding="utf-8", opener=open_privately) as file:
-            file.write(f"{root}\n")
-
-
-def known_stores(environ: Mapping[str, str]) -> list[str]:
-    """Return the stores with jobs that still exist, the newest first."""
-    path = _store_list_path(environ)
-    roots = reversed(_listed_stores(path)) if path is not None else ()
-    return [root for root in roots if os.path.isdir(root)][:_MOST_STORES]
-
-
-def _store_list_path(environ: Mapping[str, str]) -> str | None:
-    base = environ.get("XDG_STATE_HOME", "")
-    home = environ.get("HOME", "")
-    # the XDG specification has relative paths ignored
-    if not os.path.isabs(base):
-        if not home:
-            return None
-        base = os.path.join(home, ".local", "state")
-    return os.path.join(base, "weigh", "stores")
-
-
-def _listed_stores(list_path: str) -> list[str]:
-    lines = os.fsdecode(file_head(list_path, 1 << 20)).split("\n")
-    return [line for line in lines if line]

@@ -632,6 +632,24 @@ def test_a_torn_cache_is_only_requested_again(
     assert here.status(job)["tasks"] == {"PENDING": 3}
 
 
+def test_a_job_that_was_submitted_elsewhere_is_refused_with_its_folder(
+    here: Weigh, fake: Fake, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    monkeypatch.delenv("WEIGH_DIR", raising=False)
+    fake(
+        "scontrol",
+        f'echo "JobId={job} JobName=p UserId=$(id -un)(0) JobState=RUNNING '
+        f'WorkDir={here.folder} Command={here.folder}/plan/p/job.sh"',
+    )
+
+    for verb in ("status", "logs", "resume", "cancel"):
+        code, _, err = here(verb, job)
+        expected = f"weigh: job {job} was submitted elsewhere: cd {here.folder}\n"
+        assert (verb, code, err) == (verb, 2, expected)
+
+
 def test_a_torn_line_of_the_jobs_is_stepped_over(here: Weigh, job: str) -> None:
     with (here.folder / ".weigh/jobs.jsonl").open("a") as file:
         file.write('{"schema": "weigh.job/1", "id": "9\n\xff\n')

@@ -7,8 +7,6 @@ import msgspec
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError
 from weigh.flow.follow.named import (
     named_jobs,
-    refuse_all_from_here,
-    store_of_jobs,
     with_foreign,
 )
 from weigh.flow.here import Here
@@ -46,7 +44,6 @@ def cancel_jobs(
         SchedulerError: a scheduler refuses or does not answer.
         SubmissionUnknownError: a job may exist whose id is not known yet.
     """
-    here = here.at_store(store_of_jobs(here, names))
     still = settle_all(here)
     known = jobs_file.read_jobs(here.root)
     # the name may be that of the very job whose id is not known yet
@@ -158,7 +155,7 @@ def _jobs_to_cancel(
         raise UsageError("which job? weigh cancel JOB, or weigh cancel all")
     if ALL in names:
         if not known_jobs:
-            refuse_all_from_here(here.root, here.env)
+            jobs_file.find_jobs(known_jobs, jobs_file.LAST)  # refuses
         return list(known_jobs)
     found = [job for name in names for job in named_jobs(here, known_jobs, name)]
     return list({(job.scheduler, job.id): job for job in found}.values())

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weigh.errors import UsageError
-from weigh.flow.follow.named import named_jobs, narrowed_to, store_of_jobs, with_foreign
+from weigh.flow.follow.named import named_jobs, narrowed_to, with_foreign
 from weigh.flow.follow.status import FAILED
 from weigh.flow.follow.task_history import (
     latest_output_of_task,
@@ -58,9 +58,6 @@ def log_files_of_job(
     Raises:
         UsageError: there is no such job or task, no failed one, or it left no log.
     """
-    # 481516_58 may be a task of job 481516
-    job, _, _ = name.rpartition("_")
-    here = here.at_store(store_of_jobs(here, (name, job) if job else (name,)))
     known = jobs_file.read_jobs(here.root)
     # a name may end in _58 itself: then it is not divided
     plans = {job.id for job in known if not job.is_script}

@@ -1,31 +1,27 @@
 """Find the jobs that a name means: of any folder, also those without weigh."""
 
 import os
+import shlex
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from weigh.errors import FormatError, SchedulerError, UsageError
+from weigh.errors import UsageError
 from weigh.flow.here import Here, here_of
 from weigh.flow.site import schedulers
 from weigh.flow.submit.own_script import FOLDER, request_of_known
 from weigh.model.job import OwnScript, SubmittedJob
-from weigh.model.record import State
-from weigh.render.status_lines import QueuedElsewhere
 from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.client import read_cancelled_elements
-from weigh.schedulers.command import run_scheduler_command
 from weigh.schedulers.elements import indices_of
 from weigh.schedulers.job_script import SHEBANG
 from weigh.schedulers.kind import DialectTraits
 from weigh.schedulers.protocol import KnownJob
 from weigh.schedulers.words import format_ranges, parse_ranges
 from weigh.store import jobs as jobs_file
-from weigh.store.jobs import known_stores
+from weigh.store.location import locate_store
 from weigh.store.past_calls import read_exec_runs
-from weigh.units import Seconds
 
 
 def named_jobs(
@@ -63,7 +59,7 @@ def named_jobs(
             if ours:  # an element may have an id of its own
                 span = found.part
                 return [_narrowed(ours[-1], span, name) if span else ours[-1]]
-            return [_as_job(found, scheduler, name, here.root, of_others=of_others)]
+            return [_as_job(here, found, scheduler, name, of_others=of_others)]
         if not asked:
             raise
         # one that was cancelled before it started may be in no accounting
@@ -102,6 +98,23 @@ def _with_elements_of(
     known = {*indices_of(submitted_job), *indices_of(before)}
     own = replace(own, indices=format_ranges(known), part=False)
     return replace(submitted_job, own=own, elements=len(known), tasks=len(known))
+
+
+def _refuse_job_of_other_folder(
+    here: Here, known_job: KnownJob, scheduler: str
+) -> None:
+    """Refuse a job that weigh submitted elsewhere: its tasks are known only there.
+
+    Raises:
+        UsageError: it is one; names its folder.
+    """
+    root = locate_store(known_job.cwd, here.env) if known_job.cwd else here.root
+    if root != here.root and any(
+        (job.scheduler, job.id) == (scheduler, known_job.id)
+        for job in jobs_file.read_jobs(root)
+    ):
+        folder = shlex.quote(known_job.cwd)
+        raise UsageError(f"job {known_job.id} was submitted elsewhere: cd {folder}")
 
 
 def _refuse_exec_run(root: str) -> None:
@@ -198,7 +211,7 @@ def _narrowed(submitted_job: SubmittedJob, part: str, name: str) -> SubmittedJob
 
 
 def _as_job(
-    known_job: KnownJob, scheduler: str, name: str, root: str, *, of_others: bool
+    here: Here, known_job: KnownJob, scheduler: str, name: str, *, of_others: bool
 ) -> SubmittedJob:
     user = schedulers.current_user()
     if known_job.user != user and not of_others:
@@ -206,6 +219,8 @@ def _as_job(
             f"job {known_job.id} is {known_job.user}'s, not yours "
             f"(weigh report {name} shows what accounting has)"
         )
+    if not of_others:
+        _refuse_job_of_other_folder(here, known_job, scheduler)
     cwd = known_job.cwd or os.getcwd()
     script, flags, arguments = script_and_flags_of(known_job, cwd, scheduler)
     own = OwnScript(
@@ -226,7 +241,8 @@ def _as_job(
         scheduler=scheduler,
         id=known_job.id,
         name=known_job.name,
-        folder=os.path.join(root, FOLDER, f"{scheduler}-{known_job.id}"),  # not made
+        # it is not made
+        folder=os.path.join(here.root, FOLDER, f"{scheduler}-{known_job.id}"),
         cwd=cwd,
         script=script,
         elements=number,
@@ -235,7 +251,7 @@ def _as_job(
         request=replace(request, throttle=throttle or request.throttle),
         own=own,
     )
-    cancelled = _cancelled_foreign_jobs(root, scheduler)
+    cancelled = _cancelled_foreign_jobs(here.root, scheduler)
     job = _with_elements_of(job, cancelled.get(job.id))
     return _narrowed(job, known_job.part, name) if known_job.part else job
 
@@ -314,91 +330,3 @@ def _with_pattern(
     if own_script.output or not is_there:
         return own_script, described.throttle
     return replace(own_script, output=described.output), described.throttle
-
-
-# schedulers that do not answer by then are left out of the list
-_TO_ASK: Seconds = 20.0
-# names that mean jobs of this folder's store
-_WORDS = frozenset({jobs_file.LAST, "all"})
-
-
-def store_of_jobs(here: Here, names: Sequence[str]) -> str:
-    """Return the store with the jobs called *names*: that of this folder or another.
-
-    Another store counts only if the name means a job in one store alone.
-    """
-    own = here.root
-    # a path names a plan of this folder, whatever is called so elsewhere
-    if (
-        not names
-        or _WORDS & set(names)
-        or any(_is_path_in_folder(here.cwd, name) for name in names)
-    ):
-        return own
-    if any(jobs_file.jobs_called(jobs_file.read_jobs(own), name) for name in names):
-        return own
-    found = {
-        root
-        for name in names
-        for root in other_stores(own, here.env)
-        if jobs_file.jobs_called(jobs_file.read_jobs(root), name)
-    }
-    return found.pop() if len(found) == 1 else own
-
-
-def _is_path_in_folder(folder: str, name: str) -> bool:
-    return os.path.exists(os.path.join(folder, name)) or os.path.exists(
-        os.path.join(folder, "plan", name)
-    )
-
-
-def other_stores(here: str, env: Mapping[str, str]) -> list[str]:
-    """Return the other stores of this user from which jobs were submitted."""
-    return [root for root in known_stores(env) if root != here]
-
-
-def queued_without_weigh(
-    known_jobs: Sequence[SubmittedJob], env: Mapping[str, str]
-) -> Iterator[QueuedElsewhere]:
-    """Yield the user's jobs in the queues of the schedulers that weigh did not send."""
-    user = schedulers.current_user()
-    for name in schedulers.available_schedulers(env):
-        if name not in KINDS:  # this machine: weigh started all its jobs
-            continue
-        backend = KINDS[name].backend
-        ours = {job.id for job in known_jobs if job.scheduler == name}
-        try:
-            ran = run_scheduler_command(
-                backend.queue_argv(user), env=env, cwd=None, timeout=_TO_ASK
-            )
-            listed = backend.parse_queue(ran.out) if ran.code == 0 else {}
-        # the list is an extra of status: what cannot be asked is left out
-        except (SchedulerError, FormatError):
-            continue
-        for job, elements in sorted(listed.items()):
-            states = Counter[State](
-                state.state for state in elements.values() if not state.is_final
-            )
-            if states and job not in ours:
-                yield QueuedElsewhere(scheduler=name, job=job, elements=states)
-
-
-def refuse_all_from_here(here: str, env: Mapping[str, str]) -> None:
-    """Refuse ``weigh cancel all`` in a folder without jobs; name those elsewhere.
-
-    Raises:
-        UsageError: always.
-    """
-    jobs = [
-        job
-        for root in other_stores(here, env)
-        for job in jobs_file.read_jobs(root)[-3:]
-    ]
-    newest = sorted(jobs, key=lambda job: -job.submitted)[:3]
-    named = ", ".join(f"{job.id} ({job.name}, {job.cwd})" for job in newest)
-    raise UsageError(
-        f"no job was submitted from here; yours elsewhere: {named} "
-        "(weigh status lists them)"
-        if named
-        else "no job was submitted from here: weigh submit PLAN"
-    )

@@ -21,7 +21,7 @@ from weigh.flow.follow.dependency import (
     lead_on,
 )
 from weigh.flow.follow.healing import NOT_SENT, never_sent, notify_end
-from weigh.flow.follow.named import named_jobs, store_of_jobs, with_foreign
+from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.task_history import tail_of
 from weigh.flow.follow.tasks import goes_on
 from weigh.flow.follow.view import (
@@ -160,7 +160,7 @@ class ResumeRound:
         *,
         until: Seconds = math.inf,
     ) -> None:
-        self.here = here.at_store(store_of_jobs(here, (name,)))
+        self.here = here
         self.options = options
         self.views: Sequence[JobView] = ()
         self.choices: list[Chosen] = []

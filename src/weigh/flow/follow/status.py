@@ -15,9 +15,6 @@ from weigh.errors import SubmissionUnknownError, WeighError
 from weigh.flow.follow.healing import healing_of, is_unsent, with_unsent
 from weigh.flow.follow.named import (
     named_jobs,
-    other_stores,
-    queued_without_weigh,
-    store_of_jobs,
     with_foreign,
 )
 from weigh.flow.follow.task_history import (
@@ -42,7 +39,6 @@ from weigh.progress.eta import TaskDurations, TimeSpan, still_to_run, until_done
 from weigh.render.progress_lines import ExpectedEnd, TaskEnd
 from weigh.render.status_lines import (
     JobStanding,
-    QueuedElsewhere,
     TaskFailure,
     WaitingElements,
 )
@@ -76,7 +72,6 @@ def standings_of_jobs(here: Here, names: Sequence[str]) -> tuple[JobStanding, ..
         StoreError: the jobs cannot be read.
         SubmissionUnknownError: whether the only job was accepted is not known.
     """
-    here = here.at_store(store_of_jobs(here, names))
     still = settle_all(here)
     known = jobs_file.read_jobs(here.root)
     sent = len(known)
@@ -129,40 +124,6 @@ def standings_of_jobs(here: Here, names: Sequence[str]) -> tuple[JobStanding, ..
         )
         for one, chain in zip(standings, chains, strict=True)
     )
-
-
-def status_elsewhere(
-    here: Here,
-) -> tuple[tuple[JobStanding, ...], tuple[QueuedElsewhere, ...]]:
-    """Return the latest jobs from other folders, and those that weigh did not send.
-
-    Raises:
-        StoreError: the jobs of a store cannot be read.
-    """
-    standings: list[JobStanding] = []
-    known: list[SubmittedJob] = []
-    for root in other_stores(here.root, here.env):
-        jobs = jobs_file.read_jobs(root)
-        known += jobs
-        chains = _recent(jobs)
-        views = {
-            (view.job.scheduler, view.job.id): view
-            for view in look(
-                here.at_store(root), [job for chain in chains for job in chain], jobs
-            )
-        }
-        standings += [
-            _job_standing([views[job.scheduler, job.id] for job in chain])
-            for chain in chains
-        ]
-    # what goes on first, and of each the newest
-    standings.sort(key=lambda one: (one.is_over, -one.job.submitted))
-    return tuple(standings[:_RECENT]), tuple(queued_without_weigh(known, here.env))
-
-
-def has_jobs_here(here: Here) -> bool:
-    """Return whether any job was submitted from this folder."""
-    return bool(jobs_file.read_jobs(here.root))
 
 
 def _with_steps(job_standing: JobStanding, env: Mapping[str, str]) -> JobStanding:

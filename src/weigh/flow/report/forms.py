@@ -24,7 +24,6 @@ from weigh.flow.report.report import (
     ReportMaterial,
     gather_report_material,
     of_job,
-    open_store_of,
     plan_if_still_there,
 )
 from weigh.model.mask import MASK
@@ -257,7 +256,7 @@ def support_ticket(here: Here, name: str) -> SupportTicket:
         RecordNotFoundError: nothing answers to that name.
         StoreError: the store cannot be read.
     """
-    found = gather_report_material(here, name, open_store_of(here, name))
+    found = gather_report_material(here, name, open_store(here.cwd, here.env))
     # only the last attempt shows how a task ended
     last = [run for run in found.runs if run.is_last]
     ways: dict[str, list[ReviewedRun]] = {}
@@ -400,7 +399,7 @@ def compute_statement(here: Here, name: str, *, since: str | None = None) -> str
         for of_name in elements.values():
             every += [run for element in of_name for run in element.runs]
     else:
-        found = gather_report_material(here, name, open_store_of(here, name))
+        found = gather_report_material(here, name, open_store(here.cwd, here.env))
         title, every = found.title, list(found.runs)
     # a task that did not start took nothing
     runs = [run for run in every if run.row.started is not None]

@@ -11,7 +11,7 @@ import msgspec
 from weigh._version import __version__
 from weigh.errors import RecordNotFoundError, UsageError, WeighError
 from weigh.flow.follow.healing import rounds_of
-from weigh.flow.follow.named import named_jobs, store_of_jobs, with_foreign
+from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.resume import ResumeRound
 from weigh.flow.follow.task_history import log_of_element, tail_of
 from weigh.flow.follow.view import JobView, latest_task_states, look
@@ -111,7 +111,7 @@ def build_job_report(
         RecordNotFoundError: nothing answers to that name; offers the nearest.
         StoreError: the store cannot be read.
     """
-    store = open_store_of(here, name)
+    store = open_store(here.cwd, here.env)
     return composed(gather_report_material(here, name, store, logs=logs), store)
 
 
@@ -126,12 +126,6 @@ def page_of(here: Here, name: str, *, logs: Sequence[str] = ()) -> ReportPage:
     """Report on *name* as one HTML page; raise what :func:`build_job_report` does."""
     report = build_job_report(here, name, logs=logs)
     return ReportPage(report, html_page.render_page(report, version=__version__))
-
-
-def open_store_of(here: Here, name: str) -> RecordStore:
-    """Return the store with the job *name*, which may be that of another folder."""
-    root = store_of_jobs(here, (name,))
-    return msgspec.structs.replace(open_store(here.cwd, here.env), root=root)
 
 
 def composed(material: ReportMaterial, store: RecordStore) -> JobReport:
