@@ -1,4 +1,4 @@
-"""The schedulers: a new one is one folder and one line in the table here."""
+"""The schedulers: a new one is one file and one line in the table here."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # weigh run needs only the text of the schedulers
     from weigh.schedulers.kind import SchedulerKind
     from weigh.units import Seconds
 
-# a folder's name, the variable that is set in its jobs, the command that submits them
+# a scheduler's name, the variable that is set in its jobs, its command to submit
 _TABLE = (
     ("slurm", "SLURM_JOB_ID", "sbatch"),
     ("gridengine", "SGE_TASK_ID", "qsub"),
@@ -23,7 +23,7 @@ SUBMITS = {name: command for name, _, command in _TABLE}
 
 # a mapping that imports late: a run in a job needs one scheduler, most commands none
 class _SchedulerKinds(Mapping[str, "SchedulerKind"]):
-    """The folders of the table by name, imported when they are used."""
+    """The schedulers of the table by name, imported when they are used."""
 
     def __getitem__(self, name: str) -> "SchedulerKind":
         if name not in SUBMITS:

@@ -22,7 +22,6 @@ from weigh.model.job import (
     SubmittedJob,
 )
 from weigh.model.record import SiteComplexes
-from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.protocol import (
     AccountingWords,
     Answer,
@@ -41,11 +40,13 @@ from weigh.units import Seconds
 if TYPE_CHECKING:  # a submission needs none
     from weigh.model.lint import LintFinding, ScriptFacts
     from weigh.model.report import AccountedElement, PastJob
+    from weigh.schedulers.command import CommandOutput
     from weigh.schedulers.job_script import ScriptRules
 
 AnswerT = TypeVar("AnswerT")
 # a request is read as soon as the daemon runs, unless its credential may wait
 _USUAL_PATIENCE: Seconds = 10.0
+_NOWHERE = re.compile(r"(?!)")  # what a scheduler does not have: no None to ask for
 _NO_SCRIPTS = "weigh cannot submit a script of your own here"
 
 
@@ -121,6 +122,8 @@ class SchedulerCommands(SchedulerQuestions, ABC):
     LOGIN_HINT: str  # what to do where the command is missing
     NO_CLUSTER: re.Pattern[str]  # its command is here, and no cluster
     LOST: re.Pattern[str]  # the request may have arrived nevertheless
+    # what find_argv's command says where no such job is listed, if it fails then
+    NOT_LISTED: re.Pattern[str] = _NOWHERE
     SHOWS_TOKENS: bool = False  # in its queue
     OWN: Mapping[str, str]
     MESSAGES: EndMessages = EndMessages()
@@ -169,15 +172,15 @@ class SchedulerCommands(SchedulerQuestions, ABC):
         # without a word: killed while it waited for the answer
         return not words.strip() or self.LOST.search(words) is not None
 
-    @abstractmethod
     def find_argv(self, user_name: str, name: str) -> Argv:
         """Return the command that lists the jobs of *user_name* with their tokens.
 
         *name* is the job name that weigh chose.
         """
+        return self.queue_argv(user_name)
 
     @abstractmethod
-    def parse_found(self, command_output: CommandOutput, token: str) -> str | None:
+    def parse_found(self, command_output: str, token: str) -> str | None:
         """Return the id of the job with this *token*, None if it is not listed.
 
         Raises:
@@ -209,7 +212,7 @@ class SchedulerCommands(SchedulerQuestions, ABC):
     def ended_argvs(self, job_ids: Sequence[str]) -> tuple[Argv, ...]:
         """Return the accounting commands that show how these jobs ended."""
 
-    def accounting_answer(self, command_output: CommandOutput) -> Answer:
+    def accounting_answer(self, command_output: "CommandOutput") -> Answer:
         """Classify the failure of a command of ``ended_argvs``."""
         return "failing"
 
@@ -260,7 +263,7 @@ class SchedulerLint:
     ``GPUS`` matches flags that request GPUs.
     """
 
-    GPUS: re.Pattern[str] = re.compile(r"(?!)")  # matches nowhere
+    GPUS: re.Pattern[str] = _NOWHERE
 
     def lint(self, text: str, facts: "ScriptFacts") -> "tuple[LintFinding, ...]":
         """Return the problems of the script *text*."""
@@ -292,11 +295,10 @@ class SchedulerUserScripts:
     The answers here are of a scheduler whose trait ``takes_scripts`` is False.
     """
 
-    # (?!) matches nowhere: a scheduler without such names needs no None
-    OF_WHOLE_ARRAY: re.Pattern[str] = re.compile(r"(?!)")  # no variable
+    OF_WHOLE_ARRAY: re.Pattern[str] = _NOWHERE
     # flags that only say what the command prints, or which elements run; and those of
     # them whose value is the next word
-    NOT_AGAIN: re.Pattern[str] = re.compile(r"(?!)")
+    NOT_AGAIN: re.Pattern[str] = _NOWHERE
     NOT_AGAIN_WITH_VALUE: frozenset[str] = frozenset()
 
     def is_misread(self, flags: Sequence[str]) -> bool:
@@ -398,7 +400,7 @@ class SchedulerUserScripts:
         """Return the command that lets a waiting job hang on others, or on none."""
         return ()
 
-    def parse_refusal(self, command_output: CommandOutput) -> str | None:
+    def parse_refusal(self, command_output: "CommandOutput") -> str | None:
         """Return why a change was refused; None if it was made."""
         return None if command_output.code == 0 else command_output.complaint()
 
@@ -413,8 +415,13 @@ class SchedulerAccounting(ABC):
         """Return the command that lists a job."""
 
     @abstractmethod
+    def elements(self, command_output: str) -> "Iterator[AccountedElement]":
+        """Yield what each attempt of an element requested and used, the last last."""
+
     def parse(self, command_output: str) -> "tuple[AccountedElement, ...]":
-        """Read what the job requested and used."""
+        """Read what the elements of a job requested and used in their last attempts."""
+        found = {one.element: one for one in self.elements(command_output)}
+        return tuple(one for _, one in sorted(found.items()))
 
 
 class PastAccounting(SchedulerAccounting):
@@ -433,6 +440,10 @@ class PastAccounting(SchedulerAccounting):
     @abstractmethod
     def read_past(self, lines: Iterable[str]) -> "Iterator[PastJob]":
         """Yield its jobs, without keeping any; what cannot be read is left out."""
+
+    def elements(self, command_output: str) -> "Iterator[AccountedElement]":
+        """Yield the elements of a job, which are listed as past jobs are."""
+        return (job.accounted for job in self.read_past(command_output.splitlines()))
 
 
 class StepStarter(Protocol):

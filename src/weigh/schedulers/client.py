@@ -254,10 +254,11 @@ class SchedulerClient(Scheduler):
         Raises:
             SchedulerError: the scheduler does not answer.
         """
-        argv = self._backend.find_argv(self._way.user, name)
-        ran = self._run(argv)
+        ran = self._run(argv := self._backend.find_argv(self._way.user, name))
+        if ran.code != 0 and not self._backend.NOT_LISTED.search(ran.words):
+            raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
         try:
-            found = self._backend.parse_found(ran, token)
+            found = self._backend.parse_found(ran.out, token)
         except FormatError as error:
             raise SchedulerError(str(error)) from error
         if found is not None:

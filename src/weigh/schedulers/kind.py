@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import msgspec
 
 from weigh.model.record import Allocation, RecordedJob, Request
+from weigh.schedulers.words import binary_size
 from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:  # weigh run needs only the text of a scheduler
@@ -116,9 +117,9 @@ class SchedulerText(ABC):
     PREFIX: str
     OPTIONS: DialectOptions
 
-    @abstractmethod
     def format_memory(self, size: Bytes) -> str:
-        """Write *size* in the scheduler's unit, rounded up."""
+        """Write *size* as ``500M`` or ``4G``, rounded up to a MiB."""
+        return binary_size(size)
 
     @abstractmethod
     def parse_memory(self, text: str) -> Bytes:
@@ -193,7 +194,7 @@ class SchedulerKind:
     question that shows whether it answers, ``nodes_argv`` lists the names of the
     compute nodes. ``suffixes`` of files mean its job scripts. ``directive`` matches a
     line that looks like a directive, even misspelled. ``job_variable`` is set in its
-    jobs. ``in_one_file``: all parts but its text are in ``scheduler.py``.
+    jobs. ``in_one_file``: all its parts are in ``schedulers/NAME.py``.
     """
 
     name: str
@@ -216,8 +217,8 @@ class SchedulerKind:
     def _part(self, module: str, name: str) -> Any:  # noqa: ANN401 - one of the parts
         # imported here, not at the top: weigh run in a job would load all parts for
         # nothing
-        file = "scheduler" if self.in_one_file else module
-        return getattr(import_module(f"weigh.schedulers.{self.name}.{file}"), name)
+        file = self.name if self.in_one_file else f"{self.name}.{module}"
+        return getattr(import_module(f"weigh.schedulers.{file}"), name)
 
     @property
     def backend(self) -> "SchedulerCommands":

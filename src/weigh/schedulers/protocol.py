@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -15,9 +15,11 @@ from weigh.model.job import (
     SubmittedJob,
 )
 from weigh.model.record import State
-from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.elements import element_numbers_of
 from weigh.units import Seconds
+
+if TYPE_CHECKING:  # what a job needs of a scheduler runs no command
+    from weigh.schedulers.command import CommandOutput
 
 ABSENT = ElementState(state="UNKNOWN")
 
@@ -46,7 +48,7 @@ Argv = tuple[str, ...]
 Answer = Literal["off", "unknown job", "failing"]
 
 
-def unanswered(replies: Mapping[str, CommandOutput]) -> tuple[str, ...]:
+def unanswered(replies: "Mapping[str, CommandOutput]") -> tuple[str, ...]:
     """Return a note for each command, by name, that did not answer."""
     return tuple(
         f"{name} does not answer: {reply.complaint()}"
@@ -58,7 +60,7 @@ def unanswered(replies: Mapping[str, CommandOutput]) -> tuple[str, ...]:
 class SchedulerQuery(Protocol):
     """A function that runs several of a scheduler's commands in parallel."""
 
-    def __call__(self, commands: Sequence[Argv]) -> list[CommandOutput]:
+    def __call__(self, commands: Sequence[Argv]) -> "list[CommandOutput]":
         """Return the replies in the order of *commands*; never raises."""
 
 

@@ -39,6 +39,17 @@ def binary_size(size: Bytes) -> str:
     return f"{mebibytes // 1024}G"
 
 
+def scaled_up(number: str, factor: int) -> int | None:
+    """Return a decimal *number* times *factor*, rounded up; None if it is none.
+
+    Without floats: a size must not lose its last bytes.
+    """
+    whole, _, fraction = number.partition(".")
+    digits = whole_number(whole + fraction)
+    # a division that rounds up
+    return None if digits is None else -(-digits * factor // int(10 ** len(fraction)))
+
+
 def parsed_or_none(
     parse: Callable[[str], ParsedT | None], text: str | None
 ) -> ParsedT | None:

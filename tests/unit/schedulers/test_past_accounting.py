@@ -46,7 +46,7 @@ def job_of(text: str, job: str) -> AccountedElement:
     lines = [
         line for line in text.splitlines() if line.startswith((f"{job}|", f"{job}."))
     ]
-    return slurm.ACCOUNTING.parse("\n".join(lines))[0]
+    return slurm.ACCOUNTING.parse("\n".join((text.partition("\n")[0], *lines)))[0]
 
 
 def test_a_job_lists_its_own_steps_and_one_out_of_memory_is_the_jobs() -> None:

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from weigh.errors import FormatError
 from weigh.model.job import JobRequest, SubmittedJob
-from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import scheduler as gridengine_commands
 from weigh.schedulers.slurm import scheduler as slurm_commands
 from weigh.schedulers.words import format_ranges, parse_ranges
@@ -140,9 +139,7 @@ def test_a_comment_of_two_lines_is_that_of_one_job() -> None:
     found = "1|(null)|two\nlines|.\n2|/p/sent/wabc/job.sh|a\nweigh:wabc|.\n"
 
     assert (states["1"][0].state, states["2"][0].state) == ("RUNNING", "PENDING")
-    assert (
-        slurm_commands.COMMANDS.parse_found(CommandOutput(0, found, ""), "wabc") == "2"
-    )
+    assert slurm_commands.COMMANDS.parse_found(found, "wabc") == "2"
 
 
 @pytest.mark.parametrize("length", [60, len(TWO_LINES) - 1, len(TWO_LINES) - 4])

@@ -27,15 +27,20 @@ from weigh.schedulers.gridengine import accounting as gridengine_accounting
 from weigh.schedulers.slurm import accounting as slurm_accounting
 from weigh.units import GIB, KIB, MIB
 
-SACCT = """\
-1_0|COMPLETED|5|5|600M|1|00:00.251||billing=1,cpu=1,mem=600M,node=1|cn1|||||||||
+COLUMNS = (
+    "JobID|State|ElapsedRaw|TimelimitRaw|ReqMem|AllocCPUS|TotalCPU|MaxRSS|AllocTRES|"
+    "NodeList|TRESUsageInMax|ConsumedEnergyRaw\n"
+)
+SACCT = f"""\
+{COLUMNS}\
+1_0|COMPLETED|5|5|600M|1|00:00.251||billing=1,cpu=1,mem=600M,node=1|cn1||
 1_0.batch|COMPLETED|5|||1|00:00.251|212079K|cpu=1,mem=600M,node=1|cn1|\
-cpu=00:00:00,energy=0,fs/disk=3045035,mem=212079K,pages=0,vmem=307876K|0|||||||
-1_2|FAILED|1|5|600M|1|00:00.093||billing=1,cpu=1,mem=600M,node=1|cn1|||||||||
-1_2.batch|FAILED|1|||1|00:00.093||cpu=1,mem=600M,node=1|cn1||0|||||||
-1_3|OUT_OF_MEMORY|94000|5|600M|1|1-02:03:04||cpu=1,gres/gpu=2,mem=600M|cn1|||||||||
+cpu=00:00:00,energy=0,fs/disk=3045035,mem=212079K,pages=0,vmem=307876K|0
+1_2|FAILED|1|5|600M|1|00:00.093||billing=1,cpu=1,mem=600M,node=1|cn1||
+1_2.batch|FAILED|1|||1|00:00.093||cpu=1,mem=600M,node=1|cn1||0
+1_3|OUT_OF_MEMORY|94000|5|600M|1|1-02:03:04||cpu=1,gres/gpu=2,mem=600M|cn1||
 1_3.batch|FAILED|3|||1|00:01.112|0|cpu=1,mem=600M|cn1|\
-cpu=00:00:02,gres/gpumem=1234M,gres/gpuutil=57|0|||||||
+cpu=00:00:02,gres/gpumem=1234M,gres/gpuutil=57|0
 """
 QACCT = """\
 ==============================================================
@@ -72,7 +77,7 @@ def test_sacct_gives_each_element_what_it_requested_and_its_largest_step() -> No
 
 def test_an_element_that_never_ran_used_no_time() -> None:
     # Slurm 22.05, an array cancelled while it waited
-    text = "3|CANCELLED by 0|0|10|16?|0|00:00:00|||None assigned||0|||||||\n"
+    text = f"{COLUMNS}3|CANCELLED by 0|0|10|16?|0|00:00:00|||None assigned||0\n"
 
     (element,) = slurm_accounting.ACCOUNTING.parse(text)
 
@@ -81,7 +86,7 @@ def test_an_element_that_never_ran_used_no_time() -> None:
 
 @pytest.mark.parametrize(("text", "size"), [("4Gn", 4 * GIB), ("4Gc", 8 * GIB)])
 def test_sacct_of_old_requested_per_node_or_per_cpu(text: str, size: int) -> None:
-    line = SACCT.split("\n", maxsplit=1)[0].replace("|600M|1|", f"|{text}|2|")
+    line = SACCT.replace("|600M|1|", f"|{text}|2|")
     assert slurm_accounting.ACCOUNTING.parse(line)[0].memory_asked == size
 
 
@@ -202,9 +207,11 @@ def test_a_sacct_on_path_is_queried_once_for_the_whole_job(
     write_job(root, f"{Path(root).parent}/plan/p", job)
     fake = tmp_path / "bin" / "sacct"
     fake.parent.mkdir()
-    line = f"{JOB}_0|COMPLETED|3600|360|8G|4|54:00||cpu=4|n1|||||||||"
-    step = f"{JOB}_0.batch|COMPLETED|3600|||4|54:00|3G|cpu=4|n1||0|||||||"
-    fake.write_text(f"#!/bin/sh\necho >>{tmp_path}/asked\necho '{line}\n{step}'\n")
+    line = f"{JOB}_0|COMPLETED|3600|360|8G|4|54:00||cpu=4|n1||"
+    step = f"{JOB}_0.batch|COMPLETED|3600|||4|54:00|3G|cpu=4|n1||0"
+    fake.write_text(
+        f"#!/bin/sh\necho >>{tmp_path}/asked\necho '{COLUMNS}{line}\n{step}'\n"
+    )
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{fake.parent}{os.pathsep}/bin")
     _, out, _ = say("report", JOB)

@@ -24,7 +24,7 @@ from weigh.flow.submit.rounds import (
 )
 from weigh.flow.submit.rounds import settle_all as settle_store
 from weigh.model.job import JobRequest, SubmittedJob
-from weigh.schedulers.command import CommandOutput, outside_of_job
+from weigh.schedulers.command import outside_of_job
 from weigh.schedulers.gridengine import scheduler as gridengine_commands
 from weigh.schedulers.slurm import scheduler as slurm_commands
 from weigh.schedulers.this_machine import LocalScheduler
@@ -461,11 +461,9 @@ def test_a_refusal_of_qsub_is_distinguished_from_a_lost_connection(
 def test_a_token_is_found_in_the_script_where_a_site_sets_the_comment() -> None:
     out = "5|/p/sent/wabc/job.sh|site's own\n6|/q/job.sh|weigh:wdef\n"
 
-    assert slurm_commands.COMMANDS.parse_found(CommandOutput(0, out, ""), "wabc") == "5"
-    assert slurm_commands.COMMANDS.parse_found(CommandOutput(0, out, ""), "wdef") == "6"
-    assert (
-        slurm_commands.COMMANDS.parse_found(CommandOutput(0, out, ""), "wxyz") is None
-    )
+    assert slurm_commands.COMMANDS.parse_found(out, "wabc") == "5"
+    assert slurm_commands.COMMANDS.parse_found(out, "wdef") == "6"
+    assert slurm_commands.COMMANDS.parse_found(out, "wxyz") is None
 
 
 @pytest.mark.parametrize(

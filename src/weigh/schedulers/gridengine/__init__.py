@@ -19,9 +19,9 @@ from weigh.schedulers.kind import (
     SchedulerText,
 )
 from weigh.schedulers.words import (
-    binary_size,
     parsed_or_none,
     positive_number,
+    scaled_up,
     whole_number,
 )
 from weigh.units import HOUR, MINUTE, Bytes, Seconds
@@ -62,10 +62,6 @@ class GridEngineText(SchedulerText):
         resource=("l", "{}={}"),
     )
 
-    def format_memory(self, size: Bytes) -> str:
-        """Write *size* for ``h_vmem``: ``500M`` or ``4G``, rounded up to a MiB."""
-        return binary_size(size)
-
     def parse_memory(self, text: str) -> Bytes:
         """Read a memory value: ``4G`` is 4 GiB, ``4g`` 4,000,000,000, ``4`` bytes.
 
@@ -78,16 +74,12 @@ class GridEngineText(SchedulerText):
         if power is not None:
             factor = int((1024 if number[-1].isupper() else 1000) ** power)
             number = number[:-1]
-        whole, _, fraction = number.partition(".")
-        count = whole_number(whole or "0")
-        parts = whole_number(fraction or "0")
-        if count is None or parts is None or not whole + fraction:
+        size = scaled_up(number, factor)
+        if size is None:
             raise FormatError(
                 f"not a Grid Engine size: {text!r} (write it like 500M or 4G)"
             )
-        scale = int(10 ** len(fraction))
-        # the fraction is rounded up, without floats
-        return count * factor - (-parts * factor // scale)
+        return size
 
     def format_time(self, seconds: Seconds) -> str:
         """Write a time limit: ``00:05:00``, ``36:00:00``; it has no field for days."""
@@ -140,10 +132,6 @@ class GridEngineText(SchedulerText):
         if site is not None and site.disk is not None and words.disk:
             flags.append(f"-l {words.disk}={self.format_memory(site.disk)}")
         return tuple(flags)
-
-    def any_layout(self, request: Request) -> tuple[str, ...]:  # see SchedulerText
-        """Return nothing: the parallel environment decides where slots are."""
-        return ()
 
     def allocation_from_environment(self, env: Mapping[str, str]) -> Allocation | None:
         """Read this node's allocation; None outside a job.

@@ -127,12 +127,6 @@ class GridEngineAccounting(PastAccounting):
         """Return the command that lists a job, for an array all its elements."""
         return ("qacct", "-j", job_id)
 
-    def parse(self, command_output: str) -> tuple[AccountedElement, ...]:
-        """Read qacct's blocks; the last attempt of an element counts."""
-        jobs = self.read_past(command_output.splitlines())
-        found = {job.accounted.element: job.accounted for job in jobs}
-        return tuple(one for _, one in sorted(found.items()))
-
     def past_argv(self, user_name: str, span: Seconds) -> Argv:
         """Return the command that lists a user's jobs of *span* seconds, and more.
 

@@ -225,7 +225,6 @@ _NO_FILE = "No such file or directory"
 _UNREADABLE = "unable to open"
 _BLOCK = "=" * 20  # begins each job in qacct's output
 _KILL = 9
-_NO_JOB_LISTED = "do not exist"
 # lines of qstat -j in which a token may be
 _MARKED = frozenset({"context", "script_file"})
 
@@ -356,6 +355,7 @@ class GridEngineCommands(SchedulerCommands):
         r"unable to (?:contact|send message to) qmaster",
         re.IGNORECASE,
     )
+    NOT_LISTED = re.compile("do not exist")  # no job has that name
     RULES = RULES
 
     def render(self, job_script: JobScript) -> str:
@@ -401,20 +401,10 @@ class GridEngineCommands(SchedulerCommands):
         """Return the command that shows all jobs of that name with their context."""
         return ("qstat", "-j", job_name(name))
 
-    def parse_found(self, command_output: CommandOutput, token: str) -> str | None:
-        """Read the id of the job whose context or script path holds the token.
-
-        Raises:
-            FormatError: qstat did not reach the master.
-        """
-        if (
-            # qstat also fails where no job has that name: that is an answer
-            command_output.code != 0
-            and _NO_JOB_LISTED not in command_output.out + command_output.err
-        ):
-            raise FormatError(f"qstat: {command_output.complaint()}")
+    def parse_found(self, command_output: str, token: str) -> str | None:
+        """Read the id of the job whose context or script path holds the token."""
         job = None
-        for line in command_output.out.splitlines():
+        for line in command_output.splitlines():
             key, _, value = line.partition(":")
             # each job begins with this line
             if key == "job_number":

@@ -16,7 +16,7 @@ from weigh.schedulers.kind import (
     SchedulerKind,
     SchedulerText,
 )
-from weigh.schedulers.words import binary_size, positive_number, whole_number
+from weigh.schedulers.words import positive_number, whole_number
 from weigh.units import DAY, GIB, HOUR, MIB, MINUTE, Bytes, Seconds, format_limit
 
 if TYPE_CHECKING:
@@ -154,10 +154,6 @@ class SlurmText(SchedulerText):
         no_gpus="no --gres=gpu",
         exclude="--exclude={}",
     )
-
-    def format_memory(self, size: Bytes) -> str:
-        """Write *size* for ``--mem``: ``500M`` or ``4G``, rounded up to a MiB."""
-        return binary_size(size)
 
     def parse_memory(self, text: str) -> Bytes:
         """Read a ``--mem`` value: ``4G``, ``4GB``, ``4`` (MiB), ``1000K``.

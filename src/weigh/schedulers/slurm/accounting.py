@@ -373,18 +373,7 @@ class SlurmAccounting(PastAccounting):
 
     def argv(self, job_id: str) -> Argv:
         """Return the command that lists a job's steps, of an array all elements'."""
-        return ("sacct", "-n", "-P", "-j", job_id, "-o", ",".join(_FIELDS))
-
-    def parse(self, command_output: str) -> tuple[AccountedElement, ...]:
-        """Read sacct's lines; lines that do not parse are skipped.
-
-        A job's own line holds what was requested, its steps what was used. The parts of
-        a heterogeneous job are its elements.
-        """
-        columns = _SacctColumns(_FIELDS)
-        jobs = _slurm_past_jobs(columns.rows(command_output.splitlines()), columns)
-        found = {job.accounted.element: job.accounted for job in jobs}
-        return tuple(one for _, one in sorted(found.items()))
+        return ("sacct", "-P", "-j", job_id, "-o", ",".join(_FIELDS))
 
     def past_argv(self, user_name: str, span: Seconds) -> Argv:
         """Return the command that lists a user's jobs of the last *span* seconds."""
@@ -396,7 +385,8 @@ class SlurmAccounting(PastAccounting):
     def read_past(self, lines: Iterable[str]) -> Iterator[PastJob]:
         """Yield each job of the list, whose first line names its columns.
 
-        A requeued job is a job for each of its attempts, which sacct lists apart (-D).
+        A job's own line holds what was requested, its steps what was used. A requeued
+        job is a job for each of its attempts, which sacct lists apart (-D).
         """
         lines = iter(lines)
         columns = _SacctColumns(next(lines, "").rstrip("\n").split("|"))

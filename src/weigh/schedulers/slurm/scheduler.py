@@ -300,16 +300,13 @@ class SlurmCommands(SchedulerCommands):
         """Return the command that lists the script and comment of each job."""
         return ("squeue", "-h", "-t", "all", "-u", user_name, "-o", _FIND_FORMAT)
 
-    def parse_found(self, command_output: CommandOutput, token: str) -> str | None:
+    def parse_found(self, command_output: str, token: str) -> str | None:
         """Read the id of the job whose script path or comment holds the token.
 
         Raises:
-            FormatError: squeue failed, or its output is cut off.
+            FormatError: the output is cut off.
         """
-        if command_output.code != 0:
-            why = command_output.complaint().removeprefix("squeue: ")
-            raise FormatError(f"squeue: {why}")
-        for line in _squeue_rows(command_output.out):
+        for line in _squeue_rows(command_output):
             job, _, marks = line.partition("|")
             # marks: the script's path or the comment, either holds the token
             if token in marks and whole_number(job) is not None:

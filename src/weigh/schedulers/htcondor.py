@@ -1,26 +1,21 @@
-"""HTCondor: its job scripts, commands, pool and accounting, in one file.
+"""HTCondor: text, job scripts, commands, pool and accounting, in one file.
 
 A cluster of HTCondor's is a job of ours, its processes are the elements, from 0. A job
 that breaks a rule is put on hold: it stays in the queue until somebody removes it. All
-commands print their answers in JSON, one description (ad) for each process.
+commands print their answers in JSON, one description (ad) for each process. A job's
+environment holds neither its id nor its request: they are in the file that
+``_CONDOR_JOB_AD`` names. Sizes and times were observed on 23.9.6.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from weigh.errors import FormatError, UsageError
-from weigh.model.cluster import (
-    UNTYPED,
-    ClusterLimits,
-    ClusterNode,
-    NodeGpus,
-    NodeState,
-    NodeType,
-    QueueLimits,
-)
+from weigh.model.cluster import UNTYPED, ClusterLimits, NodeType, QueueLimits
 from weigh.model.job import (
     STUCK,
     ElementState,
@@ -30,10 +25,8 @@ from weigh.model.job import (
     States,
     SubmittedJob,
 )
-from weigh.model.record import State
+from weigh.model.record import Allocation, RecordedJob, Request, State
 from weigh.model.report import AccountedElement, without_impossible
-from weigh.schedulers import htcondor as text
-from weigh.schedulers import job_script
 from weigh.schedulers.backend import (
     SchedulerAccounting,
     SchedulerCommands,
@@ -43,7 +36,19 @@ from weigh.schedulers.backend import (
     SchedulerUserScripts,
     one_command,
 )
-from weigh.schedulers.command import CommandOutput
+from weigh.schedulers.job_script import (
+    AGAIN,
+    ScriptRules,
+    render_job_script,
+    request_of,
+)
+from weigh.schedulers.kind import (
+    DialectOptions,
+    DialectTraits,
+    DialectVariables,
+    SchedulerKind,
+    SchedulerText,
+)
 from weigh.schedulers.protocol import (
     AccountingWords,
     Argv,
@@ -51,8 +56,161 @@ from weigh.schedulers.protocol import (
     SchedulerQuery,
     SubmittingUser,
 )
-from weigh.schedulers.words import ParsedT
-from weigh.units import KIB, MIB, Bytes
+from weigh.schedulers.words import ParsedT, parsed_or_none, scaled_up, whole_number
+from weigh.units import KIB, MIB, Bytes, Seconds
+
+JOB_AD = "_CONDOR_JOB_AD"
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)(?:([kmgt])b?)?", re.IGNORECASE)
+_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
+_ATTRIBUTE = re.compile(r"^(\w+) = (-?\d{1,18})$", re.MULTILINE)
+_LONGEST_AD = 1 << 20  # characters; the file is some KiB
+
+
+def _job_ad(env: Mapping[str, str]) -> dict[str, int]:
+    """Read the whole numbers of this job's description; empty outside a job."""
+    try:
+        with open(env[JOB_AD], encoding="utf-8", errors="replace") as file:
+            text = file.read(_LONGEST_AD)
+    except (KeyError, OSError, ValueError):
+        return {}
+    return {name: int(value) for name, value in _ATTRIBUTE.findall(text)}
+
+
+class HTCondorText(SchedulerText):
+    """HTCondor: sizes, times, flags and the environment of its jobs."""
+
+    NAME = "htcondor"
+    PREFIX = ""  # submit commands are lines of their own
+    OPTIONS = DialectOptions(
+        memory="request_memory = {}",
+        time="allowed_job_duration = {}",
+        cpus="request_cpus = {}",
+        gpus="request_gpus = {}",
+        no_gpus="no request_gpus",
+        exclude='requirements = Machine != "{}"',
+    )
+
+    def parse_memory(self, text: str) -> Bytes:
+        """Read ``request_memory``: ``4G`` and ``4GB`` are 4 GiB, ``4`` is 4 MiB.
+
+        Raises:
+            FormatError: it is an expression, or condor_submit would reject it.
+        """
+        found = _SIZE.fullmatch(text.strip())
+        number, letter = found.groups("m") if found else ("", "m")
+        size = scaled_up(number, 1 << 10 * _POWERS[letter.lower()])
+        if size is None:
+            raise FormatError(f"not an HTCondor size: {text!r} (write 500M or 4G)")
+        return size
+
+    def format_time(self, seconds: Seconds) -> str:
+        """Write a time limit, which HTCondor counts in seconds."""
+        return str(max(1, math.ceil(seconds)))
+
+    def parse_time(self, text: str) -> int | None:
+        """Read ``allowed_job_duration``, in seconds.
+
+        Raises:
+            FormatError: it is no number but an expression, or condor_submit rejects it.
+        """
+        seconds = whole_number(text.strip())
+        if seconds is None:
+            raise FormatError(f"not an HTCondor time: {text!r} (write seconds: 5400)")
+        return seconds
+
+    def directives(self, request: Request) -> tuple[str, ...]:
+        """Return *request* as submit commands; unknown values are left out."""
+        memory, limit = request.memory, request.time_limit
+        disk = None if request.site is None else request.site.disk
+        values = {
+            "request_cpus": request.cpus * (request.ntasks_per_node or 1),
+            "request_memory": None if memory is None else self.format_memory(memory),
+            "allowed_job_duration": None if limit is None else self.format_time(limit),
+            "request_gpus": request.gpus or None,
+            "request_disk": None if disk is None else -(-disk // KIB),
+        }
+        pairs = (pair for pair in values.items() if pair[1] is not None)
+        return tuple(f"{name} = {value}" for name, value in pairs)
+
+    def allocation_from_environment(self, env: Mapping[str, str]) -> Allocation | None:
+        """Read the resources of this job's slot; None outside a job."""
+        ad = _job_ad(env)
+        if "ClusterId" not in ad:
+            return None
+        memory = ad.get("MemoryProvisioned")
+        return Allocation(
+            scheduler=self.NAME,
+            cpus=ad.get("CpusProvisioned") or None,
+            memory=memory * MIB if memory else None,
+            gpus=ad.get("RequestGPUs", 0),
+            nodes=1,
+        )
+
+    def job_from_environment(self, env: Mapping[str, str]) -> RecordedJob | None:
+        """Read the job's id, its place in the cluster and this attempt's number."""
+        ad = _job_ad(env)
+        if "ClusterId" not in ad:
+            return None
+        # a shadow starts for each attempt
+        attempt = max(1, ad.get("NumShadowStarts", 1))
+        return RecordedJob(str(ad["ClusterId"]), ad.get("ProcId"), attempt=attempt)
+
+    def end_time(self, env: Mapping[str, str]) -> Seconds | None:
+        """Read when this attempt's time limit ends, as epoch seconds, if set."""
+        ad = _job_ad(env)
+        begun, limit = ad.get("JobCurrentStartDate"), ad.get("AllowedJobDuration")
+        return None if begun is None or limit is None else float(begun + limit)
+
+
+TEXT = HTCondorText()
+
+
+# ---- what it is called, and in what it differs
+class HTCondorScheduler(SchedulerKind):
+    """HTCondor in the table of schedulers: see `kind.SchedulerKind`."""
+
+    name = TEXT.NAME
+    title = "HTCondor"
+    submits = "condor_submit"
+    lists = "condor_status"
+    accounts = "condor_history"
+    commands: tuple[str, ...] = (
+        *("condor_submit", "condor_q", "condor_rm", "condor_status", "condor_history"),
+        "condor_config_val",
+    )
+    starts = "condor_submit -interactive"
+    probe: Argv = ("condor_q", "-totals")
+    nodes_argv: Argv = ("condor_status", "-af", "Machine")
+    suffixes: tuple[str, ...] = ("sub", "submit", "condor")
+    job_variable = JOB_AD
+    directive = re.compile(  # bash would not take it for an assignment
+        r"\s*(?:(?:executable|universe|output|arguments)\s+="
+        r"|(?:request_\w+|should_transfer_files|\+\w+)\s*=\s*\S+\s*$"
+        r"|queue(?:\s+\d+)?\s*$)",
+        re.IGNORECASE,
+    )
+    variables = DialectVariables(
+        job=("CONDOR_CLUSTER_ID",),
+        element=("CONDOR_PROC_ID",),
+        scratch=("_CONDOR_SCRATCH_DIR",),
+        gpus=("_CONDOR_AssignedGPUs",),
+        in_job=(JOB_AD,),
+    )
+    traits = DialectTraits(
+        fits_nodes=True,
+        element_name="{}.{}",
+        waits=False,
+        queues=False,
+        takes_scripts=False,
+        constraint="expression",
+        disk=True,
+    )
+    text = TEXT
+    in_one_file = True
+
+
+KIND = HTCondorScheduler()
+
 
 # ---- the jobs that it prints
 _REMOVED, _COMPLETED, _HELD = 3, 4, 5
@@ -84,7 +242,6 @@ class CondorAd(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     cluster_id: int
     proc_id: int
     job_status: int = 0
-    owner: str = ""
     weigh_token: object = None
     exit_code: int | None = None
     exit_signal: int | None = None
@@ -129,14 +286,10 @@ class CondorAd(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
             started=self.job_current_start_date,
             node=self.node,
         )
-        if not one.is_final:
-            return one
-        return msgspec.structs.replace(
-            one,
-            exit_code=self.exit_code,
-            signal=self.exit_signal,
-            ended=self.entered_current_status,
-        )
+        # one that runs again still has the end of its last attempt
+        ends = {"exit_code": self.exit_code, "signal": self.exit_signal}
+        ends["ended"] = self.entered_current_status
+        return msgspec.structs.replace(one, **ends) if one.is_final else one
 
     def _judged(self) -> tuple[State, str | None]:
         if self.job_status == _HELD and self.hold_reason_code not in _BY_USER:
@@ -166,22 +319,14 @@ def number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def ads_argv(command: str, *which: str) -> Argv:
-    """Return *command*, condor_q or condor_history, for these jobs in JSON."""
-    fields = ",".join(CondorAd.__struct_encode_fields__)
+def _json_argv(kind: type[msgspec.Struct], command: str, *which: str) -> Argv:
+    """Return *command*, which prints the fields of *kind* in JSON."""
+    fields = ",".join(kind.__struct_encode_fields__)
     return (command, *which, "-json", "-attributes", fields)
 
 
-def read_ads(command_output: str) -> Sequence[CondorAd]:
-    """Read the answer of either; condor_q prints nothing if there are no jobs.
-
-    Raises:
-        FormatError: it is truncated, or no list of jobs.
-    """
-    return _read_list(command_output, CondorAd)
-
-
 def _read_list(command_output: str, kind: type[ParsedT]) -> list[ParsedT]:
+    """Read a list of ads or slots; condor_q prints nothing if there are no jobs."""
     try:
         # mypy knows no such list
         return msgspec.json.decode(command_output.strip() or "[]", type=list[kind])  # type: ignore[valid-type]
@@ -189,11 +334,12 @@ def _read_list(command_output: str, kind: type[ParsedT]) -> list[ParsedT]:
         raise FormatError("HTCondor's answer is cut off or no list") from error
 
 
+def _read_ads(command_output: str) -> Sequence[CondorAd]:
+    return _read_list(command_output, CondorAd)
+
+
 def _read_or_none(command_output: str) -> Sequence[CondorAd]:
-    try:
-        return read_ads(command_output)
-    except FormatError:
-        return ()
+    return parsed_or_none(_read_ads, command_output) or ()
 
 
 def _states(condor_ads: Iterable[CondorAd]) -> States:
@@ -235,77 +381,40 @@ QUEUE = QueueLimits(name="pool", default=True)
 
 
 class CondorSlot(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
-    """One slot; of a partitionable one ``cpus``, ``memory`` and ``gpus`` are left."""
+    """One slot of a machine: what it has in all, whatever jobs use of it."""
 
     machine: str
     slot_type: str = "Static"
-    state: str = ""
-    start: object = True
-    cpus: int = 0
-    memory: int = 0
-    gpus: int = msgspec.field(default=0, name="GPUs")
     total_slot_cpus: float = 0
     total_slot_memory: float = 0
     total_gpus: float = msgspec.field(default=0, name="TotalSlotGPUs")
     kind: str = msgspec.field(default=UNTYPED, name="GPUs_DeviceName")
 
-    @property
-    def uses(self) -> tuple[int, ...]:
-        """Return how many CPUs and GPUs, and how many MiB, jobs use."""
-        totals = (self.total_slot_cpus, self.total_gpus, self.total_slot_memory)
-        # a static slot is used as a whole
-        if self.slot_type != "Partitionable":
-            return tuple(map(int, totals)) if self.state == "Claimed" else (0, 0, 0)
-        left = (self.cpus, self.gpus, self.memory)
-        return tuple(int(one) - rest for one, rest in zip(totals, left, strict=True))
+
+SLOTS = _json_argv(CondorSlot, "condor_status")
 
 
-SLOTS: Argv = (
-    *("condor_status", "-json", "-attributes"),
-    ",".join(CondorSlot.__struct_encode_fields__),
-)
-
-
-def read_slots(command_output: str) -> list[CondorSlot]:
-    """Read condor_status; dynamic slots are parts of the partitionable ones.
+def node_types_of_slots(command_output: str) -> tuple[NodeType, ...]:
+    """Read condor_status: what each machine has.
 
     Raises:
         FormatError: the output is truncated, or no list of slots.
     """
-    return [
-        slot
-        for slot in _read_list(command_output, CondorSlot)
-        # they would be counted twice
-        if slot.slot_type != "Dynamic"
-    ]
+    machines: dict[str, list[CondorSlot]] = {}
+    for slot in _read_list(command_output, CondorSlot):
+        # dynamic slots are parts of the partitionable ones, and would count twice
+        if slot.slot_type != "Dynamic":
+            machines.setdefault(slot.machine, []).append(slot)
+    return tuple(map(_node_type_of_machine, machines.values()))
 
 
-def nodes_of_slots(slots: Iterable[CondorSlot]) -> tuple[ClusterNode, ...]:
-    """Return the nodes that *slots* are on."""
-    found: dict[str, list[CondorSlot]] = {}
-    for slot in slots:
-        found.setdefault(slot.machine, []).append(slot)
-    return tuple(_condor_node(name, group) for name, group in found.items())
-
-
-def _condor_node(name: str, slots: list[CondorSlot]) -> ClusterNode:
-    uses = zip(*(slot.uses for slot in slots), strict=True)
-    cpus_used, gpus_used, memory_used = map(sum, uses)
-    cpus = int(sum(slot.total_slot_cpus for slot in slots))
+def _node_type_of_machine(slots: Sequence[CondorSlot]) -> NodeType:
     gpus = int(sum(slot.total_gpus for slot in slots))
-    state: NodeState = "FULL" if cpus_used >= cpus else "MIXED" if cpus_used else "IDLE"
-    # a slot accepts jobs by its START expression; Owner: its machine is in use
-    if all(one.state in {"Drained", "Owner"} or one.start is False for one in slots):
-        state = "DRAINING"
-    return ClusterNode(
-        name=name,
-        state=state,
-        queues=(QUEUE.name,),
-        cpus=cpus,
-        cpus_used=cpus_used,
+    return NodeType(
+        cpus=int(sum(slot.total_slot_cpus for slot in slots)),
         memory=int(sum(slot.total_slot_memory for slot in slots)) * MIB,
-        memory_used=memory_used * MIB,
-        gpus=(NodeGpus(slots[0].kind, gpus, gpus_used),) if gpus else (),
+        gpus={slots[0].kind: gpus} if gpus else {},
+        queues=(QUEUE.name,),
     )
 
 
@@ -313,14 +422,13 @@ def _condor_node(name: str, slots: list[CondorSlot]) -> ClusterNode:
 # bash takes the commands for the text of a here-document, condor_submit takes the body
 # for the value of a variable; `queue` is the last line, since nothing may follow it
 CLUSTER, PROCESS = "CONDOR_CLUSTER_ID", "CONDOR_PROC_ID"  # set by our scripts only
-RULES = job_script.ScriptRules(
+RULES = ScriptRules(
     job_id=f"${CLUSTER}",
-    requeue=f"code={job_script.AGAIN}",
+    requeue=f"code={AGAIN}",
     forget='$(grep -qsx "NumShadowStarts = 1" "$_CONDOR_JOB_AD" || '
     "echo --forget-survivors)",
 )
 BODY = "# ---- the job, for bash"
-_OPEN, _CLOSE = "true @=bash", "@bash"
 # weigh makes a job end for the reasons in _OVER, which HTCondor keeps it on hold for
 _ENDS = (
     "HoldReasonCode == 34 || HoldReasonCode == 46 || HoldReasonCode == 47"
@@ -328,7 +436,6 @@ _ENDS = (
 )
 # the usual limit of a name that the site has not limited has many divisors for this
 _LIMIT = 2308032
-_PASSED_ON = "HOME, LANG, LOGNAME, PATH, SHELL, USER"
 
 
 def _submit_commands(script: JobScript) -> Iterator[str]:
@@ -342,20 +449,20 @@ def _submit_commands(script: JobScript) -> Iterator[str]:
     yield f"output = {output}"
     yield f"error = {output}"
     yield f'environment = "{CLUSTER}=$(ClusterId) {PROCESS}=$(ProcId)"'
-    yield f"getenv = {_PASSED_ON}"
+    yield "getenv = HOME, LANG, LOGNAME, PATH, SHELL, USER"
     # the plan is in a file system that the nodes share
     yield "should_transfer_files = NO"
     yield "+WeighScript = $(true)"
     if script.token:
         yield f'+WeighToken = "{script.token}"'
-    yield from text.TEXT.directives(job_script.request_of(wanted))
+    yield from TEXT.directives(request_of(wanted))
     if wanted.gpu_type:
         kind = re.sub(r"[^\w -]", ".", wanted.gpu_type)
         yield f'require_gpus = regexp("{_condor_quoted(kind)}", DeviceName, "i")'
     yield f"periodic_remove = JobStatus == 5 && ({_ENDS})"
     if script.requeue:
         # a job that is not removed from the queue runs again
-        yield f"on_exit_remove = ExitCode =!= {job_script.AGAIN}"
+        yield f"on_exit_remove = ExitCode =!= {AGAIN}"
     if wanted.throttle and wanted.throttle < script.elements:
         # each element takes its share of the limit, so that so many fit at once
         share = _LIMIT // wanted.throttle
@@ -408,7 +515,7 @@ def _condor_quoted(text: str) -> str:
 class HTCondorCommands(SchedulerCommands):
     """HTCondor: how jobs are submitted, listed and cancelled."""
 
-    NAME = text.TEXT.NAME
+    NAME = TEXT.NAME
     RULES = RULES
     LOGIN_HINT = "submit from an access point of the pool, or with --on local here"
     NO_CLUSTER = re.compile(r"Neither the environment variable CONDOR_CONFIG")
@@ -424,9 +531,8 @@ class HTCondorCommands(SchedulerCommands):
         "environment": "--setup 'export NAME=value' sets a variable",
         "should_transfer_files": "the nodes must share the plan's file system",
         "concurrency_limits": "--throttle limits it",
-        **dict.fromkeys(
-            ("on_exit_remove", "periodic_remove"), "weigh resume --requeue"
-        ),
+        "on_exit_remove": "weigh resume --requeue",
+        "periodic_remove": "weigh resume --requeue",
     }
 
     def submit_argv(self, script: str) -> Argv:
@@ -451,23 +557,16 @@ class HTCondorCommands(SchedulerCommands):
 
     def queue_argv(self, user_name: str) -> Argv:
         """Return the command that lists the jobs of *user_name* in the queue."""
-        return ads_argv(
-            "condor_q", "-allusers", "-constraint", f'Owner == "{user_name}"'
-        )
+        theirs = f'Owner == "{user_name}"'
+        return _json_argv(CondorAd, "condor_q", "-allusers", "-constraint", theirs)
 
-    def find_argv(self, user_name: str, name: str) -> Argv:  # users choose job names
-        """Return the same command, which shows the token of each job."""
-        return self.queue_argv(user_name)
-
-    def parse_found(self, command_output: CommandOutput, token: str) -> str | None:
+    def parse_found(self, command_output: str, token: str) -> str | None:
         """Read the id of the job with the token.
 
         Raises:
-            FormatError: condor_q failed, or its output is truncated.
+            FormatError: the output is truncated.
         """
-        if command_output.code != 0:
-            raise FormatError(f"condor_q: {command_output.complaint()}")
-        ads = read_ads(command_output.out)
+        ads = _read_ads(command_output)
         return next((str(ad.cluster_id) for ad in ads if ad.weigh_token == token), None)
 
     def parse_queue(self, command_output: str) -> States:
@@ -476,11 +575,11 @@ class HTCondorCommands(SchedulerCommands):
         Raises:
             FormatError: the output is truncated, or a job has no number.
         """
-        return _states(read_ads(command_output))
+        return _states(_read_ads(command_output))
 
     def ended_argvs(self, job_ids: Sequence[str]) -> tuple[Argv, ...]:
         """Return one command for all jobs."""
-        return (ads_argv("condor_history", *job_ids),) if job_ids else ()
+        return (_json_argv(CondorAd, "condor_history", *job_ids),) if job_ids else ()
 
     def parse_ended(self, command_output: str) -> States:
         """Read condor_history, which lists the latest end first."""
@@ -499,7 +598,7 @@ class HTCondorCommands(SchedulerCommands):
         Raises:
             UsageError: always.
         """
-        lines = text.TEXT.directives(job_script.request_of(job_request))
+        lines = TEXT.directives(request_of(job_request))
         words = " ".join(f"-append '{line}'" for line in lines)
         raise UsageError(f"for a shell on a node: condor_submit -interactive {words}")
 
@@ -510,23 +609,16 @@ class HTCondorCommands(SchedulerCommands):
             UsageError: a line cannot hold a value.
         """
         head = (
-            (
-                "# condor_submit reads this file too: to the line before the job, "
-                "and its end"
-            ),
+            "# condor_submit reads this too: to the line before the job, and its end",
             f"batch_name= <<'{BODY}'",
             *_submit_commands(script),
             BODY,
-            _OPEN,
+            "true @=bash",
         )
-        element = (
-            f'"$(({PROCESS} + {script.first}))"' if script.first else f'"${PROCESS}"'
-        )
+        element = f'"$(({PROCESS} + {script.first}))"'
         name = None if _can_hold(script.log) else f'"${CLUSTER}_${PROCESS}.out"'
-        body = job_script.render_job_script(
-            head, script, element=element, log=name, rules=RULES
-        )
-        tail = (_CLOSE, "true = true", f"queue {script.elements}", "")
+        body = render_job_script(head, script, element=element, log=name, rules=RULES)
+        tail = ("@bash", "true = true", f"queue {script.elements}", "")
         return "\n".join((body.rstrip("\n"), *tail))
 
     def log_name(self, job_id: str, element: int, *, is_array: bool) -> str:
@@ -535,7 +627,9 @@ class HTCondorCommands(SchedulerCommands):
 
     def understood(self, job_id: str) -> SchedulerQuestion[RecordedRequest | None]:
         """Ask by what shows the request of a job."""
-        return one_command(ads_argv("condor_q", f"{job_id}.0"), self.parse_understood)
+        return one_command(
+            _json_argv(CondorAd, "condor_q", f"{job_id}.0"), self.parse_understood
+        )
 
     def parse_understood(self, command_output: str) -> RecordedRequest | None:
         """Read the request as HTCondor understood it; None if no job is listed."""
@@ -550,8 +644,8 @@ class HTCondorCommands(SchedulerCommands):
         return None
 
     def why(self, job_id: str) -> SchedulerQuestion[str | None]:
-        """Ask by what shows why elements are on hold."""
-        return one_command(ads_argv("condor_q", job_id), self.parse_why)
+        """Ask why an element is on hold."""
+        return one_command(_json_argv(CondorAd, "condor_q", job_id), self.parse_why)
 
     def parse_why(self, command_output: str) -> str | None:
         """Read why an element is on hold."""
@@ -604,15 +698,11 @@ class HTCondorAccounting(SchedulerAccounting):
 
     def argv(self, job_id: str) -> Argv:
         """Return the command that lists a job with all its elements."""
-        return ads_argv("condor_history", job_id)
+        return _json_argv(CondorAd, "condor_history", job_id)
 
-    def parse(self, command_output: str) -> tuple[AccountedElement, ...]:
+    def elements(self, command_output: str) -> Iterator[AccountedElement]:
         """Read condor_history, which lists the latest end of an element first."""
-        found = {
-            ad.proc_id: _accounted_condor_element(ad)
-            for ad in reversed(_read_or_none(command_output))
-        }
-        return tuple(one for _, one in sorted(found.items()))
+        return map(_accounted_condor_element, reversed(_read_or_none(command_output)))
 
 
 ACCOUNTING = HTCondorAccounting()
@@ -623,28 +713,17 @@ class HTCondorSite(SchedulerSite):
 
     INSTEAD = "condor_status shows its slots, condor_q -allusers all jobs"
 
-    def read_limits(
-        self, who: SubmittingUser, query: SchedulerQuery
-    ) -> LiveAnswers:  # the same for all
+    def read_limits(self, who: SubmittingUser, query: SchedulerQuery) -> LiveAnswers:
         """Query the slots, whose size limits a job; never raises."""
         (slots,) = query((SLOTS,))
         if not slots.is_answer:
             return LiveAnswers(trouble=slots.complaint())
         try:
-            nodes = nodes_of_slots(read_slots(slots.out))
+            nodes = node_types_of_slots(slots.out)
         except FormatError as error:
             return LiveAnswers(trouble=str(error))
-        types = (
-            NodeType(
-                cpus=node.cpus,
-                memory=node.memory,
-                queues=node.queues,
-                gpus={gpus.name: gpus.total for gpus in node.gpus},
-            )
-            for node in nodes
-        )
-        limits = ClusterLimits(queues=(QUEUE,), nodes=tuple(types), enforced=False)
-        return LiveAnswers(limits=limits, nodes=nodes)
+        limits = ClusterLimits(queues=(QUEUE,), nodes=nodes, enforced=False)
+        return LiveAnswers(limits=limits)
 
 
 SITE = HTCondorSite()
