@@ -215,7 +215,7 @@ class TaskLoop:
         self._new_record = new_records()
         self._attempts = attempts
         self._retry_policy = RetryPolicy(
-            context.options.retries, context.options.oom_retries
+            context.options.retries, is_trial=context.options.is_trial
         )
         self._memory = MemoryGuard(context, self._watcher.guarded_gpus(), self._stopper)
         self._placer = TurnPlacer(queue, self._free, self._memory, context)

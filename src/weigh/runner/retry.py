@@ -107,6 +107,7 @@ def judge_attempt_end(
 
 Next = Literal["settled", "unfinished", "again", "with more", "alone"]
 
+_OOM_ATTEMPTS = 3  # as planned, with more memory, alone
 _MOST_STOPS = 3  # of a task to make room, before it runs alone
 _UNFINISHED = ("signal", "halt")
 _MADE_ROOM = ("memory", "gpu_memory")
@@ -117,11 +118,11 @@ _NOTHING = (SampleSeries(), MeasuringCost())
 
 
 class RetryPolicy:
-    """Judges attempts; *retries* and *oom_retries* include the first attempt."""
+    """Judges attempts; *retries* includes the first attempt."""
 
-    def __init__(self, retries: int, oom_retries: int) -> None:
+    def __init__(self, retries: int, *, is_trial: bool) -> None:
         self._retries = retries
-        self._oom_retries = oom_retries
+        self._oom_attempts = 1 if is_trial else _OOM_ATTEMPTS
         # by task number, as the two that follow: attempts that count against a limit
         self._tries: dict[int, int] = {}
         self._oom_tries: dict[int, int] = {}
@@ -184,7 +185,7 @@ class RetryPolicy:
             )
         if ending.succeeded or attempt.state.stop in {"diverged", "output"}:
             return "settled"
-        if ending.is_oom and _count_attempt(self._oom_tries, seq) < self._oom_retries:
+        if ending.is_oom and _count_attempt(self._oom_tries, seq) < self._oom_attempts:
             # a larger reservation was not enough: all there is
             had_more = attempt.alone or self._oom_tries[seq] > 1
             return "alone" if had_more else "with more"

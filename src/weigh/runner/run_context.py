@@ -42,7 +42,8 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     resume: bool = True
     resume_failed: bool = False
     retries: int = 1  # per task, the first attempt included
-    oom_retries: int = 3
+    # by weigh itself: no run that ``last`` means; out of memory is not tried again
+    is_trial: bool = False
     halt: HaltRule = HaltRule()
     timeout: Seconds | None = None  # of one attempt; None: no limit
     grace: Seconds = 30.0  # from the first signal to KILL

@@ -174,8 +174,7 @@ def try_tasks(
         joblog=f"{folder}.joblog",
         label=label,
         output=folder,
-        # attempts: a task that runs out of memory is not tried again
-        oom_retries=1,
+        is_trial=True,
         timeout=options.seconds,
         grace=_GRACE,
         only=tuple(task.seq for task in chosen.tasks),

@@ -141,8 +141,7 @@ def execute(
             checkpoint=checkpoint,
         )
         run = TaskFileRun(context, opened)
-        # records with a label are found by it, so it is no run for ``last``
-        if blank.job is None and queue is None and options.label is None:
+        if blank.job is None and queue is None and not options.is_trial:
             _remember_run(here, context)
         return run.run(began)
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from weigh import config
 from weigh.errors import StoreError, UsageError
-from weigh.flow.here import Here
+from weigh.flow.here import Here, here_of
 from weigh.flow.job_scripts import (
     hidden_exit_note,
     refuse_job_script,
@@ -29,7 +29,9 @@ from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import FOLDER
 from weigh.flow.records.records import open_store
 from weigh.flow.request.request import configured_headroom, ends_of_jobs
-from weigh.flow.run.run_measured import MeasuredRun, error_in, wait_for_all
+from weigh.flow.run.run_measured import InterruptedRun, error_in
+from weigh.joblog import output_name
+from weigh.lazy_modules import lazy_module
 from weigh.model.plan import Plan, TogetherRun
 from weigh.model.record import Record, Usage
 from weigh.need import has_waited
@@ -64,13 +66,17 @@ from weigh.store.index import (
     read_index,
     read_record,
 )
-from weigh.sweep import variables
 from weigh.sweep.quoting import bash_quoted, shell_line
 from weigh.sweep.task_file import INTERPRETERS
 from weigh.units import Seconds, format_duration
 
-if TYPE_CHECKING:  # it imports this one
-    from weigh.flow.submit.submit import SubmitOptions
+if TYPE_CHECKING:
+    from weigh.flow.exec import exec as flow_exec
+    from weigh.flow.submit.submit import SubmitOptions  # it imports this one
+    from weigh.runner import run_context
+else:  # each is imported when it is first used: submit needs no runner
+    flow_exec = lazy_module("weigh.flow.exec.exec")
+    run_context = lazy_module("weigh.runner.run_context")
 
 
 class PlanPlace(msgspec.Struct, frozen=True):
@@ -357,8 +363,7 @@ def _with_probe(
     return replace(made, probe=together_runs, notes=notes)
 
 
-# as many threads as the task's share of CPUs, as in a job
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_SHOWN_RARELY: Seconds = 3600.0  # between drawings of a progress that nobody sees
 _WORSE = 2  # numbers of tasks in a row without a gain that end the probe
 
 
@@ -400,57 +405,46 @@ def probe_more(
 def _measure_side_by_side(
     lines: Sequence[str], plan_place: PlanPlace, alone: Sequence[Seconds]
 ) -> TogetherRun:
+    here, records = plan_place.here, dict[int, Record]()
+
+    def is_kept(record: Record) -> bool:
+        if record.job is not None:
+            records[record.job.task or 0] = record
+        # of several, a record would not show what the task uses alone
+        return len(lines) == 1
+
     with tempfile.TemporaryDirectory(prefix="weigh-") as folder:
-        runs = [
-            _start_probe_task(line, number, len(lines), plan_place, folder)
-            for number, line in enumerate(lines)
-        ]
-        wait_for_all(runs)
-        records = [_completed_task_record(run) for run in runs]
-    return _together_run(records, alone)
-
-
-def _start_probe_task(
-    line: str, number: int, count: int, plan_place: PlanPlace, folder: str
-) -> MeasuredRun:
-    env = dict(plan_place.here.env)
-    share = str(max(1, plan_place.cpus // count))
-    # a user's own setting of threads counts
-    for name in _THREADS:
-        env.setdefault(name, share)
-    memory = read_host().memory
-    share_of_memory = None if memory is None else memory // count
-    env |= variables.memory_and_cpu_variables(
-        share_of_memory, max(1, plan_place.cpus // count)
-    )
-    env |= gpu_settings(plan_place.gpu, env)
-    if count > 1:  # the record would not show what the task uses alone
-        env["WEIGH_DIR"] = os.path.join(folder, "records")
-    return MeasuredRun(
-        [
-            "bash",
-            "-c",
-            os.fsdecode(variables.with_expanded_placeholders(os.fsencode(line))),
-        ],
-        os.path.join(folder, f"{number}.json"),
-        log=os.path.join(folder, f"{number}.log"),
-        cwd=plan_place.here.cwd,
-        env=env,
-    )
-
-
-def _completed_task_record(run: MeasuredRun) -> Record:
-    """Return the record of a task that completed.
-
-    Raises:
-        UsageError: it did not complete.
-    """
-    record = run.record()
-    if record is None or record.state != "COMPLETED":
-        line = error_in(run.log or "")
-        state = record.state if record else f"exit code {run.process.returncode}"
-        raise UsageError(f"a task ended as {state}: {line or 'it printed nothing'}")
-    return record
+        task_file = os.path.join(folder, "tasks.txt")
+        with open(task_file, "wb") as file:
+            file.writelines(os.fsencode(f"{line}\n") for line in lines)
+        exec_options = run_context.ExecOptions(
+            jobs=len(lines),
+            joblog=os.path.join(folder, "joblog"),
+            output=folder,
+            memory=read_host().memory,
+            is_trial=True,
+            # what the tasks do together is the question, and the kernel's to answer
+            guard=False,
+            pin=False,
+        )
+        env = {**here.env, **gpu_settings(plan_place.gpu, here.env)}
+        console = run_context.RunConsole(
+            lambda _: None, lambda _: _SHOWN_RARELY, is_kept
+        )
+        finished = flow_exec.execute(
+            here_of(here.cwd, env), task_file, exec_options, console
+        )
+        if finished.result.signal is not None:
+            raise InterruptedRun(finished.result.signal)
+        if finished.result.trouble is not None:
+            raise StoreError(finished.result.trouble)
+        for task, record in sorted(records.items()):
+            if record.state != "COMPLETED":
+                line = error_in(os.path.join(folder, output_name(task, 1)))
+                raise UsageError(
+                    f"a task ended as {record.state}: {line or 'it printed nothing'}"
+                )
+    return _together_run([records[task] for task in sorted(records)], alone)
 
 
 def _together_run(records: Sequence[Record], alone: Sequence[Seconds]) -> TogetherRun:
