@@ -1,3 +1,5 @@
+import os
+import sys
 from pathlib import Path
 
 import msgspec
@@ -95,6 +97,22 @@ def test_a_python_on_the_shared_disk_is_fine(
 def test_a_path_without_python_is_a_warning() -> None:
     (check,) = environment_checks({"PATH": ""})
     assert (check.state, check.text) == ("warning", "no python on PATH")
+
+
+@pytest.mark.parametrize(
+    ("active", "state"),
+    [
+        (("CONDA_PREFIX",), "ok"),
+        (("VIRTUAL_ENV",), "ok"),
+        (("CONDA_PREFIX", "VIRTUAL_ENV"), "warning"),
+    ],
+)
+def test_two_environments_at_once_are_a_warning(
+    active: tuple[str, ...], state: str
+) -> None:
+    env = {"PATH": os.path.dirname(sys.executable)} | dict.fromkeys(active, "/env")
+    (check,) = environment_checks(env)
+    assert check.state == state
 
 
 @pytest.mark.parametrize(
@@ -213,6 +231,26 @@ def test_no_line_of_the_page_is_wider_than_a_terminal() -> None:
     lines = doctor_page(page)
     assert max(map(len, lines)) <= 80
     assert lines[-1] == "  2 broken"
+
+
+@pytest.mark.parametrize(
+    ("broken", "warnings", "words"),
+    [
+        (0, 0, "no problems found"),
+        (0, 1, "1 warning, nothing broken"),
+        (0, 2, "2 warnings, nothing broken"),
+        (1, 0, "1 broken"),
+        (2, 1, "2 broken, 1 warning"),
+    ],
+)
+def test_the_last_line_counts_the_problems(
+    broken: int, warnings: int, words: str
+) -> None:
+    checks = [DoctorCheck("home", "ok", "fine")]
+    checks += [DoctorCheck("home", "broken", "full")] * broken
+    checks += [DoctorCheck("torch", "warning", "for CPUs")] * warnings
+    page = doctor_page(DoctorDiagnosis(host="h", checks=tuple(checks)))
+    assert page[-1] == f"  {words}"
 
 
 def test_a_path_is_left_whole_to_be_copied() -> None:

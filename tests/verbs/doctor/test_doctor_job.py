@@ -162,7 +162,8 @@ def test_an_environment_that_is_not_there_is_none(tmp_path: Path) -> None:
 
 
 def test_records_of_what_a_script_runs_are_counted(tmp_path: Path) -> None:
-    for number, command in enumerate((["python", "a.py"], ["python", "b.py"])):
+    ran = (["python", "a.py", "data", "7"], ["python", "b.py"], ["python", "-m", "a"])
+    for number, command in enumerate(ran):
         record = Record(
             id=f"00000000000{number}",
             command=tuple(command),
@@ -178,7 +179,7 @@ def test_records_of_what_a_script_runs_are_counted(tmp_path: Path) -> None:
         )
         append_record(str(tmp_path / ".weigh"), record, this_machine())
     a_script(tmp_path, "/usr/bin/python a.py --epochs 9")
-    assert facts(tmp_path, "run.sh").runs == 1
+    assert facts(tmp_path, "run.sh").runs == 2
 
 
 def test_a_plan_reports_its_runs_and_whether_its_files_are_there(
