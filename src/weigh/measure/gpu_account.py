@@ -6,7 +6,7 @@ made up for it.
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -208,7 +208,6 @@ class GpuAccount:
             energy=energy,
             ecc_errors=ecc_errors,
             xid_errors=None if self._xids is None else len(self._xids),
-            throttle=_throttled_seconds(first.throttle, last.throttle),
             index=device.index,
             memory_reserved=device.memory_reserved,
             device_peak_memory=self.device_peak,
@@ -461,17 +460,6 @@ def _memory_at_times(
 
 def _increase(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else max(0, after - before)
-
-
-def _throttled_seconds(
-    before: Mapping[str, Seconds] | None, after: Mapping[str, Seconds] | None
-) -> dict[str, Seconds] | None:
-    """Return the seconds by reason; one that is not there is not reported."""
-    if before is None or after is None:
-        return None
-    return {
-        reason: max(0.0, after[reason] - before.get(reason, 0.0)) for reason in after
-    }
 
 
 _LEAST, _BEFORE = 0.7, 0.1  # of the GPU: taken at once, and held before

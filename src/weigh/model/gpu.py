@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from weigh.units import MIB, Bytes, Seconds
+from weigh.units import MIB, Bytes
 
 # faults of the GPU rather than of the program, by NVIDIA's XID catalogue
 GPU_FAULTS = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120})
@@ -47,8 +47,8 @@ class GpuUsage(msgspec.Struct, frozen=True):
     ``peak_memory`` is the job's peak according to ``source``; ``process_peak_memory``
     is the same according to the driver's figures per process, None if these are hidden;
     ``device_peak_memory`` is the peak of all users. Utilisations are per cent of time,
-    ``pcie_rx`` and ``pcie_tx`` bytes per second, ``throttle`` seconds by reason,
-    ``xids`` the driver's error numbers. ``index`` is that of NVML and nvidia-smi.
+    ``pcie_rx`` and ``pcie_tx`` bytes per second, ``xids`` the driver's error numbers.
+    ``index`` is that of NVML and nvidia-smi.
     ``preallocated`` of the peak was taken at once, as frameworks do whatever they need.
     ``other_memory`` is the most that other processes of the same user held on it.
     ``slowed`` is the per cent of readings with reduced clocks, by reason; ``health`` is
@@ -74,7 +74,6 @@ class GpuUsage(msgspec.Struct, frozen=True):
     pcie_tx: Bytes | None = None
     ecc_errors: int | None = None  # that could not be corrected
     xid_errors: int | None = None  # how many, of all numbers
-    throttle: dict[str, Seconds] | None = None
     index: int | None = None
     memory_reserved: Bytes | None = None  # by the driver: no program can have it
     device_peak_memory: Bytes | None = None

@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from weigh.units import Bytes, Seconds
+from weigh.units import Bytes
 
 _WHOLE = 100  # per cent
 
@@ -68,16 +68,14 @@ class GpuShare(msgspec.Struct, frozen=True, gc=False):
 class GpuCounters(msgspec.Struct, frozen=True):
     """What a driver has counted of a GPU; of most only differences are meaningful.
 
-    ``energy`` is in joules; ``ecc_errors`` are the uncorrected ones; ``throttle`` has
-    the seconds of reduced clocks by reason. ``xids`` are the driver's errors, and
-    ``shares`` those of processes, since the last call. ``peaks`` are those of
-    processes, also ended ones, if the driver keeps them. ``pcie_rx`` and ``pcie_tx``
-    are bytes per second, over 20 ms.
+    ``energy`` is in joules; ``ecc_errors`` are the uncorrected ones. ``xids`` are the
+    driver's errors, and ``shares`` those of processes, since the last call. ``peaks``
+    are those of processes, also ended ones, if the driver keeps them. ``pcie_rx`` and
+    ``pcie_tx`` are bytes per second, over 20 ms.
     """
 
     energy: float | None = None
     ecc_errors: int | None = None
-    throttle: dict[str, Seconds] | None = None
     corrected_ecc_errors: int | None = None
     pcie_replays: int | None = None  # packets that the bus had to send again
     xids: tuple[int, ...] | None = None

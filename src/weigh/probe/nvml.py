@@ -28,7 +28,7 @@ from weigh.probe.gpu import (
     valid_share_of_time,
 )
 from weigh.probe.visible import VARIABLE, visible_devices
-from weigh.units import Bytes, Seconds
+from weigh.units import Bytes
 
 _T = TypeVar("_T")
 # of nvmlReturn_t
@@ -43,15 +43,7 @@ _MORE_PROCESSES = 16  # than there were at the call that counted them
 _MOST_EVENTS = 16  # per reading: a broken driver may have them without end
 _MOST_GPUS = 256  # a larger number is a driver's mistake
 _ALSO = ("Graphics", "MPSCompute")  # clients of MPS may only be on their own list
-_POLICIES = {
-    0: "power",
-    1: "thermal",
-    2: "sync boost",
-    3: "board limit",
-    4: "low utilization",
-    5: "reliability",
-}
-# of those a GPU reports at a moment: idle and chosen clocks are no trouble
+# what keeps clocks low at a moment: idle and chosen clocks are no trouble
 _REASONS = {
     0x04: "power",
     0x08: "hardware",
@@ -78,7 +70,6 @@ _MemoryV2 = _structure("I version, Q total, Q reserved, Q free, Q used")
 _MemoryV1 = _structure("Q total, Q free, Q used")
 # per cent of time in which kernels ran, and memory was read or written
 _Rates = _structure("I gpu, I memory")
-_Violation = _structure("Q reference, Q time")  # nanoseconds of reduced clocks
 # a process on a GPU
 _Holder = _structure("I pid, Q memory, I gpu_instance, I compute_instance")
 # the driver's account of one process
@@ -210,7 +201,6 @@ class NvmlProbe(GpuProbe):
         return GpuCounters(
             energy=_scaled(millijoules, 0.001),
             ecc_errors=ecc(uncorrected, since_loaded),
-            throttle=self._throttle(gpu),
             corrected_ecc_errors=ecc(corrected, since_loaded),
             pcie_replays=number("nvmlDeviceGetPcieReplayCounter"),
             xids=self._new_xids(gpu),
@@ -510,15 +500,6 @@ class NvmlProbe(GpuProbe):
     def _pcie(self, gpu: _NvmlGpu, direction: int) -> Bytes | None:
         kilobytes = self._number(gpu, "nvmlDeviceGetPcieThroughput", direction)
         return None if kilobytes is None else kilobytes * 1000
-
-    def _throttle(self, gpu: _NvmlGpu) -> dict[str, Seconds] | None:
-        seconds: dict[str, Seconds] = {}
-        for policy, reason in _POLICIES.items():
-            status, name = _Violation(), "nvmlDeviceGetViolationStatus"
-            known = self._read(gpu, name, policy, byref(status))
-            if known and status.time not in _NOTHING:
-                seconds[reason] = status.time * 1e-9
-        return seconds or None
 
     def _register(self, gpu: _NvmlGpu) -> bool:
         """Register for the driver's error events of *gpu*."""

@@ -13,7 +13,7 @@ from weigh.render.words import (
     memory_words,
     short_name,
 )
-from weigh.units import GIB, format_duration, format_size
+from weigh.units import GIB, format_size
 
 SCHEMA = "weigh.gpus/1"
 WIDTH = 80
@@ -209,8 +209,10 @@ def _gpu_figures(gpu_usage: GpuUsage) -> Iterator[tuple[str, str]]:
         words = [f"{what} {number}" for what, number in counts if number is not None]
         if words:
             yield name, ", ".join(words)
-    if gpu_usage.throttle is not None or gpu_usage.slowed is not None:
-        yield "slowed down by", ", ".join(_slowed_words(gpu_usage)) or "nothing"
+    if gpu_usage.slowed is not None:
+        slowed = gpu_usage.slowed.items()
+        words = [f"{reason} in {share:.0f} % of readings" for reason, share in slowed]
+        yield "slowed down by", ", ".join(words) or "nothing"
     for process in gpu_usage.processes:
         if process.sm_utilization is not None:
             memory = process.memory_utilization or 0.0
@@ -218,13 +220,6 @@ def _gpu_figures(gpu_usage: GpuUsage) -> Iterator[tuple[str, str]]:
             yield f"process {process.pid}", busy
     if gpu_usage.health is not None:
         yield "health", gpu_usage.health
-
-
-def _slowed_words(gpu_usage: GpuUsage) -> Iterator[str]:
-    for reason, seconds in (gpu_usage.throttle or {}).items():
-        yield f"{reason} {format_duration(seconds) if seconds else 0}"
-    for reason, share in (gpu_usage.slowed or {}).items():
-        yield f"{reason} in {share:.0f} % of readings"
 
 
 def _gpu_usage_line(gpu_usage: GpuUsage) -> str:

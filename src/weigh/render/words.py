@@ -71,7 +71,7 @@ def extrapolation_words(ahead: MemoryExtrapolation) -> str:
 _MAKERS = ("NVIDIA ", "Tesla ")
 _BAD_ADDRESS = 31  # NVIDIA's XID for a page fault of the program
 _SHOWN = 3  # different numbers that are listed
-_HOT = 1.0  # seconds of thermal throttling that are worth a line
+_HOT = 1.0  # per cent of readings that are worth a line
 
 
 def short_name(gpu_name: str) -> str:
@@ -112,9 +112,9 @@ def gpu_trouble_words(gpu_usage: GpuUsage) -> Iterator[tuple[int, str]]:
     if gpu_usage.ecc_errors:
         errors = count_with_noun(gpu_usage.ecc_errors, "uncorrected memory error")
         yield 91, f"{errors}: report to the admins"
-    slowed = (gpu_usage.throttle or {}).get("thermal", 0.0)
-    if slowed >= _HOT:
-        yield 48, f"slowed down by heat for {format_duration(slowed)}"
+    hot = (gpu_usage.slowed or {}).get("thermal", 0.0)
+    if hot >= _HOT:
+        yield 48, f"slowed down by heat in {hot:.0f} % of readings"
     if gpu_usage.preallocated:
         # a framework that takes nearly all memory at once shows nothing of its need
         size = format_size(gpu_usage.preallocated)

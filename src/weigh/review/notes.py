@@ -164,12 +164,12 @@ def _full_gpu_memory_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
 
 def _gpu_error_notes(gpu_usages: Sequence[GpuUsage]) -> Iterator[ReportNote]:
     """Yield errors of the GPUs or their driver, heat, and memory taken at once."""
-    heat = max((gpu.throttle or {}).get("thermal", 0.0) for gpu in gpu_usages)
+    heat = max((gpu.slowed or {}).get("thermal", 0.0) for gpu in gpu_usages)
     together = msgspec.structs.replace(
         gpu_usages[0],
         xids=tuple(xid for gpu in gpu_usages for xid in gpu.xids),
         ecc_errors=sum(gpu.ecc_errors or 0 for gpu in gpu_usages),
-        throttle={"thermal": heat},
+        slowed={"thermal": heat},
         preallocated=max(gpu.preallocated or 0 for gpu in gpu_usages),
     )
     for weight, words in gpu_trouble_words(together):

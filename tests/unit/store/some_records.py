@@ -78,7 +78,7 @@ _gpus = st.builds(
     name=_text,
     peak_memory=_sizes,
     energy=_figures,
-    throttle=st.none() | st.dictionaries(_text, _figure, max_size=2),
+    slowed=st.none() | st.dictionaries(_text, _figure, max_size=2),
 )
 _usages = st.builds(
     Usage,

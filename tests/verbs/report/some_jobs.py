@@ -52,7 +52,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     words: str = "ValueError: probabilities contain NaN"
     growing: bool | None = None
     energy: float | None = None
-    throttle: dict[str, float] | None = None
+    slowed: dict[str, float] | None = None
     attempts: int = 1
     signal: int | None = None
     parameters: dict[str, int | float | str] = {}
@@ -88,7 +88,7 @@ def record_of(task: Task, number: int = 0, *, points: int = 0) -> Record:
                 process_peak_memory=task.gpu_memory,
                 utilization_mean=task.busy,
                 energy=task.energy,
-                throttle=task.throttle,
+                slowed=task.slowed,
             ),
         )
     good = task.state == "COMPLETED"

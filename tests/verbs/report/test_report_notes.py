@@ -76,7 +76,7 @@ JOBS: dict[str, tuple[list[Task], JobRequest, dict[str, Any]]] = {
     "a GPU never used": ([like_full(gpu_memory=0, busy=0.0)] * 3, ON_GPU, {}),
     "an idle GPU with room": ([like_full(gpu_memory=GIB, busy=8.0)] * 3, ON_GPU, {}),
     "a hot GPU": (
-        [like_full(gpu_memory=9 * GIB, busy=80.0, throttle={"thermal": 600.0})] * 3,
+        [like_full(gpu_memory=9 * GIB, busy=80.0, slowed={"thermal": 60.0})] * 3,
         *(ON_GPU, {}),
     ),
     "more GPUs than used": (

@@ -37,7 +37,6 @@ typedef struct {
 } Accounted;
 typedef struct { unsigned int version; unsigned long long total, reserved, free, used; } Memory2;
 typedef struct { unsigned int gpu, memory; } Rates;
-typedef struct { unsigned long long reference, violation; } Violation;
 typedef struct { unsigned int pid; unsigned long long time; unsigned int sm, mem, enc, dec; } Share;
 typedef struct { Device *device; unsigned long long type, data; unsigned int gi, ci; } Event;
 typedef struct {
@@ -311,14 +310,6 @@ int nvmlDeviceGetTotalEccErrors(Device *device, int type, int counter, unsigned 
     if (failed)
         return failed;
     return counter == 0 ? number(device, type == 1 ? "ecc" : "ecc1", out) : INVALID;
-}
-
-int nvmlDeviceGetViolationStatus(Device *device, int policy, Violation *violation) {
-    char name[32];
-    int failed = enter("nvmlDeviceGetViolationStatus", device);
-    snprintf(name, sizeof name, "throttle.%d", policy);
-    violation->reference = 0;
-    return failed ? failed : number(device, name, &violation->violation);
 }
 
 int nvmlDeviceGetPcieReplayCounter(Device *device, unsigned int *count) {

@@ -118,13 +118,12 @@ def test_a_gpu_lost_midway_keeps_its_figures_and_is_reported(nvml: Script) -> No
 
 
 def test_counters_are_read_at_the_start_and_the_end(nvml: Script) -> None:
-    nvml.gpus(1, energy=1_000_000, ecc=2, **{"throttle.1": 10**9, "xid": 0})
+    nvml.gpus(1, energy=1_000_000, ecc=2, xid=0)
     with sampling() as sampler:
-        nvml.lines |= {"0.ecc": "3", "0.throttle.1": str(3 * 10**9), "0.xid": "79"}
+        nvml.lines |= {"0.ecc": "3", "0.xid": "79"}
         nvml.set("0.energy", 1_500_000)
         usage = only(sampler)
     assert (usage.energy, usage.ecc_errors, usage.xids) == (500.0, 1, (79,))
-    assert usage.throttle == {"thermal": 2.0}
     assert usage.health == "failing: XID 79"
 
 

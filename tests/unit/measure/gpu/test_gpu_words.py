@@ -86,7 +86,7 @@ RUNS = {
         changed(V100, utilization_mean=None, utilization_max=None)
     ),
     "errors and heat": words_of(
-        changed(V100, ecc_errors=2, xids=(79,), throttle={"thermal": 12.0, "power": 9})
+        changed(V100, ecc_errors=2, xids=(79,), slowed={"thermal": 12.0, "power": 9})
     ),
     "an address that is wrong": words_of(changed(V100, xids=(31,))),
     "memory taken at once": words_of(changed(V100, preallocated=24 * GIB)),

@@ -22,8 +22,6 @@ EVERYTHING = {
     "rx": 2_000,
     "tx": 3_000,
     "xid": 0,
-    "throttle.0": 2_500_000_000,
-    "throttle.1": 0,
     "procs": f"71:{2 * GIB},72:{GIB}",
     "shares": "71:80:30,72:4:1",
 }
@@ -57,7 +55,6 @@ def test_counters_come_in_our_units(nvml: Script) -> None:
     nvml.gpus(1, **EVERYTHING)
     counters = probe().counters(uuid(0), bus=True)
     assert (counters.energy, counters.ecc_errors) == (7000.0, 3)
-    assert counters.throttle == {"power": 2.5, "thermal": 0.0}
     assert (counters.pcie_rx, counters.pcie_tx) == (2_000_000, 3_000_000)
     assert counters.shares == (GpuShare(71, 80.0, 30.0), GpuShare(72, 4.0, 1.0))
     assert probe().counters(uuid(0)).pcie_rx is None
