@@ -41,7 +41,7 @@ OPTION_GROUPS = {
         "Output": "name replace dry-run json",
     },
     "run": {
-        "Record": "output label param headroom quiet",
+        "Record": "output label param quiet",
         "Runs": "repeat warmup fail-above attach",
         "Progress": "progress progress-pattern time-limit checkpoint-signal",
         "Steps": "stages",

@@ -144,6 +144,7 @@ def _run_parameters(
 )
 @click.option(
     "--headroom",
+    hidden=True,  # a setting
     type=HEADROOM,
     metavar="SHARE",
     help="What to request beyond the usage.  [default: 20%]",

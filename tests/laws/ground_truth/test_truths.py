@@ -9,12 +9,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from weigh.probe.cgroup import memory_folder
 from weigh.units import MIB
 
 pytestmark = pytest.mark.skipif(
@@ -24,8 +27,7 @@ HERE = Path(__file__).parent
 NEAR = 0.06
 TIGHT = 1.2  # times the value that the upper bound may be, where the value is right
 LATE = 0.06  # seconds from look to look: on a busy machine, where only bounds are sure
-# a batch job gets no cgroup of weigh's own, and the tests' own has strangers in it
-IN_A_JOB = {"PBS_JOBID": "1"}
+# the tests' own group has strangers in it: nothing is read of that
 _IN_A_JOB = """
     cow_late cow_slow cow_orphan shm_late shm_left shm_sysv tmpfs_file memfd pool
     churn50 mclapply joblib moved_forks file_private file_shared nodump nodump_exec
@@ -60,12 +62,14 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
-_HERE = "a cgroup if there may be one"
+_HERE = "a cgroup"
 _JOB = "a job"
 _FIRST_VERSION = "the first cgroup version counts droppable kernel memory"
 _MISSES = {
     (_HERE, "file_private"): _FIRST_VERSION,
     (_HERE, "file_shared"): _FIRST_VERSION,
+    (_HERE, "page_tables"): _FIRST_VERSION,
+    (_HERE, "shm_left"): "what goes in the end may have been droppable",
 }
 # what is in both lists is measured the one way here, and the other way there
 _TWICE = _IN_A_CGROUP.split()
@@ -101,6 +105,8 @@ def test_value_and_bounds_of_programs_that_know_their_peak(
         folder.mkdir()
         true, peak, interval = measured(kind, where, programs, folder)
         known = 0.01 * true + MIB / 2  # the truth itself
+        if where == _HERE:  # of weigh's own files, the kernel caches names as well
+            known += 2 * MIB
         holds = peak["low"] - known <= true <= peak["high"] + known
         is_near = abs(peak["value"] / true - 1) <= NEAR
         is_tight = peak["high"] <= TIGHT * peak["value"] or not is_near
@@ -158,24 +164,37 @@ def test_memory_that_no_process_of_the_job_had_is_not_the_jobs(
     pytest.fail(f"of the truth, and MiB to the upper bound: {said}")
 
 
+@contextmanager
+def alone_in_a_group() -> Iterator[tuple[str, ...]]:
+    """Yield the words before a command that is to be alone in a control group."""
+    own, version = memory_folder(Path("/proc/self/cgroup").read_text())
+    if version != 1 or not os.access(own, os.W_OK):
+        pytest.skip("no memory cgroup can be made here")
+    group = Path(own, f"weigh-test-{os.getpid()}-{uuid.uuid4().hex}")
+    group.mkdir()
+    try:
+        yield "sh", "-c", f'echo $$ >{group}/cgroup.procs; exec "$@"', "sh"
+    finally:
+        group.rmdir()
+
+
 def measured(
     kind: str, where: str, programs: Path, folder: Path
 ) -> tuple[int, dict[str, Any], float]:
     """Return the truth in bytes, what weigh measured, and how often: in seconds."""
     record, truth = folder / "record.json", folder / "truth.json"
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "weigh", "run", "-q", "-o", record, "--"),
-            *(programs, kind, "--truth", truth, "--scale", "0.5"),
-            *("--folder", folder),
-        ],
-        check=True,
-        env={
-            **os.environ,
-            **(IN_A_JOB if where == _JOB else {}),
-            "WEIGH_DIR": str(folder / "store"),
-        },
-    )
+    with ExitStack() as stack:
+        prefix = stack.enter_context(alone_in_a_group()) if where == _HERE else ()
+        subprocess.run(
+            [
+                *prefix,
+                *(sys.executable, "-m", "weigh", "run", "-q", "-o", record, "--"),
+                *(programs, kind, "--truth", truth, "--scale", "0.5"),
+                *("--folder", folder),
+            ],
+            check=True,
+            env={**os.environ, "WEIGH_DIR": str(folder / "store")},
+        )
     true = int(json.loads(truth.read_text())["peak_memory"])
     seen = json.loads(record.read_text())
     assert max(seen["series"]["memory"]) == seen["usage"]["peak_memory"]["value"]
