@@ -53,6 +53,16 @@ def steps(*rises: float) -> Shape:
     return lambda x: 1 + 0.2 * sum(x >= rise for rise in rises)
 
 
+@pytest.mark.parametrize("seconds", [0.5, SECONDS])
+@pytest.mark.parametrize("shape", [lambda x: 1 + x, lambda _: 1.0])
+def test_when_sampling_began_changes_nothing(shape: Shape, seconds: float) -> None:
+    times, memory = run(shape)
+    times = [time * seconds / SECONDS for time in times]
+    late = [1000 + time for time in times]
+    assert is_memory_growing(late, memory) is is_memory_growing(times, memory)
+    assert (is_memory_growing(times, memory) is None) == (seconds < 1)
+
+
 @pytest.mark.parametrize("correlation", [0, 0.5, 0.9])
 @pytest.mark.parametrize("samples", [30, 200])
 @pytest.mark.parametrize("size", [0.002, 0.1])

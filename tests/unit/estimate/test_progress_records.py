@@ -1,5 +1,7 @@
 """What a run printed of its steps, in the next request."""
 
+import pytest
+
 from weigh.estimate.growth import progress_of, time_needed
 from weigh.model.record import Record, ReportedProgress, Usage
 
@@ -15,14 +17,22 @@ def record(headway: ReportedProgress | None, **parameters: int) -> Record:
     )
 
 
-def test_a_run_that_was_cut_short_states_how_long_the_whole_takes() -> None:
+@pytest.mark.parametrize("done", [1, 90])
+def test_a_run_that_was_cut_short_states_how_long_the_whole_takes(done: int) -> None:
     cut = record(
-        ReportedProgress(done=90, total=900, source="tqdm", time=99.0, step_time=1.0)
+        ReportedProgress(done=done, total=900, source="tqdm", time=99.0, step_time=2.0)
     )
     found = progress_of(cut)
     assert found is not None
-    assert (found.done, found.total) == (90, 900)
-    assert time_needed(cut, found) == 100.0 + 810 * 1.0
+    assert (found.done, found.total) == (done, 900)
+    assert time_needed(cut, found) == 100.0 + (900 - done) * 2.0
+
+
+def test_a_run_without_a_step_done_has_no_pace() -> None:
+    headway = ReportedProgress(
+        done=0, total=900, source="tqdm", time=99.0, step_time=2.0
+    )
+    assert progress_of(record(headway)) is None
 
 
 def test_what_was_printed_counts_before_a_parameter_named_like_steps() -> None:
