@@ -175,6 +175,16 @@ def test_a_run_that_failed_at_once_is_named_where_there_is_no_other() -> None:
         assert not any("failed within" in note for note in found)
 
 
+def test_only_what_failed_within_a_second_failed_at_once() -> None:
+    quick, slow = (
+        failed(name, f"python {name}.py", time)
+        for name, time in (("quick", 0.9), ("slow", 60.0))
+    )
+    unmeasured = msgspec.structs.replace(quick, id="unmeasured", usage=None)
+    heads = map(head_of, [unmeasured, PPO, quick, slow])
+    assert [*failed_runs(heads).values()] == ["quick"]
+
+
 def test_what_is_reported_goes_before_what_was_measured() -> None:
     given = StatedUsage(gpu_memory=GIB, memory=2 * GIB, cpus=3, time=100)
 
