@@ -157,15 +157,6 @@ class GpuAccount:
                 )
                 sm.add(share.sm_utilization)
                 memory.add(share.memory_utilization)
-        # the driver's own peaks miss no moment; those of processes that were never
-        # seen to be the job's are somebody else's
-        for pid in counters.peaks.keys() & self._peaks.keys():
-            self._peaks[pid] = max(self._peaks[pid], counters.peaks[pid])
-            self._job_peak = max(self._job_peak or 0, counters.peaks[pid])
-
-    def own_pids(self) -> tuple[int, ...]:
-        """Return the job's processes that the driver has listed on this GPU."""
-        return tuple(self._peaks)
 
     def job_moments(self) -> list[tuple[Seconds, Bytes]]:
         """Return the job's memory over time, by the same rule as the peak."""

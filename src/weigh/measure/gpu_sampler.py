@@ -219,7 +219,7 @@ class GpuSampler:
     ) -> None:
         account = self._accounts[gpu_uuid]
         with self._driver_call():
-            counters = probe.counters(gpu_uuid, account.own_pids(), bus=bus)
+            counters = probe.counters(gpu_uuid, bus=bus)
         tree = self._pids()
         with self._lock:
             account.take_counters(counters, tree)

@@ -5,7 +5,6 @@ read once at the end.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
 
 import msgspec
 
@@ -69,9 +68,8 @@ class GpuCounters(msgspec.Struct, frozen=True):
     """What a driver has counted of a GPU; of most only differences are meaningful.
 
     ``energy`` is in joules; ``ecc_errors`` are the uncorrected ones. ``xids`` are the
-    driver's errors, and ``shares`` those of processes, since the last call. ``peaks``
-    are those of processes, also ended ones, if the driver keeps them. ``pcie_rx`` and
-    ``pcie_tx`` are bytes per second, over 20 ms.
+    driver's errors, and ``shares`` those of processes, since the last call.
+    ``pcie_rx`` and ``pcie_tx`` are bytes per second, over 20 ms.
     """
 
     energy: float | None = None
@@ -80,7 +78,6 @@ class GpuCounters(msgspec.Struct, frozen=True):
     pcie_replays: int | None = None  # packets that the bus had to send again
     xids: tuple[int, ...] | None = None
     shares: tuple[GpuShare, ...] | None = None
-    peaks: dict[int, Bytes] = {}
     pcie_rx: Bytes | None = None
     pcie_tx: Bytes | None = None
 
@@ -120,11 +117,9 @@ class GpuProbe(ABC):
     def read(self, *, activity: bool = True) -> tuple[GpuReading, ...]:
         """Read each once; without *activity*, only memory, of those that changed."""
 
-    def counters(
-        self, gpu_uuid: str, process_ids: Collection[int] = (), *, bus: bool = False
-    ) -> GpuCounters:
-        """Read what was counted, also of *process_ids*; the *bus* takes 40 ms."""
-        del gpu_uuid, process_ids, bus
+    def counters(self, gpu_uuid: str, *, bus: bool = False) -> GpuCounters:
+        """Read what was counted; the *bus* takes 40 ms."""
+        del gpu_uuid, bus
         return GpuCounters()
 
     def wear(self, gpu_uuid: str) -> GpuWear:

@@ -9,7 +9,7 @@ again. Structures, numbers, units and meanings are from ``nvml.h``.
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from ctypes import byref, c_char, c_uint, c_ulonglong, c_void_p, sizeof
 from functools import partial
 from typing import Any, TypeVar
@@ -72,8 +72,6 @@ _MemoryV1 = _structure("Q total, Q free, Q used")
 _Rates = _structure("I gpu, I memory")
 # a process on a GPU
 _Holder = _structure("I pid, Q memory, I gpu_instance, I compute_instance")
-# the driver's account of one process
-_Accounted = _structure("I gpu, I memory, Q most, Q time, Q start, I runs, I5 reserved")
 # a process's share of a GPU's time
 _Share = _structure("I pid, Q time, I sm, I memory, I encoder, I decoder")
 # ``data`` of an error is its XID number
@@ -188,10 +186,8 @@ class NvmlProbe(GpuProbe):
         looks = [self._look(gpu, activity=activity) for gpu in self._gpus.values()]
         return tuple(look for look in looks if look is not None)
 
-    def counters(
-        self, gpu_uuid: str, process_ids: Collection[int] = (), *, bus: bool = False
-    ) -> GpuCounters:
-        """Read what was counted, also of *process_ids*; the *bus* takes 40 ms."""
+    def counters(self, gpu_uuid: str, *, bus: bool = False) -> GpuCounters:
+        """Read what was counted; the *bus* takes 40 ms."""
         gpu, number = self._gpus[gpu_uuid], partial(self._number, self._gpus[gpu_uuid])
         # NVML's numbers for the kind of error and the time that is counted
         corrected, uncorrected, since_loaded = 0, 1, 0
@@ -205,7 +201,6 @@ class NvmlProbe(GpuProbe):
             pcie_replays=number("nvmlDeviceGetPcieReplayCounter"),
             xids=self._new_xids(gpu),
             shares=self._shares(gpu),
-            peaks=self._accounted(gpu, process_ids),
             pcie_rx=self._pcie(gpu, inwards) if bus else None,
             pcie_tx=self._pcie(gpu, outwards) if bus else None,
         )
@@ -441,20 +436,6 @@ class NvmlProbe(GpuProbe):
             return count.value
 
         return self._ask(gpu, (name, cause), pages)
-
-    def _accounted(
-        self, gpu: _NvmlGpu, process_ids: Collection[int]
-    ) -> dict[int, Bytes]:
-        """Return the driver's peaks of processes, where an admin turned that on."""
-        found: dict[int, Bytes] = {}
-        if self._number(gpu, "nvmlDeviceGetAccountingMode") != 1:
-            return found
-        for pid in process_ids:
-            stats, name = _Accounted(), "nvmlDeviceGetAccountingStats"
-            known = self._read(gpu, name, c_uint(pid), byref(stats))
-            if known and stats.most not in _NOTHING:
-                found[pid] = int(stats.most)
-        return found
 
     def _new_xids(self, gpu: _NvmlGpu) -> tuple[int, ...] | None:
         """Return the driver's errors (XID numbers) since the last call; never waits."""

@@ -9,9 +9,9 @@
  *   0.uuid=GPU-...       and name, bus, total, reserved, used, util, memutil, power,
  *                        smclock, memclock, energy, ecc, rx, tx, xid (0: none)
  *   0.procs=71:4096,72:na    processes with what they hold; graphics= likewise
- *   0.mps=71:4096            clients of MPS; 0.account.71=8192 with 0.accounting=1: peaks
+ *   0.mps=71:4096            clients of MPS
  *   0.shares=71:80:40        pid, SM and memory utilisation
- *   0.throttle.1=12000000    nanoseconds of policy 1; reasons=4: bits, now
+ *   0.reasons=4              bits of what keeps the clocks low now
  *   0.retired0=3, retired1, pending=1, remapped=1,0,0,0, replays, ecc1 (single-bit)
  *   0.mig=2, 0.mig1.used=..  instances with the same keys, and gi, ci
  *   0.handle=4           the number with which opening the card fails
@@ -30,11 +30,6 @@ enum { CARDS = 8, INSTANCES = 8, KEYS = 512, LINE = 4096 };
 typedef struct { char prefix[32]; int card; } Device;
 typedef struct { unsigned int pid; unsigned long long used; unsigned int gi, ci; } Process;
 typedef struct { unsigned long long total, free, used; } Memory;
-typedef struct {
-    unsigned int gpu, memory;
-    unsigned long long most, time, start;
-    unsigned int runs, reserved[5];
-} Accounted;
 typedef struct { unsigned int version; unsigned long long total, reserved, free, used; } Memory2;
 typedef struct { unsigned int gpu, memory; } Rates;
 typedef struct { unsigned int pid; unsigned long long time; unsigned int sm, mem, enc, dec; } Share;
@@ -268,20 +263,6 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(Device *device, unsigned int *count
 
 int nvmlDeviceGetMPSComputeRunningProcesses_v3(Device *device, unsigned int *count, Process *out) {
     return processes("nvmlDeviceGetMPSComputeRunningProcesses_v3", device, "mps", count, out);
-}
-
-int nvmlDeviceGetAccountingMode(Device *device, unsigned int *mode) {
-    return small("nvmlDeviceGetAccountingMode", device, "accounting", mode);
-}
-
-int nvmlDeviceGetAccountingStats(Device *device, unsigned int pid, Accounted *out) {
-    char name[32];
-    int failed = enter("nvmlDeviceGetAccountingStats", device);
-    snprintf(name, sizeof name, "account.%u", pid);
-    memset(out, 0, sizeof *out);
-    if (failed)
-        return failed;
-    return number(device, name, &out->most) ? NOT_FOUND : OK;
 }
 
 int nvmlDeviceGetUtilizationRates(Device *device, Rates *rates) {

@@ -111,14 +111,6 @@ def test_what_tasks_with_hidden_processes_share_is_an_upper_bound_only() -> None
     assert (usage.peak_memory, usage.device_peak_memory) == (None, 6 * GIB)
 
 
-def test_the_drivers_own_peak_of_a_process_misses_no_moment() -> None:
-    one = account()
-    one.take(0.0, reading(2 * GIB, {71: 2 * GIB}), JOB)
-    one.take_counters(GpuCounters(peaks={71: 5 * GIB, 99: 9 * GIB}), JOB)
-    usage = one.usage()
-    assert (usage.peak_memory, usage.processes[0].peak_memory) == (5 * GIB, 5 * GIB)
-
-
 def test_what_others_take_meanwhile_is_not_the_jobs() -> None:
     usage = usage_of(reading(0, {}), reading(9 * GIB, {99: 9 * GIB}))
     assert (usage.peak_memory, usage.source) == (0, PER_PROCESS)

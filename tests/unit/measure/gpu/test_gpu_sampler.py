@@ -151,8 +151,7 @@ def test_a_slow_driver_is_queried_for_counters_seldom(
     asked = []
     counters = NvmlProbe.counters
 
-    def slow(probe: NvmlProbe, uuid: str, pids: object, *, bus: bool) -> object:
-        del pids
+    def slow(probe: NvmlProbe, uuid: str, *, bus: bool) -> object:
         if bus:
             asked.append(uuid)
             time.sleep(1)

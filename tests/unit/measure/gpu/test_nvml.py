@@ -71,7 +71,7 @@ def test_what_a_gpu_does_not_support_is_none(nvml: Script) -> None:
         if field not in {"uuid", "lost"}
     }
     assert set(told.values()) == {None}
-    assert one.counters(uuid(0), (71,), bus=True) == GpuCounters()
+    assert one.counters(uuid(0), bus=True) == GpuCounters()
 
 
 @pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND_HERE, 999])
@@ -293,14 +293,6 @@ def test_clients_of_mps_are_on_a_list_of_their_own(nvml: Script) -> None:
     nvml.gpus(1, used=3 * GIB, procs="50:1024", mps=f"71:{2 * GIB},72:{GIB}")
     (reading,) = probe().read()
     assert reading.process_memory == {50: 1024, 71: 2 * GIB, 72: GIB}
-
-
-@pytest.mark.parametrize(("mode", "found"), [(1, {71: 5 * GIB}), (0, {}), ("na", {})])
-def test_peaks_that_the_driver_accounts_are_read_where_an_admin_turned_that_on(
-    nvml: Script, mode: object, found: dict[int, int]
-) -> None:
-    nvml.gpus(1, accounting=mode, **{"account.71": 5 * GIB, "account.72": "na"})
-    assert probe().counters(uuid(0), (71, 72, 73)).peaks == found
 
 
 def test_an_old_package_of_that_name_comes_not_between(
