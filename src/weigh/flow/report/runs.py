@@ -22,7 +22,7 @@ from weigh.flow.records import joined_records as report_records
 from weigh.joblog import JoblogEntry, output_folder, output_name
 from weigh.model.job import FINAL, SubmittedJob, TaskState
 from weigh.model.mask import MASK
-from weigh.model.record import Record, State
+from weigh.model.record import Record
 from weigh.model.report import ReportRow
 from weigh.regular_file import only_regular
 from weigh.review.runs import STATES, ReviewedRun, epoch_seconds, row_of, run_of
@@ -102,18 +102,19 @@ def runs_of_view(job_view: JobView, root: str) -> list[ReviewedRun]:
     history = history_of(job_view.job)
     known = list(_attempts_in(job_view, history))
     attempts: dict[tuple[int, int], list[ReviewedRun]] = {}
-    records = _records_of_attempts(job_view, root, known)
+    records = _records_of_attempts(root, known, job_view.job)
     for one in known:
         record = records.get((one.element, one.seq, one.attempt))
-        place = one.element, one.seq
-        attempts.setdefault(place, []).append(_attempt(one, record, job_view))
+        run = _run_of_attempt(one, record) or _cut_short(one, job_view)
+        attempts.setdefault((one.element, one.seq), []).append(run)
     given = parameters_of(job_view)
     runs: list[ReviewedRun] = []
     for task in job_view.tasks:
-        # a task without an attempt: what the joblog has of it
-        tried = attempts.get((task.element, task.seq)) or [
-            _unmeasured_run(job_view, history, task)
-        ]
+        tried = attempts.get((task.element, task.seq))
+        if not tried:  # what the joblog has of it
+            entry = history.element(task.element).entries.get(task.seq)
+            nodes = [state.node for state in job_view.elements]
+            tried = [_run_of_entry(entry, nodes[task.element] if nodes else None)]
         runs += (
             _on_node(run, job_view) if run.is_last else run
             for run in _attempts_with_task(task, tried, given.get(task.task, {}))
@@ -227,9 +228,12 @@ def _attempts_in(job_view: JobView, history: JobHistory) -> Iterator[RecordedAtt
 
 
 def _records_of_attempts(
-    job_view: JobView, root: str, attempts: Sequence[RecordedAttempt]
+    root: str, attempts: Sequence[RecordedAttempt], submitted_job: SubmittedJob | None
 ) -> dict[tuple[int, int, int], Record]:
-    """Return the record of each attempt; of a killed attempt by its job."""
+    """Return the record of each attempt by element, task and number.
+
+    *submitted_job* is None for ``weigh exec`` without a job.
+    """
     places = {
         one.ended.record: (one.element, one.seq, one.attempt)
         for one in attempts
@@ -240,10 +244,14 @@ def _records_of_attempts(
     # killed together with weigh exec: no event names its record
     lost = [one for one in attempts if one.ended is None]
     # without a scheduler, weigh exec has a job id of its own
-    jobs = {job_view.job.id, *(one.started.run for one in lost)} if lost else set()
+    jobs = {one.started.run for one in lost}
+    if lost and submitted_job is not None:
+        jobs.add(submitted_job.id)
     for record in report_records.of_jobs(root, jobs):
+        if submitted_job is not None and not _is_record_of_job(record, submitted_job):
+            continue
         row, job = row_of(record), record.job
-        for one in lost if _is_record_of_job(record, job_view.job) else ():
+        for one in lost:
             is_its = job is not None and job.id == one.started.run
             element = one.element if is_its else row.element or 0
             if (element, row.task, row.attempt) == (one.element, one.seq, one.attempt):
@@ -251,26 +259,18 @@ def _records_of_attempts(
     return records
 
 
-def _attempt(
-    reported_attempt: RecordedAttempt, record: Record | None, job_view: JobView
-) -> ReviewedRun:
+def _run_of_attempt(
+    attempt: RecordedAttempt, record: Record | None
+) -> ReviewedRun | None:
+    """Return the run of an attempt, from its record or else the event of its end.
+
+    None if there is neither.
+    """
+    ended = attempt.ended
     if record is not None:
         return run_of(record)
-    return (
-        _cut_short(reported_attempt, job_view)
-        if reported_attempt.ended is None
-        else run_of_ended_attempt(reported_attempt)
-    )
-
-
-def run_of_ended_attempt(reported_attempt: RecordedAttempt) -> ReviewedRun:
-    """Return the run of an attempt without a record, from the event of its end."""
-    ended = reported_attempt.ended
     if ended is None:
-        raise ValueError(
-            f"attempt {reported_attempt.attempt} at task {reported_attempt.seq} has "
-            "not ended"
-        )
+        return None
     row = ReportRow(
         attempt=ended.attempt,
         record=ended.record,
@@ -278,8 +278,8 @@ def run_of_ended_attempt(reported_attempt: RecordedAttempt) -> ReviewedRun:
         exit_code=ended.exit_code,
         signal=ended.signal,
         reason=ended.reason,
-        node=reported_attempt.node,
-        started=reported_attempt.started.time,
+        node=attempt.node,
+        started=attempt.started.time,
         wall_time=ended.wall_time,
         cpu_time=ended.cpu_time,
         cpus=_mean(ended.cpu_time, ended.wall_time),
@@ -289,21 +289,21 @@ def run_of_ended_attempt(reported_attempt: RecordedAttempt) -> ReviewedRun:
     return ReviewedRun(row=row, need=ended.peak_memory)
 
 
-def _cut_short(reported_attempt: RecordedAttempt, job_view: JobView) -> ReviewedRun:
+def _cut_short(attempt: RecordedAttempt, job_view: JobView) -> ReviewedRun:
     """Return the run of an attempt without an end: it ended with its element."""
     state = (
-        job_view.elements[reported_attempt.element]
-        if reported_attempt.element < len(job_view.elements)
+        job_view.elements[attempt.element]
+        if attempt.element < len(job_view.elements)
         else None
     )
     # it ended with its element at the latest
     over = state.ended if state and state.is_final else None
-    begun = reported_attempt.started.time
+    begun = attempt.started.time
     wall = None if over is None else max(0.0, over - begun)
     row = ReportRow(
-        attempt=reported_attempt.attempt,
+        attempt=attempt.attempt,
         state="RUNNING" if state and not state.is_final else "INTERRUPTED",
-        node=reported_attempt.node,
+        node=attempt.node,
         started=begun,
         wall_time=wall,
     )
@@ -314,16 +314,15 @@ def _mean(cpu_time: Seconds | None, wall_time: Seconds | None) -> float | None:
     return cpu_time / wall_time if cpu_time is not None and wall_time else None
 
 
-def _unmeasured_run(
-    job_view: JobView, history: JobHistory, task_state: TaskState
-) -> ReviewedRun:
-    """Return the run of a task without events, timed by the joblog if it can."""
-    node = job_view.elements[task_state.element].node if job_view.elements else None
-    entry = history.element(task_state.element).entries.get(task_state.seq)
+def _run_of_entry(entry: JoblogEntry | None, node: str | None) -> ReviewedRun:
+    """Return the run of a task without events: timed by a joblog, or not started."""
     if entry is None:
-        return ReviewedRun(row=ReportRow(node=node, attempts=0))
+        return ReviewedRun(row=ReportRow(node=node, state="PENDING", attempts=0))
     return ReviewedRun(
         row=ReportRow(
+            state="COMPLETED" if entry.succeeded else "FAILED",
+            exit_code=entry.exit_code,
+            signal=entry.signal or None,
             node=node if entry.host == ":" else entry.host,
             started=entry.started,
             wall_time=entry.wall_time,
@@ -394,8 +393,7 @@ def runs_of_exec(joblog_path: str, root: str) -> list[ReviewedRun]:
     history = JoblogHistory(joblog_path)
     opened, attempts = history.recorded.opened, history.recorded.attempts
     entries = history.entries
-    ids = {one.ended.record for one in attempts if one.ended is not None}
-    records = report_records.by_ids(root, ids)
+    records = _records_of_attempts(root, attempts, None)
     # attempts without an end run only while a weigh exec may
     is_running = opened is not None and _may_run(opened)
     places = _numbers_in_edited_file(joblog_path, opened, attempts)
@@ -407,7 +405,8 @@ def runs_of_exec(joblog_path: str, root: str) -> list[ReviewedRun]:
         number = one.seq if places is None else places.get((one.seq, one.started.task))
         if number is None:
             continue
-        run = _run_of_attempt(one, records, is_running=is_running)
+        record = records.get((one.element, one.seq, one.attempt))
+        run = _run_of_attempt(one, record) or _run_without_end(one, is_running)
         row = msgspec.structs.replace(run.row, output=output_name(one.seq, one.attempt))
         by_task.setdefault(number, []).append(msgspec.structs.replace(run, row=row))
     # without the event of an opening, the tasks in the joblog are all that is known
@@ -419,7 +418,7 @@ def runs_of_exec(joblog_path: str, root: str) -> list[ReviewedRun]:
         run
         for seq, tried in sorted(by_task.items())
         for run in _runs_of_task(
-            seq, tried or [_unmeasured_exec_run(entries.get(seq))], folder
+            seq, tried or [_run_of_entry(entries.get(seq), None)], folder
         )
     ]
 
@@ -477,42 +476,18 @@ def _may_run(opened: events.RunOpened) -> bool:
     return is_alive(opened.process)
 
 
-def _run_of_attempt(
-    reported_attempt: RecordedAttempt,
-    records: Mapping[str, Record],
-    *,
-    is_running: bool,
+def _run_without_end(
+    attempt: RecordedAttempt,
+    is_running: bool,  # noqa: FBT001
 ) -> ReviewedRun:
-    if reported_attempt.ended is None:
-        state: State = "RUNNING" if is_running else "INTERRUPTED"
-        return ReviewedRun(
-            row=ReportRow(
-                attempt=reported_attempt.attempt,
-                state=state,
-                reason=None if is_running else "weigh was killed before the task ended",
-                node=reported_attempt.node,
-                started=reported_attempt.started.time,
-            )
-        )
-    record = records.get(reported_attempt.ended.record)
-    return run_of_ended_attempt(reported_attempt) if record is None else run_of(record)
-
-
-def _unmeasured_exec_run(entry: JoblogEntry | None) -> ReviewedRun:
-    """Return the run of a task without events: timed by a joblog, or not started."""
-    if entry is None:
-        return ReviewedRun(row=ReportRow(state="PENDING", attempts=0))
-    return ReviewedRun(
-        row=ReportRow(
-            state="COMPLETED" if entry.succeeded else "FAILED",
-            exit_code=entry.exit_code,
-            signal=entry.signal or None,
-            node=None if entry.host == ":" else entry.host,
-            started=entry.started,
-            wall_time=entry.wall_time,
-            command=MASK.line(entry.command),
-        )
+    row = ReportRow(
+        attempt=attempt.attempt,
+        state="RUNNING" if is_running else "INTERRUPTED",
+        reason=None if is_running else "weigh was killed before the task ended",
+        node=attempt.node,
+        started=attempt.started.time,
     )
+    return ReviewedRun(row=row)
 
 
 def _runs_of_task(
