@@ -112,8 +112,10 @@ def sacct(root: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Leave a sacct whose job did an hour's work before, beside a larger element."""
     del root
     lines = (
-        "JobID|State|ElapsedRaw|TimelimitRaw|ReqMem|AllocCPUS|TotalCPU|MaxRSS|AllocTRES"
-        "|NodeList|TRESUsageInMax|ConsumedEnergyRaw",
+        (
+            "JobID|State|ElapsedRaw|TimelimitRaw|ReqMem|AllocCPUS|TotalCPU|MaxRSS|AllocTRES"
+            "|NodeList|TRESUsageInMax|ConsumedEnergyRaw"
+        ),
         "77_3|COMPLETED|4200|120|8G|1|01:09:00||cpu=1|n1||",
         "77_3.batch|COMPLETED|4200|||1|01:09:00|3G|cpu=1|n1||0",
         "77_4|COMPLETED|7000|120|8G|1|01:50:00||cpu=1|n1||",
