@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from weigh.errors import FormatError, StoreError, UsageError
-from weigh.joblog import HEADER, JoblogEntry
+from weigh.errors import UsageError
 from weigh.runner import orphans
 from weigh.runner.attempt import TasksOutput
 from weigh.runner.events import AttemptStarted, PastRuns, RunClosed, RunOpened
@@ -27,17 +26,6 @@ from weigh.store.identity import (
 )
 from weigh.units import MIB
 
-ENTRY = JoblogEntry(
-    seq=1,
-    host=":",
-    started=1.0,
-    wall_time=1.0,
-    sent=0,
-    received=0,
-    exit_code=0,
-    signal=0,
-    command="true",
-)
 AWAY = MachineIdentity("away", "m2", "b2", "p2")
 
 
@@ -51,16 +39,6 @@ def write(path: Path, text: str | bytes) -> None:
 
 
 # the lock
-
-
-def test_a_lock_is_had_once_and_again_when_released(tmp_path: Path) -> None:
-    path = str(tmp_path / "log")
-    held = JoblogLock(path, me())
-    with pytest.raises(UsageError, match="another weigh exec"):
-        JoblogLock(path, me())
-    held.release()
-    JoblogLock(path, me()).release()
-    assert os.listdir(tmp_path) == []
 
 
 def test_a_lock_from_a_machine_out_of_sight_holds_while_it_gives_signs_of_life(
@@ -109,19 +87,6 @@ def test_after_a_restart_a_lock_counts_as_left_once_it_is_silent(
 # the joblog
 
 
-def test_appending_after_a_torn_line_glues_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    write(path, f"{HEADER}\n1\t:\t1.000\t     1.000\t0\t0\t0\t0\ttrue\n3")
-    log = RunJournal(str(path), me())
-    log.append_end(ENTRY)
-    log.close()
-    assert [line.split("\t")[0] for line in path.read_text().splitlines()] == [
-        "Seq",
-        "1",
-        "1",
-    ]
-
-
 def test_events_that_a_full_disk_refused_are_written_once_there_is_room(
     tmp_path: Path,
 ) -> None:
@@ -145,29 +110,7 @@ def test_events_that_a_full_disk_refused_are_written_once_there_is_room(
     assert [json.loads(line)["run"] for line in lines] == ["first", "second", "third"]
 
 
-def test_a_joblog_in_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="--joblog"):
-        RunJournal(str(tmp_path / "no" / "log"), me())
-
-
-def test_a_file_with_other_contents_is_refused_and_kept(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    write(path, "precious")
-    with pytest.raises(FormatError, match="not a joblog"):
-        RunJournal(str(path), me())
-    assert path.read_text() == "precious"
-
-
 # output
-
-
-def test_a_silent_task_leaves_no_file(tmp_path: Path) -> None:
-    output = TasksOutput(str(tmp_path / "out"))
-    silent, other = output.open(1, 1), output.open(2, 1)
-    os.write((other.descriptors() or (-1, -1))[0], b"words")
-    assert (silent.close(), other.close()) == (0, 5)
-    output.close()
-    assert os.listdir(tmp_path / "out") == ["2.out"]
 
 
 def test_a_folder_in_which_nobody_wrote_goes_away(tmp_path: Path) -> None:

@@ -110,31 +110,23 @@ def _entry(seq: int, command: str) -> bytes:
     )
 
 
-def test_a_task_is_known_by_number_and_text() -> None:
-    settled = match_ends_to_tasks([11, 22, 33], [(1, True, 11), (3, False, 33)])
-    assert list(settled.states) == [DONE, WAITING, FAILED]
-
-
-def test_the_last_end_of_a_task_counts() -> None:
-    ends = [(1, False, 11), (1, True, 11)]
-    assert list(match_ends_to_tasks([11], ends).states) == [DONE]
-
-
-def test_a_task_whose_text_changed_is_another() -> None:
-    settled = match_ends_to_tasks([12], [(1, True, 11)])
-    assert list(settled.states) == [WAITING]
-    assert (settled.known, settled.strange) == (0, 1)
-
-
-def test_a_task_that_was_done_under_another_number_meanwhile_is_done() -> None:
-    ends = [(1, True, 11), (2, False, 22), (3, True, 22)]  # a line stood before it
-    assert list(match_ends_to_tasks([11, 22], ends).states) == [DONE, DONE]
-
-
-def test_of_equal_lines_as_many_are_done_as_succeeded() -> None:
-    ends = [(1, False, 11), (2, True, 11), (3, True, 11)]
-    assert list(match_ends_to_tasks([11, 11], ends).states) == [DONE, DONE]
-    assert list(match_ends_to_tasks([11, 11, 11, 11], ends).states).count(DONE) == 2
+@pytest.mark.parametrize(
+    ("keys", "ends", "states"),
+    [
+        # by number and text; the last end counts; another text is another task
+        ([11, 22, 33], [(1, True, 11), (3, False, 33)], [DONE, WAITING, FAILED]),
+        ([11], [(1, False, 11), (1, True, 11)], [DONE]),
+        ([12], [(1, True, 11)], [WAITING]),
+        # done under another number meanwhile: a line stood before it
+        ([11, 22], [(1, True, 11), (2, False, 22), (3, True, 22)], [DONE, DONE]),
+        # of equal lines as many are done as succeeded
+        ([11, 11], [(1, False, 11), (2, True, 11), (3, True, 11)], [DONE, DONE]),
+    ],
+)
+def test_ends_settle_the_tasks_that_they_are_about(
+    keys: list[int], ends: list[tuple[int, bool, int]], states: list[int]
+) -> None:
+    assert list(match_ends_to_tasks(keys, ends).states) == states
 
 
 @given(
@@ -542,15 +534,6 @@ def test_memory_is_short_when_little_is_left_or_it_goes_fast() -> None:
     assert not guard.is_short(1.0, MemoryRoom(60 * MIB, GIB))
     assert guard.is_short(1.1, MemoryRoom(800 * MIB, GIB))
     assert MemoryPause().is_short(0.0, MemoryRoom(1000 * MIB, GIB))
-
-
-def test_the_youngest_is_the_victim_and_one_at_a_time() -> None:
-    old, young = _attempt(1.0), _attempt(2.0)
-    guard = MemoryPause()
-    assert guard.victim([old, young]) is young
-    young.state.stop = "memory"
-    assert guard.victim([old, young, _attempt(0.5)]) is None
-    assert guard.victim([old]) is None
 
 
 def test_a_task_starts_again_when_all_can_grow_to_its_size() -> None:

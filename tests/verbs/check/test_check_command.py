@@ -214,12 +214,6 @@ def test_what_is_no_task_file_is_refused(weigh: Weigh, name: str, said: str) -> 
     assert said in err
 
 
-def test_a_file_without_tasks_is_refused(weigh: Weigh, tmp_path: Path) -> None:
-    code, _, err = weigh("check", write(tmp_path, "", "# nothing"))
-    assert code == 2
-    assert "no task in tasks.txt" in err
-
-
 def test_the_most_different_tasks_are_tried(weigh: Weigh, tmp_path: Path) -> None:
     weigh("sweep", "lr=1e-4,1e-3,1e-2", "n=1..9", "--", "touch", "ran-{lr}-{n}")
     weigh("check", "tasks.txt", "--tasks", "4")

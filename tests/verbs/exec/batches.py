@@ -56,6 +56,15 @@ class Batch:
         store = str(self.folder / ".weigh")
         return {**kept, "WEIGH_DIR": store, _MARK: self._mark, **more}
 
+    def shorter_waits(self, **seconds: float) -> dict[str, str]:
+        """Return variables that shorten waits of the loop, by their names there."""
+        folder = self.folder / "waits"
+        folder.mkdir()
+        lines = (f"loop.{name} = {value}\n" for name, value in seconds.items())
+        text = "".join(("from weigh.runner import loop\n", *lines))
+        (folder / "sitecustomize.py").write_text(text)
+        return {"PYTHONPATH": str(folder)}
+
     def run(
         self, *options: str, before: tuple[str, ...] = (), **env: str
     ) -> subprocess.CompletedProcess[str]:

@@ -99,9 +99,20 @@ def test_a_task_over_its_plan_is_the_one_that_is_stopped(
     assert _stopped(new_guard(), random.Random(seed), over=True) == [0]
 
 
-def test_of_several_over_their_plans_the_furthest_goes() -> None:
-    tasks = [_attempt(1, 100, 110), _attempt(2, 100, 150), _attempt(3, 300, 290)]
-    assert MemoryPause().victim(tasks) is tasks[1]
+@pytest.mark.parametrize(
+    ("tasks", "victim"),
+    [
+        # of several over their plans the furthest; without a plan before all others
+        ([_attempt(1, 100, 110), _attempt(2, 100, 150), _attempt(3, 300, 290)], 2),
+        ([_attempt(1, 100, 90, began=2.0), _attempt(2, now=90), _attempt(3, 9, 8)], 2),
+        ([_attempt(1, 100, 200)], None),  # alone
+    ],
+)
+def test_the_victim_is_the_one_that_takes_what_others_were_promised(
+    tasks: list[TaskAttempt], victim: int | None
+) -> None:
+    found = MemoryPause().victim(tasks)
+    assert (None if found is None else found.seq) == victim
 
 
 def test_a_plan_that_does_not_fit_still_leaves_the_guard_at_work() -> None:
@@ -120,11 +131,6 @@ def test_without_plans_the_youngest_goes_as_ever() -> None:
     assert guard.victim(tasks) is tasks[1]
 
 
-def test_of_tasks_with_and_without_plans_one_without_goes() -> None:
-    tasks = [_attempt(1, 100, 90, began=2.0), _attempt(2, now=90), _attempt(3, 9, 8)]
-    assert MemoryPause().victim(tasks) is tasks[1]
-
-
 @pytest.mark.parametrize("why", ["timeout", "signal", "halt"])
 def test_a_task_that_takes_long_to_end_does_not_disable_the_guard(why: str) -> None:
     tasks = [_attempt(seq, began=float(seq)) for seq in (1, 2, 3)]
@@ -139,10 +145,6 @@ def test_one_that_was_stopped_for_memory_holds_up_the_next_for_a_moment_only() -
     tasks[2].state.stop = "memory"
     assert guard.victim(tasks, 11.0) is None
     assert guard.victim(tasks, 13.0) is tasks[1]
-
-
-def test_a_task_alone_is_never_stopped_though_over_its_plan() -> None:
-    assert MemoryPause().victim([_attempt(1, 100, 200)]) is None
 
 
 # where plans come from
