@@ -14,6 +14,8 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.model.job import (
+    STUCK,
+    ElementState,
     JobRequest,
     JobScript,
     OwnScript,
@@ -220,6 +222,44 @@ class SchedulerCommands(SchedulerQuestions, ABC):
     def parse_ended(self, command_output: str) -> States:
         """Read how jobs ended; lines that do not parse are skipped."""
 
+    def listed_argv(self, job_ids: Sequence[str]) -> Argv:
+        """Return the command that lists these jobs, whoever's, if they are queued."""
+        return self.queue_argv("*")
+
+    def awaited_argvs(self, job_ids: Sequence[str]) -> tuple[Argv, ...]:
+        """Return the commands that show the states of jobs that others wait for."""
+        if not job_ids:
+            return ()
+        return (self.listed_argv(job_ids), *self.ended_argvs(job_ids))
+
+    def awaited_states(
+        self, job_ids: Sequence[str], replies: "Sequence[CommandOutput]"
+    ) -> dict[str, str | None]:
+        """Return the worst state of each job's elements; None for an unknown job.
+
+        A job is unknown only if all answered. Without the queue nothing is known: the
+        elements that accounting has may be some of an array.
+        """
+        listed, *accounts = replies or (None,)
+        if listed is None or not (
+            listed.is_answer or self.NOT_LISTED.search(listed.words)
+        ):
+            return {}
+        states: States = {}
+        is_sure = True
+        for reply in accounts:
+            states |= self.parse_ended(reply.out) if reply.is_answer else {}
+            is_sure &= reply.is_answer or (
+                reply.trouble is None and self.accounting_answer(reply) == "unknown job"
+            )
+        # the queue is more current than accounting
+        states |= self.parse_queue(listed.out) if listed.is_answer else {}
+        return {
+            job: _worst_state(states[job].values()) if job in states else None
+            for job in job_ids
+            if job in states or is_sure
+        }
+
     @abstractmethod
     def cancel_argv(
         self, submitted_job: SubmittedJob, elements: Sequence[int] | None
@@ -255,6 +295,13 @@ class SchedulerCommands(SchedulerQuestions, ABC):
         ``{}`` in it stands for the element. None if it waits for something else.
         """
         return None
+
+
+def _worst_state(element_states: Iterable[ElementState]) -> str:
+    # what is in an error state waits until somebody clears it
+    states = {"PENDING" if one.reason == STUCK else one.state for one in element_states}
+    going = states & {"PENDING", "RUNNING", "UNKNOWN"}
+    return min(states - going - {"COMPLETED"} or going or states)
 
 
 class SchedulerLint:

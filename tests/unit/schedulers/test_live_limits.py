@@ -11,6 +11,7 @@ from weigh.flow.here import here_of
 from weigh.flow.site.cluster import live_limits
 from weigh.flow.submit.interactive import interactive
 from weigh.model.job import JobRequest
+from weigh.schedulers import KINDS
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.protocol import SubmittingUser
@@ -50,37 +51,79 @@ def test_a_scheduler_that_does_not_answer_is_a_trouble(env: dict[str, str]) -> N
     assert live.trouble is not None
 
 
-def test_jobs_to_wait_for_are_looked_up_in_the_same_go(env: dict[str, str]) -> None:
-    queue, accounting = slurm_cluster.slurm_jobs_argvs(("7", "8"))
-    answers = CLUSTER | {
-        queue: CommandOutput(
-            1, "", "slurm_load_jobs error: Invalid job id specified\n"
+def of_squeue(*rows: str) -> CommandOutput:
+    """Write rows of job, element, state."""
+    return CommandOutput(
+        0, "".join(f"{row}|N/A||None|(null)|(null)|.\n" for row in rows)
+    )
+
+
+def of_sacct(*rows: str) -> CommandOutput:
+    """Write rows of job, state."""
+    return CommandOutput(0, "".join(f"{row}|0:0|0:0|1|2|n1|None\n" for row in rows))
+
+
+def of_qstat(job: str, letters: str) -> CommandOutput:
+    row = f"<JB_job_number>{job}</JB_job_number><state>{letters}</state>"
+    return CommandOutput(0, f"<job_info><job_list>{row}</job_list></job_info>")
+
+
+NO_SUCH_JOB = CommandOutput(1, "", "slurm_load_jobs error: Invalid job id specified\n")
+NOT_FOUND = CommandOutput(1, "", "error: job id 8 not found\n")
+SILENT = CommandOutput(trouble="no answer")
+FAILED_7 = "jobnumber 7\ntaskid undefined\nfailed 0\nexit_status 1\n"
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "replies", "states"),
+    [
+        ("slurm", (NO_SUCH_JOB, of_sacct("7|FAILED")), {"7": "FAILED", "8": None}),
+        # of an array the worst end counts, and what the queue lists goes on
+        (
+            "slurm",
+            (
+                of_squeue("7|0|RUNNING", "7|1|PENDING"),
+                of_sacct("7_2|FAILED", "8_0|COMPLETED", "8_1|OUT_OF_MEMORY"),
+            ),
+            {"7": "PENDING", "8": "OUT_OF_MEMORY"},
         ),
-        accounting: CommandOutput(0, "7|FAILED\n"),
-    }
-    who = SubmittingUser(user="me", after=("7", "8"))
-
-    live = live_limits("slurm", who, env=env, run_command=answering(answers))
-
-    assert live.jobs == {"7": "FAILED", "8": None}
-
-
-def test_a_grid_engine_job_to_wait_for_is_looked_up_in_accounting(
+        (
+            "slurm",
+            (of_squeue(), of_sacct("8|CANCELLED by 7")),
+            {"7": None, "8": "CANCELLED"},
+        ),
+        # a job whose limit fell is listed twice
+        (
+            "slurm",
+            (of_squeue(), of_sacct("7|RESIZING", "7|COMPLETED", "8|RESIZING")),
+            {"7": "COMPLETED", "8": "RUNNING"},
+        ),
+        # unknown only if all answered
+        ("slurm", (SILENT, of_sacct()), {}),
+        ("slurm", (of_squeue("7|N/A|RUNNING"), SILENT), {"7": "RUNNING"}),
+        (
+            "gridengine",
+            (of_qstat("9", "r"), CommandOutput(0, FAILED_7), NOT_FOUND),
+            {"7": "FAILED", "8": None},
+        ),
+        ("gridengine", (of_qstat("8", "Eqw"), NOT_FOUND, SILENT), {"8": "PENDING"}),
+    ],
+)
+def test_jobs_to_wait_for_have_their_worst_state(
+    scheduler: str,
+    replies: tuple[CommandOutput, ...],
+    states: dict[str, str | None],
     env: dict[str, str],
 ) -> None:
-    ended = "jobnumber    7\ntaskid       undefined\nfailed       0\nexit_status  1\n"
-    first, second, third = (("qacct", "-j", job) for job in ("7", "8", "9"))
-    answers = CELL | {
-        gridengine_cluster.LISTED: CommandOutput(0, "      9 0.5 x me r 11/21/2026\n"),
-        first: CommandOutput(0, ended),
-        second: CommandOutput(1, "", "error: job id 8 not found\n"),
-        third: CommandOutput(1, "", "error: job id 9 not found\n"),
-    }
-    who = SubmittingUser(user="me", after=("7", "8", "9"))
+    who = SubmittingUser(user="me", after=("7", "8"))
+    argvs = KINDS[scheduler].backend.awaited_argvs(who.after)
+    answers = (CLUSTER if scheduler == "slurm" else CELL) | dict(
+        zip(argvs, replies, strict=True)
+    )
 
-    live = live_limits("gridengine", who, env=env, run_command=answering(answers))
+    live = live_limits(scheduler, who, env=env, run_command=answering(answers))
 
-    assert live.jobs == {"7": "FAILED", "8": None, "9": "RUNNING"}
+    assert live.jobs == states
 
 
 def test_what_is_submitted_already_counts_against_the_most(env: dict[str, str]) -> None:

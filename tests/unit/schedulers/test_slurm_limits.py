@@ -8,11 +8,7 @@ import pytest
 from captured_text import captured
 
 from weigh.schedulers.slurm import cluster as slurm_cluster
-from weigh.schedulers.slurm.cluster import (
-    SlurmLimitTexts,
-    parse_states_of_jobs,
-    slurm_cluster_limits,
-)
+from weigh.schedulers.slurm.cluster import SlurmLimitTexts, slurm_cluster_limits
 from weigh.units import GIB, MIB
 
 NODES = captured("slurm-22.05-node.txt")
@@ -51,15 +47,6 @@ def test_what_a_user_may_use_is_known() -> None:
     assert told.accounts == ("lab", "other")
     assert told.qos == ("normal", "long")
     assert (told.enforced, told.largest_index) == (True, 1000)
-
-
-def test_a_job_whose_limit_fell_did_not_fail() -> None:
-    accounting = "7|RESIZING\n7|COMPLETED\n8|RESIZING\n8|RUNNING\n9|RESIZING\n"
-    assert parse_states_of_jobs(("7", "8", "9"), "", accounting) == {
-        "7": "COMPLETED",
-        "8": "RUNNING",
-        "9": "RUNNING",
-    }
 
 
 @pytest.mark.parametrize(
@@ -127,29 +114,6 @@ def test_a_partition_that_is_not_up_takes_no_jobs(state: str, *, word: bool) -> 
     text = PARTITIONS.replace("State=UP", f"State={state}")
 
     assert slurm_cluster_limits(changed(partitions=text)).queues[0].open is word
-
-
-QUEUE_22 = "7|RUNNING\n7|PENDING\n8|COMPLETED\n"
-SACCT_22 = "7_0|RUNNING\n9|CANCELLED by 1000\n10_0|COMPLETED\n10_1|FAILED\n"
-SACCT_24 = "7_0|RUNNING\n9|CANCELLED by 1000\n10_0|COMPLETED\n10_1|OUT_OF_ME+\n"
-
-
-@pytest.mark.parametrize("accounting", [SACCT_22, SACCT_24], ids=["22.05", "24.05"])
-def test_of_an_array_to_wait_for_the_worst_end_counts(accounting: str) -> None:
-    states = parse_states_of_jobs(("7", "8", "9", "10", "11"), QUEUE_22, accounting)
-
-    assert states["7"] == "RUNNING"
-    assert states["8"] == "COMPLETED"
-    assert states["9"] == "CANCELLED"
-    assert states["10"] in {"FAILED", "OUT_OF_ME"}
-    assert states["11"] is None
-
-
-@pytest.mark.parametrize(("queue", "accounting"), [(None, ""), ("", None)])
-def test_a_job_is_not_called_unknown_while_somebody_does_not_answer(
-    queue: str | None, accounting: str | None
-) -> None:
-    assert parse_states_of_jobs(("7",), queue, accounting) == {}
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,10 @@ from weigh.model.cluster import (
     NodeType,
     QueueLimits,
 )
-from weigh.model.job import States
 from weigh.model.record import State
 from weigh.schedulers import KINDS
 from weigh.schedulers import gridengine as gridengine_text
 from weigh.schedulers.backend import SchedulerSite
-from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.protocol import (
     ClusterAnswers,
     LiveAnswers,
@@ -384,9 +382,7 @@ def _count_or_none(text: str | None) -> int | None:
 PARALLEL = ("qconf", "-spl")
 PROJECTS = ("qconf", "-sprjl")
 CONFIG = ("qconf", "-sconf")
-LISTED = ("qstat", "-u", "*")
 _NO_PROJECTS = "no project"
-_MAX_TASKS = re.compile(r"^max_aj_tasks\s+(\d{1,9})\s*$", re.MULTILINE)
 _LISTED = re.compile(r"[\w.:-]+")
 
 
@@ -410,19 +406,23 @@ def gridengine_cluster_limits(texts: GridEngineLimitTexts) -> ClusterLimits:
     hosts = parse_hosts(texts.hosts or "")
     queues = with_states(parse_queues(texts.queues or ""), hosts)
     given = _default_h_vmem(texts.complexes or "")
-    longest = _MAX_TASKS.search(texts.config or "")
     return ClusterLimits(
         queues=tuple(_with_default(one, given) for one in queues),
         nodes=tuple(
             _node_type_of_host(host, texts.totals.get(host.name, {})) for host in hosts
         ),
         enforced=False,  # a job above a queue's limit waits
-        most_elements=(int(longest[1]) or None) if longest else None,
+        most_elements=most_elements_of(texts.config or ""),
         resources=requestable(texts.complexes),
         per_slot=per_slot(texts.complexes or ""),
         parallel=_gridengine_names(texts.parallel),
         projects=_gridengine_names(texts.projects),
     )
+
+
+def most_elements_of(config: str) -> int | None:
+    """Read max_aj_tasks of ``qconf -sconf``; 0 means no limit."""
+    return whole_number(_attributes(config).get("max_aj_tasks")) or None
 
 
 def _node_type_of_host(qhost_host: QhostHost, totals: Mapping[str, str]) -> NodeType:
@@ -455,33 +455,6 @@ def _gridengine_names(text: str | None) -> tuple[str, ...] | None:
     return tuple(word for word in words if _LISTED.fullmatch(word))
 
 
-def _gridengine_jobs(
-    after: tuple[str, ...], replies: Sequence[CommandOutput]
-) -> dict[str, str | None]:
-    if not replies or not replies[0].is_answer:
-        return {}
-    there = {line.split(maxsplit=1)[0] for line in replies[0].out.splitlines() if line}
-    found: dict[str, str | None] = {}
-    for job, reply in zip(after, replies[1:], strict=True):
-        if job in there:
-            # listed: it has not ended, which is all that a dependency needs to know
-            found[job] = "RUNNING"
-        elif reply.is_answer:
-            found[job] = _worst_end(
-                KINDS[gridengine_text.TEXT.NAME].backend.parse_ended(reply.out), job
-            )
-        # qacct answered that it has no such job
-        elif reply.trouble is None:
-            found[job] = None
-    return found
-
-
-def _worst_end(ended: States, job_id: str) -> str | None:
-    states = {element.state for element in ended.get(job_id, {}).values()}
-    bad = states - {"COMPLETED"}
-    return min(bad) if bad else ("COMPLETED" if states else None)
-
-
 class GridEngineSite(SchedulerSite):
     """Grid Engine: its nodes, queues and limits."""
 
@@ -506,9 +479,7 @@ class GridEngineSite(SchedulerSite):
         return ClusterAnswers(
             name=env.get("SGE_CLUSTER_NAME") or env.get("SGE_CELL") or None,
             version=parse_version(version.out),
-            nodes=tuple(
-                node_of_host(host, totals.get(host.name, {})) for host in found
-            ),
+            nodes=_nodes_of_hosts(found, totals),
             queues=with_states(parse_queues(queues.out), found),
             jobs=listed,
             notes=notes,
@@ -523,8 +494,7 @@ class GridEngineSite(SchedulerSite):
             PARALLEL,
             PROJECTS,
             CONFIG,
-            *((LISTED,) if who.after else ()),
-            *(("qacct", "-j", job) for job in who.after),
+            *KINDS[gridengine_text.TEXT.NAME].backend.awaited_argvs(who.after),
         )
         replies = query(commands)
         hosts, queues, complexes, parallel, projects, config, *jobs = replies
@@ -542,12 +512,11 @@ class GridEngineSite(SchedulerSite):
             config=config.text,
             totals=totals,
         )
-        nodes = _nodes_of_hosts(found, totals)
-        known = gridengine_cluster_limits(texts)
+        backend = KINDS[gridengine_text.TEXT.NAME].backend
         return LiveAnswers(
-            limits=known,
-            nodes=nodes,
-            jobs=_gridengine_jobs(who.after, jobs),
+            limits=gridengine_cluster_limits(texts),
+            nodes=_nodes_of_hosts(found, totals),
+            jobs=backend.awaited_states(who.after, jobs),
         )
 
 

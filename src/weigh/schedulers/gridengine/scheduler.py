@@ -213,7 +213,6 @@ def _minimum_slots(text: str) -> int:
 
 _SUBMITTED = re.compile(r"^(\d{1,12})(\.\d+-\d+:\d+)?$")
 _DATES = ("%a %b %d %H:%M:%S %Y", "%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S.%f")
-_MAX_ARRAY = re.compile(r"^max_aj_tasks\s+(\d{1,9})\s*$", re.MULTILINE)
 # few sites have a lower limit than that
 _SHORT_ARRAY = 1000
 _NO_QUEUE = "no suitable queues"
@@ -559,12 +558,7 @@ class GridEngineCommands(SchedulerCommands):
         """Ask by what shows the limit, if the usual default may be too low."""
         if elements <= _SHORT_ARRAY:
             return known_answer(None)
-        return one_command(("qconf", "-sconf"), self.parse_array_limit)
-
-    def parse_array_limit(self, command_output: str) -> int | None:
-        """Read max_aj_tasks; 0 means no limit."""
-        found = _MAX_ARRAY.search(command_output)
-        return (int(found[1]) or None) if found else None
+        return one_command(("qconf", "-sconf"), gridengine_cluster.most_elements_of)
 
     def why_not_from_nodes(self, queue: str | None) -> SchedulerQuestion[str | None]:
         """Ask by what list the submit hosts and the execution hosts."""

@@ -22,6 +22,7 @@ from weigh.model.report import (
 )
 from weigh.schedulers.backend import PastAccounting
 from weigh.schedulers.protocol import AccountingWords, Argv
+from weigh.schedulers.slurm.cluster import parse_config
 from weigh.schedulers.slurm.scheduler import STATES
 from weigh.schedulers.words import comma_pairs, epoch_seconds_in, whole_number
 from weigh.units import DAY, HOUR, KIB, MINUTE, Bytes, Seconds
@@ -42,7 +43,6 @@ _NO_ENERGY = frozenset(("", "0"))
 _RESIZED = "RESIZING"
 _MOST_STEPS = 50
 INTERVAL_ARGV: Argv = ("scontrol", "show", "config")
-_GATHERED = re.compile(r"^JobAcctGather(Type|Frequency)\s*=\s*(\S+)", re.MULTILINE)
 
 
 def parse_interval(config: str) -> Seconds | None:
@@ -52,9 +52,9 @@ def parse_interval(config: str) -> Seconds | None:
     out has its default of 30 (slurm.conf(5)). A job may have set another with
     ``--acctg-freq``. None if the site gathers nothing, or cannot be read.
     """
-    found = dict(_GATHERED.findall(config))
-    word = found.get("Frequency", "").lower()
-    if found.get("Type", "").endswith(("none", "(null)")):
+    found = parse_config(config)
+    word = found.get("JobAcctGatherFrequency", "").lower()
+    if found.get("JobAcctGatherType", "").endswith(("none", "(null)")):
         return None
     if "=" in word:
         word = comma_pairs(word).get("task", "30")

@@ -20,9 +20,9 @@ from weigh.model.cluster import (
     NodeType,
     QueueLimits,
 )
+from weigh.schedulers import KINDS
 from weigh.schedulers import slurm as slurm_text
 from weigh.schedulers.backend import SchedulerSite
-from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.protocol import (
     ClusterAnswers,
     LiveAnswers,
@@ -260,7 +260,6 @@ def _slurm_names(text: str | None) -> tuple[str, ...] | None:
 _ASSOCIATION = "format=Account,Partition,QOS,MaxSubmit"
 _COLUMNS_OF_ASSOCIATIONS = 4
 QOS = ("sacctmgr", "-nP", "show", "qos", "format=Name,MaxSubmitPU")
-_UNKNOWN_JOB = "Invalid job id"
 
 
 class SlurmLimitTexts(msgspec.Struct, frozen=True, kw_only=True):
@@ -315,52 +314,6 @@ def slurm_cluster_limits(
         node_names=tuple(one.name for one in nodes) or None,
         queues_of_node={one.name: one.queues for one in nodes},
     )
-
-
-def slurm_jobs_argvs(job_ids: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    """Return the commands that show the states of jobs: the queue, accounting."""
-    ids = ",".join(job_ids)
-    return (
-        ("squeue", "-h", "-t", "all", "-j", ids, "-o", "%F|%T"),
-        ("sacct", "-X", "-n", "-P", "-j", ids, "-o", "JobID,State"),
-    )
-
-
-def parse_states_of_jobs(
-    job_ids: tuple[str, ...], queue: str | None, accounting: str | None
-) -> dict[str, str | None]:
-    """Return the state of each job, None for one that Slurm does not know.
-
-    *queue* and *accounting* are their outputs, None if one did not answer. A job in
-    neither does not exist. For an array the worst outcome counts.
-    """
-    known: dict[str, set[str]] = {}
-    for text in (accounting or "", queue or ""):
-        here: dict[str, set[str]] = {}
-        for line in text.splitlines():
-            name, _, state = line.partition("|")
-            words = here.setdefault(name.partition("_")[0], set())
-            words.add(state.partition(" ")[0].rstrip("+"))
-        known |= here  # the queue is more current than accounting
-    found: dict[str, str | None] = {}
-    for job in job_ids:
-        if job in known:
-            found[job] = _worst(known[job])
-        # only two answers without the job show that there is none
-        elif queue is not None and accounting is not None:
-            found[job] = None
-    return found
-
-
-def _worst(states: set[str]) -> str:
-    # a job that was reduced while it ran is listed twice, first as this
-    if "RESIZING" in states:
-        states = (states - {"RESIZING"}) or {"RUNNING"}
-    going = states & {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED"}
-    bad = states - going - {"COMPLETED"}
-    if bad:
-        return min(bad)
-    return "RUNNING" if going else "COMPLETED"
 
 
 def _generic(text: str | None) -> tuple[str, ...] | None:
@@ -472,19 +425,6 @@ def _with_use(
     return msgspec.structs.replace(limits, most_submitted=left)
 
 
-def _slurm_jobs(
-    after: tuple[str, ...], replies: Sequence[CommandOutput]
-) -> dict[str, str | None]:
-    if not replies:
-        return {}
-    queue, accounting = replies
-    listed = queue.text
-    # squeue fails if it knows none of the jobs
-    if listed is None and _UNKNOWN_JOB in queue.complaint():
-        listed = ""
-    return parse_states_of_jobs(after, listed, accounting.text)
-
-
 class SlurmSite(SchedulerSite):
     """Slurm: its nodes, queues and limits."""
 
@@ -514,7 +454,7 @@ class SlurmSite(SchedulerSite):
             CONFIG,
             associations_argv(who.user),
             QOS,
-            *(slurm_jobs_argvs(who.after) if who.after else ()),
+            *KINDS[slurm_text.TEXT.NAME].backend.awaited_argvs(who.after),
         )
         replies = query(commands)
         nodes, partitions, config, associations, qos, *jobs = replies
@@ -533,7 +473,7 @@ class SlurmSite(SchedulerSite):
         return LiveAnswers(
             limits=_with_use(found, who, query),
             nodes=parse_nodes(texts.nodes or ""),
-            jobs=_slurm_jobs(who.after, jobs),
+            jobs=KINDS[slurm_text.TEXT.NAME].backend.awaited_states(who.after, jobs),
         )
 
 

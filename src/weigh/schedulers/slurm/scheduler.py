@@ -32,7 +32,7 @@ from weigh.schedulers.backend import (
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.job_script import request_of
 from weigh.schedulers.protocol import Answer, Argv, EndMessages
-from weigh.schedulers.slurm.cluster import pairs_of
+from weigh.schedulers.slurm.cluster import pairs_of, parse_config, rows_of
 from weigh.schedulers.slurm.script import (
     RULES,
     job_lines,
@@ -107,6 +107,7 @@ def _letters(plain: str) -> str:
 # and a mark follows them
 _END = "|."
 _QUEUE_FORMAT = f"%F|%K|%T|%S|%N|%r|%o|%k{_END}"
+_LISTS = ("squeue", "-h", "-r", "-t", "all")
 _FIND_FORMAT = f"%F|%o|%k{_END}"
 _QUEUE_FIELDS = 6  # in front of script and comment
 _OUR_MARK = re.compile(r"\bweigh:\w")
@@ -114,8 +115,6 @@ _NO_COMMENT = frozenset({"", "(null)"})
 _ENDED_FIELDS = "JobID,State,ExitCode,DerivedExitCode,Start,End,NodeList,Reason"
 _ENDED_COUNT = 8
 _GPU_TYPE = re.compile(r"\bgpu:([^:,()\s]+):\d")
-_PAIR = re.compile(r"(\w+)=(\S*)")
-_MAX_ARRAY = re.compile(r"^MaxArraySize\s*=\s*(\d{1,9})\s*$", re.MULTILINE)
 _SHORT_ARRAY = 100  # few sites have a lower limit
 _OOM_EXIT = "0:125"
 _SHORT = "OUT_OF_ME"  # a narrow column truncates the word
@@ -230,6 +229,7 @@ class SlurmCommands(SchedulerCommands):
         re.IGNORECASE,
     )
     SHOWS_TOKENS = True
+    NOT_LISTED = re.compile("Invalid job id")  # of jobs by their ids
     RULES = RULES
     MESSAGES = EndMessages(
         over_memory=re.compile(_OVER_MEMORY),
@@ -315,7 +315,11 @@ class SlurmCommands(SchedulerCommands):
 
     def queue_argv(self, user_name: str) -> Argv:
         """Return the command that lists each element, also those that just ended."""
-        return ("squeue", "-h", "-r", "-t", "all", "-u", user_name, "-o", _QUEUE_FORMAT)
+        return (*_LISTS, "-u", user_name, "-o", _QUEUE_FORMAT)
+
+    def listed_argv(self, job_ids: Sequence[str]) -> Argv:
+        """Return the command that lists each element of these jobs."""
+        return (*_LISTS, "-j", ",".join(job_ids), "-o", _QUEUE_FORMAT)
 
     def parse_queue(self, command_output: str) -> States:
         """Read squeue's lines, one per element.
@@ -505,8 +509,7 @@ class SlurmCommands(SchedulerCommands):
 
     def parse_array_limit(self, command_output: str) -> int | None:
         """Read MaxArraySize, which is one more than the highest index."""
-        found = _MAX_ARRAY.search(command_output)
-        return int(found[1]) if found else None
+        return whole_number(parse_config(command_output).get("MaxArraySize"))
 
     def why_not_from_nodes(self, queue: str | None) -> SchedulerQuestion[str | None]:
         """Ask by what show each partition of *queue*; without one, all of them."""
@@ -521,9 +524,7 @@ class SlurmCommands(SchedulerCommands):
 
         Of several partitions that a job names, one that takes its jobs is enough.
         """
-        lines = [
-            dict(_PAIR.findall(line)) for line in "".join(command_outputs).splitlines()
-        ]
+        lines = [*rows_of("".join(command_outputs))]
         # no partition was named: the default one takes the job
         if len(command_outputs) == 1 and len(lines) > 1:
             lines = [one for one in lines if one.get("Default") == "YES"]
