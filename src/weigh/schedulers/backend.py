@@ -128,6 +128,7 @@ class SchedulerCommands(SchedulerQuestions, ABC):
     NOT_LISTED: re.Pattern[str] = _NOWHERE
     SHOWS_TOKENS: bool = False  # in its queue
     OWN: Mapping[str, str]
+    PLACES: tuple[tuple[str, str], ...] = ()  # its flags of fields of a request
     MESSAGES: EndMessages = EndMessages()
     RULES: "ScriptRules"
 
@@ -274,6 +275,12 @@ class SchedulerCommands(SchedulerQuestions, ABC):
     def session_flags(self, job_request: JobRequest) -> list[Argv]:
         """Return the options of a shell on a node, each as its words."""
 
+    def places(self, job_request: JobRequest) -> list[tuple[str, str]]:
+        """Return (flag, value) of where a job runs, and of flags that are passed on."""
+        chosen = ((flag, getattr(job_request, field)) for flag, field in self.PLACES)
+        pairs = (*chosen, *job_request.extra)
+        return [(flag, value) for flag, value in pairs if value is not None]
+
     def session_argv(self, words: Argv, command: Argv) -> Argv:
         """Return the command that runs *command*, or else a shell, on a node."""
         return (*words, *command)
@@ -316,9 +323,13 @@ class SchedulerLint:
         """Return the problems of the script *text*."""
         return ()
 
-    def directives(self, text: str) -> int:
-        """Return the number of directive lines that the scheduler reads."""
-        return 0
+    def directives(self, text: str) -> tuple[str, ...]:
+        """Return the directive lines that the scheduler reads."""
+        return ()
+
+    def misread(self, flags: Sequence[str]) -> str:
+        """Return why the scheduler would refuse one of *flags*, in one line."""
+        return _NO_SCRIPTS
 
     def default_files(
         self, cwd: str, env: Mapping[str, str]
@@ -335,6 +346,11 @@ class SchedulerLint:
         return self.GPUS.search(flags) is not None
 
 
+def _script_word(path: str) -> str:
+    """Return the path of a script that no command takes for an option."""
+    return f"./{path}" if path.startswith("-") else path
+
+
 class SchedulerUserScripts:
     """How one scheduler takes the scripts that users write, and jobs of theirs.
 
@@ -347,10 +363,14 @@ class SchedulerUserScripts:
     # them whose value is the next word
     NOT_AGAIN: re.Pattern[str] = _NOWHERE
     NOT_AGAIN_WITH_VALUE: frozenset[str] = frozenset()
+    LINT: SchedulerLint = SchedulerLint()
+    # the command that submits a script, and the one that only checks it
+    SUBMITS: Argv = ()
+    CHECKS: Argv = ()
 
     def is_misread(self, flags: Sequence[str]) -> bool:
         """Return whether these are not whole flags of the submitting command."""
-        return True
+        return bool(self.LINT.misread(flags))
 
     def flags_to_repeat(self, flags: Sequence[str]) -> Argv:
         """Return the typed *flags* that another submission needs too."""
@@ -378,23 +398,26 @@ class SchedulerUserScripts:
         """Return the script with *flags* as directives that overrule its own."""
         return text
 
+    def mark(self, token: str, comment: str) -> Argv:
+        """Return the flags that mark a job by *token*; *comment* is the script's own.
+
+        Raises:
+            UsageError: weigh submits no script of a user to this scheduler.
+        """
+        raise UsageError(_NO_SCRIPTS)
+
     def submit_script_argv(
         self, script: str, own_script: OwnScript, *, token: str, comment: str = ""
     ) -> Argv:
-        """Return the command that submits the script, marked by *token*.
-
-        Raises:
-            UsageError: weigh submits no script of a user to this scheduler.
-        """
-        raise UsageError(_NO_SCRIPTS)
+        """Return the command that submits the script, marked by *token*."""
+        mark = self.mark(token, comment)
+        words = (*own_script.flags, *mark, _script_word(script))
+        return (*self.SUBMITS, *words, *own_script.arguments)
 
     def check_script_argv(self, script: str, own_script: OwnScript) -> Argv:
-        """Return the command that checks whether it would be accepted.
-
-        Raises:
-            UsageError: weigh submits no script of a user to this scheduler.
-        """
-        raise UsageError(_NO_SCRIPTS)
+        """Return the command that checks whether it would be accepted."""
+        words = (*own_script.flags, _script_word(script), *own_script.arguments)
+        return (*self.CHECKS, *words)
 
     def only(self, indices: Sequence[int], throttle: int | None) -> Iterator[Argv]:
         """Yield the flags of each job that is needed to run only these *indices*."""
@@ -405,8 +428,8 @@ class SchedulerUserScripts:
         return ()
 
     def wrapper(self, text: str, body: str) -> str:
-        """Return a script with the directives of *text* that runs *body*, for sh."""
-        return text
+        """Return a script with the directives of *text*, as written, and *body*."""
+        return "\n".join(("#!/bin/bash", *self.LINT.directives(text), body, ""))
 
     def wrapper_flags(self) -> Argv:
         """Return the flags by which sh runs the wrapper."""

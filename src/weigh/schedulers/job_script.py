@@ -103,11 +103,6 @@ def request_of(wanted: JobRequest) -> Request:
     )
 
 
-def script_word(path: str) -> str:
-    """Return the path of a script that no command takes for an option."""
-    return f"./{path}" if path.startswith("-") else path
-
-
 def _element_body_lines(
     job_script: JobScript, element: str, rules: ScriptRules
 ) -> Iterator[str]:

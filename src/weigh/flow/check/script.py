@@ -79,7 +79,7 @@ def check_script(
     return CheckedScript(
         script=path,
         scheduler=scheduler,
-        directives=dialect.directives(text),
+        directives=len(dialect.directives(text)),
         findings=kept,
         acknowledged=ignored,
         lacks_shellcheck=program is None and script.is_shell,

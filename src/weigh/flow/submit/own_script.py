@@ -215,7 +215,9 @@ def draft_of(
     facts = facts_of(here, scheduler=kind.name)
     described = kind.user_scripts.describe(text, options.flags, path, facts)
     is_misread = options.checks and bool(described.misread)
-    _refuse_no_job(text, options, kind.lint.directives(text), is_misread=is_misread)
+    _refuse_no_job(
+        text, options, len(kind.lint.directives(text)), is_misread=is_misread
+    )
     # submitted on its own, such a script would bypass the rounds of its plan
     if _is_of_plan(path, text):
         plan = os.path.dirname(options.script) or os.curdir

@@ -577,7 +577,7 @@ WORDS = SchedulerWords(
 class GridEngineLint(ScriptLint):
     """Grid Engine: the rules for its job scripts."""
 
-    words = WORDS
+    words, prefix = WORDS, PREFIX
     GPUS = re.compile(r"\bn?gpus?=[1-9]")
     rules = (
         *(

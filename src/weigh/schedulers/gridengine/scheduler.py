@@ -77,11 +77,7 @@ def gridengine_script(job_script: JobScript) -> str:
     Raises:
         UsageError: a directive cannot hold a value.
     """
-    own = (
-        None
-        if can_hold_path(job_script.log)
-        else (_LOG if job_script.is_array else _PLAIN_LOG)
-    )
+    own = _LOG if job_script.is_array else _PLAIN_LOG
     return render_job_script(
         (f"{TEXT.PREFIX} {flag}" for flag in _gridengine_flags(job_script)),
         job_script,
@@ -89,11 +85,6 @@ def gridengine_script(job_script: JobScript) -> str:
         log=None if can_hold_path(job_script.log) else own,
         rules=RULES,
     )
-
-
-def gridengine_log_name(job_id: str, element: int, *, is_array: bool) -> str:
-    """Return the name of an element's log; Grid Engine numbers elements from 1."""
-    return f"{job_id}.{element + 1}.out" if is_array else f"{job_id}.out"
 
 
 def can_hold_path(text: str) -> bool:
@@ -175,7 +166,7 @@ def parse_qstat_job(text: str) -> RecordedRequest | None:
     Each site names its GPU resource itself: if no name is recognized, the number of
     requested GPUs is not known.
     """
-    rows = _qstat_rows(text)
+    rows = qstat_rows(text)
     if "job_number" not in rows:
         return None
     asked = comma_pairs(rows.get("hard resource_list", ""))
@@ -196,7 +187,7 @@ def parse_qstat_job(text: str) -> RecordedRequest | None:
     )
 
 
-def _qstat_rows(text: str) -> dict[str, str]:
+def qstat_rows(text: str) -> dict[str, str]:
     """Split ``name:   value`` lines; the first of two equal names counts."""
     found: dict[str, str] = {}
     for line in text.splitlines():
@@ -343,6 +334,7 @@ class GridEngineCommands(SchedulerCommands):
         **dict.fromkeys(("wd", "cwd"), "the job runs where it was submitted"),
         **dict.fromkeys(("S", "b", "terse", "sync"), "the script is weigh's own"),
     }
+    PLACES = (("q", "queue"), ("P", "account"))
     LOGIN_HINT = "submit from a login node of the cluster, or with --on local here"
     NO_CLUSTER = re.compile(
         r"Please set the environment variable SGE_ROOT|cell directory .* doesn.t exist|"
@@ -362,8 +354,8 @@ class GridEngineCommands(SchedulerCommands):
         return gridengine_script(job_script)
 
     def log_name(self, job_id: str, element: int, *, is_array: bool) -> str:
-        """Return the name of an element's log."""
-        return gridengine_log_name(job_id, element, is_array=is_array)
+        """Return the name of an element's log; Grid Engine numbers from 1."""
+        return f"{job_id}.{element + 1}.out" if is_array else f"{job_id}.out"
 
     def submit_argv(self, script: str) -> Argv:
         """Submit a script."""
@@ -491,18 +483,12 @@ class GridEngineCommands(SchedulerCommands):
     def session_flags(self, job_request: JobRequest) -> list[Argv]:
         """Return the options of a shell on a node."""
         words = job_request.complexes or SiteComplexes()
-        directives = gridengine_text.TEXT.directives(request_of(job_request), words)
-        flags: list[Argv] = [tuple(flag.split()) for flag in directives]
+        flags = [*TEXT.directives(request_of(job_request), words)]
         if job_request.gpu_type:
-            flags.append(("-l", f"{words.gpu_type}={job_request.gpu_type}"))
-        for name, value in (
-            ("q", job_request.queue),
-            ("P", job_request.account),
-            *job_request.extra,
-        ):
-            if value is not None:
-                flags.append((f"-{name}", value) if value else (f"-{name}",))
-        return flags
+            flags.append(f"-l {words.gpu_type}={job_request.gpu_type}")
+        places = self.places(job_request)
+        others = ((f"-{n}", value) if value else (f"-{n}",) for n, value in places)
+        return [*(tuple(flag.split()) for flag in flags), *others]
 
     def session_argv(self, words: Argv, command: Argv) -> Argv:
         """Return the command that runs *command*, or else a shell, on a node."""

@@ -10,7 +10,6 @@ import msgspec
 
 from weigh.model.job import JobRequest, OwnScript, RecordedRequest, SubmittedJob
 from weigh.model.lint import ScriptFacts
-from weigh.schedulers import gridengine as gridengine_text
 from weigh.schedulers.backend import (
     SchedulerQuestion,
     SchedulerUserScripts,
@@ -18,12 +17,11 @@ from weigh.schedulers.backend import (
     one_command,
 )
 from weigh.schedulers.command import CommandOutput
+from weigh.schedulers.gridengine import TEXT
 from weigh.schedulers.gridengine.lint import (
     LINT,
     PREFIX,
     is_job_name,
-    qsub_directive_lines,
-    read_qsub_options,
     requested_by_qsub_script,
 )
 from weigh.schedulers.gridengine.scheduler import (
@@ -31,12 +29,10 @@ from weigh.schedulers.gridengine.scheduler import (
     job_name,
     parse_qstat_job,
     qacct_blocks,
+    qstat_rows,
 )
-from weigh.schedulers.job_script import SHEBANG, script_word
 from weigh.schedulers.lint.case import LintCase
-from weigh.schedulers.lint.common import flags_alone, misread_flag
 from weigh.schedulers.protocol import Argv, DescribedScript, KnownJob
-from weigh.schedulers.script import read_script
 from weigh.schedulers.words import format_ranges, positive_number, whole_number
 
 _NAME = re.compile(r"(\d{1,10})(?:\.([\d:-]+))?")
@@ -95,11 +91,7 @@ def _progressions(numbers: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _of_queue(text: str) -> KnownJob | None:
-    rows: dict[str, str] = {}
-    for line in text.splitlines():
-        name, colon, value = line.partition(":")
-        if colon:
-            rows.setdefault(name.strip(), value.strip())
+    rows = qstat_rows(text)
     job = rows.get("job_number")
     if job is None:
         return None
@@ -161,11 +153,8 @@ class GridEngineUserScripts(SchedulerUserScripts):
     OF_WHOLE_ARRAY = re.compile(r"SGE_TASK_(?:FIRST|LAST|STEPSIZE)\b")
     NOT_AGAIN = re.compile("-terse")
     NOT_AGAIN_WITH_VALUE = frozenset({"-t", "-sync"})
-
-    def is_misread(self, flags: Sequence[str]) -> bool:
-        """Return whether qsub would refuse these flags."""
-        found = read_qsub_options(flags_alone(PREFIX, flags)).findings
-        return bool(misread_flag(found, "qsub"))
+    LINT = LINT
+    SUBMITS, CHECKS = ("qsub", "-terse"), ("qsub", "-w", "v")
 
     def describe(
         self, text: str, flags: Sequence[str], path: str, facts: ScriptFacts
@@ -192,9 +181,7 @@ class GridEngineUserScripts(SchedulerUserScripts):
             else _gridengine_log_pattern(case.value("e"), "e", where, indices, facts),
             interpreter=tuple(shell.split()),
             request=msgspec.structs.replace(request, virtual_memory=wanted.memory),
-            misread=misread_flag(
-                read_qsub_options(flags_alone(PREFIX, flags)).findings, "qsub"
-            ),
+            misread=LINT.misread(flags),
             refusals=tuple(_refusals(case, name)),
         )
 
@@ -206,23 +193,9 @@ class GridEngineUserScripts(SchedulerUserScripts):
         end = "" if text.endswith("\n") else "\n"
         return f"{text}{end}{PREFIX} {shlex.join(flags)}\n"
 
-    def submit_script_argv(
-        self,
-        script: str,
-        own_script: OwnScript,
-        *,
-        token: str,
-        comment: str = "",  # the context has a place of its own
-    ) -> Argv:
-        """Return the command that submits a script; its context holds *token*."""
-        mark = ("-ac", f"{_TAG}={token}")
-        words = (*own_script.flags, *mark, script_word(script), *own_script.arguments)
-        return ("qsub", "-terse", *words)
-
-    def check_script_argv(self, script: str, own_script: OwnScript) -> Argv:
-        """Return the command that checks whether it fits an empty cluster."""
-        words = (*own_script.flags, script_word(script), *own_script.arguments)
-        return ("qsub", "-w", "v", *words)
+    def mark(self, token: str, comment: str) -> Argv:
+        """Return the context of a job, which holds *token*; a comment stays."""
+        return ("-ac", f"{_TAG}={token}")
 
     def only(self, indices: Sequence[int], throttle: int | None) -> Iterator[Argv]:
         """Yield ``-t 3-7:2`` for each job: an array has one range with one step."""
@@ -234,25 +207,17 @@ class GridEngineUserScripts(SchedulerUserScripts):
 
     def raised(self, job_request: JobRequest, names: Sequence[str]) -> Argv:
         """Return the flags that overrule these fields of the request."""
-        flags: list[str] = []
-        if "memory" in names and job_request.virtual_memory is not None:
-            each = -(-job_request.virtual_memory // max(1, job_request.cpus))
-            flags += ["-l", f"h_vmem={gridengine_text.TEXT.format_memory(each)}"]
-        if "time_limit" in names and job_request.time_limit is not None:
-            flags += [
-                "-l",
-                f"h_rt={gridengine_text.TEXT.format_time(job_request.time_limit)}",
-            ]
-        if "queue" in names and job_request.queue is not None:
-            flags += ["-q", job_request.queue]
-        if "exclude" in names and job_request.exclude:
-            flags += ["-l", f"h=!({'|'.join(job_request.exclude)})"]
-        return tuple(flags)
-
-    def wrapper(self, text: str, body: str) -> str:
-        """Return a script with the same directives, as written, that runs *body*."""
-        head = [line.text for line in qsub_directive_lines(read_script(text))]
-        return "\n".join((SHEBANG, *head, body, ""))
+        size, limit = job_request.virtual_memory, job_request.time_limit
+        each = None if size is None else -(-size // max(1, job_request.cpus))
+        flags = {
+            "memory": each and ("-l", f"h_vmem={TEXT.format_memory(each)}"),
+            "time_limit": limit and ("-l", f"h_rt={TEXT.format_time(limit)}"),
+            "queue": job_request.queue and ("-q", job_request.queue),
+            "exclude": job_request.exclude
+            and ("-l", f"h=!({'|'.join(job_request.exclude)})"),
+        }
+        chosen = (flag for name, flag in flags.items() if name in names and flag)
+        return tuple(itertools.chain.from_iterable(chosen))
 
     def wrapper_flags(self) -> Argv:
         """Return the flag that names the shell, which may be the queue's otherwise."""

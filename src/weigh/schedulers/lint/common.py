@@ -2,7 +2,7 @@
 
 import shlex
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -42,6 +42,7 @@ class ScriptLint(SchedulerLint):
     """The checks of one scheduler's scripts; ``rules`` are its own."""
 
     words: SchedulerWords
+    prefix: str  # begins a directive
     rules: tuple[Rule, ...]
 
     @abstractmethod
@@ -89,26 +90,21 @@ class ScriptLint(SchedulerLint):
         case = msgspec.structs.replace(case, start=self.start(case))
         return msgspec.structs.replace(case, granted=self.granted(case))
 
-    def directives(self, text: str) -> int:
-        """Return the number of directive lines that the scheduler reads."""
-        return len(self.read(read_script(text), ScriptFacts()).lines)
+    def directives(self, text: str) -> tuple[str, ...]:
+        """Return the directive lines that the scheduler reads."""
+        return tuple(line.text for line in self.options(text).lines)
+
+    def misread(self, flags: Sequence[str]) -> str:
+        """Return why the scheduler would refuse one of *flags*, in one line."""
+        read = self.options(f"{self.prefix} {shlex.join(flags)}" if flags else "")
+        first = next((one for one in read.findings if not one.accepted), None)
+        if first is None:
+            return ""
+        if first.rule == "stray-word":
+            word, tool = first.effect.partition(" is ")[0], self.words.tool
+            return f"{word} is no flag of {tool}; arguments of the script follow --"
+        return first.effect + (f" ({first.cure})" if first.cure else "")
 
     def options(self, text: str) -> ReadOptions:
         """Return the options that the scheduler reads in a script."""
         return self.read(read_script(text), ScriptFacts())
-
-
-def flags_alone(prefix: str, flags: Sequence[str]) -> ScriptText:
-    """Return a script that has only the *flags*, as one directive."""
-    return read_script(f"{prefix} {shlex.join(flags)}" if flags else "")
-
-
-def misread_flag(lint_findings: Iterable[LintFinding], tool: str) -> str:
-    """Return why *tool* would refuse a flag, in one line; empty if it would not."""
-    first = next((one for one in lint_findings if not one.accepted), None)
-    if first is None:
-        return ""
-    if first.rule == "stray-word":
-        word = first.effect.partition(" is ")[0]
-        return f"{word} is no flag of {tool}; arguments of the script follow --"
-    return first.effect + (f" ({first.cure})" if first.cure else "")

@@ -523,7 +523,7 @@ _JOB = re.compile(r":([0-9]{1,12})(?=[:,?+_]|$)", re.ASCII)
 class SlurmLint(ScriptLint):
     """Slurm: the rules for its job scripts."""
 
-    words = WORDS
+    words, prefix = WORDS, PREFIX
     GPUS = re.compile(r"--gres[= ]\S*gpu|--gpus|(?:^|\s)-G\b")
     rules = (
         *(

@@ -37,7 +37,6 @@ from weigh.schedulers.slurm.script import (
     RULES,
     job_lines,
     parse_scontrol_job,
-    slurm_log_name,
     slurm_script,
 )
 from weigh.schedulers.words import (
@@ -220,6 +219,7 @@ class SlurmCommands(SchedulerCommands):
         **dict.fromkeys(("chdir", "D", "wrap"), "the job runs where it was submitted"),
         "open-mode": "each element has a log of its own",
     }
+    PLACES = (("partition", "queue"), ("account", "account"), ("qos", "qos"))
     LOGIN_HINT = "submit from a login node of the cluster, or with --on local here"
     NO_CLUSTER = re.compile(r"Could not establish a configuration source")
     LOST = re.compile(
@@ -254,7 +254,7 @@ class SlurmCommands(SchedulerCommands):
 
     def log_name(self, job_id: str, element: int, *, is_array: bool) -> str:
         """Return the name of an element's log."""
-        return slurm_log_name(job_id, element, is_array=is_array)
+        return f"{job_id}_{element}.out" if is_array else f"{job_id}.out"
 
     def submit_argv(self, script: str) -> Argv:
         """Return the command that submits a script."""
@@ -451,19 +451,11 @@ class SlurmCommands(SchedulerCommands):
 
     def session_flags(self, job_request: JobRequest) -> list[Argv]:
         """Return the options of a shell on a node."""
-        flags: list[Argv] = [
-            (one,) for one in slurm_text.TEXT.directives(request_of(job_request))
-        ]
-        for name, value in (
-            ("partition", job_request.queue),
-            ("account", job_request.account),
-            ("qos", job_request.qos),
-            *job_request.extra,
-        ):
-            if value is not None:
-                # an empty value is that of a flag
-                flags.append((f"--{name}={value}" if value else f"--{name}",))
-        return flags
+        flags = slurm_text.TEXT.directives(request_of(job_request))
+        places = self.places(job_request)
+        # an empty value is that of a flag
+        others = (f"--{n}={value}" if value else f"--{n}" for n, value in places)
+        return [(flag,) for flag in (*flags, *others)]
 
     def session_argv(self, words: Argv, command: Argv) -> Argv:
         """Return the command that runs *command*, or else a shell, on a node."""

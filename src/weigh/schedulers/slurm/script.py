@@ -50,11 +50,6 @@ def slurm_script(job_script: JobScript) -> str:
     )
 
 
-def slurm_log_name(job_id: str, element: int, *, is_array: bool) -> str:
-    """Return the name of an element's log."""
-    return f"{job_id}_{element}.out" if is_array else f"{job_id}.out"
-
-
 def can_hold(text: str) -> bool:
     """Return whether a directive can hold *text*, in double quotes if necessary."""
     return text.isprintable() and not set('"\\') & set(text)

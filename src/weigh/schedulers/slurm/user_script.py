@@ -17,16 +17,13 @@ from weigh.schedulers.backend import (
     one_command,
 )
 from weigh.schedulers.command import CommandOutput
-from weigh.schedulers.job_script import SHEBANG, script_word
-from weigh.schedulers.lint.common import flags_alone, misread_flag
 from weigh.schedulers.protocol import Argv, DescribedScript, KnownJob
 from weigh.schedulers.script import read_script
+from weigh.schedulers.slurm import TEXT
 from weigh.schedulers.slurm.cluster import pairs_of
 from weigh.schedulers.slurm.directives import (
     PREFIX,
-    directive_lines,
     elements_of,
-    read_options,
     requested_by,
 )
 from weigh.schedulers.slurm.lint import LINT
@@ -150,11 +147,8 @@ class SlurmUserScripts(SchedulerUserScripts):
     OF_WHOLE_ARRAY = re.compile(r"SLURM_ARRAY_TASK_(?:COUNT|MIN|MAX)\b")
     NOT_AGAIN = re.compile(r"--(?:parsable|wait|quiet|array=.*)|-[WQ]|-a.+")
     NOT_AGAIN_WITH_VALUE = frozenset({"--array", "-a"})
-
-    def is_misread(self, flags: Sequence[str]) -> bool:
-        """Return whether sbatch would refuse these flags."""
-        found = read_options(flags_alone(PREFIX, flags)).findings
-        return bool(misread_flag(found, "sbatch"))
+    LINT = LINT
+    SUBMITS, CHECKS = ("sbatch", "--parsable"), ("sbatch", "--test-only")
 
     def describe(
         self, text: str, flags: Sequence[str], path: str, facts: ScriptFacts
@@ -186,9 +180,7 @@ class SlurmUserScripts(SchedulerUserScripts):
             else "",
             comment=comment.value if comment else "",
             request=msgspec.structs.replace(request, memory=wanted.memory),
-            misread=misread_flag(
-                read_options(flags_alone(PREFIX, flags)).findings, "sbatch"
-            ),
+            misread=LINT.misread(flags),
             refusals=tuple(why for key, why in _CANNOT.items() if case.option(key)),
         )
 
@@ -203,25 +195,10 @@ class SlurmUserScripts(SchedulerUserScripts):
         lines.insert(place, f"{PREFIX} {shlex.join(flags)}")
         return "\n".join(lines)
 
-    def submit_script_argv(
-        self,
-        script: str,
-        own_script: OwnScript,
-        *,
-        token: str,
-        comment: str = "",
-    ) -> Argv:
-        """Return the command that submits a script; its comment holds *token*."""
-        # the flag overrules a comment in the script: its text is kept in front of the
-        # mark
-        mark = f"--comment={f'{comment} ' if comment else ''}weigh:{token}"
-        words = (*own_script.flags, mark, script_word(script), *own_script.arguments)
-        return ("sbatch", "--parsable", *words)
-
-    def check_script_argv(self, script: str, own_script: OwnScript) -> Argv:
-        """Return the command that checks a script; it uses up a job id, runs no job."""
-        words = (*own_script.flags, script_word(script), *own_script.arguments)
-        return ("sbatch", "--test-only", *words)
+    def mark(self, token: str, comment: str) -> Argv:
+        """Return the comment of a job, which holds *token*."""
+        # the flag overrules a comment in the script: its text is kept in front
+        return (f"--comment={f'{comment} ' if comment else ''}weigh:{token}",)
 
     def only(self, indices: Sequence[int], throttle: int | None) -> Iterator[Argv]:
         """Yield ``--array=3,7``: one job runs any set of indices."""
@@ -230,36 +207,20 @@ class SlurmUserScripts(SchedulerUserScripts):
 
     def raised(self, job_request: JobRequest, names: Sequence[str]) -> Argv:
         """Return the flags that overrule these fields of the request."""
-        flags: list[str] = []
-        if "memory" in names and job_request.memory is not None:
-            flags.append(f"--mem={slurm_text.TEXT.format_memory(job_request.memory)}")
-        if "time_limit" in names and job_request.time_limit is not None:
-            flags.append(
-                f"--time={slurm_text.TEXT.format_time(job_request.time_limit)}"
-            )
-        if "queue" in names and job_request.queue is not None:
-            flags.append(f"--partition={job_request.queue}")
-        if "exclude" in names and job_request.exclude:
-            flags.append(f"--exclude={','.join(job_request.exclude)}")
-        return tuple(flags)
-
-    def wrapper(self, text: str, body: str) -> str:
-        """Return a script with the same directives, as written, that runs *body*."""
-        script = read_script(text)
-        head = [line.text for line in directive_lines(script)]
-        return "\n".join((SHEBANG, *head, body, ""))
-
-    def wrapper_flags(self) -> Argv:
-        """Return no flag: the first line names the shell."""
-        return ()
+        text, size, limit = TEXT, job_request.memory, job_request.time_limit
+        flags = {
+            "memory": size and f"--mem={text.format_memory(size)}",
+            "time_limit": limit and f"--time={text.format_time(limit)}",
+            "queue": job_request.queue and f"--partition={job_request.queue}",
+            "exclude": f"--exclude={','.join(job_request.exclude)}"
+            * bool(job_request.exclude),
+        }
+        return tuple(flag for name, flag in flags.items() if name in names and flag)
 
     def default_log(self, submitted_job: SubmittedJob, index: int | None) -> str:
         """Return the name of a log that the script does not name."""
-        return (
-            f"slurm-{submitted_job.id}.out"
-            if index is None
-            else f"slurm-{submitted_job.id}_{index}.out"
-        )
+        element = "" if index is None else f"_{index}"
+        return f"slurm-{submitted_job.id}{element}.out"
 
     def log(
         self, submitted_job: SubmittedJob, index: int | None, node: str | None
