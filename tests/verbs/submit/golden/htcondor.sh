@@ -1,5 +1,5 @@
 #!/bin/bash
-# condor_submit reads this file too: to the line before the job, and its end
+# condor_submit reads this too: to the line before the job, and its end
 batch_name= <<'# ---- the job, for bash'
 executable = $(SUBMIT_FILE)
 batch_name = ppo-sweep
@@ -30,7 +30,7 @@ trap 'echo "weigh: exit code $?"' EXIT
 export WEIGH_DIR=/home/me/rl/.weigh
 cd /home/me/rl || exit
 plan=/home/me/rl/plan/ppo-sweep
-element="$CONDOR_PROC_ID"
+element="$((CONDOR_PROC_ID + 0))"
 
 # the environment of the tasks
 source /etc/profile
