@@ -1,7 +1,6 @@
 """Notes of a report: GPUs, growing memory, missing requests; all in order of weight."""
 
 import re
-import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -195,7 +194,6 @@ def _unsorted_notes(
     yield from gpu_notes(subject)
     yield from _rising_memory_notes(subject)
     yield from _rank_notes(subject)
-    yield from node_notes(report_rows, subject.dialect.OPTIONS.exclude, subject.unit)
     yield from _missing_request_notes(subject)
     yield from _unknown_scheduler(subject)
 
@@ -303,16 +301,11 @@ def _request_rule_text(subject: AdviceSubject, request: Request) -> str:
     return f"the memory granted, because a run failed; else {usual}"
 
 
-_SLOWER = 1.25  # times the others' median
-_CLEARLY = 10.0  # seconds: starts and a busy moment cost short tasks as much
-_ENOUGH = 3  # tasks on a node, so that it is compared
-_MOST_ROWS = 0.75  # of a node's tasks must be slower than the others' median
 FAILED = frozenset(
     {"FAILED", "NODE_FAIL", "PREEMPTED", "INTERRUPTED", "OUT_OF_MEMORY", "TIMEOUT"}
 )
 _OF_LIMITS = frozenset({"OUT_OF_MEMORY", "TIMEOUT"})  # these are noted with the request
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
-_MOST_NODES = 3
 _MOST_WAYS = 3
 
 
@@ -338,29 +331,6 @@ def failure_notes(
         )
     yield from _retry_notes(report_rows, unit)
     yield from _unfinished_notes(report_rows, unit)
-
-
-def node_notes(
-    report_rows: Sequence[ReportRow], form: str, unit: str = "task"
-) -> Iterator[ReportNote]:
-    """Yield which nodes are slower than the others, with the flag to exclude them.
-
-    *form* is that flag, with ``{}`` for the node.
-    """
-    times: dict[str, list[float]] = {}
-    for row in report_rows:
-        if row.state == "COMPLETED" and row.node and row.wall_time:
-            times.setdefault(row.node, []).append(row.wall_time)
-    slow = sorted(_slow_nodes(times), key=lambda pair: pair[1], reverse=True)
-    for node, factor in slow[:_MOST_NODES]:
-        count = len(times[node])
-        yield ReportNote(
-            about=node,
-            words=f"its {count} {unit}s took {factor:.1f}x as long as the others",
-            flag=form.format(node),
-            weight=42,
-            is_finding=True,
-        )
 
 
 def failure_text_without_numbers(report_row: ReportRow) -> str:
@@ -445,19 +415,3 @@ def _unfinished_notes(
             "the figures are preliminary",
             weight=99,
         )
-
-
-def _slow_nodes(times: dict[str, list[float]]) -> Iterator[tuple[str, float]]:
-    for node, own in times.items():
-        # without its own times: a slow node with half of the tasks would hide itself
-        others = [time for name, all_ in times.items() if name != node for time in all_]
-        if len(own) < _ENOUGH or len(others) < _ENOUGH:
-            continue
-        middle = statistics.median(others)
-        # one long task is not a slow node: most of its tasks have to be slower
-        slower = sum(time > middle for time in own) / len(own)
-        own_middle = statistics.median(own)
-        factor = own_middle / middle if middle > 0 else 0.0
-        is_clear = factor >= _SLOWER and own_middle - middle >= _CLEARLY
-        if is_clear and slower >= _MOST_ROWS:
-            yield node, factor

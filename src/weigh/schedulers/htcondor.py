@@ -87,7 +87,6 @@ class HTCondorText(SchedulerText):
         cpus="request_cpus = {}",
         gpus="request_gpus = {}",
         no_gpus="no request_gpus",
-        exclude='requirements = Machine != "{}"',
     )
 
     def parse_memory(self, text: str) -> Bytes:

@@ -43,7 +43,6 @@ class DialectOptions(msgspec.Struct, frozen=True, kw_only=True):
     cpus: str
     gpus: str
     no_gpus: str
-    exclude: str
     one_cpu: str | None = None  # None: as for several
     resource: tuple[str, str] | None = None
 

@@ -30,8 +30,6 @@ def like_full(**changes: Any) -> Task:
 
 
 SMALL, KILLED = like_full(memory=2 * GIB), Task(state="OUT_OF_MEMORY", memory=2 * GIB)
-SLOW = like_full(wall_time=5.6 * HOUR, node="node07")
-QUICK = like_full(wall_time=4.0 * HOUR)
 BAD = Task(state="FAILED", node="node07")
 GROWING = like_full(growing=True)
 TWO_GPUS = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR, gpus=2)
@@ -95,19 +93,6 @@ JOBS: dict[str, tuple[list[Task], JobRequest, dict[str, Any]]] = {
         *(ASKED, {}),
     ),
     "a node where all fail": ([BAD, BAD, FULL, FULL, FULL], ASKED, {}),
-    "a slow node": ([*[SLOW] * 8, *[QUICK] * 8], ASKED, {}),
-    "a slow node of Grid Engine": (
-        [*[SLOW] * 8, *[QUICK] * 8],
-        *(ASKED, {"scheduler": "gridengine"}),
-    ),
-    "a slow task or two": ([SLOW, SLOW, *[QUICK] * 8], ASKED, {}),
-    "tasks of seconds": (
-        [
-            *[like_full(wall_time=3.0, node="node07")] * 8,
-            *[like_full(wall_time=1.9)] * 8,
-        ],
-        *(ASKED, {}),
-    ),
     "a retry": ([like_full(attempts=2), FULL, FULL], ASKED, {}),
 }
 

@@ -58,7 +58,6 @@ class GridEngineText(SchedulerText):
         one_cpu="no -pe",
         gpus="-l ngpus={}",
         no_gpus="no -l ngpus",
-        exclude="-l h=!{}",
         resource=("l", "{}={}"),
     )
 

@@ -152,7 +152,6 @@ class SlurmText(SchedulerText):
         cpus="--cpus-per-task={}",
         gpus="--gres=gpu:{}",
         no_gpus="no --gres=gpu",
-        exclude="--exclude={}",
     )
 
     def parse_memory(self, text: str) -> Bytes:
