@@ -42,7 +42,7 @@ from weigh.render.status_lines import (
     TaskFailure,
     WaitingElements,
 )
-from weigh.runner.events import TaskHeadway, read_progress
+from weigh.runner.events import read_progress
 from weigh.schedulers import find_kind
 from weigh.schedulers.accounting import accounting_of_job
 from weigh.schedulers.command import run_scheduler_command
@@ -376,8 +376,6 @@ def _of_views(here: Here, views: Sequence[JobView]) -> str | None:
 
 
 _MOST_READ = 500  # joblogs that are read for the times of tasks
-_SPREAD = 3.29  # standard deviations between the ends of a 90 % interval
-_MANY = 10**6  # sample size at which the mean counts as exact
 
 
 def ends_of(views: Sequence[JobView], current_time: Seconds) -> ExpectedEnd | None:
@@ -421,7 +419,8 @@ def _job_end(job_view: JobView, current_time: Seconds) -> ExpectedEnd | None:
     known = TaskDurations(times, len(times))
     # how long tasks without progress have run already is known too
     begun = tuple(one.elapsed for one in tasks if one.left is None)
-    spans = {n: one.span(replace(known, begun=begun)) for n, one in running.items()}
+    going = replace(known, begun=begun)
+    spans = {number: one.span(going) for number, one in running.items()}
     left = [span for span in spans.values() if span is not None]
     # an element without an estimate may be the last to end
     if not left or len(left) < len(spans):
@@ -431,10 +430,16 @@ def _job_end(job_view: JobView, current_time: Seconds) -> ExpectedEnd | None:
     lanes = max(one.lanes for one in running.values())
     # without a throttle as many as run now: what the queue grants is not known
     at_a_time = min(job.request.throttle or len(running), len(running) + len(waits))
-    each = _as_durations(max(waits, default=0), known, lanes)
-    end = until_done(left, len(waits), each, lanes=at_a_time)
-    if end is None:
+    # one list of all tasks; an element with a long list of its own may end later
+    whole = until_done(
+        [one.left or one.elapsed for one in tasks],
+        sum(waiting.values()),
+        going,
+        lanes=lanes * at_a_time,
+    )
+    if whole is None:
         return None
+    end = max([whole, *left], key=lambda span: span.value)
     limit = job.request.time_limit
     pairs: list[tuple[TimeSpan | None, Seconds | None]] = []
     for number, span in spans.items():
@@ -443,8 +448,8 @@ def _job_end(job_view: JobView, current_time: Seconds) -> ExpectedEnd | None:
         remaining = (started or 0.0) + (limit or 0) - current_time
         pairs.append((span, remaining if is_known else None))
     # those that wait have all of their time limit; of them, the longest one
-    whole = until_done([], max(waits), known, lanes=lanes) if waits else None
-    pairs += [(whole, limit)] * len(waits)
+    longest = until_done([], max(waits), known, lanes=lanes) if waits else None
+    pairs += [(longest, limit)] * len(waits)
     late, near = _against_limit(pairs)
     reported = _reported_tasks(plan, job.first, running, known)
     return ExpectedEnd(
@@ -478,7 +483,10 @@ class _RunningElement:
         reported = {one.seq: one for one in progress.tasks} if progress else {}
         self.tasks: list[_RunningTask] = []
         for seq, start in history.in_flight.items():
-            headway = _headway(reported.get(seq), start.attempt)
+            found = reported.get(seq)
+            # progress of an earlier attempt means nothing for this one
+            is_current = found is not None and found.attempt == start.attempt
+            headway = found.headway if found is not None and is_current else None
             # clocks of nodes differ: a start may lie in the future
             elapsed = max(0.0, current_time - start.time)
             left = _span_of_progress(headway, elapsed)
@@ -531,31 +539,6 @@ def _against_limit(
             late += span.low > left
             near += span.low <= left < span.high
     return late, near
-
-
-def _as_durations(
-    tasks: int, task_durations: TaskDurations, lanes: int
-) -> TaskDurations:
-    """Return the durations of elements with this number of tasks."""
-    if tasks <= 1:
-        return task_durations
-    # the uncertain mean is the same error for all elements: it is added once, by the
-    # count below
-    sure = TaskDurations(task_durations.times, _MANY)
-    whole = until_done([], tasks, sure, lanes=lanes)
-    if whole is None:
-        return TaskDurations((), 0)
-    half = (whole.high - whole.low) / _SPREAD
-    # two values with this mean and spread stand for all
-    return TaskDurations(
-        (max(0.0, whole.value - half), whole.value + half), task_durations.count
-    )
-
-
-def _headway(reported: TaskHeadway | None, attempt: int) -> ReportedProgress | None:
-    # progress of an earlier attempt means nothing for this one
-    is_current = reported is not None and reported.attempt == attempt
-    return reported.headway if reported is not None and is_current else None
 
 
 def _span_of_progress(
