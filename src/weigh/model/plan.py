@@ -91,14 +91,10 @@ class TooBig(msgspec.Struct, frozen=True):
 
 
 class PackedTasks(msgspec.Struct, frozen=True):
-    """The bins of a packing, and the items that are too big for any bin.
-
-    ``lower_bound`` is the number of bins that every packing needs.
-    """
+    """The bins of a packing, and the items that are too big for any bin."""
 
     bins: tuple[PackedBin, ...]
     too_big: tuple[TooBig, ...] = ()
-    lower_bound: int = 0
 
 
 class NeedPrediction(msgspec.Struct, frozen=True):
@@ -173,15 +169,13 @@ class PlannedQueue(msgspec.Struct, frozen=True, kw_only=True):
     ``folder`` is the directory of the queue in that of the plan. ``tasks`` are the
     numbers of the tasks in the order of its task file, ``kinds`` the indices of their
     kinds. An element runs up to ``slots`` of them at once. ``expected`` is the
-    predicted time of an element. Without the queue there would be ``waves`` elements.
-    ``digest`` is that of the task file as it was written.
+    predicted time of an element, ``digest`` that of the task file as it was written.
     """
 
     folder: str
     tasks: tuple[int, ...]
     kinds: tuple[int, ...]
     slots: int
-    waves: int
     expected: Seconds | None = None
     digest: str = ""
 
@@ -236,8 +230,7 @@ class TogetherRun(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Which tasks run together, and the request of each element of the array job.
 
-    With a ``queue`` the elements have no tasks of their own. ``fewest`` is the number
-    of elements that every packing needs.
+    With a ``queue`` the elements have no tasks of their own.
     """
 
     schema: str = SCHEMA
@@ -251,7 +244,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[TaskKind, ...]
     elements: tuple[PlannedElement, ...]
     left_out: tuple[LeftOut, ...] = ()  # tasks that no element has room for
-    fewest: int = 0
     probe: tuple[TogetherRun, ...] = ()  # what tasks needed that were tried together
     notes: tuple[str, ...] = ()
     queue: PlannedQueue | None = None

@@ -68,14 +68,9 @@ def pack_items(items: Sequence[TaskNeed], capacity: BinCapacity) -> PackedTasks:
     orders = orders if len(kinds) > 1 else orders[:1]  # of one kind all are the same
     groups = min((_fill_bins(kinds, order, full, most) for order in orders), key=len)
     bins = [_bin_of_group(sorted(group), items) for group in groups]
-    kept = len(items) - len(too_big)
     return PackedTasks(
         bins=tuple(sorted(bins, key=lambda bin_: bin_.items)),
         too_big=tuple(too_big),
-        # an int of a float towards minus infinity, negated: rounds up
-        lower_bound=max(
-            [-(-kept // most) if kept else 0, *(-int(-w // 1) for w in loads)]
-        ),
     )
 
 

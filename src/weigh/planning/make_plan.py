@@ -117,7 +117,6 @@ def plan_for_target(
         elements=elements,
         queue=None if pulled is None else pulled[0],
         left_out=_tasks_left_out(packing),
-        fewest=packing.lower_bound,
         notes=tuple(
             # what tasks share a GPU is seen in the bins, not in elements that pull
             plan_notes(options, needs, waves.elements, target, slow_down=slow_down)
@@ -188,7 +187,6 @@ def _pulled_queue(
         tasks=tuple(at + 1 for at, _ in places),
         kinds=tuple(kind for _, kind in places),
         slots=slots,
-        waves=len(bins),
         expected=size_.expected,
     )
     return queue, size_

@@ -585,7 +585,6 @@ def _plan_with_queue(
             tasks=tuple(tasks),
             kinds=tuple(map(kinds.index, grown)),
             slots=slots,
-            waves=-(-len(tasks) // slots),
         ),
     )
 

@@ -139,15 +139,6 @@ def test_a_few_items_take_at_most_one_bin_more_than_the_fewest(
     assert len(pack_items(kept, capacity).bins) <= fewest(kept, capacity) + 1
 
 
-@given(st.lists(NEEDS, max_size=40), CAPACITIES)
-def test_no_packing_has_fewer_bins_than_the_lower_bound(
-    items: list[TaskNeed], capacity: BinCapacity
-) -> None:
-    packing = pack_items(items, capacity)
-
-    assert packing.lower_bound <= len(packing.bins)
-
-
 def per_bin(item: TaskNeed, capacity: BinCapacity) -> int | None:
     """Tell how many of one item a bin holds; None where nothing limits them."""
     counts = [

@@ -62,7 +62,6 @@ def a_plan(expected: float | None = None) -> Plan:
         tasks=(1,),
         kinds=(0,),
         slots=2,
-        waves=9,
         expected=expected,
     )
     element = PlannedElement(file="", tasks=(), gpu_memory=0, memory=20, cpus=2)

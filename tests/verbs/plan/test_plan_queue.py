@@ -44,7 +44,7 @@ def _kind(time: float | None, bound: float | None = None) -> TaskKind:
 def _queue(times: list[float | None]) -> tuple[PlannedQueue, list[TaskKind]]:
     places = tuple(range(len(times)))
     tasks = tuple(at + 1 for at in places)
-    queue = PlannedQueue(folder="q", tasks=tasks, kinds=places, slots=2, waves=9)
+    queue = PlannedQueue(folder="q", tasks=tasks, kinds=places, slots=2)
     return queue, [_kind(time) for time in times]
 
 
@@ -79,7 +79,7 @@ def test_very_many_tasks_are_few_units_and_the_last_ones_are_small(
 ) -> None:
     count = 3 * MOST_UNITS
     queue = PlannedQueue(
-        folder="q", tasks=tuple(range(count)), kinds=(0,) * count, slots=2, waves=9
+        folder="q", tasks=tuple(range(count)), kinds=(0,) * count, slots=2
     )
     units = units_of(queue, [_kind(MIN)], elements)
     assert sorted(seq for unit in units for seq in unit.tasks) == [*range(1, count + 1)]
