@@ -327,6 +327,13 @@ class SchedulerLint:
         """Return the directive lines that the scheduler reads."""
         return ()
 
+    def read_flags(self, job_request: JobRequest) -> JobRequest:
+        """Return the request with what its passed-on flags ask for.
+
+        Flags that weigh writes itself are no longer passed on beside.
+        """
+        return job_request
+
     def misread(self, flags: Sequence[str]) -> str:
         """Return why the scheduler would refuse one of *flags*, in one line."""
         return _NO_SCRIPTS

@@ -219,3 +219,36 @@ def test_advice_to_such_a_job_is_per_cpu_as_well() -> None:
 
     assert memory_flag(subject, 4 * GIB) == "--mem-per-cpu=1G"
     assert cpu_flag(subject, 4) == "--cpus-per-task=4 --mem-per-cpu=2G"
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "passed", "read", "others"),
+    [
+        ("slurm", "mem=4G time=1:00:00", {"memory": 4 * GIB, "time_limit": 3600}, ""),
+        ("slurm", "gres=gpu:v100:2", {"gpus": 2, "gpu_type": "v100"}, ""),
+        ("slurm", "partition=a account=b qos=c", {"queue": "a", "account": "b"}, ""),
+        ("slurm", "tmp=20G constraint=x nice=", {}, "tmp=20G constraint=x nice="),
+        # what weigh would write only in part, and what the scheduler refuses
+        ("slurm", "gres=gpu:1,lscratch:9", {"gpus": 0}, "gres=gpu:1,lscratch:9"),
+        ("slurm", "mem=abc nosuch=3", {"memory": None}, "mem=abc nosuch=3"),
+        # of each slot, and there are as many as CPUs
+        ("gridengine", "l=h_vmem=2G", {"virtual_memory": 8 * GIB}, ""),
+        ("gridengine", "l=h_rt=600,tmpfs=9G", {"time_limit": 600}, "l=tmpfs=9G"),
+        ("gridengine", "q=short.q P=lab", {"queue": "short.q", "account": "lab"}, ""),
+        ("gridengine", "pe=smp,4 l=ngpus=1 V=", {}, "pe=smp,4 l=ngpus=1 V="),
+        ("htcondor", "rank=Memory", {}, "rank=Memory"),
+    ],
+)
+def test_flags_that_are_passed_on_are_read_and_written_once(
+    scheduler: str, passed: str, read: dict[str, object], others: str
+) -> None:
+    def pairs(text: str) -> tuple[tuple[str, str], ...]:
+        split = (word.partition("=")[::2] for word in text.split())
+        return tuple((flag, value.replace("smp,", "smp ")) for flag, value in split)
+
+    typed = JobRequest(cpus=4, extra=pairs(passed))
+
+    found = KINDS[scheduler].lint.read_flags(typed)
+
+    assert {field: getattr(found, field) for field in read} == read
+    assert found.extra == pairs(others)

@@ -126,7 +126,7 @@ def test_a_key_of_the_settings_that_nobody_reads_is_named(here: Weigh) -> None:
     [
         ("account", (), "account"),
         ("account", ("--account", "lab"), None),
-        ("account", ("--project=lab",), None),
+        ("account", ("--on", "gridengine", "--P=lab"), None),
         ("account", ("--no-checks",), None),
         ("queue", (), "queue"),
         ("time", (), None),  # the plan has one

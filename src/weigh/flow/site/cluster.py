@@ -35,13 +35,8 @@ _WORD = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 
 
 _ASKED_FOR = ("account", "qos", "queue", "time", "memory")  # of a job, by a site
-_ALSO = {  # how schedulers spell them
-    "account": ("A", "P", "project", "accounting_group"),
-    "qos": ("q",),
-    "queue": ("p", "partition", "q", "queues"),
-    "memory": ("mem", "mem-per-cpu", "l"),
-    "time": ("t", "l"),
-}
+# flags of schedulers that ask for it in words which weigh does not read
+_UNREAD = {"account": "accounting_group", "memory": "mem-per-cpu"}
 _MEMORY_FORMS = {"per-node": False, "per-cpu": True}
 _OPTIONS = {
     "memory": SettingKind(Literal["per-node", "per-cpu"], "'per-node' or 'per-cpu'"),
@@ -131,12 +126,11 @@ def refuse_lacking(
         "qos": job_request.qos or not KINDS[kind].traits.queues,
         "queue": job_request.queue or not KINDS[kind].traits.queues,
         "time": job_request.time_limit,
-        "memory": job_request.memory,
+        "memory": job_request.memory or job_request.virtual_memory,
     }
-    # typed as the scheduler's own flags, which are passed on
     flags = {name for name, _ in job_request.extra}
     for name in site_requires(site_settings):
-        if not has[name] and not flags & {name, *_ALSO.get(name, ())}:
+        if not has[name] and _UNREAD.get(name) not in flags:
             raise UsageError(
                 f"this site wants --{name} in each job (require in its settings)"
             )

@@ -170,6 +170,9 @@ def complete_request(
             f"{scheduler.name} runs a task on one node: several nodes need "
             f"{' or '.join(others)}"
         )
+    if kind is not None and typed.extra:
+        # the scheduler's own flags ask for something, too
+        typed = kind.lint.read_flags(replace(typed, cpus=typed.cpus or ask.cpus))
     # ranks on the node that has most of them; 1 where tasks start none
     per_node = max(1, -(-ask.ntasks // ask.nodes))
     limit, note_on_time = _time_limit(typed, plan, reserved)

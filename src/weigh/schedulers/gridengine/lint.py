@@ -578,6 +578,13 @@ class GridEngineLint(ScriptLint):
     """Grid Engine: the rules for its job scripts."""
 
     words, prefix = WORDS, PREFIX
+    # a site names its GPUs and parallel environments itself: those are passed on
+    fields: Mapping[str, tuple[str, ...]] = {
+        "l:h_vmem": ("virtual_memory",),
+        "l:h_rt": ("time_limit",),
+        "q": ("queue",),
+        "P": ("account",),
+    }
     GPUS = re.compile(r"\bn?gpus?=[1-9]")
     rules = (
         *(
@@ -605,6 +612,19 @@ class GridEngineLint(ScriptLint):
     def start(self, lint_case: LintCase) -> str | None:
         """Find the job's working directory."""
         return _gridengine_start_folder(lint_case)
+
+    def requested(self, lint_case: LintCase) -> ScriptRequest:
+        """Add up what the directives request."""
+        return requested_by_qsub_script(lint_case)
+
+    def typed(self, flag: str, value: str) -> str:
+        """Return a flag as a directive has it."""
+        return f"-{flag} {value}"
+
+    def flag_of(self, option: ScriptOption) -> tuple[str, str]:
+        """Return (flag, value) of an option; a resource is a value of -l."""
+        flag, _, resource = option.name.partition(":")
+        return flag, f"{resource}={option.value}" if resource else option.value
 
     def granted(self, lint_case: LintCase) -> GrantedResources:
         """Add up what the job gets."""

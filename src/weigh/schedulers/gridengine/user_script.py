@@ -165,7 +165,6 @@ class GridEngineUserScripts(SchedulerUserScripts):
         found = case.option("t")
         indices = found.value if found is not None and wanted.elements else ""
         throttle = positive_number(case.value("tc"))
-        request = wanted.as_job_request(throttle)
         name = case.value("N") or posixpath.basename(path)
         shell = case.value("S").rpartition(":")[2]
         merged = case.value("j") in _YES
@@ -180,7 +179,7 @@ class GridEngineUserScripts(SchedulerUserScripts):
             if merged
             else _gridengine_log_pattern(case.value("e"), "e", where, indices, facts),
             interpreter=tuple(shell.split()),
-            request=msgspec.structs.replace(request, virtual_memory=wanted.memory),
+            request=wanted.as_job_request(throttle),
             misread=LINT.misread(flags),
             refusals=tuple(_refusals(case, name)),
         )

@@ -285,8 +285,11 @@ class ScriptRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def as_job_request(self, throttle: int | None) -> JobRequest:
         """Return it as the request of a job; memory is what its scheduler limits."""
+        is_virtual = self.slot_memory is not None
         return JobRequest(
             cpus=self.cpus or 1,
+            memory=None if is_virtual else self.memory,
+            virtual_memory=self.memory if is_virtual else None,
             time_limit=self.time,
             gpus=self.gpus or 0,
             gpu_type=self.gpu_type or None,

@@ -2,10 +2,11 @@
 
 import shlex
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from weigh.model.job import JobRequest
 from weigh.model.lint import LintFinding, ScriptFacts
 from weigh.schedulers.backend import SchedulerLint
 from weigh.schedulers.lint import (
@@ -23,6 +24,8 @@ from weigh.schedulers.lint.case import (
     ReadOptions,
     Rule,
     SchedulerWords,
+    ScriptOption,
+    ScriptRequest,
 )
 from weigh.schedulers.script import ScriptText, read_script
 from weigh.schedulers.shell import ShellBody, read_body
@@ -43,6 +46,8 @@ class ScriptLint(SchedulerLint):
 
     words: SchedulerWords
     prefix: str  # begins a directive
+    # the fields of a request, by the options that weigh writes too
+    fields: Mapping[str, tuple[str, ...]]
     rules: tuple[Rule, ...]
 
     @abstractmethod
@@ -52,6 +57,18 @@ class ScriptLint(SchedulerLint):
     @abstractmethod
     def start(self, lint_case: LintCase) -> str | None:
         """Find the job's working directory."""
+
+    @abstractmethod
+    def requested(self, lint_case: LintCase) -> ScriptRequest:
+        """Add up what the directives request."""
+
+    @abstractmethod
+    def typed(self, flag: str, value: str) -> str:
+        """Return a flag that is passed on as it stands in a script."""
+
+    def flag_of(self, option: ScriptOption) -> tuple[str, str]:
+        """Return (flag, value) of an option."""
+        return option.name, option.value
 
     @abstractmethod
     def granted(self, lint_case: LintCase) -> GrantedResources:
@@ -93,6 +110,34 @@ class ScriptLint(SchedulerLint):
     def directives(self, text: str) -> tuple[str, ...]:
         """Return the directive lines that the scheduler reads."""
         return tuple(line.text for line in self.options(text).lines)
+
+    def read_flags(self, job_request: JobRequest) -> JobRequest:
+        """Return the request with what its passed-on flags ask for.
+
+        A flag that weigh writes itself is left out of those that are passed on: the
+        next round may request more, and must not have the old figure behind it.
+        """
+        found: dict[str, object] = {}
+        others: list[tuple[str, str]] = []
+        for flag, value in job_request.extra:
+            directive = f"{self.prefix} {self.typed(flag, value)}"
+            case = self.case(directive, ScriptFacts())
+            for option in case.options:
+                alone = msgspec.structs.replace(case, options=(option,))
+                asked = self.requested(alone).as_job_request(None)
+                fields = self.fields.get(option.name, ())
+                known = {f: getattr(asked, f) for f in fields if getattr(asked, f)}
+                # of a list with other resources weigh would write only some
+                if not known or ("gpus" in known and "," in option.value):
+                    others.append(self.flag_of(option))
+                    continue
+                if "virtual_memory" in known:
+                    # of a slot: there is one for each CPU
+                    known["virtual_memory"] *= max(1, job_request.cpus)
+                found |= known
+            # what is no option is for the scheduler to refuse
+            others += [] if case.options else [(flag, value)]
+        return msgspec.structs.replace(job_request, **found, extra=tuple(others))
 
     def misread(self, flags: Sequence[str]) -> str:
         """Return why the scheduler would refuse one of *flags*, in one line."""

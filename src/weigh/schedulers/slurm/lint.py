@@ -4,6 +4,7 @@ The behaviour of sbatch was observed on 22.05.8.
 """
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 
 from weigh.model.lint import LintFinding, ScriptFacts
@@ -13,6 +14,7 @@ from weigh.schedulers.lint.case import (
     ReadOptions,
     SchedulerWords,
     ScriptOption,
+    ScriptRequest,
     most_similar_word,
     note,
     problem,
@@ -524,6 +526,16 @@ class SlurmLint(ScriptLint):
     """Slurm: the rules for its job scripts."""
 
     words, prefix = WORDS, PREFIX
+    fields: Mapping[str, tuple[str, ...]] = {
+        "mem": ("memory",),
+        "time": ("time_limit",),
+        "cpus-per-task": ("cpus",),
+        "gres": ("gpus", "gpu_type"),
+        "gpus-per-node": ("gpus", "gpu_type"),
+        "partition": ("queue",),
+        "account": ("account",),
+        "qos": ("qos",),
+    }
     GPUS = re.compile(r"--gres[= ]\S*gpu|--gpus|(?:^|\s)-G\b")
     rules = (
         *(
@@ -550,6 +562,14 @@ class SlurmLint(ScriptLint):
     def start(self, lint_case: LintCase) -> str | None:
         """Find the job's working directory."""
         return _slurm_start_folder(lint_case)
+
+    def requested(self, lint_case: LintCase) -> ScriptRequest:
+        """Add up what the directives request."""
+        return requested_by(lint_case)
+
+    def typed(self, flag: str, value: str) -> str:
+        """Return a flag as a directive has it."""
+        return f"--{flag}={shlex.quote(value)}" if value else f"--{flag}"
 
     def granted(self, lint_case: LintCase) -> GrantedResources:
         """Add up what the job gets."""

@@ -165,13 +165,12 @@ class SlurmUserScripts(SchedulerUserScripts):
         output = case.value("output") or default
         error = case.value("error")
         comment = case.option("comment")
-        wanted = requested_by(case)
-        request = wanted.as_job_request(elements.throttle if elements else None)
+        throttle = elements.throttle if elements else None
         return DescribedScript(
             name=name,
             cwd=cwd,
             indices=indices,
-            throttle=elements.throttle if elements else None,
+            throttle=throttle,
             output=posixpath.join(
                 cwd, _log_path_before_submission(output, name, facts)
             ),
@@ -179,7 +178,7 @@ class SlurmUserScripts(SchedulerUserScripts):
             if error
             else "",
             comment=comment.value if comment else "",
-            request=msgspec.structs.replace(request, memory=wanted.memory),
+            request=requested_by(case).as_job_request(throttle),
             misread=LINT.misread(flags),
             refusals=tuple(why for key, why in _CANNOT.items() if case.option(key)),
         )
