@@ -101,7 +101,9 @@ QUICK := tests/unit tests/laws/fuzz tests/docs/test_words.py tests/docs/test_doc
   $(wildcard tests/verbs/plan/test_plan_[cfnsw]*.py) \
   $(addprefix tests/verbs/submit/test_,job_scripts.py rounds.py scheduler_command.py \
   submit_checks.py submit_screen.py) \
-  --ignore=tests/unit/staging --ignore=tests/unit/estimate/test_scan_command.py \
+  --ignore=tests/unit/staging --ignore=tests/unit/hooks \
+  --ignore=tests/unit/estimate/test_scan_command.py --ignore=tests/unit/measure/test_jvm.py \
+  --ignore=tests/laws/fuzz/test_shell_against_bash.py \
   --ignore=tests/unit/measure/gpu --ignore=tests/unit/measure/region -m "not slurm and not gridengine"
 test-quick: export PYTHONDONTWRITEBYTECODE :=
 test-quick: style
