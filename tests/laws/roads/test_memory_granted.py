@@ -1,5 +1,6 @@
 """What an element is granted holds what its tasks need together, and what runs them."""
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -52,3 +53,21 @@ def test_all_tasks_of_an_element_and_their_runner_fit_in_its_request(
     for kind in plan.kinds:  # with the headroom that was asked for
         need = need_without_runner(kind, headroom)
         assert need >= min(LEAST_MEMORY, kind.used.memory * (1 + headroom) - 1)
+
+
+@pytest.mark.parametrize(
+    ("used", "granted"),
+    [
+        (100, 380),  # 3 x 120, and 20 for what runs them
+        (40, 170),  # 3 x 48 and 20 are 164, in steps of 10
+        (30, 150),  # 3 x 36 and 20 are less than 3 times the least
+    ],
+)
+def test_three_tasks_on_a_node(used: int, granted: int) -> None:
+    kind = kind_of(used * MIB, 3, 0.2)
+    options = PlanOptions(task_file="tasks.txt", node_cpus=3, hours="0")
+    plan = plan_for_target(
+        options, TaskNeeds((kind,), (0, 0, 0), None), PlanTarget(None), 0.2
+    )
+    assert len(plan.elements) == 1
+    assert plan.request.memory == granted * MIB

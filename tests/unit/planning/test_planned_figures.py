@@ -25,12 +25,14 @@ from weigh.planning.resume_policy import (
     ResumeChoice,
     ResumeOptions,
     TaskEvidence,
+    choices_kept_together,
     decide_resumption,
     enlarged_request,
     healer_stop_reason,
     narrowed_request,
     plan_of_round,
     previous_task_place,
+    request_change_text,
 )
 from weigh.units import GIB, HOUR
 
@@ -210,3 +212,45 @@ def test_a_round_states_the_kinds_of_tasks_whose_needs_are_as_planned(
     choice = ResumeChoice(run=True, reason="", memory=memory)
     (made,) = plan_of_round(plan, tasks, choice, 2, keeps=False).elements
     assert (made.tasks, made.kinds) == ((1, 2), expected)
+
+
+def test_tasks_of_one_element_get_the_largest_factors_among_them() -> None:
+    def task(number: int, element: int) -> TaskState:
+        return TaskState(
+            task=number, job="7", element=element, seq=number, state="TIMEOUT"
+        )
+
+    def choice(memory: int, time: int) -> ResumeChoice:
+        return ResumeChoice(run=True, reason="", memory=memory, time=time)
+
+    chosen = [
+        (task(1, 0), choice(2, 1)),
+        (task(2, 0), choice(1, 4)),
+        (task(3, 1), choice(1, 2)),
+    ]
+    kept = [(one.memory, one.time) for _, one in choices_kept_together(chosen)]
+    assert kept == [(2, 4), (2, 4), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        (JobRequest(cpus=4, memory=GIB, time_limit=HOUR), ""),
+        (JobRequest(cpus=4, memory=2 * GIB, time_limit=HOUR), "1.00 GiB -> 2.00 GiB"),
+        (JobRequest(cpus=2, memory=GIB, time_limit=HOUR), "2 instead of 4 CPUs"),
+        (JobRequest(cpus=4, memory=GIB, time_limit=90 * 60), "01:00:00 -> 01:30:00"),
+        (
+            JobRequest(cpus=4, memory=GIB, time_limit=HOUR, exclude=("n7", "n8")),
+            "not on n7, n8",
+        ),
+        (
+            JobRequest(cpus=4, memory=2 * GIB, time_limit=HOUR, exclude=("n7",)),
+            "1.00 GiB -> 2.00 GiB, not on n7",
+        ),
+    ],
+)
+def test_what_a_second_try_requests_otherwise_is_in_its_line(
+    after: JobRequest, words: str
+) -> None:
+    before = JobRequest(cpus=4, memory=GIB, time_limit=HOUR)
+    assert request_change_text(before, after) == words

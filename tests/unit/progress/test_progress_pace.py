@@ -166,6 +166,7 @@ def test_whatever_the_steps_the_numbers_are_finite_and_not_below_zero(
 ) -> None:
     found = known(times, ahead=ahead, cycles=cycles)
     assert all(0 <= value < math.inf for value in found)
+    assert found.low <= found.remaining <= found.high
     slack = 1e-6 * max(times)
     assert min(times) - slack <= found.step_time <= max(times) + slack
 

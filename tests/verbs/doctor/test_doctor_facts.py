@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from weigh.flow import doctor
-from weigh.flow.doctor import diagnose_machine
+from weigh.flow.doctor import diagnose_machine, folders_to_check
 from weigh.flow.here import here_of
 from weigh.schedulers.command import CommandOutput
 
@@ -98,3 +98,10 @@ def test_scratch_is_written_for_every_user(tmp_path: Path) -> None:
 
 def test_a_scratch_of_the_users_own_goes_by_its_variable(tmp_path: Path) -> None:
     assert doctor.find_scratch({"SCRATCH": str(tmp_path)}) == "$SCRATCH"
+
+
+def test_the_disk_of_scratch_is_that_of_its_variable(tmp_path: Path) -> None:
+    env = {"SCRATCH": str(tmp_path), "HOME": "/home/ada"}
+    folders = dict(folders_to_check(here_of("/work", env)))
+    assert folders["scratch"] == str(tmp_path)
+    assert (folders["home"], folders["folder"]) == ("/home/ada", "/work")

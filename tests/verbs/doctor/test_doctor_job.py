@@ -179,6 +179,7 @@ def test_records_of_what_a_script_runs_are_counted(tmp_path: Path) -> None:
         )
         append_record(str(tmp_path / ".weigh"), record, this_machine())
     a_script(tmp_path, "/usr/bin/python a.py --epochs 9")
+    assert facts(tmp_path.parent, f"{tmp_path.name}/run.sh").folder == str(tmp_path)
     assert facts(tmp_path, "run.sh").runs == 2
 
 

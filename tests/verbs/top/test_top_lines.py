@@ -8,7 +8,14 @@ from rich.cells import cell_len
 from some_views import ELSEWHERE, NOTHING, OVERVIEW, RUN, views
 
 from weigh.model.record import ReportedProgress
-from weigh.render.top_screen import TopRun, TopScreen, TopView, top_page
+from weigh.render.top_screen import (
+    MachineView,
+    TopRun,
+    TopScreen,
+    TopView,
+    top_page,
+)
+from weigh.units import GIB
 
 
 def test_the_overview_is_this_screen() -> None:
@@ -55,6 +62,12 @@ def test_no_end_is_predicted_where_nobody_has_read_a_run_for_long() -> None:
 def test_no_end_is_shown_of_a_run_that_has_done_nothing_yet() -> None:
     began = headed(replace(HEADWAY, done=0, remaining=None, low=None, high=None))
     assert "to go" not in top_page(replace(OVERVIEW, runs=(began,)))
+
+
+def test_all_cpus_of_a_machine_are_not_shown_twice() -> None:
+    machine = MachineView("node07", 128, 12 * GIB, 251 * GIB, 31.7, 128)
+    page = top_page(replace(OVERVIEW, machine=machine))
+    assert "31.7 of 128 CPUs\n" in page
 
 
 def test_nothing_running_is_reported_and_what_to_do() -> None:
