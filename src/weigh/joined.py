@@ -211,7 +211,7 @@ def join_records(record_parts: Sequence[Record]) -> Record:
         for rank in one.ranks
     )
     nodes = counted_ranks(
-        _joined_nodes(
+        joined_nodes(
             node_later(node, by)
             for one, by in zip(record_parts, shifts, strict=True)
             for node in one.nodes
@@ -309,7 +309,8 @@ def _usage_of_parts(
     )
 
 
-def _joined_nodes(recorded_nodes: Iterable[RecordedNode]) -> Iterable[RecordedNode]:
+def joined_nodes(recorded_nodes: Iterable[RecordedNode]) -> Iterable[RecordedNode]:
+    """Return each node once, of those that watched it one after another."""
     found: dict[str, RecordedNode] = {}
     for node in recorded_nodes:
         before = found.get(node.name)

@@ -15,7 +15,7 @@ import msgspec
 from weigh.errors import UsageError
 from weigh.measure import signals
 from weigh.measure.command import WatchSettings
-from weigh.measure.watcher import TreeWatcher, start_gpu_sampler
+from weigh.measure.watcher import TreeWatcher, WatchedRun, start_gpu_sampler
 from weigh.model.record import RunMeasurement
 from weigh.probe.proc import ProcTree, is_own_proc, usable_proc
 from weigh.probe.visible import ORDER, VARIABLE
@@ -84,7 +84,7 @@ class _AttachedProcess:
         environment = _environment_with_their_gpus(tree.environment(pid))
         gpus = start_gpu_sampler(watch.interval, tree.pids, environment, joined=True)
         self._began = time.time()
-        self._watcher = TreeWatcher(tree, watch.interval, gpus=gpus)
+        self._watcher = TreeWatcher(tree, watch.interval, WatchedRun(gpus=gpus))
         self._cpu = self._cpu_before = 0.0
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ from weigh.measure.watcher import (
     INFINITY,
     ONE_PROCESS,
     TreeWatcher,
+    WatchedRun,
     start_gpu_sampler,
 )
 from weigh.model.record import RunMeasurement, Usage
@@ -151,12 +152,14 @@ class _MeasuredCommand:
         self._watcher = watcher = TreeWatcher(
             self._tree,
             self._watch.interval,
-            # ru_maxrss of the job includes what the launcher held before exec
-            floor=launch.peak_memory + _LAUNCHER_GROWTH,
-            cpu_clock=self._clock,
-            ledger=self._ledger,
-            leader=lambda: self._leader if self._exit is None else None,
-            gpus=start_gpu_sampler(self._watch.interval, self._tree.pids),
+            WatchedRun(
+                # ru_maxrss of the job includes what the launcher held before exec
+                floor=launch.peak_memory + _LAUNCHER_GROWTH,
+                cpu_clock=self._clock,
+                ledger=self._ledger,
+                leader=lambda: self._leader if self._exit is None else None,
+                gpus=start_gpu_sampler(self._watch.interval, self._tree.pids),
+            ),
         )
         self._closing.callback(watcher.close)
         # the same origin as that of the samples, with which phases are compared

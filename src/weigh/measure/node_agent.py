@@ -30,9 +30,9 @@ from msgspec.structs import replace
 
 from weigh.measure.async_command import OWN
 from weigh.measure.ranks import RankTracker
-from weigh.measure.watcher import TreeWatcher, start_gpu_sampler
+from weigh.measure.watcher import TreeWatcher, WatchedRun, start_gpu_sampler
 from weigh.model.record import RunMeasurement
-from weigh.probe.job_members import JobMembers
+from weigh.probe.job_members import JobMembers, MemberSigns
 from weigh.probe.proc import ProcTree
 from weigh.units import Seconds
 
@@ -116,10 +116,12 @@ class NodeWatcher:
         self.tree = TreeWatcher(
             tree,
             interval,
-            ranks=self.ranks,
-            gpus=gpus,
-            is_alone=is_own_machine(node),
-            is_brief=True,
+            WatchedRun(
+                ranks=self.ranks,
+                gpus=gpus,
+                is_alone=is_own_machine(node),
+                is_brief=True,
+            ),
         )
 
     def part(self, *, final: bool) -> NodePart:
@@ -149,9 +151,8 @@ class NodeAgent:
         same = options.same
         if is_own_machine(node):  # MPICH hands its first node's variable to all
             same = tuple(name for name in same if name != options.node)
-        members = JobMembers(
-            os.getpid(), env, same=same, prefix=options.prefix, mark=OWN
-        )
+        signs = MemberSigns(same=same, prefix=options.prefix, mark=OWN)
+        members = JobMembers(env, signs)
         if options.host == os.uname().nodename:
             members.excluded = frozenset(options.excluded)
         gpus = start_gpu_sampler(options.interval, members.pids)

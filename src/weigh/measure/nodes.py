@@ -19,12 +19,12 @@ from msgspec.structs import replace
 
 from weigh.joined import (
     counted_ranks,
+    joined_nodes,
     joined_ranks,
     largest_known,
     largest_node,
     name_order,
     node_later,
-    peak_of,
     sum_of_known,
     unseen_ranks,
     with_node_figures,
@@ -199,9 +199,9 @@ def with_nodes(
     *own* is the node that the run's own processes are on; None if it is none of the
     job's, as on a login node. There, the agent has seen the run's own processes too.
     """
-    found = {one.part.node: recorded_node(one) for one in heard}
+    found = [recorded_node(one) for one in heard]
     if own is not None:
-        found[own] = _with_own(found.get(own) or RecordedNode(name=own), measurement)
+        found.append(_node_before_agent(own, measurement, found))
     mine = (replace(rank, host=own or rank.host) for rank in measurement.ranks)
     # an agent's times are since its own start
     theirs = (
@@ -210,7 +210,7 @@ def with_nodes(
         for rank in one.part.measured.ranks
     )
     ranks = joined_ranks((*mine, *theirs))
-    nodes = counted_ranks(found.values(), ranks)
+    nodes = counted_ranks(joined_nodes(found), ranks)
     top = largest_node(nodes)
     if top is None:
         return measurement
@@ -228,6 +228,23 @@ def with_nodes(
                     *(one.part.measured.monitor.cpu_time for one in heard),
                 )
             ),
+        ),
+    )
+
+
+def _node_before_agent(
+    name: str, measurement: RunMeasurement, found: Sequence[RecordedNode]
+) -> RecordedNode:
+    """Return a run's own node with its peak, and its curve until the agent came."""
+    starts = [one.series.t[:1] for one in found if one.name == name and one.series]
+    began = min((at for start in starts for at in start), default=float("inf"))
+    own = measurement.series
+    early = sum(at < began for at in own.t)
+    return RecordedNode(
+        name=name,
+        peak_memory=measurement.usage.peak_memory,
+        series=SampleSeries(
+            t=own.t[:early], memory=own.memory[:early], cpu=own.cpu[:early]
         ),
     )
 
@@ -260,26 +277,6 @@ def recorded_node(one: ReceivedPart) -> RecordedNode:
         gpus=usage.gpus,
     )
     return replace(node_later(node, one.began), heard=one.heard)
-
-
-def _with_own(cluster_node: RecordedNode, measurement: RunMeasurement) -> RecordedNode:
-    """Add what the run itself saw on this node before the agent came."""
-    series, own = cluster_node.series or SampleSeries(), measurement.series
-    # the run has watched this node from its beginning, the agent from later on
-    began = series.t[0] if series.t else float("inf")
-    early = sum(at < began for at in own.t)
-    peak = measurement.usage.peak_memory
-    if peak is not None and peak.value <= peak_of(cluster_node):
-        peak = cluster_node.peak_memory
-    return replace(
-        cluster_node,
-        peak_memory=peak,
-        series=SampleSeries(
-            t=(*own.t[:early], *series.t),
-            memory=(*own.memory[:early], *series.memory),
-            cpu=(*own.cpu[:early], *series.cpu),
-        ),
-    )
 
 
 def _usage_over_nodes(

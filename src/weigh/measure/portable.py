@@ -21,7 +21,7 @@ import msgspec
 from weigh.errors import SIGNAL_BASE, UsageError
 from weigh.measure.launcher import launch_error, own_peak
 from weigh.measure.memory.holding import MemoryHolding
-from weigh.measure.watcher import TreeWatcher
+from weigh.measure.watcher import TreeWatcher, WatchedRun
 from weigh.model.record import RunMeasurement
 from weigh.probe.own_memory import max_rss_bytes
 from weigh.probe.proc import IoReading, ProcessReading, ProcessTimes, ProcTree
@@ -427,9 +427,8 @@ class _PortableRun:
             self._tree,
             self._interval,
             # a child starts with the size of what forked it; macOS resets that at exec
-            floor=own_peak(),
+            WatchedRun(floor=own_peak(), gauge=ResidentSum(self._tree)),
             clock=time.perf_counter,
-            gauge=ResidentSum(self._tree),
         )
         if self._checkpoint is not None:
             self._watcher.call_at(self._write_checkpoint, _FIRST_CHECKPOINT)

@@ -139,64 +139,73 @@ Observer = Callable[[], Seconds]  # returns the seconds until its next call
 INFINITY = float("inf")
 
 
+class WatchedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What a watcher is told of its run, besides the tree of its processes."""
+
+    floor: Bytes = 0
+    """A ru_maxrss up to that may be the launcher's own."""
+    cpu_clock: "CpuClock | None" = None
+    leader: Callable[[], int | None] = lambda: None
+    """Returns the command's process id while it runs."""
+    ranks: "RankTracker | None" = None
+    ledger: "MemoryLedger | None" = None
+    """The kernel's account of the tree, if there is one."""
+    gpus: "GpuSampler | None" = None
+    gauge: "ResidentSum | None" = None
+    """Adds the processes up where there is no /proc; nothing else of them is read."""
+    is_alone: bool = True
+    """No other tree of weigh's is sampled at the same time."""
+    is_brief: bool = False
+    """Only memory and ranks are sampled, and fewer samples kept."""
+
+
+_ANY_RUN = WatchedRun()
+
+
 class TreeWatcher:
     """Watches the process tree of one run; ``samples`` is thinned as it grows.
 
     ``trouble`` is the first error of a look or an observer; no error ends the watch.
     """
 
-    def __init__(  # noqa: PLR0913 - keyword-only but for two
+    def __init__(
         self,
         tree: ProcTree,
         interval: Seconds,
+        run: WatchedRun = _ANY_RUN,
         *,
-        floor: Bytes = 0,
-        cpu_clock: "CpuClock | None" = None,
         clock: Callable[[], Seconds] = time.monotonic,
         started: Seconds | None = None,
-        leader: Callable[[], int | None] = lambda: None,
-        ranks: "RankTracker | None" = None,
-        ledger: "MemoryLedger | None" = None,
-        gpus: "GpuSampler | None" = None,
-        gauge: "ResidentSum | None" = None,
-        is_alone: bool = True,
-        is_brief: bool = False,
     ) -> None:
-        """Start; the run may have *started* earlier, on *clock*.
-
-        A ru_maxrss up to *floor* may be the launcher's own. *leader* returns the
-        command's process id while it runs. *ledger* is the kernel's account of the
-        tree, if there is one. Without /proc, *gauge* adds its processes up, and nothing
-        else of them is read. Without *is_alone*, another tree of weigh's is sampled at
-        the same time. If *is_brief*, only memory and ranks are sampled, and fewer
-        samples kept.
-        """
+        """Start; the run may have *started* earlier, on *clock*."""
         self.samples: list[TreeSample] = []
         self.looks = 0
         self.interval = interval
         self.tree = tree
-        self.tracker = PeakTracker(floor)
-        self.leader = leader
+        self.tracker = PeakTracker(run.floor)
+        self.leader = run.leader
         self.on_set_aside: Callable[[int], None] = lambda _pid: None
         self.most_cpu_time: Seconds = 0.0  # of the live processes at one look
         self.reaped_cpu_time: Seconds = 0.0  # of children whose parent counts them
         self.trouble: str | None = None
         self._has_finished = False
-        self._gpus = gpus
-        self._ranks = ranks
+        self._gpus = run.gpus
+        self._ranks = run.ranks
         self._waits: CpuWaits | None = None
         self._jvms: JvmWatch | None = None
         self._signs: SignWatch | None = None
-        self._is_brief = is_brief
-        self._most_samples = _MOST_SAMPLES // 4 if is_brief else _MOST_SAMPLES
-        is_memory_all = is_brief or gauge is not None
+        self._is_brief = run.is_brief
+        self._most_samples = _MOST_SAMPLES // 4 if run.is_brief else _MOST_SAMPLES
+        is_memory_all = run.is_brief or run.gauge is not None
         self._waits_at = INFINITY if is_memory_all else _FIRST_WAIT_LOOK
         self._signs_at = INFINITY if is_memory_all else _FIRST_SIGN
         self.before: dict[int, bytes] = {}  # schedstats of what was there before
         self._fork_filter = ForkFilter(tree)
-        self._gauge = gauge or TreeMemoryGauge(tree, clock, ledger, is_alone=is_alone)
-        self._has_proc = gauge is None
-        self._cpu_clock = cpu_clock
+        self._gauge = run.gauge or TreeMemoryGauge(
+            tree, clock, run.ledger, is_alone=run.is_alone
+        )
+        self._has_proc = run.gauge is None
+        self._cpu_clock = run.cpu_clock
         self._clock = clock
         self._started = clock() if started is None else started
         self._schedule = LookSchedule(interval)

@@ -7,7 +7,7 @@ environment names the same job and node.
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
@@ -63,44 +63,46 @@ def _is_job(word: str, prefix: str) -> bool:
     return word.startswith(prefix) and word.removeprefix(prefix).isdecimal()
 
 
-class JobMembers(ProcTree):
-    """All processes of a job on this node that *own*, its measuring process, can see.
+class MemberSigns(msgspec.Struct, frozen=True, kw_only=True):
+    """What shows that a process belongs to a job."""
 
-    ``excluded`` are left out, and so are their forks, processes of other users (the
-    scheduler's own) and those with the variable *mark* in their environment (weigh's
-    own).
+    same: tuple[str, ...]
+    """Variables that have the same value in all of the job's processes on this node."""
+    prefix: str | None
+    """How the name of its control group begins; None: there is none."""
+    mark: str
+    """A variable of what does not belong to it: processes of weigh's own."""
+    also: Callable[[], Collection[int]] = tuple
+    """Returns processes that belong to it whatever their environment."""
+
+
+class JobMembers(ProcTree):
+    """All processes of this process's job on this node that it can see.
+
+    ``excluded`` are left out, and so are their forks and processes of other users (the
+    scheduler's own).
     """
 
-    def __init__(  # noqa: PLR0913 - keyword-only but for two
+    def __init__(
         self,
-        own: int,
         env: Mapping[str, str],
+        signs: MemberSigns,
         *,
-        same: Sequence[str],
-        prefix: str | None,
-        mark: str,
-        also: Callable[[], Collection[int]] = tuple,
         root: str = "/proc",
         groups: str = "/sys/fs/cgroup",
         clock: Callable[[], Seconds] = time.monotonic,
     ) -> None:
-        """Find the job of process *own*.
-
-        *same* are the variables that have the same value in the whole job's processes
-        on this node, *prefix* is how the name of its control group begins. The
-        processes that *also* returns belong to it whatever their environment.
-        """
-        super().__init__(own, root)
+        """Find the job whose processes have *signs*, the variables as in *env*."""
+        super().__init__(os.getpid(), root)
         text = self._read("self/cgroup", _LONGEST_LIST) or b""
         self.group = (
             None
-            if prefix is None
-            else find_job_group(os.fsdecode(text), prefix, groups)
+            if signs.prefix is None
+            else find_job_group(os.fsdecode(text), signs.prefix, groups)
         )
-        self._same = {name: env.get(name) for name in same}
-        self._mark = mark
-        self._also = also
-        self._has_descendants = prefix is None
+        self._same = {name: env.get(name) for name in signs.same}
+        self._signs = signs
+        self._has_descendants = signs.prefix is None
         self._user = os.getuid()
         self._clock = clock
         self._walked = float("-inf")
@@ -112,7 +114,7 @@ class JobMembers(ProcTree):
         found = self._in_group() if self.group else self._by_scan()
         judged = {}
         kept = []
-        now, also = self._clock(), self._also()
+        now, also = self._clock(), self._signs.also()
         for pid in found:
             key = self._identity(pid)
             if key is None or pid == self.top or pid in self.excluded:
@@ -188,7 +190,7 @@ class JobMembers(ProcTree):
 
     def _belongs(self, pid: int) -> bool:
         env = self.environment(pid)
-        if self._mark in env:
+        if self._signs.mark in env:
             return False
         if self.group is not None:
             return True

@@ -21,7 +21,7 @@ from weigh.errors import StoreError
 from weigh.lazy_modules import lazy_module
 from weigh.measure.launcher import own_peak
 from weigh.measure.peak import PeakTracker
-from weigh.measure.watcher import ONE_PROCESS, SHORTEST_MEAN, TreeWatcher
+from weigh.measure.watcher import ONE_PROCESS, SHORTEST_MEAN, TreeWatcher, WatchedRun
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     MeasuringCost,
@@ -79,10 +79,12 @@ class _SampledAttempt:
         self.watcher = TreeWatcher(
             self.tree,
             interval,
-            floor=tracker_floor(attempt),
+            WatchedRun(
+                floor=tracker_floor(attempt),
+                leader=self.leader,
+                is_alone=slots == 1,
+            ),
             started=attempt.launch.began,
-            leader=self.leader,
-            is_alone=slots == 1,
         )
         self.has_checkpoint = False
         self.gpus: TaskGpus | None = None

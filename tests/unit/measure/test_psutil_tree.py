@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from weigh.measure.portable import PsutilTree, ResidentSum
-from weigh.measure.watcher import TreeWatcher
+from weigh.measure.watcher import TreeWatcher, WatchedRun
 from weigh.model.record import PeakMemory
 from weigh.units import MIB
 
@@ -145,7 +145,9 @@ class Watched:
 
     def __init__(self, machine: Machine) -> None:
         self.tree = PsutilTree(1, machine)
-        self.watcher = TreeWatcher(self.tree, 0.05, gauge=ResidentSum(self.tree))
+        self.watcher = TreeWatcher(
+            self.tree, 0.05, WatchedRun(gauge=ResidentSum(self.tree))
+        )
 
     def look(self) -> None:
         self.tree.walk()

@@ -300,7 +300,6 @@ def test_counting_stops_when_its_time_is_spent() -> None:
     assert pages.may_spend()
     pages.spent = 0.03 + 0.001
     assert not pages.may_spend()
-    assert pages.may_spend(much=True)
     clock.now = 1.0
     assert pages.may_spend()
 

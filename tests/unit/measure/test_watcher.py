@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from looks import HUNDRED, reading
 
 from weigh.measure.series import thin_series
-from weigh.measure.watcher import TreeWatcher
+from weigh.measure.watcher import TreeWatcher, WatchedRun
 from weigh.probe.proc import ProcessReading, ProcessTimes, ProcTree
 
 INTERVAL = 0.05
@@ -58,8 +58,8 @@ class Run:
         return TreeWatcher(
             tree,
             INTERVAL,
+            WatchedRun(is_alone=False),
             clock=lambda: self.now,
-            is_alone=False,
         )
 
     def look(self) -> float:
@@ -180,7 +180,9 @@ def test_a_perf_clock_is_read_at_every_look() -> None:
             return next(ticks)
 
     clock: Any = Clock()
-    watcher = TreeWatcher(OneProcess(), INTERVAL, cpu_clock=clock, is_alone=False)
+    watcher = TreeWatcher(
+        OneProcess(), INTERVAL, WatchedRun(cpu_clock=clock, is_alone=False)
+    )
     for _ in range(3):
         watcher.look()
     assert [sample.cpu_time for sample in watcher.samples] == [0, 1, 2]
@@ -202,9 +204,8 @@ def idle() -> tuple[Run, StillClock]:
     run.watcher = TreeWatcher(
         run.tree,
         INTERVAL,
-        cpu_clock=clock,  # type: ignore[arg-type]
+        WatchedRun(cpu_clock=clock, is_alone=False),  # type: ignore[arg-type]
         clock=lambda: run.now,
-        is_alone=False,
     )
     run.look()
     run.tree.size = 9 * HUNDRED

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from weigh.probe.job_members import JobGroup, JobMembers, find_job_group
+from weigh.probe.job_members import JobGroup, JobMembers, MemberSigns, find_job_group
 
 V1 = """\
 9:freezer:/slurm/uid_1000/job_17/step_0
@@ -75,9 +75,8 @@ def sleeper() -> Iterator[int]:
 
 
 def members(mark: str = "NO_MARK", **env: str) -> JobMembers:
-    return JobMembers(
-        os.getpid(), env, same=("JOB", "NODE"), prefix="job_", mark=mark, groups="/none"
-    )
+    signs = MemberSigns(same=("JOB", "NODE"), prefix="job_", mark=mark)
+    return JobMembers(env, signs, groups="/none")
 
 
 def test_without_a_group_the_environment_names_the_job(sleeper: int) -> None:
@@ -107,11 +106,8 @@ def test_a_process_is_judged_by_the_environment_of_its_program(
     (ours / "environ").write_bytes(before)  # as between a fork and an exec
     now = 0.0
     tree = JobMembers(
-        os.getpid(),
         {"JOB": "17"},
-        same=("JOB",),
-        prefix="job_",
-        mark="MARK",
+        MemberSigns(same=("JOB",), prefix="job_", mark="MARK"),
         root=str(tmp_path),
         groups="/none",
         clock=lambda: now,
@@ -142,9 +138,8 @@ def test_a_step_without_a_group_has_what_its_processes_start() -> None:
     ):
         assert rank.stdout is not None
         below = int(rank.stdout.readline())
-        tree = JobMembers(
-            os.getpid(), own, same=tuple(own), prefix=None, mark="NO_MARK"
-        )
+        signs = MemberSigns(same=tuple(own), prefix=None, mark="NO_MARK")
+        tree = JobMembers(own, signs)
         tree.read()
         found = tree.pids()
         tree.close()
@@ -202,11 +197,8 @@ def test_all_steps_of_a_job_but_its_own_are_members_in_version_2(
     for pid in (sleeper, 1):  # the second is another user's
         (proc / str(pid)).symlink_to(f"/proc/{pid}")
     tree = JobMembers(
-        os.getpid(),
         {},
-        same=("NONE",),
-        prefix="job_",
-        mark="NO_MARK",
+        MemberSigns(same=("NONE",), prefix="job_", mark="NO_MARK"),
         root=str(proc),
         groups=str(groups),
     )

@@ -34,7 +34,7 @@ from weigh.model.record import (
     RunMeasurement,
     Usage,
 )
-from weigh.probe.job_members import JobMembers
+from weigh.probe.job_members import JobMembers, MemberSigns
 from weigh.schedulers import kind_of_job, steps_of
 from weigh.store import location
 from weigh.store.identity import content_id
@@ -186,15 +186,14 @@ class RankGroup:
             if not self._lock.take():
                 return _FOLLOWER_INTERVAL
             self._began = run.elapsed()
-            members = JobMembers(
-                os.getpid(),
-                self.environment,
+            signs = MemberSigns(
                 same=tuple(self.environment),
                 prefix=None,
                 mark=OWN,
                 # a program may clear its environment
                 also=self._lock.leaders,
             )
+            members = JobMembers(self.environment, signs)
             self._watched = NodeWatcher(self._node, members, self._sampling)
         return self._watched.tree.look()
 

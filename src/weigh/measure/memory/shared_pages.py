@@ -32,8 +32,6 @@ _COUNT_SHARE = 0.002  # of a core; looks have a share of their own
 # CPU seconds of counting before any are earned; a short job is not to feel them
 _FIRST_CREDIT, _MOST_CREDIT = 0.008, 0.03
 _CREDIT_SHARE = 0.05  # of the job's own CPU time
-_CURVE_PART = 0.5  # of what is earned, for counts of what is below the peak
-_MUCH = 1.25  # of the best: worth counting on further credit
 _STEP = 0.02  # growth of the peak from one count to the next
 _CLOSE_INTERVAL = 0.5  # seconds between reads of faults where no new peak is possible
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 4.0  # seconds after a count without a peak
@@ -135,10 +133,10 @@ class SharedPages:
         """
         return self.spent <= self._earned() + 2 * _MOST_CREDIT
 
-    def may_spend(self, *, much: bool = False) -> bool:
+    def may_spend(self) -> bool:
         """Return whether the budget allows a count."""
         credit = min(_FIRST_CREDIT + _CREDIT_SHARE * self.used, _MOST_CREDIT)
-        return self.spent <= self._earned() + (2 * credit if much else credit)
+        return self.spent <= self._earned() + credit
 
     def _earned(self) -> Seconds:
         return (self._clock() - self._started) * _COUNT_SHARE
@@ -269,10 +267,7 @@ class SharedPages:
             return False
         if not self._have_moved():
             return False
-        # below the peak a count corrects only the curve
-        if not may_be_peak:
-            return self.spent <= self._earned() * _CURVE_PART
-        return self.may_spend(much=held.total > best * _MUCH)
+        return self.may_spend()
 
     def _have_moved(self) -> bool:
         """Return whether a count could find anything else than the last one."""
