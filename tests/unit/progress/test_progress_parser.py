@@ -173,3 +173,16 @@ def test_a_pattern_that_cannot_be_is_refused(pattern: str) -> None:
 def test_no_line_is_too_odd(line: bytes) -> None:
     for count in CountParser(["(?P<percent>.)"]).counts(line):
         assert 0 <= count.done < float("inf")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("epoch 2/5 file 3/9 45%", [("epoch", 2), ("step", 3)]),
+        ("file 3/9 45%", [("file", 3), ("", 45)]),
+    ],
+)
+def test_what_counts_the_parts_of_a_part(
+    text: str, found: list[tuple[str, float]]
+) -> None:
+    assert [(count.label, count.done) for count in counts(text)] == found

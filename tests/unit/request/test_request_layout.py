@@ -17,7 +17,7 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.planning import needs
-from weigh.request import from_usages
+from weigh.request import from_usages, per_task
 from weigh.schedulers import gridengine, slurm
 from weigh.units import MIB
 
@@ -147,6 +147,7 @@ def test_a_weigh_of_each_rank_is_part_of_its_request() -> None:
     assert each.memory is not None
     assert each.memory >= plain.memory + 8 * 20 * MIB - 50 * MIB
     assert (each.memory_per_cpu or 0) >= 30 * MIB
+    assert per_task(under) == (8, 30 * MIB)
 
 
 @pytest.mark.parametrize("ranks", [(1, 2, 4), (2, 4, 8)])
