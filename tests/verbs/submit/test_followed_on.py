@@ -95,7 +95,7 @@ def test_a_task_that_was_not_resumed_is_found_in_the_job_before(here: Weigh) -> 
 
     assert here("logs", f"{again}_1")[1] == "one\n"
     assert here("logs", "last_2")[1] == "two\n"
-    assert "no such task: 3 (tasks are 1 to 2)" in here("logs", "last_3")[2]
+    assert "no such task: 3 (tasks are 1-2)" in here("logs", "last_3")[2]
 
 
 def test_one_job_that_cannot_be_cancelled_keeps_no_other(here: Weigh) -> None:

@@ -650,6 +650,28 @@ def test_a_job_that_was_submitted_elsewhere_is_refused_with_its_folder(
         assert (verb, code, err) == (verb, 2, expected)
 
 
+def test_an_element_that_succeeded_after_a_resume_has_no_failed_log(
+    here: Weigh, fake: Fake
+) -> None:
+    (here.folder / "s.sh").write_text("#!/bin/bash\n#SBATCH --array=1-2\ntrue\n")
+    fake("sbatch", "echo 7")
+    here.submit("s.sh")
+    ended = "1|cn1|None"
+    fake("squeue", f"echo '7|1|COMPLETED|{ended}'; echo '7|2|FAILED|{ended}'")
+    (here.folder / "slurm-7_2.out").write_text("no value\n")
+    assert "no value" in here("logs", "s.sh", "--failed")[1]
+    fake("sbatch", "echo 8")
+    here.resume("7")
+    fake("squeue", f"echo '8|2|COMPLETED|{ended}'")
+
+    code, _, err = here("logs", "s.sh", "--failed")
+
+    assert (code, err) == (
+        2,
+        "weigh: no element of s.sh has failed (weigh status s.sh)\n",
+    )
+
+
 def test_a_torn_line_of_the_jobs_is_stepped_over(here: Weigh, job: str) -> None:
     with (here.folder / ".weigh/jobs.jsonl").open("a") as file:
         file.write('{"schema": "weigh.job/1", "id": "9\n\xff\n')

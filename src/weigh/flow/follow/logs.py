@@ -1,13 +1,13 @@
 """``weigh logs``: find the files with the output of a job or a task."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from weigh.errors import UsageError
-from weigh.flow.follow.named import named_jobs, narrowed_to, with_foreign
+from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.status import FAILED
 from weigh.flow.follow.task_history import (
     latest_output_of_task,
@@ -16,8 +16,9 @@ from weigh.flow.follow.task_history import (
 )
 from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here
-from weigh.model.job import FINAL, OwnScript, SubmittedJob, TaskState
+from weigh.model.job import FINAL, SubmittedJob, TaskState
 from weigh.schedulers.job_script import ENDED
+from weigh.schedulers.words import format_ranges
 from weigh.store import jobs as jobs_file
 
 
@@ -66,48 +67,39 @@ def log_files_of_job(
         name, task = _split(name, whole, plans)
     chain = named_jobs(here, known, name)
     known = with_foreign(known, chain)
-    if chain[-1].is_script:
-        if task is not None:
-            chain = [narrowed_to(chain[-1], task)]
-        views = list(look(here, chain, known))
-        return tuple(_of_own(here, views, known, failed=failed))
     views = list(look(here, chain, known))
-    tasks = latest_task_states(views)
-    if task is not None:
-        if task not in tasks:  # it may be in another job of the plan
-            chain = jobs_file.chain_of(known, chain[-1])
-            views = list(look(here, chain, known))
-            tasks = latest_task_states(views)
-        if task not in tasks:
-            raise UsageError(f"no such task: {task} (tasks are 1 to {max(tasks)})")
-        found = [_log_file_of_task(views, tasks[task])]
-    elif failed:
-        bad = [task for task in tasks.values() if task.state in FAILED]
-        if not bad:
-            raise UsageError(f"no task of {name} has failed (weigh status {name})")
-        found = [_log_file_of_task(views, task) for task in bad]
-    else:
-        found = _of_all_tasks(views, tasks)
+    if task is not None and task not in latest_task_states(views):
+        # it may be in another job of the plan
+        views = list(look(here, jobs_file.chain_of(known, chain[-1]), known))
+    tasks, unit = latest_task_states(views), chain[-1].unit
+    chosen = [tasks[number] for number in sorted(tasks) if task in {None, number}]
+    if not chosen:
+        numbers = format_ranges(sorted(tasks))
+        raise UsageError(f"no such {unit}: {task} ({unit}s are {numbers})")
+    if failed:
+        chosen = [one for one in chosen if one.state in FAILED]
+    if not chosen:
+        raise UsageError(f"no {unit} of {name} has failed (weigh status {name})")
+    found = [one for task in chosen for one in _logs_of_task(here, views, task, known)]
+    if task is None and not failed and len(chosen) > 1:
+        found = _without_repeated_logs(found, chosen)
     # of a job that goes on the file is waited for
     if not any(os.path.exists(one.to_show()) for one in found):
         _refuse_if_ended(views)
     return tuple(found)
 
 
-def _of_all_tasks(
-    views: Sequence[JobView], tasks: Mapping[int, TaskState]
+def _without_repeated_logs(
+    found: Sequence[LogFile], task_states: Sequence[TaskState]
 ) -> list[LogFile]:
     """Return the output of all tasks; if none printed anything, the elements' logs."""
-    ordered = [tasks[number] for number in sorted(tasks)]
-    found = [_log_file_of_task(views, task) for task in ordered]
-    # a single task that printed nothing: its element's log says why
-    if len(found) == 1:
-        return found
-    # the element's log would appear once for each of its tasks
+    over = {f"task {one.task}" for one in task_states if one.state in FINAL}
+    # the element's log would appear once for each of its tasks; one that has ended
+    # shows it only if it is all there is
     printed = [
         replace(one, instead=None)
-        for one, task in zip(found, ordered, strict=True)
-        if task.state not in FINAL or os.path.exists(one.path)
+        for one in found
+        if one.title not in over or os.path.exists(one.path)
     ]
     paths = dict.fromkeys(one.until for one in found)
     return printed or [LogFile("job", path, path) for path in paths]
@@ -119,46 +111,15 @@ def _refuse_if_ended(views: Sequence[JobView]) -> None:
     Raises:
         UsageError: all have ended; names the reason.
     """
+    job = views[-1].job
     states = [state for view in views for state in view.elements]
     if states and all(state.state in FINAL for state in states):
         reasons = (state.reason for state in states if state.reason)
         why = next(reasons, "it was not started").removeprefix("weigh: ")
-        raise UsageError(f"job {views[-1].job.id} has ended and left no log: {why}")
-
-
-def _of_own(
-    here: Here,
-    views: Sequence[JobView],
-    known_jobs: Sequence[SubmittedJob],
-    *,
-    failed: bool,
-) -> Iterator[LogFile]:
-    """Yield the logs of jobs with the user's own script, and their error files.
-
-    Raises:
-        UsageError: a job has ended, and its log is not found.
-    """
-    for view in views:
-        own, job = view.job.own or OwnScript(), view.job
-
-        # a default binds this job: the loop goes on before the file is shown
-        def has_ended(submitted_job: SubmittedJob = job) -> bool:
-            now = next(look(here, [submitted_job], known_jobs, fresh=True))
-            return all(state.is_final for state in now.elements)
-
-        for task in view.tasks:
-            if failed and task.state not in FAILED:
-                continue
-            named = f"{job.id} element {task.task}" if own.indices else job.id
-            for path in view.logs[task.element]:
-                yield LogFile(named, path, path, has_ended=has_ended)
-    if not failed and not any(found for view in views for found in view.logs):
-        states = {state.state for view in views for state in view.elements}
-        if states and all(state in FINAL for state in states):
-            job = views[-1].job
-            own = job.own or OwnScript()
-            where = next(iter(own.logs.values()), own.output) or "it is not known where"
-            raise UsageError(f"job {job.id} has ended and left no log: {where}")
+        if job.own is not None:
+            where = next(iter(job.own.logs.values()), job.own.output)
+            why = where or "it is not known where"
+        raise UsageError(f"job {job.id} has ended and left no log: {why}")
 
 
 def _split(name: str, known: set[str], plans: set[str]) -> tuple[str, int | None]:
@@ -174,10 +135,28 @@ def _split(name: str, known: set[str], plans: set[str]) -> tuple[str, int | None
     return job, int(task)
 
 
-def _log_file_of_task(views: Sequence[JobView], task_state: TaskState) -> LogFile:
+def _logs_of_task(
+    here: Here,
+    views: Sequence[JobView],
+    task_state: TaskState,
+    known_jobs: Sequence[SubmittedJob],
+) -> Iterator[LogFile]:
+    """Yield the output of a task; of an element of a script its logs that exist."""
     view = next(view for view in views if view.job.id == task_state.job)
-    log = log_of_element(view.job, view.scheduler, task_state.element)
-    output = task_state.output or latest_output_of_task(
-        view.job, task_state.element, task_state.task
-    )
-    return LogFile(f"task {task_state.task}", output, log, instead=log)
+    job = view.job
+    if not job.is_script:
+        log = log_of_element(job, view.scheduler, task_state.element)
+        output = task_state.output or latest_output_of_task(
+            job, task_state.element, task_state.task
+        )
+        yield LogFile(f"task {task_state.task}", output, log, instead=log)
+        return
+
+    def has_ended() -> bool:
+        now = next(look(here, [job], known_jobs, fresh=True))
+        return all(state.is_final for state in now.elements)
+
+    is_array = job.own is not None and job.own.indices
+    title = f"{job.id} element {task_state.task}" if is_array else job.id
+    for path in view.logs[task_state.element]:
+        yield LogFile(title, path, path, has_ended=has_ended)

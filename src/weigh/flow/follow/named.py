@@ -179,19 +179,6 @@ def _part_of_known(
     return None
 
 
-def narrowed_to(submitted_job: SubmittedJob, index: int) -> SubmittedJob:
-    """Return a job with the user's own script that has one element of the array only.
-
-    Raises:
-        UsageError: the job is no array, or has no such index.
-    """
-    if submitted_job.own is None or not submitted_job.own.indices:
-        raise UsageError(
-            f"job {submitted_job.id} has no tasks: weigh logs {submitted_job.id}"
-        )
-    return _narrowed(submitted_job, str(index), str(index))
-
-
 def _narrowed(submitted_job: SubmittedJob, part: str, name: str) -> SubmittedJob:
     """Return a job that has only the elements *part* of an array.
 
