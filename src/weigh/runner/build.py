@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from weigh.errors import StoreError, UsageError
+from weigh.errors import StoreError
 from weigh.joblog import output_folder
 from weigh.lazy_modules import lazy_module
 from weigh.progress.eta import TaskTally
@@ -69,9 +69,10 @@ def block_signals(opened: ExitStack) -> frozenset[int]:
     return frozenset(before)
 
 
-def is_stopping() -> bool:
-    """Return whether a signal to end has arrived."""
-    return signal.sigtimedwait(handled_signals(), 0) is not None
+def pending_signal() -> int | None:
+    """Take a signal to end that has arrived; return None if there is none."""
+    info = signal.sigtimedwait(handled_signals(), 0)
+    return None if info is None else info.si_signo
 
 
 class FinishedRun(msgspec.Struct, frozen=True):
@@ -128,7 +129,11 @@ class TaskFileRun:
             UsageError: tasks of an earlier run may be alive.
         """
         context, journal = self._context, self._context.journal
-        queue, tally, attempts = self._queue_what_is_left()
+        settled, past = journal.read_past(context.source)
+        signal_number = self._outlast_earlier_runs(past)
+        queue, tally = self._queue_what_is_left(settled)
+        if signal_number is not None:
+            return self._finished(RunResult(tally, signal_number), (), began)
         opening = events.RunOpened(
             run=context.id,
             time=round(time.time(), 3),
@@ -141,7 +146,7 @@ class TaskFileRun:
             afresh=not context.options.resume,
         )
         journal.append_events(opening)
-        loop = TaskLoop(context, self._output, queue, tally, attempts)
+        loop = TaskLoop(context, self._output, queue, tally, past.attempts)
         reason: str | None = "weigh failed"  # None: the run is left open in its events
         try:
             result = loop.run(
@@ -160,7 +165,7 @@ class TaskFileRun:
                     )
         if result.signal is not None:
             # typed again as the run ended, it would cut off what is printed about it
-            while is_stopping():
+            while pending_signal() is not None:
                 continue
         return self._finished(result, warnings, began)
 
@@ -188,18 +193,9 @@ class TaskFileRun:
             None if self._shared is None else self._pulled(self._shared),
         )
 
-    def _queue_what_is_left(self) -> tuple[TurnQueue, TaskTally, dict[int, int]]:
-        """Return the tasks left to run, once processes of earlier runs have ended.
-
-        Also return how often each was started, earlier runs included.
-        """
+    def _queue_what_is_left(self, settled: SettledTasks) -> tuple[TurnQueue, TaskTally]:
+        """Return the tasks left to run, and the counts to begin with."""
         context, options = self._context, self._context.options
-        settled, past = context.journal.read_past(context.source)
-        if past.open_runs:
-            holder = context.holder
-            orphans.refuse_living(past, holder.machine, holder.process)
-            if not options.forget_survivors:
-                self._wait_or_kill(past)
         if settled.moved:
             context.console.notify(
                 f"{count_with_noun(settled.moved, 'task')} found again by its text: "
@@ -221,7 +217,7 @@ class TaskFileRun:
             queue = TurnQueue(left_to_run(settled, options))
         else:
             queue = self._shared = self._shared_queue(shared, tally)
-        return queue, tally, past.attempts
+        return queue, tally
 
     def _shared_queue(self, shared: "PullSettings", tally: TaskTally) -> "SharedQueue":
         """Return the queue that several runs pull from."""
@@ -266,27 +262,30 @@ class TaskFileRun:
         )
         return shared_queue.OwnClaims(folder, owner)
 
-    def _wait_or_kill(self, past_runs: events.PastRuns) -> None:
+    def _outlast_earlier_runs(self, past_runs: events.PastRuns) -> int | None:
+        """Wait for tasks of killed runs; return the signal that ended the wait.
+
+        Raises:
+            UsageError: such a run, or tasks of it elsewhere, may be alive.
+        """
         context, holder = self._context, self._context.holder
+        if past_runs.open_runs:
+            orphans.refuse_living(past_runs, holder.machine, holder.process)
+        if not past_runs.open_runs or context.options.forget_survivors:
+            return None
         kill = context.options.kill_survivors
         # those on other machines can be neither seen nor waited for
         orphans.refuse_elsewhere(past_runs, holder.machine, holder.job)
         found = orphans.find_survivors(past_runs, holder.machine)
-        if not found:
-            return
-        numbers = sorted({context.number_of(seq) for seq in found.values()})
-        tasks = ", ".join(map(str, numbers[:8]))
-        verb = "terminating" if kill else "waiting for"
-        what = "1 process" if len(found) == 1 else f"{len(found)} processes"
-        context.console.notify(f"{verb} {what} of an earlier run, of task {tasks}")
-        over = orphans.wait_or_kill(
-            found,
-            may_kill=kill,
-            should_stop=is_stopping,
-            find=lambda: orphans.find_survivors(past_runs, holder.machine),
+        if found:
+            numbers = sorted({context.number_of(seq) for seq in found.values()})
+            tasks = ", ".join(map(str, numbers[:8]))
+            verb = "terminating" if kill else "waiting for"
+            what = "1 process" if len(found) == 1 else f"{len(found)} processes"
+            context.console.notify(f"{verb} {what} of an earlier run, of task {tasks}")
+        return orphans.outlast_survivors(
+            past_runs, holder.machine, pending_signal, may_kill=kill
         )
-        if not over:
-            raise UsageError("interrupted while waiting for an earlier run's tasks")
 
     def _pulled(self, queue: "SharedQueue") -> PulledUnits:
         hosts = (o.machine.host for o in queue.unsure if self._is_hidden(o))

@@ -10,7 +10,7 @@ import os
 import stat
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -26,7 +26,7 @@ from weigh.runner.events import PastRuns
 from weigh.runner.owned_file import JoblogHolder, JoblogLock, OwnedFile
 from weigh.runner.task_source import TaskSource
 from weigh.store.location import file_mode
-from weigh.units import Seconds
+from weigh.units import Seconds, count_with_noun
 
 if TYPE_CHECKING:
     import hmac
@@ -149,8 +149,7 @@ class RunJournal:
         Raises:
             StoreError: a file cannot be opened or written.
             FormatError: a file is not what its name says.
-            UsageError: another process has the joblog, or it is gone with its tasks'
-                ends.
+            UsageError: another process has the joblog.
         """
         self.path = path
         self.events_path = path + events.SUFFIX
@@ -167,17 +166,10 @@ class RunJournal:
             # before the joblog is read: what another run adds until then is not missed
             self._lock = JoblogLock(path, holder, notify=notify)
             opened.callback(self._lock.release)
-            # before the joblog is opened, which creates it
-            if os.path.lexists(path):
-                if not resume:
-                    self._open_joblog()
-                    self._joblog.close()
-                    os.replace(path, path + ".old")
-            elif resume and (lost := events.ended_in_events(self.events_path)):
-                raise UsageError(
-                    f"{path} is gone, but by {self.events_path} {_counted(lost)} "
-                    "ended: put it back, or remove both to run all again"
-                )
+            if not resume and os.path.lexists(path):
+                self._open_joblog()
+                self._joblog.close()
+                os.replace(path, path + ".old")
             self._open_joblog()
             opened.callback(self._joblog.close)
             try:
@@ -244,8 +236,9 @@ class RunJournal:
             before = past.last_end - _FLUSHED if known else float("inf")
             lost = [end for end in lost if end.seq not in known and end.time < before]
             if lost:
+                tasks = count_with_noun(len(lost), "task")
                 raise UsageError(
-                    f"{self.path} has no line of {_counted(lost)} that ended by "
+                    f"{self.path} has no line of {tasks} that ended by "
                     f"{self.events_path}: put it back, or remove the events to run "
                     "them again"
                 )
@@ -371,10 +364,6 @@ def _append_whole(descriptor: int, text: bytes) -> str | None:
     except OSError as error:
         return error.strerror or str(error)
     return "No space left on device"
-
-
-def _counted(tasks: Sized) -> str:
-    return "1 task" if len(tasks) == 1 else f"{len(tasks):,} tasks"
 
 
 def settle_by(

@@ -30,6 +30,7 @@ from weigh.units import KIB, MIB, Bytes, Seconds, format_size
 if TYPE_CHECKING:
     from weigh.runner.run_context import RunContext
 
+MemoryKind = Literal["memory", "gpu_memory"]
 _MARGIN = 0.05  # of the limit, to be left free
 _GPU_MARGIN = 0.03
 # GPU memory grows in leaps, and an allocation that fails does not kill the process
@@ -135,33 +136,17 @@ class AttemptMemory(NamedTuple):
         return max(0, self.now - self.allowed) if self.allowed else 0
 
 
-def held_on_host(attempt: TaskAttempt) -> AttemptMemory:
-    """Return what an attempt holds of the host's memory."""
-    allowed = max(attempt.reservation.memory, attempt.plan.memory)
-    return AttemptMemory(attempt.host.now, attempt.host.peak, allowed)
-
-
-def held_on_gpu(attempt: TaskAttempt) -> AttemptMemory:
-    """Return what an attempt holds of its GPU's memory."""
-    allowed = max(attempt.reservation.gpu_memory, attempt.plan.gpu_memory)
-    return AttemptMemory(attempt.gpu.now, attempt.gpu.peak, allowed)
-
-
 class MemoryPause:
     """Decides about one memory. ``need`` is what a task needs; 0 until it was short."""
 
-    def __init__(
-        self,
-        held: Callable[[TaskAttempt], AttemptMemory] = held_on_host,
-        *,
-        margin: float = _MARGIN,
-        ahead: float = 1.0,
-    ) -> None:
-        """*held* reads an attempt's usage; *margin*, *ahead*: fractions of a limit."""
+    def __init__(self, kind: MemoryKind = "memory") -> None:
+        """*kind* is the name of the memory in a reservation: the host's, or a GPU's."""
         self.need: Bytes = 0
-        self._held = held
-        self._margin = margin
-        self._ahead = ahead
+        self._kind: MemoryKind = kind
+        # both are fractions of the limit
+        self._margin, self._ahead = (
+            (_MARGIN, 1.0) if kind == "memory" else (_GPU_MARGIN, _GPU_AHEAD)
+        )
         self._before: tuple[Seconds, Bytes] | None = None  # last look: time, used
         self._growth = 0.0  # bytes per second
         # since when plans and other usage exceed the limit; None: they do not
@@ -169,6 +154,12 @@ class MemoryPause:
         # recent looks: time, limit, what was used by anything but the tasks
         self._others: list[tuple[Seconds, Bytes, Bytes]] = []
         self._patient_until: Seconds = 0.0
+
+    def _held(self, attempt: TaskAttempt) -> AttemptMemory:
+        kind, plan = self._kind, attempt.plan
+        level = attempt.host if kind == "memory" else attempt.gpu
+        allowed = max(getattr(attempt.reservation, kind), getattr(plan, kind))
+        return AttemptMemory(level.now, level.peak, allowed)
 
     def pause(self, memory_room: MemoryRoom) -> Seconds:
         """Return the seconds until the next look."""
@@ -326,11 +317,6 @@ class MemoryPause:
         return min(self._growth * time_ahead, self._ahead * memory_room.limit)
 
 
-def gpu_pause() -> MemoryPause:
-    """Return what decides about a GPU's memory."""
-    return MemoryPause(held_on_gpu, margin=_GPU_MARGIN, ahead=_GPU_AHEAD)
-
-
 _STALE: Seconds = 10.0  # a driver without a reading for so long hangs
 _UNKNOWN: Seconds = 0.5  # until the next look for a first reading
 _NEVER = float("inf")
@@ -349,14 +335,14 @@ class GuardedMemory:
 
     def __init__(
         self,
-        stop: Literal["memory", "gpu_memory"],
+        stop: MemoryKind,
         read: Callable[[Collection[TaskAttempt]], MemoryReading | None],
         gpu_name: str | None = None,
     ) -> None:
         """*read* returns how much is left next to these tasks; None if unknown."""
-        self.stop: Literal["memory", "gpu_memory"] = stop
+        self.stop: MemoryKind = stop
         self.gpu_name = gpu_name  # None: the machine's only GPU
-        self.pause = MemoryPause() if stop == "memory" else gpu_pause()
+        self.pause = MemoryPause(stop)
         self.due: Seconds = 0.0
         self.is_desperate = False
         self.ended_at: Seconds = 0.0

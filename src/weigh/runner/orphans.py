@@ -417,27 +417,30 @@ def refuse_elsewhere(
         )
 
 
-def wait_or_kill(
-    found: Collection[int],
+def outlast_survivors(
+    past_runs: PastRuns,
+    here: MachineIdentity,
+    stop_signal: Callable[[], int | None],
     *,
     may_kill: bool,
-    should_stop: Callable[[], bool],
-    find: Callable[[], Collection[int]],
-) -> bool:
-    """Wait for survivors, or terminate them; return False if *should_stop*."""
+) -> int | None:
+    """Wait until the tasks of earlier runs have ended, or terminate them.
+
+    Return the signal that ended the wait, None if all have ended.
+    """
     kill_at: Seconds | None = None
-    while found:
-        if should_stop():
-            return False
+    # each time also what the survivors have started meanwhile
+    while found := find_survivors(past_runs, here):
+        number = stop_signal()
+        if number is not None:
+            return number
         if may_kill and kill_at is None:
             kill_at = time.monotonic() + _KILL_AFTER
             send_to_all(found, signal.SIGTERM)
         elif kill_at is not None and time.monotonic() >= kill_at:
             send_to_all(found, signal.SIGKILL)
         time.sleep(_SURVIVOR_POLL)
-        # also what the survivors have started meanwhile
-        found = find()
-    return True
+    return None
 
 
 def _processes_of_user(proc_folder: str) -> list[int]:

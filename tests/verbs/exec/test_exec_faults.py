@@ -79,6 +79,25 @@ def test_tasks_that_survived_kill_9_are_waited_for(batch: Batch) -> None:
     assert batch.ran() == ["in", "out", "in", "out"]
 
 
+def test_an_interrupt_while_waiting_for_survivors_ends_by_that_signal(
+    batch: Batch,
+) -> None:
+    batch.write("echo in >> ran; while [ ! -e go ]; do sleep 0.05; done")
+    first = batch.start()
+    until(batch.ran)
+    first.kill()
+    first.wait()
+    second = batch.start()
+    assert second.stderr is not None
+    assert "waiting for" in second.stderr.readline()
+    second.terminate()
+    out, _ = second.communicate(timeout=60)
+    (batch.folder / "go").touch()
+    assert second.returncode == 128 + signal.SIGTERM
+    assert "0 of 1 tasks done, 1 not run" in out
+    assert batch.ran() == ["in"]
+
+
 def test_survivors_in_their_own_session_are_found_by_their_mark(
     batch: Batch,
 ) -> None:

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -24,7 +25,7 @@ from weigh.model.plan import (
 )
 from weigh.request import RUNNER_MEMORY
 from weigh.runner.attempt import TaskAttempt
-from weigh.runner.memory_guard import MemoryPause, MemoryRoom, gpu_pause
+from weigh.runner.memory_guard import MemoryKind, MemoryPause, MemoryRoom
 from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
 from weigh.units import GIB, MIB
 
@@ -85,18 +86,18 @@ def _path(rng: random.Random, end: int) -> list[int]:
     return [round(one) for one in held]
 
 
-@pytest.mark.parametrize("new_guard", [MemoryPause, gpu_pause])
+@pytest.mark.parametrize("kind", get_args(MemoryKind))
 @given(seed=st.integers(0, 1 << 30))
-def test_tasks_that_fit_by_plan_are_never_stopped(new_guard: type, seed: int) -> None:
-    assert _stopped(new_guard(), random.Random(seed), over=False) == []
+def test_tasks_that_fit_by_plan_are_never_stopped(kind: MemoryKind, seed: int) -> None:
+    assert _stopped(MemoryPause(kind), random.Random(seed), over=False) == []
 
 
-@pytest.mark.parametrize("new_guard", [MemoryPause, gpu_pause])
+@pytest.mark.parametrize("kind", get_args(MemoryKind))
 @given(seed=st.integers(0, 1 << 30))
 def test_a_task_over_its_plan_is_the_one_that_is_stopped(
-    new_guard: type, seed: int
+    kind: MemoryKind, seed: int
 ) -> None:
-    assert _stopped(new_guard(), random.Random(seed), over=True) == [0]
+    assert _stopped(MemoryPause(kind), random.Random(seed), over=True) == [0]
 
 
 @pytest.mark.parametrize(
