@@ -7,17 +7,22 @@ the place of another option. The others, and those with a mistake, are left to c
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import msgspec
 
 from weigh import config
 from weigh.cli.output import guard_terminal, make_stderr_patient, settle_stdout
-from weigh.cli.run_job import label_trouble, parse_parameters, report_on
+from weigh.cli.run_job import (
+    label_trouble,
+    parse_parameters,
+    report_on,
+    run_notifier,
+)
 from weigh.errors import FormatError, WeighError
 from weigh.flow.run.record_sink import current_folder
-from weigh.flow.run.run import RunOptions, WatchedCommand, run_command_measured
+from weigh.flow.run.run import RunOptions, run_command_measured
 from weigh.measure.launcher import JobLauncher
 
 _VALUED = {"-o": "output", "--output": "output", "--label": "label"}  # option -> field
@@ -111,11 +116,10 @@ def _measure_plain_run(
         output=plain.output,
         mask=settings.mask,
     )
-    command = list(plain.command)
-
-    def watch(notify: Callable[[str], None]) -> WatchedCommand:
-        return run_command_measured(
-            command, options, launchers=launchers, notify=notify
-        )
-
-    return report_on(watch, command, settings, quiet=plain.quiet, headroom=None)
+    watched = run_command_measured(
+        list(plain.command),
+        options,
+        launchers=launchers,
+        notify=run_notifier(quiet=plain.quiet),
+    )
+    return report_on(watched, settings, quiet=plain.quiet, headroom=None)

@@ -10,7 +10,12 @@ import click
 from weigh import config
 from weigh.cli import options
 from weigh.cli.options import DURATION, HEADROOM, SIZE
-from weigh.cli.run_job import label_trouble, parse_parameters, report_on
+from weigh.cli.run_job import (
+    label_trouble,
+    parse_parameters,
+    report_on,
+    run_notifier,
+)
 from weigh.errors import FormatError
 from weigh.flow.run.run import RunOptions, WatchedCommand, run_command_measured
 from weigh.measure.launcher import JobLauncher
@@ -223,22 +228,18 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     if words["stages"] is not None:
         return _run_stages(context, words)
     settings = options.settings_of(context)
-    quiet, headroom = words["quiet"], words["headroom"]
+    quiet = words["quiet"]
     run_options = _run_options_typed(words, settings)
-    command = list(words["command"])
-
     # forked before click was imported, so that the job is not charged for weigh's size
     launchers = context.obj or []
-
-    def watch(notify: Callable[[str], None]) -> WatchedCommand:
-        return _watch(words["attach"], command, run_options, launchers, notify)
-
+    notify = run_notifier(quiet=quiet)
+    command = list(words["command"])
+    watched = _watch(words["attach"], command, run_options, launchers, notify)
     return report_on(
-        watch,
-        command,
+        watched,
         settings,
         quiet=quiet,
-        headroom=headroom,
+        headroom=words["headroom"],
         fail_above=words["fail_above"],
     )
 

@@ -57,34 +57,33 @@ def parse_parameters(texts: Sequence[str]) -> dict[str, int | float | str]:
     return parameters
 
 
-def report_on(  # noqa: PLR0913 - keyword-only past the third
-    watch: Callable[[Notify], WatchedCommand],
-    command: Sequence[str],
+def run_notifier(*, quiet: bool) -> Notify:
+    """Return what prints a line at once, while the command runs; nothing if *quiet*."""
+    return (lambda _line: None) if quiet else _warn
+
+
+def report_on(
+    watched: WatchedCommand,
     settings: ConfigValues,
     *,
     quiet: bool,
     headroom: float | None,
     fail_above: int | None = None,
 ) -> int:
-    """Let *watch* measure *command*, print what it used, and return the exit code.
+    """Print what a command used, and return its exit code.
 
     With *fail_above* it is another one if the command completed with more memory.
     """
-
-    def notify(line: str) -> None:
-        if not quiet:
-            _warn(line)
-
-    record, warnings, joined, losses = watch(notify)
+    record, warnings, joined, losses = watched
     # 127 can also come from a script whose interpreter does not exist
-    if command and record.exit_code == NOT_FOUND:
-        warnings += filter(None, (script_trouble(command[0]),))
+    if record.exit_code == NOT_FOUND:
+        warnings += filter(None, (script_trouble(record.command[0]),))
     if record.part:  # the first rank reports for all
         quiet, losses = True, ()
     for line in losses if quiet else (*settings.warnings, *warnings):
         _warn(line)
     if not quiet:
-        _report_of_run(joined or record, headroom, notify, settings)
+        _report_of_run(joined or record, headroom, settings)
     # as a shell reports it
     if record.signal is not None:
         return SIGNAL_BASE + record.signal
@@ -117,14 +116,14 @@ def _check_limit(record: Record, limit: int) -> int:
 
 
 def _report_of_run(
-    record: Record, headroom: float | None, say: Notify, settings: ConfigValues
+    record: Record, headroom: float | None, settings: ConfigValues
 ) -> None:
     if record.signal == signal.SIGINT and sys.stderr and sys.stderr.isatty():
         _print_run_line("\n")  # the terminal wrote ^C where the first line would begin
     try:
         _summarise(record, headroom, settings)
     except Exception as error:  # noqa: BLE001 - the job's exit code must pass
-        say(f"internal error: {type(error).__name__}: {error}")
+        _warn(f"internal error: {type(error).__name__}: {error}")
 
 
 def _summarise(record: Record, headroom: float | None, settings: ConfigValues) -> None:

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from functools import partial
 from stat import S_ISREG
 from typing import TYPE_CHECKING, NamedTuple, Union
 
@@ -140,23 +139,21 @@ def run_command_measured(
     if group is not None:
         # all ranks write parts of one record
         blank = msgspec.structs.replace(blank, id=group.record_id, part=group.part)
-    channel, say = PhaseChannel(blank.id), notify or (lambda _line: None)
+    channel = PhaseChannel(blank.id)
     to_measure = RunToMeasure(
         command=command,
         options=options,
         launchers=launchers,
-        env={**channel.environment(), **(group.environment if group else {})},
+        blank=blank,
+        group=group,
+        channel=channel,
         checkpoint=keeper.follow(blank),
-        notify=say,
-        interval=group.interval if group else options.interval,
-        make_parts=partial(_parts_of_run, options, blank, group, channel.path, say),
+        notify=notify or (lambda _line: None),
     )
     # what is in a file of output before the job is not its own
     sizes = _output_sizes()
     with _signals_held(), closing(channel):
-        measured = _measure_all(
-            lambda: channel.take(to_measure.measure_once()), options
-        )
+        measured = to_measure.measure_all()
         # those of repetitions that did not take place
         for launcher in launchers:
             launcher.discard()
@@ -228,18 +225,6 @@ def _signals_held() -> AbstractContextManager[None]:
     if sys.platform != "linux":
         return nullcontext()
     return signals.held()
-
-
-def _measure_all(
-    measure: Callable[[], RunMeasurement], options: RunOptions
-) -> list[RunMeasurement]:
-    """Run the command ``repeat`` times, or until it fails or a signal ends it."""
-    measured: list[RunMeasurement] = []
-    while len(measured) < options.warmup + options.repeat:
-        measured.append(measure())
-        if measured[-1].exit_code != 0 or measured[-1].end_signal is not None:
-            break
-    return measured
 
 
 def _note_oddities(
@@ -356,27 +341,55 @@ class RunToMeasure(msgspec.Struct, frozen=True, kw_only=True):
     command: list[str]
     options: RunOptions
     launchers: list[JobLauncher]
-    env: dict[str, str]
-    """Variables for the command, in addition to those of this process."""
+    blank: Record
+    """What is known before the start."""
+    group: "RankGroup | None"
+    """The ranks that this run is one of."""
+    channel: PhaseChannel
     checkpoint: Callable[[RunMeasurement, int | None], None]
     notify: Callable[[str], None]
-    interval: Seconds
-    """The shortest time between samples."""
-    make_parts: "Callable[[], list[RunPart]]"
-    """Makes what looks at one run, the innermost first."""
 
-    def measure_once(self) -> RunMeasurement:
-        """Run the command once, in the best way to measure on this machine."""
+    def measure_all(self) -> list[RunMeasurement]:
+        """Run the command ``repeat`` times, or until it fails or a signal ends it."""
+        measured: list[RunMeasurement] = []
+        while len(measured) < self.options.warmup + self.options.repeat:
+            last = self.channel.take(self._measure_once())
+            measured.append(last)
+            if last.exit_code != 0 or last.end_signal is not None:
+                break
+        return measured
+
+    def _parts(self) -> "list[RunPart]":
+        """Return what looks at one run: its nodes, then its progress and time limit."""
         options = self.options
+        nodes = self.group or LaterNodes(options.interval, self.notify)
+        reads = options.progress or options.progress_patterns
+        is_wanted = reads or options.time_limit or options.checkpoint_signal
+        # within a job its time limit is watched as well
+        if not is_wanted and not self.blank.job:
+            return [nodes]
+        observer = progress.RunObserver(
+            options,
+            channel=self.channel.path,
+            env=os.environ,
+            allocation=self.blank.allocation,
+            notify=self.notify,
+        )
+        return [nodes, observer]
+
+    def _measure_once(self) -> RunMeasurement:
+        """Run the command once, in the best way to measure on this machine."""
+        options, group = self.options, self.group
+        env = {**self.channel.environment(), **(group.environment if group else {})}
         if sys.platform != "linux":
             return portable.run_portable_command(
                 self.command,
-                env={**os.environ, **self.env},
+                env={**os.environ, **env},
                 interval=options.interval,
                 wait_orphans=options.wait_orphans,
                 checkpoint=lambda seen: self.checkpoint(seen, None),
             )
-        parts = self.make_parts()
+        parts = self._parts()
 
         def save(measurement: RunMeasurement, leader: int | None) -> None:
             for part in parts:
@@ -385,7 +398,7 @@ class RunToMeasure(msgspec.Struct, frozen=True, kw_only=True):
 
         copier = next((part.tee for part in parts if hasattr(part, "tee")), None)
         watch = measure_command.WatchSettings(
-            interval=self.interval,
+            interval=group.interval if group else options.interval,
             wait_orphans=options.wait_orphans,
             checkpoint=save,
             notify=self.notify,
@@ -396,7 +409,7 @@ class RunToMeasure(msgspec.Struct, frozen=True, kw_only=True):
         )
         try:
             measured = measure_command.run_command(
-                self.command, self.env, watch, self.launchers
+                self.command, env, watch, self.launchers
             )
         except BaseException:
             for part in parts:
@@ -423,31 +436,6 @@ def _group(unfinished_record: Record, interval: Seconds) -> "RankGroup | None":
     if sys.platform != "linux" or not any(name in os.environ for name in SEVERAL):
         return None
     return rank_group.rank_group(os.environ, unfinished_record.job, interval)
-
-
-def _parts_of_run(
-    options: RunOptions,
-    unfinished_record: Record,
-    group: "RankGroup | None",
-    channel: str | None,
-    notify: Callable[[str], None],
-) -> "list[RunPart]":
-    """Return what looks at one run: its nodes, then its progress and time limit."""
-    parts: list[RunPart] = [group or LaterNodes(options.interval, notify)]
-    reads = options.progress or options.progress_patterns
-    is_wanted = reads or options.time_limit or options.checkpoint_signal
-    # within a job its time limit is watched as well
-    if is_wanted or unfinished_record.job:
-        parts.append(
-            progress.RunObserver(
-                options,
-                channel=channel,
-                env=os.environ,
-                allocation=unfinished_record.allocation,
-                notify=notify,
-            )
-        )
-    return parts
 
 
 def blank_record(
