@@ -39,6 +39,7 @@ from weigh.schedulers.lint.values import (
     on_jobs,
     parsed,
     read_directive_lines,
+    read_word_lists,
     split_words,
     stray,
     unexpanded,
@@ -51,15 +52,8 @@ from weigh.units import MINUTE, format_size
 PREFIX = "#$"
 
 # ---- how qsub reads directives: all of them, anywhere in the script
-_OPTIONS_WITH_VALUE = """
-    a A ac adds ar b binding c ckpt dc dl e hold_jid hold_jid_ad i j jc js jsv l m M
-    masterl masterq mods N now o ot P p par q R r rou S sc shell si sync t tc tcon
-    umask v w wd xd @ u C pty
-"""
-_OPTIONS_WITHOUT_VALUE = """
-    bgio clear clearp cwd h hard help notify soft terse V verify
-"""
-_WITH_VALUE, _FLAGS = _OPTIONS_WITH_VALUE.split(), _OPTIONS_WITHOUT_VALUE.split()
+_LISTS = read_word_lists("weigh.schedulers.gridengine")
+_WITH_VALUE, _FLAGS = _LISTS["options with a value"], _LISTS["options"]
 _PE = "pe"
 _OF_SLURM = {"--mem": "-l h_vmem=", "--time": "-l h_rt=", "--array": "-t N"}
 
@@ -552,15 +546,6 @@ def _gridengine_limit_findings(lint_case: LintCase) -> Iterator[LintFinding]:
 
 
 # ---- what qsub calls things
-_SET_BY_GRID_ENGINE = """
-    JOB_ID JOB_NAME JOB_SCRIPT SGE_TASK_ID SGE_TASK_FIRST SGE_TASK_LAST
-    SGE_TASK_STEPSIZE NSLOTS NHOSTS NQUEUES QUEUE PE PE_HOSTFILE REQUEST REQNAME
-    RESTARTED SGE_ROOT SGE_CELL SGE_CLUSTER_NAME SGE_JOB_SPOOL_DIR SGE_STDIN_PATH
-    SGE_STDOUT_PATH SGE_STDERR_PATH SGE_BINARY_PATH SGE_ARCH SGE_ACCOUNT SGE_BINDING
-    SGE_CWD_PATH SGE_HGR_gpu SGE_RSH_COMMAND SGE_CKPT_DIR SGE_CKPT_ENV SGE_O_HOME
-    SGE_O_HOST SGE_O_LOGNAME SGE_O_MAIL SGE_O_PATH SGE_O_SHELL SGE_O_TZ SGE_O_WORKDIR
-    SGE_EXECD_PORT SGE_QMASTER_PORT SGE_EXECD_PIDFILE SGE_LONG_JOB_NAMES
-"""
 WORDS = SchedulerWords(
     tool="qsub",
     array="-t",
@@ -569,7 +554,7 @@ WORDS = SchedulerWords(
     foreign=("SLURM_ARRAY_TASK_ID", "PBS_ARRAYID", "PBS_ARRAY_INDEX", "LSB_JOBINDEX"),
     common=frozenset({"JOB_ID", "JOB_NAME", "SGE_O_WORKDIR", "QUEUE", "SGE_TASK_LAST"}),
     own=r"(?:SGE_|JOB_ID|NSLOTS|NHOSTS)\w*",
-    variables=frozenset(_SET_BY_GRID_ENGINE.split()),
+    variables=frozenset(_LISTS["variables"]),
     meant={"TASK_ID": "SGE_TASK_ID"},  # -o and -e alone know TASK_ID
 )
 
@@ -587,22 +572,18 @@ class GridEngineLint(ScriptLint):
     }
     GPUS = re.compile(r"\bn?gpus?=[1-9]")
     rules = (
-        *(
-            _gridengine_ignored_findings,
-            _qsub_refused_findings,
-            _times_and_sizes,
-            _virtual_memory_findings,
-            _arrays,
-            _gpu_resources,
-        ),
-        *(
-            _hold_findings,
-            _gridengine_start_findings,
-            _gridengine_log_findings,
-            _shared_log,
-            _shell,
-            _gridengine_limit_findings,
-        ),
+        _gridengine_ignored_findings,
+        _qsub_refused_findings,
+        _times_and_sizes,
+        _virtual_memory_findings,
+        _arrays,
+        _gpu_resources,
+        _hold_findings,
+        _gridengine_start_findings,
+        _gridengine_log_findings,
+        _shared_log,
+        _shell,
+        _gridengine_limit_findings,
     )
 
     def read(self, script: ScriptText, facts: ScriptFacts) -> ReadOptions:

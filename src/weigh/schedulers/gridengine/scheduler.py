@@ -206,6 +206,10 @@ _SUBMITTED = re.compile(r"^(\d{1,12})(\.\d+-\d+:\d+)?$")
 _DATES = ("%a %b %d %H:%M:%S %Y", "%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S.%f")
 # few sites have a lower limit than that
 _SHORT_ARRAY = 1000
+# error reason    1:          11/21/2026 02:23:49 [0:1]: can't open output file
+_ERROR_REASON = re.compile(
+    r"^error reason[^:\n]*:(?:\s*\S+ \S+ \[\S+\]:)?(.*)$", re.MULTILINE
+)
 _NO_QUEUE = "no suitable queues"
 _OTHER_QUEUE = "not contained in its hard queue list"
 _CANNOT = re.compile(r"^(Unable to run job: )?(Job \S+ )?")
@@ -511,13 +515,8 @@ class GridEngineCommands(SchedulerCommands):
 
     def parse_why(self, command_output: str) -> str | None:
         """Read why a job is in an error state."""
-        for line in command_output.splitlines():
-            if line.startswith("error reason"):
-                _, _, rest = line.partition(":")
-                return (
-                    " ".join(re.sub(r"^\s*\S+ \S+ \[\S+\]:", "", rest).split()) or None
-                )
-        return None
+        found = _ERROR_REASON.search(command_output)
+        return None if found is None else " ".join(found[1].split()) or None
 
     def cpu_resource(
         self, complexes: SiteComplexes | None = None
@@ -562,14 +561,11 @@ class GridEngineCommands(SchedulerCommands):
 
     def runs_on_host(self, job_id: str, host_name: str) -> SchedulerQuestion[bool]:
         """Ask by what lists the jobs on a host."""
+        argv = ("qstat", "-u", "*", "-s", "rs", "-q", f"*@{host_name}")
         return one_command(
-            ("qstat", "-u", "*", "-s", "rs", "-q", f"*@{host_name}"),
-            lambda out: self.parse_on_host(out, job_id),
+            argv,
+            lambda out: [job_id] in [line.split()[:1] for line in out.splitlines()],
         )
-
-    def parse_on_host(self, command_output: str, job_id: str) -> bool:
-        """Return whether the job is listed there."""
-        return [job_id] in [line.split()[:1] for line in command_output.splitlines()]
 
     def in_words(self, reason: str, throttle: int | None = None) -> str:
         """Return a reason in plain English; an unknown one unchanged."""

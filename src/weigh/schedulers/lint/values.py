@@ -1,5 +1,6 @@
 """What the directives of all schedulers have in common: words, values, folders."""
 
+import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
@@ -21,6 +22,24 @@ from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.script import ScriptLine
 
 _Parsed = TypeVar("_Parsed")
+
+
+def read_sections(package: str, file: str) -> dict[str, list[str]]:
+    """Return the indented lines of a data file by the line above each group."""
+    found: dict[str, list[str]] = {}
+    rows = list[str]()
+    for line in (pkgutil.get_data(package, file) or b"").decode().splitlines():
+        if line.startswith(" "):
+            rows.append(line.strip())
+        elif not line.startswith("#"):
+            rows = found[line] = []
+    return found
+
+
+def read_word_lists(package: str) -> dict[str, list[str]]:
+    """Return the lists in ``words.txt`` of a scheduler, each as its words."""
+    sections = read_sections(package, "words.txt")
+    return {name: " ".join(rows).split() for name, rows in sections.items()}
 
 
 class OptionValues(msgspec.Struct, frozen=True):

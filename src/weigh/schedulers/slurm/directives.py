@@ -20,6 +20,7 @@ from weigh.schedulers.lint.case import (
 from weigh.schedulers.lint.values import (
     parsed,
     read_directive_lines,
+    read_word_lists,
     split_words,
     stray,
 )
@@ -30,50 +31,19 @@ from weigh.schedulers.words import positive_number, whole_number
 PREFIX = "#SBATCH"
 
 # ---- how sbatch reads directives: short options with a value, and flags
+LISTS = read_word_lists("weigh.schedulers.slurm")
 _SHORT, _SHORT_FLAGS = (
-    dict(pair.split("=") for pair in text.split())
-    for text in (
-        """
-    a=array A=account B=extra-node-info b=begin c=cpus-per-task C=constraint
-    d=dependency D=chdir e=error F=nodefile G=gpus i=input J=job-name L=licenses
-    M=clusters m=distribution n=ntasks N=nodes o=output p=partition q=qos S=core-spec
-    t=time w=nodelist x=exclude
-    """,
-        """
-    H=hold h=help I=immediate k=no-kill O=overcommit Q=quiet s=oversubscribe v=verbose
-    V=version W=wait
-    """,
-    )
+    dict(pair.split("=") for pair in LISTS[name])
+    for name in ("short options with a value", "short options")
 )
-_OTHERS_WITH_VALUE = """
-    acctg-freq batch bb bbf cluster cluster-constraint comment container container-id
-    context cores-per-socket cpu-freq cpus-per-gpu deadline delay-boot export
-    export-file extra gid gpu-bind gpu-freq gpus-per-node gpus-per-socket gpus-per-task
-    gres gres-flags hint kill-on-invalid-dep mail-type mail-user mcs-label mem mem-bind
-    mem-per-cpu mem-per-gpu mem-update mincpus network ntasks-per-core ntasks-per-gpu
-    ntasks-per-node ntasks-per-socket ntasks-per-tres open-mode power prefer priority
-    profile reservation resv-ports segment signal sockets-per-node switches
-    tasks-per-node thread-spec threads-per-core time-min tmp tres-bind tres-per-task uid
-    wait-all-nodes wckey wrap
-"""
-_OTHER_FLAGS = """
-    consolidate-segments contiguous external-launcher ignore-pbs no-requeue parsable
-    reboot requeue spread-job spread-segments stepmgr test-only usage use-min-nodes
-"""
-_MAYBE_VALUE = """
-    exclusive get-user-env nice no-kill propagate oom-kill-step oversubscribe
-"""
-# SPANK plugins add these: shifter, pyxis, uenv
-# known to no sbatch without its plugin: not reported, since the site may have it
-_OF_PLUGINS = """
-    image module volume entrypoint ccm uenv view repo no-container-mount-home
-    no-container-entrypoint no-container-remap-root no-container-readonly x11 perf sdn
-    enroot
-"""
-_WITH_VALUE = {*_SHORT.values(), *_OTHERS_WITH_VALUE.split()}
+_WITH_VALUE = {*_SHORT.values(), *LISTS["options with a value"]}
+_MAYBE_VALUE = LISTS["options with or without a value"]
 _KNOWN = sorted(
-    {*_WITH_VALUE, *_SHORT_FLAGS.values(), *_OTHER_FLAGS.split(), *_MAYBE_VALUE.split()}
+    {*_WITH_VALUE, *_SHORT_FLAGS.values(), *LISTS["options"], *_MAYBE_VALUE}
 )
+# known to no sbatch without its plugin (shifter, pyxis, uenv): not reported, since the
+# site may have it
+_OF_PLUGINS = LISTS["options of plugins"]
 _ALIASES = {"tasks-per-node": "ntasks-per-node", "cluster": "clusters"}
 _RENAMED = {"workdir": "chdir", "gpus-per-job": "gpus", "walltime": "time"}
 _HETJOB = ("hetjob", "packjob")
@@ -141,7 +111,7 @@ def _long_option(
         return name
     if name in _WITH_VALUE:
         return name, value if equals else None
-    if equals and name in _KNOWN and name not in _MAYBE_VALUE.split():
+    if equals and name in _KNOWN and name not in _MAYBE_VALUE:
         return refused(script_line, "option-value", f"--{name} takes no value: refused")
     return name, value
 
@@ -173,7 +143,7 @@ def _completed(spot: ScriptLine, written: str) -> str | LintFinding:
         meant = "gpus" if written == "gpu" else most_similar_word(written, begun)
         effect = f"--{written} is ambiguous: refused"
         return refused(spot, "unknown-option", effect, f"did you mean --{meant}?")
-    if written in _OF_PLUGINS.split() or written.startswith("container-"):
+    if written in _OF_PLUGINS or written.startswith("container-"):
         return written
     meant = _RENAMED.get(written) or most_similar_word(written, _KNOWN)
     effect = f"sbatch has no option --{written}: refused"

@@ -38,6 +38,7 @@ from weigh.schedulers.script import ScriptLine, ScriptText
 from weigh.schedulers.slurm import TEXT
 from weigh.schedulers.slurm.directives import (
     GPU_RESOURCE,
+    LISTS,
     MEMORY_OPTIONS,
     PREFIX,
     TYPED_COUNT,
@@ -468,36 +469,6 @@ def _slurm_limit_findings(lint_case: LintCase) -> Iterator[LintFinding]:
 
 
 # ---- what sbatch calls things
-_SET_BY_SLURM = """
-    SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_COUNT SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_MAX
-    SLURM_ARRAY_TASK_MIN SLURM_ARRAY_TASK_STEP SLURM_CLUSTER_NAME SLURM_CONF
-    SLURM_CONTAINER SLURM_CPUS_ON_NODE SLURM_CPUS_PER_GPU SLURM_CPUS_PER_TASK
-    SLURM_CPU_BIND SLURM_CPU_BIND_LIST SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_VERBOSE
-    SLURM_CPU_FREQ_REQ SLURM_DISTRIBUTION SLURM_EXPORT_ENV SLURM_GPUS
-    SLURM_GPUS_ON_NODE SLURM_GPUS_PER_NODE SLURM_GPUS_PER_SOCKET SLURM_GPUS_PER_TASK
-    SLURM_GPU_BIND SLURM_GPU_FREQ SLURM_GTIDS SLURM_HET_SIZE SLURM_HINT SLURM_JOBID
-    SLURM_JOB_ACCOUNT SLURM_JOB_CPUS_PER_NODE SLURM_JOB_DEPENDENCY SLURM_JOB_END_TIME
-    SLURM_JOB_GID SLURM_JOB_GPUS SLURM_JOB_GROUP SLURM_JOB_ID SLURM_JOB_LICENSES
-    SLURM_JOB_NAME SLURM_JOB_NODELIST SLURM_JOB_NUM_NODES SLURM_JOB_PARTITION
-    SLURM_JOB_QOS SLURM_JOB_RESERVATION SLURM_JOB_START_TIME SLURM_JOB_UID
-    SLURM_JOB_USER SLURM_LAUNCH_NODE_IPADDR SLURM_LOCALID SLURM_MEM_BIND
-    SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU SLURM_MEM_PER_NODE SLURM_MPI_TYPE SLURM_NNODES
-    SLURM_NODEID SLURM_NODELIST SLURM_NODENAME SLURM_NODE_ALIASES SLURM_NPROCS
-    SLURM_NTASKS SLURM_NTASKS_PER_CORE SLURM_NTASKS_PER_GPU SLURM_NTASKS_PER_NODE
-    SLURM_NTASKS_PER_SOCKET SLURM_OVERCOMMIT SLURM_PRIO_PROCESS SLURM_PROCID
-    SLURM_PROFILE SLURM_QOS SLURM_RESTART_COUNT SLURM_SHARDS_ON_NODE
-    SLURM_SRUN_COMM_HOST SLURM_SRUN_COMM_PORT SLURM_STEPID SLURM_STEP_GPUS SLURM_STEP_ID
-    SLURM_STEP_LAUNCHER_PORT SLURM_STEP_NODELIST SLURM_STEP_NUM_NODES
-    SLURM_STEP_NUM_TASKS SLURM_STEP_TASKS_PER_NODE SLURM_SUBMIT_DIR SLURM_SUBMIT_HOST
-    SLURM_TASKS_PER_NODE SLURM_TASK_PID SLURM_THREADS_PER_CORE SLURM_TMPDIR
-    SLURM_TOPOLOGY_ADDR SLURM_TOPOLOGY_ADDR_PATTERN SLURM_TRES_PER_TASK SLURM_UMASK
-    SLURM_VERSION SLURM_WORKING_CLUSTER SLURMD_NODENAME
-"""
-_SAME_IN_ALL_ELEMENTS = """
-    SLURM_ARRAY_JOB_ID SLURM_JOB_NAME SLURM_SUBMIT_DIR SLURM_JOB_USER
-    SLURM_JOB_PARTITION SLURM_JOB_ACCOUNT SLURM_CLUSTER_NAME SLURM_ARRAY_TASK_COUNT
-    SLURM_ARRAY_TASK_MAX SLURM_ARRAY_TASK_MIN
-"""
 _SETS_TASKS = (
     *("ntasks", "ntasks-per-node", "ntasks-per-gpu", "ntasks-per-socket"),
     "ntasks-per-core",
@@ -507,9 +478,9 @@ WORDS = SchedulerWords(
     array="--array",
     element="SLURM_ARRAY_TASK_ID",
     foreign=("SGE_TASK_ID", "PBS_ARRAYID", "PBS_ARRAY_INDEX", "LSB_JOBINDEX"),
-    common=frozenset(_SAME_IN_ALL_ELEMENTS.split()),
+    common=frozenset(LISTS["variables that are alike in all elements"]),
     own=r"SLURM_\w+",
-    variables=frozenset(_SET_BY_SLURM.split()),
+    variables=frozenset(LISTS["variables"]),
     only_with={  # as seen in jobs of 22.05
         "SLURM_CPUS_PER_TASK": ("cpus-per-task", "cpus-per-gpu"),
         "SLURM_NTASKS": _SETS_TASKS,
@@ -538,21 +509,17 @@ class SlurmLint(ScriptLint):
     }
     GPUS = re.compile(r"--gres[= ]\S*gpu|--gpus|(?:^|\s)-G\b")
     rules = (
-        *(
-            _slurm_ignored_findings,
-            _sbatch_refused_findings,
-            _slurm_time_findings,
-            _slurm_size_findings,
-            _gres,
-            _literal,
-            _slurm_log_findings,
-            _slurm_start_findings,
-        ),
-        *(
-            _slurm_array_findings,
-            _dependencies,
-            _slurm_limit_findings,
-        ),
+        _slurm_ignored_findings,
+        _sbatch_refused_findings,
+        _slurm_time_findings,
+        _slurm_size_findings,
+        _gres,
+        _literal,
+        _slurm_log_findings,
+        _slurm_start_findings,
+        _slurm_array_findings,
+        _dependencies,
+        _slurm_limit_findings,
     )
 
     def read(self, script: ScriptText, facts: ScriptFacts) -> ReadOptions:

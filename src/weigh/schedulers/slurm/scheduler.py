@@ -463,19 +463,16 @@ class SlurmCommands(SchedulerCommands):
 
     def understood(self, job_id: str) -> SchedulerQuestion[RecordedRequest | None]:
         """Ask by what shows all details of a job."""
-        return one_command(
-            ("scontrol", "-o", "show", "job", job_id), self.parse_understood
-        )
+        argv = ("scontrol", "-o", "show", "job", job_id)
+        return one_command(argv, self.parse_understood)
 
     def parse_understood(self, command_output: str) -> RecordedRequest | None:
         """Read the request as Slurm understood it.
 
         Of a job with whole nodes that has started, Slurm shows what these nodes have.
         """
-        found, rows = (
-            parse_scontrol_job(command_output),
-            [pairs_of(line) for line in job_lines(command_output)],
-        )
+        found = parse_scontrol_job(command_output)
+        rows = map(pairs_of, job_lines(command_output))
         has_nodes = any(
             row.get("OverSubscribe") == "NO" and row.get("JobState") != "PENDING"
             for row in rows
@@ -531,28 +528,9 @@ class SlurmCommands(SchedulerCommands):
 
     def runs_on_host(self, job_id: str, host_name: str) -> SchedulerQuestion[bool]:
         """Ask by what shows whether a job runs on a host."""
-        states = "RUNNING,SUSPENDED,COMPLETING"
-        return one_command(
-            (
-                "squeue",
-                "--noheader",
-                "-t",
-                states,
-                "-j",
-                job_id,
-                "-w",
-                host_name,
-                "-o",
-                "%A",
-            ),
-            lambda out: self.parse_on_host(out, job_id),
-        )
-
-    def parse_on_host(
-        self, command_output: str, job_id: str
-    ) -> bool:  # squeue selects it
-        """Return whether the job is listed there."""
-        return bool(command_output.split())
+        which = ("-t", "RUNNING,SUSPENDED,COMPLETING", "-j", job_id, "-w", host_name)
+        argv = ("squeue", "--noheader", *which, "-o", "%A")
+        return one_command(argv, lambda out: bool(out.split()))
 
     def patience(self) -> SchedulerQuestion[Seconds]:
         """Ask by what shows the configuration with the credential lifetime."""

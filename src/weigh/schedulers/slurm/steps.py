@@ -25,6 +25,12 @@ _SETTINGS_OF_STEPS = """
     SLURM_OVERLAP SLURM_MULTI_PROG SLURM_STDINMODE SLURM_STDOUTMODE SLURM_STDERRMODE
     SLURM_PROLOG SLURM_EPILOG SLURM_TIMELIMIT SLURM_RELATIVE
 """
+# it waits for nothing, takes nothing from the job's own steps, and ends nothing
+_OF_WATCHERS = """
+    --overlap --ntasks-per-node=1 --cpus-per-task=1 --mem=0 --mpi=none --export=ALL
+    --input=all --cpu-bind=none --no-kill --wait=0 --kill-on-bad-exit=0 --quiet
+    --job-name=weigh
+"""
 _OF_STEPS = tuple(_SETTINGS_OF_STEPS.split())
 
 
@@ -78,27 +84,10 @@ def watch_argv(
         if components and job is None
         else (f"--nodes={count}", f"--ntasks={count}")
     )
-    return (
-        "srun",
-        *(() if job is None else (f"--jobid={job}",)),
-        "--overlap",
-        *where,
-        "--ntasks-per-node=1",
-        "--cpus-per-task=1",
-        "--mem=0",
-        # with GPUs the step sees those of the job, whose use weigh measures
-        *(() if _has_gpus(env) else ("--gres=none",)),
-        "--mpi=none",
-        "--export=ALL",
-        "--input=all",
-        "--cpu-bind=none",
-        "--no-kill",
-        "--wait=0",
-        "--kill-on-bad-exit=0",
-        "--quiet",
-        "--job-name=weigh",
-        *command,
-    )
+    # with GPUs the step sees those of the job, whose use weigh measures
+    gpus = () if _has_gpus(env) else ("--gres=none",)
+    of_job = () if job is None else (f"--jobid={job}",)
+    return ("srun", *of_job, *where, *gpus, *_OF_WATCHERS.split(), *command)
 
 
 def watch_environment(env: Mapping[str, str]) -> dict[str, str]:
