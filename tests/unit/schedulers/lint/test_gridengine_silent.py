@@ -3,81 +3,13 @@
 from typing import Any
 
 import pytest
-from some_limits import GRIDENGINE
 from some_scripts import CWD, HOME, of_gridengine, qsub, stated
 
 from weigh.model.lint import CommandPlace
 
-NO = "refused"
 CONDA = CommandPlace(path="/home/me/miniconda3/bin/accelerate")
 PYTHON = CommandPlace(path="/home/me/venv/bin/python3", bare_path="/usr/bin/python3")
 HERE = {f"{HOME}/train.py": "missing", f"{CWD}/train.py": "file"}
-
-
-@pytest.mark.parametrize(
-    ("line", "rule", "severity", "words"),
-    [
-        ("-q nosuch.q", "unknown-queue", NO, ""),
-        ("-l nosuch=1", "unknown-resource", NO, ""),
-        ("-pe mpi 4", "unknown-parallel", NO, ""),
-        ("-P nosuch", "unknown-project", NO, ""),
-        ("-l h_vmem=2G, h_rt=00:10:00", "stray-word", NO, ""),
-        ("-pe smp 9", "cpus-beyond-node", "problem", "never starts"),
-        ("-l h_vmem=40G", "memory-beyond-node", "problem", "never starts"),
-        ("-pe smp 8 -l h_vmem=5G", "memory-beyond-node", "problem", "never starts"),
-        ("-l ngpus=5", "gpus-beyond-node", "problem", "never starts"),
-        ("-q short.q -l h_rt=1:00:00", "time-beyond-queue", "problem", "never starts"),
-        ("-t 1-80000", "array-size", "", ""),
-        ("-l ngpus", "gpus", "", ""),
-        ("-l h_vmem=4GB", "memory", NO, "write 4G"),
-        ("-l h_rt=1h", "time", NO, "write 1:00:00"),
-        ("-l h_rt=24:00", "time", NO, "three fields: 24:00:00"),
-        ("-l h_vmem=4", "memory-in-bytes", "", "is 4 B;"),
-        ("-l h_rt=24", "time-in-seconds", "", "is 24 seconds"),
-        ("-l h_rt=0", "time-in-seconds", "", ""),
-        ("-nosuch 1", "unknown-option", NO, ""),
-        ("--mem=4G", "unknown-option", NO, "a Slurm option; here -l h_vmem="),
-        ("--array=1-4", "unknown-option", NO, "a Slurm option; here -t N"),
-        ("--nonsense", "unknown-option", NO, "options have one dash"),
-        ("-t 0-5", "array", NO, "-t 1-6, and subtract 1"),
-        ("-t one-ten", "array", NO, ""),
-        ("-tc 5", "array", NO, ""),
-        ("-t 1-5%2", "array", "", "-t 1-5 -tc 2"),
-        ("-t 1,5,9", "array", "problem", ""),
-        ("-t 5-1", "array", "", "is read as 1-5"),
-        ("-t 20", "array", "", "-t 1-20"),
-        ("-o %j.log", "log-pattern", "", ""),
-        ("-pe smp", "option-value", NO, "-pe smp 4"),
-        ("-pe smp=4", "option-value", NO, "-pe smp 4"),
-        ("-pe smp -l h_rt=60", "option-value", NO, "-pe smp 4"),
-        ("-pe smp 4 -l h_vmem=8G", "memory-per-slot", "", "32.0 GiB in total"),
-        ("-pe smp 4 -l h_vmem=8G", "memory-per-slot", "", "; h_vmem=2G"),
-        ("-l h_vmem=8G -l ngpus=1", "virtual-with-cuda", "", ""),
-        ("-l h_rt=2:00:00 -N 1name", "option-value", NO, ""),
-        ("-N a/b", "option-value", NO, ""),
-        ("-N a:b", "option-value", NO, ""),
-    ],
-)
-def test_what_a_directive_gets_wrong_is_found(
-    line: str, rule: str, severity: str, words: str
-) -> None:
-    stated(qsub(line, limits=GRIDENGINE), rule, severity, words)
-
-
-@pytest.mark.parametrize(
-    ("line", "rule"),
-    [
-        ("-l h_vmem=2G, h_rt=00:10:00", "unknown-resource"),
-        ("-q short.q@vm", "unknown-queue"),
-        ("-l h_rt=3600", "time-in-seconds"),
-        ("-cwd", "ignored-directive"),
-        ("-l h_vmem=8G", "virtual-with-cuda"),
-        ("-l gpu -l cuda=1", "gpus"),
-        ("-l gpu", "gpus"),
-    ],
-)
-def test_what_a_directive_gets_right_is_left_alone(line: str, rule: str) -> None:
-    assert rule not in qsub(line, limits=GRIDENGINE)
 
 
 @pytest.mark.parametrize(
@@ -191,26 +123,3 @@ def test_programs_and_files_are_looked_up_as_the_job_does(
 ) -> None:
     found = qsub(line, body=body, **known)
     assert rule not in found if words is None else stated(found, rule, "", words)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("-l h_vmem=.5G", "-l h_vmem=5.G", "-l h_vmem=+4G", "-l h_rt=inf", "-t 1:200"),
-        *("-t 1-", "-t 01-10", "-u me", "-C x", "-j yes", "-R n", "-p -5", "-m beas"),
-        *("-pe smp 1-4", "-pe smp 4-", "-pe smp -4", "-a 202612312359", "-w e"),
-    ],
-)
-def test_what_qsub_accepts_is_not_called_refused(line: str) -> None:
-    assert all(one.accepted for one in qsub("-cwd", line).values())
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        *('-pe smp ""', '-pe "" 4', "-pe smp n", "-pe smp 0", "-pe 4 smp"),
-        *("-t 1-10:0", "-nostdin"),
-    ],
-)
-def test_what_qsub_refuses_is_called_refused(line: str) -> None:
-    assert not all(one.accepted for one in qsub("-cwd", line).values())

@@ -1,5 +1,7 @@
 """What the commands of a script do with what the job gets, under either scheduler."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,43 +43,51 @@ SOLVERS = [
 GPUS = ["export CUDA_VISIBLE_DEVICES=0,1\npython x.py\n"]
 
 
-def judged_commands(scheduler: str) -> list[tuple[str, ...]]:
-    """Return rows of a table: the rule, what it states, directives, the body."""
-    rows: list[tuple[str, ...]] = []
-    rule = ""
-    path = Path(__file__).with_name(f"judged_commands.{scheduler}.txt")
-    for line in path.read_text().splitlines():
-        if line.startswith("    "):
-            verdict, directives, body = line.strip().split(" | ", 2)
-            rows.append((rule, verdict, directives, body.replace("\\n", "\n") + "\n"))
-        elif not line.startswith("#"):
-            rule = line
-    return rows
+LIMITS: dict[str, dict[str, ClusterLimits | None]] = {
+    "without limits": {"slurm": None, "gridengine": None},
+    "with the limits of the cluster": {"slurm": SLURM, "gridengine": GRIDENGINE},
+    "with limits that nobody enforces": {
+        "slurm": msgspec.structs.replace(SLURM, enforced=False)
+    },
+}
+
+
+def judged_scripts() -> Iterator[tuple[str, ...]]:
+    """Yield rows of both tables: scheduler, limits, rule, verdict, directives, body."""
+    for scheduler in ("slurm", "gridengine"):
+        limits = rule = ""
+        path = Path(__file__).with_name(f"judged_scripts.{scheduler}.txt")
+        for line in path.read_text().splitlines():
+            if line.startswith("    "):
+                verdict, directives, body = line[4:].split(" | ", 2)
+                body = re.sub(r"\\(.)", lambda one: one[1].replace("n", "\n"), body)
+                yield scheduler, limits, rule, verdict, directives, f"{body}\n"
+            elif line.startswith("@"):
+                limits = line.removeprefix("@ ")
+            elif not line.startswith("#"):
+                rule = line
 
 
 def agrees(found: dict[str, Any], rule: str, verdict: str) -> bool:
     """Return whether the rule states what the row says."""
     if verdict == "nothing":
         return rule not in found
-    severity = verdict if verdict in {"note", "problem"} else ""
-    words = "" if severity or verdict == "found" else verdict
+    if rule == "any":
+        return all(one.accepted for one in found.values()) == (verdict == "accepted")
+    severity, _, words = verdict.partition(": ")
+    if severity not in {"note", "problem", "refused"}:
+        severity, words = "", "" if verdict == "found" else verdict
     return bool(stated(found, rule, severity, words))
 
 
-@pytest.mark.parametrize(("rule", "verdict", "line", "body"), judged_commands("slurm"))
-def test_commands_are_judged_by_what_slurm_gives_the_job(
-    rule: str, verdict: str, line: str, body: str
+@pytest.mark.parametrize("row", judged_scripts(), ids=" ".join)
+def test_a_script_is_judged_by_what_the_scheduler_does_with_it(
+    row: tuple[str, ...],
 ) -> None:
-    assert agrees(sbatch(line, body=body, **KNOWN, **GONE), rule, verdict)
-
-
-@pytest.mark.parametrize(
-    ("rule", "verdict", "line", "body"), judged_commands("gridengine")
-)
-def test_commands_are_judged_by_what_grid_engine_gives_the_job(
-    rule: str, verdict: str, line: str, body: str
-) -> None:
-    assert agrees(qsub(line, body=body, **KNOWN, **GONE), rule, verdict)
+    scheduler, limits, rule, verdict, line, body = row
+    ask = sbatch if scheduler == "slurm" else qsub
+    known = {**KNOWN, **GONE, "limits": LIMITS[limits][scheduler]}
+    assert agrees(ask(line, body=body, **known), rule, verdict)
 
 
 @pytest.mark.parametrize(
