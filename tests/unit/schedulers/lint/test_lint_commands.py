@@ -80,7 +80,7 @@ def agrees(found: dict[str, Any], rule: str, verdict: str) -> bool:
     return bool(stated(found, rule, severity, words))
 
 
-@pytest.mark.parametrize("row", judged_scripts(), ids=" ".join)
+@pytest.mark.parametrize("row", [*judged_scripts()], ids=" ".join)
 def test_a_script_is_judged_by_what_the_scheduler_does_with_it(
     row: tuple[str, ...],
 ) -> None:
