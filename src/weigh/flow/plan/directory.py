@@ -20,8 +20,8 @@ from weigh.sweep.quoting import bash_quoted
 
 FOLDER = "plan"  # in the working directory: the plans
 FILE = PLAN_FILE
-# written here first, and renamed once complete
-_NEW = f"{FILE}.new"
+# in the directory of a plan that is still to come
+_RESERVED = f"{FILE}.new"
 # how names of task files and of queues begin
 _OURS = "tasks_"
 _QUEUE = "queue_"
@@ -64,15 +64,15 @@ def reserve(directory: str) -> bool:
     except FileExistsError:
         return False
     # marks the directory as reserved: a plan without it belongs to somebody else
-    with open(os.path.join(directory, _NEW), "xb"):
+    with open(os.path.join(directory, _RESERVED), "xb"):
         return True
 
 
 def release(directory: str) -> None:
     """Remove the reserved directory of a plan that was not written."""
     # only what reserve() made is removed
-    if os.listdir(directory) == [_NEW]:
-        os.remove(os.path.join(directory, _NEW))
+    if os.listdir(directory) == [_RESERVED]:
+        os.remove(os.path.join(directory, _RESERVED))
         os.rmdir(directory)
         with suppress(OSError):  # there are other plans
             os.rmdir(os.path.dirname(directory))
@@ -81,32 +81,43 @@ def release(directory: str) -> None:
 def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> Plan:
     """Write *plan* and its task files; return it with their digests.
 
-    ``plan.json`` is written last.
-
-    *text_of* returns the line of a task by its number.
+    They are written beside *directory* and moved into it once all are there: on a full
+    disk an earlier plan stays as it was. *text_of* returns the line of a task by its
+    number.
 
     Raises:
         StoreError: a file cannot be written.
     """
+    above, name = os.path.split(directory)
+    beside = os.path.join(above, f".{name}.{os.getpid()}")
     try:
         # commands may hold what is private: only the user may read them
-        make_private_folder(directory)
-        # the old files first: a shorter plan would leave some of them
-        _remove_old(directory)
+        make_private_folder(beside)
         if plan.queue is not None:
-            plan = _write_queue(directory, plan, plan.queue, text_of)
+            plan = _write_queue(beside, plan, plan.queue, text_of)
         else:
-            plan = _write_elements(directory, plan, text_of)
-        path = os.path.join(directory, FILE)
-        new = os.path.join(directory, _NEW)
-        with open(new, "wb", opener=open_privately) as file:
+            plan = _write_elements(beside, plan, text_of)
+        with open(os.path.join(beside, FILE), "wb", opener=open_privately) as file:
             file.write(plan_document(plan))
-        # plan.json appears whole or not at all
-        os.replace(new, path)
+        _move_plan_files(beside, directory)
     except OSError as error:
         where = error.filename or directory
         raise StoreError(f"cannot write {where}: {error.strerror}") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+        with suppress(OSError):  # it has a plan, or was never made
+            os.rmdir(above)
     return plan
+
+
+def _move_plan_files(written: str, directory: str) -> None:
+    """Replace the plan in *directory* by the files *written*."""
+    make_private_folder(directory)
+    # the old files first: a shorter plan would leave some of them
+    _remove_old(directory)
+    # plan.json comes last: it names all others
+    for name in sorted(os.listdir(written), key=FILE.__eq__):
+        os.replace(os.path.join(written, name), os.path.join(directory, name))
 
 
 def _write_queue(
@@ -188,7 +199,7 @@ def _is_plan_file(name: str) -> bool:
     number = name.removeprefix(_OURS).removesuffix(".txt")
     is_tasks = name == f"{_OURS}{number}.txt" and number.isdecimal()
     is_tasks = is_tasks or name.startswith(_QUEUE)
-    return is_tasks or name in {FILE, _NEW}
+    return is_tasks or name in {FILE, _RESERVED}
 
 
 def _is_unfinished(directory: str) -> bool:
