@@ -30,6 +30,7 @@ class SubmitCheck(msgspec.Struct, frozen=True):
     what: str
     verdict: str
     detail: str = ""
+    has_room: bool = False  # a node could start an element now
 
 
 class MostHours(msgspec.Struct, frozen=True):
@@ -81,11 +82,18 @@ def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
     text = f"submitted {what} as job {job.id}{_throttle_text(job)}"
     if job.scheduler == "local":
         text += ", on this machine"
-    if job.expected is not None:
+    # sbatch --test-only also predicts a later start where nodes are free, and is wrong
+    is_soon = job.expected is not None and job.expected <= answer.now + _AT_ONCE
+    if job.expected is not None and (is_soon or not has_free_nodes(answer.checks)):
         text += f"; starts {start_time_text(job.expected, answer.now)}"
     yield from named_lines("", text, indent=2, name_width=0)
     for name, row in _rows_of_submission(answer, job):
         yield from named_lines(name, row, indent=2, name_width=10)
+
+
+def has_free_nodes(checks: Sequence[SubmitCheck]) -> bool:
+    """Return whether nodes that an element fits have room for it now."""
+    return any(check.has_room for check in checks)
 
 
 def _rows_of_submission(

@@ -34,13 +34,16 @@ def job(number: str = "7", **known: object) -> SubmittedJob:
     )
 
 
-def lines(first: SubmittedJob, *more: SubmittedJob) -> list[str]:
+def lines(
+    first: SubmittedJob, *more: SubmittedJob, checks: tuple[SubmitCheck, ...] = ()
+) -> list[str]:
     shipped = SubmitAnswer(
         scheduler="slurm",
         script="/p/job.sh",
         text="",
         job=first,
         more=more,
+        checks=checks,
         now=NOON,
     )
     return list(submitted_lines(shipped))
@@ -60,6 +63,13 @@ def test_when_it_starts_is_reported_as_a_person_writes_it(
 ) -> None:
     shown = " ".join(" ".join(lines(job(expected=expected))).split())
     assert f"submitted 5 elements as job 7, up to 2 at a time{words} each" in shown
+
+
+@pytest.mark.parametrize("free", [0, 3])
+def test_no_late_start_is_predicted_beside_free_nodes(free: int) -> None:
+    row = SubmitCheck("queue", "ok", f"3 nodes, {free} free now", has_room=free > 0)
+    shown = " ".join(lines(job(expected=NOON + 2 * HOUR), checks=(row,)))
+    assert ("starts about 14:00" in shown) == (free == 0)
 
 
 def test_elements_of_several_tasks_state_how_many() -> None:

@@ -333,6 +333,7 @@ def _submit_check_rows(
         f"queue {names}" if is_clear else "queue",
         "ok" if is_clear else "any",
         f"{count}{kind}, {free} free now" if live_answers.nodes else "",
+        has_room=free >= job_request.nodes,
     )
     if job_request.time_limit is None:
         return  # a note names the default
