@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -65,22 +66,22 @@ def test_the_scheduler_is_queried_and_the_warning_shown_once_a_day(
 ) -> None:
     nodes = Nodes("n1 n1\n")
 
-    def warning(now: float) -> str | None:
+    def warning(since: float) -> str | None:
+        for stamp in tmp_path.iterdir():  # shown so many seconds ago
+            os.utime(stamp, (time.time() - since,) * 2)
         return login_node_warning(
             given=None,
             root=str(tmp_path),
             host_name="login1",
             env={},
             run_command=nodes,
-            now=now,
         )
 
-    first = os.stat(tmp_path).st_mtime
-    assert warning(first) == WARNING
+    assert warning(0) == WARNING
     asked = nodes.asked
-    assert warning(first + HOUR) is None
+    assert warning(HOUR) is None
     assert nodes.asked == asked
-    assert warning(first + DAY + HOUR) == WARNING
+    assert warning(DAY + HOUR) == WARNING
 
 
 def test_the_setting_decides_without_a_question(tmp_path: Path) -> None:

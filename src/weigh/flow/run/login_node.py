@@ -12,14 +12,13 @@ WARNING = "this is a login node: heavy work belongs on a compute node"
 _PATIENCE = 2.0  # the run has ended, and its user waits
 
 
-def login_node_warning(  # noqa: PLR0913 - keyword-only
+def login_node_warning(
     *,
     given: bool | None,
     root: str,
     host_name: str,
     env: Mapping[str, str],
     run_command: CommandRunner = ask_scheduler,
-    now: Seconds | None = None,
 ) -> str | None:
     """Return the warning if this is a login node; None if not, or if shown today.
 
@@ -29,7 +28,7 @@ def login_node_warning(  # noqa: PLR0913 - keyword-only
     """
     stamp = os.path.join(root, f"login-node.{_short_host_name(host_name)}")
     # without a store the answer cannot be kept, and each run would query again
-    if not os.path.isdir(root) or _is_fresh(stamp, time.time() if now is None else now):
+    if not os.path.isdir(root) or _is_fresh(stamp, time.time()):
         return None
     found = is_login_node(host_name, env, run_command) if given is None else given
     _touch(stamp)
