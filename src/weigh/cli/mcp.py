@@ -1,10 +1,15 @@
 """``weigh mcp``: serve weigh's verbs to agents, by the Model Context Protocol."""
 
+import math
 import os
+from typing import TYPE_CHECKING
 
 import click
 
 from weigh.cli.options import DURATION
+
+if TYPE_CHECKING:
+    from weigh.flow.mcp_server import AgentLimits
 
 
 @click.command()
@@ -16,19 +21,10 @@ from weigh.cli.options import DURATION
     help="Work here.  [default: the current folder]",
 )
 @click.option(
-    "--allow-submit", is_flag=True, help="Let agents submit plans, not only try."
-)
-@click.option(
-    "--cpu-hours",
-    type=click.FloatRange(min=0),
-    metavar="N",
-    help="Most CPU hours that all submissions may request.",
-)
-@click.option(
-    "--gpu-hours",
-    type=click.FloatRange(min=0),
-    metavar="N",
-    help="Most GPU hours that all submissions may request.",
+    "--allow-submit",
+    metavar="HOURS[,GPU_HOURS]",
+    help="Let agents submit plans that together request at most so many CPU hours, and "
+    "GPU hours (0 by default).",
 )
 @click.option(
     "--run-time",
@@ -40,32 +36,45 @@ from weigh.cli.options import DURATION
 def mcp(
     *,
     folder: str,
-    allow_submit: bool,
-    cpu_hours: float | None,
-    gpu_hours: float | None,
+    allow_submit: str | None,
     run_time: float,
 ) -> int:
     """Serve run, request, plan, submit, status and report as tools for agents.
 
     A server of the Model Context Protocol on stdin and stdout, for the settings
     of an agent; it needs the Python package mcp. Nothing is submitted without
-    --allow-submit, which takes --cpu-hours too.
+    --allow-submit.
 
     \b
     weigh mcp
-    weigh mcp --allow-submit --cpu-hours 100 --gpu-hours 10
+    weigh mcp --allow-submit 100,10
     """  # noqa: D301 - click reads \b
     from weigh.flow.mcp_server import AgentLimits, serve  # noqa: PLC0415 - start-up time
 
-    if allow_submit and cpu_hours is None:
-        raise click.UsageError("--allow-submit needs a budget: --cpu-hours N")
-    limits = AgentLimits(
-        submit=allow_submit,
-        cpu_hours=cpu_hours,
-        # without a figure no GPU hours: an agent's submissions cost what nobody
-        # permitted
-        gpu_hours=0.0 if allow_submit and gpu_hours is None else gpu_hours,
-        run_time=run_time,
-    )
+    limits = AgentLimits(run_time=run_time)
+    if allow_submit is not None:
+        limits = _limits_of_submissions(allow_submit, run_time)
     serve(os.path.abspath(folder), limits)
     return 0
+
+
+def _limits_of_submissions(text: str, run_time: float) -> "AgentLimits":
+    """Read ``100`` or ``100,10``: CPU hours, and GPU hours.
+
+    Without a figure no GPU hours: an agent's submissions cost what nobody permitted.
+    """
+    from weigh.flow.mcp_server import AgentLimits  # noqa: PLC0415 - start-up time
+
+    cpu_hours, _, gpu_hours = text.partition(",")
+    try:
+        hours = float(cpu_hours), float(gpu_hours or 0)
+    except ValueError:
+        hours = (-1.0, 0.0)
+    # this rejects nan as well
+    if not all(0 <= hour < math.inf for hour in hours):
+        raise click.UsageError(
+            f"--allow-submit {text}: not a budget (write it like 100, or 100,10)"
+        )
+    return AgentLimits(
+        submit=True, cpu_hours=hours[0], gpu_hours=hours[1], run_time=run_time
+    )

@@ -21,8 +21,11 @@ import msgspec
 
 from weigh._version import __version__
 from weigh.errors import FAILED, USAGE, UsageError, WeighError
+from weigh.flow.here import here_of
+from weigh.flow.submit.rounds import rounds_of_plan, settle_all
 from weigh.regular_file import only_regular
 from weigh.render.printable import last_line_of
+from weigh.store.jobs import read_jobs
 from weigh.units import HOUR, format_limit, parse_limit
 
 _INSTRUCTIONS = """\
@@ -64,6 +67,8 @@ class AgentTools:
         self._limits = limits
         # hours submitted since the server started
         self._spent = {"CPU": 0.0, "GPU": 0.0}
+        # of plans whose submission failed, and whose jobs may exist all the same
+        self._unsure: dict[str, Mapping[str, float | None]] = {}
         self._lock = threading.Lock()  # the SDK runs calls side by side
 
     def run(
@@ -184,17 +189,18 @@ class AgentTools:
         costs = self._costs(folder, time)
         options = {"--queue": queue, "--time": time, "--on": on}
         # healing sends more than the budget counts, whatever the settings say
-        argv = ["submit", folder, "--json", "--no-heal", *_command_line_flags(options)]
+        argv = ["submit", folder, "--json", "--heal=no", *_command_line_flags(options)]
         if dry_run:
             return {"hours": costs, **self._read([*argv, "--dry-run"])}
         if not self._limits.submit:
             raise RefusedCall(
                 "this server submits nothing: its user has to start it as "
-                "weigh mcp --allow-submit; dry_run shows the script"
+                "weigh mcp --allow-submit HOURS; dry_run shows the script"
             )
         # counted before the scheduler is asked: its answer may be lost, and two
         # submissions could each fit the budget, but not both
         with self._lock:
+            self._return_unspent_hours()
             self._check_budget(costs)
             self._count_hours(costs, 1)
         try:
@@ -205,8 +211,9 @@ class AgentTools:
                 with self._lock:
                     self._count_hours(costs, -1)
                 raise
+            self._unsure[folder] = costs
             raise RefusedCall(
-                f"{refusal} (its hours stay counted: jobs may have been submitted)"
+                f"{refusal} (its hours stay counted while jobs may have been submitted)"
             ) from refusal
         return {"hours": costs, "spent": dict(self._spent), **answer}
 
@@ -233,6 +240,20 @@ class AgentTools:
             return {"CPU": hours * ask["cpus"], "GPU": hours * ask["gpus"]}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RefusedCall(f"no plan in {folder}: make one with plan") from error
+
+    def _return_unspent_hours(self) -> None:
+        """Stop counting submissions that are now known to have sent nothing."""
+        here = here_of(self._folder, os.environ)
+        if self._unsure:
+            settle_all(here)
+        for folder, costs in tuple(self._unsure.items()):
+            path = os.path.join(self._folder, folder)
+            sendings = rounds_of_plan(here, path).rounds()
+            if not all(one.is_over() for one in sendings):
+                continue
+            del self._unsure[folder]
+            if not any(job.is_of(path) for job in read_jobs(here.root)):
+                self._count_hours(costs, -1)
 
     def _count_hours(self, costs: Mapping[str, float | None], sign: int) -> None:
         for kind, hours in costs.items():

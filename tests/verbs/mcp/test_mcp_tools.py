@@ -162,20 +162,39 @@ def test_submissions_side_by_side_share_one_budget(folder: Path) -> None:
         assert sum(pool.map(submit, names)) == 1  # 1.25 hours each
 
 
-def test_hours_stay_counted_where_the_answer_of_the_scheduler_is_lost(
+def test_hours_stay_counted_while_a_job_may_exist(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = AgentTools(str(folder), AgentLimits(submit=True, cpu_hours=2, gpu_hours=0))
+    for name in ("a", "b"):
+        tools.plan([f"true {name}"], name, 1, "100M", "1h")
+    (programs := tmp_path / "programs").mkdir()
+    for program in ("sbatch", "squeue", "sacct", "scontrol", "sinfo"):
+        lost = "#!/bin/sh\necho Unable to contact slurm controller >&2\nexit 1\n"
+        (programs / program).write_text(lost)
+        (programs / program).chmod(0o755)
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+        with pytest.raises(RefusedCall, match="its hours stay counted while"):
+            tools.submit("a", dry_run=False, on="slurm")
+
+        with pytest.raises(RefusedCall, match="exceed this server's budget of 2"):
+            tools.submit("b", dry_run=False, on="local")
+
+
+def test_hours_of_what_was_never_sent_are_given_back(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tools = AgentTools(str(folder), AgentLimits(submit=True, cpu_hours=2, gpu_hours=0))
     for name in ("a", "b"):
         tools.plan([f"true {name}"], name, 1, "100M", "1h")
-    lost = 1, "", "weigh: a: not known whether slurm accepted the job"
+    lost = 1, "", "weigh: no space left on the disk"
     with monkeypatch.context() as patched:
         patched.setattr(AgentTools, "_call", lambda *_: lost)
-        with pytest.raises(RefusedCall, match="its hours stay counted"):
+        with pytest.raises(RefusedCall, match="no space left"):
             tools.submit("a", dry_run=False)
 
-    with pytest.raises(RefusedCall, match="exceed this server's budget of 2"):
-        tools.submit("b", dry_run=False, on="local")
+    assert tools.submit("b", dry_run=False, on="local")["spent"]["CPU"] == 1.25
 
 
 def test_what_weigh_itself_refused_costs_no_hours(folder: Path) -> None:
