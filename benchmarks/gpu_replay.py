@@ -170,7 +170,7 @@ class Place:
         """Return the seconds that all jobs took, and how many ran out of memory."""
         name = "packed" if not options else "alone"
         (self.folder / "tasks.txt").write_text("\n".join(lines) + "\n")
-        plan = ["--gpu", "A100-40GB", "--node-gpus", str(CARDS), "--name", name]
+        plan = ["--gpu", "A100-40GB", "--node", f",{CARDS}", "--name", name]
         self.weigh("plan", "tasks.txt", *plan, "--hours", "1", *options)
         queue = f"plan/{name}"
         (self.folder / queue / "log").mkdir(exist_ok=True)

@@ -83,15 +83,11 @@ def main() -> int:
             "plan/p",
             "--on",
             words.on,
-            "--heal",
+            f"--heal=rounds={words.rounds},memory=4G",
             "--setup",
             f"export PYTHONPATH={PATHS}",
             "--time",
             "1m",
-            "--max-rounds",
-            words.rounds,
-            "--max-memory",
-            "4G",
         )
     )
     if words.on == "slurm" and not words.no_faults:
@@ -212,7 +208,7 @@ def prepare(folder: Path, tasks: int, scheduler: str) -> None:
     )
     own(folder)
     needs = ("--memory", "60M", "--cpus", "1", "--time", "2s", "--headroom", "0")
-    packs = ("--node-cpus", "4", "--hours", "1m", "--name", "p")
+    packs = ("--node", "4", "--hours", "1m", "--name", "p")
     print(weigh(folder, "plan", "tasks.txt", *needs, *packs))
 
 

@@ -111,7 +111,7 @@ def planned(folder: Path, tasks: int, *, gpus: bool) -> tuple[int, int]:
     own(folder)
     needs = ("--memory", "60M", "--cpus", "1", "--time", "4s", "--headroom", "0")
     place = ("--gpu", "v100=8GiB", "--gpu-memory", "4GiB") if gpus else ()
-    packs = ("--node-cpus", str(SLOTS), "--hours", "10m", "--name", "p")
+    packs = ("--node", str(SLOTS), "--hours", "10m", "--name", "p")
     print(weigh(folder, "plan", "tasks.txt", *needs, *place, *packs))
     path = folder / "plan/p/plan.json"
     plan = json.loads(path.read_text())

@@ -20,7 +20,7 @@ from weigh.project_folders import (
     folders_of_project,
 )
 from weigh.regular_file import is_regular_file, only_regular
-from weigh.units import MIB, Bytes, parse_duration, parse_limit, parse_size
+from weigh.units import MIB, Bytes, parse_duration, parse_size
 
 Value: TypeAlias = str | int | float | bool
 
@@ -56,7 +56,7 @@ class ConfigValues(msgspec.Struct, frozen=True):
     gpus: dict[str, Bytes] = {}
     cluster: dict[str, object] = {}
     exec: dict[str, ConfigSetting] = {}  # by long names of options
-    submit: dict[str, ConfigSetting] = {}  # the healer's limits, see SUBMIT_KEYS
+    submit: dict[str, ConfigSetting] = {}  # see SUBMIT_KEYS
     mask: SecretMask = SecretMask()
     ignore: tuple[str, ...] = ()
 
@@ -120,11 +120,6 @@ def _checked_size_text(written: str) -> str:
     return written
 
 
-def _checked_limit_text(written: str) -> str:
-    parse_limit(written)
-    return written
-
-
 def _parsed_gpu_memory(written: str) -> Bytes:
     memory = parse_size(written)
     if memory < MIB:  # a bare number is bytes, which is never meant
@@ -136,9 +131,6 @@ _SHARE = SettingKind(str | int | float, "like '20%' or 0.2")
 _SECONDS = SettingKind(str | int | float, "a time above 0", _positive_seconds)
 _YES_NO = SettingKind(bool | str, "true or false", _parsed_yes_or_no)
 _SIZE = SettingKind(str, "like '64G'", _checked_size_text)
-_LIMIT = SettingKind(str, "like '24h'", _checked_limit_text)
-_COUNT = SettingKind(Annotated[int, msgspec.Meta(ge=1)], "a whole number above 0")
-_HOURS = SettingKind(Annotated[float, msgspec.Meta(gt=0)], "a number above 0")
 _TEXT = SettingKind(Annotated[str, msgspec.Meta(min_length=1)], "text")
 _GPU_MEMORY = SettingKind(str, "like '32510MiB'", _parsed_gpu_memory)
 _NAMES = SettingKind(list[str], "a list of names: ['no-throttle']")
@@ -150,6 +142,7 @@ KEYS = {
     "login_node": _YES_NO,
     "quiet": _YES_NO,
     "scratch": _TEXT,
+    "stage_max": _SIZE,
     "stalled_after": _SECONDS,
     "wait_orphans": _YES_NO,
 }
@@ -180,15 +173,12 @@ EXEC_KEYS = (
 )
 # of [cluster]; tables of it are schedulers by their names
 CLUSTER_KEYS = (
-    *("scheduler", "name", "scratch", "scratch_resource", "memory", "exclusive"),
+    *("scheduler", "name", "scratch", "memory", "exclusive"),
     *("constraint", "account", "qos", "require"),
 )
 SUBMIT_KEYS = {
     "heal": _YES_NO,
-    "max_memory": _SIZE,
-    "max_time": _LIMIT,
-    "max_rounds": _COUNT,
-    "max_hours": _HOURS,
+    "heal_limits": _TEXT,
 }
 # the tables that have known keys; that of no name are the plain keys of a file
 _KINDS_BY_TABLE: dict[str, dict[str, SettingKind]] = {

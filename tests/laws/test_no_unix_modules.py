@@ -72,7 +72,7 @@ def on_windows(program: str, *words: str, store: Path) -> str:
         ("report", "last", "--paper"),
         ("report", "last", "--html", "page.html"),
         ("records",),
-        ("records", "export", "--csv"),
+        ("records", "export", "-o", "runs.csv"),
         ("request", "tag"),
         ("scan", "--help"),
         ("sweep", "lr=1,2", "--", "echo", "{lr}"),

@@ -21,6 +21,8 @@ class AxesThenCommand(PlainHelp):
             # with "--" the options before it are weigh's own: click's message is right
             if at < len(args):
                 raise
+            if not self.takes_names(ctx):
+                _refuse_command_without_dashes(ctx, args)
             message = f"no such option: {error.option_name} (the command goes after --)"
             raise click.UsageError(message, ctx) from error
         except click.BadParameter:

@@ -1,12 +1,9 @@
 """``weigh cancel``: its options, and printing which jobs were cancelled."""
 
-from typing import Literal
-
 import click
 
 from weigh.cli import options
 from weigh.cli.submit import notify
-from weigh.errors import UsageError
 from weigh.flow.follow.cancel import cancel_jobs
 from weigh.flow.here import here_now
 from weigh.render.printable import printable_text
@@ -15,18 +12,16 @@ from weigh.render.printable import printable_text
 @click.command(context_settings=options.SETTINGS)
 @click.argument("names", nargs=-1, metavar="JOB...", shell_complete=options.jobs)
 @click.option("--keep", multiple=True, metavar="JOB", help="Keep JOB; repeatable.")
-@click.option("--running", is_flag=True, help="Only running elements.")
 @click.option("--pending", is_flag=True, help="Only waiting elements.")
 @options.dry_run("Print what would be cancelled.")
 def cancel(
     names: tuple[str, ...],
     *,
     keep: tuple[str, ...],
-    running: bool,
     pending: bool,
     dry_run: bool,
 ) -> int:
-    """Cancel jobs, or only their running or waiting elements.
+    """Cancel jobs, or only their waiting elements.
 
     JOB is a job's id, a plan's name or directory, `last`, or `all` for every job that
     was submitted from here and has not ended.
@@ -36,13 +31,11 @@ def cancel(
     weigh cancel all --keep 481516
     weigh cancel ppo-sweep --pending
     """  # noqa: D301 - click reads \b as: keep these lines
-    if running and pending:
-        raise UsageError("--running with --pending selects all: leave both out")
     done = cancel_jobs(
         here_now(notify),
         names,
         keep=keep,
-        only=_only(running, pending),
+        only_waiting=pending,
         dry_run=dry_run,
     )
     verb = "would cancel" if dry_run else "cancelled"
@@ -57,7 +50,3 @@ def cancel(
     if not done:
         click.echo("  nothing to cancel: all have ended")
     return 0
-
-
-def _only(running: bool, pending: bool) -> Literal["RUNNING", "PENDING"] | None:  # noqa: FBT001
-    return "RUNNING" if running else "PENDING" if pending else None

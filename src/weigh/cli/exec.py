@@ -22,7 +22,7 @@ from weigh.render.printable import unguarded_stream, without_control_characters
 from weigh.runner.build import FinishedRun
 from weigh.runner.retry import HaltRule, parse_halt
 from weigh.runner.run_context import ExecOptions, RunConsole
-from weigh.units import Seconds
+from weigh.units import Seconds, parse_duration
 
 
 class ExecCommand(options.SettingsCommand):
@@ -69,8 +69,10 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
     metavar="FILE",
     help="File that logs each task that ended.  [default: TASKFILE.joblog]",
 )
-@options.output(
-    "FOLDER", "Directory for one output file per task.  [default: TASKFILE.out]"
+@click.option(
+    "--output",  # without -o, which names a file everywhere else
+    metavar="FOLDER",
+    help="Directory for one output file per task.  [default: TASKFILE.out]",
 )
 @click.option(
     "-u", "--ungroup", is_flag=True, help="Print the output of tasks here, as it comes."
@@ -130,15 +132,11 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
     help="Stop no task before host or GPU memory runs out.",
 )
 @click.option(
-    "--stop-nan",
-    is_flag=True,
-    help="Stop a task that prints NaN or an exploded loss.",
-)
-@click.option(
-    "--end-idle",
-    metavar="TIME",
-    type=DURATION,
-    help="Stop a task whose GPUs were idle for TIME, such as 30m.",
+    "--stop",
+    metavar="nan,idle=TIME",
+    default="",
+    help="Stop a task that prints NaN or an exploded loss, or whose GPUs were idle for "
+    "TIME: --stop nan,idle=30m.",
 )
 @options.dry_run("Print the tasks that would run.")
 @click.option(
@@ -219,6 +217,7 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     as_json, quiet = words.pop("as_json"), words.pop("quiet")
     is_dry = words.pop("dry_run")
     words["halt"] = parse_halt(words["halt"])
+    words |= _parsed_stop_rules(words.pop("stop"))
     context = click.get_current_context()
     # a typed -j wins over per_gpu of a settings file
     if options.is_typed(context, "jobs") and options.is_from_file(context, "per_gpu"):
@@ -256,6 +255,20 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
 
 
 exec = exec_  # noqa: A001 - the verb's name
+
+
+def _parsed_stop_rules(text: str) -> dict[str, Any]:
+    """Read ``nan,idle=30m`` as fields of `ExecOptions`."""
+    found = dict[str, Any]()
+    for word in filter(None, text.split(",")):
+        name, _, value = word.partition("=")
+        if word == "nan":
+            found["stop_nan"] = True
+        elif name == "idle" and value:
+            found["end_idle"] = parse_duration(value)
+        else:
+            raise click.UsageError(f"--stop {text}: write nan, idle=30m or both")
+    return found
 
 
 def _refuse_exec_contradictions(words: dict[str, Any]) -> None:

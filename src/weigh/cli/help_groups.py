@@ -12,39 +12,28 @@ HELP_ALL = "weigh.help-all"
 FIRST_OPTIONS = {
     "submit": "memory time cpus gpus queue account heal after throttle dry-run",
     "exec": "jobs per-gpu memory retries timeout output resume-failed dry-run",
-    "plan": "gpu gpu-memory memory cpus time node-cpus node-memory name replace",
-    "run": "label param repeat progress output quiet attach stages",
+    "plan": "gpu gpu-memory memory cpus time hours node per-gpu name replace",
 }
 # verb -> topic -> options, as --help-all lists them
 OPTION_GROUPS = {
     "submit": {
-        "Request": (
-            "memory time cpus gpus nodes h-vmem queue account qos exclusive local-disk"
-        ),
-        "Order": "after throttle interactive name on requeue",
+        "Request": ("memory time cpus gpus nodes queue account"),
+        "Order": "after throttle interactive name on",
         "Environment": "module conda venv setup container measure",
-        "Files": "stage-in stage-out scratch stage-max",
-        "Healing": "heal max-memory max-time max-rounds max-hours",
-        "Output": "mail notify json dry-run checks again",
+        "Files": "stage-in stage-out",
+        "Healing": "heal requeue",
+        "Output": "notify json dry-run again",
     },
     "exec": {
         "Resources": "jobs per-gpu gpus memory",
-        "Failures": "retries halt timeout stop-nan end-idle",
+        "Failures": "retries halt timeout stop",
         "Continue": "resume resume-failed checkpoint-signal",
         "Output": "joblog output ungroup progress-pattern json quiet dry-run",
     },
     "plan": {
-        "Needs of a task": "gpu-memory memory cpus time from headroom hours",
-        "Nodes": (
-            "gpu per-gpu gpus-per-task nodes node-memory node-cpus node-gpus probe"
-        ),
+        "Needs of a task": "gpu-memory memory cpus time from hours",
+        "Nodes": ("gpu per-gpu gpus-per-task nodes node probe"),
         "Output": "name replace dry-run json",
-    },
-    "run": {
-        "Record": "output label param quiet",
-        "Runs": "repeat warmup fail-above attach",
-        "Progress": "progress progress-pattern time-limit checkpoint-signal",
-        "Steps": "stages",
     },
 }
 

@@ -24,7 +24,6 @@ _MOST_FILES = 20  # files that are shown; an array can have thousands
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options as typed; click's names are those of the fields."""
 
-    task_option: int | None
     follow: bool
     failed: bool
     lines: int | None
@@ -34,9 +33,6 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.command(context_settings=options.SETTINGS)
 @click.argument("name", metavar="JOB", shell_complete=options.jobs)
 @click.argument("task", metavar="[TASK]", type=options.BoundedCount(), required=False)
-@click.option(
-    "--task", "task_option", type=options.BoundedCount(), metavar="N", help="As TASK."
-)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing as the files grow.")
 @click.option("--failed", is_flag=True, help="Show the output of failed tasks.")
 @click.option(
@@ -62,7 +58,6 @@ def logs(name: str, task: int | None, **words: int | bool | None) -> int:
     weigh logs --failed ppo-sweep
     """  # noqa: D301 - click reads \b as: keep these lines
     chosen = LogOptions(**words)  # type: ignore[arg-type]
-    task = chosen.task_option if task is None else task
     files = log_files_of_job(here_now(), name, task, failed=chosen.failed)
     if not files:
         click.echo("weigh: nothing has been printed yet", err=True)

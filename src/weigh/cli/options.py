@@ -191,7 +191,7 @@ _HELP = frozenset(("-h", "--help", "--help-all"))
 
 
 # their help is in groups: see help_groups
-VERBS_WITH_GROUPS = frozenset({"submit", "exec", "plan", "run"})
+VERBS_WITH_GROUPS = frozenset({"submit", "exec", "plan"})
 
 
 def _show_all_help(context: click.Context, _: click.Parameter, is_given: bool) -> None:  # noqa: FBT001

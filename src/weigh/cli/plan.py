@@ -11,7 +11,7 @@ from weigh.errors import SIGNAL_BASE
 from weigh.flow.here import here_now
 from weigh.flow.plan.plan import PlanAnswer, plan_task_file
 from weigh.flow.run.run_measured import InterruptedRun
-from weigh.planning.options import ALL, PlanOptions
+from weigh.planning.options import ALL, PlanOptions, node_size
 from weigh.render.columns import fill_by_columns
 from weigh.render.plan_lines import plan_json, plan_screen_lines
 from weigh.render.printable import printable_text
@@ -57,9 +57,6 @@ _COUNT = options.BoundedCount()
     help="Labels or ids of the records that supply the figures not given here.  "
     "[default: all records of matching commands]",
 )
-@click.option(
-    "--headroom", metavar="SHARE", help="Margin added to the usage: 20% or 0.2."
-)
 @click.option("--per-gpu", type=_COUNT, metavar="N", help="At most N tasks per GPU.")
 @click.option(
     "--gpus-per-task",
@@ -73,13 +70,11 @@ _COUNT = options.BoundedCount()
     metavar="N",
     help="Nodes per task; the other options then count per node.",
 )
-@click.option("--node-memory", type=SIZE_TEXT, metavar="SIZE", help="Memory of a node.")
-@click.option("--node-cpus", type=_COUNT, metavar="N", help="CPUs of a node.")
 @click.option(
-    "--node-gpus",
-    type=_COUNT,
-    metavar="N",
-    help="GPUs of a node: each element gets one GPU and its share of the node.",
+    "--node",
+    metavar="[SIZE,]CPUS[,GPUS]",
+    help="Pack tasks onto nodes of this size, such as 128G,16,4; with GPUs each "
+    "element gets one and its share of the node.",
 )
 @click.option(
     "--probe",
@@ -96,15 +91,16 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
 
     TASKS holds one shell line per task; `-` is standard input. Figures that you do not
     give are taken from records of similar commands. State what
-    tasks use: weigh adds the headroom.
+    tasks use: weigh adds the headroom (20 %, or WEIGH_HEADROOM).
 
     \b
     weigh plan tasks.txt --gpu V100-32GB --gpu-memory 2.3GiB --time 90m
     weigh plan tasks.txt --gpu V100-16GB,V100-32GB,A100-40GB
-    weigh plan tasks.txt --from ppo,dqn --node-cpus 32 --node-memory 128GiB
+    weigh plan tasks.txt --from ppo,dqn --node 128GiB,32
     """  # noqa: D301 - click reads \b as: keep these lines
     # click's names are those of the struct's fields
-    chosen = PlanOptions(**words)  # type: ignore[arg-type]
+    node = node_size(str(words.pop("node") or ""))
+    chosen = PlanOptions(**words, **node)  # type: ignore[arg-type]
     try:
         answer = plan_task_file(here_now(_notify_on_stderr), chosen)
     except InterruptedRun as interrupted:  # click would take it for ^C

@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 import time
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
@@ -33,7 +33,7 @@ from weigh.render.printable import (
 from weigh.render.record_lines import render_record
 from weigh.store.lines import encode_record
 
-_SHOWN = 20  # records that are listed without --all or -n
+_SHOWN = 20  # records that are listed without -n
 _WIDTH = 80
 
 
@@ -63,13 +63,12 @@ class _RecordVerbs(click.Group):
 
 
 @click.group("records", invoke_without_command=True, cls=_RecordVerbs)
-@click.option("--all", "everything", is_flag=True, help="List all records.")
 @click.option(
     "-n",
     "--limit",
-    type=options.BoundedCount(),
+    type=options.BoundedCount(0),
     metavar="N",
-    help=f"List the newest N.  [default: {_SHOWN}; with --json: all]",
+    help=f"List the newest N; 0: all.  [default: {_SHOWN}; with --json: all]",
 )
 @click.option("--label", metavar="NAME", help="List only records with this label.")
 @click.option(
@@ -82,14 +81,12 @@ class _RecordVerbs(click.Group):
 )
 @options.as_json()
 @click.pass_context
-def records(  # noqa: PLR0913 - one parameter an option
+def records(
     context: click.Context,
+    /,
     *,
-    everything: bool,
-    limit: int | None,
-    label: str | None,
-    states: tuple[str, ...],
     as_json: bool,
+    **words: Any,  # noqa: ANN401 - click's own
 ) -> None:
     """List records, newest first; show, remove, export or import them.
 
@@ -100,9 +97,10 @@ def records(  # noqa: PLR0913 - one parameter an option
         return
     gc.disable()  # there are no reference cycles, and 100,000 records take long to scan
     context.call_on_close(gc.enable)
-    if limit is None and not (everything or as_json):
-        limit = _SHOWN
-    record_filter = RecordFilter(label=label, states=states, limit=limit)
+    if words["limit"] is None and not as_json:
+        words["limit"] = _SHOWN
+    words["limit"] = words["limit"] or None
+    record_filter = RecordFilter(**words)
     store = _store()
     listing = list_records(store, record_filter)
     # warnings on stderr, so that the list alone goes into a pipe
@@ -133,28 +131,24 @@ def show(name: str, *, as_json: bool) -> None:
     required=True,
     shell_complete=options.offer_record_names,
 )
-@options.dry_run("Print which records would be removed.")
-def rm(names: tuple[str, ...], *, dry_run: bool) -> None:
+def rm(names: tuple[str, ...]) -> None:
     """Remove records without confirmation: all that are named, or none."""
-    removed = remove_records(_store(), names, dry_run=dry_run)
-    verb = "would remove" if dry_run else "removed"
-    for head in removed:
-        _print_line(f"{verb} {head.id}  {short_command(head.command)}")
+    for head in remove_records(_store(), names):
+        _print_line(f"removed {head.id}  {short_command(head.command)}")
 
 
 @records.command()
 @click.argument(
     "names", metavar="[ID...]", nargs=-1, shell_complete=options.offer_record_names
 )
-@click.option(
-    "--csv",
-    "is_csv",
-    is_flag=True,
-    help="Write a table without time series.  [default: JSON lines, as stored]",
-)
 @options.output("FILE", "Write to FILE.  [default: standard output]")
-def export(names: tuple[str, ...], *, is_csv: bool, output: str | None) -> None:
-    """Write records, oldest first; without ID, all of them."""
+def export(names: tuple[str, ...], *, output: str | None) -> None:
+    """Write records, oldest first; without ID, all of them.
+
+    As JSON lines, as they are stored; to a FILE that ends in .csv as a table without
+    time series.
+    """
+    is_csv = output is not None and output.endswith(".csv")
     write = export_csv if is_csv else export_jsonl
     chosen = choose_records(_store(), names)
     if output is None or output == STDIN:

@@ -1,6 +1,7 @@
 """``weigh resume``: its options, and printing which tasks run again."""
 
 import os
+from typing import Any
 
 import click
 
@@ -29,8 +30,12 @@ from weigh.render.resume_lines import resume_json, resumed_lines
 )
 @click.option("--gpus", metavar="TYPE:N", help="Request another GPU.")
 @options.queue("Another partition or queue.")
-@click.option("--bugs", is_flag=True, help="Also run tasks that failed by a bug.")
-@click.option("--unknown", is_flag=True, help="Also run tasks with unknown outcome.")
+@click.option(
+    "--also",
+    multiple=True,
+    type=click.Choice(("bugs", "unknown")),
+    help="Also run tasks that failed by a bug, or whose outcome is unknown.",
+)
 @click.option(
     "--heal",
     is_flag=True,
@@ -44,23 +49,24 @@ def resume(
     *,
     confirm: bool,
     as_json: bool,
-    **words: str | bool | None,
+    **words: Any,  # noqa: ANN401 - click's own
 ) -> int:
     """Submit the unfinished tasks again, with a larger request where it was too small.
 
     A task gets twice the memory after running out of memory, twice the time after a
     timeout, and another node after a node failure. A task that failed by a bug is not
-    run again: fix it, then use --bugs. Nor is a task whose outcome is unknown because
-    accounting does not answer: it may be done. JOB is a job's id, a plan's name or
-    directory, or `last`.
+    run again: fix it, then use --also bugs. Nor is a task whose outcome is unknown
+    because accounting does not answer: it may be done. JOB is a job's id, a plan's
+    name or directory, or `last`.
 
     \b
     weigh resume 481516
     weigh resume ppo-sweep --dry-run
-    weigh resume last --bugs --time 12h
+    weigh resume last --also bugs --time 12h
     """  # noqa: D301 - click reads \b as: keep these lines
     cwd, env = os.getcwd(), os.environ
-    chosen = ResumeOptions(**words)  # type: ignore[arg-type]
+    also = words.pop("also")
+    chosen = ResumeOptions(bugs="bugs" in also, unknown="unknown" in also, **words)
     answer = resume_unfinished_tasks(here_of(cwd, env, notify), name, chosen)
     if as_json:
         click.echo(resume_json(answer))

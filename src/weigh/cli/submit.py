@@ -1,7 +1,9 @@
 """``weigh submit``: its options, and printing the job id and the next command."""
 
 import os
+import re
 import shlex
+from itertools import islice
 from typing import Any
 
 import click
@@ -21,6 +23,7 @@ from weigh.render.submit_lines import (
     submission_json,
     submitted_lines,
 )
+from weigh.schedulers import KINDS
 
 _COUNT = options.BoundedCount()
 # keys of click's meta: words that click must not see
@@ -32,11 +35,8 @@ _OF_SCRIPTS = frozenset(
     {"--measure", "--again", "--checks", "--no-checks", "--dry-run", "--json", "--on"}
     | {"--notify", "--help", "--help-all", "--heal"}
 )
-_LIMITS = ("max_memory", "max_time", "max_rounds", "max_hours")
-_VALUED = {
-    *("--on", "--notify"),
-    *(f"--{name.replace('_', '-')}" for name in _LIMITS),
-}
+_VALUED = {"--on", "--notify"}
+_SHORT_FLAG = re.compile("-[A-Za-z]")
 # fields of JobSetup that are options
 _SETUP = {"modules", "conda", "venv", "lines", "container", "checks"}
 
@@ -45,11 +45,13 @@ class SubmitCommand(options.PlainHelp):
     """Hides the command after ``--`` and the scheduler's own flags from click."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Remove the command and flags of the form ``--flag=value``, then parse."""
+        """Remove the command and the scheduler's flags, then parse."""
         if "--" in args:
             at = args.index("--")
             ctx.meta[_COMMAND] = tuple(args[at + 1 :])
             args = args[:at]
+        # without its limits the next word is no value of it
+        args = ["--heal=" if word == "--heal" else word for word in args]
         place = self._script_at(args)
         # "weigh submit python3 train.py": the file is an argument of a command
         if place and args[0][:1] != "-":
@@ -63,15 +65,7 @@ class SubmitCommand(options.PlainHelp):
             own, flags = _split_script_arguments([*args[:place], *args[place + 1 :]])
             ctx.meta[_SCRIPT] = args[place], flags
             return super().parse_args(ctx, own)
-        # --exclusive is weigh's own, --exclusive=user is Slurm's
-        known = self._options_with_value()
-        extra, own = [], []
-        for word in args:
-            name, equals, value = word.partition("=")
-            if word.startswith("--") and equals and name not in known:
-                extra.append((name.removeprefix("--"), value))
-            else:
-                own.append(word)
+        extra, own = self._split_scheduler_flags(args)
         ctx.meta[_EXTRA] = tuple(extra)
         try:
             return super().parse_args(ctx, own)
@@ -83,6 +77,30 @@ class SubmitCommand(options.PlainHelp):
             name = error.option_name
             message = f"no such option: {name} (of the scheduler: {name}=VALUE)"
             raise click.UsageError(message, ctx) from error
+
+    def _split_scheduler_flags(
+        self, args: list[str]
+    ) -> tuple[list[tuple[str, str]], list[str]]:
+        """Return the scheduler's flags with their values, and the words of weigh."""
+        valued = self._options_with_value()
+        known = {name for one in self.params for name in one.opts + one.secondary_opts}
+        known |= set(self.context_settings["help_option_names"])
+        extra, own = list[tuple[str, str]](), list[str]()
+        words = iter(args)
+        for word in words:
+            name, equals, value = word.partition("=")
+            if word in valued:
+                own += [word, *islice(words, 1)]
+            elif word.startswith("--") and equals and name not in valued:
+                extra.append((name.removeprefix("--"), value))
+            elif _SHORT_FLAG.fullmatch(word) and word not in known:
+                # -l h_vmem=2G: a short flag has its value behind it
+                extra.append((word[1:], next(words, "")))
+            elif word.startswith("--") and word not in known and _is_plain_flag(word):
+                extra.append((word[2:], ""))
+            else:
+                own.append(word)
+        return extra, own
 
     def _options_with_value(self) -> set[str]:
         return {
@@ -101,6 +119,15 @@ class SubmitCommand(options.PlainHelp):
             if word[:1] != "-" and before not in valued and os.path.isfile(word):
                 return place
         return None
+
+
+def _is_plain_flag(word: str) -> bool:
+    """Return whether *word* is a scheduler's flag without a value: --exclusive."""
+    return any(
+        not kind.user_scripts.is_misread((word,))
+        for kind in KINDS.values()
+        if kind.traits.takes_scripts
+    )
 
 
 def _split_script_arguments(arguments: list[str]) -> tuple[list[str], tuple[str, ...]]:
@@ -165,28 +192,14 @@ def notify(line: str) -> None:
 @click.option(
     "--nodes", type=_COUNT, metavar="N", help="Nodes; the request is per node."
 )
-@click.option(
-    "--h-vmem",
-    "virtual_memory",
-    type=SIZE_TEXT,
-    metavar="SIZE",
-    help="Grid Engine's limit on virtual memory, per element.",
-)
 @options.queue("Partition or queue.")
 @click.option("-A", "--account", metavar="NAME", help="The account or project.")
-@click.option("--qos", metavar="NAME", help="Slurm's quality of service.")
-@click.option("--exclusive", is_flag=True, help="Whole nodes: no other job runs there.")
-@click.option(
-    "--local-disk",
-    type=SIZE_TEXT,
-    metavar="SIZE",
-    help="Space on the node's own disk, per element.",
-)
-@click.option("--mail", metavar="ADDRESS", help="Notify ADDRESS on end or failure.")
 @click.option(
     "--notify",
-    metavar="CMD|URL",
-    help="When the job ends, run CMD (a JSON line on its stdin) or post that to URL.",
+    multiple=True,
+    metavar="ADDRESS|CMD|URL",
+    help="When the job ends, mail ADDRESS, run CMD (a JSON line on its stdin), or post "
+    "that to URL; repeatable.",
 )
 @click.option(
     "--after",
@@ -226,57 +239,25 @@ def notify(line: str) -> None:
     "--stage-out", metavar="DIR", help="Directory for results.  [default: this one]"
 )
 @click.option(
-    "--scratch", metavar="DIR", help="The node's local disk.  [default: the setting]"
-)
-@click.option(
-    "--stage-max",
-    type=SIZE_TEXT,
-    metavar="SIZE",
-    help="Most that --stage-in may copy to a node.  [default: 10GiB]",
-)
-@click.option(
     "--requeue",
     is_flag=True,
     help="Requeue at the time limit while the job still makes progress.",
 )
 @click.option(
-    "--heal/--no-heal",
-    cls=options.FlagPair,
-    default=None,
-    help="Resume what memory, time or a node ended, by a small job that follows.",
-)
-@click.option(
-    "--max-memory",
-    type=SIZE_TEXT,
-    metavar="SIZE",
-    help="With --heal: most memory per element.",
-)
-@click.option(
-    "--max-time",
-    type=TIME_TEXT,
-    metavar="TIME",
-    help="With --heal: longest time limit.",
-)
-@click.option(
-    "--max-rounds",
-    type=_COUNT,
-    metavar="N",
-    help="With --heal: most submissions, the first one included.  [default: 4]",
-)
-@click.option(
-    "--max-hours",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="N",
-    help="With --heal: most CPU hours that later rounds request.",
+    "--heal",
+    metavar="[=LIMITS]",
+    help="Resume what memory, time or a node ended, by a small job that follows: "
+    "--heal=memory=64G,time=2d,rounds=6,hours=500 limits it, --heal=no overrides the "
+    "setting.  [default: 4 rounds]",
 )
 @click.option(
     "--container", metavar="IMAGE", help="Run tasks in IMAGE with apptainer exec."
 )
 @click.option(
     "--checks/--no-checks",
+    hidden=True,  # messages name it where a person needs it
     cls=options.FlagPair,
     default=True,
-    help="Skip all checks: against the cluster's limits, and on the node.",
 )
 @click.option(
     "--again", is_flag=True, help="Run all of a plan again, although it was submitted."
@@ -291,14 +272,14 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
     """Submit a plan, a job script, or a command, to a scheduler or this machine.
 
     The job script is plain bash, in the plan's directory, for you to read and edit.
-    Write the scheduler's own flags as --flag=value: they are passed through.
+    The scheduler's own flags are passed on: --qos=high, --exclusive, -l h_vmem=2G.
 
     A SCRIPT of your own, with #SBATCH or #$ lines, is submitted as it is, with the
     flags that sbatch or qsub knows; its arguments follow --.
 
     \b
     weigh submit plan/ppo-sweep
-    weigh submit plan/ppo-sweep --queue gpu --time 6h --mail me@uni.edu
+    weigh submit plan/ppo-sweep --queue gpu --time 6h --notify me@uni.edu
     weigh submit --memory 8G --gpus v100 -- python3 train.py --seed 1
     weigh submit plan/ppo-sweep --dry-run
     weigh submit job.sh --array=1-20 --measure
@@ -313,12 +294,13 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
         from weigh.flow.submit.own_script import ScriptOptions, submit_own  # noqa: PLC0415 - a plan needs none of it
 
         script, flags = ctx.meta[_SCRIPT]
-        if words["notify"] is not None:
+        if words["notify"]:
             raise UsageError(
                 "--notify: weigh does not change your script (in it: trap COMMAND EXIT)"
             )
         shared = {name: words[name] for name in HealOptions.__struct_fields__}
-        shared["heal"] = bool(shared["heal"])  # a setting is for plans
+        if shared["heal"] is None:
+            shared["heal"] = "no"  # the setting is for plans
         own = ScriptOptions(
             script=script,
             flags=flags,

@@ -39,19 +39,12 @@ from weigh.render.sweep_lines import (
     help='Keep only matching tasks: "lr < 1e-2 or seed == 1"; repeatable.',
 )
 @click.option(
-    "--random", type=int, metavar="N", help="Choose N combinations at random."
-)
-@click.option(
-    "--seed",
-    type=int,
-    metavar="S",
-    help="Seed of --random, to choose the same tasks again.",
+    "--random",
+    metavar="N[:SEED]",
+    help="Choose N combinations at random, with SEED the same ones again.",
 )
 @options.dry_run("Print a few tasks; write nothing.")
 @click.option("--replace", "force", is_flag=True, help="Replace files that differ.")
-@click.option(
-    "--yes", is_flag=True, help="Write more than 100,000 tasks without confirmation."
-)
 @options.as_json("Print the result as one JSON document.")
 @click.argument("axes", nargs=-1, metavar="NAME=VALUES... -- COMMAND")
 @click.pass_context
@@ -71,14 +64,18 @@ def sweep(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - cli
     \b
     weigh sweep lr=1e-2,1e-3 seed=1..5 -- python3 run.py --lr {lr} --seed {seed}
     """  # noqa: D301 - click reads \b
-    as_json, yes = words.pop("as_json"), words.pop("yes")
-    sweep_options = SweepOptions(command=command_of_context(context), **words)
+    as_json = words.pop("as_json")
+    number, seed = _drawn_number_and_seed(words.pop("random"))
+    sweep_options = SweepOptions(
+        command=command_of_context(context), random=number, seed=seed, **words
+    )
     to_stdout = sweep_options.output == STDOUT and not sweep_options.dry_run
     if to_stdout and as_json:
         raise click.UsageError("-o - and --json both use standard output")
 
     def confirm(tasks: int) -> None:
-        if not yes:
+        # who redirects them does not fill a disk by mistake
+        if not to_stdout:
             _confirm_task_count(tasks)
 
     done = write_sweep(sweep_options, confirm=confirm, stdout=sys.stdout.buffer)
@@ -95,10 +92,20 @@ def sweep(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - cli
     return 0
 
 
+def _drawn_number_and_seed(text: str | None) -> tuple[int | None, int | None]:
+    """Read ``20`` or ``20:7``; None where nothing is drawn, or the seed is, too."""
+    number, colon, seed = (text or "").partition(":")
+    try:
+        return int(number) if text else None, int(seed) if colon else None
+    except ValueError as error:
+        message = f"--random {text}: not a number (write it like 20, or 20:7)"
+        raise UsageError(message) from error
+
+
 def _confirm_task_count(tasks: int) -> None:
     """Ask for confirmation; refuse if nobody can answer."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
-            f"{tasks:,} tasks: add --yes to write them all, or --random N for some"
+            f"{tasks:,} tasks: -o - >FILE writes them all, --random N some of them"
         )
     click.confirm(f"{tasks:,} tasks: write them all?", abort=True, err=True)

@@ -36,8 +36,7 @@ else:  # each is imported when it is first used
     printable = lazy_module("weigh.render.printable")
     top_screen = lazy_module("weigh.render.top_screen")
 
-_SHORTEST_INTERVAL = 0.1  # seconds
-_LONGEST_INTERVAL = 3600.0  # seconds
+_INTERVAL = 1.0  # seconds between two screens, as many as a person can read
 _FIRST_INTERVAL = 0.5  # seconds between the two looks that a share of CPU takes
 _LEAVING = 1.0  # seconds that a terminal has to take the last of the screen
 _QUIT = b"qQ\x03\x04"  # Ctrl-C, Ctrl-D, where they come as keys
@@ -49,16 +48,8 @@ _SIGNALS = ("INT", "TERM", "HUP", "QUIT", "TSTP")  # TSTP ends the screen for a 
 @click.option(
     "--gpus", is_flag=True, help="List my GPUs once: memory, load and processes."
 )
-@click.option(
-    "--interval",
-    type=options.seconds_between(_SHORTEST_INTERVAL, _LONGEST_INTERVAL),
-    default=1.0,
-    metavar="SECONDS",
-    help="Time between updates.  [default: 1]",
-)
-@click.option("--once", is_flag=True, help="Print one screen as plain text.")
 @options.as_json("With --gpus: print one JSON document.")
-def top(*, gpus: bool, interval: float, once: bool, as_json: bool) -> int:
+def top(*, gpus: bool, as_json: bool) -> int:
     """Watch the runs in progress here, the machine and the GPUs.
 
     q or Ctrl-C quits; the runs continue. If the output is not a terminal, one screen
@@ -71,8 +62,7 @@ def top(*, gpus: bool, interval: float, once: bool, as_json: bool) -> int:
 
     \b
     weigh top
-    weigh top --interval 5
-    weigh top --once | head
+    weigh top | head
     weigh top --gpus --json
     """  # noqa: D301 - click reads \b as: keep these lines
     if gpus:
@@ -83,9 +73,9 @@ def top(*, gpus: bool, interval: float, once: bool, as_json: bool) -> int:
     with closing(TopWatcher(store, nvml_gpus)) as watcher:
         with suppress(AttributeError):  # a label may hold what the terminal cannot
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-        if once or not _has_screen():
-            return _print_once(watcher, interval)
-        return _draw_until_quit(watcher, interval)
+        if not _has_screen():
+            return _print_once(watcher)
+        return _draw_until_quit(watcher)
 
 
 def _print_gpus(*, as_json: bool) -> int:
@@ -116,10 +106,10 @@ def _has_screen() -> bool:
     return os.name == "nt" or os.environ.get("TERM", "dumb") != "dumb"
 
 
-def _print_once(watcher: TopWatcher, interval: float) -> int:
+def _print_once(watcher: TopWatcher) -> int:
     # the share of a CPU is known only from the second look on
     watcher.look()
-    time.sleep(min(interval, _FIRST_INTERVAL))
+    time.sleep(_FIRST_INTERVAL)
     try:
         width = (
             os.get_terminal_size(sys.stdout.fileno()).columns or top_screen.TOP_WIDTH
@@ -130,7 +120,7 @@ def _print_once(watcher: TopWatcher, interval: float) -> int:
     return 0
 
 
-def _draw_until_quit(watcher: TopWatcher, interval: Seconds) -> int:
+def _draw_until_quit(watcher: TopWatcher) -> int:
     """Draw until the user quits; return the exit code."""
     colour = not os.environ.get("NO_COLOR")
     while True:
@@ -140,14 +130,14 @@ def _draw_until_quit(watcher: TopWatcher, interval: Seconds) -> int:
         ended = 0
         try:
             with _signals_and_keys(), screen:
-                pause = min(interval, _FIRST_INTERVAL)
+                pause = _FIRST_INTERVAL
                 screen.show(watcher.look())
                 while not out.error and not _is_quit_typed(pause):
                     # the last screen is still being written: do not queue another one
                     # behind it
                     if out.wait(0.0):
                         screen.show(watcher.look())
-                    pause = interval
+                    pause = _INTERVAL
                 ended = _TERMINAL_GONE if out.error else 0
         except TopEndedBySignal as end:
             ended = end.number

@@ -455,15 +455,12 @@ class SiteFlags(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a site wants in each request, besides amounts.
 
     ``per_cpu``: memory is requested per CPU, not per node. ``exclusive``: whole nodes.
-    ``constraint`` is a feature of nodes. ``disk`` is space in bytes on the node's own
-    disk, and ``disk_resource`` the site's name for that, if it has one.
+    ``constraint`` is a feature of nodes.
     """
 
     per_cpu: bool = False
     exclusive: bool = False
     constraint: str | None = None
-    disk: Bytes | None = None
-    disk_resource: str = ""
     account: str | None = None
     qos: str | None = None
 
@@ -508,8 +505,8 @@ class SiteComplexes(
     """A Grid Engine site's names for GPUs, their type, their CPUs and a node.
 
     ``parallel`` is the parallel environment whose slots are all on one node, ``mpi``
-    the one whose slots may be on several. ``exclusive`` and ``disk`` are resources that
-    not each site has: a whole node, space on the node's disk.
+    the one whose slots may be on several. ``exclusive`` is a whole node, which not each
+    site has a name for.
     """
 
     gpus: str = "ngpus"
@@ -518,7 +515,6 @@ class SiteComplexes(
     parallel: str = "smp"
     mpi: str = "mpi"
     exclusive: str = ""
-    disk: str = ""
 
 
 class RepeatedRun(msgspec.Struct, frozen=True):

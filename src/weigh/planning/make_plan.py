@@ -257,7 +257,7 @@ def _element_capacity(
     # CPUs
     shares = (options.node_gpus or 1) // (whole or 1) if has_gpus else 1
     memory, cpus = (
-        parsed_size_option("--node-memory", options.node_memory),
+        parsed_size_option("--node", options.node_memory),
         options.node_cpus,
     )
     # whole GPUs and ranks are requested for one task; several would have to split them
@@ -266,8 +266,8 @@ def _element_capacity(
         count = 1
     elif gpu is None and memory is not None and cpus is None:
         raise UsageError(
-            "--node-memory alone would pack as many tasks as memory holds, with a CPU "
-            "or more each: add --node-cpus N"
+            "--node: memory alone would pack as many tasks as it holds, with a CPU or "
+            f"more each: add CPUs, as --node {options.node_memory},16"
         )
     elif gpu is None and memory is None and cpus is None:
         count = count or 1  # the node's size is not known: one task per element

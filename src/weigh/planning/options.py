@@ -1,6 +1,8 @@
 """The options of ``weigh plan`` as typed, and reading their values: sizes, GPUs."""
 
 from collections.abc import Mapping
+from itertools import zip_longest
+from typing import Any
 
 import msgspec
 
@@ -27,7 +29,6 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int | None = None
     time: str | None = None
     hours: str | None = None
-    headroom: str | None = None
     records: str = ALL
     per_gpu: int | None = None  # most tasks on a GPU
     gpus_per_task: int | None = None  # whole ones
@@ -38,6 +39,31 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     replace: bool = False
     dry_run: bool = False
     probe: bool = False
+
+
+def node_size(option_text: str) -> dict[str, Any]:
+    """Read ``128G,16,4``, ``16``, ``16,4`` or ``,4`` as fields of `PlanOptions`.
+
+    Memory has a unit; the number of CPUs comes before that of GPUs.
+
+    Raises:
+        FormatError: it is none of these.
+    """
+    found = dict[str, Any]()
+    words = option_text.split(",") if option_text else []
+    if words and words[0] and not words[0].isdecimal():
+        parsed_size_option("--node", words[0])
+        found["node_memory"] = words.pop(0)
+    names = ("node_cpus", "node_gpus")
+    for name, word in zip_longest(names, words, fillvalue=""):
+        if word and not (name and word.isdecimal() and int(word) > 0):
+            raise FormatError(
+                f"--node {option_text}: not a node (write it like 128G,16,4: memory, "
+                "CPUs, GPUs)"
+            )
+        if word:
+            found[name] = int(word)
+    return found
 
 
 def stated_usage(options: PlanOptions) -> StatedUsage:

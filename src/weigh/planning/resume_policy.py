@@ -282,7 +282,7 @@ def _choice_with_memory(
     most = options.limits and options.limits.max_memory
     # it had the maximum already, or used more: with it the task would fail again
     if most and max(held, peak) >= most:
-        return _choice_to_leave(f"{choice.reason}: --max-memory is {format_size(most)}")
+        return _choice_to_leave(f"{choice.reason}: --heal allows {format_size(most)}")
     # a peak above what the task could hold is the better evidence
     need = max(last_request.factor * held, int(_MARGIN * peak))
     return replace(choice, need=min(need, most or need))
@@ -304,11 +304,11 @@ def _with_time(
     if limit is None:
         return _choice_to_leave(f"{choice.reason}, the queue's default: --time TIME")
     if most and limit >= most:
-        return _choice_to_leave(f"{choice.reason}: --max-time is {format_limit(most)}")
+        return _choice_to_leave(f"{choice.reason}: --heal allows {format_limit(most)}")
     # by its progress it cannot end within the limit: starting it would waste the time
     if most and needs > most:
         about = f"needs about {format_duration(needs)}"
-        return _choice_to_leave(f"{about}: --max-time is {format_limit(most)}")
+        return _choice_to_leave(f"{about}: --heal allows {format_limit(most)}")
     return replace(choice, time=enough_time_factor(limit, needs, more))
 
 
@@ -470,17 +470,17 @@ def healer_stop_reason(
     if not runs:
         return _no_retry_reason(chosen)
     if before.rounds >= heal_limits.max_rounds:
-        return f"{before.rounds} rounds, as many as --max-rounds allows"
+        return f"{before.rounds} rounds, as many as --heal allows"
     # a round that gives more may succeed although the last one finished nothing
     gains = before.finished > 0 or any(c.memory > 1 or c.time > 1 for c in runs)
     if before.rounds > 1 and not gains:
         return f"no progress in round {before.rounds}"
     budget, total = heal_limits.max_hours, (before.hours or 0) + (hours or 0)
     if budget is not None and None in {before.hours, hours}:
-        return "no time limit, so --max-hours cannot be kept"
+        return "no time limit, so the hours of --heal cannot be kept"
     if budget is None or total <= budget:
         return None
-    return f"a further round makes {total:.3g} CPU hours, of --max-hours {budget:g}"
+    return f"a further round makes {total:.3g} CPU hours, and --heal allows {budget:g}"
 
 
 def _no_retry_reason(chosen: Sequence[ResumeChoice]) -> str:

@@ -304,7 +304,7 @@ def _list_footer_lines(listing: RecordListing, *, single: bool) -> Iterator[str]
     if shown < listing.matching:
         yield (
             f"{count_with_commas(shown)} of {count_with_commas(listing.matching)}; "
-            "--all lists all"
+            "-n 0 lists all"
         )
 
 

@@ -158,10 +158,10 @@ def _left_lines(answer: ResumedJob) -> Iterator[str]:
     if more > 0:
         yield f"             and {count_with_noun(more, 'task')} more"
     if any(rest.reason.startswith(("a bug", "failed")) for rest in answer.left):
-        yield f"    fixed?   weigh resume {answer.job.id} --bugs"
+        yield f"    fixed?   weigh resume {answer.job.id} --also bugs"
     if any(rest.reason.startswith(OUTCOME_UNKNOWN) for rest in answer.left):
         yield "    unknown  wait until the scheduler's accounting answers, or run them"
-        yield f"             anyway: weigh resume {answer.job.id} --unknown"
+        yield f"             anyway: weigh resume {answer.job.id} --also unknown"
 
 
 def resume_json(answer: ResumedJob) -> str:

@@ -328,7 +328,7 @@ def _pulling_nodes_text(node_names: Sequence[str]) -> str:
 
 def _next_command_lines(job_standing: JobStanding) -> Iterator[str]:
     if job_standing.way_out is not None:
-        title = "fixed?" if job_standing.way_out.endswith(" --bugs") else "next"
+        title = "fixed?" if job_standing.way_out.endswith(" --also bugs") else "next"
         yield f"    {title:<9}{printable_text(job_standing.way_out)}"
 
 

@@ -69,7 +69,7 @@ def head_line(sweep: SweepResult) -> str:
     product = " x ".join(f"{size:,} {name}" for name, size in several)
     head = count_with_noun(sweep.tasks, "task")
     if sweep.random is not None:
-        return f"{head} drawn from {product}, --seed {sweep.seed}"
+        return f"{head} drawn from {product} by --random {sweep.random}:{sweep.seed}"
     if sweep.conditions:
         less = count_with_commas(sweep.combinations - sweep.kept)
         return f"{head}: {product}, less {less} by conditions"

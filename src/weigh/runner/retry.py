@@ -34,8 +34,8 @@ _STOPPED: dict[Stop, tuple[State, str]] = {
     "signal": ("INTERRUPTED", "weigh received a signal"),
     "halt": ("CANCELLED", "stopped by --halt"),
     "memory": ("PREEMPTED", STOPPED_FOR_MEMORY),
-    "diverged": ("CANCELLED", "diverged: stopped by --stop-nan"),
-    "idle": ("CANCELLED", "its GPU was idle: stopped by --end-idle"),
+    "diverged": ("CANCELLED", "diverged: stopped by --stop nan"),
+    "idle": ("CANCELLED", "its GPU was idle: stopped by --stop idle"),
     "output": ("CANCELLED", "wrote too much output"),
     "gpu_memory": ("PREEMPTED", "stopped to make room: GPU memory was running out"),
 }

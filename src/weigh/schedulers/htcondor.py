@@ -120,13 +120,11 @@ class HTCondorText(SchedulerText):
     def directives(self, request: Request) -> tuple[str, ...]:
         """Return *request* as submit commands; unknown values are left out."""
         memory, limit = request.memory, request.time_limit
-        disk = None if request.site is None else request.site.disk
         values = {
             "request_cpus": request.cpus * (request.ntasks_per_node or 1),
             "request_memory": None if memory is None else self.format_memory(memory),
             "allowed_job_duration": None if limit is None else self.format_time(limit),
             "request_gpus": request.gpus or None,
-            "request_disk": None if disk is None else -(-disk // KIB),
         }
         pairs = (pair for pair in values.items() if pair[1] is not None)
         return tuple(f"{name} = {value}" for name, value in pairs)
@@ -202,7 +200,6 @@ class HTCondorScheduler(SchedulerKind):
         queues=False,
         takes_scripts=False,
         constraint="expression",
-        disk=True,
     )
     text = TEXT
     in_one_file = True

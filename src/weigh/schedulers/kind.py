@@ -87,8 +87,8 @@ class DialectTraits(msgspec.Struct, frozen=True, kw_only=True):
     a QOS. ``takes_scripts``: one file is the job and its directives, so that weigh
     checks a user's own and submits it as it is. ``constraint`` is how a job chooses
     nodes by their features: by a word, an expression, or not at all.
-    ``exclusive``: a job can have whole nodes; ``disk``: it can request space on a
-    node's own disk (both by a name that the site chose, if it names resources).
+    ``exclusive``: a job can have whole nodes (by a name that the site chose, if it
+    names resources).
     """
 
     several_nodes: bool = False
@@ -102,7 +102,6 @@ class DialectTraits(msgspec.Struct, frozen=True, kw_only=True):
     takes_scripts: bool = True
     constraint: Literal["", "word", "expression"] = ""
     exclusive: bool = False
-    disk: bool = False
 
 
 class SchedulerText(ABC):

@@ -6,6 +6,8 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
+
 from weigh.errors import UsageError
 from weigh.model.staging import EarlierAttempts, StagedInput, StagingPlan
 from weigh.schedulers import KINDS
@@ -94,7 +96,7 @@ def _scratch_path(option_text: str, home: str | None) -> str:
         option_text.startswith("/") or path != _absolute_path(option_text, "/", None)
     ):
         raise UsageError(
-            f"--scratch {option_text!r}: the path of a node's disk must be absolute "
+            f"scratch = {option_text!r}: the path of a node's disk must be absolute "
             "(like /disk/scratch/$USER)"
         )
     return path
@@ -146,22 +148,30 @@ _FIRST_PATTERNS = {
 }
 
 
-def staged_script_lines(  # noqa: PLR0913 - keyword-only past the second
+class StagedJobWords(msgspec.Struct, frozen=True):
+    """The bash words for the ids of a job and of its element."""
+
+    job: str = JOB
+    element: str = ELEMENT
+
+
+IDS_OF_SCHEDULER = StagedJobWords()
+
+
+def staged_script_lines(
     staging: StagingPlan,
     payload: str,
     *,
-    job_word: str = JOB,
-    element: str = ELEMENT,
+    ids: StagedJobWords = IDS_OF_SCHEDULER,
     when_home: str = ":",
     last_lines: str = "",
 ) -> str:
     """Return all lines of a job script below its directives.
 
-    *payload* are lines of bash that run the tasks in the working folder; *job_word* and
-    *element* are bash words for their ids. *when_home* runs once the results are copied
-    back, *last_lines* just before the script exits with ``$code``; ``$hurry`` is the
-    signal that ended the tasks, if any. Relative names are relative to the current
-    folder.
+    *payload* are lines of bash that run the tasks in the working folder. *when_home*
+    runs once the results are copied back, *last_lines* just before the script exits
+    with ``$code``; ``$hurry`` is the signal that ended the tasks, if any. Relative
+    names are relative to the current folder.
     """
     # each once, as the warning may be one of them
     signals = dict.fromkeys((*_SIGNALS, staging.warn_signal))
@@ -185,7 +195,7 @@ def staged_script_lines(  # noqa: PLR0913 - keyword-only past the second
         _bash_function("results_copied", when_home),
         _bash_function("at_end", last_lines or ":"),
     )
-    names = (f"job_id={job_word}", f"element_id={element}")
+    names = (f"job_id={ids.job}", f"element_id={ids.element}")
     return "\n".join((head[0], *names, *head[1:], *functions, "", _stage_sh()))
 
 
@@ -238,7 +248,7 @@ def _scratch_lines(scratch_text: str | None) -> Sequence[str]:
 def _required_variable(match: re.Match[str]) -> str:
     name = match[1] or match[2]
     # unset, it would make another path of the rest: $DISK/job would be /job
-    return f'"${{{name}:?is not set on this node, and --scratch needs it}}"'
+    return f'"${{{name}:?is not set on this node, and the setting scratch needs it}}"'
 
 
 def _quoted_except_matches(

@@ -373,10 +373,10 @@ find_scratch() {
     break
   done
   [ -n "$base" ] || fail "no writable folder on $HOSTNAME among" \
-    "$(shown "${scratch[*]}") (choose one with --scratch)"
+    "$(shown "${scratch[*]}") (set WEIGH_SCRATCH to one)"
   mkdir -m 700 -- "$base" 2>/dev/null
   if [ -L "$base" ] || { [ -e "$base" ] && [ ! -O "$base" ]; }; then
-    fail "$(shown "$base") does not belong to you (choose another --scratch)"
+    fail "$(shown "$base") does not belong to you (set WEIGH_SCRATCH to another)"
   fi
   chmod 700 -- "$base" 2>/dev/null ||
     fail "cannot create $(shown "$base") on $HOSTNAME: $(space "$root")"

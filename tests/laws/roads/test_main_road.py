@@ -41,7 +41,7 @@ class DrawnRoad:
             time = draw.choice(["20s", "1m", "5m"])
             self.plan += f"--memory 150M --time {time}".split()
         if seed:
-            options = "--node-cpus 2", "--headroom 0", "--hours 1", "", ""
+            options = "--node 2", "--per-gpu 3", "--hours 1", "", ""
             self.plan += draw.choice(options).split()
         throttle = [] if draw.random() < 0.6 or not seed else ["--throttle", "3"]
         self.submit = [*throttle, *(HANGS if self.fails == "hang" else ())]
@@ -85,7 +85,7 @@ def test_each_task_runs_once_and_each_screen_shows_it(road: Road, seed: int) -> 
         if states.get("COMPLETED", 0) < drawn.tasks:
             assert drawn.fails != "once"
             road.fix()
-            road("resume", "last", "--bugs")
+            road("resume", "last", "--also", "bugs")
             road.wait()
             road.check_screens()
     assert road.ended() == {drawn.words_of(n): 1 for n in numbers}

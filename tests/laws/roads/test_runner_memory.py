@@ -67,15 +67,15 @@ def test_the_runner_works_in_what_is_added_for_it_and_not_in_half(road: Road) ->
 
 
 @pytest.mark.parametrize(
-    ("mebibytes", "options"),
+    ("mebibytes", "headroom", "options"),
     [
-        ("31", ()),
-        ("91", ("--headroom", "0")),
-        ("31", ("--node-cpus", "2")),  # the guard stops neither of two that fit
+        ("31", "20%", ()),
+        ("91", "0", ()),
+        ("31", "20%", ("--node", "2")),  # the guard stops neither of two that fit
     ],
 )
 def test_tasks_that_were_measured_exactly_are_not_killed_for_memory(
-    road: Road, mebibytes: str, options: tuple[str, ...]
+    road: Road, mebibytes: str, headroom: str, options: tuple[str, ...]
 ) -> None:
     """A peak of 40 MiB and 20 % were 50 MiB: no room for what runs the tasks."""
     if road.scheduler != "slurm":
@@ -85,6 +85,7 @@ def test_tasks_that_were_measured_exactly_are_not_killed_for_memory(
     road("run", "-q", "--", *job, "1")
     road.forget()
     road("sweep", "x=1..12", "--", *job, "{x}")
+    (road.folder / "weigh.toml").write_text(f'headroom = "{headroom}"\n')
     road("plan", "tasks.txt", *options)
     road.submit("plan/tasks")
     assert road.wait() == {"COMPLETED": 12}

@@ -24,5 +24,5 @@ def test_tasks_that_are_left_for_one_reason_share_a_line() -> None:
         "  p: nothing resumed",
         "    left     tasks 1-3,9: not ended yet",
         "    left     task 4: a bug: KeyError: 0",
-        "    fixed?   weigh resume 7 --bugs",
+        "    fixed?   weigh resume 7 --also bugs",
     ]

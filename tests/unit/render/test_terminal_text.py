@@ -100,11 +100,10 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("records",),
         ("records", "show", "last"),
         ("records", "show", "last", "--json"),
-        ("records", "rm", "last", "--dry-run"),
         ("report", "last"),
         ("report", "last", "--json"),
         ("request", "last"),
-        ("top", "--once"),
+        ("top",),
     ],
 )
 def test_no_text_of_a_record_steers_the_terminal(

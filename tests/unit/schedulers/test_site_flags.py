@@ -64,11 +64,11 @@ def test_a_job_script_has_what_the_site_wants() -> None:
     site = PER_CPU | {
         "exclusive": True,
         "constraint": "skylake&ib",
-        "scratch_resource": "lscratch",
         "account": "physics",
         "qos": "normal",
     }
-    typed = JobRequest(cpus=4, memory=6 * GIB, gpus=1, site=SiteFlags(disk=90 * GIB))
+    flags = (("gres", "lscratch:90"), ("C", "ib"), ("requeue", ""))
+    typed = JobRequest(cpus=4, memory=6 * GIB, gpus=1, extra=flags)
 
     text = script("slurm", in_site_words(typed, "slurm", site))
 
@@ -76,7 +76,8 @@ def test_a_job_script_has_what_the_site_wants() -> None:
         "--mem-per-cpu=1536M",
         "--gres=gpu:1,lscratch:90",
         "--exclusive",
-        "--constraint=skylake&ib",
+        "-C ib",
+        "--requeue",
         "--account=physics",
         "--qos=normal",
     ]
@@ -97,46 +98,25 @@ def test_what_is_typed_wins_over_the_site() -> None:
     ]
 
 
-def test_local_disk_without_a_name_of_the_site_is_slurm_s_own() -> None:
-    typed = JobRequest(site=SiteFlags(disk=50 * GIB))
+def test_grid_engine_has_the_site_s_name_for_whole_nodes() -> None:
+    site = {"exclusive": True, "gridengine": {"exclusive": "excl"}}
 
-    assert "--tmp=50G" in script("slurm", in_site_words(typed, "slurm", {}))
+    text = script("gridengine", in_site_words(JobRequest(), "gridengine", site))
 
-
-def test_grid_engine_has_the_site_s_names_for_nodes_and_disks() -> None:
-    typed = JobRequest(site=SiteFlags(disk=50 * GIB, exclusive=True))
-    site = {"gridengine": {"disk": "tmpfs", "exclusive": "excl"}}
-
-    text = script("gridengine", in_site_words(typed, "gridengine", site))
-
-    assert "#$ -l tmpfs=50G\n" in text
     assert "#$ -l excl=true\n" in text
 
 
-def test_htcondor_has_disks_and_an_expression_for_nodes() -> None:
-    typed = JobRequest(site=SiteFlags(disk=GIB))
+def test_htcondor_has_an_expression_for_nodes() -> None:
     site = {"constraint": 'OpSysMajorVer >= 9 && Arch == "X86_64"'}
 
-    text = script("htcondor", in_site_words(typed, "htcondor", site))
+    text = script("htcondor", in_site_words(JobRequest(), "htcondor", site))
 
-    assert f"request_disk = {GIB // 1024}\n" in text
     assert 'requirements = (OpSysMajorVer >= 9 && Arch == "X86_64")' in text
 
 
-@pytest.mark.parametrize(
-    ("kind", "flags", "words"),
-    [
-        ("gridengine", SiteFlags(disk=GIB), "cluster.gridengine.disk"),
-        ("gridengine", SiteFlags(exclusive=True), "cluster.gridengine.exclusive"),
-        ("htcondor", SiteFlags(exclusive=True), "HTCondor has no such request"),
-        ("local", SiteFlags(exclusive=True), "need a scheduler"),
-    ],
-)
-def test_what_a_scheduler_lacks_is_one_line(
-    kind: str, flags: SiteFlags, words: str
-) -> None:
-    with pytest.raises(UsageError, match=re.escape(words)):
-        in_site_words(JobRequest(site=flags), kind, {})
+def test_a_whole_node_needs_the_site_s_name_of_it() -> None:
+    with pytest.raises(UsageError, match=re.escape("cluster.gridengine.exclusive")):
+        in_site_words(JobRequest(), "gridengine", {"exclusive": True})
 
 
 @pytest.mark.parametrize(
@@ -145,7 +125,6 @@ def test_what_a_scheduler_lacks_is_one_line(
         ("slurm", "memory", "per-core"),
         ("slurm", "exclusive", "yes"),
         ("slurm", "constraint", "two words"),
-        ("slurm", "scratch_resource", 'a"b'),
         ("gridengine", "constraint", "skylake"),
     ],
 )

@@ -196,7 +196,9 @@ def test_a_scratch_that_is_not_there_is_reported(node: Node) -> None:
 def test_a_variable_that_the_node_does_not_set_is_named(node: Node) -> None:
     task = node.run("true", node.staging(scratch="/disk/$NOT_SET_HERE"))
     assert task.process.returncode != 0
-    assert "NOT_SET_HERE: is not set on this node, and --scratch" in task.errors
+    assert (
+        "NOT_SET_HERE: is not set on this node, and the setting scratch" in task.errors
+    )
 
 
 def test_a_link_in_place_of_our_folder_is_not_followed(node: Node) -> None:

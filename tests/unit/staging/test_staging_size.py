@@ -33,7 +33,7 @@ def test_a_large_input_is_refused_with_its_size_and_the_option(tmp_path: Path) -
     one = file_of(tmp_path / "one", 6 << 30)
     two = file_of(tmp_path / "data" / "deep" / "two", 6 << 30)
     staging = staging_of(one, two.parent)
-    with pytest.raises(UsageError, match=r"12(\.0)? GiB .*--stage-max 12GiB"):
+    with pytest.raises(UsageError, match=r"12(\.0)? GiB .*WEIGH_STAGE_MAX=12GiB"):
         list(refuse_large(staging, None))
     assert not list(refuse_large(staging, "12GiB"))
 

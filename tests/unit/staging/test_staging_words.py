@@ -1,4 +1,4 @@
-"""What ``--stage-in``, ``--stage-out`` and ``--scratch`` say."""
+"""What ``--stage-in``, ``--stage-out`` and the setting ``scratch`` say."""
 
 import pytest
 from hypothesis import given

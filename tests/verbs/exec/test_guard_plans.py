@@ -258,7 +258,7 @@ def test_the_one_over_its_plan_is_stopped_and_runs_later_with_more(
 def test_weigh_plan_writes_each_tasks_kind(batch: Batch) -> None:
     batch.write("echo a", "echo b")
     words = [*WEIGH, "plan", "tasks.txt", "--memory", "100MiB", "--time", "1m"]
-    words += ["--node-memory", "1GiB", "--node-cpus", "4", "--cpus", "1"]
+    words += ["--node", "1GiB,4", "--cpus", "1"]
     done = subprocess.run(
         words,
         cwd=batch.folder,
@@ -281,7 +281,7 @@ def test_needs_of_small_tasks_and_the_runner_fit_what_their_element_gets(
     """Else the guard stops tasks of 30 MiB that their plan gave 50 each."""
     line = "python3 -c 'import time; b = bytearray(20 << 20); time.sleep(1)'"
     batch.write(*(f"{line} {seq}" for seq in range(1, 4)))
-    node = ("--node-cpus", "3", "--hours", "0")
+    node = ("--node", "3", "--hours", "0")
     for words in (["run", "-q", "--", *shlex.split(line), "1"], ["plan", *node]):
         typed = [*words, "tasks.txt"] if words[0] == "plan" else words
         subprocess.run([*WEIGH, *typed], cwd=batch.folder, env=batch.env(), check=True)

@@ -31,6 +31,7 @@ def weigh(
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / "xdg" / name))
     monkeypatch.setenv("PATH", f"{os.path.dirname(sys.executable)}:/usr/bin:/bin")
     monkeypatch.setenv("WEIGH_POLL", "0s")
+    monkeypatch.setenv("WEIGH_HEADROOM", "0")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
 
@@ -59,7 +60,7 @@ def submitted(weigh: Weigh) -> Callable[..., None]:
         wait: bool = True,
     ) -> None:
         Path(f"{name}.txt").write_text(lines)
-        sizes = ("--memory", "100M", "--cpus", "1", "--time", "5m", "--headroom", "0")
+        sizes = ("--memory", "100M", "--cpus", "1", "--time", "5m")
         code, _, err = weigh("plan", f"{name}.txt", *sizes, *plan)
         assert code == 0, err
         code, _, err = weigh("submit", f"plan/{name}", "--on", "local", *words)

@@ -23,7 +23,7 @@ def running(weigh: Weigh, submitted: Submit) -> Weigh:
     """Leave a job of three elements with a task each: one runs, two wait for it."""
     wait = "touch begun_{n}; until [ -e go ]; do sleep .05; done; touch ended_{n}"
     lines = "".join(f"{wait.format(n=n)}\n" for n in (1, 2, 3))
-    one_each = ("--node-cpus", "1", "--hours", "0")
+    one_each = ("--node", "1", "--hours", "0")
     submitted(lines, "--throttle", "1", plan=one_each, wait=False)
     until(Path("begun_1").exists)
     return weigh
@@ -34,17 +34,6 @@ def states(weigh: Weigh) -> dict[str, int]:
         "tasks"
     ]
     return found
-
-
-def test_running_elements_are_cancelled_and_the_others_run(running: Weigh) -> None:
-    code, out, err = running("cancel", "last", "--running")
-    assert (code, err) == (0, "")
-    assert "cancelled local-1 (pp): 1 of 3 elements" in out
-    until(Path("begun_2").exists)
-    Path("go").touch()
-    assert running("status", "last", "--wait")[0] == 1
-    assert states(running) == {"CANCELLED": 1, "COMPLETED": 2}
-    assert not Path("ended_1").exists()
 
 
 def test_waiting_elements_are_cancelled_and_the_running_one_ends(

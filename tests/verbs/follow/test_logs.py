@@ -43,7 +43,7 @@ def test_the_log_of_a_silent_task_is_that_of_its_element(
 
 def test_a_task_is_named_in_several_ways(weigh: Weigh, submitted: Submit) -> None:
     submitted(LINES)
-    ways = (("last_4",), ("last", "4"), ("last", "--task", "4"), ("pp", "4"))
+    ways = (("last_4",), ("last", "4"), ("pp", "4"))
     assert {weigh("logs", *words) for words in ways} == {(0, "this is 4\n", "")}
 
 
@@ -67,7 +67,7 @@ def test_a_task_has_one_number_in_titles_file_names_and_status(
 def test_a_resumed_task_keeps_its_number(weigh: Weigh, submitted: Submit) -> None:
     fails_once = "if [ -e again ]; then echo good; else touch again; exit 3; fi"
     submitted(f"{LINES}{fails_once}\n")
-    assert weigh("resume", "pp", "--bugs")[0] == 0
+    assert weigh("resume", "pp", "--also", "bugs")[0] == 0
     assert weigh("status", "pp", "--wait")[0] == 0
     assert weigh("logs", "pp", "6") == (0, "good\n", "")
     assert weigh("logs", "--paths", "pp", "6")[1].endswith("/6.out\n")

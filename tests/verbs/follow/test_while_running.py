@@ -10,7 +10,7 @@ import pytest
 Weigh = Callable[..., tuple[int, str, str]]
 
 
-@pytest.mark.parametrize("plan", [("--node-cpus", "2"), ("--node-cpus", "1")])
+@pytest.mark.parametrize("plan", [("--node", "2"), ("--node", "1")])
 @pytest.mark.parametrize("hours", [(), ("--hours", "0")])
 def test_status_and_report_count_the_same_states(
     weigh: Weigh,

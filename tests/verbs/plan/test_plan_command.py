@@ -1,5 +1,7 @@
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -173,11 +175,11 @@ def test_measured_cpus_that_a_node_lacks_come_with_the_option_for_fewer(
     shards.append_record(str(tmp_path / ".weigh"), record, identity.this_machine())
     (tmp_path / "threads.txt").write_text("python threads.py 2\n")
 
-    code, _, err = weigh("plan", "threads.txt", "--node-cpus", "2")
+    code, _, err = weigh("plan", "threads.txt", "--node", "2")
 
     assert code == 2
     assert "4 CPUs as measured, and the node has 2; --cpus 2 if fewer are enough" in err
-    assert weigh("plan", "threads.txt", "--node-cpus", "2", "--cpus", "2")[0] == 0
+    assert weigh("plan", "threads.txt", "--node", "2", "--cpus", "2")[0] == 0
 
 
 def test_a_plan_is_not_overwritten_unless_requested(
@@ -231,6 +233,33 @@ def test_a_folder_that_cannot_be_written_is_one_line(
 
     assert code == 125
     assert "cannot write" in err
+
+
+def plan_files(folder: Path) -> dict[Path, bytes]:
+    """Return what all files of plans hold, also those that are hidden."""
+    paths = (folder / "plan").rglob("*")
+    return {path: path.read_bytes() for path in paths if path.is_file()}
+
+
+@pytest.mark.parametrize("earlier", [True, False])
+def test_a_full_disk_leaves_no_half_of_a_plan(tmp_path: Path, *, earlier: bool) -> None:
+    said = ["--memory", "1G", "--cpus", "1", "--time", "5m", "--replace"]
+    argv = [sys.executable, "-m", "weigh", "plan", "tasks.txt", *said]
+    (tmp_path / "tasks.txt").write_text("true 1\n")
+    if earlier:
+        subprocess.run(argv, cwd=tmp_path, check=True, capture_output=True)
+    before = plan_files(tmp_path)
+    (tmp_path / "tasks.txt").write_text(f"true {'1' * 3000}\n")
+
+    # no file may be larger than 1 KiB
+    limited = ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", *argv]
+    done = subprocess.run(
+        limited, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, "cannot write" in done.stderr) == (125, True)
+    assert plan_files(tmp_path) == before
+    assert (tmp_path / "plan").exists() == earlier
 
 
 def test_a_plan_whose_writing_broke_off_is_planned_anew(

@@ -49,7 +49,7 @@ def test_of_nearly_equal_numbers_the_smaller_is_taken() -> None:
 
 
 def test_tasks_that_only_wait_share_a_node_without_loss(tmp_path: Path) -> None:
-    done = probed(tmp_path, "sleep 2\n" * 4, "--node-cpus", "3", "--json")
+    done = probed(tmp_path, "sleep 2\n" * 4, "--node", "3", "--json")
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
     counts = [one["count"] for one in plan["probe"]]
@@ -59,7 +59,7 @@ def test_tasks_that_only_wait_share_a_node_without_loss(tmp_path: Path) -> None:
 
 def test_tasks_that_wait_for_one_lock_do_not_gain_by_company(tmp_path: Path) -> None:
     line = "flock lock sleep 1\n"
-    done = probed(tmp_path, line * 3, "--node-cpus", "3", "--json")
+    done = probed(tmp_path, line * 3, "--node", "3", "--json")
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
     assert plan["probe"][-1]["slow_down"] > 1.5  # also where they begin one by one
@@ -69,7 +69,7 @@ def test_tasks_that_wait_for_one_lock_do_not_gain_by_company(tmp_path: Path) -> 
 
 
 def test_only_the_run_alone_is_kept_as_a_record(tmp_path: Path) -> None:
-    probed(tmp_path, "sleep 0.2\n" * 3, "--node-cpus", "3")
+    probed(tmp_path, "sleep 0.2\n" * 3, "--node", "3")
     shards = list((tmp_path / ".weigh").glob("records/**/*.jsonl"))
     assert sum(len(shard.read_text().splitlines()) for shard in shards) == 1
 
@@ -77,7 +77,7 @@ def test_only_the_run_alone_is_kept_as_a_record(tmp_path: Path) -> None:
 def test_each_task_is_held_against_one_of_its_own_kind_alone(tmp_path: Path) -> None:
     """A long task beside a short one takes no more time for it."""
     lines = "true short; sleep 0.2\nsleep 1.2\n"
-    done = probed(tmp_path, lines, "--node-cpus", "2", "--json")
+    done = probed(tmp_path, lines, "--node", "2", "--json")
     assert done.returncode == 0, done.stderr
     together = json.loads(done.stdout)["probe"][-1]
     assert together["count"] == 2

@@ -178,7 +178,7 @@ def test_zero_hours_are_one_wave_of_tasks_per_element(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     (tmp_path / "tasks.txt").write_text(MANY)
-    said = (*SAID, "--time", "10m", "--hours", "0", "--node-cpus", "4")
+    said = (*SAID, "--time", "10m", "--hours", "0", "--node", "4")
     assert weigh("plan", "tasks.txt", *said)[0] == 0
     plan = _plan(tmp_path)
     assert plan["queue"] is None
@@ -197,7 +197,7 @@ def test_few_or_long_tasks_keep_one_wave_per_element(
 
 def test_hours_are_the_time_limit_of_an_element(weigh: Weigh, tmp_path: Path) -> None:
     (tmp_path / "tasks.txt").write_text(MANY)
-    said = ("--time", "40m", "--hours", "4", "--node-cpus", "2")
+    said = ("--time", "40m", "--hours", "4", "--node", "2")
     assert weigh("plan", "tasks.txt", *SAID, *said)[0] == 0
     plan = _plan(tmp_path)
     assert plan["ask"] | {"time_limit": 4 * 3600} == plan["ask"]  # type: ignore[operator]

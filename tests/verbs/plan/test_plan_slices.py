@@ -11,7 +11,7 @@ from weigh.model.plan import BinCapacity, Plan, PlannedElement, PlanRequest, Tar
 from weigh.schedulers.backend import SchedulerQuestion, known_answer
 from weigh.units import GIB
 
-SAID = ("--gpu-memory", "2GiB", "--memory", "1GiB", "--time", "1h", "--headroom", "0")
+SAID = ("--gpu-memory", "2GiB", "--memory", "1GiB", "--time", "1h")
 
 
 class Site:
@@ -66,7 +66,10 @@ def word_for(gpu: str, *words: str) -> str | None:
         ("a100.3g.20gb", "A100-40GB:3g.20gb 19.5 GiB: 9 tasks per GPU"),
     ],
 )
-def test_a_slice_is_filled_by_its_own_memory(weigh: Weigh, gpu: str, said: str) -> None:
+def test_a_slice_is_filled_by_its_own_memory(
+    weigh: Weigh, gpu: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIGH_HEADROOM", "0")
     code, out, err = weigh("plan", "tasks.txt", "--gpu", gpu, *SAID)
 
     assert code == 0, err

@@ -68,7 +68,7 @@ def test_a_task_measured_on_two_gpus_gets_two_for_itself(
 def test_a_task_with_gpus_of_its_own_gets_their_share_of_the_node(
     weigh: Weigh, tmp_path: Path
 ) -> None:
-    node = ("--node-gpus", "8", "--node-cpus", "64", "--node-memory", "512GiB")
+    node = ("--node", "512GiB,64,8")
 
     weigh("plan", "tasks.txt", "--gpus-per-task", "2", *SAID, *node)
 
@@ -147,7 +147,7 @@ def test_two_sizes_are_reported_to_be_few(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--gpus-per-task", "4", "--node-gpus", "2"), "a node has 2: --nodes"),
+        (("--gpus-per-task", "4", "--node", ",2"), "a node has 2: --nodes"),
         (("--gpus-per-task", "2", "--per-gpu", "3"), "--per-gpu shares a GPU"),
         (("--gpus-per-task", "2", "--probe"), "--probe runs tasks together"),
         (("--nodes", "2", "--probe"), "--nodes runs each alone"),

@@ -122,9 +122,9 @@ def test_twenty_are_shown_and_the_rest_counted(root: str) -> None:
     for number in range(25):
         keep(root, f"{number:012x}")
     lines = weigh().stdout.splitlines()
-    assert lines[-1] == "20 of 25; --all lists all"
+    assert lines[-1] == "20 of 25; -n 0 lists all"
     assert len(lines) == 1 + 20 + 1
-    assert len(weigh("--all").stdout.splitlines()) == 1 + 25
+    assert len(weigh("-n", "0").stdout.splitlines()) == 1 + 25
     assert len(weigh("-n", "3").stdout.splitlines()) == 1 + 3 + 1
 
 
@@ -206,10 +206,16 @@ def test_export_jsonl_is_what_was_stored_oldest_first(root: str) -> None:
     assert read == [older, newer]
 
 
-def test_export_csv_is_a_table_of_plain_numbers(root: str) -> None:
+def exported_table(folder: Path) -> str:
+    """Export all records to a file whose name says what it holds; return it."""
+    weigh("export", "-o", str(folder / "runs.csv"))
+    return (folder / "runs.csv").read_bytes().decode()
+
+
+def test_export_csv_is_a_table_of_plain_numbers(root: str, tmp_path: Path) -> None:
     keep(root, "aaaa11112222", label='a,"b"')
     keep(root, "bbbb11112222", parameters={"seed": 1}, usage=None)
-    table = list(csv.DictReader(io.StringIO(weigh("export", "--csv").stdout)))
+    table = list(csv.DictReader(io.StringIO(exported_table(tmp_path))))
     assert [row["param:lr"] + row["param:seed"] for row in table] == ["0.1", "1"]
     assert [row["peak_memory"] for row in table] == [str(392 << 20), ""]
     assert table[0]["label"] == 'a,"b"'
@@ -230,18 +236,22 @@ def test_export_csv_is_a_table_of_plain_numbers(root: str) -> None:
         ("tag", "tag"),
     ],
 )
-def test_no_cell_of_a_csv_file_is_a_formula(root: str, text: str, written: str) -> None:
+def test_no_cell_of_a_csv_file_is_a_formula(
+    root: str, tmp_path: Path, text: str, written: str
+) -> None:
     parameters: dict[str, int | str] = {"lr": text, "n": -1}
     keep(root, "aaaa11112222", label=text, command=(text,), parameters=parameters)
-    table = list(csv.DictReader(io.StringIO(weigh("export", "--csv").stdout)))
+    table = list(csv.DictReader(io.StringIO(exported_table(tmp_path))))
     assert (table[0]["label"], table[0]["param:lr"]) == (written, written)
     assert table[0]["param:n"] == "-1"
     assert table[0]["command"][:1] in {"'", text[:1] if written == text else "'"}
 
 
-def test_a_label_with_a_carriage_return_is_one_row_of_the_csv(root: str) -> None:
+def test_a_label_with_a_carriage_return_is_one_row_of_the_csv(
+    root: str, tmp_path: Path
+) -> None:
     keep(root, "aaaa11112222", label="a\rb")
-    lines = weigh("export", "--csv").stdout.splitlines()
+    lines = exported_table(tmp_path).splitlines()
     assert [line.count(",") for line in lines] == [lines[0].count(",")] * 2
 
 

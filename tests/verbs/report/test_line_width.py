@@ -27,10 +27,9 @@ def test_text_is_cut_and_folded_by_columns(width: int) -> None:
     "words",
     [
         ("records",),
-        ("records", "rm", "last", "--dry-run"),
         ("records", "show", "last"),
         ("report", "last"),
-        ("top", "--once"),
+        ("top",),
         ("sweep", "n=1,2", "--dry-run", "--", "echo", WIDE, "{n}"),
     ],
 )

@@ -227,7 +227,8 @@ def test_a_program_gets_the_same_report(root: str, say: Say) -> None:
 def run_here(say: Say, tasks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plan a task file, run it on this machine, and wait for its end."""
     monkeypatch.setenv("PATH", f"{os.path.dirname(sys.executable)}:/usr/bin:/bin")
-    plan = ("--memory", "1G", "--cpus", "1", "--time", "5m", "--headroom", "0")
+    monkeypatch.setenv("WEIGH_HEADROOM", "0")
+    plan = ("--memory", "1G", "--cpus", "1", "--time", "5m")
     assert say("plan", tasks, *plan)[0] == 0
     assert say("submit", "--on", "local", f"plan/{tasks.removesuffix('.txt')}")[0] == 0
     end = time.monotonic() + 60

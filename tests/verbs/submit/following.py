@@ -46,9 +46,11 @@ class Weigh:
         """Plan these tasks, so many side by side; give the plan's folder."""
         tasks = self.folder / f"{name}.txt"
         tasks.write_text("".join(f"{line}\n" for line in lines))
-        said = ("--memory", memory, "--cpus", "1", "--time", "4m", "--headroom", "0")
-        node = ("--node-cpus", str(together)) if together > 1 else ()
-        code, _, err = self("plan", str(tasks), *said, *node, *words)
+        said = ("--memory", memory, "--cpus", "1", "--time", "4m")
+        node = ("--node", str(together)) if together > 1 else ()
+        with pytest.MonkeyPatch.context() as environment:
+            environment.setenv("WEIGH_HEADROOM", "0")
+            code, _, err = self("plan", str(tasks), *said, *node, *words)
         assert code == 0, err
         return f"plan/{name}"
 

@@ -66,10 +66,10 @@ def test_a_job_waits_where_healing_gives_up_and_starts_when_a_person_resumes(
     shown = weigh("status", second)[1]
     Path("fixed").touch()
 
-    answer = weigh.resume(first, "--bugs")
+    answer = weigh.resume(first, "--also", "bugs")
 
     assert "1 of 1 task failed" in shown
-    assert f"weigh resume {first} --bugs" in shown
+    assert f"weigh resume {first} --also bugs" in shown
     assert [one["name"] for one in answer["followers"]] == ["b"]
     assert weigh.finish("b") == {"COMPLETED": 1}
     assert order() == ["a", "b"]

@@ -49,26 +49,25 @@ def test_only_the_bug_is_left(weigh: Weigh) -> None:
     assert len(logs()) == 2
 
 
-def test_a_limit_needs_heal(here: Weigh) -> None:
-    code, _, err = here("submit", here.plan("true"), "--max-rounds", "2")
+def test_a_limit_that_is_no_limit_is_refused(here: Weigh) -> None:
+    code, _, err = here("submit", here.plan("true"), "--heal=rounds=0")
 
     assert code == 2
-    assert "--max-rounds" in err
-    assert "--heal" in err
+    assert "--heal=rounds=0: rounds: '0' is not a number above 0" in err
 
 
 def test_a_limit_below_the_request_is_refused(here: Weigh) -> None:
     folder = here.plan("true")
-    code, _, err = here("submit", folder, "--heal", "--max-memory", "50M")
+    code, _, err = here("submit", folder, "--heal=memory=50M")
 
     assert code == 2
-    assert "--max-memory 50.0 MiB is less than the request" in err
+    assert "--heal=memory=50.0 MiB is less than the request" in err
 
 
 def test_the_number_of_rounds_is_limited(here: Weigh) -> None:
-    job = here.submit(here.plan(ONCE.format("x")), "--heal", "--max-rounds", "1")
+    job = here.submit(here.plan(ONCE.format("x")), "--heal=rounds=1")
 
-    assert "--max-rounds" in healed()
+    assert "as many as --heal allows" in healed()
     assert here.finish(job) == {"FAILED": 1}
 
 
@@ -84,10 +83,10 @@ def test_status_shows_each_round_and_why_it_was_sent(here: Weigh) -> None:
 
 
 def test_a_setting_heals_without_an_option(here: Weigh) -> None:
-    Path("weigh.toml").write_text("[submit]\nheal = true\nmax_rounds = 2\n")
+    Path("weigh.toml").write_text("[submit]\nheal = true\nheal_limits = 'rounds=2'\n")
     folder = here.plan("true")
 
-    assert here("submit", folder, "--on", "local", "--no-heal", "--dry-run")[0] == 0
+    assert here("submit", folder, "--on", "local", "--heal=no", "--dry-run")[0] == 0
     _, out, _ = here("submit", folder, "--on", "local")
 
     assert "at most 2 rounds" in out
@@ -95,12 +94,14 @@ def test_a_setting_heals_without_an_option(here: Weigh) -> None:
 
 def test_an_invalid_setting_is_named(here: Weigh) -> None:
     folder = here.plan("true")
-    Path("weigh.toml").write_text('[submit]\nheal = true\nmax_memory = "much"\n')
+    Path("weigh.toml").write_text(
+        '[submit]\nheal = true\nheal_limits = "memory=much"\n'
+    )
 
     code, _, err = here("submit", folder, "--on", "local")
 
     assert code == 2
-    assert "weigh.toml: submit.max_memory" in err
+    assert "weigh.toml: submit.heal_limits: memory: " in err
 
 
 def test_cancelling_a_job_cancels_its_healer(here: Weigh) -> None:
@@ -134,8 +135,8 @@ def test_a_cancelled_healer_is_replaced(here: Weigh) -> None:
 
 def test_resuming_by_hand_keeps_on_healing(here: Weigh) -> None:
     folder = here.plan(ONCE.format("x") + "; exit 3")
-    job = here.submit(folder, "--heal", "--max-rounds", "1")
-    assert "--max-rounds" in healed()
+    job = here.submit(folder, "--heal=rounds=1")
+    assert "as many as --heal allows" in healed()
 
     answer = here.resume(job)
 
@@ -260,10 +261,10 @@ EATS = "python3 -c 'x = bytearray({} << 20); x[::4096] = x[::4096]'"
 )
 def test_a_task_killed_for_memory_gets_as_much_as_it_may(weigh: Weigh) -> None:
     plan = weigh.plan(EATS.format(150), EATS.format(330), BUG, "true")
-    job = weigh.submit(plan, "--heal", "--max-memory", "300M")
+    job = weigh.submit(plan, "--heal=memory=300M")
     last = healed()
 
-    assert "task 2: ran out of memory: --max-memory is 300 MiB" in last
+    assert "task 2: ran out of memory: --heal allows 300 MiB" in last
     assert weigh.finish(job) == {"COMPLETED": 2, "OUT_OF_MEMORY": 1, "FAILED": 1}
     reasons = [one["reason"] for one in weigh.status(job)["healing"]["rounds"]]
     assert reasons == [

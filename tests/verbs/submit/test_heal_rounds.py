@@ -265,7 +265,7 @@ def test_a_diverged_run_is_a_bug() -> None:
         element=0,
         seq=1,
         state="CANCELLED",
-        reason="diverged: stopped by --stop-nan",
+        reason="diverged: stopped by --stop nan",
     )
 
     assert not decide_resumption(

@@ -26,7 +26,6 @@ def script(weigh: Weigh, *words: str) -> str:
     ("words", "reason"),
     [
         (("--queue", "short"), "HTCondor has no queues: omit --queue"),
-        (("--qos", "high"), "has no quality of service: omit --qos"),
         (("--after", "12"), "lets no job wait for another: omit --after"),
         (("--output=x",), "--output is set by the job script (weigh logs"),
     ],

@@ -115,7 +115,7 @@ def test_a_job_that_was_killed_is_not_repeated_while_accounting_is_down(
 
     assert unknown["tasks"] == {"UNKNOWN": 1}
     assert "accounting does not answer: sacct" in unknown["unknown"][0]["reason"]
-    assert f"weigh resume {job} --unknown" in out
+    assert f"weigh resume {job} --also unknown" in out
 
 
 def kill_all(job: str) -> None:

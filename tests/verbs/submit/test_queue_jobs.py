@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from following import Weigh, until
 from rigs import mainly
 
@@ -20,9 +21,11 @@ ELEMENTS = 3
 def _planned(weigh: Weigh, *lines: str) -> dict[str, Any]:
     """Plan these tasks for a few elements of two slots; return the plan."""
     (weigh.folder / "t.txt").write_text("".join(f"{line}\n" for line in lines))
-    said = ("--memory", "50M", "--cpus", "1", "--node-cpus", "2", "--headroom", "0")
+    said = ("--memory", "50M", "--cpus", "1", "--node", "2")
     times = ("--time", "1s", "--hours", "10m")
-    code, _, err = weigh("plan", "t.txt", *said, *times)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("WEIGH_HEADROOM", "0")
+        code, _, err = weigh("plan", "t.txt", *said, *times)
     assert code == 0, err
     path = weigh.folder / "plan/t/plan.json"
     plan: dict[str, Any] = json.loads(path.read_text())

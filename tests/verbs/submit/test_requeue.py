@@ -62,7 +62,8 @@ def test_a_job_out_of_time_goes_on_in_another_run(weigh: Weigh) -> None:
         pytest.skip("jobs on this machine have no queue")
     scratch = weigh.folder.parent / "scratch"
     scratch.mkdir()
-    staged = ("--stage-out", "results", "--scratch", str(scratch))
+    (weigh.folder / "weigh.toml").write_text(f'scratch = "{scratch}"\n')
+    staged = ("--stage-out", "results")
     plan = weigh.plan(TWO_RUNS.format(weigh.folder))
 
     job = weigh.submit(plan, "--requeue", "--time", "18s", *staged)

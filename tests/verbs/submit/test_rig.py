@@ -50,7 +50,7 @@ def test_a_guide_s_script_is_taken_as_it_is(
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--h-vmem", "64G"), "has 32.0 GiB"),
+        (("-l", "h_vmem=64G"), "has 32.0 GiB"),
         (("--gpus", "9"), "9 GPUs on one node; the cluster has 4 on one"),
         pytest.param(("--cpus", "20"), "20 CPUs on one node", marks=ELSEWHERE),
         (("--queue", "short", "--time", "20h"), "short allows 12 h 00 m"),

@@ -100,14 +100,14 @@ def test_what_a_bug_ended_is_only_run_again_on_demand(weigh: Weigh) -> None:
     assert weigh.resume(job)["left"] == [
         {"task": 1, "reason": "a bug: ValueError: NaN"}
     ]
-    assert weigh.resume(job, "--bugs", "--dry-run")["again"][0]["tasks"] == [1]
+    assert weigh.resume(job, "--also", "bugs", "--dry-run")["again"][0]["tasks"] == [1]
 
 
 def test_what_ran_out_of_memory_gets_twice_as_much(weigh: Weigh) -> None:
     if weigh.scheduler == "local":
         pytest.skip("nothing limits the memory of a job on this machine")
     job = weigh.submit(
-        weigh.plan(TOUCHES), "--memory", "260M", "--h-vmem", "300M", "--no-checks"
+        weigh.plan(TOUCHES), "--memory", "260M", "-l", "h_vmem=300M", "--no-checks"
     )
     assert weigh.finish(job) == {"OUT_OF_MEMORY": 1}
 

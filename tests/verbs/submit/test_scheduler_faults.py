@@ -287,10 +287,10 @@ def test_what_is_unknown_is_not_resumed_unless_requested(
 
     _, out, _ = here("resume", job)
     waits = here.resume(job, "--dry-run")
-    anyway = here.resume(job, "--unknown", "--dry-run")
+    anyway = here.resume(job, "--also", "unknown", "--dry-run")
 
     assert "nothing resumed" in out
-    assert f"weigh resume {job} --unknown" in out
+    assert f"weigh resume {job} --also unknown" in out
     assert (len(waits["again"]), len(waits["left"])) == (0, 3)
     assert anyway["again"][0]["tasks"] == [1, 2, 3]
 
@@ -298,7 +298,7 @@ def test_what_is_unknown_is_not_resumed_unless_requested(
 def test_what_may_still_run_is_never_resumed(here: Weigh, fake: Fake, job: str) -> None:
     fake("squeue", "exit 1")
 
-    assert not here.resume(job, "--unknown", "--dry-run")["again"]
+    assert not here.resume(job, "--also", "unknown", "--dry-run")["again"]
 
 
 def test_a_task_killed_while_accounting_fails_is_not_called_failed(
@@ -769,7 +769,7 @@ def test_only_what_waits_is_cancelled(
     [
         (("COMPLETED", "RUNNING", "PENDING"), (), "2 of 3 elements"),
         (("COMPLETED", "FAILED", "PENDING"), ("--dry-run",), "1 of 3 elements"),
-        (("RUNNING", "RUNNING", "PENDING"), ("--running",), "2 of 3 elements"),
+        (("RUNNING", "RUNNING", "PENDING"), ("--pending",), "1 of 3 elements"),
         (("RUNNING", "RUNNING", "RUNNING"), (), "3 elements"),
     ],
 )
@@ -836,13 +836,36 @@ def test_a_local_job_of_another_machine_is_not_called_dead(here: Weigh) -> None:
 
 def test_a_scheduler_s_own_flags_go_through(here: Weigh, fake: Fake) -> None:
     fake("sbatch", ":")
-    words = ("--constraint=a100&ib", "--comment=it's mine", "--exclusive=")
+    words = ("--constraint=a100&ib", "--comment=it's mine", "--exclusive", "-w", "n1")
+    plan = here.plan("true")
 
-    _, out, _ = here("submit", here.plan("true"), "--on", "slurm", "--dry-run", *words)
+    _, out, _ = here("submit", *words, "--qos=high", plan, "--on", "slurm", "--dry-run")
 
     assert '#SBATCH --constraint="a100&ib"\n' in out
     assert '#SBATCH --comment="it\'s mine"\n' in out
     assert "#SBATCH --exclusive\n" in out
+    assert "#SBATCH --nodelist=n1\n" in out
+    assert "#SBATCH --qos=high\n" in out
+
+
+def test_a_word_that_no_scheduler_knows_is_no_flag(here: Weigh) -> None:
+    code, _, err = here("submit", here.plan("true"), "--memroy", "4G")
+
+    assert (code, "No such option '--memroy'" in err) == (2, True), err
+
+
+def test_one_option_names_who_hears_of_the_end(here: Weigh, fake: Fake) -> None:
+    fake("sbatch", ":")
+    words = ("--on", "slurm", "--dry-run", "--notify", "me@uni.edu")
+
+    _, out, _ = here(
+        "submit", here.plan("true"), *words, "--notify", "ssh me@host date"
+    )
+
+    assert "#SBATCH --mail-user=me@uni.edu\n" in out
+    assert "ssh me@host date" in out
+    code, _, err = here("submit", "plan/p", *words, "--notify", "you@uni.edu")
+    assert (code, "one address, not me@uni.edu and you" in err) == (2, True)
 
 
 @pytest.mark.parametrize("value", ["a\nb", 'a"b', "a\\b"])

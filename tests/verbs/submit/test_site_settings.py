@@ -119,26 +119,3 @@ def test_a_key_of_the_settings_that_nobody_reads_is_named(here: Weigh) -> None:
     assert code == 0
     assert "unknown key cluster.acount (did you mean account?); ignored" in said
     assert "unknown key cluster.gridengin (did you mean gridengine?)" in said
-
-
-@pytest.mark.parametrize(
-    ("wanted", "typed", "lacks"),
-    [
-        ("account", (), "account"),
-        ("account", ("--account", "lab"), None),
-        ("account", ("--on", "gridengine", "--P=lab"), None),
-        ("account", ("--no-checks",), None),
-        ("queue", (), "queue"),
-        ("time", (), None),  # the plan has one
-    ],
-)
-def test_a_plan_without_what_the_site_wants_is_refused(
-    here: Weigh, wanted: str, typed: tuple[str, ...], lacks: str | None
-) -> None:
-    (here.folder / "weigh.toml").write_text(f'[cluster]\nrequire = ["{wanted}"]\n')
-    plan = here.plan("true")
-
-    code, _, err = here("submit", plan, "--on", "slurm", "--dry-run", *typed)
-
-    assert code == (0 if lacks is None else 2), err
-    assert lacks is None or f"this site wants --{lacks} in each job" in err

@@ -19,8 +19,8 @@ def words(weigh: Weigh, *more: str) -> tuple[str, ...]:
     (data / "a").write_text("hello\n")
     scratch = weigh.folder.parent / "scratch"
     scratch.mkdir(exist_ok=True)
-    said = ("--stage-in", "data", "--stage-out", "results", "--scratch", str(scratch))
-    return (*said, *more)
+    (weigh.folder / "weigh.toml").write_text(f'scratch = "{scratch}"\n')
+    return ("--stage-in", "data", "--stage-out", "results", *more)
 
 
 def left(weigh: Weigh) -> list[Path]:
@@ -133,7 +133,7 @@ def test_what_was_done_and_never_results_copied_is_done_again(
     assert "COMPLETED" not in here.finish(job)
 
     (here.folder / "go").touch()
-    again = here.resume(job, "--bugs")["again"][0]["job"]["id"]
+    again = here.resume(job, "--also", "bugs")["again"][0]["job"]["id"]
     assert here.finish(again) == {"COMPLETED": 2}
     assert (here.folder / "ran").read_text() == "\n\n"
     assert results(here)["one"] == "one\n"

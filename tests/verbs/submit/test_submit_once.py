@@ -172,7 +172,7 @@ def test_of_three_who_resume_a_plan_at_once_one_does(weigh: Weigh) -> None:
     assert weigh.finish(job) == {"FAILED": 2}
     Path("good").touch()
 
-    senders = [start(weigh, "resume", job, "--bugs") for _ in range(3)]
+    senders = [start(weigh, "resume", job, "--also", "bugs") for _ in range(3)]
     said = [sender.communicate(timeout=90)[0] for sender in senders]
 
     assert [sender.returncode for sender in senders].count(0) >= 1, said

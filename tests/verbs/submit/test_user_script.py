@@ -216,7 +216,7 @@ def test_a_script_of_the_user_s_own_is_healed_until_only_bugs_are_left(
 ) -> None:
     text = HEALED[weigh.scheduler] + FAILS_ONCE
     (weigh.folder / "job.sh").write_text(text)
-    job = submitted(weigh, "--heal", "--max-memory", "2G")
+    job = submitted(weigh, "--heal=memory=2G")
 
     def healing() -> dict[str, object]:
         document = json.loads(weigh("status", job, "--json")[1])
@@ -236,10 +236,10 @@ def test_a_script_of_the_user_s_own_is_healed_until_only_bugs_are_left(
 @pytest.mark.parametrize(
     ("limit", "message"),
     [
-        (("--heal", "--max-memory", "50M"), "is less than the request"),
-        (("--heal", "--max-time", "1m"), "is less than the time limit"),
-        (("--heal", "--max-memory", "much"), "much"),
-        (("--max-rounds", "2"), "add --heal"),
+        (("--heal=memory=50M",), "is less than the request"),
+        (("--heal=time=1m",), "is less than the time limit"),
+        (("--heal=memory=much",), "much"),
+        (("--heal=most=2",), "no limit is called 'most'"),
     ],
 )
 def test_a_dry_run_refuses_the_limits_that_submit_refuses(

@@ -124,13 +124,13 @@ def test_the_command_s_own_dashes_and_options_are_its_own(
 
 
 def test_a_draw_states_how_to_draw_it_again(weigh: Weigh, tmp_path: Path) -> None:
-    argv = ("x=1..1000", "y=1..1000", "--random", "5")
+    argv = ("x=1..1000", "y=1..1000", "--random")
     command = ("--", "run", "{x}", "{y}")
 
-    _, out, _ = weigh(*argv, *command)
-    seed = out.splitlines()[0].rpartition(" ")[2]
+    _, out, _ = weigh(*argv, "5", *command)
+    drawn = out.splitlines()[0].rpartition(" ")[2]
     once = lines(tmp_path / "tasks.txt")
-    weigh(*argv, "--seed", seed, "-o", "again.txt", *command)
+    weigh(*argv, drawn, "-o", "again.txt", *command)
 
     assert len(set(once)) == 6
     assert lines(tmp_path / "again.txt") == once
@@ -167,10 +167,10 @@ def test_many_tasks_are_refused_where_nobody_can_be_prompted(
     code, _, err = weigh("x=1..100001", "--", "run", "{x}")
 
     assert code == 2
-    assert "100,001 tasks: add --yes to write them all" in err
+    assert "100,001 tasks: -o - >FILE writes them all" in err
     assert list(tmp_path.iterdir()) == []
-    assert weigh("x=1..100001", "--yes", "--", "run", "{x}")[0] == 0
-    assert len(lines(tmp_path / "tasks.txt")) == 100_002
+    code, out, _ = weigh("x=1..100001", "-o", "-", "--", "run", "{x}")
+    assert (code, len(out.splitlines())) == (0, 100_001)
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 130)])
@@ -229,7 +229,7 @@ def test_memory_is_flat_however_many_tasks(tmp_path: Path) -> None:
         "run_cli(['sweep', *sys.argv[1:]], [])\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)\n"
     )
-    argv = ("--yes", "-o", "-", "--", "python", "run.py", "{a}", "{b}")
+    argv = ("-o", "-", "--", "python", "run.py", "{a}", "{b}")
     peaks = [
         int(
             subprocess.run(

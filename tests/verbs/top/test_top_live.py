@@ -198,7 +198,7 @@ def test_without_a_terminal_one_plain_screen_is_printed(job: Job) -> None:
 
 def test_colour_forced_leaves_what_is_no_terminal_plain(job: Job) -> None:
     job.env["FORCE_COLOR"] = "1"
-    assert "\x1b" not in job.top("--once").stdout
+    assert "\x1b" not in job.top().stdout
 
 
 def test_a_label_beyond_latin_1_does_not_break_a_latin_1_output(tmp_path: Path) -> None:
@@ -212,16 +212,6 @@ def test_a_label_beyond_latin_1_does_not_break_a_latin_1_output(tmp_path: Path) 
 
 def test_with_nothing_running_it_states_what_to_do(job: Job) -> None:
     job.finish()
-    done = job.top("--once")
+    done = job.top()
     assert done.returncode == 0
     assert "weigh run -- COMMAND" in done.stdout
-
-
-@pytest.mark.few(3)
-@pytest.mark.parametrize("interval", ["0", "-1", "nan", "inf", "1e9", "soon"])
-def test_an_impossible_interval_is_one_line(interval: str) -> None:
-    argv = [*WEIGH, "top", "--interval", interval, "--once"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert "interval" in done.stderr

@@ -80,7 +80,7 @@ def run(tmux: Tmux, tmp_path: Path) -> Iterator[None]:
         assert process.stdout.readline() == b"ready\n"
         while not list(tmp_path.glob("records/running/*.json")):
             time.sleep(0.01)
-        tmux.type(f"clear; {WEIGH} top --interval 0.2", "Enter")
+        tmux.type(f"clear; {WEIGH} top", "Enter")
         yield
         process.communicate(b"\n")
 

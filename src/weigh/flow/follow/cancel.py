@@ -13,7 +13,6 @@ from weigh.flow.here import Here
 from weigh.flow.site import schedulers
 from weigh.flow.submit.rounds import rounds_of_plan, settle_all
 from weigh.model.job import STUCK, ElementState, SubmittedJob
-from weigh.model.record import State
 from weigh.store import jobs as jobs_file
 
 ALL = "all"
@@ -31,13 +30,14 @@ def cancel_jobs(
     names: Sequence[str],
     *,
     keep: Sequence[str] = (),
-    only: State | None = None,
+    only_waiting: bool = False,
     dry_run: bool = False,
 ) -> tuple[CancelledJob, ...]:
     """Cancel the jobs called *names* except those called *keep*.
 
-    ``all`` means all jobs that have not ended. *only* restricts this to elements in
-    that state. ``here.notify`` receives the outcome of submissions that had no answer.
+    ``all`` means all jobs that have not ended. With *only_waiting* elements that
+    run go on, and so does the healer. ``here.notify`` receives the outcome of
+    submissions that had no answer.
 
     Raises:
         UsageError: there is no such job.
@@ -61,7 +61,7 @@ def cancel_jobs(
         scheduler = schedulers.reach(here, scheduler_name)
         ours = [job for job in known if job.scheduler == scheduler_name]
         chosen_here = [job for job in chosen_jobs if job.scheduler == scheduler_name]
-        healers = _healers(here, chosen_here, known, only)
+        healers = [] if only_waiting else _healers(here, chosen_here, known)
         # an older answer would miss elements that have just started
         snapshot = scheduler.states([*ours, *healers], fresh=True)
         # healers first: else one could start before its jobs are gone
@@ -70,12 +70,12 @@ def cancel_jobs(
                 number
                 for number in range(job.elements)
                 if _is_there(snapshot.of(job, number))
-                and only in {None, snapshot.of(job, number).state}
+                and (not only_waiting or snapshot.of(job, number).state == "PENDING")
             ]
             if not alive:
                 continue
             # None: the whole job in one call, also elements that start meanwhile
-            chosen = None if only is None else tuple(alive)
+            chosen = tuple(alive) if only_waiting else None
             try:
                 if not dry_run:
                     scheduler.cancel(job, chosen)
@@ -97,14 +97,8 @@ def _healers(
     here: Here,
     chosen: Sequence[SubmittedJob],
     known_jobs: Sequence[SubmittedJob],
-    only: State | None,
 ) -> list[SubmittedJob]:
-    """Return the last healers of each plan that has one of the *chosen* jobs.
-
-    Where *only* some elements are cancelled, the healer goes on with the others.
-    """
-    if only is not None:
-        return []
+    """Return the last healers of each plan that has one of the *chosen* jobs."""
     folders = {
         chain[0].folder
         for job in chosen

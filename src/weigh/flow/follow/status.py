@@ -311,8 +311,8 @@ def _waiting_elements(job_view: JobView) -> Iterator[WaitingElements]:
 # the mildest first: what runs with no flag needs none
 _WAYS = (
     ((), ResumeOptions()),
-    (("--bugs",), ResumeOptions(bugs=True)),
-    (("--unknown",), ResumeOptions(unknown=True)),
+    (("--also", "bugs"), ResumeOptions(bugs=True)),
+    (("--also", "unknown"), ResumeOptions(unknown=True)),
 )
 
 

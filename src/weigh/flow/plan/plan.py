@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from weigh import config
 from weigh.errors import StoreError, UsageError
 from weigh.flow.here import Here, here_of
 from weigh.flow.job_scripts import (
@@ -53,7 +52,6 @@ from weigh.planning.options import (
 from weigh.planning.record_match import RecordLibrary, failed_runs, record_candidates
 from weigh.probe.host import read_host
 from weigh.regular_file import only_regular
-from weigh.request import parse_headroom
 from weigh.runner.slots import gpu_settings, gpus_named
 from weigh.runner.task_source import TaskParameters, TaskSource
 from weigh.store.find import find_entry, labelled_entries, not_found, read_file
@@ -189,7 +187,7 @@ def plan_task_file(here: Here, options: PlanOptions) -> PlanAnswer:
     """
     _refuse_plan_contradictions(options)
     settings = here.settings
-    headroom = _headroom(options, settings)
+    headroom = configured_headroom(settings)
     source = TaskSource(options.task_file)
     try:
         lines = (_line_of_task(source, seq) for seq in range(1, len(source) + 1))
@@ -264,12 +262,6 @@ def _refuse_plan_contradictions(options: PlanOptions) -> None:
         raise UsageError(f"--per-gpu shares a GPU, but {alone} uses whole GPUs")
     if alone and options.probe:
         raise UsageError(f"--probe runs tasks together, but {alone} runs each alone")
-
-
-def _headroom(options: PlanOptions, settings: config.ConfigValues) -> float:
-    if options.headroom is not None:
-        return parse_headroom(options.headroom)
-    return configured_headroom(settings)
 
 
 def _needs_of_tasks(

@@ -126,9 +126,7 @@ def find_record(store: RecordStore, name: str) -> Record:
     return find_stored_record(store.root, name, _unfinished_records(store))
 
 
-def remove_records(
-    store: RecordStore, names: Sequence[str], *, dry_run: bool = False
-) -> list[RecordHead]:
+def remove_records(store: RecordStore, names: Sequence[str]) -> list[RecordHead]:
     """Remove records, all or (where a name is wrong) none; return their heads.
 
     Raises:
@@ -147,16 +145,15 @@ def remove_records(
             raise not_found(store.root, name, index)
         doomed[head.id] = head
     # all names were found: only now is anything removed
-    if not dry_run:
-        for record_id in doomed:
-            append_tombstone(
-                store.root,
-                record_id,
-                machine=store.machine,
-                current_time=_record_time_utc(store.now),
-            )
-            # else a later command would write the record again from it
-            remove_checkpoint(store.root, record_id)
+    for record_id in doomed:
+        append_tombstone(
+            store.root,
+            record_id,
+            machine=store.machine,
+            current_time=_record_time_utc(store.now),
+        )
+        # else a later command would write the record again from it
+        remove_checkpoint(store.root, record_id)
     return list(doomed.values())
 
 

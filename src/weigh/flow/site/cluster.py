@@ -35,17 +35,12 @@ _WORD = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 
 
 _ASKED_FOR = ("account", "qos", "queue", "time", "memory")  # of a job, by a site
-# flags of schedulers that ask for it in words which weigh does not read
-_UNREAD = {"account": "accounting_group", "memory": "mem-per-cpu"}
 _MEMORY_FORMS = {"per-node": False, "per-cpu": True}
 _OPTIONS = {
     "memory": SettingKind(Literal["per-node", "per-cpu"], "'per-node' or 'per-cpu'"),
     "exclusive": SettingKind(bool, "true or false"),
     "constraint": SettingKind(
         Annotated[str, msgspec.Meta(pattern=r"^[^\s\"'\\\\]+$")], "one word"
-    ),
-    "scratch_resource": SettingKind(
-        Annotated[str, msgspec.Meta(pattern=r"^\w[\w:./-]*$")], "a name"
     ),
     "account": SettingKind(Annotated[str, msgspec.Meta(min_length=1)], "a name"),
     "qos": SettingKind(Annotated[str, msgspec.Meta(min_length=1)], "a name"),
@@ -83,7 +78,6 @@ def site_flags(kind: str, site_settings: Mapping[str, object]) -> SiteFlags:
         and KINDS[kind].text.OPTIONS.memory_per_cpu is not None,
         exclusive=found.get("exclusive", False) and traits.exclusive,
         constraint=constraint,
-        disk_resource=found.get("scratch_resource", ""),
         account=found.get("account"),
         qos=found.get("qos") if traits.queues else None,
     )
@@ -109,33 +103,6 @@ def site_requires(site_settings: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(_OPTIONS["require"].read("cluster.require", asked))
 
 
-def refuse_lacking(
-    job_request: JobRequest, kind: str, site_settings: Mapping[str, object]
-) -> None:
-    """Refuse a request without something that the site wants in each job.
-
-    Raises:
-        FormatError: the setting is invalid.
-        UsageError: the request lacks it.
-    """
-    if kind not in KINDS:
-        return
-    # true also where the scheduler has no such thing: then nothing is missing
-    has = {
-        "account": job_request.account,
-        "qos": job_request.qos or not KINDS[kind].traits.queues,
-        "queue": job_request.queue or not KINDS[kind].traits.queues,
-        "time": job_request.time_limit,
-        "memory": job_request.memory or job_request.virtual_memory,
-    }
-    flags = {name for name, _ in job_request.extra}
-    for name in site_requires(site_settings):
-        if not has[name] and _UNREAD.get(name) not in flags:
-            raise UsageError(
-                f"this site wants --{name} in each job (require in its settings)"
-            )
-
-
 def _is_expression(kind: str) -> bool:
     return KINDS[kind].traits.constraint == "expression"
 
@@ -150,12 +117,11 @@ def in_site_words(
 
     Raises:
         FormatError: a value is invalid; the message names its key.
-        UsageError: the scheduler or the site cannot have what is typed.
+        UsageError: the site has no name for what its settings want.
     """
     if kind not in KINDS:
-        return _refuse_flags(wanted)
+        return wanted
     flags, traits = site_flags(kind, site_settings), KINDS[kind].traits
-    typed = wanted.site
     named = {name for name, _ in wanted.extra}
     # a constraint that the user typed replaces the site's
     own = {"constraint", "C"} & named
@@ -165,48 +131,23 @@ def in_site_words(
         qos=wanted.qos or flags.qos,
         site=msgspec.structs.replace(
             flags,
-            exclusive=(flags.exclusive and "exclusive" not in named) or typed.exclusive,
+            exclusive=flags.exclusive and "exclusive" not in named,
             constraint=None if own else flags.constraint,
-            disk=typed.disk,
             # of the request itself: set above
             account=None,
             qos=None,
         ),
     )
+    names = SiteComplexes()
     if traits.names_resources and kind in site_settings:
-        complexes = read_complexes(kind, site_settings[kind])
-        request = msgspec.structs.replace(request, complexes=complexes)
-    _refuse_nameless(request, kind)
+        names = read_complexes(kind, site_settings[kind])
+        request = msgspec.structs.replace(request, complexes=names)
+    if traits.names_resources and request.site.exclusive and not names.exclusive:
+        raise UsageError(
+            "exclusive: this site's name of a whole node is not known "
+            f"(cluster.{kind}.exclusive in the settings)"
+        )
     return request
-
-
-def _refuse_flags(wanted: JobRequest) -> JobRequest:
-    """Refuse what only a cluster has; jobs of this machine get all of it."""
-    if wanted.site.disk is not None or wanted.site.exclusive:
-        raise UsageError("--exclusive and --local-disk need a scheduler: omit them")
-    return wanted
-
-
-def _refuse_nameless(job_request: JobRequest, kind: str) -> None:
-    """Refuse options for which the scheduler, or the site, has no name.
-
-    Raises:
-        UsageError: there is one.
-    """
-    traits, words = KINDS[kind].traits, job_request.complexes or SiteComplexes()
-    for option, key, is_typed, is_there in (
-        ("--exclusive", "exclusive", job_request.site.exclusive, traits.exclusive),
-        ("--local-disk", "disk", job_request.site.disk is not None, traits.disk),
-    ):
-        if not is_typed:
-            continue
-        if not is_there:
-            raise UsageError(f"{KINDS[kind].title} has no such request: omit {option}")
-        if traits.names_resources and not getattr(words, key):
-            raise UsageError(
-                f"{option}: this site's name of that resource is not known "
-                f"(cluster.{kind}.{key} in the settings)"
-            )
 
 
 def read_complexes(kind: str, table: object) -> SiteComplexes:

@@ -29,8 +29,8 @@ _TIME = HOUR
 _MAPPED = 4 * GIB  # of address space, which counts what is mapped as well
 # options of a job that a shell on a node cannot have
 _OF_JOBS = (
-    *("after", "throttle", "mail", "notify", "stage_in"),
-    *("stage_out", "scratch", "stage_max", "requeue", "again", "name", "nodes"),
+    *("after", "throttle", "notify", "stage_in", "stage_out", "requeue", "again"),
+    *("name", "nodes"),
 )
 
 
@@ -86,6 +86,8 @@ def interactive(
     """
     if scheduler == LOCAL:
         raise UsageError("no scheduler found: tasks run on this machine anyway")
+    kind = KINDS[scheduler]
+    job_request = kind.lint.read_flags(job_request)
     live = live_limits(
         scheduler,
         SubmittingUser(
@@ -94,7 +96,6 @@ def interactive(
         env=here.env,
         run_command=run_command,
     )
-    kind = KINDS[scheduler]
     filled = _filled_interactive_request(job_request, live, kind)
     if kind.text.OPTIONS.resource and filled.gpus and live.limits is not None:
         filled = _one_slot_interactive_request(

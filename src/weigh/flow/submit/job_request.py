@@ -89,7 +89,6 @@ def refuse_absent(job_request: JobRequest, scheduler: str) -> None:
         return
     for option, value, is_there, what in (
         ("--queue", job_request.queue, kind.traits.queues, "has no queues"),
-        ("--qos", job_request.qos, kind.traits.queues, "has no quality of service"),
         (
             "--after",
             job_request.after,
@@ -127,12 +126,12 @@ def check_limits(heal_limits: HealLimits, job_request: JobRequest) -> None:
     memory, time = job_request.memory or 0, job_request.time_limit or 0
     if memory > (heal_limits.max_memory or math.inf):
         raise UsageError(
-            f"--max-memory {format_size(heal_limits.max_memory or 0)} is less than the "
-            f"request of an element: {format_size(memory)}"
+            f"--heal=memory={format_size(heal_limits.max_memory or 0)} is less than "
+            f"the request of an element: {format_size(memory)}"
         )
     if time > (heal_limits.max_time or math.inf):
         raise UsageError(
-            f"--max-time {format_limit(heal_limits.max_time or 0)} is less than the "
+            f"--heal=time={format_limit(heal_limits.max_time or 0)} is less than the "
             f"time limit of an element: {format_limit(time)}"
         )
 
@@ -323,7 +322,7 @@ def _with_virtual(
     *name* is the scheduler's resource.
     """
     if job_request.gpus:
-        note = f"{name} is not requested: CUDA maps more than it uses (--h-vmem SIZE)"
+        note = f"{name} is not requested: CUDA maps more than it uses (-l {name}=SIZE)"
         return job_request, (note,)
     if job_request.memory is None:
         return job_request, ()
@@ -337,7 +336,7 @@ def _with_virtual(
         return replace(job_request, virtual_memory=size), ()
     note = (
         f"{name} is an estimate: it also counts mapped libraries, which were not "
-        "measured (--h-vmem SIZE)"
+        f"measured (-l {name}=SIZE)"
     )
     return replace(job_request, virtual_memory=size), (note,)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from weigh.config import ConfigValues
+from weigh.config import ConfigValues, Value
 from weigh.errors import FormatError, UsageError
 from weigh.flow.here import Here
 from weigh.model.job import JobScript, SubmittedJob, TaskState
@@ -24,7 +24,12 @@ from weigh.schedulers.job_script import (
 )
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.schedulers.this_machine import RULES as LOCAL_RULES
-from weigh.staging.script import JOB, parse_staging, staged_script_lines
+from weigh.staging.script import (
+    JOB,
+    StagedJobWords,
+    parse_staging,
+    staged_script_lines,
+)
 from weigh.units import GIB, Bytes, format_size, parse_size
 
 _SETTING = "scratch"
@@ -35,11 +40,9 @@ _MOST_ENTRIES = 500_000  # counted at most: submitting must not take minutes
 
 
 def staging_of(
-    here: Here,
-    words: tuple[Sequence[str], str | None, str | None],
-    config: ConfigValues,
+    here: Here, stage_in: Sequence[str], destination: str | None
 ) -> StagingPlan:
-    """Read ``--stage-in``, ``--stage-out`` and ``--scratch``.
+    """Read ``--stage-in`` and ``--stage-out``; the node's disk is a setting.
 
     By default results go to the working directory of the submission.
 
@@ -47,12 +50,11 @@ def staging_of(
         UsageError: a name or path is not allowed there.
         FormatError: the setting is not text.
     """
-    sources, destination, scratch = words
     return parse_staging(
-        sources,
+        stage_in,
         # % begins a pattern in a destination
         here.cwd.replace("%", "%%") if destination is None else destination,
-        scratch or _site_scratch(config),
+        _site_scratch(here.settings),
         cwd=here.cwd,
         home=here.env.get("HOME"),
     )
@@ -73,14 +75,14 @@ def refuse_missing(staging: StagingPlan) -> None:
             )
 
 
-def refuse_large(staging: StagingPlan, most: str | None) -> Iterator[str]:
+def refuse_large(staging: StagingPlan, most: Value | None) -> Iterator[str]:
     """Compare the size of the inputs with the bound; yield notes on links.
 
     Raises:
         UsageError: they are larger, or a link leads to a directory above itself.
         FormatError: *most* is not a size.
     """
-    bound = _MOST_STAGED if most is None else parse_size(most)
+    bound = _MOST_STAGED if most is None else parse_size(str(most))
     extents = [measure_source(source.path) for source in staging.sources]
     for source, extent in zip(staging.sources, extents, strict=True):
         if extent.links:
@@ -91,8 +93,8 @@ def refuse_large(staging: StagingPlan, most: str | None) -> Iterator[str]:
         least = "" if all(extent.is_whole for extent in extents) else "at least "
         raise UsageError(
             f"--stage-in copies {least}{format_size(total)} to each node; more than "
-            f"{format_size(bound)} must be confirmed: "
-            f"--stage-max {math.ceil(total / GIB)}GiB"
+            f"{format_size(bound)} must be confirmed: export "
+            f"WEIGH_STAGE_MAX={math.ceil(total / GIB)}GiB"
         )
 
 
@@ -210,8 +212,7 @@ def staged(job_script: JobScript, scheduler: str) -> JobScript:
         job_script.staging,
         staged_lines(job_script, _rules(scheduler)),
         # no scheduler sets an id there: the script of this machine has a variable
-        job_word='"$job"' if scheduler == LOCAL else JOB,
-        element='"$element"',
+        ids=StagedJobWords('"$job"' if scheduler == LOCAL else JOB, '"$element"'),
         when_home=when_home(),
         last_lines=_last_element_name(job_script, scheduler),
     )

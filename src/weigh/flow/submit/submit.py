@@ -1,9 +1,11 @@
 """``weigh submit``: write the job script of a plan or a command, and submit it."""
 
+import math
 import os
+import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +13,18 @@ import msgspec
 from msgspec.structs import replace
 
 from weigh._version import __version__
-from weigh.errors import NoClusterError, SchedulerError, UsageError, WeighError
+from weigh.errors import (
+    FormatError,
+    NoClusterError,
+    SchedulerError,
+    UsageError,
+    WeighError,
+)
 from weigh.flow.here import Here
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
 from weigh.flow.site.ask import ask_scheduler
-from weigh.flow.site.cluster import in_site_words, refuse_lacking, site_warnings
+from weigh.flow.site.cluster import in_site_words, site_warnings
 from weigh.flow.submit.job_request import (
     UNKNOWN,
     can_heal,
@@ -60,7 +68,6 @@ from weigh.model.job import (
     SubmittedJob,
 )
 from weigh.model.plan import HIDES_FAILURES, PLAN_FILE, QUEUE_TASKS, Plan
-from weigh.model.record import SiteFlags
 from weigh.model.staging import StagingPlan
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.schedulers import KINDS
@@ -80,21 +87,18 @@ else:  # each is imported when it is first used
     plan_flow = lazy_module("weigh.flow.plan.plan")
     submit_staging = lazy_module("weigh.flow.submit.staging")
 
+# one word without a slash: no command, and no URL
+_ADDRESS = re.compile(r"[^\s/@]+@[^\s/@]+")
 # directories that each node usually has for itself
 _OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm", "/scratch")  # noqa: S108 - only named
 
 
 class HealOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to submit to, and what healing may do; the limits are as typed."""
+    """Where to submit to, and what healing may do."""
 
     scheduler: str | None = None
-    heal: bool | None = None
-    """None: as the settings have it."""
-    max_memory: str | None = None
-    max_time: str | None = None
-    max_rounds: int | None = None
-    max_hours: float | None = None
-    """CPU hours; None: no limit."""
+    heal: str | None = None
+    """Its limits as typed, see `heal_limits_of_text`; None: as the settings have it."""
     again: bool = False
     dry_run: bool = False
 
@@ -110,33 +114,25 @@ class SubmitOptions(HealOptions, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
     name: str | None = None
     memory: str | None = None
-    virtual_memory: str | None = None
     time: str | None = None
     cpus: int | None = None
     gpus: str | None = None
     nodes: int | None = None
     queue: str | None = None
     account: str | None = None
-    qos: str | None = None
-    exclusive: bool = False
-    local_disk: str | None = None
-    mail: str | None = None
-    notify: str | None = None
+    notify: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     throttle: int | None = None
     setup: JobSetup = JobSetup()
     stage_in: tuple[str, ...] = ()
     stage_out: str | None = None
-    scratch: str | None = None
-    stage_max: str | None = None
-    """None: as much as staging allows without it."""
     requeue: bool = False
     extra: tuple[tuple[str, str], ...] = ()
 
     @property
     def stages(self) -> bool:
         """Return whether files are staged."""
-        return any((self.stage_in, self.stage_out, self.scratch))
+        return bool(self.stage_in or self.stage_out)
 
 
 def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
@@ -259,12 +255,11 @@ def _typed_submission(here: Here, options: SubmitOptions, kind: str) -> TypedSub
     heal = limits_of(here, options, kind)
     staging, notes = None, list[str]()
     if options.stages:
-        words = options.stage_in, options.stage_out, options.scratch
-        staging = submit_staging.staging_of(here, words, here.settings)
+        staging = submit_staging.staging_of(here, options.stage_in, options.stage_out)
         # an earlier job may still make the inputs: then they count as empty
         if not options.after:
             submit_staging.refuse_missing(staging)
-        notes += submit_staging.refuse_large(staging, options.stage_max)
+        notes += submit_staging.refuse_large(staging, here.settings.value("stage_max"))
     if options.requeue:
         refuse_requeue(kind)
     return TypedSubmission(
@@ -281,60 +276,106 @@ def _typed_submission(here: Here, options: SubmitOptions, kind: str) -> TypedSub
 def typed_request(options: SubmitOptions, after: tuple[str, ...]) -> JobRequest:
     """Return the request as typed; the plan fills in the rest."""
     gpu_type, gpus = parse_gpus(options.gpus)
-
-    def size(text: str | None) -> int | None:
-        return None if text is None else parse_size(text)
+    mail, notify = _whom_to_notify(options.notify)
 
     return JobRequest(
         cpus=options.cpus or 0,  # 0: the plan's
-        memory=size(options.memory),
-        virtual_memory=size(options.virtual_memory),
+        memory=None if options.memory is None else parse_size(options.memory),
         time_limit=None if options.time is None else parse_limit(options.time),
         gpus=gpus,
         gpu_type=gpu_type,
         queue=options.queue,
         account=options.account,
-        qos=options.qos,
-        mail=options.mail,
-        notify=options.notify,
+        mail=mail,
+        notify=notify,
         throttle=options.throttle,
         after=after,
         extra=options.extra,
-        site=SiteFlags(exclusive=options.exclusive, disk=size(options.local_disk)),
     )
+
+
+def _whom_to_notify(targets: Sequence[str]) -> tuple[str | None, str | None]:
+    """Return the address to mail to, and the command or URL.
+
+    Raises:
+        UsageError: there are two of a kind.
+    """
+    addresses = [target for target in targets if _ADDRESS.fullmatch(target)]
+    others = [target for target in targets if target not in addresses]
+    for what, found in (("address", addresses), ("command or URL", others)):
+        if len(found) > 1:
+            raise UsageError(f"--notify: one {what}, not {' and '.join(found)}")
+    return next(iter(addresses), None), next(iter(others), None)
 
 
 def limits_of(here: Here, options: HealOptions, kind: str) -> HealLimits | None:
     """Return the limits of healing, as typed or set; None without healing.
 
     Raises:
-        UsageError: there are limits, but no --heal; or the scheduler cannot heal.
-        FormatError: a settings file is invalid.
+        UsageError: the scheduler cannot heal.
+        FormatError: a limit is invalid.
     """
-    names = ("max_memory", "max_time", "max_rounds", "max_hours")
-    typed = {name: getattr(options, name) for name in names}
-    given = {name: value for name, value in typed.items() if value is not None}
     settings = here.settings.submit
+    if options.heal == _NO_HEALING:
+        return None
     # a setting is for all clusters: where no job can follow another it is ignored,
     # while a typed --heal is refused below
-    if options.heal is None and "heal" in settings and settings["heal"].value:
-        if not can_heal(kind):
+    if options.heal is None:
+        is_set = "heal" in settings and settings["heal"].value
+        if not is_set or not can_heal(kind):
             return None
-    elif not options.heal:
-        for name in given:
-            flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{flag} limits what --heal may do: add --heal")
-        return None
     refuse_heal(kind)
-    found: dict[str, Any] = {
-        name: one.value for name, one in settings.items() if name != "heal"
-    }
+    found = dict[str, Any]()
+    if "heal_limits" in settings:
+        limits = settings["heal_limits"]
+        where = f"{limits.origin}: submit.heal_limits"
+        found = heal_limits_of_text(str(limits.value), where)
     # what was typed comes before the settings
-    found |= given
-    for name, parse in (("max_memory", parse_size), ("max_time", parse_limit)):
-        if name in found:
-            found[name] = parse(found[name])
-    return HealLimits(**found)
+    typed = options.heal or ""
+    return HealLimits(**found | heal_limits_of_text(typed, f"--heal={typed}"))
+
+
+def heal_limits_of_text(text: str, where: str) -> dict[str, Any]:
+    """Read ``memory=64G,time=2d,rounds=6,hours=500`` as fields of `HealLimits`.
+
+    Raises:
+        FormatError: a name or a value is invalid; names *where* it stands.
+    """
+    found = dict[str, Any]()
+    for word in filter(None, text.split(",")):
+        name, _, value = word.partition("=")
+        if name not in _HEAL_LIMITS:
+            known = ", ".join(f"{one}=" for one in _HEAL_LIMITS)
+            raise FormatError(f"{where}: no limit is called {name!r} ({known})")
+        try:
+            found[f"max_{name}"] = _HEAL_LIMITS[name](value)
+        except (FormatError, ValueError) as error:
+            why = f"{value!r} is not a number above 0"
+            why = str(error) if isinstance(error, FormatError) else why
+            raise FormatError(f"{where}: {name}: {why}") from error
+    return found
+
+
+def _number_of_rounds(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError(text)
+    return int(text)
+
+
+def _cpu_hours_allowed(text: str) -> float:
+    # this rejects nan as well
+    if not 0 < float(text) < math.inf:
+        raise ValueError(text)
+    return float(text)
+
+
+_HEAL_LIMITS: dict[str, Callable[[str], float]] = {
+    "memory": parse_size,
+    "time": parse_limit,
+    "rounds": _number_of_rounds,
+    "hours": _cpu_hours_allowed,
+}
+_NO_HEALING = "no"
 
 
 def _work_to_send(here: Here, options: SubmitOptions) -> WorkToSend:
@@ -392,7 +433,6 @@ def _written_submission(
     # stage-out and requeue need the end of the time limit for themselves
     reserved = reserved_time(typed.staging, requeue=options.requeue)
     request, notes = complete_request(plan, typed.request, scheduler, reserved)
-    refuse_lacking(request, kind, here.settings.cluster if options.setup.checks else {})
     notes += [*site_warnings(here), *_reach_notes(kind), *typed.notes]
     if typed.heal is not None:
         check_limits(typed.heal, request)

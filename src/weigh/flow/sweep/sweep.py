@@ -188,8 +188,6 @@ def _matching(pattern: str) -> list[str]:
 def _seeded(spec: ParsedSweep) -> ParsedSweep:
     """Return a sweep by chance the seed that makes it again."""
     if spec.random is None:
-        if spec.seed is not None:
-            raise UsageError("--seed goes with --random N (a parameter is seed=1..5)")
         return spec
     # the seed is stated, so that the same tasks can be drawn again
     if spec.seed is None:

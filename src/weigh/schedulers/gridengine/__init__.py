@@ -128,8 +128,6 @@ class GridEngineText(SchedulerText):
         site = request.site
         if site is not None and site.exclusive and words.exclusive:
             flags.append(f"-l {words.exclusive}=true")
-        if site is not None and site.disk is not None and words.disk:
-            flags.append(f"-l {words.disk}={self.format_memory(site.disk)}")
         return tuple(flags)
 
     def allocation_from_environment(self, env: Mapping[str, str]) -> Allocation | None:
@@ -223,7 +221,6 @@ class GridEngine(SchedulerKind):
         element_name="{}.{}",
         names_resources=True,
         exclusive=True,
-        disk=True,
     )
     text = TEXT
 

@@ -17,7 +17,7 @@ from weigh.schedulers.kind import (
     SchedulerText,
 )
 from weigh.schedulers.words import positive_number, whole_number
-from weigh.units import DAY, GIB, HOUR, MIB, MINUTE, Bytes, Seconds, format_limit
+from weigh.units import DAY, HOUR, MIB, MINUTE, Bytes, Seconds, format_limit
 
 if TYPE_CHECKING:
     from weigh.schedulers.backend import StepStarter
@@ -46,8 +46,6 @@ def _memory_flag(request: Request, memory: Bytes) -> str:
 
 
 def _slurm_site_flags(site: SiteFlags) -> Iterator[str]:
-    if site.disk is not None and not site.disk_resource:
-        yield f"--tmp={TEXT.format_memory(site.disk)}"
     if site.exclusive:
         yield "--exclusive"
     for name, value in (
@@ -75,16 +73,9 @@ def _of_each_layout(request: Request) -> tuple[str, ...]:
     flags.append(f"--cpus-per-task={request.cpus}")
     if request.time_limit is not None:
         flags.append(f"--time={TEXT.format_time(request.time_limit)}")
-    resources = []  # in one option: sbatch forgets all but the last
     if request.gpus:
         kind = f"{request.gpu_type}:" if request.gpu_type else ""
-        resources.append(f"gpu:{kind}{request.gpus}")
-    site = request.site
-    if site is not None and site.disk is not None and site.disk_resource:
-        # sites count their local disks in GB
-        resources.append(f"{site.disk_resource}:{-(-site.disk // GIB)}")
-    if resources:
-        flags.append(f"--gres={','.join(resources)}")
+        flags.append(f"--gres=gpu:{kind}{request.gpus}")
     return tuple(flags)
 
 
@@ -342,7 +333,6 @@ class SlurmScheduler(SchedulerKind):
         fits_nodes=True,
         constraint="word",
         exclusive=True,
-        disk=True,
     )
     text = TEXT
 

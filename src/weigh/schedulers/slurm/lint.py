@@ -536,7 +536,8 @@ class SlurmLint(ScriptLint):
 
     def typed(self, flag: str, value: str) -> str:
         """Return a flag as a directive has it."""
-        return f"--{flag}={shlex.quote(value)}" if value else f"--{flag}"
+        dashes, before = ("-", " ") if len(flag) == 1 else ("--", "=")
+        return f"{dashes}{flag}{before}{shlex.quote(value)}" if value else dashes + flag
 
     def granted(self, lint_case: LintCase) -> GrantedResources:
         """Add up what the job gets."""

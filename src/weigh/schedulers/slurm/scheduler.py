@@ -22,7 +22,6 @@ from weigh.model.job import (
     SubmittedJob,
 )
 from weigh.model.record import State
-from weigh.schedulers import slurm as slurm_text
 from weigh.schedulers.backend import (
     SchedulerCommands,
     SchedulerQuestion,
@@ -30,13 +29,15 @@ from weigh.schedulers.backend import (
     one_command,
 )
 from weigh.schedulers.command import CommandOutput
-from weigh.schedulers.job_script import request_of
 from weigh.schedulers.protocol import Answer, Argv, EndMessages
 from weigh.schedulers.slurm.cluster import pairs_of, parse_config, rows_of
 from weigh.schedulers.slurm.script import (
+    GRES,
     RULES,
     job_lines,
     parse_scontrol_job,
+    requested_flags,
+    slurm_flag,
     slurm_script,
 )
 from weigh.schedulers.words import (
@@ -451,11 +452,11 @@ class SlurmCommands(SchedulerCommands):
 
     def session_flags(self, job_request: JobRequest) -> list[Argv]:
         """Return the options of a shell on a node."""
-        flags = slurm_text.TEXT.directives(request_of(job_request))
-        places = self.places(job_request)
-        # an empty value is that of a flag
-        others = (f"--{n}={value}" if value else f"--{n}" for n, value in places)
-        return [(flag,) for flag in (*flags, *others)]
+        flags: list[Argv] = [(one,) for one in requested_flags(job_request)]
+        for name, value in self.places(job_request):
+            if name != GRES or not job_request.gpus:
+                flags.append(slurm_flag(name, value))
+        return flags
 
     def session_argv(self, words: Argv, command: Argv) -> Argv:
         """Return the command that runs *command*, or else a shell, on a node."""

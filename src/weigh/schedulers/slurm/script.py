@@ -34,6 +34,8 @@ _LOG = (
     '${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}.out"'
 )
 
+GRES = "gres"  # the GPUs, and what else a node has
+
 
 def slurm_script(job_script: JobScript) -> str:
     """Return the script of a job.
@@ -80,7 +82,7 @@ def _slurm_flags(job_script: JobScript) -> Iterator[str]:
     if wanted.nodes > 1 and not wanted.ntasks:
         yield f"--nodes={wanted.nodes}"
         yield "--ntasks-per-node=1"
-    yield from TEXT.directives(request_of(wanted))
+    yield from requested_flags(wanted)
     warn_time = warning(job_script)
     if warn_time is not None:  # to the shell, which passes it on to the tasks
         yield f"--signal=B:USR1@{warn_time}"
@@ -100,8 +102,25 @@ def _slurm_flags(job_script: JobScript) -> Iterator[str]:
         ("mail-type", "END,FAIL" if wanted.mail else None),
         *wanted.extra,
     ):
-        if value is not None:
-            yield f"--{flag}={_slurm_quoted(value)}" if value else f"--{flag}"
+        # of GPUs it is joined, see requested_flags
+        if value is not None and (flag != GRES or not wanted.gpus):
+            yield " ".join(slurm_flag(flag, _slurm_quoted(value) if value else ""))
+
+
+def slurm_flag(name: str, value: str) -> tuple[str, ...]:
+    """Return the words of a flag; an empty value is that of one without."""
+    if len(name) == 1:
+        return (f"-{name}", value) if value else (f"-{name}",)
+    return (f"--{name}={value}" if value else f"--{name}",)
+
+
+def requested_flags(job_request: JobRequest) -> list[str]:
+    """Return the flags of a request; sbatch forgets all but the last ``--gres``."""
+    typed = [value for name, value in job_request.extra if name == GRES]
+    return [
+        ",".join((flag, *typed)) if flag.startswith(f"--{GRES}=") else flag
+        for flag in TEXT.directives(request_of(job_request))
+    ]
 
 
 def _dependency(wanted: JobRequest) -> str | None:

@@ -137,10 +137,10 @@ def test_lost_tasks_and_idle_gpus_are_ended_with_the_reason(tasks: Tasks) -> Non
     (tasks.folder / "tasks.txt").write_text(
         "for i in 1 2 3 4; do echo loss: nan; done; exec sleep 60\nexec sleep 61\n"
     )
-    done = tasks.execute("--stop-nan", "--end-idle=4s", "-j2", "--retries=1", cards="0")
+    done = tasks.execute("--stop=nan,idle=4s", "-j2", "--retries=1", cards="0")
     assert done.returncode == 1, done.stderr
     ends = {one["seq"]: one for one in tasks.events_of("ended")}
     assert [ends[seq]["state"] for seq in (1, 2)] == ["CANCELLED"] * 2
-    assert "--stop-nan (NaN in line 3 of its output)" in done.stderr
-    assert ends[1]["reason"] == "diverged: stopped by --stop-nan"
-    assert ends[2]["reason"] == "its GPU was idle: stopped by --end-idle"
+    assert "--stop nan (NaN in line 3 of its output)" in done.stderr
+    assert ends[1]["reason"] == "diverged: stopped by --stop nan"
+    assert ends[2]["reason"] == "its GPU was idle: stopped by --stop idle"
