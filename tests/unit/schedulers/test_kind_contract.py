@@ -48,6 +48,13 @@ def kind(request: pytest.FixtureRequest) -> SchedulerKind:
     return KINDS[request.param]
 
 
+def files_of(kind: SchedulerKind) -> list[Path]:
+    """Return the files of a scheduler: one, or those in its folder."""
+    paths = [*FOLDER.glob(f"{kind.name}.py"), *(FOLDER / kind.name).glob("*.py")]
+    assert paths
+    return paths
+
+
 def subject(name: str, cpus: int = 4) -> AdviceSubject:
     asked = ElementRequest(scheduler=name, cpus=cpus, memory=GIB)
     return AdviceSubject(elements=(), requested=asked, measures={})
@@ -59,7 +66,7 @@ def test_a_folder_touches_no_machine(kind: SchedulerKind) -> None:
     pure = next(one for one in contracts if one["name"].startswith("Pure"))
     forbidden = {*pure["forbidden_modules"]}
 
-    for path in (FOLDER / kind.name).glob("*.py"):
+    for path in files_of(kind):
         tree = ast.parse(path.read_text())
         plain = [n for n in ast.walk(tree) if isinstance(n, ast.Import)]
         others = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
@@ -71,7 +78,7 @@ def test_a_folder_touches_no_machine(kind: SchedulerKind) -> None:
 def test_a_folder_imports_no_other_scheduler(kind: SchedulerKind) -> None:
     others = tuple(f"weigh.schedulers.{name}" for name in KINDS if name != kind.name)
 
-    for path in (FOLDER / kind.name).glob("*.py"):
+    for path in files_of(kind):
         text = path.read_text()
         assert not any(f"{other} import" in text for other in others), path
         assert not any(f"{other}." in text for other in others), path

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from weigh.model.lint import LintFinding, ScriptFacts
-from weigh.schedulers import gridengine as gridengine_text
 from weigh.schedulers.gridengine import TEXT
 from weigh.schedulers.gridengine.cluster import is_gpu_type
 from weigh.schedulers.lint.case import (
@@ -287,7 +286,7 @@ def _virtual_memory_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     if slots > 1:
         total = f"{format_size(size * slots)} in total"
         effect = f"applies to each of {slots} slots: {total}"
-        share = gridengine_text.TEXT.format_memory(-(-size // slots))
+        share = TEXT.format_memory(-(-size // slots))
         fix = f"h_vmem={share} if {format_size(size)} in total was meant"
         yield note(option, "memory-per-slot", effect, fix)
     if lint_case.option(*(f"l:{name}" for name in GPU_RESOURCES)):
@@ -356,14 +355,6 @@ def _hold_findings(lint_case: LintCase) -> Iterator[LintFinding]:
 
 # ---- logs, folders and the shell
 _EQW = "the job stays in Eqw"
-
-
-def _gridengine_start_folder(lint_case: LintCase) -> str | None:
-    chosen = lint_case.option("wd", "cwd")
-    # without -cwd and -wd a job starts in the home directory
-    if chosen is None:
-        return lint_case.facts.home
-    return lint_case.absolute(chosen.value or lint_case.facts.cwd, lint_case.facts.cwd)
 
 
 def _gridengine_start_findings(lint_case: LintCase) -> Iterator[LintFinding]:
@@ -512,29 +503,6 @@ def _count_of_requested_gpus(
     return count * (slots if option.name.removeprefix("l:") in limits.per_slot else 1)
 
 
-def _gridengine_granted(lint_case: LintCase) -> GrantedResources:
-    """Add up what the job gets at most on the node that runs its script."""
-    requested = requested_by_qsub_script(lint_case)
-    # the maximum of a range, as the job may get that many
-    slots = positive_number(_slots_variable(lint_case).rpartition("-")[2])
-    is_unclear = any(_OF_CPUS.fullmatch(one.name) for one in lint_case.options)
-    places = [one.name for one in lint_case.options]
-    places += [lint_case.value(name) for name in ("q", "jc", "P", _PE)]
-    # a queue or project for GPUs may bring one without a resource
-    may_have = re.search("gpu|cuda", " ".join(places).lower()) or not lint_case.options
-    return GrantedResources(
-        cpus=None if is_unclear else slots,
-        cpus_asked=lint_case.option(_PE) is not None,
-        tasks=slots,
-        nodes=1,
-        gpus=requested.gpus if may_have else 0,
-        memory=requested.memory or None,
-        is_virtual=True,
-        array=lint_case.option("t"),
-        elements=_gridengine_elements(lint_case),
-    )
-
-
 def _gridengine_limit_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     yield from limit_rules(lint_case, requested_by_qsub_script(lint_case))
     if lint_case.facts.limits is None and lint_case.options:
@@ -592,7 +560,13 @@ class GridEngineLint(ScriptLint):
 
     def start(self, lint_case: LintCase) -> str | None:
         """Find the job's working directory."""
-        return _gridengine_start_folder(lint_case)
+        chosen = lint_case.option("wd", "cwd")
+        # without -cwd and -wd a job starts in the home directory
+        if chosen is None:
+            return lint_case.facts.home
+        return lint_case.absolute(
+            chosen.value or lint_case.facts.cwd, lint_case.facts.cwd
+        )
 
     def requested(self, lint_case: LintCase) -> ScriptRequest:
         """Add up what the directives request."""
@@ -608,8 +582,28 @@ class GridEngineLint(ScriptLint):
         return flag, f"{resource}={option.value}" if resource else option.value
 
     def granted(self, lint_case: LintCase) -> GrantedResources:
-        """Add up what the job gets."""
-        return _gridengine_granted(lint_case)
+        """Add up what the job gets at most on the node that runs its script."""
+        requested = requested_by_qsub_script(lint_case)
+        # the maximum of a range, as the job may get that many
+        slots = positive_number(_slots_variable(lint_case).rpartition("-")[2])
+        is_unclear = any(_OF_CPUS.fullmatch(one.name) for one in lint_case.options)
+        places = [one.name for one in lint_case.options]
+        places += [lint_case.value(name) for name in ("q", "jc", "P", _PE)]
+        # a queue or project for GPUs may bring one without a resource
+        may_have = (
+            re.search("gpu|cuda", " ".join(places).lower()) or not lint_case.options
+        )
+        return GrantedResources(
+            cpus=None if is_unclear else slots,
+            cpus_asked=lint_case.option(_PE) is not None,
+            tasks=slots,
+            nodes=1,
+            gpus=requested.gpus if may_have else 0,
+            memory=requested.memory or None,
+            is_virtual=True,
+            array=lint_case.option("t"),
+            elements=_gridengine_elements(lint_case),
+        )
 
     def lint(self, text: str, facts: ScriptFacts) -> tuple[LintFinding, ...]:
         """Return the findings of a script by line; missing *facts* skip checks."""

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from weigh.errors import FormatError
 from weigh.model.lint import LintFinding
 from weigh.schedulers.lint.case import LintCase, Rule, note, problem
 from weigh.schedulers.shell import ShellCommand, read_body
+from weigh.schedulers.words import parsed_or_none
 from weigh.units import MIB, format_size, parse_size
 
 _COPIES = frozenset({"rsync", "cp", "scp", "mv"})
@@ -198,7 +198,8 @@ def _heap(lint_case: LintCase) -> Iterator[LintFinding]:
     memory = lint_case.granted.memory
     for command in lint_case.body.commands if memory else ():
         found = _HEAP.search(command.text)
-        size = _java_heap_size(found) if found else None
+        unit = f"{found[2].upper()}iB" if found and found[2] else ""
+        size = parsed_or_none(parse_size, f"{found[1]}{unit}") if found else None
         if found is None or size is None or not memory:
             continue
         outside = _reserved(command, lint_case)
@@ -235,13 +236,6 @@ def _reserved(command: ShellCommand, lint_case: LintCase) -> int:
         lint_case.granted.is_virtual and "-XX:CompressedClass" not in command.text
     )
     return _BESIDE_HEAP if is_limited else 0
-
-
-def _java_heap_size(match: re.Match[str]) -> int | None:
-    try:
-        return parse_size(f"{match[1]}{match[2].upper()}iB" if match[2] else match[1])
-    except FormatError:
-        return None
 
 
 RULES: tuple[Rule, ...] = (_removes, _loop_input, _heap)

@@ -3,11 +3,10 @@
 import re
 from collections.abc import Iterator
 
-from weigh.errors import FormatError
 from weigh.model.lint import LintFinding
 from weigh.schedulers.lint.case import LintCase, Rule, note, problem
 from weigh.schedulers.shell import ShellCommand
-from weigh.schedulers.words import whole_number
+from weigh.schedulers.words import parsed_or_none, whole_number
 from weigh.units import format_size, parse_size
 
 _THREADS = frozenset(
@@ -110,7 +109,7 @@ def _inherited_cpus(
 
 
 _STEP_GPUS = re.compile(r"--(?:gres=gpu|gpus)(?:[:=][A-Za-z]\w*)?[:=](\d{1,4})\b")
-_STEP_MEMORY = re.compile(r"--mem[= ](\d+[KMGT]?)\b")
+_STEP_MEMORY = re.compile(r"--mem[= ](\d+)([KMGT])?\b")
 
 
 def _step_resources(
@@ -125,17 +124,11 @@ def _step_resources(
             f"{_gpu_count_text(granted.gpus)}"
         )
         yield problem(command, "step-beyond-job", effect + _CANNOT)
-    size = _step_size(memory[1]) if memory else None
+    # a bare number is MiB
+    size = parsed_or_none(parse_size, memory[1] + (memory[2] or "M")) if memory else 0
     if size and granted.memory and granted.nodes == 1 and size > granted.memory:
         effect = f"{format_size(size)}, but the job has {format_size(granted.memory)}"
         yield problem(command, "step-beyond-job", effect + _CANNOT)
-
-
-def _step_size(text: str) -> int | None:
-    try:
-        return parse_size(text if text[-1:].isalpha() else f"{text}M")
-    except FormatError:
-        return None
 
 
 _BEFORE = frozenset({"time", "exec", "nohup", "command", "stdbuf", "env"})

@@ -333,13 +333,6 @@ _INSTEAD = {
 }
 
 
-def _slurm_start_folder(lint_case: LintCase) -> str | None:
-    """Return the job's working directory as the script sets it."""
-    return lint_case.absolute(
-        lint_case.value("chdir") or lint_case.facts.cwd, lint_case.facts.cwd
-    )
-
-
 def _slurm_log_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     reported: set[str] = set()
     for option in last(lint_case, "output error input"):
@@ -528,7 +521,9 @@ class SlurmLint(ScriptLint):
 
     def start(self, lint_case: LintCase) -> str | None:
         """Find the job's working directory."""
-        return _slurm_start_folder(lint_case)
+        return lint_case.absolute(
+            lint_case.value("chdir") or lint_case.facts.cwd, lint_case.facts.cwd
+        )
 
     def requested(self, lint_case: LintCase) -> ScriptRequest:
         """Add up what the directives request."""
@@ -542,12 +537,6 @@ class SlurmLint(ScriptLint):
     def granted(self, lint_case: LintCase) -> GrantedResources:
         """Add up what the job gets."""
         return granted_by(lint_case)
-
-    def default_files(
-        self, cwd: str, env: Mapping[str, str]
-    ) -> tuple[tuple[str, str], ...]:
-        """Return no file: sbatch reads none."""
-        return ()
 
     def awaited(self, text: str) -> tuple[str, ...]:
         """Return the ids of the jobs that the script depends on."""

@@ -178,7 +178,7 @@ def parse_scontrol_job(text: str) -> RecordedRequest | None:
         cpus=_minimum_of_range(row.get("NumCPUs")),
         gpus=None if gpus is None else sum(gpus.values()),
         gpu_types=tuple(sorted(name for name in gpus or () if name != UNTYPED)),
-        time_limit=_slurm_requested_seconds(row.get("TimeLimit", "")),
+        time_limit=parsed_or_none(TEXT.parse_time, _word_or_none(row.get("TimeLimit"))),
         queue=_word_or_none(row.get("Partition")),
         account=_word_or_none(row.get("Account")),
         elements=_count_of_elements(rows),
@@ -271,11 +271,6 @@ def _squeue_size(text: str) -> Bytes | None:
     except (FormatError, ValueError):
         return None
     return exact + round(part)
-
-
-def _slurm_requested_seconds(text: str) -> int | None:
-    known = None if text in _NONE else text
-    return parsed_or_none(TEXT.parse_time, known)
 
 
 def _word_or_none(text: str | None) -> str | None:
