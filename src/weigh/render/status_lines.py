@@ -110,12 +110,11 @@ class JobStanding(msgspec.Struct, frozen=True, kw_only=True):
     ``asked`` is when the scheduler reported it, in seconds since the epoch; ``trouble``
     is why a later query failed, ``accounting`` why accounting does not answer.
     ``unknown`` are elements whose state is unknown, ``cancelling`` counts elements that
-    weigh cancelled and that have not ended yet. ``pulling`` are the nodes of elements
-    that pull from a shared queue now, None without one; ``healing`` is None without a
-    healer. ``steps`` are those of a job of one element, as accounting lists them.
-    ``unsent`` tasks are of a part that the scheduler refused. ``needs`` are the
-    jobs that have to succeed before it starts; ``way_out`` is the command that runs
-    what is left. ``doubt`` is a task that is done though its output ends in an error.
+    weigh cancelled and that have not ended yet. ``healing`` is None without a healer.
+    ``steps`` are those of a job of one element, as accounting lists them. ``unsent``
+    tasks are of a part that the scheduler refused. ``needs`` are the jobs that have to
+    succeed before it starts; ``way_out`` is the command that runs what is left.
+    ``doubt`` is a task that is done though its output ends in an error.
     """
 
     job: SubmittedJob
@@ -131,7 +130,6 @@ class JobStanding(msgspec.Struct, frozen=True, kw_only=True):
     accounting: str | None = None
     unknown: tuple[WaitingElements, ...] = ()
     cancelling: int = 0
-    pulling: tuple[str, ...] | None = None
     healing: HealingState | None = None
     steps: tuple[AccountedStep, ...] = ()
     unsent: int = 0
@@ -175,20 +173,14 @@ def detail_lines(job_standing: JobStanding, current_time: Seconds) -> Iterator[s
         yield from named_lines("", counts, name_width=0)
     if job_standing.ends is not None and not job_standing.is_over:
         yield from (f"    {line}" for line in ends_lines(job_standing.ends, WIDTH - 4))
-    for title, text in _rows_above_failures(job_standing):
-        yield from named_lines(title, text)
+    if job_standing.healing is not None:
+        for title, text in healing_rows(job_standing.healing, job_standing.jobs[-1]):
+            yield from named_lines(title, text)
     yield from _failure_group_lines(job_standing.failures, job_standing.job.unit)
     for title, text in _rows_below_failures(job_standing, current_time):
         yield from named_lines(title, text)
     yield from _next_command_lines(job_standing)
     yield from _status_warning_lines(job_standing, current_time)
-
-
-def _rows_above_failures(job_standing: JobStanding) -> Iterator[tuple[str, str]]:
-    if job_standing.pulling is not None and not job_standing.is_over:
-        yield "queue", _pulling_nodes_text(job_standing.pulling)
-    if job_standing.healing is not None:
-        yield from healing_rows(job_standing.healing, job_standing.jobs[-1])
 
 
 def _rows_below_failures(
@@ -314,16 +306,6 @@ def _failure_group_lines(failures: Sequence[TaskFailure], noun: str) -> Iterator
     more = len(failures) - shown
     if more > 0:
         yield f"{_INDENT}and {count_with_commas(more)} more (--json has them all)"
-
-
-def _pulling_nodes_text(node_names: Sequence[str]) -> str:
-    """Write which elements pull from the queue, by node."""
-    if not node_names:
-        return "no element pulls now"
-    names = dict.fromkeys(node_names)
-    on = ", ".join(f"{name} ({node_names.count(name)})" for name in names)
-    pull = "pulls" if len(node_names) == 1 else "pull"
-    return f"{count_with_noun(len(node_names), 'element')} {pull} tasks, on {on}"
 
 
 def _next_command_lines(job_standing: JobStanding) -> Iterator[str]:

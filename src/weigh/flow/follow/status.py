@@ -186,7 +186,6 @@ def _job_standing(
         cancelling=sum(
             state.reason == CANCELLING for view in views for state in view.elements
         ),
-        pulling=_elements_that_pull(views),
         healing=healing,
         unsent=sum(map(is_unsent, tasks.values())),
         doubt=_doubtful_done_task(views, tasks),
@@ -208,23 +207,6 @@ def _doubtful_done_task(
         if error is not None:
             return f"{task.task} ended with 0, yet its output ends in: {error}"
     return None
-
-
-def _elements_that_pull(views: Sequence[JobView]) -> tuple[str, ...] | None:
-    """Return where elements pull from a shared queue now; None without a queue."""
-    nodes = [
-        state.node or "?"
-        for view in views
-        if _has_queue(view)
-        for state in view.elements
-        if state.state == "RUNNING"
-    ]
-    return tuple(nodes) if any(map(_has_queue, views)) else None
-
-
-def _has_queue(job_view: JobView) -> bool:
-    plan = job_view.work.known_plan
-    return plan is not None and plan.queue is not None
 
 
 def _task_failures(failed: Sequence[TaskState]) -> Iterator[TaskFailure]:
