@@ -85,13 +85,6 @@ def read_cgroup(
         folder, version = memory_folder(text, root)
     except ValueError:
         return CgroupReading()
-    return read_group(folder, version, root)
-
-
-def read_group(
-    folder: str, version: int, root: str = "/sys/fs/cgroup"
-) -> CgroupReading:
-    """Read one memory group; unknown fields are None."""
     if version == 1:
         peak = _read_cgroup_file(f"{folder}/memory.max_usage_in_bytes")
         events = _read_cgroup_file(f"{folder}/memory.oom_control")

@@ -81,8 +81,6 @@ class ProcessTimes(msgspec.Struct, frozen=True, gc=False):
     parent: int  # process id
     cpu_time: Seconds
     faulted: Bytes = 0
-    # clock ticks after the boot; with the id they identify a process
-    start_ticks: int = 0
     code_start: int = 0
     stack_start: int = 0  # an address; 0: the kernel hides it
     has_ended: bool = False  # a zombie without threads
@@ -141,7 +139,6 @@ def parse_stat(text: bytes) -> ProcessTimes | None:
             parent=int(words[1]),
             cpu_time=sum(int(word) for word in words[11:15]) / _CLOCK_TICKS,
             faulted=int(words[7]) * _PAGE,
-            start_ticks=int(words[19]),
             code_start=int(words[23]),
             stack_start=int(words[25]),
             has_ended=words[20] == b"0" and int(words[17]) <= 1,

@@ -8,6 +8,7 @@ from looks import HUNDRED, INTERVAL, Looks, reading, unshared
 
 from weigh.measure.memory.holding import MemoryHolding
 from weigh.measure.peak import PeakTracker
+from weigh.probe.proc import ProcessReading
 from weigh.units import MIB
 
 FLOOR = 10 * MIB
@@ -140,6 +141,64 @@ def test_a_spike_counts_once() -> None:
     looks.look({1: (HUNDRED, 3 * HUNDRED)})
     looks.look({1: (HUNDRED, 3 * HUNDRED), 2: HUNDRED})
     assert looks.peak().value == 3 * HUNDRED
+
+
+def in_turn(looks: Looks, rounds: int) -> None:
+    """Let two processes be seen large in turn, and never together."""
+    for round_ in range(rounds):
+        large, small = (1, 2) if round_ % 2 else (2, 1)
+        looks.look({large: (2 * HUNDRED, 2 * HUNDRED), small: (10, 2 * HUNDRED)})
+
+
+def spikes_of_both(looks: Looks) -> None:
+    looks.look({1: (10, 4 * HUNDRED), 2: (10, 4 * HUNDRED)})
+
+
+def test_spikes_of_processes_that_take_turns_are_not_added() -> None:
+    looks = Looks()
+    in_turn(looks, 10)
+    spikes_of_both(looks)
+    peak = looks.peak()
+    assert peak.value <= 4 * HUNDRED + 20
+
+
+def test_of_spikes_between_two_looks_the_largest_counts_and_all_are_a_bound() -> None:
+    looks = Looks()
+    looks.look({1: 10, 2: 10})
+    looks.look({1: (10, 4 * HUNDRED), 2: (10, 3 * HUNDRED)})
+    peak = looks.peak()
+    assert peak.value == 4 * HUNDRED + 10
+    assert (peak.high, peak.certainty) == (7 * HUNDRED, "guessed")
+
+
+def of_two(shared: int, *sizes: int) -> tuple[list[ProcessReading], MemoryHolding]:
+    """Return two processes of 100 MiB each that also map the same *shared* memory."""
+    readings = [
+        ProcessReading(
+            pid=pid,
+            virtual=0,
+            virtual_peak=0,
+            resident=HUNDRED + size,
+            peak=3 * HUNDRED + 4096 * (size < 2 * HUNDRED),
+            anonymous=HUNDRED,
+            file=0,
+            shared=size,
+        )
+        for pid, size in enumerate(sizes, start=1)
+    ]
+    total = 2 * HUNDRED + shared
+    return readings, MemoryHolding(2 * HUNDRED, shared, 0, total, total)
+
+
+def test_shared_memory_given_back_at_the_end_is_no_spike() -> None:
+    """As processes end, the kernel corrects their marks by some pages."""
+    tracker = PeakTracker(0)
+    for look in range(10):
+        tracker.look(look, *of_two(2 * HUNDRED, 2 * HUNDRED, 2 * HUNDRED))
+    tracker.look(10, *of_two(HUNDRED, HUNDRED // 2, HUNDRED // 5))
+    peak = tracker.peak("by hand")
+    assert peak is not None
+    assert peak.value <= 4 * HUNDRED + 8192
 
 
 def test_what_a_fork_gave_back_of_its_parents_is_no_spike() -> None:
