@@ -254,3 +254,22 @@ def test_what_a_second_try_requests_otherwise_is_in_its_line(
 ) -> None:
     before = JobRequest(cpus=4, memory=GIB, time_limit=HOUR)
     assert request_change_text(before, after) == words
+
+
+BUG = ResumeChoice(run=False, reason="a bug: KeyError: 1")
+FULL = ResumeChoice(run=False, reason="ran out of memory: --max-memory is 1.00 GiB")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "why"),
+    [
+        ([], "all tasks are done"),
+        ([BUG, BUG], "only bugs are left"),
+        ([BUG, FULL], "nothing left that a retry could fix"),
+    ],
+)
+def test_a_healer_states_why_no_task_runs_again(
+    chosen: list[ResumeChoice], why: str
+) -> None:
+    before = EarlierRounds(rounds=1, finished=1, hours=1.0)
+    assert healer_stop_reason(chosen, before, None, BUDGET) == why

@@ -11,6 +11,7 @@ from weigh.measure.memory.gauge import ACCOUNT
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     Allocation,
+    CpuWait,
     PeakMemory,
     Record,
     RepeatedRun,
@@ -67,6 +68,21 @@ def memory_record(size: int, state: str = "COMPLETED", **changes: Any) -> Record
 
 def noted(request: Request, words: str) -> bool:
     return any(words in note for note in request.notes)
+
+
+@pytest.mark.parametrize(
+    ("used", "wanted", "cpus"), [(0.45, 1.95, 2), (0.45, None, 1), (2.3, None, 3)]
+)
+def test_a_run_that_waited_for_others_requests_the_cpus_it_could_use(
+    used: float, wanted: float | None, cpus: int
+) -> None:
+    wait = None
+    if wanted is not None:
+        wait = CpuWait(
+            time=10.1, wanted=wanted, alone=1.6, threads=3, cpus=2, others=1.5
+        )
+    made = from_usages([record(cpus_used=used, cpu_wait=wait, wall_time=6.8)])
+    assert made.cpus == cpus
 
 
 def test_one_run_is_requested_with_headroom_in_round_figures() -> None:
