@@ -57,6 +57,14 @@ def unanswered(replies: "Mapping[str, CommandOutput]") -> tuple[str, ...]:
     )
 
 
+def answered_texts(
+    commands: Sequence[Argv], replies: "Sequence[CommandOutput]"
+) -> dict[Argv, str]:
+    """Return what the commands printed that answered."""
+    pairs = zip(commands, replies, strict=True)
+    return {argv: reply.out for argv, reply in pairs if reply.is_answer}
+
+
 class SchedulerQuery(Protocol):
     """A function that runs several of a scheduler's commands in parallel."""
 

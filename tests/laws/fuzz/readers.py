@@ -34,6 +34,7 @@ from weigh.schedulers.gridengine import accounting as gridengine_accounting
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import scheduler as gridengine_commands
 from weigh.schedulers.kind import SchedulerKind
+from weigh.schedulers.protocol import SubmittingUser
 from weigh.schedulers.slurm import accounting as slurm_accounting
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.slurm import scheduler as slurm_commands
@@ -161,17 +162,16 @@ def _ends(_: str, path: str) -> object:
 
 
 def _slurm_limits(text: str) -> object:
-    texts = slurm_cluster.SlurmLimitTexts(
-        nodes=text, partitions=text, config=text, associations=text, qos=text
-    )
-    return slurm_cluster.slurm_cluster_limits(texts)
+    who, site = SubmittingUser(user="me"), slurm_cluster
+    mine = site.associations_argv(who.user)
+    argvs = (site.NODES, site.PARTITIONS, site.CONFIG, site.QOS, mine)
+    return slurm_cluster.slurm_cluster_limits(dict.fromkeys(argvs, text), who)
 
 
 def _gridengine_limits(text: str) -> object:
-    texts = gridengine_cluster.GridEngineLimitTexts(
-        hosts=text, queues=text, complexes=text, parallel=text, config=text
-    )
-    return gridengine_cluster.gridengine_cluster_limits(texts)
+    site = gridengine_cluster
+    argvs = (site.HOSTS, site.QUEUES, site.COMPLEXES, site.PARALLEL, site.CONFIG)
+    return site.gridengine_cluster_limits(dict.fromkeys(argvs, text), {})
 
 
 def _gridengine_nodes(text: str) -> object:

@@ -5,27 +5,26 @@ from captured_text import captured
 
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import scheduler as gridengine_commands
-from weigh.schedulers.gridengine.cluster import (
-    GridEngineLimitTexts,
-    gridengine_cluster_limits,
-)
+from weigh.schedulers.gridengine.cluster import gridengine_cluster_limits
 from weigh.units import GIB, HOUR
 
 COMPLEXES = captured("gridengine-8.1.9-complexes.txt")
 TOTALS = gridengine_cluster.parse_host_totals(captured("gridengine-8.1.9-host.txt"))
-ALL = GridEngineLimitTexts(
-    hosts=captured("gridengine-8.1.9-qhost.txt"),
-    queues=captured("gridengine-8.1.9-queues.txt"),
-    complexes=COMPLEXES,
-    parallel="smp\n",
-    projects="",
-    config="max_aj_instances             2000\nmax_aj_tasks                 75000\n",
-    totals={"rig": TOTALS},
-)
+ALL = {
+    gridengine_cluster.HOSTS: captured("gridengine-8.1.9-qhost.txt"),
+    gridengine_cluster.QUEUES: captured("gridengine-8.1.9-queues.txt"),
+    gridengine_cluster.COMPLEXES: COMPLEXES,
+    gridengine_cluster.PARALLEL: "smp\n",
+    gridengine_cluster.PROJECTS: "",
+    gridengine_cluster.CONFIG: (
+        "max_aj_instances             2000\nmax_aj_tasks                 75000\n"
+    ),
+}
+HOSTS = {"rig": TOTALS}
 
 
 def test_what_may_be_requested_is_known_by_both_its_names() -> None:
-    told = gridengine_cluster_limits(ALL)
+    told = gridengine_cluster_limits(ALL, HOSTS)
 
     assert told.resources is not None
     assert {"h_vmem", "ngpus", "gpu_type", "mf", "mem_free"} <= set(told.resources)
@@ -34,35 +33,33 @@ def test_what_may_be_requested_is_known_by_both_its_names() -> None:
 
 
 def test_queues_have_their_time_and_the_cell_s_memory_for_a_slot() -> None:
-    queue = gridengine_cluster_limits(ALL).queues[0]
+    queue = gridengine_cluster_limits(ALL, HOSTS).queues[0]
 
     assert (queue.name, queue.time_limit) == ("all.q", 48 * HOUR)
     assert queue.default_memory_per_cpu == GIB
 
 
 def test_a_host_has_the_memory_that_the_site_gave_it() -> None:
-    (node,) = gridengine_cluster_limits(ALL).nodes
+    (node,) = gridengine_cluster_limits(ALL, HOSTS).nodes
 
     assert node.memory == 32 * GIB
     assert sum(node.gpus.values()) == 4
 
 
 def test_what_each_slot_takes_is_distinguished_from_what_a_job_takes_once() -> None:
-    assert "ngpus" in gridengine_cluster_limits(ALL).per_slot
+    assert "ngpus" in gridengine_cluster_limits(ALL, HOSTS).per_slot
     once = COMPLEXES.replace(
         "ngpus               ngpus       INT         <=    YES         YES",
         "ngpus               ngpus       INT         <=    YES         JOB",
     )
 
     assert once != COMPLEXES
-    told = gridengine_cluster_limits(
-        GridEngineLimitTexts(queues=ALL.queues, complexes=once)
-    )
+    told = gridengine_cluster_limits(ALL | {gridengine_cluster.COMPLEXES: once}, {})
     assert "ngpus" not in told.per_slot
 
 
 def test_what_was_not_answered_is_not_known() -> None:
-    told = gridengine_cluster_limits(GridEngineLimitTexts())
+    told = gridengine_cluster_limits({}, {})
 
     assert (told.resources, told.parallel, told.projects) == (None, None, None)
 

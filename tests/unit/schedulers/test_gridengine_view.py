@@ -1,11 +1,6 @@
-from contextlib import suppress
-
 import pytest
 from captured_text import captured
-from hypothesis import given
-from hypothesis import strategies as st
 
-from weigh.errors import FormatError
 from weigh.model.cluster import ClusterNode, NodeGpus
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.units import DAY, HOUR
@@ -120,15 +115,3 @@ def test_a_consumable_is_taken_by_each_slot_or_once() -> None:
 def test_per_slot_complexes_are_not_taken_once() -> None:
     complexes = captured("gridengine-8.1.9-complexes.txt")
     assert gridengine_cluster.per_job(complexes) == frozenset()
-
-
-@given(st.text(max_size=300))
-def test_no_text_is_too_odd_to_read(text: str) -> None:
-    for host in gridengine_cluster.parse_hosts("node7 x\n   " + text):
-        gridengine_cluster.node_of_host(
-            host, gridengine_cluster.parse_host_totals(text)
-        )
-    gridengine_cluster.parse_queues("qname a\n" + text)
-    gridengine_cluster.per_job(text)
-    with suppress(FormatError):
-        gridengine_cluster.parse_qstat_jobs(text)

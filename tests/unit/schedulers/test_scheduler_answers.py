@@ -355,11 +355,3 @@ def test_elements_to_cancel_are_named_as_each_scheduler_does() -> None:
 @given(st.sets(st.integers(min_value=0, max_value=500)))
 def test_ranges_read_back_as_they_were(numbers: set[int]) -> None:
     assert sorted(parse_ranges(format_ranges(numbers))) == sorted(numbers)
-
-
-@given(st.text(max_size=20))
-def test_no_text_breaks_the_readers(text: str) -> None:
-    list(parse_ranges(text))
-    slurm_commands.COMMANDS.parse_ended(text)
-    gridengine_commands.COMMANDS.parse_ended(text)
-    slurm_commands.COMMANDS.parse_submitted(text)

@@ -3,12 +3,13 @@
 22.05.8 was captured; what is called 23.02 to 25.05 is written after their forms.
 """
 
-import msgspec
 import pytest
 from captured_text import captured
 
+from weigh.model.cluster import ClusterLimits
+from weigh.schedulers.protocol import Argv, SubmittingUser
 from weigh.schedulers.slurm import cluster as slurm_cluster
-from weigh.schedulers.slurm.cluster import SlurmLimitTexts, slurm_cluster_limits
+from weigh.schedulers.slurm.cluster import slurm_cluster_limits
 from weigh.units import GIB, MIB
 
 NODES = captured("slurm-22.05-node.txt")
@@ -22,27 +23,34 @@ CONFIG = (
     "MaxMemPerNode           = UNLIMITED\n"
     "SLURM_VERSION           = 22.05.8\n"
 )
-ALL = SlurmLimitTexts(
-    nodes=NODES,
-    partitions=PARTITIONS,
-    config=CONFIG,
-    associations="lab||normal,long|\nother|gpu|normal|40\n",
-    qos="normal|200\nlong|\n",
-)
+ME = SubmittingUser(user="me")
+ALL = {
+    slurm_cluster.NODES: NODES,
+    slurm_cluster.PARTITIONS: PARTITIONS,
+    slurm_cluster.CONFIG: CONFIG,
+    slurm_cluster.associations_argv("me"): ("lab||normal,long|\nother|gpu|normal|40\n"),
+    slurm_cluster.QOS: "normal|200\nlong|\n",
+}
 
 
-def changed(**texts: str | None) -> SlurmLimitTexts:
-    return msgspec.structs.replace(ALL, **texts)
+def limits_with(
+    argv: Argv, text: str | None, who: SubmittingUser = ME
+) -> ClusterLimits:
+    """Return the limits where a command prints *text*, or does not answer."""
+    others = {key: value for key, value in ALL.items() if key != argv}
+    return slurm_cluster_limits(others | ({} if text is None else {argv: text}), who)
 
 
 def test_accounts_have_one_order_whatever_the_version_lists_first() -> None:
-    told = slurm_cluster_limits(changed(associations="root||normal|\nlab||normal|\n"))
+    told = limits_with(
+        slurm_cluster.associations_argv("me"), "root||normal|\nlab||normal|\n"
+    )
 
     assert told.accounts == ("lab", "root")
 
 
 def test_what_a_user_may_use_is_known() -> None:
-    told = slurm_cluster_limits(ALL)
+    told = slurm_cluster_limits(ALL, ME)
 
     assert told.accounts == ("lab", "other")
     assert told.qos == ("normal", "long")
@@ -53,30 +61,30 @@ def test_what_a_user_may_use_is_known() -> None:
     "enforce", ["none", "(null)", ""], ids=["none", "23.02's null", "nothing"]
 )
 def test_accounts_that_nobody_checks_are_not_checked(enforce: str) -> None:
-    told = slurm_cluster_limits(
-        changed(config=CONFIG.replace("associations,limits,qos", enforce))
+    told = limits_with(
+        slurm_cluster.CONFIG, CONFIG.replace("associations,limits,qos", enforce)
     )
 
     assert (told.accounts, told.qos, told.most_submitted) == (None, None, None)
 
 
 def test_accounting_that_does_not_answer_leaves_accounts_unknown() -> None:
-    assert slurm_cluster_limits(changed(associations=None)).accounts is None
+    assert limits_with(slurm_cluster.associations_argv("me"), None).accounts is None
 
 
 def test_the_cluster_s_defaults_fill_in_what_a_partition_leaves_open() -> None:
-    short = slurm_cluster_limits(ALL).queues[0]
+    short = slurm_cluster_limits(ALL, ME).queues[0]
 
     assert short.default_memory_per_cpu == 1000 * MIB
     per_node = CONFIG.replace("DefMemPerCPU ", "DefMemPerNode")
     assert (
-        slurm_cluster_limits(changed(config=per_node)).queues[0].default_memory
+        limits_with(slurm_cluster.CONFIG, per_node).queues[0].default_memory
         == 1000 * MIB
     )
 
 
 def test_a_job_cannot_have_more_nodes_than_its_partition() -> None:
-    assert [queue.nodes for queue in slurm_cluster_limits(ALL).queues][:2] == [3, 2]
+    assert [queue.nodes for queue in slurm_cluster_limits(ALL, ME).queues][:2] == [3, 2]
 
 
 @pytest.mark.parametrize(
@@ -86,11 +94,16 @@ def test_a_job_cannot_have_more_nodes_than_its_partition() -> None:
 def test_the_tightest_limit_on_jobs_counts(
     account: str | None, qos: str, most: int | None
 ) -> None:
-    assert slurm_cluster_limits(ALL, account=account, qos=qos).most_submitted == most
+    assert (
+        slurm_cluster_limits(
+            ALL, SubmittingUser(user="me", account=account, qos=qos)
+        ).most_submitted
+        == most
+    )
 
 
 def test_memory_that_a_node_keeps_for_itself_is_not_there_to_request() -> None:
-    told = slurm_cluster_limits(changed(nodes=captured("slurm-25.05-node.txt")))
+    told = limits_with(slurm_cluster.NODES, captured("slurm-25.05-node.txt"))
 
     assert max(node.memory or 0 for node in told.nodes) == (1031000 - 8192) * MIB
 
@@ -99,7 +112,7 @@ def test_nodes_that_are_alike_are_counted_once() -> None:
     line = NODES.splitlines()[0]
     twins = f"{line}\n{line.replace('NodeName=node1', 'NodeName=node9')}\n"
 
-    (kind,) = slurm_cluster_limits(changed(nodes=twins)).nodes
+    (kind,) = limits_with(slurm_cluster.NODES, twins).nodes
 
     assert kind.count == 2
     assert kind.memory is not None
@@ -113,17 +126,13 @@ def test_nodes_that_are_alike_are_counted_once() -> None:
 def test_a_partition_that_is_not_up_takes_no_jobs(state: str, *, word: bool) -> None:
     text = PARTITIONS.replace("State=UP", f"State={state}")
 
-    assert slurm_cluster_limits(changed(partitions=text)).queues[0].open is word
+    assert limits_with(slurm_cluster.PARTITIONS, text).queues[0].open is word
 
 
 @pytest.mark.parametrize(
     "text", ["", "\n", "garbage\n", "NodeName=\n", "PartitionName=\n", "=|=|\n"]
 )
 def test_text_that_is_none_of_slurm_s_reports_nothing(text: str) -> None:
-    told = slurm_cluster.slurm_cluster_limits(
-        SlurmLimitTexts(
-            nodes=text, partitions=text, config=text, associations=text, qos=text
-        )
-    )
+    told = slurm_cluster_limits(dict.fromkeys(ALL, text), ME)
 
     assert (told.queues, told.nodes, told.largest_index) == ((), (), None)

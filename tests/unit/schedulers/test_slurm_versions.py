@@ -7,9 +7,10 @@ their manuals and change logs name: what was added, moved or renamed stands in t
 import pytest
 
 from weigh.model.cluster import ClusterNode, NodeGpus, QueueLimits
+from weigh.schedulers.protocol import SubmittingUser
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.slurm import scheduler as slurm_commands
-from weigh.schedulers.slurm.cluster import SlurmLimitTexts, slurm_cluster_limits
+from weigh.schedulers.slurm.cluster import slurm_cluster_limits
 from weigh.units import HOUR, MIB
 
 NODE_22 = (
@@ -117,7 +118,11 @@ def test_a_partition_is_the_same_in_each_version(version: str) -> None:
 @pytest.mark.parametrize("version", NODES)
 def test_limits_are_the_same_in_each_version(version: str) -> None:
     told = slurm_cluster_limits(
-        SlurmLimitTexts(nodes=NODES[version], partitions=PARTITIONS[version])
+        {
+            slurm_cluster.NODES: NODES[version],
+            slurm_cluster.PARTITIONS: PARTITIONS[version],
+        },
+        SubmittingUser(user="me"),
     )
 
     assert told.queues[0].nodes == 2

@@ -140,14 +140,6 @@ def test_the_cluster_has_its_name_and_version() -> None:
     assert (read["ClusterName"], read["SLURM_VERSION"]) == ("testcluster", "22.05.8")
 
 
-@given(st.text(max_size=300))
-def test_no_text_is_too_odd_to_read(text: str) -> None:
-    slurm_cluster.parse_nodes(text + "\nNodeName=n " + text)
-    slurm_cluster.parse_partitions("PartitionName=p " + text)
-    slurm_cluster.parse_squeue_jobs(text + "\n" + "|".join([text] * 7))
-    slurm_cluster.parse_config(text)
-
-
 @given(
     st.lists(st.integers(0, 999), min_size=1, max_size=30, unique=True),
     st.integers(1, 50),

@@ -26,10 +26,12 @@ from weigh.schedulers import KINDS
 from weigh.schedulers import gridengine as gridengine_text
 from weigh.schedulers.backend import SchedulerSite
 from weigh.schedulers.protocol import (
+    Argv,
     ClusterAnswers,
     LiveAnswers,
     SchedulerQuery,
     SubmittingUser,
+    answered_texts,
     unanswered,
 )
 from weigh.schedulers.words import count_elements, parsed_or_none, whole_number
@@ -386,37 +388,27 @@ _NO_PROJECTS = "no project"
 _LISTED = re.compile(r"[\w.:-]+")
 
 
-class GridEngineLimitTexts(msgspec.Struct, frozen=True, kw_only=True):
-    """The output of each command; None if it did not answer.
+def gridengine_cluster_limits(
+    texts: Mapping[Argv, str], totals: Mapping[str, Mapping[str, str]]
+) -> ClusterLimits:
+    """Return the limits, from what each command printed that answered.
 
-    ``totals`` are the hosts' ``complex_values`` by name.
+    *totals* are the hosts' ``complex_values`` by name.
     """
-
-    hosts: str | None = None
-    queues: str | None = None
-    complexes: str | None = None
-    parallel: str | None = None
-    projects: str | None = None
-    config: str | None = None
-    totals: Mapping[str, Mapping[str, str]] = {}
-
-
-def gridengine_cluster_limits(texts: GridEngineLimitTexts) -> ClusterLimits:
-    """Return the limits, from all outputs."""
-    hosts = parse_hosts(texts.hosts or "")
-    queues = with_states(parse_queues(texts.queues or ""), hosts)
-    given = _default_h_vmem(texts.complexes or "")
+    hosts = parse_hosts(texts.get(HOSTS, ""))
+    queues = with_states(parse_queues(texts.get(QUEUES, "")), hosts)
+    given = _default_h_vmem(texts.get(COMPLEXES, ""))
     return ClusterLimits(
         queues=tuple(_with_default(one, given) for one in queues),
         nodes=tuple(
-            _node_type_of_host(host, texts.totals.get(host.name, {})) for host in hosts
+            _node_type_of_host(host, totals.get(host.name, {})) for host in hosts
         ),
         enforced=False,  # a job above a queue's limit waits
-        most_elements=most_elements_of(texts.config or ""),
-        resources=requestable(texts.complexes),
-        per_slot=per_slot(texts.complexes or ""),
-        parallel=_gridengine_names(texts.parallel),
-        projects=_gridengine_names(texts.projects),
+        most_elements=most_elements_of(texts.get(CONFIG, "")),
+        resources=requestable(texts.get(COMPLEXES)),
+        per_slot=per_slot(texts.get(COMPLEXES, "")),
+        parallel=_gridengine_names(texts.get(PARALLEL)),
+        projects=_gridengine_names(texts.get(PROJECTS)),
     )
 
 
@@ -487,36 +479,21 @@ class GridEngineSite(SchedulerSite):
 
     def read_limits(self, who: SubmittingUser, query: SchedulerQuery) -> LiveAnswers:
         """Query the limits that apply to a submission of *who*; never raises."""
-        commands = (
-            HOSTS,
-            QUEUES,
-            COMPLEXES,
-            PARALLEL,
-            PROJECTS,
-            CONFIG,
-            *KINDS[gridengine_text.TEXT.NAME].backend.awaited_argvs(who.after),
-        )
-        replies = query(commands)
-        hosts, queues, complexes, parallel, projects, config, *jobs = replies
-        if not queues.is_answer:
-            return LiveAnswers(trouble=queues.complaint())
-        found = parse_hosts(hosts.out)
-        totals = gpu_totals_of_hosts(found, query)
-        texts = GridEngineLimitTexts(
-            hosts=hosts.text,
-            queues=queues.text,
-            complexes=complexes.text,
-            parallel=parallel.text,
-            # without any, qconf prints that and fails
-            projects="" if _NO_PROJECTS in projects.words else projects.text,
-            config=config.text,
-            totals=totals,
-        )
         backend = KINDS[gridengine_text.TEXT.NAME].backend
+        commands = (HOSTS, QUEUES, COMPLEXES, PARALLEL, PROJECTS, CONFIG)
+        replies = query((*commands, *backend.awaited_argvs(who.after)))
+        texts = answered_texts(commands, replies[: len(commands)])
+        if QUEUES not in texts:
+            return LiveAnswers(trouble=replies[commands.index(QUEUES)].complaint())
+        # without any, qconf prints that and fails
+        if _NO_PROJECTS in replies[commands.index(PROJECTS)].words:
+            texts[PROJECTS] = ""
+        found = parse_hosts(texts.get(HOSTS, ""))
+        totals = gpu_totals_of_hosts(found, query)
         return LiveAnswers(
-            limits=gridengine_cluster_limits(texts),
+            limits=gridengine_cluster_limits(texts, totals),
             nodes=_nodes_of_hosts(found, totals),
-            jobs=backend.awaited_states(who.after, jobs),
+            jobs=backend.awaited_states(who.after, replies[len(commands) :]),
         )
 
 

@@ -24,10 +24,12 @@ from weigh.schedulers import KINDS
 from weigh.schedulers import slurm as slurm_text
 from weigh.schedulers.backend import SchedulerSite
 from weigh.schedulers.protocol import (
+    Argv,
     ClusterAnswers,
     LiveAnswers,
     SchedulerQuery,
     SubmittingUser,
+    answered_texts,
     unanswered,
 )
 from weigh.schedulers.words import (
@@ -262,16 +264,6 @@ _COLUMNS_OF_ASSOCIATIONS = 4
 QOS = ("sacctmgr", "-nP", "show", "qos", "format=Name,MaxSubmitPU")
 
 
-class SlurmLimitTexts(msgspec.Struct, frozen=True, kw_only=True):
-    """The output of each command; None if it did not answer."""
-
-    nodes: str | None = None
-    partitions: str | None = None
-    config: str | None = None
-    associations: str | None = None
-    qos: str | None = None
-
-
 def associations_argv(user_name: str) -> tuple[str, ...]:
     """Return the command that lists a user's accounts and QOS with their limits."""
     return ("sacctmgr", "-nP", "show", "assoc", f"user={user_name}", _ASSOCIATION)
@@ -283,21 +275,22 @@ def submitted_argv(user_name: str) -> tuple[str, ...]:
 
 
 def slurm_cluster_limits(
-    texts: SlurmLimitTexts, *, account: str | None = None, qos: str | None = None
+    texts: Mapping[Argv, str], who: SubmittingUser
 ) -> ClusterLimits:
-    """Return the limits; *account* and *qos* are those that the job will request."""
-    config = parse_config(texts.config or "")
+    """Return the limits for *who*, from what each command printed that answered."""
+    config = parse_config(texts.get(CONFIG, ""))
     # sacctmgr lists limits that this site does not enforce: they do not count
     enforced = config.get("AccountingStorageEnforce", "none").lower().split(",")
-    nodes = parse_nodes(texts.nodes or "")
-    mine = tuple(_associations(texts.associations or ""))
-    knows_mine = texts.associations is not None
-    most = _most_jobs(mine, texts.qos or "", account, qos)
+    nodes = parse_nodes(texts.get(NODES, ""))
+    associations = texts.get(associations_argv(who.user))
+    mine = tuple(_associations(associations or ""))
+    knows_mine = associations is not None
+    most = _most_jobs(mine, texts.get(QOS, ""), who.account, who.qos)
     has_limits = "limits" in enforced or "safe" in enforced
     size = whole_number(config.get("MaxArraySize"))
     return ClusterLimits(
-        queues=tuple(_partition_queue_limits(texts.partitions or "", config)),
-        nodes=_node_types(texts.nodes or ""),
+        queues=tuple(_partition_queue_limits(texts.get(PARTITIONS, ""), config)),
+        nodes=_node_types(texts.get(NODES, "")),
         # 26.05 lists them in a different order than older versions
         accounts=tuple(sorted({one.account for one in mine}))
         if knows_mine and "associations" in enforced
@@ -306,7 +299,7 @@ def slurm_cluster_limits(
         if knows_mine and "qos" in enforced
         else None,
         enforced=config.get("EnforcePartLimits", "NO").upper() != "NO"
-        if texts.config is not None
+        if CONFIG in texts
         else None,
         largest_index=size - 1 if size else None,
         most_submitted=most if has_limits else None,
@@ -448,32 +441,26 @@ class SlurmSite(SchedulerSite):
 
     def read_limits(self, who: SubmittingUser, query: SchedulerQuery) -> LiveAnswers:
         """Query the limits that apply to a submission of *who*; never raises."""
+        backend = KINDS[slurm_text.TEXT.NAME].backend
         commands = (
             NODES,
             PARTITIONS,
             CONFIG,
             associations_argv(who.user),
             QOS,
-            *KINDS[slurm_text.TEXT.NAME].backend.awaited_argvs(who.after),
+            *backend.awaited_argvs(who.after),
         )
         replies = query(commands)
-        nodes, partitions, config, associations, qos, *jobs = replies
+        texts = answered_texts(commands, replies)
         # sacctmgr may be missing: a site without accounting still has partitions
-        if not (partitions.is_answer and config.is_answer):
-            trouble = partitions if not partitions.is_answer else config
-            return LiveAnswers(trouble=trouble.complaint())
-        texts = SlurmLimitTexts(
-            nodes=nodes.text,
-            partitions=partitions.text,
-            config=config.text,
-            associations=associations.text,
-            qos=qos.text,
-        )
-        found = slurm_cluster_limits(texts, account=who.account, qos=who.qos)
+        for argv, reply in zip(commands, replies, strict=True):
+            if argv in {PARTITIONS, CONFIG} and not reply.is_answer:
+                return LiveAnswers(trouble=reply.complaint())
+        waited = len(backend.awaited_argvs(who.after))
         return LiveAnswers(
-            limits=_with_use(found, who, query),
-            nodes=parse_nodes(texts.nodes or ""),
-            jobs=KINDS[slurm_text.TEXT.NAME].backend.awaited_states(who.after, jobs),
+            limits=_with_use(slurm_cluster_limits(texts, who), who, query),
+            nodes=parse_nodes(texts.get(NODES, "")),
+            jobs=backend.awaited_states(who.after, replies[len(replies) - waited :]),
         )
 
 

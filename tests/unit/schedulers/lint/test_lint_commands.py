@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from some_limits import GRIDENGINE, SLURM
 from some_scripts import (
     CWD,
@@ -344,32 +342,3 @@ def checked(body: str) -> set[str]:
 )
 def test_what_bash_cannot_read_is_found(body: str, *, is_broken: bool) -> None:
     assert ("syntax" in checked(body)) is is_broken
-
-
-SPICES = st.sampled_from(
-    (
-        *("#SBATCH ", "#$ ", "--mem=", "-t ", "--array=", "-l h_vmem=", "--gres=gpu:"),
-        *(
-            "0-9%3",
-            "9" * 5000,
-            "\n",
-            " ",
-            ":",
-            "=",
-            "&",
-            "\u00b2",
-            "\udc80",
-            "\0",
-            "~/",
-        ),
-        *("cd ", "trap x TERM", "$SLURM_ARRAY_TASK_ID", "#!/bin/sh\n", "-pe smp "),
-        *("conda activate x", "-o a/", "--time=", "h_rt=", "-d afterok:", "--signal="),
-    )
-)
-
-
-@given(st.lists(SPICES).map("".join))
-def test_no_script_makes_the_lint_stumble(text: str) -> None:
-    for limits in (None, SLURM):
-        of_slurm(text, limits=limits)
-    of_gridengine(text, limits=GRIDENGINE)
