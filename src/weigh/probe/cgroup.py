@@ -12,6 +12,7 @@ Before Linux 5.18, ``kernel`` of version 2 is kernel_stack + pagetables + percpu
 """
 
 import os
+from contextlib import suppress
 
 import msgspec
 
@@ -94,6 +95,30 @@ def read_cgroup(
         peak = _read_cgroup_file(f"{folder}/memory.peak")
         events = _read_cgroup_file(f"{folder}/memory.events")
     return CgroupReading(_cgroup_number(peak), _oom_kills(events))
+
+
+class OomKillCount:
+    """The out-of-memory kills in our group, from a file that stays open.
+
+    ``weigh exec`` reads it at both ends of each task, which opening it makes 0.4 ms.
+    """
+
+    def __init__(self) -> None:
+        self._fd = -1  # unknown
+        with suppress(ValueError, OSError):
+            folder, version = memory_folder(_read_cgroup_file("/proc/self/cgroup"))
+            name = "memory.oom_control" if version == 1 else "memory.events"
+            if version != 1:
+                folder = _nearest_accounted_group(folder, "/sys/fs/cgroup")
+            self._fd = os.open(f"{folder}/{name}", _READ_ONLY)
+
+    def read(self) -> int | None:
+        """Return the kills since the group was made; None if unknown."""
+        try:
+            text = os.pread(self._fd, _STAT_BYTES, 0)
+        except OSError:  # no group, or it is gone
+            return None
+        return _oom_kills(text.decode("ascii", "replace"))
 
 
 def limited_groups(

@@ -24,7 +24,7 @@ from weigh.outcome import (
     judge_run_end,
     out_of_memory,
 )
-from weigh.probe.cgroup import read_cgroup
+from weigh.probe.cgroup import OomKillCount
 from weigh.runner.attempt import Stop, TaskAttempt
 from weigh.runner.events import STOPPED_FOR_MEMORY
 
@@ -129,11 +129,12 @@ class RetryPolicy:
         self._stops: dict[int, int] = {}
         # of the kernel's count, those that an attempt was found to be the cause of
         self._kills_explained = 0
+        self._kill_count = OomKillCount()
         self._kills_before: dict[str, int | None] = {}  # by the attempt's record
 
     def started(self, attempt: TaskAttempt) -> None:
         """Note how many processes had been killed when an attempt began."""
-        self._kills_before[attempt.record] = read_cgroup().oom_kills
+        self._kills_before[attempt.record] = self._kill_count.read()
 
     def judge(
         self, attempt: TaskAttempt, others: Collection[TaskAttempt]
@@ -203,7 +204,7 @@ class RetryPolicy:
         none that held far less than another.
         """
         before = self._kills_before.pop(attempt.record, None)
-        now = read_cgroup().oom_kills
+        now = self._kill_count.read()
         if before is None or now is None:
             return None
         # what the end of another task has explained does not count twice
