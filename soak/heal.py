@@ -207,7 +207,7 @@ def prepare(folder: Path, tasks: int, scheduler: str) -> None:
         )
     )
     own(folder)
-    needs = ("--memory", "60M", "--cpus", "1", "--time", "2s", "--headroom", "0")
+    needs = ("--memory", "60M", "--cpus", "1", "--time", "2s")
     packs = ("--node", "4", "--hours", "1m", "--name", "p")
     print(weigh(folder, "plan", "tasks.txt", *needs, *packs))
 
@@ -244,7 +244,7 @@ def become() -> tuple[str, ...]:
 def environment(folder: Path) -> dict[str, str]:
     """Return the environment in which the user runs weigh."""
     ours = {"HOME": str(folder), "WEIGH_POLL": "0s", "PYTHONPATH": PATHS}
-    return {**os.environ, **ours}
+    return {**os.environ, **ours, "WEIGH_HEADROOM": "0"}
 
 
 def faults(folder: Path) -> None:

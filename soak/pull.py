@@ -109,7 +109,7 @@ def planned(folder: Path, tasks: int, *, gpus: bool) -> tuple[int, int]:
         )
     )
     own(folder)
-    needs = ("--memory", "60M", "--cpus", "1", "--time", "4s", "--headroom", "0")
+    needs = ("--memory", "60M", "--cpus", "1", "--time", "4s")
     place = ("--gpu", "v100=8GiB", "--gpu-memory", "4GiB") if gpus else ()
     packs = ("--node", str(SLOTS), "--hours", "10m", "--name", "p")
     print(weigh(folder, "plan", "tasks.txt", *needs, *place, *packs))

@@ -652,7 +652,7 @@ def _spread_notes(
         f"time by {100 * time:.0f} %"
     )
     if max(memory, time) > headroom:
-        yield "runs vary by more than the headroom: consider a larger --headroom"
+        yield "runs vary by more than the headroom: consider a larger headroom"
 
 
 def _relative_range(values: Sequence[float]) -> float:

@@ -292,7 +292,7 @@ def test_a_shell_refuses_what_only_a_job_can_have(
     ("kind", "flag"), [("slurm", "wrap"), ("gridengine", "o"), ("gridengine", "t")]
 )
 def test_a_flag_that_the_script_states_itself_is_refused(kind: str, flag: str) -> None:
-    with pytest.raises(UsageError, match=f"--{flag} is set by the job script"):
+    with pytest.raises(UsageError, match=f"-{flag} is set by the job script"):
         refuse_own([(flag, "x")], kind)
 
 

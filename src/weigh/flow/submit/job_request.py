@@ -73,7 +73,8 @@ def refuse_own(extra: Sequence[tuple[str, str]], kind: str) -> None:
     for name, _ in extra:
         instead = None if found is None else found.backend.OWN.get(name)
         if instead is not None:
-            raise UsageError(f"--{name} is set by the job script ({instead})")
+            dashes = "-" if len(name) == 1 else "--"
+            raise UsageError(f"{dashes}{name} is set by the job script ({instead})")
 
 
 def refuse_absent(job_request: JobRequest, scheduler: str) -> None:

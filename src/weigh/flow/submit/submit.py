@@ -185,7 +185,6 @@ def _refuse_without_cluster(here: Here, name: str) -> None:
 class TypedSubmission(msgspec.Struct, frozen=True, kw_only=True):
     """What the options ask of a scheduler, before the plan fills in the rest."""
 
-    kind: str
     scheduler: Scheduler
     request: JobRequest
     needs: tuple[str, ...]
@@ -237,7 +236,7 @@ def _submit_to(here: Here, options: SubmitOptions, name: str) -> SubmitAnswer:
             sending = rounds.enter_context(anew.begin(1, heal_limits=typed.heal))
         answer = replace(written.answer, script=script_path(parts[0]))
         written = replace(written, parts=parts, answer=answer)
-        return _sent(here, written, sending, name)
+        return _sent(here, typed.scheduler, written, sending)
 
 
 def _typed_submission(here: Here, options: SubmitOptions, kind: str) -> TypedSubmission:
@@ -263,7 +262,6 @@ def _typed_submission(here: Here, options: SubmitOptions, kind: str) -> TypedSub
     if options.requeue:
         refuse_requeue(kind)
     return TypedSubmission(
-        kind=kind,
         scheduler=schedulers.reach(here, kind),
         request=request,
         needs=needs,
@@ -380,17 +378,19 @@ _NO_HEALING = "no"
 
 def _work_to_send(here: Here, options: SubmitOptions) -> WorkToSend:
     """Read the plan, or make one of the command."""
-    folder, plan = _plan_to_submit(here, options)
-    # a first look, before tasks are read: it counts once open rounds are settled
+    known = jobs.read_jobs(here.root)
+    if options.command:
+        folders = {job.folder for job in known}
+        folder, plan = plan_flow.plan_command(here, options, folders)
+    else:
+        folder, plan = _plan_to_submit(here, options)
+    # a first look, before the script is written: it counts once rounds are settled
     if not options.again:
-        _refuse_submitted_plan(jobs.read_jobs(here.root), folder)
+        _refuse_submitted_plan(known, folder)
     return WorkToSend(folder=folder, plan=plan)
 
 
 def _plan_to_submit(here: Here, options: SubmitOptions) -> tuple[str, Plan]:
-    if options.command:
-        known = {job.folder for job in jobs.read_jobs(here.root)}
-        return plan_flow.plan_command(here, options, known)
     if options.nodes is not None:
         raise UsageError("--nodes is for a command (weigh plan TASKS --nodes N)")
     if options.plan is None:
@@ -429,7 +429,8 @@ def _written_submission(
     here: Here, options: SubmitOptions, typed: TypedSubmission, work: WorkToSend
 ) -> WrittenSubmission:
     """Complete the request with what the plan needs, and write the job scripts."""
-    plan, kind, scheduler = work.plan, typed.kind, typed.scheduler
+    plan, scheduler = work.plan, typed.scheduler
+    kind = scheduler.name
     # stage-out and requeue need the end of the time limit for themselves
     reserved = reserved_time(typed.staging, requeue=options.requeue)
     request, notes = complete_request(plan, typed.request, scheduler, reserved)
@@ -571,13 +572,12 @@ def _anew(job_scripts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
 
 def _sent(
     here: Here,
+    scheduler: Scheduler,
     written: WrittenSubmission,
     sending: SubmissionRound,
-    name: str,
 ) -> SubmitAnswer:
     """Submit the written parts."""
     parts, answer = written.parts, written.answer
-    scheduler = schedulers.reach(here, name)
     made: list[SubmittedJob] = []
     for part in parts:
         # each later part continues the first, so all of them are one chain of jobs
