@@ -140,7 +140,7 @@ INFINITY = float("inf")
 
 
 class WatchedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What a watcher is told of its run, besides the tree of its processes."""
+    """What a watcher is passed on of its run, besides the tree of its processes."""
 
     floor: Bytes = 0
     """A ru_maxrss up to that may be the launcher's own."""

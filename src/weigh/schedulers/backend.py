@@ -330,7 +330,7 @@ class SchedulerLint:
     def read_flags(self, job_request: JobRequest) -> JobRequest:
         """Return the request with what its passed-on flags ask for.
 
-        Flags that weigh writes itself are no longer passed on beside.
+        Flags that weigh writes itself are no longer passed on as well.
         """
         return job_request
 

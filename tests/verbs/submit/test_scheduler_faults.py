@@ -854,7 +854,7 @@ def test_a_word_that_no_scheduler_knows_is_no_flag(here: Weigh) -> None:
     assert (code, "No such option '--memroy'" in err) == (2, True), err
 
 
-def test_one_option_names_who_hears_of_the_end(here: Weigh, fake: Fake) -> None:
+def test_one_option_names_who_is_notified(here: Weigh, fake: Fake) -> None:
     fake("sbatch", ":")
     words = ("--on", "slurm", "--dry-run", "--notify", "me@uni.edu")
 

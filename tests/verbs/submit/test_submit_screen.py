@@ -66,7 +66,7 @@ def test_when_it_starts_is_reported_as_a_person_writes_it(
 
 
 @pytest.mark.parametrize("free", [0, 3])
-def test_no_late_start_is_predicted_beside_free_nodes(free: int) -> None:
+def test_no_late_start_is_predicted_where_nodes_are_free(free: int) -> None:
     row = SubmitCheck("queue", "ok", f"3 nodes, {free} free now", has_room=free > 0)
     shown = " ".join(lines(job(expected=NOON + 2 * HOUR), checks=(row,)))
     assert ("starts about 14:00" in shown) == (free == 0)

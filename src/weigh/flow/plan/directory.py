@@ -81,7 +81,7 @@ def release(directory: str) -> None:
 def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> Plan:
     """Write *plan* and its task files; return it with their digests.
 
-    They are written beside *directory* and moved into it once all are there: on a full
+    They are written next to *directory* and moved into it once all are there: on a full
     disk an earlier plan stays as it was. *text_of* returns the line of a task by its
     number.
 
@@ -89,22 +89,22 @@ def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> Plan:
         StoreError: a file cannot be written.
     """
     above, name = os.path.split(directory)
-    beside = os.path.join(above, f".{name}.{os.getpid()}")
+    written = os.path.join(above, f".{name}.{os.getpid()}")
     try:
         # commands may hold what is private: only the user may read them
-        make_private_folder(beside)
+        make_private_folder(written)
         if plan.queue is not None:
-            plan = _write_queue(beside, plan, plan.queue, text_of)
+            plan = _write_queue(written, plan, plan.queue, text_of)
         else:
-            plan = _write_elements(beside, plan, text_of)
-        with open(os.path.join(beside, FILE), "wb", opener=open_privately) as file:
+            plan = _write_elements(written, plan, text_of)
+        with open(os.path.join(written, FILE), "wb", opener=open_privately) as file:
             file.write(plan_document(plan))
-        _move_plan_files(beside, directory)
+        _move_plan_files(written, directory)
     except OSError as error:
         where = error.filename or directory
         raise StoreError(f"cannot write {where}: {error.strerror}") from error
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(written, ignore_errors=True)
         with suppress(OSError):  # it has a plan, or was never made
             os.rmdir(above)
     return plan
