@@ -140,7 +140,7 @@ INFINITY = float("inf")
 
 
 class WatchedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What a watcher is passed on of its run, besides the tree of its processes."""
+    """What a watcher knows of its run when it starts, besides its tree."""
 
     floor: Bytes = 0
     """A ru_maxrss up to that may be the launcher's own."""
