@@ -6,10 +6,16 @@ Only what all write alike: what a scheduler takes as a size or time is in its te
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from weigh.errors import FormatError
+from weigh.lazy_modules import lazy_module
 from weigh.units import MIB, Bytes, Seconds
+
+if TYPE_CHECKING:
+    import pkgutil
+else:  # a run of a job reads no lists
+    pkgutil = lazy_module("pkgutil")
 
 ParsedT = TypeVar("ParsedT")
 # fits 64 bits; int() raises an error for thousands of digits
@@ -131,3 +137,16 @@ def _count_in_range(part: str) -> int:
     if last is None:
         return 1
     return max(0, int(last) - int(first)) // max(1, int(step or 1)) + 1
+
+
+# ---- words that a scheduler knows, as data
+def read_sections(package: str, file: str) -> dict[str, list[str]]:
+    """Return the indented lines of a data file by the line above each group."""
+    found: dict[str, list[str]] = {}
+    rows = list[str]()
+    for line in (pkgutil.get_data(package, file) or b"").decode().splitlines():
+        if line.startswith(" "):
+            rows.append(line.strip())
+        elif not line.startswith("#"):
+            rows = found[line] = []
+    return found

@@ -7,8 +7,8 @@ import msgspec
 
 from weigh.model.lint import LintFinding
 from weigh.schedulers.lint.case import did_you_mean, note
-from weigh.schedulers.lint.values import read_sections
 from weigh.schedulers.script import ScriptLine
+from weigh.schedulers.words import read_sections
 
 # (group, ((name, what it finds), ...))
 TABLE = tuple(

@@ -1,6 +1,5 @@
 """What the directives of all schedulers have in common: words, values, folders."""
 
-import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
@@ -20,20 +19,9 @@ from weigh.schedulers.lint.case import (
 )
 from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.script import ScriptLine
+from weigh.schedulers.words import read_sections
 
 _Parsed = TypeVar("_Parsed")
-
-
-def read_sections(package: str, file: str) -> dict[str, list[str]]:
-    """Return the indented lines of a data file by the line above each group."""
-    found: dict[str, list[str]] = {}
-    rows = list[str]()
-    for line in (pkgutil.get_data(package, file) or b"").decode().splitlines():
-        if line.startswith(" "):
-            rows.append(line.strip())
-        elif not line.startswith("#"):
-            rows = found[line] = []
-    return found
 
 
 def read_word_lists(package: str) -> dict[str, list[str]]:

@@ -6,6 +6,7 @@ sets SLURM_TIME_FORMAT so that times are seconds since the epoch.
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
 import msgspec
 
@@ -44,6 +45,7 @@ from weigh.schedulers.words import (
     epoch_seconds_in,
     format_ranges,
     parse_ranges,
+    read_sections,
     whole_number,
 )
 from weigh.units import Seconds
@@ -55,37 +57,8 @@ _OVER_MEMORY = (
 )
 _THROTTLE = "JobArrayTaskLimit"
 
-_REASONS = {
-    "Priority": "other jobs have a higher priority",
-    "Resources": "next in line",
-    _THROTTLE: "the array's throttle",
-    "Dependency": "a job that it depends on has not ended",
-    "DependencyNeverSatisfied": "never: a job that it depends on failed",
-    "BeginTime": "its begin time has not come, or it was requeued a moment ago",
-    "JobHeldUser": "held by you (scontrol release)",
-    "JobHeldAdmin": "held by the site's administrators",
-    "PartitionDown": "the partition is down",
-    "PartitionInactive": "the partition starts no jobs now",
-    "PartitionTimeLimit": "never: it requests more time than the partition allows",
-    "PartitionNodeLimit": "never: it requests more nodes than the partition allows",
-    "PartitionConfig": "never: it requests more than the partition allows",
-    "BadConstraints": "never: no node has what it requests",
-    "ReqNodeNotAvail": "the nodes it needs are down or reserved",
-    "Reservation": "its reservation has not started",
-    "Licenses": "no licence is free",
-    "NodeDown": "a node it needs is down",
-    "Cleaning": "the previous attempt is being cleaned up",
-    "AssociationJobLimit": "your account's limit on jobs",
-    "LaunchFailedRequeuedHeld": "held: it failed to start (scontrol release)",
-    "JobHoldMaxRequeue": "held: it was requeued too often (scontrol release)",
-    "JobRequeuedInHeldState": "held: it was requeued (scontrol release)",
-    "UserEnvRetrievalFailedRequeuedHeld": "held: your login failed on its node",
-    "QOSNotAllowed": "never: the partition does not accept its QOS",
-    "AccountNotAllowed": "never: the partition does not accept your account",
-    "InvalidAccount": "never: the account does not exist",
-    "InvalidQOS": "never: the QOS does not exist",
-    "MaxMemPerLimit": "never: it requests more memory than is allowed",
-}
+_LISTS_OF_WORDS = read_sections("weigh.schedulers.slurm", "words.txt")
+_REASONS = dict(row.split(": ", 1) for row in _LISTS_OF_WORDS["reasons to wait"])
 # some codes have blanks or underscores: (launch failed requeued held)
 _BY_LETTERS = {name.lower(): words for name, words in _REASONS.items()}
 
@@ -141,24 +114,12 @@ _AFTER_TTL: Seconds = 10.0
 _START = re.compile(r"to start at (\S+)")
 
 # squeue(1) and sacct(1), JOB STATE CODES; any other is UNKNOWN
-_STATE_WORDS: dict[State, str] = {
-    "PENDING": """
-        PENDING CONFIGURING REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD
-        SPECIAL_EXIT EXPEDITING POWER_UP_NODE
-    """,
-    "RUNNING": """
-        RUNNING COMPLETING RESIZING SIGNALING STAGE_OUT STOPPED SUSPENDED
-    """,
-    "COMPLETED": "COMPLETED",
-    "FAILED": "FAILED",
-    "TIMEOUT": "TIMEOUT DEADLINE",
-    "OUT_OF_MEMORY": "OUT_OF_MEMORY",
-    "CANCELLED": "CANCELLED REVOKED",
-    "NODE_FAIL": "NODE_FAIL BOOT_FAIL LAUNCH_FAILED",
-    "PREEMPTED": "PREEMPTED",
-}
 STATES: dict[str, State] = {
-    word: state for state, words in _STATE_WORDS.items() for word in words.split()
+    word: state
+    for state in get_args(State)
+    for row in _LISTS_OF_WORDS["states"]
+    if row.startswith(f"{state}: ")
+    for word in row.removeprefix(f"{state}: ").split()
 }
 _NO_NODE = frozenset({"", "(null)", "n/a"})
 _PLAIN = frozenset({"", "N/A"})
