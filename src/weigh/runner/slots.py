@@ -11,13 +11,12 @@ import msgspec
 
 from weigh.model.record import Allocation
 from weigh.regular_file import file_head
-from weigh.schedulers import KINDS
+from weigh.schedulers import kind_of_job
 from weigh.units import Bytes
 
 _ROOT = "/sys/fs/cgroup"
 # words for no GPU; the last one is Slurm's
 _HIDDEN = ("", "-1", "NoDevFiles")
-GPU_LISTS = tuple(name for kind in KINDS.values() for name in kind.variables.gpus)
 _ORDINAL = "GPU_DEVICE_ORDINAL"  # AMD's, which Slurm sets, too
 CUDA = "CUDA_VISIBLE_DEVICES"
 _HIP = "HIP_VISIBLE_DEVICES"  # AMD's programs read CUDA's only where this is not set
@@ -289,7 +288,8 @@ def gpus_named(env: Mapping[str, str]) -> tuple[str, ...] | None:
     if _ROCR in env:
         # programs number from 0 what this variable leaves them
         return tuple(map(str, range(len(_listed_gpu_names(env[_ROCR])))))
-    for name in (*GPU_LISTS, _ORDINAL):
+    kind = kind_of_job(env)
+    for name in (*(() if kind is None else kind.variables.gpus), _ORDINAL):
         if env.get(name):
             return tuple(
                 map(_gpu_number, _listed_gpu_names(env[name].replace(" ", ",")))

@@ -13,7 +13,7 @@ from weigh.runner.attempt import TaskAttempt
 from weigh.runner.run_context import RunContext
 from weigh.runner.shell import LineShell
 from weigh.runner.slots import RunSlot, gpu_settings, thread_settings
-from weigh.schedulers import KINDS
+from weigh.schedulers import kind_of_job
 from weigh.store.identity import process_identity
 from weigh.sweep.variables import CPUS, MEMORY, with_expanded_placeholders
 from weigh.units import MIB, Bytes, Seconds
@@ -22,7 +22,6 @@ from weigh.units import MIB, Bytes, Seconds
 ADDRESS, PORT = "MASTER_ADDR", "MASTER_PORT"
 _PORT_OF_OURS = "WEIGH_PORT"
 _TORCHRUN = "PET_MASTER_PORT"  # the default of torchrun's --master-port
-_NODES = tuple(one.variables.nodes for one in KINDS.values() if one.variables.nodes)
 _TRIES = 50  # ports drawn until one is not taken
 
 
@@ -33,7 +32,9 @@ def meeting_place(env: Mapping[str, str]) -> dict[str, str]:
     """
     if ADDRESS in env:
         return {}
-    several = any(env.get(name, "1") not in {"", "0", "1"} for name in _NODES)
+    kind = kind_of_job(env)
+    nodes = "1" if kind is None else env.get(kind.variables.nodes or "", "1")
+    several = nodes not in {"", "0", "1"}
     return {ADDRESS: os.uname().nodename if several else "127.0.0.1"}
 
 

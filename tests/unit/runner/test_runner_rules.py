@@ -375,8 +375,8 @@ def test_a_users_own_thread_count_stands() -> None:
         ({}, None),
         ({"CUDA_VISIBLE_DEVICES": "2,GPU-ab"}, ("2", "GPU-ab")),
         ({"CUDA_VISIBLE_DEVICES": ""}, ()),
-        ({"SLURM_JOB_GPUS": "0,1"}, ("0", "1")),
-        ({"SGE_HGR_gpu": "gpu1 gpu3"}, ("1", "3")),
+        ({"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "0,1"}, ("0", "1")),
+        ({"SGE_TASK_ID": "1", "SGE_HGR_gpu": "gpu1 gpu3"}, ("1", "3")),
         # AMD: HIP's names come before CUDA's, and ROCR's leave fewer, numbered anew
         ({"HIP_VISIBLE_DEVICES": "3", "CUDA_VISIBLE_DEVICES": "1"}, ("3",)),
         ({"ROCR_VISIBLE_DEVICES": "2,3", "SLURM_JOB_GPUS": "2,3"}, ("0", "1")),

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from batches import WEIGH, Batch, until
 
+from weigh.flow.exec.exec import _SCRIPT
 from weigh.joblog import HEADER
+from weigh.schedulers import KINDS
 
 
 def test_stopped_and_continued_it_goes_on(batch: Batch) -> None:
@@ -207,3 +209,8 @@ def _read(master: int) -> bytes:
         if error.errno != errno.EIO:
             raise
         return b""
+
+
+def test_a_script_of_any_scheduler_is_noticed_by_its_suffix() -> None:
+    suffixes = [suffix for kind in KINDS.values() for suffix in kind.suffixes]
+    assert [one for one in suffixes if not _SCRIPT.search(f"./run.{one}")] == []

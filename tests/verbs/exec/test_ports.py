@@ -58,7 +58,7 @@ def test_a_free_port_can_be_listened_on() -> None:
 
 
 def test_a_job_on_several_nodes_meets_at_this_one() -> None:
-    assert meeting_place({"SLURM_JOB_NUM_NODES": "2"}) == {
+    assert meeting_place({"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}) == {
         "MASTER_ADDR": os.uname().nodename
     }
 

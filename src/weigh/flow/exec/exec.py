@@ -35,7 +35,7 @@ from weigh.runner.journal import RunJournal, SettledTasks, settle_by
 from weigh.runner.owned_file import JoblogHolder
 from weigh.runner.run_context import ExecOptions, RunConsole, RunContext
 from weigh.runner.task_source import TaskParameters, TaskSource
-from weigh.schedulers import KINDS
+from weigh.schedulers import SUBMITS
 from weigh.store import identity
 from weigh.store.location import locate_store
 from weigh.store.past_calls import ExecRun, append_call
@@ -58,11 +58,12 @@ else:  # each is imported when it is first used
 
 _STDIN = "-"
 _MOST_CHECKED = 50  # tasks that are checked for job scripts
-_SUFFIXES = "|".join(name for kind in KINDS.values() for name in kind.suffixes)
-_SUBMITS = "|".join(kind.submits for kind in KINDS.values())
-# a cheap search first: most task files never need the module on job scripts
+_SUBMITS = "|".join(SUBMITS.values())
+# a cheap search first: most task files need neither the module on job scripts nor the
+# schedulers, whose suffixes begin with these letters
 _SCRIPT = re.compile(
-    rf"\b(?:ba|k|z)?sh\b|\.(?:{_SUFFIXES}|job)\b|\b(?:{_SUBMITS})\b|^\s*(?:do|done)\b"
+    rf"\b(?:ba|k|z)?sh\b|\.(?:s[a-z]{{2,5}}|c[a-z]{{5}}|job)\b|\b(?:{_SUBMITS})\b"
+    r"|^\s*(?:do|done)\b"
 )
 
 
