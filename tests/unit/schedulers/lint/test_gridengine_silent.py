@@ -42,32 +42,6 @@ def test_what_a_directive_names_is_looked_up(
     assert rule not in found if words is None else stated(found, rule, "", words)
 
 
-@pytest.mark.parametrize(
-    ("text", "rule", "words"),
-    [
-        ("#!/bin/bash\r\n#$ -cwd\r\nhostname\r\n", "carriage-returns", "Eqw"),
-        ("\ufeff#!/bin/bash\nhostname\n", "bom", ""),
-        ("#$ -cwd\nhostname\n", "no-shebang", ""),
-        ("#$ -cwd -S /bin/bash\nhostname\n", "no-shebang", None),
-        ("#!/bin/bash\nhostname\n#$ -l h_vmem=4\n", "memory-in-bytes", ""),
-        ("#!/bin/bash\nls\n#$ -l h_vmem=4\n", "directive-after-command", None),
-        ("#!/bin/bash\n# $ -cwd\nhostname\n", "ignored-directive", ""),
-        ("#!/bin/bash\n #$ -cwd\nhostname\n", "ignored-directive", ""),
-        ("#!/bin/bash\n#SBATCH --mem=4G\nhostname\n", "ignored-directive", ""),
-        ("#!/bin/bash\n#$PYTHON train.py\nhostname\n", "stray-word", ""),
-        ("#!/bin/bash\nmodule add a\n", "module", ""),
-        ("#!/bin/bash\nsource /etc/profile\nmodule add a\n", "module", None),
-        ("#!/bin/bash\n#$ -V\nmodule add a\n", "module", None),
-        ("#!/bin/bash\npython a.py $SGE_TASK_ID\n", "no-array", "'undefined' unless"),
-    ],
-)
-def test_what_a_script_gets_wrong_is_found(
-    text: str, rule: str, words: str | None
-) -> None:
-    found = of_gridengine(text)
-    assert rule not in found if words is None else stated(found, rule, "", words)
-
-
 def test_windows_line_ends_are_eqw_only_if_the_interpreter_has_one() -> None:
     found = of_gridengine("#!/bin/bash\n#$ -cwd\nhostname\r\n")
     assert "Eqw" not in found["carriage-returns"].effect

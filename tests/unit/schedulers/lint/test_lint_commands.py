@@ -27,8 +27,12 @@ from weigh.schedulers.gridengine import lint as gridengine_lint
 from weigh.schedulers.script import read_script
 
 KNOWN: dict[str, Any] = {
-    "files": {f"{CWD}/in_{{}}.csv": (1, 2, 3)},
-    "lines": {f"{CWD}/ids.txt": 3},
+    "files": {
+        f"{CWD}/in_{{}}.csv": (1, 2, 3),
+        f"{CWD}/tasks_{{}}.txt": tuple(range(20)),
+        f"{CWD}/later_{{}}.txt": (),
+    },
+    "lines": {f"{CWD}/ids.txt": 3, f"{CWD}/params.txt": 20},
 }
 GONE: dict[str, Any] = {
     "paths": {f"{CWD}/solver": "file", f"{CWD}/a.py": "file"},
@@ -41,6 +45,7 @@ SOLVERS = [
 GPUS = ["export CUDA_VISIBLE_DEVICES=0,1\npython x.py\n"]
 
 
+ESCAPES = {"n": "\n", "r": "\r", "b": "\ufeff", "\\": "\\"}
 LIMITS: dict[str, dict[str, ClusterLimits | None]] = {
     "without limits": {"slurm": None, "gridengine": None},
     "with the limits of the cluster": {"slurm": SLURM, "gridengine": GRIDENGINE},
@@ -58,8 +63,9 @@ def judged_scripts() -> Iterator[tuple[str, ...]]:
         for line in path.read_text().splitlines():
             if line.startswith("    "):
                 verdict, directives, body = line[4:].split(" | ", 2)
-                body = re.sub(r"\\(.)", lambda one: one[1].replace("n", "\n"), body)
-                yield scheduler, limits, rule, verdict, directives, f"{body}\n"
+                body = re.sub(r"\\(.)", lambda one: ESCAPES[one[1]], body)
+                end = "" if limits == "whole scripts" else "\n"
+                yield scheduler, limits, rule, verdict, directives, body + end
             elif line.startswith("@"):
                 limits = line.removeprefix("@ ")
             elif not line.startswith("#"):
@@ -83,9 +89,13 @@ def test_a_script_is_judged_by_what_the_scheduler_does_with_it(
     row: tuple[str, ...],
 ) -> None:
     scheduler, limits, rule, verdict, line, body = row
-    ask = sbatch if scheduler == "slurm" else qsub
-    known = {**KNOWN, **GONE, "limits": LIMITS[limits][scheduler]}
-    assert agrees(ask(line, body=body, **known), rule, verdict)
+    if limits == "whole scripts":
+        found = of_slurm(body) if scheduler == "slurm" else of_gridengine(body)
+    else:
+        ask = sbatch if scheduler == "slurm" else qsub
+        known = {**KNOWN, **GONE, "limits": LIMITS[limits][scheduler]}
+        found = ask(line, body=body, **known)
+    assert agrees(found, rule, verdict)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 from some_limits import GRIDENGINE, SLURM
-from some_scripts import CWD, qsub, sbatch
+from some_scripts import CWD, HOME, qsub, sbatch
 
 from weigh.schedulers.shell import read_body
 
@@ -20,6 +20,14 @@ def test_only_templates_with_files_report_which_array() -> None:
 def test_a_path_that_another_variable_hides_has_no_template() -> None:
     found = sbatch("--array=1-3", body=f"cat $DATA/a_{ELEMENT}.csv\n")
     assert "element-without-input" not in found
+
+
+def test_the_directory_of_the_guide_is_followed() -> None:
+    body = f"cd ../../\nparallel < tasks_{ELEMENT}.txt\n"
+    files = {f"{HOME}/tasks_{{}}.txt": (0, 1)}
+    known = {"cwd": f"{HOME}/script/interference", "files": files}
+    found = sbatch("--array=0-2", body=body, **known)
+    assert "element 2 has none" in found["element-without-input"].effect
 
 
 @pytest.mark.parametrize("flag", ["-a", "--arg-file", "::::"])

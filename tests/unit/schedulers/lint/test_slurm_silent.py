@@ -35,38 +35,6 @@ def test_a_cluster_is_judged_by_what_it_enforces(
     assert (rule in sbatch(flag, limits=limits)) is is_found
 
 
-@pytest.mark.parametrize(
-    ("text", "rule", "severity", "words"),
-    [
-        ("#SBATCH --mem=1G\nhostname\n", "no-shebang", NO, ""),
-        ("#!/bin/bash\r\n#SBATCH -c 1\r\nls\r\n", "carriage-returns", NO, ""),
-        ("\ufeff#!/bin/bash\nhostname\n", "bom", NO, ""),
-        ("#!bash\nhostname\n", "interpreter", "", "not an absolute path"),
-        ("#!/usr/bin/env python3 -u\nprint(1)\n", "interpreter", "", "env -S python3"),
-        *(
-            (f"#!/bin/bash\n{word} --mem=8G\nls\n", "ignored-directive", "problem", "")
-            for word in ("#SBTACH", "#SBACTH", "#SABTCH", "#SBATC", "#sbatch")
-        ),
-        ("#!/bin/bash\n# SBATCH -c 2\n", "ignored-directive", "", "a space after '#'"),
-        ("#!/bin/bash\n  #SBATCH -c 2\nls\n", "ignored-directive", "", ""),
-        ("#!/bin/bash\nSBATCH -c 2\n", "ignored-directive", "", "takes it for a comm"),
-        ("#!/bin/bash\n#SBATCH--time=24:00\nls\n", "time-in-minutes", "", ""),
-        (
-            "#!/bin/bash\nset -e\n#SBATCH -c 2\n",
-            "directive-after-command",
-            "",
-            "line 2",
-        ),
-        ("#!/bin/bash\n#SBATCH -c 2 \\\n--time=5\nls\n", "ignored-directive", "", ""),
-        ("#!/bin/bash\n{% if a %}\n#SBATCH -c 2\nls\n", "placeholder", "", ""),
-    ],
-)
-def test_what_a_script_gets_wrong_is_found(
-    text: str, rule: str, severity: str, words: str
-) -> None:
-    stated(of_slurm(text), rule, severity, words)
-
-
 def test_a_directive_that_goes_on_in_the_next_line_ends_them_all() -> None:
     text = "#!/bin/bash\n#SBATCH --mem=8G \\\n--time=5\n#SBATCH -c 4\nhostname\n"
     assert "directive-after-command" in of_slurm(text)
