@@ -352,7 +352,9 @@ def log_row(job_script: JobScript, *, was_there: bool) -> SubmitCheck:
     return SubmitCheck("log directory", "ok" if was_there else "made", shown)
 
 
-def refuse_missing_program(job_script: JobScript, env: Mapping[str, str]) -> None:
+def refuse_missing_program(
+    job_script: JobScript, environment: Mapping[str, str]
+) -> None:
     """Refuse a job of this machine whose tasks begin with a program that is missing.
 
     What an environment, a container or an earlier job brings is not known yet.
@@ -372,7 +374,7 @@ def refuse_missing_program(job_script: JobScript, env: Mapping[str, str]) -> Non
         looked_up = subprocess.run(
             words,
             cwd=job_script.cwd,
-            env=env,
+            env=environment,
             capture_output=True,
             check=False,
         )

@@ -223,7 +223,7 @@ def _submit_to(here: Here, options: SubmitOptions, name: str) -> SubmitAnswer:
     if options.dry_run:
         return written.answer
     if options.setup.checks:
-        written = _checked_submission(here, options, written)
+        written = _checked_submission(here, written)
     # even with --again the plan's own round begins first: only one process may look
     # whether the plan was used
     with ExitStack() as rounds:
@@ -274,7 +274,7 @@ def _typed_submission(here: Here, options: SubmitOptions, kind: str) -> TypedSub
 def typed_request(options: SubmitOptions, after: tuple[str, ...]) -> JobRequest:
     """Return the request as typed; the plan fills in the rest."""
     gpu_type, gpus = parse_gpus(options.gpus)
-    mail, notify = _whom_to_notify(options.notify)
+    address, command = _whom_to_notify(options.notify)
 
     return JobRequest(
         cpus=options.cpus or 0,  # 0: the plan's
@@ -284,8 +284,8 @@ def typed_request(options: SubmitOptions, after: tuple[str, ...]) -> JobRequest:
         gpu_type=gpu_type,
         queue=options.queue,
         account=options.account,
-        mail=mail,
-        notify=notify,
+        mail=address,
+        notify=command,
         throttle=options.throttle,
         after=after,
         extra=options.extra,
@@ -510,14 +510,11 @@ def _reach_notes(scheduler: str) -> Iterator[str]:
         yield f"weigh is in {sys.prefix}: usually nodes do not share {own[0]}"
 
 
-def _checked_submission(
-    here: Here, options: SubmitOptions, written: WrittenSubmission
-) -> WrittenSubmission:
+def _checked_submission(here: Here, written: WrittenSubmission) -> WrittenSubmission:
     """Refuse a request that would fail; add the results of the checks."""
     parts, answer = written.parts, written.answer
     script = parts[0]
-    # what an earlier job makes is not there yet
-    if answer.scheduler == LOCAL and not options.after:
+    if answer.scheduler == LOCAL:
         submit_checks.refuse_missing_program(script, here.env)
     was_there = os.path.isdir(script.log)
     to_check = submit_checks.ScriptToCheck(
