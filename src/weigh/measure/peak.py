@@ -226,9 +226,12 @@ class PeakTracker:
         # a bound far above the figure means that much was not seen
         if high > value * _DOUBTFUL + MIB:
             certainty = "guessed"
-        is_alone = len(self._met) <= 1 and not self._has_unseen
+        # the kernel's account has those that no look met as well
+        is_all_seen = top.held.is_account or (
+            len(self._met) <= 1 and not self._has_unseen
+        )
         has_grown = any(2 * one.held >= reaped <= one.most for one in self._ended)
-        if reaped > self.largest * _UNSEEN and not is_alone and not has_grown:
+        if reaped > self.largest * _UNSEEN and not is_all_seen and not has_grown:
             # one that was never seen, at any moment
             certainty, high = "guessed", max(high, top.value + reaped)
         return PeakMemory(

@@ -334,6 +334,23 @@ def test_a_peak_that_the_account_shows_after_the_end_is_of_the_kinds_before() ->
     assert (peak.anonymous, peak.shared, peak.file) == (6, 282, 6)
 
 
+def test_a_process_that_no_look_met_is_in_the_account() -> None:
+    tracker = PeakTracker(0)
+    looked = [reading(1, MIB), reading(2, MIB)]
+    held = MemoryHolding(
+        4 * HUNDRED, 0, 0, low=4 * HUNDRED, high=4 * HUNDRED, is_account=True
+    )
+    tracker.look(1.0, looked, held)
+    tracker.reap(3 * HUNDRED)
+    peak = tracker.peak("the account")
+    assert peak is not None
+    assert (peak.value, peak.high, peak.certainty) == (
+        4 * HUNDRED,
+        4 * HUNDRED,
+        "exact",
+    )
+
+
 def test_shared_memory_that_a_process_left_is_not_in_its_mark_again() -> None:
     tracker = PeakTracker(0)
     tracker.look(1.0, [reading(7, 10)], MemoryHolding(10, 0, 0, low=10, high=10))
