@@ -376,16 +376,17 @@ _NAMED = (
     r"|^(.* at \S+ line \d+\.)$"  # Perl
 )
 _ERROR_WORDS = (
-    r"error(?![=: ]*[\d.])|exception|\bfail|fatal|cannot|can't|could not|unable"
+    r"error(?![=: ]*[\d.])|exception|\bfail|fatal|cannot|can't|could not|\bunable"
     r"|denied|no such|not found|not recognized|invalid|illegal|undefined|missing"
-    r"|\bkilled\b|exceed|fault|out of memory|no space|quota"
+    r"|\bkilled\b|exceed|(?<!de)fault|out of memory|no space|quota"
 )
 _RULE = "-" * 20  # opens and closes a box of mpirun
 _OF_LAUNCHER = ("mpirun", "prterun", "MPI_ABORT", "Primary job")
 
 
 _MOST_BEHIND = 8  # lines that a script prints behind a command's error, such as "done"
-_NO_ERROR = r"\bwarn|\b(?:no|0|without) (?:error|fail)"
+# lines above the last one that name an error and are none: warnings, figures of a fit
+_NO_ERROR = r"\bwarn|\b(?:no|0|without) (?:error|fail)|\d\.\d+ ?%?$|^[^:\]!]*$"
 # a line of Python's traceback; the files of libraries and of Python itself
 _FRAME = r'\s*File "(.+)", line (\d+)(?:, in (.+))?'
 _OF_LIBRARY = r".*/(?:site|dist)-packages/.*|.*/lib/python3[\d.]*/.*|<.*"

@@ -450,6 +450,7 @@ solve: cannot open mesh.dat
     "a script that went on": "read 3 rows\ncat: mesh.dat: No such file or directory\n"
     "see the log\n",
     "a script that only warned": "warning: cannot lock\nstep 1\nstep 2\n",
+    "a fit": "device: default\nerror of the fit: 0.25\ntunable: 3\nstep 2\n",
     "words only": "step 1\nstep 2\n\n",
     "nothing": " \n",
 }
@@ -475,6 +476,7 @@ STATED = {
     "a handled exception before": "solve: cannot open mesh.dat",
     "a script that went on": "cat: mesh.dat: No such file or directory",
     "a script that only warned": "step 2",
+    "a fit": "step 2",
     "words only": "step 2",
     "nothing": "",
 }
