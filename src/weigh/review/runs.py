@@ -191,9 +191,7 @@ def requested_by_job(submitted_job: SubmittedJob, plan: Plan | None) -> ElementR
     wanted = submitted_job.request
     gpu = plan.gpu if plan else None
     return ElementRequest(
-        scheduler=submitted_job.scheduler.partition("@")[
-            0
-        ],  # without the cluster's name
+        scheduler=submitted_job.scheduler,
         cpus=wanted.cpus,
         memory=wanted.memory,
         virtual_memory=wanted.virtual_memory,

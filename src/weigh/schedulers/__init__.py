@@ -44,11 +44,8 @@ KINDS = _SchedulerKinds()
 
 
 def find_kind(name: str | None) -> "SchedulerKind | None":
-    """Return the scheduler called *name*, ``slurm`` or ``slurm@gpu``; None if unknown.
-
-    ``slurm@gpu`` is one of several clusters that run Slurm.
-    """
-    return KINDS.get((name or "").partition("@")[0])
+    """Return the scheduler called *name*; None if unknown."""
+    return KINDS.get(name or "")
 
 
 def kind_or_first(name: str | None) -> "SchedulerKind":

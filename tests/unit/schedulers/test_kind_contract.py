@@ -24,7 +24,7 @@ from weigh.review.figures import with_other_figures
 from weigh.review.notes import gpu_flag, report_notes
 from weigh.review.runs import ElementRequest
 from weigh.runner.slots import gpus_named
-from weigh.schedulers import KINDS, find_kind, kind_of_job, kind_or_first
+from weigh.schedulers import KINDS, kind_of_job
 from weigh.schedulers.kind import SchedulerKind
 from weigh.schedulers.protocol import AccountingWords
 from weigh.units import GIB, HOUR
@@ -82,11 +82,6 @@ def test_a_folder_imports_no_other_scheduler(kind: SchedulerKind) -> None:
         text = path.read_text()
         assert not any(f"{other} import" in text for other in others), path
         assert not any(f"{other}." in text for other in others), path
-
-
-def test_one_of_several_clusters_is_found_by_its_scheduler(kind: SchedulerKind) -> None:
-    assert find_kind(kind.name) is find_kind(f"{kind.name}@gpu") is kind
-    assert kind_or_first(f"{kind.name}@gpu") is kind
 
 
 def test_its_commands_are_among_those_that_users_need(kind: SchedulerKind) -> None:

@@ -2,12 +2,9 @@
 
 from pathlib import Path
 
-import msgspec
 import pytest
 from following import Weigh, until
 from rigs import mainly
-
-from weigh.store import jobs
 
 ONCE = "[ -e once ] || {{ touch once; exit 9; }}; echo {} >>order"
 BUG = "{{ [ -e fixed ] || python3 -c 'print(1 / 0)'; }} && echo {} >>order"
@@ -241,17 +238,3 @@ def test_a_job_may_run_in_the_environment_that_an_earlier_one_makes(
     job = here.submit(here.plan(task, name="use"), "--after", "make", *options)
 
     assert here.finish(job) == {"COMPLETED": 1}
-
-
-def test_a_job_does_not_wait_for_one_of_another_scheduler(here: Weigh) -> None:
-    job = here.submit(here.plan("true", name="a"))
-    known = jobs.read_jobs(str(here.folder / ".weigh"))[0]
-    other = msgspec.structs.replace(known, id="77", scheduler="slurm")
-    jobs.append_job(str(here.folder / ".weigh"), other)
-
-    code, _, err = here(
-        "submit", here.plan("true", name="b"), "--on", "local", "--after", "77"
-    )
-
-    assert (code, "runs at slurm" in err) == (2, True)
-    here.finish(job)

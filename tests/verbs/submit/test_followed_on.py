@@ -7,7 +7,6 @@ import pytest
 from following import Weigh
 
 from weigh.model.job import STUCK, JobRequest, SubmittedJob
-from weigh.review.runs import requested_by_job
 from weigh.schedulers.client import SchedulerClient, SchedulerReach
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import scheduler as gridengine_commands
@@ -81,10 +80,6 @@ def test_an_element_in_error_that_we_deleted_was_cancelled(
     said["qstat"] = NOTHING
 
     assert client.states([job()]).of(job(), 0).state == "CANCELLED"
-
-
-def test_a_job_of_a_named_cluster_is_reported_as_its_scheduler_s() -> None:
-    assert requested_by_job(job(scheduler="slurm@gpu"), None).scheduler == "slurm"
 
 
 def test_a_task_that_was_not_resumed_is_found_in_the_job_before(here: Weigh) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from weigh.errors import UsageError
 from weigh.flow.follow import dependency
 from weigh.flow.follow.dependency import needs_of
 from weigh.flow.here import Here
@@ -35,11 +34,6 @@ def test_a_plan_submitted_again_waits_for_no_earlier_job() -> None:
 
 def test_jobs_that_others_submitted_go_through_once() -> None:
     assert needs_of(["77", "77", "last"], "slurm", [job("1")]) == ("77", "w1")
-
-
-def test_a_job_of_another_cluster_is_not_waited_for() -> None:
-    with pytest.raises(UsageError, match="cannot wait for it"):
-        needs_of(["last"], "slurm@gpu", [job("1")])
 
 
 def test_only_of_jobs_that_wait_for_this_one_the_last_round_is_searched(
