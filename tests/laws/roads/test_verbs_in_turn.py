@@ -66,7 +66,7 @@ def test_tasks_of_sizes_run_in_what_a_scan_of_others_predicted(road: Road) -> No
     road.forget()
 
     words = (*JOB, "--mb", "{mb}", "--x", "{x}")
-    road("sweep", "mb=20,40,100", "x=1..4", "--", *words)
+    road("sweep", "mb=20,40,100", "x=1..2", "--", *words)
     planned = road("plan", "tasks.txt")
     kinds = road.read("plan", "tasks.txt", "--dry-run")["kinds"]
     needs = sorted(kind["item"]["memory"] for kind in kinds)
@@ -74,15 +74,15 @@ def test_tasks_of_sizes_run_in_what_a_scan_of_others_predicted(road: Road) -> No
         assert 1.2 * held <= need <= 1.5 * held + 40 * MIB
 
     follow_next(road, planned)
-    check_each_ran_once(road, 12)
+    check_each_ran_once(road, 6)
     memory = memory_reported(road)
     assert memory["requested"] >= memory["most"] >= max(held_by_tasks(road))
 
 
 def test_only_the_task_with_the_bug_that_check_finds_is_run_again(road: Road) -> None:
     road.program()
-    bug = ("--fails", "bug", "--each", "6")
-    road("sweep", "x=1..12", "--", *JOB, "--x", "{x}", *bug)
+    bug = ("--fails", "bug", "--each", "4")
+    road("sweep", "x=1..8", "--", *JOB, "--x", "{x}", *bug)
     checked = road("check", "tasks.txt", ok=(1,))
     assert "ValueError: no value for x" in checked
     tried = len(road.begun())
@@ -90,13 +90,13 @@ def test_only_the_task_with_the_bug_that_check_finds_is_run_again(road: Road) ->
     road.forget()
 
     follow_next(road, road("plan", "tasks.txt"))
-    assert road.wait() == {"COMPLETED": 10, "FAILED": 2}
+    assert road.wait() == {"COMPLETED": 6, "FAILED": 2}
     left = road("resume", "last", ok=(0, 1))
-    assert [*road.begun().values()] == [1] * 12  # a bug is not run again
+    assert [*road.begun().values()] == [1] * 8  # a bug is not run again
     road.fix()
     road(*command_after("fixed?", left))
-    check_each_ran_once(road, 12)
-    assert sorted(road.begun().values()) == [1] * 10 + [2] * 2
+    check_each_ran_once(road, 8)
+    assert sorted(road.begun().values()) == [1] * 6 + [2] * 2
 
 
 @only_on("slurm")
@@ -179,13 +179,13 @@ def test_what_exec_measured_is_reported_and_planned(road: Road) -> None:
     (asked,) = re.findall(r"--mem=(\d+)M", road("report"))
 
     road.forget()
-    road("sweep", "x=5..16", "-o", "more.txt", "--", *words)
+    road("sweep", "x=5..8", "-o", "more.txt", "--", *words)
     planned = road("plan", "more.txt")
     for kind in road.read("plan", "more.txt", "--dry-run")["kinds"]:
         assert kind["item"]["memory"] == int(asked) * MIB
     assert 1.2 * 40 * MIB <= int(asked) * MIB <= 90 * MIB
     follow_next(road, planned)
-    check_each_ran_once(road, 12)
+    check_each_ran_once(road, 4)
 
 
 @only_on("local")
@@ -212,7 +212,9 @@ def test_a_job_after_one_that_fails_does_not_run(road: Road) -> None:
     road.program()
     fails = ("--seconds", "1", "--fails", "exit", "--each", "1")
     road.submit("--name", "first", "--", *JOB, "--x", "1", *fails)
-    road.submit("--after", "first", "--name", "second", "--", *JOB, "--x", "2")
+    second = ("--after", "first", "--name", "second", "--", *JOB, "--x", "2")
+    said = road.submit(*second, ok=(0, 2))
     assert road.called("status", "first", "--wait")[0] == 1
-    assert road.called("status", "second", "--wait")[0] == 1
+    if "cannot succeed" not in said:  # it had not failed yet
+        assert road.called("status", "second", "--wait")[0] == 1
     assert {words[1] for words in road.begun()} == {"1"}
