@@ -16,6 +16,7 @@ SCHEMA = "weigh.job/1"
 AGAIN = "again_"  # prefix of the directories in a plan's for each --again
 RESUME = "resume_"  # and for each job that runs its unfinished tasks
 REST = -1  # in an answer: all elements that are not listed
+WHOLE = -2  # in accounting's answer: the row without an index
 ON_HOLD = "held"  # Grid Engine's word, also for a job that waits for others
 STUCK = "in error state"  # Grid Engine keeps the element until it is deleted
 CANCELLING = "being cancelled"  # a signal was sent, but the element has not ended

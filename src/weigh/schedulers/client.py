@@ -19,6 +19,7 @@ from weigh.model.job import (
     CANCELLING,
     REST,
     STUCK,
+    WHOLE,
     Elements,
     ElementState,
     JobScript,
@@ -520,7 +521,7 @@ class SchedulerClient(Scheduler):
         unsettled: dict[str, Seconds] = {}
         for view in views:
             job, numbers = view.job, element_numbers_of(view.job)
-            view.ended = accounts.states.get(job.id, {})
+            view.ended = _rows_of_elements(job, accounts.states.get(job.id, {}))
             owed_since = now if view.owed_since is None else view.owed_since
             # accounting that answers had time enough by then; one that does not is
             # waited for
@@ -716,6 +717,19 @@ class _JobView:
                 )
         # an answer may list elements of other parts of the same array
         return {one: merged[one] for one in numbers if one in merged}
+
+
+def _rows_of_elements(job: SubmittedJob, ended: Elements) -> Elements:
+    """Return the rows of a job's elements.
+
+    Just after the end of an array accounting may list it without indices, in the state
+    of its last element, as a plain job: that is no row of element 0.
+    """
+    whole = ended.get(WHOLE)
+    is_array = job.elements > 1 if job.own is None else bool(job.own.indices)
+    is_of_no_element = is_array and whole is not None and ended.get(0) == whole
+    hidden = {WHOLE, 0} if is_of_no_element else {WHOLE}
+    return {one: state for one, state in ended.items() if one not in hidden}
 
 
 def _cancelled(state: ElementState | None) -> ElementState:

@@ -516,6 +516,18 @@ def test_an_array_cancelled_before_it_started_is_cancelled_as_a_whole(
     assert here.status(job)["tasks"] == {"CANCELLED": 3}
 
 
+def test_an_array_without_indices_in_accounting_is_no_row_of_its_first_element(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    """Slurm 22.05 lists it so for some seconds, in the state of its last element."""
+    states = enumerate(("COMPLETED", "COMPLETED", "OUT_OF_MEMORY"))
+    lines = (f"echo '7|{at}|{state}|1|node1|None'" for at, state in states)
+    fake("squeue", "; ".join(lines))
+    fake("sacct", f"echo '{job}|OUT_OF_MEMORY|0:125|0:125|1|2|node1|OutOfMemory'")
+
+    assert here.status(job)["elements"] == {"COMPLETED": 2, "OUT_OF_MEMORY": 1}
+
+
 def test_an_array_s_own_line_leaves_the_elements_that_ran(
     here: Weigh, fake: Fake, job: str
 ) -> None:

@@ -5,7 +5,7 @@ sets SLURM_TIME_FORMAT so that times are seconds since the epoch.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
 import msgspec
@@ -14,6 +14,7 @@ from weigh.errors import FormatError
 from weigh.model.job import (
     REST,
     STEP_OUT_OF_MEMORY,
+    WHOLE,
     Elements,
     ElementState,
     JobRequest,
@@ -158,6 +159,39 @@ def _put(elements: Elements, index: str, element_state: ElementState) -> None:
         elements[REST] = element_state
     else:
         elements[0] = element_state
+
+
+def _mark_short_elements(states: States, short: Iterable[str]) -> None:
+    """Let the elements called *short* have ended for the memory of a step."""
+    for place in short:
+        job, _, index = place.partition("_")
+        elements = states.get(job, {})
+        for number in (whole_number(index),) if index else (0, WHOLE):
+            if number in elements and elements[number].state in _MAY_HIDE_A_STEP:
+                elements[number] = msgspec.structs.replace(
+                    elements[number],
+                    state="OUT_OF_MEMORY",
+                    reason=STEP_OUT_OF_MEMORY,
+                )
+
+
+def _ended_slurm_element(fields: Sequence[str]) -> ElementState:
+    """Return the state of an element by its row of accounting."""
+    word = fields[1].split(" ")[0].rstrip("+")
+    state = STATES.get(word, "UNKNOWN")
+    code, _, signal = fields[2].partition(":")
+    node = None if fields[6] == "None assigned" else fields[6] or None
+    # a job without a node never started: 20.11 prints when it was cancelled
+    started = None if node is None else epoch_seconds_in(fields[4])
+    return ElementState(
+        state=state,
+        reason=_slurm_wait_reason(fields[7], word, state),
+        exit_code=whole_number(code),
+        signal=whole_number(signal) or None,
+        started=started,
+        ended=epoch_seconds_in(fields[5]),
+        node=node,
+    )
 
 
 def _slurm_wait_reason(text: str, word: str, state: State) -> str | None:
@@ -372,30 +406,11 @@ class SlurmCommands(SchedulerCommands):
             # DerivedExitCode is the highest of all steps
             if fields[3] == _OOM_EXIT:
                 short.add(place)
-            word = fields[1].split(" ")[0].rstrip("+")
-            state = STATES.get(word, "UNKNOWN")
-            code, _, signal = fields[2].partition(":")
-            node = None if fields[6] == "None assigned" else fields[6] or None
-            # a job without a node never started: 20.11 prints when it was cancelled
-            started = None if node is None else epoch_seconds_in(fields[4])
-            element = ElementState(
-                state=state,
-                reason=_slurm_wait_reason(fields[7], word, state),
-                exit_code=whole_number(code),
-                signal=whole_number(signal) or None,
-                started=started,
-                ended=epoch_seconds_in(fields[5]),
-                node=node,
-            )
+            element = _ended_slurm_element(fields)
             _put(states.setdefault(job, {}), index, element)
-        for place in short:
-            job, _, index = place.partition("_")
-            elements = states.get(job, {})
-            number = whole_number(index or "0")
-            if number in elements and elements[number].state in _MAY_HIDE_A_STEP:
-                elements[number] = msgspec.structs.replace(
-                    elements[number], state="OUT_OF_MEMORY", reason=STEP_OUT_OF_MEMORY
-                )
+            if not index:
+                states[job][WHOLE] = element
+        _mark_short_elements(states, short)
         return states
 
     def cancel_argv(
