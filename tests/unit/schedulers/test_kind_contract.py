@@ -209,9 +209,10 @@ def test_a_different_figure_states_which_to_trust(
 
 
 def test_gpus_of_a_job_are_read_from_its_variables(kind: SchedulerKind) -> None:
+    job = {kind.job_variable: "7"}
     for name in kind.variables.gpus:
-        assert gpus_named({name: "0,3"}) == ("0", "3")
-        assert gpus_named({name: "GPU-6a1b-2c"}) == ("GPU-6a1b-2c",)
+        assert gpus_named(job | {name: "0,3"}) == ("0", "3")
+        assert gpus_named(job | {name: "GPU-6a1b-2c"}) == ("GPU-6a1b-2c",)
 
 
 def test_a_request_can_be_written_in_its_form(kind: SchedulerKind) -> None:
