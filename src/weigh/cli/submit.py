@@ -96,8 +96,10 @@ class SubmitCommand(options.PlainHelp):
             elif _SHORT_FLAG.fullmatch(word) and word not in known:
                 # -l h_vmem=2G: a short flag has its value behind it
                 extra.append((word[1:], next(words, "")))
-            elif word.startswith("--") and word not in known and _is_plain_flag(word):
+            elif word.startswith("--") and word not in known and _is_flag(word):
                 extra.append((word[2:], ""))
+            elif word.startswith("--") and word not in known and _is_flag(word, "1"):
+                extra.append((word[2:], next(words, "")))
             else:
                 own.append(word)
         return extra, own
@@ -121,10 +123,10 @@ class SubmitCommand(options.PlainHelp):
         return None
 
 
-def _is_plain_flag(word: str) -> bool:
-    """Return whether *word* is a scheduler's flag without a value: --exclusive."""
+def _is_flag(*words: str) -> bool:
+    """Return whether a scheduler reads --exclusive alone, or --qos with a value."""
     return any(
-        not kind.user_scripts.is_misread((word,))
+        not kind.user_scripts.is_misread(words)
         for kind in KINDS.values()
         if kind.traits.takes_scripts
     )
@@ -272,7 +274,7 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
     """Submit a plan, a job script, or a command, to a scheduler or this machine.
 
     The job script is plain bash, in the plan's directory, for you to read and edit.
-    The scheduler's own flags are passed on: --qos=high, --exclusive, -l h_vmem=2G.
+    The scheduler's own flags are passed on: --qos high, --exclusive, -l h_vmem=2G.
 
     A SCRIPT of your own, with #SBATCH or #$ lines, is submitted as it is, with the
     flags that sbatch or qsub knows; its arguments follow --.

@@ -851,7 +851,8 @@ def test_a_scheduler_s_own_flags_go_through(here: Weigh, fake: Fake) -> None:
     words = ("--constraint=a100&ib", "--comment=it's mine", "--exclusive", "-w", "n1")
     plan = here.plan("true")
 
-    _, out, _ = here("submit", *words, "--qos=high", plan, "--on", "slurm", "--dry-run")
+    more = ("--qos", "high", plan, "--on", "slurm", "--dry-run")
+    _, out, _ = here("submit", *words, *more)
 
     assert '#SBATCH --constraint="a100&ib"\n' in out
     assert '#SBATCH --comment="it\'s mine"\n' in out
