@@ -58,14 +58,14 @@ class GpuClaims:
             UsageError: there is none, or it is unknown which are ours.
         """
         named = gpus_named(env)
-        if named is not None:
-            if gpu_count is not None and len(named) < gpu_count:
-                raise UsageError(
-                    f"--gpus {gpu_count}: the environment names only {len(named)} "
-                    "(ask for fewer, or name more in CUDA_VISIBLE_DEVICES)"
-                )
+        if named is not None and len(named) >= (gpu_count or 0):
             return named[:gpu_count]
         option = "--per-gpu" if gpu_count is None else f"--gpus {gpu_count}"
+        if named is not None:
+            raise UsageError(
+                f"{option}: the environment names only {len(named)} "
+                "(ask for fewer, or name more in CUDA_VISIBLE_DEVICES)"
+            )
         try:
             source = probe()
             devices, readings = source.devices(), source.read()

@@ -12,6 +12,7 @@ if all its owners are gone, and then only by the next number.
 """
 
 import errno
+import itertools
 import os
 import posixpath
 import random
@@ -37,8 +38,10 @@ from weigh.store.lines import UNREADABLE
 from weigh.store.location import file_mode
 from weigh.units import Seconds
 
-# how link(2) fails on a file system without hard links
-_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES})
+# how link(2) fails on a file system without hard links, or with few for each file
+_NO_LINKS = frozenset(
+    {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES, errno.EMLINK}
+)
 _MISSES = 4  # vain links until the directory is listed
 _MORE = 2  # times as long as a task ran that its job stopped
 
@@ -200,11 +203,8 @@ class OwnClaims(QueueClaims):
         super().__init__(folder, files)
         self.owner = owner
         self.links = 0
-        # names of this run's files: one holds a limited number of links
-        self._own: set[str] = set()
-        self._label = owner.name
         self._can_link = True
-        self._content = b""  # of the newest of these files
+        self._content = b""  # of the owner's file
 
     def enter(self) -> None:
         """Create the file of the owner, which has to be there before its claims.
@@ -230,7 +230,7 @@ class OwnClaims(QueueClaims):
         except FileExistsError:
             self.note(unit, claim_number)
             # over NFS the answer to our own call may have been lost
-            return self.named_in(target) in self._own
+            return self.named_in(target) == self.owner.name
         except OSError as error:
             raise StoreError(
                 f"cannot claim a task in {self.folder}: {error.strerror}"
@@ -240,7 +240,7 @@ class OwnClaims(QueueClaims):
 
     def is_ours(self, owner: QueueOwner) -> bool:
         """Return whether *owner* is this very run."""
-        return owner.name in self._own
+        return owner.name == self.owner.name
 
     def _claim(self, target: str) -> None:
         if self._can_link:
@@ -248,10 +248,6 @@ class OwnClaims(QueueClaims):
             try:
                 self.files.link(source, target)
             except OSError as error:
-                if error.errno == errno.EMLINK:  # 65,000 on ext4
-                    self.owner = self._new_file(self.owner)
-                    self._claim(target)
-                    return
                 if error.errno not in _NO_LINKS:
                     raise
                 # from here on each claim is a file that names its owner
@@ -262,23 +258,21 @@ class OwnClaims(QueueClaims):
         self.files.create(target, self._content)
 
     def _new_file(self, owner: QueueOwner) -> QueueOwner:
-        number = len(self._own)
-        while True:
-            name = f"w.{self._label}.{number}"
+        # an earlier run on the same joblog may have the first names
+        for number in itertools.count():
+            name = f"w.{owner.name}.{number}"
             ours = msgspec.structs.replace(owner, name=name)
             self._content = msgspec.json.encode(ours)
             try:
                 self.files.create(f"{self.folder}/{name}", self._content)
             except FileExistsError:
-                # an earlier run on the same joblog has that name
-                number += 1
                 continue
             except OSError as error:
                 raise StoreError(
                     f"cannot write {self.folder}/{name}: {error.strerror}"
                 ) from error
-            self._own.add(name)
             return ours
+        raise AssertionError  # the count has no end
 
 
 def _parsed_claim_name(file_name: str) -> tuple[int, int] | None:

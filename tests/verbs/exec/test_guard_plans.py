@@ -14,7 +14,7 @@ from batches import WEIGH, Batch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.flow.exec.options import PlannedTasks
+from weigh.flow.exec.exec import PlannedTasks
 from weigh.model.plan import (
     BinCapacity,
     Plan,

@@ -11,8 +11,7 @@ import msgspec
 from weigh.errors import StoreError, UsageError, cannot_read
 from weigh.estimate.growth import growth_of
 from weigh.estimate.readings import gpu_memory
-from weigh.flow.exec.exec import execute
-from weigh.flow.exec.options import choose_layout
+from weigh.flow.exec.exec import choose_layout, execute
 from weigh.flow.here import Here
 from weigh.flow.job_scripts import hidden_exit_note, refuse_submissions
 from weigh.flow.records.records import open_store
