@@ -33,6 +33,12 @@ def test_commands_that_hang_are_reported_and_the_page_is_whole(tmp_path: Path) -
     assert "sinfo has not answered for 10 s" in checks["scheduler"].text
     assert "git has not answered for 10 s" in checks["code"].text
     assert checks["home"].state == "ok"
+    assert "code" in {check.name for check in page.job}
+
+    alone = diagnose_machine(here_of(str(tmp_path), env), run_command=silent)
+    assert alone.job == ()
+    names = {check.name for check in alone.checks}
+    assert names == {check.name for check in page.checks} >= {"records"}
 
 
 def test_folders_on_one_disk_are_one_line(
