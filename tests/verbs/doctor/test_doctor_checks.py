@@ -143,6 +143,8 @@ def test_a_rocm_torch_is_no_cpu_torch() -> None:
         ({"free": 100 * MIB, "role": "temporary"}, "warning"),
         ({"free": 9 * GIB}, "warning"),
         ({"free": 50 * GIB}, "ok"),
+        ({"free": 9 * GIB, "size": 400 * GIB}, "ok"),  # 2.25 %
+        ({"free": 9 * GIB, "size": 500 * GIB}, "warning"),
         ({"files_free": 0}, "broken"),
         ({"files_free": 10}, "warning"),
         ({"files_free": None}, "ok"),

@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from weigh.flow.records.records import RecordStore, open_store
-from weigh.flow.watch.top import TopWatcher
+from weigh.flow.watch.top import TopWatcher, TreeObserver
 from weigh.render.top_screen import TopRun
 from weigh.store.checkpoint import RunCheckpoint, save_checkpoint
 from weigh.units import MIB
@@ -153,6 +153,20 @@ def test_a_run_whose_weigh_was_killed_is_no_longer_running(
     for one in doomed:
         one.kill()
     until(lambda: not watcher.look().runs)
+
+
+def test_a_process_that_computes_uses_its_cpu_time_by_the_time_between() -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        observer, account = TreeObserver(busy.pid), psutil.Process(busy.pid)
+        observer.glance(0)
+        began, before = time.monotonic(), sum(account.cpu_times()[:2])
+        until(lambda: sum(account.cpu_times()[:2]) > before + 0.3)
+        used = sum(account.cpu_times()[:2]) - before
+        glance, passed = observer.glance(0), time.monotonic() - began
+        observer.close()
+        busy.kill()
+    assert glance is not None
+    assert glance.cores == pytest.approx(used / passed, rel=0.3)
 
 
 def test_a_stopped_run_is_called_so(job: Job, watch: Open) -> None:
