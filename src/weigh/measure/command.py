@@ -141,7 +141,7 @@ class _MeasuredCommand:
         self._clock = open_cpu_clock(self._leader)
         if self._clock is not None:
             self._closing.callback(self._clock.close)
-        self._ledger = open_ledger(self._leader)
+        self._ledger = open_ledger(self._leader, os.environ)
         if self._ledger is not None:
             self._closing.callback(self._ledger.close)
         self._cgroup = read_cgroup()
@@ -350,10 +350,13 @@ class _MeasuredCommand:
             warnings=self._warnings,
         )
         return msgspec.structs.replace(
-            measured,
-            oom_kills=cgroup.kills_since(self._cgroup),
-            end_signal=self._end_signal,
+            measured, oom_kills=self._oom_kills(cgroup), end_signal=self._end_signal
         )
+
+    def _oom_kills(self, cgroup: CgroupReading) -> int | None:
+        kills = cgroup.kills_since(self._cgroup)
+        own = 0 if self._ledger is None else self._ledger.own_oom_kills()
+        return own or None if kills is None else kills + own
 
     def _usage(self, wall: Seconds, cgroup: CgroupReading) -> Usage:
         watcher, has_ended = self._watcher, self._exit is not None

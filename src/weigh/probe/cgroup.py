@@ -97,6 +97,11 @@ def read_cgroup(
     return CgroupReading(_cgroup_number(peak), _oom_kills(events))
 
 
+def read_oom_kills_of_group(folder: str) -> int | None:
+    """Read the out-of-memory kills in a group of version 1; None if unknown."""
+    return _oom_kills(_read_cgroup_file(f"{folder}/memory.oom_control"))
+
+
 class OomKillCount:
     """The out-of-memory kills in our group, from a file that stays open.
 

@@ -73,7 +73,7 @@ _Number = TypeVar("_Number", Bytes, Seconds)
 _MOST_NODES = 4  # named in the summary
 MOST_RANKS = 32  # rows; of more, the largest are listed
 # kinds of a peak's source that explain a figure to a reader
-_SOURCES = ("cgroup", "pages", "status")
+_SOURCES = ("own cgroup", "cgroup", "pages", "status")
 _WORTH_NAMING = 0.5  # of the value: a lower bound below that
 _SURE = 1.02  # bounds closer than this are written as one figure
 _LEVELS = " .:-=+*#%@"  # of a curve, from low to high

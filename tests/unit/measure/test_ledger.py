@@ -1,6 +1,8 @@
 """The kernel's account, from control groups made of files and from real ones."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
@@ -18,8 +20,9 @@ from weigh.measure.memory.ledger import (
     MemoryLedger,
     memory_held_by_group,
     open_ledger,
+    remove_forgotten,
 )
-from weigh.probe.cgroup import GroupGauge, GroupMemory, parse_memory_stat
+from weigh.probe.cgroup import GroupGauge, GroupMemory, memory_folder, parse_memory_stat
 from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import MIB
 
@@ -52,6 +55,9 @@ def stat_text(figures: dict[str, int]) -> bytes:
 
 class Scripted:
     """A ledger that returns the holdings it was given, one after the other."""
+
+    source = "own cgroup: counted by the kernel"
+    is_own = True
 
     def __init__(self, *held: MemoryHolding) -> None:
         self.held = iter(held)
@@ -257,7 +263,11 @@ class Group:
         self.write(self.proc / f"{pid}/stat", line)
 
     def open(self, leader: int = 77) -> MemoryLedger | None:
-        return open_ledger(leader, proc_folder=str(self.proc), root=str(self.root))
+        # as in a batch job: no group is made
+        environment = {"SLURM_JOB_ID": "1"}
+        return open_ledger(
+            leader, environment, proc_folder=str(self.proc), root=str(self.root)
+        )
 
 
 @pytest.fixture(params=[1, 2])
@@ -278,6 +288,7 @@ def test_the_group_that_weigh_stands_in_is_read_if_it_is_alone_there(
 ) -> None:
     doctored.charge(90 * MIB, kernel=5 * MIB)
     held = ledger.read()
+    assert not ledger.is_own
     assert held.is_account
     assert held.total == 95 * MIB - 10
     assert held.low <= held.total <= held.high
@@ -351,6 +362,73 @@ def test_a_group_that_has_no_figures_is_not_read(doctored: Group) -> None:
     assert doctored.open() is None
 
 
+# Real groups
+
+
+def own_group() -> str | None:
+    """Return the folder of this process's group, if it may have groups below it."""
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8") as file:
+            folder, version = memory_folder(file.read())
+    except (OSError, ValueError):
+        return None
+    return folder if version == 1 and os.access(folder, os.W_OK) else None
+
+
+HOLDS = """
+import mmap, sys
+memory = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+sys.stdin.readline()
+memory[::4096] = bytes(len(memory) // 4096)
+print("held", flush=True)
+sys.stdin.readline()
+memory.close()
+print("freed", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or own_group() is None, reason="no group may be made here"
+)
+def test_a_group_made_for_a_job_counts_it_and_is_removed() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", HOLDS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as job:
+        assert job.stdin is not None
+        assert job.stdout is not None
+        ledger = open_ledger(job.pid, {})
+        assert ledger is not None
+        assert ledger.is_own
+        before = ledger.read()
+        for word in ("held", "freed"):
+            job.stdin.write("go\n")
+            job.stdin.flush()
+            assert job.stdout.readline() == f"{word}\n"
+        after = ledger.read()
+        job.stdin.close()
+    ledger.close()
+    assert after.total + after.spike == pytest.approx(before.total + 64 * MIB, rel=0.05)
+    assert after.total < before.total + 32 * MIB
+    assert not os.path.exists(ledger.folder)
+
+
 def test_a_gauge_refuses_a_group_that_is_gone(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"."):
         GroupGauge(str(tmp_path / "gone"), 2)
+
+
+def test_groups_of_killed_runs_are_removed_and_new_ones_stay(tmp_path: Path) -> None:
+    old, new, living = (
+        tmp_path / f"weigh.{pid}.2"
+        for pid in ((1 << 22) + 1, (1 << 22) + 2, os.getpid())
+    )
+    for folder in (old, new, living):
+        folder.mkdir()
+    for folder in (old, living):
+        os.utime(folder, (0, 0))
+    remove_forgotten(str(tmp_path))
+    assert sorted(tmp_path.iterdir()) == sorted((new, living))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import FormatError, UsageError
-from weigh.measure.memory.gauge import ACCOUNT
+from weigh.measure.memory.ledger import OWN
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     Allocation,
@@ -188,7 +188,7 @@ def test_a_bound_too_wide_to_request_is_named_instead() -> None:
 
 
 def test_a_wide_bound_of_the_kernels_account_is_for_page_cache() -> None:
-    counted = msgspec.structs.replace(peak(GIB, high=2 * GIB), source=ACCOUNT)
+    counted = msgspec.structs.replace(peak(GIB, high=2 * GIB), source=OWN)
     request = from_usages([record(peak_memory=counted)])
 
     assert noted(request, "unless that was page cache: run it again")

@@ -34,7 +34,7 @@ SEVERAL = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
 # sources of a peak: the kernel's account of a group, and of a single process
-_MISS_NOTHING = ("cgroup", "kernel")
+_MISS_NOTHING = ("own cgroup", "cgroup", "kernel")
 
 
 class PhaseChannel:

@@ -31,7 +31,6 @@ _MATERIAL = 0.02  # of a peak or of what is mapped: counts are no more exact
 _FILE_ERROR = 0.05  # of files that nobody maps, by which they may have grown since
 _ZOMBIE = 10 * KIB  # of the kernel's, until it is reaped
 _STRANGERS_INTERVAL = 1.0  # seconds between checks of who is in the group
-ACCOUNT = "cgroup: counted by the kernel, nothing else is in it"
 _PAGES = "pages: shared ones count once, pipes and sockets do not"
 _STATUS = "status: shared pages estimated, for pagemap is not readable"
 
@@ -200,8 +199,8 @@ class TreeMemoryGauge:
         self._used: Seconds = math.inf
         self._file_before: Bytes = 0  # mapped at the look before
         self._unmapped: UnmappedMemory | None = None
-        # once others are in the group, files that nobody maps are searched
-        if is_alone:
+        # a group of the job's own counts files that nobody maps as well
+        if is_alone and (ledger is None or not ledger.is_own):
             self._unmapped = UnmappedMemory(clock)
 
     @property
@@ -213,7 +212,7 @@ class TreeMemoryGauge:
     def source(self) -> str:
         """Where the figures are from, in words."""
         if self._ledger is not None:
-            return ACCOUNT
+            return self._ledger.source
         return _STATUS if self._pages is not None and self._pages.is_refused else _PAGES
 
     def hold(

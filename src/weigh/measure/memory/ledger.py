@@ -1,21 +1,33 @@
 """The kernel's own account of a job: a control group that holds nothing else.
 
-It is the group that weigh stands in, as long as only weigh and its ancestors are in it
-besides the job, as in a Slurm step or a container.
+A group is made for the job where weigh may make one and no scheduler is in charge.
+Otherwise the group that weigh stands in is read, as long as only weigh and its
+ancestors are in it besides the job, as in a Slurm step or a container.
 """
 
 import os
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
 from weigh.measure.memory.holding import MemoryHolding
-from weigh.probe.cgroup import GroupGauge, GroupMemory, memory_folder
+from weigh.probe.cgroup import (
+    GroupGauge,
+    GroupMemory,
+    memory_folder,
+    read_oom_kills_of_group,
+)
 from weigh.probe.proc import parse_stat
 from weigh.regular_file import file_head
-from weigh.units import KIB, MIB, Bytes
+from weigh.units import KIB, MIB, MINUTE, Bytes, Seconds
+
+OWN = "own cgroup: counted by the kernel"
+STANDING = "cgroup: counted by the kernel, nothing else is in it"
 
 _SYSTEM = "/sys/fs/cgroup"
+_NAME = "weigh."  # our groups; the process id of weigh follows
+_NEW: Seconds = MINUTE  # younger groups stay, see `remove_forgotten`
 _STAT_BYTES = 1024  # small: where weigh is in the job's group, its buffers are too
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _MOST_ADOPTIONS = 3  # while the ancestors of one process are read
@@ -26,10 +38,20 @@ _LATE = 256 * KIB
 _MOST_LATE = 16 * MIB  # however many CPUs there are
 _UNSEEN = 8 * MIB  # of memory that nobody seems to hold: others may be in the group
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # include/linux/proc_ns.h of the kernel
+# In a job of theirs, moving processes to another group is the scheduler's business
+_BATCH_JOBS = (
+    "SLURM_JOB_ID",
+    "SGE_TASK_ID",
+    "PBS_JOBID",
+    "LSB_JOBID",
+    "_CONDOR_SCRATCH_DIR",
+    "FLUX_JOB_ID",
+    "OAR_JOB_ID",
+)
 
 
 class MemoryLedger:
-    """Reads a job's memory from the group's account.
+    """Reads a job's memory from the group's account; ``source`` describes it.
 
     Everything in the group at the first reading is not the job's.
     """
@@ -38,6 +60,7 @@ class MemoryLedger:
         self,
         gauge: GroupGauge,
         *,
+        is_own: bool,
         residents: Collection[int] = _NOBODY,
         own_memory: Callable[[], Bytes] | None = None,
         proc_folder: str = "/proc",
@@ -46,6 +69,7 @@ class MemoryLedger:
 
         Args:
             gauge: the group.
+            is_own: whether the group was made for this job.
             residents: processes that are in it and not part of the job.
             own_memory: reads weigh's own anonymous memory, where that is charged to
                 the group too.
@@ -55,11 +79,15 @@ class MemoryLedger:
             OSError: the group is gone.
             ValueError: its figures have another form.
         """
+        self.source = OWN if is_own else STANDING
         self.folder = gauge.folder
+        self.is_own = is_own
         self._gauge = gauge
         self._residents = frozenset(residents)
         self._proc = proc_folder
-        self._may_be_shared = lists_only_visible(gauge.version, proc_folder)
+        self._may_be_shared = not is_own and lists_only_visible(
+            gauge.version, proc_folder
+        )
         self._own_memory = own_memory or (lambda: 0)
         # weigh's own memory is charged to the group too, where it stands in the same
         # one
@@ -90,6 +118,8 @@ class MemoryLedger:
 
         *anonymous* is what those known hold, shared pages counted once or more.
         """
+        if self.is_own:
+            return False
         # cgroup.procs leaves out some processes: memory that nobody holds shows them
         if self._may_be_shared:
             grown = self._last.anonymous - self._base.anonymous
@@ -118,9 +148,20 @@ class MemoryLedger:
             # an ancestor has just ended: who has adopted the rest?
         return False
 
+    def own_oom_kills(self) -> int:
+        """Return the out-of-memory kills that weigh's own group does not count.
+
+        Those in a group below it, where they are not counted upwards.
+        """
+        if not self.is_own or self._gauge.version != 1:
+            return 0
+        return read_oom_kills_of_group(self.folder) or 0
+
     def close(self) -> None:
-        """Close the descriptors."""
+        """Close the descriptors; remove the group if it was made for the job."""
         self._gauge.close()
+        if self.is_own:
+            _remove_group(self.folder)
 
 
 def memory_held_by_group(
@@ -165,19 +206,60 @@ def memory_held_by_group(
 
 def open_ledger(
     leader: int,
+    environment: Mapping[str, str],
     *,
     proc_folder: str = "/proc",
     root: str = _SYSTEM,
 ) -> MemoryLedger | None:
     """Account for the process *leader*, which waits to become the job.
 
-    None where others are in weigh's group, or it is not readable.
+    None where no group is, or can be, the job's own.
     """
     try:
         with open(f"{proc_folder}/self/cgroup", encoding="utf-8") as cgroup:
             folder, version = memory_folder(cgroup.read(), root)
     except (OSError, ValueError):
         return None
+    if not any(name in environment for name in _BATCH_JOBS):
+        ledger = _make_group(folder, version, leader)
+        if ledger is not None:
+            return ledger
+    return _read_group(folder, version, leader, proc_folder)
+
+
+def _make_group(folder: str, version: int, leader: int) -> MemoryLedger | None:
+    """Move *leader* to a new group; None where that is refused."""
+    if not os.access(folder, os.W_OK) or not _counts_upwards(folder, version):
+        return None
+    # of runs that a KILL ended: nobody else removes their groups
+    remove_forgotten(folder)
+    own = f"{folder}/{_NAME}{os.getpid()}.{leader}"
+    try:
+        os.mkdir(own)
+    except OSError:
+        return None
+    try:
+        gauge = GroupGauge(own, version)
+        with open(f"{own}/cgroup.procs", "w", encoding="ascii") as procs:
+            # before exec: all that the job starts is born in this group
+            procs.write(str(leader))
+        return MemoryLedger(gauge, is_own=True)
+    except (OSError, ValueError):
+        _remove_group(own)
+        return None
+
+
+def _counts_upwards(folder: str, version: int) -> bool:
+    """Return whether the limits of *folder* hold in groups below it too."""
+    if version != 1:
+        return True
+    return file_head(f"{folder}/memory.use_hierarchy").strip() == b"1"
+
+
+def _read_group(
+    folder: str, version: int, leader: int, proc_folder: str
+) -> MemoryLedger | None:
+    """Read the group that weigh stands in; None if others are in it."""
     residents = ancestors(proc_folder) | {leader}
     try:
         gauge = GroupGauge(folder, version)
@@ -196,6 +278,7 @@ def open_ledger(
         ):
             return MemoryLedger(
                 gauge,
+                is_own=False,
                 residents=residents,
                 own_memory=lambda: anonymous_of("self", proc_folder),
                 proc_folder=proc_folder,
@@ -212,6 +295,42 @@ def _has_subgroups(folder: str) -> bool:
             return any(entry.is_dir(follow_symlinks=False) for entry in entries)
     except OSError:
         return True
+
+
+def remove_forgotten(folder: str) -> None:
+    """Remove the empty groups of runs that were killed.
+
+    New ones stay: a container that shares the groups may be about to use them, and has
+    process ids of its own.
+    """
+    try:
+        names = [name for name in os.listdir(folder) if name.startswith(_NAME)]
+    except OSError:
+        return
+    for name in names:
+        weigh = name.removeprefix(_NAME).partition(".")[0]
+        if weigh.isdecimal() and _age_of_group(f"{folder}/{name}") > _NEW:
+            try:
+                # signal 0 sends nothing: it fails if the process does not exist
+                os.kill(int(weigh), 0)
+            except ProcessLookupError:
+                _remove_group(f"{folder}/{name}")
+            except OSError:
+                continue
+
+
+def _age_of_group(folder: str) -> Seconds:
+    try:
+        return time.time() - os.stat(folder).st_mtime
+    except OSError:
+        return 0.0
+
+
+def _remove_group(folder: str) -> None:
+    try:
+        os.rmdir(folder)
+    except OSError:  # somebody is still in it
+        return
 
 
 def ancestors(proc_folder: str = "/proc") -> set[int]:
