@@ -118,6 +118,16 @@ class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[NodeGpus, ...] = ()
 
 
+def node_type_of(cluster_node: ClusterNode) -> NodeType:
+    """Return what a node has, whatever jobs use of it."""
+    return NodeType(
+        cpus=cluster_node.cpus,
+        memory=cluster_node.memory,
+        gpus={one.name: one.total for one in cluster_node.gpus},
+        queues=cluster_node.queues,
+    )
+
+
 class GpuCount(msgspec.Struct, frozen=True, kw_only=True):
     """GPUs of one type: ``used + free + blocked + down`` are ``total``.
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from weigh.errors import FormatError, UsageError
-from weigh.model.cluster import UNTYPED, ClusterLimits, NodeType, QueueLimits
+from weigh.model import cluster
 from weigh.model.job import (
     STUCK,
     ElementState,
@@ -27,28 +27,9 @@ from weigh.model.job import (
 )
 from weigh.model.record import Allocation, RecordedJob, Request, State
 from weigh.model.report import AccountedElement, without_impossible
-from weigh.schedulers.backend import (
-    SchedulerAccounting,
-    SchedulerCommands,
-    SchedulerLint,
-    SchedulerQuestion,
-    SchedulerSite,
-    SchedulerUserScripts,
-    one_command,
-)
-from weigh.schedulers.job_script import (
-    AGAIN,
-    ScriptRules,
-    render_job_script,
-    request_of,
-)
-from weigh.schedulers.kind import (
-    DialectOptions,
-    DialectTraits,
-    DialectVariables,
-    SchedulerKind,
-    SchedulerText,
-)
+from weigh.schedulers import backend, job_script
+from weigh.schedulers import kind as dialect
+from weigh.schedulers.backend import SchedulerQuestion, one_command
 from weigh.schedulers.protocol import (
     AccountingWords,
     Argv,
@@ -76,12 +57,12 @@ def _job_ad(env: Mapping[str, str]) -> dict[str, int]:
     return {name: int(value) for name, value in _ATTRIBUTE.findall(text)}
 
 
-class HTCondorText(SchedulerText):
+class HTCondorText(dialect.SchedulerText):
     """HTCondor: sizes, times, flags and the environment of its jobs."""
 
     NAME = "htcondor"
     PREFIX = ""  # submit commands are lines of their own
-    OPTIONS = DialectOptions(
+    OPTIONS = dialect.DialectOptions(
         memory="request_memory = {}",
         time="allowed_job_duration = {}",
         cpus="request_cpus = {}",
@@ -163,7 +144,7 @@ TEXT = HTCondorText()
 
 
 # ---- what it is called, and in what it differs
-class HTCondorScheduler(SchedulerKind):
+class HTCondorScheduler(dialect.SchedulerKind):
     """HTCondor in the table of schedulers: see `kind.SchedulerKind`."""
 
     name = TEXT.NAME
@@ -186,14 +167,14 @@ class HTCondorScheduler(SchedulerKind):
         r"|queue(?:\s+\d+)?\s*$)",
         re.IGNORECASE,
     )
-    variables = DialectVariables(
+    variables = dialect.DialectVariables(
         job=("CONDOR_CLUSTER_ID",),
         element=("CONDOR_PROC_ID",),
         scratch=("_CONDOR_SCRATCH_DIR",),
         gpus=("_CONDOR_AssignedGPUs",),
         in_job=(JOB_AD,),
     )
-    traits = DialectTraits(
+    traits = dialect.DialectTraits(
         fits_nodes=True,
         element_name="{}.{}",
         waits=False,
@@ -373,25 +354,35 @@ def _accounted_condor_element(condor_ad: CondorAd) -> AccountedElement:
 
 
 # ---- the pool: its slots limit a job. It has no queues: it is one
-QUEUE = QueueLimits(name="pool", default=True)
+QUEUE = cluster.QueueLimits(name="pool", default=True)
 
 
 class CondorSlot(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
-    """One slot of a machine: what it has in all, whatever jobs use of it."""
+    """One slot: what it has in all, and of CPUs, MiB and GPUs what is left."""
 
     machine: str
     slot_type: str = "Static"
+    state: str = ""
+    start: object = True
+    cpus: int = 0
+    memory: int = 0
+    gpus: int = msgspec.field(default=0, name="GPUs")
     total_slot_cpus: float = 0
     total_slot_memory: float = 0
     total_gpus: float = msgspec.field(default=0, name="TotalSlotGPUs")
-    kind: str = msgspec.field(default=UNTYPED, name="GPUs_DeviceName")
+    kind: str = msgspec.field(default=cluster.UNTYPED, name="GPUs_DeviceName")
+
+    def used(self, total: float, left: int) -> int:
+        """Return how much of *total* jobs use; a static slot is used as a whole."""
+        is_claimed = self.slot_type == "Static" and self.state == "Claimed"
+        return int(total) - (0 if is_claimed else left)
 
 
 SLOTS = _json_argv(CondorSlot, "condor_status")
 
 
-def node_types_of_slots(command_output: str) -> tuple[NodeType, ...]:
-    """Read condor_status: what each machine has.
+def nodes_of_slots(command_output: str) -> tuple[cluster.ClusterNode, ...]:
+    """Read condor_status: the machines of the pool.
 
     Raises:
         FormatError: the output is truncated, or no list of slots.
@@ -401,16 +392,29 @@ def node_types_of_slots(command_output: str) -> tuple[NodeType, ...]:
         # dynamic slots are parts of the partitionable ones, and would count twice
         if slot.slot_type != "Dynamic":
             machines.setdefault(slot.machine, []).append(slot)
-    return tuple(map(_node_type_of_machine, machines.values()))
+    return tuple(_condor_node(name, slots) for name, slots in machines.items())
 
 
-def _node_type_of_machine(slots: Sequence[CondorSlot]) -> NodeType:
-    gpus = int(sum(slot.total_gpus for slot in slots))
-    return NodeType(
-        cpus=int(sum(slot.total_slot_cpus for slot in slots)),
-        memory=int(sum(slot.total_slot_memory for slot in slots)) * MIB,
-        gpus={slots[0].kind: gpus} if gpus else {},
+def _condor_node(name: str, slots: Sequence[CondorSlot]) -> cluster.ClusterNode:
+    cpus = int(sum(one.total_slot_cpus for one in slots))
+    gpus = int(sum(one.total_gpus for one in slots))
+    cpus_used = sum(one.used(one.total_slot_cpus, one.cpus) for one in slots)
+    memory_used = sum(one.used(one.total_slot_memory, one.memory) for one in slots)
+    gpus_used = sum(one.used(one.total_gpus, one.gpus) for one in slots)
+    # a slot accepts jobs by its START expression; Owner: its machine is in use
+    is_shut = all(o.state in {"Drained", "Owner"} or o.start is False for o in slots)
+    state: cluster.NodeState = (
+        "DRAINING" if is_shut else "FULL" if cpus_used >= cpus else "IDLE"
+    )
+    return cluster.ClusterNode(
+        name=name,
+        state=state,
         queues=(QUEUE.name,),
+        cpus=cpus,
+        cpus_used=cpus_used,
+        memory=int(sum(one.total_slot_memory for one in slots)) * MIB,
+        memory_used=memory_used * MIB,
+        gpus=(cluster.NodeGpus(slots[0].kind, gpus, gpus_used),) if gpus else (),
     )
 
 
@@ -418,9 +422,9 @@ def _node_type_of_machine(slots: Sequence[CondorSlot]) -> NodeType:
 # bash takes the commands for the text of a here-document, condor_submit takes the body
 # for the value of a variable; `queue` is the last line, since nothing may follow it
 CLUSTER, PROCESS = "CONDOR_CLUSTER_ID", "CONDOR_PROC_ID"  # set by our scripts only
-RULES = ScriptRules(
+RULES = job_script.ScriptRules(
     job_id=f"${CLUSTER}",
-    requeue=f"code={AGAIN}",
+    requeue=f"code={job_script.AGAIN}",
     forget='$(grep -qsx "NumShadowStarts = 1" "$_CONDOR_JOB_AD" || '
     "echo --forget-survivors)",
 )
@@ -451,14 +455,14 @@ def _submit_commands(script: JobScript) -> Iterator[str]:
     yield "+WeighScript = $(true)"
     if script.token:
         yield f'+WeighToken = "{script.token}"'
-    yield from TEXT.directives(request_of(wanted))
+    yield from TEXT.directives(job_script.request_of(wanted))
     if wanted.gpu_type:
         kind = re.sub(r"[^\w -]", ".", wanted.gpu_type)
         yield f'require_gpus = regexp("{_condor_quoted(kind)}", DeviceName, "i")'
     yield f"periodic_remove = JobStatus == 5 && ({_ENDS})"
     if script.requeue:
         # a job that is not removed from the queue runs again
-        yield f"on_exit_remove = ExitCode =!= {AGAIN}"
+        yield f"on_exit_remove = ExitCode =!= {job_script.AGAIN}"
     if wanted.throttle and wanted.throttle < script.elements:
         # each element takes its share of the limit, so that so many fit at once
         share = _LIMIT // wanted.throttle
@@ -508,7 +512,7 @@ def _condor_quoted(text: str) -> str:
     return _submit_value(text)
 
 
-class HTCondorCommands(SchedulerCommands):
+class HTCondorCommands(backend.SchedulerCommands):
     """HTCondor: how jobs are submitted, listed and cancelled."""
 
     NAME = TEXT.NAME
@@ -594,7 +598,7 @@ class HTCondorCommands(SchedulerCommands):
         Raises:
             UsageError: always.
         """
-        lines = TEXT.directives(request_of(job_request))
+        lines = TEXT.directives(job_script.request_of(job_request))
         words = " ".join(f"-append '{line}'" for line in lines)
         raise UsageError(f"for a shell on a node: condor_submit -interactive {words}")
 
@@ -613,7 +617,9 @@ class HTCondorCommands(SchedulerCommands):
         )
         element = f'"$(({PROCESS} + {script.first}))"'
         name = None if _can_hold(script.log) else f'"${CLUSTER}_${PROCESS}.out"'
-        body = render_job_script(head, script, element=element, log=name, rules=RULES)
+        body = job_script.render_job_script(
+            head, script, element=element, log=name, rules=RULES
+        )
         tail = ("@bash", "true = true", f"queue {script.elements}", "")
         return "\n".join((body.rstrip("\n"), *tail))
 
@@ -668,7 +674,7 @@ class HTCondorCommands(SchedulerCommands):
 COMMANDS = HTCondorCommands()
 
 
-class HTCondorLint(SchedulerLint):
+class HTCondorLint(backend.SchedulerLint):
     """HTCondor: condor_submit -dry-run checks its job scripts."""
 
     GPUS = re.compile(r"request_gpus\s*=\s*[1-9]", re.IGNORECASE)
@@ -677,7 +683,7 @@ class HTCondorLint(SchedulerLint):
 LINT = HTCondorLint()
 
 
-class HTCondorAccounting(SchedulerAccounting):
+class HTCondorAccounting(backend.SchedulerAccounting):
     """HTCondor: what its accounting reports."""
 
     WORDS = AccountingWords(
@@ -704,7 +710,7 @@ class HTCondorAccounting(SchedulerAccounting):
 ACCOUNTING = HTCondorAccounting()
 
 
-class HTCondorSite(SchedulerSite):
+class HTCondorSite(backend.SchedulerSite):
     """HTCondor: the slots of its pool, which limit a job."""
 
     INSTEAD = "condor_status shows its slots, condor_q -allusers all jobs"
@@ -715,12 +721,13 @@ class HTCondorSite(SchedulerSite):
         if not slots.is_answer:
             return LiveAnswers(trouble=slots.complaint())
         try:
-            nodes = node_types_of_slots(slots.out)
+            nodes = nodes_of_slots(slots.out)
         except FormatError as error:
             return LiveAnswers(trouble=str(error))
-        limits = ClusterLimits(queues=(QUEUE,), nodes=nodes, enforced=False)
-        return LiveAnswers(limits=limits)
+        types = tuple(cluster.node_type_of(node) for node in nodes)
+        limits = cluster.ClusterLimits(queues=(QUEUE,), nodes=types, enforced=False)
+        return LiveAnswers(limits=limits, nodes=nodes)
 
 
 SITE = HTCondorSite()
-USER_SCRIPTS = SchedulerUserScripts()
+USER_SCRIPTS = backend.SchedulerUserScripts()

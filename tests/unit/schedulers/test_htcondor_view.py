@@ -7,6 +7,7 @@ import pytest
 from captured_text import captured
 
 from weigh.errors import FormatError, UsageError
+from weigh.model.cluster import NodeGpus
 from weigh.model.job import STUCK
 from weigh.schedulers import KINDS, facts_from_environment, htcondor
 from weigh.units import GIB, KIB, MIB
@@ -172,17 +173,25 @@ def test_accounts_are_in_bytes_and_seconds() -> None:
     assert (one.state, one.cpus, one.wall_time) == ("OUT_OF_MEMORY", 1, 3.0)
 
 
-def test_a_machine_has_what_its_slots_have_in_all() -> None:
-    static = [
-        {"Machine": "a", "TotalSlotCpus": 1, "TotalSlotMemory": 1000} for _ in range(2)
+def test_a_node_is_the_sum_of_its_slots() -> None:
+    (node,) = htcondor.nodes_of_slots(SLOTS)
+
+    assert (node.cpus, node.cpus_used, node.state) == (8, 1, "IDLE")
+    assert (node.memory, node.memory_used) == (32000 * MIB, 2 * GIB)
+    assert node.gpus == (NodeGpus("Tesla V100-SXM2-32GB", 4, 2),)
+
+
+def test_static_slots_and_a_drained_node_are_counted() -> None:
+    sizes = {"TotalSlotCpus": 1, "Cpus": 1, "TotalSlotMemory": 1000, "Memory": 1000}
+    slots = [
+        {"Machine": name, "State": state, **sizes}
+        for name, state in (("a", "Claimed"), ("a", "Unclaimed"), ("b", "Drained"))
     ]
 
-    (node,) = htcondor.node_types_of_slots(SLOTS)
-    (other,) = htcondor.node_types_of_slots(json.dumps(static))
+    a, b = htcondor.nodes_of_slots(json.dumps(slots))
 
-    assert (node.cpus, node.memory) == (8, 32000 * MIB)
-    assert node.gpus == {"Tesla V100-SXM2-32GB": 4}
-    assert (other.cpus, other.memory, other.gpus) == (2, 2000 * MIB, {})
+    assert (a.cpus, a.cpus_used, a.state) == (2, 1, "IDLE")
+    assert (b.cpus_used, b.state) == (0, "DRAINING")
 
 
 def test_the_pool_is_shown_by_its_own_commands() -> None:

@@ -145,18 +145,6 @@ def test_what_it_would_keep_for_ever_is_refused(
 
 
 @pytest.mark.htcondor
-def test_a_pool_shows_its_node_and_gpus(pool: Weigh) -> None:
-    code, out, err = pool("cluster", "--json")
-
-    assert code == 0, err
-    seen = json.loads(out)
-    (gpus,) = seen["gpus"]
-    assert (seen["scheduler"], seen["version"][:3]) == ("htcondor", "23.")
-    assert (gpus["name"], gpus["total"]) == ("Tesla V100-SXM2-32GB", 4)
-    assert [node["cpus"] for node in seen["nodes"]] == [8]
-
-
-@pytest.mark.htcondor
 def test_a_job_on_hold_shows_the_reason(pool: Weigh) -> None:
     weigh = pool
     job = weigh.submit(weigh.plan("sleep 60"))

@@ -20,6 +20,7 @@ from weigh.model.cluster import (
     NodeState,
     NodeType,
     QueueLimits,
+    node_type_of,
 )
 from weigh.model.record import State
 from weigh.schedulers import KINDS
@@ -419,13 +420,9 @@ def most_elements_of(config: str) -> int | None:
 
 def _node_type_of_host(qhost_host: QhostHost, totals: Mapping[str, str]) -> NodeType:
     node = node_of_host(qhost_host, totals)
-    return NodeType(
-        cpus=node.cpus,
-        # where h_vmem is a consumable, a host has so much of it, whatever its memory is
-        memory=gridengine_text.memory_or_none(totals.get("h_vmem")) or node.memory,
-        gpus={one.name: one.total for one in node.gpus},
-        queues=node.queues,
-    )
+    # where h_vmem is a consumable, a host has so much of it, whatever its memory is
+    memory = gridengine_text.memory_or_none(totals.get("h_vmem")) or node.memory
+    return msgspec.structs.replace(node_type_of(node), memory=memory)
 
 
 def _with_default(queue: QueueLimits, given: Bytes | None) -> QueueLimits:

@@ -19,6 +19,7 @@ from weigh.model.cluster import (
     NodeState,
     NodeType,
     QueueLimits,
+    node_type_of,
 )
 from weigh.schedulers import KINDS
 from weigh.schedulers import slurm as slurm_text
@@ -389,12 +390,10 @@ def _node_types(text: str) -> tuple[NodeType, ...]:
         node, features = _slurm_cluster_node(row), row.get("AvailableFeatures", "")
         # the system keeps that: jobs cannot have it
         kept = mebibytes_in(row.get("MemSpecLimit")) or 0
-        kind = NodeType(
-            cpus=node.cpus,
+        kind = msgspec.structs.replace(
+            node_type_of(node),
             memory=None if node.memory is None else node.memory - kept,
-            gpus={one.name: one.total for one in node.gpus},
             features=() if features in {"", "(null)"} else tuple(features.split(",")),
-            queues=node.queues,
         )
         # a struct with a mapping has no hash
         key = msgspec.json.encode(kind)
