@@ -93,13 +93,10 @@ class SubmitCommand(options.PlainHelp):
                 own += [word, *islice(words, 1)]
             elif word.startswith("--") and equals and name not in valued:
                 extra.append((name.removeprefix("--"), value))
-            elif _SHORT_FLAG.fullmatch(word) and word not in known:
-                # -l h_vmem=2G: a short flag has its value behind it
-                extra.append((word[1:], next(words, "")))
-            elif word.startswith("--") and word not in known and _is_flag(word):
-                extra.append((word[2:], ""))
-            elif word.startswith("--") and word not in known and _is_flag(word, "1"):
-                extra.append((word[2:], next(words, "")))
+            elif word.startswith("-") and word not in known and _is_passed_on(word):
+                # -l h_vmem=2G: the value is the next word
+                value = next(words, "") if _takes_value(word) else ""
+                extra.append((word.lstrip("-"), value))
             else:
                 own.append(word)
         return extra, own
@@ -123,8 +120,25 @@ class SubmitCommand(options.PlainHelp):
         return None
 
 
-def _is_flag(*words: str) -> bool:
-    """Return whether a scheduler reads --exclusive alone, or --qos with a value."""
+def _is_passed_on(flag: str) -> bool:
+    """Return whether *flag* is for the scheduler; its lint refuses unknown letters."""
+    is_short = _SHORT_FLAG.fullmatch(flag) is not None
+    return is_short or _is_read(flag) or _is_read(flag, "1")
+
+
+def _takes_value(flag: str) -> bool:
+    """Return whether the word behind a scheduler's *flag* is its value.
+
+    A word that is read alone has none, as --exclusive; a letter that has a value for
+    another scheduler has one: -v is a variable of qsub, and Slurm's word for verbose.
+    """
+    if _SHORT_FLAG.fullmatch(flag):
+        return _is_read(flag, "1") or not _is_read(flag)
+    return not _is_read(flag)
+
+
+def _is_read(*words: str) -> bool:
+    """Return whether a scheduler reads these words as whole flags."""
     return any(
         not kind.user_scripts.is_misread(words)
         for kind in KINDS.values()

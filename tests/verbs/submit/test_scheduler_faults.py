@@ -861,6 +861,29 @@ def test_a_scheduler_s_own_flags_go_through(here: Weigh, fake: Fake) -> None:
     assert "#SBATCH --qos=high\n" in out
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "flags", "line"),
+    [
+        ("slurm", ("-H",), "#SBATCH --hold\n"),
+        ("slurm", ("-O",), "#SBATCH --overcommit\n"),
+        ("slurm", ("-x", "n1"), "#SBATCH --exclude=n1\n"),
+        ("gridengine", ("-V",), "#$ -V\n"),
+        ("gridengine", ("-v", "X=1"), "#$ -v X=1\n"),
+        ("gridengine", ("-R", "y"), "#$ -R y\n"),
+    ],
+)
+def test_only_a_letter_that_has_a_value_takes_the_next_word(
+    scheduler: str, flags: tuple[str, ...], line: str, here: Weigh, fake: Fake
+) -> None:
+    fake("sbatch", ":")
+    fake("qsub", ":")
+    plan = here.plan("true")
+
+    code, out, err = here("submit", *flags, plan, "--on", scheduler, "--dry-run")
+
+    assert (code, line in out) == (0, True), out + err
+
+
 def test_a_word_that_no_scheduler_knows_is_no_flag(here: Weigh) -> None:
     code, _, err = here("submit", here.plan("true"), "--memroy", "4G")
 
