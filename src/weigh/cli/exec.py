@@ -12,7 +12,13 @@ from weigh import config
 from weigh.cli import options
 from weigh.cli.options import DURATION, SECONDS, SIZE
 from weigh.cli.output import draw_on_stderr, print_patiently
-from weigh.errors import FAILED, NO_TIME_LEFT, SIGNAL_BASE, WEIGH_FAILED
+from weigh.errors import (
+    FAILED,
+    NO_TIME_LEFT,
+    SIGNAL_BASE,
+    WEIGH_FAILED,
+    FormatError,
+)
 from weigh.flow.exec.exec import execute, tasks_to_run
 from weigh.flow.here import here_of
 from weigh.flow.run.record_sink import current_folder
@@ -265,7 +271,10 @@ def _parsed_stop_rules(text: str) -> dict[str, Any]:
         if word == "nan":
             found["stop_nan"] = True
         elif name == "idle" and value:
-            found["end_idle"] = parse_duration(value)
+            try:
+                found["end_idle"] = parse_duration(value)
+            except FormatError as error:
+                raise click.UsageError(f"--stop {text}: idle: {error}") from error
         else:
             raise click.UsageError(f"--stop {text}: write nan, idle=30m or both")
     return found

@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import click
@@ -37,6 +37,7 @@ _OF_SCRIPTS = frozenset(
 )
 _VALUED = {"--on", "--notify"}
 _SHORT_FLAG = re.compile("-[A-Za-z]")
+_LIMIT_BEHIND_HEAL = re.compile("(?:memory|time|rounds|hours)=")
 # fields of JobSetup that are options
 _SETUP = {"modules", "conda", "venv", "lines", "container", "checks"}
 
@@ -50,6 +51,9 @@ class SubmitCommand(options.PlainHelp):
             at = args.index("--")
             ctx.meta[_COMMAND] = tuple(args[at + 1 :])
             args = args[:at]
+        for word, behind in pairwise(args):
+            if word == "--heal" and _LIMIT_BEHIND_HEAL.match(behind):
+                raise click.UsageError(f"{word} {behind}: write {word}={behind}", ctx)
         # without its limits the next word is no value of it
         args = ["--heal=" if word == "--heal" else word for word in args]
         place = self._script_at(args)

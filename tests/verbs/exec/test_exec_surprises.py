@@ -158,6 +158,8 @@ def test_begun_anew_the_old_joblog_is_put_aside(batch: Batch) -> None:
         ("--timeout", "0"),
         ("--time-limit", "0"),
         ("--halt", "soon,fail=101%"),
+        ("--stop", "nan,idle=x"),
+        ("--stop", "idle"),
     ],
 )
 def test_options_that_make_no_sense_are_refused_in_one_line(

@@ -890,6 +890,12 @@ def test_a_word_that_no_scheduler_knows_is_no_flag(here: Weigh) -> None:
     assert (code, "No such option '--memroy'" in err) == (2, True), err
 
 
+def test_a_limit_behind_heal_is_written_with_its_sign(here: Weigh) -> None:
+    code, _, err = here("submit", here.plan("true"), "--heal", "memory=64G")
+
+    assert (code, "write --heal=memory=64G" in err) == (2, True), err
+
+
 def test_one_option_names_who_is_notified(here: Weigh, fake: Fake) -> None:
     fake("sbatch", ":")
     words = ("--on", "slurm", "--dry-run", "--notify", "me@uni.edu")

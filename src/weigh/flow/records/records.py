@@ -243,7 +243,8 @@ def _records_of_file(path: str) -> list[Record]:
             records.append(decode_record(line))
         except FormatError as error:
             raise FormatError(
-                f"{place} is no record: import what weigh records export wrote"
+                f"{place} is no record: import what weigh records export wrote, "
+                "as JSON lines, not as .csv"
             ) from error
         except SchemaError as error:
             raise SchemaError(f"{place}: {error}") from error
