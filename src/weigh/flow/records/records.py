@@ -10,6 +10,7 @@ import msgspec
 from weigh.errors import FormatError, SchemaError, UsageError, cannot_read
 from weigh.flow.records.joined_records import of_jobs
 from weigh.flow.run import channel
+from weigh.model.mask import MASK
 from weigh.model.record import Record
 from weigh.render.record_list import RecordListing, RecordRow, write_csv
 from weigh.store.checkpoint import (
@@ -207,7 +208,7 @@ def import_jsonl(store: RecordStore, paths: Sequence[str]) -> list[Record]:
     """Add the records of files that `export_jsonl` wrote; return those that are new.
 
     What the store has, or had until it was removed, is passed over. ``-`` is standard
-    input.
+    input. Secrets are hidden: the other machine's settings may have kept them.
 
     Raises:
         UsageError: a file cannot be read; then nothing was imported.
@@ -219,10 +220,23 @@ def import_jsonl(store: RecordStore, paths: Sequence[str]) -> list[Record]:
     records = [record for path in paths for record in _records_of_file(path)]
     index = read_index(store.root)
     known = index.removed | {entry.head.id for entry in index.entries}
-    fresh = {record.id: record for record in records if record.id not in known}
+    fresh = {
+        record.id: _without_secrets(record)
+        for record in records
+        if record.id not in known
+    }
     for record in fresh.values():
         append_record(store.root, record, store.machine)
     return list(fresh.values())
+
+
+def _without_secrets(record: Record) -> Record:
+    parameters = record.parameters.items()
+    return msgspec.structs.replace(
+        record,
+        command=MASK.words(record.command),
+        parameters={name: MASK.value(name, value) for name, value in parameters},
+    )
 
 
 def _records_of_file(path: str) -> list[Record]:
