@@ -107,6 +107,8 @@ def _local_body_lines(job_script: JobScript) -> Iterator[str]:
     yield f'  [ ! -e "$own/{CANCELLED}_$number" ] || continue'
     yield '  element "$number" >"$plan/log/${job}_$number.out" 2>&1 &'
     yield "  all+=($!)"
+    # a signal that came while the element was started did not find it
+    yield '  [ -z "$ended" ] || kill -TERM $!'
     yield f'  [ ! -d "$own" ] || echo $! >"$own/{ELEMENT}_$number"'
     yield "done"
     yield 'for tasks in "${all[@]}"; do'
@@ -163,11 +165,13 @@ def _wait_for_jobs_lines(job_script: JobScript) -> Iterator[str]:
 NAME = "local"
 _TAIL = 4096  # bytes: the last line of a log
 _TO_START: Seconds = 5.0
-# a new session outlives this one; signals that end the job are passed on to it
+# a new session outlives this one; signals that end the job are passed on to it, also
+# one that came before the job was started: cancel writes its mark first
 _KEEP = """
 echo $$ >"$2/pid.new" && mv "$2/pid.new" "$2/pid"
 trap 'kill -TERM "$job" 2>/dev/null; again=1' TERM
 bash "$1" & job=$! again=1
+[ ! -e "$2/cancelled" ] || kill -TERM "$job"
 until [ -z "$again" ]; do again=; wait "$job"; code=$?; done
 echo "$code" >"$2/exit.new" && mv "$2/exit.new" "$2/exit"
 """

@@ -223,3 +223,26 @@ def test_a_plan_whose_task_file_was_edited_resumes_the_tasks_as_they_were(
 
     assert (code, "resumed 1 task" in out) == (0, True)
     assert f"was changed since job {job}" in err
+
+
+@pytest.mark.parametrize(
+    ("command", "mark"),
+    [
+        (r'"bash \"\$1\""', '"$2/cancelled"'),  # the job itself is about to start
+        (r'"element \"\$number\""', '"$own/cancelled"'),  # or its element
+    ],
+)
+def test_a_job_that_is_cancelled_while_it_starts_does_not_go_on(
+    here: Weigh, monkeypatch: pytest.MonkeyPatch, command: str, mark: str
+) -> None:
+    startup = here.folder / "startup.sh"
+    # as if the signal of weigh cancel came between two commands of the script
+    case = f"case $BASH_COMMAND in {command}*) touch {mark}; kill $$ ;; esac"
+    startup.write_text(f"trap '{case}' DEBUG\n")
+    monkeypatch.setenv("BASH_ENV", str(startup))
+    began = time.monotonic()
+
+    job = here.submit(here.plan("sleep 40"))
+
+    assert here.finish(job) == {"CANCELLED": 1}
+    assert time.monotonic() - began < 30

@@ -92,6 +92,7 @@ for number in {0..24}; do
   [ ! -e "$own/cancelled_$number" ] || continue
   element "$number" >"$plan/log/${job}_$number.out" 2>&1 &
   all+=($!)
+  [ -z "$ended" ] || kill -TERM $!
   [ ! -d "$own" ] || echo $! >"$own/element_$number"
 done
 for tasks in "${all[@]}"; do
