@@ -1,8 +1,9 @@
-"""Requests to write: one plain one to vary, and a strategy for all kinds."""
+"""Requests and jobs: a plain one of each to vary, and a strategy for requests."""
 
 import msgspec
 from hypothesis import strategies as st
 
+from weigh.model.job import JobRequest, SubmittedJob
 from weigh.model.record import Request
 from weigh.units import MIB
 
@@ -28,7 +29,23 @@ PLAIN = Request(
     runs=1,
     notes=("from 1 run + 20 %; run it three times to learn how much it varies",),
 )
+PLAIN_JOB = SubmittedJob(
+    scheduler="slurm",
+    id="7",
+    name="p",
+    folder="/p",
+    cwd="/",
+    script="/p/job.sh",
+    elements=1,
+    tasks=1,
+    submitted=0.0,
+    request=JobRequest(),
+)
 
 
 def a_request(**changes: object) -> Request:
     return msgspec.structs.replace(PLAIN, **changes)
+
+
+def a_submitted_job(**changes: object) -> SubmittedJob:
+    return msgspec.structs.replace(PLAIN_JOB, **changes)

@@ -1,21 +1,14 @@
 """What ``weigh resume`` shows of tasks that do not run again: one line per reason."""
 
-from weigh.model.job import JobRequest, SubmittedJob
+from some_requests import a_submitted_job
+
 from weigh.render.resume_lines import ResumedJob, TaskLeftOut, resumed_lines
 
 
 def test_tasks_that_are_left_for_one_reason_share_a_line() -> None:
-    job = SubmittedJob(
-        scheduler="slurm",
-        id="7",
-        name="p",
-        folder="/p",
-        cwd="/",
-        script="/p/job.sh",
-        submitted=0.0,
+    job = a_submitted_job(
         elements=5,
         tasks=5,
-        request=JobRequest(),
     )
     waiting = [TaskLeftOut(task, "not ended yet") for task in (1, 2, 3, 9)]
     left = (*waiting, TaskLeftOut(4, "a bug: KeyError: 0"))

@@ -5,11 +5,12 @@ import shlex
 from pathlib import Path
 
 import pytest
+from some_requests import a_submitted_job
 
 from weigh.flow.follow.named import named_jobs
 from weigh.flow.follow.view import ScriptWork
 from weigh.flow.here import here_of
-from weigh.model.job import JobRequest, OwnScript, SubmittedJob
+from weigh.model.job import OwnScript, SubmittedJob
 
 SEPARATOR = "\x1f"
 LIVE = (
@@ -139,17 +140,14 @@ def test_where_one_job_cannot_run_all_failed_elements_several_are_named(
     script: str,
 ) -> None:
     """An array of Grid Engine has one range with one step."""
-    job = SubmittedJob(
+    job = a_submitted_job(
         scheduler="gridengine",
-        id="7",
         name="f.sh",
         folder="/w",
         cwd="/w",
         script=script,
         elements=9,
         tasks=9,
-        submitted=0.0,
-        request=JobRequest(),
         own=OwnScript(indices="1-9", foreign=True),
     )
 

@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from some_requests import a_submitted_job
 
 from weigh.errors import FormatError
-from weigh.model.job import JobRequest, SubmittedJob
 from weigh.schedulers.gridengine import scheduler as gridengine_commands
 from weigh.schedulers.slurm import scheduler as slurm_commands
 from weigh.schedulers.words import format_ranges, parse_ranges
@@ -327,17 +327,9 @@ def test_gpu_types_are_the_site_s_words() -> None:
 
 
 def test_elements_to_cancel_are_named_as_each_scheduler_does() -> None:
-    job = SubmittedJob(
-        scheduler="slurm",
-        id="7",
-        name="p",
-        folder="/p",
-        cwd="/",
-        script="/p/job.sh",
+    job = a_submitted_job(
         elements=9,
         tasks=9,
-        submitted=0.0,
-        request=JobRequest(),
     )
 
     assert slurm_commands.COMMANDS.cancel_argv(job, (0, 1, 2, 5)) == (

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from some_requests import a_submitted_job
 
 from weigh.errors import SchedulerError
-from weigh.model.job import ElementState, JobRequest, OwnScript, SubmittedJob
+from weigh.model.job import ElementState, OwnScript, SubmittedJob
 from weigh.schedulers.client import (
     SchedulerClient,
     SchedulerPoll,
@@ -31,17 +32,8 @@ def client(root: Path, answer: Callable[..., CommandOutput]) -> SchedulerClient:
 
 
 def job(*, submitted: float) -> SubmittedJob:
-    return SubmittedJob(
-        scheduler="slurm",
-        id="7",
-        name="p",
-        folder="/p",
-        cwd="/",
-        script="/p/job.sh",
-        elements=1,
-        tasks=1,
+    return a_submitted_job(
         submitted=submitted,
-        request=JobRequest(),
     )
 
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from scheduler_scripts import SLURM, answering
-from some_requests import REQUESTS
+from some_requests import REQUESTS, a_submitted_job
 
 from weigh.errors import FormatError, UsageError
 from weigh.flow.check.script import check_script
@@ -20,7 +20,7 @@ from weigh.flow.here import here_of
 from weigh.flow.site.cluster import in_site_words
 from weigh.flow.submit.interactive import interactive
 from weigh.flow.submit.job_request import differences
-from weigh.model.job import JobRequest, JobScript, RecordedRequest, SubmittedJob
+from weigh.model.job import JobRequest, JobScript, RecordedRequest
 from weigh.model.record import Request, SiteFlags
 from weigh.review.advice import AdviceSubject, cpu_flag, memory_flag
 from weigh.review.runs import ElementRequest
@@ -175,16 +175,7 @@ def test_a_site_that_requires_an_account_gets_no_job_without(tmp_path: Path) -> 
 
 def test_the_scheduler_s_record_of_memory_per_cpu_is_no_difference() -> None:
     wanted = JobRequest(cpus=7, memory=GIB, site=SiteFlags(per_cpu=True))
-    job = SubmittedJob(
-        scheduler="slurm",
-        id="7",
-        name="p",
-        folder="/p",
-        cwd="/",
-        script="/p/job.sh",
-        elements=1,
-        tasks=1,
-        submitted=0.0,
+    job = a_submitted_job(
         request=wanted,
     )
     recorded = RecordedRequest(memory=7 * -(-GIB // (7 * MIB)) * MIB, cpus=7)

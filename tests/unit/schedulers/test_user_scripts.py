@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from some_requests import a_submitted_job
 
 from weigh.model.job import OwnScript, SubmittedJob
 from weigh.model.lint import ScriptFacts
@@ -19,17 +20,15 @@ CONDOR = KINDS["htcondor"].user_scripts
 
 
 def job(scheduler: str, name: str = "train.sh", **own: object) -> SubmittedJob:
-    return SubmittedJob(
+    return a_submitted_job(
         scheduler=scheduler,
         id="42",
         name=name,
         folder="/s",
         cwd="/w",
         script=f"/w/{name}",
-        elements=1,
-        tasks=1,
         submitted=1000.0,
-        request=SimpleNamespace(),  # type: ignore[arg-type]
+        request=SimpleNamespace(),
         own=OwnScript(**own),  # type: ignore[arg-type]
         token="w0a",
     )

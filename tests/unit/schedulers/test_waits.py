@@ -1,8 +1,9 @@
 """Why a job waits: since when, and when it is expected to start."""
 
 import msgspec
+from some_requests import a_submitted_job
 
-from weigh.model.job import JobRequest, SubmittedJob
+from weigh.model.job import JobRequest
 from weigh.render.status_lines import (
     JobStanding,
     TaskFailure,
@@ -17,15 +18,7 @@ NOW = 1795000000.0
 def standing(
     *, minutes: float, queue: str | None = "gpu", now: float = NOW
 ) -> JobStanding:
-    job = SubmittedJob(
-        scheduler="slurm",
-        id="7",
-        name="p",
-        folder="/p",
-        cwd="/",
-        script="/p/job.sh",
-        elements=1,
-        tasks=1,
+    job = a_submitted_job(
         submitted=now - 60 * minutes,
         request=JobRequest(queue=queue),
     )

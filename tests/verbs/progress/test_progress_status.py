@@ -7,12 +7,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from some_requests import a_submitted_job
 
 from weigh.flow.follow.status import ends_of
 from weigh.flow.follow.view import JobView, work_of
 from weigh.flow.plan import directory as plan_directory
 from weigh.joblog import HEADER
-from weigh.model.job import ElementState, JobRequest, SubmittedJob, TaskState
+from weigh.model.job import ElementState, JobRequest, TaskState
 from weigh.model.record import ReportedProgress, State
 from weigh.render.progress_lines import ExpectedEnd, TaskEnd, ends_lines
 from weigh.runner.events import RunningProgress, TaskHeadway, write_progress
@@ -49,9 +50,8 @@ class Job:
         }
         (folder / plan_directory.FILE).write_bytes(msgspec.json.encode(plan))
         self._states = states
-        self._job = SubmittedJob(
+        self._job = a_submitted_job(
             scheduler="local",
-            id="7",
             name="t",
             folder=str(folder),
             cwd=str(folder),

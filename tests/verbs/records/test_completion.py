@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from some_requests import a_submitted_job
 
 from weigh.cli.completion import completion_script
-from weigh.model.job import JobRequest, SubmittedJob
 from weigh.store import jobs
 
 AS_SCRIPT = "import sys; sys.argv[0] = 'weigh'; import weigh.__main__ as m; m.main()"
@@ -24,17 +24,12 @@ def folder(tmp_path: Path) -> Path:
         check=True,
         timeout=30,
     )
-    job = SubmittedJob(
-        scheduler="slurm",
+    job = a_submitted_job(
         id="481516",
         name="ppo-sweep",
         folder=str(tmp_path / "plan"),
         cwd=str(tmp_path),
         script="job.sh",
-        elements=1,
-        tasks=1,
-        submitted=0.0,
-        request=JobRequest(),
     )
     jobs.append_job(str(tmp_path / ".weigh"), job)
     return tmp_path

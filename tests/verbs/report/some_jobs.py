@@ -6,6 +6,7 @@ from pathlib import Path
 from zlib import crc32
 
 import msgspec
+from some_requests import a_submitted_job
 
 from weigh.flow.plan import directory as plan_directory
 from weigh.joblog import output_name
@@ -168,7 +169,7 @@ def write_job(root: str, folder: str, job: SomeJob) -> SubmittedJob:
     os.makedirs(os.path.dirname(shard), exist_ok=True)
     with open(shard, "ab") as file:
         file.write(b"".join(lines))
-    submitted = SubmittedJob(
+    submitted = a_submitted_job(
         scheduler=job.scheduler,
         id=job.id,
         name=job.name,

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from some_jobs import BEGAN, JOB, Say, SomeJob, Task, record_of, write_job
+from some_requests import a_submitted_job
 from transcript import check_transcript
 
 from weigh.flow.follow.view import JobView, work_of
@@ -19,7 +20,6 @@ from weigh.model.job import (
     ElementState,
     JobRequest,
     OwnScript,
-    SubmittedJob,
     TaskState,
 )
 from weigh.model.record import (
@@ -322,17 +322,11 @@ def test_a_record_of_another_job_with_the_same_id_is_not_of_the_job(
         started=started,
     )
     shards.append_record(str(tmp_path), record, ME)
-    job = SubmittedJob(
-        scheduler="slurm",
+    job = a_submitted_job(
         id="2",
         name="fit",
-        folder="/p",
-        cwd="/",
         script="/p/fit.sh",
-        elements=1,
-        tasks=1,
         submitted=datetime.fromisoformat("2026-11-26T10:00:00Z").timestamp(),
-        request=JobRequest(),
         own=OwnScript(),
     )
     task = TaskState(task=1, job="2", element=0, seq=1, state="COMPLETED")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from following import Weigh
+from some_requests import a_submitted_job
 
 from weigh.model.job import STUCK, JobRequest, SubmittedJob
 from weigh.schedulers.client import SchedulerClient, SchedulerReach
@@ -21,16 +22,10 @@ ACCOUNT = f"{'=' * 62}\njobnumber 7\ntaskid undefined\nfailed 0\nexit_status 0\n
 
 
 def job(number: str = "7", scheduler: str = "gridengine") -> SubmittedJob:
-    return SubmittedJob(
+    return a_submitted_job(
         scheduler=scheduler,
         id=number,
-        name="p",
-        folder="/p",
-        cwd="/",
         script="job.sh",
-        elements=1,
-        tasks=1,
-        submitted=0.0,
         request=JobRequest(memory=5),
     )
 

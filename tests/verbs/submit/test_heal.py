@@ -11,8 +11,9 @@ import msgspec
 import pytest
 from following import Weigh, until
 from rigs import mainly
+from some_requests import a_submitted_job
 
-from weigh.model.job import JobRequest, SubmittedJob
+from weigh.model.job import SubmittedJob
 from weigh.schedulers.backend import SchedulerCommands
 from weigh.schedulers.gridengine import scheduler as gridengine
 from weigh.schedulers.slurm import scheduler as slurm
@@ -273,17 +274,9 @@ def test_a_task_killed_for_memory_gets_as_much_as_it_may(weigh: Weigh) -> None:
     ]
 
 
-JOB = SubmittedJob(
-    scheduler="slurm",
+JOB = a_submitted_job(
     id="1",
-    name="p",
-    folder="/p",
-    cwd="/",
     script="job.sh",
-    elements=1,
-    tasks=1,
-    submitted=0.0,
-    request=JobRequest(),
 )
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from some_requests import a_submitted_job
 
 from weigh.flow.follow.healing import healing_of
 from weigh.flow.follow.view import JobView, work_of
@@ -11,9 +12,7 @@ from weigh.model.job import (
     ON_HOLD,
     STUCK,
     ElementState,
-    JobRequest,
     OwnScript,
-    SubmittedJob,
 )
 from weigh.schedulers.protocol import JobSnapshot
 from weigh.schedulers.this_machine import LocalScheduler
@@ -33,17 +32,14 @@ LOCAL = LocalScheduler(env={}, root="", machine=this_machine())
 def test_of_a_users_array_the_element_is_named_by_its_index(
     tmp_path: Path, scheduler: str, number: int, reason: str, command: str
 ) -> None:
-    job = SubmittedJob(
+    job = a_submitted_job(
         scheduler=scheduler,
-        id="7",
         name="f.sh",
         folder=str(tmp_path),
         cwd=str(tmp_path),
         script="f.sh",
         elements=2,
         tasks=2,
-        submitted=0.0,
-        request=JobRequest(),
         own=OwnScript(indices="5,9"),
     )
     held = ElementState(state="PENDING", reason=reason)

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from some_requests import a_submitted_job
 
 from weigh.flow.follow.task_history import JoblogHistory
 from weigh.flow.follow.tasks import ElementTasks, last_lines_of_output, read_tasks
 from weigh.joblog import HEADER
-from weigh.model.job import ElementState, JobRequest, SubmittedJob
+from weigh.model.job import ElementState, SubmittedJob
 from weigh.model.plan import BinCapacity, Plan, PlannedElement, PlanRequest
 from weigh.model.record import State
 from weigh.runner import events
@@ -34,17 +35,12 @@ def a_job(folder: Path, *, tasks: int) -> tuple[SubmittedJob, Plan]:
         kinds=(),
         elements=(element,),
     )
-    job = SubmittedJob(
+    job = a_submitted_job(
         scheduler="local",
-        id="7",
-        name="p",
         folder=str(folder),
         cwd=str(folder),
         script="job.sh",
-        elements=1,
         tasks=tasks,
-        submitted=0.0,
-        request=JobRequest(),
     )
     return job, plan
 

@@ -4,26 +4,21 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from some_requests import a_submitted_job
 
 from weigh.flow.follow import dependency
 from weigh.flow.follow.dependency import needs_of
 from weigh.flow.here import Here
-from weigh.model.job import JobRequest, SubmittedJob
+from weigh.model.job import SubmittedJob
 from weigh.store.jobs import append_job
 
 
 def job(number: str, *, on: str = "slurm") -> SubmittedJob:
-    return SubmittedJob(
+    return a_submitted_job(
         scheduler=on,
         id=number,
-        name="p",
         folder="plan/p",
-        cwd="/",
         script="job.sh",
-        elements=1,
-        tasks=1,
-        submitted=0.0,
-        request=JobRequest(),
         token=f"w{number}",
     )
 

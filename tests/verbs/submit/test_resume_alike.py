@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
+from some_requests import a_submitted_job
 
 from weigh.flow.follow.resume import ResumeRound
 from weigh.flow.follow.view import JobView, work_of
@@ -28,16 +29,13 @@ LOCAL = LocalScheduler(env={}, root="", machine=this_machine())
 
 def view(number: str, wanted: JobRequest, *states: State, first: int = 1) -> JobView:
     """Return a job with one task per element, in these states."""
-    job = SubmittedJob(
+    job = a_submitted_job(
         scheduler="gridengine",
         id=number,
-        name="p",
         folder=f"/plan/{number}",
-        cwd="/",
         script="job.sh",
         elements=len(states),
         tasks=len(states),
-        submitted=0.0,
         request=wanted,
     )
     tasks = tuple(

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from some_requests import a_submitted_job
 
 from weigh.errors import SchedulerError, StoreError, SubmissionUnknownError, UsageError
 from weigh.flow.here import Here
@@ -23,7 +24,7 @@ from weigh.flow.submit.rounds import (
     link_new,
 )
 from weigh.flow.submit.rounds import settle_all as settle_store
-from weigh.model.job import JobRequest, SubmittedJob
+from weigh.model.job import SubmittedJob
 from weigh.schedulers.command import outside_of_job
 from weigh.schedulers.gridengine import scheduler as gridengine_commands
 from weigh.schedulers.slurm import scheduler as slurm_commands
@@ -104,17 +105,12 @@ class Bench:
 
     def send(self, sending: SubmissionRound) -> SubmittedJob:
         token, folder = sending.new_token()
-        draft = SubmittedJob(
-            scheduler="slurm",
+        draft = a_submitted_job(
             id="",
-            name="p",
             folder=str(self.folder),
             cwd=str(self.folder),
             script="job.sh",
-            elements=1,
-            tasks=1,
             submitted=1.0,
-            request=JobRequest(),
             token=token,
         )
         return sending.send(self.queue, draft, f"{folder}/job.sh")  # type: ignore[arg-type]

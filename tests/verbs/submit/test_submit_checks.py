@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from following import Weigh
+from some_requests import a_submitted_job
 
 from weigh.errors import UsageError
 from weigh.flow.submit.job_request import complete_request, differences, refuse_own
@@ -310,16 +311,9 @@ def test_the_jobs_that_a_script_waits_for_are_found_in_it() -> None:
 
 
 def submitted(**wanted: object) -> SubmittedJob:
-    return SubmittedJob(
-        scheduler="slurm",
-        id="7",
-        name="p",
-        folder="/p",
-        cwd="/",
-        script="/p/job.sh",
+    return a_submitted_job(
         elements=5,
         tasks=5,
-        submitted=0.0,
         request=JobRequest(**wanted),  # type: ignore[arg-type]
     )
 
