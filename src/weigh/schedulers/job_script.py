@@ -27,11 +27,13 @@ ON_SIGNAL = (
     "on_signal() {",
     f'  [[ $1 != USR1 && $1 != XCPU ]] || echo "weigh: {NEAR}" >&2',
     "  by=${by:-$1}",
+    # the signal may come between the start of the tasks and the line that notes them
+    '  [ -n "$tasks" ] || [ "$!" = "$before" ] || tasks=$!',
     '  [ -n "$tasks" ] || exit 143',
     '  [ -n "$ending" ] || kill -TERM "$tasks" 2>/dev/null',
     "  ending=1 again=1",
     "}",
-    "tasks= ending= again=1 by=",
+    "tasks= ending= again=1 by= before=$!",
     *(
         f"trap 'on_signal {name}' {name}"
         for name in ("TERM", "INT", "USR1", "USR2", "XCPU")

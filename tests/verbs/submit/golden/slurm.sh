@@ -55,11 +55,12 @@ if kinds and not any(wanted <= (major, minor) and (kind == "compute" or
 on_signal() {
   [[ $1 != USR1 && $1 != XCPU ]] || echo "weigh: the time limit is near" >&2
   by=${by:-$1}
+  [ -n "$tasks" ] || [ "$!" = "$before" ] || tasks=$!
   [ -n "$tasks" ] || exit 143
   [ -n "$ending" ] || kill -TERM "$tasks" 2>/dev/null
   ending=1 again=1
 }
-tasks= ending= again=1 by=
+tasks= ending= again=1 by= before=$!
 trap 'on_signal TERM' TERM
 trap 'on_signal INT' INT
 trap 'on_signal USR1' USR1
