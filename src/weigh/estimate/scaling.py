@@ -2,8 +2,7 @@
 
 A run with less memory works if it completes within twice the best time. The next limit
 is the middle between the largest that failed and the smallest that worked, on a scale
-of ratios. Where the one that failed was only too slow, it is where the times of the two
-reach twice the best.
+of ratios.
 """
 
 import math
@@ -61,8 +60,6 @@ def cpus_that_pay(rows: Sequence[CpuRow]) -> int:
 _CLOSE = 1.1  # two limits this near need no run in between
 _FLOOR = 4.0  # without a limit that failed, the one to try is its root lower: half
 _KNEE = 1.05  # times the best time
-_SLOW = 2.0  # times the best time: no run that works
-_ABOVE = 1.03  # times the limit at which a run would be just too slow
 _ENOUGH = 50 * MIB  # the least that is ever requested
 _ELASTIC = 0.9  # of the plain peak: a program that works in less takes what it gets
 
@@ -70,7 +67,7 @@ _ELASTIC = 0.9  # of the plain peak: a program that works in less takes what it 
 class SqueezeRun(msgspec.Struct, frozen=True):
     """One run: its limit in MiB (0: none), memory, time without waits, and clock.
 
-    ``ran``: it completed, though it may have been too slow to work.
+    ``works``: it completed, and was not too slow.
     """
 
     limit: int
@@ -78,7 +75,6 @@ class SqueezeRun(msgspec.Struct, frozen=True):
     time: Seconds
     wall: Seconds
     works: bool
-    ran: bool = False
 
 
 class SqueezeResult(msgspec.Struct, frozen=True):
@@ -103,23 +99,8 @@ def next_limit(plain: SqueezeRun, probes: Sequence[SqueezeRun]) -> int | None:
     # nothing to gain: known to a tenth, to a MiB, or below any request
     if high / max(1, low) <= _CLOSE or high - low <= 1 or least.memory <= _ENOUGH:
         return None
-    if most is not None and most.ran and least.limit:
-        best = min(one.time for one in (plain, *worked))
-        return _where_slow(most, least, _SLOW * best)
     # nothing failed yet: divide by a fixed factor instead of taking the middle
     return round(math.sqrt(high * low) if low else high / math.sqrt(_FLOOR))
-
-
-def _where_slow(low: SqueezeRun, high: SqueezeRun, time: Seconds) -> int:
-    """Return the limit between two at which a run takes *time*, and a little more."""
-    # time falls as a power of the memory between the two: linear in logarithms
-    # two runs of one time show no slope: the middle, in logarithms
-    slope = math.log(low.time / high.time)
-    share = math.log(low.time / time) / slope if slope else 0.5
-    limit = low.limit * math.pow(high.limit / low.limit, share) * _ABOVE
-    # a little inside both ends, which have been run already
-    least, most = low.limit * _ABOVE, high.limit / _ABOVE
-    return round(max(least, min(limit, most)))
 
 
 def outcome_of(plain: SqueezeRun, probes: Sequence[SqueezeRun]) -> SqueezeResult:

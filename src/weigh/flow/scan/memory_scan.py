@@ -134,7 +134,7 @@ class LimitedRuns:
                 request=from_usages([plain]),
                 runs=0,
             )
-        self._runs.append(_limited_run(0, usage, ran=True))
+        self._runs.append(_limited_run(0, usage, works=True))
         self.search(usage, way)
         found = outcome_of(self._runs[0], self._runs[1:])
         chosen = found.knee.limit
@@ -177,11 +177,11 @@ class LimitedRuns:
         record = self.run(way.words(limit), env, [*timeout, *self._command])
         self._records[limit] = record
         usage = record.usage or Usage(wall_time=patience)
-        made = _limited_run(limit, usage, ran=record.state == COMPLETED)
+        made = _limited_run(limit, usage, works=record.state == COMPLETED)
         # without a figure of its wait "time" is the clock's, and compared with it
         is_clock = made.time == made.wall
         limit_time = 2 * (min(one.wall for one in working) if is_clock else best)
-        works = made.ran and made.time <= max(limit_time, 2 * best)
+        works = made.works and made.time <= max(limit_time, 2 * best)
         return msgspec.structs.replace(made, works=works)
 
     def run(self, name: str, env: Mapping[str, str], words: Sequence[str]) -> Record:
@@ -224,7 +224,7 @@ class LimitedRuns:
         return None
 
 
-def _limited_run(limit: int, usage: Usage, *, ran: bool) -> SqueezeRun:
+def _limited_run(limit: int, usage: Usage, *, works: bool) -> SqueezeRun:
     """Return a run as the search sees it: its memory, and its time without waits."""
     wait, peak = usage.cpu_wait, usage.peak_memory
     return SqueezeRun(
@@ -232,6 +232,5 @@ def _limited_run(limit: int, usage: Usage, *, ran: bool) -> SqueezeRun:
         memory=0 if peak is None else peak.value,
         time=usage.wall_time if wait is None else wait.alone,
         wall=usage.wall_time,
-        works=ran,
-        ran=ran,
+        works=works,
     )
