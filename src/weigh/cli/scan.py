@@ -10,11 +10,9 @@ from weigh.cli.axes import AxesThenCommand, command_of_context
 from weigh.cli.options import SIZE_TEXT
 from weigh.errors import UsageError
 from weigh.flow.here import here_now
-from weigh.flow.scan.cpu_scan import is_cpu_scan, scan_cpus
-from weigh.flow.scan.estimate_options import TypedOptions
-from weigh.flow.scan.from_records import RecordScanAnswer, fit_named
+from weigh.flow.scan.from_records import RecordScanAnswer, TypedOptions, fit_named
 from weigh.flow.scan.memory_scan import AUTO, scan_memory
-from weigh.flow.scan.scan import ScanOptions, scan_sizes
+from weigh.flow.scan.scan import ScanOptions, is_cpu_scan, scan_cpus, scan_sizes
 from weigh.render.estimate_lines import (
     estimate_json,
     estimate_screen_lines,

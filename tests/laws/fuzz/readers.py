@@ -46,8 +46,8 @@ from weigh.store.index import read_index, read_record_without_series
 from weigh.store.jobs import find_jobs, read_jobs
 from weigh.store.lines import decode_record
 from weigh.store.past_calls import last_scan
-from weigh.sweep.condition import parse_condition
 from weigh.sweep.diverse import read_parameters
+from weigh.sweep.grid import parse_condition
 from weigh.sweep.table import read_table
 from weigh.sweep.task_file import open_quote, read_task_lines
 from weigh.sweep.values import parse_axis

@@ -8,7 +8,7 @@ import pytest
 
 from weigh.errors import FormatError, UsageError
 from weigh.estimate.scaling import CpuRow, cpu_efficiency, cpus_that_pay
-from weigh.flow.scan.cpu_scan import alone_on, cpu_counts_of_axis, held_to
+from weigh.flow.scan.scan import alone_on, cpu_counts_of_axis, held_to
 from weigh.model.record import CpuWait, Usage
 from weigh.sweep.values import parse_axis
 

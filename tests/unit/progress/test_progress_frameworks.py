@@ -8,8 +8,7 @@ import frameworks
 import pytest
 
 from weigh.model.progress import EndForecast
-from weigh.progress.printed_end import parse_time_left
-from weigh.progress.reader import RunProgressReader
+from weigh.progress.reader import RunProgressReader, parse_time_left
 
 NOT_FRAMEWORKS = ("nested", "random")
 NAMES = sorted(

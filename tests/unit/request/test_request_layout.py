@@ -5,8 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.flow.scan.estimate_options import TypedOptions, parse_options
-from weigh.flow.scan.from_records import scan_answer_of_records
+from weigh.flow.scan.from_records import (
+    TypedOptions,
+    parse_options,
+    scan_answer_of_records,
+)
 from weigh.model.record import (
     MeasuringCost,
     PeakMemory,

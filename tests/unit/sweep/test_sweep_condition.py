@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import FormatError
-from weigh.sweep.condition import parse_condition
+from weigh.sweep.grid import parse_condition
 
 NAMES = ("lr", "seed", "name", "opt.beta")
 ROW: dict[str, Any] = {"lr": 0.01, "seed": 1, "name": "adam", "opt.beta": 0.9}

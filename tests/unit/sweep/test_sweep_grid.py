@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from weigh.errors import UsageError
 from weigh.sweep import grid as room
-from weigh.sweep.condition import parse_condition
 from weigh.sweep.grid import (
     ParameterGrid,
     drawn_combinations,
     make_grid,
     matching_combinations,
+    parse_condition,
 )
 from weigh.sweep.tasks import field_names, make_entries, with_distinct_lines
 from weigh.sweep.values import parse_axis

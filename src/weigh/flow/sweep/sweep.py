@@ -15,12 +15,12 @@ from weigh.errors import UsageError, WeighError
 from weigh.model.plan import Task
 from weigh.render.sweep_lines import State, SweepResult
 from weigh.sweep import table
-from weigh.sweep.condition import parse_condition
 from weigh.sweep.grid import (
     ParameterGrid,
     drawn_combinations,
     make_grid,
     matching_combinations,
+    parse_condition,
 )
 from weigh.sweep.task_file import table_path
 from weigh.sweep.tasks import (
