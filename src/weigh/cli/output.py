@@ -12,7 +12,7 @@ import sys
 import threading
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from weigh.lazy_modules import lazy_module
 from weigh.units import Seconds
@@ -153,6 +153,16 @@ def make_stderr_patient() -> None:
         sys.stderr = stderr
 
     atexit.register(leave)
+
+
+def is_colour_wanted(stream: TextIO | None) -> bool:
+    """Follow NO_COLOR and FORCE_COLOR; otherwise colour a terminal."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    is_dumb = os.environ.get("TERM", "dumb") == "dumb"
+    return stream is not None and stream.isatty() and not is_dumb
 
 
 def guard_terminal() -> None:

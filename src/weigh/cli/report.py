@@ -10,11 +10,12 @@ import click
 
 from weigh.cli import options
 from weigh.cli.options import TIME_TEXT
+from weigh.cli.output import is_colour_wanted
 from weigh.errors import StoreError, UsageError
 from weigh.flow.here import here_now
 from weigh.lazy_modules import lazy_module
-from weigh.model.report import JobReport
-from weigh.render.printable import indented_json
+from weigh.model.report import JobReport, ListedJobs
+from weigh.render.printable import indented_json, unguarded_stream
 from weigh.store.find import LAST
 from weigh.store.location import replace_whole_file
 
@@ -28,6 +29,7 @@ else:  # each is imported when it is first used
     report_lines = lazy_module("weigh.render.report_lines")
 
 _STDOUT = "-"
+_SINCE = "7d"  # jobs that are listed without --since
 # what is not here would be ignored
 _GO_TOGETHER = {
     ("--since", "--json"),
@@ -39,6 +41,8 @@ _GO_TOGETHER = {
     ("--ticket", "--strict"),
     ("--log", "--strict"),
 }
+# these are about one job, without a name about the last one
+_OF_ONE_JOB = ("html", "ticket", "logs", "strict")
 
 
 def print_report(name: str, words: Mapping[str, Any]) -> int:
@@ -91,7 +95,7 @@ def _write_html(html: str, path: str) -> None:
 
 @click.command(context_settings=options.SETTINGS)
 @click.argument(
-    "name", required=False, default=LAST, metavar="[ID|JOB|PLAN|TASKS|last]"
+    "name", required=False, default=None, metavar="[ID|JOB|PLAN|TASKS|last]"
 )
 @click.option("--json", "is_json", is_flag=True, help="One JSON document.")
 @click.option(
@@ -107,7 +111,7 @@ def _write_html(html: str, path: str) -> None:
     "--since",
     type=TIME_TEXT,
     metavar="TIME",
-    help="Unused resources of all runs of the last 30d, 12h, ..., the most first.",
+    help="Without a name: jobs of the last 30d, 12h, ...  [default: 7d]",
 )
 @click.option(
     "--log",
@@ -117,7 +121,7 @@ def _write_html(html: str, path: str) -> None:
     help="Log of a job with the scheduler's GPU table; repeatable.",
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 on a finding.")
-def report(name: str, **words: Any) -> int:  # noqa: ANN401 - click's
+def report(name: str | None, **words: Any) -> int:  # noqa: ANN401 - click's
     """Show requested vs. used resources, and what to change.
 
     ID is a record's id or label, JOB a job's id, PLAN a plan's name or folder, TASKS a
@@ -125,33 +129,53 @@ def report(name: str, **words: Any) -> int:  # noqa: ANN401 - click's
     Where sacct or qacct differ from weigh, the report shows both figures and which one
     to trust.
 
+    Without a name your jobs are listed, a line each: state, elapsed time, and the share
+    of the requested time, memory and CPUs that was used.
+
     Exit codes: 0; with --strict 1 if something should be changed.
 
     \b
-    weigh report
+    weigh report --since 30d
+    weigh report last
     weigh report 481516 --html job.html
     weigh report ppo-sweep --paper
-    weigh report --since 30d
     weigh report last --strict && sbatch next.sh
     """  # noqa: D301 - click reads \b as: keep these lines
     _refuse_report_contradictions(name, words)
-    here, since = here_now(), words["since"]
+    here, since = here_now(_notify_on_stderr), words["since"]
     if words["paper"]:
-        click.echo(forms.compute_statement(here, name, since=since))
-    elif since is not None:
-        found = forms.unused_since(here, since)
-        as_json = words["is_json"]
-        click.echo(indented_json(found) if as_json else forms.unused_text(found))
+        click.echo(forms.compute_statement(here, name or LAST, since=since))
+    elif name is None and not any(words[one] for one in _OF_ONE_JOB):
+        _print_job_list(forms.listed_jobs(here, since or _SINCE), words)
     elif words["ticket"]:
-        ticket = forms.support_ticket(here, name)
+        ticket = forms.support_ticket(here, name or LAST)
         click.echo(ticket.text)
         return int(words["strict"] and ticket.is_failure)
     else:
-        return print_report(name, words)
+        return print_report(name or LAST, words)
     return 0
 
 
-def _refuse_report_contradictions(name: str, words: Mapping[str, Any]) -> None:
+def _notify_on_stderr(line: str) -> None:
+    click.echo(f"weigh: {line}", err=True)
+
+
+def _print_job_list(found: ListedJobs, words: Mapping[str, Any]) -> None:
+    if words["is_json"]:
+        click.echo(indented_json(found))
+    elif not found.jobs:
+        raise UsageError(
+            f"no job of yours in {words['since'] or _SINCE} (--since 30d; the last "
+            "run: weigh report last)"
+        )
+    else:
+        colour = is_colour_wanted(sys.stdout)
+        stream = unguarded_stream(sys.stdout) if colour else sys.stdout
+        for line in report_lines.job_list_lines(found.jobs, colour=colour):
+            stream.write(f"{line}\n")
+
+
+def _refuse_report_contradictions(name: str | None, words: Mapping[str, Any]) -> None:
     given = {
         "--since": words["since"] is not None,
         "--json": words["is_json"],
@@ -165,5 +189,5 @@ def _refuse_report_contradictions(name: str, words: Mapping[str, Any]) -> None:
     for first, second in combinations(used, 2):
         if (first, second) not in _GO_TOGETHER:
             raise UsageError(f"{first} and {second}: leave out one of them")
-    if words["since"] is not None and name != LAST:
-        raise UsageError(f"--since covers all runs: leave out {name}")
+    if words["since"] is not None and name is not None:
+        raise UsageError(f"--since covers all jobs: leave out {name}")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from weigh.cli.output import is_colour_wanted
 from weigh.config import ConfigValues
 from weigh.errors import NOT_FOUND, SIGNAL_BASE, TOO_LARGE, WEIGH_FAILED, FormatError
 from weigh.flow.run.run import WatchedCommand, request_from_run
@@ -135,7 +136,7 @@ def _summarise(record: Record, headroom: float | None, settings: ConfigValues) -
             )
     # a job's GPUs are named by its allocation, or by this variable
     has_allocation = bool(record.allocation or os.environ.get("CUDA_VISIBLE_DEVICES"))
-    colour = _colour()
+    colour = is_colour_wanted(sys.stderr)
     allocation = record.allocation
     installed = next(iter(schedulers_on_path(os.environ)), None)
     text = record_lines.render_summary(
@@ -146,16 +147,6 @@ def _summarise(record: Record, headroom: float | None, settings: ConfigValues) -
         scheduler=installed if allocation is None else allocation.scheduler,
     )
     _print_run_line(text, is_coloured=colour)
-
-
-def _colour() -> bool:
-    """Follow NO_COLOR and FORCE_COLOR; otherwise colour a terminal."""
-    if os.environ.get("NO_COLOR"):
-        return False
-    if os.environ.get("FORCE_COLOR"):
-        return True
-    dumb = os.environ.get("TERM", "dumb") == "dumb"
-    return sys.stderr is not None and sys.stderr.isatty() and not dumb
 
 
 def _print_run_line(text: str, *, is_coloured: bool = False) -> None:

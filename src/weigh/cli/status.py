@@ -36,7 +36,7 @@ def status(
     \b
     weigh status
     weigh status plan/ppo-sweep
-    weigh status last --wait && weigh report
+    weigh status last --wait && weigh report last
     """  # noqa: D301 - click reads \b as: keep these lines
     if succeeded:
         from weigh.flow.follow.dependency import why_not_yet  # noqa: PLC0415 - rarely

@@ -4,6 +4,7 @@ Bytes, seconds, CPUs and shares from 0 to 1; ``None`` means not requested, or no
 measured.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -204,6 +205,32 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: str
     name: str
     accounted: AccountedElement
+
+
+class ListedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the user's jobs: how it stands, and how much of its request it used.
+
+    ``states`` counts tasks or elements. ``elapsed`` is the time of the longest element;
+    the shares of time and memory are those of the element that used most, that of CPUs
+    of all. None is not known.
+    """
+
+    id: str
+    name: str = ""
+    scheduler: str
+    states: Mapping[State, int]
+    elapsed: Seconds | None = None
+    time_share: float | None = None
+    memory_share: float | None = None
+    cpu_share: float | None = None
+
+
+class ListedJobs(msgspec.Struct, frozen=True, kw_only=True):
+    """The user's jobs since a date, the oldest first."""
+
+    schema: str = "weigh.jobs/1"
+    since: str  # date
+    jobs: tuple[ListedJob, ...]
 
 
 class GpuTable(msgspec.Struct, frozen=True, kw_only=True):

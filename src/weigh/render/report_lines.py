@@ -1,22 +1,37 @@
 """A report as text in 80 columns: requested, used, what to change."""
 
+import re
 from collections.abc import Iterator, Sequence
 
-from weigh.model.report import JobReport, OtherFigure, ReportMeasure, ReportNote
-from weigh.render.columns import columns_of, text_cut_to_columns
+from weigh.model.report import (
+    JobReport,
+    ListedJob,
+    OtherFigure,
+    ReportMeasure,
+    ReportNote,
+)
+from weigh.render.columns import (
+    TableColumn,
+    columns_of,
+    table_lines,
+    text_cut_to_columns,
+)
 from weigh.render.printable import count_with_commas, indented_json, printable_text
 from weigh.render.request_lines import folded_lines
 from weigh.render.words import (
     NAMES,
+    STATE_WORDS,
     held_words,
     measure_value_text,
     requested_words,
     share_of_request_text,
     state_counts_text,
 )
-from weigh.units import count_with_noun
+from weigh.units import count_with_noun, duration_or_dash
 
 WIDTH = 80
+_RED, _GREEN, _YELLOW, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
+_LOW_SHARE = 25  # per cent of a request: below it is worth a colour
 _INDENT = " " * 12
 _MOST_NOTES = 8  # notes on the screen; --json has all
 
@@ -24,6 +39,62 @@ _MOST_NOTES = 8  # notes on the screen; --json has all
 def report_screen_text(report: JobReport) -> str:
     """Write a report as lines of at most 80 columns."""
     return "\n".join(_report_screen_lines(report))
+
+
+def job_list_lines(jobs: Sequence[ListedJob], *, colour: bool) -> Iterator[str]:
+    """Write the user's jobs, a line each; with *colour* what stands out is tinted."""
+    columns = [
+        TableColumn("job", tuple(one.id for one in jobs), right=False),
+        TableColumn(
+            "name",
+            tuple(printable_text(one.name) or "-" for one in jobs),
+            right=False,
+            flexible=True,
+        ),
+        TableColumn("state", tuple(map(_job_state_text, jobs)), right=False),
+        TableColumn("elapsed", tuple(duration_or_dash(one.elapsed) for one in jobs)),
+    ]
+    for title, field in (
+        ("time", "time_share"),
+        ("memory", "memory_share"),
+        ("CPUs", "cpu_share"),
+    ):
+        shares = [getattr(one, field) for one in jobs]
+        cells = ["-" if one is None else share_of_request_text(one) for one in shares]
+        columns.append(TableColumn(title, tuple(cells)))
+    titles, *rows = table_lines(columns, WIDTH)
+    yield titles
+    for row, one in zip(rows, jobs, strict=True):
+        yield _tinted_job_row(row, one) if colour else row
+
+
+def _job_state_text(job: ListedJob) -> str:
+    """Write the state of all, or how many are in the most common other than done."""
+    total = sum(job.states.values())
+    others = [(n, state) for state, n in job.states.items() if state != "COMPLETED"]
+    if not others:
+        return STATE_WORDS["COMPLETED"]
+    number, state = max(others)
+    word = STATE_WORDS[state]
+    return f"{number} of {total} {word}" if number < total else word
+
+
+def _tinted_job_row(row: str, job: ListedJob) -> str:
+    """Colour the state, and shares of the request that are low."""
+    word = _job_state_text(job)
+    tint = _GREEN if word == "completed" else _PLAIN if _goes_on(job) else _RED
+    head, state, figures = row.rpartition(word)
+    cells = re.split(r"(\S+ %)", figures)
+    is_low = [cell.endswith("%") and int(cell[:-2]) < _LOW_SHARE for cell in cells]
+    tinted = (
+        f"{_YELLOW}{cell}{_PLAIN}" if low else cell
+        for cell, low in zip(cells, is_low, strict=True)
+    )
+    return f"{head}{tint}{state}{_PLAIN}{''.join(tinted)}"
+
+
+def _goes_on(job: ListedJob) -> bool:
+    return set(job.states) <= {"COMPLETED", "RUNNING", "PENDING"}
 
 
 def report_json(report: JobReport) -> str:

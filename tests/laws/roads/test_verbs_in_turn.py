@@ -175,8 +175,8 @@ def test_what_exec_measured_is_reported_and_planned(road: Road) -> None:
     road("sweep", "x=1..4", "--", *words)
     road("exec", "tasks.txt")
     assert [*road.ended().values()] == [1] * 4
-    assert road.read("report")["states"] == {"COMPLETED": 4}
-    (asked,) = re.findall(r"--mem=(\d+)M", road("report"))
+    assert road.read("report", "last")["states"] == {"COMPLETED": 4}
+    (asked,) = re.findall(r"--mem=(\d+)M", road("report", "last"))
 
     road.forget()
     road("sweep", "x=5..8", "-o", "more.txt", "--", *words)

@@ -167,7 +167,7 @@ def test_last_is_the_latest_of_a_script_of_ones_own_too(root: str, say: Say) -> 
         started="2030-01-01T00:00:00Z",
     )
     shards.append_record(root, record, MachineIdentity("node01", "0" * 32, None, None))
-    _, out, _ = say("report")
+    _, out, _ = say("report", "last")
     assert "late" in out
 
 

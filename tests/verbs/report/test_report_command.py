@@ -162,9 +162,9 @@ def test_a_run_without_a_label_is_titled_by_its_command(root: str, say: Say) -> 
 
 def test_last_is_the_run_after_the_job(root: str, say: Say) -> None:
     write_job(root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(Task(),)))
-    _, before, _ = say("report")
+    _, before, _ = say("report", "last")
     measured(root, 0xFFFF, label="late", started="2030-01-01T00:00:00Z")
-    _, after, _ = say("report")
+    _, after, _ = say("report", "last")
     assert "ppo-sweep" in before
     assert "late" in after
 
@@ -248,7 +248,7 @@ def test_the_parameters_of_a_sweep_reach_the_report_of_its_job(
     words = ("lr=0.1,0.01", "model=base,big", "-o", "s.txt", "--")
     assert say("sweep", *words, "echo", "{lr}", "{model}")[0] == 0
     run_here(say, "s.txt", monkeypatch)
-    told = msgspec.json.decode(say("report", "--json")[1], type=JobReport)
+    told = msgspec.json.decode(say("report", "last", "--json")[1], type=JobReport)
     assert [row.parameters for row in told.rows] == [
         {"lr": lr, "model": model} for lr in (0.1, 0.01) for model in ("base", "big")
     ]
@@ -262,7 +262,7 @@ def test_a_job_run_here_is_reported_by_its_own_figures(
     big = f"{sys.executable} -c 'x = bytearray(100 << 20)'"
     Path("t.txt").write_text(f"{big}\nsh -c 'echo no luck; exit 3'\n")
     run_here(say, "t.txt", monkeypatch)
-    code, out, _ = say("report", "--json")
+    code, out, _ = say("report", "last", "--json")
     assert code == 0
     told = msgspec.json.decode(out, type=JobReport)
     assert told.states == {"COMPLETED": 1, "FAILED": 1}

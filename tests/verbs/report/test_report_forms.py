@@ -1,6 +1,5 @@
-"""Paper, ticket and the ranking of what was wasted."""
+"""Paper, ticket and the list of my jobs."""
 
-import json
 import time
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from some_jobs import JOB, Say, SomeJob, Task, record_of, write_job
+from transcript import check_transcript
 
 from weigh.model.job import JobRequest
 from weigh.model.record import State
@@ -98,58 +98,54 @@ def test_a_ticket_states_where_when_how_and_the_errors_tail(
 
 @pytest.fixture
 def month(root: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Leave jobs of one name each: wasteful, well requested, always failing."""
+    """Leave jobs 11 to 13: wasteful, well requested, always failing."""
     here = f"{Path(root).parent}/plan"
     ten = JobRequest(cpus=4, memory=8 * GIB, time_limit=3 * HOUR)
     tight = JobRequest(cpus=1, memory=2 * GIB + GIB // 2, time_limit=2 * HOUR)
     some = Task(wall_time=1.0 * HOUR, memory=2 * GIB, cpus=1.0)
     bad = Task(wall_time=0.5 * HOUR, memory=GIB, cpus=1.0, state="FAILED")
-    for name, wanted, task in (
-        ("wasteful", ten, some),
-        ("tight", tight, some),
-        ("broken", tight, bad),
+    for number, (name, wanted, task) in enumerate(
+        (("wasteful", ten, some), ("tight", tight, some), ("broken", tight, bad))
     ):
-        made = SomeJob(tasks=(task,) * 5, name=name, id=name, wanted=wanted)
+        made = SomeJob(tasks=(task,) * 5, name=name, id=f"{11 + number}", wanted=wanted)
         write_job(root, f"{here}/{name}", made)
     monkeypatch.setattr(time, "time", lambda: 1_795_300_000.0)
     return root
 
 
-def test_the_ranking_begins_with_the_most_wasteful(month: str, say: Say) -> None:
-    del month
-    code, out, _ = say("report", "--since", "30d", "--json")
-    assert code == 0
-    told = json.loads(out)
-    names = [kind["name"] for kind in told["kinds"]]
-    assert names == ["wasteful", "broken", "tight"]
-    wasteful = told["kinds"][0]["unused"]
-    # 5 runs of an hour: 8 GiB and 4 CPUs requested, 2 GiB and 1 CPU used
-    assert wasteful["memory"] == pytest.approx(30, rel=1e-6)
-    assert wasteful["cpu"] == pytest.approx(15, rel=1e-6)
+SACCT = """\
+JobID|JobName|State|ElapsedRaw|TimelimitRaw|ReqMem|AllocCPUS|MaxRSS|TotalCPU
+9|align|COMPLETED|1800|60|4G|2||00:45:00
+9.batch|batch|COMPLETED|1800|||2|3G|00:45:00
+10_1|array|COMPLETED|600|20|1G|1||00:01:00
+10_1.batch|batch|COMPLETED|600|||1|100M|00:01:00
+10_2|array|OUT_OF_MEMORY|60|20|1G|1||00:01:00
+10_2.batch|batch|OUT_OF_MEMORY|60|||1|1G|00:01:00
+11_0|wasteful|COMPLETED|3600|180|8G|4||01:00:00
+14|later|PENDING|0|60|4G|2||00:00:00
+"""
 
 
-def test_the_ranking_names_the_report_that_states_what_to_change(
-    month: str, say: Say
+def test_my_jobs_are_a_line_each_from_accounting_and_records(
+    month: str, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # 2 of 8 GiB, 1 of 3 h and 1 of 4 CPUs were used of job 11, 45 of 60 CPU minutes
+    # of job 9
     del month
-    code, out, _ = say("report", "--since", "30d")
-    assert code == 0
-    assert out.endswith("what to change: weigh report wasteful\n")
-    assert max(map(len, out.splitlines())) <= 80
+    (tmp_path / "bin").mkdir()
+    for name, text in (("sacct", SACCT), ("sbatch", ""), ("squeue", "")):
+        program = tmp_path / "bin" / name
+        program.write_text(f"#!/bin/sh\n/bin/cat <<'.'\n{text}.\n")
+        program.chmod(0o755)
 
+    def given(situation: str) -> None:
+        path = str(tmp_path / "bin") if situation == "accounting" else "/nowhere"
+        monkeypatch.setenv("PATH", path)
+        monkeypatch.setenv("FORCE_COLOR", "1" if situation == "a terminal" else "")
 
-def test_the_ranking_counts_all_of_a_failed_run_as_lost(month: str, say: Say) -> None:
-    del month
-    groups = json.loads(say("report", "--since", "30d", "--json")[1])["kinds"]
-    broken = next(group for group in groups if group["name"] == "broken")
-    assert broken["unused"] == broken["held"]
-    assert broken["failed"] == 5
-
-
-def test_the_ranking_leaves_out_what_is_older(month: str, say: Say) -> None:
-    del month
-    _, out, _ = say("report", "--since", "1h", "--json")
-    assert json.loads(out)["kinds"] == []
+    check_transcript(
+        Path(__file__).with_name("job_list.transcript"), say, {"\x1b": "ESC"}, given
+    )
 
 
 def test_a_paper_of_a_time_counts_runs_outside_of_jobs_once(

@@ -50,7 +50,7 @@ def _request(weigh: Weigh, *, notes: bool = False) -> str:
 
 def _report(weigh: Weigh) -> str:
     return subprocess.run(
-        [*WEIGH, "report"],
+        [*WEIGH, "report", "last"],
         capture_output=True,
         text=True,
         env=weigh.env(),

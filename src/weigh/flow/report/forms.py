@@ -1,10 +1,11 @@
-"""What ``weigh report`` writes besides a report: unused hours, a ticket, a statement.
+"""What ``weigh report`` writes besides a report: a list, a ticket, a statement.
 
-``--since`` ranks what was held and not used, ``--ticket`` is one failure for the
-support staff, ``--paper`` the compute statement of a publication in Markdown.
+Without a name it lists the user's jobs, ``--ticket`` is one failure for the support
+staff, ``--paper`` the compute statement of a publication in Markdown.
 """
 
 import os
+import re
 import statistics
 import time
 from collections import Counter
@@ -14,9 +15,9 @@ from datetime import UTC, datetime
 import msgspec
 
 from weigh._version import __version__
-from weigh.errors import UsageError
+from weigh.errors import SchedulerError, UsageError
 from weigh.flow.follow.task_history import tail_of
-from weigh.flow.follow.view import look
+from weigh.flow.follow.view import JobView, look
 from weigh.flow.here import Here
 from weigh.flow.records import joined_records as report_records
 from weigh.flow.records.records import RecordStore, open_store
@@ -26,13 +27,12 @@ from weigh.flow.report.report import (
     of_job,
     plan_if_still_there,
 )
+from weigh.flow.site.schedulers import current_user
 from weigh.model.mask import MASK
 from weigh.model.record import Record, RecordedHost
-from weigh.model.report import ReportRow
+from weigh.model.report import AccountedElement, ListedJob, ListedJobs, ReportRow
 from weigh.planning.record_match import kind_of_command
-from weigh.render.columns import TableColumn, table_lines
-from weigh.render.printable import count_with_commas, printable_text, three_digit_text
-from weigh.render.report_lines import WIDTH
+from weigh.render.printable import printable_text, three_digit_text
 from weigh.render.request_lines import named_lines
 from weigh.render.words import STATE_WORDS, short_name
 from weigh.review.elements import ReviewedElement, single_run_element
@@ -46,14 +46,15 @@ from weigh.review.runs import (
     requested_by_records,
     run_of,
 )
-from weigh.schedulers import find_kind
+from weigh.schedulers import KINDS, find_kind, schedulers_on_path
+from weigh.schedulers.backend import PastAccounting
+from weigh.schedulers.command import lines_of_command
 from weigh.schedulers.kind import DialectTraits
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.index import read_index
-from weigh.sweep.quoting import bash_quoted
 from weigh.units import (
-    GIB,
+    DAY,
     HOUR,
     Seconds,
     count_with_noun,
@@ -63,112 +64,135 @@ from weigh.units import (
     parse_duration,
 )
 
-# what a GPU and 4 GiB count in CPUs, to add them up: nodes of computing centres
-# have 12 to 16 cores and 60 to 250 GiB per GPU
-_CPUS_PER_GPU = 16
-_GIB_PER_CPU = 4
-_MOST_KINDS = 12  # rows of the ranking
+_LONGEST_SPAN = 3650 * DAY  # sacct refuses dates before 1970
+_JOB_NUMBER = re.compile(r"\d+")  # of 12_3, 12.3 and 12+1
 
 
-class ResourceHours(msgspec.Struct, frozen=True, kw_only=True):
-    """GPUs, CPUs and GiB of memory, each times hours."""
+def listed_jobs(here: Here, since: str) -> ListedJobs:
+    """List the user's jobs of the last *since*, such as ``7d``, the oldest first.
 
-    gpu: float = 0.0  # hours
-    cpu: float = 0.0  # hours
-    memory: float = 0.0  # GiB hours
-
-    @property
-    def weight(self) -> float:
-        """Return all three as CPU hours, weighted as nodes are equipped."""
-        return self.gpu * _CPUS_PER_GPU + self.cpu + self.memory / _GIB_PER_CPU
-
-    def __add__(self, other: "ResourceHours") -> "ResourceHours":
-        return ResourceHours(
-            gpu=self.gpu + other.gpu,
-            cpu=self.cpu + other.cpu,
-            memory=self.memory + other.memory,
-        )
-
-    def text(self) -> str:
-        """Return the hours as text, without those that are zero."""
-        parts = ((self.gpu, "GPU h"), (self.cpu, "CPU h"), (self.memory, "GiB h"))
-        words = [f"{three_digit_text(hours)} {unit}" for hours, unit in parts if hours]
-        return ", ".join(words) or "nothing"
-
-
-class KindUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs of one plan, label or command: what they held, and did not use of it."""
-
-    name: str
-    runs: int  # attempts
-    failed: int  # of them
-    held: ResourceHours
-    unused: ResourceHours
-
-
-class UnusedResources(msgspec.Struct, frozen=True, kw_only=True):
-    """What was not used since a date, the most first."""
-
-    schema: str = "weigh.waste/3"
-    since: str  # date
-    kinds: tuple[KindUsage, ...]
-
-
-def unused_since(here: Here, text: str) -> UnusedResources:
-    """Rank the resources held and not used in the last *text*, such as ``30d``.
+    Those that weigh submitted from here have the figures of its records, the others
+    those of the schedulers' accounting.
 
     Raises:
-        FormatError: *text* is not a time.
+        FormatError: *since* is not a time.
         StoreError: the store cannot be read.
     """
     store = open_store(here.cwd, here.env)
+    begin = _time_ago(store, since)
+    span = min(store.now - begin, _LONGEST_SPAN)
+    found: dict[tuple[str, str], ListedJob] = {}
+    for name in schedulers_on_path(here.env):
+        for job in _jobs_in_accounting(here, name, span):
+            found[name, job.id] = job
     finalise_interrupted(store.root, store.machine)
-    begin = _time_ago(store, text)
-    kinds = []
-    for name, elements in _elements_by_name(here, store, begin).items():
-        # without a request there is nothing that was held
-        judged = [one for one in elements if _held_resource_hours(one).weight]
-        runs = [run for one in judged for run in _started_runs(one)]
-        if judged:
-            kind = KindUsage(
-                name=name,
-                runs=len(runs),
-                failed=sum(run.row.state in FAILED for run in runs),
-                held=sum(map(_held_resource_hours, judged), ResourceHours()),
-                unused=sum(map(_unused_resource_hours, judged), ResourceHours()),
-            )
-            kinds.append(kind)
-    return UnusedResources(
-        since=time.strftime("%Y-%m-%d", time.localtime(begin)),
-        kinds=tuple(sorted(kinds, key=lambda one: -one.unused.weight)),
+    known = jobs_file.read_jobs(store.root)
+    recent = [job for job in known if job.submitted >= begin]
+    for view in look(here.at_store(store.root), recent, known):
+        job = _job_of_weigh(view, store)
+        found[job.scheduler, job.id] = job
+    date = time.strftime("%Y-%m-%d", time.localtime(begin))
+    return ListedJobs(since=date, jobs=tuple(sorted(found.values(), key=_job_order)))
+
+
+def _job_order(job: ListedJob) -> tuple[str, int]:
+    # schedulers number jobs as they are submitted
+    number = _JOB_NUMBER.search(job.id)
+    return job.scheduler, int(number[0]) if number else 0
+
+
+def _jobs_in_accounting(
+    here: Here, scheduler: str, span: Seconds
+) -> Iterator[ListedJob]:
+    """Yield the jobs that accounting lists, all elements of an array as one."""
+    kind = KINDS[scheduler]
+    source = kind.accounting
+    if not isinstance(source, PastAccounting):
+        return
+    by_address_space = kind.traits.address_space is not None
+    user = here.env.get("USER") or current_user()  # cron and containers set none
+    names: dict[str, str] = {}
+    elements: dict[str, dict[int, AccountedElement]] = {}
+    try:
+        lines = lines_of_command(source.past_argv(user, span), env=here.env)
+        for past in source.read_past(lines):
+            number = _JOB_NUMBER.match(past.id)
+            job = past.id if number is None else number[0]
+            names[job] = past.name
+            # of an element that was requeued the last attempt counts
+            elements.setdefault(job, {})[past.accounted.element] = past.accounted
+    except SchedulerError as error:
+        # the commands are installed on many machines that belong to no cluster
+        if not kind.backend.NO_CLUSTER.search(str(error)):
+            here.notify(f"{kind.accounts} lists no jobs: {error}")
+    for job, of_job_id in elements.items():
+        every = list(of_job_id.values())
+        walls = [(one.wall_time or None, one.time_limit) for one in every]
+        sizes = [
+            (one.virtual_memory if by_address_space else one.max_rss, one.memory_asked)
+            for one in every
+        ]
+        held = [(one.cpu_time, one.cpus, one.wall_time) for one in every]
+        yield ListedJob(
+            id=job,
+            name=names[job],
+            scheduler=scheduler,
+            states=dict(Counter(one.state for one in every)),
+            elapsed=_largest(wall for wall, _ in walls),
+            time_share=_largest(_share_of_request(*pair) for pair in walls),
+            memory_share=_largest(_share_of_request(*pair) for pair in sizes),
+            cpu_share=_share_of_cpus(held),
+        )
+
+
+def _job_of_weigh(view: JobView, store: RecordStore) -> ListedJob:
+    """Return the row of a job that weigh submitted, from its records and its state."""
+    _, elements = of_job(view, store, plan_if_still_there(view.job))
+    walls = [(one.wall_time, one.requested.time_limit) for one in elements]
+    sizes = [
+        (one.virtual, one.requested.virtual_memory)
+        if one.requested.memory is None
+        else (one.memory, one.requested.memory)
+        for one in elements
+    ]
+    held = [
+        (
+            None if one.cpus is None else one.cpus * (one.wall_time or 0.0),
+            one.requested.cpus,
+            one.wall_time,
+        )
+        for one in elements
+    ]
+    return ListedJob(
+        id=view.job.id,
+        name=view.job.name,
+        scheduler=view.job.scheduler,
+        states=dict(Counter(task.state for task in view.tasks)),
+        elapsed=_largest(wall for wall, _ in walls),
+        time_share=_largest(_share_of_request(*pair) for pair in walls),
+        memory_share=_largest(_share_of_request(*pair) for pair in sizes),
+        cpu_share=_share_of_cpus(held),
     )
 
 
-def unused_text(found: UnusedResources) -> str:
-    """Write the ranking in at most 80 columns."""
-    kinds = found.kinds[:_MOST_KINDS]
-    lines = [f"  since {found.since}"]
-    if not kinds:
-        return f"{lines[0]}   nothing to judge: no run recorded a request"
-    held = sum((one.held for one in found.kinds), ResourceHours())
-    unused = sum((one.unused for one in found.kinds), ResourceHours())
-    lines += [f"  held        {held.text()}", f"  not used    {unused.text()}"]
-    names = tuple(printable_text(one.name) for one in kinds)
-    shares = [100 * one.unused.weight / one.held.weight for one in kinds]
-    columns = [TableColumn("not used", names, right=False, flexible=True)]
-    for unit, field in (("GPU h", "gpu"), ("CPU h", "cpu"), ("GiB h", "memory")):
-        hours = [getattr(one.unused, field) for one in kinds]
-        columns.append(TableColumn(unit, tuple(map(three_digit_text, hours))))
-    columns.append(TableColumn("of held", tuple(f"{s:.0f} %" for s in shares)))
-    for title in ("runs", "failed"):
-        counts = [getattr(one, title) for one in kinds]
-        columns.append(TableColumn(title, tuple(map(count_with_commas, counts))))
-    lines += [line.rstrip() for line in table_lines(columns, WIDTH)]
-    more = len(found.kinds) - len(kinds)
-    if more:
-        lines.append(f"  and {count_with_commas(more)} more (--json)")
-    lines.append(f"  what to change: weigh report {bash_quoted(kinds[0].name)}")
-    return "\n".join(lines)
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _share_of_request(used: float | None, requested: float | None) -> float | None:
+    return used / requested if requested and used is not None else None
+
+
+def _share_of_cpus(
+    held: Iterable[tuple[float | None, int | None, Seconds | None]],
+) -> float | None:
+    """Return CPU time over CPUs times time, of the elements of which all is known."""
+    busy = total = 0.0
+    for cpu_time, cpus, wall_time in held:
+        if cpu_time is not None and cpus and wall_time:
+            busy += cpu_time
+            total += cpus * wall_time
+    return busy / total if total else None
 
 
 def _time_ago(store: RecordStore, text: str) -> Seconds:
@@ -200,41 +224,6 @@ def _elements_by_name(
         element = single_run_element(run_of(record), requested_by_records([record]))
         found.setdefault(record.label or " ".join(words), []).append(element)
     return found
-
-
-def _started_runs(element: ReviewedElement) -> list[ReviewedRun]:
-    """Return all attempts of an element; a task that did not start took nothing."""
-    return [run for run in element.runs if run.row.started is not None]
-
-
-def _held_resource_hours(element: ReviewedElement) -> ResourceHours:
-    hours, requested = (element.wall_time or 0.0) / HOUR, element.requested
-    return ResourceHours(
-        gpu=requested.gpus * hours,
-        cpu=(requested.cpus or 0) * hours,
-        memory=(requested.memory or 0) / GIB * hours,
-    )
-
-
-def _unused_resource_hours(element: ReviewedElement) -> ResourceHours:
-    """Return what an element held and did not use; all of it if every task failed.
-
-    Resources that were not measured count as used.
-    """
-    held, requested = _held_resource_hours(element), element.requested
-    # all tasks failed: whatever was used was of no use
-    if element.runs and all(run.row.state in FAILED for run in element.runs):
-        return held
-    busy = 1.0 if element.utilization is None else element.utilization
-    return ResourceHours(
-        gpu=held.gpu * (1 - busy),
-        cpu=held.cpu * _unused_share(requested.cpus, element.cpus),
-        memory=held.memory * _unused_share(requested.memory, element.memory),
-    )
-
-
-def _unused_share(requested: float | None, used: float | None) -> float:
-    return max(0.0, 1 - used / requested) if requested and used is not None else 0.0
 
 
 _TITLE_WIDTH = 12  # columns of the titles of a ticket
