@@ -15,10 +15,10 @@ from typing import get_type_hints
 from xml.sax.saxutils import escape
 
 import click
+from click.shell_completion import BashComplete, FishComplete, ZshComplete
 from click_man.core import generate_man_page
 
 import weigh
-from weigh.cli.completion import completion_script
 from weigh.cli.help_groups import HELP_ALL
 from weigh.cli.main import VERBS, read_page
 from weigh.cli.main import weigh as command_line
@@ -30,9 +30,9 @@ SHOWN = ("weigh run", "weigh plan", "weigh submit", "weigh report")  # in the pi
 LINE_HEIGHT, GLYPH, MARGIN = 18, 7.8, 20
 DATE = "2026-11-21"  # of the man pages: that of the release, not of the build
 COMPLETION = {
-    "bash": "share/bash-completion/completions/weigh",
-    "zsh": "share/zsh/site-functions/_weigh",
-    "fish": "share/fish/vendor_completions.d/weigh.fish",
+    BashComplete: "share/bash-completion/completions/weigh",
+    ZshComplete: "share/zsh/site-functions/_weigh",
+    FishComplete: "share/fish/vendor_completions.d/weigh.fish",
 }
 Files = Iterator[tuple[str, str]]
 
@@ -111,8 +111,11 @@ def man_pages() -> Files:
 
 def completions() -> Files:
     """Yield the script of each shell that asks weigh what may come next."""
-    for shell, path in COMPLETION.items():
-        yield path, f"{completion_script(shell)}\n"
+    for shell_class, path in COMPLETION.items():
+        completer = shell_class(command_line, {}, "weigh", "_WEIGH_COMPLETE")
+        # not its source(), which starts bash to ask for its version
+        script = shell_class.source_template % completer.source_vars()
+        yield path, f"{script.strip()}\n"
 
 
 def recording() -> str:

@@ -59,11 +59,10 @@ _MORE = {
     "resume": ("weigh.cli.resume", "run unfinished tasks again"),
     "top": ("weigh.cli.top", "watch runs in progress, GPUs and my processes"),
     "profile": ("weigh.cli.profile", "measure where a Python program spends its time"),
-    "records": ("weigh.cli.records", "list, show, export and import records"),
+    "records": ("weigh.cli.records", "list, show, remove and export records"),
     "compare": ("weigh.cli.compare", "compare runs with a first one"),
     "cluster": ("weigh.cli.cluster", "show queues, free GPUs, nodes that are down"),
     "doctor": ("weigh.cli.doctor", "find problems of this machine and their fixes"),
-    "completion": ("weigh.cli.completion", "print what makes a shell complete weigh"),
     "mcp": ("weigh.cli.mcp", "serve agents: run, request, plan, submit as tools"),
 }
 # what other tools call them

@@ -11,14 +11,12 @@ import click
 from weigh.cli import options
 from weigh.errors import StoreError, close_names
 from weigh.flow.records.records import (
-    STDIN,
     RecordFilter,
     RecordStore,
     choose_records,
     export_csv,
     export_jsonl,
     find_record,
-    import_jsonl,
     list_records,
     open_store,
     remove_records,
@@ -35,6 +33,7 @@ from weigh.store.lines import encode_record
 
 _SHOWN = 20  # records that are listed without -n
 _WIDTH = 80
+_STDOUT = "-"
 
 
 # what other tools call them
@@ -88,7 +87,7 @@ def records(
     as_json: bool,
     **words: Any,  # noqa: ANN401 - click's own
 ) -> None:
-    """List records, newest first; show, remove, export or import them.
+    """List records, newest first; show, remove or export them.
 
     A record is named by its id, the first letters of it (four or more), its label,
     or `last`.
@@ -151,7 +150,7 @@ def export(names: tuple[str, ...], *, output: str | None) -> None:
     is_csv = output is not None and output.endswith(".csv")
     write = export_csv if is_csv else export_jsonl
     chosen = choose_records(_store(), names)
-    if output is None or output == STDIN:
+    if output is None or output == _STDOUT:
         write(chosen, sys.stdout.buffer)
         return
     try:
@@ -162,19 +161,6 @@ def export(names: tuple[str, ...], *, output: str | None) -> None:
     click.echo(
         f"weigh: {_record_count_text(len(chosen))} written to {output}", err=True
     )
-
-
-@records.command("import")
-@click.argument("paths", metavar="FILE...", nargs=-1, required=True)
-def import_(paths: tuple[str, ...]) -> None:
-    """Import records from another machine, as `weigh records export` writes them.
-
-    - is standard input. Records that are here already are passed over.
-    """
-    imported = import_jsonl(_store(), paths)
-    for record in imported:
-        _print_line(f"{record.id}  {record.state}  {short_command(record.command)}")
-    click.echo(f"weigh: {_record_count_text(len(imported))} imported", err=True)
 
 
 def _store() -> RecordStore:

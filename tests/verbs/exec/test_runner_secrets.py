@@ -106,21 +106,6 @@ def test_a_plan_lists_no_secret_and_its_task_file_has_it(tmp_path: Path) -> None
     assert SECRET not in done.stdout + kept(tmp_path)
 
 
-def test_imported_runs_keep_no_secret(tmp_path: Path) -> None:
-    there, here = tmp_path / "there", tmp_path / "here"
-    for folder in (there / "weigh", here):
-        folder.mkdir(parents=True)
-    (there / "weigh" / "config.toml").write_text("[records]\nmask = false\n")
-    words = ("run", "--param", f"token={SECRET}", "--", "echo", f"--password={SECRET}")
-    weigh(there, *words, XDG_CONFIG_HOME=str(there))
-    weigh(there, "records", "export", "-o", str(here / "seen.log"))
-    assert SECRET in (here / "seen.log").read_text()
-
-    assert weigh(here, "records", "import", "seen.log").returncode == 0
-
-    assert SECRET not in kept(here)
-
-
 def test_no_listing_of_tasks_shows_a_secret(tmp_path: Path) -> None:
     tasks(tmp_path, SECRET)
     sweep = ("sweep", "n=1,2", "--", "echo", "--token", SECRET, "{n}")

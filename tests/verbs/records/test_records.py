@@ -2,6 +2,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from transcript import check_transcript
 
 from weigh.cli.records import records
-from weigh.errors import FormatError, RecordNotFoundError, SchemaError, UsageError
+from weigh.errors import RecordNotFoundError, SchemaError, UsageError
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     MeasuringCost,
@@ -35,7 +36,6 @@ from weigh.store.identity import (
     this_machine,
 )
 from weigh.store.index import RecordHead
-from weigh.store.lines import encode_record
 from weigh.store.shards import append_line, append_record
 
 HERE = this_machine()
@@ -48,8 +48,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tmp_path / "store")
 
 
-def weigh(*arguments: str, stdin: str | None = None) -> Result:
-    done = CliRunner().invoke(records, arguments, input=stdin)
+def weigh(*arguments: str) -> Result:
+    done = CliRunner().invoke(records, arguments)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done
@@ -265,44 +265,22 @@ def test_export_of_a_wrong_name_leaves_the_file_alone(
     assert (tmp_path / "out").read_text() == "mine"
 
 
-@pytest.mark.parametrize("text", [b"\xff\xfe\0", b"JobID|State\n", b"{}", b"[1]"])
-def test_a_file_of_another_kind_imports_nothing_at_all(
-    root: str, tmp_path: Path, text: bytes
+def test_records_of_another_machine_are_those_of_its_copied_files(
+    root: str, tmp_path: Path
 ) -> None:
     record = keep(root, "aaaa11112222")
-    weigh("rm", "aaaa")
-    (tmp_path / "bad").write_bytes(encode_record(record) + b"\n" + text)
-    with pytest.raises(
-        FormatError, match="bad:2 is no record: import what weigh records export wrote"
-    ):
-        weigh("import", "bad")
-    assert weigh().stdout == "no records yet\n"
+    here = msgspec.structs.replace(record, id="bbbb11112222")
+    there = tmp_path / "there"
+    other = MachineIdentity("there", "boot")
+    append_record(str(there), here, other)
+    shutil.copytree(there, root, dirs_exist_ok=True)
+    shown = weigh().stdout.splitlines()[1:]
 
-
-def test_what_another_machine_exported_is_imported_once(
-    root: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    keep(root, "aaaa11112222")
-    keep(root, "bbbb11112222", started="2026-11-20T10:00:00Z")
-    exported = weigh("export").stdout
-    monkeypatch.setenv("WEIGH_DIR", str(tmp_path / "here"))
-
-    first = weigh("import", "-", stdin=exported)
-
-    assert first.stderr == "weigh: 2 records imported\n"
-    assert weigh("export").stdout == exported
-    weigh("rm", "aaaa")
-    assert weigh("import", "-", stdin=exported).stderr == "weigh: 0 records imported\n"
-
-
-def test_a_record_of_a_newer_weigh_is_not_imported(tmp_path: Path) -> None:
-    (tmp_path / "new").write_text('{"schema":"weigh.record/2","id":"ffff00001111"}\n')
-    with pytest.raises(SchemaError, match=r"new:1: .*: install a newer weigh"):
-        weigh("import", "new")
+    assert {line[:6] for line in shown} == {"aaaa11", "bbbb11"}
 
 
 def test_help_fits_80_columns() -> None:
-    for verb in ([], ["show"], ["rm"], ["export"], ["import"]):
+    for verb in ([], ["show"], ["rm"], ["export"]):
         text = weigh(*verb, "--help").stdout
         assert max(map(len, text.splitlines())) <= 80
 

@@ -1,16 +1,14 @@
 """``weigh records``: list, show, remove and export what was measured."""
 
-import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import BinaryIO
 
 import msgspec
 
-from weigh.errors import FormatError, SchemaError, UsageError, cannot_read
+from weigh.errors import UsageError
 from weigh.flow.records.joined_records import of_jobs
 from weigh.flow.run import channel
-from weigh.model.mask import MASK
 from weigh.model.record import Record
 from weigh.render.record_list import RecordListing, RecordRow, write_csv
 from weigh.store.checkpoint import (
@@ -37,12 +35,9 @@ from weigh.store.index import (
     read_record,
     read_record_without_series,
 )
-from weigh.store.lines import decode_record
 from weigh.store.location import locate_store, note_on_store
 from weigh.store.past_calls import last_scan
-from weigh.store.shards import append_record, append_tombstone
-
-STDIN = "-"
+from weigh.store.shards import append_tombstone
 
 
 class RecordStore(msgspec.Struct, frozen=True):
@@ -202,67 +197,6 @@ def export_csv(entries: Sequence[IndexEntry], out: BinaryIO) -> None:
     write_csv(
         (read_record_without_series(entry) for entry in entries), tuple(parameters), out
     )
-
-
-def import_jsonl(store: RecordStore, paths: Sequence[str]) -> list[Record]:
-    """Add the records of files that `export_jsonl` wrote; return those that are new.
-
-    What the store has, or had until it was removed, is passed over. ``-`` is standard
-    input. Secrets are hidden: the other machine's settings may have kept them.
-
-    Raises:
-        UsageError: a file cannot be read; then nothing was imported.
-        FormatError: a line is no record; then nothing was imported.
-        SchemaError: one is of a newer weigh; then nothing was imported.
-        StoreError: the store cannot be written.
-    """
-    # all files before the first record is written: an error then leaves nothing
-    records = [record for path in paths for record in _records_of_file(path)]
-    index = read_index(store.root)
-    known = index.removed | {entry.head.id for entry in index.entries}
-    fresh = {
-        record.id: _without_secrets(record)
-        for record in records
-        if record.id not in known
-    }
-    for record in fresh.values():
-        append_record(store.root, record, store.machine)
-    return list(fresh.values())
-
-
-def _without_secrets(record: Record) -> Record:
-    parameters = record.parameters.items()
-    return msgspec.structs.replace(
-        record,
-        command=MASK.words(record.command),
-        parameters={name: MASK.value(name, value) for name, value in parameters},
-    )
-
-
-def _records_of_file(path: str) -> list[Record]:
-    try:
-        if path == STDIN:
-            lines = sys.stdin.buffer.read().splitlines()
-        else:
-            with open(path, "rb") as file:
-                lines = file.read().splitlines()
-    except OSError as error:
-        raise UsageError(cannot_read(path, error)) from error
-    records = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        place = f"{'standard input' if path == STDIN else path}:{number}"
-        try:
-            records.append(decode_record(line))
-        except FormatError as error:
-            raise FormatError(
-                f"{place} is no record: import what weigh records export wrote, "
-                "as JSON lines, not as .csv"
-            ) from error
-        except SchemaError as error:
-            raise SchemaError(f"{place}: {error}") from error
-    return records
 
 
 def _interrupted_and_running(
