@@ -22,9 +22,10 @@ from weigh.units import Seconds
 
 def _normal_beyond(draws: random.Random, least: float) -> float:
     """Draw from the part of the standard normal beyond *least*."""
-    # from the upper tail: the share below *least* would be 1 where it lies far out
-    beyond = _NORMAL.cdf(-least) * (1.0 - draws.random())
-    return -_NORMAL.inv_cdf(max(beyond, sys.float_info.min))
+    # from the upper tail: the share below *least* would be 1 where it lies far out. By
+    # `math.erfc`: `NormalDist.cdf` is 0 from eight deviations on
+    beyond = math.erfc(least / math.sqrt(2)) / 2 * (1.0 - draws.random())
+    return max(least, -_NORMAL.inv_cdf(max(beyond, sys.float_info.min)))
 
 
 def _spread_around(values: Sequence[float], middle: float) -> float:

@@ -174,3 +174,16 @@ def test_tasks_that_are_at_their_end_are_done_at_once() -> None:
     now = TimeSpan(0.0, 0.0, 0.0)
 
     assert until_done([now, now], 0, known([]), lanes=2) == now
+
+
+@pytest.mark.parametrize("elapsed", [1.0, 10.0, 60.0, 90.0, 3600.0, 1e6])
+def test_a_task_far_beyond_all_others_is_expected_to_end_within_its_time_so_far_again(
+    elapsed: float,
+) -> None:
+    # a task that waits for what it left behind, among tasks of some milliseconds
+    times = [0.004, 0.01, 0.02, 0.002, 0.011, 0.004, 0.001, 0.05]
+    begun = TaskDurations(tuple(times), len(times), (elapsed,))
+    left = until_done([elapsed], 1, begun, lanes=2)
+    assert left is not None
+    assert left.value < elapsed
+    assert left.high < 4 * elapsed
