@@ -29,6 +29,10 @@ class TorchDevice(msgspec.Struct, frozen=True):
     max_reserved: Bytes
     reserved: Bytes
 
+    def peaks(self) -> tuple[Bytes, Bytes]:
+        """Return the peaks of what was allocated and reserved."""
+        return self.max_allocated, self.max_reserved
+
 
 def read_torch(torch: Any) -> tuple[TorchDevice, ...]:  # noqa: ANN401 - not imported here
     """Read each of torch's GPUs; none where torch has not used CUDA yet.
@@ -44,7 +48,7 @@ def read_torch(torch: Any) -> tuple[TorchDevice, ...]:  # noqa: ANN401 - not imp
         TorchDevice(
             index=index,
             is_current=index == current,
-            uuid=torch_uuid(cuda, index),
+            uuid=_torch_uuid(cuda, index),
             max_allocated=int(cuda.max_memory_allocated(index)),
             max_reserved=int(cuda.max_memory_reserved(index)),
             reserved=int(cuda.memory_reserved(index)),
@@ -53,7 +57,7 @@ def read_torch(torch: Any) -> tuple[TorchDevice, ...]:  # noqa: ANN401 - not imp
     )
 
 
-def torch_uuid(cuda: Any, index: int) -> str | None:  # noqa: ANN401 - as above
+def _torch_uuid(cuda: Any, index: int) -> str | None:  # noqa: ANN401 - as above
     """Read a GPU's UUID, without ``GPU-``; None in older versions of torch."""
     properties = getattr(cuda, "get_device_properties", None)
     uuid = getattr(properties and properties(index), "uuid", None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from weigh.lazy_modules import lazy_module
 from weigh.measure.ranks import place_of
 from weigh.measure.region.loops import batches
-from weigh.measure.region.region import measuring, named, phase
+from weigh.measure.region.region import measuring, phase, region_name
 from weigh.measure.region.timing import timeit
 from weigh.measure.region.tracker import (
     RegionTracker,
@@ -18,9 +18,7 @@ from weigh.measure.region.tracker import (
     report_at_exit,
     report_now,
 )
-from weigh.model.record import (
-    ProgramRegions,
-)
+from weigh.model.record import ProgramRegions
 
 if TYPE_CHECKING:
     from weigh.render import region_lines
@@ -50,8 +48,8 @@ def measured(
 ) -> Any:
     """Measure every call of a function, as a phase with its name.
 
-    For functions, coroutines, generators and async generators; a generator counts only
-    while it runs itself, not while its consumer does.
+    For functions, coroutines and generators; a generator counts only while it runs
+    itself, not while its consumer does.
 
     Args:
         function: the function, if the decorator has no parentheses.
@@ -72,7 +70,7 @@ def event(name: str, value: object = None) -> None:
     Raises:
         UsageError: the name is not text, or empty.
     """
-    current().add_event(named(name, of="event"), _plain_event_value(value))
+    current().add_event(region_name(name, of="event"), _plain_event_value(value))
 
 
 def report() -> ProgramRegions:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import msgspec
 
 from weigh.measure.ranks import place_of
-from weigh.measure.region.gpu_meter import GpuSpan, most
+from weigh.measure.region.gpu_meter import joined_gpu_memory, most
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     BatchTimes,
@@ -324,9 +324,6 @@ def _phase_of_two_processes(
     first, last = sorted((program_phase, other), key=lambda phase: phase.start)
     # memory before and after belong to the process with the higher peak
     higher = max(program_phase, other, key=lambda phase: phase.peak_memory or 0)
-    # both processes see the same GPUs
-    spans = GpuSpan(first.gpus)
-    spans.merge(last.gpus)
     cpu = [phase.cpu_time for phase in (first, last) if phase.cpu_time is not None]
     return msgspec.structs.replace(
         first,
@@ -338,7 +335,8 @@ def _phase_of_two_processes(
         memory_before=higher.memory_before,
         peak_memory=higher.peak_memory,
         source=higher.source,
-        gpus=spans.memory(),
+        # both processes see the same GPUs
+        gpus=joined_gpu_memory(first.gpus, last.gpus),
     )
 
 

@@ -8,14 +8,16 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from weigh.errors import NoGpuError, WeighError
 from weigh.measure.gpu_account import GpuAccount
 from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
-from weigh.probe.gpu_libraries import torch_number, torch_uuid
+from weigh.probe.gpu_libraries import read_torch, torch_number
 from weigh.units import Bytes, Seconds
 
 ProbeFactory = Callable[[], GpuProbe | None]
@@ -26,31 +28,21 @@ _EDGES = "read as regions begin and end: what was in use before, and the program
 _DEEPEST = 64  # generations of processes; a circle of damaged figures must end
 
 
-class GpuSpan:
-    """The memory of the GPUs over a period, from figures in the order of time."""
-
-    __slots__ = ("_gpus",)
-
-    def __init__(self, gpus: Iterable[GpuMemory] = ()) -> None:
-        self._gpus: dict[str, GpuMemory] = {}  # by UUID
-        self.merge(gpus)
-
-    def merge(self, gpus: Iterable[GpuMemory]) -> None:
-        """Add a moment, or a later period: its end counts, and the higher peak."""
-        for gpu in gpus:
-            first = self._gpus.get(gpu.uuid, gpu)
-            self._gpus[gpu.uuid] = GpuMemory(
-                uuid=gpu.uuid,
-                before=first.before,
-                after=gpu.after,
-                peak=most(first.peak, gpu.peak),
-                torch_allocated=most(first.torch_allocated, gpu.torch_allocated),
-                torch_reserved=most(first.torch_reserved, gpu.torch_reserved),
-            )
-
-    def memory(self) -> tuple[GpuMemory, ...]:
-        """Return the memory of each GPU."""
-        return tuple(self._gpus.values())
+def joined_gpu_memory(
+    first: Iterable[GpuMemory], later: Iterable[GpuMemory]
+) -> tuple[GpuMemory, ...]:
+    """Join the GPUs' memory over two periods: the later's end, the higher peak."""
+    joined = {gpu.uuid: gpu for gpu in first}
+    for gpu in later:
+        known = joined.get(gpu.uuid, gpu)
+        joined[gpu.uuid] = msgspec.structs.replace(
+            gpu,
+            before=known.before,
+            peak=most(known.peak, gpu.peak),
+            torch_allocated=most(known.torch_allocated, gpu.torch_allocated),
+            torch_reserved=most(known.torch_reserved, gpu.torch_reserved),
+        )
+    return tuple(joined.values())
 
 
 class RegionGpuMeter:
@@ -77,7 +69,7 @@ class RegionGpuMeter:
         self._accounts: dict[str, GpuAccount] = {}
         self.devices: tuple[GpuDevice, ...] = ()
         self.readings: dict[str, GpuReading] = {}  # the last of each GPU, by UUID
-        self.whole = GpuSpan()  # the whole program
+        self.whole: tuple[GpuMemory, ...] = ()  # of the whole program
 
     def read(self, at_most_old: Seconds = 0.0) -> tuple[GpuMemory, ...]:
         """Return all GPUs' figures, which may be *at_most_old* seconds old.
@@ -94,7 +86,7 @@ class RegionGpuMeter:
         except Exception as error:  # noqa: BLE001 - a driver's trouble is not the job's
             self._give_up(error)
             return self._moment
-        self.whole.merge(self._moment)
+        self.whole = joined_gpu_memory(self.whole, self._moment)
         self._read_at = self._clock()
         return self._moment
 
@@ -104,7 +96,7 @@ class RegionGpuMeter:
 
     def usage(self) -> tuple[GpuUsage, ...]:
         """Return the usage of each GPU."""
-        peaks = {gpu.uuid: gpu.peak for gpu in self.whole.memory()}
+        peaks = {gpu.uuid: gpu.peak for gpu in self.whole}
         return tuple(
             GpuUsage(
                 uuid=device.uuid,
@@ -142,15 +134,15 @@ class RegionGpuMeter:
         # caching allocator, is not read and keeps its last reading
         changed = call_within_seconds(self._reading, lambda: probe.read(activity=False))
         self.readings |= {reading.uuid: reading for reading in changed}
-        return tuple(
-            self._moment_of(number, device)
-            for number, device in enumerate(self.devices)
-        )
-
-    def _moment_of(self, number: int, device: GpuDevice) -> GpuMemory:
-        used = self._in_use(device, self.readings.get(device.uuid))
-        allocated, reserved = torch_peaks(device, number)
-        return GpuMemory(device.uuid, used, used, used, allocated, reserved)
+        torch_devices = read_torch(sys.modules.get("torch"))
+        torch_uuids = [torch_device.uuid for torch_device in torch_devices]
+        moment = []
+        for number, device in enumerate(self.devices):
+            used = self._in_use(device, self.readings.get(device.uuid))
+            index = torch_number(device, number, torch_uuids)
+            peaks = (None, None) if index is None else torch_devices[index].peaks()
+            moment.append(GpuMemory(device.uuid, used, used, used, *peaks))
+        return tuple(moment)
 
     def _in_use(self, device: GpuDevice, reading: GpuReading | None) -> Bytes | None:
         """Add a reading to the GPU's account; return what is in use by it."""
@@ -219,23 +211,6 @@ def call_within_seconds(seconds: Seconds, call: Callable[[], _T]) -> _T:
     if not answers:
         raise TimeoutError(f"the driver does not answer for {seconds:g} s")
     return answers[0]
-
-
-def torch_peaks(device: GpuDevice, number: int) -> tuple[Bytes | None, Bytes | None]:
-    """Return torch's own (allocated, reserved) peaks on *device*, the *number*-th.
-
-    None if the program has not imported torch or not used CUDA: an early query would
-    create a CUDA context.
-    """
-    torch: Any = sys.modules.get("torch")
-    cuda = getattr(torch, "cuda", None)
-    if cuda is None or not cuda.is_initialized():
-        return None, None
-    uuids = [torch_uuid(cuda, index) for index in range(cuda.device_count())]
-    index = torch_number(device, number, uuids)
-    if index is None:
-        return None, None
-    return int(cuda.max_memory_allocated(index)), int(cuda.max_memory_reserved(index))
 
 
 def most(one: Bytes | None, other: Bytes | None) -> Bytes | None:

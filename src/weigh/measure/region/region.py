@@ -2,19 +2,19 @@
 
 # ruff: noqa: ANN401 - decorators take and return whatever is called
 
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import Callable, Generator
 from functools import wraps
 from operator import index
-from typing import Any, NamedTuple, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 from weigh.errors import UsageError
 from weigh.measure.region.channel import clock
-from weigh.measure.region.spans import OpenPhase, cpu_time, here, step_in, step_out
-from weigh.measure.region.tracker import current, is_current
+from weigh.measure.region.spans import OpenPhase, cpu_time, here, step_in
+from weigh.measure.region.tracker import current, leave_region
 from weigh.probe.gpu_libraries import wait_quietly
 from weigh.units import Bytes, Seconds
 
-_LONGEST = 100  # characters of a name
+_LONGEST = 100  # characters of a name: it is one row of a screen, and of each line
 
 
 def checked_whole_number(number: object, what: str, *, least: int) -> int:
@@ -48,7 +48,7 @@ class MeasuredRegion:
     __slots__ = ("_account", "_state", "_sync", "name")
 
     def __init__(self, name: str, *, sync: bool = False) -> None:
-        self.name = named(name, of="phase")
+        self.name = region_name(name, of="phase")
         self._sync = sync
         self._account: OpenPhase | None = None
         self._state = "new"
@@ -60,35 +60,34 @@ class MeasuredRegion:
                 "write `with weigh.phase(...)` anew each time"
             )
         self._state = "open"
-        self._account = _enter_region(self.name, sync=self._sync)
+        if self._sync:
+            wait_quietly()
+        self._account = current().enter(self.name)
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._state != "open":
-            if kind is None:
-                raise UsageError(f"phase {self.name!r} is not open: closed twice?")
-            return  # the program's own error is the one to see
+            return
+        if self._sync:
+            wait_quietly()
         self._state = "closed"
         if self._account is not None:
-            _leave_region(self._account)
+            leave_region(self._account)
 
     @property
     def wall_time(self) -> Seconds | None:
         """Its wall time in seconds; None until it has ended."""
-        account = self._ended()
-        return None if account is None else account.wall
+        return self._ended_figure("wall")
 
     @property
     def cpu_time(self) -> Seconds | None:
         """CPU seconds of the whole process during the region."""
-        account = self._ended()
-        return None if account is None else account.cpu
+        return self._ended_figure("cpu")
 
     @property
     def peak_memory(self) -> Bytes | None:
         """The peak memory of this process during the region."""
-        account = self._ended()
-        return None if account is None else account.peak
+        return self._ended_figure("peak")
 
     def __call__(self, *_: object) -> NoReturn:
         """Raise UsageError: a phase is no decorator."""
@@ -97,8 +96,8 @@ class MeasuredRegion:
             f"write @weigh.measured(name={self.name!r})"
         )
 
-    def _ended(self) -> OpenPhase | None:
-        return self._account if self._state == "closed" else None
+    def _ended_figure(self, name: str) -> Any:
+        return getattr(self._account, name, None) if self._state == "closed" else None
 
     def __repr__(self) -> str:
         return f"<weigh.phase {self.name!r}, {self._state}>"
@@ -107,33 +106,29 @@ class MeasuredRegion:
 def phase(name: str, *, sync: bool = False) -> MeasuredRegion:
     """Measure a block: ``with weigh.phase("load model"):``. Phases nest.
 
-    A long or unprintable name is changed, with one warning on stderr. With *sync*,
-    GPU work of torch, cupy or jax is waited for at both edges, so that it counts where
-    it was started.
+    A name is cut at 100 characters, and what does not print in it is escaped. With
+    *sync*, GPU work of torch, cupy or jax is waited for at both edges, so that it
+    counts where it was started.
 
     Raises:
-        UsageError: the name is not text, or empty; later, if used or closed twice.
+        UsageError: the name is not text, or empty; later, if the phase is used twice.
     """
     return MeasuredRegion(name, sync=sync)
 
 
-class _MeasuredCalls(NamedTuple):
-    """How the calls of one function are measured."""
+class _MeasuredCall(MeasuredRegion):
+    """The region of one call; *after* is called with its name at the end."""
 
-    name: str
-    after: After | None
-    sync: bool
+    __slots__ = ("_after",)
 
-    def enter(self) -> OpenPhase | None:
-        """Start the region of a call."""
-        return _enter_region(self.name, sync=self.sync)
+    def __init__(self, name: str, after: After | None, *, sync: bool) -> None:
+        super().__init__(name, sync=sync)
+        self._after = after
 
-    def leave(self, region: OpenPhase | None) -> None:
-        """End the region of a call."""
-        if region is not None:
-            _leave_region(region)
-        if self.after is not None:
-            self.after(self.name)
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        if self._after is not None:
+            self._after(self.name)
 
 
 def measuring(
@@ -150,10 +145,11 @@ def measuring(
         sync: wait for the GPU before and after each call, and each step of a generator.
 
     Raises:
-        UsageError: later, if the decorated object is not callable, or is a class.
+        UsageError: later, if the decorated object is no function, or an async
+            generator.
     """
     if name is not None:
-        name = named(name, of="measured")
+        name = region_name(name, of="measured")
     return lambda function: _decorated(function, name, after, sync=sync)
 
 
@@ -172,167 +168,112 @@ def _decorated(
         )
     import inspect  # noqa: PLC0415 - phases do without
 
-    calls = _MeasuredCalls(name or _own_name(function), after, sync)
-    if inspect.isasyncgenfunction(function):
-        return _async_generator(function, calls)
-    if inspect.iscoroutinefunction(function):
-        return _coroutine(function, calls)
-    if inspect.isgeneratorfunction(function):
-        return _generator(function, calls)
-    return _measured_function(function, calls)
-
-
-def _own_name(function: Any) -> str:
-    """Return a function's own name, without ``<locals>``."""
     # a partial or another callable object has no name of its own
-    found = getattr(function, "__qualname__", None) or type(function).__name__
-    return named(str(found).replace("<locals>.", ""), of="measured")
+    own_name = getattr(function, "__qualname__", None) or type(function).__name__
+    called = name or region_name(own_name.replace("<locals>.", ""), of="measured")
 
+    def region() -> _MeasuredCall:
+        return _MeasuredCall(called, after, sync=sync)
 
-def _measured_function(function: Any, calls: _MeasuredCalls) -> Callable[..., Any]:
+    if inspect.isasyncgenfunction(function):
+        raise UsageError(
+            f"{called} is an async generator, which measured does not time: "
+            "write `with weigh.phase(...)` around the steps in it"
+        )
+    if inspect.iscoroutinefunction(function):
+
+        @wraps(function)
+        async def call_coroutine(*args: Any, **kwargs: Any) -> Any:
+            with region():
+                return await function(*args, **kwargs)
+
+        return call_coroutine
+
+    if inspect.isgeneratorfunction(function):
+
+        @wraps(function)
+        def call_generator(*args: Any, **kwargs: Any) -> _MeasuredGenerator:
+            steps = function(*args, **kwargs)
+            return _MeasuredGenerator(steps, called, after, sync=sync)
+
+        return call_generator
+
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        region = calls.enter()
-        try:
+        with region():
             return function(*args, **kwargs)
-        finally:
-            calls.leave(region)
 
     return call
 
 
-def _coroutine(function: Any, calls: _MeasuredCalls) -> Callable[..., Any]:
-    @wraps(function)
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        region = calls.enter()
-        try:
-            return await function(*args, **kwargs)
-        finally:
-            calls.leave(region)
+class _MeasuredGenerator(Generator[Any, Any, Any]):
+    """A generator whose region is open only while it runs itself.
 
-    return call
-
-
-class _GeneratorRegion:
-    """A generator's region, which is open only while the generator itself runs.
-
-    A generator that is advanced within another region does not affect that region, and
-    keeps its own open regions separate.
+    Where it is advanced within another region it does not affect that one, and keeps
+    its own open regions separate.
     """
 
-    def __init__(self, calls: _MeasuredCalls) -> None:
-        self._calls = calls
-        around = here()
-        self._account = current().enter(calls.name)
-        # entering made it the innermost region: until its first step, the caller's is
-        self._inside = step_in(around)
-        self._around: OpenPhase | None = None
+    def __init__(
+        self,
+        steps: Generator[Any, Any, Any],
+        name: str,
+        after: After | None,
+        *,
+        sync: bool,
+    ) -> None:
+        self._steps, self._name, self._after = steps, name, after
+        self._wait = wait_quietly if sync else bool
+        self._account: OpenPhase | None = None
+        self._inside: OpenPhase | None = None  # the innermost region in the generator
         self._wall = self._cpu = 0.0
-        self._since = (0.0, 0.0)  # wall and CPU time when it last ran on
+        self._state = "new"
 
-    def __enter__(self) -> None:
-        if self._calls.sync:
-            wait_quietly()
-        self._around = step_in(self._inside)
-        self._since = (clock(), cpu_time())
+    def send(self, value: Any) -> Any:
+        return self._timed_step(self._steps.send, value)
 
-    def __exit__(self, *_: object) -> None:
-        if self._calls.sync:
-            wait_quietly()
-        self._wall += clock() - self._since[0]
-        self._cpu += cpu_time() - self._since[1]
-        self._inside, self._around = step_in(self._around), None
+    def throw(self, *error: Any) -> Any:
+        return self._timed_step(self._steps.throw, *error)
 
-    def end(self) -> None:
-        """End the region."""
+    def close(self) -> None:
+        # its clean-up counts too
+        if self._state == "open":
+            self._timed_step(self._steps.close)
+            self._end()
+
+    __del__ = close
+
+    def _timed_step(self, step: Callable[..., Any], *args: Any) -> Any:
+        around = here()
+        if self._state == "new":
+            self._state = "open"
+            self._account = current().enter(self._name)
+            self._inside = here()
+        self._wait()
+        step_in(self._inside)
+        wall, cpu = clock(), cpu_time()
+        try:
+            return step(*args)
+        except BaseException:  # that of its end, too
+            self._state = "ending"
+            raise
+        finally:
+            self._wait()
+            self._wall += clock() - wall
+            self._cpu += cpu_time() - cpu
+            self._inside = step_in(around)
+            if self._state == "ending":
+                self._end()
+
+    def _end(self) -> None:
+        self._state = "closed"
         if self._account is not None:
-            _leave_region(self._account, self._wall, self._cpu)
-        self._calls.leave(None)
+            leave_region(self._account, self._wall, self._cpu)
+        if self._after is not None:
+            self._after(self._name)
 
 
-def _generator(function: Any, calls: _MeasuredCalls) -> Callable[..., Any]:
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        slices = _GeneratorRegion(calls)
-        generator = function(*args, **kwargs)
-        try:
-            with slices:
-                item = next(generator)
-            while True:
-                try:
-                    sent = yield item
-                except GeneratorExit:
-                    # its clean-up counts too
-                    with slices:
-                        generator.close()
-                    raise
-                except BaseException as error:  # noqa: BLE001 - passed on
-                    with slices:
-                        item = generator.throw(error)
-                else:
-                    with slices:
-                        item = generator.send(sent)
-        except StopIteration as stop:
-            # a value returned by the generator goes to `yield from`
-            return stop.value
-        finally:
-            slices.end()
-
-    return call
-
-
-def _async_generator(function: Any, calls: _MeasuredCalls) -> Callable[..., Any]:
-    @wraps(function)
-    async def call(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        slices = _GeneratorRegion(calls)
-        generator = function(*args, **kwargs)
-        try:
-            with slices:
-                item = await anext(generator)
-            while True:
-                try:
-                    sent = yield item
-                except GeneratorExit:
-                    with slices:
-                        await generator.aclose()
-                    raise
-                except BaseException as error:  # noqa: BLE001 - passed on
-                    with slices:
-                        item = await generator.athrow(error)
-                else:
-                    with slices:
-                        item = await generator.asend(sent)
-        except StopAsyncIteration:
-            return
-        finally:
-            slices.end()
-
-    return call
-
-
-def _enter_region(name: str, *, sync: bool) -> OpenPhase | None:
-    if sync:
-        wait_quietly()
-    region = current().enter(name)
-    if region is not None:
-        region.sync = sync
-    return region
-
-
-def _leave_region(
-    region: OpenPhase, wall: Seconds | None = None, cpu: Seconds | None = None
-) -> None:
-    """Leave a region, unless this is a fork of the process that entered it."""
-    if region.sync:
-        wait_quietly()
-    if is_current(region.owner):
-        current().leave(region, wall, cpu)
-    else:
-        step_out(region)
-
-
-def named(name: object, *, of: str) -> str:
-    """Return *name* as one short printable line; warn once if it had to be changed.
+def region_name(name: object, *, of: str) -> str:
+    """Return *name* as one short printable line.
 
     Raises:
         UsageError: it is not text, or empty.
@@ -341,14 +282,6 @@ def named(name: object, *, of: str) -> str:
         raise UsageError(f"{of}: a name is text, not {type(name).__name__}")
     if not name.strip():
         raise UsageError(f"{of}: the name is empty")
-    if name.isprintable() and len(name) <= _LONGEST:
-        return name
-    short = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
-    # an escape is longer than its character, so the text is cut once more
-    text = "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii")
-        for c in short
-    )[:_LONGEST]
-    line = f"a name does not print, or is too long: written as {text:.20}"
-    current().warn(line, matters=False)
-    return text
+    if not name.isprintable():
+        name = name[:_LONGEST].encode("unicode_escape").decode("ascii")
+    return name[:_LONGEST]

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from weigh.measure.region.channel import BatchesLine, PhaseLine
-from weigh.measure.region.gpu_meter import GpuSpan, RegionGpuMeter, most
+from weigh.measure.region.gpu_meter import RegionGpuMeter, joined_gpu_memory, most
 from weigh.model.gpu import GpuMemory
 from weigh.model.record import BatchTimes, LengthPeak, ProgramPhase
 from weigh.probe.own_memory import OwnMemory
@@ -28,7 +28,6 @@ except ImportError:  # Windows
     resource = None
 
 _RESET = "kernel high-water mark, started anew at each region"
-_ROSE = "kernel high-water mark, which rose in it"
 _BOUND = "upper bound: the process's high-water mark, not reset"
 _SLACK = 64 * KIB  # VmHWM's own counters are off by as much
 # a phase called often costs 26 us (docs/python.md), a call of the driver more than that
@@ -79,19 +78,14 @@ class RegionTotal(msgspec.Struct, eq=False):
     end: Seconds
     peak: Bytes | None = None  # the highest of all
     exact: bool = False  # whether that peak is
-    gpus: GpuSpan = msgspec.field(default_factory=GpuSpan)
+    gpus: tuple[GpuMemory, ...] = ()
     changed: bool = True  # since it was written
-
-    def is_to_be_written(self) -> bool:
-        """Return whether there is anything that weigh run does not know."""
-        return self.changed
 
     def add_memory(self, region: "OpenRegion[Any]", current_time: Seconds) -> None:
         """Add the memory figures of a region up to now."""
         self.end = current_time
         self.changed = True
-        if region.gpus is not None:
-            self.gpus.merge(region.gpus.memory())
+        self.gpus = joined_gpu_memory(self.gpus, region.gpus)
         if region.peak is None or region.peak < (self.peak or 0):
             return
         # several regions may have the same peak: one exact figure is enough
@@ -118,11 +112,9 @@ class PhaseTotal(RegionTotal):
         self.after = region.after
         self.add_memory(region, end)
 
-    def line(self, process: str, *, resets: bool) -> PhaseLine:
-        """Return the calls so far; *resets*: the high-water mark was reset."""
-        source = None
-        if self.peak is not None:
-            source = _BOUND if not self.exact else _RESET if resets else _ROSE
+    def line(self, process: str) -> PhaseLine:
+        """Return the calls so far."""
+        source = _RESET if self.exact else _BOUND
         phase = ProgramPhase(
             name=self.path[-1],
             depth=len(self.path) - 1,
@@ -134,8 +126,8 @@ class PhaseTotal(RegionTotal):
             memory_before=self.before,
             memory_after=self.after,
             peak_memory=self.peak,
-            gpus=self.gpus.memory(),
-            source=source,
+            gpus=self.gpus,
+            source=None if self.peak is None else source,
         )
         return PhaseLine(process, self.path, phase)
 
@@ -166,17 +158,11 @@ class LoopTotal(RegionTotal):
         # a length that was seen already: the first reading belongs to it
         if self.lengths and length <= self.lengths[-1].length:
             return
-        gpus = region.gpus.memory() if region.gpus is not None else ()
-        on_gpu = max((gpu.of_program for gpu in gpus), default=None)
+        on_gpu = max((gpu.of_program for gpu in region.gpus), default=None)
         self.lengths.append(LengthPeak(length, region.peak, on_gpu))
 
-    def is_to_be_written(self) -> bool:
-        """Return whether there is anything that weigh run does not know."""
-        return self.changed and self.times.count > 0
-
-    def line(self, process: str, *, resets: bool) -> BatchesLine:
+    def line(self, process: str) -> BatchesLine:
         """Return the figures so far."""
-        del resets
         times = self.times
         some = times.count > 0
         batches = BatchTimes(
@@ -189,7 +175,7 @@ class LoopTotal(RegionTotal):
             time_max=times.maximum if some else None,
             time_per_sample=times.total / self.samples if self.samples else None,
             peak_memory=self.peak,
-            gpus=self.gpus.memory(),
+            gpus=self.gpus,
             total=self.total,
             start=self.start if some else None,
             end=self.end if some else None,
@@ -211,13 +197,11 @@ class OpenRegion(msgspec.Struct, Generic[_Total], eq=False):
     start: Seconds = 0.0
     wall: Seconds = 0.0
     cpu: Seconds = 0.0
-    sync: bool = False  # whether it waits for the GPU at its end
     before: Bytes | None = None  # bytes; None: not known
     after: Bytes | None = None
     peak: Bytes | None = None
-    mark: Bytes | None = None  # the process's high-water mark at the start
     exact: bool = False  # whether the peak is; known at the end
-    gpus: GpuSpan | None = None  # None: no GPU is visible
+    gpus: tuple[GpuMemory, ...] = ()
     closed: bool = False
 
 
@@ -281,19 +265,17 @@ class HighWater:
 
     def open(self, region: OpenRegion[Any], *, often: bool = False) -> None:
         """Open *region*; if that happens *often*, GPU figures may be a little old."""
-        moment = self._read_gpus(often=often)
-        region.gpus = GpuSpan(moment) if moment else None
-        region.before, region.mark = self.edge()
+        region.gpus = self._read_gpus(often=often)
+        region.before, mark = self.edge()
         # a mark that was not reset is only an upper bound
-        region.peak = region.before if self.resets else region.mark
+        region.peak = region.before if self.resets else mark
         self.open_regions.add(region)
 
     def look(self, region: OpenRegion[Any], *, often: bool = False) -> None:
         """Update an open region."""
         self._read_gpus(often=often)
-        region.after, mark = self.edge()
-        rose = mark is not None and region.mark is not None and mark > region.mark
-        region.exact = self.resets or region.exact or rose
+        region.after, _ = self.edge()
+        region.exact = self.resets
 
     def close(self, region: OpenRegion[Any], *, often: bool = False) -> None:
         """Close *region*."""
@@ -326,6 +308,5 @@ class HighWater:
         if moment is not self._moment:  # otherwise all open regions have it
             self._moment = moment
             for region in tuple(self.open_regions):
-                if region.gpus is not None:
-                    region.gpus.merge(moment)
+                region.gpus = joined_gpu_memory(region.gpus, moment)
         return moment

@@ -38,9 +38,7 @@ _T = TypeVar("_T")
 # a program that makes up names, sizes or events without end stays within some MiB
 _MOST_PLACES = 1000  # phases; more of them share one
 _DEEPEST = 32  # levels of nesting
-_MOST_LOOPS = 10  # by size and length; then by size; then all in one
-_MOST_SIZES = 100  # loops, by size alone
-_MOST_WARNINGS = 20
+_MOST_LOOPS = 100  # loops, by size and length; more of them share one
 _MOST_EVENTS = 10_000  # events; the first ones are kept
 _MORE = "(more phases)"
 _OFTEN = 10  # calls after which a GPU reading may be a little old
@@ -137,8 +135,6 @@ class RegionTracker:
         """Start a loop over batches; None if measuring is off."""
         key = f"{size}/{total}"
         if key not in self._loops and len(self._loops) >= _MOST_LOOPS:
-            key = f"{size}"
-        if key not in self._loops and len(self._loops) >= _MOST_SIZES:
             key, size = "more", None
         if key not in self._loops:
             now = channel.clock()
@@ -232,12 +228,11 @@ class RegionTracker:
         self._write_changes(now)
         self._file.at_the_end = True  # exit handlers may have regions
 
-    def warn(self, line: str, *, matters: bool = True) -> None:
-        """Print a warning on stderr, once; limit those that do not *matter*."""
-        if line in self._warned or not (matters or len(self._warned) < _MOST_WARNINGS):
-            return
-        self._warned.add(line)
-        print_error(f"weigh: {line}\n")
+    def warn(self, line: str) -> None:
+        """Print a warning on stderr, once."""
+        if line not in self._warned:
+            self._warned.add(line)
+            print_error(f"weigh: {line}\n")
 
     @_measures_or_turns_off
     def _enter(self, name: str) -> OpenPhase:
@@ -289,7 +284,7 @@ class RegionTracker:
         peak, gpus = self._high_water.peak, self._meter.usage()
         if peak is not None or gpus:
             self._file.write_process(peak or 0, gpus)
-        changed = [total for total in self._totals() if total.is_to_be_written()]
+        changed = [total for total in self._totals() if total.changed]
         for total in changed:
             total.changed = False
         self._file.write(*self._lines(changed))
@@ -302,7 +297,7 @@ class RegionTracker:
         self, totals: Sequence[PhaseTotal | LoopTotal]
     ) -> Iterator[channel.PhaseLine | channel.BatchesLine]:
         for total in totals:
-            yield total.line(self._file.process, resets=self._high_water.resets)
+            yield total.line(self._file.process)
 
 
 def print_error(text: str) -> None:
@@ -350,6 +345,16 @@ def current() -> RegionTracker:
 def is_current(tracker: object) -> bool:
     """Return whether *tracker* is this process's, not that of its parent."""
     return process.tracker is tracker
+
+
+def leave_region(
+    region: OpenPhase, wall: Seconds | None = None, cpu: Seconds | None = None
+) -> None:
+    """Leave a region, unless this is a fork of the process that entered it."""
+    if process.tracker is region.owner:
+        current().leave(region, wall, cpu)
+    else:
+        step_out(region)
 
 
 def report_at_exit(report: Report) -> None:

@@ -235,12 +235,6 @@ def test_an_event_takes_whatever_it_is_given() -> None:
     assert [one["value"] for one in events] == [*TAKEN.values()]
 
 
-def test_a_name_of_an_event_that_cannot_be_shown_is_changed_and_reported() -> None:
-    done = run("print(weigh.event('two\\nlines'), weigh.report().events[0].name)")
-    assert done.stdout.splitlines()[-1] == "None two\\nlines"
-    assert done.stderr.splitlines()[0].startswith("weigh: a name does not print")
-
-
 def test_events_without_end_are_kept_up_to_a_number(
     tracker: RegionTracker, capsys: pytest.CaptureFixture[str]
 ) -> None:

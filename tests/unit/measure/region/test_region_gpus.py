@@ -13,7 +13,7 @@ import pytest
 from weigh.errors import GpuError
 from weigh.flow.run.regions import batches, measured, phase, timeit
 from weigh.measure.region import tracker as region_tracker
-from weigh.measure.region.gpu_meter import GpuSpan, RegionGpuMeter
+from weigh.measure.region.gpu_meter import RegionGpuMeter, joined_gpu_memory
 from weigh.measure.region.tracker import ProcessRegions, RegionTracker, current
 from weigh.model.gpu import GpuMemory
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
@@ -89,19 +89,12 @@ class Cuda(types.ModuleType):
 
     def __init__(self, *, used: bool) -> None:
         super().__init__("torch.cuda")
-        self.used = used
-
-    def is_initialized(self) -> bool:
-        return self.used
-
-    def device_count(self) -> int:
-        return 1
-
-    def max_memory_allocated(self, number: int) -> int:
-        return 1000 * MIB + number
-
-    def max_memory_reserved(self, number: int) -> int:
-        return 1200 * MIB + number
+        self.is_initialized = lambda: used
+        self.device_count = lambda: 1
+        self.current_device = lambda: 0
+        self.memory_reserved = lambda number: number
+        self.max_memory_allocated = lambda number: 1000 * MIB + number
+        self.max_memory_reserved = lambda number: 1200 * MIB + number
 
 
 def with_torch(monkeypatch: pytest.MonkeyPatch, *, used: bool) -> None:
@@ -212,9 +205,7 @@ def test_a_gpu_that_stops_reporting_keeps_the_peak_it_had(fake_gpu: FakeGpu) -> 
 def test_two_stretches_join_to_the_firsts_before_and_the_laters_after() -> None:
     first = GpuMemory("a", 1, 5, 9, torch_allocated=4)
     later = GpuMemory("a", 5, 2, 7, torch_reserved=6)
-    span = GpuSpan([first])
-    span.merge([later])
-    assert span.memory() == (GpuMemory("a", 1, 2, 9, 4, 6),)
+    assert joined_gpu_memory([first], [later]) == (GpuMemory("a", 1, 2, 9, 4, 6),)
 
 
 class Launches(types.ModuleType):

@@ -204,28 +204,12 @@ def test_a_generator_left_half_way_is_closed_and_counted(
     assert places(tracker) == [("produce", 0, 1)]
 
 
-def test_an_async_generator_does_the_same(tracker: RegionTracker) -> None:
-    closed = []
+def test_an_async_generator_is_refused_with_what_to_write() -> None:
+    async def produce() -> AsyncIterator[int]:
+        yield 1
 
-    @measured(name="produce")
-    async def produce(count: int) -> AsyncIterator[int]:
-        try:
-            for number in range(count):
-                await asyncio.sleep(0)
-                yield number
-        finally:
-            closed.append(count)
-
-    async def main() -> list[int]:
-        left = produce(5)
-        async for _ in left:
-            break
-        await left.aclose()  # type: ignore[attr-defined]
-        return [number async for number in produce(3)]
-
-    assert asyncio.run(main()) == [0, 1, 2]
-    assert closed == [5, 3]
-    assert places(tracker) == [("produce", 0, 2)]
+    with pytest.raises(UsageError, match=r"produce is an async gen.* `with weigh\.phase"):
+        measured(produce)
 
 
 def test_a_function_and_its_name_may_be_given_at_once(tracker: RegionTracker) -> None:
