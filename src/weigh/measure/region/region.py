@@ -77,17 +77,20 @@ class MeasuredRegion:
     @property
     def wall_time(self) -> Seconds | None:
         """Its wall time in seconds; None until it has ended."""
-        return self._ended_figure("wall")
+        ended = self._ended_account()
+        return None if ended is None else ended.wall
 
     @property
     def cpu_time(self) -> Seconds | None:
         """CPU seconds of the whole process during the region."""
-        return self._ended_figure("cpu")
+        ended = self._ended_account()
+        return None if ended is None else ended.cpu
 
     @property
     def peak_memory(self) -> Bytes | None:
         """The peak memory of this process during the region."""
-        return self._ended_figure("peak")
+        ended = self._ended_account()
+        return None if ended is None else ended.peak
 
     def __call__(self, *_: object) -> NoReturn:
         """Raise UsageError: a phase is no decorator."""
@@ -96,8 +99,8 @@ class MeasuredRegion:
             f"write @weigh.measured(name={self.name!r})"
         )
 
-    def _ended_figure(self, name: str) -> Any:
-        return getattr(self._account, name, None) if self._state == "closed" else None
+    def _ended_account(self) -> OpenPhase | None:
+        return self._account if self._state == "closed" else None
 
     def __repr__(self) -> str:
         return f"<weigh.phase {self.name!r}, {self._state}>"
