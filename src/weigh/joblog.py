@@ -107,13 +107,11 @@ def format_entry(entry: JoblogEntry) -> bytes:
 
 
 def read_task_ends(
-    joblog_lines: Iterable[bytes], *, crlf: bool = False
+    joblog_lines: Iterable[bytes],
 ) -> Iterator[tuple[int, bool, bytes]]:
     """Yield (seq, whether it succeeded, command) of each complete line that parses.
 
-    This is the fast way to read a long joblog; the command is not decoded. With *crlf*,
-    of a file whose header ends so, lines do too; otherwise a carriage return belongs to
-    the command.
+    This is the fast way to read a long joblog; the command is not decoded.
     """
     for line in joblog_lines:
         fields = line.split(b"\t", 8)
@@ -123,12 +121,7 @@ def read_task_ends(
         except (IndexError, ValueError):
             continue
         if command[-1:] == b"\n":
-            command = command[:-1]
-            yield (
-                seq,
-                code == number == 0,
-                (command.removesuffix(b"\r") if crlf else command),
-            )
+            yield seq, code == number == 0, command[:-1]
 
 
 def output_folder(joblog_path: str) -> str:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from weigh.errors import StoreError
 from weigh.joblog import output_folder
 from weigh.lazy_modules import lazy_module
 from weigh.progress.eta import TaskTally
@@ -172,15 +171,8 @@ class TaskFileRun:
     def _finished(
         self, result: RunResult, warnings: tuple[str, ...], began: Seconds
     ) -> FinishedRun:
-        """Restore the joblog a last time; return the result with its files."""
+        """Return the result with its files."""
         context, journal = self._context, self._context.journal
-        restored = None
-        try:
-            restored = journal.restore_joblog()
-        except StoreError as error:
-            result = msgspec.structs.replace(
-                result, trouble=result.trouble or str(error)
-            )
         note = location.note_on_store(context.cwd, context.env)
         return FinishedRun(
             result,
@@ -189,7 +181,7 @@ class TaskFileRun:
             self._output.folder,
             len(context.layout.slots),
             time.monotonic() - began,
-            tuple(filter(None, [restored, *warnings, note])),
+            tuple(filter(None, [*warnings, note])),
             None if self._shared is None else self._pulled(self._shared),
         )
 

@@ -1,9 +1,7 @@
 """The journal of a run: its lock, its joblog and its events, with one writer.
 
-The joblog is the state: what it has an end of is done. All three files are written
-again if another program removes or replaces them, because the open files still have
-their content. Of a joblog that was truncated or overwritten nothing is left, so no
-more is written to it.
+The joblog is the state: what it has an end of is done. If another program removes,
+replaces or overwrites it or the events, no more tasks start.
 """
 
 import os
@@ -36,7 +34,6 @@ else:  # each is imported when it is first used
     re = lazy_module("re")
 
 WAITING, DONE, FAILED = 0, 1, 2  # 0 first: a new bytearray is all waiting
-_TRIES, _PAUSE = 3, 0.05  # seconds
 _FLUSHED: Seconds = 60.0  # after so long a crash of the machine loses no line
 _HEADER_LINE = HEADER.encode() + b"\n"
 _TAIL = 1 << 16  # bytes read at once in search of the last newline
@@ -126,11 +123,7 @@ def _adopt_renumbered_ends(
 
 
 class RunJournal:
-    """The files of a run on one joblog; ``unwritten`` are ends not written yet.
-
-    ``events_trouble`` is why events cannot be written, ``lock_trouble`` who has the
-    joblog by now.
-    """
+    """The files of a run on one joblog; ``unwritten`` are ends not written yet."""
 
     def __init__(
         self,
@@ -155,14 +148,19 @@ class RunJournal:
         self.events_path = path + events.SUFFIX
         self.is_afresh = not resume
         self.unwritten: list[JoblogEntry] = []
-        self.events_trouble: str | None = None
+        self._events_trouble: str | None = None
         self._unwritten_events = b""
         self._mask = mask
         self._hide: Hide | None = None
         self._is_dirty = False  # written since the last fsync
-        self._is_damaged = False
         self._sign_due: Seconds = 0.0
         with ExitStack() as opened:
+            # first: where there are locks, another run on the joblog has locked it
+            self._events = self._opened_file(self.events_path, follow=False)
+            opened.callback(self._events.close)
+            # a line that a killed run left incomplete must not swallow the next
+            size = os.fstat(self._events.fd).st_size
+            self._is_torn = size > 0 and os.pread(self._events.fd, 1, size - 1) != b"\n"
             # before the joblog is read: what another run adds until then is not missed
             self._lock = JoblogLock(path, holder, notify=notify)
             opened.callback(self._lock.release)
@@ -172,39 +170,30 @@ class RunJournal:
                 os.replace(path, path + ".old")
             self._open_joblog()
             opened.callback(self._joblog.close)
-            try:
-                self._events = OwnedFile(self.events_path, follow=False)
-                opened.callback(self._events.close)
-                size = os.fstat(self._events.fd).st_size
-                # a line that a killed run left incomplete must not swallow the next
-                self._is_torn = (
-                    size > 0 and os.pread(self._events.fd, 1, size - 1) != b"\n"
-                )
-            except OSError as error:
-                raise StoreError(
-                    f"cannot write {self.events_path}: {error.strerror}"
-                ) from error
             self._opened = opened.pop_all()
 
     def close(self) -> None:
         """Close the files, and release the lock."""
         self._opened.close()
 
-    @property
-    def lock_trouble(self) -> str | None:
-        """Return which process has the joblog by now; None if it is still ours."""
-        return self._lock.trouble
+    def _opened_file(self, file_path: str, *, follow: bool) -> OwnedFile:
+        try:
+            return OwnedFile(file_path, self.path, follow=follow)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {file_path}: {error.strerror} "
+                "(choose a --joblog in a folder that can be written to)"
+            ) from error
 
     def _open_joblog(self) -> None:
+        self._joblog = self._opened_file(self.path, follow=True)
         try:
-            self._joblog = OwnedFile(self.path, follow=True)
             # up to here the file is this run's; the tail shows whether it still is
             self._size = _repair_joblog(self._joblog.fd, self.path)
             self._tail = self._read_tail()
         except OSError as error:
             raise StoreError(
-                f"cannot write {self.path}: {error.strerror or error} "
-                "(choose a --joblog in a folder that can be written to)"
+                f"cannot write {self.path}: {error.strerror or error}"
             ) from error
 
     def read_past(self, source: TaskSource) -> tuple[SettledTasks, PastRuns]:
@@ -257,45 +246,29 @@ class RunJournal:
         """Write what could not be written before; return what prevents it, or None."""
         return self._write_ends(self.unwritten) if self.unwritten else None
 
-    def restore_joblog(self) -> str | None:
-        """Write the joblog again if it was removed, replaced or moved.
-
-        Return what happened to it; None if nothing did.
-
-        Raises:
-            StoreError: it cannot be written again, or was truncated or overwritten.
-        """
+    def trouble(self) -> str | None:
+        """Return why no more can be written to the files; None while they are ours."""
+        if self._lock.trouble is not None:
+            return self._lock.trouble
+        if self._events_trouble is not None:
+            return f"cannot write {self.events_path}: {self._events_trouble}"
+        for file in (self._joblog, self._events):
+            if not file.is_in_place():
+                return self._damage(file.path)
         try:
-            for _ in range(_TRIES):
-                try:
-                    happened = self._joblog.put_back()
-                    break
-                except FileNotFoundError:  # its directory is being removed
-                    time.sleep(_PAUSE)
-            else:
-                happened = self._joblog.put_back()
-            self._is_damaged = self._read_tail() != self._tail
+            return None if self._read_tail() == self._tail else self._damage(self.path)
         except OSError as error:
-            raise StoreError(
-                f"{self.path} was removed and cannot be written again: "
-                f"{error.strerror or error}"
-            ) from error
-        if self._is_damaged:
-            raise StoreError(self._damage())
-        return happened
+            return f"cannot read {self.path}: {error.strerror or error}"
 
     def append_events(self, *new_events: msgspec.Struct) -> None:
-        """Write events, and those that could not be written before.
-
-        ``events_trouble`` states why they cannot be written, until they are.
-        """
+        """Write events, and those that could not be written before."""
         text = b"".join([msgspec.json.encode(event) + b"\n" for event in new_events])
         self._unwritten_events += text
         if not self._unwritten_events:
             return
         text = b"\n" * self._is_torn + self._unwritten_events
-        self.events_trouble = _append_whole(self._events.fd, text)
-        if self.events_trouble is None:
+        self._events_trouble = _append_whole(self._events.fd, text)
+        if self._events_trouble is None:
             self._is_torn, self._unwritten_events = False, b""
 
     def sync(self) -> None:
@@ -311,17 +284,13 @@ class RunJournal:
         if is_due:
             self._sign_due = now + owned_file.SIGN_OF_LIFE
         self._lock.keep(is_alive_sign_due=is_due)
-        try:
-            self._events.put_back()
-            self.append_events()  # what could not be written before
-        except OSError as error:
-            self.events_trouble = error.strerror
+        self.append_events()  # what could not be written before
         self.sync()
 
-    def _damage(self) -> str:
+    def _damage(self, file_path: str) -> str:
         return (
-            f"{self.path} was truncated or overwritten by another program: no more "
-            "tasks start (what ended is in its .events.jsonl, too)"
+            f"{file_path} was removed or overwritten by another program (what ended "
+            "is in the joblog and its .events.jsonl)"
         )
 
     def _write_ends(self, entries: list[JoblogEntry]) -> str | None:
@@ -329,14 +298,13 @@ class RunJournal:
         fd = self._joblog.fd
         try:
             before = os.fstat(fd).st_size
-            if before != self._size:
-                self._is_damaged = self._read_tail() != self._tail
-            if self._is_damaged:
-                self.unwritten = entries
-                return self._damage()
+            is_cut = before != self._size and self._read_tail() != self._tail
         except OSError as error:
             self.unwritten = entries
             return f"cannot write {self.path}: {error.strerror or error}"
+        if is_cut or not self._joblog.is_in_place():
+            self.unwritten = entries
+            return self._damage(self.path)
         trouble = _append_whole(fd, text)
         if trouble is not None:
             self.unwritten = entries
@@ -378,11 +346,9 @@ def settle_by(
         FormatError: it belongs to another task file.
     """
     with open(path, "rb", buffering=1 << 20, opener=only_regular) as file:
-        # an editor of Windows ends all lines as it ends the header
-        crlf = file.readline().endswith(b"\r\n")
-        secret_mask = SecretMask(
-            secret_mask.patterns
-        )  # the joblog may be older than the setting
+        file.readline()  # the header
+        # also if secrets are not hidden: the joblog may be older than the setting
+        secret_mask = SecretMask(secret_mask.patterns)
         key = _digest_key(path)
         keys = source.keys
         suspects = (
@@ -392,9 +358,7 @@ def settle_by(
             keys = array("q", keys)
             for seq in suspects:
                 keys[seq - 1] = _masked_key(source.text(seq), secret_mask, key)
-        settled = match_ends_to_tasks(
-            keys, _joblog_ends(file, secret_mask, key, crlf=crlf)
-        )
+        settled = match_ends_to_tasks(keys, _joblog_ends(file, secret_mask, key))
     if settled.strange and not settled.known:
         raise FormatError(
             f"{path} is the joblog of another task file: none of its "
@@ -405,13 +369,13 @@ def settle_by(
 
 
 def _joblog_ends(
-    file: BinaryIO, secret_mask: SecretMask, key: bytes | None, *, crlf: bool
+    file: BinaryIO, secret_mask: SecretMask, key: bytes | None
 ) -> Iterator[tuple[int, bool, int]]:
     """Yield (seq, whether it succeeded, key of its text) of each line."""
     while lines := file.readlines(_BLOCK):
         block = b"".join(lines).lower()
         is_masked = secret_mask.patterns or any(sign in block for sign in _SIGNS)
-        for seq, good, text in read_task_ends(lines, crlf=crlf):
+        for seq, good, text in read_task_ends(lines):
             yield (
                 seq,
                 good,
@@ -494,11 +458,9 @@ def _checked_joblog_size(descriptor: int, path: str) -> int:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         raise FormatError(f"{path} is not a regular file (choose another --joblog)")
-    # 4 more: an editor may have added a byte order mark and a carriage return
-    begin = os.pread(descriptor, len(_HEADER_LINE) + 4, 0)
-    bare = begin.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
-    # the second: an empty file, or a header that was cut off
-    if not bare.startswith(_HEADER_LINE) and not _HEADER_LINE.startswith(begin):
+    begin = os.pread(descriptor, len(_HEADER_LINE), 0)
+    # empty, or a header that was cut off: a run was killed in its first moment
+    if not _HEADER_LINE.startswith(begin):
         raise FormatError(f"{path} is not a joblog (choose another --joblog)")
     return found.st_size
 

@@ -75,7 +75,8 @@ class RunResult(msgspec.Struct, frozen=True):
 
 
 _RARELY = 20_000  # objects between collections: tasks create no reference cycles
-_TICK = 0.25  # seconds; the longest sleep, and between looks at locks and outputs
+_TICK = 0.25  # seconds; the longest sleep
+_LOOK_INTERVAL = 1.0  # seconds between looks at the run's files and what tasks left
 # seconds; sooner, it is the first signal again, passed on by the job's shell
 SECOND_SIGNAL_AFTER = 3.0
 _WIDTH = 80 - len("weigh: ")  # columns left for a message after its prefix
@@ -83,7 +84,6 @@ _MOST_FAILURES = 20  # that get a line each
 _LONGEST_DOUBT = 160  # characters; the last line of an output may be long
 _POLL = 0.02  # seconds between looks at tasks that end after an unexpected error
 _RESPAWN_PAUSE = 0.5  # seconds until the next try after a fork failed
-_RESTORE_INTERVAL = 1.0  # seconds between looks whether the joblog is unchanged
 # descriptors, processes or memory ran out: the end of a task frees some
 _PASSING = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 _NOT_WRITTEN = 74  # EX_IOERR: the exit code of a task whose output is lost
@@ -234,7 +234,6 @@ class TaskLoop:
         self._spawn_at: Seconds = 0.0
         self._show_at: Seconds = 0.0
         self._look_at: Seconds = 0.0
-        self._restore_at: Seconds = 0.0
         self._mentioned: set[int] = set()  # tasks whose orphans were reported
 
     def run(self, waited: Collection[int]) -> RunResult:
@@ -535,23 +534,9 @@ class TaskLoop:
             self._report_failed(attempt, ending)
         self._consider_halt(attempt, ending)
 
-    def _restore_joblog(self, current_time: Seconds) -> None:
-        """Write the joblog again if another process removed or changed it."""
-        if current_time < self._restore_at:
-            return
-        self._restore_at = current_time + _RESTORE_INTERVAL
-        try:
-            happened = self._journal.restore_joblog()
-        except StoreError as error:
-            self._stop_launching(str(error))
-            return
-        if happened is not None:
-            self._notify(happened)
-
     def _write_the_rest(self) -> None:
         """Write the rest of the joblog; tasks it cannot record count as not done."""
-        self._restore_joblog(float("inf"))  # however recent the last look was
-        trouble = self._journal.try_again()
+        trouble = self._journal.try_again() or self._journal.trouble()
         if self._trouble is None:
             self._trouble = trouble
         for entry in self._journal.unwritten:
@@ -659,7 +644,7 @@ class TaskLoop:
             self._notify("the time limit is near")
             self._take_signal(signal.SIGTERM)
         if now >= self._look_at:
-            self._look_at = now + _TICK
+            self._look_at = now + _LOOK_INTERVAL
             self._look_around(now)
 
     def _abandon(self, attempt: TaskAttempt, current_time: Seconds) -> None:
@@ -677,12 +662,9 @@ class TaskLoop:
         self._finish(attempt)
 
     def _look_around(self, current_time: Seconds) -> None:
-        self._restore_joblog(current_time)
-        if self._journal.lock_trouble is not None:
-            self._stop_launching(self._journal.lock_trouble)
-        trouble = self._journal.events_trouble
+        trouble = self._journal.trouble()
         if trouble is not None:
-            self._stop_launching(f"cannot write {self._journal.events_path}: {trouble}")
+            self._stop_launching(trouble)
         for attempt in self._running.values():
             # False, which is less than any patience, while its leader runs
             waits = (

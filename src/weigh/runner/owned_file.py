@@ -21,7 +21,6 @@ import msgspec
 
 from weigh.errors import FormatError, StoreError, UsageError
 from weigh.regular_file import write_all
-from weigh.runner import events
 from weigh.store.identity import MachineIdentity, ProcessIdentity, is_alive
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import file_mode
@@ -31,13 +30,9 @@ LOCK_SUFFIX = ".lock"
 SIGN_OF_LIFE = 10.0  # seconds between touches of the file by its holder
 SILENCE = 6 * SIGN_OF_LIFE  # seconds after which a holder elsewhere counts as dead
 _EMPTY_FOR = 3.0  # seconds in which its creator writes its name into it
-_LOST_AFTER = 3  # looks that find another's lock: one alone may be transient
 _POLL = 0.5  # seconds between looks at another's lock
 # how flock fails on a file system without locks, which is no reason to stop
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
-# two seconds in all, for a process that inspects the lock
-_TRIES, _PAUSE = 40, 0.05
-_PIECE = 1 << 20  # bytes copied at once
 _LONGEST_NAME = 1 << 16  # bytes of a lock, which names its holder
 # a FIFO planted under the name is refused, and never waited for
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK
@@ -45,78 +40,31 @@ _NEW = _FLAGS | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 
 class OwnedFile:
-    """An open file that only this process appends to.
+    """An open file that only this process appends to."""
 
-    Its data stays readable through the open descriptor, so a file that was removed,
-    moved or replaced is written again from there.
-    """
-
-    def __init__(self, file_path: str, *, follow: bool) -> None:
+    def __init__(self, file_path: str, joblog_path: str, *, follow: bool) -> None:
         """Open the file, create it where it is missing, and lock it.
 
-        With *follow* it may be a symbolic link and another user's file.
+        With *follow* it may be a symbolic link.
 
         Raises:
             OSError: it cannot be opened.
-            FormatError: it is not a regular file, or belongs to another user.
+            FormatError: it is not a regular file, or has a second name.
             UsageError: another process has it locked.
         """
         self.path = file_path
         self.fd = _open_owned(file_path, os.O_CREAT | os.O_APPEND, follow=follow)
-        try:
-            self._lock(self.fd)
-        except BaseException:
+        if not _lock_descriptor(self.fd):
             os.close(self.fd)
-            raise
+            raise _held_joblog_error(joblog_path)
 
     def close(self) -> None:
         """Close the file, which unlocks it."""
         os.close(self.fd)
 
-    def put_back(self) -> str | None:
-        """Write the file again if it was removed, moved or replaced.
-
-        Return what happened to it; None if nothing did.
-
-        Raises:
-            OSError: it cannot be written again.
-        """
-        if _is_same(self.path, self.fd):
-            return None
-        path = os.path.realpath(self.path)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        what = "removed"
-        if os.path.lexists(self.path):
-            # what another program put there may be somebody's only copy
-            os.rename(self.path, self.path + ".replaced")
-            what = f"replaced ({self.path}.replaced)"
-        temporary = f"{path}.{os.getpid()}.tmp"
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-        fd = os.open(temporary, _NEW | os.O_APPEND, file_mode(path))
-        try:
-            # who could read it before still can
-            os.fchmod(fd, stat.S_IMODE(os.fstat(self.fd).st_mode))
-            at = 0
-            while piece := os.pread(self.fd, _PIECE, at):
-                write_all(fd, piece)
-                at += len(piece)
-            os.fsync(fd)
-            # before it has its name, so that no second writer comes between
-            self._lock(fd)
-            os.rename(temporary, path)
-            os.dup2(fd, self.fd, inheritable=False)  # another thread may use it
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
-        finally:
-            os.close(fd)
-        return f"{self.path} was {what}: written again"
-
-    def _lock(self, descriptor: int) -> None:
-        if not _lock_descriptor(descriptor):
-            raise _held_joblog_error(self.path.removesuffix(events.SUFFIX), None)
+    def is_in_place(self) -> bool:
+        """Return whether its path still leads to it: nobody removed or replaced it."""
+        return _is_same(self.path, self.fd)
 
 
 class JoblogHolder(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -155,10 +103,6 @@ class JoblogLock:
         self._sleep = sleep
         self._notify = notify
         self._fd = -1  # until it is created
-        self._strange = 0  # looks in a row that found another's lock
-        # even if the lock was removed
-        if _is_locked(joblog_path) or _is_locked(joblog_path + events.SUFFIX):
-            raise _held_joblog_error(joblog_path, self._holder())
         try:
             while not self._create():
                 self._remove_dead()
@@ -173,20 +117,14 @@ class JoblogLock:
 
         *is_alive_sign_due*: show other machines that this process is alive.
         """
-        if is_alive_sign_due:
-            with suppress(OSError):
+        # its folder may be gone: then no other process can hold it either
+        with suppress(OSError):
+            if is_alive_sign_due:
                 os.utime(self._fd)
-        try:
-            if _is_same(self._path, self._fd) or self._create():
-                self._strange = 0
-                return
-        except OSError:
-            return  # its folder is gone: no other process can hold it either
-        holder = self._holder()
-        # a file that cannot be read is no evidence of another holder
-        self._strange += holder is not None
-        if self._strange >= _LOST_AFTER:
-            self.trouble = str(_held_joblog_error(self._joblog, holder))
+            is_ours = _is_same(self._path, self._fd) or self._create()
+            # anything else of its name is no evidence of another holder
+            if not is_ours and _seen_holder(self._path) is not None:
+                self.trouble = str(_held_joblog_error(self._joblog))
 
     def release(self) -> None:
         """Remove the file, unless another process owns it by now."""
@@ -214,12 +152,9 @@ class JoblogLock:
         if not _is_same(self._path, fd):  # taken for a dead one's meanwhile
             os.close(fd)
             return False
-        if self._fd < 0:
-            self._fd = fd
-        else:
-            # flock belongs to the open file: closing one of its descriptors keeps it
-            os.dup2(fd, self._fd, inheritable=False)
-            os.close(fd)
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = fd
         return True
 
     def _remove_dead(self) -> None:
@@ -235,10 +170,10 @@ class JoblogLock:
             return
         try:
             # the kernel's lock ends with its holder, so this is certain
-            if _lock_descriptor(fd, tries=1) and not self._is_holder_alive(fd):
+            if _lock_descriptor(fd) and not self._is_holder_alive(fd):
                 self._take_away(fd)
             elif _is_same(self._path, fd):  # else its holder has ended meanwhile
-                raise _held_joblog_error(self._joblog, self._holder())
+                raise _held_joblog_error(self._joblog)
         finally:
             os.close(fd)
 
@@ -256,10 +191,7 @@ class JoblogLock:
         ours = self._me
         if ours.machine.sees_processes_of(holder.machine):
             return holder.process != ours.process and is_alive(holder.process)
-        # a cloned node may look like this one before a restart: silence decides
-        silent = time.time() - os.fstat(descriptor).st_mtime > SILENCE
-        if silent and ours.machine.is_later_boot_of(holder.machine):
-            return False
+        # also after a restart: a cloned node that runs looks like this one before
         self._notify(
             f"waiting up to {SILENCE:g} s to see whether weigh exec on "
             f"{holder.machine.host} still runs"
@@ -268,29 +200,14 @@ class JoblogLock:
 
     def _is_changing(self, longest: Seconds) -> bool:
         """Watch the file for *longest* seconds; return whether it changes or goes."""
-        first = self._look()
+        first = _lock_seen(self._path)
         waited = 0.0
         while waited < longest:
             self._sleep(_POLL)
             waited += _POLL
-            if self._look() != first:
+            if _lock_seen(self._path) != first:
                 return True
         return False
-
-    def _look(self) -> tuple[int, int, int, bytes] | None:
-        """Open the file anew, so that a network file system asks its server."""
-        try:
-            fd = os.open(self._path, _FLAGS | os.O_NOFOLLOW)
-        except OSError:
-            return None
-        try:
-            status, text = os.fstat(fd), os.pread(fd, _LONGEST_NAME, 0)
-        except OSError:  # a pipe
-            return None
-        else:
-            return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, text
-        finally:
-            os.close(fd)
 
     def _take_away(self, descriptor: int) -> None:
         """Remove the file open as *descriptor*, and no other that replaced it."""
@@ -305,9 +222,23 @@ class JoblogLock:
                     os.link(aside, self._path)
             os.unlink(aside)
 
-    def _holder(self) -> JoblogHolder | None:
-        state = self._look()
-        return None if state is None else _decoded_holder(state[-1])
+
+def _lock_seen(lock_path: str) -> tuple[int, int, bytes] | None:
+    """Open a lock anew, so that a network file system asks its server."""
+    with suppress(OSError):
+        fd = os.open(lock_path, _FLAGS | os.O_NOFOLLOW)
+        try:
+            status = os.fstat(fd)
+            # a pipe has no position to read from: OSError
+            return status.st_ino, status.st_mtime_ns, os.pread(fd, _LONGEST_NAME, 0)
+        finally:
+            os.close(fd)
+    return None
+
+
+def _seen_holder(lock_path: str) -> JoblogHolder | None:
+    seen = _lock_seen(lock_path)
+    return None if seen is None else _decoded_holder(seen[-1])
 
 
 def _decoded_holder(file_content: bytes) -> JoblogHolder | None:
@@ -316,8 +247,9 @@ def _decoded_holder(file_content: bytes) -> JoblogHolder | None:
     return None
 
 
-def _held_joblog_error(joblog_path: str, holder: JoblogHolder | None) -> UsageError:
+def _held_joblog_error(joblog_path: str) -> UsageError:
     who = ""
+    holder = _seen_holder(joblog_path + LOCK_SUFFIX)
     if holder is not None:
         job = f", job {holder.job}" if holder.job is not None else ""
         who = f": process {holder.process.pid} on {holder.machine.host}{job}"
@@ -327,42 +259,16 @@ def _held_joblog_error(joblog_path: str, holder: JoblogHolder | None) -> UsageEr
     )
 
 
-def _lock_descriptor(descriptor: int, *, tries: int = _TRIES) -> bool:
-    """Lock an open file, where there are locks; return False if another process has.
-
-    A weigh that only inspects it holds the lock briefly, hence several *tries*.
-    """
-    for left in reversed(range(tries)):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if left:
-                time.sleep(_PAUSE)
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-            return True
-        else:
-            return True
-    return False
-
-
-def _is_locked(file_path: str) -> bool:
-    """Return whether another process has locked a file; False if there is none."""
+def _lock_descriptor(descriptor: int) -> bool:
+    """Lock an open file, where there are locks; return False if another process has."""
     try:
-        fd = os.open(file_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return False  # the next one to open it gets the error
-    try:
-        if stat.S_ISREG(os.fstat(fd).st_mode):
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
-    except OSError:
         return False
-    finally:
-        os.close(fd)
-    return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
 
 
 def _is_same(file_path: str, descriptor: int) -> bool:
@@ -377,53 +283,24 @@ def _is_same(file_path: str, descriptor: int) -> bool:
 def _open_owned(file_path: str, flags: int, *, follow: bool) -> int:
     """Open a regular file for reading and writing.
 
-    Without *follow* refuse links, another user's file, and one with a second name:
-    each may be an attack.
+    Without *follow* refuse links, and a file with a second name: each may be an attack.
 
     Raises:
         OSError: it cannot be opened.
         FormatError: the file is refused.
     """
-    way_out = "(choose another --joblog)"
     flags |= _FLAGS | (0 if follow else os.O_NOFOLLOW)
     try:
         fd = os.open(file_path, flags, file_mode(file_path))
     except OSError as error:
-        if not follow and (os.path.islink(file_path) or os.path.isdir(file_path)):
-            way_out = "is not a regular file: remove it"
-            raise FormatError(f"{file_path} {way_out}") from error
-        raise
+        if follow or not (os.path.islink(file_path) or os.path.isdir(file_path)):
+            raise
+        raise FormatError(f"{file_path} is not a regular file: remove it") from error
     # the open file, as the path may name another one by now
     found = os.fstat(fd)
-    fault = None
-    if not stat.S_ISREG(found.st_mode):
-        fault = f"is not a regular file {way_out}"
-    elif follow:
-        return fd
-    elif found.st_uid not in {os.geteuid(), _shown_owner(file_path, found)}:
-        fault = f"belongs to another user {way_out}"
-    elif found.st_nlink > 1:
-        fault = "has a second name, a hard link: remove it"
-    if fault is None:
+    if stat.S_ISREG(found.st_mode) and (follow or found.st_nlink <= 1):
         return fd
     os.close(fd)
-    raise FormatError(f"{file_path} {fault}")
-
-
-def _shown_owner(file_path: str, file_status: os.stat_result) -> int:
-    """Return the owner that a file we create next to *file_path* appears to have.
-
-    A network file system may show another user id than ours for our own files.
-    """
-    if file_status.st_uid == os.geteuid():
-        return file_status.st_uid
-    probe = f"{file_path}.{os.getpid()}.tmp"
-    try:
-        fd = os.open(probe, _NEW, 0o600)
-    except OSError:
-        return os.geteuid()
-    try:
-        os.unlink(probe)
-        return os.fstat(fd).st_uid
-    finally:
-        os.close(fd)
+    if stat.S_ISREG(found.st_mode):
+        raise FormatError(f"{file_path} has a second name, a hard link: remove it")
+    raise FormatError(f"{file_path} is not a regular file (choose another --joblog)")

@@ -67,11 +67,6 @@ def test_a_line_that_is_off_states_where(line: str, problem: str) -> None:
         parse_line(line)
 
 
-def test_windows_line_ends_are_taken_off() -> None:
-    [(_, _, command)] = read_task_ends([f"{LINE}\r\n".encode()], crlf=True)
-    assert command == b"echo hello"
-
-
 def test_a_carriage_return_of_the_command_stays() -> None:
     [(_, _, command)] = read_task_ends([f"{LINE}\r\n".encode()])
     assert command == b"echo hello\r"

