@@ -35,7 +35,6 @@ from weigh.schedulers.protocol import (
     KnownJob,
     LiveAnswers,
     SchedulerQuery,
-    SubmittingUser,
 )
 from weigh.units import Seconds
 
@@ -579,7 +578,9 @@ class SchedulerSite(ABC):
         raise UsageError(f"weigh cluster does not read this scheduler: {self.INSTEAD}")
 
     @abstractmethod
-    def read_limits(self, who: SubmittingUser, query: SchedulerQuery) -> LiveAnswers:
+    def read_limits(
+        self, awaited_ids: tuple[str, ...], query: SchedulerQuery
+    ) -> LiveAnswers:
         """Query the limits that apply to a submission; never raises."""
 
 

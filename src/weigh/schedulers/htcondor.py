@@ -35,7 +35,6 @@ from weigh.schedulers.protocol import (
     Argv,
     LiveAnswers,
     SchedulerQuery,
-    SubmittingUser,
 )
 from weigh.schedulers.words import ParsedT, parsed_or_none, scaled_up, whole_number
 from weigh.units import KIB, MIB, Bytes, Seconds
@@ -715,7 +714,9 @@ class HTCondorSite(backend.SchedulerSite):
 
     INSTEAD = "condor_status shows its slots, condor_q -allusers all jobs"
 
-    def read_limits(self, who: SubmittingUser, query: SchedulerQuery) -> LiveAnswers:
+    def read_limits(
+        self, awaited_ids: tuple[str, ...], query: SchedulerQuery
+    ) -> LiveAnswers:
         """Query the slots, whose size limits a job; never raises."""
         (slots,) = query((SLOTS,))
         if not slots.is_answer:

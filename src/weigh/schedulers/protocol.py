@@ -96,15 +96,6 @@ class LiveAnswers(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str | None = None
 
 
-class SubmittingUser(msgspec.Struct, frozen=True, kw_only=True):
-    """The user who submits, the account and QOS, and the jobs to wait for."""
-
-    user: str
-    account: str | None = None
-    qos: str | None = None
-    after: tuple[str, ...] = ()
-
-
 class DescribedScript(msgspec.Struct, frozen=True, kw_only=True):
     """A user's script as its scheduler reads it, with the flags typed with it.
 

@@ -34,7 +34,6 @@ from weigh.schedulers.gridengine import accounting as gridengine_accounting
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import scheduler as gridengine_commands
 from weigh.schedulers.kind import SchedulerKind
-from weigh.schedulers.protocol import SubmittingUser
 from weigh.schedulers.slurm import accounting as slurm_accounting
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.slurm import scheduler as slurm_commands
@@ -59,7 +58,6 @@ LIMITS = ClusterLimits(
     queues=(QueueLimits(name="gpu", time_limit=3600, memory=1 << 36, default=True),),
     nodes=(NodeType(cpus=8, memory=1 << 36, gpus={"v100": 2}, queues=("gpu",)),),
     most_elements=1000,
-    node_names=("cn1",),
 )
 SCRIPT_FACTS = ScriptFacts(
     cwd="/home/me/work",
@@ -162,15 +160,14 @@ def _ends(_: str, path: str) -> object:
 
 
 def _slurm_limits(text: str) -> object:
-    who, site = SubmittingUser(user="me"), slurm_cluster
-    mine = site.associations_argv(who.user)
-    argvs = (site.NODES, site.PARTITIONS, site.CONFIG, site.QOS, mine)
-    return slurm_cluster.slurm_cluster_limits(dict.fromkeys(argvs, text), who)
+    site = slurm_cluster
+    argvs = (site.NODES, site.PARTITIONS, site.CONFIG)
+    return site.slurm_cluster_limits(dict.fromkeys(argvs, text))
 
 
 def _gridengine_limits(text: str) -> object:
     site = gridengine_cluster
-    argvs = (site.HOSTS, site.QUEUES, site.COMPLEXES, site.PARALLEL, site.CONFIG)
+    argvs = (site.HOSTS, site.QUEUES, site.COMPLEXES, site.CONFIG)
     return site.gridengine_cluster_limits(dict.fromkeys(argvs, text), {})
 
 

@@ -105,7 +105,7 @@ def test_settings_that_change_the_answers_are_taken_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = tmp_path / "told"
-    for name in ("scontrol", "squeue", "sacctmgr"):
+    for name in ("scontrol", "squeue"):
         script = tmp_path / name
         script.write_text(f'#!/bin/sh\nenv >> "{told}"\n')
         script.chmod(0o755)

@@ -27,7 +27,7 @@ from weigh.schedulers.backend import (
 )
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.kind import SchedulerKind, SchedulerText, directive_line
-from weigh.schedulers.protocol import Argv, SubmittingUser
+from weigh.schedulers.protocol import Argv
 from weigh.units import GIB, HOUR, KIB, MIB
 
 DIALECTS: dict[str, SchedulerText] = {name: kind.text for name, kind in KINDS.items()}
@@ -223,9 +223,7 @@ def test_commands_without_an_answer_leave_the_limits_unknown(
     def nobody(commands: Sequence[Argv]) -> list[CommandOutput]:
         return [CommandOutput(trouble="not found")] * len(commands)
 
-    assert (
-        kind.site.read_limits(SubmittingUser(user="ada"), nobody).trouble == "not found"
-    )
+    assert kind.site.read_limits((), nobody).trouble == "not found"
     assert kind.accounting.parse("") == ()
     with pytest.raises(WeighError, match=kind.site.INSTEAD or kind.title):
         kind.site.read_cluster(nobody, {})

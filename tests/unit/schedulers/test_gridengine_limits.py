@@ -14,8 +14,6 @@ ALL = {
     gridengine_cluster.HOSTS: captured("gridengine-8.1.9-qhost.txt"),
     gridengine_cluster.QUEUES: captured("gridengine-8.1.9-queues.txt"),
     gridengine_cluster.COMPLEXES: COMPLEXES,
-    gridengine_cluster.PARALLEL: "smp\n",
-    gridengine_cluster.PROJECTS: "",
     gridengine_cluster.CONFIG: (
         "max_aj_instances             2000\nmax_aj_tasks                 75000\n"
     ),
@@ -29,7 +27,7 @@ def test_what_may_be_requested_is_known_by_both_its_names() -> None:
     assert told.resources is not None
     assert {"h_vmem", "ngpus", "gpu_type", "mf", "mem_free"} <= set(told.resources)
     assert "load_avg" not in told.resources
-    assert (told.parallel, told.projects, told.most_elements) == (("smp",), (), 75000)
+    assert told.most_elements == 75000
 
 
 def test_queues_have_their_time_and_the_cell_s_memory_for_a_slot() -> None:
@@ -59,9 +57,7 @@ def test_what_each_slot_takes_is_distinguished_from_what_a_job_takes_once() -> N
 
 
 def test_what_was_not_answered_is_not_known() -> None:
-    told = gridengine_cluster_limits({}, {})
-
-    assert (told.resources, told.parallel, told.projects) == (None, None, None)
+    assert gridengine_cluster_limits({}, {}).resources is None
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,10 @@ from weigh.model.job import JobRequest
 from weigh.schedulers import KINDS
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
-from weigh.schedulers.protocol import SubmittingUser
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.units import GIB, HOUR
 
-ME = SubmittingUser(user="me")
 CELL = GRIDENGINE | {
-    gridengine_cluster.PARALLEL: CommandOutput(0, "smp\n"),
-    gridengine_cluster.PROJECTS: CommandOutput(1, "", "no project list defined\n"),
     gridengine_cluster.CONFIG: CommandOutput(0, "max_aj_tasks 75000\n"),
 }
 CLUSTER = SLURM | {
@@ -39,13 +35,13 @@ def env(tmp_path: Path) -> dict[str, str]:
 def test_each_thing_is_queried_once_and_no_more(env: dict[str, str]) -> None:
     asked: list[tuple[str, ...]] = []
 
-    live_limits("slurm", ME, env=env, run_command=answering(CLUSTER, asked))
+    live_limits("slurm", (), env=env, run_command=answering(CLUSTER, asked))
 
-    assert len(asked) == len(set(asked)) == 5
+    assert len(asked) == len(set(asked)) == 3
 
 
 def test_a_scheduler_that_does_not_answer_is_a_trouble(env: dict[str, str]) -> None:
-    live = live_limits("slurm", ME, env=env, run_command=answering({}))
+    live = live_limits("slurm", (), env=env, run_command=answering({}))
 
     assert live.limits is None
     assert live.trouble is not None
@@ -115,30 +111,15 @@ def test_jobs_to_wait_for_have_their_worst_state(
     states: dict[str, str | None],
     env: dict[str, str],
 ) -> None:
-    who = SubmittingUser(user="me", after=("7", "8"))
-    argvs = KINDS[scheduler].backend.awaited_argvs(who.after)
+    awaited = ("7", "8")
+    argvs = KINDS[scheduler].backend.awaited_argvs(awaited)
     answers = (CLUSTER if scheduler == "slurm" else CELL) | dict(
         zip(argvs, replies, strict=True)
     )
 
-    live = live_limits(scheduler, who, env=env, run_command=answering(answers))
+    live = live_limits(scheduler, awaited, env=env, run_command=answering(answers))
 
     assert live.jobs == states
-
-
-def test_what_is_submitted_already_counts_against_the_most(env: dict[str, str]) -> None:
-    answers = CLUSTER | {
-        slurm_cluster.CONFIG: CommandOutput(
-            0, "AccountingStorageEnforce = limits,associations\n"
-        ),
-        slurm_cluster.associations_argv("me"): CommandOutput(0, "lab||normal|40\n"),
-        slurm_cluster.submitted_argv("me"): CommandOutput(0, "1\n2\n3\n"),
-    }
-
-    live = live_limits("slurm", ME, env=env, run_command=answering(answers))
-
-    assert live.limits is not None
-    assert live.limits.most_submitted == 37
 
 
 def shell(env: dict[str, str], scheduler: str, *command: str, **wanted: object) -> str:
@@ -189,8 +170,6 @@ def test_a_shell_that_no_node_can_give_is_refused(env: dict[str, str]) -> None:
 def test_a_cell_s_hosts_are_requested_their_gpus(env: dict[str, str]) -> None:
     asked: list[tuple[str, ...]] = []
 
-    live = live_limits("gridengine", ME, env=env, run_command=answering(CELL, asked))
+    live_limits("gridengine", (), env=env, run_command=answering(CELL, asked))
 
     assert gridengine_cluster.host_argv("rig") in asked
-    assert live.limits is not None
-    assert live.limits.parallel == ("smp",)

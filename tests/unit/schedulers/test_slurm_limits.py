@@ -1,4 +1,4 @@
-"""What Slurm allows a user: the text of its commands, in the forms of each version.
+"""What Slurm allows a job: the text of its commands, in the forms of each version.
 
 22.05.8 was captured; what is called 23.02 to 25.05 is written after their forms.
 """
@@ -7,7 +7,7 @@ import pytest
 from captured_text import captured
 
 from weigh.model.cluster import ClusterLimits
-from weigh.schedulers.protocol import Argv, SubmittingUser
+from weigh.schedulers.protocol import Argv
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.slurm.cluster import slurm_cluster_limits
 from weigh.units import GIB, MIB
@@ -16,64 +16,32 @@ NODES = captured("slurm-22.05-node.txt")
 PARTITIONS = captured("slurm-22.05-partition.txt")
 CONFIG = (
     "Configuration data as of 2026-11-21T10:00:00\n"
-    "AccountingStorageEnforce = associations,limits,qos\n"
     "DefMemPerCPU            = 1000\n"
     "EnforcePartLimits       = ALL\n"
     "MaxArraySize            = 1001\n"
     "MaxMemPerNode           = UNLIMITED\n"
     "SLURM_VERSION           = 22.05.8\n"
 )
-ME = SubmittingUser(user="me")
 ALL = {
     slurm_cluster.NODES: NODES,
     slurm_cluster.PARTITIONS: PARTITIONS,
     slurm_cluster.CONFIG: CONFIG,
-    slurm_cluster.associations_argv("me"): ("lab||normal,long|\nother|gpu|normal|40\n"),
-    slurm_cluster.QOS: "normal|200\nlong|\n",
 }
 
 
-def limits_with(
-    argv: Argv, text: str | None, who: SubmittingUser = ME
-) -> ClusterLimits:
-    """Return the limits where a command prints *text*, or does not answer."""
-    others = {key: value for key, value in ALL.items() if key != argv}
-    return slurm_cluster_limits(others | ({} if text is None else {argv: text}), who)
+def limits_with(argv: Argv, text: str) -> ClusterLimits:
+    """Return the limits where a command prints *text*."""
+    return slurm_cluster_limits(ALL | {argv: text})
 
 
-def test_accounts_have_one_order_whatever_the_version_lists_first() -> None:
-    told = limits_with(
-        slurm_cluster.associations_argv("me"), "root||normal|\nlab||normal|\n"
-    )
+def test_what_the_cluster_enforces_is_known() -> None:
+    told = slurm_cluster_limits(ALL)
 
-    assert told.accounts == ("lab", "root")
-
-
-def test_what_a_user_may_use_is_known() -> None:
-    told = slurm_cluster_limits(ALL, ME)
-
-    assert told.accounts == ("lab", "other")
-    assert told.qos == ("normal", "long")
     assert (told.enforced, told.largest_index) == (True, 1000)
 
 
-@pytest.mark.parametrize(
-    "enforce", ["none", "(null)", ""], ids=["none", "23.02's null", "nothing"]
-)
-def test_accounts_that_nobody_checks_are_not_checked(enforce: str) -> None:
-    told = limits_with(
-        slurm_cluster.CONFIG, CONFIG.replace("associations,limits,qos", enforce)
-    )
-
-    assert (told.accounts, told.qos, told.most_submitted) == (None, None, None)
-
-
-def test_accounting_that_does_not_answer_leaves_accounts_unknown() -> None:
-    assert limits_with(slurm_cluster.associations_argv("me"), None).accounts is None
-
-
 def test_the_cluster_s_defaults_fill_in_what_a_partition_leaves_open() -> None:
-    short = slurm_cluster_limits(ALL, ME).queues[0]
+    short = slurm_cluster_limits(ALL).queues[0]
 
     assert short.default_memory_per_cpu == 1000 * MIB
     per_node = CONFIG.replace("DefMemPerCPU ", "DefMemPerNode")
@@ -84,22 +52,7 @@ def test_the_cluster_s_defaults_fill_in_what_a_partition_leaves_open() -> None:
 
 
 def test_a_job_cannot_have_more_nodes_than_its_partition() -> None:
-    assert [queue.nodes for queue in slurm_cluster_limits(ALL, ME).queues][:2] == [3, 2]
-
-
-@pytest.mark.parametrize(
-    ("account", "qos", "most"),
-    [(None, "long", None), ("other", "long", 40), ("lab", "normal", 200)],
-)
-def test_the_tightest_limit_on_jobs_counts(
-    account: str | None, qos: str, most: int | None
-) -> None:
-    assert (
-        slurm_cluster_limits(
-            ALL, SubmittingUser(user="me", account=account, qos=qos)
-        ).most_submitted
-        == most
-    )
+    assert [queue.nodes for queue in slurm_cluster_limits(ALL).queues][:2] == [3, 2]
 
 
 def test_memory_that_a_node_keeps_for_itself_is_not_there_to_request() -> None:
@@ -133,6 +86,6 @@ def test_a_partition_that_is_not_up_takes_no_jobs(state: str, *, word: bool) -> 
     "text", ["", "\n", "garbage\n", "NodeName=\n", "PartitionName=\n", "=|=|\n"]
 )
 def test_text_that_is_none_of_slurm_s_reports_nothing(text: str) -> None:
-    told = slurm_cluster_limits(dict.fromkeys(ALL, text), ME)
+    told = slurm_cluster_limits(dict.fromkeys(ALL, text))
 
     assert (told.queues, told.nodes, told.largest_index) == ((), (), None)

@@ -105,12 +105,10 @@ def test_the_partitions_of_22_05_have_their_limits() -> None:
     assert (short.name, short.default, short.time_limit) == ("short", True, HOUR / 2)
     assert (long.time_limit, long.default_time) == (2 * DAY, HOUR)
     assert gpu.memory == 16000 * MIB
-    assert short.accounts is None
 
 
 def test_the_partitions_of_25_05_have_their_limits() -> None:
     gpu, cpu = slurm_cluster.parse_partitions(captured("slurm-25.05-partition.txt"))
-    assert gpu.accounts == ("lab", "def-lab")
     assert (gpu.nodes, gpu.cpus, gpu.default_memory_per_cpu) == (4, 48, 4000 * MIB)
     assert (cpu.open, cpu.time_limit, cpu.default_time) == (False, None, None)
 

@@ -33,7 +33,7 @@ def fake(here: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
         path.chmod(0o755)
         return path
 
-    known = ("sbatch", "squeue", "sacct", "scancel", "sinfo", "scontrol", "sacctmgr")
+    known = ("sbatch", "squeue", "sacct", "scancel", "sinfo", "scontrol")
     for name in known:
         put(name, f"echo {name} $* >>{tmp_path}/called; {LISTS_NOTHING}")
     return put

@@ -98,7 +98,6 @@ def test_a_site_asks_the_same_of_users_scripts_and_of_ours(
                 text=text,
                 request=JobRequest(),
                 scheduler="slurm",
-                elements=1,
                 written=script if written else None,
             ),
         )

@@ -77,9 +77,9 @@ def test_h_vmem_is_the_address_space_that_the_tasks_at_once_had(
     ("words", "why"),
     [
         (("-p", "shrt"), "queue shrt does not exist: refused (did you mean short?)"),
-        (("-A", "nosuch"), "you have no account nosuch"),
-        (("--qos=nosuch",), "you have no qos nosuch"),
-        (("--constraint=a10",), "did you mean a100?"),
+        (("-A", "nosuch"), "Invalid account or account/partition combination"),
+        (("--qos=nosuch",), "Invalid qos specification"),
+        (("--constraint=a10",), "Invalid feature specification"),
         (("--memory", "40G"), "the largest node of short has 31.2 GiB"),
         (("-p", "gpu", "--memory", "20G"), "gpu allows 15.6 GiB"),
         (("--cpus", "9"), "9 CPUs on one node"),
@@ -87,13 +87,9 @@ def test_h_vmem_is_the_address_space_that_the_tasks_at_once_had(
         (("-p", "long", "--gpus", "v100"), "long has no GPU of type v100"),
         (("--gpus", "a100:5"), "5 a100 GPUs on one node; short has 4 on one"),
         (("--time", "31m"), "short allows 30 m 00 s: refused (queues long, gpu"),
-        (("--nodelist=cn7",), "node cn7 does not exist"),
+        (("--nodelist=cn7",), "Invalid node name specified"),
         (("--after", "4711"), "job 4711 is not known"),
         (("--mem-per-cpu=4G",), "exclude each other"),
-        (
-            ("--gres=gpux:1",),
-            "resource gpux does not exist: refused (did you mean gpu?)",
-        ),
         (("--dependency=afterany:4711",), "job 4711 is not known"),
         (("--array=0-3",), "--array is set by the job script"),
         (("--chdir=/nosuch",), "--chdir is set by the job script"),
@@ -112,10 +108,10 @@ def test_what_would_be_refused_or_never_start_is_reported_with_its_fix(
 
 @pytest.mark.slurm
 def test_all_that_is_off_is_reported_at_once(real: Weigh) -> None:
-    _, _, err = attempt(real, "-p", "nosuch", "-A", "nosuch", "--gpus", "p100")
+    _, _, err = attempt(real, "-p", "nosuch", "--mem-per-cpu=1G", "--gpus", "p100")
 
     rules = set(re.findall(r"\[([a-z-]+)\]", err))
-    assert rules == {"gpus-beyond-node", "unknown-queue", "unknown-account"}
+    assert rules == {"gpus-beyond-node", "unknown-queue", "memory"}
     assert max(map(len, err.splitlines())) <= 80
 
 
@@ -198,12 +194,12 @@ def test_what_is_resumed_is_checked_before_anything_is_submitted(real: Weigh) ->
 
 
 @pytest.mark.slurm
-def test_a_script_of_one_s_own_is_held_against_jobs_and_resources(
+def test_a_script_of_one_s_own_is_held_against_jobs_and_nodes(
     real: Weigh,
 ) -> None:
     script = real.folder / "own.sh"
     script.write_text(
-        "#!/bin/bash\n#SBATCH -d afterok:4711\n#SBATCH --gres=gpux:1\nsleep 1\n"
+        "#!/bin/bash\n#SBATCH -d afterok:4711\n#SBATCH --gres=gpu:p100:1\nsleep 1\n"
     )
 
     code, out, _ = real("check", "own.sh")
@@ -211,7 +207,7 @@ def test_a_script_of_one_s_own_is_held_against_jobs_and_resources(
     words = " ".join(out.split())
     assert code == 1
     assert "job 4711 is not known" in words
-    assert "resource gpux does not exist" in words
+    assert "GPU type p100 does not exist" in words
 
 
 @pytest.mark.slurm
@@ -229,7 +225,7 @@ def test_a_long_plan_is_as_many_questions_as_a_short_one(
     """Each element asked about by itself would be what makes it slow."""
     bin_ = tmp_path / "bin"
     bin_.mkdir()
-    for name in ("scontrol", "sacctmgr", "squeue", "sbatch", "sinfo", "sacct"):
+    for name in ("scontrol", "squeue", "sbatch", "sinfo", "sacct"):
         path = bin_ / name
         path.write_text(f'#!/bin/sh\necho >>{tmp_path}/n\nexec /usr/bin/{name} "$@"\n')
         path.chmod(0o755)

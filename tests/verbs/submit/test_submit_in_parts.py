@@ -6,16 +6,9 @@ from pathlib import Path
 import pytest
 from following import Weigh
 
-from weigh.errors import UsageError
-from weigh.flow.here import here_of
-from weigh.flow.submit import checks
-from weigh.model.cluster import ClusterLimits, QueueLimits
-from weigh.model.job import JobRequest, JobScript
 from weigh.schedulers.backend import known_answer
-from weigh.schedulers.protocol import LiveAnswers
-from weigh.schedulers.slurm import scheduler as slurm_commands
 
-NAMES = ("scontrol", "sacctmgr", "squeue")
+NAMES = ("scontrol", "squeue")
 
 
 def fake(folder: Path, name: str, body: str) -> None:
@@ -92,49 +85,3 @@ def test_what_is_resumed_is_cut_as_well(here: Weigh, faked: Path) -> None:
     ]
     lines = Path(".weigh/jobs.jsonl").read_text().splitlines()
     assert [json.loads(line)["elements"] for line in lines[3:]] == [2, 2, 1]
-
-
-def check(elements: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check a job whose first part has three elements, where *most* are allowed."""
-    limits = ClusterLimits(queues=(QueueLimits(name="short"),), most_submitted=most)
-    monkeypatch.setattr(
-        checks, "live_limits", lambda *_, **__: LiveAnswers(limits=limits)
-    )
-    script = JobScript(
-        name="p",
-        folder="/p",
-        cwd="/",
-        store="/s",
-        python="python",
-        elements=3,
-        together=1,
-        request=JobRequest(),
-    )
-    checks.check_request(
-        here_of("/", {}),
-        checks.ScriptToCheck(
-            text=slurm_commands.COMMANDS.render(script),
-            request=script.request,
-            scheduler="slurm",
-            elements=elements,
-            written=script,
-        ),
-    )
-
-
-def test_the_parts_together_are_held_against_what_a_user_may_have(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    check(6, 6, monkeypatch)
-
-    with pytest.raises(UsageError, match="6 elements in several jobs"):
-        check(6, 5, monkeypatch)
-
-
-def test_one_part_that_is_too_long_is_reported_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with pytest.raises(UsageError) as error:
-        check(6, 2, monkeypatch)
-
-    assert str(error.value).count("you may have 2 jobs") == 1

@@ -28,7 +28,7 @@ from weigh.schedulers.backend import SchedulerLint
 from weigh.schedulers.lint.case import note, problem
 from weigh.schedulers.lint.environment_rules import BARE_PATH
 from weigh.schedulers.lint.rules import acknowledged
-from weigh.schedulers.protocol import LiveAnswers, SubmittingUser
+from weigh.schedulers.protocol import LiveAnswers
 from weigh.schedulers.script import ScriptLine, ScriptText, read_script
 from weigh.schedulers.shell import read_body
 
@@ -127,9 +127,7 @@ def check_here(
     text = read_script_file(os.path.join(here.cwd, path), path)
     live = live_limits(
         checked.scheduler,
-        SubmittingUser(
-            user=current_user(), after=dialect_of(checked.scheduler).awaited(text)
-        ),
+        dialect_of(checked.scheduler).awaited(text),
         env=here.env,
         run_command=run_command,
     )

@@ -516,7 +516,6 @@ class ResumeRound:
                 text=scheduler.render(script),
                 request=script.request,
                 scheduler=name,
-                elements=script.elements,
                 written=script,
             )
             check_request(self.here.in_folder(script.cwd), to_check)

@@ -28,7 +28,7 @@ from weigh.model.job import JobRequest
 from weigh.model.record import SiteComplexes, SiteFlags
 from weigh.schedulers import KINDS, schedulers_on_path
 from weigh.schedulers.command import query_environment
-from weigh.schedulers.protocol import LiveAnswers, SubmittingUser
+from weigh.schedulers.protocol import LiveAnswers
 from weigh.units import Seconds
 
 _WORD = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
@@ -219,17 +219,20 @@ PATIENCE: Seconds = 6.0  # seconds: a submission waits for the answers
 
 def live_limits(
     scheduler: str,
-    who: SubmittingUser,
+    awaited_ids: tuple[str, ...],
     *,
     env: Mapping[str, str],
     run_command: CommandRunner,
 ) -> LiveAnswers:
-    """Query everything that has to be known before a submission, in parallel."""
+    """Query everything that has to be known before a submission, in parallel.
+
+    *awaited_ids* are the jobs that it waits for.
+    """
     kind = KINDS.get(scheduler)
     if kind is None:
         return LiveAnswers()
     asking = query(asking_environment(env), run_command, PATIENCE)
-    live = kind.site.read_limits(who, asking)
+    live = kind.site.read_limits(awaited_ids, asking)
     queues = () if live.limits is None else live.limits.queues
     return msgspec.structs.replace(live, nodes=closed_nodes(live.nodes, queues))
 

@@ -16,7 +16,6 @@ from weigh.flow.check.script import dialect_of, facts_of
 from weigh.flow.here import Here
 from weigh.flow.site.ask import CommandRunner, ask_scheduler
 from weigh.flow.site.cluster import live_limits, takes_jobs
-from weigh.flow.site.schedulers import current_user
 from weigh.model.cluster import (
     UNTYPED,
     ClusterLimits,
@@ -30,7 +29,7 @@ from weigh.render.request_lines import WIDTH, folded_lines
 from weigh.render.submit_lines import SubmitCheck
 from weigh.schedulers import KINDS
 from weigh.schedulers.lint.rules import acknowledged
-from weigh.schedulers.protocol import LiveAnswers, SubmittingUser
+from weigh.schedulers.protocol import LiveAnswers
 from weigh.schedulers.script import read_script
 from weigh.units import count_with_noun, format_limit, format_size
 
@@ -57,8 +56,6 @@ class ScriptToCheck(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     request: JobRequest
     scheduler: str
-    elements: int
-    """Of all jobs of this submission."""
     written: JobScript | None = None
     """None: it is the user's own."""
 
@@ -77,15 +74,9 @@ def check_request(
     scheduler = script.scheduler
     if scheduler not in KINDS:  # this machine has no limits
         return SubmitChecks()
-    who = SubmittingUser(
-        user=current_user(),
-        account=job_request.account,
-        qos=job_request.qos,
-        after=dialect_of(scheduler).awaited(text),
-    )
     live = live_limits(
         scheduler,
-        who,
+        dialect_of(scheduler).awaited(text),
         env=here.env,
         run_command=run_command,
     )
@@ -96,7 +87,6 @@ def check_request(
         found = tuple(
             one for one in found if not _is_finding_on_weigh(one, written, lines)
         )
-        found += tuple(_limits_exceeded_together(script.elements, written, live.limits))
     refuse(found)
     # each part of the request is allowed here: is there a node with all of it?
     fit = _fitting(job_request, live, scheduler)
@@ -132,23 +122,6 @@ def _is_finding_on_weigh(
         or lint_finding.line in lines
         or (named and lint_finding.rule in _LOGS)
     )
-
-
-def _limits_exceeded_together(
-    elements: int, job_script: JobScript, limits: ClusterLimits | None
-) -> Iterator[LintFinding]:
-    """Yield an error if all parts together exceed a limit that each part keeps."""
-    most = None if limits is None else limits.most_submitted
-    # a part that is above it alone has a finding of its own
-    if most is not None and job_script.elements <= most < elements:
-        yield LintFinding(
-            line=None,
-            rule="array-size",
-            severity="problem",
-            text=f"{elements:,} elements in several jobs",
-            effect=f"you may submit {most:,} more jobs: the last ones are refused",
-            cure="put more tasks into an element (weigh plan), or submit fewer at once",
-        )
 
 
 def refuse(lint_findings: Sequence[LintFinding]) -> None:

@@ -10,7 +10,6 @@ from weigh.flow.here import Here
 from weigh.flow.job_scripts import refuse_job_script
 from weigh.flow.site.ask import CommandRunner, ask_scheduler
 from weigh.flow.site.cluster import in_site_words, live_limits
-from weigh.flow.site.schedulers import current_user
 from weigh.flow.submit.checks import queues_of, refuse, text_findings
 from weigh.flow.submit.submit import SubmitOptions, typed_request, where_to
 from weigh.model.cluster import ClusterLimits
@@ -18,7 +17,7 @@ from weigh.model.job import JobRequest, JobSetup
 from weigh.model.record import SiteComplexes
 from weigh.schedulers import KINDS
 from weigh.schedulers.kind import SchedulerKind, directive_line
-from weigh.schedulers.protocol import LiveAnswers, SubmittingUser
+from weigh.schedulers.protocol import LiveAnswers
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.units import GIB, HOUR
 
@@ -90,9 +89,7 @@ def interactive(
     job_request = kind.lint.read_flags(job_request)
     live = live_limits(
         scheduler,
-        SubmittingUser(
-            user=current_user(), account=job_request.account, qos=job_request.qos
-        ),
+        (),
         env=here.env,
         run_command=run_command,
     )

@@ -374,7 +374,6 @@ def _checked_script_answer(
         text=draft.scripts.with_flags(draft.text, draft.own.flags),
         request=draft.described.request,
         scheduler=answer.scheduler,
-        elements=draft.elements,
     )
     checks = check_request(here.in_folder(draft.cwd), script)
     noted = len(checks.doubts)

@@ -521,7 +521,6 @@ def _checked_submission(here: Here, written: WrittenSubmission) -> WrittenSubmis
         text=answer.text,
         request=script.request,
         scheduler=answer.scheduler,
-        elements=sum(part.elements for part in parts),
         written=script,
     )
     checks = submit_checks.check_request(here.in_folder(script.cwd), to_check)

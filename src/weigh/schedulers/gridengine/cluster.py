@@ -31,7 +31,6 @@ from weigh.schedulers.protocol import (
     ClusterAnswers,
     LiveAnswers,
     SchedulerQuery,
-    SubmittingUser,
     answered_texts,
     unanswered,
 )
@@ -312,7 +311,6 @@ def _gridengine_queue_limits(row: Mapping[str, str]) -> QueueLimits:
         memory=gridengine_text.memory_or_none(
             _default_without_exceptions(row.get("h_vmem", ""))
         ),
-        accounts=_list(row.get("projects")),
         start_mode=_default_without_exceptions(row.get("shell_start_mode", "")),
     )
 
@@ -368,11 +366,6 @@ def _default_without_exceptions(value: str) -> str:
     return value.partition(",")[0].strip()
 
 
-def _list(value: str | None) -> tuple[str, ...] | None:
-    names = tuple(re.split(r"[\s,]+", _default_without_exceptions(value or "").strip()))
-    return None if names in {("",), ("NONE",)} else names
-
-
 def _count_or_none(text: str | None) -> int | None:
     try:
         # 4.000000 of a load value, 4(0 1 2 3) with the ids of the GPUs
@@ -382,11 +375,7 @@ def _count_or_none(text: str | None) -> int | None:
 
 
 # ---- what it allows a user
-PARALLEL = ("qconf", "-spl")
-PROJECTS = ("qconf", "-sprjl")
 CONFIG = ("qconf", "-sconf")
-_NO_PROJECTS = "no project"
-_LISTED = re.compile(r"[\w.:-]+")
 
 
 def gridengine_cluster_limits(
@@ -408,8 +397,6 @@ def gridengine_cluster_limits(
         most_elements=most_elements_of(texts.get(CONFIG, "")),
         resources=requestable(texts.get(COMPLEXES)),
         per_slot=per_slot(texts.get(COMPLEXES, "")),
-        parallel=_gridengine_names(texts.get(PARALLEL)),
-        projects=_gridengine_names(texts.get(PROJECTS)),
     )
 
 
@@ -435,13 +422,6 @@ def _default_h_vmem(complexes: str) -> Bytes | None:
         if name == "h_vmem" and consumable != "NO":
             return gridengine_text.memory_or_none(default) or None
     return None
-
-
-def _gridengine_names(text: str | None) -> tuple[str, ...] | None:
-    if text is None:
-        return None
-    words = (line.strip() for line in text.splitlines())
-    return tuple(word for word in words if _LISTED.fullmatch(word))
 
 
 class GridEngineSite(SchedulerSite):
@@ -474,23 +454,22 @@ class GridEngineSite(SchedulerSite):
             notes=notes,
         )
 
-    def read_limits(self, who: SubmittingUser, query: SchedulerQuery) -> LiveAnswers:
-        """Query the limits that apply to a submission of *who*; never raises."""
+    def read_limits(
+        self, awaited_ids: tuple[str, ...], query: SchedulerQuery
+    ) -> LiveAnswers:
+        """Query the limits that apply to a submission; never raises."""
         backend = KINDS[gridengine_text.TEXT.NAME].backend
-        commands = (HOSTS, QUEUES, COMPLEXES, PARALLEL, PROJECTS, CONFIG)
-        replies = query((*commands, *backend.awaited_argvs(who.after)))
+        commands = (HOSTS, QUEUES, COMPLEXES, CONFIG)
+        replies = query((*commands, *backend.awaited_argvs(awaited_ids)))
         texts = answered_texts(commands, replies[: len(commands)])
         if QUEUES not in texts:
             return LiveAnswers(trouble=replies[commands.index(QUEUES)].complaint())
-        # without any, qconf prints that and fails
-        if _NO_PROJECTS in replies[commands.index(PROJECTS)].words:
-            texts[PROJECTS] = ""
         found = parse_hosts(texts.get(HOSTS, ""))
         totals = gpu_totals_of_hosts(found, query)
         return LiveAnswers(
             limits=gridengine_cluster_limits(texts, totals),
             nodes=_nodes_of_hosts(found, totals),
-            jobs=backend.awaited_states(who.after, replies[len(commands) :]),
+            jobs=backend.awaited_states(awaited_ids, replies[len(commands) :]),
         )
 
 

@@ -451,15 +451,12 @@ def _gridengine_elements(lint_case: LintCase) -> ArrayElements | None:
 
 def requested_by_qsub_script(lint_case: LintCase) -> ScriptRequest:
     """Add up what the directives request."""
-    resources = {o.name[2:]: o for o in lint_case.options if o.name.startswith("l:")}
     by = {
-        **resources,
         "queues": lint_case.option("q"),
         "memory": lint_case.option("l:h_vmem"),
         "cpus": lint_case.option(_PE),
-        "parallel": lint_case.option(_PE),
         "gpus": lint_case.option(*(f"l:{name}" for name in GPU_RESOURCES)),
-        "project": lint_case.option("P"),
+        "account": lint_case.option("P"),
         "time": lint_case.option("l:h_rt"),
         "elements": lint_case.option("t"),
     }
@@ -481,9 +478,7 @@ def requested_by_qsub_script(lint_case: LintCase) -> ScriptRequest:
         gpus=_count_of_requested_gpus(lint_case, gpus, slots),
         gpu_type=kind.value if kind is not None and gpus is not None else "",
         time=parsed(by["time"], TEXT.parse_time),
-        resources=tuple(resources),
-        parallel=parallel.partition(" ")[0] or None,
-        project=lint_case.value("P") or None,
+        account=lint_case.value("P") or None,
         elements=len(elements) if elements else None,
         last_index=elements.last if elements else None,
         by={name: option for name, option in by.items() if option is not None},

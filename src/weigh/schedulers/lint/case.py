@@ -274,11 +274,6 @@ class ScriptRequest(msgspec.Struct, frozen=True, kw_only=True):
     no_end: bool = False
     account: str | None = None
     qos: str | None = None
-    features: tuple[str, ...] = ()
-    resources: tuple[str, ...] = ()
-    parallel: str | None = None
-    project: str | None = None
-    node_names: tuple[str, ...] = ()
     elements: int | None = None
     last_index: int | None = None
     by: dict[str, ScriptOption] = {}
@@ -294,7 +289,7 @@ class ScriptRequest(msgspec.Struct, frozen=True, kw_only=True):
             gpus=self.gpus or 0,
             gpu_type=self.gpu_type or None,
             queue=",".join(self.queues) or None,
-            account=self.account or self.project,
+            account=self.account,
             qos=self.qos,
             throttle=throttle,
             nodes=self.nodes or 1,

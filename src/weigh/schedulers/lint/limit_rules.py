@@ -66,9 +66,8 @@ def limit_rules(lint_case: LintCase, requested: ScriptRequest) -> Iterator[LintF
         return
     against = RequestAgainstLimits(lint_case, requested, lint_case.facts.limits)
     for rule in (
-        _unknown_name_findings,
+        _unknown_queue_findings,
         _closed,
-        _wrong_queue_findings,
         _size_limit_findings,
         _gpu_limit_findings,
         _time_limit_findings,
@@ -79,13 +78,10 @@ def limit_rules(lint_case: LintCase, requested: ScriptRequest) -> Iterator[LintF
     yield from _default_gpu(lint_case, against)
 
 
-_OTHER_NAMES = {"account": ("project",), "queue": ("queues",)}
-
-
 def _site_rules(lint_case: LintCase, requested: ScriptRequest) -> Iterator[LintFinding]:
     """Find what the site wants in each job, and the script does not request."""
     for name in lint_case.facts.required:
-        if not any(one in requested.by for one in (name, *_OTHER_NAMES.get(name, ()))):
+        if {"queue": "queues"}.get(name, name) not in requested.by:
             effect = f"no {name} requested: this site wants one in each job"
             yield refused(None, "site-requires", effect)
     memory = requested.by.get("memory")
@@ -119,66 +115,19 @@ def _possible_queues(
     return list(limits.queues) if any_queue and not default else default
 
 
-# (rule, option, what is said of a name that the cluster does not have)
-_UNKNOWN = (
-    ("unknown-queue", "queues", "queue {} does not exist"),
-    ("unknown-account", "account", "you have no account {}"),
-    ("unknown-qos", "qos", "you have no qos {}"),
-    ("unknown-node", "node_names", "node {} does not exist"),
-    ("unknown-constraint", "features", "no node has the feature {}"),
-    ("unknown-resource", "resources", "resource {} does not exist"),
-    ("unknown-parallel", "parallel", "parallel environment {} does not exist"),
-    ("unknown-project", "project", "project {} does not exist"),
-)
+def _unknown_queue_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
+    """Find the first queue that the cluster does not have.
 
-
-def _unknown_name_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
-    """Find names that the cluster does not have: of each kind the first."""
-    requested, limits = against.requested, against.limits
-    features = sorted({word for node in limits.nodes for word in node.features})
-    known_names: dict[str, Sequence[str] | None] = {
-        "queues": [queue.name for queue in limits.queues] or None,
-        "account": limits.accounts,
-        "qos": limits.qos,
-        "node_names": limits.node_names,
-        "features": features if limits.nodes else None,
-        "resources": limits.resources,
-        "parallel": limits.parallel,
-        "project": limits.projects,
-    }
-    for rule, what, effect in _UNKNOWN:
-        known, asked = known_names[what], getattr(requested, what) or ()
-        for name in (asked,) if isinstance(asked, str) else asked:
-            # qsub takes patterns of queues; any other name matches itself
-            if known is None or any(fnmatchcase(one, name) for one in known):
-                continue
-            option = requested.by.get(name if what == "resources" else what)
-            option = option or requested.by.get("gres")
-            said = f"{effect.format(name)}: refused"
-            yield refused(option, rule, said, did_you_mean(name, [*known]))
-            # a misspelled range of nodes would be as many findings
+    What else is misspelled the scheduler refuses at once, in its own words.
+    """
+    known = [queue.name for queue in against.limits.queues]
+    for name in against.requested.queues if known else ():
+        # qsub takes patterns of queues; any other name matches itself
+        if not any(fnmatchcase(one, name) for one in known):
+            said = f"queue {name} does not exist: refused"
+            spot = against.requested.by.get("queues")
+            yield refused(spot, "unknown-queue", said, did_you_mean(name, known))
             break
-
-
-def _wrong_queue_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
-    """Find nodes, accounts and QOS that are not those of the queue."""
-    requested, ours = against.requested, {queue.name for queue in against.queues}
-    for name in requested.node_names:
-        theirs = against.limits.queues_of_node.get(name)
-        if theirs is not None and ours and not ours & set(theirs):
-            effect = f"node {name} is not in {against.where}: refused"
-            fix = f"it is in {', '.join(theirs)}" if theirs else ""
-            yield refused(requested.by.get("node_names"), "unknown-node", effect, fix)
-    for queue in against.queues:
-        for what, word, allowed in (
-            ("account", requested.account, queue.accounts),
-            ("qos", requested.qos, queue.qos),
-        ):
-            if word is not None and allowed is not None and word not in allowed:
-                effect = f"queue {queue.name} does not accept {what} {word}"
-                fix = f"it accepts {', '.join(allowed[:4])}"
-                spot = requested.by.get(what)
-                yield problem(spot, f"unknown-{what}", f"{effect}: never starts", fix)
 
 
 def _closed(against: RequestAgainstLimits) -> Iterator[LintFinding]:
@@ -294,11 +243,6 @@ def _array_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding
     elif limits.most_elements is not None and count > limits.most_elements:
         effect = f"{count:,} elements; an array may have {limits.most_elements:,}"
         yield refused(option, "array-size", f"{effect}: refused", "split the array")
-    # each element counts as a job of the user's
-    elif limits.most_submitted is not None and count > limits.most_submitted:
-        effect = f"{count:,} elements; you may have {limits.most_submitted:,} jobs"
-        fix = "split the array, submit the parts one after another"
-        yield refused(option, "array-size", f"{effect} at once: refused", fix)
 
 
 def _defaults(against: RequestAgainstLimits) -> Iterator[LintFinding]:

@@ -5,7 +5,7 @@ selected by name. ``--json`` differs between these versions.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 import msgspec
@@ -29,7 +29,6 @@ from weigh.schedulers.protocol import (
     ClusterAnswers,
     LiveAnswers,
     SchedulerQuery,
-    SubmittingUser,
     answered_texts,
     unanswered,
 )
@@ -243,8 +242,6 @@ def _partition_limits(row: Mapping[str, str]) -> QueueLimits:
         default_memory_per_cpu=mebibytes_in(row.get("DefMemPerCPU")),
         cpus=whole_number(row.get("MaxCPUsPerNode")),
         nodes=whole_number(row.get("MaxNodes")),
-        accounts=_slurm_names(row.get("AllowAccounts")),
-        qos=_slurm_names(row.get("AllowQos")),
     )
 
 
@@ -253,106 +250,19 @@ def _partition_limit_seconds(text: str | None) -> int | None:
     return parsed_or_none(slurm_text.TEXT.parse_time, known)
 
 
-def _slurm_names(text: str | None) -> tuple[str, ...] | None:
-    if text is None or text in _NONE or text == "ALL":
-        return None
-    return tuple(text.split(","))
-
-
 # ---- what it allows a user
-_ASSOCIATION = "format=Account,Partition,QOS,MaxSubmit"
-_COLUMNS_OF_ASSOCIATIONS = 4
-QOS = ("sacctmgr", "-nP", "show", "qos", "format=Name,MaxSubmitPU")
-
-
-def associations_argv(user_name: str) -> tuple[str, ...]:
-    """Return the command that lists a user's accounts and QOS with their limits."""
-    return ("sacctmgr", "-nP", "show", "assoc", f"user={user_name}", _ASSOCIATION)
-
-
-def submitted_argv(user_name: str) -> tuple[str, ...]:
-    """Return the command that lists each waiting or running element of a user."""
-    return ("squeue", "-h", "-r", "-u", user_name, "-o", "%A")
-
-
-def slurm_cluster_limits(
-    texts: Mapping[Argv, str], who: SubmittingUser
-) -> ClusterLimits:
-    """Return the limits for *who*, from what each command printed that answered."""
+def slurm_cluster_limits(texts: Mapping[Argv, str]) -> ClusterLimits:
+    """Return the limits of all users, from what each command printed that answered."""
     config = parse_config(texts.get(CONFIG, ""))
-    # sacctmgr lists limits that this site does not enforce: they do not count
-    enforced = config.get("AccountingStorageEnforce", "none").lower().split(",")
-    nodes = parse_nodes(texts.get(NODES, ""))
-    associations = texts.get(associations_argv(who.user))
-    mine = tuple(_associations(associations or ""))
-    knows_mine = associations is not None
-    most = _most_jobs(mine, texts.get(QOS, ""), who.account, who.qos)
-    has_limits = "limits" in enforced or "safe" in enforced
     size = whole_number(config.get("MaxArraySize"))
     return ClusterLimits(
         queues=tuple(_partition_queue_limits(texts.get(PARTITIONS, ""), config)),
         nodes=_node_types(texts.get(NODES, "")),
-        # 26.05 lists them in a different order than older versions
-        accounts=tuple(sorted({one.account for one in mine}))
-        if knows_mine and "associations" in enforced
-        else None,
-        qos=tuple(dict.fromkeys(name for one in mine for name in one.qos))
-        if knows_mine and "qos" in enforced
-        else None,
         enforced=config.get("EnforcePartLimits", "NO").upper() != "NO"
         if CONFIG in texts
         else None,
         largest_index=size - 1 if size else None,
-        most_submitted=most if has_limits else None,
-        resources=_generic(config.get("GresTypes")),
-        node_names=tuple(one.name for one in nodes) or None,
-        queues_of_node={one.name: one.queues for one in nodes},
     )
-
-
-def _generic(text: str | None) -> tuple[str, ...] | None:
-    """Read GresTypes: ``gpu,license`` or ``(null)``."""
-    if text is None:
-        return None
-    return tuple(filter(None, text.removeprefix("(null)").split(",")))
-
-
-class _SlurmAssociation(msgspec.Struct, frozen=True):
-    """One association of the user; *most* jobs at once, None without a limit."""
-
-    account: str
-    qos: tuple[str, ...]
-    most: int | None
-
-
-def _associations(text: str) -> Iterator[_SlurmAssociation]:
-    for line in text.splitlines():
-        row = line.split("|")
-        if len(row) >= _COLUMNS_OF_ASSOCIATIONS and row[0]:
-            qos = tuple(filter(None, row[2].split(",")))
-            yield _SlurmAssociation(row[0], qos, whole_number(row[3]))
-
-
-def _most_jobs(
-    mine: Sequence[_SlurmAssociation],
-    qos_limits: str,
-    account: str | None,
-    qos: str | None,
-) -> int | None:
-    """Return how many jobs the account and the QOS allow; None without a limit."""
-    limits: list[int | None] = []
-    ours = [one.most for one in mine if account in {None, one.account}]
-    known = [most for most in ours if most is not None]
-    # the job may use any of the associations: the highest limit decides, none if one
-    # has none
-    if known and len(known) == len(ours):
-        limits.append(max(known))
-    names = {name for one in mine for name in one.qos}
-    # without one it is only clear which QOS applies if there is one
-    wanted = qos or (next(iter(names)) if len(names) == 1 else "")
-    rows = dict(line.split("|", 1) for line in qos_limits.splitlines() if "|" in line)
-    limits.append(whole_number(rows.get(wanted, "").partition("|")[0]))
-    return min((one for one in limits if one is not None), default=None)
 
 
 def _partition_queue_limits(
@@ -387,13 +297,12 @@ def _node_types(text: str) -> tuple[NodeType, ...]:
     for row in rows_of(text):
         if not row.get("NodeName"):
             continue
-        node, features = _slurm_cluster_node(row), row.get("AvailableFeatures", "")
+        node = _slurm_cluster_node(row)
         # the system keeps that: jobs cannot have it
         kept = mebibytes_in(row.get("MemSpecLimit")) or 0
         kind = msgspec.structs.replace(
             node_type_of(node),
             memory=None if node.memory is None else node.memory - kept,
-            features=() if features in {"", "(null)"} else tuple(features.split(",")),
         )
         # a struct with a mapping has no hash
         key = msgspec.json.encode(kind)
@@ -402,19 +311,6 @@ def _node_types(text: str) -> tuple[NodeType, ...]:
         msgspec.structs.replace(msgspec.json.decode(key, type=NodeType), count=count)
         for key, count in counts.items()
     )
-
-
-def _with_use(
-    limits: ClusterLimits, who: SubmittingUser, query: SchedulerQuery
-) -> ClusterLimits:
-    """Subtract the user's jobs from those that may be submitted."""
-    if limits.most_submitted is None:
-        return limits
-    (listed,) = query([submitted_argv(who.user)])
-    # each element of an array counts as a job
-    there = len(listed.out.split()) if listed.is_answer else 0
-    left = max(0, limits.most_submitted - there)
-    return msgspec.structs.replace(limits, most_submitted=left)
 
 
 class SlurmSite(SchedulerSite):
@@ -438,28 +334,21 @@ class SlurmSite(SchedulerSite):
             notes=unanswered({"squeue": jobs}),
         )
 
-    def read_limits(self, who: SubmittingUser, query: SchedulerQuery) -> LiveAnswers:
-        """Query the limits that apply to a submission of *who*; never raises."""
+    def read_limits(
+        self, awaited_ids: tuple[str, ...], query: SchedulerQuery
+    ) -> LiveAnswers:
+        """Query the limits that apply to a submission; never raises."""
         backend = KINDS[slurm_text.TEXT.NAME].backend
-        commands = (
-            NODES,
-            PARTITIONS,
-            CONFIG,
-            associations_argv(who.user),
-            QOS,
-            *backend.awaited_argvs(who.after),
-        )
-        replies = query(commands)
-        texts = answered_texts(commands, replies)
-        # sacctmgr may be missing: a site without accounting still has partitions
-        for argv, reply in zip(commands, replies, strict=True):
-            if argv in {PARTITIONS, CONFIG} and not reply.is_answer:
+        commands = (NODES, PARTITIONS, CONFIG)
+        replies = query((*commands, *backend.awaited_argvs(awaited_ids)))
+        for reply in replies[1 : len(commands)]:
+            if not reply.is_answer:
                 return LiveAnswers(trouble=reply.complaint())
-        waited = len(backend.awaited_argvs(who.after))
+        texts = answered_texts(commands, replies[: len(commands)])
         return LiveAnswers(
-            limits=_with_use(slurm_cluster_limits(texts, who), who, query),
+            limits=slurm_cluster_limits(texts),
             nodes=parse_nodes(texts.get(NODES, "")),
-            jobs=backend.awaited_states(who.after, replies[len(replies) - waited :]),
+            jobs=backend.awaited_states(awaited_ids, replies[len(commands) :]),
         )
 
 

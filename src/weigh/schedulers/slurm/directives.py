@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from weigh.errors import FormatError
 from weigh.model.lint import LintFinding
-from weigh.schedulers import slurm as slurm_text
 from weigh.schedulers.lint.case import (
     ArrayElements,
     GrantedResources,
@@ -188,7 +187,6 @@ def _has_no_end(option: ScriptOption | None) -> bool:
         return False
 
 
-_FEATURE = re.compile(r"[A-Za-z0-9_.+-]+")
 _UNCLEAR_CPUS = (
     *("exclusive", "mincpus", "cpus-per-gpu", "ntasks-per-gpu", "ntasks-per-core"),
     *("ntasks-per-socket", "sockets-per-node", "cores-per-socket", "extra-node-info"),
@@ -212,15 +210,11 @@ def requested_by(lint_case: LintCase) -> ScriptRequest:
         "time": lint_case.option("time"),
         "account": lint_case.option("account"),
         "qos": lint_case.option("qos"),
-        "features": lint_case.option("constraint"),
         "nodes": lint_case.option("nodes"),
-        "node_names": lint_case.option("nodelist"),
         "elements": lint_case.option("array"),
-        "gres": gres,
     }
     nodes, gpus = _number(by["nodes"]), _gpus_of(by["gpus"])
     elements, cpus = elements_of(by["elements"]), _cpus(lint_case, nodes)
-    words = (re.split("[:=]", w.removeprefix("gres/"))[0] for w in _listed(gres))
     return ScriptRequest(
         queues=_listed(by["queues"]),
         memory=_memory(by["memory"], cpus or 1, gpus[1] if gpus else 1),
@@ -232,11 +226,8 @@ def requested_by(lint_case: LintCase) -> ScriptRequest:
         gpu_type=gpus[0] if gpus else "",
         time=parsed(by["time"], TEXT.parse_time),
         no_end=_has_no_end(by["time"]),
-        node_names=node_names_of(by["node_names"]),
         account=by["account"].value if by["account"] else None,
         qos=by["qos"].value if by["qos"] else None,
-        features=_features(lint_case.value("constraint")),
-        resources=tuple(dict.fromkeys(w for w in words if w not in {"", "none"})),
         elements=len(elements) if elements else None,
         last_index=elements.last if elements else None,
         by={name: option for name, option in by.items() if option is not None},
@@ -245,12 +236,6 @@ def requested_by(lint_case: LintCase) -> ScriptRequest:
 
 def _listed(option: ScriptOption | None) -> tuple[str, ...]:
     return tuple(option.value.split(",")) if option else ()
-
-
-def _features(constraint: str) -> tuple[str, ...]:
-    # counts and brackets join features: [rack1*2&rack2*4]
-    words = _FEATURE.findall(re.sub(r"\*\d+", "", constraint))
-    return tuple(word for word in words if not word.isdecimal())
 
 
 def _gpus_of(option: ScriptOption | None) -> tuple[str, int] | None:
@@ -294,11 +279,6 @@ def _memory(option: ScriptOption | None, cpus: int, gpus: int) -> int | None:
 
 def _number(option: ScriptOption | None) -> int | None:
     return whole_number(option.value.partition("-")[0]) if option else None
-
-
-def node_names_of(option: ScriptOption | None) -> tuple[str, ...]:
-    """Return the nodes that an option names."""
-    return tuple(slurm_text.node_names(option.value)) if option else ()
 
 
 def granted_by(lint_case: LintCase) -> GrantedResources:

@@ -25,23 +25,12 @@ SLURM = ClusterLimits(
         QueueLimits(name="gpu", time_limit=4 * HOUR, memory=16000 * MIB, nodes=2),
     ),
     nodes=(
-        NodeType(
-            cpus=8,
-            memory=32000 * MIB,
-            gpus={"v100": 4},
-            features=("v100",),
-            queues=FAST,
-        ),
-        NodeType(
-            cpus=8, memory=32000 * MIB, gpus={"a100": 4}, features=("a100",), queues=ALL
-        ),
+        NodeType(cpus=8, memory=32000 * MIB, gpus={"v100": 4}, queues=FAST),
+        NodeType(cpus=8, memory=32000 * MIB, gpus={"a100": 4}, queues=ALL),
         NodeType(cpus=8, memory=32000 * MIB, queues=("short", "long")),
     ),
-    accounts=("lab",),
-    qos=("normal",),
     enforced=True,
     largest_index=1000,
-    node_names=("node1", "node2", "node3"),
 )
 
 GRIDENGINE = ClusterLimits(
@@ -61,6 +50,4 @@ GRIDENGINE = ClusterLimits(
     enforced=False,
     most_elements=75000,
     resources=("h_rt", "s_rt", "h_vmem", "mem_free", "ngpus", "gpu_type", "num_proc"),
-    parallel=("smp",),
-    projects=(),
 )

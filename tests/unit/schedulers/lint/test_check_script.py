@@ -189,7 +189,6 @@ def test_the_current_cluster_is_queried(tmp_path: Path) -> None:
         'MaxTime=00:30:00 State=UP TotalNodes=1" ;; *config) echo "EnforcePartLimits '
         '= NO" ;; esac',
         "sinfo": ":",
-        "sacctmgr": ":",
     }
     for name, body in answers.items():
         path = tmp_path / "bin" / name

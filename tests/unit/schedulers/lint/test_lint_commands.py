@@ -259,27 +259,6 @@ def test_a_finding_on_a_default_names_its_file_and_no_line() -> None:
     assert "(~/.sge_request)" in found["array"].text
 
 
-@pytest.mark.parametrize(
-    ("line", "is_found"),
-    [
-        ("-p gpu -w node3", True),
-        ("-p gpu -w node[1-3]", True),
-        ("-p long -w node[2-3]", False),
-        ("-p long -w node[2-4]", True),
-    ],
-)
-def test_a_node_outside_of_the_queue_is_found(line: str, *, is_found: bool) -> None:
-    queues = {"node1": ("short", "gpu"), "node2": ("long",), "node3": ("long",)}
-    limits = msgspec.structs.replace(SLURM, queues_of_node=queues)
-    assert ("unknown-node" in sbatch(line, limits=limits)) is is_found
-
-
-def test_one_unknown_node_stands_for_the_others() -> None:
-    limits = msgspec.structs.replace(SLURM, node_names=("node1",))
-    found = sbatch("--nodelist=node[7-9]", limits=limits)["unknown-node"]
-    assert "node7 does not exist" in found.effect
-
-
 @pytest.mark.parametrize("flag", ["--gres=gpu:4", "--gres=gpu:2\n#SBATCH --exclusive"])
 def test_who_has_all_gpus_of_a_node_may_number_them(flag: str) -> None:
     (body,) = GPUS
@@ -309,8 +288,7 @@ def test_no_gpu_is_noted_where_one_seems_to_be_meant(
 def test_slots_are_compared_with_one_node_where_the_name_means_one(
     *, name: str, sure: bool
 ) -> None:
-    limits = msgspec.structs.replace(GRIDENGINE, parallel=(name,))
-    found = qsub("-cwd", f"-pe {name} 36", "-l h_vmem=9G", limits=limits)
+    found = qsub("-cwd", f"-pe {name} 36", "-l h_vmem=9G", limits=GRIDENGINE)
     assert ("cpus-beyond-node" in found) == ("memory-beyond-node" in found) == sure
 
 

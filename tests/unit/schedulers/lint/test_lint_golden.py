@@ -24,8 +24,11 @@ QSUB = json.loads((DATA / "qsub-8.1.9.json").read_text())["cases"]
 
 # held jobs are accepted before a node is looked for; --hint's words are not known here
 NOT_ASKED = {"mem 8T", "gres gpu:V100:1", "hint typo"}
-# what no user writes, and the scheduler itself refuses in one line
-LEFT_TO_IT = {"nul", "empty file", "hard soft", "mail-type bad", "m bad"}
+# what the scheduler itself refuses in one line: what no user writes, and names
+LEFT_TO_IT = {"nul", "empty file", "hard soft", "mail-type bad", "m bad"} | {
+    *("constraint nosuch", "qos bad", "account bad", "nodelist bad", "gres v100:1"),
+    *("pe unknown", "l unknown", "P nosuch", "-A=lab", "q two"),
+}
 
 
 def group_of(case: dict[str, Any]) -> str:

@@ -7,32 +7,16 @@ import pytest
 from some_limits import SLURM
 from some_scripts import CWD, HOME, of_slurm, sbatch, stated
 
-from weigh.model.cluster import UNTYPED, NodeType, QueueLimits
+from weigh.model.cluster import UNTYPED, NodeType
 from weigh.model.lint import CommandPlace
 
 NO = "refused"
 
 
-@pytest.mark.parametrize(
-    ("flag", "rule", "is_found", "changes"),
-    [
-        ("--account=any", "unknown-account", False, {"accounts": None}),
-        ("--array=1-101", "array-size", True, {"most_submitted": 100}),
-        (
-            *("--gres=gpu:v100:2", "gpus-beyond-node", False),
-            {"nodes": (NodeType(gpus={UNTYPED: 4}, queues=("short",)),)},
-        ),
-        (
-            *("-A lab", "unknown-account", True),
-            {"queues": (QueueLimits(name="short", default=True, accounts=("other",)),)},
-        ),
-    ],
-)
-def test_a_cluster_is_judged_by_what_it_enforces(
-    flag: str, rule: str, *, is_found: bool, changes: dict[str, Any]
-) -> None:
-    limits = msgspec.structs.replace(SLURM, **changes)
-    assert (rule in sbatch(flag, limits=limits)) is is_found
+def test_gpus_without_a_type_may_be_of_any() -> None:
+    nodes = (NodeType(gpus={UNTYPED: 4}, queues=("short",)),)
+    limits = msgspec.structs.replace(SLURM, nodes=nodes)
+    assert "gpus-beyond-node" not in sbatch("--gres=gpu:v100:2", limits=limits)
 
 
 def test_a_directive_that_goes_on_in_the_next_line_ends_them_all() -> None:
