@@ -2,20 +2,15 @@
 
 Each slot has one file, named in the environment of its tasks. A file that a task wrote
 to is moved aside for the watcher to read, and the slot gets a new one. All files are in
-a folder that only this user may enter. The folder is locked, so that the next run can
-recognize and remove the folders of killed runs.
+a folder in /tmp that only this user may enter.
 """
 
-import fcntl
 import os
 from collections.abc import Iterable
 from contextlib import suppress
 
 # O_EXCL and O_NOFOLLOW: others may write to the folder above
 _FLAGS = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
-_PREFIX = f"weigh-exec-{os.uname().nodename}-"  # locks may not reach other machines
-_NEW = ".weigh-new-"  # until it is locked
 VARIABLE = "WEIGH_CHANNEL"
 
 
@@ -35,14 +30,11 @@ class SlotChannels:
         self.paths: dict[int, str] = {}
         self._fds: dict[int, int] = {}
         self._taken = 0
-        self._lock: int | None = None
         self._folder = ""
         for folder in folders:
-            # a run that was killed could not remove its own
-            remove_dead(folder)
-            path = os.path.join(folder, _PREFIX + run_id)
+            path = os.path.join(folder, f"weigh-exec-{run_id}")
             with suppress(OSError):
-                self._lock = _make_locked(os.path.join(folder, _NEW + run_id), path)
+                os.mkdir(path, 0o700)
                 self._folder = path
                 break
         for slot in slots if self._folder else ():
@@ -82,66 +74,16 @@ class SlotChannels:
                 os.close(fd)
             remove_unneeded_file(self.paths[slot])
         self._fds.clear()
-        if self._lock is not None:
-            with suppress(OSError):
-                os.rmdir(self._folder)
-            os.close(self._lock)
-            self._lock = None
+        with suppress(OSError):
+            os.rmdir(self._folder)
 
     def _make(self, slot: int) -> None:
-        try:
+        # without one, the programs of this slot run without regions
+        with suppress(OSError):
             self._fds[slot] = os.open(self.paths[slot], _FLAGS, 0o600)
-        except OSError:
-            return  # the programs of this slot run without regions
 
 
 def remove_unneeded_file(path: str) -> None:
     """Remove a file that is no longer needed."""
-    try:
+    with suppress(OSError):
         os.unlink(path)
-    except OSError:
-        return
-
-
-def remove_dead(folder: str) -> None:
-    """Remove this user's folders in *folder* whose ``weigh exec`` was killed."""
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith(_PREFIX):
-                with suppress(OSError):
-                    _remove_dead_channel(entry.path)
-
-
-def _remove_dead_channel(path: str) -> None:
-    fd = os.open(path, _FOLDER_FLAGS)
-    try:
-        # anybody may create a folder of this name in /tmp
-        if os.fstat(fd).st_uid != os.geteuid():
-            return
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for name in os.listdir(fd):
-            os.unlink(name, dir_fd=fd)
-        os.rmdir(path)
-    finally:
-        os.close(fd)
-
-
-def _make_locked(new: str, path: str) -> int:
-    """Make a folder, lock it, then rename it to *path*; return its descriptor.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    os.mkdir(new, 0o700)
-    fd = os.open(new, _FOLDER_FLAGS)
-    try:
-        with suppress(OSError):  # without locks no process takes it for a dead one's
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # its name last: one without a lock would be removed as a dead run's
-        os.rename(new, path)
-    except BaseException:
-        os.close(fd)
-        with suppress(OSError):
-            os.rmdir(new)
-        raise
-    return fd

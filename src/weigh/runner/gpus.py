@@ -58,29 +58,38 @@ class GpuClaims:
             UsageError: there is none, or it is unknown which are ours.
         """
         named = gpus_named(env)
-        if named is not None and len(named) >= (gpu_count or 0):
-            return named[:gpu_count]
         option = "--per-gpu" if gpu_count is None else f"--gpus {gpu_count}"
-        if named is not None:
+        if named is None:
+            # in a job, GPUs that are not named may be those of another job
+            if allocation is not None and gpu_count is None:
+                raise UsageError(
+                    f"--per-gpu: {allocation.scheduler} does not name this job's "
+                    "GPUs: add --gpus N to take N idle ones"
+                )
+            try:
+                found = self._found(probe(), env, gpu_count)
+            except GpuError as error:
+                raise UsageError(f"{option}: {error}") from error
+        else:
+            found = named[:gpu_count]
+        if len(found) < (gpu_count or 0):
+            self.release()
+            who = "are idle and not claimed" if named is None else "named for this job"
             raise UsageError(
-                f"{option}: the environment names only {len(named)} "
-                "(ask for fewer, or name more in CUDA_VISIBLE_DEVICES)"
+                f"{option}: only {len(found)} GPUs {who} (ask the scheduler for more, "
+                "or name yours in CUDA_VISIBLE_DEVICES)"
             )
-        try:
-            source = probe()
-            devices, readings = source.devices(), source.read()
-        except GpuError as error:
-            raise UsageError(f"{option}: {error}") from error
-        # in a job, GPUs that are not named may be those of another job
-        if allocation is not None and gpu_count is None:
-            raise UsageError(
-                f"--per-gpu: {allocation.scheduler} does not name this job's GPUs: "
-                "add --gpus N to take N idle ones"
-            )
+        return found
+
+    def _found(
+        self, source: GpuProbe, env: Mapping[str, str], gpu_count: int | None
+    ) -> tuple[str, ...]:
+        """Return the names of all GPUs here, or of *gpu_count* idle ones, now ours."""
+        devices = source.devices()
         names = _visible_gpu_names(devices, env)
         if gpu_count is None:
             return tuple(names.values())
-        by_uuid = {reading.uuid: reading for reading in readings}
+        by_uuid = {reading.uuid: reading for reading in source.read()}
         taken: list[str] = []
         for device in devices:
             reading = by_uuid.get(device.uuid)
@@ -88,13 +97,6 @@ class GpuClaims:
             # the claim last: one that is not used would keep others from the GPU
             if len(taken) < gpu_count and is_idle and self._take(device.uuid):
                 taken.append(names[device.uuid])
-        if len(taken) < gpu_count:
-            self.release()
-            raise UsageError(
-                f"{option}: only {len(taken)} of this node's {len(devices)} GPUs "
-                "are idle and not claimed (ask the scheduler for them, or name yours "
-                "in CUDA_VISIBLE_DEVICES)"
-            )
         return tuple(taken)
 
     def release(self) -> None:
@@ -159,12 +161,9 @@ class TaskGpus:
                 account.take(current_time, reading, tree)
         # the guard compares with one GPU's limit, so the fullest one counts
         moments = [one.moments[-1] for one in self.accounts.values() if one.moments]
-        self.holds(max((moment.job or 0 for moment in moments), default=0))
-
-    def holds(self, memory: Bytes) -> None:
-        """Note the memory the task holds, on the GPU where it holds most."""
-        self.attempt.gpu.now = memory
-        self.attempt.gpu.peak = max(self.attempt.gpu.peak, memory)
+        level = self.attempt.gpu
+        level.now = max((moment.job or 0 for moment in moments), default=0)
+        level.peak = max(level.peak, level.now)
 
     def idle(self, current_time: Seconds) -> Seconds | None:
         """Return the seconds since any GPU was busy; None if no GPU reports it."""
@@ -188,9 +187,8 @@ class SlotGpuMeter:
         self._devices: tuple[GpuDevice, ...] = ()
         self._last: dict[str, GpuReading] = {}  # by UUID
         self._read_at: Seconds = 0.0  # on the monotonic clock
-        self._before: dict[str, Bytes] = {}  # in use at the first look at a GPU
         self._tasks: list[TaskGpus] = []
-        self._lock = threading.Lock()  # guards the five above and all accounts
+        self._lock = threading.Lock()  # guards the four above and all accounts
         self._sampler = GpuSampler(
             factory,
             max(interval, _INTERVAL),
@@ -266,24 +264,8 @@ class SlotGpuMeter:
             self._read_at = now
             for reading in readings:
                 self._last[reading.uuid] = reading
-                self._before.setdefault(reading.uuid, reading.memory_used or 0)
             for task in self._tasks:
                 task.take(now, readings)
-            for reading in readings:
-                self._spread(reading)
-
-    def _spread(self, reading: GpuReading) -> None:
-        """Divide memory in use among the tasks if the driver names none of theirs."""
-        tasks = [task for task in self._tasks if reading.uuid in task.accounts]
-        # in a container a driver may hide whose memory it is
-        if (
-            reading.memory_used
-            and tasks
-            and not any(task.attempt.gpu.now for task in tasks)
-        ):
-            ours = max(0, reading.memory_used - self._before[reading.uuid])
-            for task in tasks:
-                task.holds(ours // len(tasks))
 
     def _devices_of(self, gpu_name: str | None) -> tuple[GpuDevice, ...]:
         """Return the GPUs of a slot, which *gpu_name* lists with commas between."""

@@ -205,11 +205,7 @@ class TaskLoop:
         self._stopper = AttemptStopper(context.options.grace)
         # by process id, until the leader is reaped
         self._leaders: dict[int, TaskAttempt] = {}
-        # by process group, until the last process has ended
-        self._groups: dict[int, TaskAttempt] = {}
-        self._orphans = TaskOrphans(
-            context.id, self._running, self._groups, self._leaders
-        )
+        self._orphans = TaskOrphans(context.id, self._running, self._leaders)
         self._watcher.set_aside = self._orphans.set_aside
         self._has_abandoned = False
         self._new_record = new_records()
@@ -376,7 +372,7 @@ class TaskLoop:
         if len(self._running) == 1:  # with more, all are marked already
             next(iter(self._running.values())).state.shared = True
         self._running[attempt.record] = attempt
-        self._leaders[attempt.launch.pid] = self._groups[attempt.launch.pid] = attempt
+        self._leaders[attempt.launch.pid] = attempt
         self._tally.running += 1
         self._tally.begun += attempt.launch.began
         self._watcher.started(attempt)
@@ -441,8 +437,6 @@ class TaskLoop:
     def _finish(self, attempt: TaskAttempt) -> None:
         """Complete an attempt after all its processes have ended."""
         del self._running[attempt.record]
-        if self._groups.get(attempt.launch.pid) is attempt:
-            del self._groups[attempt.launch.pid]
         self._tally.running -= 1
         self._tally.begun -= attempt.launch.began
         self._is_alone = self._is_alone and not attempt.alone

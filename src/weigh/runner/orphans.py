@@ -3,8 +3,8 @@
 weigh adopts orphans, so a process that outlives its task becomes weigh's child,
 whatever its session. A stamp identifies its task: a limit on real-time CPU time that no
 program ever reaches. Every process inherits it, and neither a new session nor an empty
-environment removes it. Where the stamp is not allowed, the process group and the mark
-in the environment identify the task.
+environment removes it. Where the stamp is not allowed, a mark in the environment
+identifies the task.
 
 Tasks of an earlier run may have outlived it. Boot, process id and start time identify
 them. Their exit status is lost, so they run again, but only after the surviving
@@ -113,19 +113,17 @@ class ClearedOrphans(NamedTuple):
 class TaskOrphans:
     """The orphans alive now, each with the attempt that it belongs to.
 
-    *running* are the attempts by record, *groups* the same by process group.
+    *running* are the attempts by record.
     """
 
     def __init__(
         self,
         run_id: str,
         running: Mapping[str, TaskAttempt],
-        groups: Mapping[int, TaskAttempt],
         leaders: Collection[int],
     ) -> None:
         self._run = run_id
         self._running = running
-        self._groups = groups
         self._leaders = leaders
         # orphans that were found; None: of no task that runs
         self._owners: dict[int, TaskAttempt | None] = {}
@@ -207,24 +205,10 @@ class TaskOrphans:
         return [pid for pid in parse_children(text) if pid not in self._abandoned]
 
     def _owner(self, pid: int) -> TaskAttempt | None:
-        seq = read_stamp(pid, self._run)
-        if seq is not None:
-            # a task has one attempt at a time, so its number is enough
-            for attempt in self._running.values():
-                if attempt.seq == seq:
-                    return attempt
-        try:
-            group = os.getpgid(pid)
-        except ProcessLookupError:
-            return None
-        attempt_of_group = self._groups.get(group)
-        if attempt_of_group is not None:
-            return attempt_of_group
-        mark = mark_words(pid)
-        for attempt in self._running.values():
-            if mark == (self._run, str(attempt.seq), str(attempt.number)):
-                return attempt
-        return None
+        # a task has one attempt at a time, so its number is enough
+        seq = _task_of_process(pid, (self._run,))
+        attempts = self._running.values()
+        return next((one for one in attempts if one.seq == seq), None)
 
 
 def stamp_processes(run_id: str, task_number: int) -> None:
@@ -266,13 +250,12 @@ def process_name_and_state(pid: int) -> str:
     return f"{pid} ({name.decode('ascii', 'replace')}{waits})"
 
 
-def mark_words(pid: int) -> tuple[str, str, str] | None:
-    """Return (run, seq, attempt) from a process's environment; None without a mark."""
+def _marked_task(pid: int) -> tuple[str, int] | None:
+    """Return (run, seq) from a process's environment; None without a mark."""
     text = b"\0" + file_head(f"{usable_proc()}/{pid}/environ", _ENVIRONMENT_BYTES)
-    _, found, rest = text.partition(b"\0" + MARK + b"=")
-    words = rest.partition(b"\0")[0].decode("ascii", "replace").split(".")
-    is_mark = len(words) == 3 and words[1].isdecimal() and words[2].isdecimal()  # noqa: PLR2004
-    return (words[0], words[1], words[2]) if found and is_mark else None
+    rest = text.partition(b"\0" + MARK + b"=")[2].partition(b"\0")[0]
+    run, _, number = rest.decode("ascii", "replace").partition(".")
+    return (run, int(number)) if number.isdecimal() else None
 
 
 def _reap_all() -> None:
@@ -314,8 +297,8 @@ def _task_of_process(pid: int, run_ids: Collection[str]) -> int | None:
         seq = read_stamp(pid, run)
         if seq is not None:
             return seq
-    words = mark_words(pid)
-    return int(words[1]) if words is not None and words[0] in run_ids else None
+    marked = _marked_task(pid)
+    return marked[1] if marked is not None and marked[0] in run_ids else None
 
 
 def refuse_living(
@@ -340,33 +323,41 @@ def refuse_living(
             )
 
 
-def runs_alive_elsewhere(
+def refuse_elsewhere(
     past_runs: PastRuns, here: MachineIdentity, job_id: str | None = None
-) -> tuple[RunOpened, ...]:
-    """Return the runs whose tasks may be alive where this process cannot see them.
+) -> None:
+    """Refuse to run tasks a second time that may run where they cannot be seen.
 
     A restarted machine runs nothing. A scheduler terminates the processes of its jobs,
     so for a job other than our own, *job_id*, it is queried whether that job still
     runs.
+
+    Raises:
+        UsageError: some may still run.
     """
     # a cloned node looks like this one before a restart; tasks that began after this
     # machine's start cannot have ended with it
     booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    last_start: dict[str, Seconds] = {}
+    hidden: dict[str, RunOpened] = {}
     for start in past_runs.in_flight.values():
-        last_start[start.run] = max(start.time, last_start.get(start.run, 0.0))
-    found = []
-    for run, opened in past_runs.open_runs.items():
-        machine = opened.machine
-        is_over = here.is_later_boot_of(machine) and last_start.get(run, 0.0) < booted
-        if run not in last_start or here.sees_processes_of(machine) or is_over:
+        opened = past_runs.open_runs.get(start.run)
+        if opened is None or here.sees_processes_of(opened.machine):
             continue
-        if opened.job is None or (
-            # our own job: the scheduler ended it before it started it again
-            opened.job != job_id and _runs_on(opened.job, machine.host)
-        ):
-            found.append(opened)
-    return tuple(found)
+        if start.time >= booted or not here.is_later_boot_of(opened.machine):
+            hidden[start.run] = opened
+    hosts = {
+        opened.machine.host
+        for opened in hidden.values()
+        # our own job: the scheduler ended it before it started it again
+        if opened.job is None
+        or (opened.job != job_id and _runs_on(opened.job, opened.machine.host))
+    }
+    if hosts:
+        raise UsageError(
+            f"tasks may still be running on {', '.join(sorted(hosts))}, where weigh "
+            "exec was killed: resume there, or add --forget-survivors if they have "
+            "ended"
+        )
 
 
 def _runs_on(job_id: str, host_name: str) -> bool:
@@ -392,29 +383,6 @@ def _runs_on(job_id: str, host_name: str) -> bool:
         if answer.returncode == 0 and question.read([answer.stdout]):
             return True
     return False
-
-
-def refuse_elsewhere(
-    past_runs: PastRuns, here: MachineIdentity, job_id: str | None = None
-) -> None:
-    """Refuse to run tasks a second time that may still run on another machine.
-
-    *job_id* is the id of our own scheduler's job.
-
-    Raises:
-        UsageError: some may still run.
-    """
-    hosts = sorted(
-        {
-            opened.machine.host
-            for opened in runs_alive_elsewhere(past_runs, here, job_id)
-        }
-    )
-    if hosts:
-        raise UsageError(
-            f"tasks may still be running on {', '.join(hosts)}, where weigh exec was "
-            "killed: resume there, or add --forget-survivors if they have ended"
-        )
 
 
 def outlast_survivors(

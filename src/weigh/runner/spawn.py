@@ -137,7 +137,7 @@ class AttemptSpawner:
         """
         env = self._envs[attempt.slot.number]
         env[b"PARALLEL_SEQ"] = b"%d" % attempt.seq
-        env[MARK] = b"%b.%d.%d" % (self._run, attempt.seq, attempt.number)
+        env[MARK] = b"%b.%d" % (self._run, attempt.seq)
         granted = granted_memory(attempt, self._memory, self._slots)
         if granted is None:
             env.pop(_MEMORY, None)  # the shell then reports it

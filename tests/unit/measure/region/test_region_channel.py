@@ -24,7 +24,6 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.probe.proc import ProcessReading
-from weigh.runner.channels import SlotChannels
 from weigh.units import MIB
 
 CODE = """
@@ -53,18 +52,6 @@ def test_the_record_gets_what_was_measured(channel: Channel) -> None:
     ]
     assert (told.batches[0].count, told.batches[0].samples) == (4, 8)
     assert [(one.name, one.value) for one in told.events] == [("epoch", 3)]
-
-
-def test_a_folder_that_cannot_get_its_name_is_removed(tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.mkdir()
-    second.mkdir()
-    taken = first / f"weigh-exec-{os.uname().nodename}-r"
-    taken.write_text("somebody's file")
-    channels = SlotChannels("r", [1], [str(first), str(second)])
-    assert [one.name for one in first.iterdir()] == [taken.name]
-    assert channels.settings()
-    channels.close()
 
 
 def test_a_report_in_the_program_takes_nothing_from_the_record(
