@@ -147,7 +147,6 @@ class OwnScript(msgspec.Struct, frozen=True, kw_only=True):
     text. ``measured``: weigh measures it in the job. ``foreign``: weigh did not submit
     it, and it is ``user``'s, if not one's own. ``part``: these indices are only a part
     of the array. ``is_line_known``: the flags are those of the line that was typed.
-    ``components`` are the ids of a heterogeneous job's parts, which ``indices`` number.
     """
 
     flags: tuple[str, ...] = ()
@@ -162,7 +161,6 @@ class OwnScript(msgspec.Struct, frozen=True, kw_only=True):
     part: bool = False
     user: str = ""
     is_line_known: bool = True
-    components: tuple[str, ...] = ()
 
 
 class SubmittedJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -171,8 +171,7 @@ _TO_ASK: Seconds = 30.0
 _TOLD = SIGNAL_BASE + 15  # exit code of a shell that TERM ended
 _OLD: Seconds = 30 * DAY  # schedulers have forgotten older jobs
 _LATE: Seconds = 300.0  # accounting that answers must show the end of a job by then
-# what still runs then was not cancelled: of a heterogeneous job Slurm ends all parts or
-# none, without a message
+# what still runs then was not cancelled, whatever the scheduler said
 _TO_CANCEL: Seconds = 600.0
 _NOT_YET = "accounting has not recorded its end yet"
 
@@ -477,12 +476,6 @@ class SchedulerClient(Scheduler):
             for other in self._backend.with_other_token(printed, tokens):
                 found.pop(other, None)
             listed |= found
-        # the queue lists each part of a heterogeneous job as a job
-        for job in submitted_jobs:
-            for part, component in enumerate(job.own.components if job.own else ()):
-                shown = listed.get(component, {}).get(0)
-                if shown is not None:
-                    listed.setdefault(job.id, {})[part] = shown
         return listed
 
     def _ask(

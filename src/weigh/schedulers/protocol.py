@@ -123,8 +123,7 @@ class KnownJob(msgspec.Struct, frozen=True, kw_only=True):
 
     ``part`` are the indices that were named, if not all of the array; ``logs``
     are the log files that are known, by index, empty for a plain job. ``line`` are
-    the words of its submission, if the script among them is not known. ``components``
-    are the ids of a heterogeneous job's parts, numbered by ``indices``.
+    the words of its submission, if the script among them is not known.
     """
 
     id: str
@@ -140,7 +139,6 @@ class KnownJob(msgspec.Struct, frozen=True, kw_only=True):
     output: str = ""
     logs: dict[str, str] = {}
     request: RecordedRequest | None = None
-    components: tuple[str, ...] = ()
 
 
 class AccountingWords(msgspec.Struct, frozen=True, kw_only=True):

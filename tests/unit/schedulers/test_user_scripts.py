@@ -246,53 +246,16 @@ def test_accounting_s_rows_of_several_lines_are_those_of_one_job() -> None:
     assert SLURM.sent(job("slurm"), "u").read([sent]) == "7"
 
 
-HET_SHOWN = "".join(
-    f"JobId={n} HetJobId=3 HetJobOffset={n - 3} JobName=h.sh HetJobIdSet=3-5 "
-    f"UserId=me(1) SubmitTime=1795254181 Command=/w/h.sh WorkDir=/w StdOut=/w/h.out\n"
-    for n in (3, 4, 5)
-)
-HET_ROWS = "".join(
-    "\x1f".join((f"3+{n}", str(3 + n), "me", "1795254181", "h.sh", "/w", "sbatch h.sh"))
-    + "\n"
-    for n in range(3)
-)
-
-
-@pytest.mark.parametrize(
-    "outs", [(HET_SHOWN, ""), ("", HET_ROWS), (HET_SHOWN, HET_ROWS)]
-)
-def test_all_parts_of_a_heterogeneous_job_are_named(outs: tuple[str, str]) -> None:
-    found = SLURM.known("3").read(outs)
-
-    assert found is not None
-    assert (found.id, found.name, found.indices) == ("3", "h.sh", "0-2")
-    assert (found.components, found.part) == (("3", "4", "5"), "")
-
-
-@pytest.mark.parametrize(
-    ("name", "outs"),
-    [
-        ("3+1", (HET_SHOWN, "")),
-        ("3+1", ("", HET_ROWS)),
-        ("4", (HET_SHOWN.splitlines(keepends=True)[1], "")),
-    ],
-    ids=["queue", "accounting", "an id of its own"],
-)
-def test_one_part_of_a_heterogeneous_job_is_known_by_its_number(
-    name: str, outs: tuple[str, str]
-) -> None:
-    found = SLURM.known(name).read(outs)
-
-    assert found is not None
-    assert (found.id, found.name, found.part) == ("3", "h.sh", "1")
-
-
-def test_each_part_of_a_heterogeneous_job_has_its_end() -> None:
+def test_the_first_part_of_a_heterogeneous_job_stands_for_it() -> None:
     rows = "3+0|COMPLETED|0:0|0:0|1|2|n|None\n3+1|FAILED|1:0|0:0|1|2|n|None\n"
+    shown = "".join(
+        "\x1f".join((f"3+{n}", f"{3 + n}", "me", "1", "h.sh", "/w", "sbatch h.sh\n"))
+        for n in range(3)
+    )
 
-    states = slurm_commands.COMMANDS.parse_ended(rows)
+    state = slurm_commands.COMMANDS.parse_ended(rows)["3"][0]
+    known = SLURM.known("3").read(("", shown))
 
-    assert {n: one.state for n, one in states["3"].items()} == {
-        0: "COMPLETED",
-        1: "FAILED",
-    }
+    assert state.state == "COMPLETED"
+    assert known is not None
+    assert (known.id, known.name, known.indices) == ("3", "h.sh", "")

@@ -449,7 +449,6 @@ def test_a_job_that_was_cancelled_is_shown_as_such_at_once(
 def test_an_element_that_still_runs_long_after_it_was_cancelled_just_runs(
     here: Weigh, fake: Fake, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slurm keeps a part of a heterogeneous job with the others, and says nothing."""
     fake("squeue", 'for i in 0 1 2; do echo "7|$i|RUNNING|1|node1|None"; done')
     here.status(job)
     assert here("cancel", job)[0] == 0

@@ -172,8 +172,6 @@ def _part_of_known(
         # what stands between id and index: 7_3 or 7.3
         mark = traits.element_name.format("", "")
         rest = name.removeprefix(job.id)
-        # Slurm writes the parts of a heterogeneous job as 7+1
-        mark = "+" if own.components else mark
         if rest.startswith(mark):
             return _narrowed(job, rest.removeprefix(mark), name)
     return None
@@ -219,7 +217,6 @@ def _as_job(
         foreign=True,
         user="" if known_job.user == user else known_job.user,
         is_line_known=bool(known_job.line),
-        components=known_job.components,
     )
     own, throttle = _with_pattern(own, script, cwd, scheduler)
     request = request_of_known(known_job)

@@ -363,9 +363,8 @@ class ScriptWork:
         # what was typed is lost: the request as the scheduler recorded it
         if not own.is_line_known:
             flags = scripts.raised(request, ("memory", "time_limit", "queue"))
-        is_array = own.indices and not own.components  # its parts only run together
         # Grid Engine takes one range with one step: then it is several jobs
-        parts = [*scripts.only(failed, request.throttle)] if is_array else []
+        parts = [*scripts.only(failed, request.throttle)] if own.indices else []
         return [(*flags, *part) for part in parts or [()]]
 
     @property

@@ -393,9 +393,10 @@ class SlurmCommands(SchedulerCommands):
             fields = line.split("|", _ENDED_COUNT - 1)
             if len(fields) < _ENDED_COUNT:
                 continue
-            # 123, 123_4 or 123+1 are jobs, 123_4.batch and 123.0 are steps
-            place, _, step = fields[0].partition(".")
-            job, _, index = place.replace("+", "_").partition("_")
+            # 123 and 123_4 are jobs, 123_4.batch and 123.0 are steps; of a
+            # heterogeneous job only the first part is read, which runs its script
+            place, _, step = fields[0].replace("+0", "").partition(".")
+            job, _, index = place.partition("_")
             if whole_number(job) is None:
                 continue
             if step:
@@ -422,8 +423,6 @@ class SlurmCommands(SchedulerCommands):
             submitted_job.elements == 1 and submitted_job.own is None
         ):
             return ("scancel", submitted_job.id)
-        if submitted_job.own is not None and submitted_job.own.components:
-            return ("scancel", *(submitted_job.own.components[one] for one in elements))
         return ("scancel", f"{submitted_job.id}_[{format_ranges(elements)}]")
 
     def session_flags(self, job_request: JobRequest) -> list[Argv]:

@@ -35,7 +35,7 @@ from weigh.schedulers.words import (
     whole_number,
 )
 
-_NAME = re.compile(r"(\d{1,10})(?:[_+]\[?([\d,:-]+)(?:%\d+)?\]?)?")
+_NAME = re.compile(r"(\d{1,10})(?:_\[?([\d,:-]+)(?:%\d+)?\]?)?")
 _PATTERN = re.compile(r"%(\d*)([A-Za-z%])")
 # the first node and task of a job write its log
 _LOG_VALUES: dict[str, str | None] = {"n": "0", "t": "0", "%": "%"}
@@ -72,10 +72,7 @@ def _of_controller(lines: Sequence[str]) -> KnownJob:
     rows = [pairs_of(line) for line in lines]
     row, named = rows[0], _JOB_NAME.search(lines[0])
     job, array = row.get("JobId", ""), row.get("ArrayJobId", "")
-    key = "ArrayTaskId"
-    if row.get("HetJobId"):
-        array, key = row["HetJobId"], "HetJobOffset"
-    listed = [one.get(key, "").partition("%")[0] for one in rows] if array else []
+    listed = [one.get("ArrayTaskId", "").partition("%")[0] for one in rows if array]
     # one line with an id of its own: an element was named, not the array
     is_element = bool(array) and len(lines) == 1 and job != array
     command = row.get("Command", "").split(" ")
@@ -96,7 +93,7 @@ def _of_controller(lines: Sequence[str]) -> KnownJob:
 
 def _of_accounting(rows: Sequence[Sequence[str]]) -> KnownJob:
     place, raw, user, submitted, name, cwd, _ = rows[0]
-    job, array, index = place.replace("+", "_").partition("_")
+    job, array, index = place.partition("_")
     is_element = array and len(rows) == 1 and raw != job
     return KnownJob(
         id=job,
@@ -108,22 +105,8 @@ def _of_accounting(rows: Sequence[Sequence[str]]) -> KnownJob:
     )
 
 
-def _components(rows: Sequence[Sequence[str]], lines: Sequence[str]) -> dict[int, str]:
-    """Return the ids of a heterogeneous job's parts, by their numbers."""
-    found = {}
-    for row in map(pairs_of, lines):
-        offset = whole_number(row.get("HetJobOffset", ""))
-        if offset is not None:
-            found[offset] = row.get("JobId", "")
-    for place, raw, *_ in rows:
-        offset = whole_number(place.partition("+")[2])
-        if offset is not None:
-            found[offset] = raw
-    return found
-
-
 def _of_row(place: str) -> Iterator[int]:
-    _, line, index = place.replace("+", "_").partition("_")
+    _, line, index = place.partition("_")
     if line:
         yield from parse_ranges(index)
 
@@ -226,10 +209,6 @@ class SlurmUserScripts(SchedulerUserScripts):
     ) -> str | None:
         """Return the path of an element's log, by the pattern of its name."""
         own = submitted_job.own or OwnScript()
-        if own.components and index is not None:
-            if index:
-                return None  # the script runs in the first part only
-            index = None
         named = own.logs.get("" if index is None else str(index))
         if named or not own.output:
             return named
@@ -301,7 +280,7 @@ class SlurmUserScripts(SchedulerUserScripts):
         """Ask by what describe a job: of the controller, of accounting."""
         if not _NAME.fullmatch(name):
             return known_answer(None)
-        job = re.split("[_+]", name)[0]
+        job = name.partition("_")[0]
         delimiter = f"--delimiter={_SEPARATOR}"
         argvs = (
             ("scontrol", "-o", "show", "job", job),
@@ -316,24 +295,23 @@ class SlurmUserScripts(SchedulerUserScripts):
             return None
         live = job_lines(command_outputs[0])
         past = [
-            row.split(_SEPARATOR, _COUNT - 1)
+            # the first part of a heterogeneous job runs its script
+            row.replace("+0", "", 1).split(_SEPARATOR, _COUNT - 1)
             for row in _NEXT_ROW.split(command_outputs[1])
         ]
-        past = [row for row in past if len(row) == _COUNT]
+        past = [row for row in past if len(row) == _COUNT and "+" not in row[0]]
         if not (live or past):
             return None
         # the controller knows more than accounting, but not the line that was typed
         known = _of_controller(live) if live else _of_accounting(past)
         indices = {index for row in past for index in _of_row(row[0])}
         indices |= set(parse_ranges(known.indices))
-        components = _components(past, live)
         return msgspec.structs.replace(
             known,
             line=tuple(past[0][-1].split()[1:]) if past else (),
             indices=format_ranges(indices),
             part=(found[2] or known.part) if indices else "",
             request=parse_scontrol_job(command_outputs[0]) if live else None,
-            components=tuple(components[one] for one in sorted(components)),
         )
 
     def raw_logs(
