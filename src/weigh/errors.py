@@ -4,7 +4,7 @@
     1     FAILED          a task failed, a check or `report --strict` found a problem
     2     USAGE           invalid command line or file (`weigh run`: 125, as 2 may be
                           the command's own)
-    123   TOO_LARGE       `weigh run --fail-above`: it completed and used more
+    123   TOO_LARGE       `weigh run --memory`: it completed and used more
     124   NO_TIME_LEFT    `weigh exec --pull`: tasks of the queue are left that need
                           more time than there is, and no other run will take them
     125   WEIGH_FAILED    weigh itself could not do it

@@ -118,7 +118,8 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
     help="Time from TERM to KILL; a bare number is seconds.  [default: 30s]",
 )
 @click.option(
-    "--time-limit",
+    "--time",
+    "time_limit",
     hidden=True,  # job scripts give it
     metavar="TIME",
     type=DURATION,
@@ -188,7 +189,7 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
 @click.option("--interval", type=SECONDS, default=0.05, metavar="SECONDS", hidden=True)
 @click.option("--stalled-after", type=SECONDS, default=600.0, hidden=True)
 @click.option(
-    "--progress-pattern",
+    "--progress",
     "progress_patterns",
     metavar="RE",
     multiple=True,

@@ -28,7 +28,7 @@ OPTION_GROUPS = {
         "Resources": "jobs per-gpu gpus memory",
         "Failures": "retries halt timeout stop",
         "Continue": "resume resume-failed checkpoint-signal",
-        "Output": "joblog output ungroup progress-pattern json quiet dry-run",
+        "Output": "joblog output ungroup progress json quiet dry-run",
     },
     "plan": {
         "Needs of a task": "gpu-memory memory cpus time from hours",

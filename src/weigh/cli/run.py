@@ -1,6 +1,7 @@
 """``weigh run``: its command line. Short ones never come here: see plain_run."""
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -24,36 +25,50 @@ _SHORTEST_INTERVAL = 0.001  # seconds
 _LONGEST_INTERVAL = 86400.0  # seconds
 _WITHOUT_OPTION = ("login_node", "stalled_after")  # settings only
 # with these no command has to follow
-_WITHOUT_DASHES = {"-h", "--help", "--help-all", "--attach", "--stages"}
-# options that --stages passes on; any other typed one is refused
-_OF_STAGES = frozenset(("stages", "command", "output", "label", "quiet"))
+_WITHOUT_DASHES = {"-h", "--help", "--help-all", "--attach"}
+_STAGE_FILE = re.compile(r"\.toml(:[^/]*)?")
+_STAGES = "weigh.stages"  # key of click's meta: the words are a file of steps
+# options that are passed on to a file of steps; any other typed one is refused
+_OF_STAGES = frozenset(("command", "output", "label", "quiet"))
 
 
 class AfterDashes(options.SettingsCommand):
     """A command whose argv must follow ``--``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse a command line without ``--``, and show where it goes."""
+        """Refuse a command line without ``--``, unless it runs a file of steps."""
         words = {arg.partition("=")[0] for arg in args}
         if args and "--" not in args and not _WITHOUT_DASHES & words:
-            raise click.UsageError(_put_dashes(self, args), ctx)
+            at = _first_of_command(self, args)
+            if at == len(args) or not _STAGE_FILE.search(args[at]):
+                raise click.UsageError(_put_dashes(args, at), ctx)
+            ctx.meta[_STAGES] = True
         return super().parse_args(ctx, args)
 
 
-def _put_dashes(command: click.Command, arguments: list[str]) -> str:
-    flags = {
-        name: isinstance(option, click.Option) and option.is_flag
+def _first_of_command(command: click.Command, arguments: list[str]) -> int:
+    """Return where the words begin that are no options of weigh."""
+    has_value = {
+        name: isinstance(option, click.Option)
+        and not option.is_flag
+        and option.flag_value != ""  # --progress may have one
         for option in command.params
         for name in (*option.opts, *option.secondary_opts)
     }
     at = 0
     while at < len(arguments) and arguments[at].startswith("-"):
         name = arguments[at].partition("=")[0]
-        if name not in flags:
-            return f"no such option: {name} (the command goes after --)"
+        if name not in has_value:
+            raise click.UsageError(
+                f"no such option: {name} (the command goes after --)"
+            )
         # an option with a value takes the next word, too
-        at += 1 if flags[name] or "=" in arguments[at] else 2
-    if at >= len(arguments):
+        at += 2 if has_value[name] and "=" not in arguments[at] else 1
+    return min(at, len(arguments))
+
+
+def _put_dashes(arguments: list[str], at: int) -> str:
+    if at == len(arguments):
         return "no command to run: weigh run -- COMMAND"
     with_dashes = " ".join(["weigh run", *arguments[:at], "--", *arguments[at:]])
     return f"put -- before the command: {with_dashes}"
@@ -81,7 +96,7 @@ def _checked_progress_patterns(
     from weigh.progress.reader import RunProgressReader  # noqa: PLC0415 - rarely
 
     try:
-        RunProgressReader(values)
+        RunProgressReader(tuple(filter(None, values)))
     except FormatError as error:
         raise click.BadParameter(str(error), param=option) from error
     return values
@@ -155,10 +170,11 @@ def _run_parameters(
     help="What to request beyond the usage.  [default: 20%]",
 )
 @click.option(
-    "--fail-above",
+    "--memory",
+    "fail_above",
     type=SIZE,
     metavar="SIZE",
-    help="Exit with 123 if it completes with a larger peak memory, such as 2GiB.",
+    help="Memory that has to be enough: exit with 123 if the peak was larger.",
 )
 @options.quiet("Print nothing but what went wrong.")
 @click.option(
@@ -169,18 +185,19 @@ def _run_parameters(
     help="Stop processes that outlive it, instead of waiting for them.",
 )
 @click.option(
-    "--progress", is_flag=True, help="Estimate the remaining time from the output."
-)
-@click.option(
-    "--progress-pattern",
+    "--progress",
     "progress_patterns",
-    metavar="RE",
+    metavar="[=RE]",
+    is_flag=False,
+    flag_value="",  # without a pattern the known ones are tried
     multiple=True,
     callback=_checked_progress_patterns,
-    help="Regex of progress: (?P<done>..) and (?P<total>..), or (?P<percent>..).",
+    help="Estimate the remaining time from the output; RE finds (?P<done>..) and "
+    "(?P<total>..), or (?P<percent>..).",
 )
 @click.option(
-    "--time-limit",
+    "--time",
+    "time_limit",
     type=DURATION,
     metavar="TIME",
     help="Warn if it will not end in time.  [default: the job's limit]",
@@ -197,11 +214,6 @@ def _run_parameters(
     metavar="PID",
     help="Measure a running process instead of a COMMAND.",
 )
-@click.option(
-    "--stages",
-    metavar="FILE[:STEP]",
-    help="Run the steps of a TOML file, from STEP on, as phases of one record.",
-)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click's own
@@ -211,21 +223,21 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     exit code. At its end, its usage and the lines to request that from a
     scheduler are printed on stderr.
 
-    With --stages the steps of FILE, [[stage]] tables with a name and a line to
-    run, are executed in order until one fails; its exit code is returned, and
-    FILE:STEP continues there. NAME=VALUE words set environment variables of the steps
-    and parameters of the record. Within `weigh run` or a task of `weigh exec` the
-    steps are added to that record.
+    Without -- the words are FILE.toml[:STEP] and NAME=VALUE. The steps of the file,
+    [[stage]] tables with a name and a line to run, are executed in order until one
+    fails; its exit code is returned, and FILE.toml:STEP continues there. The values
+    are environment variables of the steps and parameters of the record. Within `weigh
+    run` or a task of `weigh exec` the steps are added to that record.
 
     Exit codes: the command's own, 128+n when signal n ended it; 123 more memory
-    than --fail-above, 125 weigh failed, 126 not executable, 127 not found.
+    than --memory, 125 weigh failed, 126 not executable, 127 not found.
 
     \b
     weigh run -- python3 train.py --epochs 1
     weigh run --label tag --param batch_size=50 -o tag.json -- python3 tag.py 50
-    weigh run --stages experiment.toml:train lr=0.1
+    weigh run experiment.toml:train lr=0.1
     """  # noqa: D301 - click reads \b
-    if words["stages"] is not None:
+    if _STAGES in context.meta:
         return _run_stages(context, words)
     settings = options.settings_of(context)
     quiet = words["quiet"]
@@ -251,15 +263,16 @@ def _run_stages(context: click.Context, words: dict[str, Any]) -> int:
     for name in words:
         if options.is_typed(context, name) and name not in _OF_STAGES:
             raise click.UsageError(
-                f"--stages takes no {options.flag_of(context, name)}"
+                f"a file of steps takes no {options.flag_of(context, name)}"
             )
+    stage_file, *settings = words["command"]
     stages_options = stages.StagesOptions(
-        settings=words["command"],
+        settings=tuple(settings),
         output=words["output"],
         label=words["label"],
         quiet=bool(words["quiet"]),
     )
-    stages.become_stages(words["stages"], stages_options, os.environ)
+    stages.become_stages(stage_file, stages_options, os.environ)
     return 0  # never reached: this process has become another one
 
 
@@ -291,8 +304,7 @@ def _progress_flags(options: RunOptions) -> list[str]:
     """Return the given flags that need the command's output."""
     flags = {
         "--progress": options.progress,
-        "--progress-pattern": options.progress_patterns,
-        "--time-limit": options.time_limit is not None,
+        "--time": options.time_limit is not None,
         "--checkpoint-signal": options.checkpoint_signal is not None,
     }
     return [flag for flag, is_given in flags.items() if is_given]
@@ -302,6 +314,9 @@ def _run_options_typed(
     words: dict[str, Any], settings: config.ConfigValues
 ) -> RunOptions:
     """Return what was typed, and the settings that have no option."""
+    patterns = words["progress_patterns"]
+    words["progress"] = bool(patterns)
+    words["progress_patterns"] = tuple(filter(None, patterns))
     own = {name: words[name] for name in RunOptions.__struct_fields__ if name in words}
     without_option: dict[str, Any] = {
         name: one.value

@@ -105,13 +105,13 @@ def _check_limit(record: Record, limit: int) -> int:
     """Return 0 if the peak memory is at most *limit*; else report it, also if quiet."""
     peak = record.peak_memory
     if peak is None:
-        _warn("--fail-above: the memory was not measured")
+        _warn("--memory: the memory was not measured")
         return WEIGH_FAILED
     if peak <= limit:
         return 0
     _warn(
         f"peak memory {units.format_size(peak)} exceeds the "
-        f"{units.format_size(limit)} of --fail-above"
+        f"{units.format_size(limit)} of --memory"
     )
     return TOO_LARGE
 

@@ -136,20 +136,15 @@ class JobLauncher:
             return
 
 
-_STARTS_NO_COMMAND = frozenset(("-h", "--help", "--stages"))
-
-
 def prepare(argv: list[str]) -> list[JobLauncher]:
     """Fork a launcher for each run of ``weigh`` *argv*, before any import.
 
     Errors in *argv* are reported later, by the command line.
     """
-    # what follows "--" is the job's, not weigh's
-    own = argv[: argv.index("--")] if "--" in argv else argv
-    if not own or own[0] != "run" or not hasattr(os, "fork"):
+    # without "--" no command is run; what follows it is the job's, not weigh's
+    if argv[:1] != ["run"] or "--" not in argv or not hasattr(os, "fork"):
         return []
-    if any(word.partition("=")[0] in _STARTS_NO_COMMAND for word in own):
-        return []
+    own = argv[: argv.index("--")]
     runs = _number_after(own, "--repeat", 1) + _number_after(own, "--warmup", 0)
     launchers: list[JobLauncher] = []
     while len(launchers) < max(1, min(runs, _MOST_WAITING)):

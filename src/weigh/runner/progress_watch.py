@@ -213,9 +213,7 @@ class ProgressWatch:
         # the signal is sent so many seconds before a limit
         no_limit = context.ends_at is None and context.options.timeout is None
         if context.checkpoint is not None and no_limit:
-            self._notify(
-                "no time limit is known, so no checkpoint signal: add --time-limit"
-            )
+            self._notify("no time limit is known, so no checkpoint signal: add --time")
         self._tasks: dict[str, TaskProgress] = {}
         self._forecasts: dict[str, EndForecast] = {}
         self._times: deque[Seconds] = deque(maxlen=_MOST_KEPT)

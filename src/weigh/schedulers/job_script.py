@@ -254,9 +254,9 @@ def tasks_command(job_script: JobScript, rules: ScriptRules) -> str:
     grace = GRACE if job_script.staging is None else job_script.staging.grace
     limit = job_script.request.time_limit
     # SECONDS is bash's own clock since the script began: set-up has used up a part
-    until = "" if limit is None else f' --time-limit "$(({limit} - SECONDS))s"'
+    until = "" if limit is None else f' --time "$(({limit} - SECONDS))s"'
     if limit is not None and warning(job_script) is not None:
-        until = f' --time-limit "$(({limit - _reserve(job_script)} - SECONDS))s"'
+        until = f' --time "$(({limit - _reserve(job_script)} - SECONDS))s"'
     own = " ".join(_own_flags(job_script, rules))
     if job_script.queue:
         # the elements share a folder in place of a task file each

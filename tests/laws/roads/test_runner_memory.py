@@ -43,7 +43,7 @@ def memory_group(limit: int) -> Iterator[Path]:
 
 def pull(road: Road, limit: int) -> int:
     """Pull all tasks below a memory *limit*, as the shell of a job does."""
-    words = f"{sys.executable} -P -m weigh exec --pull --jobs 1 --time-limit 5m"
+    words = f"{sys.executable} -P -m weigh exec --pull --jobs 1 --time 5m"
     with memory_group(limit) as processes:
         command = f"echo $$ >{processes}; {words} plan/tasks & wait $!"
         return subprocess.run(

@@ -115,7 +115,7 @@ def time_of_exec(plan: Plan, staging: StagingPlan | None, *, requeue: bool) -> f
         requeue=requeue,
     )
     line = tasks_command(script, RULES)
-    until = re.search(r"--time-limit \"\$\(\((\d+) - SECONDS", line)
+    until = re.search(r"--time \"\$\(\((\d+) - SECONDS", line)
     grace = re.search(r"--grace (\d+)", line)
     assert until is not None
     assert grace is not None

@@ -63,6 +63,6 @@ def test_a_run_by_hand_names_what_it_leaves(road: Road) -> None:
     road.program()
     road("sweep", "x=1..12", "--", "python3", "job.py", "--x", "{x}")
     road("plan", "tasks.txt", "--memory", "150M", "--time", "5m")
-    code, text = road.called("exec", "--pull", "plan/tasks", "--time-limit", "5m")
+    code, text = road.called("exec", "--pull", "plan/tasks", "--time", "5m")
     assert code == 124
     assert "12 tasks not started: the shortest needs 10 m 00 s, 4 m " in text

@@ -66,7 +66,7 @@ def on_terminal(words: Sequence[str], cwd: Path) -> str:
         ("submit", ATTACK),
         ("submit", "--dry-run", "--on", "local", "--name", ATTACK, "--", "true"),
         ("check", ATTACK),
-        ("run", "--stages", ATTACK),
+        ("run", ATTACK),
         ("sweep", f"a={ATTACK}", "--", "echo", "{a}"),
         ("scan", f"n={ATTACK}", "--", "true"),
         ("status", ATTACK),

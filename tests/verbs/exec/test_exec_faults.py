@@ -461,7 +461,7 @@ def test_killed_repeatedly_every_task_ends_and_none_runs_twice_at_once(
 
 def test_tasks_get_a_signal_before_the_time_limit(batch: Batch) -> None:
     batch.write("trap 'echo saved >> ran; exit 0' TERM; sleep 100 & wait", "true")
-    finished = batch.run("-j", "1", "--time-limit", "1s", "--grace", "0.7")
+    finished = batch.run("-j", "1", "--time", "1s", "--grace", "0.7")
     assert finished.returncode == 128 + signal.SIGTERM
     assert "time limit" in finished.stderr
     assert batch.ran() == ["saved"]

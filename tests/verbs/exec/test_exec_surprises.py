@@ -156,7 +156,7 @@ def test_begun_anew_the_old_joblog_is_put_aside(batch: Batch) -> None:
     [
         ("--resume-failed", "--no-resume"),
         ("--timeout", "0"),
-        ("--time-limit", "0"),
+        ("--time", "0"),
         ("--halt", "soon,fail=101%"),
         ("--stop", "nan,idle=x"),
         ("--stop", "idle"),

@@ -168,7 +168,7 @@ def test_a_killed_run_leaves_a_file_that_the_next_replaces(
 
 
 def test_a_pattern_that_is_none_is_reported_before_any_task(tasks: Tasks) -> None:
-    process = tasks.start("steps.py 1", options=("--progress-pattern", "("))
+    process = tasks.start("steps.py 1", options=("--progress", "("))
     end(process)
     assert process.returncode == 2
     assert not Path(f"{tasks.file}.joblog").exists()

@@ -59,12 +59,12 @@ def test_a_pipe_is_read_on_request(weigh: Weigh) -> None:
 def test_a_pattern_of_the_users_own_is_read(weigh: Weigh) -> None:
     job = STEPS.replace("'step', n + 1, 'of 60'", "f'<{n + 1}|60>'")
     pattern = r"<(?P<done>\d+)\|(?P<total>\d+)>"
-    weigh.run("--progress", "--progress-pattern", pattern, "--", PYTHON, "-c", job)
+    weigh.run("--progress", pattern, "--", PYTHON, "-c", job)
     assert (progress_of(weigh)["done"], progress_of(weigh)["total"]) == (60, 60)
 
 
 def test_a_pattern_that_is_none_is_reported_before_the_job(weigh: Weigh) -> None:
-    done = weigh.run("--progress", "--progress-pattern", "(", "--", "touch", "ran")
+    done = weigh.run("--progress", "(", "--", "touch", "ran")
     assert done.returncode == 125
     assert b"(" in done.stderr
     assert not (weigh.folder / "ran").exists()
@@ -210,7 +210,7 @@ def _stderr_until(process: "subprocess.Popen[bytes]", words: bytes) -> bytes:
 
 def test_a_job_that_will_be_too_late_is_reported_once(weigh: Weigh) -> None:
     process = weigh.start(
-        *("run", "--progress", "--time-limit", "10s", "--", PYTHON, "-c", SLOW),
+        *("run", "--progress", "--time", "10s", "--", PYTHON, "-c", SLOW),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -227,14 +227,14 @@ def test_a_checkpoint_signal_comes_before_the_limit(weigh: Weigh) -> None:
         "print('ready', flush=True)\n"
         "signal.pause()\n"
     )
-    limit = ("--time-limit", "4s", "--checkpoint-signal", "USR1@2s")
+    limit = ("--time", "4s", "--checkpoint-signal", "USR1@2s")
     done = weigh.run(*limit, "--", PYTHON, "-c", job)
     assert done.returncode == 9
     assert b"sent USR1" in done.stderr
 
 
 def test_a_program_without_a_handler_is_not_ended_by_the_signal(weigh: Weigh) -> None:
-    limit = ("--time-limit", "2s", "--checkpoint-signal", "USR1@1s")
+    limit = ("--time", "2s", "--checkpoint-signal", "USR1@1s")
     done = weigh.run(*limit, "--", "sleep", "3")
     assert done.returncode == 0
     assert b"USR1 not sent" in done.stderr
@@ -248,7 +248,7 @@ def test_a_program_behind_a_shell_gets_the_signal(weigh: Weigh) -> None:
     )
     script = weigh.folder / "job.py"
     script.write_text(job)
-    limit = ("--time-limit", "4s", "--checkpoint-signal", "USR1@2s")
+    limit = ("--time", "4s", "--checkpoint-signal", "USR1@2s")
     done = weigh.run(*limit, "--", "sh", "-c", f"{PYTHON} {script}; exit $?")
     assert done.returncode == 9
 

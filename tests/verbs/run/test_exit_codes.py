@@ -249,8 +249,8 @@ def test_fail_above_is_an_exit_code_of_its_own(
     weigh: Weigh, limit: str, own: int, expected: int
 ) -> None:
     program = HOLDS_100_MIB.format(own)
-    words = ("-q", f"--fail-above={limit}")  # -q does not hide why
+    words = ("-q", f"--memory={limit}")  # -q does not hide why
     done = weigh.run(*words, "--", sys.executable, "-c", program)
     code, said = done.returncode, done.stderr.decode()
     assert code == expected, said
-    assert ("exceeds the 80.0 MiB of --fail-above" in said) == (expected == 123), said
+    assert ("exceeds the 80.0 MiB of --memory" in said) == (expected == 123), said

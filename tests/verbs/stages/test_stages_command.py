@@ -71,7 +71,7 @@ def names(record: dict[str, Any]) -> Sequence[str]:
 
 def test_the_steps_are_phases_of_one_record(tmp_path: Path) -> None:
     write(tmp_path, prepare="echo one", train="sleep 0.2", collect="echo three")
-    done = weigh(tmp_path, "run", "--stages", "steps.toml")
+    done = weigh(tmp_path, "run", "steps.toml")
     assert done.returncode == 0
     assert done.stdout == "one\nthree\n"
     (record,) = records(tmp_path)
@@ -83,18 +83,18 @@ def test_the_steps_are_phases_of_one_record(tmp_path: Path) -> None:
 
 def test_the_first_failure_ends_it_with_its_exit_code(tmp_path: Path) -> None:
     write(tmp_path, prepare="true", train="exit 7", collect="touch was-run")
-    done = weigh(tmp_path, "run", "--stages", "steps.toml", "lr=2")
+    done = weigh(tmp_path, "run", "steps.toml", "lr=2")
     assert done.returncode == 7
     assert not (tmp_path / "was-run").exists()
     (record,) = records(tmp_path)
     assert (record["state"], record["exit_code"]) == ("FAILED", 7)
     assert names(record) == ["prepare", "train"]
-    assert "go on with: weigh run --stages steps.toml:train lr=2\n" in done.stderr
+    assert "go on with: weigh run steps.toml:train lr=2\n" in done.stderr
 
 
 def test_it_goes_on_at_a_step(tmp_path: Path) -> None:
     write(tmp_path, prepare="touch was-run", train="echo on")
-    done = weigh(tmp_path, "run", "--stages", "steps.toml:train")
+    done = weigh(tmp_path, "run", "steps.toml:train")
     assert done.stdout == "on\n"
     assert not (tmp_path / "was-run").exists()
     assert names(records(tmp_path)[0]) == ["train"]
@@ -104,7 +104,7 @@ def test_it_goes_on_at_a_step(tmp_path: Path) -> None:
 def test_a_step_s_peak_is_that_of_all_its_processes(tmp_path: Path) -> None:
     two = f"{python(MEETS.format('a', 'b'))} & {python(MEETS.format('b', 'a'))}; wait"
     write(tmp_path, one=python(HOLD.format(30, 0.4)), two=two, three="sleep 0.2")
-    weigh(tmp_path, "run", "--stages", "steps.toml")
+    weigh(tmp_path, "run", "steps.toml")
     phases = records(tmp_path)[0]["phases"]
     one, two_, three = (phase["peak_memory"] for phase in phases)
     assert 30 * MIB < one < 60 * MIB
@@ -114,7 +114,7 @@ def test_a_step_s_peak_is_that_of_all_its_processes(tmp_path: Path) -> None:
 
 def test_a_step_s_peak_is_known_however_short_it_is(tmp_path: Path) -> None:
     write(tmp_path, short=python("x = bytearray(40 << 20)"), long="sleep 0.2")
-    weigh(tmp_path, "run", "--stages", "steps.toml")
+    weigh(tmp_path, "run", "steps.toml")
     short, _ = records(tmp_path)[0]["phases"]
     assert 40 * MIB < short["peak_memory"] < 70 * MIB
 
@@ -122,7 +122,7 @@ def test_a_step_s_peak_is_known_however_short_it_is(tmp_path: Path) -> None:
 def test_cpu_time_is_distinguished(tmp_path: Path) -> None:
     busy = python("import time\nwhile time.process_time() < 0.3: pass")
     write(tmp_path, busy=busy, idle="sleep 0.3")
-    weigh(tmp_path, "run", "--stages", "steps.toml")
+    weigh(tmp_path, "run", "steps.toml")
     busy_, idle = records(tmp_path)[0]["phases"]
     assert busy_["cpu_time"] >= 0.3
     assert idle["cpu_time"] < 0.1
@@ -130,14 +130,14 @@ def test_cpu_time_is_distinguished(tmp_path: Path) -> None:
 
 def test_settings_reach_the_steps_and_the_record(tmp_path: Path) -> None:
     write(tmp_path, train='echo "$lr $name"')
-    done = weigh(tmp_path, "run", "--stages", "steps.toml", "lr=0.1", "name=a b")
+    done = weigh(tmp_path, "run", "steps.toml", "lr=0.1", "name=a b")
     assert done.stdout == "0.1 a b\n"
     assert records(tmp_path)[0]["parameters"] == {"lr": 0.1, "name": "a b"}
 
 
 def test_under_weigh_run_there_is_still_one_record(tmp_path: Path) -> None:
     write(tmp_path, prepare="true", train="true")
-    inner = (*WEIGH, "run", "--stages", "steps.toml")
+    inner = (*WEIGH, "run", "steps.toml")
     done = weigh(tmp_path, "run", "--label", "mine", "--", *inner)
     assert done.returncode == 0
     (record,) = records(tmp_path)
@@ -147,7 +147,7 @@ def test_under_weigh_run_there_is_still_one_record(tmp_path: Path) -> None:
 
 def test_an_output_file_is_for_the_outer_one(tmp_path: Path) -> None:
     write(tmp_path, train="touch was-run")
-    inner = (*WEIGH, "run", "--stages", "steps.toml", "-o", "record.json")
+    inner = (*WEIGH, "run", "steps.toml", "-o", "record.json")
     done = weigh(tmp_path, "run", "-q", "--", *inner)
     assert done.returncode == 125
     assert "the outer one" in done.stderr
@@ -157,7 +157,7 @@ def test_an_output_file_is_for_the_outer_one(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="weigh exec needs Linux")
 def test_tasks_of_exec_may_be_stages(tmp_path: Path) -> None:
     write(tmp_path, prepare="true", train=python(HOLD.format(30, 0.3)))
-    line = shlex.join((*WEIGH, "run", "--stages", "steps.toml"))
+    line = shlex.join((*WEIGH, "run", "steps.toml"))
     (tmp_path / "tasks.txt").write_text(f"{line} lr=1\n{line} lr=2\n")
     assert weigh(tmp_path, "exec", "tasks.txt").returncode == 0
     found = records(tmp_path)
@@ -178,7 +178,7 @@ def test_what_cannot_be_run_is_reported_before_anything_is(
     tmp_path: Path, argv: Sequence[str], said: str
 ) -> None:
     write(tmp_path, train="touch was-run")
-    done = weigh(tmp_path, "run", "--stages", *argv)
+    done = weigh(tmp_path, "run", *argv)
     assert done.returncode == 125
     assert said in done.stderr
     assert not (tmp_path / "was-run").exists()
@@ -190,7 +190,7 @@ def test_a_signal_reaches_the_step_that_runs(tmp_path: Path, number: int) -> Non
     name = signal.Signals(number).name.removeprefix("SIG")
     trap = f"trap 'kill $!; echo told; exit 0' {name}; sleep 60 & touch ready; wait"
     write(tmp_path, train=trap, collect="echo collected")
-    argv = (*WEIGH, "run", "--stages", "steps.toml", "-q")
+    argv = (*WEIGH, "run", "steps.toml", "-q")
     with subprocess.Popen(
         argv, cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE
     ) as run:
@@ -207,7 +207,7 @@ def test_a_signal_reaches_the_step_that_runs(tmp_path: Path, number: int) -> Non
 
 def test_a_step_has_the_signals_of_a_shell(tmp_path: Path) -> None:
     write(tmp_path, train="kill -PIPE $$; echo alive")
-    done = weigh(tmp_path, "run", "--stages", "steps.toml", "-q")
+    done = weigh(tmp_path, "run", "steps.toml", "-q")
     assert done.returncode == 128 + signal.SIGPIPE
     assert "alive" not in done.stdout
 
@@ -219,7 +219,7 @@ def test_why_a_step_failed_stands_before_what_weigh_states_of_it(
     output.write_text(
         "ValueError: NaN\n\n"
         'weigh: step "train" ended with exit code 1; not run: "predict"\n'
-        'weigh: go on with: weigh run --stages e.toml --from "train"\n'
+        'weigh: go on with: weigh run e.toml --from "train"\n'
     )
 
     assert last_lines_of_output(str(output)) == ("ValueError: NaN",)

@@ -149,7 +149,7 @@ def test_the_tasks_end_before_the_warning(name: str) -> None:
 
     text = RENDER[name](a_script(requeue=True, request=wanted))
 
-    assert '--time-limit "$((3480 - SECONDS))s"' in text
+    assert '--time "$((3480 - SECONDS))s"' in text
 
 
 @EACH_KIND

@@ -26,7 +26,7 @@ VARIABLE = "WEIGH_CHANNEL"
 _PREFIX, _ENDING = "weigh-", ".events"
 
 
-# the sources of a step's figures under `weigh run --stages`
+# the sources of a step's figures under `weigh run FILE.toml`
 STEP = "largest process of the step"
 _STEP_TREE = "sampled, all processes of the step"
 # variables of launchers that start several ranks; without one nothing is imported

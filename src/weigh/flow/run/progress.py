@@ -140,8 +140,6 @@ class RunObserver:
         self._looked_at: Seconds = 0.0
         self._forecast_at: Seconds = 0.0
         self._speak_at = _SPEAK_FIRST
-        if options.progress_patterns and not (options.progress or self._starts):
-            notify("no output to read: add --progress for a terminal or a pipe")
         if options.progress:
             self.tee = _tee(notify, draws=options.draws)
 
@@ -286,9 +284,7 @@ class RunObserver:
         if wanted is None:
             return None
         if self._limit is None:
-            self._notify(
-                "no time limit is known, so no checkpoint signal: add --time-limit"
-            )
+            self._notify("no time limit is known, so no checkpoint signal: add --time")
             return None
         at = self._limit - wanted.before
         if at < self._limit * (1 - _LATEST_SIGNAL):

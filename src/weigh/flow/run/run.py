@@ -363,8 +363,7 @@ class RunToMeasure(msgspec.Struct, frozen=True, kw_only=True):
         """Return what looks at one run: its nodes, then its progress and time limit."""
         options = self.options
         nodes = self.group or LaterNodes(options.interval, self.notify)
-        reads = options.progress or options.progress_patterns
-        is_wanted = reads or options.time_limit or options.checkpoint_signal
+        is_wanted = options.progress or options.time_limit or options.checkpoint_signal
         # within a job its time limit is watched as well
         if not is_wanted and not self.blank.job:
             return [nodes]

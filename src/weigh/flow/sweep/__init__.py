@@ -1,1 +1,1 @@
-"""``weigh sweep`` and ``weigh run --stages``: the commands of an experiment."""
+"""``weigh sweep`` and ``weigh run FILE.toml``: the commands of an experiment."""

@@ -1,4 +1,4 @@
-"""``weigh run --stages FILE``: the steps of an experiment as phases of one record.
+"""``weigh run FILE``: the steps of an experiment as phases of one record.
 
 [[stage]]
 name = "prepare"
@@ -117,7 +117,7 @@ def become_stages(
         run += ["-q"] if options.quiet else []
         run += [f"--output={options.output}"] if options.output else []
         run += [f"--label={options.label}"] if options.label else []
-        again = ("run", "--stages", file_and_step, *options.settings)
+        again = ("run", file_and_step, *options.settings)
         argv = (*weigh_run(*run), sys.executable, "-P", "-m", "weigh", *again)
         os.execve(argv[0], argv, env)  # noqa: S606 - no shell
     if options.output or options.label:
@@ -130,7 +130,7 @@ def become_stages(
     words = [STEP, shell]
     for stage in stages:
         here = f"{path}:{stage.name}"
-        again = ("weigh", "run", "--stages", here, *options.settings)
+        again = ("weigh", "run", here, *options.settings)
         name = msgspec.json.encode(stage.name).decode()
         words += [name, stage.line, shlex.join(again)]
     # -I and -S: neither the user's modules nor site's are loaded

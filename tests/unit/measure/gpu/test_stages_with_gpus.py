@@ -1,4 +1,4 @@
-"""``weigh run --stages`` beside the stub's cards: what each step held on them."""
+"""``weigh run FILE.toml`` beside the stub's cards: what each step held on them."""
 
 import json
 import shlex
@@ -57,7 +57,7 @@ def test_each_step_states_what_it_held_of_each_gpu(
 ) -> None:
     script.gpus(2)
     write_steps(tmp_path)
-    done = weigh(script, tmp_path, "run", "--stages", "steps.toml", "-o", "record.json")
+    done = weigh(script, tmp_path, "run", "steps.toml", "-o", "record.json")
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "record.json").read_text())
     held = {"prepare": [0, 0], "train": [3 * GIB, 0], "predict": [GIB, 0]}
@@ -73,7 +73,7 @@ def test_steps_in_a_task_of_exec_have_them_as_well(
 ) -> None:
     script.gpus(1)
     write_steps(tmp_path)
-    line = shlex.join((sys.executable, "-m", "weigh", "run", "--stages", "steps.toml"))
+    line = shlex.join((sys.executable, "-m", "weigh", "run", "steps.toml"))
     (tmp_path / "tasks.txt").write_text(f"{line}\n")
     done = weigh(script, tmp_path, "exec", "tasks.txt")
     assert done.returncode == 0, done.stderr
@@ -86,6 +86,6 @@ def test_without_a_gpu_a_step_has_none(script: Script, tmp_path: Path) -> None:
     script.gpus(0)
     write_steps(tmp_path)
     (tmp_path / "steps.toml").write_text('[[stage]]\nname = "a"\nrun = "sleep 0.3"\n')
-    weigh(script, tmp_path, "run", "--stages", "steps.toml", "-o", "record.json")
+    weigh(script, tmp_path, "run", "steps.toml", "-o", "record.json")
     record = json.loads((tmp_path / "record.json").read_text())
     assert peaks(record) == {"a": []}

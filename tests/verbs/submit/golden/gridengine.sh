@@ -73,7 +73,7 @@ trap 'on_signal INT' INT
 trap 'on_signal USR1' USR1
 trap 'on_signal USR2' USR2
 trap 'on_signal XCPU' XCPU
-/home/me/env/bin/python -P -m weigh exec --jobs 4 --grace 20 --time-limit "$((21600 - SECONDS))s" \
+/home/me/env/bin/python -P -m weigh exec --jobs 4 --grace 20 --time "$((21600 - SECONDS))s" \
   $([ "${RESTARTED:-0}" = 0 ] || echo --forget-survivors) $([ ! -e /dev/nvidiactl ] || echo --gpus 1) \
   --joblog "$plan/log/tasks_$element.joblog" "$plan/tasks_$element.txt" &
 tasks=$!
