@@ -24,5 +24,4 @@ class PyWeigh(PythonPackage):
     depends_on("py-click@8.1:", type=("build", "run"))
     depends_on("py-jinja2@3.1:", type=("build", "run"))
     depends_on("py-msgspec@0.19:", type=("build", "run"))
-    depends_on("py-rich@13:", type=("build", "run"))
     depends_on("py-scalene@2.1.4:", type=("build", "run"), when="+profile")

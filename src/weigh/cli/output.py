@@ -155,7 +155,7 @@ def make_stderr_patient() -> None:
     atexit.register(leave)
 
 
-def is_colour_wanted(stream: TextIO | None) -> bool:
+def shall_use_colour(stream: TextIO | None) -> bool:
     """Follow NO_COLOR and FORCE_COLOR; otherwise colour a terminal."""
     if os.environ.get("NO_COLOR"):
         return False

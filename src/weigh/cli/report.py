@@ -10,7 +10,7 @@ import click
 
 from weigh.cli import options
 from weigh.cli.options import TIME_TEXT
-from weigh.cli.output import is_colour_wanted
+from weigh.cli.output import shall_use_colour
 from weigh.errors import StoreError, UsageError
 from weigh.flow.here import here_now
 from weigh.lazy_modules import lazy_module
@@ -169,7 +169,7 @@ def _print_job_list(found: ListedJobs, words: Mapping[str, Any]) -> None:
             "run: weigh report last)"
         )
     else:
-        colour = is_colour_wanted(sys.stdout)
+        colour = shall_use_colour(sys.stdout)
         stream = unguarded_stream(sys.stdout) if colour else sys.stdout
         for line in report_lines.job_list_lines(found.jobs, colour=colour):
             stream.write(f"{line}\n")

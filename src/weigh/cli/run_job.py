@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from weigh.cli.output import is_colour_wanted
+from weigh.cli.output import shall_use_colour
 from weigh.config import ConfigValues
 from weigh.errors import NOT_FOUND, SIGNAL_BASE, TOO_LARGE, WEIGH_FAILED, FormatError
 from weigh.flow.run.run import WatchedCommand, request_from_run
@@ -136,7 +136,7 @@ def _summarise(record: Record, headroom: float | None, settings: ConfigValues) -
             )
     # a job's GPUs are named by its allocation, or by this variable
     has_allocation = bool(record.allocation or os.environ.get("CUDA_VISIBLE_DEVICES"))
-    colour = is_colour_wanted(sys.stderr)
+    colour = shall_use_colour(sys.stderr)
     allocation = record.allocation
     installed = next(iter(schedulers_on_path(os.environ)), None)
     text = record_lines.render_summary(

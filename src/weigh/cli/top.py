@@ -1,35 +1,26 @@
 """``weigh top``: options, the screen, and the list of GPUs."""
 
 import os
-import select
-import signal
+import shutil
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from types import FrameType
-from typing import TYPE_CHECKING, TextIO, cast
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from weigh.cli import options
-from weigh.cli.output import PatientStream
-from weigh.errors import SIGNAL_BASE, StoreError, UsageError
+from weigh.errors import StoreError, UsageError
 from weigh.flow.records.records import open_store
 from weigh.flow.watch.gpus import nvml_gpus
 from weigh.flow.watch.top import TopWatcher
 from weigh.lazy_modules import lazy_module
-from weigh.units import Seconds
+from weigh.render.printable import shortened_text, unguarded_stream
 
 if TYPE_CHECKING:
-    import termios
-    import tty
-
     from weigh.flow.watch import gpus as watch_gpus
     from weigh.render import columns, gpu_lines, printable, top_screen
 else:  # each is imported when it is first used
-    termios = lazy_module("termios")
-    tty = lazy_module("tty")
     watch_gpus = lazy_module("weigh.flow.watch.gpus")
     columns = lazy_module("weigh.render.columns")
     gpu_lines = lazy_module("weigh.render.gpu_lines")
@@ -38,10 +29,9 @@ else:  # each is imported when it is first used
 
 _INTERVAL = 1.0  # seconds between two screens, as many as a person can read
 _FIRST_INTERVAL = 0.5  # seconds between the two looks that a share of CPU takes
-_LEAVING = 1.0  # seconds that a terminal has to take the last of the screen
-_QUIT = b"qQ\x03\x04"  # Ctrl-C, Ctrl-D, where they come as keys
-_TERMINAL_GONE: int = getattr(signal, "SIGHUP", signal.SIGTERM)
-_SIGNALS = ("INT", "TERM", "HUP", "QUIT", "TSTP")  # TSTP ends the screen for a while
+_WIDTH, _HEIGHT = 80, 24  # where no terminal has a size
+# control sequences: an empty screen, its first line, the rest of a line, all below
+_CLEAR, _HOME, _NEXT, _CLEAR_BELOW = "\x1b[2J", "\x1b[H", "\x1b[K\n", "\x1b[J"
 
 
 @click.command(context_settings=options.SETTINGS)
@@ -52,8 +42,8 @@ _SIGNALS = ("INT", "TERM", "HUP", "QUIT", "TSTP")  # TSTP ends the screen for a 
 def top(*, gpus: bool, as_json: bool) -> int:
     """Watch the runs in progress here, the machine and the GPUs.
 
-    q or Ctrl-C quits; the runs continue. If the output is not a terminal, one screen
-    is printed. `weigh records show ID` shows all of one run.
+    Ctrl-C quits; the runs continue. If the output is not a terminal, one screen is
+    printed. `weigh records show ID` shows all of one run.
 
     With --gpus my GPUs are listed once, one line each, as CUDA_VISIBLE_DEVICES and
     the scheduler's allocation define them. The number is the driver's, the same as
@@ -73,9 +63,11 @@ def top(*, gpus: bool, as_json: bool) -> int:
     with closing(TopWatcher(store, nvml_gpus)) as watcher:
         with suppress(AttributeError):  # a label may hold what the terminal cannot
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-        if not _has_screen():
-            return _print_once(watcher)
-        return _draw_until_quit(watcher)
+        # a dumb terminal cannot move its cursor; Windows names none
+        can_draw = os.environ.get("TERM", "dumb") != "dumb"
+        if can_draw and sys.stdout is not None and sys.stdout.isatty():
+            _draw_until_interrupted(watcher)
+        return _print_once(watcher)
 
 
 def _print_gpus(*, as_json: bool) -> int:
@@ -99,110 +91,29 @@ def _existing_folder() -> str:
         raise StoreError("the current directory was deleted: cd to another") from error
 
 
-def _has_screen() -> bool:
-    """Return whether a screen can be drawn: the terminal can move its cursor."""
-    if sys.stdout is None or not sys.stdout.isatty():
-        return False
-    return os.name == "nt" or os.environ.get("TERM", "dumb") != "dumb"
-
-
 def _print_once(watcher: TopWatcher) -> int:
     # the share of a CPU is known only from the second look on
     watcher.look()
     time.sleep(_FIRST_INTERVAL)
-    try:
-        width = (
-            os.get_terminal_size(sys.stdout.fileno()).columns or top_screen.TOP_WIDTH
-        )
-    except (OSError, ValueError):
-        width = top_screen.TOP_WIDTH
-    click.echo(top_screen.top_page(watcher.look(), min(top_screen.TOP_WIDTH, width)))
+    for line in top_screen.top_screen_lines(watcher.look(), _WIDTH):
+        click.echo(line)
     return 0
 
 
-def _draw_until_quit(watcher: TopWatcher) -> int:
-    """Draw until the user quits; return the exit code."""
-    colour = not os.environ.get("NO_COLOR")
+def _draw_until_interrupted(watcher: TopWatcher) -> NoReturn:
+    """Draw over the last screen, where the next line of the shell then stands.
+
+    The terminal is left as it is, so that any signal may end or stop weigh.
+    """
+    stream = unguarded_stream(sys.stdout)
+    stream.write(_CLEAR)
+    pause = _FIRST_INTERVAL
     while True:
-        # a terminal that is blocked by Ctrl-S must not delay a signal
-        out = PatientStream(sys.stdout, patience=0.0)
-        screen = top_screen.TopScreen(cast("TextIO", out), colour=colour)
-        ended = 0
-        try:
-            with _signals_and_keys(), screen:
-                pause = _FIRST_INTERVAL
-                screen.show(watcher.look())
-                while not out.error and not _is_quit_typed(pause):
-                    # the last screen is still being written: do not queue another one
-                    # behind it
-                    if out.wait(0.0):
-                        screen.show(watcher.look())
-                    pause = _INTERVAL
-                ended = _TERMINAL_GONE if out.error else 0
-        except TopEndedBySignal as end:
-            ended = end.number
-        out.wait(_LEAVING)
-        if ended != getattr(signal, "SIGTSTP", None):
-            return 0 if ended in {0, signal.SIGINT} else SIGNAL_BASE + ended
-        # the handlers were put back, so this stops weigh as Ctrl-Z stops any program
-        os.kill(os.getpid(), ended)  # stops here until it is continued
-
-
-class TopEndedBySignal(BaseException):
-    """A signal came that ends the screen."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-@contextmanager
-def _signals_and_keys() -> Iterator[None]:
-    """Have signals end the screen, and keys arrive without Enter and unseen."""
-    if sys.platform == "win32":
-        try:
-            yield
-        except KeyboardInterrupt:
-            raise TopEndedBySignal(signal.SIGINT) from None
-        return
-
-    def end(number: int, _frame: FrameType | None) -> None:
-        for other in handlers:  # the terminal is given back once
-            signal.signal(other, signal.SIG_IGN)
-        raise TopEndedBySignal(number)
-
-    numbers = [getattr(signal, f"SIG{name}") for name in _SIGNALS]
-    handlers = {
-        number: signal.getsignal(number)
-        for number in numbers
-        if signal.getsignal(number) is not signal.SIG_IGN  # as nohup leaves HUP
-    }
-    terminal = None
-    if sys.stdin is not None and sys.stdin.isatty():
-        terminal = termios.tcgetattr(sys.stdin)
-    try:
-        for number in handlers:
-            signal.signal(number, end)
-        if terminal is not None:
-            tty.setcbreak(sys.stdin, termios.TCSANOW)  # it may not drain
-        yield
-    finally:
-        if terminal is not None:
-            with suppress(termios.error):  # the terminal may be gone
-                termios.tcsetattr(sys.stdin, termios.TCSANOW, terminal)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-def _is_quit_typed(seconds: Seconds) -> bool:
-    """Wait so long for a key that quits, or the end of the input."""
-    if sys.platform == "win32" or sys.stdin is None or not sys.stdin.isatty():
-        time.sleep(seconds)
-        return False
-    if not select.select([sys.stdin], [], [], seconds)[0]:
-        return False
-    with suppress(OSError):  # the terminal is gone
-        typed = os.read(sys.stdin.fileno(), 1024)
-        # an empty read is the end of the input
-        return not typed or bool(set(typed) & set(_QUIT))
-    return True
+        width, height = shutil.get_terminal_size((_WIDTH, _HEIGHT))
+        title, *lines = top_screen.top_screen_lines(watcher.look(), width)
+        shown = [shortened_text(f"{title}   Ctrl-C quits", width), *lines]
+        stream.write(_HOME + "".join(f"{line}{_NEXT}" for line in shown[: height - 1]))
+        stream.write(_CLEAR_BELOW)
+        stream.flush()
+        time.sleep(pause)
+        pause = _INTERVAL

@@ -14,7 +14,7 @@ RECIPES = [
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LINUX = [one for one in PROJECT["dependencies"] if "!= 'linux'" not in one]
 # of a bundle that EasyBuild has
-IN_A_BUNDLE = {"click", "jinja2", "rich"}
+IN_A_BUNDLE = {"click", "jinja2"}
 
 
 def text_of(recipe: str) -> str:

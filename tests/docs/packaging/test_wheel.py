@@ -15,7 +15,7 @@ import weigh
 pytest.importorskip("build", reason="build is missing: pip install .[dev]")
 
 ROOT = Path(__file__).parents[3]
-NEEDED = {"click", "msgspec", "rich", "jinja2"}
+NEEDED = {"click", "msgspec", "jinja2"}
 ELSEWHERE = {"psutil"}  # by platform
 
 

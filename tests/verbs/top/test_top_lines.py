@@ -1,124 +1,195 @@
-import io
-import re
+"""The screen of ``weigh top``, made up."""
 
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from rich.cells import cell_len
-from some_views import ELSEWHERE, NOTHING, OVERVIEW, RUN, views
+from transcript import check_texts
 
-from weigh.model.record import ReportedProgress
-from weigh.render.top_screen import (
-    MachineView,
-    TopRun,
-    TopScreen,
-    TopView,
-    top_page,
+from weigh.model.gpu import GpuOccupant, GpuState
+from weigh.model.record import (
+    PeakMemory,
+    Record,
+    RecordedHost,
+    ReportedProgress,
+    Usage,
 )
-from weigh.units import GIB
+from weigh.render.columns import columns_of
+from weigh.render.top_screen import MachineView, TopRun, TopView, top_screen_lines
+from weigh.units import GIB, MIB
 
+RECORD = Record(
+    id="7f3a91c0d2e4",
+    label="alice",
+    command=("python", "tag.py", "alice.txt", "out.tsv", "50"),
+    host=RecordedHost(name="node07", system="Linux"),
+    started="unreadably 10:00:00",
+    state="RUNNING",
+    usage=Usage(
+        wall_time=12.4,
+        cpu_time=11.9,
+        cpus_used=0.96,
+        peak_memory=PeakMemory(
+            value=401 * MIB,
+            low=390 * MIB,
+            high=401 * MIB,
+            anonymous=None,
+            shared=None,
+            file=None,
+            source="",
+            time=9.8,
+        ),
+    ),
+)
+RUN = TopRun(
+    record=RECORD,
+    elapsed=12.4,
+    memory=392 * MIB,
+    peak=401 * MIB,
+    cores=0.96,
+)
+ELSEWHERE = TopRun(
+    record=Record(
+        id="c0d2e47f3a91",
+        command=("python", "train.py", "--epochs", "1"),
+        host=RecordedHost(name="node12", system="Linux"),
+        started="",
+        state="RUNNING",
+    ),
+    elapsed=7300,
+    peak=2 * GIB,
+    age=4,
+)
+GPUS = (
+    GpuState(
+        0,
+        "GPU-0",
+        "V100-SXM2-32GB",
+        memory_used=7 * GIB,
+        memory_total=32 * GIB,
+        memory_percent=22.0,
+        utilization=84,
+        occupants=(GpuOccupant(457520, "ada", "python", 6 * GIB, mine=True),),
+    ),
+    GpuState(2, "GPU-2", "V100-SXM2-32GB", memory_total=32 * GIB),
+)
+MACHINE = MachineView("node07", 64, 12 * GIB, 251 * GIB, 31.7, 128)
+OVERVIEW = TopView(
+    clock="10:00:12",
+    machine=MACHINE,
+    store="/home/ada/ner/.weigh",
+    runs=(RUN, ELSEWHERE),
+    gpus=GPUS,
+)
+NOTHING = TopView(clock="10:00:12", machine=MACHINE, store="/home/ada/ner/.weigh")
 
-def test_the_overview_is_this_screen() -> None:
-    assert top_page(OVERVIEW) == (
-        """\
-weigh top   node07   10:00:12
-  load    [|||||               ] 31.7 of 128 CPUs, 64 for you
-  memory  [|                   ] 12.0 GiB of 251 GiB in use by all users
-
-runs in progress
-  run     label          memory      peak  cores   elapsed
-  7f3a91  alice         392 MiB   401 MiB   0.96    12.4 s
-  c0d2e4  python tr...        ?  2.00 GiB      ?  2 h 02 m  node12, 4 s ago
-
-GPUs
-  0  V100-SXM2-32GB  7.0 of 32.0 GiB  22 %  busy 84 %  mine: python 457520
-  2  V100-SXM2-32GB    ? of 32.0 GiB                   processes hidden"""
-    )
-
-
-def headed(progress: ReportedProgress) -> TopRun:
-    """Give the run of these tests, 12.4 s into it, with a forecast made 2.4 s ago."""
-    record = replace(RUN.record, progress=progress)
-    return replace(RUN, record=record)
-
+_text = st.text(max_size=30)
+_size = st.integers(0, 1 << 50)
+_sizes = st.none() | _size
+_seconds = st.floats(0, 1e9)
+_shares = st.none() | st.floats(0, 1e4)
+_runs = st.builds(
+    TopRun,
+    record=st.builds(
+        Record,
+        id=st.text("0123456789abcdef", min_size=12, max_size=12),
+        label=st.none() | _text,
+        command=st.lists(_text, max_size=4).map(tuple),
+        started=_text,
+        host=st.none() | st.builds(RecordedHost, name=_text, system=_text),
+        state=st.sampled_from(["RUNNING", "COMPLETED", "FAILED"]),
+        progress=st.none()
+        | st.builds(
+            ReportedProgress,
+            done=_seconds,
+            total=st.none() | _seconds,
+            source=_text,
+            time=_seconds,
+            remaining=st.none() | _seconds,
+        ),
+    ),
+    elapsed=_seconds,
+    memory=_sizes,
+    peak=_sizes,
+    cores=_shares,
+    age=_seconds,
+    stopped=st.booleans(),
+    stale=st.booleans(),
+)
+_gpus = st.builds(
+    GpuState,
+    index=st.integers(0, 99),
+    uuid=st.just("GPU-1"),
+    name=_text,
+    memory_used=_sizes,
+    memory_total=_sizes,
+    utilization=_shares,
+)
+views = st.builds(
+    TopView,
+    clock=st.just("10:00:12"),
+    machine=st.builds(MachineView, _text, st.none() | st.integers(1, 999), _size),
+    store=_text,
+    runs=st.lists(_runs, max_size=4).map(tuple),
+    gpus=st.lists(_gpus, max_size=3).map(tuple),
+    gpu_note=st.none() | _text,
+)
 
 HEADWAY = ReportedProgress(
     done=30, total=120, source="tqdm", time=10, remaining=32, low=30, high=36
 )
 
 
-def test_the_overview_states_when_runs_end() -> None:
-    view = replace(OVERVIEW, runs=(headed(HEADWAY), ELSEWHERE))
-    lines = top_page(view).splitlines()
-    at = next(n for n, line in enumerate(lines) if line.startswith("  run "))
-    assert lines[at + 1].endswith("29.6 s to go")
+def headed(progress: ReportedProgress = HEADWAY) -> TopRun:
+    """Return the run, 12.4 s into it, with a forecast made 2.4 s ago."""
+    return replace(RUN, record=replace(RUN.record, progress=progress))
 
 
-def test_no_end_is_predicted_where_nobody_has_read_a_run_for_long() -> None:
-    silent = replace(headed(HEADWAY), stale=True, age=500.0)
-    assert "to go" not in top_page(replace(OVERVIEW, runs=(silent,)))
+BEGUN = headed(replace(HEADWAY, done=0, remaining=None, low=None, high=None))
+ALL_CPUS = replace(MACHINE, cpus=128)
+VIEWS = {
+    "two runs and two GPUs": OVERVIEW,
+    "a forecast, and a run elsewhere": replace(OVERVIEW, runs=(headed(), ELSEWHERE)),
+    "no forecast of a run that is silent": replace(
+        OVERVIEW, runs=(replace(headed(), stale=True, age=500.0),)
+    ),
+    "no forecast of a run that has just begun": replace(OVERVIEW, runs=(BEGUN,)),
+    "a stopped run on a machine that is all mine": replace(
+        OVERVIEW, machine=ALL_CPUS, runs=(replace(RUN, stopped=True),)
+    ),
+    "nothing runs, and the driver is in trouble": replace(
+        NOTHING, gpu_note="the GPU driver does not answer"
+    ),
+}
 
 
-def test_no_end_is_shown_of_a_run_that_has_done_nothing_yet() -> None:
-    began = headed(replace(HEADWAY, done=0, remaining=None, low=None, high=None))
-    assert "to go" not in top_page(replace(OVERVIEW, runs=(began,)))
+def test_the_screens_are_as_they_were_reviewed() -> None:
+    texts = {
+        name: "".join(f"{line}\n" for line in top_screen_lines(view, 80))
+        for name, view in VIEWS.items()
+    }
+    check_texts(Path(__file__).with_name("top.texts"), texts)
 
 
-def test_all_cpus_of_a_machine_are_not_shown_twice() -> None:
-    machine = MachineView("node07", 128, 12 * GIB, 251 * GIB, 31.7, 128)
-    page = top_page(replace(OVERVIEW, machine=machine))
-    assert "31.7 of 128 CPUs\n" in page
-
-
-def test_nothing_running_is_reported_and_what_to_do() -> None:
-    text = top_page(NOTHING)
-    assert "none: weigh run -- COMMAND in another window" in text
-    assert "/home/ada/ner/.weigh" in text
-
-
-def test_a_gpu_driver_in_trouble_is_named() -> None:
-    view = replace(NOTHING, gpu_note="the GPU driver does not answer")
-    assert "  the GPU driver does not answer" in top_page(view).splitlines()
-
-
-def test_a_stopped_run_is_reported() -> None:
-    view = replace(OVERVIEW, runs=(replace(RUN, stopped=True),))
-    assert "12.4 s  stopped" in top_page(view)
-
-
-def test_without_colour_the_screen_has_none() -> None:
-    view = replace(OVERVIEW, gpu_note="the GPU driver does not answer")  # in yellow
-    assert "\x1b[33m" in _drawn(view, colour=True)
-    assert "\x1b[33m" not in _drawn(view, colour=False)
-
-
-def _drawn(view: TopView, *, colour: bool) -> str:
-    out = io.StringIO()
-    with TopScreen(out, colour=colour) as screen:
-        screen.show(view)
-    return out.getvalue()
-
-
-def test_a_screen_fits_its_window_and_names_the_key_that_quits() -> None:
-    lines = _screen_lines(replace(OVERVIEW, runs=(RUN,) * 40))
-    assert len(lines) == 24
-    assert "q quits" in lines[0]
-
-
-def test_a_narrow_page_keeps_the_run_and_its_memory() -> None:
-    assert "  7f3a91  392 MiB" in top_page(OVERVIEW, 24).splitlines()
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [(60, "run label memory peak cores elapsed"), (36, "run label memory peak")],
+)
+def test_a_narrow_window_keeps_the_run_and_its_memory(width: int, columns: str) -> None:
+    titles = next(
+        line.split()
+        for line in top_screen_lines(replace(OVERVIEW, runs=(RUN,)), width)
+        if line.startswith("  run ")
+    )
+    assert titles == columns.split()
 
 
 @given(views, st.integers(20, 200))
 def test_every_line_fits_and_holds_nothing_that_steers_a_terminal(
     view: TopView, width: int
 ) -> None:
-    for line in top_page(view, width).split("\n"):
-        assert cell_len(line) <= width
+    for line in top_screen_lines(view, width):
+        assert columns_of(line) <= width
         assert line.isprintable()
-
-
-def _screen_lines(view: TopView) -> list[str]:
-    """Return the lines of a screen of 80 x 24."""
-    drawn = re.split(r"\x1b\[\d+;1H", _drawn(view, colour=False))
-    return [line.rstrip() for line in drawn[1:]]
