@@ -1,6 +1,5 @@
 """Arrays that heal: a job that follows resumes what memory or time ended."""
 
-import json
 import os
 import signal
 import subprocess
@@ -211,24 +210,6 @@ def test_each_partition_of_a_job_is_looked_up_by_itself() -> None:
     assert slurm.COMMANDS.why_not_from_nodes(None).argvs == (
         ("scontrol", "-o", "show", "partition"),
     )
-
-
-def test_the_last_healer_sends_a_summary(here: Weigh) -> None:
-    path = here.folder / "events"
-    here.submit(
-        here.plan("true", ONCE.format("x"), BUG),
-        "--heal",
-        "--notify",
-        f"cat >>{path}",
-    )
-    healed()
-
-    until(lambda: "weigh.healed/1" in path.read_text())
-    (event,) = [
-        json.loads(line) for line in path.read_text().splitlines() if "healed/1" in line
-    ]
-
-    assert (event["rounds"], event["done"], event["left"]) == (2, 2, {"a bug": 1})
 
 
 def test_a_report_shows_what_was_sent_again(here: Weigh) -> None:

@@ -1,25 +1,22 @@
 """What healing did to the jobs of a plan and does next, and what waits for it."""
 
-import os
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-import msgspec
 from msgspec.structs import replace
 
 from weigh.errors import WeighError
 from weigh.flow.follow.task_history import log_of_element, tail_of
 from weigh.flow.follow.tasks import goes_on
 from weigh.flow.follow.view import JobView, PlanWork, latest_task_states
-from weigh.flow.submit.rounds import StoppedHealer, SubmissionRounds
+from weigh.flow.submit.rounds import SubmissionRounds
 from weigh.model.job import ON_HOLD, STUCK, SubmittedJob, TaskState
 from weigh.render.printable import last_line_of
 from weigh.render.status_lines import HealingRound, HealingState
 from weigh.schedulers import find_kind
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.elements import element_numbers_of
-from weigh.schedulers.job_script import ENDED, is_url
+from weigh.schedulers.job_script import ENDED
 from weigh.schedulers.kind import DialectTraits
 from weigh.schedulers.words import format_ranges
 
@@ -106,47 +103,6 @@ def _elements_as_written(
     span = format_ranges(number + traits.first_element for number in numbers)
     return " ".join(
         traits.element_name.format(submitted_job.id, one) for one in span.split(",")
-    )
-
-
-SCHEMA = "weigh.healed/1"
-_NOTIFY_TIME = 20  # seconds
-
-
-def notify_end(
-    target: str, submitted_job: SubmittedJob, stopped: StoppedHealer, done: int
-) -> None:
-    """Send the summary of all rounds to a command or an address.
-
-    Raises:
-        OSError: it cannot be sent.
-        subprocess.SubprocessError: the command failed or took too long.
-    """
-    event = {
-        "schema": SCHEMA,
-        "job": submitted_job.id,
-        "name": submitted_job.name,
-        "rounds": stopped.round,
-        "done": done,
-        "left": stopped.left,
-        "why": stopped.why,
-        "ended": stopped.time,
-    }
-    state = "failed" if stopped.left else "completed"
-    # the body of the request, or the standard input of the command
-    line = msgspec.json.encode(event) + b"\n"
-    if is_url(target):
-        from urllib.request import Request, urlopen  # noqa: PLC0415 - rarely
-
-        kind = {"Content-Type": "application/json"}
-        urlopen(Request(target, line, kind), timeout=_NOTIFY_TIME).close()  # noqa: S310 - is_url
-        return
-    subprocess.run(
-        ("/bin/bash", "-c", target),
-        input=line,
-        env={**os.environ, "WEIGH_JOB": submitted_job.id, "WEIGH_STATE": state},
-        timeout=_NOTIFY_TIME,
-        check=True,
     )
 
 

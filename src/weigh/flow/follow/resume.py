@@ -2,7 +2,6 @@
 
 import math
 import os
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -20,7 +19,7 @@ from weigh.flow.follow.dependency import (
     jobs_to_await,
     lead_on,
 )
-from weigh.flow.follow.healing import NOT_SENT, never_sent, notify_end
+from weigh.flow.follow.healing import NOT_SENT, never_sent
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.task_history import tail_of
 from weigh.flow.follow.tasks import goes_on
@@ -521,7 +520,7 @@ class ResumeRound:
             check_request(self.here.in_folder(script.cwd), to_check)
 
     def _end(self, why: str, sendings: SubmissionRounds) -> None:
-        """Keep why there is no further round, and notify of the end, once."""
+        """Keep why there is no further round."""
         reasons = [one.reason for one in self._answer().left]
         reasons = ["a bug" if is_bug(one) else one for one in reasons]
         stopped = StoppedHealer(
@@ -531,20 +530,7 @@ class ResumeRound:
             # tasks on hold did not fail
             left=dict(Counter(reasons)),
         )
-        before, job = sendings.stopped(), self.views[-1].job
         sendings.note_stop(stopped)
-        # an earlier call for the same round has notified
-        if before is not None and before.round == stopped.round:
-            return
-        done = sum(
-            one.state == "COMPLETED" for one in latest_task_states(self.views).values()
-        )
-        if job.request.notify is None:
-            return
-        try:
-            notify_end(job.request.notify, job, stopped, done)
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            self.here.notify(f"the notification failed: {error}")
 
     def _send(self, sending: SubmissionRound) -> ResumedJob:
         """Submit the round, and the healer that follows it."""
