@@ -15,7 +15,6 @@ from weigh.model.record import (
     Record,
     RecordedNode,
     RecordedRank,
-    SampleSeries,
     Usage,
     step_order,
 )
@@ -31,7 +30,6 @@ _FIGURES: tuple[tuple[str, _OfRank, float, Callable[[float], str]], ...] = (
     ("slowest", lambda r: r.wall_time, 1.0, format_duration),
     ("busiest", lambda r: r.cpu_time, 1.0, lambda s: f"CPU time {format_duration(s)}"),
 )
-_POINTS = 500  # of a joined series
 # of several ranks' states, the first of these is the run's
 _WORST_FIRST = (
     "OUT_OF_MEMORY",
@@ -319,44 +317,18 @@ def joined_nodes(recorded_nodes: Iterable[RecordedNode]) -> Iterable[RecordedNod
 
 
 def _joined_node(recorded_node: RecordedNode, other_node: RecordedNode) -> RecordedNode:
-    """Join the figures of one node from two that watched it one after another."""
+    """Join the figures of one node from two that watched it one after another.
+
+    The curve is that of the one who saw the peak.
+    """
     top = max(recorded_node, other_node, key=peak_of)
     return msgspec.structs.replace(
         top,
-        series=_joined_series(
-            recorded_node.series or SampleSeries(), other_node.series or SampleSeries()
-        ),
         cpus=largest_known((recorded_node.cpus, other_node.cpus)),
         final=recorded_node.final or other_node.final,
         heard=largest_known((recorded_node.heard, other_node.heard)),
         gpus=joined_gpus((*recorded_node.gpus, *other_node.gpus)),
     )
-
-
-def _joined_series(
-    sample_series: SampleSeries, other_series: SampleSeries
-) -> SampleSeries:
-    rows = sorted(
-        (*_series_samples(sample_series), *_series_samples(other_series)),
-        key=lambda row: row[0],
-    )
-    # of two neighbours keep the larger, so that the curve still reaches the peak
-    while len(rows) > _POINTS:
-        pairs = (rows[place : place + 2] for place in range(0, len(rows), 2))
-        rows = [max(pair, key=lambda row: row[1]) for pair in pairs]
-    return SampleSeries(
-        t=tuple(at for at, _, _ in rows),
-        memory=tuple(size for _, size, _ in rows),
-        cpu=tuple(cpus for _, _, cpus in rows),
-    )
-
-
-def _series_samples(
-    series: SampleSeries,
-) -> Iterable[tuple[Seconds, Bytes, float | None]]:
-    # the CPU's curve may be missing as a whole
-    cpu = series.cpu or (None,) * len(series.t)
-    return zip(series.t, series.memory, cpu, strict=True)
 
 
 def _seconds_between(early: str, late: str) -> Seconds:

@@ -152,7 +152,6 @@ _LEAST_HEAP: Bytes = 32 * MIB
 _OUTSIDE: Bytes = 35 * MIB  # code, compiled code, stacks, what a collector notes
 _FULL_HEAP = 0.9  # alive of its limit
 _CARDS = 0.03  # of the heap, for the collector's own tables
-_ELASTIC = "elastic"
 
 
 class HeapNeed(msgspec.Struct, frozen=True):
@@ -165,7 +164,6 @@ class HeapNeed(msgspec.Struct, frozen=True):
     knob: str
     virtual: Bytes | None
     notes: tuple[str, ...]
-    kind: str = _ELASTIC
 
 
 def heap_need(usage: Usage) -> HeapNeed | None:

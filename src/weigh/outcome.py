@@ -384,7 +384,10 @@ _RULE = "-" * 20  # opens and closes a box of mpirun
 _OF_LAUNCHER = ("mpirun", "prterun", "MPI_ABORT", "Primary job")
 
 
-_MOST_BEHIND = 8  # lines that a script prints behind a command's error, such as "done"
+# lines of a failure that are shown: the error, and what a script printed behind it. An
+# error further up is not looked for: no script of the guides prints more than one line
+# after its last command
+_SHOWN = 3
 # lines above the last one that name an error and are none: warnings, figures of a fit
 _NO_ERROR = r"\bwarn|\b(?:no|0|without) (?:error|fail)|\d\.\d+ ?%?$|^[^:\]!]*$"
 # a line of Python's traceback; the files of libraries and of Python itself
@@ -440,11 +443,11 @@ def _lines_from_error(output_lines: list[str]) -> tuple[str, ...]:
     named = list(re.finditer(_NAMED, "\n".join(output_lines), re.MULTILINE))
     if named:
         return (named[-1][named[-1].lastindex or 0].strip(),)
-    near = [line.strip() for line in output_lines[-1 - _MOST_BEHIND :]]
+    near = [line.strip() for line in output_lines[-_SHOWN:]]
     for place in reversed(range(len(near))):
         is_denied = re.search(_NO_ERROR, near[place], re.IGNORECASE)
         if _names_an_error(near[place]) and not is_denied:
-            return (near[place], *near[place + 1 :][-2:])
+            return tuple(near[place:])
     return (near[-1],)
 
 
@@ -465,7 +468,6 @@ def _place_of_exception(output_lines: list[str]) -> tuple[str, ...]:
     return (f"{frame[1].rpartition('/')[2]}, line {frame[2]}{function}",)
 
 
-_MOST_AFTER_AN_ERROR = 3  # lines that a script prints behind it, such as "done"
 _ERROR_SIGNS = (_TRACEBACK, "Execution halted", "Exception in thread", "panicked at")
 
 
@@ -480,8 +482,7 @@ def error_at_end(output_text: str) -> str | None:
     error = _exception_of_traceback(lines)
     if error is None:
         error = next((o for o in reversed(lines) if o.startswith(_ERROR_SIGNS[1:])), "")
-    behind = [*reversed(lines)].index(error) if error in lines else len(lines)
-    return MASK.line(error) if behind <= _MOST_AFTER_AN_ERROR else None
+    return MASK.line(error) if error in lines[-_SHOWN:] else None
 
 
 def _without_launcher(output_lines: list[str]) -> list[str]:

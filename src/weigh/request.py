@@ -161,7 +161,6 @@ def from_usages(
         # with a part unmeasured or no complete run, the true need can only be larger
         lower_bound=any(record.missing for record in records)
         or not any(run.completed for run in runs),
-        memory_kind=None if memory.heap is None else memory.heap.kind,
         knob=None if memory.heap is None else memory.heap.knob,
     )
 

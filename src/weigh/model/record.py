@@ -476,8 +476,8 @@ class Request(msgspec.Struct, frozen=True):
     the measured layout, ``ntasks_per_node`` on each of ``nodes``, and
     ``memory_per_cpu`` for any.
 
-    ``memory_kind`` is elastic for a program that takes what it is given: ``memory`` is
-    then enough together with ``knob``, the option that limits what it takes.
+    Where there is a ``knob``, ``memory`` is enough together with it: the option that
+    limits what a program takes that takes what it is given.
     """
 
     cpus: int
@@ -494,7 +494,6 @@ class Request(msgspec.Struct, frozen=True):
     ntasks_per_node: int | None = None
     memory_per_cpu: Bytes | None = None
     lower_bound: bool = False
-    memory_kind: str | None = None
     knob: str | None = None
     site: SiteFlags | None = None
 

@@ -6,7 +6,6 @@ import msgspec
 
 from weigh.model.job import SubmittedJob
 from weigh.model.record import State
-from weigh.model.report import AccountedStep
 from weigh.render.columns import TableColumn, table_lines
 from weigh.render.printable import (
     count_with_commas,
@@ -17,7 +16,7 @@ from weigh.render.printable import (
 from weigh.render.progress_lines import ExpectedEnd, ends_lines
 from weigh.render.request_lines import WIDTH, named_lines
 from weigh.render.submit_lines import start_time_text
-from weigh.render.words import STATE_WORDS, step_words
+from weigh.render.words import STATE_WORDS
 from weigh.schedulers.words import format_ranges
 from weigh.units import MINUTE, Seconds, count_with_noun, format_duration
 
@@ -111,9 +110,9 @@ class JobStanding(msgspec.Struct, frozen=True, kw_only=True):
     is why a later query failed, ``accounting`` why accounting does not answer.
     ``unknown`` are elements whose state is unknown, ``cancelling`` counts elements that
     weigh cancelled and that have not ended yet. ``healing`` is None without a healer.
-    ``steps`` are those of a job of one element, as accounting lists them. ``unsent``
-    tasks are of a part that the scheduler refused. ``needs`` are the jobs that have to
-    succeed before it starts; ``way_out`` is the command that runs what is left.
+    ``unsent`` tasks are of a part that the scheduler refused. ``needs`` are the jobs
+    that have to succeed before it starts; ``way_out`` is the command that runs what is
+    left.
     ``doubt`` is a task that is done though its output ends in an error.
     """
 
@@ -131,7 +130,6 @@ class JobStanding(msgspec.Struct, frozen=True, kw_only=True):
     unknown: tuple[WaitingElements, ...] = ()
     cancelling: int = 0
     healing: HealingState | None = None
-    steps: tuple[AccountedStep, ...] = ()
     unsent: int = 0
     needs: tuple[NeededJob, ...] = ()
     way_out: str | None = None
@@ -188,7 +186,6 @@ def _rows_below_failures(
 ) -> Iterator[tuple[str, str]]:
     if job_standing.doubt:
         yield "note", f"{job_standing.job.unit} {job_standing.doubt}"
-    yield "steps", step_words(job_standing.steps)
     if job_standing.cancelling:
         elements = count_with_noun(job_standing.cancelling, "element")
         yield "cancel", f"{elements} being cancelled"

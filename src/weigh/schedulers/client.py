@@ -133,13 +133,11 @@ class CancelledElements(msgspec.Struct, frozen=True):
 
     They may be gone without a trace, so that only weigh knows. Each cancellation is a
     line of a file of its own: a query that was under way replaces the last answer.
-    ``foreign`` is the job itself where weigh did not submit it: no other file has it.
     """
 
     job: str
     elements: tuple[int, ...]
     time: Seconds
-    foreign: SubmittedJob | None = None
 
 
 def append_cancelled_elements(root: str, name: str, one: CancelledElements) -> None:
@@ -419,13 +417,7 @@ class SchedulerClient(Scheduler):
             submitted_job.own and submitted_job.own.part
         )
         argv = self._backend.cancel_argv(submitted_job, None if is_whole else targets)
-        is_foreign = submitted_job.own is not None and submitted_job.own.foreign
-        noted = CancelledElements(
-            submitted_job.id,
-            tuple(targets),
-            self._way.clock(),
-            submitted_job if is_foreign else None,
-        )
+        noted = CancelledElements(submitted_job.id, tuple(targets), self._way.clock())
         is_refused = False
         try:
             ran = self._run(argv)

@@ -15,6 +15,7 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.outcome import (
+    error_at_end,
     failure_line,
     failure_lines,
     judge_run_end,
@@ -516,6 +517,18 @@ def test_an_exception_in_a_library_is_placed_in_the_users_own_code(
         cwd=tmp_path,
     )
     assert failure_lines(ran.stderr)[1:] == ("job.py, line 4, in f",)
+
+
+TRACEBACK = FAILED["Python"]
+
+
+@pytest.mark.parametrize("behind", range(4))
+def test_an_error_counts_among_the_last_three_lines(behind: int) -> None:
+    after = "".join(f"saved {number}\n" for number in range(behind))
+    words = "cat: mesh.dat: No such file or directory"
+
+    assert (error_at_end(TRACEBACK + after) == STATED["Python"]) is (behind < 3)
+    assert (failure_line(f"{words}\n{after}") == words) is (behind < 3)
 
 
 @given(st.text(max_size=400))

@@ -8,12 +8,11 @@ all tasks are done. Else it hangs on the jobs that run the tasks.
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 
 import msgspec
 from msgspec.structs import replace
 
-from weigh.errors import SchedulerError, StoreError, UsageError, WeighError
+from weigh.errors import SchedulerError, StoreError, UsageError
 from weigh.flow.follow.healing import with_unsent
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.view import JobView, latest_task_states, look
@@ -232,20 +231,6 @@ def hang_on(
     job_view.scheduler.set_awaited_jobs(submitted_job, wait.ids)
     request = replace(submitted_job.request, after=wait.ids)
     jobs_file.append_job(root, replace(submitted_job, request=request))
-
-
-def renew(here: Here, submitted_job: SubmittedJob) -> None:
-    """Let a job that was just sent wait for what its needs are now, if that changed.
-
-    Else it would hang on a healer that sent the next round before it knew of the job.
-    """
-    known = jobs_file.read_jobs(here.root)
-    # the job was sent: what fails here must not look as if it was not
-    with suppress(WeighError):
-        wait = jobs_to_await(here, submitted_job.needs, known)
-        if not wait.blocked and wait.ids != submitted_job.request.after:
-            view = next(iter(look(here, [submitted_job], known, fresh=True)))
-            hang_on(submitted_job, wait, view, here.root)
 
 
 def lead_on(

@@ -13,7 +13,6 @@ from weigh.flow.site import schedulers
 from weigh.flow.submit.own_script import FOLDER, request_of_known
 from weigh.model.job import OwnScript, SubmittedJob
 from weigh.schedulers import KINDS, find_kind
-from weigh.schedulers.client import read_cancelled_elements
 from weigh.schedulers.elements import indices_of
 from weigh.schedulers.job_script import SHEBANG
 from weigh.schedulers.kind import DialectTraits
@@ -62,42 +61,10 @@ def named_jobs(
             return [_as_job(here, found, scheduler, name, of_others=of_others)]
         if not asked:
             raise
-        # one that was cancelled before it started may be in no accounting
-        for scheduler in asked:
-            jobs = _cancelled_foreign_jobs(here.root, scheduler)
-            cancelled = jobs.get(name) or _part_of_known([*jobs.values()], name)
-            if cancelled is not None:
-                return [cancelled]
         titles = " and ".join(KINDS[scheduler].title for scheduler in asked)
         raise UsageError(
             f"no such job: {name} (not from here, and unknown to {titles})"
         ) from error
-
-
-def _cancelled_foreign_jobs(root: str, scheduler: str) -> dict[str, SubmittedJob]:
-    """Return the jobs, by id, that weigh cancelled and did not submit."""
-    jobs: dict[str, SubmittedJob] = {}
-    for note in read_cancelled_elements(root, scheduler):
-        if note.foreign is not None:
-            jobs[note.job] = _with_elements_of(note.foreign, jobs.get(note.job))
-    return jobs
-
-
-def _with_elements_of(
-    submitted_job: SubmittedJob, before: SubmittedJob | None
-) -> SubmittedJob:
-    """Return an array with the elements that it had *before* too.
-
-    Schedulers forget those that were cancelled while they waited.
-    """
-    own = submitted_job.own
-    # an id is given out again where a scheduler lost its state
-    is_same = before is not None and before.submitted == submitted_job.submitted
-    if before is None or not is_same or own is None or not own.indices:
-        return submitted_job
-    known = {*indices_of(submitted_job), *indices_of(before)}
-    own = replace(own, indices=format_ranges(known), part=False)
-    return replace(submitted_job, own=own, elements=len(known), tasks=len(known))
 
 
 def _refuse_job_of_other_folder(
@@ -235,8 +202,6 @@ def _as_job(
         request=replace(request, throttle=throttle or request.throttle),
         own=own,
     )
-    cancelled = _cancelled_foreign_jobs(here.root, scheduler)
-    job = _with_elements_of(job, cancelled.get(job.id))
     return _narrowed(job, known_job.part, name) if known_job.part else job
 
 

@@ -44,8 +44,6 @@ from weigh.render.status_lines import (
 )
 from weigh.runner.events import read_progress
 from weigh.schedulers import find_kind
-from weigh.schedulers.accounting import accounting_of_job
-from weigh.schedulers.command import run_scheduler_command
 from weigh.store import jobs as jobs_file
 from weigh.units import Seconds
 
@@ -118,28 +116,12 @@ def standings_of_jobs(here: Here, names: Sequence[str]) -> tuple[JobStanding, ..
     return tuple(
         with_way_out(
             here,
-            _with_steps(one, here.env),
+            one,
             [views[job.scheduler, job.id] for job in chain],
             known,
         )
         for one, chain in zip(standings, chains, strict=True)
     )
-
-
-def _with_steps(job_standing: JobStanding, env: Mapping[str, str]) -> JobStanding:
-    """Return a standing with the steps of its job, if its one element has ended."""
-    job = job_standing.job
-    # steps of many elements would not fit; accounting that fails would fail again
-    if job.elements != 1 or job_standing.accounting or not job_standing.is_over:
-        return job_standing
-    found = accounting_of_job(
-        job.scheduler,
-        job.id,
-        run=run_scheduler_command,
-        env=env,
-    )
-    steps = found[0].steps if len(found) == 1 else ()
-    return replace(job_standing, steps=steps)
 
 
 def _recent(known_jobs: Sequence[SubmittedJob]) -> list[list[SubmittedJob]]:

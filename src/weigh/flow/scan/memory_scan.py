@@ -142,9 +142,7 @@ class LimitedRuns:
         if chosen:
             knob = f"{way.name}={way.words(chosen)}"
             knob = f"{{memory}}={chosen}M" if self._has_field else knob
-            request = msgspec.structs.replace(
-                request, memory_kind=found.kind, knob=knob
-            )
+            request = msgspec.structs.replace(request, knob=knob)
         return MemoryScan(
             kind=found.kind, squeeze=found, request=request, runs=len(self._runs) - 1
         )

@@ -589,8 +589,6 @@ def _sent(
         notes=(*answer.notes, *check_understood(scheduler, made)),
         now=time.time(),
     )
-    for job in made if parts[0].needs else ():
-        dependency.renew(here, job)  # a healer may have sent a round meanwhile
     return followed(here, answer, scheduler, sending)
 
 
