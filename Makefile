@@ -15,13 +15,13 @@ INSTALL := -m pip install --quiet
 # an editable install is not compiled by pip, and some environments forbid it later
 COMPILE = $(BIN)/python -m compileall -q src
 
-.PHONY: help demo examples test test-as-user compiled style test-quick integrations matrix coverage docs zipapp bench gpu figures mutants soak clean
+.PHONY: help demo examples test compiled style test-quick integrations matrix coverage docs zipapp bench gpu figures mutants soak clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    tag Alice's Adventures in Wonderland under weigh run; a report of it"
 	@echo "make examples  the guides end to end, with spaCy, torch, Scalene (a GiB)"
-	@echo "make test    style, types, import contract, tests (of root: once more as a user)"
+	@echo "make test    style, types, import contract, tests (of root: most as a user)"
 	@echo "make test-quick  the same, with the tests that take a minute in all"
 	@echo "make integrations  those of make test that it does once, on the other schedulers"
 	@echo "make matrix  the scheduler tests on each version of each scheduler (root, Debian)"
@@ -54,38 +54,26 @@ examples: $(VENV)/.examples
 	WEIGH_EXAMPLES=1 PATH="$(CURDIR)/$(BIN):$$PATH" \
 	  ci/isolated.sh $(BIN)/python -m pytest tests/docs/examples -rs $(PYTEST)
 
-# root's `make test` ends with tests as an ordinary user: see test-as-user
-TWICE := $(if $(DIRTY),,$(shell [ "$$(id -u)" -eq 0 ] && \
-  unshare -mnpuif --mount-proc true 2>/dev/null && echo yes))
+# root's `make test` runs each test once, most of them as an ordinary user
+EACH_ONCE := $(if $(DIRTY),,$(shell [ "$$(id -u)" -eq 0 ] && \
+  unshare -mnpuif --mount-proc true 2>/dev/null && echo ci/each_once.sh))
 
 # -rs, --durations: what was skipped and why, and the slowest tests
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/.dev
 	@$(MAKE) --no-print-directory -j 2 style compiled
 	@ci/packages.sh
-	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) ci/pytest.sh $(BIN)/python \
-	  -n $(WORKERS) --dist loadgroup -rfEs --durations=10 -m "not integrations" \
-	  $(or $(PYTEST),$(if $(TWICE),--ignore=tests/docs/test_docs_run.py))
-	@[ -z "$(TWICE)" ] || $(MAKE) --no-print-directory test-as-user
-
-# what root skips, what only works for root, and the pages as their readers follow them;
-# without the schedulers, which only root can start, and what asks for no user: figures
-AS_USER := $(if $(PYTEST),,tests/docs $(addprefix tests/unit/,config hooks measure probe \
-  staging store) $(addprefix tests/verbs/,check doctor exec follow plan records run submit top))
-test-as-user: export PYTHONDONTWRITEBYTECODE :=
-test-as-user: $(VENV)/.dev
-	ci/isolated.sh ci/ordinary_user.sh ci/pytest.sh $(BIN)/python -n $(WORKERS) \
-	  --dist loadgroup -rfE -m "not integrations and not slurm and not gridengine" \
-	  $(AS_USER) $(PYTEST)
+	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) $(or $(EACH_ONCE),ci/pytest.sh) \
+	  $(BIN)/python -n $(WORKERS) -rfEs --durations=10 -m "not integrations" $(PYTEST)
 
 # what `make test` does once, with the other schedulers
 integrations: export PYTHONDONTWRITEBYTECODE :=
 integrations: $(VENV)/.dev
 	@ci/packages.sh
 	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) ci/pytest.sh $(BIN)/python \
-	  -n $(WORKERS) --dist loadgroup -rfEs --durations=10 -m integrations $(PYTEST)
+	  -n $(WORKERS) -rfEs --durations=10 -m integrations $(PYTEST)
 
-# before each of the test processes would compile all tests for itself
+# beside the style, and once: the tests of a user are those of an overlay
 compiled: $(VENV)/.dev
 	@$(BIN)/python -m pytest --collect-only -qq -p no:cacheprovider >/dev/null
 
@@ -107,7 +95,7 @@ QUICK := tests/unit tests/laws/fuzz tests/docs/test_words.py tests/docs/test_doc
   --ignore=tests/unit/measure/gpu --ignore=tests/unit/measure/region -m "not slurm and not gridengine"
 test-quick: export PYTHONDONTWRITEBYTECODE :=
 test-quick: style
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist worksteal \
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q -n 2 \
 	  $(QUICK) $(PYTEST)
 
 # each version in a Debian of its own, kept in .cache/matrix; writes docs/schedulers.md

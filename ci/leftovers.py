@@ -44,6 +44,7 @@ def main(command: list[str]) -> int:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         reap()
+    reap()
     return code or LEFT
 
 

@@ -19,18 +19,8 @@ tests() { "$python" "${0%/*}/leftovers.py" "$python" -m pytest -o cache_dir="$ca
 tests "$@"
 code=$?
 [ $code -eq 1 ] || exit $code # 1: tests failed; others: interrupted, wrong usage, none found
-# of a test in a group, xdist appends the group to the name; alone it has none
-failed=$("$python" - "$cache/v/cache/lastfailed" <<'EOF'
-import json, sys
-
-with open(sys.argv[1]) as file:
-    names = list(json.load(file))
-plain = [n[: n.rindex("@")] if n.rfind("@") > n.rfind("]") else n for n in names]
-with open(sys.argv[1], "w") as file:
-    json.dump(dict.fromkeys(plain, True), file)
-print(*plain, sep="\n")
-EOF
-) || exit $code
+failed=$("$python" -c 'import json, sys; print(*json.load(open(sys.argv[1])), sep="\n")' \
+    "$cache/v/cache/lastfailed") || exit $code
 count=$(printf '%s\n' "$failed" | wc -l)
 if [ "$count" -gt $MOST ]; then
     echo "${0##*/}: $count tests failed, too many to try again alone"

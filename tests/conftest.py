@@ -15,13 +15,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+import forked_workers
 import pytest
 from hypothesis import settings
 
 from weigh.schedulers import KINDS
 
+pytest_runtestloop = forked_workers.pytest_runtestloop
+
 CI = Path(__file__).parents[1] / "ci"
-SHARED = {"browser", "wheel"}  # fixtures of a module that take long to make
+SHARED = {"browser", "wheel"}  # fixtures that take long to make
 HOME = Path(os.environ.get("WEIGH_RIG", "/var/lib/weigh-rig"))
 USUALLY_IMPOSSIBLE = 3  # the exit code of a rig that lacks root or packages
 
@@ -51,8 +54,17 @@ FAILED = pytest.StashKey[bool]()
 PYTEST_MARK = "PYTEST_CURRENT_TEST="  # pytest sets it to the name of each test
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of ci/each_once.sh."""
+    forked_workers.pytest_addoption(parser)
+    parts = ("user", "schedulers", "skipped")
+    parser.addoption("--part", choices=parts, help="run a part of the tests")
+    parser.addoption("--skipped", help="file of the tests that the user's part skips")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Register the mark of each scheduler of the table."""
+    forked_workers.pytest_configure(config)
     for name, kind in KINDS.items():
         line = f"{name}: needs a real {kind.title}"
         config.addinivalue_line("markers", line)
@@ -64,6 +76,10 @@ PROGRAMS = r"\b(gcc|rsync|tmux|git|strace|shellcheck|vim|Chromium|root)\b"
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Count on one line the tests that need what is missing here."""
+    config = terminalreporter.config
+    if config.getoption("part") == "user":
+        skipped = {one.nodeid for one in terminalreporter.getreports("skipped")}
+        Path(config.getoption("skipped")).write_text("\n".join(sorted(skipped)))
     reasons = [one.longrepr[2] for one in terminalreporter.getreports("skipped")]
     missing = Counter(
         found[1] for reason in reasons if (found := re.search(PROGRAMS, reason))
@@ -73,7 +89,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"{missing.total()} tests need: {counts}")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the order
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
@@ -84,16 +99,31 @@ def pytest_collection_modifyitems(
     spread among the rest.
     """
     leave_to_integrations(items)
-    if not hasattr(config, "workerinput"):
+    select_part(config, items)
+    if not config.getoption("workers"):
         return
     for item in items:
         if is_alone(item):
-            item.add_marker(pytest.mark.xdist_group(f"{rigs_of(item)[0]} alone"))
-        elif SHARED & {*getattr(item, "fixturenames", ())}:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+            item.add_marker(pytest.mark.together(f"{rigs_of(item)[0]} alone"))
+        elif shared := SHARED & {*getattr(item, "fixturenames", ())}:
+            item.add_marker(pytest.mark.together(min(shared)))
     waiting = [item for item in items if rigs_of(item) and not is_alone(item)]
     others = [item for item in items if not rigs_of(item) or is_alone(item)]
     items[:] = spread(waiting, others)
+
+
+def select_part(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the tests that ci/each_once.sh asks for."""
+    part = config.getoption("part")
+    if part is None:
+        return
+    if part == "skipped":
+        names = {*Path(config.getoption("skipped")).read_text().splitlines()}
+        kept = [item for item in items if item.nodeid in names]
+    else:
+        kept = [item for item in items if bool(rigs_of(item)) == (part == "schedulers")]
+    config.hook.pytest_deselected(items=[item for item in items if item not in {*kept}])
+    items[:] = kept
 
 
 def leave_to_integrations(items: list[pytest.Item]) -> None:

@@ -1,5 +1,6 @@
 """ci/pytest.sh tries again, alone, what failed beside others, and hides nothing."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,15 +8,18 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "ci" / "pytest.sh"
+SUPPORT = Path(__file__).parents[1] / "support"
+PLUGINS = ("-p", "no:xdist", "-p", "forked_workers")
 LEFT = 9  # the exit code where tests passed and left processes
 BUSY = """
+import os
 from pathlib import Path
 
 import pytest
 
-@pytest.mark.xdist_group("of some")
-def test_once(worker_id):
-    assert worker_id == "master"  # fails beside others
+@pytest.mark.together("of some")
+def test_once():
+    assert "PYTEST_FORKED_WORKER" not in os.environ  # fails beside others
 
 def test_good():
     pass
@@ -23,7 +27,7 @@ def test_good():
 WRONG = """
 import pytest
 
-@pytest.mark.xdist_group("of some")
+@pytest.mark.together("of some")
 @pytest.mark.parametrize("x", range({}))
 def test_wrong(x):
     assert not x + 1
@@ -32,9 +36,12 @@ def test_wrong(x):
 
 def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_it.py").write_text(text)
+    env = os.environ | {"PYTHONPATH": str(SUPPORT)}
+    env.pop("PYTEST_FORKED_WORKER", None)  # of these tests
     return subprocess.run(
-        [SCRIPT, sys.executable, "-q", "-n", "1", "--dist", "loadgroup", "test_it.py"],
+        [SCRIPT, sys.executable, "-q", "-n", "1", *PLUGINS, "test_it.py"],
         cwd=folder,
+        env=env,
         capture_output=True,
         text=True,
         check=False,
@@ -49,8 +56,7 @@ def test_what_passes_only_alone_is_named_and_fails_nothing(tmp_path: Path) -> No
 
 
 def test_what_fails_alone_too_fails_also_in_a_group(tmp_path: Path) -> None:
-    once = "def test_once(worker_id): assert worker_id == 'master'\n"
-    done = run(tmp_path, WRONG.format(1) + once)
+    done = run(tmp_path, BUSY.replace("test_good", "test_twice") + WRONG.format(1))
     assert done.returncode == 1
     assert "1 failed, 1 passed" in done.stdout
 

@@ -60,14 +60,15 @@ def test_no_group_is_found_where_there_is_none(text: str, tmp_path: Path) -> Non
     assert find_job_group(text, "job_", str(tmp_path)) is None
 
 
-OURS = f"t{os.getpid()}"  # the job; tests in other processes have others
+def our_job() -> str:
+    return f"t{os.getpid()}"  # tests in other processes have others
 
 
 @pytest.fixture
 def sleeper() -> Iterator[int]:
     """Run a process with the environment of a job, with a child of its own."""
     code = "import subprocess, sys; subprocess.run(['sleep', '60'])"
-    env = {**os.environ, "JOB": OURS, "NODE": "cn1"}
+    env = {**os.environ, "JOB": our_job(), "NODE": "cn1"}
     process = subprocess.Popen([sys.executable, "-c", code], env=env, process_group=0)
     yield process.pid
     os.killpg(process.pid, 9)
@@ -80,7 +81,7 @@ def members(mark: str = "NO_MARK", **env: str) -> JobMembers:
 
 
 def test_without_a_group_the_environment_names_the_job(sleeper: int) -> None:
-    tree = members(JOB=OURS, NODE="cn1")
+    tree = members(JOB=our_job(), NODE="cn1")
     found: list[str] = []
     deadline = time.monotonic() + 30
     while len(found) < 2 and time.monotonic() < deadline:  # Python and its child
@@ -122,7 +123,7 @@ def test_a_process_is_judged_by_the_environment_of_its_program(
 
 
 def test_a_marked_process_is_left_out(sleeper: int) -> None:
-    tree = members("NODE", JOB=OURS, NODE="cn1")
+    tree = members("NODE", JOB=our_job(), NODE="cn1")
     assert sleeper not in [one.pid for one in tree.read()]
 
 
@@ -157,7 +158,7 @@ if not os.fork():
 print(flush=True)
 os.wait()
 """
-    env = {**os.environ, "JOB": OURS, "NODE": "cn1"}
+    env = {**os.environ, "JOB": our_job(), "NODE": "cn1"}
     pipe = subprocess.PIPE
     process = subprocess.Popen(
         [sys.executable, "-c", code], env=env, stdin=pipe, stdout=pipe, process_group=0
@@ -166,7 +167,7 @@ os.wait()
         assert process.stdin
         assert process.stdout
         process.stdout.readline()
-        tree = members(JOB=OURS, NODE="cn1")
+        tree = members(JOB=our_job(), NODE="cn1")
         tree.excluded = frozenset([process.pid])
         assert tree.members() == []
         process.stdin.write(b"\n")

@@ -32,7 +32,10 @@ from weigh.store.shards import append_record, readable_shards, shard_lines
 
 HERE = this_machine()
 GONE = ProcessIdentity(pid=2**22 + 1, start_time=1)  # above the kernel's highest number
-ME = process_identity(os.getpid())
+
+
+def me() -> ProcessIdentity:
+    return process_identity(os.getpid())
 
 
 def checkpoint_of(
@@ -60,7 +63,7 @@ def written(root: Path) -> list[str]:
 
 
 def test_a_run_in_progress_is_seen_and_then_gone(tmp_path: Path) -> None:
-    save_checkpoint(str(tmp_path), checkpoint_of(weigh=ME))
+    save_checkpoint(str(tmp_path), checkpoint_of(weigh=me()))
     assert [one.record.state for one in runs_in_progress(str(tmp_path), HERE, 0)] == [
         "RUNNING"
     ]
@@ -69,7 +72,7 @@ def test_a_run_in_progress_is_seen_and_then_gone(tmp_path: Path) -> None:
 
 
 def test_a_living_run_is_left_alone(tmp_path: Path) -> None:
-    save_checkpoint(str(tmp_path), checkpoint_of(weigh=ME))
+    save_checkpoint(str(tmp_path), checkpoint_of(weigh=me()))
     assert finalise_interrupted(str(tmp_path), HERE) == []
     assert files_in(tmp_path) == ["7f3a91c0d2e4.json"]
 
@@ -99,14 +102,14 @@ def test_a_killed_weigh_leaves_what_was_seen_as_interrupted(tmp_path: Path) -> N
 
 
 def test_a_job_that_outlives_its_weigh_is_named(tmp_path: Path) -> None:
-    save_checkpoint(str(tmp_path), checkpoint_of(leader=ME))
+    save_checkpoint(str(tmp_path), checkpoint_of(leader=me()))
     [record] = finalise_interrupted(str(tmp_path), HERE)
     assert record.outcome is not None
     assert f"ran on as process {os.getpid()}" in record.outcome.reason
 
 
 def test_a_reused_process_number_is_not_the_same_process(tmp_path: Path) -> None:
-    reused = ProcessIdentity(os.getpid(), (ME.start_time or 0) + 1)
+    reused = ProcessIdentity(os.getpid(), (me().start_time or 0) + 1)
     save_checkpoint(str(tmp_path), checkpoint_of(weigh=reused, leader=reused))
     [record] = finalise_interrupted(str(tmp_path), HERE)
     assert record.outcome is not None
@@ -116,7 +119,7 @@ def test_a_reused_process_number_is_not_the_same_process(tmp_path: Path) -> None
 def test_a_restart_of_the_machine_ends_a_run_that_is_silent(tmp_path: Path) -> None:
     before = MachineIdentity(HERE.host, "machine", "boot-1", "pid:[1]")
     after = MachineIdentity(HERE.host, "machine", "boot-2", "pid:[1]")
-    save_checkpoint(str(tmp_path), checkpoint_of(weigh=ME, machine=before))
+    save_checkpoint(str(tmp_path), checkpoint_of(weigh=me(), machine=before))
     long_ago = time.time() - STALE_AFTER - 60
     os.utime(tmp_path / "running" / "7f3a91c0d2e4.json", (long_ago, long_ago))
     [record] = finalise_interrupted(str(tmp_path), after)
@@ -214,11 +217,11 @@ def test_a_store_that_cannot_be_written_keeps_the_checkpoint_for_later(
 def test_a_write_that_fails_leaves_the_checkpoint_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save_checkpoint(str(tmp_path), checkpoint_of(weigh=ME))
+    save_checkpoint(str(tmp_path), checkpoint_of(weigh=me()))
     real = os.write
     monkeypatch.setattr("os.write", lambda fd, content: real(fd, content[:50]))
     with pytest.raises(StoreError, match=r"7f3a91c0d2e4\.json: No space left"):
-        save_checkpoint(str(tmp_path), checkpoint_of(weigh=ME))
+        save_checkpoint(str(tmp_path), checkpoint_of(weigh=me()))
     monkeypatch.undo()
     assert len(runs_in_progress(str(tmp_path), HERE, 0)) == 1
 

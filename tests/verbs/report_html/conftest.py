@@ -26,9 +26,9 @@ def chromium() -> str:
     return found.stdout.strip()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser(chromium: str) -> Iterator[Any]:
-    """Give a browser; a module's own, for its event loop is in the way of others."""
+    """Give a browser; it ends with this folder, for others are in its loop's way."""
     drive = pytest.importorskip(
         "playwright.sync_api", reason="no playwright (pip install -e '.[dev]')"
     )
