@@ -213,6 +213,11 @@ class FittedCurve(msgspec.Struct, frozen=True, kw_only=True):
             lean = min(_MOST_LEAN, _LEAN * abs(self.bend))
             proportional = self.points[-1].y * size / self.largest_size
             value += lean * max(0.0, proportional - value)
+        if self.power is not None and size < self.points[0].x:
+            # the line would fall below what the model alone holds, and below zero
+            smallest = max(0.0, self.curve.at(self.points[0].x))
+            base = min(self.base or 0.0, smallest)
+            value = base + (smallest - base) * size / self.points[0].x
         return max(0.0, value)
 
     def upper(self, size: float, level: float = 0.95) -> float:
@@ -233,6 +238,9 @@ class FittedCurve(msgspec.Struct, frozen=True, kw_only=True):
         bounds += [point.high for point in self.points if self._is_less(point, size)]
         if size > self.largest_size:
             bounds += self._steeper(size)
+        if size < self.points[0].x and not self._is_clear_line():
+            # a line through a curve falls too fast below it; nothing smaller takes more
+            bounds.append(self.points[0].high)
         highest = max(bounds)
         if self.quantity == "gpu_memory":
             # a bound within a segment would reserve less than the allocator takes
@@ -277,6 +285,12 @@ class FittedCurve(msgspec.Struct, frozen=True, kw_only=True):
             and self._may_be_square()
         ):
             yield bent_line(self.points).at(size) * (1 + _STEADY)
+
+    def _is_clear_line(self) -> bool:
+        """Return whether three sizes or more show a line, and no faster growth."""
+        is_line = isinstance(self.curve, LinearCurve) and self.power is None
+        enough = len(apart(self.points)) >= FEWEST_SIZES
+        return is_line and enough and not self._may_be_square()
 
     def _may_be_square(self) -> bool:
         """Return whether the line bends by a good part of what a square does."""

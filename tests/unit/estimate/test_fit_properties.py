@@ -59,6 +59,28 @@ def test_memory_that_never_falls_is_predicted_not_to(
     assert made.predict(less) <= made.predict(more) * (1 + 1e-9)
 
 
+@given(
+    st.sampled_from((1.5, 2.0, 3.0)),
+    st.integers(1, 500),
+    st.integers(1, 100_000),
+    st.sets(st.integers(20, 400), min_size=2, max_size=6),
+    st.floats(0.05, 0.95),
+)
+def test_the_bound_holds_below_the_sizes_where_memory_grows_faster_than_they(
+    power: float, model: int, each: int, found: set[int], part: float
+) -> None:
+    def truth(size: float) -> float:
+        return MIB * (model + each * math.pow(size / 100, power))
+
+    points = gather_size_points([(x, truth(x)) for x in found], keep="most")
+    fit = fit_curve(points, "memory", base=model * MIB * 0.9)
+    size = part * min(found)
+
+    assert fit.upper(size) >= truth(size) * 0.98
+    # and never more than the smallest run took, but for its own margin
+    assert fit.predict(size) <= truth(min(found)) * 1.02
+
+
 @given(fits(), st.floats(0.1, 50_000), LEVELS)
 def test_a_bound_is_never_below_what_is_expected(
     made: FittedCurve, x: float, level: float
