@@ -13,8 +13,7 @@ class TaskTrial(msgspec.Struct, frozen=True, kw_only=True):
     ``state`` is RUNNING for a task that was stopped when its time was up, and PENDING
     for one that was not started. ``growth_rate`` is in bytes per second, if memory
     still rose. ``evidence`` is the most relevant line of output: the first with a NaN,
-    or the last. ``cpus_wanted`` counts the CPUs that it waited for too. ``verdict`` is
-    the result in a few words.
+    or the last. ``verdict`` is the result in a few words.
     """
 
     task: int
@@ -28,7 +27,6 @@ class TaskTrial(msgspec.Struct, frozen=True, kw_only=True):
     wall_time: Seconds | None = None
     cpu_time: Seconds | None = None
     cpus_used: float | None = None  # on average
-    cpus_wanted: float | None = None
     peak_memory: Bytes | None = None
     gpu_memory: Bytes | None = None
     growth_rate: float | None = None

@@ -8,7 +8,6 @@ from weigh.model.check import CheckedTasks, TaskTrial
 from weigh.model.lint import SCHEMA, CheckedScript, LintFinding
 from weigh.render.columns import (
     TableColumn,
-    columns_of,
     fill_by_columns,
     table_lines,
     text_cut_to_columns,
@@ -70,14 +69,11 @@ def _trial_columns(check: CheckedTasks) -> list[TableColumn]:
         ),
         TableColumn("GPU", tuple(size_or_dash(trial.gpu_memory) for trial in trials)),
         TableColumn("cpu", tuple(map(_trial_cpus_used, trials)), drop=1),
-        TableColumn("wants", tuple(map(_trial_cpus_needed, trials)), drop=1),
         TableColumn("verdict", tuple(trial.verdict for trial in trials), right=False),
     ]
     # a column of dashes would take room from the parameters
     used_a_gpu = any(trial.gpu_memory is not None for trial in trials)
-    has_waited = any(trial.cpus_wanted is not None for trial in trials)
-    left_out = {"GPU": not used_a_gpu, "wants": not has_waited}
-    return [one for one in columns if not left_out.get(one.title)]
+    return [one for one in columns if one.title != "GPU" or used_a_gpu]
 
 
 def _trial_parameters(trial: TaskTrial) -> str:
@@ -92,11 +88,6 @@ def _trial_parameters(trial: TaskTrial) -> str:
 
 def _trial_cpus_used(trial: TaskTrial) -> str:
     return "-" if trial.cpus_used is None else f"{trial.cpus_used:.2f}"
-
-
-def _trial_cpus_needed(trial: TaskTrial) -> str:
-    """Write the CPUs that it used or waited for."""
-    return "-" if trial.cpus_wanted is None else f"{trial.cpus_wanted:.1f}"
 
 
 def _trial_failure(trial: TaskTrial) -> Iterator[str]:
@@ -118,17 +109,12 @@ def _check_conclusion(check: CheckedTasks) -> Iterator[str]:
         yield f"  next: weigh plan {bash_quoted(check.task_file)}"
 
 
-_WIDEST_TEXT = 28  # columns of the quoted part of the script
-_NARROWEST_MESSAGE = 34  # columns; with less, each message goes below its place
-
-
 def script_check_lines(checked: CheckedScript, width: int = WIDTH) -> Iterator[str]:
     """Write the screen: problems by line, then notes, then the summary."""
     problems = checked.problems
     notes = [one for one in checked.findings if one.severity == "note"]
-    rows = [_finding_row(checked, one) for one in (*problems, *notes)]
-    if rows:
-        yield from _finding_table_lines(rows, width)
+    for finding in (*problems, *notes):
+        yield from _finding_lines(checked.script, finding, width)
     yield _sum_line(checked)
     if checked.acknowledged:
         names = ", ".join(dict.fromkeys(one.rule for one in checked.acknowledged))
@@ -154,56 +140,19 @@ def script_check_json(checked: CheckedScript) -> str:
     )
 
 
-def _finding_row(
-    checked: CheckedScript, lint_finding: LintFinding
-) -> tuple[str, str, str]:
-    place = printable_text(checked.script)
-    if lint_finding.line is not None:
-        place += f":{lint_finding.line}"
-    message = (
-        f"{lint_finding.effect}; {lint_finding.cure}"
-        if lint_finding.cure
-        else lint_finding.effect
+def _finding_lines(script: str, finding: LintFinding, width: int) -> Iterator[str]:
+    """Write the place and the text in one line, what happens below it."""
+    place = printable_text(script)
+    if finding.line is not None:
+        place += f":{finding.line}"
+    yield text_cut_to_columns(
+        f"{place}  {printable_text(finding.text)}".rstrip(), width
     )
-    message = f"{message} [{lint_finding.rule}]"
-    if lint_finding.severity == "note":
-        message = f"note: {message}"
-    return place, printable_text(lint_finding.text), printable_text(message)
-
-
-def _finding_table_lines(
-    finding_rows: list[tuple[str, str, str]], width: int
-) -> Iterator[str]:
-    places = max(columns_of(place) for place, _, _ in finding_rows)
-    texts = min(_WIDEST_TEXT, max(columns_of(text) for _, text, _ in finding_rows))
-    # no finding quotes the script: no column for it
-    gap = "  " if texts else ""
-    room = width - places - 2 - texts - len(gap)
-    if room < _NARROWEST_MESSAGE:
-        yield from _stacked_finding_lines(finding_rows, width)
-        return
-    for place, text, message in finding_rows:
-        short = text_cut_to_columns(text, texts)
-        head = (
-            f"{_filled_to_width(place, places)}  {_filled_to_width(short, texts)}{gap}"
-        )
-        for line in folded_lines(message, room):
-            yield (head + line).rstrip()
-            head = " " * (width - room)
-
-
-def _stacked_finding_lines(
-    finding_rows: list[tuple[str, str, str]], width: int
-) -> Iterator[str]:
-    """Write each message below its place, if the window is too narrow."""
-    for place, text, message in finding_rows:
-        yield text_cut_to_columns(f"{place}  {text}".rstrip(), width)
-        for line in folded_lines(message, width - 4):
-            yield f"    {line}"
-
-
-def _filled_to_width(cell_text: str, width: int) -> str:
-    return cell_text + " " * (width - columns_of(cell_text))
+    message = "; ".join(filter(None, (finding.effect, finding.cure)))
+    is_note = "note: " if finding.severity == "note" else ""
+    text = printable_text(f"{is_note}{message} [{finding.rule}]")
+    for line in folded_lines(text, width - 4):
+        yield f"    {line}"
 
 
 def _sum_line(checked: CheckedScript) -> str:

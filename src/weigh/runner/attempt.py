@@ -183,9 +183,7 @@ def is_full(os_error: OSError) -> bool:
 
 
 # why weigh stopped a task before its end
-Stop = Literal[
-    "timeout", "signal", "halt", "memory", "gpu_memory", "diverged", "idle", "output"
-]
+Stop = Literal["timeout", "signal", "halt", "memory", "gpu_memory", "diverged", "idle"]
 
 
 class LaunchedAttempt(msgspec.Struct):

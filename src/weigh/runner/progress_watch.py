@@ -26,7 +26,7 @@ from weigh.runner.events import (
 )
 from weigh.runner.run_context import RunContext
 from weigh.runner.stopping import send_warning_to_attempt
-from weigh.units import KIB, Bytes, Seconds, format_duration, format_size
+from weigh.units import KIB, Seconds, format_duration
 
 if TYPE_CHECKING:
     from weigh.measure import progress_reader
@@ -141,13 +141,6 @@ class TaskProgress:
         self.work += abs(latest - self._cpu_time)
         self._cpu_time = latest
         return self.work + process_count
-
-    def output_size(self) -> Bytes:
-        """Return the size of what it has written to its file; 0 without one."""
-        path = self.attempt.output.path
-        with suppress(OSError):
-            return 0 if path is None else os.stat(path).st_size
-        return 0
 
     def look_for_divergence(self) -> "LostNumber | None":
         """Return what shows that it has diverged; it is found once."""
@@ -419,7 +412,7 @@ class ProgressWatch:
         self._look_for_loss(task, gpu_idle)
 
     def _look_for_loss(self, task: TaskProgress, idle_time: Seconds | None) -> None:
-        """Queue a task to be stopped: diverged, its GPUs idle, too much output."""
+        """Queue a task to be stopped: diverged, or its GPUs idle."""
         rules = self._options
         lost = task.look_for_divergence() if rules.stop_nan else None
         if lost is not None:
@@ -432,9 +425,6 @@ class ProgressWatch:
         ):
             words = f"no GPU of it was busy for {format_duration(idle_time)}"
             self._lost.append((task.attempt, "idle", words))
-        elif rules.most_output is not None and task.output_size() > rules.most_output:
-            words = f"more than {format_size(rules.most_output)}"
-            self._lost.append((task.attempt, "output", words))
 
     def _warn(self, task: TaskProgress, warning_text: str | None) -> None:
         if warning_text is not None and self._warnings < _MOST_WARNINGS:

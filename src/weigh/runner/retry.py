@@ -36,7 +36,6 @@ _STOPPED: dict[Stop, tuple[State, str]] = {
     "memory": ("PREEMPTED", STOPPED_FOR_MEMORY),
     "diverged": ("CANCELLED", "diverged: stopped by --stop nan"),
     "idle": ("CANCELLED", "its GPU was idle: stopped by --stop idle"),
-    "output": ("CANCELLED", "wrote too much output"),
     "gpu_memory": ("PREEMPTED", "stopped to make room: GPU memory was running out"),
 }
 
@@ -184,7 +183,7 @@ class RetryPolicy:
             return (
                 "again" if _count_attempt(self._stops, seq) < _MOST_STOPS else "alone"
             )
-        if ending.succeeded or attempt.state.stop in {"diverged", "output"}:
+        if ending.succeeded or attempt.state.stop == "diverged":
             return "settled"
         if ending.is_oom and _count_attempt(self._oom_tries, seq) < self._oom_attempts:
             # a larger reservation was not enough: all there is

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The user's options. Times are in seconds; ``jobs`` None: one per CPU or GPU.
 
-    ``only`` are the tasks to run, in this order; without it, all that are left. A task
-    that writes more than ``most_output`` is stopped. ``variables`` are added to the
-    environment of the tasks.
+    ``only`` are the tasks to run, in this order; without it, all that are left.
+    ``variables`` are added to the environment of the tasks.
     """
 
     jobs: int | None = None
@@ -64,7 +63,6 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     stop_nan: bool = False
     end_idle: Seconds | None = None  # without a busy GPU; None: however long
     only: tuple[int, ...] = ()
-    most_output: Bytes | None = None
     variables: dict[str, str] = {}
     mask: SecretMask = SecretMask()
 

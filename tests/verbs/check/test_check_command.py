@@ -7,14 +7,9 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-
-from weigh.flow.check.check import trial_notes
-from weigh.model.check import TaskTrial
-from weigh.units import MIB
 
 Weigh = Callable[..., tuple[int, str, str]]
 PATIENCE = 90.0
@@ -79,7 +74,6 @@ TASKS = [
     ("echo loss: 0.5; echo loss: nan; sleep 60", "RUNNING", "NaN in line 2"),
     (f'{sys.executable} -c "{PRINTS_NAN}"', "RUNNING", "NaN in line 1"),
     (IGNORES_TERM, "RUNNING", "still running, fine"),
-    ("head -c 300M /dev/zero; sleep 60", "CANCELLED", "wrote more than 256 MiB"),
 ]
 
 
@@ -99,7 +93,7 @@ class AllChecked(NamedTuple):
 def all_checked(tmp_path_factory: pytest.TempPathFactory) -> AllChecked:
     folder = tmp_path_factory.mktemp("checked")
     path = write(folder, *(line for line, _, _ in TASKS))
-    words = (path, "--tasks", "10", "-j", "10", "--timeout", "8", "--json")
+    words = (path, "--tasks", "9", "-j", "9", "--timeout", "8", "--json")
     done = subprocess.run(
         [sys.executable, "-m", "weigh", "check", *words],
         cwd=folder,
@@ -125,14 +119,13 @@ def test_each_task_is_judged_by_its_first_seconds(
 def test_the_document_counts_what_is_wrong(all_checked: AllChecked) -> None:
     document = all_checked.document
     assert (all_checked.code, document["schema"]) == (1, "weigh.check/1")
-    assert (document["tasks"], document["wrong"]) == (10, 7)
+    assert (document["tasks"], document["wrong"]) == (9, 6)
     first = all_checked.trial(1)
     assert (first["exit_code"], first["peak_memory"] > 0) == (0, True)
     assert (all_checked.folder / first["output"]).read_text() == "fine\n"
     assert all_checked.trial(2)["exit_code"] is None
     assert all_checked.trial(3)["evidence"] == "oh dear"
     assert all_checked.trial(7)["evidence"] == "loss: nan"
-    assert all_checked.trial(10)["output_size"] > 256 * MIB
 
 
 @pytest.mark.parametrize("name", ["pid", "child", "pid2", "child2"])
@@ -140,7 +133,6 @@ def test_what_still_runs_is_stopped_with_all_it_started(
     all_checked: AllChecked, name: str
 ) -> None:
     assert not is_running(int((all_checked.folder / name).read_text()))
-    assert any("task 9 ignored TERM" in one for one in all_checked.document["notes"])
 
 
 def test_whole_runs_are_kept_and_cut_ones_are_not(all_checked: AllChecked) -> None:
@@ -293,15 +285,6 @@ def test_a_task_has_its_number_of_the_file(weigh: Weigh, tmp_path: Path) -> None
     _, document = checked(weigh, path, "--tasks", "2")
     said = [(one["task"], one["evidence"]) for one in document["trials"]]
     assert said == [(1, "1 1"), (9, "9 9")]
-
-
-def test_a_task_that_ran_twice_is_named() -> None:
-    record = SimpleNamespace(signal=None)
-    trial = TaskTrial(
-        task=3, command="x", state="COMPLETED", verdict="fine", output_size=1
-    )
-    notes = trial_notes([trial], {3: [record, record]})  # type: ignore[list-item]
-    assert notes == ["task 3 ran twice: too little memory for several"]
 
 
 @pytest.mark.skipif(shutil.which("sbatch") is None, reason="needs sbatch")

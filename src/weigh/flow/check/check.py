@@ -3,15 +3,14 @@
 import glob
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
-from signal import SIGKILL
+from contextlib import closing, suppress
 
 import msgspec
 
 from weigh.errors import StoreError, UsageError, cannot_read
 from weigh.estimate.growth import growth_of
 from weigh.estimate.readings import gpu_memory
-from weigh.flow.exec.exec import choose_layout, execute
+from weigh.flow.exec.exec import execute
 from weigh.flow.here import Here
 from weigh.flow.job_scripts import hidden_exit_note, refuse_submissions
 from weigh.flow.records.records import open_store
@@ -20,15 +19,13 @@ from weigh.joblog import output_name
 from weigh.model.check import CheckedTasks, TaskTrial
 from weigh.model.mask import SecretMask
 from weigh.model.record import Record
-from weigh.need import has_waited
-from weigh.outcome import error_at_end, signal_name
+from weigh.outcome import signal_name
 from weigh.render.words import rate_words
 from weigh.runner.divergence import DivergenceWatch, LostNumber
 from weigh.runner.run_context import ExecOptions, RunConsole
 from weigh.runner.task_source import TaskParameters, TaskSource
 from weigh.schedulers import KINDS
 from weigh.store.identity import new_id
-from weigh.store.lines import read_tail
 from weigh.store.location import make_folder
 from weigh.sweep.diverse import (
     Parameters,
@@ -43,13 +40,16 @@ _OUTPUT = "output"
 _LABEL_LETTERS = 6  # letters of an id in a label
 _STDIN = "-"
 _GRACE: Seconds = 5.0  # from TERM to KILL
-_MOST_OUTPUT = 256 * MIB  # of a task, before it is stopped
+_AT_ONCE: Seconds = 1.0  # a crash before that is one of the start
+_PIECE = 4 * MIB  # bytes
+_LONGEST_EVIDENCE = 200  # characters
+_MOST_NAMED = 3  # tasks whose output ends in an error although they end with 0
 
 Say = Callable[[str], None]
 
 
 class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How many tasks to try, how long each, how many at once (None: as many as fit).
+    """How many tasks to try, how long each, how many at once (None: as weigh exec).
 
     With ``allow_nan`` NaN and inf in the output are accepted.
     """
@@ -157,19 +157,21 @@ def try_tasks(
     chosen = choose_tasks(path, options)
     root = open_store(here.cwd, here.env).root
     label = f"check-{new_id()[:_LABEL_LETTERS]}"
-    jobs = _jobs_at_once(options, here.env, len(chosen.tasks))
-    say(_announced(chosen, options, jobs))
+    say(
+        f"trying {len(chosen.tasks)} of {chosen.of:,} tasks, up to "
+        f"{format_duration(options.seconds)} each"
+    )
     folder = make_folder(root, _OUTPUT, label)
-    records: dict[int, list[Record]] = {}
+    records: dict[int, Record] = {}  # of the last attempt, by task number
 
     def is_kept(record: Record) -> bool:
         if record.job is not None and record.job.task is not None:
-            records.setdefault(record.job.task, []).append(record)
-        # a report shows what failed and what Ctrl-C interrupted; time and NaN are ours
-        return record.state not in _STOPPED_BY_CHECK
+            records[record.job.task] = record
+        # a report shows what failed and what Ctrl-C interrupted; the time is ours
+        return record.state != "TIMEOUT"
 
     exec_options = ExecOptions(
-        jobs=jobs,
+        jobs=options.jobs,
         joblog=f"{folder}.joblog",
         label=label,
         output=folder,
@@ -177,7 +179,6 @@ def try_tasks(
         timeout=options.seconds,
         grace=_GRACE,
         only=tuple(task.seq for task in chosen.tasks),
-        most_output=_MOST_OUTPUT,
         # what a task prints is read even if it is stopped before its end
         variables={} if "PYTHONUNBUFFERED" in here.env else {"PYTHONUNBUFFERED": "1"},
         mask=options.mask,
@@ -194,7 +195,7 @@ def try_tasks(
     for warning in finished.warnings:
         say(warning)
     trials = [
-        judged_trial(task, records.get(task.seq, ()), folder, options)
+        judged_trial(task, records.get(task.seq), folder, options)
         for task in sorted(chosen.tasks, key=lambda task: task.seq)
     ]
     hidden = filter(None, [hidden_exit_note(lines_of_tasks(path))])
@@ -203,44 +204,15 @@ def try_tasks(
         tasks=chosen.of,
         label=label,
         seconds=options.seconds,
-        side_by_side=jobs,
+        side_by_side=min(finished.slots, len(trials)),
         trials=tuple(trials),
         notes=(*hidden, *trial_notes(trials, records)),
         signal=finished.result.signal,
     )
 
 
-def _jobs_at_once(options: CheckOptions, env: Mapping[str, str], tasks: int) -> int:
-    """Return how many tasks run at once: as many as ``weigh exec`` would run."""
-    with ExitStack() as opened:
-        layout = choose_layout(ExecOptions(jobs=options.jobs), env, opened)
-    return min(len(layout.slots), tasks)
-
-
-def _announced(chosen: ChosenTasks, options: CheckOptions, jobs: int) -> str:
-    tries = len(chosen.tasks)
-    # rounded up
-    rounds = -(-tries // jobs)
-    up_to = "up to " if jobs > 1 else ""
-    return (
-        f"trying {tries} of {chosen.of:,} tasks, {up_to}{jobs} at once, "
-        f"{format_duration(options.seconds)} each: up to "
-        f"{format_duration(rounds * options.seconds)}"
-    )
-
-
-_AT_ONCE: Seconds = 1.0  # a crash before that is one of the start
-_PIECE = 4 * MIB  # bytes
-_LONGEST_EVIDENCE = 200  # characters
-_MOST_NAMED = 3  # tasks in a note
-_TAIL = 1 << 13  # bytes
-# ends that are weigh's doing, not the task's
-_STOPPED_BY_CHECK = frozenset({"TIMEOUT", "CANCELLED"})
-_STOPPED_BY_WEIGH = _STOPPED_BY_CHECK | {"INTERRUPTED", "PREEMPTED"}
-
-
 def judged_trial(
-    task: ChosenTask, attempts: Sequence[Record], folder: str, options: CheckOptions
+    task: ChosenTask, record: Record | None, folder: str, options: CheckOptions
 ) -> TaskTrial:
     """Return the verdict on one task by its last attempt, if it was begun at all."""
     trial = TaskTrial(
@@ -250,7 +222,6 @@ def judged_trial(
         state="PENDING",
         verdict="not tried",
     )
-    record = attempts[-1] if attempts else None
     if record is None or record.usage is None:
         return trial
     attempt = 1 if record.job is None else record.job.attempt or 1
@@ -258,8 +229,7 @@ def judged_trial(
     lost = None if options.allow_nan else _divergence_in(log)
     verdict, is_wrong = _verdict_on(record, lost)
     evidence = error_in(log) if is_wrong else last_line(log)
-    usage, is_cut = record.usage, record.state in _STOPPED_BY_WEIGH
-    wait = usage.cpu_wait if has_waited(usage) else None
+    is_cut = record.state in {"TIMEOUT", "INTERRUPTED", "PREEMPTED"}
     return msgspec.structs.replace(
         trial,
         # a task that is stopped when its time is up has not failed
@@ -268,12 +238,11 @@ def judged_trial(
         is_wrong=is_wrong,
         exit_code=None if is_cut else record.exit_code,
         signal=None if is_cut else record.signal,
-        wall_time=usage.wall_time,
-        cpu_time=usage.cpu_time,
-        cpus_used=usage.cpus_used,
-        cpus_wanted=None if wait is None else wait.wanted,
+        wall_time=record.usage.wall_time,
+        cpu_time=record.usage.cpu_time,
+        cpus_used=record.usage.cpus_used,
         peak_memory=record.peak_memory,
-        gpu_memory=gpu_memory(usage),
+        gpu_memory=gpu_memory(record.usage),
         growth_rate=_growth_rate(record),
         output=os.path.relpath(log),
         output_size=_trial_log_size(log),
@@ -286,9 +255,6 @@ def _verdict_on(record: Record, lost: LostNumber | None) -> tuple[str, bool]:
     took = format_duration(record.usage.wall_time) if record.usage else "?"
     if record.state in {"INTERRUPTED", "PREEMPTED"}:
         return "stopped with weigh", False
-    if record.state == "CANCELLED":
-        evidence = record.outcome.evidence if record.outcome else ()
-        return f"wrote {' '.join(evidence)}", True
     if record.state not in {"COMPLETED", "TIMEOUT"}:
         return _failure_words(record, took), True
     if lost is not None:
@@ -333,45 +299,29 @@ def _divergence_in(log: str) -> LostNumber | None:
 
 
 def trial_notes(
-    trials: Sequence[TaskTrial], records: Mapping[int, Sequence[Record]]
+    trials: Sequence[TaskTrial], records: Mapping[int, Record]
 ) -> list[str]:
     """Return notes about what is not a problem but worth knowing."""
-    tried = [trial for trial in trials if trial.state != "PENDING"]
-    rates = {t.task: t.growth_rate for t in tried if t.growth_rate is not None}
-    silent = [trial.task for trial in tried if not trial.output_size]
-    killed = [
-        trial.task
-        for trial in tried
-        # weigh sends TERM first, so only a task that ignored it gets KILL
-        if trial.state == "RUNNING" and records[trial.task][-1].signal == SIGKILL
+    rates = {t.task: t.growth_rate for t in trials if t.growth_rate is not None}
+    silent = [t.task for t in trials if t.state != "PENDING" and not t.output_size]
+    doubtful = [
+        (trial.task, outcome.evidence[0])
+        for trial in trials
+        if trial.state == "COMPLETED" and not trial.is_wrong
+        # the runner has seen an error at the end of its output
+        if (outcome := records[trial.task].outcome) is not None
     ]
-    again = [trial.task for trial in tried if len(records[trial.task]) > 1]
     notes = [
-        f"task {trial.task} ends with 0, yet its output ends in: {error}"
-        for trial in tried
-        if trial.state == "COMPLETED" and trial.output and not trial.is_wrong
-        for error in filter(None, [error_at_end(_end_of(trial.output))])
-    ][:_MOST_NAMED]
+        f"task {task} ends with 0, yet its output ends in: {error}"
+        for task, error in doubtful[:_MOST_NAMED]
+    ]
     if rates:
         most = rate_words(max(rates.values()))
         rising = _tasks_named(list(rates))
         notes.append(f"memory still rises in {rising}: {most} at most")
     if silent:
         notes.append(f"{_tasks_named(silent)} printed nothing")
-    if killed:
-        notes.append(
-            f"{_tasks_named(killed)} ignored TERM and was killed: at a time limit, no "
-            "checkpoint could be saved"
-        )
-    if again:
-        notes.append(f"{_tasks_named(again)} ran twice: too little memory for several")
-    if len(tried) < len(trials) or any(t.state == "INTERRUPTED" for t in tried):
-        notes.append("interrupted before all tasks were tried")
     return notes
-
-
-def _end_of(log: str) -> str:
-    return read_tail(log, _TAIL).decode("utf-8", "replace")
 
 
 def _tasks_named(tasks: Sequence[int]) -> str:

@@ -32,8 +32,6 @@ from weigh.schedulers.protocol import LiveAnswers
 from weigh.schedulers.script import ScriptLine, ScriptText, read_script
 from weigh.schedulers.shell import read_body
 
-FORMS = tuple(KINDS)
-
 _LONGEST = 4 << 20  # the usual limit of schedulers on a script
 _MOST_LINES_READ = 64 << 20  # bytes of a file whose lines are counted
 _MOST_OF_LINES = 1 << 18  # bytes of a file whose lines are read
@@ -55,15 +53,13 @@ def check_script(
     what is known of the cluster, if anything.
 
     Raises:
-        UsageError: there is no such file, it is no text, or no such form.
+        UsageError: there is no such file, or it is no text.
         WeighError: it cannot be read.
         FormatError: a settings file does not parse.
     """
-    if form is not None and form not in FORMS:
-        raise UsageError(f"no such scheduler: {form!r} (one of {', '.join(FORMS)})")
     text = read_script_file(os.path.join(here.cwd, path), path)
-    scheduler = script_scheduler(os.path.join(here.cwd, path), path, form, here.env)
-    if not has_rules(scheduler):
+    scheduler = form or guess(text) or installed_scheduler(here.env)
+    if not KINDS[scheduler].traits.takes_scripts:
         title, tool = KINDS[scheduler].title, KINDS[scheduler].submits
         cure = f"({tool} -dry-run /dev/null {path} does)"
         raise UsageError(f"{path}: weigh checks no scripts for {title} {cure}")
@@ -86,23 +82,6 @@ def check_script(
     )
 
 
-def has_rules(scheduler: str) -> bool:
-    """Return whether weigh checks scripts of *scheduler*."""
-    return KINDS[scheduler].traits.takes_scripts
-
-
-def script_scheduler(
-    full: str, path: str, form: str | None, env: Mapping[str, str]
-) -> str:
-    """Return the scheduler whose script is at *full*: *form*, or what it looks like.
-
-    Raises:
-        UsageError: there is no such file, or it is no text.
-        WeighError: it cannot be read.
-    """
-    return form or guess(read_script_file(full, path)) or installed_scheduler(env)
-
-
 def check_here(
     here: Here,
     path: str,
@@ -117,24 +96,18 @@ def check_here(
         WeighError: it cannot be read.
         FormatError: a settings file does not parse.
     """
-    checked = check_script(here, path, form=form)
-    if (
-        # without the scheduler's commands there is no cluster to query
-        shutil.which(KINDS[checked.scheduler].lists, path=here.env.get("PATH", ""))
-        is None
-    ):
-        return checked
     text = read_script_file(os.path.join(here.cwd, path), path)
-    live = live_limits(
-        checked.scheduler,
-        dialect_of(checked.scheduler).awaited(text),
-        env=here.env,
-        run_command=run_command,
-    )
-    if live.limits is None:
-        return checked
-    # once more: the limits of the cluster are those of the scheduler found first
-    return check_script(here, path, form=checked.scheduler, live_answers=live)
+    scheduler = form or guess(text) or installed_scheduler(here.env)
+    live = NOTHING_LIVE
+    # without the scheduler's commands there is no cluster to query
+    if shutil.which(KINDS[scheduler].lists, path=here.env.get("PATH", "")):
+        live = live_limits(
+            scheduler,
+            dialect_of(scheduler).awaited(text),
+            env=here.env,
+            run_command=run_command,
+        )
+    return check_script(here, path, form=scheduler, live_answers=live)
 
 
 def facts_of(

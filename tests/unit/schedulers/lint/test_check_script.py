@@ -118,11 +118,6 @@ def test_what_is_no_file_is_one_clear_line(tmp_path: Path, path: str) -> None:
         check_script(here_of(str(tmp_path), {}), path, form=None)
 
 
-def test_an_unknown_scheduler_is_one_clear_line(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="slurm, gridengine"):
-        check_script(here_of(str(tmp_path), {}), "x", form="pbs")
-
-
 def test_bytes_that_are_no_text_are_reported_and_steer_no_terminal(
     check: Check,
 ) -> None:
