@@ -22,10 +22,10 @@ from weigh.render.words import (
     NAMES,
     STATE_WORDS,
     held_words,
-    measure_value_text,
     requested_words,
     share_of_request_text,
     state_counts_text,
+    unit_value_text,
 )
 from weigh.units import count_with_noun, duration_or_dash
 
@@ -160,9 +160,9 @@ def _measure_lines(measures: Sequence[ReportMeasure], *, many: bool) -> Iterator
     head = f"{_INDENT}{'requested' if asked else '':<{13 if asked else 0}}{used:<23}"
     yield (head + ("used of request" if judged else "")).rstrip()
     for one in measures:
-        figures = f"{measure_value_text(one, one.median):<11}"
+        figures = f"{unit_value_text(one.median, one.unit):<11}"
         if many:
-            figures += measure_value_text(one, one.most)
+            figures += unit_value_text(one.most, one.unit)
         request = f"{requested_words(one):<13}" if asked else ""
         line = f"  {NAMES[one.name]:<10}{request}{figures:<23}"
         if one.efficiency is not None:
@@ -174,7 +174,7 @@ def _measure_lines(measures: Sequence[ReportMeasure], *, many: bool) -> Iterator
 
 def _other_source_lines(measure: ReportMeasure, figure: OtherFigure) -> Iterator[str]:
     """Write another source's figure, and which of the two to trust."""
-    text = f"{figure.source}: {measure_value_text(measure, figure.value)}"
+    text = f"{figure.source}: {unit_value_text(figure.value, measure.unit)}"
     if figure.word:
         text += f"; {figure.word}"
     for line in folded_lines(printable_text(text), WIDTH - len(_INDENT)):

@@ -1,11 +1,13 @@
 """Figures of records and reports as words: memory, growth, GPUs, states, amounts."""
 
+import math
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from weigh.model.gpu import GPU_FAULTS, GpuUsage
 from weigh.model.growth import MemoryExtrapolation, MemoryGrowth
 from weigh.model.record import State
-from weigh.model.report import AccountedStep, JobReport, ReportMeasure
+from weigh.model.report import AccountedStep, JobReport, ReportMeasure, Unit
 from weigh.render.printable import count_with_commas, range_text, three_digit_text
 from weigh.units import (
     GIB,
@@ -33,6 +35,11 @@ STATE_WORDS: dict[State, str] = {
     "PENDING": "waiting",
     "UNKNOWN": "unknown",
 }
+
+
+def state_text(state: str) -> str:
+    """Write a state of a record in words; an unknown one as it is."""
+    return STATE_WORDS.get(cast("State", state), state)
 
 
 _EARLY = 0.9  # of the run: a later plateau is not trusted
@@ -159,17 +166,18 @@ def held_words(report: JobReport) -> str:
     return ""
 
 
-def measure_value_text(measure: ReportMeasure, measure_value: float | None) -> str:
-    """Write a figure of a measure in its unit; a dash for None."""
-    if measure_value is None:
+def unit_value_text(figure_value: float | None, unit: Unit) -> str:
+    """Write a figure in its unit; a dash if it was not measured."""
+    # a ratio of figures can be nan or infinite
+    if figure_value is None or not math.isfinite(figure_value):
         return "-"
-    if measure.unit == "bytes":
-        return format_size(round(measure_value))
-    if measure.unit == "seconds":
-        return format_duration(measure_value)
-    if measure.unit == "share":
-        return f"{100 * measure_value:.0f} %"
-    return _plain_value_text(measure_value)
+    if unit == "bytes":
+        return format_size(round(figure_value))
+    if unit == "seconds":
+        return format_duration(figure_value)
+    if unit == "share":
+        return f"{100 * figure_value:.0f} %"
+    return _plain_value_text(figure_value)
 
 
 def requested_words(measure: ReportMeasure) -> str:
@@ -178,7 +186,7 @@ def requested_words(measure: ReportMeasure) -> str:
         return "" if measure.name == "gpu_utilization" else "-"
     if measure.unit == "seconds":
         return format_limit(measure.requested)
-    return measure_value_text(measure, measure.requested)
+    return unit_value_text(measure.requested, measure.unit)
 
 
 def share_of_request_text(share: float) -> str:

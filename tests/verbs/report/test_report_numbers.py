@@ -8,12 +8,12 @@ from some_reports import reports
 
 from weigh.flow.report.forms import escaped_markdown
 from weigh.model.record import Certainty, PeakMemory, Record, Usage
-from weigh.model.report import JobReport, ReportMeasure
+from weigh.model.report import JobReport
 from weigh.render.html.run_view import run_view
 from weigh.render.printable import three_digit_text
 from weigh.render.record_lines import render_record, render_summary
 from weigh.render.report_lines import report_json, report_screen_text
-from weigh.render.words import measure_value_text
+from weigh.render.words import unit_value_text
 from weigh.review.elements import single_run_element
 from weigh.review.runs import ElementRequest, runs_of_records
 from weigh.review.summary import ReportFindings, compose_report
@@ -30,11 +30,11 @@ def test_the_text_holds_every_figure_of_every_measure(report: JobReport) -> None
     text = report_screen_text(report)
     for measure in report.measures:
         if measure.median is not None:
-            assert measure_value_text(measure, measure.median) in text
+            assert unit_value_text(measure.median, measure.unit) in text
         if measure.most is not None:
             assert (
                 len(measure.values) < 2
-                or measure_value_text(measure, measure.most) in text
+                or unit_value_text(measure.most, measure.unit) in text
             )
 
 
@@ -89,7 +89,7 @@ def test_all_screens_write_one_figure_for_one_peak(
     ],
 )
 def test_a_figure_of_cpus_is_rounded_and_never_cut(cpus: float, words: str) -> None:
-    assert measure_value_text(ReportMeasure(name="cpus", unit="cpus"), cpus) == words
+    assert unit_value_text(cpus, "cpus") == words
 
 
 def test_markdown_shows_entities_and_dollars_as_they_are() -> None:

@@ -16,16 +16,14 @@ from hypothesis import strategies as st
 from reports_to_draw import array, hostile, one_run, trained
 
 from weigh.model.record import RunOutcome
-from weigh.model.report import JobReport, ReportMeasure, ReportNote, ReportRow, Unit
+from weigh.model.report import JobReport, ReportMeasure, ReportNote, ReportRow
 from weigh.render.html.page import (
     embedded_json,
-    measure_histograms,
     render_page,
-    round_edges,
     task_columns,
 )
 from weigh.render.html.run_view import ChartLevel, run_series
-from weigh.units import GIB, MIB
+from weigh.units import GIB
 
 KB, MB = 1000, 1000**2
 _text = st.text(max_size=30)
@@ -240,15 +238,6 @@ def test_half_a_series_is_not_drawn() -> None:
     assert run_series(half).charts == ()
 
 
-@given(st.floats(0, 1e12), st.floats(0, 1e12))
-def test_bins_hold_every_value(one: float, other: float) -> None:
-    low, high = sorted((one, other))
-    made = round_edges(low, high, binary=False, wanted=12)
-    assert made[0] <= low
-    assert high <= made[-1]
-    assert len(made) <= 16
-
-
 def test_a_wheel_carries_what_a_page_is_made_of(tmp_path: Path) -> None:
     pytest.importorskip("hatchling")
     root = Path(__file__).parents[3]
@@ -264,34 +253,6 @@ def test_a_wheel_carries_what_a_page_is_made_of(tmp_path: Path) -> None:
     packed = set(zipfile.ZipFile(wheel).namelist())
     assert {str(path.relative_to(root / "src")) for path in here} <= packed
     assert len(here) > 10
-
-
-@pytest.mark.parametrize("unit", ["bytes", "seconds", "cpus"])
-@given(
-    least=st.floats(0, 1e10),
-    above=st.lists(st.floats(0, 1e-3) | st.floats(0, 3), min_size=5),
-)
-def test_bins_and_ends_of_a_histogram_differ_in_their_figures(
-    unit: Unit, least: float, above: list[float]
-) -> None:
-    values = tuple(least * (1 + part) for part in above)
-    (drawn,) = measure_histograms(
-        [ReportMeasure(name="memory", unit=unit, values=values)]
-    )
-    figures = [words for words, count in drawn.bins if count]
-    assert len(set(figures)) == len(figures)
-    assert len(set(drawn.ends)) == len(drawn.ends)
-    assert sum(count for _, count in drawn.bins) == len(values)
-
-
-def test_equal_values_are_one_bar_with_one_label() -> None:
-    values = (26.93 * MIB,) * 12 + (26.94 * MIB,)
-    one = ReportMeasure(
-        name="memory", unit="bytes", values=values, requested=80.0 * MIB
-    )
-    (drawn,) = measure_histograms([one])
-    assert drawn.ends == ("26.9 MiB",)
-    assert drawn.bins == (("26.9 MiB", 13),)
 
 
 def test_a_page_of_one_run_has_its_command_once() -> None:

@@ -1,9 +1,7 @@
 """A report as one self-contained page: no network, everything escaped."""
 
-import math
 import os
 from base64 import b64encode
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -16,24 +14,27 @@ import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from weigh.model.report import GpuTable, JobReport, ReportMeasure, ReportRow, Unit
-from weigh.render.html.run_view import ChartLevel, RunSeries, run_series, run_view
-from weigh.render.html.words import (
+from weigh.model.report import GpuTable, JobReport, ReportMeasure, ReportRow
+from weigh.render.html.run_view import (
     ABSENT,
-    KINDS,
-    NAMES,
+    ChartLevel,
     HtmlTable,
-    Kind,
-    figure_text,
-    share_percent_text,
-    size_or_hyphen,
-    state_as_words,
+    RunSeries,
+    run_series,
+    run_view,
     table_of,
 )
 from weigh.render.printable import count_with_commas, printable_text
+from weigh.render.words import (
+    NAMES,
+    requested_words,
+    share_of_request_text,
+    state_text,
+    unit_value_text,
+)
 from weigh.schedulers import find_kind
 from weigh.schedulers.this_machine import NAME as LOCAL
-from weigh.units import Seconds, format_duration
+from weigh.units import Seconds, format_duration, size_or_dash
 
 _MOST_GPUS = 64  # rows; an array can have thousands of GPUs
 _GPU_TITLES = ("GPU", "memory", "busy", "busiest", "power", "time", "health", "looked")
@@ -50,11 +51,11 @@ def gpu_table(tables: Sequence[GpuTable]) -> HtmlTable | None:
 def _gpu_table_row(gpu: GpuTable) -> tuple[str, ...]:
     return (
         printable_text(gpu.gpu),
-        size_or_hyphen(gpu.gpu_memory),
-        share_percent_text(gpu.utilization),
-        share_percent_text(gpu.utilization_max),
+        size_or_dash(gpu.gpu_memory),
+        unit_value_text(gpu.utilization, "share"),
+        unit_value_text(gpu.utilization_max, "share"),
         ABSENT if gpu.power_mean is None else f"{gpu.power_mean:.0f} W",
-        figure_text(gpu.wall_time, "time"),
+        unit_value_text(gpu.wall_time, "seconds"),
         printable_text(gpu.health or ABSENT),
         "once" if gpu.one_look else "throughout",
     )
@@ -73,13 +74,9 @@ def _bar_tone(measure: ReportMeasure) -> str:
     return "fine" if used >= _LOOSE else "loose"
 
 
-def _unit_figure(value: float | None, unit: Unit) -> str:
-    return figure_text(value, KINDS[unit])
-
-
 Cell: TypeAlias = int | float | str | None
 CellKind: TypeAlias = Literal[
-    "int", "size", "time", "cpus", "share", "text", "state", "number"
+    "int", "bytes", "seconds", "cpus", "share", "text", "state", "number"
 ]
 _FEWEST = 2  # a single row is shown as a run
 _MOST_PARAMETERS = 12  # columns
@@ -100,9 +97,9 @@ _DIFFERING = frozenset({"label", "node"})  # the same throughout: not worth one 
 _COLUMNS: tuple[tuple[str, str, CellKind], ...] = (
     ("task", "task", "int"),
     ("state", "state", "state"),
-    ("wall_time", "time", "time"),
-    ("memory", "memory", "size"),
-    ("gpu_memory", "GPU memory", "size"),
+    ("wall_time", "time", "seconds"),
+    ("memory", "memory", "bytes"),
+    ("gpu_memory", "GPU memory", "bytes"),
     ("gpu_utilization", "GPU busy", "share"),
     ("cpus", "CPUs", "cpus"),
     ("exit_code", "exit", "int"),
@@ -165,9 +162,7 @@ def _run_table_columns(report_rows: Sequence[ReportRow]) -> Iterator[PageColumn]
         if key in _DIFFERING and len(set(cells)) == 1:
             continue
         if key == "state":
-            yield _text_column(
-                key, title, kind, [state_as_words(str(c)) for c in cells]
-            )
+            yield _text_column(key, title, kind, [state_text(str(c)) for c in cells])
         elif any(c is not None and c != _USUAL.get(key) for c in cells):
             if kind == "text":
                 texts = [_shortened_cell(c or "") for c in cells]
@@ -232,97 +227,6 @@ def _text_column(
 def _shortened_cell(cell_text: str) -> str:
     shown = printable_text(cell_text)
     return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
-
-
-_FEWEST_VALUES = 5  # values; of fewer, each is in the table
-_MOST_BINS = 24  # bars that can still be distinguished
-
-
-class DrawnHistogram(msgspec.Struct, frozen=True, kw_only=True):
-    """A histogram to draw: its bins of equal width with their counts, and its words.
-
-    ``ends`` are the labels of the axis: two, or one where all values are the same.
-    """
-
-    name: str
-    words: str  # for readers who do not see the picture
-    requested: str  # empty: nothing was requested
-    bins: tuple[tuple[str, int], ...]  # label and count
-    ends: tuple[str, ...]
-
-
-def measure_histograms(measures: Sequence[ReportMeasure]) -> tuple[DrawnHistogram, ...]:
-    """Return a histogram of each measure that has enough values."""
-    return tuple(
-        _measure_histogram(measure)
-        for measure in measures
-        if len(measure.values) >= _FEWEST_VALUES
-    )
-
-
-def _measure_histogram(measure: ReportMeasure) -> DrawnHistogram:
-    kind, name = KINDS[measure.unit], NAMES[measure.name]
-    values = sorted(measure.values)
-    edges = _bin_edges(values, kind)
-    counts = [0] * (len(edges) - 1)
-    for value in values:
-        # a value at the upper edge of all belongs to the last bin
-        counts[min(len(counts), bisect_right(edges, value)) - 1] += 1
-    texts = [figure_text(edge, kind) for edge in edges]
-    requested = measure.requested
-    return DrawnHistogram(
-        name=name,
-        words=f"{name}: {len(values):,} values from {figure_text(values[0], kind)} to "
-        f"{figure_text(values[-1], kind)}, median {figure_text(measure.median, kind)}",
-        requested=""
-        if requested is None
-        else f"requested {figure_text(requested, kind)}",
-        bins=tuple(
-            (first if first == last else f"{first} to {last}", number)
-            for first, last, number in zip(texts, texts[1:], counts, strict=False)
-        ),
-        ends=tuple(dict.fromkeys((texts[0], texts[-1]))),
-    )
-
-
-def _bin_edges(values: Sequence[float], figure_kind: Kind) -> tuple[float, ...]:
-    """Return the edges of the bins: as many as can be written as different figures."""
-    low, high = values[0], values[-1]
-    if figure_text(low, figure_kind) == figure_text(high, figure_kind):
-        # one bin, whose edges have to differ all the same
-        return low, max(high, math.nextafter(low, math.inf))
-    # about twice the square root of the number of values, as a rule of thumb has it
-    wanted = min(_MOST_BINS, math.ceil(2 * math.sqrt(len(values))))
-    edges = round_edges(low, high, binary=figure_kind == "size", wanted=wanted)
-    # labels that read the same would make bins that look the same
-    while (
-        len({figure_text(edge, figure_kind) for edge in edges}) < len(edges)
-        and wanted > 1
-    ):
-        wanted -= 1
-        edges = round_edges(low, high, binary=figure_kind == "size", wanted=wanted)
-    return edges
-
-
-def round_edges(
-    low: float, high: float, *, binary: bool, wanted: int
-) -> tuple[float, ...]:
-    """Return round edges of up to *wanted* + 1 bins that hold *low* to *high*."""
-    # all values equal: a step from the value itself, and 1 where that is 0
-    step = round_step((high - low) / wanted or high / wanted or 1.0, binary=binary)
-    first = math.floor(low / step)
-    last = max(first + 1, math.floor(high / step) + 1)
-    return tuple(step * i for i in range(first, last + 1))
-
-
-def round_step(smallest_step: float, *, binary: bool) -> float:
-    """Return the smallest round step that is at least *smallest_step*."""
-    if binary:
-        # sizes have powers of two for round numbers
-        return 2.0 ** math.ceil(math.log2(max(smallest_step, 1.0)))
-    power = 10.0 ** math.floor(math.log10(smallest_step))
-    # 20: rounding can make even 10 times the power too small
-    return power * next((n for n in (1, 2, 5, 10) if n * power >= smallest_step), 20)
 
 
 _WH, _KWH = 3600.0, 3.6e6  # joules
@@ -421,7 +325,6 @@ def render_page(report: JobReport, *, version: str | None = None) -> str:
             has_median=any(len(one.values) > 1 for one in report.measures),
             gpu_table=gpu_table(report.gpu_tables),
             runs=[run_view(one, row_of.get(one.id)) for one in report.records],
-            histograms=measure_histograms(report.measures),
             data=embedded_json(data),
             tasks=data.tasks,
             style=Markup(styles),  # noqa: S704 - files of this package
@@ -516,10 +419,11 @@ def template_environment() -> Environment:
     )
     made.filters |= {
         "bar_tone": _bar_tone,
-        "figure": _unit_figure,
+        "figure": unit_value_text,
         "name": NAMES.__getitem__,
+        "of_request": share_of_request_text,
         "printable": printable_text,
-        "share": share_percent_text,
-        "state_words": state_as_words,
+        "requested": requested_words,
+        "state_words": state_text,
     }
     return made

@@ -13,16 +13,7 @@ from weigh.model.record import (
     RecordedRank,
     SampleSeries,
 )
-from weigh.model.report import ReportRow
-from weigh.render.html.words import (
-    ABSENT,
-    HtmlTable,
-    Kind,
-    figure_text,
-    size_or_hyphen,
-    state_as_words,
-    table_of,
-)
+from weigh.model.report import ReportRow, Unit
 from weigh.render.printable import (
     printable_text,
     shortened_text,
@@ -34,7 +25,45 @@ from weigh.render.record_lines import (
     signal_or_exit_text,
 )
 from weigh.render.region_lines import PHASE_TITLES, batch_rows, phase_cells
-from weigh.units import format_duration, format_size
+from weigh.render.words import state_text, unit_value_text
+from weigh.units import format_duration, format_size, size_or_dash
+
+ABSENT = "-"
+
+
+class HtmlTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table; the first cell of a row is its heading.
+
+    ``left_out`` rows are not shown; ``depths`` indent the headings.
+    """
+
+    titles: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    left_out: int = 0  # rows
+    depths: tuple[int, ...] = ()  # empty: no row is indented
+
+
+def table_of(
+    titles: Sequence[str],
+    table_rows: Sequence[tuple[str, ...]],
+    *,
+    left_out: int = 0,
+    depths: tuple[int, ...] = (),
+) -> HtmlTable:
+    """Return a table without the columns in which nothing was measured."""
+    kept = [
+        at
+        # the first column names the rows, so it always stays
+        for at in range(len(titles))
+        if at == 0 or any(row[at] != ABSENT for row in table_rows)
+    ]
+    return HtmlTable(
+        titles=tuple(titles[at] for at in kept),
+        rows=tuple(tuple(row[at] for at in kept) for row in table_rows),
+        left_out=left_out,
+        depths=depths,
+    )
+
 
 _MOST_PHASES = 200  # rows
 _TABLE_ROWS = 20  # rows of the table in place of the charts
@@ -61,7 +90,7 @@ class SeriesChart(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    kind: Kind
+    kind: Unit
     tone: str  # class of its colour in the style sheet
     values: tuple[float | None, ...]  # None: not sampled at that time
     levels: tuple[ChartLevel, ...] = ()
@@ -122,7 +151,7 @@ def _resource_charts(
     peak = None if record.usage is None else record.usage.peak_memory
     yield SeriesChart(
         name="Memory",
-        kind="size",
+        kind="bytes",
         tone="memory",
         values=series.memory,
         levels=_requested_levels(record, levels, "memory"),
@@ -149,7 +178,7 @@ def _resource_charts(
         yield SeriesChart(
             name=f"GPU {number} memory"
             + ("" if gpu is None else f", {printable_text(gpu.name)}"),
-            kind="size",
+            kind="bytes",
             tone="gpu",
             values=column,
             levels=(level,) if level else (),
@@ -238,7 +267,7 @@ def _run_heading(record: Record, report_row: ReportRow | None) -> str:
 
 def _run_facts(record: Record) -> dict[str, list[str]]:
     """Return the rows of a record by their names, the lines of each."""
-    state = f"{state_as_words(record.state)}{signal_or_exit_text(record)}"
+    state = f"{state_text(record.state)}{signal_or_exit_text(record)}"
     facts = {"ended": [printable_text(state)]}
     if record.usage is not None:
         facts["time"] = [format_duration(record.usage.wall_time)]
@@ -261,7 +290,7 @@ def _phase_table(phases: Sequence[ProgramPhase]) -> HtmlTable | None:
     count = max(len(phase.gpus) for phase in shown)
     rows = []
     for phase in shown:
-        peaks = [size_or_hyphen(gpu.peak) for gpu in phase.gpus]
+        peaks = [size_or_dash(gpu.peak) for gpu in phase.gpus]
         absent = [ABSENT] * (count - len(peaks))
         rows.append((*phase_cells(phase), *peaks, *absent))
     return table_of(
@@ -300,13 +329,8 @@ def _curve_sample_table(drawn: RunSeries) -> HtmlTable | None:
     # stretches without a sample are left out
     stretches = [range(a, b) for a, b in pairwise(edges) if b > a]
     kept = [max(stretch, key=lambda at: memory[at] or 0) for stretch in stretches]
-    return table_of(
-        ("time", *(chart.name for chart in drawn.charts)),
-        [
-            (
-                format_duration(drawn.t[at]),
-                *(figure_text(chart.values[at], chart.kind) for chart in drawn.charts),
-            )
-            for at in kept
-        ],
-    )
+    rows = []
+    for at in kept:
+        figures = (unit_value_text(one.values[at], one.kind) for one in drawn.charts)
+        rows.append((format_duration(drawn.t[at]), *figures))
+    return table_of(("time", *(chart.name for chart in drawn.charts)), rows)

@@ -54,7 +54,7 @@ class Run {
 
   options(one) {
     const { chart, index } = one;
-    const isSize = chart.kind === "size";
+    const isSize = chart.kind === "bytes";
     const lanes = index === 0 ? this.lanes() : 0;
     const axis = {
       stroke: () => colour("quiet"),

@@ -48,14 +48,14 @@ function timeWords(seconds) {
 }
 
 function cpuWords(cpus) {
-  return fixed(cpus, 2).replace(/0+$/, "").replace(/\.$/, "");
+  return Number.isInteger(cpus) ? String(cpus) : threeDigits(cpus);
 }
 
 function write(value, kind) {
   if (value === null || value === undefined || value === "") return ABSENT;
   switch (kind) {
-    case "size": return sizeWords(value);
-    case "time": return timeWords(value);
+    case "bytes": return sizeWords(value);
+    case "seconds": return timeWords(value);
     case "cpus": return cpuWords(value);
     case "share": return `${fixed(value * 100, 0)} %`;
     default: return String(value);
@@ -87,11 +87,11 @@ function read(text, kind) {
   if (!match) return null;
   const number = Number(match[1]);
   const unit = match[2].toLowerCase();
-  if (kind === "size") {
+  if (kind === "bytes") {
     const factor = unit.replace(/i?b$/, "");
     return factor === "" ? number : factor in FACTORS ? number * FACTORS[factor] : null;
   }
-  if (kind === "time") return unit in SECONDS ? number * SECONDS[unit] : null;
+  if (kind === "seconds") return unit in SECONDS ? number * SECONDS[unit] : null;
   if (kind === "share") return unit === "%" || number > 1 ? number / 100 : number;
   return unit === "" ? number : null;
 }

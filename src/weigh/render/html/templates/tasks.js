@@ -1,7 +1,7 @@
 // The table of tasks: sorted, filtered, one page at a time, fast for ten thousand tasks.
 
 const SIZES = [25, 50, 100, 500];
-const NUMERIC = new Set(["int", "size", "time", "cpus", "share", "number"]);
+const NUMERIC = new Set(["int", "bytes", "seconds", "cpus", "share", "number"]);
 const PRINTED = 500; // rows on paper
 const FAILED = new Set(["failed", "out of memory", "timeout", "node fail", "cancelled", "interrupted"]);
 const ASIDE = new Set(["signal", "attempts", "label", "command", "output", "record"]); // not on paper
@@ -181,7 +181,7 @@ class Tasks {
 
   searched() {
     if (!this.haystacks) {
-      const texts = this.columns.filter((column) => !["size", "time", "cpus", "share"].includes(column.kind));
+      const texts = this.columns.filter((column) => !["bytes", "seconds", "cpus", "share"].includes(column.kind));
       this.haystacks = Array.from({ length: this.count }, (_, row) => texts
         .map((column) => (column.kind === "number" || column.kind === "int" ? `${column.key}=${column.cells[row]}` : column.cells[row]))
         .join("\n").toLowerCase());
