@@ -3,17 +3,16 @@
 The history of a counter is cut into blocks of equal numbers of steps. Blocks before the
 last change of level (a warm-up, a slower node, a smaller input) are left out, and so is
 a single pause longer than half of all else; the mean of the rest is the pace. The
-interval follows from the error of that mean, the scatter of the blocks to come, and the
-correlation of neighbours.
+interval follows from the scatter of the blocks, and from how well each first part of
+them would have predicted the second.
 """
 
 import math
 from bisect import bisect_left
 from itertools import pairwise
-from statistics import fmean, pstdev
+from statistics import fmean
 from typing import NamedTuple
 
-from weigh.robust import median_of
 from weigh.units import Seconds
 
 # what all ways of reading have in common
@@ -69,28 +68,24 @@ def time_at(points: list[ProgressPoint], position: float) -> Seconds:
     return before.time + share * (after.time - before.time)
 
 
+# switched off or moved, each of these loses on benchmarks/progress.py
 _BLOCKS = 24  # at most: enough for a change of level, few enough for all pairs
 _ENOUGH = 0.05  # of the run: then even a single step is enough
 _PAUSE = 0.5  # of all else: recurring pauses (evaluation) are shorter
-_ALONE = 6.0  # standard deviations of the other blocks, beyond which a pause is alone
-_TWICE = 2.0  # times the median block: a pause on the edge of two blocks is in both
+_NEW_LEVEL = 0.3  # least difference of two levels; below it neighbours are alike
+_SURE_OF_LEVEL = 6.0  # standard errors, as the best of many cuts is tested
 _PRIOR = 0.15  # spread expected before any is measured
-_PRIOR_OF_EPOCHS = 0.07  # the same for epochs of many steps each
 _PRIOR_WEIGHT = 2  # in blocks
-_ALIKE_IN_LEVELS = 4.0  # another change of level looks like correlation, too
-_ALIKE_MOST = 0.9  # correlation: at 1 the interval would have no end
 _FLOOR = 0.06  # real tools were off by so much whose steps hardly scattered (emcee)
 _UNEVEN = 0.2  # equal shares of an unknown unit
-_LASTING = 2.5  # so much further than in the past (benchmarks/progress.py)
+_UNSEEN = 0.25  # the first epoch may end with an evaluation (YOLO)
+_LASTING = 3.0  # so much further than in the past
 _WARM_UP = 0.06  # of the run, in which all steps may have been slow ones
-_WARM_POINTS = 100  # or so many counts
+_WARM_POINTS = 100  # or so many counts: a long run is judged before 6 % of it
 _MOST_OFF = 2.2  # a factor of 9: a wider interval shows no more, and stays finite
-_UNSEEN_OF_EPOCH = 0.3  # the same at the end of the first epoch (YOLO's validation)
 _LATE = 0.02  # of an epoch: it may be counted a little late
 _SLACK = 1e-6  # of a step: positions are sums of fractions
-# Student's t, two-sided 90 %, by degrees of freedom from 1 on
-_T = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
-_Z = 1.645
+_DEVIATIONS_90 = 2.0  # standard deviations to either side, estimated from few blocks
 
 
 class StepPace(NamedTuple):
@@ -119,43 +114,35 @@ def pace(
     epoch) and may contain a pause, so that only whole steps are a fair sample. Without
     *is_even* equal shares need not be equal work.
     """
-    seen, every = points, cut(points, has_cycles=False) if len(points) > 1 else None
-    points = _on_one_level(points, 3, has_cycles=has_cycles)
-    # a pace from two points would be a guess, unless they span much of the run
-    way = _steps_covered(points) if len(points) > 1 else 0.0
-    if len(points) < FEWEST and not way >= max(_SLACK, _ENOUGH * (way + ahead)):
+    way = points[-1].position - points[0].position if points else 0.0
+    if way < _SLACK:
         return None
-    width, times = cut(points, has_cycles=has_cycles)
-    # an epoch may end with a pause: only whole ones have their share of it
-    mean = _mean_of_whole(points) if has_cycles else None
-    is_whole = has_cycles and _whole_steps_between(points) >= FEWEST
-    # with one or two whole epochs their own mean stands, with its pauses
-    if is_whole or mean is None:
-        times = without_pause(times)
-        mean = sum(times) / len(times)
-    spread = _spread_of_blocks(times, mean, _PRIOR_OF_EPOCHS if is_whole else _PRIOR)
-    alike = _alikeness([time - mean for time in times])
+    current = _on_last_level(without_pause(points), has_cycles=has_cycles)
+    seen = current[-1].position - current[0].position
+    # a pace from two points would be a guess, unless they span much of the run
+    if len(current) < FEWEST and seen < _ENOUGH * (seen + ahead):
+        return None
+    width, times = blocks = cut(current, has_cycles=has_cycles)
+    mean = fmean(times)
+    squares = _squares_around_mean(times) + _PRIOR_WEIGHT * (_PRIOR * mean) ** 2
+    spread = math.sqrt(squares / (_PRIOR_WEIGHT + len(times) - 1)) / mean
     # how many blocks lie ahead: the fewer, the less their scatter evens out
     future = max(ahead / width, 1 / _BLOCKS)
-    deviation = spread * math.sqrt((1 / len(times) + 1 / future) * alike)
-    # the prior counts as some blocks, so it gives degrees of freedom too
-    off = _student(len(times) + _PRIOR_WEIGHT - 1) * deviation / mean
-    sample = PaceBlocks(width, times) if is_even or every is None else every
+    off = _DEVIATIONS_90 * spread * math.sqrt(1 / len(times) + 1 / future)
+    sample = blocks if is_even else cut(points, has_cycles=False)
     floor = _FLOOR if is_even else _UNEVEN
-    lasting = _LASTING * _unsteadiness(sample, ahead)
+    if has_cycles and way < 1 + _LATE:
+        floor = _UNSEEN
     # independent reasons add up as squares
-    off = min(math.hypot(off, floor, lasting), _MOST_OFF)
+    off = math.hypot(off, floor, _LASTING * _unsteadiness(sample, ahead))
+    factor = math.exp(min(off, _MOST_OFF))
+    # the first steps may have been a warm-up
+    begun = max(way / (way + ahead) / _WARM_UP, len(points) / _WARM_POINTS)
     remaining = ahead * mean
     # the last count may lie up to one grain behind what is done
-    grain = (points[-1].time - points[0].time) / (len(points) - 1)
-    low, high = _not_seen(seen, ahead, has_cycles=has_cycles) if is_even else (1.0, 0.0)
-    return StepPace(
-        mean,
-        remaining,
-        max(0.0, remaining * math.exp(-off) * low - grain),
-        remaining * math.exp(math.hypot(off, high)) + grain,
-        grain,
-    )
+    grain = (current[-1].time - current[0].time) / (len(current) - 1)
+    low = remaining / factor * (min(1.0, begun) ** 2 if is_even else 1.0) - grain
+    return StepPace(mean, remaining, max(0.0, low), remaining * factor + grain, grain)
 
 
 def _unsteadiness(blocks: PaceBlocks, ahead: float) -> float:
@@ -184,46 +171,55 @@ def _unsteadiness(blocks: PaceBlocks, ahead: float) -> float:
     return math.sqrt(max(0.0, lasting - scatter / 2) * min(parts, 1.0))
 
 
-def _not_seen(
-    points: list[ProgressPoint], ahead: float, *, has_cycles: bool
-) -> tuple[float, float]:
-    """Return what the beginning of a run does not show, for both ends of the interval.
+def without_pause(points: list[ProgressPoint]) -> list[ProgressPoint]:
+    """Return *points* as if the run had not paused for once.
 
-    A factor for the low end, because the first steps may have been a warm-up; the
-    logarithm of one for the high end, because the first epoch may end with an
-    evaluation.
+    That is a single pause longer than half of all else: a suspended job.
     """
-    way = _steps_covered(points)
-    share = way / (way + ahead) if way else 0.0
-    warm = max(share / _WARM_UP, len(points) / _WARM_POINTS)
-    is_first = has_cycles and way < 1 + _LATE
-    return min(1.0, warm) ** 2, _UNSEEN_OF_EPOCH if is_first else 0.0
+    gaps = [after.time - before.time for before, after in pairwise(points)]
+    # of so few the longest is no outlier
+    if len(gaps) <= FEWEST:
+        return points
+    *_, second, longest = sorted(gaps)
+    others = points[-1].time - points[0].time - longest
+    # a second one nearly as long would be a pause that recurs
+    if longest <= _PAUSE * others or second > longest / 3:
+        return points
+    end = gaps.index(longest) + 1
+    lost = longest - others / (len(gaps) - 1)
+    before = [ProgressPoint(time + lost, position) for time, position in points[:end]]
+    return before + points[end:]
 
 
-def _on_one_level(
-    points: list[ProgressPoint], depth: int, *, has_cycles: bool
+def _on_last_level(
+    points: list[ProgressPoint], *, has_cycles: bool
 ) -> list[ProgressPoint]:
     """Return the points since the last change of level."""
-    if len(points) <= FEWEST or not depth:
-        return points
-    width, times = cut(points, has_cycles=has_cycles)
-    first = last_change(without_pause(times))
-    if not first:
-        return points
-    edge = points[-1].position - width * (len(times) - first)
-    kept = [ProgressPoint(time_at(points, edge), edge)]
-    kept += [point for point in points if point.position > edge]
-    return _on_one_level(kept, depth - 1, has_cycles=has_cycles)
+    # a warm-up and two more: levels without end are a drift
+    for _ in range(3):
+        if len(points) <= FEWEST:
+            break
+        width, times = cut(points, has_cycles=has_cycles)
+        first = last_change(times)
+        if not first:
+            break
+        edge = points[-1].position - width * (len(times) - first)
+        since = [point for point in points if point.position > edge]
+        points = [ProgressPoint(time_at(points, edge), edge), *since]
+    return points
 
 
 def cut(points: list[ProgressPoint], *, has_cycles: bool) -> PaceBlocks:
-    """Cut the steps between two or more *points* into up to 24 blocks."""
+    """Cut the steps between two or more *points* into up to 24 blocks.
+
+    With *has_cycles*, of whole epochs, so that each has its pause. The very first has
+    none before it, so it is left out if others remain.
+    """
     first, last = points[0].position, points[-1].position
     count = min(_BLOCKS, len(points) - 1)
     width = (last - first) / count
-    whole = _whole_steps_between(points)
-    # whole epochs in each block, so that each has its pause
-    if has_cycles and whole >= FEWEST:
+    whole = int(last - first - _LATE) or int(last - first + _SLACK)
+    if has_cycles and whole:
         width = float(math.ceil(whole / _BLOCKS))
         count = int(whole / width)
     # from the end backwards, so that the last block is complete
@@ -231,106 +227,28 @@ def cut(points: list[ProgressPoint], *, has_cycles: bool) -> PaceBlocks:
     return PaceBlocks(width, [(b - a) / width for a, b in pairwise(edges)])
 
 
-def without_pause(blocks: list[Seconds]) -> list[Seconds]:
-    """Return *blocks* with a single pause that will hardly recur set to their mean.
-
-    That is a pause longer than half of all else, or one that would have recurred by now
-    if it came at equal distances.
-    """
-    count = len(blocks)
-    # of so few blocks the longest is no outlier
-    if count < FEWEST + 1:
-        return blocks
-    longest = blocks.index(max(blocks))
-    high = _TWICE * median_of(blocks)
-    pause = [longest]
-    neighbours = [n for n in (longest - 1, longest + 1) if 0 <= n < count]
-    neighbour = max(neighbours, key=lambda n: blocks[n])
-    if blocks[neighbour] > high:  # the pause lies on the edge of two blocks
-        pause.append(neighbour)
-    rest = [block for n, block in enumerate(blocks) if n not in pause]
-    usual = fmean(rest)
-    excess = sum(blocks[n] for n in pause) - len(pause) * usual
-    # a second block nearly as long would be a pause that recurs
-    is_single = max(rest) - usual < excess / 3
-    is_past = count > 2 * longest + 2 and excess > _ALONE * pstdev(rest)
-    if not (is_single and (is_past or excess > _PAUSE * sum(rest))):
-        return blocks
-    return [usual if n in pause else block for n, block in enumerate(blocks)]
-
-
-def _mean_of_whole(points: list[ProgressPoint]) -> Seconds | None:
-    """Return the mean of the last whole steps; None before the first."""
-    whole = _whole_steps_between(points)
-    if not whole:
-        return None
-    last = points[-1]
-    return (last.time - time_at(points, last.position - whole)) / whole
-
-
-def _steps_covered(points: list[ProgressPoint]) -> float:
-    return points[-1].position - points[0].position
-
-
-def _whole_steps_between(points: list[ProgressPoint]) -> int:
-    """Return the number of whole steps between the first point and the last.
-
-    The very first step has no pause before it, so it is left out if others remain.
-    """
-    way = _steps_covered(points)
-    return int(way - _LATE) or int(way + _SLACK)
-
-
 def last_change(blocks: list[Seconds]) -> int:
     """Return the block with which the last level begins; 0 if there is only one level.
 
-    The cut that leaves the least scatter is tested: Student's t of its two sides
-    decides, with a threshold for the best of many. At least three blocks must follow.
+    The cut that leaves the least scatter is tested. At least three blocks must follow.
     """
-    count = len(blocks)
-    cuts = range(1, count - 2)
+    cuts = range(1, len(blocks) - 2)
     if not cuts:
         return 0
-    best = min(cuts, key=lambda at: _squares(_deviations(blocks, at)))
-    off = _deviations(blocks, best)
+
+    def scatter(cut_at: int) -> float:
+        sides = blocks[:cut_at], blocks[cut_at:]
+        return sum(map(_squares_around_mean, sides))
+
+    best = min(cuts, key=scatter)
     left, right = fmean(blocks[:best]), fmean(blocks[best:])
-    variance = _squares(off) / (count - 2) * min(_alikeness(off), _ALIKE_IN_LEVELS)
-    error = math.sqrt(variance * (1 / best + 1 / (count - best)))
-    is_changed = abs(left - right) > error * (5 + 20 / (count - 2))
-    return best if is_changed else 0
+    after = len(blocks) - best
+    variance = scatter(best) / (len(blocks) - 2)
+    error = math.sqrt(variance * (1 / best + 1 / after))
+    least = max(_SURE_OF_LEVEL * error, _NEW_LEVEL * right)
+    return best if abs(left - right) > least else 0
 
 
-def _deviations(blocks: list[Seconds], at: int) -> list[float]:
-    """Return how far each block is from the mean of its side of the cut."""
-    left, right = fmean(blocks[:at]), fmean(blocks[at:])
-    return [x - left for x in blocks[:at]] + [x - right for x in blocks[at:]]
-
-
-def _squares(off: list[float]) -> float:
-    return sum(x * x for x in off)
-
-
-def _spread_of_blocks(blocks: list[Seconds], mean: Seconds, prior: float) -> Seconds:
-    squares = sum((block - mean) ** 2 for block in blocks)
-    expected = _PRIOR_WEIGHT * (prior * mean) ** 2
-    return math.sqrt((expected + squares) / (_PRIOR_WEIGHT + len(blocks) - 1))
-
-
-def _alikeness(off: list[float]) -> float:
-    """Return the factor by which correlated neighbours widen a mean's squared error.
-
-    It follows from the correlation of neighbouring deviations, without the bias that
-    few blocks have.
-    """
-    count = len(off)
-    squares = _squares(off)
-    if count < 8 or not squares:  # noqa: PLR2004 - too few for a correlation
-        return 1.0
-    alike = sum(x * y for x, y in pairwise(off)) / squares
-    # neighbours of an independent sample correlate by about -1 / count
-    alike = min(max((alike + 1 / count) / (1 - 4 / count), 0.0), _ALIKE_MOST)
-    return (1 + alike) / (1 - alike)
-
-
-def _student(freedom: int) -> float:
-    return _T[freedom - 1] if freedom <= len(_T) else _Z + 1.6 / freedom
+def _squares_around_mean(values: list[float]) -> float:
+    mean = fmean(values)
+    return sum((value - mean) ** 2 for value in values)

@@ -86,19 +86,15 @@ def test_a_suspended_hour_is_not_taken_for_the_pace() -> None:
     assert known(times).step_time == pytest.approx(1, rel=0.03)
 
 
-def test_a_pause_that_never_came_again_is_left_out() -> None:
-    assert max(without_pause([1.0, 1.1, 9.0, *wavy(20)])) < 2
-
-
 def test_pauses_that_come_again_count() -> None:
-    blocks = wavy(20)
-    blocks[3] += 5
-    blocks[13] += 5
-    assert without_pause(blocks) == blocks
+    times = wavy(100)
+    times[30] += 50
+    times[80] += 50
+    assert without_pause(points(times)) == points(times)
 
 
-def test_of_three_blocks_none_is_the_exception() -> None:
-    assert without_pause([1.0, 1.0, 99.0]) == [1.0, 1.0, 99.0]
+def test_of_three_steps_none_is_the_exception() -> None:
+    assert without_pause(points([1, 1, 99])) == points([1, 1, 99])
 
 
 def test_the_pause_after_each_epoch_counts_in_full() -> None:
@@ -117,7 +113,7 @@ def test_before_an_epoch_is_over_the_interval_is_wide() -> None:
     plain = pace(made, ahead=9.4, has_cycles=False)
     assert inner
     assert plain
-    assert inner.high > inner.remaining + 1.2 * (plain.high - plain.remaining)
+    assert half(inner) > 1.2 * half(plain)
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 3, 30, 200])
@@ -137,13 +133,6 @@ def test_neighbours_alike_widen_the_interval() -> None:
     ordered = [1 + 0.3 * math.sin(n / 30) for n in range(240)]
     mixed = [ordered[n * 77 % 240] for n in range(240)]
     assert half(known(ordered)) > 1.2 * half(known(mixed))
-
-
-@pytest.mark.parametrize("count", [12, 16])
-def test_in_a_short_run_too_neighbours_alike_widen_the_interval(count: int) -> None:
-    in_threes = [1.1 if n % 6 < 3 else 0.9 for n in range(count)]
-    in_turn = [1.1 if n % 2 else 0.9 for n in range(count)]
-    assert half(known(in_threes)) > 1.25 * half(known(in_turn))
 
 
 def test_no_level_changes_in_a_flat_run() -> None:
