@@ -35,12 +35,11 @@ class CommandPlace(msgspec.Struct, frozen=True):
     """Where a command was found.
 
     ``path`` is None if it is not on the PATH here; ``bare_path`` is where the PATH of a
-    fresh job finds it; ``on_nodes`` is whether the nodes have it, if known.
+    fresh job finds it.
     """
 
     path: str | None = None
     bare_path: str | None = None
-    on_nodes: bool | None = None
 
 
 class ScriptFacts(msgspec.Struct, frozen=True, kw_only=True):

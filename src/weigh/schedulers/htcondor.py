@@ -158,7 +158,6 @@ class HTCondorScheduler(dialect.SchedulerKind):
     starts = "condor_submit -interactive"
     probe: Argv = ("condor_q", "-totals")
     nodes_argv: Argv = ("condor_status", "-af", "Machine")
-    suffixes: tuple[str, ...] = ("sub", "submit", "condor")
     job_variable = JOB_AD
     directive = re.compile(  # bash would not take it for an assignment
         r"\s*(?:(?:executable|universe|output|arguments)\s+="

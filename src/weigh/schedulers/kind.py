@@ -190,9 +190,9 @@ class SchedulerKind:
     commands that show whether the scheduler is installed, ``commands`` are all that
     weigh and its users need, ``starts`` runs a program on a node. ``probe`` is a cheap
     question that shows whether it answers, ``nodes_argv`` lists the names of the
-    compute nodes. ``suffixes`` of files mean its job scripts. ``directive`` matches a
-    line that looks like a directive, even misspelled. ``job_variable`` is set in its
-    jobs. ``in_one_file``: all its parts are in ``schedulers/NAME.py``.
+    compute nodes. ``directive`` matches a line that looks like a directive, even
+    misspelled. ``job_variable`` is set in its jobs. ``in_one_file``: all its parts are
+    in ``schedulers/NAME.py``.
     """
 
     name: str
@@ -204,7 +204,6 @@ class SchedulerKind:
     starts: str
     probe: "Argv"
     nodes_argv: "Argv"
-    suffixes: tuple[str, ...]
     job_variable: str
     directive: re.Pattern[str]
     variables: DialectVariables

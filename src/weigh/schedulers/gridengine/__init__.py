@@ -198,7 +198,6 @@ class GridEngine(SchedulerKind):
     starts = "qrsh -now no"
     probe: "Argv" = ("qconf", "-sql")
     nodes_argv: tuple[str, ...] = ("qconf", "-sel")
-    suffixes: tuple[str, ...] = ("sge",)
     variables = DialectVariables(
         job=("JOB_ID",),
         element=("SGE_TASK_ID",),

@@ -14,7 +14,6 @@ from weigh.schedulers.lint.case import (
     note,
     problem,
 )
-from weigh.schedulers.lint.path_rules import is_template
 from weigh.schedulers.shell import ShellCommand, unquoted
 
 _MARK = "\x01"
@@ -169,8 +168,6 @@ def _shared_outputs(lint_case: LintCase) -> Iterator[LintFinding]:
             moved = moved or not _is_constant(" ".join(command.words[1:]), constants)
         for path in _possible_output_files(command):
             if moved and not path.startswith("/"):
-                continue
-            if is_template(lint_case, command.line):
                 continue
             # the same path on a node's own disk is another file on each node
             if path.startswith(_OF_A_NODE) or not _is_constant(path, constants):

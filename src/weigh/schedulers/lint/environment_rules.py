@@ -135,14 +135,11 @@ def _program_findings(
     place = lint_case.facts.commands.get(name)
     if place is None or brought:
         return
-    if place.on_nodes is False:
-        effect = f"{name} is only on this machine's PATH: not found on the nodes"
-        yield problem(command, "login-only", effect)
-    elif place.path is None and place.on_nodes is None:
+    if place.path is None:
         if name not in _OF_THE_NODES:
             yield _not_found(command, name)
     # the submitting shell finds it, but the job starts with another PATH
-    elif place.path is not None and not _keeps_environment(lint_case):
+    elif not _keeps_environment(lint_case):
         if place.bare_path is None:
             effect = f"the job's PATH is {BARE_PATH}: {name} is not found"
             keep = "#$ -V" if lint_case.tool == "qsub" else "remove --export=NONE"

@@ -237,10 +237,6 @@ _ANGLES = re.compile(
     r"<(?:[A-Za-z][\w .-]*|\.\.\.)>|\[(?:your|account|user|email)[\w .-]*\]",
     re.IGNORECASE,
 )
-# of programs that fill in templates: {{ name }}, <%= name %>, {name}, @name@, $$name$$
-_FILLED_IN = re.compile(
-    r"\{\{.*?\}\}|<%.*?%>|(?<![$\w]){[\d. ]*[A-Za-z][^{},]*\}|@\w+@|\$\$\w+\$\$"
-)
 
 
 def holds_placeholder(text: str) -> bool:
@@ -249,10 +245,10 @@ def holds_placeholder(text: str) -> bool:
 
 
 def _placeholder(text: str) -> re.Match[str] | None:
-    return _ANGLES.search(text) or _ANYWHERE.search(text) or _FILLED_IN.search(text)
+    return _ANGLES.search(text) or _ANYWHERE.search(text)
 
 
-def in_directives(lint_case: LintCase) -> Iterator[LintFinding]:
+def _placeholder_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     """Find placeholders in the values of options."""
     for option in lint_case.options:
         found = _placeholder(option.value)
@@ -261,33 +257,11 @@ def in_directives(lint_case: LintCase) -> Iterator[LintFinding]:
             yield problem(option, "placeholder", effect)
 
 
-def is_template(lint_case: LintCase, line: int) -> bool:
-    """Return whether a line has a ``<placeholder>``, which bash takes for files."""
-    return bool(_ANGLES.search(lint_case.script.lines[line - 1].text))
-
-
-def _in_commands(lint_case: LintCase) -> Iterator[LintFinding]:
-    reported: set[str] = set()
-    for command in lint_case.body.commands:
-        pieces = (command.text, *command.inputs, *command.outputs)
-        found = next(filter(None, map(_ANYWHERE.search, pieces)), None)
-        if (
-            found
-            and found[0] not in reported
-            and command.name not in ("echo", "printf")
-            and "mktemp" not in command.text  # it fills in its X
-        ):
-            reported.add(found[0])
-            effect = f"{found[0]} looks like a placeholder of a template"
-            yield note(command, "placeholder", effect)
-
-
 RULES: tuple[Rule, ...] = (
     _byte_order_mark,
     _carriage_returns,
     _first_line_findings,
     _interpreter_findings,
-    in_directives,
-    _in_commands,
+    _placeholder_findings,
     _missing_file_findings,
 )

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from weigh.model.lint import LintFinding
 from weigh.schedulers.hidden_exit import DROP_THE_BACKGROUND, hidden_exit
 from weigh.schedulers.lint.case import LintCase, Rule, note, problem
-from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.shell import ShellCommand
 
 _SHELLS = frozenset({"bash", "sh", "dash", ""})
@@ -32,8 +31,6 @@ def _syntax_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     if document:
         number, words = int(document[1]), "this here-document has no end"
     line = script.lines[min(number, len(script.lines)) - 1]
-    if holds_placeholder(line.text):
-        return
     effect = f"bash ends the job here: {words}"
     if document:
         effect = f"{words}: all that follows is its text"

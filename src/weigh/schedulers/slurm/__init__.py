@@ -308,7 +308,6 @@ class SlurmScheduler(SchedulerKind):
     starts = "srun"
     probe: "Argv" = ("sinfo", "-h", "-o", "%R")
     nodes_argv: tuple[str, ...] = ("sinfo", "-h", "-N", "-o", "%N %n")
-    suffixes: tuple[str, ...] = ("sbatch", "slurm")
     variables = DialectVariables(
         job=("SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"),
         element=("SLURM_ARRAY_TASK_ID",),

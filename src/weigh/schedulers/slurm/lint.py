@@ -54,17 +54,11 @@ from weigh.units import DAY, HOUR, MIB, MINUTE, format_size
 _MEANT = re.compile(r"\s*(?:(?P<hashes>#+)(?P<gap>\s*))?(?P<word>\w+)\s*(?=-)")
 _WORD = "SBATCH"
 _ALIKE = 0.75
-_OF_ENGINES = re.compile(r"\s*(?:\{\{|\{%|<%)")
 
 
 def _slurm_ignored_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     lines = lint_case.script.lines
     first = lint_case.script.first_command or len(lines) + 1
-    # Jinja or ERB: what it will become is not known
-    if first <= len(lines) and _OF_ENGINES.match(lines[first - 1].text):
-        effect = "a template that a program fills in: no job script yet"
-        yield problem(lines[first - 1], "placeholder", effect)
-        return
     for line in lines:
         found = _MEANT.match(line.text)
         if line.line in lint_case.body.documents:
