@@ -36,12 +36,15 @@ from weigh.schedulers.protocol import (
     LiveAnswers,
     SchedulerQuery,
 )
-from weigh.schedulers.words import ParsedT, parsed_or_none, scaled_up, whole_number
+from weigh.schedulers.words import (
+    ParsedT,
+    parsed_or_none,
+    printed_size,
+    whole_number,
+)
 from weigh.units import KIB, MIB, Bytes, Seconds
 
 JOB_AD = "_CONDOR_JOB_AD"
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)(?:([kmgt])b?)?", re.IGNORECASE)
-_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 _ATTRIBUTE = re.compile(r"^(\w+) = (-?\d{1,18})$", re.MULTILINE)
 _LONGEST_AD = 1 << 20  # characters; the file is some KiB
 
@@ -75,9 +78,7 @@ class HTCondorText(dialect.SchedulerText):
         Raises:
             FormatError: it is an expression, or condor_submit would reject it.
         """
-        found = _SIZE.fullmatch(text.strip())
-        number, letter = found.groups("m") if found else ("", "m")
-        size = scaled_up(number, 1 << 10 * _POWERS[letter.lower()])
+        size = printed_size(text, bare="M")
         if size is None:
             raise FormatError(f"not an HTCondor size: {text!r} (write 500M or 4G)")
         return size

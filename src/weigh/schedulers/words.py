@@ -5,12 +5,12 @@ Only what all write alike: what a scheduler takes as a size or time is in its te
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeVar
 
 from weigh.errors import FormatError
 from weigh.lazy_modules import lazy_module
-from weigh.units import MIB, Bytes, Seconds
+from weigh.units import KIB, MIB, Bytes, Seconds
 
 if TYPE_CHECKING:
     import pkgutil
@@ -78,6 +78,34 @@ def epoch_seconds_in(text: str | None) -> Seconds | None:
     return None if number is None else float(number)
 
 
+_PRINTED_SIZE = re.compile(r"([0-9.]{1,24})([KMGTP]?)B?", re.IGNORECASE | re.ASCII)
+
+
+def printed_size(text: str, *, bare: str = "", unit: Bytes = 1) -> Bytes | None:
+    """Read ``3768K``, ``62.50G`` or ``107.750KB``, rounded up; None if it is no size.
+
+    Letters count by 1024, as all schedulers print them. *bare* is the letter of a
+    number that has none, *unit* what one of the whole is in bytes.
+    """
+    if text[-1:] == "K" and len(text) < _MOST_DIGITS and text[:-1].isdecimal():
+        return int(text[:-1]) * KIB * unit  # nearly all: this is twice as fast
+    found = _PRINTED_SIZE.fullmatch(text.strip())
+    if found is None:
+        return None
+    power = " KMGTP".index((found[2] or bare or " ").upper())
+    return scaled_up(found[1], unit << 10 * power)
+
+
+def text_pairs(text: str, separator: str) -> dict[str, str]:
+    """Read lines ``name: value`` or ``name = value``; the first of two names counts."""
+    pairs: dict[str, str] = {}
+    for line in text.splitlines():
+        name, found, value = line.partition(separator)
+        if found:
+            pairs.setdefault(name.strip(), value.strip())
+    return pairs
+
+
 def comma_pairs(text: str) -> dict[str, str]:
     """Read ``cpu=00:00:06,mem=422734K``; a word without ``=`` has an empty value."""
     pairs = (part.partition("=") for part in text.split(","))
@@ -87,25 +115,35 @@ def comma_pairs(text: str) -> dict[str, str]:
 # ---- array task indices: ``0-3,7,10-20:5%3``
 # more than any scheduler allows: 0-999999999 in an answer must not fill the memory
 _MOST_INDICES = 1_000_000
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 
 
-def parse_ranges(text: str) -> Iterator[int]:
-    """Yield the indices, at most a million; parts that do not parse are skipped.
+def index_range(part: str) -> range | None:
+    """Read ``3``, ``0-9`` or ``0-9:2``; None if *part* is none of these, or empty."""
+    found = _RANGE.fullmatch(part.strip())
+    step = int(found[3] or 1) if found else 0
+    if found is None or not step:
+        return None
+    return range(int(found[1]), int(found[2] or found[1]) + 1, step) or None
+
+
+def _ranges_in(text: str) -> Iterator[range]:
+    """Yield the ranges of a list; what is none is skipped, such as ``...``.
 
     Brackets around the text and a throttle behind it (``%3``) are left out.
     """
-    return islice(_indices_in(text), _MOST_INDICES)
-
-
-def _indices_in(text: str) -> Iterator[int]:
     plain = text.strip().strip("[]").partition("%")[0]
-    for part in plain.split(","):
-        span, _, step = part.partition(":")
-        first, dash, last = span.partition("-")
-        ends = (first, last if dash else first, step or "1")
-        if all(end.isascii() and end.isdecimal() and len(end) < 10 for end in ends):  # noqa: PLR2004
-            low, high, by = map(int, ends)
-            yield from range(low, high + 1, max(1, by))
+    return filter(None, map(index_range, plain.split(",")))
+
+
+def parse_ranges(text: str) -> Iterator[int]:
+    """Yield the indices of a list such as ``[0-3,7%2]``, at most a million."""
+    return islice(chain.from_iterable(_ranges_in(text)), _MOST_INDICES)
+
+
+def count_elements(expression: str) -> int:
+    """Count the elements of *expression*; if it is truncated, those that it shows."""
+    return sum(map(len, _ranges_in(expression))) or 1
 
 
 def format_ranges(numbers: Iterable[int]) -> str:
@@ -117,26 +155,6 @@ def format_ranges(numbers: Iterable[int]) -> str:
         else:
             parts.append([number, number])
     return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in parts)
-
-
-_RANGE = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?")
-
-
-def count_elements(expression: str) -> int:
-    """Count the elements of *expression*; if it is truncated, those that it shows."""
-    listed = expression.partition("%")[0]
-    # schedulers cut a long list off with "...", which counts as nothing
-    return sum(map(_count_in_range, listed.split(","))) or 1
-
-
-def _count_in_range(part: str) -> int:
-    match = _RANGE.fullmatch(part.strip())
-    if match is None:
-        return 0
-    first, last, step = match.groups()
-    if last is None:
-        return 1
-    return max(0, int(last) - int(first)) // max(1, int(step or 1)) + 1
 
 
 # ---- words that a scheduler knows, as data

@@ -37,7 +37,7 @@ from weigh.schedulers.kind import SchedulerKind
 from weigh.schedulers.slurm import accounting as slurm_accounting
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.slurm import scheduler as slurm_commands
-from weigh.schedulers.words import count_elements, parse_ranges
+from weigh.schedulers.words import count_elements, parse_ranges, text_pairs
 from weigh.staging.script import parse_staging
 from weigh.store.checkpoint import runs_in_progress
 from weigh.store.find import read_file
@@ -324,7 +324,8 @@ READERS: dict[str, Reader] = {
         of_output(slurm_cluster.parse_squeue_jobs), captured("slurm-22.05-squeue.txt")
     ),
     "slurm.config": Reader(
-        of_output(slurm_cluster.parse_config), captured("slurm-22.05-config.txt")
+        of_output(lambda text: text_pairs(text, "=")),
+        captured("slurm-22.05-config.txt"),
     ),
     "slurm.limits": Reader(
         of_output(_slurm_limits),
@@ -397,7 +398,7 @@ READERS: dict[str, Reader] = {
         of_output(gridengine_commands.COMMANDS.parse_slots), (_COMPLEXES,)
     ),
     "gridengine.job": Reader(
-        of_output(gridengine_commands.COMMANDS.parse_understood),
+        of_output(gridengine_commands.parse_qstat_job),
         sample("qstat-job.txt"),
     ),
     "gridengine.used": Reader(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from weigh.model.cluster import ClusterNode, NodeGpus
 from weigh.schedulers.slurm import cluster as slurm_cluster
-from weigh.schedulers.words import count_elements
+from weigh.schedulers.words import count_elements, text_pairs
 from weigh.units import DAY, HOUR, MIB
 
 OLD = slurm_cluster.parse_nodes(captured("slurm-22.05-node.txt"))
@@ -134,7 +134,7 @@ def test_rows_that_do_not_parse_are_left_out() -> None:
 
 def test_the_cluster_has_its_name_and_version() -> None:
     config = captured("slurm-22.05-config.txt")
-    read = slurm_cluster.parse_config(config)
+    read = text_pairs(config, "=")
     assert (read["ClusterName"], read["SLURM_VERSION"]) == ("testcluster", "22.05.8")
 
 

@@ -12,12 +12,10 @@ from weigh.schedulers import gridengine as gridengine_text
 from weigh.schedulers.backend import PastAccounting
 from weigh.schedulers.gridengine import scheduler as gridengine_commands
 from weigh.schedulers.protocol import AccountingWords, Argv
-from weigh.schedulers.words import parsed_or_none, whole_number
+from weigh.schedulers.words import parsed_or_none, printed_size, whole_number
 from weigh.units import DAY, KIB, Bytes, Seconds
 
-_NUMBER = re.compile(r"^(\d{1,15}(?:\.\d{1,9})?)\s*([KMGT]?)(B?)$", re.IGNORECASE)
 _SECONDS = re.compile(r"^(\d{1,12}(?:\.\d{1,9})?)s?$")
-_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _REQUESTS = re.compile(r"\b(h_vmem|h_rt)=([^\s,]+)")
 _BELOW = "the largest single process (its KB means 1024 KiB): trust weigh's"
 _ABOVE = "the largest process without page cache (its KB means 1024 KiB)"
@@ -45,7 +43,8 @@ def _accounted_gridengine_element(
     figure = defaultdict(str, block).__getitem__
     cpus = _count(figure("slots")) or None
     asked, limit = _category(figure("category"), cpus)
-    virtual = _peak_virtual_memory(figure("maxvmem"))
+    # 0: the job was too short
+    virtual = printed_size(figure("maxvmem")) or None
     # a job that never ran took no time, not 0 s
     has_run = figure("start_time") != "-/-"
     wall_time = _qacct_seconds(figure("ru_wallclock")) if has_run else None
@@ -84,21 +83,7 @@ def _resident_memory(text: str) -> Bytes | None:
 
     107.750KB is 110,336 KiB; a bare number is KiB.
     """
-    number = _qacct_size(text)
-    return None if number is None else round(number * KIB)
-
-
-def _peak_virtual_memory(text: str) -> Bytes | None:
-    """Read maxvmem, which counts by 1024; 0 means that the job was too short."""
-    number = _qacct_size(text)
-    return None if number is None else round(number) or None
-
-
-def _qacct_size(text: str) -> float | None:
-    found = _NUMBER.match(text)
-    if found is None:
-        return None
-    return float(found[1]) * (1 << 10 * _POWERS[found[2].upper()])
+    return printed_size(text, unit=KIB)
 
 
 def _qacct_seconds(text: str) -> Seconds | None:

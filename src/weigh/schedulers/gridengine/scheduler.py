@@ -46,6 +46,7 @@ from weigh.schedulers.words import (
     format_ranges,
     parse_ranges,
     parsed_or_none,
+    text_pairs,
     whole_number,
 )
 from weigh.units import Seconds
@@ -166,7 +167,7 @@ def parse_qstat_job(text: str) -> RecordedRequest | None:
     Each site names its GPU resource itself: if no name is recognized, the number of
     requested GPUs is not known.
     """
-    rows = qstat_rows(text)
+    rows = text_pairs(text, ":")
     if "job_number" not in rows:
         return None
     asked = comma_pairs(rows.get("hard resource_list", ""))
@@ -185,16 +186,6 @@ def parse_qstat_job(text: str) -> RecordedRequest | None:
         elements=count_elements(tasks) if tasks else None,
         throttle=whole_number(rows.get("maximum concurrency")),
     )
-
-
-def qstat_rows(text: str) -> dict[str, str]:
-    """Split ``name:   value`` lines; the first of two equal names counts."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        name, colon, value = line.partition(":")
-        if colon:
-            found.setdefault(name.strip(), value.strip())
-    return found
 
 
 def _minimum_slots(text: str) -> int:
@@ -503,11 +494,7 @@ class GridEngineCommands(SchedulerCommands):
 
     def understood(self, job_id: str) -> SchedulerQuestion[RecordedRequest | None]:
         """Ask by what shows all details of a job."""
-        return one_command(("qstat", "-j", job_id), self.parse_understood)
-
-    def parse_understood(self, command_output: str) -> RecordedRequest | None:
-        """Read the request as Grid Engine understood it."""
-        return parse_qstat_job(command_output)
+        return one_command(("qstat", "-j", job_id), parse_qstat_job)
 
     def why(self, job_id: str) -> SchedulerQuestion[str | None]:
         """Ask by what shows all details of a job."""

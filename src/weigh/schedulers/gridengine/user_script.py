@@ -29,11 +29,15 @@ from weigh.schedulers.gridengine.scheduler import (
     job_name,
     parse_qstat_job,
     qacct_blocks,
-    qstat_rows,
 )
 from weigh.schedulers.lint.case import LintCase
 from weigh.schedulers.protocol import Argv, DescribedScript, KnownJob
-from weigh.schedulers.words import format_ranges, positive_number, whole_number
+from weigh.schedulers.words import (
+    format_ranges,
+    positive_number,
+    text_pairs,
+    whole_number,
+)
 
 _NAME = re.compile(r"(\d{1,10})(?:\.([\d:-]+))?")
 _VARIABLE = re.compile(r"\$\{?(HOME|USER|JOB_ID|JOB_NAME|HOSTNAME|TASK_ID)\}?")
@@ -91,7 +95,7 @@ def _progressions(numbers: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _of_queue(text: str) -> KnownJob | None:
-    rows = qstat_rows(text)
+    rows = text_pairs(text, ":")
     job = rows.get("job_number")
     if job is None:
         return None

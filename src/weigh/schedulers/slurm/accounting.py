@@ -22,10 +22,15 @@ from weigh.model.report import (
 )
 from weigh.schedulers.backend import PastAccounting
 from weigh.schedulers.protocol import AccountingWords, Argv
-from weigh.schedulers.slurm.cluster import parse_config
 from weigh.schedulers.slurm.scheduler import STATES
-from weigh.schedulers.words import comma_pairs, epoch_seconds_in, whole_number
-from weigh.units import DAY, HOUR, KIB, MINUTE, Bytes, Seconds
+from weigh.schedulers.words import (
+    comma_pairs,
+    epoch_seconds_in,
+    printed_size,
+    text_pairs,
+    whole_number,
+)
+from weigh.units import DAY, HOUR, MINUTE, Bytes, Seconds
 
 # the name is last: it may contain the delimiter
 _FIELD_NAMES = """
@@ -35,7 +40,6 @@ _FIELD_NAMES = """
 """
 _FIELDS = _FIELD_NAMES.split()
 _TASK = re.compile(r"\d+(?:[_+](?:\d+|\[.+\]))?(?:\..+)?")
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTP]?)[nc]?")
 _SPAN = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,8}):)?(\d{1,8}):(\d\d(?:\.\d+)?)")
 _NO_NODE = frozenset(("", "None assigned"))
 _NO_ENERGY = frozenset(("", "0"))
@@ -52,7 +56,7 @@ def parse_interval(config: str) -> Seconds | None:
     out has its default of 30 (slurm.conf(5)). A job may have set another with
     ``--acctg-freq``. None if the site gathers nothing, or cannot be read.
     """
-    found = parse_config(config)
+    found = text_pairs(config, "=")
     word = found.get("JobAcctGatherFrequency", "").lower()
     if found.get("JobAcctGatherType", "").endswith(("none", "(null)")):
         return None
@@ -320,12 +324,8 @@ def _requested_resources(
 
 
 def _sacct_size(text: str) -> Bytes | None:
-    """Read ``3768K``, ``105683.50K`` and ``108007680``; units vary in one column."""
-    if text[-1:] == "K" and text[:-1].isdecimal():
-        return int(text[:-1]) * KIB  # nearly all: this is twice as fast
-    found = _SIZE.fullmatch(text.strip()) if text else None
-    power = " KMGTP".index(found[2] or " ") if found else 0
-    return round(float(found[1]) * (1 << 10 * power)) if found else None
+    """Read ``3768K`` and ``108007680``; before 21.08 a requested one ends in n or c."""
+    return printed_size(text.rstrip("nc"))
 
 
 def _parse_slurm_duration(text: str) -> Seconds | None:

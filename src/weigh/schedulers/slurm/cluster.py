@@ -36,6 +36,7 @@ from weigh.schedulers.words import (
     count_elements,
     mebibytes_in,
     parsed_or_none,
+    text_pairs,
     whole_number,
 )
 
@@ -66,12 +67,6 @@ _DRAIN_FLAGS = frozenset({"DRAIN", "DRAINED", "DRAINING", "POWERING_DOWN"})
 _RESERVED_FLAGS = frozenset({"RESERVED", "MAINT", "MAINTENANCE"})
 _RUNNING = frozenset({"R", "S", "CF", "ST", "SI", "SO"})
 _WAITING = frozenset({"PD", "RQ", "RH", "RD", "RS", "SE"})
-
-
-def parse_config(text: str) -> dict[str, str]:
-    """Read the settings that ``scontrol show config`` prints."""
-    rows = (line.partition("=") for line in text.splitlines())
-    return {name.strip(): value.strip() for name, _, value in rows}
 
 
 def rows_of(text: str) -> Iterator[dict[str, str]]:
@@ -109,7 +104,7 @@ def _slurm_cluster_job(row: tuple[str, ...]) -> ClusterJob | None:
     if state not in _RUNNING | _WAITING:
         return None  # a completing job holds no resources any more
     expression = id_.partition("_")[2]
-    elements = count_elements(expression.strip("[]")) if expression else 1
+    elements = count_elements(expression) if expression else 1
     return ClusterJob(
         user=user,
         queue=queue,
@@ -253,7 +248,7 @@ def _partition_limit_seconds(text: str | None) -> int | None:
 # ---- what it allows a user
 def slurm_cluster_limits(texts: Mapping[Argv, str]) -> ClusterLimits:
     """Return the limits of all users, from what each command printed that answered."""
-    config = parse_config(texts.get(CONFIG, ""))
+    config = text_pairs(texts.get(CONFIG, ""), "=")
     size = whole_number(config.get("MaxArraySize"))
     return ClusterLimits(
         queues=tuple(_partition_queue_limits(texts.get(PARTITIONS, ""), config)),
@@ -324,7 +319,7 @@ class SlurmSite(SchedulerSite):
         # without these there is nothing to show; jobs and configuration may be missing
         for reply in (nodes, partitions):
             reply.require("Slurm")
-        settings = parse_config(config.out)
+        settings = text_pairs(config.out, "=")
         return ClusterAnswers(
             name=settings.get("ClusterName") or None,
             version=settings.get("SLURM_VERSION") or None,

@@ -25,7 +25,7 @@ from weigh.schedulers.lint.values import (
 )
 from weigh.schedulers.script import ScriptLine, ScriptText
 from weigh.schedulers.slurm import TEXT
-from weigh.schedulers.words import positive_number, whole_number
+from weigh.schedulers.words import index_range, positive_number, whole_number
 
 PREFIX = "#SBATCH"
 
@@ -155,7 +155,6 @@ _TYPE = r"(?P<type>(?=[^:=(]*[^:=(0-9])[^:=(]+)"
 _COUNT = r"(?P<count>[0-9]{1,9})"
 GPU_RESOURCE = re.compile(rf"(?:gres[/:])?gpu(?::{_TYPE})?(?::{_COUNT})?")
 TYPED_COUNT = re.compile(rf"(?:{_TYPE}:)?{_COUNT}|(?P<only>[A-Za-z][\w-]*)")
-_ELEMENT = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 MEMORY_OPTIONS = "mem mem-per-cpu mem-per-gpu"
 
 
@@ -164,15 +163,11 @@ def array_elements(value: str) -> ArrayElements | None:
     text, _, throttle = value.partition("%")
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]  # read as without them
-    ranges = []
-    for part in text.removesuffix(",").split(","):
-        found = _ELEMENT.fullmatch(part)
-        first, last_, step = map(int, found.groups("1")) if found else (0, -1, 1)
-        last_ = first if found and found[2] is None else last_
-        if last_ < first or not step:
-            return None
-        ranges.append(range(first, last_ + 1, step))
-    return ArrayElements(tuple(ranges), positive_number(throttle))
+    parts = text.removesuffix(",").split(",")
+    ranges = tuple(filter(None, map(index_range, parts)))
+    if len(ranges) < len(parts):
+        return None
+    return ArrayElements(ranges, positive_number(throttle))
 
 
 def elements_of(option: ScriptOption | None) -> ArrayElements | None:

@@ -32,7 +32,7 @@ from weigh.schedulers.backend import (
 )
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.protocol import Answer, Argv, EndMessages
-from weigh.schedulers.slurm.cluster import pairs_of, parse_config, rows_of
+from weigh.schedulers.slurm.cluster import pairs_of, rows_of
 from weigh.schedulers.slurm.script import (
     GRES,
     RULES,
@@ -47,6 +47,7 @@ from weigh.schedulers.words import (
     format_ranges,
     parse_ranges,
     read_sections,
+    text_pairs,
     whole_number,
 )
 from weigh.units import Seconds
@@ -82,7 +83,6 @@ def _letters(plain: str) -> str:
 _END = "|."
 _QUEUE_FORMAT = f"%F|%K|%T|%S|%N|%r|%o|%k{_END}"
 _LISTS = ("squeue", "-h", "-r", "-t", "all")
-_FIND_FORMAT = f"%F|%o|%k{_END}"
 _QUEUE_FIELDS = 6  # in front of script and comment
 _OUR_MARK = re.compile(r"\bweigh:\w")
 _NO_COMMENT = frozenset({"", "(null)"})
@@ -290,12 +290,6 @@ class SlurmCommands(SchedulerCommands):
                 return number
         return None
 
-    def find_argv(
-        self, user_name: str, name: str
-    ) -> Argv:  # a site may change job names
-        """Return the command that lists the script and comment of each job."""
-        return ("squeue", "-h", "-t", "all", "-u", user_name, "-o", _FIND_FORMAT)
-
     def parse_found(self, command_output: str, token: str) -> str | None:
         """Read the id of the job whose script path or comment holds the token.
 
@@ -474,7 +468,7 @@ class SlurmCommands(SchedulerCommands):
 
     def parse_array_limit(self, command_output: str) -> int | None:
         """Read MaxArraySize, which is one more than the highest index."""
-        return whole_number(parse_config(command_output).get("MaxArraySize"))
+        return whole_number(text_pairs(command_output, "=").get("MaxArraySize"))
 
     def why_not_from_nodes(self, queue: str | None) -> SchedulerQuestion[str | None]:
         """Ask by what show each partition of *queue*; without one, all of them."""

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from weigh.errors import FormatError, UsageError
+from weigh.errors import UsageError
 from weigh.model.cluster import UNTYPED
 from weigh.model.job import JobRequest, JobScript, RecordedRequest
 from weigh.schedulers.job_script import (
@@ -14,7 +14,12 @@ from weigh.schedulers.job_script import (
 )
 from weigh.schedulers.slurm import TEXT
 from weigh.schedulers.slurm.cluster import pairs_of, tres_gpus
-from weigh.schedulers.words import count_elements, parsed_or_none, whole_number
+from weigh.schedulers.words import (
+    count_elements,
+    parsed_or_none,
+    printed_size,
+    whole_number,
+)
 from weigh.units import Bytes
 
 _OWN_ELEMENT = "${SLURM_ARRAY_JOB_ID:+_$SLURM_ARRAY_TASK_ID}"
@@ -260,17 +265,8 @@ def _minimum_of_range(text: str | None) -> int | None:
 
 
 def _squeue_size(text: str) -> Bytes | None:
-    """Read ``100M`` or ``62.50G``; Slurm prints fractions that it would not accept."""
-    whole, dot, rest = text.partition(".")
-    try:
-        if not dot:
-            return TEXT.parse_memory(text) or None
-        unit = rest[-1:]
-        exact = TEXT.parse_memory(f"{whole}{unit}")
-        part = TEXT.parse_memory(f"1{unit}") * float(f"0.{rest[:-1]}")
-    except (FormatError, ValueError):
-        return None
-    return exact + round(part)
+    """Read ``100M``, ``62.50G`` or a number of MiB; zero is all that a node has."""
+    return printed_size(text, bare="M") or None
 
 
 def _word_or_none(text: str | None) -> str | None:
