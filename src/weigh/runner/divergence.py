@@ -1,14 +1,17 @@
 """Find the sign of a run that has diverged: a NaN, an inf or a loss that explodes.
 
 A number's place is after the name of a metric (``loss: nan``, ``grad norm is inf``), in
-a printed tensor, or in a line of numbers only. Bounds and settings that may be infinite
-or missing (``best_loss=inf``, ``fill_value=nan``) do not count, nor does prose.
+a printed tensor, or alone in its line. Bounds and settings that may be infinite or
+missing (``best_loss=inf``, ``fill_value=nan``) do not count, nor do prose and tables,
+in which a value may be missing.
 
 A loss has exploded if three values in a row are a thousand times what it began with,
 and at least a thousand.
 """
 
+import math
 import re
+from collections.abc import Iterator
 from statistics import median_low
 
 import msgspec
@@ -17,41 +20,31 @@ import msgspec
 _HINT = re.compile(rb"(?i)nan|inf|loss|nll|ppl|perplexity|mse|objective")
 _COLOUR = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")  # escape sequences of a terminal
 # not in a path, in a longer name, or before "(": a call
-_LOST = r"(?<![\w./\\-])[+-]?(?:(nan)|inf(?:inity)?)(?![\w(=:/\\-]|\.\w)"
-_LOST_WORD = re.compile(_LOST, re.IGNORECASE)
+_LOST = r"(?<![\w./\\-])[+-]?(?:nan|inf(?:inity)?)(?![\w(=:/\\-]|\.\w)"
 _TENSOR = r"[\w.]*(?:tensor|array|float\d+)\([^()]{0,80}?"
-_LOST_TENSOR = re.compile(rf"^\s*{_TENSOR}{_LOST}", re.IGNORECASE)
-_LOST_METRIC = re.compile(
-    r"([\w./-]{0,60}(?:loss|perplexity|ppl|acc|err|grad|norm|reward|return|score|mse|mae"
-    r"|nll|kl|elbo|entropy|likelihood|bleu|f1|auc|dice|iou|energy|objective|residual"
-    r"|cost|value|logits?|prob)[\w./-]{0,60})[\])%\"']{0,4}\s{0,9}(?:=>?|:|->)?"
-    r"(?:\s{0,9}(?:is|was|went|became|now|to)\b){0,2}\s{0,9}[\"'\[]{0,4}"
+_LOST_ALONE = re.compile(rf"^\s*(?:{_TENSOR}({_LOST})|({_LOST})\s*$)", re.IGNORECASE)
+_NUMBER = r"[+-]?(?:\d{1,40}\.?\d{0,40}|\.\d{1,40})(?:e[+-]?\d{1,9})?(?![\w.])"
+# the name of a metric, and its value
+_METRIC = re.compile(
+    r"(?<![\w./-])([\w./-]{0,60}(?:loss|perplexity|ppl|acc|err|grad|norm|reward|return"
+    r"|score|mse|mae|nll|kl|elbo|entropy|likelihood|bleu|f1|auc|dice|iou|energy|objective"
+    r"|residual|cost|value|logits?|prob)[\w./-]{0,60})[\])%\"']{0,4}\s{0,9}(?:=>?|:|->)?"
+    r"(?:\s{0,9}(?:is|was|went|became|now|to)\b){0,2}\s{0,9}[\"'\[(]{0,4}"
     # the last words are those of prose: "loss: nan or inf detected"
-    rf"(?:{_TENSOR})?{_LOST}(?!\s+(?:values?|or|and|is|are|in|found|detected|checks?)\b)",
-    re.IGNORECASE,
-)
-# a line that has nothing but numbers, as a table does
-_NUMBERS = re.compile(
-    r"(?:[\s,;|\[\]{}\"']*[+-]?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?%?|\.\d+|nan|inf)"
-    r"(?![^\s,;|\[\]{}\"']))+[\s,;|\[\]{}\"']*",
+    rf"(?:{_TENSOR})?({_NUMBER}|{_LOST}"
+    r"(?!\s+(?:values?|or|and|is|are|in|found|detected|checks?)\b))",
     re.IGNORECASE,
 )
 # in names of settings and bounds, not of what was computed
 _MISSING = "(?i)missing|fill|default|allow|replace|skip|init|placeholder"
 _MAY_BE_MISSING = re.compile(_MISSING)
 _MAY_BE_INFINITE = re.compile(f"{_MISSING}|best|min|max|low|high|bound|limit|clip|tol")
-_LOSS = re.compile(
-    r"(?<![\w./-])([\w./-]{0,60}(?:loss|nll|ppl|perplexity|mse|objective)[\w./-]{0,60})"
-    r"[\"'\])]{0,4}\s{0,9}(?:[=:]|is\b|->)?\s{0,9}[\"'\[(]{0,4}(?:tensor\()?"
-    r"([+-]?(?:\d{1,40}\.?\d{0,40}|\.\d{1,40})(?:e[+-]?\d{1,9})?)(?![\w.])",
-    re.IGNORECASE,
-)
+_LOSS = re.compile("(?i)loss|nll|ppl|perplexity|mse|objective")
 # in names that have "loss" and are none: loss_scale, loss_weight
 _NO_LOSS = re.compile(
     "(?i)scale|scaling|weight|factor|coef|rate|lr|step|count|every|limit"
 )
 _LONGEST_LINE = 65_536  # bytes kept of a line whose end has not arrived
-_MOST_LOSSES = 64  # names that are followed
 _IN_A_ROW = 3  # values whose median is the beginning; and high ones that are certain
 _TIMES = 1e3  # what a loss began with: then it has exploded
 
@@ -109,12 +102,11 @@ class DivergenceWatch:
 
     def _exploded_loss(self, output_line: str) -> str | None:
         """Add the losses of a line; return the words for one that has exploded."""
-        for name, text in _LOSS.findall(output_line):
-            is_new = name not in self._losses
-            if _NO_LOSS.search(name) or (is_new and len(self._losses) >= _MOST_LOSSES):
+        for name, value in _metric_values(output_line):
+            if not _LOSS.search(name) or _NO_LOSS.search(name):
                 continue
             values = self._losses.setdefault(name, [])
-            values.append(abs(float(text)))
+            values.append(abs(value))
             del values[_IN_A_ROW:-_IN_A_ROW]  # the first and the last
             # a median: one odd value at the beginning does not count
             begun = median_low(values[:_IN_A_ROW])
@@ -127,14 +119,18 @@ class DivergenceWatch:
 
 def lost_number(output_line: str) -> str | None:
     """Return "NaN" or "inf" where one stands in the place of a number."""
-    lost = _LOST_WORD.search(output_line)
-    if lost is None:
+    for name, value in _metric_values(output_line):
+        if math.isnan(value) and not _MAY_BE_MISSING.search(name):
+            return "NaN"
+        if math.isinf(value) and not _MAY_BE_INFINITE.search(name):
+            return "inf"
+    alone = _LOST_ALONE.search(output_line)
+    if alone is None:
         return None
-    for metric in _LOST_METRIC.finditer(output_line):
-        is_inf = metric[2] is None
-        bound = _MAY_BE_INFINITE if is_inf else _MAY_BE_MISSING
-        if not bound.search(metric[1]):
-            return "inf" if is_inf else "NaN"
-    if _LOST_TENSOR.search(output_line) or _NUMBERS.fullmatch(output_line):
-        return "inf" if lost[1] is None else "NaN"
-    return None
+    return "NaN" if math.isnan(float(alone[1] or alone[2])) else "inf"
+
+
+def _metric_values(output_line: str) -> Iterator[tuple[str, float]]:
+    """Yield the name and the value of each metric in a line."""
+    for name, text in _METRIC.findall(output_line):
+        yield name, float(text)
