@@ -7,7 +7,6 @@ file is a small one, replaced while tasks run.
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import TypeVar
 
 import msgspec
 
@@ -23,6 +22,7 @@ SUFFIX = ".events.jsonl"
 SCHEMA = "weigh.exec-events/1"
 PROGRESS_SUFFIX = ".progress"
 PROGRESS_SCHEMA = "weigh.exec-progress/1"
+_UNFINISHED = frozenset({"INTERRUPTED", "OUT_OF_MEMORY"})
 _MOST_PROGRESS = 1 << 26  # bytes: 100,000 running tasks
 
 
@@ -103,15 +103,16 @@ class RunClosed(msgspec.Struct, frozen=True, tag_field="event", tag="closed"):
     reason: str
 
 
-# where the kind of event and the number of its task begin in a line
-_KIND = len('{"event":"')
-_STARTED = len('{"event":"started","seq":')
-_ENDED = len('{"event":"ended","seq":')
-_STARTED_EVENT, _ENDED_EVENT = b'{"event":"started"', b'{"event":"ended"'
-_INTERRUPTED, _OUT_OF_MEMORY = b'"state":"INTERRUPTED"', b'"state":"OUT_OF_MEMORY"'
-_ALONE, _AGAIN = b'"alone":true', b'"again":true'
-_RUNS = msgspec.json.Decoder(RunOpened | RunClosed)
-_Event = TypeVar("_Event", AttemptStarted, AttemptEnded)
+_EVENTS = msgspec.json.Decoder(RunOpened | AttemptStarted | AttemptEnded | RunClosed)
+
+
+def decoded_events(
+    event_lines: Iterable[bytes],
+) -> Iterator[RunOpened | AttemptStarted | AttemptEnded | RunClosed]:
+    """Yield the events of a file; lines that do not parse are skipped."""
+    for line in event_lines:
+        with suppress(*UNREADABLE):
+            yield _EVENTS.decode(line)
 
 
 class PastRuns(msgspec.Struct, frozen=True):
@@ -133,50 +134,35 @@ class PastRuns(msgspec.Struct, frozen=True):
 def read_past_events(
     event_lines: Iterable[bytes], is_wanted: Callable[[int], bool]
 ) -> PastRuns:
-    """Read an events file; skip lines that do not parse.
+    """Read an events file; attempts and ends are those of the tasks that *is_wanted*.
 
-    Attempts and ends are those of the tasks that *is_wanted*. Few lines are decoded:
-    there may be hundreds of thousands.
+    There may be hundreds of thousands.
     """
     runs: dict[str, RunOpened] = {}
-    begun: dict[bytes, bytes] = {}
-    ended: dict[int, bytes] = {}
+    begun: dict[int, AttemptStarted] = {}
+    ended: dict[int, AttemptEnded] = {}
     attempts: dict[int, int] = {}
-    last = b""
-    for line in event_lines:
-        kind = line[_KIND : _KIND + 1]
-        # the first letter of ended, started, opened or closed
-        if kind == b"e":
-            digits = line[_ENDED : line.find(b",", _ENDED)]
-            begun.pop(digits, None)
-            last = line
+    last_end: Seconds = 0.0
+    for event in decoded_events(event_lines):
+        if isinstance(event, AttemptStarted):
+            begun[event.seq] = event
+            if is_wanted(event.seq):
+                attempts[event.seq] = attempts.get(event.seq, 0) + 1
+        elif isinstance(event, AttemptEnded):
+            begun.pop(event.seq, None)
+            last_end = event.time
             # else the task goes on in that run, or in a later one
-            is_final = _AGAIN not in line and _INTERRUPTED not in line
-            if is_final and digits.isdigit() and is_wanted(seq := int(digits)):
-                ended[seq] = line
-        elif kind == b"s":
-            digits = line[_STARTED : line.find(b",", _STARTED)]
-            # bytes, not decoded: most of them get their end
-            begun[digits] = line
-            if digits.isdigit() and is_wanted(seq := int(digits)):
-                attempts[seq] = attempts.get(seq, 0) + 1
+            is_final = not event.again and event.state != "INTERRUPTED"
+            if is_final and is_wanted(event.seq):
+                ended[event.seq] = event
+        elif isinstance(event, RunClosed):
+            # it left nothing running, so nothing has to be asked about it
+            runs.pop(event.run, None)
         else:
-            with suppress(*UNREADABLE):
-                event = _RUNS.decode(line)
-                if isinstance(event, RunClosed):
-                    # it left nothing running, so nothing has to be asked about it
-                    runs.pop(event.run, None)
-                else:
-                    runs[event.run] = event
-                    if event.afresh:
-                        ended.clear()
-    return PastRuns(
-        runs,
-        {start.seq: start for start in _decoded_events(begun.values(), AttemptStarted)},
-        attempts,
-        {end.seq: end for end in _decoded_events(ended.values(), AttemptEnded)},
-        max((end.time for end in _decoded_events([last], AttemptEnded)), default=0.0),
-    )
+            runs[event.run] = event
+            if event.afresh:
+                ended.clear()
+    return PastRuns(runs, begun, attempts, ended, last_end)
 
 
 def past_runs_of_file(path: str, is_wanted: Callable[[int], bool]) -> PastRuns | None:
@@ -186,14 +172,6 @@ def past_runs_of_file(path: str, is_wanted: Callable[[int], bool]) -> PastRuns |
             return read_past_events(file, is_wanted)
     except OSError:
         return None
-
-
-def _decoded_events(
-    event_lines: Iterable[bytes], event_type: type[_Event]
-) -> Iterator[_Event]:
-    for line in event_lines:
-        with suppress(*UNREADABLE):
-            yield msgspec.json.decode(line, type=event_type)
 
 
 def ended_in_events(path: str) -> dict[int, bool]:
@@ -236,24 +214,18 @@ def read_left(event_lines: Iterable[bytes]) -> dict[int, TaskLeft]:
     """Return the tasks that weigh exec stopped with its job, or that lacked memory."""
     found: dict[int, TaskLeft] = {}
     alone: dict[int, bool] = {}
-    for line in event_lines:
-        with suppress(*UNREADABLE):
-            # only a start alone, and a later one that is not, change what is known
-            if line.startswith(_STARTED_EVENT) and (alone or _ALONE in line):
-                start = msgspec.json.decode(line, type=AttemptStarted)
-                alone[start.seq] = start.alone
-            elif line.startswith(_ENDED_EVENT) and (
-                _INTERRUPTED in line or _OUT_OF_MEMORY in line
-            ):
-                end = msgspec.json.decode(line, type=AttemptEnded)
-                # of several attempts: the longest time, and whether any lacked memory
-                was = found.get(end.seq, TaskLeft())
-                ran_out = end.state == "OUT_OF_MEMORY"
-                found[end.seq] = TaskLeft(
-                    was.time if ran_out else max(was.time, end.wall_time or 0.0),
-                    was.short or ran_out,
-                    was.alone or end.alone or (ran_out and alone.get(end.seq, False)),
-                )
+    for event in decoded_events(event_lines):
+        if isinstance(event, AttemptStarted):
+            alone[event.seq] = event.alone
+        elif isinstance(event, AttemptEnded) and event.state in _UNFINISHED:
+            # of several attempts: the longest time, and whether any lacked memory
+            was = found.get(event.seq, TaskLeft())
+            ran_out = event.state == "OUT_OF_MEMORY"
+            found[event.seq] = TaskLeft(
+                was.time if ran_out else max(was.time, event.wall_time or 0.0),
+                was.short or ran_out,
+                was.alone or event.alone or (ran_out and alone.get(event.seq, False)),
+            )
     return found
 
 

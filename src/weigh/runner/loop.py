@@ -116,6 +116,7 @@ class TurnPlacer:
             slot = self._slot(running, large.reservation)
             if slot is not None:
                 self._passed = 0
+                self._free.take(slot)
                 return self._queue.take_large(), slot
             if self._passed >= MOST_PASSING:
                 return None
@@ -123,8 +124,10 @@ class TurnPlacer:
         def place(task_number: int) -> RunSlot | None:
             return self._slot(running, NO_RESERVATION, self._plan_of(task_number))
 
-        found = self._queue.take_where(len(running), place, self._free.give_back)
-        self._passed += found is not None and large is not None
+        found = self._queue.take_where(len(running), place)
+        if found is not None:
+            self._passed += large is not None
+            self._free.take(found[1])
         return found
 
     def _slot(
@@ -135,10 +138,8 @@ class TurnPlacer:
     ) -> RunSlot | None:
         fits = self._memory.fits
         if self._room == NO_RESERVATION:
-            return self._free.take_where(
-                lambda slot: fits(slot, running, reserved, plan)
-            )
-        return self._free.take_where(
+            return self._free.find(lambda slot: fits(slot, running, reserved, plan))
+        return self._free.find(
             lambda slot: (
                 fits_by_plan(self._room, slot, running, plan)
                 and fits(slot, running, reserved, plan)

@@ -381,7 +381,6 @@ class SharedQueue(TurnQueue):
         # units of runs that are gone, to be claimed again
         self._lost: list[_LostUnit] = []
         self._ended: dict[str, Mapping[int, bool]] = {}  # by the owner's name
-        self._give_back: Callable[[RunSlot], None] = lambda _: None
         self._is_over = False
         self.unsure: tuple[QueueOwner, ...] = ()
         self.untaken: UntakenTasks | None = None
@@ -391,10 +390,7 @@ class SharedQueue(TurnQueue):
         return self._is_over and super().is_empty()
 
     def take_where(
-        self,
-        running: int,
-        place_task: Callable[[int], RunSlot | None],
-        give_back: Callable[[RunSlot], None],
+        self, running: int, place_task: Callable[[int], RunSlot | None]
     ) -> tuple[TaskTurn, RunSlot] | None:
         """Take the next task for which *place_task* finds a slot; claim it if needed.
 
@@ -402,10 +398,9 @@ class SharedQueue(TurnQueue):
             StoreError: the claims cannot be read or written.
         """
         if self.peek(running) is not None:
-            return super().take_where(running, place_task, give_back)
+            return super().take_where(running, place_task)
         if self._is_over:
             return None
-        self._give_back = give_back
         found = self._of_ours(place_task)
         if found is None and self._passed < MOST_PASSING:
             found = self._claimed(place_task) or self._left_over(place_task)
@@ -489,11 +484,7 @@ class SharedQueue(TurnQueue):
             kind = pulling.kind_of(seq)
             # tasks of a kind have equal needs, so one answer is enough
             if kind not in fits:
-                slot = place_task(seq)
-                fits[kind] = slot is not None
-                # a question only: the slot is taken with the claim
-                if slot is not None:
-                    self._give_back(slot)
+                fits[kind] = place_task(seq) is not None
             if fits[kind]:
                 found.append(unit)
             ahead -= 1
@@ -538,8 +529,7 @@ class SharedQueue(TurnQueue):
                 if one.tasks:
                     self._pulling.taken(1)
                     return TaskTurn(first), slot
-            # another run was faster, or all that is left has to run alone
-            self._give_back(slot)
+            # else another run was faster, or all that is left has to run alone
         return None
 
     def _find_lost(self) -> None:

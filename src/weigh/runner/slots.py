@@ -3,9 +3,9 @@
 They divide the CPUs and GPUs of this job's allocation, never all of the node's.
 """
 
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush
 
 import msgspec
 
@@ -123,34 +123,26 @@ class FreeSlots:
     """The unused slots; the smallest number goes first."""
 
     def __init__(self, slots: Sequence[RunSlot]) -> None:
-        self._slots = {slot.number: slot for slot in slots}
-        self._free = list(self._slots)
-        heapify(self._free)
+        self._free = sorted(slots, key=_slot_number)
 
     def __len__(self) -> int:
         return len(self._free)
 
-    def take(self) -> RunSlot:
-        """Take the slot with the smallest number."""
-        return self._slots[heappop(self._free)]
+    def find(self, fits_slot: Callable[[RunSlot], bool]) -> RunSlot | None:
+        """Return the first slot that *fits_slot* accepts; None if there is none."""
+        return next(filter(fits_slot, self._free), None)
 
-    def take_where(self, fits_slot: Callable[[RunSlot], bool]) -> RunSlot | None:
-        """Take the first slot that *fits_slot* accepts; None if there is none."""
-        passed = []
-        found = None
-        while self._free and found is None:
-            slot = self.take()
-            if fits_slot(slot):
-                found = slot
-            else:
-                passed.append(slot)
-        for slot in passed:
-            heappush(self._free, slot.number)
-        return found
+    def take(self, run_slot: RunSlot) -> None:
+        """Take a slot that is unused."""
+        self._free.remove(run_slot)
 
     def give_back(self, run_slot: RunSlot) -> None:
         """Return a slot to the unused ones."""
-        heappush(self._free, run_slot.number)
+        insort(self._free, run_slot, key=_slot_number)
+
+
+def _slot_number(run_slot: RunSlot) -> int:
+    return run_slot.number
 
 
 # starts that may pass a task which waits for memory: then it has to be next, or tasks
@@ -226,10 +218,7 @@ class TurnQueue:
         return None
 
     def take_where(
-        self,
-        running: int,
-        place_task: Callable[[int], RunSlot | None],
-        _give_back: Callable[[RunSlot], None],
+        self, running: int, place_task: Callable[[int], RunSlot | None]
     ) -> tuple[TaskTurn, RunSlot] | None:
         """Take the next turn if *place_task* finds a slot for its task."""
         seq = self.peek(running)

@@ -164,9 +164,7 @@ def started_by(plan: Plan, available: float, starts: float, seed: int) -> list[i
 
     def fill(number: int) -> None:
         while running[number] < queue.slots and len(started) < len(queue.tasks):
-            found = queues[number].take_where(
-                running[number], lambda _: SLOT, lambda _: None
-            )
+            found = queues[number].take_where(running[number], lambda _: SLOT)
             if found is None:
                 return
             seq = found[0].seq

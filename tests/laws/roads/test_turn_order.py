@@ -154,7 +154,7 @@ def test_above_4096_tasks_each_starts_once_the_longest_first(
 
     def start_one() -> bool:
         before = set(queue._ours)
-        found = queue.take_where(len(clock.ends), place, lambda _slot: None)
+        found = queue.take_where(len(clock.ends), place)
         if found is None:
             return False
         seq = found[0].seq

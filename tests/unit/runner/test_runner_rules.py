@@ -347,20 +347,18 @@ def test_slots_never_share_a_core(jobs: int, cores: int) -> None:
     assert len({len(slot.cores) for slot in layout.slots}) == 1
 
 
-def test_the_smallest_free_slot_goes_first() -> None:
-    free = FreeSlots([RunSlot(number) for number in (1, 2, 3)])
-    first, second = free.take(), free.take()
-    free.give_back(second)
-    free.give_back(first)
-    assert [free.take().number for _ in range(3)] == [1, 2, 3]
-
-
-def test_a_slot_into_which_nothing_fits_stays_free() -> None:
-    free = FreeSlots([RunSlot(number) for number in (1, 2)])
-    second = free.take_where(lambda slot: slot.number == 2)
-    assert second == RunSlot(2)
-    assert free.take_where(lambda _: False) is None
-    assert free.take() == RunSlot(1)
+def test_the_smallest_free_slot_that_fits_goes_first() -> None:
+    first, second, third = slots = [RunSlot(number) for number in (1, 2, 3)]
+    free = FreeSlots(slots)
+    for slot in (first, second):
+        free.take(slot)
+    assert free.find(lambda _: True) == third
+    for slot in (second, first):
+        free.give_back(slot)
+    assert free.find(lambda _: True) == first
+    assert free.find(lambda slot: slot.number > 1) == second
+    assert free.find(lambda _: False) is None
+    assert len(free) == 3
 
 
 def test_a_users_own_thread_count_stands() -> None:
@@ -406,7 +404,7 @@ def test_cores_are_pinned_to_only_where_they_are_all_ours() -> None:
 
 
 def _next_turn(queue: TurnQueue, *, running: int) -> TaskTurn | None:
-    found = queue.take_where(running, lambda _seq: RunSlot(1), lambda _slot: None)
+    found = queue.take_where(running, lambda _seq: RunSlot(1))
     return None if found is None else found[0]
 
 

@@ -89,10 +89,11 @@ class Worker:
         free = [RunSlot(number) for number in range(1, SLOTS + 1)]
 
         def place(_seq: int) -> RunSlot | None:
-            return free.pop() if free else None
+            return free[-1] if free else None
 
         while True:
-            while found := queue.take_where(len(self.running), place, free.append):
+            while found := queue.take_where(len(self.running), place):
+                free.remove(found[1])
                 world.begin(self, found[0].seq)
             if not self.running:
                 if queue.is_empty():
@@ -439,7 +440,7 @@ def test_a_task_cut_off_by_the_time_limit_starts_again_only_with_more_time(
         _after_another([(1,)], {1: TaskLeft(30.0)}, time_left=left),
     )
 
-    found = queue.take_where(0, lambda _seq: RunSlot(1), lambda _slot: None)
+    found = queue.take_where(0, lambda _seq: RunSlot(1))
 
     assert (None if found is None else found[0].seq) == taken
 
@@ -463,7 +464,7 @@ def test_a_task_that_ran_out_of_memory_elsewhere_gets_more_or_is_left(
     )
     found: list[tuple[int, bool]] = []
     while not queue.is_empty():
-        turn = queue.take_where(0, lambda _seq: RunSlot(1), lambda _slot: None)
+        turn = queue.take_where(0, lambda _seq: RunSlot(1))
         found += [] if turn is None else [(turn[0].seq, turn[0].alone)]
     assert found == taken
 
@@ -482,7 +483,7 @@ def test_a_lost_task_that_has_no_time_leaves_those_behind_it_to_start(
     queue = SharedQueue(_claims(tmp_path, "tasks_1"), rules)
     found: list[int] = []
     while not queue.is_empty():
-        turn = queue.take_where(0, lambda _seq: RunSlot(1), lambda _slot: None)
+        turn = queue.take_where(0, lambda _seq: RunSlot(1))
         found += [] if turn is None else [turn[0].seq]
 
     assert found == [2]

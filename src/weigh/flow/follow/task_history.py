@@ -24,15 +24,12 @@ from weigh.regular_file import only_regular
 from weigh.runner import events
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.job_script import HOME
-from weigh.store.lines import UNREADABLE, read_tail
+from weigh.store.lines import read_tail
 from weigh.units import Seconds
 
 LOGS = "log"
 # bytes of a log or an output: what explains an end is at its end
 _TAIL = 1 << 16
-_EVENT = msgspec.json.Decoder(
-    events.RunOpened | events.AttemptStarted | events.AttemptEnded | events.RunClosed
-)
 
 
 class RecordedAttempt(msgspec.Struct, frozen=True):
@@ -83,23 +80,21 @@ def recorded_events(lines: Iterable[bytes]) -> RecordedEvents:
     closed_at: Seconds | None = None
     begun: dict[tuple[int, int], events.AttemptStarted] = {}
     ended: dict[tuple[int, int], events.AttemptEnded] = {}
-    for line in lines:
-        with suppress(*UNREADABLE):
-            event = _EVENT.decode(line)
-            # a run that closed writes nothing more: only a later run does
-            closed_at = event.time if isinstance(event, events.RunClosed) else None
-            if isinstance(event, events.RunOpened):
-                opened = event
-                runs[event.run] = event.machine.host
-            elif isinstance(event, events.RunClosed):
-                closed.add(event.run)
-            elif isinstance(event, events.AttemptStarted):
-                begun[event.seq, event.attempt] = event
-            else:
-                place = event.seq, event.attempt
-                ended[place] = event
-                # the line of its start was lost, as on a full disk
-                begun.setdefault(place, _start_of_ended(event))
+    for event in events.decoded_events(lines):
+        # a run that closed writes nothing more: only a later run does
+        closed_at = event.time if isinstance(event, events.RunClosed) else None
+        if isinstance(event, events.RunOpened):
+            opened = event
+            runs[event.run] = event.machine.host
+        elif isinstance(event, events.RunClosed):
+            closed.add(event.run)
+        elif isinstance(event, events.AttemptStarted):
+            begun[event.seq, event.attempt] = event
+        else:
+            place = event.seq, event.attempt
+            ended[place] = event
+            # the line of its start was lost, as on a full disk
+            begun.setdefault(place, _start_of_ended(event))
     attempts = tuple(
         RecordedAttempt(start, ended.get(place), runs.get(start.run))
         for place, start in begun.items()
