@@ -9,7 +9,7 @@ import msgspec
 from weigh.model.job import OUTCOME_UNKNOWN, JobRequest, SubmittedJob
 from weigh.render.printable import indented_json, printable_text, shortened_text
 from weigh.render.request_lines import WIDTH, named_lines
-from weigh.render.status_lines import NeededJob
+from weigh.render.status_lines import NeededJob, next_command_lines
 from weigh.render.submit_lines import request_words
 from weigh.schedulers.words import format_ranges
 from weigh.units import count_with_noun
@@ -60,7 +60,8 @@ class ResumedJob(msgspec.Struct, frozen=True):
 
     ``stopped`` is why healing sends no further round; ``healer`` is the job that sends
     the next one. ``followers`` are the jobs that wait for it;
-    ``replaced`` is the directory of its plan, if that was written again since.
+    ``replaced`` is the directory of its plan, if that was written again since, and
+    ``way_out`` is what to do about a failed job that this one waits for.
     """
 
     job: SubmittedJob
@@ -70,6 +71,7 @@ class ResumedJob(msgspec.Struct, frozen=True):
     healer: SubmittedJob | None = None
     followers: tuple[FollowingJob, ...] = ()
     replaced: str | None = None
+    way_out: str | None = None
 
     @property
     def is_done(self) -> bool:
@@ -96,6 +98,7 @@ def resumed_lines(answer: ResumedJob) -> Iterator[str]:
     for title, text in _rows_of_resumption(answer):
         yield from named_lines(title, text)
     yield from _left_lines(answer)
+    yield from next_command_lines(answer.way_out)
     if not answer.again and not answer.left:
         of = "" if answer.replaced is None else f" of job {answer.job.id}"
         yield f"  {name}: all tasks{of} are done"

@@ -177,7 +177,7 @@ def detail_lines(job_standing: JobStanding, current_time: Seconds) -> Iterator[s
     yield from _failure_group_lines(job_standing.failures, job_standing.job.unit)
     for title, text in _rows_below_failures(job_standing, current_time):
         yield from named_lines(title, text)
-    yield from _next_command_lines(job_standing)
+    yield from next_command_lines(job_standing.way_out)
     yield from _status_warning_lines(job_standing, current_time)
 
 
@@ -305,10 +305,11 @@ def _failure_group_lines(failures: Sequence[TaskFailure], noun: str) -> Iterator
         yield f"{_INDENT}and {count_with_commas(more)} more (--json has them all)"
 
 
-def _next_command_lines(job_standing: JobStanding) -> Iterator[str]:
-    if job_standing.way_out is not None:
-        title = "fixed?" if job_standing.way_out.endswith(" --also bugs") else "next"
-        yield f"    {title:<9}{printable_text(job_standing.way_out)}"
+def next_command_lines(way_out: str | None) -> Iterator[str]:
+    """Write the command that runs what is left, if there is one."""
+    if way_out is not None:
+        title = "fixed?" if way_out.endswith(" --also bugs") else "next"
+        yield f"    {title:<9}{printable_text(way_out)}"
 
 
 def _status_warning_lines(

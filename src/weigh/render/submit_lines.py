@@ -84,7 +84,9 @@ def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
         text += ", on this machine"
     # sbatch --test-only also predicts a later start where nodes are free, and is wrong
     is_soon = job.expected is not None and job.expected <= answer.now + _AT_ONCE
-    if job.expected is not None and (is_soon or not has_free_nodes(answer.checks)):
+    if job.request.after:  # of which the scheduler's forecast knows nothing
+        text += f"; starts after job {', '.join(job.request.after)}"
+    elif job.expected is not None and (is_soon or not has_free_nodes(answer.checks)):
         text += f"; starts {start_time_text(job.expected, answer.now)}"
     yield from named_lines("", text, indent=2, name_width=0)
     for name, row in _rows_of_submission(answer, job):

@@ -89,7 +89,7 @@ def test_a_job_starts_after_the_one_that_was_resumed_by_hand(weigh: Weigh) -> No
 
 @mainly("local")
 def test_resuming_the_one_that_waits_names_the_one_to_resume(weigh: Weigh) -> None:
-    first, second = chained(weigh, ONCE)
+    first, second = chained(weigh, BUG)
     weigh.finish(first)
     settled(weigh, second)
 
@@ -97,7 +97,7 @@ def test_resuming_the_one_that_waits_names_the_one_to_resume(weigh: Weigh) -> No
     weigh("cancel", "all")
 
     assert "b: nothing resumed" in out
-    assert f"weigh resume {first}" in out
+    assert f"fixed?   weigh resume {first} --also bugs" in out
     assert order() == []
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -116,16 +117,23 @@ def test_all_that_is_off_is_reported_at_once(real: Weigh) -> None:
 
 
 @pytest.mark.slurm
-def test_a_job_to_wait_for_that_has_failed_is_named(real: Weigh) -> None:
-    failed = real.submit(real.plan("exit 1", name="a"))
-    assert real.finish(failed) == {"FAILED": 1}
+def test_a_job_of_sbatch_that_fails_keeps_back_what_waits_for_it(real: Weigh) -> None:
+    line = f"until [ -e {real.folder}/begin ]; do sleep 0.1; done; exit 1"
+    sbatch = ["sbatch", "--parsable", "--output=/dev/null", "--wrap", line]
+    other = subprocess.check_output(sbatch, text=True).strip()
+    job = real.submit(real.plan("true", name="b"), "--after", other)
+    (real.folder / "begin").touch()
+    real.wait_for(job, lambda one: any(need["is_blocked"] for need in one["needs"]))
 
+    _, out, _ = real("resume", job)
     code, _, err = real(
-        "submit", real.plan("true", name="b"), "--on", "slurm", "--after", failed
+        "submit", real.plan("true", name="c"), "--on", "slurm", "--after", other
     )
+    real("cancel", job)
 
+    assert f"next     run job {other} again, and submit this with --after" in out
     assert code == 2
-    assert f"(job {failed}) cannot succeed: 1 of 1 task failed" in " ".join(err.split())
+    assert f"(job {other}) cannot succeed: 1 of 1 task failed" in " ".join(err.split())
 
 
 @pytest.mark.slurm

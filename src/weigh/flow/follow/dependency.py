@@ -59,8 +59,7 @@ def needs_of(
     """
     needs: dict[str, None] = {}
     for name in names:
-        # the scheduler may know a job that weigh did not submit
-        if name.isdecimal() and not any(job.id == name for job in known_jobs):
+        if is_stranger(name, known_jobs):
             needs[name] = None
             continue
         job = jobs_file.find_jobs(known_jobs, name)[-1]
@@ -102,9 +101,11 @@ def await_jobs(
     """
     wait = jobs_to_await(here, needs_of(names, scheduler, known_jobs), known_jobs)
     for one in wait.blocked:
+        is_strange = is_stranger(one.job, known_jobs)
+        again = f"run {one.job} again" if is_strange else f"weigh resume {one.job}"
         raise UsageError(
-            f"--after: {one.name} (job {one.job}) cannot succeed: {one.words} (weigh "
-            f"resume {one.job}, then submit this)"
+            f"--after: {one.name} (job {one.job}) cannot succeed: {one.words} "
+            f"({again}, then submit this)"
         )
     return wait
 
@@ -114,18 +115,30 @@ def needed(here: Here, need: str, known_jobs: Sequence[SubmittedJob]) -> NeededJ
 
     Raises:
         UsageError: there is no such job.
+        SchedulerError: its scheduler does not answer.
     """
-    if need.isdecimal() and not any(job.id == need for job in known_jobs):
-        return NeededJob(
-            name=need, job=need, ids=(need,), words="not submitted from here"
-        )
-    # all rounds: a later one may have done what this one left
-    chain = jobs_file.chain_of(known_jobs, jobs_file.find_jobs(known_jobs, need)[-1])
     healers = list[SubmittedJob]()
+    if is_stranger(need, known_jobs):
+        # weigh did not submit it: the scheduler's answer is all that is known
+        try:
+            chain = named_jobs(here, known_jobs, need, of_others=True)
+        except UsageError:  # it has forgotten it, and decides
+            words = "not submitted from here"
+            return NeededJob(name=need, job=need, ids=(need,), words=words)
+        known_jobs = with_foreign(known_jobs, chain)
+    else:
+        # all rounds: a later one may have done what this one left
+        job = jobs_file.find_jobs(known_jobs, need)[-1]
+        chain = jobs_file.chain_of(known_jobs, job)
     if any(job.heal is not None for job in chain):
         healers = rounds_of_plan(here, chain[0].folder).healers()[-1:]
     views = list(look(here, chain, [*known_jobs, *healers], fresh=True))
     return _needed_of(views, healers)
+
+
+def is_stranger(need: str, known_jobs: Sequence[SubmittedJob]) -> bool:
+    """Return whether *need* is the id of a job that weigh did not submit here."""
+    return need.isdecimal() and not any(job.id == need for job in known_jobs)
 
 
 def _needed_of(views: Sequence[JobView], healers: Sequence[SubmittedJob]) -> NeededJob:
@@ -191,7 +204,7 @@ def why_not_yet(here: Here, needs: Sequence[str]) -> list[str]:
     end = time.monotonic() + _TO_SETTLE
     while True:
         known = jobs_file.read_jobs(root)
-        found = [_state_of_need(here, need, known) for need in needs]
+        found = [needed(here, need, known) for need in needs]
         not_yet = [one for one in found if not one.is_done]
         has_failed = any(one.has_failed for one in not_yet)
         if not not_yet or has_failed or time.monotonic() > end:
@@ -200,18 +213,6 @@ def why_not_yet(here: Here, needs: Sequence[str]) -> list[str]:
                 for one in not_yet
             ]
         time.sleep(_PAUSE)
-
-
-def _state_of_need(
-    here: Here, need: str, known_jobs: Sequence[SubmittedJob]
-) -> NeededJob:
-    """Return the state of a job that is needed, also of one of another store."""
-    if not need.isdecimal() or any(job.id == need for job in known_jobs):
-        return needed(here, need, known_jobs)
-    # weigh did not submit it: the scheduler's answer is all that is known
-    jobs = named_jobs(here, known_jobs, need)
-    views = look(here, jobs, with_foreign(known_jobs, jobs), fresh=True)
-    return _needed_of(list(views), ())
 
 
 def is_kept_back(task_state: TaskState) -> bool:

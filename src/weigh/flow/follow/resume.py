@@ -2,6 +2,7 @@
 
 import math
 import os
+import shlex
 import sys
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError, Wei
 from weigh.flow.follow.dependency import (
     AwaitedJobs,
     is_kept_back,
+    is_stranger,
     jobs_to_await,
     lead_on,
 )
@@ -218,8 +220,10 @@ class ResumeRound:
             known = jobs_file.read_jobs(self.here.root)
             self._wait = jobs_to_await(self.here, last.needs, known)
         self.choices = [*self._unfinished(), *self._waiting()]
-        if self._wait.blocked:
-            self.choices = [(task, self._kept_back()) for task, _ in self.choices]
+        for need in self._wait.blocked[:1]:
+            reason = f"waits for {need.name} (job {need.job}): {need.words}"
+            kept_back = ResumeChoice(run=False, reason=reason)
+            self.choices = [(task, kept_back) for task, _ in self.choices]
         # a new element copies back what its one earlier element left on the node, so
         # its tasks stay together
         if any(view.job.staging is not None for view in views):
@@ -232,10 +236,15 @@ class ResumeRound:
         if self.stopped is not None:
             self.groups = []
 
-    def _kept_back(self) -> ResumeChoice:
-        need = self._wait.blocked[0]
-        reason = f"waits for {need.name}, {need.words}: weigh resume {need.job}"
-        return ResumeChoice(run=False, reason=reason)
+    @property
+    def _way_to_needed_job(self) -> str | None:
+        """Return how the job succeeds that keeps this one back; None without one."""
+        if not self._wait.blocked:
+            return None
+        need, known = self._wait.blocked[0].job, jobs_file.read_jobs(self.here.root)
+        if is_stranger(need, known):  # it has another id when it runs again
+            return f"run job {need} again, and submit this with --after its new id"
+        return command_for_need(self.here, need, known)
 
     def _chain(self) -> list[SubmittedJob]:
         """Return the jobs of the plan, in the order in which they were sent."""
@@ -490,7 +499,14 @@ class ResumeRound:
             # a path upwards is longer than the absolute one, and harder to read
             replaced = os.path.relpath(replaced)
         job = self.views[-1].job
-        return ResumedJob(job, again, left, self.stopped, replaced=replaced)
+        return ResumedJob(
+            job,
+            again,
+            left,
+            self.stopped,
+            replaced=replaced,
+            way_out=self._way_to_needed_job,
+        )
 
     def _check(self) -> None:
         """Compare the requests with the cluster's limits.
@@ -660,3 +676,40 @@ def _sum_of_hours(hours: Iterator[float | None]) -> float | None:
     known = list(hours)
     # one job without a time limit makes the sum unknown
     return None if None in known else sum(one or 0.0 for one in known)
+
+
+# the mildest first: what runs with no flag needs none
+_WAYS = (
+    ((), ResumeOptions()),
+    (("--also", "bugs"), ResumeOptions(bugs=True)),
+    (("--also", "unknown"), ResumeOptions(unknown=True)),
+)
+
+
+def command_for_rest(here: Here, views: Sequence[JobView]) -> str | None:
+    """Return the command that runs what is left of a job that is over, if one does."""
+    job = views[-1].job
+    if job.is_foreign:
+        failed = [one.task for one in views[-1].tasks if one.state != "COMPLETED"]
+        return ScriptWork(job).command_again(failed)
+    for flags, options in _WAYS:
+        # decided as resume does, so that the command printed does what it promises
+        found = ResumeRound(here_of(job.cwd, here.env), job.id, options)
+        with suppress(WeighError):  # a plan that was deleted
+            found.look(views)
+        if found.groups:
+            return shlex.join(("weigh", "resume", job.id, *flags))
+    return None
+
+
+def command_for_need(
+    here: Here, name: str, known_jobs: Sequence[SubmittedJob]
+) -> str | None:
+    """Return the command for a job that another one needs, or for what that needs."""
+    if is_stranger(name, known_jobs):
+        return None  # weigh knows no line that runs it
+    chain = jobs_file.chain_of(known_jobs, jobs_file.find_jobs(known_jobs, name)[-1])
+    # what is at the bottom of a chain of needs has to run first
+    for above in jobs_to_await(here, chain[-1].needs, known_jobs).blocked:
+        return command_for_need(here, above.job, known_jobs)
+    return command_for_rest(here, list(look(here, chain, known_jobs)))

@@ -1,17 +1,15 @@
 """``weigh status``: the state of submitted jobs and their tasks."""
 
 import os
-import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from weigh.errors import SubmissionUnknownError, WeighError
+from weigh.errors import SubmissionUnknownError
 from weigh.flow.follow.healing import healing_of, is_unsent, with_unsent
 from weigh.flow.follow.named import (
     named_jobs,
@@ -25,8 +23,8 @@ from weigh.flow.follow.task_history import (
     tail_of,
 )
 from weigh.flow.follow.tasks import last_lines_of_output
-from weigh.flow.follow.view import JobView, ScriptWork, latest_task_states, look
-from weigh.flow.here import Here, here_of
+from weigh.flow.follow.view import JobView, latest_task_states, look
+from weigh.flow.here import Here
 from weigh.flow.submit.rounds import SubmissionRounds, rounds_of_plan, settle_all
 from weigh.lazy_modules import lazy_module
 from weigh.model.element_time import NOT_STARTED
@@ -34,7 +32,6 @@ from weigh.model.job import CANCELLING, ON_HOLD, SubmittedJob, TaskState
 from weigh.model.plan import Plan
 from weigh.model.record import ReportedProgress, State
 from weigh.outcome import error_at_end
-from weigh.planning.resume_policy import ResumeOptions
 from weigh.progress.eta import TaskDurations, TimeSpan, still_to_run, until_done
 from weigh.render.progress_lines import ExpectedEnd, TaskEnd
 from weigh.render.status_lines import (
@@ -272,14 +269,6 @@ def _waiting_elements(job_view: JobView) -> Iterator[WaitingElements]:
         )
 
 
-# the mildest first: what runs with no flag needs none
-_WAYS = (
-    ((), ResumeOptions()),
-    (("--also", "bugs"), ResumeOptions(bugs=True)),
-    (("--also", "unknown"), ResumeOptions(unknown=True)),
-)
-
-
 def with_way_out(
     here: Here,
     job_standing: JobStanding,
@@ -298,7 +287,7 @@ def with_way_out(
     blocked = next((need for need in needs if need.is_blocked), None)
     if blocked is not None:
         return replace(
-            job_standing, way_out=_command_for_needed_job(here, blocked.job, known_jobs)
+            job_standing, way_out=resume.command_for_need(here, blocked.job, known_jobs)
         )
     if (
         needs and not job_standing.needs and job_standing.is_stuck
@@ -306,37 +295,7 @@ def with_way_out(
         return replace(job_standing, way_out=f"weigh resume {needs[0].job}")
     if not job_standing.is_over:
         return job_standing
-    return replace(job_standing, way_out=_of_views(here, views))
-
-
-def _command_for_needed_job(
-    here: Here, name: str, known_jobs: Sequence[SubmittedJob]
-) -> str | None:
-    """Return the command for a job that another one needs, or for what that needs."""
-    chain = jobs_file.chain_of(known_jobs, jobs_file.find_jobs(known_jobs, name)[-1])
-    # what is at the bottom of a chain of needs has to run first
-    for need in chain[-1].needs:
-        above = dependency.needed(here, need, known_jobs)
-        if above.is_blocked:
-            return _command_for_needed_job(here, above.job, known_jobs)
-    views = list(look(here, chain, known_jobs))
-    return _of_views(here, views)
-
-
-def _of_views(here: Here, views: Sequence[JobView]) -> str | None:
-    """Return the command that runs what is left of a job that is over, if one does."""
-    job = views[-1].job
-    if job.is_foreign:
-        failed = [one.task for one in views[-1].tasks if one.state != "COMPLETED"]
-        return ScriptWork(job).command_again(failed)
-    for flags, options in _WAYS:
-        # decided by resume itself, so that the command printed does what it promises
-        found = resume.ResumeRound(here_of(job.cwd, here.env), job.id, options)
-        with suppress(WeighError):  # a plan that was deleted
-            found.look(views)
-        if found.groups:
-            return shlex.join(("weigh", "resume", job.id, *flags))
-    return None
+    return replace(job_standing, way_out=resume.command_for_rest(here, views))
 
 
 _MOST_READ = 500  # joblogs that are read for the times of tasks
