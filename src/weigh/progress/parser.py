@@ -26,24 +26,19 @@ class StepCount(NamedTuple):
     (``is_ordinal``) is the number of the current step ("Epoch 3/10"), or of the one
     that just ended if the line has figures and is not a heading (``is_heading``).
     ``is_of_last`` is whether a tool that counts from zero prints the last number as the
-    total; None if that is unknown.
+    total.
     """
 
     source: str
     label: str
     rank: int
+    position: int
     done: float
     total: float | None
-    position: int = 0
     is_ordinal: bool = False
     is_heading: bool = False
-    is_of_last: bool | None = None
+    is_of_last: bool = False
     is_around: bool = False  # its inner counter is in the same line
-
-    @property
-    def place(self) -> tuple[str, str, int, int]:
-        """Return what the counts of one counter have in common."""
-        return self.source, self.label, self.rank, self.position
 
 
 _PAINT = re.compile(r"\x1b\[[\d;:]*m|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
@@ -265,7 +260,7 @@ def _inner_in(
             last = found[2] if found.re.groups > 1 else None
             total = parse_amount(last) if last else None
         return InnerCount(
-            StepCount(kind.source, label, STEP, done, total), found.start()
+            StepCount(kind.source, label, STEP, 0, done, total), found.start()
         )
     return None
 
@@ -273,7 +268,18 @@ def _inner_in(
 def _ordinal(word: str, done: str, total: str | None) -> StepCount:
     rank = EPOCH if word in _EPOCH_WORDS else FOLD
     last = None if total is None else float(total)
-    return StepCount(f"{word} lines", word, rank, float(done), last, is_ordinal=True)
+    # a last number such as 24 or 99 is one less than a round total
+    is_of_last = last is not None and (last + 1) % 5 == 0
+    return StepCount(
+        f"{word} lines",
+        word,
+        rank,
+        0,
+        float(done),
+        last,
+        is_ordinal=True,
+        is_of_last=is_of_last,
+    )
 
 
 def _outer_in(text: str) -> tuple[list[StepCount], int]:
@@ -336,7 +342,7 @@ class CountParser:
             if found := _TRAINER.search(text):
                 if self._epochs:
                     done = float(found[1])
-                    yield StepCount("Trainer", "epoch", EPOCH, done, self._epochs)
+                    yield StepCount("Trainer", "epoch", EPOCH, 0, done, self._epochs)
                 return
         yield from self._counted(text, piece.below)
 
@@ -370,7 +376,7 @@ class CountParser:
             if is_lightning:
                 count = count._replace(is_of_last=True)
             if count.total is None and count.rank == EPOCH:
-                count = count._replace(total=self._epochs, is_of_last=False)
+                count = count._replace(total=self._epochs)
             yield count._replace(is_heading=has_more, is_around=inner is not None)
         if inner is not None:
             yield inner.steps._replace(position=below)
@@ -406,14 +412,14 @@ def _share_after(text: str, start: int) -> InnerCount | None:
     found = _SHARE_AFTER.match(text, start)
     if found is None or _MEASURED.match(text, found.end()):
         return None
-    count = StepCount("percentages", "", STEP, parse_per_cent(found[1]), 100.0)
+    count = StepCount("percentages", "", STEP, 0, parse_per_cent(found[1]), 100.0)
     return InnerCount(count, found.start())
 
 
 def _after_outer(text: str, start: int) -> InnerCount | None:
     """Return the steps after an outer count that ends at *start*."""
     if found := _AFTER_OUTER.match(text, start):
-        count = StepCount("step lines", "[]", STEP, float(found[1]), float(found[2]))
+        count = StepCount("step lines", "[]", STEP, 0, float(found[1]), float(found[2]))
         return InnerCount(count, found.start())
     return _inner_in(text, _IN_EPOCH, start)
 
@@ -442,7 +448,7 @@ def _count_of_pattern(match: re.Match[str], label: str) -> StepCount | None:
         count, whole = (float((word or "").replace(",", "")) for word in (done, total))
     except ValueError:
         return None
-    return StepCount("your pattern", label, PATTERN, count, whole)
+    return StepCount("your pattern", label, PATTERN, 0, count, whole)
 
 
 def _makes_sense(step_count: StepCount) -> bool:

@@ -301,16 +301,9 @@ def chosen_counter(
     *is_through* means that the run has completed, including its current step. A
     counter with a total is ignored inside one that has none.
     """
-    alive = nest.alive()
-    endless = [track for track in alive if not _will_end(track)]
-    # an inner counter ends many times inside one of unknown length
-    ending = [
-        track
-        for track in alive
-        if _will_end(track)
-        and not any(_is_around(nest, other, track) for other in endless)
-    ]
+    ending = nest.ending()
     if not ending:
+        alive = nest.alive()
         return _endless(nest, alive[0]) if alive else None
     found = [_counter_that_ends(nest, track, is_through=is_through) for track in ending]
     # the outermost has no pace yet: its count is all there is
@@ -318,18 +311,6 @@ def chosen_counter(
         return found[0]
     # the one that ends last is the run's
     return max(found, key=lambda one: one.pace.remaining if one.pace else -1.0)
-
-
-def _will_end(track: CounterTrack) -> bool:
-    return track.total is not None and not track.cycles
-
-
-def _is_around(nest: NestedCounters, other: CounterTrack, track: CounterTrack) -> bool:
-    """Return whether *other*, which has no total, may continue after *track*."""
-    if other.order[:2] > track.order[:2] or nest.is_inside(other, track):
-        return False
-    link = other.links.get(track.birth)
-    return link is None or not link.is_outlasting()
 
 
 def _counter_that_ends(
@@ -416,9 +397,7 @@ def promised(own: PrintedEnds, nest: NestedCounters) -> ChosenCounter | None:
     if has_epochs:
         # the counters inside the epoch show how long that still lasts
         inner = [
-            _counter_that_ends(nest, track)
-            for track in nest.alive()
-            if _will_end(track)
+            _counter_that_ends(nest, track) for track in nest.alive() if track.will_end
         ]
         rest = max((one.pace.remaining for one in inner if one.pace), default=0.0)
         if known.remaining <= _BEYOND * rest + known.grain:
@@ -482,7 +461,7 @@ class RunProgressReader:
         if total is not None and not 0 < total < math.inf:
             total = None
         if 0 <= done < math.inf:
-            self._nest.take(StepCount(source, "", STEP, done, total), time)
+            self._nest.take(StepCount(source, "", STEP, 0, done, total), time)
 
     def forecast(
         self, current_time: Seconds, *, is_through: bool = False

@@ -143,7 +143,7 @@ def test_a_label_is_the_same_whatever_the_figures_in_it() -> None:
 def test_the_user_s_own_pattern_comes_first() -> None:
     parser = CountParser([r"sweep (?P<done>[\d,]+) <(?P<total>\d+)>"])
     (count,) = parser.counts(b"sweep 1,200 <4000>")
-    assert count == StepCount("your pattern", "0", PATTERN, 1200, 4000)
+    assert count == StepCount("your pattern", "0", PATTERN, 0, 1200, 4000)
 
 
 def test_a_pattern_may_be_of_per_cent() -> None:
