@@ -1,7 +1,7 @@
 """Every error that weigh raises on purpose, and every exit code that it returns.
 
     0     SUCCESS         done; `weigh run`: the command's own exit code
-    1     FAILED          a task failed, a check or `report --strict` found a problem
+    1     FAILED          a task failed, a check found a problem
     2     USAGE           invalid command line or file (`weigh run`: 125, as 2 may be
                           the command's own)
     123   TOO_LARGE       `weigh run --memory`: it completed and used more

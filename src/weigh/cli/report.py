@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from weigh._version import __version__
 from weigh.cli import options
 from weigh.cli.options import TIME_TEXT
 from weigh.cli.output import shall_use_colour
 from weigh.errors import StoreError, UsageError
 from weigh.flow.here import here_now
 from weigh.lazy_modules import lazy_module
-from weigh.model.report import JobReport, ListedJobs
+from weigh.model.report import ListedJobs
 from weigh.render.printable import indented_json, unguarded_stream
 from weigh.store.find import LAST
 from weigh.store.location import replace_whole_file
@@ -23,53 +24,32 @@ if TYPE_CHECKING:
     from weigh.flow.report import forms
     from weigh.flow.report import report as report_report
     from weigh.render import report_lines
+    from weigh.render.html import page as html_page
 else:  # each is imported when it is first used
     forms = lazy_module("weigh.flow.report.forms")
     report_report = lazy_module("weigh.flow.report.report")
     report_lines = lazy_module("weigh.render.report_lines")
+    html_page = lazy_module("weigh.render.html.page")
 
 _STDOUT = "-"
 _SINCE = "7d"  # jobs that are listed without --since
 # what is not here would be ignored
-_GO_TOGETHER = {
-    ("--since", "--json"),
-    ("--since", "--paper"),
-    ("--json", "--log"),
-    ("--json", "--strict"),
-    ("--html", "--log"),
-    ("--html", "--strict"),
-    ("--ticket", "--strict"),
-    ("--log", "--strict"),
-}
-# these are about one job, without a name about the last one
-_OF_ONE_JOB = ("html", "ticket", "logs", "strict")
+_GO_TOGETHER = {("--since", "--json"), ("--since", "--paper")}
 
 
-def print_report(name: str, words: Mapping[str, Any]) -> int:
-    """Print a report as text or JSON, or write its page.
-
-    Return 1 on a finding with ``--strict``, else 0.
-    """
-    if words["html"] is not None:
-        report = _write_page(name, words)
-    else:
-        report = report_report.build_job_report(here_now(), name, logs=words["logs"])
-        if words["is_json"]:
-            click.echo(report_lines.report_json(report))
-        else:
-            click.echo(report_lines.report_screen_text(report))
-    # a note can be a remark without anything to change, which --strict accepts
-    return int(words["strict"] and any(note.is_finding for note in report.notes))
-
-
-def _write_page(name: str, words: Mapping[str, Any]) -> JobReport:
+def print_report(name: str, words: Mapping[str, Any]) -> None:
+    """Print a report as text or JSON, or write its page."""
     path = words["html"]
-    page = report_report.page_of(here_now(), name, logs=words["logs"])
-    _write_html(page.html, path)
-    # on stdout the page itself is the output
-    if path != _STDOUT:
-        click.echo(f"weigh: wrote {path}", err=True)
-    return page.report
+    report = report_report.build_job_report(here_now(), name)
+    if path is not None:
+        _write_html(html_page.render_page(report, version=__version__), path)
+        # on stdout the page itself is the output
+        if path != _STDOUT:
+            click.echo(f"weigh: wrote {path}", err=True)
+    elif words["is_json"]:
+        click.echo(indented_json(report))
+    else:
+        click.echo(report_lines.report_screen_text(report))
 
 
 def _write_html(html: str, path: str) -> None:
@@ -113,14 +93,6 @@ def _write_html(html: str, path: str) -> None:
     metavar="TIME",
     help="Without a name: jobs of the last 30d, 12h, ...  [default: 7d]",
 )
-@click.option(
-    "--log",
-    "logs",
-    multiple=True,
-    metavar="FILE",
-    help="Log of a job with the scheduler's GPU table; repeatable.",
-)
-@click.option("--strict", is_flag=True, help="Exit with 1 on a finding.")
 def report(name: str | None, **words: Any) -> int:  # noqa: ANN401 - click's
     """Show requested vs. used resources, and what to change.
 
@@ -132,27 +104,22 @@ def report(name: str | None, **words: Any) -> int:  # noqa: ANN401 - click's
     Without a name your jobs are listed, a line each: state, elapsed time, and the share
     of the requested time, memory and CPUs that was used.
 
-    Exit codes: 0; with --strict 1 if something should be changed.
-
     \b
     weigh report --since 30d
     weigh report last
     weigh report 481516 --html job.html
     weigh report ppo-sweep --paper
-    weigh report last --strict && sbatch next.sh
     """  # noqa: D301 - click reads \b as: keep these lines
     _refuse_report_contradictions(name, words)
     here, since = here_now(_notify_on_stderr), words["since"]
     if words["paper"]:
         click.echo(forms.compute_statement(here, name or LAST, since=since))
-    elif name is None and not any(words[one] for one in _OF_ONE_JOB):
-        _print_job_list(forms.listed_jobs(here, since or _SINCE), words)
     elif words["ticket"]:
-        ticket = forms.support_ticket(here, name or LAST)
-        click.echo(ticket.text)
-        return int(words["strict"] and ticket.is_failure)
+        click.echo(forms.support_ticket(here, name or LAST))
+    elif name is None and words["html"] is None:
+        _print_job_list(forms.listed_jobs(here, since or _SINCE), words)
     else:
-        return print_report(name or LAST, words)
+        print_report(name or LAST, words)
     return 0
 
 
@@ -182,8 +149,6 @@ def _refuse_report_contradictions(name: str | None, words: Mapping[str, Any]) ->
         "--html": words["html"] is not None,
         "--ticket": words["ticket"],
         "--paper": words["paper"],
-        "--log": bool(words["logs"]),
-        "--strict": words["strict"],
     }
     used = [option for option, is_given in given.items() if is_given]
     for first, second in combinations(used, 2):

@@ -88,8 +88,8 @@ class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
 class ReportNote(msgspec.Struct, frozen=True, kw_only=True):
     """One note of a report; those with the highest ``weight`` come first.
 
-    ``about`` is the resource or subject; ``flag`` the option to use; ``is_finding``
-    makes ``--strict`` fail.
+    ``about`` is the resource or subject; ``flag`` the option to use; of a
+    finding something should be changed.
     """
 
     about: str

@@ -16,7 +16,7 @@ from weigh.render.columns import (
     table_lines,
     text_cut_to_columns,
 )
-from weigh.render.printable import count_with_commas, indented_json, printable_text
+from weigh.render.printable import count_with_commas, printable_text
 from weigh.render.request_lines import folded_lines
 from weigh.render.words import (
     NAMES,
@@ -95,11 +95,6 @@ def _tinted_job_row(row: str, job: ListedJob) -> str:
 
 def _goes_on(job: ListedJob) -> bool:
     return set(job.states) <= {"COMPLETED", "RUNNING", "PENDING"}
-
-
-def report_json(report: JobReport) -> str:
-    """Write the whole report as one JSON document, the schema first."""
-    return indented_json(report)
 
 
 def report_note_lines(report_note: ReportNote) -> Iterator[str]:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from some_jobs import JOB, Say, SomeJob, Task, write_job
 
 from weigh.errors import SchedulerError
-from weigh.model.job import JobRequest
 from weigh.model.report import AccountedElement, JobReport, ReportMeasure
 from weigh.render.report_lines import report_screen_text
 from weigh.review.figures import with_other_figures
@@ -183,21 +182,6 @@ def test_where_accounting_is_missing_or_refuses_nothing_is_reported() -> None:
     assert accounting.accounting_of_job("slurm", "1", run=missing, env={}) == ()
     assert accounting.accounting_of_job("slurm", "1", run=refuses, env={}) == ()
     assert accounting.accounting_of_job("local", "1", run=missing, env={}) == ()
-
-
-def test_the_logs_table_stands_next_to_weighs_figure(root: str, say: Say) -> None:
-    job = SomeJob(
-        tasks=(Task(gpu_memory=7603000000, busy=60.0),),
-        wanted=JobRequest(cpus=2, memory=8 * GIB, time_limit=7200, gpus=1),
-    )
-    folder = f"{Path(root).parent}/plan/tag"
-    write_job(root, folder, job)
-    Path(folder, "log", f"{JOB}.out").write_text(f"{TABLE}weigh: exit code 0\n")
-    _, out, _ = say("report", JOB)
-    words = " ".join(out.split())
-    assert "the job log's GPU table: 2.05 GiB; a single sample" in words
-    assert "trust weigh's" in words
-    assert "7.08 GiB" in words
 
 
 def test_a_sacct_on_path_is_queried_once_for_the_whole_job(

@@ -10,7 +10,7 @@ from some_jobs import BEGAN, JOB, Say, SomeJob, Task, record_of, write_job
 from weigh.flow.here import here_of
 from weigh.flow.report.report import build_job_report
 from weigh.model.job import JobRequest
-from weigh.model.record import Allocation, CpuWait, RecordedJob
+from weigh.model.record import Allocation, RecordedJob
 from weigh.model.report import JobReport, ReportNote
 from weigh.render.report_lines import report_note_lines
 from weigh.runner.watch import record_time_text
@@ -157,20 +157,6 @@ def test_what_a_script_held_counts_the_whole_job(root: str, say: Say) -> None:
     assert told.cpu_hours == pytest.approx(4200 / 3600)
 
 
-def test_last_is_the_latest_of_a_script_of_ones_own_too(root: str, say: Say) -> None:
-    write_job(root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(Task(),)))
-    record = msgspec.structs.replace(
-        record_of(Task(), 9),
-        label="late",
-        allocation=Allocation(scheduler="slurm", cpus=1),
-        job=RecordedJob(id="999", element=None, task=None, attempt=None),
-        started="2030-01-01T00:00:00Z",
-    )
-    shards.append_record(root, record, MachineIdentity("node01", "0" * 32, None, None))
-    _, out, _ = say("report", "last")
-    assert "late" in out
-
-
 def test_several_flags_are_written_whole_however_long_together() -> None:
     flags = (
         "--mem=6300M",
@@ -195,20 +181,3 @@ def test_less_memory_is_no_advice_where_its_h_vmem_would_be_more(root: str) -> N
     env = {"PATH": "", "WEIGH_POLL": "9h"}
     told = build_job_report(here_of(str(Path(root).parent), env), JOB)
     assert "memory" not in flags_of(told)
-
-
-@pytest.mark.parametrize("others", [None, 1.5])
-def test_a_report_states_that_a_run_waited_for_a_cpu(
-    root: str, others: float | None
-) -> None:
-    wait = None
-    if others is not None:
-        wait = CpuWait(time=40.0, wanted=1.0, alone=58.0, threads=1, cpus=2, others=1.5)
-    task = Task(wall_time=100.0, cpus=0.58, cpu_wait=wait)
-    wanted = JobRequest(cpus=1, memory=2 * GIB, time_limit=HOUR)
-    job = SomeJob(tasks=(task,), wanted=wanted)
-    write_job(root, f"{Path(root).parent}/plan/p", job)
-    env = {"PATH": "", "WEIGH_POLL": "9h"}
-    told = build_job_report(here_of(str(Path(root).parent), env), JOB)
-    words = " ".join(note.words for note in told.notes if note.about == "CPUs")
-    assert ("for a CPU" in words) == (others is not None), words

@@ -18,16 +18,12 @@ from weigh.flow.follow.view import JobView, work_of
 from weigh.flow.report.runs import runs_of_view
 from weigh.model.job import (
     ElementState,
-    JobRequest,
     OwnScript,
     TaskState,
 )
 from weigh.model.record import (
     Allocation,
-    JvmHeap,
     RecordedJob,
-    ReportedProgress,
-    Request,
 )
 from weigh.model.report import JobReport
 from weigh.runner import events
@@ -58,25 +54,6 @@ def test_mistakes_are_one_line_with_the_way_out(
     check_transcript(path, say, {folder: "FOLDER"}, given)
 
 
-def test_an_unknown_name_offers_records_and_jobs(root: str, say: Say) -> None:
-    write_job(root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(Task(),)))
-    code, out, err = say("report", "zzzz")
-    assert (code, out) == (2, "")
-    assert err.count("\n") == 1
-    assert f"no such job or record: zzzz (the latest: {JOB} (ppo-sweep)" in err
-
-
-def test_a_plan_that_was_not_submitted_is_reported(
-    root: str, say: Say, tmp_path: Path
-) -> None:
-    measured(root, 1)
-    (tmp_path / "plan").mkdir()
-    (tmp_path / "plan" / "plan.json").write_text("{}")
-    code, _, err = say("report", "plan")
-    assert code == 2
-    assert "weigh submit plan" in err
-
-
 def test_the_id_of_another_project_is_not_found(
     root: str, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,127 +63,6 @@ def test_the_id_of_another_project_is_not_found(
     code, _, err = say("report", theirs)
     assert code == 2
     assert "no record called" in err
-
-
-def test_half_a_record_is_stepped_over(root: str, say: Say) -> None:
-    measured(root, 1, label="whole")
-    for path in shards.readable_shards(root):
-        line = Path(path).read_bytes()
-        Path(path).write_bytes(line + line.replace(b'"id":"0000', b'"id":"1111')[:900])
-    code, out, _ = say("report", "whole")
-    assert code == 0
-    assert "1 run, 1 completed" in out
-
-
-def test_half_a_job_reports_what_there_is(root: str, say: Say) -> None:
-    folder = Path(root).parent / "plan" / "p"
-    write_job(root, str(folder), SomeJob(tasks=(Task(), Task(), Task())))
-    events = folder / "log" / "tasks_1.joblog.events.jsonl"
-    events.write_bytes(events.read_bytes()[:-40])
-    (folder / "log" / "tasks_2.joblog").unlink()
-    (folder / "log" / "tasks_2.joblog.events.jsonl").unlink()
-    for path in shards.readable_shards(root):
-        Path(path).unlink()
-    code, out, _ = say("report", JOB)
-    assert code == 0
-    assert "3 tasks" in out
-
-
-def test_a_plan_that_is_gone_leaves_the_elements(root: str, say: Say) -> None:
-    folder = Path(root).parent / "plan" / "p"
-    write_job(root, str(folder), SomeJob(tasks=(Task(), Task())))
-    (folder / "plan.json").unlink()
-    code, out, _ = say("report", JOB)
-    assert code == 0
-    assert "2 tasks" in out
-
-
-def test_all_records_of_a_label_are_one_report(root: str, say: Say) -> None:
-    for number in range(4):
-        measured(root, number, label="tag")
-    _, out, _ = say("report", "tag")
-    assert "4 runs, 4 completed" in out
-
-
-def test_one_run_is_judged_by_what_was_granted(root: str, say: Say) -> None:
-    granted = Allocation(scheduler="slurm", cpus=4, memory=64 * GIB)
-    measured(root, 7, label="tag", allocation=granted)
-    _, out, _ = say("report", "tag", "--json")
-    told = msgspec.json.decode(out, type=JobReport)
-    memory = next(one for one in told.measures if one.name == "memory")
-    assert (memory.requested, memory.most) == (64 * GIB, GIB)
-
-
-def test_the_memory_of_a_run_of_java_is_advised_with_its_xmx(
-    root: str, say: Say
-) -> None:
-    usage = record_of(Task(memory=321 * MIB)).usage
-    assert usage is not None
-    heap = JvmHeap(6 * GIB, 484 * MIB, 9, 0.3)
-    usage = msgspec.structs.replace(
-        usage, max_process_memory=321 * MIB, virtual_memory=9 * GIB, jvm=heap
-    )
-    measured(root, 7, label="hog", usage=usage)
-    _, out, _ = say("report", "hog")
-    words = " ".join(out.split())
-    assert "memory together with -Xmx" in words
-    assert "failed" not in words
-
-
-def test_a_run_without_a_label_is_titled_by_its_command(root: str, say: Say) -> None:
-    made = measured(root, 7, command=("/opt/r/bin/Rscript", "fit.R", "--long" * 9))
-    _, out, _ = say("report", made[:6])
-    assert out.splitlines()[0].startswith("  Rscript fit.R --long")
-    assert f"... {made[:6]}   1 run" in out.splitlines()[0]
-
-
-def test_last_is_the_run_after_the_job(root: str, say: Say) -> None:
-    write_job(root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(Task(),)))
-    _, before, _ = say("report", "last")
-    measured(root, 0xFFFF, label="late", started="2030-01-01T00:00:00Z")
-    _, after, _ = say("report", "last")
-    assert "ppo-sweep" in before
-    assert "late" in after
-
-
-def test_strict_fails_on_a_finding_and_only_then(root: str, say: Say) -> None:
-    fits = Request(
-        cpus=1,
-        memory=GIB + 300 * MIB,
-        virtual_memory=None,
-        time_limit=4500,
-        headroom=0.2,
-        runs=3,
-    )
-    measured(root, 1, label="good", requested=fits)
-    big = msgspec.structs.replace(fits, memory=64 * GIB)
-    measured(root, 2, label="bad", requested=big)
-    assert say("report", "good", "--strict")[0] == 0
-    assert say("report", "bad", "--strict")[0] == 1
-    assert say("report", "bad")[0] == 0
-
-
-def test_a_scheduler_that_cannot_be_queried_leaves_a_doubt(
-    root: str, say: Say, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_job(root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(Task(), Task())))
-    (Path(root).parent / "plan/p/log/tasks_1.joblog").unlink()
-    (Path(root).parent / "plan/p/log/tasks_1.joblog.events.jsonl").unlink()
-    client.save_poll(root, "slurm", client.SchedulerPoll())
-    monkeypatch.setenv("WEIGH_POLL", "0s")
-    monkeypatch.setattr(time, "time", lambda: BEGAN + 60)
-    code, out, _ = say("report", JOB)
-    assert code == 0
-    assert "warning   the scheduler could not be queried: squeue is not on this" in out
-
-
-def test_a_hostile_name_cannot_steer_the_terminal(root: str, say: Say) -> None:
-    evil = "\x1b[2J\x07<script>\u202e"
-    job = SomeJob(tasks=(Task(state="FAILED", words=evil, node=evil),), name=evil)
-    write_job(root, f"{Path(root).parent}/plan/p", job)
-    for form in ((), ("--ticket",), ("--paper",)):
-        _, out, _ = say("report", JOB, *form)
-        assert not {"\x1b", "\x07", "\u202e"} & set(out)
 
 
 def test_a_program_gets_the_same_report(root: str, say: Say) -> None:
@@ -252,8 +108,6 @@ def test_the_parameters_of_a_sweep_reach_the_report_of_its_job(
     assert [row.parameters for row in told.rows] == [
         {"lr": lr, "model": model} for lr in (0.1, 0.01) for model in ("base", "big")
     ]
-    paper = say("report", "--paper")[1]
-    assert r"lr \{0.01, 0.1\}; model \{base, big\}" in paper
 
 
 def test_a_job_run_here_is_reported_by_its_own_figures(
@@ -360,33 +214,3 @@ def test_an_element_that_began_after_the_scheduler_answered_runs(
     report = json.loads(say("report", JOB, "--json")[1])["states"]
 
     assert status == report == {"RUNNING": 1, "COMPLETED": 1}
-
-
-def test_the_time_to_request_is_what_the_progress_needs_and_resume_requests(
-    root: str, say: Say
-) -> None:
-    progress = ReportedProgress(
-        done=80, total=1000, source="steps", time=40.0, remaining=460.0
-    )
-    task = Task(state="TIMEOUT", wall_time=40.0, progress=progress)
-    wanted = JobRequest(cpus=1, memory=GIB, time_limit=60)
-    write_job(
-        root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(task,), wanted=wanted)
-    )
-    shown = " ".join(say("report", JOB)[1].split())
-    assert "by its progress about 8 m 20 s are needed" in shown
-    # 60 s doubled until it holds 500 s and a fifth more, rounded up as requests are
-    assert "request 00:20:00, as weigh resume does --time=00:20:00" in shown
-
-
-def test_a_run_outside_of_jobs_is_granted_the_time_that_its_progress_needs(
-    root: str, say: Say
-) -> None:
-    progress = ReportedProgress(
-        done=80, total=1000, source="steps", time=40.0, remaining=460.0
-    )
-    requested = Request(1, 2 * GIB, None, time_limit=60, headroom=0.2, runs=3)
-    changes = {"state": "TIMEOUT", "progress": progress, "requested": requested}
-    measured(root, 1, label="late", **changes)
-    shown = " ".join(say("report", "late")[1].split())
-    assert "was stopped by the time limit: request 00:20:00 --time=00:20:00" in shown

@@ -10,9 +10,9 @@ from weigh.flow.report.forms import escaped_markdown
 from weigh.model.record import Certainty, PeakMemory, Record, Usage
 from weigh.model.report import JobReport
 from weigh.render.html.run_view import run_view
-from weigh.render.printable import three_digit_text
+from weigh.render.printable import indented_json, three_digit_text
 from weigh.render.record_lines import render_record, render_summary
-from weigh.render.report_lines import report_json, report_screen_text
+from weigh.render.report_lines import report_screen_text
 from weigh.render.words import unit_value_text
 from weigh.review.elements import single_run_element
 from weigh.review.runs import ElementRequest, runs_of_records
@@ -22,7 +22,7 @@ from weigh.units import format_size
 
 @given(reports())
 def test_json_reads_back_as_the_report(report: JobReport) -> None:
-    assert msgspec.json.decode(report_json(report), type=JobReport) == report
+    assert msgspec.json.decode(indented_json(report), type=JobReport) == report
 
 
 @given(reports())

@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 from pathlib import Path
 
 import msgspec
@@ -70,38 +69,6 @@ def test_each_row_is_of_the_job_that_ran_it(root: str, say: Say) -> None:
         (3, JOB),
         (4, JOB),
     ]
-
-
-def test_a_ticket_names_the_job_that_failed_and_all_attempts(
-    root: str, say: Say
-) -> None:
-    resumed(root, "OUT_OF_MEMORY")
-    _, out, _ = say("report", LATER, "--ticket")
-    assert f"job         {LATER} task 1\n" in out
-    assert "attempts    2, of which 2 ended this way" in out
-    assert "requested   16.0 GiB" in out
-
-
-@pytest.mark.parametrize("name", [JOB, "ppo-sweep"])
-def test_a_ticket_of_a_task_that_was_not_resumed_names_its_own_job(
-    root: str, say: Say, name: str
-) -> None:
-    bad = Task(state="FAILED", wall_time=60.0)
-    folder = f"{Path(root).parent}/plan/p"
-    write_job(root, folder, SomeJob(tasks=(GOOD, bad, GOOD)))
-    again = SomeJob(tasks=(GOOD,), id=LATER, resumes=JOB)
-    write_job(root, f"{folder}/resume_1", again)
-    _, out, _ = say("report", name, "--ticket")
-    assert f"{JOB}_1 task 2" in out
-
-
-def test_elements_of_a_plan_that_is_gone_are_no_attempts_at_each_other(
-    root: str, say: Say
-) -> None:
-    resumed(root, "FAILED")
-    shutil.rmtree(Path(root).parent / "plan")
-    _, out, _ = say("report", LATER, "--ticket")
-    assert "attempts    1" in out
 
 
 def drawn_job(seed: int) -> SomeJob:

@@ -75,11 +75,3 @@ def test_a_page_in_no_folder_states_how_to_make_it(say: Say) -> None:
     assert err.endswith(
         "No such file or directory (create it first: mkdir -p no/such)\n"
     )
-
-
-def test_with_strict_a_finding_fails_after_the_page_is_written(
-    say: Say, tmp_path: Path
-) -> None:
-    code, _, _ = say("report", "train", "--strict")
-    assert say("report", "train", "--strict", "--html", "out.html")[0] == code
-    assert (tmp_path / "out.html").exists()

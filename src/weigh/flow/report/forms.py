@@ -9,12 +9,11 @@ import re
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
-from weigh._version import __version__
 from weigh.errors import SchedulerError, UsageError
 from weigh.flow.follow.task_history import tail_of
 from weigh.flow.follow.view import JobView, look
@@ -29,13 +28,11 @@ from weigh.flow.report.report import (
 )
 from weigh.flow.site.schedulers import current_user
 from weigh.model.mask import MASK
-from weigh.model.record import Record, RecordedHost
+from weigh.model.record import RecordedHost, State
 from weigh.model.report import AccountedElement, ListedJob, ListedJobs, ReportRow
-from weigh.planning.record_match import kind_of_command
 from weigh.render.printable import printable_text, three_digit_text
 from weigh.render.request_lines import named_lines
 from weigh.render.words import STATE_WORDS, short_name
-from weigh.review.elements import ReviewedElement, single_run_element
 from weigh.review.notes import FAILED, failure_text_without_numbers
 from weigh.review.runs import (
     ElementRequest,
@@ -43,7 +40,6 @@ from weigh.review.runs import (
     epoch_seconds,
     gpu_time_and_energy,
     held_gpus,
-    requested_by_records,
     run_of,
 )
 from weigh.schedulers import KINDS, find_kind, schedulers_on_path
@@ -127,51 +123,60 @@ def _jobs_in_accounting(
             here.notify(f"{kind.accounts} lists no jobs: {error}")
     for job, of_job_id in elements.items():
         every = list(of_job_id.values())
-        walls = [(one.wall_time or None, one.time_limit) for one in every]
-        sizes = [
-            (one.virtual_memory if by_address_space else one.max_rss, one.memory_asked)
-            for one in every
-        ]
-        held = [(one.cpu_time, one.cpus, one.wall_time) for one in every]
-        yield ListedJob(
-            id=job,
-            name=names[job],
-            scheduler=scheduler,
-            states=dict(Counter(one.state for one in every)),
-            elapsed=_largest(wall for wall, _ in walls),
-            time_share=_largest(_share_of_request(*pair) for pair in walls),
-            memory_share=_largest(_share_of_request(*pair) for pair in sizes),
-            cpu_share=_share_of_cpus(held),
-        )
+        states = Counter(one.state for one in every)
+        if by_address_space:
+            every = [
+                msgspec.structs.replace(one, max_rss=one.virtual_memory)
+                for one in every
+            ]
+        yield _listed_job((job, names[job], scheduler), states, every)
 
 
 def _job_of_weigh(view: JobView, store: RecordStore) -> ListedJob:
     """Return the row of a job that weigh submitted, from its records and its state."""
     _, elements = of_job(view, store, plan_if_still_there(view.job))
-    walls = [(one.wall_time, one.requested.time_limit) for one in elements]
-    sizes = [
-        (one.virtual, one.requested.virtual_memory)
-        if one.requested.memory is None
-        else (one.memory, one.requested.memory)
-        for one in elements
-    ]
-    held = [
-        (
-            None if one.cpus is None else one.cpus * (one.wall_time or 0.0),
-            one.requested.cpus,
-            one.wall_time,
+    measured = []
+    for number, one in enumerate(elements):
+        asked = one.requested
+        by_address_space = asked.memory is None
+        busy = None if one.cpus is None else one.cpus * (one.wall_time or 0.0)
+        measured.append(
+            AccountedElement(
+                element=number,
+                wall_time=one.wall_time,
+                time_limit=asked.time_limit,
+                max_rss=one.virtual if by_address_space else one.memory,
+                memory_asked=asked.virtual_memory if by_address_space else asked.memory,
+                cpu_time=busy,
+                cpus=asked.cpus,
+            )
         )
-        for one in elements
-    ]
+    job = view.job
+    states = Counter(task.state for task in view.tasks)
+    return _listed_job((job.id, job.name, job.scheduler), states, measured)
+
+
+def _listed_job(
+    called: tuple[str, str, str],
+    states: Mapping[State, int],
+    elements: Sequence[AccountedElement],
+) -> ListedJob:
+    """Return the row of a job: of its elements the largest shares, of CPUs the mean."""
+    job_id, name, scheduler = called
+    walls = [one.wall_time or None for one in elements]
+    limits = [one.time_limit for one in elements]
+    sizes = [(one.max_rss, one.memory_asked) for one in elements]
     return ListedJob(
-        id=view.job.id,
-        name=view.job.name,
-        scheduler=view.job.scheduler,
-        states=dict(Counter(task.state for task in view.tasks)),
-        elapsed=_largest(wall for wall, _ in walls),
-        time_share=_largest(_share_of_request(*pair) for pair in walls),
+        id=job_id,
+        name=name,
+        scheduler=scheduler,
+        states=dict(states),
+        elapsed=_largest(walls),
+        time_share=_largest(map(_share_of_request, walls, limits)),
         memory_share=_largest(_share_of_request(*pair) for pair in sizes),
-        cpu_share=_share_of_cpus(held),
+        cpu_share=_share_of_cpus(
+            (one.cpu_time, one.cpus, one.wall_time) for one in elements
+        ),
     )
 
 
@@ -200,44 +205,26 @@ def _time_ago(store: RecordStore, text: str) -> Seconds:
     return max(0.0, store.now - parse_duration(text))
 
 
-def _elements_by_name(
-    here: Here, store: RecordStore, begin: Seconds
-) -> dict[str, list[ReviewedElement]]:
-    """Return elements by plan, label or command."""
+def _runs_since(here: Here, store: RecordStore, begin: Seconds) -> list[ReviewedRun]:
+    """Return all attempts since *begin*, those within jobs and those outside."""
     known = jobs_file.read_jobs(store.root)
     jobs = [job for job in known if job.submitted >= begin]
-    found: dict[str, list[ReviewedElement]] = {}
-    counted_ids: set[str | None] = set()
+    runs: list[ReviewedRun] = []
     for view in look(here.at_store(store.root), jobs, known):
-        runs, elements = of_job(view, store, plan_if_still_there(view.job))
-        counted_ids |= {run.row.record for run in runs}
-        found.setdefault(view.job.name, []).extend(elements)
-    outside = [
-        entry.head.id
-        for entry in read_index(store.root).entries
-        # a record within a job was counted with its element
-        if entry.head.id not in counted_ids
-        and (epoch_seconds(entry.head.started) or 0.0) >= begin
-    ]
-    for record in report_records.by_ids(store.root, outside).values():
-        words = kind_of_command(record.command, record.parameters)
-        element = single_run_element(run_of(record), requested_by_records([record]))
-        found.setdefault(record.label or " ".join(words), []).append(element)
-    return found
+        runs += of_job(view, store, plan_if_still_there(view.job))[0]
+    # a record within a job was counted with its element
+    counted_ids = {run.row.record for run in runs}
+    heads = [entry.head for entry in read_index(store.root).entries]
+    recent = (one for one in heads if (epoch_seconds(one.started) or 0.0) >= begin)
+    outside = [one.id for one in recent if one.id not in counted_ids]
+    return runs + list(map(run_of, report_records.by_ids(store.root, outside).values()))
 
 
 _TITLE_WIDTH = 12  # columns of the titles of a ticket
 _QUOTED_LINES = 20  # of output
 
 
-class SupportTicket(msgspec.Struct, frozen=True):
-    """The text of a ticket, and whether it is about a failure."""
-
-    text: str
-    is_failure: bool
-
-
-def support_ticket(here: Here, name: str) -> SupportTicket:
+def support_ticket(here: Here, name: str) -> str:
     """Return a ticket on the most common failure of a job, or on its first task.
 
     Raises:
@@ -261,7 +248,7 @@ def support_ticket(here: Here, name: str) -> SupportTicket:
     if tail:
         lines.append("last lines of output:")
         lines += (f"  {printable_text(line)}" for line in tail)
-    return SupportTicket("\n".join(lines), is_failure=bool(ways))
+    return "\n".join(lines)
 
 
 def _ticket_entries(
@@ -294,31 +281,15 @@ def _ticket_entries(
     yield "command", row.command
     yield "folder", (record.cwd if record else None) or ""
     yield "output", output
-    yield "attempts", _attempts_text(report_material, run)
     if row.state in FAILED and len(alike) > 1:
         nodes = dict.fromkeys(other.row.node for other in alike if other.row.node)
         where = f", on {', '.join(list(nodes)[:5])}" if nodes else ""
         others = count_with_noun(len(alike) - 1, f"other {report_material.unit}")
         yield "the same", f"in {others}{where}"
-    yield "versions", ", ".join(_version_words([record] if record else []))
 
 
 def _joined_words(*words: str) -> str:
     return ", ".join(dict.fromkeys(word for word in words if word))
-
-
-def _attempts_text(report_material: ReportMaterial, reviewed_run: ReviewedRun) -> str:
-    """Count the attempts at the task of a run, also in jobs that resumed it."""
-    row = reviewed_run.row
-    # in a plan a task has one number over all jobs; else element and task name it
-    fields = ("task",) if report_material.views else ("job", "element", "task")
-    ways = []
-    for other in report_material.runs if row.task is not None else ():
-        is_same = all(getattr(other.row, one) == getattr(row, one) for one in fields)
-        if is_same and other.row.started is not None:
-            ways.append((other.row.state, other.row.exit_code, other.row.signal))
-    alike = ways.count((row.state, row.exit_code, row.signal))
-    return f"{len(ways)}, of which {alike} ended this way" if len(ways) > 1 else "1"
 
 
 def _element_name(report_material: ReportMaterial, report_row: ReportRow) -> str:
@@ -366,7 +337,6 @@ def _output_tail(report_row: ReportRow) -> tuple[str, ...]:
 
 
 _JOULES_PER_KWH = 3.6e6
-_MOST_VALUES = 8  # of a parameter that are listed; of more the range is stated
 # characters that Markdown may read as markup
 _SPECIAL = frozenset("\\`*_{}[]<>()#+!|~&$")
 
@@ -383,10 +353,8 @@ def compute_statement(here: Here, name: str, *, since: str | None = None) -> str
     """
     if since is not None:
         store = open_store(here.cwd, here.env)
-        title, every = f"the last {since}", list[ReviewedRun]()
-        elements = _elements_by_name(here, store, _time_ago(store, since))
-        for of_name in elements.values():
-            every += [run for element in of_name for run in element.runs]
+        title = f"the last {since}"
+        every = _runs_since(here, store, _time_ago(store, since))
     else:
         found = gather_report_material(here, name, open_store(here.cwd, here.env))
         title, every = found.title, list(found.runs)
@@ -412,7 +380,6 @@ def _statement_items(runs: Sequence[ReviewedRun]) -> Iterator[tuple[str, str]]:
         yield "Machines", _kinds_text(machines, len(runs))
     gpus = [text for run in runs if (text := _gpus_text(run))]
     yield "GPUs", _kinds_text(gpus, len(runs)) if gpus else "none were used"
-    yield "Software", ", ".join(_version_words(records))
     states = Counter(run.row.state for run in runs if run.row.state != "COMPLETED")
     words = [f"{number:,} {STATE_WORDS[state]}" for state, number in states.items()]
     how = f" in total, of which {', '.join(words)}" if words else ", all completed"
@@ -435,9 +402,6 @@ def _statement_items(runs: Sequence[ReviewedRun]) -> Iterator[tuple[str, str]]:
     if totals.energy is not None:
         of = f", measured in {totals.measured:,} of {count_with_noun(len(runs), 'run')}"
         yield "Energy of the GPUs", f"{totals.energy / _JOULES_PER_KWH:.3g} kWh{of}"
-    parameters = "; ".join(_parameter_words(runs))
-    if parameters:
-        yield "Hyper-parameters", parameters
 
 
 def _known_figures(runs: Sequence[ReviewedRun], field: str) -> list[float]:
@@ -477,42 +441,9 @@ def _gpus_text(reviewed_run: ReviewedRun) -> str:
     return " and ".join(words)
 
 
-def _version_words(records: Sequence[Record]) -> Iterator[str]:
-    """Yield the versions of what ran: weigh, Python, the code, the system."""
-    known = [one.provenance for one in records if one.provenance is not None]
-    hosts = [one.host for one in records if one.host is not None]
-    for name, versions in (
-        ("Python", {one.python for one in known}),
-        ("weigh", {one.weigh for one in known if one.weigh} or {__version__}),
-        ("commit", {(one.git_commit or "")[:12] for one in known}),
-        ("kernel", {one.kernel for one in hosts}),
-    ):
-        found = sorted(version for version in versions if version)
-        if found:
-            yield f"{name} {' and '.join(found)}"
-
-
 def _spread_text(values: Sequence[float], text_of: Callable[[float], str]) -> str:
     least, most = min(values), max(values)
     if least == most:
         return text_of(least)
     middle = text_of(statistics.median(values))
     return f"median {middle}, from {text_of(least)} to {text_of(most)}"
-
-
-def _parameter_words(runs: Sequence[ReviewedRun]) -> Iterator[str]:
-    # a dict as an ordered set
-    values: dict[str, dict[int | float | str, None]] = {}
-    for run in runs:
-        for name, value in run.row.parameters.items():
-            values.setdefault(name, {})[value] = None
-    for name, found in values.items():
-        numbers = sorted(v for v in found if not isinstance(v, str))
-        if len(numbers) == len(found) > _MOST_VALUES:
-            low, high = numbers[0], numbers[-1]
-            yield f"{name} from {low:g} to {high:g} ({len(numbers)} values)"
-            continue
-        words = [f"{v:g}" for v in numbers]
-        words += [v for v in found if isinstance(v, str)]
-        more = ", ..." if len(words) > _MOST_VALUES else ""
-        yield f"{name} {{{', '.join(words[:_MOST_VALUES])}{more}}}"

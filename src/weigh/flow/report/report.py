@@ -4,11 +4,11 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, overload
+from glob import escape, iglob
+from typing import overload
 
 import msgspec
 
-from weigh._version import __version__
 from weigh.errors import RecordNotFoundError, UsageError, WeighError
 from weigh.flow.follow.healing import rounds_of
 from weigh.flow.follow.named import named_jobs, with_foreign
@@ -27,7 +27,6 @@ from weigh.flow.records.records import (
 )
 from weigh.flow.report.runs import joblog_of, runs_of_exec, runs_of_view, unsent_runs
 from weigh.flow.scan.from_records import answer_of_scan, request_note
-from weigh.lazy_modules import lazy_module
 from weigh.model.job import JobRequest, SubmittedJob
 from weigh.model.plan import Plan
 from weigh.model.record import ProgramRegions, Record, State
@@ -58,11 +57,6 @@ from weigh.store.find import LAST, labelled_entries, read_file
 from weigh.store.index import StoreIndex, read_index, read_record
 from weigh.store.past_calls import last_scan, read_exec_runs
 from weigh.sweep.quoting import bash_quoted
-
-if TYPE_CHECKING:
-    from weigh.render.html import page as html_page
-else:  # imported when it is first used: Jinja takes time
-    html_page = lazy_module("weigh.render.html.page")
 
 
 @overload
@@ -99,12 +93,8 @@ class ReportMaterial(ReportFindings, frozen=True, kw_only=True):
     views: tuple[JobView, ...] = ()
 
 
-def build_job_report(
-    here: Here, name: str = LAST, *, logs: Sequence[str] = ()
-) -> JobReport:
+def build_job_report(here: Here, name: str = LAST) -> JobReport:
     """Report on the run, label, job or plan called *name*, or the latest of all.
-
-    *logs* are further files with the scheduler's GPU table.
 
     Raises:
         UsageError: nothing was measured or submitted yet, or a name fits several.
@@ -112,30 +102,12 @@ def build_job_report(
         StoreError: the store cannot be read.
     """
     store = open_store(here.cwd, here.env)
-    return composed(gather_report_material(here, name, store, logs=logs), store)
-
-
-class ReportPage(msgspec.Struct, frozen=True):
-    """A report, and the page that shows it."""
-
-    report: JobReport
-    html: str
-
-
-def page_of(here: Here, name: str, *, logs: Sequence[str] = ()) -> ReportPage:
-    """Report on *name* as one HTML page; raise what :func:`build_job_report` does."""
-    report = build_job_report(here, name, logs=logs)
-    return ReportPage(report, html_page.render_page(report, version=__version__))
-
-
-def composed(material: ReportMaterial, store: RecordStore) -> JobReport:
-    """Return the report of *material*, with the series that a page draws."""
+    material = gather_report_material(here, name, store)
+    # with the series that a page draws
     return compose_report(material, _records_to_draw(material.runs, store))
 
 
-def gather_report_material(
-    here: Here, name: str, store: RecordStore, *, logs: Sequence[str] = ()
-) -> ReportMaterial:
+def gather_report_material(here: Here, name: str, store: RecordStore) -> ReportMaterial:
     """Find the run, label, job or plan *name*, and all its runs."""
     # runs whose weigh is gone get their record first
     finalise_interrupted(store.root, store.machine)
@@ -143,7 +115,6 @@ def gather_report_material(
     return msgspec.structs.replace(
         found,
         request=None if found.job else _for_target(here, name, found, store),
-        tables=(*found.tables, *tables_in(_readable(logs))),
     )
 
 
@@ -243,18 +214,6 @@ def _for_target(
     records = [run.record for run in material.runs if run.record is not None]
     found = answer_of_scan(records, scan, here.settings.gpus)
     return None if found is None else request_note(found, material.scheduler)
-
-
-def _readable(paths: Sequence[str]) -> Sequence[str]:
-    """Return *paths*, all of which can be read.
-
-    Raises:
-        UsageError: one cannot be read.
-    """
-    for path in paths:
-        if not os.access(path, os.R_OK) or os.path.isdir(path):
-            raise UsageError(f"cannot read the log {path}")
-    return paths
 
 
 def _job_called(
@@ -365,7 +324,16 @@ def _of_records(
         job=name if name in jobs else None,
         scheduler=scheduler,
         accounted=accounted,
+        tables=tables_in(_usual_log_paths(records[0], asking)),
     )
+
+
+def _usual_log_paths(record: Record, jobs: Iterable[str]) -> Iterator[str]:
+    """Yield the logs of jobs that are where Slurm and Grid Engine write them."""
+    folder = escape(record.cwd or os.curdir)
+    for job in map(escape, jobs):
+        for name in ("slurm-{}.out", "slurm-{}_*.out", "*.o{}", "*.o{}.*"):
+            yield from sorted(iglob(os.path.join(folder, name.format(job))))
 
 
 def _requested_by(
