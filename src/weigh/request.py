@@ -69,7 +69,7 @@ _TIME_STEPS = ((HOUR, 5 * MINUTE), (6 * HOUR, 15 * MINUTE))
 
 _WIDEST_BOUND = 1.5  # a wider bound reflects missing knowledge, not the need
 _ESTIMATED = "status:"  # the source of a peak whose shared pages were not counted
-_AT_ONCE: Seconds = 1.0  # a run that ends sooner did none of the job's work
+SHORTEST_WORK: Seconds = 1.0  # a run that ends sooner did none of the job's work
 _FILE_SHARE = 0.2  # of the peak; less mapped data is not worth a note
 _FILE_FLOOR = 32 * MIB  # a program's own libraries are not mapped data
 _GPU_MAKERS = frozenset(
@@ -235,7 +235,7 @@ def _layout_of(record: Record) -> RankLayout:
         ntasks=tasks,
         ntasks_per_node=per_node,
         weigh=(record.monitor.rank_memory or 0) if record.monitor else 0,
-        cpus=max(_cpus_to_request(used) for used in busy.values()),
+        cpus=max(cpus_to_request(used) for used in busy.values()),
         rank=max((rank.peak_memory or 0 for rank in ranks), default=0) or None,
         script=max(0, *script, 0),
     )
@@ -323,7 +323,7 @@ def why_no_request(record: Record) -> str | None:
 
 def failed_at_once(state: str, wall_time: Seconds | None) -> bool:
     """Return whether a run failed before it can have done any of the job's work."""
-    return state == "FAILED" and wall_time is not None and wall_time < _AT_ONCE
+    return state == "FAILED" and wall_time is not None and wall_time < SHORTEST_WORK
 
 
 def parse_headroom(headroom_text: str) -> float:
@@ -689,7 +689,7 @@ def _runs_of_whole_jobs(runs: Sequence[RunForRequest]) -> Sequence[RunForRequest
     nothing of a run that waits most of the time.
     """
     completed = [run for run in runs if run.completed]
-    long_enough = [run for run in completed if run.usage.wall_time >= _AT_ONCE]
+    long_enough = [run for run in completed if run.usage.wall_time >= SHORTEST_WORK]
     return long_enough or completed or runs
 
 
@@ -701,7 +701,7 @@ def _cpus_needed(runs: Sequence[RunForRequest], records: Sequence[Record]) -> in
         return max((cpus for cpus in had if cpus), default=1)
     return max(
         # those that a run used, or wanted where others had them
-        _cpus_to_request(usage.cpus_used)
+        cpus_to_request(usage.cpus_used)
         if usage.cpu_wait is None
         else weigh_need.cpus_for(usage)
         for usage in usages
@@ -717,8 +717,19 @@ def _cpu_notes(runs: Sequence[RunForRequest], layout: RankLayout) -> Iterator[st
         yield from weigh_need.need_notes(run.usage)
 
 
-def _cpus_to_request(cpus_used: float | None) -> int:
+def cpus_to_request(cpus_used: float | None) -> int:
+    """Return the whole CPUs for a mean number that was busy."""
     return 1 if cpus_used is None else max(1, math.ceil(cpus_used - _CPU_TOLERANCE))
+
+
+def memory_to_request(peak: float, headroom: float = DEFAULT_HEADROOM) -> Bytes:
+    """Return the memory to request for a peak, in bytes."""
+    return max(LEAST_MEMORY, round_memory(_value_with_headroom(peak, headroom)))
+
+
+def time_to_request(longest: Seconds) -> int:
+    """Return the time limit to request for runs that take at most *longest*."""
+    return round_time(_value_with_headroom(longest, DEFAULT_HEADROOM))
 
 
 def _value_with_headroom(base: float, headroom: float) -> float:

@@ -1,6 +1,5 @@
 """What to request next time: memory, time and CPUs, from the usage of elements."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -15,11 +14,13 @@ from weigh.planning.resume_policy import enough_time_factor
 from weigh.request import (
     DEFAULT_HEADROOM,
     ENOUGH_RUNS,
-    LEAST_MEMORY,
-    LEAST_TIME,
     LEAST_VIRTUAL,
+    SHORTEST_WORK,
+    cpus_to_request,
+    memory_to_request,
     round_memory,
     round_time,
+    time_to_request,
 )
 from weigh.review.elements import ReviewedElement
 from weigh.review.runs import ElementRequest, ReviewedRun
@@ -35,17 +36,12 @@ from weigh.units import (
     format_size,
 )
 
-_NEAR = 0.95  # of a limit: the next run may exceed it
-# of a limit used: worth a line, and above _NEAR a finding
-_CLOSE = 0.9
-# 20 % of headroom and rounding leave a good request at 0.7 to 0.83
-_MEMORY_WELL = 0.7  # of the request used: less is worth a line
-_TIME_WELL = 0.6
-_CPUS_WELL = 0.8
-_TOLERANCE = 0.1  # of a CPU
-_AT_ONCE: Seconds = 1.0  # a run that ends sooner did none of the work
+# of a limit used: the next run may exceed it
+_NEAR = 0.9
+# of the request used: less is worth a line. 20 % of headroom and rounding leave a good
+# request at 0.7 to 0.83; CPUs have neither
+_WELL, _CPUS_WELL = 0.7, 0.8
 _PETTY = 100 * MIB  # a smaller gain is not worth a line
-_WORTH = 0.95  # of the request: a larger share is not worth a line
 
 
 # what resuming answers with more of what was too small
@@ -122,6 +118,15 @@ def ended_well(element: ReviewedElement) -> bool:
     # one bad input among many must not keep an element's usage from counting
     good = sum(row.state == "COMPLETED" for row in rows)
     return good > len(rows) / 2
+
+
+def finding_note(
+    about: str, words: str, weight: float, flag: str | None = None
+) -> ReportNote:
+    """Return a note for which ``--strict`` fails."""
+    return ReportNote(
+        about=about, words=words, flag=flag, weight=weight, is_finding=True
+    )
 
 
 def resource_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
@@ -209,9 +214,9 @@ def less_memory(subject: AdviceSubject) -> Bytes | None:
     requested, need = subject.requested.memory, _largest_memory_need(subject)
     if not requested or need is None or not subject.completed or _is_rising(subject):
         return None
-    enough = max(LEAST_MEMORY, round_memory(need * (1 + DEFAULT_HEADROOM)))
+    enough = memory_to_request(need)
     # in share and in bytes: 30 % of 200 MiB are no reason to change a script
-    is_less = need / requested < _MEMORY_WELL and requested - enough >= _PETTY
+    is_less = need / requested < _WELL and requested - enough >= _PETTY
     # an element that was killed needs more, whatever the others used
     if not is_less or _count_in_state(subject, "OUT_OF_MEMORY"):
         return None
@@ -270,9 +275,7 @@ def _virtual_source(subject: AdviceSubject) -> str:
 def enough_memory(subject: AdviceSubject) -> Bytes | None:
     """Return the memory to request, by the largest need; None if unknown."""
     need = _largest_memory_need(subject)
-    if need is None:
-        return None
-    return max(LEAST_MEMORY, round_memory(need * (1 + DEFAULT_HEADROOM)))
+    return None if need is None else memory_to_request(need)
 
 
 def enough_cpus(subject: AdviceSubject) -> int | None:
@@ -285,10 +288,10 @@ def enough_cpus(subject: AdviceSubject) -> int | None:
         one.cpus
         for one in subject.elements
         if one.cpus is not None
-        and (one.wall_time or 0.0) >= _AT_ONCE
+        and (one.wall_time or 0.0) >= SHORTEST_WORK
         and all(run.row.state == "COMPLETED" for run in one.runs)
     ]
-    enough = max(1, math.ceil(max(whole, default=measure.most) - _TOLERANCE))
+    enough = cpus_to_request(max(whole, default=measure.most))
     waited = _usages_that_waited(subject)
     if not waited:
         return enough
@@ -307,7 +310,7 @@ def _memory_advice(subject: AdviceSubject) -> Iterator[ReportNote]:
     measure, requested = subject.measures.get("memory"), subject.requested.memory
     # the figures are a client's: no advice follows from them
     if (who := _who_did_the_work(subject)) is not None:
-        yield ReportNote(about="memory", words=who, weight=90, is_finding=True)
+        yield finding_note("memory", who, 90)
         return
     killed = tasks_out_of_memory(subject)
     # the state is the same for both memories, the way out is not
@@ -319,7 +322,7 @@ def _memory_advice(subject: AdviceSubject) -> Iterator[ReportNote]:
         yield _out_of_memory_note(subject, killed, measure)
     elif requested and enough is not None:
         need = _largest_memory_need(subject) or 0
-        if need / requested >= _CLOSE:
+        if need / requested >= _NEAR:
             yield _near_memory(subject, enough, need)
         elif (less := less_memory(subject)) is not None:
             yield _less_memory(subject, less, need)
@@ -348,15 +351,11 @@ def _ran_out_of_gpu_memory(reviewed_run: ReviewedRun) -> bool:
 
 def _out_of_gpu_memory(task_count: int, unit: str) -> ReportNote:
     what = count_with_noun(task_count, unit)
-    return ReportNote(
-        about="GPU memory",
-        words=(
-            f"{what} ran out of a GPU's memory: use a larger GPU or a smaller batch; "
-            "more host memory does not help"
-        ),
-        weight=100,
-        is_finding=True,
+    words = (
+        f"{what} ran out of a GPU's memory: use a larger GPU or a smaller batch; more "
+        "host memory does not help"
     )
+    return finding_note("GPU memory", words, 100)
 
 
 def _largest_memory_need(subject: AdviceSubject) -> Bytes | None:
@@ -375,91 +374,63 @@ def _largest_memory_need(subject: AdviceSubject) -> Bytes | None:
 
 
 def _less_memory(subject: AdviceSubject, enough: Bytes, need: Bytes) -> ReportNote:
-    requested = subject.requested.memory or enough
-    return ReportNote(
-        about="memory",
-        words=(
-            f"request {format_size(enough)}: {100 * (1 - enough / requested):.0f} % "
-            f"less, still {_excess_text(enough, need)} peak usage"
-        ),
-        flag=memory_flag(subject, enough),
-        weight=60 * (1 - enough / requested),
-        is_finding=True,
+    less = 1 - enough / (subject.requested.memory or enough)
+    words = (
+        f"request {format_size(enough)}: {100 * less:.0f} % less, still "
+        f"{_excess_text(enough, need)} peak usage"
     )
+    return finding_note("memory", words, 60 * less, memory_flag(subject, enough))
 
 
 def _out_of_memory_note(
     subject: AdviceSubject, killed: int, measure: ReportMeasure | None
 ) -> ReportNote:
-    """Advise twice what was granted, or the largest figure of any source if higher.
+    """Advise what resuming requests, else twice what was granted, or more.
 
     If nothing was requested, the note with the whole request has the figure.
     """
     # a run that requested nothing had the memory of its control group
     limits = (usage.memory_limit or 0 for usage in subject.usages)
     requested = max(subject.requested.memory or 0, *limits, 0)
-    others = measure.others if measure else ()
-    measured = [one.value for one in others if one.source != _virtual_source(subject)]
-    if measure is not None and measure.most is not None:
-        measured.append(measure.most)
-    most = max(measured, default=0)
-    virtual_memory = subject.requested.virtual_memory or 0
+    most = (measure.most if measure else None) or 0
+    addresses = subject.requested.virtual_memory or 0
     resumed = subject.next_requests.get("OUT_OF_MEMORY")
     if resumed is not None and resumed.memory:
         again, virtual = resumed.memory, resumed.virtual_memory or resumed.memory
     else:  # what it had was too small, by an unknown factor
-        enough = max(most, LEAST_MEMORY) * (1 + DEFAULT_HEADROOM)
-        again = round_memory(max(requested * 2, enough))
+        again = max(round_memory(requested * 2), memory_to_request(most))
         # where address space is limited, that limit may be what was reached
-        virtual = max(again, 2 * virtual_memory)
-    flag = memory_flag(subject, virtual if subject.limits_addresses else again)
-    what = f"{count_with_noun(killed, subject.unit)} {'was' if killed == 1 else 'were'}"
-    had = f" with {format_size(requested)}" if requested else ""
-    more = format_size(again)
+        virtual = max(again, 2 * addresses)
+    had, more = (f" with {format_size(requested)}" if requested else ""), again
     # a script of the user's own names that limit alone
-    if subject.limits_addresses and not requested and virtual_memory:
-        had = f" with {format_size(virtual_memory)} of address space"
-        more = format_size(_enough_address_space(subject, virtual))
-    limit = requested or virtual_memory
-    held = f", {format_size(round(most))} were measured" if most > limit else ""
+    if subject.limits_addresses and not requested and addresses:
+        had = f" with {format_size(addresses)} of address space"
+        more = _enough_address_space(subject, virtual)
+    over = most > (requested or addresses)
+    held = f", {format_size(round(most))} were measured" if over else ""
+    verb = "was" if killed == 1 else "were"
+    words = f"{count_with_noun(killed, subject.unit)} {verb} killed for memory{had}"
     if subject.requested.is_nothing:
-        return ReportNote(
-            about="memory",
-            words=f"{what} killed for memory{had}{held}: the true need is unknown",
-            weight=100,
-            is_finding=True,
-        )
-    return ReportNote(
-        about="memory",
-        words=(
-            f"{what} killed for memory{had}{held}: request {more}; the "
-            "true need is unknown and may be higher"
-        ),
-        flag=flag,
-        weight=100,
-        is_finding=True,
+        return finding_note("memory", f"{words}{held}: the true need is unknown", 100)
+    return finding_note(
+        "memory",
+        f"{words}{held}: request {format_size(more)}; the true need is unknown and may "
+        "be higher",
+        100,
+        memory_flag(subject, virtual if subject.limits_addresses else again),
     )
 
 
 def _near_memory(subject: AdviceSubject, enough: Bytes, need: Bytes) -> ReportNote:
     share = need / (subject.requested.memory or need)
+    words = f"{100 * share:.0f} % of it was used: with a little more the job is killed"
     if share > 1:
         words = (
-            f"{format_size(need)} were used, more than requested: where the limit "
-            "is enforced, the job is killed"
+            f"{format_size(need)} were used, more than requested: where the limit is "
+            "enforced, the job is killed"
         )
-    else:
-        words = (
-            f"{100 * share:.0f} % of it was used: with a little more the job is killed"
-        )
-    return ReportNote(
-        about="memory",
-        words=words,
-        flag=memory_flag(subject, enough),
-        # notes are sorted by weight: what loses work comes before what only wastes
-        weight=80 if share >= _NEAR else 40,
-        is_finding=share >= _NEAR,
-    )
+    # notes are sorted by weight: what loses work comes before what only wastes
+    return finding_note("memory", words, 80, memory_flag(subject, enough))
 
 
 def _time_limit_advice(subject: AdviceSubject) -> Iterator[ReportNote]:
@@ -470,14 +441,14 @@ def _time_limit_advice(subject: AdviceSubject) -> Iterator[ReportNote]:
     if late:
         yield _timed_out_note(subject, late)
     elif requested and most is not None:
-        enough = max(LEAST_TIME, round_time(most * (1 + DEFAULT_HEADROOM)))
-        if most / requested >= _CLOSE:
-            yield _near_time(subject, enough, most / requested, most)
-        elif (
-            most / requested < _TIME_WELL
-            and enough < requested * _WORTH
-            and subject.completed
-        ):
+        enough, share = time_to_request(most), most / requested
+        if share >= _NEAR:
+            words = (
+                f"the longest ran {format_duration(most)}, {100 * share:.0f} % of the "
+                "limit: on a slower node it is stopped"
+            )
+            yield finding_note("time", words, 78, time_flag(subject, enough))
+        elif share < _WELL and enough < requested and subject.completed:
             yield _less_time(subject, enough, most)
 
 
@@ -509,33 +480,12 @@ def _timed_out_note(subject: AdviceSubject, late: int) -> ReportNote:
         enough = resumed.time_limit
         more = f"{format_limit(enough)}, as weigh resume does"
     else:  # of runs outside of jobs, which nothing resumes
-        enough = round_time(
-            enough_time_factor(requested or 1, needs) * (requested or 1)
-        )
+        limit = requested or 1
+        enough = round_time(enough_time_factor(limit, needs) * limit)
         more = format_limit(enough) if requested and needs else "twice as much"
-    return ReportNote(
-        about="time",
-        words=f"{what} stopped by the time limit: request {more}",
-        flag=time_flag(subject, enough) if requested else None,
-        weight=90,
-        is_finding=True,
-    )
-
-
-def _near_time(
-    subject: AdviceSubject, enough: int, share: float, longest_time: Seconds
-) -> ReportNote:
-    return ReportNote(
-        about="time",
-        words=(
-            f"the longest ran {format_duration(longest_time)}, {100 * share:.0f} % of "
-            "the "
-            f"limit: on a slower node it is stopped"
-        ),
-        flag=time_flag(subject, enough),
-        weight=78 if share >= _NEAR else 38,
-        is_finding=share >= _NEAR,
-    )
+    words = f"{what} stopped by the time limit: request {more}"
+    flag = time_flag(subject, enough) if requested else None
+    return finding_note("time", words, 90, flag)
 
 
 def _less_time(
@@ -543,17 +493,12 @@ def _less_time(
 ) -> ReportNote:
     number = subject.completed
     slowest = "the measured run" if number == 1 else f"the slowest of {number:,}"
-    requested = subject.requested.time_limit or enough
-    return ReportNote(
-        about="time",
-        words=(
-            f"request {format_limit(enough)}: the job may start sooner; "
-            f"{_excess_text(enough, longest_time)} {slowest}"
-        ),
-        flag=time_flag(subject, enough),
-        weight=30 * (1 - enough / requested),
-        is_finding=True,
+    words = (
+        f"request {format_limit(enough)}: the job may start sooner; "
+        f"{_excess_text(enough, longest_time)} {slowest}"
     )
+    less = 1 - enough / (subject.requested.time_limit or enough)
+    return finding_note("time", words, 30 * less, time_flag(subject, enough))
 
 
 def _cpu_advice(subject: AdviceSubject) -> Iterator[ReportNote]:
@@ -562,11 +507,19 @@ def _cpu_advice(subject: AdviceSubject) -> Iterator[ReportNote]:
     if measure is None or not requested or enough is None or measure.median is None:
         return
     # the median: one element that waited for its input is not a rule
-    share = measure.median / requested
-    if share > 1 + _TOLERANCE:
-        yield _too_few_cpus_note(measure, requested)
+    if cpus_to_request(measure.median) > requested:
+        words = (
+            f"{measure.median:.1f} were busy, more than the {requested} requested: on "
+            "nodes that enforce the limit it takes longer"
+        )
+        yield ReportNote(about="CPUs", words=words, weight=20)
     elif (fewer := fewer_cpus(subject)) is not None:
-        yield _less_cpus(subject, measure, fewer)
+        words = (
+            f"request {fewer}: at most {measure.most or 0:.1f} of the {requested} were "
+            "used"
+        )
+        less = 1 - fewer / requested
+        yield finding_note("CPUs", words, 50 * less, cpu_flag(subject, fewer))
 
 
 def _cpu_waits(subject: AdviceSubject) -> Iterator[ReportNote]:
@@ -581,33 +534,6 @@ def _cpu_waits(subject: AdviceSubject) -> Iterator[ReportNote]:
 
 def _wait_time(usage: Usage) -> Seconds:
     return 0.0 if usage.cpu_wait is None else usage.cpu_wait.time
-
-
-def _less_cpus(
-    subject: AdviceSubject, measure: ReportMeasure, enough: int
-) -> ReportNote:
-    requested = subject.requested.cpus or enough
-    return ReportNote(
-        about="CPUs",
-        words=(
-            f"request {enough}: at most {measure.most or 0:.1f} of the {requested} "
-            f"were used"
-        ),
-        flag=cpu_flag(subject, enough),
-        weight=50 * (1 - enough / requested),
-        is_finding=True,
-    )
-
-
-def _too_few_cpus_note(measure: ReportMeasure, requested: int) -> ReportNote:
-    return ReportNote(
-        about="CPUs",
-        words=(
-            f"{measure.median or 0:.1f} were busy, more than the {requested} "
-            "requested: on nodes that enforce the limit it takes longer"
-        ),
-        weight=20,
-    )
 
 
 def _is_rising(subject: AdviceSubject) -> bool:

@@ -1,7 +1,6 @@
 """Notes of a report: GPUs, growing memory, missing requests; all in order of weight."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -12,10 +11,11 @@ from weigh.model.gpu import GpuUsage
 from weigh.model.record import Request, SiteFlags
 from weigh.model.report import ReportNote, ReportRow
 from weigh.render.words import gpu_trouble_words
-from weigh.request import DEFAULT_HEADROOM, from_usages, round_time, why_no_request
+from weigh.request import DEFAULT_HEADROOM, from_usages, time_to_request, why_no_request
 from weigh.review.advice import (
     AdviceSubject,
     enough_memory,
+    finding_note,
     forecast_time,
     resource_notes,
     tasks_out_of_memory,
@@ -25,7 +25,7 @@ from weigh.schedulers import find_kind
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.units import count_with_noun
 
-_IDLE, _VERY_IDLE = 0.25, 0.15  # busy less than that: worth a line; a finding
+_IDLE = 0.25  # busy less than that is worth a finding
 _ROOM = 0.5  # of a GPU used by a task: a second task fits
 _FULL = 0.95  # of the GPU's memory
 _LOST = 90  # weight of what ends a job
@@ -72,49 +72,32 @@ def gpu_flag(subject: AdviceSubject, gpu_count: int) -> str:
 def _undetected_gpu_note(subject: AdviceSubject) -> ReportNote:
     requested = subject.requested.gpus
     what = "1 GPU was" if requested == 1 else f"{requested} GPUs were"
-    return ReportNote(
-        about="GPU",
-        words=(
-            f"{what} requested, but no run detected any: is the driver installed "
-            "(weigh doctor)?"
-        ),
-        weight=15,
+    words = (
+        f"{what} requested, but no run detected any: is the driver installed (weigh "
+        "doctor)?"
     )
+    return ReportNote(about="GPU", words=words, weight=15)
 
 
 def _never_used(subject: AdviceSubject) -> ReportNote:
     requested = subject.requested.gpus
-    whose = "the GPU was" if requested <= 1 else f"none of the {requested} GPUs was"
-    cpus = [one.cpus for one in subject.elements if one.cpus is not None]
-    on_cpu = bool(cpus) and max(cpus) >= _AT_WORK
-    verb = "never used" if requested <= 1 else "used"
-    if on_cpu:
+    what = f"none of the {requested} GPUs was used"
+    what = "the GPU was never used" if requested == 1 else what
+    words = f"{what}: request none, and the job starts sooner"
+    if max((one.cpus or 0.0 for one in subject.elements), default=0.0) >= _AT_WORK:
         words = (
-            f"{whose} {verb}, the CPUs did the work: is torch built for CUDA, and the "
-            "model moved to the GPU? If the job needs no GPU, request none"
+            f"{what}, the CPUs did the work: is torch built for CUDA, and the model "
+            "moved to the GPU? If the job needs no GPU, request none"
         )
-    else:
-        words = f"{whose} {verb}: request none, and the job starts sooner"
-    return ReportNote(
-        about="GPU",
-        words=words,
-        flag=gpu_flag(subject, 0),
-        weight=88,
-        is_finding=bool(requested),
-    )
+    return finding_note("GPU", words, 88, gpu_flag(subject, 0))
 
 
 def _unused_gpu_notes(subject: AdviceSubject, used: int) -> Iterator[ReportNote]:
     requested = subject.requested.gpus
     # a run that failed may have ended before it came to its other GPUs
     if used < requested and subject.completed:
-        yield ReportNote(
-            about="GPU",
-            words=f"{used} of {requested} GPUs used, request {used}",
-            flag=gpu_flag(subject, used),
-            weight=70,
-            is_finding=True,
-        )
+        words = f"{used} of {requested} GPUs used, request {used}"
+        yield finding_note("GPU", words, 70, gpu_flag(subject, used))
 
 
 def _idle_gpu_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
@@ -122,43 +105,26 @@ def _idle_gpu_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     if busy is None or busy.median is None or busy.median >= _IDLE:
         return
     held = subject.measures.get("gpu_memory")
-    share = (
-        # None: the GPU's memory is not known, so that it cannot be shared by memory
-        held.most / held.requested if held and held.requested and held.most else None
-    )
     words = f"busy {100 * busy.median:.0f} % of the time"
-    flag = None
-    if share is not None and share <= _ROOM:
-        words += (
-            f" and {100 * share:.0f} % full: several tasks per GPU would do more work"
-        )
-        flag = "weigh plan TASKS --gpu"
+    # without: the GPU's memory is not known, so that it cannot be shared by memory
+    share = None if held is None else held.efficiency
+    if share and share <= _ROOM:
+        words += f" and {100 * share:.0f} % full: several tasks per GPU would do more"
+        yield finding_note("GPU", words, 65, "weigh plan TASKS --gpu")
     else:
-        words += (
-            ": loading data may be too slow; try more loader workers or a local disk"
-        )
-    yield ReportNote(
-        about="GPU",
-        words=words,
-        flag=flag,
-        weight=65 if busy.median < _VERY_IDLE else 45,
-        is_finding=busy.median < _VERY_IDLE,
-    )
+        words += ": loading data may be too slow; try more loader workers or a local"
+        yield finding_note("GPU", f"{words} disk", 65)
 
 
 def _full_gpu_memory_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     held = subject.measures.get("gpu_memory")
-    if held is None or held.efficiency is None or held.efficiency < _FULL:
-        return
-    yield ReportNote(
-        about="GPU mem",
-        words=(
-            f"{100 * held.efficiency:.0f} % of the GPU's memory was used: a larger "
-            "batch or longer sample does not fit (unless a framework reserved more "
-            f"than it needs)"
-        ),
-        weight=35,
-    )
+    if held is not None and (held.efficiency or 0.0) >= _FULL:
+        words = (
+            f"{100 * (held.efficiency or 0.0):.0f} % of the GPU's memory was used: a "
+            "larger batch or longer sample does not fit (unless a framework reserved "
+            "more than it needs)"
+        )
+        yield ReportNote(about="GPU mem", words=words, weight=35)
 
 
 def _gpu_error_notes(gpu_usages: Sequence[GpuUsage]) -> Iterator[ReportNote]:
@@ -210,25 +176,15 @@ def _rising_memory_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     rising = sum(bool(run.row.growing) for run in subject.last_runs)
     if rising:
         what = "it was" if rising == 1 else f"in {rising:,} runs it was"
-        yield ReportNote(
-            about="memory",
-            words=f"{what} still rising at the end: a longer job needs more",
-            flag="weigh request --steps DONE/TOTAL",
-            weight=55,
-            is_finding=True,
-        )
+        words = f"{what} still rising at the end: a longer job needs more"
+        yield finding_note("memory", words, 55, "weigh request --steps DONE/TOTAL")
 
 
 def _rank_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     """Yield what was not measured, and the ranks that are far from the mean."""
     # each part once, however many runs lack it
     for part in unmeasured_parts(subject):
-        yield ReportNote(
-            about="missing",
-            words=f"{part}: the figures are a lower bound",
-            weight=97,
-            is_finding=True,
-        )
+        yield finding_note("missing", f"{part}: the figures are a lower bound", 97)
     # ranks of several runs would be as many notes as runs
     if len(subject.records) == 1:
         for line in imbalance_notes(subject.records[0].ranks):
@@ -238,12 +194,11 @@ def _rank_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
 def _few_runs_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     """Yield how reliable advice from few runs is."""
     few = subject.few()
+    what = "run it three times to learn how much it varies"
     if few.startswith("no"):
-        words = f"{few}: the usage is a lower bound of the need"
-        yield ReportNote(about="basis", words=words, weight=-1)
-    elif few:
-        words = f"{few}: run it three times to learn how much it varies"
-        yield ReportNote(about="basis", words=words, weight=-1)
+        what = "the usage is a lower bound of the need"
+    if few:
+        yield ReportNote(about="basis", words=f"{few}: {what}", weight=-1)
 
 
 def _missing_request_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
@@ -260,12 +215,13 @@ def _missing_request_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
         for why in sorted(reason for reason in reasons if reason):
             yield ReportNote(about="request", words=f"none: {why}", weight=1)
         return
-    yield ReportNote(
-        about="request",
-        words=f"{_request_rule_text(subject, request)}",
-        flag=" ".join(subject.dialect.directives(_as_requested(request, subject))),
-        weight=1,
-    )
+    # memory per CPU, if the job requested it so
+    if subject.requested.per_cpu:
+        site = SiteFlags(per_cpu=True)
+        request = msgspec.structs.replace(request, site=site)
+    flags = " ".join(subject.dialect.directives(request))
+    words = _request_rule_text(subject, request)
+    yield ReportNote(about="request", words=words, flag=flags, weight=1)
 
 
 def _long_enough(request: Request, subject: AdviceSubject) -> Request:
@@ -274,16 +230,8 @@ def _long_enough(request: Request, subject: AdviceSubject) -> Request:
     needs = forecast_time(subject)
     if needs is None:
         return request
-    time = round_time(needs * (1 + DEFAULT_HEADROOM))
-    limit = max(request.time_limit or 0, time)
+    limit = max(request.time_limit or 0, time_to_request(needs))
     return msgspec.structs.replace(request, time_limit=limit)
-
-
-def _as_requested(request: Request, subject: AdviceSubject) -> Request:
-    """Return *request* with memory per CPU, if the job requested it so."""
-    if not subject.requested.per_cpu:
-        return request
-    return msgspec.structs.replace(request, site=SiteFlags(per_cpu=True))
 
 
 def _request_rule_text(subject: AdviceSubject, request: Request) -> str:
@@ -340,16 +288,12 @@ def failure_text_without_numbers(report_row: ReportRow) -> str:
 
 def failure_text(report_row: ReportRow) -> str:
     """Return how a run failed; output before a signal is not its cause."""
-    words = (
-        report_row.error
-        or report_row.reason
-        or report_row.state.lower().replace("_", " ")
-    )
-    if report_row.signal and not report_row.error and not report_row.reason:
-        return f"killed by signal {report_row.signal}"
-    if report_row.error and report_row.signal:
-        return f"signal {report_row.signal}, after: {report_row.error}"
-    return words
+    row = report_row
+    if row.signal and row.error:
+        return f"signal {row.signal}, after: {row.error}"
+    if row.signal and not row.reason:
+        return f"killed by signal {row.signal}"
+    return row.error or row.reason or row.state.lower().replace("_", " ")
 
 
 def _common_failure_note(
@@ -363,18 +307,14 @@ def _common_failure_note(
         which = f"{number:,} {unit}s alike, {_first_task_text(alike, unit)}"
     else:
         which = _task_or_run_name(first, unit)
-    nodes = Counter(row.node for row in alike if row.node)
+    nodes = {row.node for row in alike if row.node}
     everywhere = {row.node for row in report_rows if row.node}
     where = ""
     if number > 1 and len(nodes) == 1 and len(everywhere) > 1:
-        where = f", all on {next(iter(nodes))}"
-    return ReportNote(
-        about="failed",
-        words=f"{which}{where}: {failure_text(first)}",
-        # a failure of many is more likely the program's than that of one input
-        weight=95 if number > 1 else 75,
-        is_finding=True,
-    )
+        where = f", all on {nodes.pop()}"
+    # a failure of many is more likely the program's than that of one input
+    weight = 95 if number > 1 else 75
+    return finding_note("failed", f"{which}{where}: {failure_text(first)}", weight)
 
 
 def _first_task_text(alike: Sequence[ReportRow], unit: str) -> str:
@@ -393,14 +333,9 @@ def _retry_notes(report_rows: Sequence[ReportRow], unit: str) -> Iterator[Report
         row for row in report_rows if row.attempts > 1 and row.state == "COMPLETED"
     ]
     if again:
-        what = count_with_noun(len(again), unit)
-        yield ReportNote(
-            about="retried",
-            words=(
-                f"{what} succeeded only after a retry ({_first_task_text(again, unit)})"
-            ),
-            weight=10,
-        )
+        what = f"{count_with_noun(len(again), unit)} succeeded only after a retry"
+        words = f"{what} ({_first_task_text(again, unit)})"
+        yield ReportNote(about="retried", words=words, weight=10)
 
 
 def _unfinished_notes(
@@ -409,9 +344,5 @@ def _unfinished_notes(
     waiting = sum(row.state in {"PENDING", "RUNNING"} for row in report_rows)
     if waiting:
         verb = "has" if waiting == 1 else "have"
-        yield ReportNote(
-            about="running",
-            words=f"{count_with_noun(waiting, unit)} {verb} not ended yet: "
-            "the figures are preliminary",
-            weight=99,
-        )
+        words = f"{count_with_noun(waiting, unit)} {verb} not ended yet: the figures "
+        yield ReportNote(about="running", words=f"{words}are preliminary", weight=99)
