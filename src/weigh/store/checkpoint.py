@@ -7,6 +7,7 @@ have the id of the run, so it is one record.
 
 import os
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from weigh.errors import FormatError, StoreError, WeighError
 from weigh.joined import join_records
 from weigh.model.record import Record, RunOutcome
-from weigh.regular_file import only_regular, write_all
+from weigh.regular_file import only_regular
 from weigh.store.identity import (
     MachineIdentity,
     ProcessIdentity,
@@ -22,13 +23,13 @@ from weigh.store.identity import (
     is_id,
 )
 from weigh.store.lines import UNREADABLE, decode_record, encode_record
-from weigh.store.location import file_mode, hand_over_to_folder_owner, make_folder
+from weigh.store.location import make_folder, replace_whole_file
 from weigh.store.shards import (
     append_record,
     is_shard_of,
-    readable_shards,
     shard_lines,
     sorted_folder_names,
+    store_shards,
 )
 
 RUNNING = "running"
@@ -64,11 +65,6 @@ class UnfinishedRun(msgspec.Struct, frozen=True):
     leader: ProcessIdentity | None = None
 
 
-class _FoundCheckpoint(msgspec.Struct, frozen=True):
-    seen: float
-    checkpoint: RunCheckpoint  # as its file has it
-
-
 _CHECKPOINTS = msgspec.json.Decoder(RunCheckpoint)
 
 
@@ -78,20 +74,10 @@ def save_checkpoint(root: str, checkpoint: RunCheckpoint) -> None:
     Raises:
         StoreError: it cannot be written.
     """
-    folder = make_folder(root, RUNNING)
     record = checkpoint.record
-    path = _checkpoint_path(folder, record.id, record.part)
-    temporary = _temporary_path(folder, record.id, record.part)
+    path = _checkpoint_path(make_folder(root, RUNNING), record.id, record.part)
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
-        descriptor = os.open(temporary, flags, file_mode(temporary))
-        try:
-            write_all(descriptor, encode_record(checkpoint))
-        finally:
-            os.close(descriptor)
-        hand_over_to_folder_owner(temporary)
-        # after this a reader finds the old state or the new one, never a half
-        os.replace(temporary, path)
+        replace_whole_file(path, encode_record(checkpoint))
     except OSError as error:
         raise StoreError(
             f"cannot write {path}: {error.strerror or error} ({_WAY_OUT})"
@@ -106,18 +92,13 @@ def remove_checkpoint(
     Raises:
         StoreError: it exists, but cannot be removed.
     """
-    folder = os.path.join(root, RUNNING)
-    for path in (
-        _checkpoint_path(folder, record_id, part_number),
-        # left where weigh was killed between open and replace
-        _temporary_path(folder, record_id, part_number),
-    ):
-        try:
-            os.unlink(path)
-        except (FileNotFoundError, NotADirectoryError):
-            pass
-        except OSError as error:
-            raise StoreError(f"cannot remove {path}: {error.strerror}") from error
+    path = _checkpoint_path(os.path.join(root, RUNNING), record_id, part_number)
+    try:
+        os.unlink(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise StoreError(f"cannot remove {path}: {error.strerror}") from error
 
 
 def runs_in_progress(
@@ -129,19 +110,13 @@ def runs_in_progress(
     machine only the age of the last sign of life is known. Ranks that each have a part
     of a run are one run.
     """
-    found = [
-        UnfinishedRun(
-            found.checkpoint.record,
-            found.checkpoint.machine.host,
-            found.seen,
-            not here.sees_processes_of(found.checkpoint.machine)
-            and current_time - found.seen > STALE_AFTER,
-            found.checkpoint.leader
-            if here.sees_processes_of(found.checkpoint.machine)
-            else None,
-        )
-        for found in _readable_checkpoints(root)
-    ]
+    found: list[UnfinishedRun] = []
+    for seen, saved in _readable_checkpoints(root):
+        is_here = here.sees_processes_of(saved.machine)
+        is_stale = not is_here and current_time - seen > STALE_AFTER
+        leader = saved.leader if is_here else None
+        run = UnfinishedRun(saved.record, saved.machine.host, seen, is_stale, leader)
+        found.append(run)
     parts: dict[str, list[UnfinishedRun]] = {}
     for one in found:
         # the rank's part of a run: its other parts have the same id
@@ -170,63 +145,42 @@ def finalise_interrupted(
     weigh. *proc_folder* is the folder that contains ``proc``.
     """
     ended = []
-    for found in _readable_checkpoints(root):
-        if _is_run_dead(found, here, proc_folder):
-            record = _finalise_dead_run(root, found, here, proc_folder)
-            if record is not None:
-                ended.append(record)
+    for seen, saved in _readable_checkpoints(root):
+        # a cloned node may look like this one before a restart: silence decides
+        is_silent = time.time() - seen > STALE_AFTER
+        is_dead = (is_silent and here.is_later_boot_of(saved.machine)) or (
+            here.sees_processes_of(saved.machine)
+            and not is_alive(saved.weigh, proc_folder)
+        )
+        if not is_dead:
+            continue
+        record = _interrupted_record(seen, saved, here, proc_folder)
+        try:
+            # weigh may have been killed between its record and this file's removal
+            is_written = _is_written(root, record, saved.machine)
+            if not is_written:
+                append_record(root, record, here)
+            remove_checkpoint(root, record.id, record.part)
+        except StoreError:
+            is_written = False
+        if not is_written:
+            ended.append(record)
     return ended
 
 
-def _finalise_dead_run(
-    root: str,
-    found_checkpoint: _FoundCheckpoint,
-    here: MachineIdentity,
-    proc_folder: str,
-) -> Record | None:
-    record = _interrupted_record(found_checkpoint, here, proc_folder)
-    try:
-        # weigh may have been killed between its record and this file's removal
-        written = _is_written(root, record, found_checkpoint.checkpoint.machine)
-        if not written:
-            append_record(root, record, here)
-    except StoreError:
-        return record
-    with suppress(StoreError):
-        remove_checkpoint(root, record.id, record.part)
-    return None if written else record
-
-
 def _interrupted_record(
-    found_checkpoint: _FoundCheckpoint, here: MachineIdentity, proc_folder: str
+    seen: float, saved: RunCheckpoint, here: MachineIdentity, proc_folder: str
 ) -> Record:
-    checkpoint = found_checkpoint.checkpoint
-    leader = checkpoint.leader
-    if here.is_later_boot_of(checkpoint.machine):
+    leader = saved.leader
+    if here.is_later_boot_of(saved.machine):
         reason = "the machine was restarted while it ran"
     elif leader is not None and is_alive(leader, proc_folder):
         reason = f"weigh was killed; the command ran on as process {leader.pid}"
     else:
         reason = "weigh was killed before the command ended"
-    return msgspec.structs.replace(
-        checkpoint.record,
-        state="INTERRUPTED",
-        outcome=RunOutcome(
-            reason, (f"last seen at {_utc_iso_text(found_checkpoint.seen)}",)
-        ),
-    )
-
-
-def _is_run_dead(
-    found_checkpoint: _FoundCheckpoint, here: MachineIdentity, proc_folder: str
-) -> bool:
-    checkpoint = found_checkpoint.checkpoint
-    # a cloned node may look like this one before a restart: silence decides
-    silent = time.time() - found_checkpoint.seen > STALE_AFTER
-    return (silent and here.is_later_boot_of(checkpoint.machine)) or (
-        here.sees_processes_of(checkpoint.machine)
-        and not is_alive(checkpoint.weigh, proc_folder)
-    )
+    last_sign = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seen))
+    outcome = RunOutcome(reason, (f"last seen at {last_sign}",))
+    return msgspec.structs.replace(saved.record, state="INTERRUPTED", outcome=outcome)
 
 
 def _is_written(root: str, record: Record, machine: MachineIdentity) -> bool:
@@ -235,7 +189,7 @@ def _is_written(root: str, record: Record, machine: MachineIdentity) -> bool:
     return any(
         # the text first, as decoding is much slower
         mark in line and _is_line_of_record(line, record)
-        for shard in readable_shards(root)
+        for shard in store_shards(root)[0]
         if is_shard_of(os.path.basename(shard), machine)
         for line in shard_lines(shard)
     )
@@ -249,40 +203,20 @@ def _is_line_of_record(record_line: bytes, record: Record) -> bool:
     return (found.id, found.part) == (record.id, record.part)
 
 
-def _readable_checkpoints(root: str) -> list[_FoundCheckpoint]:
+def _readable_checkpoints(root: str) -> Iterator[tuple[float, RunCheckpoint]]:
+    """Yield when each checkpoint was written, and what it has."""
     folder = os.path.join(root, RUNNING)
-    found = (
-        _read_checkpoint(os.path.join(folder, name))
-        for name in sorted_folder_names(folder)
-    )
-    return [one for one in found if one is not None]
-
-
-def _read_checkpoint(path: str) -> _FoundCheckpoint | None:
-    name = os.path.basename(path)
-    if not name.endswith(".json") or not is_id(name.partition(".")[0]):
-        return None
-    try:
-        with open(path, "rb", opener=only_regular) as file:
-            seen = os.fstat(file.fileno()).st_mtime
-            return _FoundCheckpoint(seen, _CHECKPOINTS.decode(file.read()))
-    except (OSError, *UNREADABLE):
-        return None  # just finished, or written by a newer weigh
+    for name in sorted_folder_names(folder):
+        if not name.endswith(".json") or not is_id(name.partition(".")[0]):
+            continue
+        path = os.path.join(folder, name)
+        # one that cannot be read: just finished, or written by a newer weigh
+        with suppress(OSError, *UNREADABLE), open(path, "rb", opener=only_regular) as f:
+            yield os.fstat(f.fileno()).st_mtime, _CHECKPOINTS.decode(f.read())
 
 
 def _checkpoint_path(folder: str, record_id: str, part_number: int | None) -> str:
     if not is_id(record_id):
         raise FormatError(f"not the id of a record: {record_id!r}")
-    return os.path.join(folder, f"{_checkpoint_name(record_id, part_number)}.json")
-
-
-def _temporary_path(folder: str, record_id: str, part_number: int | None) -> str:
-    return os.path.join(folder, f".{_checkpoint_name(record_id, part_number)}.tmp")
-
-
-def _checkpoint_name(record_id: str, part_number: int | None) -> str:
-    return record_id if part_number is None else f"{record_id}.{part_number}"
-
-
-def _utc_iso_text(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+    part = "" if part_number is None else f".{part_number}"
+    return os.path.join(folder, f"{record_id}{part}.json")

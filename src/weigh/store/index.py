@@ -17,11 +17,10 @@ from weigh.regular_file import only_regular
 from weigh.store.lines import UNREADABLE, decode_record, encode_record, read_tail
 from weigh.store.shards import (
     RECORDS,
-    closed_shards,
     month_folder,
-    readable_shards,
     shard_lines,
     sorted_folder_names,
+    store_shards,
 )
 
 # how each line that this weigh wrote begins, is cut, and ends
@@ -121,7 +120,8 @@ def read_index(root: str) -> StoreIndex:
     newer: dict[str, IndexEntry] = {}
     removed: set[str] = set()
     torn = 0
-    for path in readable_shards(root):
+    readable, closed = store_shards(root)
+    for path in readable:
         for offset, line in _lines_with_offsets(path):
             head = _decoded_head(line)
             if head is None:
@@ -145,7 +145,7 @@ def read_index(root: str) -> StoreIndex:
                 entry.head = head_of(read_record_without_series(entry))
     entries = list(found.values())[::-1]  # the later line of the same second first
     entries.sort(key=_start_order_key, reverse=True)
-    return StoreIndex(entries, newer, removed, torn, closed_shards(root))
+    return StoreIndex(entries, newer, removed, torn, closed)
 
 
 def read_line(entry: IndexEntry) -> bytes:
@@ -182,9 +182,8 @@ def read_record(entry: IndexEntry) -> Record:
         RecordNotFoundError: the shard changed meanwhile.
         StoreError: it cannot be read.
     """
-    record = join_parts(decode_record(line) for line in _record_lines_of_entry(entry))[
-        -1
-    ]
+    lines = _record_lines_of_entry(entry)
+    record = join_parts(map(decode_record, lines))[-1]
     if record.id != entry.head.id:
         raise RecordNotFoundError(f"record {entry.head.id} moved: try again")
     return record

@@ -107,6 +107,7 @@ def replace_whole_file(file_path: str, contents: bytes) -> None:
         with open(fresh, "wb", opener=open_privately) as file:
             file.write(contents)
         if is_plain:
+            hand_over_to_folder_owner(fresh)
             with suppress(OSError):  # whoever could read the old file can read the new
                 os.chmod(fresh, stat.S_IMODE(os.stat(path).st_mode))
             os.replace(fresh, path)

@@ -75,45 +75,35 @@ def append_line(path: str, store_line: bytes) -> None:
         ) from error
 
 
-def readable_shards(root: str) -> Iterator[str]:
-    """Yield the paths of all shards that may be read, oldest month first.
+def store_shards(root: str) -> tuple[list[str], list[str]]:
+    """Return the shards that may be read, oldest month first, and what may not.
+
+    Root leaves closed shards or months, if it ran in a container or by sudo; a FIFO or
+    a device is none of weigh's. One of them must not hide all other records.
 
     Raises:
         StoreError: the store exists, but cannot be read.
     """
-    yield from (path for path in _all_shards(root) if _is_open(path))
-
-
-def closed_shards(root: str) -> list[str]:
-    """Return the paths of shards, and months of them, that cannot be read.
-
-    Root leaves closed ones, if it ran in a container or by sudo; a FIFO or a device is
-    none of weigh's. One of them must not hide all other records.
-    """
-    return [path for path in _all_shards(root) if not _is_open(path)]
-
-
-def _all_shards(root: str) -> Iterator[str]:
-    for path in (root, os.path.join(root, RECORDS)):
+    top = os.path.join(root, RECORDS)
+    for path in (root, top):
         if os.path.exists(path) and not os.path.isdir(path):
             raise StoreError(
                 f"{path} is a file where records should be (set WEIGH_DIR to a folder)"
             )
-    for name in sorted_folder_names(os.path.join(root, RECORDS)):
-        folder = os.path.join(root, RECORDS, name)
+    readable: list[str] = []
+    closed: list[str] = []
+    for month in sorted_folder_names(top):
+        folder = os.path.join(top, month)
         # as a whole: the names in it cannot be listed
-        if os.path.isdir(folder) and not _is_open(folder):
-            yield folder
+        if os.path.isdir(folder) and not os.access(folder, os.R_OK | os.X_OK):
+            closed.append(folder)
             continue
-        for shard in sorted_folder_names(folder):
-            if shard.endswith(".jsonl"):
-                yield os.path.join(folder, shard)
-
-
-def _is_open(path: str) -> bool:
-    if os.path.isdir(path):
-        return os.access(path, os.R_OK | os.X_OK)
-    return is_regular_file(path) and os.access(path, os.R_OK)
+        for name in sorted_folder_names(folder):
+            path = os.path.join(folder, name)
+            is_open = is_regular_file(path) and os.access(path, os.R_OK)
+            if name.endswith(".jsonl"):
+                (readable if is_open else closed).append(path)
+    return readable, closed
 
 
 def shard_lines(path: str) -> Iterator[bytes]:

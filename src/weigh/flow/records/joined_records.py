@@ -7,7 +7,7 @@ from weigh.errors import FormatError, SchemaError
 from weigh.model.record import SCHEMA, Record
 from weigh.store.index import join_parts
 from weigh.store.lines import decode_record
-from weigh.store.shards import readable_shards, shard_lines
+from weigh.store.shards import shard_lines, store_shards
 
 # as the store writes it: a line of a record starts so
 _HEAD = b'{"schema":"' + SCHEMA.encode() + b'","id":"'
@@ -76,7 +76,7 @@ def _lines_of_records(root: str, wanted: Collection[str]) -> Iterator[bytes]:
 
 
 def _all_record_lines(root: str) -> Iterator[bytes]:
-    for path in readable_shards(root):
+    for path in store_shards(root)[0]:
         yield from shard_lines(path)
 
 
