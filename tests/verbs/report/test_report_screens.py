@@ -111,7 +111,7 @@ def half_a_job(root: str) -> None:
     events.write_bytes(events.read_bytes()[:-40])
     (log / "tasks_2.joblog").unlink()
     (log / "tasks_2.joblog.events.jsonl").unlink()
-    for path in shards.readable_shards(root):
+    for path in shards.store_shards(root)[0]:
         Path(path).unlink()
 
 
@@ -128,7 +128,7 @@ def job_without_answer(root: str) -> None:
 
 def half_a_record(root: str) -> None:
     measured(root, 1, label="whole")
-    for path in map(Path, shards.readable_shards(root)):
+    for path in map(Path, shards.store_shards(root)[0]):
         line = path.read_bytes()
         path.write_bytes(line + line.replace(b'"id":"0000', b'"id":"1111')[:900])
 
