@@ -37,47 +37,6 @@ def submitted(
 
 @pytest.mark.slurm
 @pytest.mark.parametrize(
-    ("flags", "step", "fails"),
-    [
-        ("-n 4 -N 1", "srun -n 8 true", True),
-        ("-n 1 -c 8", "srun -c 1 -n 8 true", False),
-        ("-n 1 -c 4", "srun -c 6 true", True),
-        ("-n 4 -N 1", "srun -N 2 -n 4 true", True),
-        ("-n 2 -N 1", "srun -n 2 true", False),
-    ],
-)
-def test_a_step_that_check_calls_too_large_fails(
-    slurm: dict[str, str], tmp_path: Path, flags: str, step: str, *, fails: bool
-) -> None:
-    ran = run_step(tmp_path, slurm, flags, step)
-
-    assert ("step-beyond-job" in found(tmp_path, "slurm", slurm)) == fails
-    assert (ran != 0) == fails
-
-
-def run_step(folder: Path, slurm: dict[str, str], flags: str, step: str) -> int:
-    """Return the exit code of a job with a step, which from 24.11 on may wait."""
-    text = f"{HEAD}#SBATCH {flags} --mem=200 --time=5\ntimeout 10 {step}\n"
-    (folder / "job.sh").write_text(text)
-    env = {**os.environ, **slurm}
-    return sbatch_and_wait("job.sh", cwd=folder, env=env).returncode
-
-
-@pytest.mark.slurm
-def test_a_step_whose_tasks_may_take_the_job_s_cpus_is_named(
-    slurm: dict[str, str], tmp_path: Path
-) -> None:
-    ran = run_step(tmp_path, slurm, "-n 1 -c 8", "srun -n 8 true")
-    env = {**os.environ, **slurm}
-    words = subprocess.check_output(["srun", "--version"], env=env, text=True).split()
-    version = tuple(map(int, words[1].split(".")[:2]))
-
-    assert "step-beyond-job" in found(tmp_path, "slurm", slurm)
-    assert (ran != 0) == (version < (22, 5) or version >= (23, 11))
-
-
-@pytest.mark.slurm
-@pytest.mark.parametrize(
     "flag",
     [
         "--gres=gpus:1",

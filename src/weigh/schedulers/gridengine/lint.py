@@ -165,13 +165,10 @@ def _gridengine_ignored_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     for line in lint_case.script.lines:
         is_read = line.text.startswith(PREFIX)
         found = None if is_read else _MEANT.match(line.text)
-        if found and found["gap"]:
-            effect = "a space after '#': qsub ignores this line"
-            yield problem(line, "ignored-directive", effect)
-        elif found:
-            effect = "spaces before '#': qsub ignores this line"
-            fix = "begin it in the first column"
-            yield problem(line, "ignored-directive", effect, fix)
+        if found:
+            why = "a space after '#': " if found["gap"] else ""
+            effect = f"{why}qsub ignores this line"
+            yield problem(line, "ignored-directive", effect, f"begin it with {PREFIX}")
     slurm = next(
         (o for o in lint_case.script.lines if o.text.startswith("#SBATCH")), None
     )
@@ -195,20 +192,6 @@ def is_job_name(name: str) -> bool:
     return all(re.fullmatch(one, name) for one in (_NO_DIGIT_FIRST, _NO_MARKS))
 
 
-def _time_fix(value: str) -> str:
-    if re.fullmatch(r"\d+:\d\d", value):
-        return f"three fields: {value}:00"
-    hours = re.fullmatch(r"(\d+)h", value)
-    return f"write {hours[1]}:00:00" if hours else "write it like 01:30:00 or 5400"
-
-
-def _gridengine_size_fix(value: str) -> str:
-    found = re.match(r"(\d+)\s*([KMGT])i?B", value, re.IGNORECASE)
-    return (
-        f"write {found[1]}{found[2].upper()}" if found else "write it like 500M or 4G"
-    )
-
-
 def _is_size(value: str) -> bool:
     return value in ("inf", "TRUE") or TEXT.parse_memory(value) >= 0
 
@@ -220,27 +203,26 @@ def _is_range(value: str) -> bool:
     return bool(is_other or (found and int(found[3] or 1)))
 
 
-VALUES = (
-    OptionValues("time", _TIMES, TEXT.parse_time, "not a Grid Engine time", _time_fix),
-    OptionValues(
-        "memory", _SIZES, _is_size, "not a Grid Engine size", _gridengine_size_fix
-    ),
-    OptionValues("array", "t", _is_range, "not a range", "-t 1-10"),
-    OptionValues(
-        "option-value",
-        "N",
-        _NO_DIGIT_FIRST,
-        "begins with a digit",
-        lambda v: f"-N j{v}",
-    ),
-    OptionValues("option-value", "N", _NO_MARKS, "a name with one of / : @ \\ * ?"),
-    OptionValues(
-        "option-value",
-        _PE,
-        r"\S+ [\d,-]*[1-9][\d,-]*",
-        "not a number of slots",
-        "-pe smp 4",
-    ),
+# rule, options, what they take, what another value is not, what to write
+VALUES = tuple(
+    OptionValues(*row)
+    for row in (
+        (
+            *("time", _TIMES, TEXT.parse_time, "not a Grid Engine time"),
+            "write it like 01:30:00 or 5400",
+        ),
+        (
+            *("memory", _SIZES, _is_size, "not a Grid Engine size"),
+            "write it like 500M or 4G",
+        ),
+        ("array", "t", _is_range, "not a range", "-t 1-10"),
+        ("option-value", "N", _NO_DIGIT_FIRST, "begins with a digit"),
+        ("option-value", "N", _NO_MARKS, "a name with one of / : @ \\ * ?"),
+        (
+            *("option-value", _PE, r"\S+ [\d,-]*[1-9][\d,-]*"),
+            *("not a number of slots", "-pe smp 4"),
+        ),
+    )
 )
 
 
@@ -591,8 +573,6 @@ class GridEngineLint(ScriptLint):
         return GrantedResources(
             cpus=None if is_unclear else slots,
             cpus_asked=lint_case.option(_PE) is not None,
-            tasks=slots,
-            nodes=1,
             gpus=requested.gpus if may_have else 0,
             memory=requested.memory or None,
             is_virtual=True,

@@ -103,9 +103,6 @@ class GrantedResources(msgspec.Struct, frozen=True, kw_only=True):
 
     cpus: int | None = None
     cpus_asked: bool = False
-    cpus_per_task: int | None = None
-    tasks: int | None = None
-    nodes: int | None = None
     gpus: int | None = None
     memory: Bytes | None = None
     is_virtual: bool = False

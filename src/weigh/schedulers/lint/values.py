@@ -40,7 +40,7 @@ class OptionValues(msgspec.Struct, frozen=True):
     options: str
     takes: str | Callable[[str], object]
     is_not: str
-    cure: str | Callable[[str], str] = ""
+    cure: str = ""
 
     def accepts(self, value: str) -> bool:
         """Return whether the scheduler takes *value*."""
@@ -53,9 +53,8 @@ class OptionValues(msgspec.Struct, frozen=True):
 
     def refusal(self, option: ScriptOption) -> LintFinding:
         """Return why the scheduler refuses an option."""
-        cure = self.cure if isinstance(self.cure, str) else self.cure(option.value)
-        effect = f"{option.value!r} is {self.is_not.format(option.name)}: refused"
-        return refused(option, self.rule, effect, cure)
+        effect = f"{option.value!r} is {self.is_not}: refused"
+        return refused(option, self.rule, effect, self.cure)
 
 
 def misread(

@@ -296,9 +296,6 @@ def granted_by(lint_case: LintCase) -> GrantedResources:
         # unclear: other options change the number in ways that depend on the node
         cpus=None if is_unclear or by_gpus or tasks is None else cpus,
         cpus_asked=bool(each or ntasks or on_node),
-        cpus_per_task=_number(each),
-        tasks=tasks,
-        nodes=count,
         gpus=_granted_gpus(lint_case, requested),
         memory=requested.memory or None,
         array=lint_case.option("array"),

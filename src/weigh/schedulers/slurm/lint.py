@@ -48,7 +48,7 @@ from weigh.schedulers.slurm.directives import (
     requested_by,
 )
 from weigh.schedulers.words import whole_number
-from weigh.units import DAY, HOUR, MIB, MINUTE, format_size
+from weigh.units import MIB, count_with_noun, format_size
 
 # ---- lines that look like directives, and are not read
 _MEANT = re.compile(r"\s*(?:(?P<hashes>#+)(?P<gap>\s*))?(?P<word>\w+)\s*(?=-)")
@@ -104,19 +104,9 @@ def _is_meant(match: re.Match[str], rest: str) -> bool:
 
 
 def _passed_over(script_line: ScriptLine, match: re.Match[str]) -> LintFinding:
-    ignored, hashes, gap = "sbatch ignores this line", match["hashes"], match["gap"]
-    if not hashes:
-        effect = "no '#' before it: bash takes it for a command"
-        return problem(script_line, "ignored-directive", effect, f"{PREFIX} ...")
-    if match["word"] != _WORD:
-        effect = f"{hashes}{gap}{match['word']}: {ignored}"
-        return problem(script_line, "ignored-directive", effect, f"write {PREFIX}")
-    if gap:
-        return problem(
-            script_line, "ignored-directive", f"a space after '#': {ignored}"
-        )
-    effect, fix = f"spaces before '#': {ignored}", "begin it in the first column"
-    return problem(script_line, "ignored-directive", effect, fix)
+    why = "a space after '#': " if match["gap"] else ""
+    effect = f"{why}sbatch ignores this line"
+    return problem(script_line, "ignored-directive", effect, f"begin it with {PREFIX}")
 
 
 # ---- values that sbatch refuses
@@ -133,78 +123,43 @@ def _are_nodes(value: str) -> bool:
     return found is not None and not (least and most is not None and most < least)
 
 
-def _node_fix(value: str) -> str:
-    least, _, most = value.partition("-")
-    numbers = (whole_number(least), whole_number(most))
-    return "" if None in numbers else f"{most}-{least}"
+def _is_array(value: str) -> bool:
+    return not value or array_elements(value) is not None
 
 
-def _slurm_size_fix(value: str) -> str:
-    found = re.fullmatch(r"(\d+)(?:[.,](\d+))?\s*([KMGT])i?B?", value, re.IGNORECASE)
-    if not found:
-        return "write it like 500M or 4G"
-    if not found[2]:
-        return f"write {found[1]}{found[3].upper()}"
-    # 1.5G as whole numbers of the next smaller unit: 1536M
-    smaller = {"K": "K", "M": "K", "G": "M", "T": "G"}[found[3].upper()]
-    number = float(f"{found[1]}.{found[2]}") * 1024
-    return f"whole numbers only: {round(number)}{smaller}"
-
-
-def _type_first(value: str) -> str:
-    turned = re.fullmatch(r"(\d+):([A-Za-z]\w*)", value)
-    return f"type first: {turned[2]}:{turned[1]}" if turned else ""
-
-
-VALUES = (
-    OptionValues(
-        "time",
-        "time time-min",
-        TEXT.parse_time,
-        "not a Slurm time",
-        "write 01:30:00 or 1-12:00:00",
-    ),
-    OptionValues(
-        "memory",
-        f"{MEMORY_OPTIONS} tmp",
-        TEXT.parse_memory,
-        "not a Slurm size",
-        _slurm_size_fix,
-    ),
-    OptionValues(
-        "gpus",
-        "gpus gpus-per-node gpus-per-task gpus-per-socket",
-        TYPED_COUNT.pattern,
-        "not a number of GPUs",
-        _type_first,
-    ),
-    OptionValues("option-value", _COUNTS, r"\+?0*[1-9]\d{0,17}", "not a whole number"),
-    OptionValues(
-        "option-value", "nodes", _are_nodes, "not a number of nodes", _node_fix
-    ),
-    OptionValues(
-        "option-value",
-        "signal",
-        rf"(?:[BR]{{1,2}}:)?(?:\d+|(?:SIG)?(?:{_SIGNALS}|URG|XCPU|XFSZ))(?:@\d+)?",
-        "not a signal",
-        "write it like B:USR1@120",
-    ),
-    OptionValues(
-        "array",
-        "array",
-        lambda value: not value or array_elements(value) is not None,
-        "not an array",
-        lambda value: (
-            f"write it like {value.replace('..', '-') if '..' in value else '0-9%3'}"
+_COUNTED_GPUS = "gpus gpus-per-node gpus-per-task gpus-per-socket"
+_SIGNAL = rf"(?:[BR]{{1,2}}:)?(?:\d+|(?:SIG)?(?:{_SIGNALS}|URG|XCPU|XFSZ))(?:@\d+)?"
+# rule, options, what they take, what another value is not, what to write
+VALUES = tuple(
+    OptionValues(*row)
+    for row in (
+        (
+            *("time", "time time-min", TEXT.parse_time),
+            *("not a Slurm time", "write 01:30:00 or 1-12:00:00"),
         ),
-    ),
-    OptionValues(
-        "dependency",
-        "dependency",
-        rf"{_DEPENDENCY}(?:[,?]{_DEPENDENCY})*",
-        "not a dependency",
-        "write it like afterok:4711",
-    ),
+        (
+            *("memory", f"{MEMORY_OPTIONS} tmp", TEXT.parse_memory),
+            *("not a Slurm size", "whole numbers: 500M or 4G"),
+        ),
+        (
+            *("gpus", _COUNTED_GPUS, TYPED_COUNT.pattern),
+            *("not a number of GPUs", "write it like 2 or v100:2"),
+        ),
+        (
+            *("option-value", _COUNTS, r"\+?0*[1-9]\d{0,17}"),
+            "not a whole number",
+        ),
+        ("option-value", "nodes", _are_nodes, "not a number of nodes"),
+        (
+            *("option-value", "signal", _SIGNAL),
+            *("not a signal", "write it like B:USR1@120"),
+        ),
+        ("array", "array", _is_array, "not an array", "write it like 0-9%3"),
+        (
+            *("dependency", "dependency", rf"{_DEPENDENCY}(?:[,?]{_DEPENDENCY})*"),
+            *("not a dependency", "write it like afterok:4711"),
+        ),
+    )
 )
 
 
@@ -233,7 +188,7 @@ def _sbatch_refused_findings(lint_case: LintCase) -> Iterator[LintFinding]:
 
 
 # ---- values that are read otherwise than they were meant
-_TWO_FIELDS = re.compile(r"([0-9]{1,9}):([0-9]{2})")
+_FEW_FIELDS = re.compile(r"([0-9]{1,9})(?::([0-9]{2}))?")  # MM and MM:SS
 _TOO_LITTLE = 16 * MIB  # no program worth a job runs in it
 _LIKELY_GIB = 256  # a bare --mem up to this was probably meant in GiB
 _LIKELY_HOURS = frozenset({1, 2, 3, 4, 5, 6, 8, 12, 24, 36, 48, 72, 96, 168})
@@ -241,35 +196,17 @@ _LIKELY_HOURS = frozenset({1, 2, 3, 4, 5, 6, 8, 12, 24, 36, 48, 72, 96, 168})
 
 def _slurm_time_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     for option in last(lint_case, "time time-min"):
-        hours = whole_number(option.value) or 0
-        if found := _TWO_FIELDS.fullmatch(option.value):
-            yield _two_fields(option, int(found[1]), int(found[2]))
-        elif hours in _LIKELY_HOURS:
-            fix = f"{_hours_meant(hours)} {_clock(hours * HOUR)}"
-            yield note(option, "time-in-minutes", f"is {_minutes(hours)}", fix)
-
-
-def _hours_meant(hours: int) -> str:
-    return "1 hour is" if hours == 1 else f"{hours} hours are"
-
-
-def _two_fields(option: ScriptOption, first: int, second: int) -> LintFinding:
-    hours = first * HOUR + second * MINUTE
-    is_days = hours > 0 and hours % DAY == 0  # nobody wants 24 minutes
-    meant = "a day is" if hours == DAY else _hours_meant(first)
-    meant = f"{first} h {second} m is" if second else meant
-    rest = f" {second} s" if second else ""
-    fix = f"{meant} {_clock(hours)}" + (f" or {hours // DAY}-0" if is_days else "")
-    make = problem if is_days else note
-    return make(option, "time-in-minutes", f"is {_minutes(first)}{rest}", fix)
-
-
-def _clock(seconds: int) -> str:
-    return f"{seconds // HOUR:02d}:{seconds % HOUR // MINUTE:02d}:00"
-
-
-def _minutes(count: int) -> str:
-    return "1 minute" if count == 1 else f"{count} minutes"
+        found = _FEW_FIELDS.fullmatch(option.value)
+        count, rest = (int(found[1]), found[2]) if found else (0, "")
+        if found is None or (rest is None and count not in _LIKELY_HOURS):
+            continue
+        effect = f"is {count_with_noun(count, 'minute')}"
+        effect += f" {int(rest)} s" if rest and int(rest) else ""
+        fix = f"hours are written {count:02d}:{rest or '00'}:00"
+        # nobody wants 24 minutes
+        is_days = rest == "00" and count > 0 and count % 24 == 0
+        make = problem if is_days else note
+        yield make(option, "time-in-minutes", effect, fix)
 
 
 def _slurm_size_findings(lint_case: LintCase) -> Iterator[LintFinding]:

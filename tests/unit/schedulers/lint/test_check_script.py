@@ -49,7 +49,7 @@ def codes(checked: CheckedScript) -> list[str]:
 def test_the_screen_has_the_place_the_text_and_what_happens(check: Check) -> None:
     lines = list(script_check_lines(check(SCREEN)))
     assert lines[0].split(maxsplit=2)[:2] == ["run.sh:2", "--output=logs/%j.out"]
-    assert any("is 24 minutes; a day is 24:00:00 or 1-0" in line for line in lines)
+    assert any("is 24 minutes; hours are written 24:00:00" in line for line in lines)
     assert lines[-1] == "4 problems; sbatch would have accepted all of them"
 
 

@@ -254,13 +254,6 @@ def test_a_finding_on_a_default_names_its_file_and_no_line() -> None:
     assert "(~/.sge_request)" in found["array"].text
 
 
-@pytest.mark.parametrize("flag", ["--gres=gpu:4", "--gres=gpu:2\n#SBATCH --exclusive"])
-def test_who_has_all_gpus_of_a_node_may_number_them(flag: str) -> None:
-    (body,) = GPUS
-    assert "devices-overridden" not in sbatch(flag, body=body, limits=SLURM)
-    assert "devices-overridden" in sbatch("--gres=gpu:2", body=body, limits=SLURM)
-
-
 @pytest.mark.parametrize(
     ("queue", "body", "noted"),
     [

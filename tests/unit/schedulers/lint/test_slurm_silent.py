@@ -107,12 +107,3 @@ def test_a_placeholder_is_reported_as_one_and_not_by_its_value() -> None:
     found = sbatch("--cpus-per-task=<PARAM_CPUS>")
     assert "placeholder" in found
     assert not {"option-value", "stray-word", "literal-dollar"} & set(found)
-
-
-@pytest.mark.parametrize(("nodes", "cure"), [("4-2", "2-4"), ("4-a", ""), ("a-4", "")])
-def test_nodes_that_run_backwards_are_turned_and_others_not_guessed(
-    nodes: str, cure: str
-) -> None:
-    (found,) = (one for one in sbatch(f"--nodes={nodes}").values() if not one.accepted)
-    assert cure in found.cure
-    assert bool(found.cure) == bool(cure)
