@@ -57,7 +57,7 @@ PYTEST_MARK = "PYTEST_CURRENT_TEST="  # pytest sets it to the name of each test
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of ci/each_once.sh."""
     forked_workers.pytest_addoption(parser)
-    parts = ("user", "schedulers", "skipped")
+    parts = ("user", "root", "skipped")
     parser.addoption("--part", choices=parts, help="run a part of the tests")
     parser.addoption("--skipped", help="file of the tests that the user's part skips")
 
@@ -121,9 +121,14 @@ def select_part(config: pytest.Config, items: list[pytest.Item]) -> None:
         names = {*Path(config.getoption("skipped")).read_text().splitlines()}
         kept = [item for item in items if item.nodeid in names]
     else:
-        kept = [item for item in items if bool(rigs_of(item)) == (part == "schedulers")]
+        kept = [item for item in items if needs_root(item) == (part == "root")]
     config.hook.pytest_deselected(items=[item for item in items if item not in {*kept}])
     items[:] = kept
+
+
+def needs_root(item: pytest.Item) -> bool:
+    """Return whether a test uses a real scheduler, or is marked."""
+    return bool(rigs_of(item)) or item.get_closest_marker("as_root") is not None
 
 
 def leave_to_integrations(items: list[pytest.Item]) -> None:

@@ -475,11 +475,13 @@ def healer_stop_reason(
     gains = before.finished > 0 or any(c.memory > 1 or c.time > 1 for c in runs)
     if before.rounds > 1 and not gains:
         return f"no progress in round {before.rounds}"
-    budget, total = heal_limits.max_hours, (before.hours or 0) + (hours or 0)
-    if budget is not None and None in {before.hours, hours}:
-        return "no time limit, so the hours of --heal cannot be kept"
-    if budget is None or total <= budget:
+    budget, total = heal_limits.max_hours, None
+    if before.hours is not None and hours is not None:
+        total = before.hours + hours
+    if budget is None or (total is not None and total <= budget):
         return None
+    if total is None:
+        return "no time limit, so the hours of --heal cannot be kept"
     return f"a further round makes {total:.3g} CPU hours, and --heal allows {budget:g}"
 
 

@@ -70,6 +70,17 @@ def test_more_time_is_what_the_progress_asks_for(
     assert not run or choice.time == time
 
 
+@pytest.mark.parametrize(("typed", "run"), [("2h", True), (None, False)])
+def test_a_time_that_is_typed_serves_where_none_was_requested(
+    typed: str | None, *, run: bool
+) -> None:
+    had, evidence = LastRequest(JobRequest()), TaskEvidence(ENDED)
+    options = ResumeOptions(time=typed)
+    choice = decide_resumption(a_task("TIMEOUT"), evidence, had, options)
+    assert choice.run == run
+    assert run or "--time TIME" in choice.reason
+
+
 def test_a_node_that_failed_is_avoided() -> None:
     choice = choose(a_task("NODE_FAIL"), ENDED, "", 0)
 

@@ -12,6 +12,7 @@ from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     Allocation,
     CpuWait,
+    PageCache,
     PeakMemory,
     Record,
     RepeatedRun,
@@ -262,6 +263,17 @@ def test_a_run_killed_for_memory_doubles_what_it_was_granted() -> None:
     assert noted(request, "a lower bound")
 
 
+def test_a_run_killed_for_memory_without_any_figure_requests_none() -> None:
+    assert from_usages([record("OUT_OF_MEMORY", peak_memory=None)]).memory is None
+
+
+@pytest.mark.parametrize("cache", [None, PageCache(read=9 * GIB, files=3 * GIB)])
+def test_a_program_that_rereads_its_files_is_reported(cache: PageCache | None) -> None:
+    request = from_usages([record(cache=cache)])
+    words = "read 9.00 GiB of files of 3.00 GiB"
+    assert noted(request, words) == (cache is not None)
+
+
 def test_a_run_killed_for_memory_below_what_others_needed_changes_nothing() -> None:
     killed = memory_record(2 * GIB, "OUT_OF_MEMORY")
     whole = memory_record(3 * GIB)
@@ -310,13 +322,14 @@ def test_every_repeat_is_a_run_and_a_warm_up_is_none() -> None:
     assert request.time_limit == 5 * MINUTE
 
 
-def test_a_repeat_that_failed_is_not_counted_as_completed() -> None:
+@pytest.mark.parametrize("state", ["FAILED", "COMPLETED"])  # the record's
+def test_a_repeat_that_failed_is_not_counted_as_completed(state: str) -> None:
     repeats = (
         RepeatedRun(usage=usage(), exit_code=0, signal=None),
         RepeatedRun(usage=usage(), exit_code=None, signal=9),
     )
 
-    assert from_usages([record("FAILED", repeats=repeats)]).runs == 1
+    assert from_usages([record(state, repeats=repeats)]).runs == 1
 
 
 def test_three_runs_state_how_far_they_vary() -> None:

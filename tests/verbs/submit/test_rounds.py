@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -184,7 +185,7 @@ def test_an_answer_is_recorded_once(bench: Bench) -> None:
     job = bench.send(sending)
     sending.__exit__()
 
-    assert (job.id, bench.recorded()) == ("1", ["1"])
+    assert (job.id, bench.recorded(), sending.is_over()) == ("1", ["1"], True)
     settle_store(Here(cwd="/", env={}, root=bench.store, notify=bench.said.append))
     assert bench.recorded() == ["1"]
 
@@ -204,7 +205,7 @@ def test_a_lost_answer_keeps_others_from_sending_until_the_job_is_found(
 ) -> None:
     lost(bench, accepted=True)
     bench.queue.silent = True
-    with pytest.raises(SubmissionUnknownError):
+    with pytest.raises(SubmissionUnknownError, match=r"\(squeue: timed out\)"):
         bench.begin()
     bench.queue.silent = False
 
@@ -298,6 +299,27 @@ def test_a_sender_that_is_at_it_is_named_to_the_other(
 
     with pytest.raises(UsageError, match=rf"by \S+ \(process {os.getpid()} on "):
         bench.begin()
+
+
+def test_a_sender_that_fails_at_the_same_moment_is_waited_for(bench: Bench) -> None:
+    one, other = bench.sendings(), bench.sendings()
+    number = other.next_number()
+    sending = one.begin(number)
+    ends = threading.Timer(0.3, sending.__exit__)
+    ends.start()
+    with pytest.raises(UsageError, match="tried at the same moment and failed"):
+        other.begin(number)
+    ends.join()
+
+
+def test_a_sender_that_died_after_it_recorded_all_its_jobs_leaves_nothing_to_ask(
+    bench: Bench,
+) -> None:
+    bench.send(bench.begin())
+    bench.kill_sender()
+    bench.queue.silent = True
+    assert bench.sendings().next_number(bench.said.append) == 2
+    assert (bench.said, bench.recorded()) == ([], ["1"])
 
 
 def test_of_two_who_saw_the_same_jobs_one_begins(bench: Bench) -> None:
