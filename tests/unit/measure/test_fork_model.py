@@ -235,6 +235,33 @@ def test_old_pages_are_gone_with_the_last_who_held_them() -> None:
     assert estimate.value == family.truth() == 100 * PAGE
 
 
+@pytest.mark.parametrize("is_seen_alone", [True, False])
+def test_children_one_after_another_do_not_add_up(*, is_seen_alone: bool) -> None:
+    family, model = grown(100)
+    for _ in range(30):
+        child = family.fork(1)
+        for address in range(100, 150):
+            family.write(child, address)
+        assert model.look(family.seen()).value == family.truth() == 150 * PAGE
+        for address in range(10):  # a copy as long as the child lives
+            family.write(1, address)
+        family.end(child)
+        if is_seen_alone:
+            model.look(family.seen())
+
+
+def test_old_pages_stay_with_the_only_fork_of_who_held_them() -> None:
+    family, model = grown(100)
+    holder = family.fork(1)
+    model.look(family.seen())
+    for address in range(100):
+        family.write(1, address)
+    model.look(family.seen())
+    family.fork(holder)
+    family.end(holder)
+    assert model.look(family.seen()).value == family.truth() == 200 * PAGE
+
+
 @pytest.mark.parametrize("looks_between", [True, False])
 def test_old_pages_stay_with_a_fork_of_who_held_them(*, looks_between: bool) -> None:
     family, model = grown(100)

@@ -187,6 +187,28 @@ def test_memory_that_one_lets_go_before_a_count_counts_once() -> None:
     assert 90 * MIB < held.total < 96 * MIB + 3 * BASE
 
 
+GROWING = """
+private(40)
+def grow():
+    ready(); wait(); private(96)
+fork(grow)
+os.wait()
+"""
+
+
+@linux
+def test_what_a_fork_grows_by_during_a_count_is_no_larger_part_of_its_reading() -> None:
+    with jobs(GROWING, ready=1) as (job,):
+        scene = Scene(job)
+        readings = scene.tree.read()
+        job.go_on(1)
+        job.wait_for(1)
+        scene.clock.now += 1000
+        held = scene.gauge.hold(readings, 0)
+        scene.close()
+    assert 40 * MIB < held.anonymous < 40 * MIB + BASE
+
+
 LATE = """
 ready(); wait()
 def hold():

@@ -225,9 +225,11 @@ class SharedPages:
         """Return a holding that was not counted, as sure as the counts have shown."""
         low, high, total = held.low, held.high, held.total
         if self._off is not None:
-            # no wider than the model was off at the last counts
+            # no wider than the model was off at the last counts; copies that were
+            # guessed since may be none
             error = round(total * (self._error + self._off))
-            low, high = max(low, total - error), min(high, total + error)
+            low = max(low, total - error - held.guess)
+            high = min(high, total + error)
         is_guess = high - low > 2 * _GUESSED * total + _MATERIAL_FLOOR
         return msgspec.structs.replace(
             held, low=low, high=high, certainty="guessed" if is_guess else "counted"
@@ -292,7 +294,9 @@ class SharedPages:
             for name, family in self._families.items():
                 sizes = family.sizes()
                 pages = self._open(stack, opened, sizes) if len(sizes) > 1 else {}
-                found = count_family(pages, sizes) if len(pages) > 1 else None
+                if len(pages) < 2:  # noqa: PLR2004 - one alone shares nothing
+                    continue
+                found = count_family(pages, sizes, self._anonymous_now)
                 if found is not None:
                     counts[name] = found
             # of one process, or of small files, nothing is shared that matters
@@ -306,6 +310,10 @@ class SharedPages:
             self._files.correct([reading.file for reading in kept], files.file)
             self._shmem.correct([reading.shared for reading in kept], files.shared)
         return bool(counts) or files is not None
+
+    def _anonymous_now(self, pid: int) -> Bytes:
+        reading = self._tree.reading(pid)
+        return 0 if reading is None else reading.anonymous
 
     def _has_shrunk(self, old: ProcessReading) -> bool:
         """Return whether a process gave memory back between its reading and a count.
