@@ -1,5 +1,6 @@
 """``weigh status``: the state of submitted jobs and their tasks."""
 
+import math
 import os
 import time
 from collections import Counter
@@ -29,7 +30,6 @@ from weigh.flow.submit.rounds import SubmissionRounds, rounds_of_plan, settle_al
 from weigh.lazy_modules import lazy_module
 from weigh.model.element_time import NOT_STARTED
 from weigh.model.job import CANCELLING, ON_HOLD, SubmittedJob, TaskState
-from weigh.model.plan import Plan
 from weigh.model.record import ReportedProgress, State
 from weigh.outcome import error_at_end
 from weigh.progress.eta import TaskDurations, TimeSpan, still_to_run, until_done
@@ -306,83 +306,47 @@ def ends_of(views: Sequence[JobView], current_time: Seconds) -> ExpectedEnd | No
 
     *current_time* is in seconds since the epoch.
     """
-    found = [end for view in views if (end := _job_end(view, current_time)) is not None]
-    if not found:
-        return None
-    # the job that ends last: its limit is the one that matters
-    last = max(found, key=lambda end: end.value)
-    return replace(
-        last,
-        low=max(end.low for end in found),  # all must end
-        high=max(end.high for end in found),
-        late=sum(end.late for end in found),
-        near=sum(end.near for end in found),
-        tasks=tuple(task for end in found for task in end.tasks),
-    )
-
-
-def _job_end(job_view: JobView, current_time: Seconds) -> ExpectedEnd | None:
-    plan = job_view.work.known_plan
-    if plan is None:
-        return None
-    job, states = job_view.job, job_view.elements
-    history = history_of(job)
-    waiting = Counter(
-        task.element for task in job_view.tasks if task.state == "PENDING"
-    )
-    running = {
-        number: _RunningElement(history.element(number), waiting[number], current_time)
-        for number, state in enumerate(states)
-        if state.state == "RUNNING"
-    }
-    tasks = [task for one in running.values() for task in one.tasks]
-    times = tuple(_times_of_done_tasks(history, len(states)))
+    running, times = list[_RunningElement](), list[Seconds]()
+    for view in views:
+        if view.work.known_plan is not None:
+            history = history_of(view.job)
+            times += _times_of_done_tasks(history, len(view.elements))
+            running += _running_elements(view, history, current_time)
+    tasks = [task for one in running for task in one.tasks]
     # no task is done: use the expected times of running ones
-    times = times or tuple(one.elapsed + one.left.value for one in tasks if one.left)
-    known = TaskDurations(times, len(times))
+    times = times or [one.elapsed + one.left.value for one in tasks if one.left]
     # how long tasks without progress have run already is known too
     begun = tuple(one.elapsed for one in tasks if one.left is None)
-    going = replace(known, begun=begun)
-    spans = {number: one.span(going) for number, one in running.items()}
-    left = [span for span in spans.values() if span is not None]
+    known = TaskDurations(tuple(times), len(times), begun)
+    spans = [one.span(known) for one in running]
+    left = [span for span in spans if span is not None]
     # an element without an estimate may be the last to end
     if not left or len(left) < len(spans):
         return None
-    waits = [waiting[n] for n, state in enumerate(states) if state.state == "PENDING"]
-    # elements that wait will have as many slots as those that run
-    lanes = max(one.lanes for one in running.values())
+    elements = [state.state for view in views for state in view.elements]
+    waits = elements.count("PENDING")
+    request = views[-1].job.request
     # without a throttle as many as run now: what the queue grants is not known
-    at_a_time = min(job.request.throttle or len(running), len(running) + len(waits))
+    at_a_time = min(request.throttle or len(running), len(running) + waits)
     # one list of all tasks; an element with a long list of its own may end later
     whole = until_done(
         [one.left or one.elapsed for one in tasks],
-        sum(waiting.values()),
-        going,
-        lanes=lanes * at_a_time,
+        sum(task.state == "PENDING" for view in views for task in view.tasks),
+        known,
+        # elements that wait will have as many slots as those that run
+        lanes=at_a_time * max(one.lanes for one in running),
     )
-    if whole is None:
-        return None
-    end = max([whole, *left], key=lambda span: span.value)
-    limit = job.request.time_limit
-    pairs: list[tuple[TimeSpan | None, Seconds | None]] = []
-    for number, span in spans.items():
-        started = states[number].started
-        is_known = limit is not None and started is not None
-        remaining = (started or 0.0) + (limit or 0) - current_time
-        pairs.append((span, remaining if is_known else None))
-    # those that wait have all of their time limit; of them, the longest one
-    longest = until_done([], max(waits), known, lanes=lanes) if waits else None
-    pairs += [(longest, limit)] * len(waits)
-    late, near = _against_limit(pairs)
-    reported = _reported_tasks(plan, job.first, running, known)
+    end = max([*left, *filter(None, [whole])], key=lambda span: span.value)
+    limits = [(span, one.time_left) for span, one in zip(left, running, strict=True)]
+    reported = (task for one in running for task in one.reported_tasks(known))
     return ExpectedEnd(
         value=end.value,
         low=end.low,
         high=end.high,
         at_a_time=at_a_time if waits else None,
-        late=late,
-        near=near,
-        time_limit=limit,
+        late=sum(span.low > limit for span, limit in limits),
+        near=sum(span.low <= limit < span.high for span, limit in limits),
+        time_limit=request.time_limit,
         tasks=tuple(sorted(reported, key=lambda task: -(task.remaining or 0.0))),
     )
 
@@ -390,17 +354,46 @@ def _job_end(job_view: JobView, current_time: Seconds) -> ExpectedEnd | None:
 class _RunningTask(NamedTuple):
     """A task that runs: its time so far, what it reported, and what that leaves."""
 
-    seq: int
+    number: int  # in the plan
     elapsed: Seconds
     headway: ReportedProgress | None
     left: TimeSpan | None
+
+
+def _running_elements(
+    job_view: JobView, history: JobHistory, current_time: Seconds
+) -> Iterator["_RunningElement"]:
+    waiting = Counter(
+        task.element for task in job_view.tasks if task.state == "PENDING"
+    )
+    numbers: dict[int, dict[int, int]] = {}
+    for task in job_view.tasks:
+        numbers.setdefault(task.element, {})[task.seq] = task.task
+    limit = job_view.job.request.time_limit
+    for element, state in enumerate(job_view.elements):
+        if state.state == "RUNNING":
+            is_limited = limit is not None and state.started is not None
+            ends = (state.started or 0.0) + (limit or 0)
+            yield _RunningElement(
+                history.element(element),
+                numbers.get(element, {}),
+                waiting[element],
+                current_time,
+                time_left=ends - current_time if is_limited else math.inf,
+            )
 
 
 class _RunningElement:
     """A running element: its tasks that run, and how many wait for its slots."""
 
     def __init__(
-        self, history: JoblogHistory, waiting: int, current_time: Seconds
+        self,
+        history: JoblogHistory,
+        numbers: Mapping[int, int],  # of its tasks in the plan, by those in the element
+        waiting: int,
+        current_time: Seconds,
+        *,
+        time_left: Seconds,
     ) -> None:
         progress = read_progress(history.joblog)
         reported = {one.seq: one for one in progress.tasks} if progress else {}
@@ -413,8 +406,10 @@ class _RunningElement:
             # clocks of nodes differ: a start may lie in the future
             elapsed = max(0.0, current_time - start.time)
             left = _span_of_progress(headway, elapsed)
-            self.tasks.append(_RunningTask(seq, elapsed, headway, left))
+            number = numbers.get(seq, seq)
+            self.tasks.append(_RunningTask(number, elapsed, headway, left))
         self.lanes = progress.slots if progress else max(1, len(self.tasks))
+        self.time_left = time_left
         self._waiting = waiting
 
     def span(self, task_durations: TaskDurations) -> TimeSpan | None:
@@ -422,46 +417,20 @@ class _RunningElement:
         going = [one.left or one.elapsed for one in self.tasks]
         return until_done(going, self._waiting, task_durations, lanes=self.lanes)
 
-
-def _reported_tasks(
-    plan: Plan,
-    first: int,
-    running: dict[int, _RunningElement],
-    task_durations: TaskDurations,
-) -> Iterator[TaskEnd]:
-    """Yield when each task that reports its progress will be done."""
-    for number, element in running.items():
-        # each element of a queue may run any task, and its joblog numbers all of them
-        numbers = plan.elements[first + number].tasks
-        numbers = numbers if plan.queue is None else plan.queue.tasks
-        for one in element.tasks:
-            if one.headway is None or not 0 < one.seq <= len(numbers):
-                continue
-            span = one.left or still_to_run(one.elapsed, task_durations)
-            yield TaskEnd(
-                task=numbers[one.seq - 1],
-                done=one.headway.done,
-                total=one.headway.total,
-                source=one.headway.source,
-                remaining=None if span is None else span.value,
-                low=None if span is None else span.low,
-                high=None if span is None else span.high,
-            )
-
-
-def _against_limit(
-    ends: Sequence[tuple[TimeSpan | None, Seconds | None]],
-) -> tuple[int, int]:
-    """Return how many elements will exceed their limit, and how many more may.
-
-    *ends* are when each ends, and how much time its limit leaves.
-    """
-    late = near = 0
-    for span, left in ends:
-        if span is not None and left is not None:
-            late += span.low > left
-            near += span.low <= left < span.high
-    return late, near
+    def reported_tasks(self, task_durations: TaskDurations) -> Iterator[TaskEnd]:
+        """Yield when each task that reports its progress will be done."""
+        for one in self.tasks:
+            if one.headway is not None:
+                span = one.left or still_to_run(one.elapsed, task_durations)
+                yield TaskEnd(
+                    task=one.number,
+                    done=one.headway.done,
+                    total=one.headway.total,
+                    source=one.headway.source,
+                    remaining=None if span is None else span.value,
+                    low=None if span is None else span.low,
+                    high=None if span is None else span.high,
+                )
 
 
 def _span_of_progress(
