@@ -48,5 +48,6 @@ def cancel(
         name = printable_text(one.job.name)
         click.echo(f"  {verb} {one.job.id} ({name}): {number} {noun}")
     if not done:
-        click.echo("  nothing to cancel: all have ended")
+        why = "no element waits" if pending else "all have ended"
+        click.echo(f"  nothing to cancel: {why}")
     return 0

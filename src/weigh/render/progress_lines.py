@@ -7,7 +7,7 @@ import msgspec
 from weigh.model.progress import EndForecast
 from weigh.model.record import ReportedProgress
 from weigh.render.printable import shortened_text
-from weigh.units import Seconds, format_brief, format_duration
+from weigh.units import Seconds, count_with_noun, format_brief, format_duration
 
 _MOST_TASKS = 3  # of the tasks that end last
 
@@ -127,30 +127,21 @@ def ends_lines(expected_end: ExpectedEnd, width: int) -> Iterator[str]:
     """Describe when a job is done, whether in time, and which tasks end last."""
     interval = time_range_suffix(expected_end.low, expected_end.high)
     when = f"done in {format_duration(expected_end.value)}{interval}"
-    limit = _limit_words(expected_end)
-    if limit and len(when) + len(limit) + 3 <= width:
-        yield f"{when}   {limit}"
-    else:
-        yield when
-        if limit:
-            yield limit
     if expected_end.at_a_time is not None:
-        noun = "element runs" if expected_end.at_a_time == 1 else "elements run"
-        yield f"if {expected_end.at_a_time} {noun} at a time"
+        assumed = count_with_noun(expected_end.at_a_time, "element")
+        when += f", {assumed} at a time"
+    yield shortened_text(when, width)
+    yield from _limit_warnings(expected_end)
     for task in expected_end.tasks[:_MOST_TASKS]:
         yield _task_progress_line(task)
 
 
-def _limit_words(expected_end: ExpectedEnd) -> str:
-    if expected_end.time_limit is None:
-        return ""
-    if expected_end.late:
-        noun = "element" if expected_end.late == 1 else "elements"
-        return f"{expected_end.late} {noun} will not end before the time limit"
-    if expected_end.near:
-        noun = "element" if expected_end.near == 1 else "elements"
-        return f"{expected_end.near} {noun} may not end before the time limit"
-    return "no element near its limit"
+def _limit_warnings(expected_end: ExpectedEnd) -> Iterator[str]:
+    late, near = expected_end.late, expected_end.near
+    if late or near:
+        how = "will" if late else "may"
+        elements = count_with_noun(late or near, "element")
+        yield f"{elements} {how} not end before the time limit"
 
 
 def _task_progress_line(task_end: TaskEnd) -> str:

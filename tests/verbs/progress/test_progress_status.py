@@ -185,9 +185,7 @@ def test_the_lines_state_when_whether_in_time_and_which_task_is_last() -> None:
         tasks=(task,),
     )
     assert list(ends_lines(ends, 76)) == [
-        "done in 12 h 00 m (between 10 h 30 m and 14 h 00 m)",
-        "no element near its limit",
-        "if 3 elements run at a time",
+        "done in 12 h 00 m (between 10 h 30 m and 14 h 00 m), 3 elements at a time",
         "task 17  42% by tqdm, 2 h 00 m to go (between 1 h 55 m and 2 h 05 m)",
     ]
 

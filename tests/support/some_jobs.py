@@ -50,6 +50,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     node: str = "node01"
     gpu_memory: int | None = None
     busy: float | None = None
+    prints: str = ""
     words: str = "ValueError: probabilities contain NaN"
     growing: bool | None = None
     energy: float | None = None
@@ -159,10 +160,14 @@ def write_job(root: str, folder: str, job: SomeJob) -> SubmittedJob:
         ),
     )
     os.makedirs(f"{folder}/log")
-    Path(folder, plan_directory.FILE).write_bytes(plan_directory.plan_document(plan))
+    plan_file = Path(folder, plan_directory.FILE)
+    plan_file.write_bytes(plan_directory.plan_document(plan))
     lines: list[bytes] = []
     for number, part in enumerate(parts):
         lines += _write_element(folder, number, part, job)
+    # files of a plan that are later than its job are those of another plan
+    for path in (plan_file, *Path(folder).glob("tasks_*.txt")):
+        os.utime(path, (BEGAN - 120, BEGAN - 120))
     machine = MachineIdentity("node01", "0" * 32, None, None)
     month = shards.month_folder(record_time_text(BEGAN))
     shard = os.path.join(root, shards.RECORDS, month, shards.shard_name(machine))
@@ -237,11 +242,12 @@ def _write_element(
         line = f"python run.py --task {unique}"
         commands.append(f"{line}\n")
         entries.append("\t".join(map(str, (*fields, line))) + "\n")
-        if not good:
+        if not good or task.prints:
             name = output_name(number * job.together + seq, task.attempts)
             out = Path(folder, "log", f"tasks_{number}.out", name)
             out.parent.mkdir(exist_ok=True)
-            out.write_text(f"Traceback (most recent call last):\n{task.words}\n")
+            failure = f"Traceback (most recent call last):\n{task.words}\n"
+            out.write_text(task.prints if good else failure)
         yield msgspec.json.encode(record) + b"\n"
     log.write_text("".join(entries))
     Path(folder, f"tasks_{number}.txt").write_text("".join(commands))

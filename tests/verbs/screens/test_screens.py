@@ -1,0 +1,187 @@
+"""Each screen of a job's life, whole: what a change of words or figures changes.
+
+Jobs and a Slurm cluster are made up, so that their figures are the same each time; of
+what runs here sizes and times are masked.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from called_weigh import CalledWeigh, called_apart, called_here, work_alone_in
+from some_jobs import BEGAN, JOB, SomeJob, Task, write_job
+from transcript import check_transcript
+
+from weigh.flow import doctor
+from weigh.flow.site import cluster
+from weigh.model.doctor import DiskSpace
+from weigh.model.job import ElementState, JobRequest
+from weigh.model.record import ReportedProgress
+from weigh.schedulers import client
+from weigh.schedulers.slurm import cluster as slurm_cluster
+from weigh.units import GIB, HOUR, MIB
+
+HERE = Path(__file__).parent
+CAPTURED = HERE.parents[1] / "unit" / "schedulers" / "captured"
+# the questions that are answered from captured text
+SLURM = {
+    slurm_cluster.NODES: "slurm-22.05-node.txt",
+    slurm_cluster.PARTITIONS: "slurm-22.05-partition.txt",
+    slurm_cluster.CONFIG: "slurm-22.05-config.txt",
+    slurm_cluster.JOBS: "slurm-22.05-squeue.txt",
+}
+HALF = ReportedProgress(
+    done=500, total=1000, source="steps", time=1800.0, remaining=1800.0
+)
+GOOD = Task(memory=900 * MIB, cpus=0.95, prints="loss 0.5\n")
+WANTED = JobRequest(cpus=1, memory=2 * GIB, time_limit=2 * HOUR)
+
+
+def slurm_in(folder: Path) -> None:
+    """Write commands of Slurm that answer from captured text, and submit nothing."""
+    cases = "".join(
+        f"  '{' '.join(argv)}') cat {CAPTURED / name} ;;\n"
+        for argv, name in SLURM.items()
+    )
+    script = (
+        "#!/bin/sh\nPATH=/usr/bin:/bin\n"
+        f'case "${{0##*/}} $*" in\n{cases}  sbatch*) echo 481520 ;;\nesac\n'
+    )
+    for name in ("sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun", "sacct"):
+        (folder / name).write_text(script)
+        (folder / name).chmod(0o755)
+
+
+def job_of(folder: Path, *tasks: Task, **states: ElementState) -> None:
+    """Leave a job of these tasks; *states* are what Slurm reports of other elements."""
+    root = str(folder / ".weigh")
+    write_job(
+        root, str(folder / "plan" / "ppo-sweep"), SomeJob(tasks=tasks, wanted=WANTED)
+    )
+    poll = client.load_poll(root, "slurm")
+    of_job = {**poll.states[JOB], **{int(n[1:]): one for n, one in states.items()}}
+    for number in (int(name[1:]) for name in states):
+        log = folder / "plan" / "ppo-sweep" / "log" / f"tasks_{number}.joblog"
+        log.unlink()
+        written = Path(f"{log}.events.jsonl")
+        # of an element that runs the start of its task, of one that waits nothing
+        begun = written.read_text().splitlines(keepends=True)[:2]
+        written.write_text("".join(begun if number == 1 else ()))
+    client.save_poll(root, "slurm", msgspec.structs.replace(poll, states={JOB: of_job}))
+
+
+def disk_of(role: str, path: str) -> DiskSpace:
+    """Return a disk that nodes share, and that is nearly full."""
+    return DiskSpace(
+        role=role,
+        path=path,
+        kind="nfs4",
+        mount="/home",
+        is_shared=True,
+        size=1000 * GIB,
+        free=5 * GIB,
+        files_free=10**6,
+        writable=True,
+    )
+
+
+FAILED = Task(state="FAILED", wall_time=60.0)
+KILLED = Task(state="OUT_OF_MEMORY", memory=2 * GIB, words="Killed")
+LATE = Task(state="TIMEOUT", wall_time=2.0 * HOUR, progress=HALF, words="step 500")
+RUNNING = ElementState(state="RUNNING", started=BEGAN, node="node02")
+WAITING = ElementState(state="PENDING", reason="Resources")
+SITUATIONS: dict[str, Callable[[Path], object]] = {
+    "a job whose tasks all succeeded": lambda here: job_of(here, GOOD, GOOD, GOOD),
+    "a job that runs": lambda here: job_of(
+        here, GOOD, GOOD, GOOD, _1=RUNNING, _2=WAITING
+    ),
+    "a job with tasks of each end": lambda here: job_of(
+        here, GOOD, FAILED, FAILED, KILLED, LATE
+    ),
+    "a plan": lambda here: (here / "tasks.txt").write_text("true\nsleep 1\n" * 10),
+    "a script": lambda here: (here / "job.sh").write_text(
+        "#!/bin/bash\n#SBATCH --mem=4G\n#SBATCH --gres=gpu:v100:1\n\npython train.py\n"
+    ),
+    "a script with mistakes": lambda here: (here / "job.sh").write_text(
+        "#!/bin/bash\n#SBATCH --mem 4GB\n#SBATCH --tiem=1:00\n"
+        "\nmodule load cuda\n#SBATCH -n 4\npython train.py &\n"
+    ),
+}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Return a folder whose name is always as long: lines are folded behind it."""
+    with tempfile.TemporaryDirectory(prefix="weigh-", dir="/tmp") as path:
+        yield Path(path)
+
+
+@pytest.fixture
+def weigh(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> CalledWeigh:
+    """Call weigh in this process, on the login node of a made-up cluster."""
+    for name in list(os.environ):
+        if name.startswith(("WEIGH_", "SLURM_", "SGE_")):
+            monkeypatch.delenv(name)
+    work_alone_in(folder, monkeypatch)
+    monkeypatch.setenv("WEIGH_POLL", "1000000h")
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("USER", "ada")
+    monkeypatch.setattr(cluster, "current_user", lambda: "ada")
+    monkeypatch.setattr(doctor, "read_disk", disk_of)
+    monkeypatch.setattr(doctor, "gpu_may_be_present", lambda _env: False)
+    monkeypatch.setattr(doctor, "find_scratch", lambda _env: None)
+    monkeypatch.setattr(time, "time", lambda: BEGAN + 1.5 * HOUR)
+    (folder / "bin").mkdir()
+    slurm_in(folder / "bin")
+    return called_here(capsys)
+
+
+@pytest.mark.parametrize("name", ["jobs", "cluster"])
+def test_the_screens_of_jobs_are_as_they_were_reviewed(
+    weigh: CalledWeigh, folder: Path, name: str
+) -> None:
+    def given(situation: str) -> None:
+        for made in (".weigh", "plan"):
+            shutil.rmtree(folder / made, ignore_errors=True)
+        SITUATIONS[situation](folder)
+
+    masks = {str(folder): "FOLDER", r"weigh doctor on .*": "weigh doctor on HOST"}
+    check_transcript(HERE / f"{name}.transcript", weigh, masks, given)
+
+
+# ids, and figures of what runs here
+MASKS = {
+    r"\b(scan|check)-[0-9a-f]{6}\b": r"\1-ID",
+    r"\b[0-9a-f]{12}\b": "ID",
+    r"(?m)^(.*memory +).*": r"\1FIGURES",
+    r"(?m)^(.*cpu +).*": r"\1FIGURES",
+    r"\d\d:\d\d:\d\d": "TIME",
+    r"(COMPLETED|FAILED) +\d.* (fine|exit)": r"\1  FIGURES  \2",
+    r"\d[\d.]* (?:[KMG]iB|B)\b *": "SIZE  ",
+    r"\d[\d.]* (?:ms|us|s)\b *": "SECONDS  ",
+    r"(?m)[\d.]+ of \d+ CPUs": "N of N CPUs",
+    r"weigh top .*": "weigh top   HOST   TIME",
+}
+
+
+def test_the_screens_of_what_runs_here_are_as_they_were_reviewed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{os.path.dirname(sys.executable)}:/usr/bin:/bin")
+
+    def call(*words: str) -> tuple[int, str, str]:
+        done = called_apart(folder, *words)
+        return done.returncode, done.stdout, done.stderr
+
+    tasks = "true\nsh -c 'echo no luck; exit 3'\ntrue\n"
+    (folder / "tasks.txt").write_text(tasks)
+    masks = {str(folder): "FOLDER"} | MASKS
+    check_transcript(HERE / "here.transcript", call, masks)
