@@ -180,7 +180,7 @@ METHODS: dict[str, Method] = {
     "Witt, 95th percentile": of_values(lambda values: float(np.quantile(values, 0.95))),
     "Witt, line + deviation": of_line(np.std),
     "line + largest error": of_line(lambda errors: max(errors.max(), 0)),
-    **{f"weigh --risk {risk}": by_history(risk) for risk in RISKS},
+    **{f"weigh --from history:{risk}": by_history(risk) for risk in RISKS},
 }
 
 

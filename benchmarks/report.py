@@ -21,7 +21,14 @@ from some_jobs import SomeJob, Task, write_job
 from weigh.units import GIB
 
 ASKED = 2.0  # seconds
-FORMS = ((), ("--json",), ("--paper",))
+FORMS = (
+    (),
+    ("--json",),
+    (
+        "--for",
+        "paper",
+    ),
+)
 
 
 def main(tasks: int) -> int:

@@ -69,8 +69,8 @@ def on_windows(program: str, *words: str, store: Path) -> str:
     [
         ("report", "tag"),
         ("report", "--since", "30d"),
-        ("report", "last", "--paper"),
-        ("report", "last", "--html", "page.html"),
+        ("report", "last", "--for", "paper"),
+        ("report", "last", "-o", "page.html"),
         ("records",),
         ("records", "export", "-o", "runs.csv"),
         ("request", "tag"),

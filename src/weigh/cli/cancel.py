@@ -12,13 +12,18 @@ from weigh.render.printable import printable_text
 @click.command(context_settings=options.SETTINGS)
 @click.argument("names", nargs=-1, metavar="JOB...", shell_complete=options.jobs)
 @click.option("--keep", multiple=True, metavar="JOB", help="Keep JOB; repeatable.")
-@click.option("--pending", is_flag=True, help="Only waiting elements.")
+@click.option(
+    "--state",
+    type=click.Choice(("pending",)),
+    metavar="pending",
+    help="Cancel only elements in this state.",
+)
 @options.dry_run("Print what would be cancelled.")
 def cancel(
     names: tuple[str, ...],
     *,
     keep: tuple[str, ...],
-    pending: bool,
+    state: str | None,
     dry_run: bool,
 ) -> int:
     """Cancel jobs, or only their waiting elements.
@@ -29,13 +34,13 @@ def cancel(
     \b
     weigh cancel 481516
     weigh cancel all --keep 481516
-    weigh cancel ppo-sweep --pending
+    weigh cancel ppo-sweep --state pending
     """  # noqa: D301 - click reads \b as: keep these lines
     done = cancel_jobs(
         here_now(notify),
         names,
         keep=keep,
-        only_waiting=pending,
+        only_waiting=state is not None,
         dry_run=dry_run,
     )
     verb = "would cancel" if dry_run else "cancelled"

@@ -27,13 +27,7 @@ _LONGEST_TIMEOUT = 86400.0  # seconds, a day: trying is no run
 
 @click.command(context_settings=options.SETTINGS)
 @click.argument("path", metavar="TASKS|SCRIPT", shell_complete=options.files)
-@click.option(
-    "--tasks",
-    type=options.BoundedCount(1, 1000),
-    default=5,
-    metavar="N",
-    help="Number of tasks to try, chosen to differ.  [default: 5]",
-)
+@options.limit("Number of tasks to try, chosen to differ.  [default: 5]", most=1000)
 @click.option(
     "--timeout",
     "seconds",
@@ -43,9 +37,6 @@ _LONGEST_TIMEOUT = 86400.0  # seconds, a day: trying is no run
     help="Stop each after TIME; a bare number is seconds.  [default: 30s]",
 )
 @options.jobs_at_once(1000)
-@click.option(
-    "--allow-nan", is_flag=True, help="Accept NaN and inf in the output of tasks."
-)
 @options.scheduler(
     "Scheduler to check SCRIPT for.  [default: detected from the directives]", "form"
 )
@@ -67,13 +58,18 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
 
     \b
     weigh check tasks.txt
-    weigh check tasks.txt --tasks 8 --timeout 60
+    weigh check tasks.txt -n 8 --timeout 60
     weigh check run.sh
     """  # noqa: D301 - click reads \b
     # CheckOptions has no fields of these names
     as_json, form = words.pop("as_json"), words.pop("form")
+    words["tasks"] = words.pop("limit") or CheckOptions().tasks
     settings = options.settings_of(click.get_current_context())
-    check_options = CheckOptions(**words, mask=settings.mask)
+    check_options = CheckOptions(
+        **words,
+        allow_nan="nan" in settings.ignore,
+        mask=settings.mask,
+    )
     if is_job_script(path):
         return _check_script(path, form, as_json=as_json)
     done = try_tasks(

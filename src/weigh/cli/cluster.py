@@ -8,18 +8,22 @@ from weigh.cli import options
 from weigh.flow.site.cluster import query_cluster
 from weigh.render.cluster_lines import (
     cluster_document,
-    cluster_free_line,
     cluster_screen,
 )
 from weigh.render.columns import fill_by_columns
 from weigh.render.printable import printable_text
+from weigh.schedulers import KINDS
 
 
 @click.command(context_settings=options.SETTINGS)
-@click.option("--free", is_flag=True, help="One line: what is free now.")
-@options.scheduler("Scheduler to query.  [default: the one whose commands are on PATH]")
+@click.option(
+    "--on",
+    "scheduler",
+    type=click.Choice(tuple(KINDS)),
+    help="Scheduler to query.  [default: the one whose commands are on PATH]",
+)
 @options.as_json()
-def cluster(*, free: bool, scheduler: str | None, as_json: bool) -> int:
+def cluster(*, scheduler: str | None, as_json: bool) -> int:
     """Show the cluster: queues, GPUs, nodes that are down, and users.
 
     A GPU is free when it is idle and its node has a CPU and memory left for a job.
@@ -28,8 +32,6 @@ def cluster(*, free: bool, scheduler: str | None, as_json: bool) -> int:
     seen = query_cluster(os.environ, scheduler=scheduler)
     if as_json:
         click.echo(cluster_document(seen).decode())
-    elif free:
-        click.echo(cluster_free_line(seen))
     else:
         click.echo("\n".join(cluster_screen(seen)))
     for note in seen.notes:

@@ -12,19 +12,18 @@ from weigh.render.doctor_lines import doctor_document, doctor_page
 
 
 @click.command(context_settings=options.SETTINGS)
-@click.option(
-    "--job",
-    metavar="PLAN|SCRIPT",
-    help="Also check a job before it is submitted: code, data, environment, "
-    "memory and GPU request, script.",
+@click.argument(
+    "job", required=False, metavar="[PLAN|SCRIPT]", shell_complete=options.files
 )
 @options.as_json()
 def doctor(*, job: str | None, as_json: bool) -> int:
-    """Find problems of this machine, and show how to fix them.
+    """Find problems of this machine or of a job, and show how to fix them.
 
     Checks the scheduler, Python and torch, the GPU, disks, and where records go.
-    Nothing is changed. The exit code is 1 if something is broken, and 0 if there
-    are only warnings.
+    Of a PLAN or SCRIPT also what a job needs before it is submitted: code, data,
+    environment, memory and GPU request, script. Nothing is changed.
+
+    The exit code is 1 if something is broken, and 0 if there are only warnings.
     """
     # a current folder that was deleted is a finding, so the check starts elsewhere
     found = diagnose_machine(here_of(current_folder() or os.sep, os.environ), job=job)

@@ -10,7 +10,7 @@ import click
 HELP_ALL = "weigh.help-all"
 # verb -> the options that its --help lists, without their dashes
 FIRST_OPTIONS = {
-    "submit": "memory time cpus gpus queue account heal after throttle dry-run",
+    "submit": "memory time cpus gpus queue account heal after jobs dry-run",
     "exec": "jobs per-gpu memory retries timeout output resume-failed dry-run",
     "plan": "gpu gpu-memory memory cpus time hours node per-gpu name replace",
 }
@@ -18,8 +18,8 @@ FIRST_OPTIONS = {
 OPTION_GROUPS = {
     "submit": {
         "Request": ("memory time cpus gpus nodes queue account"),
-        "Order": "after throttle interactive name on",
-        "Environment": "module conda venv setup container measure",
+        "Order": "after jobs interactive name on",
+        "Environment": "setup measure",
         "Files": "stage-in stage-out",
         "Healing": "heal requeue",
         "Output": "notify json dry-run again",
@@ -32,7 +32,7 @@ OPTION_GROUPS = {
     },
     "plan": {
         "Needs of a task": "gpu-memory memory cpus time from hours",
-        "Nodes": ("gpu per-gpu gpus-per-task nodes node probe"),
+        "Nodes": ("gpu per-gpu gpus nodes node probe"),
         "Output": "name replace dry-run json",
     },
 }

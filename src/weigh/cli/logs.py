@@ -5,6 +5,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import click
 import msgspec
@@ -13,11 +14,12 @@ from weigh.cli import options
 from weigh.flow.follow.logs import LogFile, log_files_of_job
 from weigh.flow.here import here_now
 from weigh.regular_file import only_regular
-from weigh.render.printable import printable_text
+from weigh.render.printable import indented_json, printable_text
 
 _PAUSE = 0.5  # seconds between two looks at the files
 _PIECE = 1 << 16  # bytes that are read of a file before the next one has its turn
 _LAST = 10  # lines of each of several files
+_FAILED = "failed"  # in place of a task's number
 _MOST_FILES = 20  # files that are shown; an array can have thousands
 
 
@@ -25,27 +27,33 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options as typed; click's names are those of the fields."""
 
     follow: bool
-    failed: bool
-    lines: int | None
-    paths: bool
+    limit: int | None
+    as_json: bool
+
+
+class TaskNumber(options.BoundedCount):
+    """A task's number, or the word for all that failed."""
+
+    def convert(  # type: ignore[override]
+        self,
+        value: Any,  # noqa: ANN401 - click's own
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> int | str:
+        """Return the number, or ``failed``."""
+        return _FAILED if value == _FAILED else super().convert(value, param, ctx)
 
 
 @click.command(context_settings=options.SETTINGS)
 @click.argument("name", metavar="JOB", shell_complete=options.jobs)
-@click.argument("task", metavar="[TASK]", type=options.BoundedCount(), required=False)
+@click.argument("task", metavar="[TASK|failed]", type=TaskNumber(), required=False)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing as the files grow.")
-@click.option("--failed", is_flag=True, help="Show the output of failed tasks.")
-@click.option(
-    "-n",
-    "--lines",
-    type=options.BoundedCount(),
-    metavar="N",
-    help="Show the last N lines of each file.  [default: all of one file, 10 of "
-    "several]",
+@options.limit(
+    "Show the last N lines of each file.  [default: all of one file, 10 of several]"
 )
-@click.option("--paths", is_flag=True, help="Print only the paths of the files.")
-def logs(name: str, task: int | None, **words: int | bool | None) -> int:
-    """Show the output of a job's tasks, or of one of them.
+@options.as_json("Print where the files are, as one JSON document.")
+def logs(name: str, task: int | str | None, **words: int | bool | None) -> int:
+    """Show the output of a job's tasks, of one of them, or of those that failed.
 
     JOB is a job's id, a plan's name or directory, or `last`; TASK is the number of a
     task as `weigh status` shows it, also written as 481516_58. Of many tasks those are
@@ -55,15 +63,16 @@ def logs(name: str, task: int | None, **words: int | bool | None) -> int:
     weigh logs 481516
     weigh logs 481516 58
     weigh logs -f last
-    weigh logs --failed ppo-sweep
+    weigh logs ppo-sweep failed
     """  # noqa: D301 - click reads \b as: keep these lines
     chosen = LogOptions(**words)  # type: ignore[arg-type]
-    files = log_files_of_job(here_now(), name, task, failed=chosen.failed)
+    number = task if isinstance(task, int) else None
+    files = log_files_of_job(here_now(), name, number, failed=task == _FAILED)
     if not files:
         click.echo("weigh: nothing has been printed yet", err=True)
-    if chosen.paths:
-        for one in files:
-            click.echo(printable_text(one.to_show()))
+    if chosen.as_json:
+        found = [{"title": one.title, "path": one.to_show()} for one in files]
+        click.echo(indented_json({"schema": "weigh.logs/1", "files": found}))
         return 0
     if len(files) > _MOST_FILES and not chosen.follow:
         click.echo(
@@ -73,7 +82,7 @@ def logs(name: str, task: int | None, **words: int | bool | None) -> int:
         )
         files = tuple(sorted(files, key=_last_change)[-_MOST_FILES:])
     # 0 lines cannot be requested, so "or" serves as the default
-    most = chosen.lines or (_LAST if len(files) > 1 else None)
+    most = chosen.limit or (_LAST if len(files) > 1 else None)
 
     # a file to follow that is not there yet comes later, and begins at 0
     ends = [

@@ -13,12 +13,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--folder",
+@click.argument(
+    "folder",
     type=click.Path(exists=True, file_okay=False),
     default=".",
-    metavar="FOLDER",
-    help="Work here.  [default: the current folder]",
+    metavar="[FOLDER]",
 )
 @click.option(
     "--allow-submit",
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
     "GPU hours (0 by default).",
 )
 @click.option(
-    "--run-time",
+    "--time",
+    "run_time",
     type=DURATION,
     default="10m",
     metavar="TIME",
@@ -43,7 +43,7 @@ def mcp(
 
     A server of the Model Context Protocol on stdin and stdout, for the settings
     of an agent; it needs the Python package mcp. Nothing is submitted without
-    --allow-submit.
+    --allow-submit. Commands run in FOLDER, by default the current one.
 
     \b
     weigh mcp

@@ -160,6 +160,12 @@ def output(metavar: str, text: str, default: str | None = None) -> Decorator:
     return click.option("-o", "--output", metavar=metavar, default=default, help=text)
 
 
+def limit(text: str, least: int = 1, most: int | None = None) -> Decorator:
+    """Return the option ``-n/--limit``: how many are shown or tried."""
+    kind = BoundedCount(least, most)
+    return click.option("-n", "--limit", type=kind, metavar="N", help=text)
+
+
 def jobs_at_once(most: int) -> Decorator:
     """Return the option ``-j/--jobs``: how many tasks run concurrently."""
     return click.option(

@@ -59,7 +59,8 @@ _COUNT = options.BoundedCount()
 )
 @click.option("--per-gpu", type=_COUNT, metavar="N", help="At most N tasks per GPU.")
 @click.option(
-    "--gpus-per-task",
+    "--gpus",
+    "gpus_per_task",
     type=_COUNT,
     metavar="N",
     help="Whole GPUs per task.  [default: as many as measured, if several]",

@@ -62,12 +62,8 @@ class _RecordVerbs(click.Group):
 
 
 @click.group("records", invoke_without_command=True, cls=_RecordVerbs)
-@click.option(
-    "-n",
-    "--limit",
-    type=options.BoundedCount(0),
-    metavar="N",
-    help=f"List the newest N; 0: all.  [default: {_SHOWN}; with --json: all]",
+@options.limit(
+    f"List the newest N; 0: all.  [default: {_SHOWN}; with --json: all]", least=0
 )
 @click.option("--label", metavar="NAME", help="List only records with this label.")
 @click.option(

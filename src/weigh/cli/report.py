@@ -32,14 +32,17 @@ else:  # each is imported when it is first used
     html_page = lazy_module("weigh.render.html.page")
 
 _STDOUT = "-"
+_TICKET, _PAPER = "ticket", "paper"
 _SINCE = "7d"  # jobs that are listed without --since
 # what is not here would be ignored
-_GO_TOGETHER = {("--since", "--json"), ("--since", "--paper")}
+_GO_TOGETHER = {("--since", "--json"), ("--since", "--for paper")}
 
 
 def print_report(name: str, words: Mapping[str, Any]) -> None:
     """Print a report as text or JSON, or write its page."""
     path = words["html"]
+    if path not in (None, _STDOUT) and not path.endswith((".html", ".htm")):
+        raise UsageError(f"--output {path}: a page is a file that ends in .html")
     report = report_report.build_job_report(here_now(), name)
     if path is not None:
         _write_html(html_page.render_page(report, version=__version__), path)
@@ -79,13 +82,18 @@ def _write_html(html: str, path: str) -> None:
 )
 @click.option("--json", "is_json", is_flag=True, help="One JSON document.")
 @click.option(
-    "--html",
-    metavar="FILE",
+    "-o",
+    "--output",
+    "html",
+    metavar="FILE.html",
     help="Write one self-contained page with curves and tasks; - for stdout.",
 )
-@click.option("--ticket", is_flag=True, help="Text for a support ticket.")
 @click.option(
-    "--paper", is_flag=True, help="The compute statement of a publication, in Markdown."
+    "--for",
+    "reader",
+    type=click.Choice((_TICKET, _PAPER)),
+    help="Text for a support ticket, or the compute statement of a publication in "
+    "Markdown.",
 )
 @click.option(
     "--since",
@@ -107,14 +115,14 @@ def report(name: str | None, **words: Any) -> int:  # noqa: ANN401 - click's
     \b
     weigh report --since 30d
     weigh report last
-    weigh report 481516 --html job.html
-    weigh report ppo-sweep --paper
+    weigh report 481516 -o job.html
+    weigh report ppo-sweep --for paper
     """  # noqa: D301 - click reads \b as: keep these lines
     _refuse_report_contradictions(name, words)
     here, since = here_now(_notify_on_stderr), words["since"]
-    if words["paper"]:
+    if words["reader"] == _PAPER:
         click.echo(forms.compute_statement(here, name or LAST, since=since))
-    elif words["ticket"]:
+    elif words["reader"] == _TICKET:
         click.echo(forms.support_ticket(here, name or LAST))
     elif name is None and words["html"] is None:
         _print_job_list(forms.listed_jobs(here, since or _SINCE), words)
@@ -146,9 +154,8 @@ def _refuse_report_contradictions(name: str | None, words: Mapping[str, Any]) ->
     given = {
         "--since": words["since"] is not None,
         "--json": words["is_json"],
-        "--html": words["html"] is not None,
-        "--ticket": words["ticket"],
-        "--paper": words["paper"],
+        "--output": words["html"] is not None,
+        f"--for {words['reader']}": words["reader"] is not None,
     }
     used = [option for option, is_given in given.items() if is_given]
     for first, second in combinations(used, 2):

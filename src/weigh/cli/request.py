@@ -7,7 +7,6 @@ import click
 
 from weigh.cli import options
 from weigh.errors import UsageError
-from weigh.estimate.history import RISKS
 from weigh.flow.here import here_now
 from weigh.flow.request.request import RequestAnswer, request_of_records
 from weigh.lazy_modules import lazy_module
@@ -33,7 +32,7 @@ _DEFAULTS = (
 _HISTORY = "history"
 _ACCOUNTS = tuple(kind.accounts for kind in KINDS.values())
 # options by the source that uses them: with another one they would have no effect
-_OF_HISTORY = ("risk", "parameters")
+_OF_HISTORY = ("parameters",)
 _OF_RECORDS = ("headroom", "steps")
 _WIDTH = 80
 
@@ -70,7 +69,8 @@ def _next_run_parameters(
     help="Margin above the largest usage: 20% or 0.2.  [default: 20%]",
 )
 @click.option(
-    "--steps",
+    "--target",
+    "steps",
     metavar="[DONE/]TOTAL",
     help="Steps of the full job, after those measured if the record does not count "
     "them: time and rising memory are extrapolated. 88000samples are samples of "
@@ -81,15 +81,10 @@ def _next_run_parameters(
     "source",
     default="records",
     metavar="WHERE",
-    help="records: those named. history: all runs similar to the one named. "
+    help="records: those named. history: all runs similar to the one named; "
+    "history:normal and history:high are nearer to what was used where runs vary. "
     f"{' or '.join(_ACCOUNTS)}: your jobs that accounting lists, of a name and of the "
     "last days: sacct:align, sacct:align_*,7d.  [default: records; 30d]",
-)
-@click.option(
-    "--risk",
-    type=click.Choice(RISKS),
-    help="low: the most seen and a margin, larger where runs vary. "
-    "normal, high: a half, an eighth of what varying adds.  [default: low]",
 )
 @click.option(
     "--param",
@@ -110,15 +105,15 @@ def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - cl
     usage counts. The request goes to stdout, its uncertainty to stderr.
 
     With --from history all runs of the same label and command are used, and the
-    request becomes more precise with each run; --risk and --param apply only to it.
+    request becomes more precise with each run; --param applies only to it.
 
     With --from sacct (or qacct) your past jobs are used, with or without
     weigh, and nothing is kept. Without a name all kinds of jobs are listed.
 
     \b
     weigh request
-    weigh request --steps 500/10000
-    weigh request --from history --risk normal --param batch_size=300 tag
+    weigh request --target 500/10000
+    weigh request --from history:normal --param batch_size=300 tag
     weigh request --from sacct:align
     weigh request --for gridengine --headroom 30% tag-50 tag-100 tag-300
     sbatch $(weigh request --for flags) job.sh
@@ -161,12 +156,12 @@ def _request_answer(
                 f"--from {accounts} uses no records: --from {accounts}:NAME chooses"
             )
         return past_jobs.request_from_accounting(here_now(), source, form=words["form"])
-    if source not in ("records", _HISTORY):
+    history = accounts == _HISTORY
+    if not history and source != "records":
         raise UsageError(
             f"--from {source}: one of records, {_HISTORY}, {', '.join(_ACCOUNTS)}"
         )
-    history = source == _HISTORY
-    _check_goes_with(words, _OF_RECORDS if history else _OF_HISTORY, source)
+    _check_goes_with(words, _OF_RECORDS if history else _OF_HISTORY, accounts)
     if not history:
         return request_of_records(
             here_now(),
@@ -179,7 +174,7 @@ def _request_answer(
         here_now(),
         records,
         words["parameters"],
-        risk=words["risk"] or "low",
+        risk=source.partition(":")[2] or "low",
         form=words["form"],
     )
 
@@ -196,7 +191,9 @@ def _check_goes_with(
     # --param yields {} where it is not given, the others None
     given = [name for name in others if words[name] not in (None, {})]
     if given:
-        flag = "--" + {"parameters": "param"}.get(given[0], given[0]).replace("_", "-")
+        flag = "--" + {"parameters": "param", "steps": "target"}.get(
+            given[0], given[0]
+        ).replace("_", "-")
         if given[0] in _OF_HISTORY:
             fix = f"add --from {_HISTORY}"
         else:

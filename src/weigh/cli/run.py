@@ -23,6 +23,7 @@ from weigh.measure.launcher import JobLauncher
 
 _SHORTEST_INTERVAL = 0.001  # seconds
 _LONGEST_INTERVAL = 86400.0  # seconds
+_MOST_RUNS = 10000  # of --repeat
 _WITHOUT_OPTION = ("login_node", "stalled_after")  # settings only
 # with these no command has to follow
 _WITHOUT_DASHES = {"-h", "--help", "--help-all", "--attach"}
@@ -120,6 +121,17 @@ def _run_parameters(
         raise click.BadParameter(str(error), param=option) from error
 
 
+def _repeats(
+    context: click.Context, option: click.Parameter, text: str
+) -> tuple[int, int]:
+    """Read ``10`` or ``10,2``: runs, and those before them that do not count."""
+    count, _, warmup = text.partition(",")
+    return (
+        options.BoundedCount(1, _MOST_RUNS).convert(count, option, context),
+        options.BoundedCount(0, _MOST_RUNS).convert(warmup or 0, option, context),
+    )
+
+
 @click.command(
     cls=AfterDashes,
     context_settings=options.SETTINGS,
@@ -150,17 +162,11 @@ def _run_parameters(
 )
 @click.option(
     "--repeat",
-    type=options.BoundedCount(1, 10000),
-    default=1,
-    metavar="N",
-    help="Run it N times; report minimum, median and maximum.",
-)
-@click.option(
-    "--warmup",
-    type=options.BoundedCount(0, 10000),
-    default=0,
-    metavar="N",
-    help="Run it N more times first, not counted.",
+    default="1",
+    callback=_repeats,
+    metavar="N[,WARMUP]",
+    help="Run it N times, after WARMUP more that do not count; report minimum, median "
+    "and maximum.",
 )
 @click.option(
     "--headroom",
@@ -314,6 +320,7 @@ def _run_options_typed(
     words: dict[str, Any], settings: config.ConfigValues
 ) -> RunOptions:
     """Return what was typed, and the settings that have no option."""
+    words["repeat"], words["warmup"] = words["repeat"]
     patterns = words["progress_patterns"]
     words["progress"] = bool(patterns)
     words["progress_patterns"] = tuple(filter(None, patterns))

@@ -38,8 +38,7 @@ _OF_SCRIPTS = frozenset(
 _VALUED = {"--on", "--notify"}
 _SHORT_FLAG = re.compile("-[A-Za-z]")
 _LIMIT_BEHIND_HEAL = re.compile("(?:memory|time|rounds|hours)=")
-# fields of JobSetup that are options
-_SETUP = {"modules", "conda", "venv", "lines", "container", "checks"}
+_SETUP_KIND = re.compile("(module|conda|venv|container):(.+)")
 
 
 class SubmitCommand(options.PlainHelp):
@@ -165,18 +164,30 @@ def _split_script_arguments(arguments: list[str]) -> tuple[list[str], tuple[str,
     return own, tuple(flags)
 
 
-def _typed_job_setup(words: dict[str, Any]) -> JobSetup:
-    """Read the options on the environment of the tasks; make its paths absolute."""
-    container = words["container"]
-    # made absolute here, where a relative path has its meaning
-    if words["venv"] is not None:
-        words["venv"] = os.path.abspath(words["venv"])
-    # docker://IMAGE is no path
-    if container is not None and "://" not in container:
-        words["container"] = os.path.abspath(container)
-        if not os.path.exists(container):
-            raise UsageError(f"--container {container}: no such file")
-    return JobSetup(**words)
+def _typed_job_setup(texts: tuple[str, ...], *, checks: bool) -> JobSetup:
+    """Read the texts of ``--setup``; make paths absolute."""
+    named: dict[str, list[str]] = {}
+    for text in texts:
+        of_kind = _SETUP_KIND.fullmatch(text)
+        kind, value = of_kind.groups() if of_kind else ("line", text)
+        # made absolute here, where a relative path has its meaning; docker://IMAGE is
+        # no path
+        if kind in ("venv", "container") and "://" not in value:
+            value = os.path.abspath(value)
+        if kind == "container" and "://" not in value and not os.path.exists(value):
+            raise UsageError(f"--setup {text}: no such file")
+        named.setdefault(kind, []).append(value)
+    for kind in ("conda", "venv", "container"):
+        if len(named.get(kind, ())) > 1:
+            raise UsageError(f"--setup {kind}: a job has one, not {len(named[kind])}")
+    return JobSetup(
+        modules=tuple(named.get("module", ())),
+        conda=next(iter(named.get("conda", ())), None),
+        venv=next(iter(named.get("venv", ())), None),
+        lines=tuple(named.get("line", ())),
+        container=next(iter(named.get("container", ())), None),
+        checks=checks,
+    )
 
 
 def notify(line: str) -> None:
@@ -228,7 +239,8 @@ def notify(line: str) -> None:
     help="Start after JOB has succeeded; repeatable.",
 )
 @click.option(
-    "--throttle",
+    "--jobs",  # without -j, which is a flag of qsub
+    "throttle",
     type=_COUNT,
     metavar="N",
     help="Elements at once.  [default: 10, on this machine as many as it holds]",
@@ -238,16 +250,11 @@ def notify(line: str) -> None:
 )
 @click.option("--name", help="Name of the job.  [default: the plan's name]")
 @click.option(
-    "--module", "modules", multiple=True, metavar="NAME", help="Load a module."
-)
-@click.option("--conda", metavar="ENV", help="Activate a conda environment.")
-@click.option("--venv", metavar="FOLDER", help="Activate a virtual environment.")
-@click.option(
     "--setup",
-    "lines",
     multiple=True,
-    metavar="LINE",
-    help="Line of bash to run before the tasks; repeatable.",
+    metavar="[KIND:]WHAT",
+    help="Environment of the tasks: module:NAME, conda:ENV, venv:FOLDER, "
+    "container:IMAGE (by apptainer), or a line of bash; repeatable.",
 )
 @click.option(
     "--stage-in",
@@ -269,9 +276,6 @@ def notify(line: str) -> None:
     help="Resume what memory, time or a node ended, by a small job that follows: "
     "--heal=memory=64G,time=2d,rounds=6,hours=500 limits it, --heal=no overrides the "
     "setting.  [default: 4 rounds]",
-)
-@click.option(
-    "--container", metavar="IMAGE", help="Run tasks in IMAGE with apptainer exec."
 )
 @click.option(
     "--checks/--no-checks",
@@ -307,7 +311,7 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
     command = ctx.meta.get(_COMMAND, ())
     if command and words["plan"]:
         raise UsageError("give a plan or a command, not both")
-    setup = _typed_job_setup({name: words.pop(name) for name in _SETUP})
+    setup = _typed_job_setup(words.pop("setup"), checks=words.pop("checks"))
     is_interactive = words.pop("interactive")
     measure = words.pop("measure")
     if _SCRIPT in ctx.meta:

@@ -53,7 +53,7 @@ def known_risk(word: str) -> Risk:
     for risk in RISKS:
         if word == risk:
             return risk
-    raise UsageError(f"no such risk: {word!r} (one of {', '.join(RISKS)})")
+    raise UsageError(f"--from history:{word}: one of {', '.join(RISKS)}")
 
 
 def margin_above_largest(runs: int, top: Sequence[float], risk: Risk = "low") -> float:

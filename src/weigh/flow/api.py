@@ -88,7 +88,7 @@ def run(  # noqa: PLR0913 - the options of the command line, keyword-only
         WeighError: weigh itself failed; the message says how.
     """
     words = _command_words(command)
-    options = [f"--repeat={repeat}", f"--warmup={warmup}"]
+    options = [f"--repeat={repeat},{warmup}"]
     options += [] if label is None else [f"--label={label}"]
     options += [] if interval is None else [f"--interval={interval}"]
     options += [] if wait_orphans else ["--no-wait-orphans"]

@@ -1,4 +1,4 @@
-"""``weigh doctor``: check this machine, and with ``--job`` a job before submission."""
+"""``weigh doctor``: check this machine, and a job before submission."""
 
 import os
 import re
@@ -365,7 +365,7 @@ def job_checks(
     if job.trouble is None:
         yield DoctorCheck("script", "ok", job.description)
     else:
-        cure = "weigh doctor --job PLAN or SCRIPT; weigh plan makes a plan"
+        cure = "weigh doctor PLAN or SCRIPT; weigh plan makes a plan"
         yield DoctorCheck("script", "broken", f"{job.name}: {job.trouble}", cure)
 
 

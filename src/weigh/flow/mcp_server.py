@@ -118,7 +118,7 @@ class AgentTools:
 
         steps is the length of the full job, after what was measured: 500/10000.
         """
-        options = {"--headroom": headroom, "--steps": steps}
+        options = {"--headroom": headroom, "--target": steps}
         return self._read(
             ["request", "--for=json", *_command_line_flags(options), "--", record]
         )

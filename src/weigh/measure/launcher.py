@@ -145,7 +145,7 @@ def prepare(argv: list[str]) -> list[JobLauncher]:
     if argv[:1] != ["run"] or "--" not in argv or not hasattr(os, "fork"):
         return []
     own = argv[: argv.index("--")]
-    runs = _number_after(own, "--repeat", 1) + _number_after(own, "--warmup", 0)
+    runs = _runs_typed(own)
     launchers: list[JobLauncher] = []
     while len(launchers) < max(1, min(runs, _MOST_WAITING)):
         try:
@@ -158,16 +158,15 @@ def prepare(argv: list[str]) -> list[JobLauncher]:
     return launchers
 
 
-def _number_after(words: list[str], option: str, default: int) -> int:
+def _runs_typed(words: list[str]) -> int:
+    """Return how many runs ``--repeat 10,2`` asks for, 1 if it is not given."""
     for at, word in enumerate(words):
-        value = ""
-        if word == option and at + 1 < len(words):
-            value = words[at + 1]
-        elif word.startswith(option + "="):
-            value = word[len(option) + 1 :]
-        if value.isdecimal():
-            return int(value)
-    return default
+        name, equals, value = word.partition("=")
+        if name != "--repeat":
+            continue
+        value = value if equals else "".join(words[at + 1 : at + 2])
+        return sum(int(count) for count in value.split(",") if count.isdecimal())
+    return 1
 
 
 def _become_the_job(go: int, status: int) -> None:

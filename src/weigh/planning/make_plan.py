@@ -231,9 +231,7 @@ def _whole_gpus_per_task(needs: TaskNeeds) -> int:
             f"task {needs.places.index(place) + 1} {_gpu_use(count)}"
             for count, place in sorted(counts.items())[:2]
         )
-        raise UsageError(
-            f"{uses}: plan them from separate task files (or --gpus-per-task N)"
-        )
+        raise UsageError(f"{uses}: plan them from separate task files (or --gpus N)")
     return next(iter(counts))
 
 
@@ -251,7 +249,7 @@ def _element_capacity(
     if whole and options.node_gpus and whole > options.node_gpus:
         raise UsageError(
             f"a task uses {whole} GPUs and a node has {options.node_gpus}: "
-            "--nodes N --gpus-per-task G spreads a task over nodes, G on each"
+            "--nodes N --gpus G spreads a task over nodes, G on each"
         )
     # a node with 4 GPUs runs 4 elements of one GPU: each has a quarter of memory and
     # CPUs

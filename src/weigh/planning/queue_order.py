@@ -25,7 +25,7 @@ from weigh.model.plan import (
 from weigh.request import round_time
 from weigh.units import HOUR, MINUTE, Seconds, format_duration, format_limit
 
-AT_ONCE = 10  # elements that run at once unless --throttle is given
+AT_ONCE = 10  # elements that run at once unless --jobs is given
 # each unit is a file of its own in the queue's directory once it is claimed
 MOST_UNITS = 4096
 _SHORT = 30 * MINUTE  # the time limit of an element of short tasks

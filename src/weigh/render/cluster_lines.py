@@ -1,4 +1,4 @@
-"""Screen, one-line form and JSON of ``weigh cluster``."""
+"""Screen and JSON of ``weigh cluster``."""
 
 from collections.abc import Iterable, Iterator
 
@@ -25,19 +25,6 @@ _OUT_OF_USE = {
 def cluster_document(cluster: ClusterState) -> bytes:
     """Write the cluster as one JSON document."""
     return msgspec.json.encode(cluster)
-
-
-def cluster_free_line(cluster: ClusterState) -> str:
-    """Write what is free now on one line."""
-    gpus = [
-        f"{printable_text(one.name)} {one.free} of {one.total}" for one in cluster.gpus
-    ]
-    free, cpus = _free_and_all_cpus(cluster)
-    words = [*gpus, f"CPUs {count_with_commas(free)} of {count_with_commas(cpus)}"]
-    shut = sum(node.state in _OUT_OF_USE for node in cluster.nodes)
-    tail = f"; {shut} of {len(cluster.nodes)} nodes out of use" if shut else ""
-    # the nodes out of use are always shown: the list of GPUs is cut instead
-    return text_cut_to_columns(f"free: {', '.join(words)}", WIDTH - len(tail)) + tail
 
 
 def cluster_screen(cluster: ClusterState) -> list[str]:

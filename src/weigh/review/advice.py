@@ -123,7 +123,7 @@ def ended_well(element: ReviewedElement) -> bool:
 def finding_note(
     about: str, words: str, weight: float, flag: str | None = None
 ) -> ReportNote:
-    """Return a note for which ``--strict`` fails."""
+    """Return a note about what should be changed."""
     return ReportNote(
         about=about, words=words, flag=flag, weight=weight, is_finding=True
     )

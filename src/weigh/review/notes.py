@@ -177,7 +177,7 @@ def _rising_memory_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     if rising:
         what = "it was" if rising == 1 else f"in {rising:,} runs it was"
         words = f"{what} still rising at the end: a longer job needs more"
-        yield finding_note("memory", words, 55, "weigh request --steps DONE/TOTAL")
+        yield finding_note("memory", words, 55, "weigh request --target DONE/TOTAL")
 
 
 def _rank_notes(subject: AdviceSubject) -> Iterator[ReportNote]:

@@ -529,7 +529,7 @@ class HTCondorCommands(backend.SchedulerCommands):
         "initialdir": "the job runs where it was submitted",
         "environment": "--setup 'export NAME=value' sets a variable",
         "should_transfer_files": "the nodes must share the plan's file system",
-        "concurrency_limits": "--throttle limits it",
+        "concurrency_limits": "--jobs limits it",
         "on_exit_remove": "weigh resume --requeue",
         "periodic_remove": "weigh resume --requeue",
     }

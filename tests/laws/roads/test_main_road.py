@@ -43,7 +43,7 @@ class DrawnRoad:
         if seed:
             options = "--node 2", "--per-gpu 3", "--hours 1", "", ""
             self.plan += draw.choice(options).split()
-        throttle = [] if draw.random() < 0.6 or not seed else ["--throttle", "3"]
+        throttle = [] if draw.random() < 0.6 or not seed else ["--jobs", "3"]
         self.submit = [*throttle, *(HANGS if self.fails == "hang" else ())]
 
     def is_bad(self, number: int) -> bool:

@@ -155,10 +155,10 @@ def test_what_belongs_to_history_is_refused_without_it(
     keep()
     assert weigh()[0] == 0
 
-    code = run_cli(["request", "--risk", "high"], [])
+    code = run_cli(["request", "--param", "n=1"], [])
 
     assert code == 2
-    assert "--risk has no effect here: add --from history" in (capsys.readouterr().err)
+    assert "--param has no effect here: add --from history" in (capsys.readouterr().err)
 
 
 def test_runs_that_failed_at_once_are_no_history(weigh: Weigh, keep: Keep) -> None:

@@ -340,7 +340,7 @@ def test_a_target_has_one_request_in_text_json_and_html(
     asked = _requested(text)
 
     _, as_json, _ = weigh("scan", "--from", "s", "--target", "150", "--json")
-    weigh("report", "s", "--html", "report.html")
+    weigh("report", "s", "-o", "report.html")
     _, report, _ = weigh("report", "s")
     _, document, _ = weigh("report", "s", "--json")
     _, resumed, _ = scan("--resume", "mib=60", "--label", "s")
@@ -356,7 +356,7 @@ def test_a_target_too_far_away_has_no_request_anywhere(
     scan: Weigh, weigh: Weigh, folder: Path
 ) -> None:
     _, text, _ = scan("mib=20,30", "--target", "9000", "--label", "s")
-    weigh("report", "s", "--html", "report.html")
+    weigh("report", "s", "-o", "report.html")
     _, report, _ = weigh("report", "s")
 
     for shown in (text, report, (folder / "report.html").read_text()):

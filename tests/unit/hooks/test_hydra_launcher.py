@@ -77,7 +77,7 @@ def test_each_job_has_its_configuration_and_folder(folder: Path) -> None:
     done = multirun(
         folder,
         "hydra.launcher.on=local",
-        "hydra.launcher.submit=['--throttle=2']",
+        "hydra.launcher.submit=['--jobs=2']",
         "hydra.sweep.dir=sweeps/1",
         "hydra.sweep.subdir=lr-${lr}-${model.name}",
         "lr=0.5,0.25",

@@ -13,7 +13,6 @@ from weigh.flow.site.cluster import query_cluster
 from weigh.model.cluster import ClusterState
 from weigh.render.cluster_lines import (
     cluster_document,
-    cluster_free_line,
     cluster_screen,
 )
 from weigh.schedulers.command import CommandOutput
@@ -50,17 +49,6 @@ def test_the_page_names_gpus_queues_and_what_is_down() -> None:
     assert "testcluster (Slurm 22.05.8)" in page
     assert "short (default)" in page
     assert "node3  drained: bad disk a=b, see ticket 7 (root, 2026-11-21)" in page
-
-
-def test_free_is_one_line() -> None:
-    line = cluster_free_line(seen("slurm"))
-    assert line == (
-        "free: a100 0 of 4, v100 2 of 4, CPUs 3 of 24; 1 of 3 nodes out of use"
-    )
-
-
-def test_free_on_grid_engine_is_one_line() -> None:
-    assert cluster_free_line(seen("gridengine")) == "free: v100 1 of 4, CPUs 5 of 8"
 
 
 @pytest.mark.parametrize("system", sorted(SYSTEMS))
@@ -157,7 +145,7 @@ def test_the_real_daemons_are_read(
     for key, value in request.getfixturevalue(system).items():
         monkeypatch.setenv(key, value)
 
-    done = weigh("cluster", "--for", system, "--json")
+    done = weigh("cluster", "--on", system, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["nodes"]

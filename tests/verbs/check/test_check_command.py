@@ -93,7 +93,7 @@ class AllChecked(NamedTuple):
 def all_checked(tmp_path_factory: pytest.TempPathFactory) -> AllChecked:
     folder = tmp_path_factory.mktemp("checked")
     path = write(folder, *(line for line, _, _ in TASKS))
-    words = (path, "--tasks", "9", "-j", "9", "--timeout", "8", "--json")
+    words = (path, "-n", "9", "-j", "9", "--timeout", "8", "--json")
     done = subprocess.run(
         [sys.executable, "-m", "weigh", "check", *words],
         cwd=folder,
@@ -172,7 +172,8 @@ def test_a_crash_and_silence_are_on_the_screen(weigh: Weigh, tmp_path: Path) -> 
 
 def test_nan_can_be_allowed(weigh: Weigh, tmp_path: Path) -> None:
     path = write(tmp_path, "echo loss: nan")
-    assert checked(weigh, path, "--allow-nan")[0] == 0
+    (tmp_path / "weigh.toml").write_text('[check]\nignore = ["nan"]\n')
+    assert checked(weigh, path)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -208,7 +209,7 @@ def test_what_is_no_task_file_is_refused(weigh: Weigh, name: str, said: str) -> 
 
 def test_the_most_different_tasks_are_tried(weigh: Weigh, tmp_path: Path) -> None:
     weigh("sweep", "lr=1e-4,1e-3,1e-2", "n=1..9", "--", "touch", "ran-{lr}-{n}")
-    weigh("check", "tasks.txt", "--tasks", "4")
+    weigh("check", "tasks.txt", "-n", "4")
     corners = {f"ran-{lr}-{n}" for lr in ("1e-4", "1e-2") for n in (1, 9)}
     assert {path.name for path in tmp_path.glob("ran-*")} == corners
 
@@ -282,7 +283,7 @@ def test_records_of_what_ended_outlive_a_check_that_was_killed(tmp_path: Path) -
 
 def test_a_task_has_its_number_of_the_file(weigh: Weigh, tmp_path: Path) -> None:
     path = write(tmp_path, *(f"echo $PARALLEL_SEQ {n}" for n in range(1, 10)))
-    _, document = checked(weigh, path, "--tasks", "2")
+    _, document = checked(weigh, path, "-n", "2")
     said = [(one["task"], one["evidence"]) for one in document["trials"]]
     assert said == [(1, "1 1"), (9, "9 9")]
 

@@ -41,7 +41,7 @@ def test_the_page_has_a_line_for_each_thing(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
-    weigh_doctor(tmp_path, "--job", "run.sh", PATH=str(tmp_path))
+    weigh_doctor(tmp_path, "run.sh", PATH=str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -74,7 +74,7 @@ def test_a_driver_that_lies_about_gives_no_traceback(tmp_path: Path) -> None:
 
 def test_the_checklist_is_there_when_requested(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("#!/bin/bash\n#SBATCH --mem=1G\npython a.py\n")
-    done = weigh_doctor(tmp_path, "--job", "run.sh", "--json")
+    done = weigh_doctor(tmp_path, "run.sh", "--json")
     found = states(done)
     assert {"code", "data", "environment", "RAM", "GPUs", "script"} <= set(found)
     assert found["script"] == "ok"
@@ -82,7 +82,7 @@ def test_the_checklist_is_there_when_requested(tmp_path: Path) -> None:
 
 
 def test_a_script_that_is_not_there_breaks_the_page(tmp_path: Path) -> None:
-    done = weigh_doctor(tmp_path, "--job", "nosuch.sh")
+    done = weigh_doctor(tmp_path, "nosuch.sh")
     assert done.returncode == 1
     assert "nosuch.sh: it is not there" in done.stdout
 

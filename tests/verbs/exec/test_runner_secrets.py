@@ -130,7 +130,7 @@ def test_a_secret_in_the_last_line_of_a_task_is_not_quoted(tmp_path: Path) -> No
     (tmp_path / "tasks.txt").write_text(line)
     weigh(tmp_path, "exec", "tasks.txt")
     page = tmp_path / "report.html"
-    done = weigh(tmp_path, "report", "last", "--html", str(page))
+    done = weigh(tmp_path, "report", "last", "-o", str(page))
     assert done.returncode == 0, done.stderr
     for text in (done.stdout, weigh(tmp_path, "report", "last").stdout):
         assert SECRET not in text

@@ -24,7 +24,7 @@ def running(weigh: Weigh, submitted: Submit) -> Weigh:
     wait = "touch begun_{n}; until [ -e go ]; do sleep .05; done; touch ended_{n}"
     lines = "".join(f"{wait.format(n=n)}\n" for n in (1, 2, 3))
     one_each = ("--node", "1", "--hours", "0")
-    submitted(lines, "--throttle", "1", plan=one_each, wait=False)
+    submitted(lines, "--jobs", "1", plan=one_each, wait=False)
     until(Path("begun_1").exists)
     return weigh
 
@@ -39,7 +39,7 @@ def states(weigh: Weigh) -> dict[str, int]:
 def test_waiting_elements_are_cancelled_and_the_running_one_ends(
     running: Weigh,
 ) -> None:
-    assert "2 of 3 elements" in running("cancel", "last", "--pending")[1]
+    assert "2 of 3 elements" in running("cancel", "last", "--state", "pending")[1]
     Path("go").touch()
     assert running("status", "last", "--wait")[0] == 1
     assert states(running) == {"CANCELLED": 2, "COMPLETED": 1}
@@ -47,7 +47,7 @@ def test_waiting_elements_are_cancelled_and_the_running_one_ends(
 
 
 def test_what_was_cancelled_alone_can_be_resumed(running: Weigh) -> None:
-    running("cancel", "last", "--pending")
+    running("cancel", "last", "--state", "pending")
     Path("go").touch()
     running("status", "last", "--wait")
     assert running("resume", "last")[0] == 0

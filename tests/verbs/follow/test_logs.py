@@ -1,5 +1,6 @@
 """``weigh logs``: what the tasks print, by the numbers that status shows."""
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -70,7 +71,8 @@ def test_a_resumed_task_keeps_its_number(weigh: Weigh, submitted: Submit) -> Non
     assert weigh("resume", "pp", "--also", "bugs")[0] == 0
     assert weigh("status", "pp", "--wait")[0] == 0
     assert weigh("logs", "pp", "6") == (0, "good\n", "")
-    assert weigh("logs", "--paths", "pp", "6")[1].endswith("/6.out\n")
+    (only,) = json.loads(weigh("logs", "pp", "6", "--json")[1])["files"]
+    assert only["path"].endswith("/6.out")
 
 
 def test_of_many_tasks_those_that_printed_last_are_shown(
@@ -82,8 +84,10 @@ def test_of_many_tasks_those_that_printed_last_are_shown(
     assert err == (
         "weigh: 20 of 25 tasks, those that printed last (weigh logs last TASK)\n"
     )
-    paths = weigh("logs", "--paths", "last")[1].splitlines()
-    assert [Path(path).read_text() for path in paths] == ["x\n"] * 25
+    document = json.loads(weigh("logs", "last", "--json")[1])
+    assert document["schema"] == "weigh.logs/1"
+    paths = [Path(file["path"]) for file in document["files"]]
+    assert [path.read_text() for path in paths] == ["x\n"] * 25
 
 
 def test_a_task_that_succeeded_when_run_again_is_judged_by_its_last_attempt(

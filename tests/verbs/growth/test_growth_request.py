@@ -107,7 +107,7 @@ def test_without_a_total_the_rate_is_reported_and_how_to_give_it() -> None:
     memory, _, notes = carried(rising)
     assert memory == from_usages([rising]).memory
     assert "by 1.00 MiB/s" in notes
-    assert "weigh request --steps DONE/TOTAL" in notes
+    assert "weigh request --target DONE/TOTAL" in notes
 
 
 def test_a_run_stopped_by_its_time_limit_is_carried_on_to_the_next_one() -> None:
@@ -169,7 +169,9 @@ def test_the_samples_that_were_counted_count_not_the_size_that_was_given() -> No
 def test_that_steps_are_batches_is_in_the_notes() -> None:
     _, _, notes = carried(of_batches(), "50000")
 
-    assert "100 of 50000 batches of 50 samples (--steps Nsamples counts these)" in notes
+    assert (
+        "100 of 50000 batches of 50 samples (--target Nsamples counts these)" in notes
+    )
     assert "batches of" not in carried(of_batches(1, 100), "200")[2]
 
 

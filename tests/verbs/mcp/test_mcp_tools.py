@@ -219,7 +219,7 @@ async def _walk(folder: Path) -> None:
 
     server = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "weigh", "mcp", "--folder", str(folder)],
+        args=["-m", "weigh", "mcp", str(folder)],
         env={**os.environ},
     )
     async with Client(server) as client:

@@ -70,7 +70,7 @@ def test_a_task_with_gpus_of_its_own_gets_their_share_of_the_node(
 ) -> None:
     node = ("--node", "512GiB,64,8")
 
-    weigh("plan", "tasks.txt", "--gpus-per-task", "2", *SAID, *node)
+    weigh("plan", "tasks.txt", "--gpus", "2", *SAID, *node)
 
     capacity = read_plan(tmp_path / "plan" / "tasks").capacity
     assert (capacity.cpus, capacity.memory, capacity.count) == (16, 128 * GIB, 1)
@@ -79,7 +79,7 @@ def test_a_task_with_gpus_of_its_own_gets_their_share_of_the_node(
 def test_whole_gpus_of_any_kind_need_no_name_and_no_memory(
     weigh: Weigh, tmp_path: Path
 ) -> None:
-    code, out, _ = weigh("plan", "tasks.txt", "--gpus-per-task", "4", *SAID)
+    code, out, _ = weigh("plan", "tasks.txt", "--gpus", "4", *SAID)
 
     assert code == 0
     assert "100 array elements, 1 task each: 4 GPUs, 2 CPUs" in out
@@ -88,7 +88,7 @@ def test_whole_gpus_of_any_kind_need_no_name_and_no_memory(
 
 
 def test_one_gpu_for_itself_is_not_shared(weigh: Weigh) -> None:
-    one = ("--gpu", "V100-32GB", "--gpu-memory", "1GiB", "--gpus-per-task", "1")
+    one = ("--gpu", "V100-32GB", "--gpu-memory", "1GiB", "--gpus", "1")
 
     _, out, _ = weigh("plan", "tasks.txt", *one, *SAID)
 
@@ -98,7 +98,7 @@ def test_one_gpu_for_itself_is_not_shared(weigh: Weigh) -> None:
 def test_each_node_of_a_task_is_started_by_srun(weigh: Weigh, tmp_path: Path) -> None:
     write(tmp_path, "torchrun 'a b.py'", "srun ./mine")
 
-    code, out, _ = weigh("plan", "t.txt", "--nodes", "2", "--gpus-per-task", "4", *SAID)
+    code, out, _ = weigh("plan", "t.txt", "--nodes", "2", "--gpus", "4", *SAID)
 
     assert code == 0
     assert "2 nodes with 4 GPUs, 2 CPUs" in out
@@ -147,12 +147,12 @@ def test_two_sizes_are_reported_to_be_few(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--gpus-per-task", "4", "--node", ",2"), "a node has 2: --nodes"),
-        (("--gpus-per-task", "2", "--per-gpu", "3"), "--per-gpu shares a GPU"),
-        (("--gpus-per-task", "2", "--probe"), "--probe runs tasks together"),
+        (("--gpus", "4", "--node", ",2"), "a node has 2: --nodes"),
+        (("--gpus", "2", "--per-gpu", "3"), "--per-gpu shares a GPU"),
+        (("--gpus", "2", "--probe"), "--probe runs tasks together"),
         (("--nodes", "2", "--probe"), "--nodes runs each alone"),
         (("--nodes", "0"), "--nodes"),
-        (("--gpus-per-task", "two"), "--gpus-per-task"),
+        (("--gpus", "two"), "--gpus"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(
@@ -177,12 +177,12 @@ def test_tasks_of_one_gpu_and_of_two_are_planned_apart(
 
     assert code == 2
     assert "task 1 shares one and task 2 uses 2 GPUs" in err
-    assert "--gpus-per-task" in err
+    assert "--gpus" in err
 
 
 def test_a_comparison_of_gpus_for_whole_tasks(weigh: Weigh) -> None:
     code, out, _ = weigh(
-        "plan", "tasks.txt", "--gpus-per-task", "2", "--gpu", "T4,V100-32GB", *SAID
+        "plan", "tasks.txt", "--gpus", "2", "--gpu", "T4,V100-32GB", *SAID
     )
 
     assert code == 0

@@ -152,7 +152,7 @@ def test_hours_of_a_label_are_of_what_each_run_was_granted(root: str, say: Say) 
 
 def test_a_page_into_a_closed_pipe_is_no_error(root: str) -> None:
     measured(root, 1)
-    line = f"{sys.executable} -m weigh report --html - | /usr/bin/head -c 9"
+    line = f"{sys.executable} -m weigh report -o - | /usr/bin/head -c 9"
     ran = subprocess.run(["/bin/bash", "-c", line], capture_output=True, check=False)
     assert (ran.stdout, ran.stderr) == (b"<!DOCTYPE", b"")
 

@@ -1,4 +1,4 @@
-"""``--html`` from the command line: pages, and what is printed."""
+"""``report -o`` from the command line: pages, and what is printed."""
 
 import os
 import resource
@@ -34,7 +34,7 @@ def say(
 
 
 def test_a_page_is_written_and_reported(say: Say, tmp_path: Path) -> None:
-    assert say("report", "train", "--html", "out.html") == (
+    assert say("report", "train", "-o", "out.html") == (
         0,
         "",
         "weigh: wrote out.html\n",
@@ -45,7 +45,7 @@ def test_a_page_is_written_and_reported(say: Say, tmp_path: Path) -> None:
 
 
 def test_a_hyphen_is_standard_output(say: Say) -> None:
-    code, out, err = say("report", "train", "--html", "-")
+    code, out, err = say("report", "train", "-o", "-")
     assert (code, err) == (0, "")
     assert out.rstrip().endswith("</html>")
 
@@ -58,19 +58,19 @@ def test_a_full_disk_leaves_the_page_before(say: Say, tmp_path: Path) -> None:
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2048, most[1]))
     try:
-        code, _, err = say("report", "train", "--html", "out.html")
+        code, _, err = say("report", "train", "-o", "out.html")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, most)
         signal.signal(signal.SIGXFSZ, before)
     assert (code, err) == (125, "weigh: cannot write out.html: File too large\n")
     assert page.read_text() == "the page before"
     assert [one.name for one in tmp_path.glob("out.html*")] == ["out.html"]
-    assert say("report", "train", "--html", "out.html")[0] == 0
+    assert say("report", "train", "-o", "out.html")[0] == 0
     assert page.stat().st_mode & 0o777 == 0o644
 
 
 def test_a_page_in_no_folder_states_how_to_make_it(say: Say) -> None:
-    code, _, err = say("report", "train", "--html", "no/such/out.html")
+    code, _, err = say("report", "train", "-o", "no/such/out.html")
     assert code == 125
     assert err.endswith(
         "No such file or directory (create it first: mkdir -p no/such)\n"

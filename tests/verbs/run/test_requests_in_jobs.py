@@ -106,14 +106,14 @@ def test_a_run_that_fails_in_its_first_second_prints_no_request(weigh: Weigh) ->
 
 def test_a_failing_second_warm_up_is_no_error_of_weighs(weigh: Weigh) -> None:
     script = "if [ -e ran ]; then sleep 1.1; exit 3; fi; touch ran"
-    done = weigh.run("--warmup", "2", "--", "sh", "-c", script)
+    done = weigh.run("--repeat", "1,2", "--", "sh", "-c", script)
     assert done.returncode == 3
     assert b"internal error" not in done.stderr
     assert "--mem" in _request(weigh)
 
 
 def test_report_and_request_count_the_same_runs(weigh: Weigh) -> None:
-    weigh.run("--warmup", "1", "--repeat", "3", "--", "true")
+    weigh.run("--repeat", "3,1", "--", "true")
     assert "3 runs, 3 completed" in _report(weigh)
     assert "from 3 runs" in _request(weigh, notes=True)
 

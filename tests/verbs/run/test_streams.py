@@ -273,7 +273,7 @@ def test_nothing_of_weigh_is_left_when_it_ends(weigh: Weigh) -> None:
 
 @pytest.mark.parametrize("count", [2, 5, 34])
 def test_each_repeat_gets_the_same_streams(weigh: Weigh, count: int) -> None:
-    words = ["-q", "--repeat", str(count - 1), "--warmup", "1"]
+    words = ["-q", "--repeat", f"{count - 1},1"]
     done = weigh.run(*words, "--", "sh", "-c", "echo one; ls /proc/self/fd | wc -l")
     lines = done.stdout.decode().split()
     assert done.returncode == 0

@@ -226,7 +226,7 @@ def test_a_job_that_waits_for_another_one_is_not_called_held(weigh: Weigh) -> No
     ("options", "task"),
     [
         ((), "./env/bin/python -V >version"),
-        (("--venv", "env"), "python -V >version"),
+        (("--setup", "venv:env"), "python -V >version"),
         (("--setup", "source env/bin/activate"), "python -V >version"),
     ],
 )

@@ -51,21 +51,21 @@ def words_of(here: Weigh, job: str) -> str:
 def test_every_task_runs_inside_the_container(
     here: Weigh, image: Path, task: str
 ) -> None:
-    job = here.submit(here.plan(task), "--container", str(image))
+    job = here.submit(here.plan(task), "--setup", f"container:{image}")
 
     assert here.finish(job) == {"COMPLETED": 1}
     assert here("logs", f"{job}_1")[1] == f"{image}\n"
 
 
 def test_a_task_inside_keeps_its_exit_code(here: Weigh, image: Path) -> None:
-    job = here.submit(here.plan("bash -c 'exit 7'"), "--container", str(image))
+    job = here.submit(here.plan("bash -c 'exit 7'"), "--setup", f"container:{image}")
 
     assert here.finish(job) == {"FAILED": 1}
     assert "7" in words_of(here, job)
 
 
 def test_a_program_that_the_container_lacks_is_named(here: Weigh, image: Path) -> None:
-    job = here.submit(here.plan("no-such-program"), "--container", str(image))
+    job = here.submit(here.plan("no-such-program"), "--setup", f"container:{image}")
 
     assert here.finish(job) == {"FAILED": 1}
     assert "not found in the container: no-such-program" in words_of(here, job)
@@ -75,20 +75,20 @@ def test_a_node_without_containers_is_reported(here: Weigh) -> None:
     image = here.folder / "a.sif"
     image.touch()
 
-    job = here.submit(here.plan("true"), "--container", str(image))
+    job = here.submit(here.plan("true"), "--setup", f"container:{image}")
 
     assert here.finish(job) == {"FAILED": 1}
     assert "neither apptainer nor singularity" in words_of(here, job)
 
 
 def test_an_image_that_is_not_there_is_refused(here: Weigh) -> None:
-    code, _, err = here("submit", here.plan("true"), "--container", "no.sif")
+    code, _, err = here("submit", here.plan("true"), "--setup", "container:no.sif")
 
     assert (code, "no such file" in err) == (2, True)
 
 
 def test_only_a_job_with_a_gpu_sees_it_inside(here: Weigh, image: Path) -> None:
-    words = ("submit", here.plan("true"), "--container", str(image), "--dry-run")
+    words = ("submit", here.plan("true"), "--setup", f"container:{image}", "--dry-run")
 
     with_one, without = here(*words, "--gpus", "1")[1], here(*words)[1]
 

@@ -60,7 +60,7 @@ def _has_started(weigh: Weigh, element: int) -> bool:
 def test_a_killed_element_leaves_its_tasks_to_the_others(weigh: Weigh) -> None:
     lines = [f"sleep 0.3; echo {n} >>effects" for n in range(1, 41)]
     plan = _planned(weigh, *lines)
-    job = weigh.submit("plan/t", "--throttle", str(ELEMENTS))
+    job = weigh.submit("plan/t", "--jobs", str(ELEMENTS))
     until(lambda: _has_started(weigh, 1))
     _kill(weigh, 1)
     assert weigh.finish(job) == {"COMPLETED": 40}
@@ -79,7 +79,7 @@ def test_what_a_cancelled_job_left_is_pulled_in_another_round(weigh: Weigh) -> N
     lines = [f"echo {n} >>effects" for n in range(1, 5)]
     lines += [f"{wait}; echo {n} >>effects" for n in range(5, 21)]
     _planned(weigh, *lines)
-    job = weigh.submit("plan/t", "--throttle", str(ELEMENTS))
+    job = weigh.submit("plan/t", "--jobs", str(ELEMENTS))
     until(lambda: _has_started(weigh, 1))
     code, _, err = weigh("cancel", job)
     assert code == 0, err

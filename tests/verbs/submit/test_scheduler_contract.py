@@ -71,7 +71,7 @@ def test_tasks_of_one_element_run_side_by_side(weigh: Weigh) -> None:
 def test_the_throttle_bounds_what_runs_at_a_time(weigh: Weigh) -> None:
     plan = weigh.plan(*["sleep 0.2"] * 10)
 
-    assert weigh.finish(weigh.submit(plan, "--throttle", "2")) == {"COMPLETED": 10}
+    assert weigh.finish(weigh.submit(plan, "--jobs", "2")) == {"COMPLETED": 10}
     assert len(spans(weigh)) == 10
     assert most_at_once(spans(weigh)) <= 2
 
@@ -133,7 +133,7 @@ def test_what_ran_out_of_time_gets_twice_as_much(weigh: Weigh) -> None:
 
 def test_a_cancelled_job_stops_its_tasks(weigh: Weigh) -> None:
     saves = "trap 'touch saved; exit 1' TERM; touch began; sleep 60 & wait $!"
-    job = weigh.submit(weigh.plan(saves, "sleep 60"), "--throttle", "1")
+    job = weigh.submit(weigh.plan(saves, "sleep 60"), "--jobs", "1")
     until((weigh.folder / "began").exists)
 
     code, out, _ = weigh("cancel", job)
@@ -147,7 +147,7 @@ def test_a_cancelled_job_stops_its_tasks(weigh: Weigh) -> None:
 @mainly("slurm", "local")
 def test_what_was_cancelled_can_be_resumed(weigh: Weigh) -> None:
     waits = "touch began; [ -e go ] || sleep 60"
-    job = weigh.submit(weigh.plan("echo 1 >>first", waits), "--throttle", "1")
+    job = weigh.submit(weigh.plan("echo 1 >>first", waits), "--jobs", "1")
     until((weigh.folder / "began").exists)
     weigh("cancel", job)
     weigh.finish(job)
@@ -251,7 +251,7 @@ def test_a_missing_program_is_reported_before_anything_runs(weigh: Weigh) -> Non
 
 @mainly("gridengine")
 def test_a_missing_environment_is_reported_in_the_log(weigh: Weigh) -> None:
-    job = weigh.submit(weigh.plan("true"), "--venv", "nowhere")
+    job = weigh.submit(weigh.plan("true"), "--setup", "venv:nowhere")
 
     assert weigh.finish(job) == {"FAILED": 1}
     words = weigh.status(job)["failures"][0]

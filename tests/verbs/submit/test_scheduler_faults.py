@@ -670,12 +670,12 @@ def test_an_element_that_succeeded_after_a_resume_has_no_failed_log(
     ended = "1|cn1|None"
     fake("squeue", f"echo '7|1|COMPLETED|{ended}'; echo '7|2|FAILED|{ended}'")
     (here.folder / "slurm-7_2.out").write_text("no value\n")
-    assert "no value" in here("logs", "s.sh", "--failed")[1]
+    assert "no value" in here("logs", "s.sh", "failed")[1]
     fake("sbatch", "echo 8")
     here.resume("7")
     fake("squeue", f"echo '8|2|COMPLETED|{ended}'")
 
-    code, _, err = here("logs", "s.sh", "--failed")
+    code, _, err = here("logs", "s.sh", "failed")
 
     assert (code, err) == (
         2,
@@ -770,7 +770,7 @@ def test_only_what_waits_is_cancelled(
         'for i in 1 2; do echo "7|$i|PENDING|N/A||Priority"; done',
     )
 
-    here("cancel", job, "--pending")
+    here("cancel", job, "--state", "pending")
 
     assert "scancel 7_[1-2]" in (tmp_path / "called").read_text()
 
@@ -780,7 +780,7 @@ def test_only_what_waits_is_cancelled(
     [
         (("COMPLETED", "RUNNING", "PENDING"), (), "2 of 3 elements"),
         (("COMPLETED", "FAILED", "PENDING"), ("--dry-run",), "1 of 3 elements"),
-        (("RUNNING", "RUNNING", "PENDING"), ("--pending",), "1 of 3 elements"),
+        (("RUNNING", "RUNNING", "PENDING"), ("--state", "pending"), "1 of 3 elements"),
         (("RUNNING", "RUNNING", "RUNNING"), (), "3 elements"),
     ],
 )

@@ -88,7 +88,7 @@ def test_a_task_on_two_gpus_is_given_both(weigh: Weigh) -> None:
     made = plan(
         weigh,
         'echo "$CUDA_VISIBLE_DEVICES" >seen',
-        options=("--gpu", "v100", "--gpus-per-task", "2"),
+        options=("--gpu", "v100", "--gpus", "2"),
     )
 
     assert weigh.finish(weigh.submit(made)) == {"COMPLETED": 1}

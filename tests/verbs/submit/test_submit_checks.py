@@ -281,7 +281,7 @@ def test_a_shell_needs_a_scheduler(here: Weigh) -> None:
     [
         (("--after", "7"), "--after"),
         (("--stage-in", "x", "--after", "7"), "--after, --stage-in"),
-        (("--conda", "rl"), "--module, --conda and the like"),
+        (("--setup", "conda:rl"), "--setup"),
     ],
 )
 def test_a_shell_refuses_what_only_a_job_can_have(

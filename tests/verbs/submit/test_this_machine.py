@@ -114,8 +114,8 @@ def test_elements_that_fill_the_memory_run_one_after_the_other(here: Weigh) -> N
 def test_the_throttle_is_what_was_typed(here: Weigh) -> None:
     plan = here.plan("true", "true", "true")
 
-    assert at_once(here, plan, "--throttle", "1") == 1
-    assert at_once(here, plan, "--throttle", "3") == 3
+    assert at_once(here, plan, "--jobs", "1") == 1
+    assert at_once(here, plan, "--jobs", "3") == 3
 
 
 def test_elements_with_gpus_take_turns(here: Weigh) -> None:

@@ -257,7 +257,7 @@ def _with_own_queue(made: Plan) -> Plan:
 def _refuse_plan_contradictions(options: PlanOptions) -> None:
     """Raise UsageError where options contradict each other."""
     alone = "--nodes" if (options.nodes or 1) > 1 else None
-    alone = "--gpus-per-task" if options.gpus_per_task else alone
+    alone = "--gpus" if options.gpus_per_task else alone
     if alone and (options.per_gpu or 1) > 1:
         raise UsageError(f"--per-gpu shares a GPU, but {alone} uses whole GPUs")
     if alone and options.probe:

@@ -53,7 +53,7 @@ def parse_job_steps(text: str) -> JobSteps:
     except ValueError:
         total = done = math.nan
     if not 0 < total < math.inf or (done is not None and not 0 < done <= total):
-        raise FormatError(f"--steps {text}: no length of a job ({_STEPS_FORM})")
+        raise FormatError(f"--target {text}: no length of a job ({_STEPS_FORM})")
     return JobSteps(total=total, done=done, is_samples=is_samples)
 
 
@@ -85,15 +85,15 @@ def carry_on(
         return _as_it_is(request, records)
     if steps.is_samples:
         raise UsageError(
-            "--steps: the records count no samples, only weigh.batches does "
-            "(write --steps DONE/TOTAL)"
+            "--target: the records count no samples, only weigh.batches does "
+            "(write --target DONE/TOTAL)"
         )
     if not any(record.series for record in records):
         raise UsageError(
             "no series of samples in the record: measure again with weigh run"
         )
     raise UsageError(
-        "--steps: how many were measured? write DONE/TOTAL (or report them: "
+        "--target: how many were measured? write DONE/TOTAL (or report them: "
         "weigh.event)"
     )
 
@@ -189,7 +189,7 @@ def _steps_noun(most: _ExtendedRun) -> str:
     # batches of one sample are what the user calls steps
     if each is None or most.progress.source != TIMED_LOOP or each <= 1:
         return "steps"
-    return f"batches of {each:g} samples (--steps Nsamples counts these)"
+    return f"batches of {each:g} samples (--target Nsamples counts these)"
 
 
 def _as_it_is(request: Request, records: Sequence[Record]) -> Request:
@@ -203,7 +203,7 @@ def _as_it_is(request: Request, records: Sequence[Record]) -> Request:
     rate = rate_words(growth.trend.rate)  # type: ignore[union-attr]
     note_text = (
         f"memory was still rising at the end, by {rate}: a longer job needs more; "
-        "state its length: weigh request --steps DONE/TOTAL"
+        "state its length: weigh request --target DONE/TOTAL"
     )
     memory = request.memory
     # a run that its time limit stopped goes on to the new limit

@@ -50,13 +50,15 @@ def session_of(here: Here, options: SubmitOptions) -> InteractiveSession:
     if options.plan is not None:
         raise UsageError("--interactive takes no plan: a command after --, or nothing")
     idle = [
-        f"--{name.replace('_', '-')}" for name in _OF_JOBS if getattr(options, name)
+        f"--{name.replace('_', '-').replace('throttle', 'jobs')}"
+        for name in _OF_JOBS
+        if getattr(options, name)
     ]
     # --no-checks is the one part of the setup that a shell can have
     if idle or options.setup != JobSetup(checks=options.setup.checks):
         raise UsageError(
             "--interactive opens a shell and runs no job script: omit "
-            f"{', '.join(idle) or '--module, --conda and the like'}"
+            f"{', '.join(idle) or '--setup'}"
         )
     # the script would run in the shell, its directives without effect
     refuse_job_script(options.command, cwd=here.cwd, path=here.env.get("PATH"))

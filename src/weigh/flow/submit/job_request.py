@@ -291,7 +291,7 @@ def _one_slot_request(
 def _default_throttle(
     job_request: JobRequest, plan: Plan, scheduler: str
 ) -> int | None:
-    """Return how many elements run at once unless --throttle is given."""
+    """Return how many elements run at once unless --jobs is given."""
     if scheduler == LOCAL:
         return min(len(plan.elements), elements_this_machine_holds(job_request))
     return None if len(plan.elements) == 1 else queue_order.AT_ONCE

@@ -324,7 +324,7 @@ class GridEngineCommands(SchedulerCommands):
 
     NAME = "gridengine"
     OWN: Mapping[str, str] = {
-        **dict.fromkeys(("t", "tc"), "weigh plan makes the elements, --throttle"),
+        **dict.fromkeys(("t", "tc"), "weigh plan makes the elements, --jobs"),
         **dict.fromkeys(("o", "e", "j"), "weigh logs shows the output"),
         **dict.fromkeys(("wd", "cwd"), "the job runs where it was submitted"),
         **dict.fromkeys(("S", "b", "terse", "sync"), "the script is weigh's own"),

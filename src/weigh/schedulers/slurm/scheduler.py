@@ -210,7 +210,7 @@ class SlurmCommands(SchedulerCommands):
 
     NAME = "slurm"
     OWN: Mapping[str, str] = {
-        **dict.fromkeys(("array", "a"), "weigh plan makes the elements, --throttle"),
+        **dict.fromkeys(("array", "a"), "weigh plan makes the elements, --jobs"),
         **dict.fromkeys(("output", "o", "error", "e"), "weigh logs shows the output"),
         **dict.fromkeys(("chdir", "D", "wrap"), "the job runs where it was submitted"),
         "open-mode": "each element has a log of its own",
