@@ -64,16 +64,16 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
     # CheckOptions has no fields of these names
     as_json, form = words.pop("as_json"), words.pop("form")
     words["tasks"] = words.pop("limit") or CheckOptions().tasks
-    settings = options.settings_of(click.get_current_context())
+    here = here_now()
     check_options = CheckOptions(
         **words,
-        allow_nan="nan" in settings.ignore,
-        mask=settings.mask,
+        allow_nan="nan" in here.settings.ignore,
+        mask=here.settings.mask,
     )
     if is_job_script(path):
         return _check_script(path, form, as_json=as_json)
     done = try_tasks(
-        here_now(),
+        here,
         path,
         check_options,
         say=lambda line: click.echo(f"weigh: {line}", err=True),

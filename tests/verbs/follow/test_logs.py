@@ -20,7 +20,7 @@ def test_the_log_of_one_task_is_what_its_program_prints(
 def test_a_task_that_is_no_number_is_named_in_plain_words(weigh: Weigh) -> None:
     code, _, err = weigh("logs", "last", "x")
     assert code == 2
-    assert err.startswith("weigh: TASK: 'x' is not a whole number")
+    assert err.startswith("weigh: TASK|failed: 'x' is not a whole number")
 
 
 def test_a_missing_word_is_named_with_the_line_that_has_it(weigh: Weigh) -> None:
