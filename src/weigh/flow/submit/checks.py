@@ -3,7 +3,6 @@
 import math
 import os
 import re
-import shlex
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -25,6 +24,7 @@ from weigh.model.cluster import (
 from weigh.model.job import JobRequest, JobScript
 from weigh.model.lint import LintFinding
 from weigh.model.plan import Plan
+from weigh.regular_file import only_regular
 from weigh.render.request_lines import WIDTH, folded_lines
 from weigh.render.submit_lines import SubmitCheck
 from weigh.schedulers import KINDS
@@ -93,7 +93,7 @@ def check_request(
     refuse(tuple(_no_node(job_request, live, fit)))
     doubts = (_doubt_of_finding(one) for one in found if one.severity == "note")
     return SubmitChecks(
-        tuple(_submit_check_rows(job_request, live, fit)), (*doubts, *_unavailable(fit))
+        tuple(_submit_check_rows(job_request, live, fit)), tuple(doubts)
     )
 
 
@@ -213,26 +213,6 @@ def _no_node(
         effect="no node of the queue has all of that: the job would never start",
         cure="weigh cluster shows what nodes have",
     )
-
-
-def _unavailable(fitting_nodes: Sequence[ClusterNode]) -> Iterator[str]:
-    """Yield a warning if no node that fits takes jobs now: the job would wait."""
-    if not fitting_nodes or any(takes_jobs(node) for node in fitting_nodes):
-        return
-    which = f"the only node that fits, {fitting_nodes[0].name},"
-    if len(fitting_nodes) > 1:
-        names = ", ".join(node.name for node in fitting_nodes[:_NAMED])
-        more = (
-            f" and {len(fitting_nodes) - _NAMED} more"
-            if len(fitting_nodes) > _NAMED
-            else ""
-        )
-        which = f"all nodes that fit ({names}{more})"
-    # an administrator's words, or else the bare state, such as drained
-    reasons = {node.reason or node.state.lower() for node in fitting_nodes}
-    why = f" ({', '.join(sorted(reasons)[:_NAMED])})"
-    verb = "takes" if len(fitting_nodes) == 1 else "take"
-    yield f"{which} {verb} no jobs now{why}: the job waits until that changes"
 
 
 def _own_lines(job_script: JobScript, text: str, scheduler: str) -> frozenset[int]:
@@ -359,19 +339,14 @@ def refuse_missing_program(
 
 
 # these cannot be imported without torch
-_NEED_TORCH = frozenset(
-    {"torch", "torchvision", "torchaudio", "lightning", "pytorch_lightning", "timm"}
-    | {"accelerate", "deepspeed", "flair", "sentence_transformers", "stanza", "fastai"}
+_NEED_TORCH = re.compile(
+    r"(?:^|;|[\"'])[ \t]*(?:import|from)[ \t]+(?:[\w., \t]*,[ \t]*)?"
+    r"(?:torch|torchvision|torchaudio|lightning|pytorch_lightning|timm|accelerate"
+    r"|deepspeed|flair|stanza|fastai|sentence_transformers)\b",
+    re.MULTILINE,
 )
 # they come with torch, so what they start uses it
 _LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed"})
-# a list of names in brackets may go over lines
-_IMPORT = re.compile(
-    r"(?:^|;)[ \t]*(?:from[ \t]+([\w.]+)[ \t]+)?import[ \t]+(\([^()]*\)|[\w., \t]+)",
-    re.MULTILINE,
-)
-# per plan: submitting must not read a whole source tree
-_MOST_FILES = 100
 # letters; imports stand at the top
 _LONGEST_FILE = 1 << 20
 
@@ -386,81 +361,30 @@ def imports_torch(plan: Plan, cwd: str, job_request: JobRequest) -> bool:
 
 
 def lines_import_torch(lines: Iterable[str], cwd: str) -> bool:
-    """Return whether a command of *lines*, started in *cwd*, imports torch."""
-    reader = _ImportReader(cwd)
-    return any(map(reader.line_needs_torch, lines))
+    """Return whether a command of *lines*, started in *cwd*, imports torch.
+
+    It is looked for in the line, and in the programs that the line names; not in the
+    modules that those import.
+    """
+    return any(_line_needs_torch(line, cwd) for line in lines)
 
 
-class _ImportReader:
-    """Follows commands to files, and files to the modules next to them; each once."""
-
-    def __init__(self, cwd: str) -> None:
-        self._cwd = cwd
-        self._read: set[str] = set()
-
-    def line_needs_torch(self, line: str) -> bool:
-        """Return whether a command of bash imports torch."""
-        try:
-            words = shlex.split(line, comments=True)
-        except ValueError:
-            # a quote that is not closed, as in the middle of a here-document
-            words = line.split()
-        if any(os.path.basename(word) in _LAUNCHERS for word in words):
-            return True
-        # each word with the one before it
-        for flag, word in zip(("", *words), words, strict=False):
-            if flag == "-c" and self._text_needs_torch(word, self._cwd):
-                return True
-            if flag == "-m" and self._module_needs_torch(word, self._cwd):
-                return True
-            if self._file_needs_torch(os.path.join(self._cwd, word)):
-                return True
-        return False
-
-    def _file_needs_torch(self, path: str) -> bool:
-        is_python, is_shell = path.endswith(".py"), path.endswith((".sh", ".bash"))
-        if path in self._read or len(self._read) == _MOST_FILES:
-            return False
-        if not (is_python or is_shell) or not os.path.isfile(path):
-            return False
-        self._read.add(path)
-        try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                text = file.read(_LONGEST_FILE)
-        except OSError:
-            return False
-        if is_shell:
-            return any(map(self.line_needs_torch, text.splitlines()))
-        return self._text_needs_torch(text, os.path.dirname(path))
-
-    def _text_needs_torch(self, text: str, folder: str) -> bool:
-        names = _imported_modules(text)
-        return any(self._module_needs_torch(name, folder) for name in names)
-
-    def _module_needs_torch(self, name: str, folder: str) -> bool:
-        if name.partition(".")[0] in _NEED_TORCH:
-            return True
-        return any(map(self._file_needs_torch, _module_files(name, folder)))
+def _line_needs_torch(line: str, cwd: str) -> bool:
+    words = line.split()
+    if any(os.path.basename(word) in _LAUNCHERS for word in words):
+        return True
+    # the word after -m is a module of this folder, or one that is installed
+    modules = (word.replace(".", "/") + ".py" for word in words)
+    names = [*filter(lambda word: word.endswith((".py", ".sh")), words), *modules]
+    texts = (_text_of_program(os.path.join(cwd, name)) for name in names)
+    return any(_NEED_TORCH.search(text) for text in (line, *texts))
 
 
-def _imported_modules(text: str) -> Iterator[str]:
-    for origin, names in _IMPORT.findall(text):
-        if origin:
-            yield origin
-        # what is imported from a package may be a module of it
-        package = f"{origin}." if origin.strip(".") else origin
-        for name in re.sub("#.*", "", names).strip("()").split(","):
-            yield from (package + word for word in name.split()[:1])  # not "as np"
-
-
-def _module_files(name: str, folder: str) -> Iterable[str]:
-    """Yield the files that ``import NAME`` in a file of *folder* may read."""
-    for _ in range(len(name) - len(name.lstrip(".")) - 1):  # ..model is one level up
-        folder = os.path.dirname(folder)
-    path = folder
-    # each package on the way runs its __init__ first
-    for part in filter(None, name.split(".")):
-        path = os.path.join(path, part)
-        yield os.path.join(path, "__init__.py")
-    yield os.path.join(path, "__main__.py")
-    yield f"{path}.py"
+def _text_of_program(path: str) -> str:
+    try:
+        with open(
+            path, encoding="utf-8", errors="replace", opener=only_regular
+        ) as file:
+            return file.read(_LONGEST_FILE)
+    except OSError:
+        return ""
