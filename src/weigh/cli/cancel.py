@@ -53,6 +53,6 @@ def cancel(
         name = printable_text(one.job.name)
         click.echo(f"  {verb} {one.job.id} ({name}): {number} {noun}")
     if not done:
-        why = "no element waits" if pending else "all have ended"
+        why = "no element waits" if state else "all have ended"
         click.echo(f"  nothing to cancel: {why}")
     return 0
