@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
@@ -159,6 +159,12 @@ def _nothing_of_this_user(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
     # the search for a store ends at the root of a repository
     (tmp_path_factory.getbasetemp() / ".hg").mkdir(exist_ok=True)
+
+
+@pytest.fixture
+def shorten(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], None]:
+    """Return what sets a wait of weigh's: its place below weigh, and the seconds."""
+    return lambda place, seconds: monkeypatch.setattr(f"weigh.{place}", seconds)
 
 
 @pytest.hookimpl(wrapper=True)

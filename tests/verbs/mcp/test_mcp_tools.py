@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 import pytest
 from processes import is_running, until
 
-from weigh.flow import mcp_server
 from weigh.flow.mcp_server import AgentLimits, AgentTools, RefusedCall
 
 HOLDS_60_MIB = "b = bytearray(b'x') * (60 << 20); print('done'); raise SystemExit({})"
@@ -43,9 +43,9 @@ def test_a_run_is_stopped_after_its_time(folder: Path) -> None:
 
 
 def test_a_command_that_ignores_term_is_killed_with_its_children(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, shorten: Callable[[str, float], None]
 ) -> None:
-    monkeypatch.setattr(mcp_server, "_GRACE", 1.0)
+    shorten("flow.mcp_server._GRACE", 1.0)
     script = "trap '' TERM; echo $$ > pid; sleep 1000 & sleep 1000; sleep 1000"
     with pytest.raises(RefusedCall, match="stopped after"):
         AgentTools(str(folder), AgentLimits(run_time=2)).run(["bash", "-c", script])

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -292,9 +293,9 @@ def test_a_job_that_named_itself_is_found_though_the_scheduler_forgot_it(
 
 
 def test_a_sender_that_is_at_it_is_named_to_the_other(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, shorten: Callable[[str, float], None]
 ) -> None:
-    monkeypatch.setattr("weigh.flow.submit.rounds._FOR_THE_OTHER", 0.0)
+    shorten("flow.submit.rounds._FOR_THE_OTHER", 0.0)
     bench.begin()
 
     with pytest.raises(UsageError, match=rf"by \S+ \(process {os.getpid()} on "):

@@ -136,9 +136,9 @@ def test_a_dry_run_of_a_command_leaves_nothing_behind(here: Weigh, fake: Fake) -
 
 
 def test_waiting_ends_with_the_job(
-    here: Weigh, monkeypatch: pytest.MonkeyPatch
+    here: Weigh, shorten: Callable[[str, float], None]
 ) -> None:
-    monkeypatch.setattr("weigh.cli.status._PAUSE", 0.1)
+    shorten("cli.status._PAUSE", 0.1)
     job = here.submit(here.plan("sleep 0.5; exit 3"))
 
     assert here("status", job, "--wait")[0] == 1
@@ -154,9 +154,9 @@ def test_a_refused_job_is_not_kept(here: Weigh, fake: Fake) -> None:
 
 
 def test_a_silent_sbatch_is_not_queried_twice(
-    here: Weigh, fake: Fake, monkeypatch: pytest.MonkeyPatch
+    here: Weigh, fake: Fake, shorten: Callable[[str, float], None]
 ) -> None:
-    monkeypatch.setattr("weigh.schedulers.client.TO_SUBMIT", 0.2)
+    shorten("schedulers.client.TO_SUBMIT", 0.2)
     fake("sbatch", "[ $1 = --parsable ] || exit 0; exec sleep 30")
 
     code, err = submit(here)
@@ -272,9 +272,9 @@ def test_a_job_that_left_the_queue_is_unknown_while_accounting_fails(
 
 
 def test_accounting_that_is_too_slow_is_accounting_that_fails(
-    here: Weigh, fake: Fake, job: str, monkeypatch: pytest.MonkeyPatch
+    here: Weigh, fake: Fake, job: str, shorten: Callable[[str, float], None]
 ) -> None:
-    monkeypatch.setattr("weigh.schedulers.client._TO_ASK", 0.2)
+    shorten("schedulers.client._TO_ASK", 0.2)
     gone(here, fake, "exec sleep 30")
 
     assert "did not answer within" in here.status(job)["unknown"][0]["reason"]
@@ -430,7 +430,10 @@ def test_a_step_that_ran_out_of_memory_is_that_of_the_task_whose_output_shows_it
 
 
 def test_a_job_that_was_cancelled_is_shown_as_such_at_once(
-    here: Weigh, fake: Fake, job: str, monkeypatch: pytest.MonkeyPatch
+    here: Weigh,
+    fake: Fake,
+    job: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("WEIGH_POLL", "30s")
     monkeypatch.setattr("weigh.schedulers.client._WHILE_ENDING", 0.0)
@@ -447,12 +450,12 @@ def test_a_job_that_was_cancelled_is_shown_as_such_at_once(
 
 
 def test_an_element_that_still_runs_long_after_it_was_cancelled_just_runs(
-    here: Weigh, fake: Fake, job: str, monkeypatch: pytest.MonkeyPatch
+    here: Weigh, fake: Fake, job: str, shorten: Callable[[str, float], None]
 ) -> None:
     fake("squeue", 'for i in 0 1 2; do echo "7|$i|RUNNING|1|node1|None"; done')
     here.status(job)
     assert here("cancel", job)[0] == 0
-    monkeypatch.setattr("weigh.schedulers.client._TO_CANCEL", 0.0)
+    shorten("schedulers.client._TO_CANCEL", 0.0)
 
     later = here.status(job)
 
@@ -748,10 +751,9 @@ def test_a_cancel_that_fails_is_reported(here: Weigh, fake: Fake, job: str) -> N
 
 
 def test_a_cancel_without_an_answer_may_have_been_made(
-    here: Weigh, fake: Fake, job: str, monkeypatch: pytest.MonkeyPatch
+    here: Weigh, fake: Fake, job: str, shorten: Callable[[str, float], None]
 ) -> None:
-    monkeypatch.setattr("weigh.schedulers.client._TO_ASK", 0.5)
-    monkeypatch.setenv("WEIGH_POLL", "0s")
+    shorten("schedulers.client._TO_ASK", 0.5)
     fake("squeue", 'for i in 0 1 2; do echo "7|$i|RUNNING|1|node1|None"; done')
     fake("scancel", "exec sleep 30")
 

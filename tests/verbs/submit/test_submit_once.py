@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -125,6 +125,7 @@ def sbatch_runs(folder: Path) -> bool:
 def test_the_job_of_a_sender_that_was_killed_runs_once(
     here: Weigh,
     request: pytest.FixtureRequest,
+    shorten: Callable[[str, float], None],
     monkeypatch: pytest.MonkeyPatch,
     scheduler: str,
 ) -> None:
@@ -141,7 +142,7 @@ def test_the_job_of_a_sender_that_was_killed_runs_once(
         sender.kill()
         sender.communicate()
     if scheduler == "slurm":  # a request that is refused as too old would take 310 s
-        monkeypatch.setattr("weigh.schedulers.slurm.scheduler._DEFAULT_TTL", 5.0)
+        shorten("schedulers.slurm.scheduler._DEFAULT_TTL", 5.0)
 
     with acting_as(user, here.folder.parent):
         job = once_sent(here, plan, "--no-checks")

@@ -4,14 +4,16 @@ import json
 import mmap
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from weigh.measure.region.channel import read_channel
+from weigh.measure.region.tracker import ProcessRegions, RegionTracker
 from weigh.model.record import ProgramRegions
 
+TrackWith = Callable[[RegionTracker | None], ProcessRegions]  # see conftest.py
 PATIENCE = 90
 _TELL = """
 import msgspec

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from region_programs import report_of, run
+from region_programs import TrackWith, report_of, run
 
 from weigh.errors import UsageError
 from weigh.flow.run.regions import batches
 from weigh.measure.region import loops, spans
-from weigh.measure.region import tracker as region_tracker
 from weigh.measure.region.spans import DurationSummary
 from weigh.measure.region.tracker import RegionTracker
 from weigh.model.record import BatchTimes
@@ -272,7 +271,7 @@ def test_a_batch_that_the_program_drops_is_not_kept_alive(
 
 
 def test_200_000_batches_look_at_memory_some_fifty_times(
-    monkeypatch: pytest.MonkeyPatch,
+    track_with: TrackWith,
 ) -> None:
     class Counted(NoMemory):
         looks = 0
@@ -282,9 +281,7 @@ def test_200_000_batches_look_at_memory_some_fifty_times(
             return 100, 100
 
     memory = Counted()
-    process = region_tracker.ProcessRegions()
-    process.tracker = RegionTracker({}, memory=memory)
-    monkeypatch.setattr(region_tracker, "process", process)
+    track_with(RegionTracker({}, memory=memory))
     for _ in loops.batches([[1]] * 200_000):
         pass
     assert memory.looks <= 2 + 200_000 / 4096 + 20

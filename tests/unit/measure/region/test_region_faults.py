@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from region_programs import report_of, run
+from region_programs import TrackWith, report_of, run
 
 from weigh.flow.run.regions import batches, event, measured, phase
 from weigh.measure.region import tracker as region_tracker
 from weigh.measure.region.channel import read_channel
-from weigh.measure.region.tracker import ProcessRegions, RegionTracker
+from weigh.measure.region.tracker import RegionTracker
 from weigh.probe.own_memory import NoMemory
 
 
@@ -24,12 +24,10 @@ class Failing(NoMemory):
 
 def test_a_failure_inside_turns_measuring_off_with_one_line(
     tracker: RegionTracker,
-    monkeypatch: pytest.MonkeyPatch,
+    track_with: TrackWith,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(
-        region_tracker.process, "tracker", RegionTracker({}, memory=Failing())
-    )
+    track_with(RegionTracker({}, memory=Failing()))
 
     @measured
     def double(number: int) -> int:
@@ -45,23 +43,29 @@ def test_a_failure_inside_turns_measuring_off_with_one_line(
 
 
 def test_a_failure_half_way_lets_the_loop_go_on(
-    tracker: RegionTracker, monkeypatch: pytest.MonkeyPatch
+    track_with: TrackWith,
 ) -> None:
-    seen = []
-    for batch in batches([[1], [2], [3]]):
-        seen.append(batch)
-        monkeypatch.setattr(tracker, "_high_water", None)
+    class FailsLater(NoMemory):
+        looks = 0
+
+        def read(self) -> tuple[int, int]:
+            self.looks += 1
+            if self.looks > 2:
+                raise RuntimeError("a bug")
+            return 100, 100
+
+    track_with(RegionTracker({}, memory=FailsLater()))
+    seen = list(batches([[1], [2], [3]]))
     assert seen == [[1], [2], [3]]
 
 
 def test_where_memory_cannot_be_read_the_times_are_still_there(
-    monkeypatch: pytest.MonkeyPatch,
+    track_with: TrackWith,
 ) -> None:
-    process = ProcessRegions()
-    process.tracker = RegionTracker({}, memory=NoMemory())
-    monkeypatch.setattr(region_tracker, "process", process)
+    process = track_with(RegionTracker({}, memory=NoMemory()))
     with phase("load"):
         pass
+    assert process.tracker is not None
     (seen,) = process.tracker.regions().phases
     assert (seen.peak_memory, seen.memory_before, seen.source) == (None, None, None)
     assert seen.wall_time > 0
@@ -118,15 +122,14 @@ def test_threads_are_accounted_each_at_its_own_depth(tracker: RegionTracker) -> 
 
 
 def test_threads_that_begin_at_once_share_one_account(
-    monkeypatch: pytest.MonkeyPatch,
+    track_with: TrackWith, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Slow(RegionTracker):
         def __init__(self, *words: Any, **options: Any) -> None:
             time.sleep(0.01)
             super().__init__(*words, **options)
 
-    process = ProcessRegions()
-    monkeypatch.setattr(region_tracker, "process", process)
+    process = track_with(None)
     monkeypatch.setattr(region_tracker, "RegionTracker", Slow)
     monkeypatch.setattr(region_tracker, "_finish_at_exit", list)
 

@@ -9,12 +9,12 @@ import types
 from collections.abc import Callable
 
 import pytest
+from region_programs import TrackWith
 
 from weigh.errors import GpuError
 from weigh.flow.run.regions import batches, measured, phase, timeit
-from weigh.measure.region import tracker as region_tracker
 from weigh.measure.region.gpu_meter import RegionGpuMeter, joined_gpu_memory
-from weigh.measure.region.tracker import ProcessRegions, RegionTracker, current
+from weigh.measure.region.tracker import RegionTracker, current
 from weigh.model.gpu import GpuMemory
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.render.region_lines import render_regions
@@ -40,12 +40,10 @@ class FakeGpu(GpuProbe):
 
 
 @pytest.fixture
-def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+def fake_gpu(track_with: TrackWith) -> FakeGpu:
     """Give a card that this process's tracker reads."""
     fake_gpu = FakeGpu()
-    process = ProcessRegions()
-    process.tracker = RegionTracker({}, gpus=lambda: fake_gpu)
-    monkeypatch.setattr(region_tracker, "process", process)
+    track_with(RegionTracker({}, gpus=lambda: fake_gpu))
     return fake_gpu
 
 
@@ -178,16 +176,15 @@ def test_a_driver_that_hangs_is_queried_once_and_left_behind(fake_gpu: FakeGpu) 
 def test_a_driver_that_does_not_start_is_reported_once_and_the_rest_measured(
     factory: Callable[[], GpuProbe | None] | None,
     trouble: str | None,
-    monkeypatch: pytest.MonkeyPatch,
+    track_with: TrackWith,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    process = ProcessRegions()
-    process.tracker = RegionTracker({}, gpus=factory)
-    monkeypatch.setattr(region_tracker, "process", process)
+    tracker = RegionTracker({}, gpus=factory)
+    track_with(tracker)
     for _ in range(2):
         with phase("load"):
             pass
-    (seen,) = process.tracker.regions().phases
+    (seen,) = tracker.regions().phases
     assert (seen.calls, seen.gpus) == (2, ())
     assert capsys.readouterr().err == (f"weigh: {trouble}\n" if trouble else "")
 
@@ -323,11 +320,10 @@ class SharedGpu(FakeGpu):
 
 
 def test_what_a_stranger_takes_and_frees_is_in_no_stage(
-    monkeypatch: pytest.MonkeyPatch,
+    track_with: TrackWith,
 ) -> None:
-    card, process = SharedGpu(), ProcessRegions()
-    process.tracker = RegionTracker({}, gpus=lambda: card)
-    monkeypatch.setattr(region_tracker, "process", process)
+    card = SharedGpu()
+    track_with(RegionTracker({}, gpus=lambda: card))
     card.strangers = 4000 * MIB
     with phase("load model"):
         card.own = 1327 * MIB
