@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from weigh.model.gpu import GPU_FAULTS, HEALTHY, UNTOUCHED, GpuProcess, GpuUsage
-from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuWear
+from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading
 from weigh.units import MIB, Bytes, Seconds
 
 PER_PROCESS = "NVML per process"
@@ -106,14 +106,13 @@ class GpuAccount:
         self._figures = {
             name: _BoundedMean() for name in (*_OF_READINGS, "power", *_OF_THE_BUS)
         }
-        self._shares: dict[int, tuple[_BoundedMean, _BoundedMean]] = {}
         self._power_at: tuple[Seconds, float] | None = None
         self._integral: float | None = None  # joules
-        self._counters: tuple[GpuCounters, GpuCounters] | None = None
+        # at the start, and the last ones
+        self._first_counters = self._counters = GpuCounters()
         self._xids: list[int] | None = None
         self._slowed: Counter[str] = Counter()  # looks at which each reason held
         self._slowed_looks = 0
-        self.wear = GpuWear()  # read at the end
 
     def take(self, time: Seconds, reading: GpuReading, tree: Collection[int]) -> None:
         """Add one reading; *tree* are the job's processes at that time."""
@@ -141,22 +140,21 @@ class GpuAccount:
             self._slowed_looks += 1
             self._slowed.update(reading.slowed)
 
-    def take_counters(self, counters: GpuCounters, tree: Collection[int]) -> None:
-        """Add what the driver has counted; *tree* are the job's processes."""
-        first = counters if self._counters is None else self._counters[0]
-        self._counters = (first, counters)
-        for name in _OF_THE_BUS:
-            self._figures[name].add(getattr(counters, name))
+    def begin_counters(self, counters: GpuCounters) -> None:
+        """Note what the driver had counted before the job."""
+        self._first_counters = counters
+        self._xids = None if counters.xids is None else list(counters.xids)
+
+    def end_counters(self, counters: GpuCounters) -> None:
+        """Add what the driver has counted by now."""
+        self._counters = counters
         if counters.xids is not None:
             self._xids = [*(self._xids or []), *counters.xids]
-        for share in counters.shares or ():
-            known = share.pid in self._shares or len(self._shares) < _MOST_PROCESSES
-            if known and (share.pid in tree or share.pid in self._mine):
-                sm, memory = self._shares.setdefault(
-                    share.pid, (_BoundedMean(), _BoundedMean())
-                )
-                sm.add(share.sm_utilization)
-                memory.add(share.memory_utilization)
+
+    def take_bus(self, traffic: Sequence[Bytes | None]) -> None:
+        """Add the bytes per second to and from the GPU at one moment."""
+        for name, rate in zip(_OF_THE_BUS, traffic, strict=True):
+            self._figures[name].add(rate)
 
     def job_moments(self) -> list[tuple[Seconds, Bytes]]:
         """Return the job's memory over time, by the same rule as the peak."""
@@ -184,7 +182,7 @@ class GpuAccount:
         device = self.device
         peak, source = self._peak()
         energy, energy_source = self._energy()
-        first, last = self._counters or (GpuCounters(), GpuCounters())
+        first, last = self._first_counters, self._counters
         ecc_errors = _increase(first.ecc_errors, last.ecc_errors)
         xids, looks = tuple(self._xids or ()), self._slowed_looks
         is_per_process = source == PER_PROCESS
@@ -204,7 +202,10 @@ class GpuAccount:
             device_peak_memory=self.device_peak,
             energy_source=energy_source,
             xids=xids,
-            processes=self._processes(),
+            processes=tuple(
+                GpuProcess(pid, peak_memory=self._peaks[pid])
+                for pid in sorted(self._peaks)
+            ),
             preallocated=preallocated(self.job_moments(), device.memory_total),
             corrected_ecc_errors=_increase(
                 first.corrected_ecc_errors, last.corrected_ecc_errors
@@ -214,9 +215,7 @@ class GpuAccount:
             if looks
             else None,
             other_memory=self._other,
-            health=health_of(
-                self.wear, xids, ecc_errors, lost=self.lost_at is not None
-            ),
+            health=health_of(last, xids, ecc_errors, lost=self.lost_at is not None),
             **self._means_and_bounds(),
         )
 
@@ -342,27 +341,13 @@ class GpuAccount:
         self._power_at = (time, power)
 
     def _energy(self) -> tuple[float | None, str | None]:
-        if self._counters is not None:
-            first, last = self._counters
-            # the GPU's own counter is exact; power is only sampled
-            if first.energy is not None and last.energy is not None:
-                return max(0.0, last.energy - first.energy), _COUNTED
+        first, last = self._first_counters.energy, self._counters.energy
+        # the GPU's own counter is exact; power is only sampled
+        if first is not None and last is not None:
+            return max(0.0, last - first), _COUNTED
         if self._integral is None:
             return None, None
         return self._integral, _INTEGRATED
-
-    def _processes(self) -> tuple[GpuProcess, ...]:
-        pids = sorted(self._peaks.keys() | self._shares.keys())
-        nothing = (_BoundedMean(), _BoundedMean())
-        return tuple(
-            GpuProcess(
-                pid,
-                peak_memory=self._peaks.get(pid),
-                sm_utilization=self._shares.get(pid, nothing)[0].mean(),
-                memory_utilization=self._shares.get(pid, nothing)[1].mean(),
-            )
-            for pid in pids
-        )
 
 
 def process_exists(pid: int) -> bool:
@@ -387,7 +372,7 @@ def is_process_of_mine(pid: int) -> bool:
 
 
 def health_of(
-    wear: GpuWear, xids: Sequence[int], ecc_errors: int | None, *, lost: bool
+    wear: GpuCounters, xids: Sequence[int], ecc_errors: int | None, *, lost: bool
 ) -> str | None:
     """Return whether a GPU is healthy, or why not; None if nothing is reported."""
     faults = sorted(GPU_FAULTS.intersection(xids))

@@ -15,15 +15,15 @@ from itertools import cycle
 from weigh.errors import NoGpuError
 from weigh.measure.gpu_account import GpuAccount, idle_for
 from weigh.model.gpu import GpuUsage
-from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
+from weigh.probe.gpu import GpuCounters, GpuDevice, GpuProbe, GpuReading
 from weigh.units import Bytes, Seconds
 
 _ACTIVITY_INTERVAL = 0.2  # the driver updates these figures about as often
-_COUNTER_INTERVAL = 10.0  # seconds between two rounds of counters
-_FIRST_COUNTERS = 1.0  # seconds after the start
+_BUS_INTERVAL = 10.0  # seconds between two readings of a GPU's bus
+_FIRST_BUS = 1.0  # seconds after the start
 # upper bounds of the sampler's cost (docs/gpu.md): per GPU, of one core, for memory
-# readings and for full ones; and of its time, for counters
-_MEMORY_SHARE, _ACTIVITY_SHARE, _COUNTER_SHARE = 0.0075, 0.0025, 0.02
+# readings and for full ones; and of its time, for the bus
+_MEMORY_SHARE, _ACTIVITY_SHARE, _BUS_SHARE = 0.0075, 0.0025, 0.02
 _HUNG_AFTER = 5.0  # seconds without an answer until it is reported as hung
 
 GpuListener = Callable[[tuple[GpuDevice, ...], tuple[GpuReading, ...]], None]
@@ -61,8 +61,8 @@ class GpuSampler:
         self._thread = threading.Thread(target=self._run, name="weigh-gpu", daemon=True)
         self._call_began: Seconds | None = None  # start of the current driver call
         self._started: Seconds = 0.0
-        self._turns: Iterator[str] = iter(())  # the GPU whose counters come next
-        self._counters_at = self._activity_at = 0.0  # due times
+        self._turns: Iterator[GpuAccount] = iter(())  # whose bus comes next
+        self._bus_at = self._activity_at = 0.0  # due times
         self._cost: Seconds = 0.0  # recent cost of a memory reading
 
     def start(self, wait: Seconds = 1.0) -> None:
@@ -142,8 +142,7 @@ class GpuSampler:
             if self._accounts:
                 self._sample(probe)
                 self._look(probe, activity=False)  # no activity: the job has ended
-                self._count(probe)
-                self._take_wear(probe)
+                self._count(probe, GpuAccount.end_counters)
         finally:
             self._call_began = time.monotonic()
             probe.close()
@@ -167,17 +166,17 @@ class GpuSampler:
         if not self._accounts:
             return
         self._look(probe, activity=True)
-        self._count(probe)
+        self._count(probe, GpuAccount.begin_counters)
         self._ready.set()
-        self._turns = cycle(self._accounts)
-        self._counters_at = time.monotonic() + _FIRST_COUNTERS
+        self._turns = cycle(self._accounts.values())
+        self._bus_at = time.monotonic() + _FIRST_BUS
 
     def _sample(self, probe: GpuProbe) -> None:
-        """Read memory at intervals, and the counters in between."""
+        """Read memory at intervals, and the bus in between."""
         rest = self.interval
         while not self._stopping.wait(rest):
             pause = self._timed_look(probe)
-            rest = pause - min(pause, self._count_next(probe))
+            rest = pause - min(pause, self._read_next_bus(probe))
 
     def _timed_look(self, probe: GpuProbe) -> Seconds:
         """Take a reading; return the seconds until the next, by the recent cost.
@@ -210,35 +209,29 @@ class GpuSampler:
             for reading in readings:
                 self._accounts[reading.uuid].take(now, reading, tree)
 
-    def _count(self, probe: GpuProbe) -> None:
-        for uuid in self._accounts:
-            self._take_counters(probe, uuid)
-
-    def _take_counters(
-        self, probe: GpuProbe, gpu_uuid: str, *, bus: bool = False
+    def _count(
+        self, probe: GpuProbe, take: Callable[[GpuAccount, GpuCounters], None]
     ) -> None:
-        account = self._accounts[gpu_uuid]
-        with self._driver_call():
-            counters = probe.counters(gpu_uuid, bus=bus)
-        tree = self._pids()
-        with self._lock:
-            account.take_counters(counters, tree)
-
-    def _take_wear(self, probe: GpuProbe) -> None:
         for uuid, account in self._accounts.items():
             with self._driver_call():
-                account.wear = probe.wear(uuid)
+                counters = probe.counters(uuid)
+            with self._lock:
+                take(account, counters)
 
-    def _count_next(self, probe: GpuProbe) -> Seconds:
-        """Read the counters of one GPU, if it is due; return the seconds that it took.
+    def _read_next_bus(self, probe: GpuProbe) -> Seconds:
+        """Read the bus of one GPU, if it is due; return the seconds that it took.
 
         A slow driver is asked seldom: meanwhile memory is not read.
         """
         before = time.monotonic()
-        if before < self._counters_at:
+        if before < self._bus_at:
             return 0.0
-        self._take_counters(probe, next(self._turns), bus=True)
+        account = next(self._turns)
+        with self._driver_call():
+            traffic = probe.bus_traffic(account.device.uuid)
+        with self._lock:
+            account.take_bus(traffic)
         took = time.monotonic() - before
-        turn = _COUNTER_INTERVAL / len(self._accounts)
-        self._counters_at = before + max(turn, took / _COUNTER_SHARE)
+        turn = _BUS_INTERVAL / len(self._accounts)
+        self._bus_at = before + max(turn, took / _BUS_SHARE)
         return took

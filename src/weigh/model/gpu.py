@@ -33,12 +33,10 @@ def job_peak(gpu_peaks: _GpuPeaks) -> Bytes | None:
 
 
 class GpuProcess(msgspec.Struct, frozen=True):
-    """The use of one GPU by one process of the job; utilisations are means."""
+    """The memory of one process of the job on one GPU."""
 
     pid: int  # on its node
     peak_memory: Bytes | None = None
-    sm_utilization: float | None = None
-    memory_utilization: float | None = None
 
 
 class GpuUsage(msgspec.Struct, frozen=True):

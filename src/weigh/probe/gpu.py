@@ -1,7 +1,7 @@
 """The interface of a GPU probe, independent of the manufacturer.
 
-One reading has what changes all the time, the counters what adds up, the wear what is
-read once at the end.
+One reading has what changes all the time; the counters have what adds up, and are read
+at the start and at the end.
 """
 
 from abc import ABC, abstractmethod
@@ -52,24 +52,15 @@ class GpuDevice(msgspec.Struct, frozen=True):
     memory_reserved: Bytes | None = None
     bus: str | None = None  # PCI address; None for instances
     is_split: bool = False
-    gpu_instance: int | None = None  # numbers in the old names of MIG instances
-    compute_instance: int | None = None
-
-
-class GpuShare(msgspec.Struct, frozen=True, gc=False):
-    """One process's share of a GPU's time, in per cent, sampled by the driver."""
-
-    pid: int
-    sm_utilization: float
-    memory_utilization: float
 
 
 class GpuCounters(msgspec.Struct, frozen=True):
-    """What a driver has counted of a GPU; of most only differences are meaningful.
+    """What a driver has counted of a GPU; None where it does not.
 
-    ``energy`` is in joules; ``ecc_errors`` are the uncorrected ones. ``xids`` are the
-    driver's errors, and ``shares`` those of processes, since the last call.
-    ``pcie_rx`` and ``pcie_tx`` are bytes per second, over 20 ms.
+    Of the first four only differences are meaningful: ``energy`` is in joules,
+    ``ecc_errors`` are the uncorrected ones. ``xids`` are the driver's errors since the
+    last call. The others are memory that the GPU has taken out of use over its life;
+    ``pending``: it takes more out at its next reset. ``failed``: it has no spare rows.
     """
 
     energy: float | None = None
@@ -77,17 +68,6 @@ class GpuCounters(msgspec.Struct, frozen=True):
     corrected_ecc_errors: int | None = None
     pcie_replays: int | None = None  # packets that the bus had to send again
     xids: tuple[int, ...] | None = None
-    shares: tuple[GpuShare, ...] | None = None
-    pcie_rx: Bytes | None = None
-    pcie_tx: Bytes | None = None
-
-
-class GpuWear(msgspec.Struct, frozen=True):
-    """Memory that a GPU has taken out of use over its life; None if not reported.
-
-    ``pending``: it takes more out at its next reset. ``failed``: it has no spare rows.
-    """
-
     retired_pages: int | None = None  # before A100
     remapped_rows: int | None = None  # from A100 on
     pending: bool | None = None
@@ -117,15 +97,15 @@ class GpuProbe(ABC):
     def read(self, *, activity: bool = True) -> tuple[GpuReading, ...]:
         """Read each once; without *activity*, only memory, of those that changed."""
 
-    def counters(self, gpu_uuid: str, *, bus: bool = False) -> GpuCounters:
-        """Read what was counted; the *bus* takes 40 ms."""
-        del gpu_uuid, bus
+    def counters(self, gpu_uuid: str) -> GpuCounters:
+        """Read what was counted."""
+        del gpu_uuid
         return GpuCounters()
 
-    def wear(self, gpu_uuid: str) -> GpuWear:
-        """Read which memory the GPU has taken out of use."""
+    def bus_traffic(self, gpu_uuid: str) -> tuple[Bytes | None, Bytes | None]:
+        """Read the bytes per second to and from the GPU now, which takes 40 ms."""
         del gpu_uuid
-        return GpuWear()
+        return None, None
 
     def close(self) -> None:  # noqa: B027 - nothing to release
         """Release the driver."""

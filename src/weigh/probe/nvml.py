@@ -2,8 +2,8 @@
 
 NVML's C interface is stable. No package is needed for it, so none that lies over
 another's module, as nvidia-ml-py3 does over nvidia-ml-py, can come between. A figure
-that the GPU, the driver or the permissions do not provide is None, and is not queried
-again. Structures, numbers, units and meanings are from ``nvml.h``.
+that the GPU, the driver or the permissions do not provide is None. Structures, numbers,
+units and meanings are from ``nvml.h``.
 """
 
 import ctypes
@@ -23,8 +23,6 @@ from weigh.probe.gpu import (
     GpuDevice,
     GpuProbe,
     GpuReading,
-    GpuShare,
-    GpuWear,
     valid_share_of_time,
 )
 from weigh.probe.visible import VARIABLE, visible_devices
@@ -34,15 +32,12 @@ _T = TypeVar("_T")
 # of nvmlReturn_t
 _NO_PERMISSION, _LOST, _LIBRARY_NOT_FOUND, _DRIVER_NOT_LOADED = 4, 15, 12, 9
 _TOO_SMALL, _NO_FUNCTION, _MISMATCH, _UNKNOWN = 7, 13, 18, 999
-# not supported or not permitted, no such function, no longer supported
-_FOR_GOOD = frozenset({3, _NO_PERMISSION, _NO_FUNCTION, 25, 26})
 _NOTHING = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})  # what a driver may fill in
 _XID_ERRORS = 8  # nvmlEventTypeXidCriticalError
 _LONGEST_TEXT = 96  # bytes of a name or an identity
 _MORE_PROCESSES = 16  # than there were at the call that counted them
 _MOST_EVENTS = 16  # per reading: a broken driver may have them without end
 _MOST_GPUS = 256  # a larger number is a driver's mistake
-_ALSO = ("Graphics", "MPSCompute")  # clients of MPS may only be on their own list
 # what keeps clocks low at a moment: idle and chosen clocks are no trouble
 _REASONS = {
     0x04: "power",
@@ -72,8 +67,6 @@ _MemoryV1 = _structure("Q total, Q free, Q used")
 _Rates = _structure("I gpu, I memory")
 # a process on a GPU
 _Holder = _structure("I pid, Q memory, I gpu_instance, I compute_instance")
-# a process's share of a GPU's time
-_Share = _structure("I pid, Q time, I sm, I memory, I encoder, I decoder")
 # ``data`` of an error is its XID number
 _Event = _structure("P device, Q type, Q data, I gpu_instance, I compute_instance")
 _Pci = _structure("C16 legacy, I5 numbers, C32 bus")
@@ -155,13 +148,10 @@ class _NvmlGpu:
         self.device = device
         self.handle = handle
         self.lost = False
-        self.lacks: set[tuple[object, ...]] = set()
         self.used: Bytes | None = None  # at the last reading
         # the driver's own, which older figures include
         self.reserved: Bytes = device.memory_reserved or 0
-        self.also: set[str] = set()  # other lists that had processes at the last query
         self.events: c_void_p | None = None
-        self.shares_seen = 0  # NVML's time stamp, in microseconds
 
 
 class NvmlProbe(GpuProbe):
@@ -186,44 +176,43 @@ class NvmlProbe(GpuProbe):
         looks = [self._look(gpu, activity=activity) for gpu in self._gpus.values()]
         return tuple(look for look in looks if look is not None)
 
-    def counters(self, gpu_uuid: str, *, bus: bool = False) -> GpuCounters:
-        """Read what was counted; the *bus* takes 40 ms."""
+    def counters(self, gpu_uuid: str) -> GpuCounters:
+        """Read what was counted.
+
+        Pages are retired before A100, rows remapped from A100 on.
+        """
         gpu, number = self._gpus[gpu_uuid], partial(self._number, self._gpus[gpu_uuid])
         # NVML's numbers for the kind of error and the time that is counted
         corrected, uncorrected, since_loaded = 0, 1, 0
         millijoules = number("nvmlDeviceGetTotalEnergyConsumption", kind=c_ulonglong)
         ecc = partial(number, "nvmlDeviceGetTotalEccErrors", kind=c_ulonglong)
-        inwards, outwards = 1, 0
+        # retired after several single-bit errors (0), or after one of two bits (1)
+        pages = [self._pages(gpu, cause) for cause in (0, 1)]
+        retired = [count for count in pages if count is not None]
+        pending = number("nvmlDeviceGetRetiredPagesPendingStatus")
+        rows = [c_uint() for _ in range(4)]
+        has_rows = self._read(gpu, "nvmlDeviceGetRemappedRows", *map(byref, rows))
+        single, double, waiting, failed = (row.value for row in rows)
+        is_known = has_rows or pending is not None
         return GpuCounters(
             energy=_scaled(millijoules, 0.001),
             ecc_errors=ecc(uncorrected, since_loaded),
             corrected_ecc_errors=ecc(corrected, since_loaded),
             pcie_replays=number("nvmlDeviceGetPcieReplayCounter"),
             xids=self._new_xids(gpu),
-            shares=self._shares(gpu),
-            pcie_rx=self._pcie(gpu, inwards) if bus else None,
-            pcie_tx=self._pcie(gpu, outwards) if bus else None,
+            retired_pages=sum(retired) if retired and not has_rows else None,
+            remapped_rows=single + double if has_rows else None,
+            pending=bool(waiting or pending) if is_known else None,
+            failed=bool(failed) if has_rows else None,
         )
 
-    def wear(self, gpu_uuid: str) -> GpuWear:
-        """Read which memory the GPU has taken out of use.
-
-        Pages are retired before A100, rows remapped from A100 on.
-        """
-        gpu = self._gpus[gpu_uuid]
-        # retired after several single-bit errors (0), or after one of two bits (1)
-        pages = [self._pages(gpu, cause) for cause in (0, 1)]
-        known = [count for count in pages if count is not None]
-        pending = self._number(gpu, "nvmlDeviceGetRetiredPagesPendingStatus")
-        rows = [c_uint() for _ in range(4)]
-        if self._read(gpu, "nvmlDeviceGetRemappedRows", *map(byref, rows)) is None:
-            waits = None if pending is None else bool(pending)
-            return GpuWear(sum(known) if known else None, pending=waits)
-        corrected, uncorrected, waiting, failed = (row.value for row in rows)
-        return GpuWear(
-            remapped_rows=corrected + uncorrected,
-            pending=bool(waiting or pending),
-            failed=bool(failed),
+    def bus_traffic(self, gpu_uuid: str) -> tuple[Bytes | None, Bytes | None]:
+        """Read the bytes per second to and from the GPU now, which takes 40 ms."""
+        name, gpu = "nvmlDeviceGetPcieThroughput", self._gpus[gpu_uuid]
+        inwards, outwards = (self._number(gpu, name, way) for way in (1, 0))
+        return (
+            None if inwards is None else inwards * 1000,
+            None if outwards is None else outwards * 1000,
         )
 
     def close(self) -> None:
@@ -302,7 +291,6 @@ class NvmlProbe(GpuProbe):
         self._read(here, "nvmlDeviceGetMaxMigDeviceCount", byref(most))
         for place in range(min(most.value, _MOST_GPUS)):
             part, name = c_void_p(), "nvmlDeviceGetMigDeviceHandleByIndex"
-            here.lacks.clear()  # an instance that is closed to me hides no other
             if not self._read(here, name, place, byref(part)):
                 continue
             instance = self._describe(index, part, gpu.uuid)
@@ -319,7 +307,6 @@ class NvmlProbe(GpuProbe):
             self.notes += (f"GPU {index} cannot be read: it has no UUID",)
             return None
         memory, pci = self._memory(here), _Pci()
-        gpu, compute = "nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId"
         has_bus = parent is None and self._read(
             here, "nvmlDeviceGetPciInfo_v3", byref(pci)
         )
@@ -331,8 +318,6 @@ class NvmlProbe(GpuProbe):
             mig_parent=parent,
             memory_reserved=None if memory is None else here.reserved or None,
             bus=pci.bus.decode("ascii", "replace").lower() if has_bus else None,
-            gpu_instance=self._number(here, gpu) if parent else None,
-            compute_instance=self._number(here, compute) if parent else None,
         )
 
     def _look(self, gpu: _NvmlGpu, *, activity: bool) -> GpuReading | None:
@@ -348,7 +333,7 @@ class NvmlProbe(GpuProbe):
         if stayed and not activity:
             return None
         # one process without a figure makes their sum unknown
-        holders = self._holders(gpu, activity=activity)
+        holders = self._holders(gpu)
         complete = holders is not None and None not in holders.values()
         process_memory = holders if complete else None
         processes = None if holders is None else tuple(holders)
@@ -391,26 +376,15 @@ class NvmlProbe(GpuProbe):
             return None
         return int(found.total), used
 
-    def _holders(
-        self, gpu: _NvmlGpu, *, activity: bool
-    ) -> dict[int, Bytes | None] | None:
+    def _holders(self, gpu: _NvmlGpu) -> dict[int, Bytes | None] | None:
         """Return the processes on a GPU, each with its memory if known."""
-        listed = self._listed(gpu, "Compute")
-        if listed is None:
-            return None
-        for kind in _ALSO:
-            if activity or kind in gpu.also:
-                more = self._listed(gpu, kind) or []
-                (gpu.also.add if more else gpu.also.discard)(kind)
-                listed = [*listed, *more]  # a process may be on several lists
-        holders: dict[int, Bytes | None] = {}
-        for one in listed:
-            held = None if one.memory in _NOTHING else int(one.memory)
-            known = holders.get(one.pid)
-            holders[one.pid] = known if held is None else max(known or 0, held)
+        holders = self._listed(gpu, "Compute")
+        # clients of MPS may only be on a list of their own
+        if holders is not None:
+            holders |= self._listed(gpu, "MPSCompute") or {}
         return holders
 
-    def _listed(self, gpu: _NvmlGpu, kind: str) -> list[ctypes.Structure] | None:
+    def _listed(self, gpu: _NvmlGpu, kind: str) -> dict[int, Bytes | None] | None:
         def listed(name: str) -> list[ctypes.Structure]:
             count = c_uint(0)
             self._library.count(name, gpu.handle, byref(count), None)
@@ -423,9 +397,12 @@ class NvmlProbe(GpuProbe):
 
         for version in ("v3", "v2"):
             name = f"nvmlDeviceGet{kind}RunningProcesses_{version}"
-            processes = self._ask(gpu, (name,), partial(listed, name))
+            processes = self._ask(gpu, partial(listed, name))
             if processes is not None:
-                return processes
+                return {
+                    one.pid: None if one.memory in _NOTHING else int(one.memory)
+                    for one in processes
+                }
         return None
 
     def _pages(self, gpu: _NvmlGpu, cause: int) -> int | None:
@@ -435,7 +412,7 @@ class NvmlProbe(GpuProbe):
             self._library.count(name, gpu.handle, cause, byref(count), None)
             return count.value
 
-        return self._ask(gpu, (name, cause), pages)
+        return self._ask(gpu, pages)
 
     def _new_xids(self, gpu: _NvmlGpu) -> tuple[int, ...] | None:
         """Return the driver's errors (XID numbers) since the last call; never waits."""
@@ -452,46 +429,16 @@ class NvmlProbe(GpuProbe):
             found.append(int(event.data))
         return tuple(found)
 
-    def _shares(self, gpu: _NvmlGpu) -> tuple[GpuShare, ...] | None:
-        """Return each process's utilisation since the last call."""
-        name, count = "nvmlDeviceGetProcessUtilization", c_uint(0)
-        since = c_ulonglong(gpu.shares_seen)
-
-        def samples() -> list[ctypes.Structure]:
-            self._library.count(name, gpu.handle, None, byref(count), since)
-            found = (_Share * count.value)()
-            if count.value:
-                self._library.call(name, gpu.handle, found, byref(count), since)
-            return list(found[: count.value])
-
-        known = self._ask(gpu, (name,), samples)
-        if known is None:
-            return None
-        fresh = [share for share in known if share.time > gpu.shares_seen]
-        gpu.shares_seen = max((one.time for one in fresh), default=gpu.shares_seen)
-        return tuple(
-            GpuShare(one.pid, float(one.sm), float(one.memory))
-            for one in fresh
-            if None not in map(valid_share_of_time, (one.sm, one.memory))
-        )
-
     def _clock(self, gpu: _NvmlGpu, which: int) -> float | None:
         return _scaled(self._number(gpu, "nvmlDeviceGetClockInfo", which), 1.0)
 
-    def _pcie(self, gpu: _NvmlGpu, direction: int) -> Bytes | None:
-        kilobytes = self._number(gpu, "nvmlDeviceGetPcieThroughput", direction)
-        return None if kilobytes is None else kilobytes * 1000
-
     def _register(self, gpu: _NvmlGpu) -> bool:
         """Register for the driver's error events of *gpu*."""
-        if ("events",) in gpu.lacks:
-            return False
         events, kinds = c_void_p(), c_ulonglong(_XID_ERRORS)
         try:
             self._library.call("nvmlEventSetCreate", byref(events))
             self._library.call("nvmlDeviceRegisterEvents", gpu.handle, kinds, events)
         except NvmlError:
-            gpu.lacks.add(("events",))
             if events.value:
                 self._library.call("nvmlEventSetFree", events)
             return False
@@ -511,7 +458,7 @@ class NvmlProbe(GpuProbe):
         return int(out.value) if known and out.value not in _NOTHING else None
 
     def _text(self, gpu: _NvmlGpu, name: str) -> str | None:
-        return self._ask(gpu, (name,), lambda: self._library.text(name, gpu.handle))
+        return self._ask(gpu, lambda: self._library.text(name, gpu.handle))
 
     def _read(self, gpu: _NvmlGpu, name: str, *words: object) -> bool | None:
         """Let a function fill in the structures in *words*; None if it fails."""
@@ -520,22 +467,16 @@ class NvmlProbe(GpuProbe):
             self._library.call(name, gpu.handle, *words)
             return True
 
-        of = [word for word in words[:1] if isinstance(word, int)]
-        return self._ask(gpu, (name, *of), fill_in)
+        return self._ask(gpu, fill_in)
 
-    def _ask(
-        self, gpu: _NvmlGpu, name: tuple[object, ...], call: Callable[[], _T]
-    ) -> _T | None:
+    def _ask(self, gpu: _NvmlGpu, call: Callable[[], _T]) -> _T | None:
         """Query one figure; None if it is not available."""
-        if gpu.lost or name in gpu.lacks:
+        if gpu.lost:
             return None
         try:
             return call()
         except NvmlError as error:
-            if error.value == _LOST:
-                gpu.lost = True
-            elif error.value in _FOR_GOOD:
-                gpu.lacks.add(name)
+            gpu.lost = error.value == _LOST
             return None
 
 

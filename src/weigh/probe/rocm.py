@@ -121,13 +121,12 @@ class RocmProbe(GpuProbe):
             processes=None if holders is None else tuple(there),
         )
 
-    def counters(self, gpu_uuid: str, *, bus: bool = False) -> GpuCounters:
+    def counters(self, gpu_uuid: str) -> GpuCounters:
         """Read the energy counter, of those that NVML has, too.
 
         The driver keeps no peaks of processes and reports errors in the kernel's log
         only; the library counts the bus for a second, which is too long.
         """
-        del bus
         counter, unit, stamp = c_uint64(), c_float(), c_uint64()
         answer = (byref(counter), byref(unit), byref(stamp))
         index = c_uint32(self._gpus[gpu_uuid].index)

@@ -86,12 +86,7 @@ class _MachineGpus:
         if kind == "GPU-":
             gpus = [gpu for gpu in self._gpus if gpu.uuid.startswith(name)]
             return self.parts(gpus[0]) if len(gpus) == 1 else None
-        is_old = name.startswith("MIG-GPU-")
-        found = [
-            one
-            for one in self._instances
-            if (_old_name(one) == name if is_old else one.uuid.startswith(name))
-        ]
+        found = [one for one in self._instances if one.uuid.startswith(name)]
         return found if len(found) == 1 else None
 
 
@@ -139,12 +134,6 @@ def _leading_number(name: str) -> int | None:
             break
         digits += character
     return int(digits) if 0 < len(digits) <= 9 else None  # noqa: PLR2004 - an int's
-
-
-def _old_name(instance: GpuDevice) -> str:
-    """Name a MIG instance as drivers before R470 did."""
-    places = f"{instance.gpu_instance}/{instance.compute_instance}"
-    return f"MIG-{instance.mig_parent}/{places}"
 
 
 def order_is_a_guess(gpus: Sequence[GpuDevice], environment: Mapping[str, str]) -> bool:

@@ -213,11 +213,6 @@ def _gpu_figures(gpu_usage: GpuUsage) -> Iterator[tuple[str, str]]:
         slowed = gpu_usage.slowed.items()
         words = [f"{reason} in {share:.0f} % of readings" for reason, share in slowed]
         yield "slowed down by", ", ".join(words) or "nothing"
-    for process in gpu_usage.processes:
-        if process.sm_utilization is not None:
-            memory = process.memory_utilization or 0.0
-            busy = f"busy {process.sm_utilization:.0f} %, memory {memory:.0f} %"
-            yield f"process {process.pid}", busy
     if gpu_usage.health is not None:
         yield "health", gpu_usage.health
 

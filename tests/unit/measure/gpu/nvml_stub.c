@@ -8,12 +8,11 @@
  *   count=2              cards; init=18 makes nvmlInit fail with that number
  *   0.uuid=GPU-...       and name, bus, total, reserved, used, util, memutil, power,
  *                        smclock, memclock, energy, ecc, rx, tx, xid (0: none)
- *   0.procs=71:4096,72:na    processes with what they hold; graphics= likewise
+ *   0.procs=71:4096,72:na    processes with what they hold
  *   0.mps=71:4096            clients of MPS
- *   0.shares=71:80:40        pid, SM and memory utilisation
  *   0.reasons=4              bits of what keeps the clocks low now
  *   0.retired0=3, retired1, pending=1, remapped=1,0,0,0, replays, ecc1 (single-bit)
- *   0.mig=2, 0.mig1.used=..  instances with the same keys, and gi, ci
+ *   0.mig=2, 0.mig1.used=..  instances with the same keys
  *   0.handle=4           the number with which opening the card fails
  *   0.lost=15            the number with which every call about the card fails
  *   fail.NAME=3          the number with which that function fails for every card
@@ -32,7 +31,6 @@ typedef struct { unsigned int pid; unsigned long long used; unsigned int gi, ci;
 typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned int version; unsigned long long total, reserved, free, used; } Memory2;
 typedef struct { unsigned int gpu, memory; } Rates;
-typedef struct { unsigned int pid; unsigned long long time; unsigned int sm, mem, enc, dec; } Share;
 typedef struct { Device *device; unsigned long long type, data; unsigned int gi, ci; } Event;
 typedef struct {
     char legacy[16]; unsigned int domain, bus, device, id, subsystem; char bus_id[32];
@@ -257,10 +255,6 @@ int nvmlDeviceGetComputeRunningProcesses_v2(Device *device, unsigned int *count,
     return processes("nvmlDeviceGetComputeRunningProcesses_v2", device, "procs", count, out);
 }
 
-int nvmlDeviceGetGraphicsRunningProcesses_v3(Device *device, unsigned int *count, Process *out) {
-    return processes("nvmlDeviceGetGraphicsRunningProcesses_v3", device, "graphics", count, out);
-}
-
 int nvmlDeviceGetMPSComputeRunningProcesses_v3(Device *device, unsigned int *count, Process *out) {
     return processes("nvmlDeviceGetMPSComputeRunningProcesses_v3", device, "mps", count, out);
 }
@@ -329,30 +323,6 @@ int nvmlDeviceGetPcieThroughput(Device *device, int counter, unsigned int *kilob
     return small("nvmlDeviceGetPcieThroughput", device, counter ? "rx" : "tx", kilobytes);
 }
 
-int nvmlDeviceGetProcessUtilization(Device *device, Share *out, unsigned int *count,
-                                    unsigned long long since) {
-    static unsigned long long now = 1;
-    char value[LINE], *rest = NULL;
-    unsigned int found = 0;
-    int failed = enter("nvmlDeviceGetProcessUtilization", device);
-    if (failed)
-        return failed;
-    if (!look_up(device, "shares", value))
-        return NOT_SUPPORTED;
-    (void)since;
-    now++;
-    for (char *word = strtok_r(value, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
-        Share share = {0};
-        sscanf(word, "%u:%u:%u", &share.pid, &share.sm, &share.mem);
-        share.time = now;
-        if (out && found < *count)
-            out[found] = share;
-        found++;
-    }
-    *count = found;
-    return found == 0 ? NOT_FOUND : out ? OK : TOO_SMALL;
-}
-
 int nvmlEventSetCreate(Events **set) {
     *set = calloc(1, sizeof **set);
     return enter("nvmlEventSetCreate", NULL);
@@ -409,12 +379,4 @@ int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, unsigned int index, Devi
     instance->card = device->card;
     *out = instance;
     return look_up(instance, "handle", value) ? atoi(value) : OK;
-}
-
-int nvmlDeviceGetGpuInstanceId(Device *device, unsigned int *id) {
-    return small("nvmlDeviceGetGpuInstanceId", device, "gi", id);
-}
-
-int nvmlDeviceGetComputeInstanceId(Device *device, unsigned int *id) {
-    return small("nvmlDeviceGetComputeInstanceId", device, "ci", id);
 }

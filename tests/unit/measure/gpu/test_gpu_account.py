@@ -13,7 +13,7 @@ from weigh.measure.gpu_account import (
     process_exists,
 )
 from weigh.model.gpu import GpuUsage
-from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare, GpuWear
+from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading
 from weigh.units import GIB, MIB
 
 CARD = GpuDevice(0, "GPU-a", "V100", 32 * GIB)
@@ -226,8 +226,8 @@ def test_what_went_on_before_the_job_is_not_in_its_means() -> None:
 
 def test_energy_is_the_difference_of_the_gpus_counter() -> None:
     one = account()
-    one.take_counters(GpuCounters(energy=1000.0), JOB)
-    one.take_counters(GpuCounters(energy=1500.0), JOB)
+    one.begin_counters(GpuCounters(energy=1000.0))
+    one.end_counters(GpuCounters(energy=1500.0))
     usage = one.usage()
     assert usage.energy == 500.0
     assert "counter" in (usage.energy_source or "")
@@ -243,8 +243,8 @@ def test_energy_without_a_counter_is_power_over_time() -> None:
 
 def test_errors_count_from_the_start_of_the_job() -> None:
     one = account()
-    one.take_counters(GpuCounters(ecc_errors=3), JOB)
-    one.take_counters(GpuCounters(ecc_errors=4, xids=(31,)), JOB)
+    one.begin_counters(GpuCounters(ecc_errors=3))
+    one.end_counters(GpuCounters(ecc_errors=4, xids=(31,)))
     usage = one.usage()
     assert usage.ecc_errors == 1
     assert (usage.xid_errors, usage.xids) == (1, (31,))
@@ -253,26 +253,14 @@ def test_errors_count_from_the_start_of_the_job() -> None:
 def test_no_errors_reported_is_not_no_errors() -> None:
     one = account()
     assert one.usage().xid_errors is None
-    one.take_counters(GpuCounters(xids=()), JOB)
+    one.begin_counters(GpuCounters(xids=()))
     assert one.usage().xid_errors == 0
-
-
-def test_a_gpus_time_is_split_among_the_jobs_processes() -> None:
-    one = account()
-    for shares in ((GpuShare(71, 80, 20), GpuShare(99, 5, 5)), (GpuShare(71, 40, 10),)):
-        one.take_counters(GpuCounters(shares=shares), JOB)
-    (process,) = one.usage().processes
-    assert (process.pid, process.sm_utilization, process.memory_utilization) == (
-        71,
-        60.0,
-        15.0,
-    )
 
 
 def test_the_bus_is_the_mean_of_short_looks() -> None:
     one = account()
-    for rx, tx in ((100, 7), (None, None), (300, None)):
-        one.take_counters(GpuCounters(pcie_rx=rx, pcie_tx=tx), JOB)
+    for traffic in ((100, 7), (None, None), (300, None)):
+        one.take_bus(traffic)
     assert (one.usage().pcie_rx, one.usage().pcie_tx) == (200, 7)
 
 
@@ -367,19 +355,30 @@ def test_memory_that_a_framework_takes_at_once_is_not_need(
 @pytest.mark.parametrize(
     ("wear", "xids", "errors", "lost", "words"),
     [
-        (GpuWear(), (), None, False, None),
-        (GpuWear(), (31,), 0, False, "healthy"),
-        (GpuWear(3, pending=False), (), None, False, "healthy, 3 pages retired"),
-        (GpuWear(remapped_rows=0, failed=False), (), 0, False, "healthy"),
-        (GpuWear(remapped_rows=2, pending=True), (), 0, False, "needs a reset"),
-        (GpuWear(remapped_rows=9, failed=True), (79,), 1, False, "no spare memory"),
-        (GpuWear(), (13, 79), 0, False, "failing: XID 79"),
-        (GpuWear(), (), 2, False, "failing: 2 uncorrected"),
-        (GpuWear(), (), 0, True, "failing: fell off the bus"),
+        (GpuCounters(), (), None, False, None),
+        (GpuCounters(), (31,), 0, False, "healthy"),
+        (
+            GpuCounters(retired_pages=3, pending=False),
+            (),
+            None,
+            False,
+            "healthy, 3 pages retired",
+        ),
+        (GpuCounters(remapped_rows=0, failed=False), (), 0, False, "healthy"),
+        (GpuCounters(remapped_rows=2, pending=True), (), 0, False, "needs a reset"),
+        (GpuCounters(remapped_rows=9, failed=True), (79,), 1, False, "no spare memory"),
+        (GpuCounters(), (13, 79), 0, False, "failing: XID 79"),
+        (GpuCounters(), (), 2, False, "failing: 2 uncorrected"),
+        (GpuCounters(), (), 0, True, "failing: fell off the bus"),
     ],
 )
 def test_a_gpus_health_is_a_word_with_its_reason(
-    wear: GpuWear, xids: tuple[int, ...], errors: int, *, lost: bool, words: str | None
+    wear: GpuCounters,
+    xids: tuple[int, ...],
+    errors: int,
+    *,
+    lost: bool,
+    words: str | None,
 ) -> None:
     found = health_of(wear, xids, errors, lost=lost)
     assert found == words or (words and words in (found or ""))

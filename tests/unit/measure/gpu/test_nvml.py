@@ -6,7 +6,7 @@ import pytest
 from nvml_script import GIB, MIB, Script, uuid
 
 from weigh.errors import GpuError, NoGpuError
-from weigh.probe.gpu import GpuCounters, GpuShare, GpuWear
+from weigh.probe.gpu import GpuCounters
 from weigh.probe.nvml import NvmlProbe, read_driver_version
 
 NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND_HERE, LOST = 3, 4, 13, 15
@@ -23,7 +23,6 @@ EVERYTHING = {
     "tx": 3_000,
     "xid": 0,
     "procs": f"71:{2 * GIB},72:{GIB}",
-    "shares": "71:80:30,72:4:1",
 }
 
 
@@ -53,11 +52,9 @@ def test_one_look_reads_every_figure_in_our_units(nvml: Script) -> None:
 
 def test_counters_come_in_our_units(nvml: Script) -> None:
     nvml.gpus(1, **EVERYTHING)
-    counters = probe().counters(uuid(0), bus=True)
+    counters = probe().counters(uuid(0))
     assert (counters.energy, counters.ecc_errors) == (7000.0, 3)
-    assert (counters.pcie_rx, counters.pcie_tx) == (2_000_000, 3_000_000)
-    assert counters.shares == (GpuShare(71, 80.0, 30.0), GpuShare(72, 4.0, 1.0))
-    assert probe().counters(uuid(0)).pcie_rx is None
+    assert probe().bus_traffic(uuid(0)) == (2_000_000, 3_000_000)
 
 
 def test_what_a_gpu_does_not_support_is_none(nvml: Script) -> None:
@@ -71,7 +68,8 @@ def test_what_a_gpu_does_not_support_is_none(nvml: Script) -> None:
         if field not in {"uuid", "lost"}
     }
     assert set(told.values()) == {None}
-    assert one.counters(uuid(0), bus=True) == GpuCounters()
+    assert one.counters(uuid(0)) == GpuCounters()
+    assert one.bus_traffic(uuid(0)) == (None, None)
 
 
 @pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND_HERE, 999])
@@ -115,14 +113,6 @@ def test_no_process_is_not_the_same_as_hidden_ones(nvml: Script) -> None:
     assert probe().read()[0].process_memory == {}
     nvml.drop("0.procs")
     assert probe().read()[0].process_memory is None
-
-
-def test_a_process_that_also_draws_counts_once(nvml: Script) -> None:
-    nvml.gpus(1, procs="71:4096", graphics="71:4096,80:1024")
-    one = probe()
-    assert one.read()[0].process_memory == {71: 4096, 80: 1024}
-    nvml.set("0.used", 1)
-    assert one.read(activity=False)[0].process_memory == {71: 4096, 80: 1024}
 
 
 def test_a_gpu_whose_memory_stayed_is_not_queried_who_holds_it(nvml: Script) -> None:
@@ -222,8 +212,6 @@ def split(nvml: Script) -> None:
             f"0.mig{place}.total": str(5 * GIB),
             f"0.mig{place}.used": str(place * GIB),
             f"0.mig{place}.procs": f"9{place}:{GIB}",
-            f"0.mig{place}.gi": str(7 + place),
-            f"0.mig{place}.ci": "0",
         }
     nvml.set("0.mig2.handle", NO_PERMISSION)
 
@@ -235,13 +223,6 @@ def test_a_mig_instance_has_its_own_memory_and_no_utilisation(nvml: Script) -> N
     assert (device.mig_parent, device.memory_total) == (uuid(0), 5 * GIB)
     assert (reading.memory_used, reading.process_memory) == (GIB, {91: GIB})
     assert (reading.utilization, reading.power) == (None, None)
-
-
-def test_an_instance_answers_to_its_old_name(nvml: Script) -> None:
-    split(nvml)
-    name = f"MIG-{uuid(0)}/8/0"
-    (device,) = probe({"CUDA_VISIBLE_DEVICES": name}).devices()
-    assert device.uuid == "MIG-1c-0"
 
 
 def test_instances_closed_to_me_are_not_mine(nvml: Script) -> None:
@@ -318,7 +299,6 @@ def test_what_a_driver_fills_in_for_nothing_is_no_figure(
 ) -> None:
     known = ("used", "util", "memutil", "power", "smclock", "memclock", "energy", "rx")
     nvml.gpus(1, total=nothing, **dict.fromkeys(known, nothing))
-    nvml.set("0.shares", f"71:{nothing & 0xFFFFFFFF}:3")
     nvml.set("0.procs", f"71:{nothing}")
     one = probe()
     (reading,) = one.read()
@@ -326,20 +306,22 @@ def test_what_a_driver_fills_in_for_nothing_is_no_figure(
     assert figures == (None, None, None)
     assert (reading.power, reading.sm_clock, reading.memory_clock) == (None, None, None)
     assert reading.process_memory is None
-    counters = one.counters(uuid(0), bus=True)
-    assert (counters.shares, counters.pcie_rx, counters.energy) == ((), None, None)
+    assert one.counters(uuid(0)).energy is None
+    assert one.bus_traffic(uuid(0))[0] is None
 
 
 def test_memory_taken_out_of_use_is_read_the_older_and_the_newer_way(
     nvml: Script,
 ) -> None:
     nvml.gpus(1, retired0=1, retired1=2, pending=1)
-    assert probe().wear(uuid(0)) == GpuWear(3, None, pending=True)
+    older = GpuCounters(retired_pages=3, pending=True)
+    assert probe().counters(uuid(0)) == older
     nvml.drop("0.retired0", "0.retired1", "0.pending")
     nvml.set("0.remapped", "1,2,0,1")
-    assert probe().wear(uuid(0)) == GpuWear(None, 3, pending=False, failed=True)
+    newer = GpuCounters(remapped_rows=3, pending=False, failed=True)
+    assert probe().counters(uuid(0)) == newer
     nvml.drop("0.remapped")
-    assert probe().wear(uuid(0)) == GpuWear()
+    assert probe().counters(uuid(0)) == GpuCounters()
 
 
 def test_reasons_for_low_clocks_are_read_without_idleness(nvml: Script) -> None:
