@@ -10,39 +10,22 @@ short tasks would stand for all (data augmentation, Tanner and Wong 1987).
 import heapq
 import math
 import random
-import sys
 from bisect import bisect_right, insort
 from collections.abc import Sequence
-from statistics import NormalDist, fmean
+from statistics import NormalDist, fmean, stdev
 
 import msgspec
 
 from weigh.units import Seconds
 
-
-def _normal_beyond(draws: random.Random, least: float) -> float:
-    """Draw from the part of the standard normal beyond *least*."""
-    # from the upper tail: the share below *least* would be 1 where it lies far out. By
-    # `math.erfc`: `NormalDist.cdf` is 0 from eight deviations on
-    beyond = math.erfc(least / math.sqrt(2)) / 2 * (1.0 - draws.random())
-    return max(least, -_NORMAL.inv_cdf(max(beyond, sys.float_info.min)))
-
-
-def _spread_around(values: Sequence[float], middle: float) -> float:
-    """Return the standard deviation; that of `statistics` is fifty times as slow."""
-    squares = sum([(value - middle) ** 2 for value in values])
-    return math.sqrt(squares / max(1, len(values) - 1))
-
-
 _NORMAL = NormalDist()
 _NORMAL_90 = 1.645  # standard deviations to either side that cover 90 %
-# of plays: all rest on the same few times (benchmarks/progress_lists.py)
-_PLAYED_90 = 1.9
+# each of these loses on benchmarks/progress_lists.py if it moves far
+_PLAYED_90 = 2.0  # of plays: all rest on the same few times
 _USUAL_SPREAD = 0.3  # usual standard deviation of task times, over their mean
 _WORTH = 2  # tasks that the usual spread weighs as much as, against measured ones
 _LAST = 40  # tasks at the end that are simulated one by one; more with many lanes
 _MOST_DRAWS, _MOST_PLAYS, _FEWEST_PLAYS = 4000, 100, 12  # some 10 ms of work
-_WIDEST = 1.0  # standard deviation of the logarithms, in a guess
 _FEW_LONGER = 2  # so many tasks that took longer weigh as much as a guess
 _OVERDUE = 0.25  # of its time so far: the rest of a task longer than all others
 _SHORTEST = 1e-3  # of the mean: the least time of which a logarithm is taken
@@ -112,14 +95,9 @@ def until_done(
     each = last + len(task_durations.begun) + len(running)
     # about as many draws in all, however many tasks
     plays = max(_FEWEST_PLAYS, min(_MOST_PLAYS, _MOST_DRAWS // each))
-    # the same draws each time may be lopsided by chance: these matter most, so scale
-    draws = [simulation.draws.gauss() for _ in range(plays)]
-    middle = fmean(draws)
-    spread = _spread_around(draws, middle)
-    ends = [
-        simulation.end(running, waiting, last, (draw - middle) / spread)
-        for draw in draws
-    ]
+    # the error that all times share matters most: its quantiles in place of draws
+    shifts = [_NORMAL.inv_cdf((play + 0.5) / plays) for play in range(plays)]
+    ends = [simulation.end(running, waiting, last, shift) for shift in shifts]
     return _interval_of_ends(ends, max((one.low for one in reported), default=0.0))
 
 
@@ -129,77 +107,31 @@ def _interval_of_ends(ends: Sequence[Seconds], least: Seconds) -> TimeSpan:
     if value <= 0:
         return TimeSpan(0.0, 0.0, 0.0)
     logs = [math.log(max(end, _SHORTEST * value)) for end in ends]
-    middle = fmean(logs)
-    half = _PLAYED_90 * _spread_around(logs, middle)
-    low, high = math.exp(middle - half), math.exp(middle + half)
-    return TimeSpan(value, min(value, max(least, low)), max(value, high))
-
-
-class _DurationPool:
-    """The times of tasks, including estimates for those that are running."""
-
-    def __init__(self, task_durations: TaskDurations, draws: random.Random) -> None:
-        self._draws = draws
-        self._done = self.times = sorted(task_durations.times)
-        self._begun = sorted(task_durations.begun, reverse=True)
-        self._least = _SHORTEST * fmean(self._done) or _SHORTEST
-        self._fit()
-        # each draw depends on the ones before, so the first are not representative
-        for _ in range(8 if self._begun else 0):
-            self.renew()
-
-    def renew(self) -> None:
-        """Draw new times for the running tasks."""
-        self.times = self._done.copy()
-        # longest first: a shorter one may be drawn from these
-        for elapsed in self._begun:
-            insort(self.times, self.longer_than(elapsed))
-        self._fit()
-
-    def longer_than(self, elapsed: Seconds) -> Seconds:
-        """Draw the time of a task that has taken *elapsed* seconds already."""
-        first = bisect_right(self.times, elapsed)
-        longer = len(self.times) - first
-        share = self._draws.random() * (longer + _FEW_LONGER)
-        # from those that took longer, or beyond all of them
-        if share < longer:
-            return self.times[first + int(share)]
-        least = (math.log(max(elapsed, self._least)) - self._middle) / self._width
-        log = self._middle + self._width * _normal_beyond(self._draws, least)
-        return max(elapsed, math.exp(log))
-
-    def _fit(self) -> None:
-        """Draw a log-normal distribution that the times may come from."""
-        count = len(self.times)
-        self.mean = sum(self.times) / count
-        # of the times over their mean; with few times, mostly a guess
-        guess = _WORTH * _USUAL_SPREAD**2
-        squares = 0.0
-        if self.mean >= _SHORTEST**2:
-            relative = _spread_around(self.times, self.mean) / self.mean
-            squares = (count - 1) * relative**2
-        self.spread = math.sqrt((squares + guess) / (count + _WORTH - 1))
-        logs = [math.log(max(time, self._least)) for time in self.times]
-        middle = sum(logs) / count
-        around = guess + (count - 1) * _spread_around(logs, middle) ** 2
-        # of chi-square, which is twice a gamma distribution
-        chi_square = max(
-            0.01, 2 * self._draws.gammavariate((count - 1 + _WORTH) / 2, 1.0)
-        )
-        self._width = min(_WIDEST, math.sqrt(around / chi_square))
-        self._middle = middle + self._width / math.sqrt(count) * self._draws.gauss()
+    half = math.exp(_PLAYED_90 * stdev(logs))
+    middle = math.exp(fmean(logs))
+    return TimeSpan(
+        value, min(value, max(least, middle / half)), max(value, middle * half)
+    )
 
 
 class _ScheduleSimulation:
     """Simulates the rest of a list, with newly drawn times each time."""
 
     def __init__(self, task_durations: TaskDurations, lanes: int) -> None:
-        self.draws = random.Random(1)  # noqa: S311 - the same answer each time
         self.lanes = lanes
-        self._pool = (
-            _DurationPool(task_durations, self.draws) if task_durations.times else None
-        )
+        self._draws = random.Random(1)  # noqa: S311 - the same answer each time
+        self._done = self._times = sorted(task_durations.times)
+        self._begun = sorted(task_durations.begun, reverse=True)
         self._count = max(1, task_durations.count)
+        # what a task longer than all others takes on top: running ones count, too
+        self._beyond = 0.0
+        if self._done:
+            self._fit()
+            spent = sum(self._done) + sum(self._begun)
+            self._beyond = self._spread * spent / len(self._done)
+        # each draw depends on the ones before, so the first are not representative
+        for _ in range(8 if self._done else 0):
+            self._renew(0.0)
 
     def end(
         self,
@@ -213,29 +145,29 @@ class _ScheduleSimulation:
         All waiting tasks but the *last* ones are added up in one sum. *shift*, from a
         standard normal distribution, is the error that all times share.
         """
-        draws, pool = self.draws, self._pool
-        if pool is not None:
-            pool.renew()
+        draws = self._draws
+        if self._done:
+            self._renew(shift)
         ends = sorted(self._end_of(one) for one in running)
         # the list ends no sooner than its running tasks
         late = max(ends, default=0.0)
-        if pool is None or waiting <= 0:
+        if waiting <= 0:
             return late
-        error = pool.spread / math.sqrt(self._count)  # of the mean
+        mean = fmean(self._times)
+        error = self._spread / math.sqrt(self._count)  # of the mean
         off = (1 + 1 / self._count) * error
         # scaled so that the mean stays the same
         scale = math.exp(off * shift - off * off / 2)
         summed = waiting - last
         # the sum of many tasks has a normal distribution
-        work = summed + math.sqrt(summed) * pool.spread * draws.gauss()
-        begin = max(0.0, work) * pool.mean * scale / self.lanes
+        work = summed + math.sqrt(summed) * self._spread * draws.gauss()
+        begin = max(0.0, work) * mean * scale / self.lanes
         free = [0.0] * max(0, self.lanes - len(ends)) + ends[: self.lanes]
         free = [end + begin for end in free]  # ordered, so a heap
         for _ in range(last):
             # each task waits for the lane that is free first
             varied = math.exp(error * draws.gauss() - error * error / 2)
-            time = pool.times[int(draws.random() * len(pool.times))]
-            end = free[0] + time * scale * varied
+            end = free[0] + draws.choice(self._times) * scale * varied
             late = max(late, end)
             heapq.heapreplace(free, end)
         return max(late, *free)
@@ -243,11 +175,39 @@ class _ScheduleSimulation:
     def _end_of(self, one: TimeSpan | Seconds) -> Seconds:
         """Draw the end of a running task, from its own interval if it has one."""
         if not isinstance(one, TimeSpan):
-            return self._pool.longer_than(one) - one if self._pool else 0.0
-        normal = self.draws.gauss()
+            return self._longer_than(one) - one
+        normal = self._draws.gauss()
         # the interval may be lopsided: each side has a spread of its own
         side = one.high - one.value if normal > 0 else one.value - one.low
         return max(0.0, one.value + normal * side / _NORMAL_90)
+
+    def _renew(self, shift: float) -> None:
+        """Draw new times for the running tasks, and how far all times spread."""
+        self._fit()
+        self._unsure = math.exp(shift / math.sqrt(len(self._done)))
+        self._times = self._done.copy()
+        # longest first: a shorter one may be drawn from these
+        for elapsed in self._begun:
+            insort(self._times, self._longer_than(elapsed))
+        self._fit()
+
+    def _fit(self) -> None:
+        """Return the spread of the times over their mean; with few, mostly a guess."""
+        mean = fmean(self._times)
+        squares = sum([(time - mean) ** 2 for time in self._times])
+        guess = _WORTH * _USUAL_SPREAD**2
+        relative = squares / mean**2 if mean >= _SHORTEST**2 else 0.0
+        self._spread = math.sqrt((relative + guess) / (len(self._times) + _WORTH - 1))
+
+    def _longer_than(self, elapsed: Seconds) -> Seconds:
+        """Draw the time of a task that has taken *elapsed* seconds already."""
+        first = bisect_right(self._times, elapsed)
+        longer = len(self._times) - first
+        share = self._draws.random() * (longer + _FEW_LONGER)
+        # from those that took longer, or beyond all of them
+        if share < longer:
+            return self._times[first + int(share)]
+        return elapsed + self._draws.expovariate(1.0) * self._beyond * self._unsure
 
 
 class TaskTally(msgspec.Struct):

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from weigh.progress.parser import PER_CENT, parse_per_cent
+from weigh.progress.parser import MEASURED_AFTER, PER_CENT, parse_per_cent
 from weigh.progress.rate import AT_END, AT_ONCE, FEWEST, PATIENCE, ProgressHistory
 from weigh.units import Seconds
 
@@ -36,10 +36,6 @@ _NOT_PROGRESS = re.compile(
     r"utili[sz]ation|load|usage|used|free|idle|wait|sparsity|identity|ratio|gc|dup|"
     r"duplicat\w*|mapped|unmapped|aligned|hit|hits|similarity|confidence|probability|"
     r"rate|coverage|cover|val\w*|page|battery)\W{0,4}|=>\s*)$"
-)
-_WHAT_FOLLOWS = re.compile(
-    r"(?i:\s{0,2}(?:acc|accuracy|cpu|gpu|mem|memory|identity|loss|error|free|used|idle|"
-    r"util|of (?:reads|bases|cpu|memory|cases|classes))\b)"
 )
 # the columns of curl: the share of the total, sizes, shares, speeds, three times
 _CURL = re.compile(
@@ -87,7 +83,7 @@ def _figure_in(
 ) -> Iterator[RisingFigure]:
     """Yield a figure, unless it measures something else or cannot be."""
     before = text[max(0, match.start() - 60) : match.start()]
-    is_else = _NOT_PROGRESS.search(before) or _WHAT_FOLLOWS.match(text, match.end())
+    is_else = _NOT_PROGRESS.search(before) or MEASURED_AFTER.match(text, match.end())
     if 0 <= done <= total and total > 1 and not is_else:
         numbered = _NUMBERED.search(before)
         part = numbered[1] if numbered else ""

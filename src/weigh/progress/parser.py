@@ -165,6 +165,18 @@ _AFTER_OUTER = re.compile(
     r"(?<![\d.])(\d{1,15})\s{0,4}/\s{0,4}(\d{1,15})(?![\w/:%]|\.\d))"
 )
 _SHARE_AFTER = re.compile(rf"[^\w.]{{0,8}}({PER_CENT})\s?%")
+_MEASURES = re.compile(r"(?i:acc|loss|err|score|rate|cpu|gpu|mem|used)")
+# "95% CPU", but not "95% loss=0.1"
+MEASURED_AFTER = re.compile(
+    r"(?i:\s{0,2}(?:acc|accuracy|cpu|gpu|mem|memory|identity|loss|error|free|used|idle|"
+    r"util|of (?:reads|bases|cpu|memory|cases|classes))\b(?!\s?[=:]))"
+)
+
+_OUTER = re.compile(
+    rf"(?i:[^\w.]{{0,8}}(?:{_STEP_WORDS}\s?\d{{0,15}}\W{{0,3}})?"
+    r"(?<![\d.])(\d{1,15})\s{0,4}/\s{0,4}(\d{1,15})(?![\w/:%]|\.\d))"
+)
+_SHARE_AFTER = re.compile(rf"[^\w.]{{0,8}}({PER_CENT})\s?%")
 _MEASURED = re.compile(  # "95% CPU", but not "95% loss=0.1"
     r"(?i:\s{0,2}(?:acc|accuracy|cpu|gpu|mem|memory|loss|error|used|free|util)\b"
     r"(?!\s?[=:]))"
@@ -410,7 +422,7 @@ class CountParser:
 def _share_after(text: str, start: int) -> InnerCount | None:
     """Return the percentage that follows an outer count at once, if it is a share."""
     found = _SHARE_AFTER.match(text, start)
-    if found is None or _MEASURED.match(text, found.end()):
+    if found is None or MEASURED_AFTER.match(text, found.end()):
         return None
     count = StepCount("percentages", "", STEP, 0, parse_per_cent(found[1]), 100.0)
     return InnerCount(count, found.start())

@@ -18,7 +18,6 @@ from weigh.progress.rate import (
     FEWEST,
     PATIENCE,
     ProgressHistory,
-    ProgressPoint,
     StepPace,
     pace,
 )
@@ -60,10 +59,22 @@ _HINTS = (b"eta", b"left", b"remain", b"to go", b"etc")
 
 _MOST_PLACES = 8  # of one run: a training's and a validation's, and some to spare
 _OFF = 0.6  # the logarithm of a factor (CatBoost, sklearn_gb of the recordings)
-_MOVED = 1.5  # times as far as the end has moved since half of the time so far
 _RECEDING = 0.6  # seconds per second: an end that recedes so fast is none (IQ-TREE)
-_LEAST = 0.2  # of the time left that is printed
 _ANEW = 0.3  # of the longest time left: below it was the end of a part, if more follows
+
+
+class ChosenCounter(NamedTuple):
+    """The counter that spans the run, and its pace once that is known.
+
+    ``total`` is None if it is not printed, or if the counter started over and it is
+    unknown how often it will.
+    """
+
+    source: str
+    done: float
+    total: float | None
+    time: Seconds
+    pace: StepPace | None
 
 
 class PrintedEnd:
@@ -71,25 +82,44 @@ class PrintedEnd:
 
     def __init__(self) -> None:
         self.history = ProgressHistory()  # when each was printed, and the end
-        self.longest: Seconds = 0.0  # of the remaining times
-        self.is_of_part = False  # it started over: the end of an epoch, or of one file
+        self._longest: Seconds = 0.0  # of the remaining times
+        self._is_of_part = False  # it started over: the end of an epoch, or of one file
 
     def take(self, time: Seconds, left: Seconds) -> None:
         """Add a remaining time that was printed."""
         points = self.history.points
         # the time left fell near zero, and is long again
-        if points and points[-1].position - points[-1].time <= _ANEW * self.longest:
-            self.is_of_part |= self.longest < 2 * left
-        self.longest = max(self.longest, left)
+        if points and points[-1].position - points[-1].time <= _ANEW * self._longest:
+            self._is_of_part |= self._longest < 2 * left
+        self._longest = max(self._longest, left)
         self.history.put(time, time + left)
+
+    def pace(self) -> StepPace | None:
+        """Return the pace per cent of the run; None if the end is not to be believed.
+
+        Those are ends of which there are few, that start over or that recede about as
+        fast as time passes.
+        """
+        ends = self.history.points
+        if len(ends) < FEWEST or not self._longest or self._is_of_part:
+            return None
+        time, end = ends[-1]
+        # the end as it was stated after half of the time so far
+        index = bisect_left(ends, time / 2, key=lambda point: point.time)
+        since, before = ends[min(index, len(ends) - 2)]
+        if end - before > _RECEDING * (time - since):
+            return None
+        left, factor = end - time, math.exp(_OFF)
+        # seconds between two of them: it may be off by as much
+        grain = (time - ends[0].time) / (len(ends) - 1)
+        low, high = max(0.0, left / factor - grain), left * factor + grain
+        return StepPace(end / 100, left, low, high, grain)
 
 
 class PrintedEnds:
     """The remaining times that the program itself prints.
 
-    One counts after three of them, unless the end that they state recedes about as fast
-    as time passes, or starts over. How far it has moved shows how far it may be off. Of
-    several, a training's and its validation's, the one that ends last counts.
+    Of several, a training's and its validation's, the one that ends last counts.
     """
 
     def __init__(self) -> None:
@@ -124,44 +154,20 @@ class PrintedEnds:
             del places[min(places, key=lambda n: places[n].history.points[-1].time)]
         places.setdefault(name, PrintedEnd()).take(time, left)
 
-    def current(
-        self, *, has_epochs: bool = False
-    ) -> tuple[ProgressPoint, StepPace] | None:
-        """Return the last end stated, and the pace per cent of the run until then.
+    def current(self, *, has_epochs: bool = False) -> ChosenCounter | None:
+        """Return the share of the run that is done by the last end stated.
 
         With *has_epochs* only the first kind of line counts: others are of validations.
         """
-        places = [
-            place.history.points
-            for place in list(self._places.values())[: 1 if has_epochs else None]
-            if len(place.history.points) >= FEWEST
-            and place.longest
-            and not place.is_of_part
-        ]
-        if not places:
-            return None
+        found = []
+        for place in list(self._places.values())[: 1 if has_epochs else None]:
+            if known := place.pace():
+                time, end = place.history.points[-1]
+                done = 100 * time / end if end else 100.0
+                counter = ChosenCounter("its own estimate", done, 100.0, time, known)
+                found.append((end, counter))
         # of a training's and a validation's end, the later one is the run's
-        ends = max(places, key=lambda ends: ends[-1].position)
-        pace = _pace_of(ends)
-        return pace and (ends[-1], pace)
-
-
-def _pace_of(ends: list[ProgressPoint]) -> StepPace | None:
-    time, end = ends[-1]
-    # the end as it was stated after half of the time so far
-    index = bisect_left(ends, time / 2, key=lambda point: point.time)
-    index = min(index, len(ends) - 2)
-    since, before = ends[index]
-    # it recedes about as fast as time passes
-    if end - before > _RECEDING * (time - since):
-        return None
-    moved = _MOVED * (end - before)
-    left = end - time
-    low = max(_LEAST * left, left * math.exp(-_OFF) + min(0.0, moved))
-    high = left * math.exp(_OFF) + max(0.0, moved)
-    # seconds between two of them: it may be off by as much
-    grain = (time - ends[0].time) / (len(ends) - 1)
-    return StepPace(end / 100, left, max(0.0, low - grain), high + grain, grain)
+        return max(found, key=lambda one: one[0])[1] if found else None
 
 
 def parse_time_left(text: str, unit: str = "s") -> Seconds:
@@ -274,23 +280,6 @@ _AFTERWARDS = 0.03  # of the time so far: a program does more after its last per
 _OF_PARTS = 1.5  # the logarithm of a factor, if all of the time went to earlier parts
 _LATE_AT_END = 4.0  # times as long as it has waited there
 _STANDS = 0.1  # of the time so far
-_BEYOND = (
-    1.5  # times the rest of an epoch: an end further away is not that of the epoch
-)
-
-
-class ChosenCounter(NamedTuple):
-    """The counter that spans the run, and its pace once that is known.
-
-    ``total`` is None if it is not printed, or if the counter started over and it is
-    unknown how often it will.
-    """
-
-    source: str
-    done: float
-    total: float | None
-    time: Seconds
-    pace: StepPace | None
 
 
 def chosen_counter(
@@ -391,20 +380,14 @@ def promised(own: PrintedEnds, nest: NestedCounters) -> ChosenCounter | None:
     """
     has_epochs = nest.has_outer()
     found = own.current(has_epochs=has_epochs)
-    if found is None:
-        return None
-    (time, end), known = found
-    if has_epochs:
-        # the counters inside the epoch show how long that still lasts
-        inner = [
-            _counter_that_ends(nest, track) for track in nest.alive() if track.will_end
-        ]
-        rest = max((one.pace.remaining for one in inner if one.pace), default=0.0)
-        if known.remaining <= _BEYOND * rest + known.grain:
-            return None
-    # of the run by its own estimate, in per cent
-    done = 100 * time / end if end else 100.0
-    return ChosenCounter("its own estimate", done, 100.0, time, known)
+    if found is None or found.pace is None or not has_epochs:
+        return found
+    # the counters inside the epoch show how long that still lasts
+    inner = [
+        _counter_that_ends(nest, track) for track in nest.alive() if track.will_end
+    ]
+    rest = max((one.pace.remaining for one in inner if one.pace), default=0.0)
+    return found if found.pace.low > rest else None
 
 
 _FIGURES = b"0123456789.,"
