@@ -27,9 +27,7 @@ from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.probe.filesystem import is_in_memory, read_disk
 from weigh.probe.host import read_host
 from weigh.probe.python_environment import (
-    environment_at,
     environment_of,
-    find_conda,
     find_python,
 )
 from weigh.render.printable import last_line_of
@@ -234,15 +232,14 @@ def disk_check(role: str, path: str) -> DoctorCheck:
     if trouble is not None:  # an exceeded quota is one
         text = f"{where} cannot be written: {trouble}"
         return DoctorCheck(role, "broken", text, cure)
-    # some file systems count files apart from bytes
-    if disk.files_free is not None and disk.files_free < _LEAST_FILES:
-        text = f"{disk.files_free} more files can be made on {where}"
-        state: CheckState = "warning" if disk.files_free else "broken"
-        return DoctorCheck(role, state, text, cure)
     text = f"{format_size(free)} of {format_size(size)} left on {where}"
+    # some file systems count files apart from bytes
+    has_few_files = disk.files_free is not None and disk.files_free < _LEAST_FILES
+    if has_few_files:
+        text = f"{disk.files_free} more files can be made on {where}"
     # a full home folder stops logins and jobs, another disk only what uses it
-    if free < _LEAST:
-        state = "broken" if role == "home" else "warning"
+    if free < _LEAST or has_few_files:
+        state: CheckState = "broken" if role == "home" else "warning"
         return DoctorCheck(role, state, text, cure)
     # a large disk at 98 % still has room enough
     is_full = free < (1 - _FULL_DISK) * size and free < 10 * GIB
@@ -316,8 +313,8 @@ _PREFIXES = "|".join(
 # directives of all schedulers: a script may have several kinds
 _DIRECTIVE = re.compile(rf"(?m)^(?:{_PREFIXES})\s+(.*)")
 _ACTIVATE = re.compile(
-    r"(?m)^\s*(?:(?:source|\.)\s+(\S+)/bin/activate\b"
-    r"|(?:conda|mamba|micromamba|source)\s+activate\s+(\S+))"
+    r"(?m)^\s*(?:(?:source|\.)\s+\S+/bin/activate\b"
+    r"|(?:conda|mamba|micromamba|source)\s+activate\s+\S+)"
 )
 _BRANCH = re.compile(r"(?m)^# branch\.(\S+) (.*)$")
 # folders that every machine has its own of
@@ -348,7 +345,7 @@ def job_checks(
     job = read_job(here, named)
     yield _code_check(job.folder, here.env, run_command)
     yield _data_check(here, job)
-    yield from _environment_checks(here, job)
+    yield from _job_environment_checks(here, job)
     known = f"known from {count_with_noun(job.runs, 'run')}"
     text, cure = known, "weigh run -- COMMAND (or weigh scan), then weigh request"
     if not job.runs:
@@ -367,6 +364,19 @@ def job_checks(
     else:
         cure = "weigh doctor PLAN or SCRIPT; weigh plan makes a plan"
         yield DoctorCheck("script", "broken", f"{job.name}: {job.trouble}", cure)
+
+
+def _job_environment_checks(here: Here, job: DoctorJob) -> Iterator[DoctorCheck]:
+    """Check the environment that is active, unless the script activates another."""
+    activation = _ACTIVATE.search("\n".join(job.lines))
+    if activation is not None:
+        text = f"the script has: {activation[0].strip()}"
+        yield DoctorCheck("environment", "ok", text)
+        return
+    yield from environment_checks(here.env)
+    found = environment_of(find_python(here.env))
+    if found.torch is not None and job.asks_gpus:
+        yield torch_check(found, is_likely=True, is_requested=True)
 
 
 def _ok_or_warning(name: str, text: str, cure: str | None) -> DoctorCheck:
@@ -436,7 +446,7 @@ def _code_check(
     reply = run_command(argv, env={**env, **quiet}, patience=PATIENCE)
     if not reply.is_answer:
         why = reply.complaint().removeprefix("fatal: ")
-        cure = "git init; git add -A; git commit; push it to a server"
+        cure = "keep the code in git (git init), and push it to a server"
         return DoctorCheck("code", "warning", f"unknown: {why}", cure)
     return code_check_of(reply.out)
 
@@ -446,23 +456,14 @@ def code_check_of(status: str) -> DoctorCheck:
     branch = dict(_BRANCH.findall(status))
     # "#" lines describe the branch, "!" lines ignored files
     lines = [line for line in status.splitlines() if line[:1] not in {"#", "!", ""}]
-    new = sum(line[0] == "?" for line in lines)
-    # commits that the upstream branch lacks, as in "+2 -0"
-    ahead = branch.get("ab", "+0").split(" ")[0].removeprefix("+")
     if lines or branch.get("oid") == "(initial)":
-        words = [f"{len(lines) - new} changed"] if len(lines) > new else []
-        words += [f"{new} new"] if new else []
-        text = f"not committed: {', '.join(words) or 'nothing at all yet'}"
+        text = f"not committed: {count_with_noun(len(lines), 'file')}"
         cure = "git add, git commit: then the record names the code that ran"
         return DoctorCheck("code", "warning", text, cure)
-    if "upstream" not in branch:
-        text, cure = "committed, but not pushed", "git push -u origin HEAD"
-        return DoctorCheck("code", "warning", text, cure)
-    if ahead != "0":
-        count = (
-            count_with_noun(int(ahead), "commit") if ahead.isdecimal() else "commits"
-        )
-        return DoctorCheck("code", "warning", f"{count} not pushed", "git push")
+    # commits that the upstream branch lacks, as in "+2 -0"
+    if "upstream" not in branch or not branch.get("ab", "+0").startswith("+0"):
+        cure = "git push, the first time: git push -u origin HEAD"
+        return DoctorCheck("code", "warning", "committed, but not pushed", cure)
     return DoctorCheck("code", "ok", f"committed and pushed to {branch['upstream']}")
 
 
@@ -513,45 +514,6 @@ def _shell_words(lines: Sequence[str]) -> Iterator[str]:
             name, equals, value = word.partition("=")
             if equals and name:
                 yield value
-
-
-def _environment_checks(here: Here, job: DoctorJob) -> Iterator[DoctorCheck]:
-    """Check the environment that a script activates, or the one that is active now."""
-    activates, found = activated_environment(here, job.lines)
-    if found.kind == "none":
-        text = f"{activates}: environment not found on this machine"
-        cure = "create it (conda create, python -m venv), or load its module"
-        shown = "no python on PATH" if activates is None else text
-        yield DoctorCheck("environment", "warning", shown, cure)
-        return
-    yield DoctorCheck("environment", "ok", environment_words(found))
-    if found.torch is not None and job.asks_gpus:
-        yield torch_check(found, is_likely=True, is_requested=True)
-
-
-def activated_environment(
-    here: Here, lines: Sequence[str]
-) -> tuple[str | None, PythonEnvironment]:
-    """Return the name that a script activates, None for none, and what that is."""
-    found = _ACTIVATE.search("\n".join(lines))
-    if found is None:
-        return None, environment_of(find_python(here.env))
-    # of the two forms only one has matched
-    venv, conda = found.groups()
-    prefix = _venv_folder(here, venv) if venv else find_conda(conda, here.env)
-    if prefix is None:
-        return venv or conda, PythonEnvironment(kind="none")
-    return venv or conda, environment_at(prefix)
-
-
-def _venv_folder(here: Here, written: str) -> str | None:
-    written = written.strip("\"'")
-    # a shell expands these, and the script was not run
-    for name in ("${HOME}", "$HOME", "~"):
-        if written.startswith(name):
-            written = here.env.get("HOME", "~") + written[len(name) :]
-    path = os.path.join(here.cwd, written)
-    return path if os.path.isfile(os.path.join(path, "bin", "activate")) else None
 
 
 def _records_of(here: Here, lines: Sequence[str]) -> list[RecordHead]:

@@ -55,38 +55,6 @@ def environment_at(prefix: str) -> PythonEnvironment:
     )
 
 
-def find_conda(name: str, env: Mapping[str, str]) -> str | None:
-    """Find the folder of the conda environment called *name*, or that is at a path."""
-    home = env.get("HOME", "")
-    # conda takes a path too
-    if "/" in name or name.startswith("~"):
-        path = home + name[1:] if name.startswith("~/") else name
-        return path if os.path.isdir(os.path.join(path, _OF_CONDA)) else None
-    for base in _conda_bases(env, home):
-        paths = [os.path.join(base, "envs", name), os.path.join(base, name)]
-        # the base environment is the installation itself
-        for path in [base, *paths] if name == "base" else paths:
-            if os.path.isdir(os.path.join(path, _OF_CONDA)):
-                return path
-    return None
-
-
-def _conda_bases(env: Mapping[str, str], home: str) -> Iterator[str]:
-    for variable in ("CONDA_ENVS_PATH", "CONDA_ENVS_DIRS", "MAMBA_ROOT_PREFIX"):
-        yield from (one for one in env.get(variable, "").split(os.pathsep) if one)
-    executable = env.get("CONDA_EXE")
-    # CONDA_EXE lies in the folder bin or condabin of the installation
-    if executable:
-        yield os.path.dirname(os.path.dirname(executable))
-    if env.get("CONDA_PREFIX"):
-        prefix = env["CONDA_PREFIX"]
-        yield prefix
-        # of an environment below envs, the installation is two levels up
-        yield os.path.dirname(os.path.dirname(prefix))
-    if home:
-        yield from (os.path.join(home, one) for one in _CONDA_FOLDERS)
-
-
 def _torch_build_at(prefix: str) -> TorchBuild | None:
     """Read torch's own version file; its metadata where there is none."""
     for folder in _packages(prefix):

@@ -8,7 +8,6 @@ import pytest
 
 from weigh.flow.doctor import (
     DoctorJob,
-    activated_environment,
     job_checks,
     named_paths,
     read_job,
@@ -96,7 +95,7 @@ def test_a_real_checkout_is_followed_from_nothing_to_pushed(tmp_path: Path) -> N
     git(tmp_path, "init", "-q", "--bare", str(there))
     git(tmp_path, "init", "-q", str(here))
     a_script(here)
-    assert check_of(here, "code").text == "not committed: 1 new"
+    assert check_of(here, "code").text == "not committed: 1 file"
     git(here, "add", "-A")
     git(here, "commit", "-qm", "one")
     assert check_of(here, "code").text == "committed, but not pushed"
@@ -105,7 +104,7 @@ def test_a_real_checkout_is_followed_from_nothing_to_pushed(tmp_path: Path) -> N
     assert check_of(here, "code").state == "ok"
     a_script(here, "true")
     git(here, "commit", "-qam", "two")
-    assert check_of(here, "code").text == "1 commit not pushed"
+    assert check_of(here, "code").text == "committed, but not pushed"
 
 
 def test_outside_a_checkout_git_is_reported(tmp_path: Path) -> None:
@@ -140,25 +139,6 @@ def test_the_files_a_script_names_are_found(tmp_path: Path) -> None:
     lines = facts(tmp_path).lines
     paths = named_paths(lines, str(tmp_path))
     assert set(paths) == {str(tmp_path), str(tmp_path / "data.csv")}
-
-
-def test_the_environment_a_script_activates_is_looked_at(tmp_path: Path) -> None:
-    (tmp_path / "v" / "bin").mkdir(parents=True)
-    (tmp_path / "v" / "bin" / "activate").touch()
-    (tmp_path / "v" / "pyvenv.cfg").touch()
-    a_script(tmp_path, 'source "$HOME/v/bin/activate"', "python a.py")
-    lines = facts(tmp_path).lines
-    _, found = activated_environment(
-        here_of(str(tmp_path), {"HOME": str(tmp_path)}), lines
-    )
-    assert (found.kind, found.name) == ("venv", "v")
-
-
-def test_an_environment_that_is_not_there_is_none(tmp_path: Path) -> None:
-    a_script(tmp_path, "conda activate nowhere")
-    check = check_of(tmp_path, "environment", HOME=str(tmp_path))
-    assert check.state == "warning"
-    assert "nowhere: environment not found" in check.text
 
 
 def test_records_of_what_a_script_runs_are_counted(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from weigh.probe.filesystem import mount_of, read_disk
 from weigh.probe.python_environment import (
     environment_at,
     environment_of,
-    find_conda,
     find_python,
     parse_torch,
 )
@@ -118,11 +117,3 @@ def test_a_real_venv_is_known_as_one(tmp_path: Path) -> None:
     subprocess.run(argv, check=True, timeout=120)
     found = environment_of(str(tmp_path / "v" / "bin" / "python"))
     assert (found.kind, found.name) == ("venv", "v")
-
-
-def test_a_conda_environment_is_found_by_name(tmp_path: Path) -> None:
-    (tmp_path / "miniconda3" / "envs" / "tag" / "conda-meta").mkdir(parents=True)
-    env = {"HOME": str(tmp_path)}
-    found = find_conda("tag", env)
-    assert found == str(tmp_path / "miniconda3" / "envs" / "tag")
-    assert find_conda("other", env) is None

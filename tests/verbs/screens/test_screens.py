@@ -163,6 +163,9 @@ MASKS = {
     r"\b[0-9a-f]{12}\b": "ID",
     r"(?m)^(.*memory +).*": r"\1FIGURES",
     r"(?m)^(.*cpu +).*": r"\1FIGURES",
+    r"(?m)^(  request +).*": r"\1FIGURES",
+    r"(?m)^(#SBATCH --mem=).*": r"\1SIZE",
+    r"(exit 3) at once": r"\1",  # a busy machine is slower
     r"\d\d:\d\d:\d\d": "TIME",
     r"(COMPLETED|FAILED) +\d.* (fine|exit)": r"\1  FIGURES  \2",
     r"\d[\d.]* (?:[KMG]iB|B)\b *": "SIZE  ",
