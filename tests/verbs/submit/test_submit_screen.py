@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
+from transcript import check_texts
 
 from weigh.model.job import JobRequest, SubmittedJob
 from weigh.render.submit_lines import (
@@ -49,55 +49,38 @@ def lines(
     return list(submitted_lines(shipped))
 
 
-@pytest.mark.parametrize(
-    ("expected", "words"),
-    [
-        (None, ""),
-        (NOON + 5, "; starts now"),
-        (NOON + 2 * HOUR, "; starts about 14:00"),
-        (NOON + DAY, "; starts about 2026-11-22 12:00"),
-    ],
-)
-def test_when_it_starts_is_reported_as_a_person_writes_it(
-    expected: float | None, words: str
-) -> None:
-    shown = " ".join(" ".join(lines(job(expected=expected))).split())
-    assert f"submitted 5 elements as job 7, up to 2 at a time{words} each" in shown
+FREE = SubmitCheck("queue", "ok", "3 nodes, 3 free now", has_room=True)
+BUSY = SubmitCheck("queue", "ok", "3 nodes, 0 free now")
+LATER = job(expected=NOON + 2 * HOUR)
+SIX_HOURS = JobRequest(cpus=4, gpus=1, time_limit=6 * HOUR)
+MANY = [job(str(number)) for number in range(8, 208)]
+SCREENS: dict[str, list[str]] = {
+    "one job": lines(job()),
+    "a throttle that holds nothing back": lines(job(request=JobRequest(throttle=5))),
+    "elements of several tasks": lines(job(tasks=20)),
+    "an element that pulls from a queue, and the rest": lines(
+        job(elements=1, tasks=24), job("8", elements=9, tasks=24)
+    ),
+    "the rest waits for the first": lines(
+        job(), job("9", reason="waits for the first one")
+    ),
+    "a job for each of many nodes": lines(job(), *MANY),
+    "it starts now": lines(job(expected=NOON + 5)),
+    "it starts in two hours, as all nodes are busy": lines(LATER, checks=(BUSY,)),
+    "it may start before the prediction": lines(LATER, checks=(FREE,)),
+    "it starts tomorrow": lines(job(expected=NOON + DAY)),
+    "what two jobs can use at most": lines(
+        job(elements=20, request=SIX_HOURS), job(request=SIX_HOURS)
+    ),
+}
 
 
-@pytest.mark.parametrize("free", [0, 3])
-def test_no_late_start_is_predicted_where_nodes_are_free(free: int) -> None:
-    row = SubmitCheck("queue", "ok", f"3 nodes, {free} free now", has_room=free > 0)
-    shown = " ".join(lines(job(expected=NOON + 2 * HOUR), checks=(row,)))
-    assert ("starts about 14:00" in shown) == (free == 0)
-
-
-def test_elements_of_several_tasks_state_how_many() -> None:
-    assert "5 elements with 20 tasks as job 7" in lines(job(tasks=20))[0]
-
-
-def test_an_element_that_pulls_from_a_queue_is_no_number_of_tasks() -> None:
-    first, rest = job(elements=1, tasks=24), job("8", elements=9, tasks=24)
-    said = lines(first, rest)
-    assert said[0] == "  submitted 1 element as job 7"
-    assert said[1].strip() == "and 9 elements with 24 tasks as job 8"
-
-
-def test_a_throttle_that_holds_nothing_back_is_not_mentioned() -> None:
-    assert "at a time" not in lines(job(request=JobRequest(throttle=5)))[0]
-
-
-def test_a_job_for_each_of_many_nodes_is_a_few_lines() -> None:
-    shown = lines(job(), *(job(str(number)) for number in range(8, 208)))
-
-    assert len(shown) < 10
-    assert "and 197 more, to job 207" in "\n".join(shown)
-
-
-def test_the_rest_states_what_it_waits_for() -> None:
-    rest = job("9", reason="waits for the first one")
-
-    assert "and 5 elements as job 9: waits for the first one" in lines(job(), rest)[1]
+def test_the_screens_are_as_they_were_reviewed() -> None:
+    texts = {
+        name: "".join(f"{line}\n" for line in screen)
+        for name, screen in SCREENS.items()
+    }
+    check_texts(Path(__file__).with_name("submit_screen.texts"), texts)
 
 
 def test_what_was_checked_stays_within_80_columns() -> None:
@@ -152,15 +135,3 @@ def test_a_small_plan_imports_few_of_our_modules(tmp_path: Path) -> None:
     )
 
     assert int(done.stdout.split()[-1]) <= 80
-
-
-def test_what_the_jobs_can_use_at_most_is_shown() -> None:
-    request = JobRequest(cpus=4, gpus=1, time_limit=6 * HOUR)
-
-    shown = "\n".join(lines(job(elements=20, request=request), job(request=request)))
-
-    assert "06:00:00; at most 150 GPU h, 600 CPU h\n" in shown
-
-
-def test_without_a_time_limit_nothing_is_promised() -> None:
-    assert not [line for line in lines(job()) if "at most" in line]
