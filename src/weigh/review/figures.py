@@ -256,9 +256,9 @@ def _word_on_memory(
         return words.unmeasured if theirs else words.zero or words.unmeasured
     if theirs < ours:
         if killed:
-            return words.below_killed
+            return words.below_killed or words.below
         return words.below if theirs else words.zero or words.below
-    return words.above_killed if killed else words.above
+    return (words.above_killed if killed else "") or words.above
 
 
 def _is_longer(compared_time: Seconds | None, other_time: Seconds | None) -> bool:

@@ -139,24 +139,24 @@ class SchedulerCommands(SchedulerQuestions, ABC):
             UsageError: a job script cannot hold a value.
         """
 
-    @abstractmethod
     def log_name(self, job_id: str, element: int, *, is_array: bool) -> str:
         """Return the name of an element's log in the log directory."""
+        return f"{job_id}_{element}.out" if is_array else f"{job_id}.out"
 
     @abstractmethod
     def submit_argv(self, script: str) -> Argv:
         """Return the command that submits the script at this path."""
 
-    @abstractmethod
     def verify_argv(self, script: str) -> Argv:
-        """Return the command that checks whether a job could ever run."""
+        """Return the command that checks a script; empty if the scheduler has none."""
+        return ()
 
-    @abstractmethod
     def parse_doubt(self, command_output: str) -> str | None:
         """Return why the job would be rejected or never run, as a sentence; else None.
 
         Nodes that are unavailable now are no such reason: they come back.
         """
+        return None
 
     def parse_start(self, command_output: str) -> Seconds | None:
         """Read the predicted start from the same output, if there is one."""
@@ -441,9 +441,9 @@ class SchedulerUserScripts:
         """Return the flags by which sh runs the wrapper."""
         return ()
 
-    def default_log(self, submitted_job: SubmittedJob, index: int | None) -> str:
+    def default_log(self, job_name: str, job_id: str, index: int | str | None) -> str:
         """Return the name of an element's log that the script does not name."""
-        return f"{submitted_job.id}.{index or 0}.out"
+        return f"{job_id}.{index or 0}.out"
 
     def log(
         self, submitted_job: SubmittedJob, index: int | None, node: str | None

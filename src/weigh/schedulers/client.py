@@ -304,6 +304,8 @@ class SchedulerClient(Scheduler):
             UsageError: it would be refused, or never start.
         """
         argv = argv or self._backend.verify_argv(script)
+        if not argv:
+            return None
         try:
             ran = self._way.run(
                 argv, cwd=cwd, env=outside_of_job(self._way.env), timeout=_TO_ASK

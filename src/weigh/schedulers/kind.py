@@ -8,7 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast
 
 import msgspec
 
@@ -155,9 +155,9 @@ class SchedulerText(ABC):
     def job_from_environment(self, env: Mapping[str, str]) -> RecordedJob | None:
         """Read the id of this job; None outside a job."""
 
-    @abstractmethod
     def end_time(self, env: Mapping[str, str]) -> Seconds | None:
         """Read when this job's time limit ends, in seconds since the epoch, if set."""
+        return None
 
     def limit_argv(self, env: Mapping[str, str]) -> tuple[str, ...] | None:
         """Return the command that shows this job's limit; None if none is needed."""
@@ -181,6 +181,25 @@ class SchedulerText(ABC):
 def directive_line(dialect: SchedulerText, *flags: str) -> str:
     """Return *flags* as one line of a job script."""
     return " ".join((dialect.PREFIX, *flags)) if dialect.PREFIX else " ".join(flags)
+
+
+PartT = TypeVar("PartT")
+
+
+class LatePart(Generic[PartT]):
+    """A part of a scheduler, which is imported when it is used.
+
+    Not before: weigh run in a job would load all parts for nothing. It is called
+    *name* in the file *module* of the scheduler's folder, or in its one file.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self._name = module, name
+
+    def __get__(self, kind: "SchedulerKind", owner: object) -> PartT:
+        file = kind.name if kind.in_one_file else f"{kind.name}.{self._module}"
+        module = import_module(f"weigh.schedulers.{file}")
+        return cast("PartT", getattr(module, self._name))
 
 
 class SchedulerKind:
@@ -210,37 +229,13 @@ class SchedulerKind:
     traits: DialectTraits
     text: SchedulerText
     in_one_file: bool = False
-
-    def _part(self, module: str, name: str) -> Any:  # noqa: ANN401 - one of the parts
-        # imported here, not at the top: weigh run in a job would load all parts for
-        # nothing
-        file = self.name if self.in_one_file else f"{self.name}.{module}"
-        return getattr(import_module(f"weigh.schedulers.{file}"), name)
-
-    @property
-    def backend(self) -> "SchedulerCommands":
-        """Return its commands."""
-        return cast("SchedulerCommands", self._part("scheduler", "COMMANDS"))
-
-    @property
-    def lint(self) -> "SchedulerLint":
-        """Return the checks of its scripts."""
-        return cast("SchedulerLint", self._part("lint", "LINT"))
-
-    @property
-    def accounting(self) -> "SchedulerAccounting":
-        """Return its accounting."""
-        return cast("SchedulerAccounting", self._part("accounting", "ACCOUNTING"))
-
-    @property
-    def user_scripts(self) -> "SchedulerUserScripts":
-        """Return how it takes scripts and jobs that weigh did not write."""
-        return cast("SchedulerUserScripts", self._part("user_script", "USER_SCRIPTS"))
-
-    @property
-    def site(self) -> "SchedulerSite":
-        """Return what it shows of a cluster and its limits."""
-        return cast("SchedulerSite", self._part("cluster", "SITE"))
+    backend: "LatePart[SchedulerCommands]" = LatePart("scheduler", "COMMANDS")
+    lint: "LatePart[SchedulerLint]" = LatePart("lint", "LINT")
+    accounting: "LatePart[SchedulerAccounting]" = LatePart("accounting", "ACCOUNTING")
+    user_scripts: "LatePart[SchedulerUserScripts]" = LatePart(
+        "user_script", "USER_SCRIPTS"
+    )
+    site: "LatePart[SchedulerSite]" = LatePart("cluster", "SITE")
 
     @property
     def steps(self) -> "StepStarter | None":

@@ -145,8 +145,9 @@ class AccountingWords(msgspec.Struct, frozen=True, kw_only=True):
     """The names of accounting's figures, and which to trust if they differ from ours.
 
     Words on memory that it reports: ``unmeasured`` by us, ``below`` our figure,
-    ``above`` it; each ``_killed`` for a task that was killed for memory. ``zero`` is
-    for memory that it leaves empty though the job ran: empty, if it never does.
+    ``above`` it; each ``_killed`` for a task that was killed for memory, where another
+    word holds then. ``zero`` is for memory that it leaves empty though the job ran:
+    empty, if it never does.
     ``virtual`` is address space, ``sampled`` how GPU memory is read. ``{often}`` in
     words stands for the interval of the site's samples; if that is unknown, ``unsure``
     is said of a figure below ours.
@@ -156,8 +157,8 @@ class AccountingWords(msgspec.Struct, frozen=True, kw_only=True):
     unmeasured: str
     below: str
     above: str
-    below_killed: str
-    above_killed: str
+    below_killed: str = ""
+    above_killed: str = ""
     zero: str = ""
     virtual: str = ""
     virtual_word: str = ""

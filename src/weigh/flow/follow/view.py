@@ -268,7 +268,7 @@ class ScriptWork:
         home = os.path.expanduser("~")
         for index, node in zip(indices, nodes, strict=True):
             path = kind.user_scripts.log(job, index, node)
-            name = kind.user_scripts.default_log(job, index)
+            name = kind.user_scripts.default_log(job.name, job.id, index)
             if path is None:
                 # without -cwd Grid Engine runs a job, and writes its log, in the home
                 # directory

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from glob import escape, iglob
+from itertools import product
 from typing import overload
 
 import msgspec
@@ -47,7 +48,7 @@ from weigh.review.runs import (
     runs_of_records,
 )
 from weigh.review.summary import ReportFindings, compose_report
-from weigh.schedulers import accounting
+from weigh.schedulers import KINDS, accounting
 from weigh.schedulers.accounting import read_tables
 from weigh.schedulers.command import run_scheduler_command
 from weigh.schedulers.elements import element_numbers_of
@@ -329,11 +330,12 @@ def _of_records(
 
 
 def _usual_log_paths(record: Record, jobs: Iterable[str]) -> Iterator[str]:
-    """Yield the logs of jobs that are where Slurm and Grid Engine write them."""
+    """Yield the logs of jobs that are where their scheduler writes them."""
     folder = escape(record.cwd or os.curdir)
     for job in map(escape, jobs):
-        for name in ("slurm-{}.out", "slurm-{}_*.out", "*.o{}", "*.o{}.*"):
-            yield from sorted(iglob(os.path.join(folder, name.format(job))))
+        for kind, index in product(KINDS.values(), (None, "*")):
+            name = kind.user_scripts.default_log("*", job, index)
+            yield from sorted(iglob(os.path.join(folder, name)))
 
 
 def _requested_by(

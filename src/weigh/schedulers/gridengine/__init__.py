@@ -154,10 +154,6 @@ class GridEngineText(SchedulerText):
             attempt=1 + (whole_number(env.get("RESTARTED")) or 0),
         )
 
-    def end_time(self, env: Mapping[str, str]) -> Seconds | None:
-        """Return None: no variable of a job has its limit."""
-        return None
-
     def limit_argv(self, env: Mapping[str, str]) -> tuple[str, ...] | None:
         """Return the command that shows the limits of this job."""
         job = env.get("JOB_ID", "")

@@ -17,7 +17,6 @@ from weigh.units import DAY, KIB, Bytes, Seconds
 
 _SECONDS = re.compile(r"^(\d{1,12}(?:\.\d{1,9})?)s?$")
 _REQUESTS = re.compile(r"\b(h_vmem|h_rt)=([^\s,]+)")
-_BELOW = "the largest single process (its KB means 1024 KiB): trust weigh's"
 _ABOVE = "the largest process without page cache (its KB means 1024 KiB)"
 _count = lru_cache(maxsize=1 << 14)(whole_number)  # few values, many times
 
@@ -97,10 +96,8 @@ class GridEngineAccounting(PastAccounting):
     WORDS = AccountingWords(
         memory="qacct ru_maxrss",
         unmeasured=_ABOVE,
-        below=_BELOW,
+        below="the largest single process (its KB means 1024 KiB): trust weigh's",
         above=_ABOVE,
-        below_killed=_BELOW,
-        above_killed=_ABOVE,
         virtual="qacct maxvmem",
         virtual_word="address space, which h_vmem limits; not memory in use",
         cpu_time="qacct cpu",

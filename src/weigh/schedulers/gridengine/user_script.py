@@ -226,11 +226,10 @@ class GridEngineUserScripts(SchedulerUserScripts):
         """Return the flag that names the shell, which may be the queue's otherwise."""
         return ("-S", "/bin/bash")
 
-    def default_log(self, submitted_job: SubmittedJob, index: int | None) -> str:
+    def default_log(self, job_name: str, job_id: str, index: int | str | None) -> str:
         """Return the name of a log that the script does not name."""
-        return f"{submitted_job.name}.o{submitted_job.id}" + (
-            "" if index is None else f".{index}"
-        )
+        name = f"{job_name}.o{job_id}"
+        return name if index is None else f"{name}.{index}"
 
     def log(
         self, submitted_job: SubmittedJob, index: int | None, node: str | None

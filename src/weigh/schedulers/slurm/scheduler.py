@@ -248,10 +248,6 @@ class SlurmCommands(SchedulerCommands):
         """Write the job script."""
         return slurm_script(job_script)
 
-    def log_name(self, job_id: str, element: int, *, is_array: bool) -> str:
-        """Return the name of an element's log."""
-        return f"{job_id}_{element}.out" if is_array else f"{job_id}.out"
-
     def submit_argv(self, script: str) -> Argv:
         """Return the command that submits a script."""
         return ("sbatch", "--parsable", script)

@@ -199,10 +199,9 @@ class SlurmUserScripts(SchedulerUserScripts):
         }
         return tuple(flag for name, flag in flags.items() if name in names and flag)
 
-    def default_log(self, submitted_job: SubmittedJob, index: int | None) -> str:
+    def default_log(self, job_name: str, job_id: str, index: int | str | None) -> str:
         """Return the name of a log that the script does not name."""
-        element = "" if index is None else f"_{index}"
-        return f"slurm-{submitted_job.id}{element}.out"
+        return f"slurm-{job_id}.out" if index is None else f"slurm-{job_id}_{index}.out"
 
     def log(
         self, submitted_job: SubmittedJob, index: int | None, node: str | None
