@@ -7,6 +7,8 @@ parsed in weigh.schedulers.
 
 import math
 import re
+import time
+from functools import lru_cache
 from typing import TypeAlias
 
 from weigh.errors import FormatError
@@ -224,3 +226,13 @@ def _three_digits(exact_value: float) -> str:
     if exact_value >= 9.995:  # noqa: PLR2004
         return f"{exact_value:.1f}"
     return f"{exact_value:.2f}"
+
+
+def record_time_text(seconds: Seconds) -> str:
+    """Write seconds since the epoch in the format of records: UTC in ISO 8601."""
+    return f"{_whole_second(int(seconds))}.{int(seconds % 1 * 1000):03d}Z"
+
+
+@lru_cache(maxsize=8)  # many short tasks share a second
+def _whole_second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))

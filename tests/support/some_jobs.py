@@ -28,11 +28,10 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.runner import events
-from weigh.runner.watch import record_time_text
 from weigh.schedulers import client
 from weigh.store import jobs, shards
 from weigh.store.identity import MachineIdentity, ProcessIdentity
-from weigh.units import GIB, HOUR, MIB
+from weigh.units import GIB, HOUR, MIB, record_time_text
 
 Say = Callable[..., tuple[int, str, str]]  # exit code, stdout, stderr
 BEGAN = 1_795_253_989.0

@@ -216,8 +216,7 @@ class TaskTally(msgspec.Struct):
     ``done`` and ``failed`` include tasks of earlier runs, which ``earlier`` counts.
     ``ended`` counts those of this run and ``spent`` the seconds they ran; ``begun`` is
     the sum of the start times of running tasks, on the monotonic clock. ``left`` is the
-    time until all are done. ``slowest`` are the running tasks with the latest end, as
-    (number, seconds).
+    time until all are done.
     """
 
     tasks: int  # all of them; of a shared queue those that this run claimed
@@ -232,7 +231,6 @@ class TaskTally(msgspec.Struct):
     again: int = 0  # attempts that are followed by another one
     interrupted: int = 0  # tasks that a later run has to repeat
     left: TimeSpan | None = None  # None: nothing to predict it from
-    slowest: tuple[tuple[int, Seconds], ...] = ()
 
     @property
     def waiting(self) -> int:

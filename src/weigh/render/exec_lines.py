@@ -80,9 +80,7 @@ def heartbeat_line(tally: TaskTally, current_time: Seconds, time_of_day: str) ->
         ends = tally.left
         within = "" if ends is None else time_range_suffix(ends.low, ends.high)
         words.append(f"{format_duration(left)} to go{within}")
-    line = f"{time_of_day}  {', '.join(words)}"
-    last = [f"task {seq} in {format_duration(left)}" for seq, left in tally.slowest]
-    return f"{line}; last {', '.join(last)}" if last else line
+    return f"{time_of_day}  {', '.join(words)}"
 
 
 def _time_left(tally: TaskTally, current_time: Seconds) -> Seconds | None:

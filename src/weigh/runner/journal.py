@@ -155,21 +155,24 @@ class RunJournal:
         self._is_dirty = False  # written since the last fsync
         self._sign_due: Seconds = 0.0
         with ExitStack() as opened:
+            is_new = not os.path.lexists(path)
             # first: where there are locks, another run on the joblog has locked it
+            self._joblog = self._opened_file(path, follow=True)
+            opened.callback(self._close_joblog)
+            _checked_joblog_size(self._joblog.fd, path)
+            # before the joblog is read: what another run adds until then is not missed
+            self._lock = JoblogLock(path, holder, notify=notify)
+            opened.callback(self._lock.release)
+            if not resume and not is_new:
+                os.replace(path, path + ".old")
+                self._joblog.close()
+                self._joblog = self._opened_file(path, follow=True)
             self._events = self._opened_file(self.events_path, follow=False)
             opened.callback(self._events.close)
             # a line that a killed run left incomplete must not swallow the next
             size = os.fstat(self._events.fd).st_size
             self._is_torn = size > 0 and os.pread(self._events.fd, 1, size - 1) != b"\n"
-            # before the joblog is read: what another run adds until then is not missed
-            self._lock = JoblogLock(path, holder, notify=notify)
-            opened.callback(self._lock.release)
-            if not resume and os.path.lexists(path):
-                self._open_joblog()
-                self._joblog.close()
-                os.replace(path, path + ".old")
-            self._open_joblog()
-            opened.callback(self._joblog.close)
+            self._repair_joblog()
             self._opened = opened.pop_all()
 
     def close(self) -> None:
@@ -185,8 +188,10 @@ class RunJournal:
                 "(choose a --joblog in a folder that can be written to)"
             ) from error
 
-    def _open_joblog(self) -> None:
-        self._joblog = self._opened_file(self.path, follow=True)
+    def _close_joblog(self) -> None:
+        self._joblog.close()
+
+    def _repair_joblog(self) -> None:
         try:
             # up to here the file is this run's; the tail shows whether it still is
             self._size = _repair_joblog(self._joblog.fd, self.path)

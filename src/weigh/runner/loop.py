@@ -52,9 +52,9 @@ from weigh.runner.spawn import AttemptSpawner
 from weigh.runner.stopping import AttemptStopper
 from weigh.runner.watch import (
     AttemptWatcher,
-    new_records,
     reset_weigh_peak_memory,
 )
+from weigh.store.identity import new_id
 from weigh.units import Bytes, Seconds
 
 
@@ -209,7 +209,6 @@ class TaskLoop:
         self._orphans = TaskOrphans(context.id, self._running, self._leaders)
         self._watcher.set_aside = self._orphans.set_aside
         self._has_abandoned = False
-        self._new_record = new_records()
         self._attempts = attempts
         self._retry_policy = RetryPolicy(
             context.options.retries, is_trial=context.options.is_trial
@@ -350,7 +349,7 @@ class TaskLoop:
                 number,
                 text,
                 run_slot,
-                record=self._new_record(),
+                record=new_id(),
                 reservation=task_turn.reservation,
                 plan=context.plan_of(task_turn.seq),
                 alone=task_turn.alone,

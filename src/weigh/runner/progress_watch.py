@@ -181,7 +181,6 @@ _WRITE_EVERY = 10.0  # seconds between versions of the progress file
 _UPDATE_EVERY = 5.0  # seconds between estimates of what is left
 _MOST_KEPT = 1000  # times of done tasks
 _MOST_WARNINGS = 5  # about single tasks, in one run
-_MOST_NAMED = 3  # of the slowest running tasks
 
 
 class WatchedAttempt(Protocol):
@@ -213,11 +212,9 @@ class ProgressWatch:
         self._done = 0
         self._due: Seconds = 0.0
         self._write_at: Seconds = 0.0
-        self._last_left: tuple[Seconds, TimeSpan | None] = (0.0, None)
         self._update_at: Seconds = 0.0
         self._is_written = False
         self._warnings = 0
-        self._has_warned = False
         self._lost: deque[tuple[TaskAttempt, Stop, str]] = deque()
 
     def lost(self) -> Iterator[tuple[TaskAttempt, "Stop", str]]:
@@ -274,12 +271,11 @@ class ProgressWatch:
         # too short to have been read
         if task is None:
             return None
+        is_through = attempt.state.status == 0
         try:
-            is_through = attempt.state.status == 0
             task.look(attempt.state.ended - attempt.launch.began, is_through=is_through)
-        except Exception as error:  # noqa: BLE001 - its record matters more
-            self._notify(f"reading progress failed: {type(error).__name__}: {error}")
-        task.close()
+        finally:
+            task.close()
         return progress_reader.headway_of(task.forecast)
 
     def headway(self, attempt: TaskAttempt) -> ReportedProgress | None:
@@ -297,27 +293,14 @@ class ProgressWatch:
     def update(
         self, current_time: Seconds, running: Iterable[TaskAttempt], tally: TaskTally
     ) -> None:
-        """Write the remaining time into *tally*; warn if it exceeds the time limit.
-
-        Only the loop's thread calls this.
-        """
-        # between two estimates the last one runs down
+        """Write the remaining time into *tally*; only the loop's thread calls this."""
+        # it costs some CPU time with many tasks
         if current_time < self._update_at:
-            updated_at, left = self._last_left
-            tally.left = (
-                None
-                if left is None
-                else _span_seen_later(left, current_time - updated_at)
-            )
             return
         self._update_at = current_time + _UPDATE_EVERY
-        attempts = list(running)
         tally.left = self.left(
-            current_time, attempts, waiting=tally.waiting, lanes=tally.slots
+            current_time, list(running), waiting=tally.waiting, lanes=tally.slots
         )
-        self._last_left = (current_time, tally.left)
-        tally.slowest = tuple(self.slowest(current_time, attempts)[:_MOST_NAMED])
-        self.warn(current_time, tally.left, tally)
 
     def left(
         self,
@@ -342,42 +325,6 @@ class ProgressWatch:
         times = (*self._times, *totals)
         known = TaskDurations(times, self._done + len(totals), tuple(silent))
         return until_done(spans, waiting, known, lanes=lanes)
-
-    def slowest(
-        self, current_time: Seconds, running: Sequence[TaskAttempt]
-    ) -> list[tuple[int, Seconds]]:
-        """Return (number, seconds left) of tasks with a forecast, the longest first."""
-        forecasts = self._forecasts
-        found = []
-        for attempt in running:
-            span = _remaining_span(
-                forecasts.get(attempt.record), current_time - attempt.launch.began
-            )
-            if span is not None:
-                found.append((attempt.seq, span.value))
-        return sorted(found, key=lambda one: -one[1])
-
-    def warn(
-        self, current_time: Seconds, left: TimeSpan | None, tally: TaskTally
-    ) -> None:
-        """Warn once if the tasks will not be done before the time limit."""
-        ends_at = self._context.ends_at
-        # with none waiting, each running task is warned of its own limit
-        if self._has_warned or ends_at is None or left is None or not tally.waiting:
-            return
-        # the low end: a warning that may be wrong is not worth its line
-        if current_time + left.low <= ends_at:
-            return
-        self._has_warned = True
-        self._notify(
-            "will not be done before the time limit: "
-            f"{tally.done} of {tally.tasks} done"
-        )
-        self._notify(
-            f"{format_duration(left.value)} to go, "
-            f"{format_duration(max(0.0, ends_at - current_time))} left; run it again "
-            "afterwards"
-        )
 
     def close(self) -> None:
         """Stop reading, and remove the file: no task is running any more."""
@@ -471,15 +418,6 @@ class ProgressWatch:
                 tasks=tasks,
             ),
         )
-
-
-def _span_seen_later(time_span: TimeSpan, passed: Seconds) -> TimeSpan:
-    """Return *time_span* as seen *passed* seconds later."""
-    value, low, high = (
-        max(0.0, end - passed)
-        for end in (time_span.value, time_span.low, time_span.high)
-    )
-    return TimeSpan(value, low, high)
 
 
 def _remaining_span(

@@ -12,7 +12,7 @@ from binascii import crc32
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -44,7 +44,7 @@ from weigh.runner.spawn import AttemptSpawner
 from weigh.store import checkpoint, lines, shards
 from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.store.location import locate_store, make_folder
-from weigh.units import MIB, Bytes, Seconds
+from weigh.units import MIB, Bytes, Seconds, record_time_text
 
 if TYPE_CHECKING:
     from weigh.runner import gpus as runner_gpus
@@ -461,20 +461,6 @@ def _end_event(
     )
 
 
-def new_records() -> Callable[[], str]:
-    """Return a function that draws random record ids, many at a time."""
-    drawn: deque[str] = deque()
-
-    def draw() -> str:
-        if not drawn:
-            # 64 ids: one system call for many short tasks
-            text = os.urandom(6 * 64).hex()
-            drawn.extend(text[at : at + 12] for at in range(0, len(text), 12))
-        return drawn.popleft()
-
-    return draw
-
-
 def tracker_floor(attempt: TaskAttempt) -> Bytes:
     """Return the memory up to which an attempt's may be weigh's own."""
     return attempt.floor + _FLOOR_GROWTH
@@ -635,16 +621,6 @@ class RecordBatch:
                     "1 record was" if len(batch) == 1 else f"{len(batch)} records were"
                 )
                 self.trouble = f"{few} not kept: {error}"
-
-
-def record_time_text(seconds: Seconds) -> str:
-    """Write seconds since the epoch in the format of records."""
-    return f"{_whole_second(int(seconds))}.{int(seconds % 1 * 1000):03d}Z"
-
-
-@lru_cache(maxsize=8)  # many short tasks share a second
-def _whole_second(seconds: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def reset_weigh_peak_memory() -> None:

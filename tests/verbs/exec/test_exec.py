@@ -89,20 +89,6 @@ def test_each_task_has_a_record_of_what_it_used(batch: Batch) -> None:
     assert small["usage"]["peak_memory"]["source"] == "launcher floor"
 
 
-def test_a_failed_task_states_why_in_its_record(batch: Batch) -> None:
-    batch.write("exit 4")
-    batch.run()
-    record = batch.record(1)
-    assert (record["state"], record["exit_code"]) == ("FAILED", 4)
-
-
-def test_a_second_run_has_nothing_to_do(batch: Batch) -> None:
-    batch.write("echo a >> ran", "echo b >> ran")
-    batch.run()
-    assert batch.run().returncode == 0
-    assert sorted(batch.ran()) == ["a", "b"]
-
-
 def test_resume_leaves_failed_tasks_and_resume_failed_runs_them(batch: Batch) -> None:
     batch.write("echo a >> ran; [ -e ok ]", "echo b >> ran")
     batch.run("-j", "1")
@@ -146,14 +132,6 @@ def test_equal_lines_are_tasks_of_their_own(batch: Batch) -> None:
     assert batch.ran() == ["x"] * 4
 
 
-def test_begin_anew_keeps_the_old_joblog(batch: Batch) -> None:
-    batch.write("echo a >> ran")
-    batch.run()
-    batch.run("--no-resume")
-    assert batch.ran() == ["a", "a"]
-    assert (batch.folder / "tasks.txt.joblog.old").exists()
-
-
 def test_retries_are_tries_in_all(batch: Batch) -> None:
     batch.write("echo a >> ran; false", "echo b >> ran")
     assert batch.run("-j", "1", "--retries", "3").returncode == 1
@@ -163,12 +141,6 @@ def test_retries_are_tries_in_all(batch: Batch) -> None:
         event["attempt"] for event in batch.events_of("ended") if event["seq"] == 1
     ]
     assert states == [1, 2, 3]
-
-
-def test_a_retry_that_succeeds_counts(batch: Batch) -> None:
-    batch.write("echo a >> ran; [ $(wc -l < ran) = 2 ]")
-    assert batch.run("--retries", "2").returncode == 0
-    assert batch.ended() == {1: (0, 0)}
 
 
 def test_halt_now_kills_what_runs(batch: Batch) -> None:

@@ -98,27 +98,6 @@ def test_an_interrupt_while_waiting_for_survivors_ends_by_that_signal(
     assert batch.ran() == ["in"]
 
 
-def test_survivors_in_their_own_session_are_found_by_their_mark(
-    batch: Batch,
-) -> None:
-    wait = "while [ ! -e go ]; do sleep 0.05; done; echo out >> ran"
-    batch.write(f"setsid bash -c 'echo in >> ran; {wait}' & sleep 100")
-    first = batch.start()
-    until(batch.ran)
-    leader = until(lambda: batch.events_of("started"))[0]["pid"]
-    first.kill()
-    first.wait()
-    os.killpg(leader, signal.SIGKILL)  # and its session leader lives on
-    batch.write("echo after >> ran")
-    batch.joblog.write_text(f"{HEADER}\n")
-    second = batch.start()
-    assert second.stderr is not None
-    assert "waiting for" in second.stderr.readline()
-    (batch.folder / "go").touch()
-    assert second.wait(30) == 0
-    assert batch.ran() == ["in", "out", "after"]
-
-
 def test_survivors_can_be_killed_instead(batch: Batch) -> None:
     batch.write("echo in >> ran; [ -e go ] || sleep 100")
     first = batch.start()
@@ -142,17 +121,6 @@ def test_two_on_one_joblog_are_refused(batch: Batch) -> None:
     (batch.folder / "go").touch()
     assert first.wait(30) == 0
     assert batch.ran() == ["a"]
-
-
-def test_a_lock_that_a_killed_run_left_is_no_obstacle(batch: Batch) -> None:
-    batch.write("sleep 0.3; echo a >> ran")
-    first = batch.start()
-    until(lambda: batch.events_of("started"))
-    first.kill()
-    first.wait()
-    assert (batch.folder / "tasks.txt.joblog.lock").exists()
-    assert batch.run().returncode == 0
-    assert not (batch.folder / "tasks.txt.joblog.lock").exists()
 
 
 @pytest.mark.few(2)
@@ -254,13 +222,6 @@ def test_what_a_task_leaves_behind_can_be_stopped(batch: Batch) -> None:
     batch.write("setsid sleep 1000 & echo a >> ran")
     assert batch.run("--no-wait-orphans").returncode == 0
     assert batch.marked() == []
-
-
-def test_a_task_that_fills_its_output_holds_up_nobody(batch: Batch) -> None:
-    batch.write("head -c 20000000 /dev/zero", "echo b")
-    assert batch.run("-j", "1").returncode == 0
-    assert (batch.output / "1.out").stat().st_size == 20_000_000
-    assert batch.entries()[0].received == 20_000_000
 
 
 def test_windows_line_ends_blank_lines_comments_and_a_bom_are_no_tasks(

@@ -13,10 +13,9 @@ from weigh.model.job import JobRequest
 from weigh.model.record import Allocation, RecordedJob
 from weigh.model.report import JobReport, ReportNote
 from weigh.render.report_lines import report_note_lines
-from weigh.runner.watch import record_time_text
 from weigh.store import shards
 from weigh.store.identity import MachineIdentity
-from weigh.units import GIB, HOUR, MIB
+from weigh.units import GIB, HOUR, MIB, record_time_text
 
 ASKED = JobRequest(
     cpus=4, memory=8 * GIB, virtual_memory=12 * GIB, time_limit=6 * HOUR, gpus=1

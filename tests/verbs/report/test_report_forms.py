@@ -12,10 +12,9 @@ from transcript import check_transcript
 
 from weigh.model.job import JobRequest
 from weigh.review.runs import covered_time
-from weigh.runner.watch import record_time_text
 from weigh.store import shards
 from weigh.store.identity import MachineIdentity
-from weigh.units import GIB, HOUR
+from weigh.units import GIB, HOUR, record_time_text
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=8))

@@ -43,7 +43,7 @@ from weigh.model.record import (
 from weigh.outcome import counted_no_kill, fixed_heap, judge_run_end, out_of_memory
 from weigh.probe.host import may_be_login_node, read_commit, read_host
 from weigh.store import identity, location
-from weigh.units import Seconds
+from weigh.units import Seconds, record_time_text
 
 if TYPE_CHECKING:
     from weigh import request as weigh_request
@@ -454,7 +454,7 @@ def blank_record(
             for name, value in options.parameters.items()
         },
         host=read_host(),
-        started=_run_time_utc(time.time()),
+        started=record_time_text(time.time()),
         state="RUNNING",
         allocation=allocation,
         job=job,
@@ -505,8 +505,8 @@ def finished(
         ranks=biggest.ranks or regions.ranks,
         nodes=biggest.nodes,
         missing=biggest.missing,
-        started=_run_time_utc(measured[0].started),
-        ended=_run_time_utc(last.ended or last.started),
+        started=record_time_text(measured[0].started),
+        ended=record_time_text(last.ended or last.started),
         state=state,
         outcome=outcome,
         exit_code=last.exit_code,
@@ -587,8 +587,3 @@ def end_of_new_output(sizes: Mapping[int, int]) -> str:
         except OSError:  # not readable, or not on Linux
             continue
     return text.decode("utf-8", "replace")
-
-
-def _run_time_utc(seconds: float) -> str:
-    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-    return f"{whole}.{int(seconds % 1 * 1000):03d}Z"
