@@ -12,8 +12,7 @@ Unit = Literal["seconds", "bytes", "per cent"]
 class ComparedFigure(msgspec.Struct, frozen=True):
     """One quantity of one side: its median over ``runs``, and their range.
 
-    ``least`` and ``most`` are the range of the runs, or the bounds of a single run
-    whose memory is known between bounds.
+    ``least`` and ``most`` are the range of the runs.
     """
 
     median: float  # in the unit of the row, as the range
@@ -62,7 +61,6 @@ class ComparisonSide(msgspec.Struct, frozen=True, kw_only=True):
     runs: int  # those that count
     state: str
     failed: int = 0
-    growing: bool = False
 
 
 class ParameterDifference(msgspec.Struct, frozen=True):
@@ -88,5 +86,5 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def side_letter(turn: int) -> str:
-    """Return the name of a side: A to Z, then a number."""
-    return chr(ord("A") + turn) if turn < 26 else f"#{turn + 1}"  # noqa: PLR2004
+    """Return the name of a side: A, B, C."""
+    return chr(ord("A") + turn)

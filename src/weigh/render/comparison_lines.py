@@ -21,14 +21,13 @@ from weigh.render.printable import (
     shortened_text,
 )
 from weigh.render.request_lines import folded_lines
-from weigh.units import format_brief, format_size
+from weigh.units import count_with_noun, format_brief, format_size
 
 WIDTH = 80
 _TITLES = {
     "wall_time": "time",
     "cpu_time": "CPU time",
     "peak_memory": "memory",
-    "max_process_memory": "largest proc.",
     "gpu_memory": "GPU memory",
     "batch_gpu_memory": "GPU, batches",
     "gpu_utilization": "GPU busy",
@@ -45,8 +44,8 @@ _FORMATS: dict[Unit, Callable[[float], str]] = {
 _SAME = 0.0005  # of the first, which rounds to 0.0 %
 _EXACT = 0.1  # from here on whole per cents
 _TIMES = 3.0  # from here on people think in times
-_CHANGES = 56  # columns before a change
 _MANY_TIMES = 100.0  # and from here on in nothing else
+_CHANGES = 56  # columns before a change
 
 
 def comparison_text(comparison: RunComparison) -> str:
@@ -89,9 +88,9 @@ def figure_change_text(figure_name: str, unit: Unit, change: FigureChange) -> st
     if unit == "per cent":
         points = round(change.difference)
         return f"{points:+d} points" if points else "the same"
-    return (
-        "" if change.ratio is None else _ratio_words(figure_name, change.ratio, change)
-    )
+    if change.ratio is None:
+        return ""
+    return _ratio_words(figure_name, change.ratio, change)
 
 
 def _ratio_words(figure_name: str, ratio: float, change: FigureChange) -> str:
@@ -118,7 +117,7 @@ def _side_lines(sides: Sequence[ComparisonSide]) -> Iterator[str]:
         TableColumn("", tuple(map(side_letter, range(len(sides)))), right=False),
         TableColumn("", tuple(names), right=False),
         TableColumn("", tuple(commands), right=False, flexible=True),
-        TableColumn("", tuple(_count_of_runs(side.runs) for side in sides)),
+        TableColumn("", tuple(count_with_noun(side.runs, "run") for side in sides)),
     )
     # without the row of titles, which are empty
     yield from list(table_lines(columns, WIDTH))[1:]
@@ -134,11 +133,9 @@ def _figure_lines(comparison_row: ComparisonRow) -> Iterator[str]:
         if figure is None:
             yield f"{start}{'not measured':>12}"
             continue
-        words = (
-            ""
-            if change is None
-            else figure_change_text(comparison_row.name, comparison_row.unit, change)
-        )
+        words = ""
+        if change is not None:
+            words = figure_change_text(comparison_row.name, comparison_row.unit, change)
         line = (
             f"{start}{write(figure.median):>9}   "
             f"{_figure_range_text(figure, write):<25}"
@@ -150,13 +147,9 @@ def _figure_lines(comparison_row: ComparisonRow) -> Iterator[str]:
 
 
 def _figure_range_text(figure: ComparedFigure, write: Callable[[float], str]) -> str:
-    """Write the range of several runs, or the bounds of a single one."""
+    """Write the range of several runs."""
+    if figure.runs == 1:
+        return ""
     first, last = write(figure.least), write(figure.most)
-    runs = f", {_count_of_runs(figure.runs)}" if figure.runs > 1 else ""
-    if first == last:
-        return f"all the same{runs}" if runs else ""
-    return f"{range_text(first, last)}{runs}"
-
-
-def _count_of_runs(run_count: int) -> str:
-    return "1 run" if run_count == 1 else f"{run_count} runs"
+    spread = "all the same" if first == last else range_text(first, last)
+    return f"{spread}, {figure.runs} runs"

@@ -2,14 +2,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runs_to_compare import V100, guide_run, peak, repeated, run, usage
+from runs_to_compare import V100, guide_run, repeated, run, usage
 
 from weigh.errors import UsageError
 from weigh.flow.records.compare import ComparedRecords, compare_record_groups
 from weigh.model.comparison import ComparedFigure, FigureChange, RunComparison
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import CodeProvenance, Record, RecordedHost, RepeatedRun
-from weigh.units import GIB, MIB
+from weigh.units import GIB
 
 
 def compared(*records: Record) -> RunComparison:
@@ -94,20 +94,6 @@ def test_one_run_is_held_against_the_spread_of_the_others() -> None:
     far = compared(repeated("a", [8.6, 8.7, 8.5]), run("b", usage(5.9)))
     told = [change(one, "wall_time").distinguishable for one in (near, far)]
     assert told == [False, True]
-
-
-def test_memory_bounds_that_overlap_are_no_difference() -> None:
-    loose = [
-        run(name, usage(peak_memory=peak(value * MIB, low * MIB, high * MIB)))
-        for name, value, low, high in (("a", 390, 380, 410), ("b", 405, 400, 430))
-    ]
-    assert change(compared(*loose), "peak_memory").distinguishable is False
-
-
-def test_memory_bounds_of_one_run_are_its_spread() -> None:
-    loose = run("b", usage(peak_memory=peak(405 * MIB, 400 * MIB, 430 * MIB)))
-    told = figure(compared(run(), loose), "peak_memory")
-    assert (told.least, told.most) == (400 * MIB, 430 * MIB)
 
 
 @given(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=7))

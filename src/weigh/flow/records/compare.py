@@ -1,8 +1,7 @@
 """``weigh compare``: medians of runs, their spread, and what may be noise."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from statistics import median
 
 import msgspec
 
@@ -24,9 +23,10 @@ from weigh.model.comparison import (
 from weigh.model.record import BatchTimes, Record, Usage
 from weigh.need import has_waited, knobs_of, wait_words
 from weigh.request import COMPLETED
-from weigh.robust import median_of, ratio_interval
+from weigh.robust import ratio_interval
 from weigh.store.find import labelled_entries
 from weigh.store.index import read_index, read_record
+from weigh.units import count_with_noun
 
 
 class ComparedRecords(msgspec.Struct, frozen=True):
@@ -82,8 +82,7 @@ def compare_named(
 def _records_called(here: Here, name: str) -> ComparedRecords:
     store = open_store(here.cwd, here.env)
     labelled = labelled_entries(read_index(store.root), name)
-    if labelled and os.sep not in name:
-        # a path is never a label
+    if labelled:
         return ComparedRecords(
             name, tuple(read_record(entry) for entry in labelled[::-1])
         )
@@ -140,7 +139,6 @@ def _compared_side(group: ComparedRecords) -> _ComparedSide:
         runs=len(usages),
         state=next((r.state for r in records if r.state != COMPLETED), COMPLETED),
         failed=len(ran) - len(whole),
-        growing=any(usage.growing for usage in usages),
     )
     return _ComparedSide(shown, usages, records)
 
@@ -157,29 +155,23 @@ def _runs_of(record: Record) -> Iterator[tuple[Usage, bool]]:
 def _different_parameters(
     sides: Sequence[_ComparedSide],
 ) -> Iterator[ParameterDifference]:
-    for name in dict.fromkeys(
-        n for s in sides for r in s.records for n in r.parameters
-    ):
-        # a dict keeps the order of the values, a set would not
-        values = [
-            tuple(dict.fromkeys(r.parameters.get(name) for r in side.records))
-            for side in sides
-        ]
-        if any(set(one) != set(values[0]) for one in values):
-            each = (
-                one[0]
-                if len(one) == 1
-                else ", ".join("not recorded" if v is None else str(v) for v in one)
-                for one in values
-            )
-            yield ParameterDifference(name, tuple(each))
+    records = [record for side in sides for record in side.records]
+    for name in dict.fromkeys(name for one in records for name in one.parameters):
+        values: list[int | float | str | None] = []
+        for side in sides:
+            # a dict keeps the order of the values, a set would not
+            several = list(dict.fromkeys(r.parameters.get(name) for r in side.records))
+            words = ("not recorded" if v is None else str(v) for v in several)
+            values.append(several[0] if len(several) == 1 else ", ".join(words))
+        if len(set(values)) > 1:
+            yield ParameterDifference(name, tuple(values))
 
 
 def _comparison_doubts(sides: Sequence[_ComparedSide]) -> Iterator[str]:
     """Yield what makes a comparison doubtful, the most serious first."""
     # doubts about a side come first: they may make the whole comparison worthless
     for turn, side in enumerate(sides):
-        for doubt in _doubts_of_side(side.shown, side.records):
+        for doubt in _doubts_of_side(side):
             yield f"{side_letter(turn)}{doubt}"
     for what, read in _SURROUNDINGS:
         values = [
@@ -198,22 +190,22 @@ def _comparison_doubts(sides: Sequence[_ComparedSide]) -> Iterator[str]:
         yield "one run each: no spread known; weigh run --repeat 3 measures it"
 
 
-def _doubts_of_side(side: ComparisonSide, group: Sequence[Record]) -> Iterator[str]:
-    if side.state == "RUNNING":
+def _doubts_of_side(side: _ComparedSide) -> Iterator[str]:
+    shown = side.shown
+    if shown.state == "RUNNING":
         yield " is still running: its figures are not final"
-    elif side.state != COMPLETED:
-        code = next((r.exit_code for r in group if r.state == side.state), None)
-        state = f"{side.state}, exit code {code}" if code else side.state
+    elif shown.state != COMPLETED:
+        code = next(r.exit_code for r in side.records if r.state == shown.state)
+        state = f"{shown.state}, exit code {code}" if code else shown.state
         yield f" did not complete ({state}): its figures are not those of a whole run"
-    if side.failed:
-        runs = "run" if side.failed == 1 else "runs"
-        yield f": {side.failed} {runs} failed and left out"
-    if side.growing:
+    if shown.failed:
+        yield f": {count_with_noun(shown.failed, 'run')} failed and left out"
+    if any(usage.growing for usage in side.usages):
         yield (
             ": memory was still rising at the end; "
             "the peak holds for this length of run only"
         )
-    waited = [r.usage for r in group if r.usage is not None and has_waited(r.usage)]
+    waited = [usage for usage in side.usages if has_waited(usage)]
     if waited:
         yield f" {wait_words(waited[0])}"
 
@@ -223,81 +215,61 @@ def _gpu_names(record: Record) -> str:
         return ""
     # GPUs that were visible but not used do not matter
     used = [gpu.name for gpu in record.usage.gpus if gpu.job_peak != 0]
-    counts = {name: used.count(name) for name in used}
-    words = (name if n == 1 else f"{n} x {name}" for name, n in counts.items())
-    return " + ".join(words) or "none"
+    return " + ".join(used) or "none"
+
+
+def _commit_of(record: Record) -> str:
+    return ((record.provenance and record.provenance.git_commit) or "")[:10]
 
 
 _SURROUNDINGS: tuple[tuple[str, Callable[[Record], str]], ...] = (
     ("hosts", lambda record: record.host.name if record.host else ""),
     ("GPUs", _gpu_names),
-    (
-        "commits",
-        lambda record: ((record.provenance and record.provenance.git_commit) or "")[
-            :10
-        ],
-    ),
+    ("commits", _commit_of),
     ("limits of memory in the program", lambda record: " ".join(knobs_of(record))),
 )
-
-# a figure and its lowest and highest possible value
-_Reading: TypeAlias = tuple[float, float, float]
 
 
 def _compared_rows(sides: Sequence[_ComparedSide]) -> Iterator[ComparisonRow]:
     for name, unit, read in _QUANTITIES:
-        found = [
-            [_bounded(value) for value in read(side) if value is not None]
-            for side in sides
-        ]
+        found = [[value for value in read(side) if value is not None] for side in sides]
         if any(found):
             changes = (
                 figure_change(found[0], other) if found[0] and other else None
                 for other in found[1:]
             )
-            figures = (_figure(readings) if readings else None for readings in found)
+            figures = (
+                ComparedFigure(median(values), min(values), max(values), len(values))
+                if values
+                else None
+                for values in found
+            )
             yield ComparisonRow(name, unit, tuple(figures), (None, *changes))
 
 
-def _bounded(value: float | _Reading) -> _Reading:
-    return value if isinstance(value, tuple) else (value, value, value)
-
-
-def _figure(readings: Sequence[_Reading]) -> ComparedFigure:
-    values = [value for value, _, _ in readings]
-    if len(readings) == 1:
-        return ComparedFigure(*readings[0], 1)
-    return ComparedFigure(median_of(values), min(values), max(values), len(values))
-
-
-def figure_change(base: Sequence[_Reading], other: Sequence[_Reading]) -> FigureChange:
+def figure_change(base: list[float], other: list[float]) -> FigureChange:
     """Return how *other* differs from *base*, and whether that may be noise.
 
     Where the spread is known, a difference is one if Welch's 95 % interval of the ratio
-    excludes 1. Measurements whose bounds overlap never differ.
+    excludes 1.
     """
-    first, low, high = (list(column) for column in zip(*base, strict=True))
-    second, its_low, its_high = (list(column) for column in zip(*other, strict=True))
-    middles = median_of(first), median_of(second)
+    middles = median(base), median(other)
     # a ratio needs values above 0
-    interval = ratio_interval(first, second) if min(first + second) > 0 else None
-    is_apart = None if interval is None else not interval[0] <= 1 <= interval[1]
-    is_bounded = low != high or its_low != its_high
-    # bounds that overlap in both directions may hide the same peak
-    if is_bounded and median_of(low) <= median_of(its_high):
-        is_apart = False if median_of(its_low) <= median_of(high) else is_apart
+    interval = ratio_interval(base, other) if min(base + other) > 0 else None
+    low, high = interval or (None, None)
     return FigureChange(
         ratio=middles[1] / middles[0] if middles[0] > 0 else None,
         difference=middles[1] - middles[0],
-        low=None if interval is None else interval[0],
-        high=None if interval is None else interval[1],
-        distinguishable=is_apart,
+        low=low,
+        high=high,
+        distinguishable=None
+        if interval is None
+        else not interval[0] <= 1 <= interval[1],
     )
 
 
-def _peak_reading(usage: Usage) -> _Reading | None:
-    peak = usage.peak_memory
-    return None if peak is None else (peak.value, peak.low, peak.high)
+def _peak_of_usage(usage: Usage) -> float | None:
+    return None if usage.peak_memory is None else float(usage.peak_memory.value)
 
 
 def _gpu_busy(usage: Usage) -> float | None:
@@ -317,16 +289,11 @@ def _batch_gpu_memory(loop: BatchTimes) -> float | None:
 
 
 _QUANTITIES: tuple[
-    tuple[str, Unit, Callable[[_ComparedSide], Iterable[float | _Reading | None]]], ...
+    tuple[str, Unit, Callable[[_ComparedSide], Iterable[float | None]]], ...
 ] = (
     ("wall_time", "seconds", lambda side: (u.wall_time for u in side.usages)),
     ("cpu_time", "seconds", lambda side: (u.cpu_time for u in side.usages)),
-    ("peak_memory", "bytes", lambda side: map(_peak_reading, side.usages)),
-    (
-        "max_process_memory",  # where that of all is not known
-        "bytes",
-        lambda side: (u.max_process_memory for u in side.usages if not u.peak_memory),
-    ),
+    ("peak_memory", "bytes", lambda side: map(_peak_of_usage, side.usages)),
     ("gpu_memory", "bytes", lambda side: map(gpu_memory, side.usages)),
     ("batch_gpu_memory", "bytes", lambda side: map(_batch_gpu_memory, side.loops)),
     ("gpu_utilization", "per cent", lambda side: map(_gpu_busy, side.usages)),
