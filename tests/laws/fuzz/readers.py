@@ -30,13 +30,10 @@ from weigh.runner.events import read_past_events, read_progress
 from weigh.runner.retry import parse_halt
 from weigh.schedulers import KINDS, accounting, client
 from weigh.schedulers.backend import SchedulerQuestion
-from weigh.schedulers.gridengine import accounting as gridengine_accounting
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
-from weigh.schedulers.gridengine import scheduler as gridengine_commands
 from weigh.schedulers.kind import SchedulerKind
 from weigh.schedulers.slurm import accounting as slurm_accounting
 from weigh.schedulers.slurm import cluster as slurm_cluster
-from weigh.schedulers.slurm import scheduler as slurm_commands
 from weigh.schedulers.words import count_elements, parse_ranges, text_pairs
 from weigh.staging.script import parse_staging
 from weigh.store.checkpoint import runs_in_progress
@@ -267,8 +264,28 @@ def _asked(question: SchedulerQuestion[Any]) -> Callable[[str], object]:
     return lambda text: question.read([text])
 
 
+# what they print, where one was captured
+_OF_SCHEDULERS = {
+    "slurm.queue": sample("squeue.txt"),
+    "slurm.ended": sample("sacct.txt"),
+    "slurm.submitted": ("42\n", "7;c\n"),
+    "slurm.doubt": ("allocation failure: too much\n",),
+    "slurm.gpu_types": ("gpu:v100:4(S:0-1)\n(null)\n",),
+    "slurm.array_limit": ("MaxArraySize            = 1001\n",),
+    "slurm.job": sample("scontrol-job.txt"),
+    "slurm.used": sample("sacct-used.txt"),
+    "gridengine.queue": sample("qstat.xml"),
+    "gridengine.ended": sample("qacct.txt"),
+    "gridengine.submitted": ("42.1-3:1\n",),
+    "gridengine.why": ("error reason    1:  11/21/2026 07:51:59 [0:1]: can't chdir\n",),
+    "gridengine.slots": (_COMPLEXES,),
+    "gridengine.job": sample("qstat-job.txt"),
+    "gridengine.used": sample("qacct.txt"),
+}
+
+
 def _of_table() -> dict[str, Reader]:
-    """Return readers of each scheduler of the table, without samples of its own."""
+    """Return the readers that each scheduler of the table has."""
     found = {}
     for name, kind in KINDS.items():
         backend = kind.backend
@@ -288,7 +305,8 @@ def _of_table() -> dict[str, Reader]:
             "reason": kind.backend.in_words,
         }
         for what, read in outputs.items():
-            found[f"{name}.{what}"] = Reader(of_output(read), INVENTED)
+            samples = _OF_SCHEDULERS.get(f"{name}.{what}", INVENTED)
+            found[f"{name}.{what}"] = Reader(of_output(read), samples)
         found[f"{name}.size"] = Reader(kind.text.parse_memory, _SCHEDULER_SIZES)
         found[f"{name}.time"] = Reader(kind.text.parse_time, _SCHEDULER_TIMES)
         lint = partial(kind.lint.lint, facts=SCRIPT_FACTS)
@@ -331,33 +349,6 @@ READERS: dict[str, Reader] = {
         of_output(_slurm_limits),
         (*_NODES, *_PARTITIONS, "lab|gpu|normal,long|100\n", "normal|100\n"),
     ),
-    "slurm.queue": Reader(
-        of_output(slurm_commands.COMMANDS.parse_queue), sample("squeue.txt")
-    ),
-    "slurm.ended": Reader(
-        of_output(slurm_commands.COMMANDS.parse_ended), sample("sacct.txt")
-    ),
-    "slurm.submitted": Reader(
-        of_output(slurm_commands.COMMANDS.parse_submitted), ("42\n", "7;c\n")
-    ),
-    "slurm.doubt": Reader(
-        of_output(slurm_commands.COMMANDS.parse_doubt),
-        ("allocation failure: too much\n",),
-    ),
-    "slurm.gpu_types": Reader(
-        of_output(slurm_commands.COMMANDS.parse_gpu_types),
-        ("gpu:v100:4(S:0-1)\n(null)\n",),
-    ),
-    "slurm.array_limit": Reader(
-        of_output(slurm_commands.COMMANDS.parse_array_limit),
-        ("MaxArraySize            = 1001\n",),
-    ),
-    "slurm.job": Reader(
-        of_output(slurm_commands.COMMANDS.parse_understood), sample("scontrol-job.txt")
-    ),
-    "slurm.used": Reader(
-        of_output(slurm_accounting.ACCOUNTING.parse), sample("sacct-used.txt")
-    ),
     "slurm.past": Reader(_past_jobs_of_slurm, captured("slurm-22.05-sacct-past.txt")),
     "gridengine.hosts": Reader(
         of_output(_gridengine_nodes),
@@ -380,29 +371,6 @@ READERS: dict[str, Reader] = {
     "gridengine.limits": Reader(
         of_output(_gridengine_limits),
         captured("gridengine-8.1.9-qhost.txt", "gridengine-8.1.9-complexes.txt"),
-    ),
-    "gridengine.queue": Reader(
-        of_output(gridengine_commands.COMMANDS.parse_queue), sample("qstat.xml")
-    ),
-    "gridengine.ended": Reader(
-        of_output(gridengine_commands.COMMANDS.parse_ended), sample("qacct.txt")
-    ),
-    "gridengine.submitted": Reader(
-        of_output(gridengine_commands.COMMANDS.parse_submitted), ("42.1-3:1\n",)
-    ),
-    "gridengine.why": Reader(
-        of_output(gridengine_commands.COMMANDS.parse_why),
-        ("error reason    1:  11/21/2026 07:51:59 [0:1]: can't chdir\n",),
-    ),
-    "gridengine.slots": Reader(
-        of_output(gridengine_commands.COMMANDS.parse_slots), (_COMPLEXES,)
-    ),
-    "gridengine.job": Reader(
-        of_output(gridengine_commands.parse_qstat_job),
-        sample("qstat-job.txt"),
-    ),
-    "gridengine.used": Reader(
-        of_output(gridengine_accounting.ACCOUNTING.parse), sample("qacct.txt")
     ),
     "gpu_table": Reader(of_output(accounting.read_tables), sample("gpu-table.txt")),
     "joblog.ends": Reader(
