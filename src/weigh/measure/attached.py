@@ -42,12 +42,8 @@ def watch_process(pid: int, watch: WatchSettings) -> RunMeasurement:
         )
     tree = ProcTree(pid)
     # it is no descendant of weigh, so a walk would not find it
-    if not tree.adopt(pid):
-        raise UsageError(f"no process {pid} (ps -u $USER lists yours)")
-    if _has_ended(pid):
-        raise UsageError(f"process {pid} has ended; its parent has not noticed yet")
-    if tree.reading(pid) is None:
-        raise UsageError(f"process {pid} is the kernel's own: it has no memory")
+    if not tree.adopt(pid) or tree.reading(pid) is None:
+        raise UsageError(f"no running process {pid} (ps -u $USER lists yours)")
     wakeup = signals.SignalWakeup()
     attached = _AttachedProcess(pid, tree, watch)
     try:

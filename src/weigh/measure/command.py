@@ -29,7 +29,6 @@ from weigh.model.record import RunMeasurement, Usage
 from weigh.probe.cgroup import CgroupReading, read_cgroup, read_memory_limit
 from weigh.probe.perf import open_cpu_clock
 from weigh.probe.proc import IoReading, ProcTree, is_own_proc, read_reaped_io
-from weigh.regular_file import file_head
 from weigh.units import KIB, MIB, Seconds
 
 _FIRST_CHECKPOINT = 0.2  # seconds, so that a run that is killed early has a record
@@ -164,10 +163,6 @@ class _MeasuredCommand:
         self._closing.callback(watcher.close)
         # the same origin as that of the samples, with which phases are compared
         self._started = time.time() - watcher.elapsed()
-        # the launcher's own run and wait time are not the job's
-        watcher.before = {
-            self._leader: file_head(f"/proc/{self._leader}/schedstat", 1024)
-        }
         self._orphans = CommandOrphans(
             self._tree, watcher.elapsed, self._watch.grace, self._watch.notify
         )

@@ -93,17 +93,13 @@ class CpuWaits:
     def __init__(
         self,
         *,
-        before: Mapping[int, bytes] | None = None,
         proc_folder: str = "/proc",
         groups: str = "/sys/fs/cgroup",
         clock: Callable[[], Seconds] = time.thread_time,
     ) -> None:
-        """Start; *before* are the schedstats of threads that ran before the run."""
         self._proc = usable_proc(proc_folder)
         self._groups = groups
         self._clock = clock
-        known = {tid: parse_schedstat(text) for tid, text in (before or {}).items()}
-        self._before = {tid: seen for tid, seen in known.items() if seen is not None}
         self._live: dict[tuple[int, int], _ThreadTimes] = {}
         self._ended = (0.0, 0.0, 0.0)  # of ended threads: ran, waited, wanted
         self._most_threads = 0
@@ -214,8 +210,7 @@ class CpuWaits:
         if seen is None:
             self._retire(key)
             return False
-        before = self._before.get(tid, (0, 0))
-        run, wait = (seen[0] - before[0]) * _NANO, (seen[1] - before[1]) * _NANO
+        run, wait = seen[0] * _NANO, seen[1] * _NANO
         thread = self._live.get(key)
         if thread is None or run < thread.run:  # or its number is another thread's now
             self._retire(key)

@@ -20,7 +20,6 @@ from weigh.errors import (
     CommandNotExecutableError,
     CommandNotFoundError,
     WeighError,
-    close_names,
 )
 
 _ENOENT, _ENOEXEC, _EACCES, _ENOTDIR = 2, 8, 13, 20
@@ -387,8 +386,7 @@ def _program_suggestion(name: str) -> str:
     """Return what was probably meant, in brackets.
 
     That is the words in quotes that were taken for one, a setting for env(1), a word of
-    the shell's, a program without its interpreter, a missing ``./``, or the nearest
-    command on PATH.
+    the shell's, a program without its interpreter, or a missing ``./``.
     """
     if len(name.split()) > 1:
         # quotes around a whole command line, with a pipe in it
@@ -402,21 +400,9 @@ def _program_suggestion(name: str) -> str:
     if name in _BUILTINS:
         return f"   (for a shell: bash -c '{name} ... && COMMAND')"
     near = _interpreter_advice(name) if os.path.isfile(name) else None
-    near = near or _similar_program_name(name)
+    if near is None and os.access(name, os.X_OK) and not os.path.isdir(name):
+        near = f"./{name}"
     return f"   (did you mean {near}?)" if near else ""
-
-
-def _similar_program_name(name: str) -> str | None:
-    """Return the command to offer for one that does not exist."""
-    if os.access(name, os.X_OK) and not os.path.isdir(name):
-        return f"./{name}"
-    names: set[str] = set()
-    for folder in os.get_exec_path():
-        try:
-            names.update(os.listdir(folder))
-        except OSError:
-            continue
-    return next(iter(close_names(name, sorted(names), n=1, cutoff=0.75)), None)
 
 
 def _is_setting(word: str) -> bool:

@@ -199,7 +199,6 @@ class TreeWatcher:
         is_memory_all = run.is_brief or run.gauge is not None
         self._waits_at = INFINITY if is_memory_all else _FIRST_WAIT_LOOK
         self._signs_at = INFINITY if is_memory_all else _FIRST_SIGN
-        self.before: dict[int, bytes] = {}  # schedstats of what was there before
         self._fork_filter = ForkFilter(tree)
         self._gauge = run.gauge or TreeMemoryGauge(
             tree, clock, run.ledger, is_alone=run.is_alone
@@ -492,7 +491,7 @@ class TreeWatcher:
         self, current_time: Seconds, readings: Sequence[ProcessReading]
     ) -> None:
         if self._waits is None:
-            self._waits = measure_cpu_wait.CpuWaits(before=self.before)
+            self._waits = measure_cpu_wait.CpuWaits()
         self._waits_at = current_time + self._waits.look(current_time, readings)
         # a short run does not load what reads programs
         if current_time >= _FIRST_SIGN:

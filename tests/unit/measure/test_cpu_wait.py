@@ -12,6 +12,7 @@ from weigh.measure.cpu_wait import (
     parse_schedstat,
     parse_throttled,
 )
+from weigh.model.record import CpuWait
 from weigh.probe.proc import ProcessReading
 
 SECOND = 1_000_000_000
@@ -20,13 +21,12 @@ SECOND = 1_000_000_000
 class Machine:
     """Threads of processes whose figures are written by hand, in seconds."""
 
-    def __init__(self, root: Path, **before: bytes) -> None:
+    def __init__(self, root: Path) -> None:
         self.proc = DoctoredProc(root)
         (root / "self").symlink_to(str(os.getpid()))
         self.busy(0)
         self.now = 0.0
         self.waits = CpuWaits(
-            before={7: before["before"]} if before else None,
             proc_folder=str(root),
             groups=str(root / "groups"),
         )
@@ -38,6 +38,11 @@ class Machine:
     def thread(self, pid: int, tid: int, run: float, wait: float) -> None:
         text = f"{run * SECOND:.0f} {wait * SECOND:.0f} 12\n"
         self.proc.write(f"{pid}/task/{tid}/schedstat", text.encode())
+
+    def figures(self, cpu_time: float, wall: float) -> CpuWait:
+        found = self.waits.figures(cpu_time, wall)
+        assert found is not None
+        return found
 
     def look(self, *readings: ProcessReading) -> None:
         self.now += 1
@@ -57,8 +62,7 @@ def test_the_wait_of_all_threads_is_added_up(machine: Machine) -> None:
     machine.thread(7, 7, 1, 2)
     machine.thread(7, 8, 1, 4)
     machine.look(threaded(7, 2))
-    found = machine.waits.figures(2.0, 4.0)
-    assert found is not None
+    found = machine.figures(2.0, 4.0)
     assert (found.time, found.wanted, found.threads) == (6.0, 2.0, 2)
     assert found.alone == pytest.approx(4 / 4)
 
@@ -66,8 +70,7 @@ def test_the_wait_of_all_threads_is_added_up(machine: Machine) -> None:
 def test_a_run_that_sleeps_lost_no_more_than_it_waited(machine: Machine) -> None:
     machine.thread(7, 7, 0.1, 0.3)
     machine.look(threaded(7, 1))
-    found = machine.waits.figures(0.1, 5.0)
-    assert found is not None
+    found = machine.figures(0.1, 5.0)
     assert found.alone == pytest.approx(4.7)
 
 
@@ -78,8 +81,7 @@ def test_an_ended_thread_keeps_its_last_figures(machine: Machine) -> None:
     machine.proc.remove("9/task/9/schedstat")
     machine.look(reading(7, 1))
     machine.waits.finish()
-    found = machine.waits.figures(4.0, 4.0)
-    assert found is not None
+    found = machine.figures(4.0, 4.0)
     assert found.time == 7.0
 
 
@@ -88,8 +90,7 @@ def test_what_was_not_seen_is_assumed_to_have_waited_as_the_rest(
 ) -> None:
     machine.thread(7, 7, 3, 6)
     machine.look(reading(7, 1))
-    found = machine.waits.figures(4.0, 12.0)
-    assert found is not None
+    found = machine.figures(4.0, 12.0)
     assert found.time == 8.0
 
 
@@ -102,15 +103,6 @@ def test_nothing_is_reported_below_half_of_the_cpu_time(
     assert machine.waits.figures(cpu_time, 12.0) is None
 
 
-def test_what_the_launcher_waited_before_is_not_the_jobs(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, before=b"1000000000 5000000000 3\n")
-    machine.thread(7, 7, 3, 6)
-    machine.look(reading(7, 1))
-    found = machine.waits.figures(2.0, 12.0)
-    assert found is not None
-    assert found.time == 1.0
-
-
 def test_a_serial_part_is_not_taken_for_a_parallel_one(machine: Machine) -> None:
     """5 s alone on a CPU that it shares with four, then 8 s of four such threads."""
     machine.now = 4.0
@@ -120,8 +112,7 @@ def test_a_serial_part_is_not_taken_for_a_parallel_one(machine: Machine) -> None
     for tid in (8, 9, 10, 11):
         machine.thread(7, tid, 1, 8)
     machine.look(threaded(7, 5))
-    found = machine.waits.figures(5.0, 13.0)
-    assert found is not None
+    found = machine.figures(5.0, 13.0)
     assert found.alone == pytest.approx(1 + 8 * 4 / 36, rel=0.2)
 
 
@@ -133,8 +124,7 @@ def test_threads_that_wait_for_a_lock_want_no_cpu_while_they_sleep(
         for tid in range(8):
             machine.thread(7, 7 + tid, 0.1 * second, 0.4 * second)
         machine.look(threaded(7, 8))
-    found = machine.waits.figures(8.0, 10.0)
-    assert found is not None
+    found = machine.figures(8.0, 10.0)
     assert 0.8 <= found.wanted <= 1.5
     assert found.threads == 8
 
@@ -146,8 +136,7 @@ def test_others_are_what_is_busy_without_the_run(machine: Machine) -> None:
     machine.busy(600)  # 6 s on each CPU
     machine.look(reading(7, 1))
     machine.waits._cpus = {0, 1}
-    found = machine.waits.figures(5.0, 8.0)
-    assert found is not None
+    found = machine.figures(5.0, 8.0)
     assert (found.cpus, found.others) == (2, 1.0)
 
 
@@ -157,8 +146,7 @@ def test_a_cpu_limit_is_seen_in_the_control_groups(machine: Machine) -> None:
     machine.proc.remove("self")
     machine.proc.write("self/cgroup", b"0::/a/b\n")
     machine.proc.write("groups/a/cpu.stat", b"usage_usec 5\nthrottled_usec 2500000\n")
-    found = machine.waits.figures(1.0, 4.0)
-    assert found is not None
+    found = machine.figures(1.0, 4.0)
     assert found.throttled == 2.5
 
 
@@ -167,8 +155,7 @@ def test_an_idle_run_that_waits_for_storage_is_called_blocked(machine: Machine) 
     machine.thread(7, 7, 0.1, 0)
     for _ in range(3):
         machine.look(reading(7, 1))
-    found = machine.waits.figures(0.1, 3.0)
-    assert found is not None
+    found = machine.figures(0.1, 3.0)
     assert found.blocked == 1.0
 
 

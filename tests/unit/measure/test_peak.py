@@ -1,4 +1,5 @@
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
@@ -8,6 +9,7 @@ from looks import HUNDRED, INTERVAL, Looks, reading, unshared
 
 from weigh.measure.memory.holding import MemoryHolding
 from weigh.measure.peak import PeakTracker
+from weigh.model.record import PeakMemory
 from weigh.probe.proc import ProcessReading
 from weigh.units import MIB
 
@@ -71,6 +73,12 @@ def test_one_process_is_known_exactly_however_it_grew(
     assert peak.low == peak.value == peak.high == max(held)
 
 
+def peak_of(tracker: PeakTracker) -> PeakMemory:
+    peak = tracker.peak("by hand")
+    assert peak is not None
+    return peak
+
+
 FORKS = [reading(1, 2 * HUNDRED), reading(2, 2 * HUNDRED)]
 
 
@@ -94,8 +102,7 @@ def test_a_guess_is_the_peak_as_far_as_a_count_confirms_it(
     tracker.look(0.1, FORKS, guessing(4 * HUNDRED, 2 * HUNDRED))
     assert tracker.best == 2 * HUNDRED
     tracker.look(0.2, FORKS, counted(2 * HUNDRED, confirmed))
-    found = tracker.peak("by hand")
-    assert found is not None
+    found = peak_of(tracker)
     assert found.value == peak * HUNDRED
     assert found.certainty == "counted"
 
@@ -103,16 +110,8 @@ def test_a_guess_is_the_peak_as_far_as_a_count_confirms_it(
 def test_a_guess_that_nothing_contradicts_is_the_peak() -> None:
     tracker = PeakTracker(0)
     tracker.look(0.1, FORKS, guessing(4 * HUNDRED, 2 * HUNDRED))
-    found = tracker.peak("by hand")
-    assert found is not None
+    found = peak_of(tracker)
     assert (found.value, found.certainty) == (4 * HUNDRED, "guessed")
-
-
-def test_a_spike_between_looks_counts_with_what_the_others_hold() -> None:
-    looks = Looks()
-    looks.look({1: HUNDRED, 2: HUNDRED})
-    looks.look({1: HUNDRED, 2: (HUNDRED, 3 * HUNDRED)})
-    assert looks.peak().value == 4 * HUNDRED
 
 
 def test_a_spike_of_which_only_files_are_left_was_memory_of_its_own() -> None:
@@ -124,23 +123,89 @@ def test_a_spike_of_which_only_files_are_left_was_memory_of_its_own() -> None:
         reading(2, 10 * MIB, 3 * HUNDRED), anonymous=MIB, file=9 * MIB
     )
     tracker.look(0.1, [other, left], unshared(other, left))
-    peak = tracker.peak("by hand")
-    assert peak is not None
+    peak = peak_of(tracker)
     assert peak.value == 4 * HUNDRED
 
 
-def test_memory_that_goes_from_one_process_to_the_next_counts_once() -> None:
-    looks = Looks()
-    looks.look({1: MIB, 2: MIB})
-    looks.look({1: (MIB, 3 * HUNDRED), 2: 3 * HUNDRED})
-    assert looks.peak().value == 3 * HUNDRED + MIB
+H = HUNDRED
+# looks by process id: resident, or (resident, its mark); what is reaped at the end and
+# what forks inherited; the peak's value, low and high
+SPIKES: dict[str, tuple[list[Any], dict[str, Any], tuple[int, ...]]] = {
+    "with what the others hold": ([{1: H, 2: H}, {1: H, 2: (H, 3 * H)}], {}, (4 * H,)),
+    "from one process to the next, once": (
+        [{1: MIB, 2: MIB}, {1: (MIB, 3 * H), 2: 3 * H}],
+        {},
+        (3 * H + MIB,),
+    ),
+    "once": ([{1: (H, 3 * H)}, {1: (H, 3 * H), 2: H}], {}, (3 * H,)),
+    "the largest, with all as a bound": (
+        [{1: 10, 2: 10}, {1: (10, 4 * H), 2: (10, 3 * H)}],
+        {},
+        (4 * H + 10, 4 * H + 10, 7 * H),
+    ),
+    "what a fork gave back of its parent's is none": (
+        [{1: 5 * H}, {1: 5 * H, 2: (H, 5 * H)}],
+        {"inherited": {2: 5 * H}},
+        (6 * H,),
+    ),
+    "what a fork held beyond its parent's": (
+        [{1: 2 * H, 2: (H, 5 * H)}],
+        {"inherited": {2: 2 * H}},
+        ((2 + 1 + 3) * H,),
+    ),
+    "an end makes nothing less sure": (
+        [{1: 3 * H, 2: H}, {1: 3 * H}],
+        {},
+        (4 * H, 4 * H, 4 * H),
+    ),
+    "one that grew after the last look": (
+        [{1: 3 * H, 2: H}, {1: 3 * H}],
+        {"reaped": 5 * H},
+        ((3 + 5) * H,),
+    ),
+    "what may be the launcher's own is a bound": (
+        [],
+        {"floor": FLOOR, "reaped": FLOOR},
+        (FLOOR, 0, FLOOR),
+    ),
+    "just beyond the launcher's": (
+        [],
+        {"floor": FLOOR, "reaped": FLOOR + 1},
+        (FLOOR + 1, FLOOR + 1),
+    ),
+    "a small one that was seen, within the launcher's": (
+        [{1: MIB}],
+        {"floor": FLOOR, "reaped": FLOOR},
+        (MIB, MIB, FLOOR),
+    ),
+}
 
 
-def test_a_spike_counts_once() -> None:
+@pytest.mark.parametrize("what", SPIKES)
+def test_a_peak_counts(what: str) -> None:
+    shown, others, expected = SPIKES[what]
+    looks = Looks(others.get("floor", 0))
+    for sizes in shown:
+        looks.look(sizes, others.get("inherited"))
+    peak = looks.end(others["reaped"]) if "reaped" in others else looks.peak()
+    assert (peak.value, peak.low, peak.high)[: len(expected)] == expected
+
+
+def test_growth_known_once_stays_known_when_others_outgrow_it() -> None:
     looks = Looks()
-    looks.look({1: (HUNDRED, 3 * HUNDRED)})
-    looks.look({1: (HUNDRED, 3 * HUNDRED), 2: HUNDRED})
-    assert looks.peak().value == 3 * HUNDRED
+    looks.look({1: 3 * H, 2: H})
+    looks.tracker.reap(5 * H)
+    looks.look({1: 3 * H})
+    looks.look({1: 6 * H})
+    assert looks.peak().value == (3 + 5) * H
+
+
+def test_a_large_process_that_was_never_seen_may_have_been_there_at_the_peak() -> None:
+    looks = Looks()
+    looks.look({7: H})
+    assert looks.end(3 * H).high == 3 * H
+    looks.tracker.note_unseen()  # it has waited for others, so it was not the largest
+    assert looks.peak().high == 4 * H
 
 
 def in_turn(looks: Looks, rounds: int) -> None:
@@ -160,15 +225,6 @@ def test_spikes_of_processes_that_take_turns_are_not_added() -> None:
     spikes_of_both(looks)
     peak = looks.peak()
     assert peak.value <= 4 * HUNDRED + 20
-
-
-def test_of_spikes_between_two_looks_the_largest_counts_and_all_are_a_bound() -> None:
-    looks = Looks()
-    looks.look({1: 10, 2: 10})
-    looks.look({1: (10, 4 * HUNDRED), 2: (10, 3 * HUNDRED)})
-    peak = looks.peak()
-    assert peak.value == 4 * HUNDRED + 10
-    assert (peak.high, peak.certainty) == (7 * HUNDRED, "guessed")
 
 
 def of_two(shared: int, *sizes: int) -> tuple[list[ProcessReading], MemoryHolding]:
@@ -196,37 +252,8 @@ def test_shared_memory_given_back_at_the_end_is_no_spike() -> None:
     for look in range(10):
         tracker.look(look, *of_two(2 * HUNDRED, 2 * HUNDRED, 2 * HUNDRED))
     tracker.look(10, *of_two(HUNDRED, HUNDRED // 2, HUNDRED // 5))
-    peak = tracker.peak("by hand")
-    assert peak is not None
+    peak = peak_of(tracker)
     assert peak.value <= 4 * HUNDRED + 8192
-
-
-def test_what_a_fork_gave_back_of_its_parents_is_no_spike() -> None:
-    looks = Looks()
-    looks.look({1: 5 * HUNDRED})
-    looks.look({1: 5 * HUNDRED, 2: (HUNDRED, 5 * HUNDRED)}, inherited={2: 5 * HUNDRED})
-    assert looks.peak().value == 6 * HUNDRED
-
-
-def test_what_a_fork_held_beyond_its_parents_is_a_spike() -> None:
-    looks = Looks()
-    looks.look({1: 2 * HUNDRED, 2: (HUNDRED, 5 * HUNDRED)}, inherited={2: 2 * HUNDRED})
-    assert looks.peak().value == (2 + 1 + 3) * HUNDRED
-
-
-def test_an_end_between_looks_makes_nothing_less_sure() -> None:
-    looks = Looks()
-    looks.look({1: 3 * HUNDRED, 2: HUNDRED})
-    looks.look({1: 3 * HUNDRED})
-    peak = looks.peak()
-    assert peak.low == peak.value == peak.high == 4 * HUNDRED
-
-
-def test_one_that_grew_after_the_last_look_is_compared_with_the_others() -> None:
-    looks = Looks()
-    looks.look({1: 3 * HUNDRED, 2: HUNDRED})
-    looks.look({1: 3 * HUNDRED})
-    assert looks.end(max_rss=5 * HUNDRED).value == (3 + 5) * HUNDRED
 
 
 def test_files_that_a_fork_maps_like_its_parent_are_no_growth() -> None:
@@ -240,50 +267,8 @@ def test_files_that_a_fork_maps_like_its_parent_are_no_growth() -> None:
 
     tracker.reap(4 * HUNDRED)  # the young one at last: 300 of its own, and the files
 
-    peak = tracker.peak("by hand")
-    assert peak is not None
+    peak = peak_of(tracker)
     assert peak.value == (1 + 3 + 1) * HUNDRED
-
-
-def test_growth_known_once_stays_known_when_others_outgrow_it() -> None:
-    looks = Looks()
-    looks.look({1: 3 * HUNDRED, 2: HUNDRED})
-    looks.tracker.reap(5 * HUNDRED)
-    looks.look({1: 3 * HUNDRED})
-    looks.look({1: 6 * HUNDRED})
-    assert looks.peak().value == (3 + 5) * HUNDRED
-
-
-def test_a_large_process_that_was_never_seen_may_have_been_there_at_the_peak() -> None:
-    looks = Looks()
-    looks.look({1: HUNDRED, 2: HUNDRED})
-    peak = looks.end(max_rss=9 * HUNDRED)
-    assert peak.low == 9 * HUNDRED
-    assert peak.high >= 11 * HUNDRED
-
-
-# The launcher's floor
-
-
-@pytest.mark.parametrize("max_rss", [1, FLOOR])
-def test_what_may_be_the_launchers_own_is_only_a_bound(max_rss: int) -> None:
-    peak = Looks(FLOOR).end(max_rss)
-    assert (peak.low, peak.value, peak.high) == (0, FLOOR, FLOOR)
-    assert peak.source == "launcher floor"
-    assert peak.anonymous is None
-
-
-def test_just_beyond_the_floor_is_the_jobs_own() -> None:
-    peak = Looks(FLOOR).end(FLOOR + 1)
-    assert (peak.low, peak.value) == (FLOOR + 1, FLOOR + 1)
-
-
-def test_a_small_process_that_was_seen_is_bounded_by_the_floor() -> None:
-    looks = Looks(FLOOR)
-    looks.look({1: MIB})
-    peak = looks.end(max_rss=FLOOR)
-    assert (peak.low, peak.value) == (MIB, MIB)
-    assert peak.high == FLOOR
 
 
 def test_nothing_seen_and_nothing_reaped_is_not_measured() -> None:
@@ -328,8 +313,7 @@ def test_a_peak_that_the_account_shows_after_the_end_is_of_the_kinds_before() ->
     tracker.look(1.0, [], held)
     ended = MemoryHolding(1, 0, 0, low=1, high=294, is_account=True, spike=293)
     tracker.look(2.0, [], ended)
-    peak = tracker.peak("the account")
-    assert peak is not None
+    peak = peak_of(tracker)
     assert peak.value == 294
     assert (peak.anonymous, peak.shared, peak.file) == (6, 282, 6)
 
@@ -342,8 +326,7 @@ def test_a_process_that_no_look_met_is_in_the_account() -> None:
     )
     tracker.look(1.0, looked, held)
     tracker.reap(3 * HUNDRED)
-    peak = tracker.peak("the account")
-    assert peak is not None
+    peak = peak_of(tracker)
     assert (peak.value, peak.high, peak.certainty) == (
         4 * HUNDRED,
         4 * HUNDRED,
@@ -356,17 +339,8 @@ def test_shared_memory_that_a_process_left_is_not_in_its_mark_again() -> None:
     tracker.look(1.0, [reading(7, 10)], MemoryHolding(10, 0, 0, low=10, high=10))
     left = MemoryHolding(10, 90, 0, low=10, high=100, unmapped=90)
     tracker.look(2.0, [reading(7, 10, 100)], left)
-    peak = tracker.peak("by hand")
-    assert peak is not None
+    peak = peak_of(tracker)
     assert peak.value == 100
-
-
-def test_one_process_that_has_waited_for_others_was_not_the_largest() -> None:
-    looks = Looks()
-    looks.look({7: HUNDRED})
-    assert looks.end(3 * HUNDRED).high == 3 * HUNDRED
-    looks.tracker.note_unseen()
-    assert looks.peak().high == 4 * HUNDRED
 
 
 def test_a_sample_reports_the_moment_and_who_was_there() -> None:

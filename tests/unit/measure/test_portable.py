@@ -111,12 +111,8 @@ def test_a_death_by_signal_is_distinguished_from_an_exit_code() -> None:
     assert (measured.exit_code, measured.signal) == (None, 9)
 
 
-def test_a_command_that_is_not_there_is_named_with_the_nearest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "frobnicate").touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(CommandNotFoundError, match=r"frobnicat .*mean frobnicate") as e:
+def test_a_command_that_is_not_there_is_named() -> None:
+    with pytest.raises(CommandNotFoundError, match=r"not found: frobnicat$") as e:
         run_portable_command(["frobnicat"])
     assert e.value.exit_code == 127
 

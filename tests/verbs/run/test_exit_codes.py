@@ -66,18 +66,6 @@ def test_what_cannot_be_started_has_the_code_that_env_gives(
     assert done.stdout == b""
 
 
-def test_an_unknown_command_gets_the_nearest_name_offered(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    _script(tmp_path / "tagger-of-texts", "#!/bin/sh\n")
-    env = weigh.env(PATH=f"{tmp_path}:{weigh.env()['PATH']}")
-    done = weigh.run("--", "tager-of-texts", env=env)
-    assert done.returncode == 127
-    assert done.stderr == (
-        b"weigh: command not found: tager-of-texts   (did you mean tagger-of-texts?)\n"
-    )
-
-
 def test_a_script_next_to_you_gets_the_dot_slash_offered(
     weigh: Weigh, tmp_path: Path
 ) -> None:
