@@ -13,7 +13,8 @@ from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.errors import CommandNotFoundError, UsageError
 from weigh.flow.here import here_now
 from weigh.flow.site.schedulers import NAMES
-from weigh.flow.submit.submit import HealOptions, SubmitOptions, submit_plan
+from weigh.flow.submit.job_request import HealOptions, SubmitOptions
+from weigh.flow.submit.submit import submit_plan
 from weigh.model.job import JobSetup
 from weigh.render.request_lines import WIDTH, folded_lines
 from weigh.render.submit_lines import (

@@ -72,22 +72,10 @@ def without_launcher(command_words: Sequence[str]) -> Sequence[str]:
 
 def _parsed_launch(command_words: Sequence[str]) -> LauncherLayout:
     name = command_words[0].rpartition("/")[2]
-    parts: list[LauncherLayout] = [LauncherLayout()]
-    is_mpmd = name != _SRUN and ":" in command_words  # mpirun -n 1 A : -n 3 B
-    rest = list(command_words[1:])
-    while True:
-        end = rest.index(":") if is_mpmd and ":" in rest else len(rest)
-        parts.append(_stated_launch(name, rest[:end]))
-        if end == len(rest):
-            break
-        rest = rest[end + 1 :]
-    # the parts of one launch run at the same time: their ranks add up
-    counts = [part.ntasks for part in parts[1:]]
-    if len(counts) == 1:
-        return parts[1]
-    known = [count for count in counts if count is not None]
-    # a sum without one of its parts would be too small: rather not known
-    return LauncherLayout(ntasks=sum(known) if len(known) == len(counts) else None)
+    # mpirun -n 1 A : -n 3 B: how many that are is known once it was measured
+    if name != _SRUN and ":" in command_words:
+        return LauncherLayout()
+    return _stated_launch(name, command_words[1:])
 
 
 def _stated_launch(launcher_name: str, command_words: Sequence[str]) -> LauncherLayout:

@@ -156,12 +156,6 @@ def test_a_shell_with_a_gpu_takes_one_slot_where_each_has_its_own(
     assert "-pe" not in line
 
 
-def test_a_shell_requests_no_more_than_the_queue_gives(env: dict[str, str]) -> None:
-    line = shell(env, "slurm", queue="short")
-
-    assert "--time=00:30:00" in line  # an hour otherwise
-
-
 def test_a_shell_that_no_node_can_give_is_refused(env: dict[str, str]) -> None:
     with pytest.raises(UsageError, match="the largest node of short has"):
         shell(env, "slurm", memory=900 * GIB)

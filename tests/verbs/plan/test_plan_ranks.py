@@ -44,7 +44,7 @@ from weigh.units import MIB
         ("srun -N1-2 -n $N ./s", LauncherLayout(), "s"),
         ("mpirun --mca btl tcp -np 4 --oversubscribe ./s -n 9", LauncherLayout(4), "s"),
         ("mpirun.mpich -ppn 2 -n 4 ./s", LauncherLayout(4, None, 2), "s"),
-        ("mpiexec -n 2 ./a : -n 3 ./b", LauncherLayout(5), "a"),
+        ("mpiexec -n 2 ./a : -n 3 ./b", LauncherLayout(), "a"),
         ("cd x && srun -n 8 ./s && srun -n 2 ./t", LauncherLayout(8), "cd"),
         ("mpirun -H n1:4,n2:4 -n 8 ./a", LauncherLayout(8), "a"),
         ("srun -H -n 3 ./s", LauncherLayout(3), "s"),

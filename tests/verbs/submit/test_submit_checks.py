@@ -249,7 +249,7 @@ def test_a_long_plan_is_as_many_questions_as_a_short_one(
 
 
 @pytest.mark.slurm
-def test_a_shell_on_a_node_requests_what_a_queue_gives(real: Weigh) -> None:
+def test_a_shell_on_a_node_has_a_small_request_of_its_own(real: Weigh) -> None:
     code, out, _ = real("submit", "--on", "slurm", "--interactive", "--dry-run")
 
     assert code == 0
@@ -264,7 +264,7 @@ def test_a_shell_with_a_gpu_is_checked_like_a_job(real: Weigh) -> None:
     code, _, err = real(*words, "--gpus", "v200")
 
     assert "--gres=gpu:v100:1 --partition=gpu" in out
-    assert "--mem=16000M" in out
+    assert "--mem=8G" in out
     assert code == 2
     assert "did you mean v100?" in err
 

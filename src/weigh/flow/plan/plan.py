@@ -70,7 +70,7 @@ from weigh.units import Seconds, format_duration
 
 if TYPE_CHECKING:
     from weigh.flow.exec import exec as flow_exec
-    from weigh.flow.submit.submit import SubmitOptions  # it imports this one
+    from weigh.flow.submit.job_request import SubmitOptions
     from weigh.runner import run_context
 else:  # each is imported when it is first used: submit needs no runner
     flow_exec = lazy_module("weigh.flow.exec.exec")

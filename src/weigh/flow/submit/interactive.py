@@ -9,22 +9,21 @@ from weigh.errors import UsageError
 from weigh.flow.here import Here
 from weigh.flow.job_scripts import refuse_job_script
 from weigh.flow.site.ask import CommandRunner, ask_scheduler
-from weigh.flow.site.cluster import in_site_words, live_limits
-from weigh.flow.submit.checks import queues_of, refuse, text_findings
-from weigh.flow.submit.submit import SubmitOptions, typed_request, where_to
+from weigh.flow.site.cluster import live_limits
+from weigh.flow.submit.checks import refuse, text_findings
+from weigh.flow.submit.job_request import SubmitOptions, typed_request, where_to
 from weigh.model.cluster import ClusterLimits
 from weigh.model.job import JobRequest, JobSetup
 from weigh.model.record import SiteComplexes
 from weigh.schedulers import KINDS
 from weigh.schedulers.kind import SchedulerKind, directive_line
-from weigh.schedulers.protocol import LiveAnswers
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.units import GIB, HOUR
 
 # the default request: enough to look at a job, small enough to start soon
 _CPUS, _CPUS_WITH_GPU = 2, 4
-_MEMORY, _MEMORY_WITH_GPU = 8 * GIB, 16 * GIB
-_TIME = HOUR
+_MEMORY = 8 * GIB
+_TIME = HOUR // 2
 _MAPPED = 4 * GIB  # of address space, which counts what is mapped as well
 # options of a job that a shell on a node cannot have
 _OF_JOBS = (
@@ -65,7 +64,7 @@ def session_of(here: Here, options: SubmitOptions) -> InteractiveSession:
     kind = where_to(here, options)
     return interactive(
         here,
-        in_site_words(typed_request(options, ()), kind, here.settings.cluster),
+        typed_request(here, options, kind),
         options.command,
         scheduler=kind,
     )
@@ -95,7 +94,7 @@ def interactive(
         env=here.env,
         run_command=run_command,
     )
-    filled = _filled_interactive_request(job_request, live, kind)
+    filled = _filled_interactive_request(job_request, kind)
     if kind.text.OPTIONS.resource and filled.gpus and live.limits is not None:
         filled = _one_slot_interactive_request(
             filled, live.limits, *kind.text.OPTIONS.resource
@@ -111,37 +110,19 @@ def interactive(
 
 
 def _filled_interactive_request(
-    job_request: JobRequest, live_answers: LiveAnswers, kind: SchedulerKind
+    job_request: JobRequest, kind: SchedulerKind
 ) -> JobRequest:
-    """Fill in what was not typed, at most what the queue and its nodes allow."""
-    cpus = job_request.cpus or (_CPUS_WITH_GPU if job_request.gpus else _CPUS)
-    memory = _MEMORY_WITH_GPU if job_request.gpus else _MEMORY
-    time = _TIME
-    limits = live_answers.limits
-    # without an answer the defaults stay: the scheduler may refuse them
-    if limits is not None:
-        queues = queues_of(job_request, limits)
-        names = {queue.name for queue in queues}
-        nodes = [node for node in limits.nodes if names & set(node.queues)]
-        most = [node.cpus for node in nodes if node.cpus]
-        if not job_request.cpus and most:
-            cpus = min(cpus, max(most))
-        sizes = [node.memory // 2 for node in nodes if node.memory]
-        allowed = [queue.memory for queue in queues if queue.memory is not None]
-        memory = min([memory, *allowed, *([max(sizes)] if sizes else [])])
-        ends = [int(one.time_limit) for one in queues if one.time_limit is not None]
-        # a queue without a limit takes any time
-        time = min(time, max(ends)) if len(ends) == len(queues) and ends else time
+    """Fill in what was not typed; what no queue allows is refused by the checks."""
+    memory = _MEMORY if job_request.memory is None else job_request.memory
     # CUDA maps far more than it uses: a limit of address space would kill it
     with_gpu = kind.traits.address_space is not None and job_request.gpus
-    memory = memory if job_request.memory is None else job_request.memory
     virtual = None if with_gpu else memory + _MAPPED
     return replace(
         job_request,
-        cpus=cpus,
+        cpus=job_request.cpus or (_CPUS_WITH_GPU if job_request.gpus else _CPUS),
         memory=memory,
         virtual_memory=job_request.virtual_memory or virtual,
-        time_limit=job_request.time_limit or time,
+        time_limit=job_request.time_limit or _TIME,
     )
 
 

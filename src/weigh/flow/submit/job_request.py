@@ -6,21 +6,41 @@ compared with what the scheduler recorded.
 
 import math
 import os
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec.structs import replace
 
 from weigh.errors import FormatError, UsageError
+from weigh.flow.here import Here
+from weigh.flow.site import schedulers
+from weigh.flow.site.cluster import in_site_words
 from weigh.lazy_modules import lazy_module
-from weigh.model.job import HealLimits, JobRequest, RecordedRequest, SubmittedJob
+from weigh.model.job import (
+    HealLimits,
+    JobRequest,
+    JobSetup,
+    RecordedRequest,
+    SubmittedJob,
+)
 from weigh.model.plan import Plan
 from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.kind import DialectOptions, DialectTraits
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.schedulers.words import positive_number
-from weigh.units import GIB, MIB, MINUTE, Bytes, format_limit, format_size
+from weigh.units import (
+    GIB,
+    MIB,
+    MINUTE,
+    Bytes,
+    format_limit,
+    format_size,
+    parse_limit,
+    parse_size,
+)
 
 if TYPE_CHECKING:
     from weigh import gpu_models
@@ -44,6 +64,180 @@ _MAPPED: Bytes = GIB
 _MAPPED_PER_TASK: Bytes = 512 * MIB
 _CLOSE = 0.01  # sizes are printed with three digits, and rounded up per slot
 _THREADS = (2, 4)  # per core: schedulers allocate whole cores
+
+
+# one word without a slash: no command, and no URL
+_ADDRESS = re.compile(r"[^\s/@]+@[^\s/@]+")
+
+
+class HealOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to submit to, and what healing may do."""
+
+    scheduler: str | None = None
+    heal: str | None = None
+    """Its limits as typed, see `heal_limits_of_text`; None: as the settings have it."""
+    again: bool = False
+    dry_run: bool = False
+
+
+class SubmitOptions(HealOptions, frozen=True, kw_only=True):
+    """The options as typed; None: take the value from the plan.
+
+    Sizes and times are text here, read once the scheduler is known.
+    """
+
+    plan: str | None = None
+    """The directory of a plan; None: a ``command`` is submitted."""
+    command: tuple[str, ...] = ()
+    name: str | None = None
+    memory: str | None = None
+    time: str | None = None
+    cpus: int | None = None
+    gpus: str | None = None
+    nodes: int | None = None
+    queue: str | None = None
+    account: str | None = None
+    notify: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    throttle: int | None = None
+    setup: JobSetup = JobSetup()
+    stage_in: tuple[str, ...] = ()
+    stage_out: str | None = None
+    requeue: bool = False
+    extra: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def stages(self) -> bool:
+        """Return whether files are staged."""
+        return bool(self.stage_in or self.stage_out)
+
+
+def where_to(here: Here, options: HealOptions) -> str:
+    """Return the name of the scheduler: the one that is typed, or the first here."""
+    return options.scheduler or schedulers.available_schedulers(here.env)[0]
+
+
+def typed_request(
+    here: Here, options: SubmitOptions, kind: str, after: tuple[str, ...] = ()
+) -> JobRequest:
+    """Return the request as typed, in the site's words; the plan fills in the rest.
+
+    Raises:
+        UsageError: the scheduler *kind* does not have what was typed, or the job script
+            sets it itself.
+        FormatError: a size, a time or a GPU does not parse.
+    """
+    refuse_own(options.extra, kind)
+    if options.requeue and kind == LOCAL:
+        raise UsageError(
+            "--requeue: jobs on this machine have no queue (omit --requeue and --time: "
+            "they run until they are done)"
+        )
+    gpu_type, gpus = parse_gpus(options.gpus)
+    address, command = _whom_to_notify(options.notify)
+    job_request = JobRequest(
+        cpus=options.cpus or 0,  # 0: the plan's
+        memory=None if options.memory is None else parse_size(options.memory),
+        time_limit=None if options.time is None else parse_limit(options.time),
+        gpus=gpus,
+        gpu_type=gpu_type,
+        queue=options.queue,
+        account=options.account,
+        mail=address,
+        notify=command,
+        throttle=options.throttle,
+        after=after,
+        extra=options.extra,
+    )
+    refuse_absent(job_request, kind)
+    return in_site_words(job_request, kind, here.settings.cluster)
+
+
+def _whom_to_notify(targets: Sequence[str]) -> tuple[str | None, str | None]:
+    """Return the address to mail to, and the command or URL.
+
+    Raises:
+        UsageError: there are two of a kind.
+    """
+    addresses = [target for target in targets if _ADDRESS.fullmatch(target)]
+    others = [target for target in targets if target not in addresses]
+    for what, found in (("address", addresses), ("command or URL", others)):
+        if len(found) > 1:
+            raise UsageError(f"--notify: one {what}, not {' and '.join(found)}")
+    return next(iter(addresses), None), next(iter(others), None)
+
+
+def limits_of(here: Here, options: HealOptions, kind: str) -> HealLimits | None:
+    """Return the limits of healing, as typed or set; None without healing.
+
+    Raises:
+        UsageError: the scheduler cannot heal.
+        FormatError: a limit is invalid.
+    """
+    settings = here.settings.submit
+    if options.heal == _NO_HEALING:
+        return None
+    scheduler = find_kind(kind)
+    # a job can follow another
+    can_heal = scheduler is None or scheduler.traits.waits
+    # a setting is for all clusters: where it is not possible it is ignored
+    if options.heal is None:
+        is_set = "heal" in settings and settings["heal"].value
+        if not is_set or not can_heal:
+            return None
+    if scheduler is not None and not can_heal:
+        raise UsageError(f"{scheduler.title} lets no job wait for another: omit --heal")
+    found = dict[str, Any]()
+    if "heal_limits" in settings:
+        limits = settings["heal_limits"]
+        where = f"{limits.origin}: submit.heal_limits"
+        found = heal_limits_of_text(str(limits.value), where)
+    # what was typed comes before the settings
+    typed = options.heal or ""
+    return HealLimits(**found | heal_limits_of_text(typed, f"--heal={typed}"))
+
+
+def heal_limits_of_text(text: str, where: str) -> dict[str, Any]:
+    """Read ``memory=64G,time=2d,rounds=6,hours=500`` as fields of `HealLimits`.
+
+    Raises:
+        FormatError: a name or a value is invalid; names *where* it stands.
+    """
+    found = dict[str, Any]()
+    for word in filter(None, text.split(",")):
+        name, _, value = word.partition("=")
+        if name not in _HEAL_LIMITS:
+            known = ", ".join(f"{one}=" for one in _HEAL_LIMITS)
+            raise FormatError(f"{where}: no limit is called {name!r} ({known})")
+        try:
+            found[f"max_{name}"] = _HEAL_LIMITS[name](value)
+        except (FormatError, ValueError) as error:
+            why = f"{value!r} is not a number above 0"
+            why = str(error) if isinstance(error, FormatError) else why
+            raise FormatError(f"{where}: {name}: {why}") from error
+    return found
+
+
+def _number_of_rounds(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError(text)
+    return int(text)
+
+
+def _cpu_hours_allowed(text: str) -> float:
+    # this rejects nan as well
+    if not 0 < float(text) < math.inf:
+        raise ValueError(text)
+    return float(text)
+
+
+_HEAL_LIMITS: dict[str, Callable[[str], float]] = {
+    "memory": parse_size,
+    "time": parse_limit,
+    "rounds": _number_of_rounds,
+    "hours": _cpu_hours_allowed,
+}
+_NO_HEALING = "no"
 
 
 def parse_gpus(text: str | None) -> tuple[str | None, int]:
@@ -101,23 +295,6 @@ def refuse_absent(job_request: JobRequest, scheduler: str) -> None:
             raise UsageError(f"{kind.title} {what}: omit {option}")
 
 
-def can_heal(scheduler: str) -> bool:
-    """Return whether a job can follow another."""
-    kind = find_kind(scheduler)
-    return kind is None or kind.traits.waits
-
-
-def refuse_heal(scheduler: str) -> None:
-    """Refuse --heal where it is not possible.
-
-    Raises:
-        UsageError: it is not.
-    """
-    if not can_heal(scheduler):
-        title = KINDS[scheduler].title
-        raise UsageError(f"{title} lets no job wait for another: omit --heal")
-
-
 def check_limits(heal_limits: HealLimits, job_request: JobRequest) -> None:
     """Compare the request with the limits of healing.
 
@@ -137,28 +314,20 @@ def check_limits(heal_limits: HealLimits, job_request: JobRequest) -> None:
         )
 
 
-def refuse_requeue(scheduler: str) -> None:
-    """Refuse --requeue where a job cannot be requeued.
-
-    Raises:
-        UsageError: the scheduler has no queue.
-    """
-    if scheduler == LOCAL:
-        raise UsageError(
-            "--requeue: jobs on this machine have no queue (omit --requeue and --time: "
-            "they run until they are done)"
-        )
-
-
 def complete_request(
-    plan: Plan, typed: JobRequest, scheduler: Scheduler, reserved: int = 0
+    plan: Plan,
+    typed: JobRequest,
+    scheduler: Scheduler,
+    reserved: int = 0,
+    heal_limits: HealLimits | None = None,
 ) -> tuple[JobRequest, list[str]]:
     """Fill in from the plan what was not typed; return notes on what is missing.
 
     *reserved* are the seconds before the time limit that the job script needs.
 
     Raises:
-        UsageError: a task needs several nodes, and this scheduler uses one.
+        UsageError: a task needs several nodes, and this scheduler uses one; or the
+            request is above *heal_limits*.
     """
     ask = plan.request
     notes: list[str] = []
@@ -212,6 +381,8 @@ def complete_request(
     # on this machine nothing is reserved, so nothing is missing
     if scheduler.name != LOCAL:
         notes += _what_is_not_known(request, plan)
+    if heal_limits is not None:
+        check_limits(heal_limits, request)
     return request, notes
 
 

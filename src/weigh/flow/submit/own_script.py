@@ -24,14 +24,23 @@ from weigh.flow.here import Here
 from weigh.flow.site import schedulers
 from weigh.flow.site.cluster import site_warnings
 from weigh.flow.submit.checks import ScriptToCheck, check_request
-from weigh.flow.submit.job_request import check_limits
+from weigh.flow.submit.job_request import (
+    HealOptions,
+    check_limits,
+    limits_of,
+    where_to,
+)
 from weigh.flow.submit.rounds import (
     SubmissionRound,
     rounds_of_plan,
     settle_all,
 )
-from weigh.flow.submit.submit import HealOptions, followed, limits_of, where_to
-from weigh.flow.submit.submit_script import JobOrigin, why_none, write_script
+from weigh.flow.submit.submit_script import (
+    JobOrigin,
+    followed,
+    why_none,
+    write_script,
+)
 from weigh.model.job import JobRequest, OwnScript, RecordedRequest, SubmittedJob
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.request import RUNNER_MEMORY

@@ -1,22 +1,18 @@
 """``weigh submit``: write the job script of a plan or a command, and submit it."""
 
-import math
 import os
-import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from weigh._version import __version__
 from weigh.errors import (
-    FormatError,
     NoClusterError,
-    SchedulerError,
     UsageError,
     WeighError,
 )
@@ -24,18 +20,15 @@ from weigh.flow.here import Here
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
 from weigh.flow.site.ask import ask_scheduler
-from weigh.flow.site.cluster import in_site_words, site_warnings
+from weigh.flow.site.cluster import site_warnings
 from weigh.flow.submit.job_request import (
     UNKNOWN,
-    can_heal,
-    check_limits,
+    SubmitOptions,
     check_understood,
     complete_request,
-    parse_gpus,
-    refuse_absent,
-    refuse_heal,
-    refuse_own,
-    refuse_requeue,
+    limits_of,
+    typed_request,
+    where_to,
 )
 from weigh.flow.submit.rounds import (
     SubmissionRound,
@@ -46,16 +39,15 @@ from weigh.flow.submit.submit_script import (
     LOGS,
     TOO_LONG,
     JobOrigin,
+    followed,
     freeze,
     halfway,
     make_numbered,
     programs_of,
     script_path,
-    send_healer,
     ship,
     split_into_job_parts,
     why_none,
-    without_healer,
 )
 from weigh.lazy_modules import lazy_module
 from weigh.model.element_time import reserved_time
@@ -64,7 +56,6 @@ from weigh.model.job import (
     HealLimits,
     JobRequest,
     JobScript,
-    JobSetup,
     SubmittedJob,
 )
 from weigh.model.plan import HIDES_FAILURES, PLAN_FILE, QUEUE_TASKS, Plan
@@ -74,7 +65,6 @@ from weigh.schedulers import KINDS
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.store import jobs
-from weigh.units import parse_limit, parse_size
 
 if TYPE_CHECKING:
     from weigh.flow.follow import dependency
@@ -87,52 +77,8 @@ else:  # each is imported when it is first used
     plan_flow = lazy_module("weigh.flow.plan.plan")
     submit_staging = lazy_module("weigh.flow.submit.staging")
 
-# one word without a slash: no command, and no URL
-_ADDRESS = re.compile(r"[^\s/@]+@[^\s/@]+")
 # directories that each node usually has for itself
 _OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm", "/scratch")  # noqa: S108 - only named
-
-
-class HealOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to submit to, and what healing may do."""
-
-    scheduler: str | None = None
-    heal: str | None = None
-    """Its limits as typed, see `heal_limits_of_text`; None: as the settings have it."""
-    again: bool = False
-    dry_run: bool = False
-
-
-class SubmitOptions(HealOptions, frozen=True, kw_only=True):
-    """The options as typed; None: take the value from the plan.
-
-    Sizes and times are text here, read once the scheduler is known.
-    """
-
-    plan: str | None = None
-    """The directory of a plan; None: a ``command`` is submitted."""
-    command: tuple[str, ...] = ()
-    name: str | None = None
-    memory: str | None = None
-    time: str | None = None
-    cpus: int | None = None
-    gpus: str | None = None
-    nodes: int | None = None
-    queue: str | None = None
-    account: str | None = None
-    notify: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
-    throttle: int | None = None
-    setup: JobSetup = JobSetup()
-    stage_in: tuple[str, ...] = ()
-    stage_out: str | None = None
-    requeue: bool = False
-    extra: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def stages(self) -> bool:
-        """Return whether files are staged."""
-        return bool(self.stage_in or self.stage_out)
 
 
 def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
@@ -163,11 +109,6 @@ def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
                 raise
             titles = {LOCAL: "this machine"} | {n: k.title for n, k in KINDS.items()}
             here.notify(f"{error.command} finds no cluster: trying {titles[names[0]]}")
-
-
-def where_to(here: Here, options: HealOptions) -> str:
-    """Return the name of the scheduler: the one that is typed, or the first here."""
-    return options.scheduler or schedulers.available_schedulers(here.env)[0]
 
 
 def _refuse_without_cluster(here: Here, name: str) -> None:
@@ -247,10 +188,7 @@ def _typed_submission(here: Here, options: SubmitOptions, kind: str) -> TypedSub
         known = jobs.read_jobs(here.root)
         wait = dependency.await_jobs(here, options.after, kind, known)
         hang_on, needs = wait.ids, wait.needs
-    request = typed_request(options, hang_on)
-    request = in_site_words(request, kind, here.settings.cluster)
-    refuse_own(options.extra, kind)
-    refuse_absent(request, kind)
+    request = typed_request(here, options, kind, hang_on)
     heal = limits_of(here, options, kind)
     staging, notes = None, list[str]()
     if options.stages:
@@ -259,8 +197,6 @@ def _typed_submission(here: Here, options: SubmitOptions, kind: str) -> TypedSub
         if not options.after:
             submit_staging.refuse_missing(staging)
         notes += submit_staging.refuse_large(staging, here.settings.value("stage_max"))
-    if options.requeue:
-        refuse_requeue(kind)
     return TypedSubmission(
         scheduler=schedulers.reach(here, kind),
         request=request,
@@ -269,111 +205,6 @@ def _typed_submission(here: Here, options: SubmitOptions, kind: str) -> TypedSub
         staging=staging,
         notes=tuple(notes),
     )
-
-
-def typed_request(options: SubmitOptions, after: tuple[str, ...]) -> JobRequest:
-    """Return the request as typed; the plan fills in the rest."""
-    gpu_type, gpus = parse_gpus(options.gpus)
-    address, command = _whom_to_notify(options.notify)
-
-    return JobRequest(
-        cpus=options.cpus or 0,  # 0: the plan's
-        memory=None if options.memory is None else parse_size(options.memory),
-        time_limit=None if options.time is None else parse_limit(options.time),
-        gpus=gpus,
-        gpu_type=gpu_type,
-        queue=options.queue,
-        account=options.account,
-        mail=address,
-        notify=command,
-        throttle=options.throttle,
-        after=after,
-        extra=options.extra,
-    )
-
-
-def _whom_to_notify(targets: Sequence[str]) -> tuple[str | None, str | None]:
-    """Return the address to mail to, and the command or URL.
-
-    Raises:
-        UsageError: there are two of a kind.
-    """
-    addresses = [target for target in targets if _ADDRESS.fullmatch(target)]
-    others = [target for target in targets if target not in addresses]
-    for what, found in (("address", addresses), ("command or URL", others)):
-        if len(found) > 1:
-            raise UsageError(f"--notify: one {what}, not {' and '.join(found)}")
-    return next(iter(addresses), None), next(iter(others), None)
-
-
-def limits_of(here: Here, options: HealOptions, kind: str) -> HealLimits | None:
-    """Return the limits of healing, as typed or set; None without healing.
-
-    Raises:
-        UsageError: the scheduler cannot heal.
-        FormatError: a limit is invalid.
-    """
-    settings = here.settings.submit
-    if options.heal == _NO_HEALING:
-        return None
-    # a setting is for all clusters: where no job can follow another it is ignored,
-    # while a typed --heal is refused below
-    if options.heal is None:
-        is_set = "heal" in settings and settings["heal"].value
-        if not is_set or not can_heal(kind):
-            return None
-    refuse_heal(kind)
-    found = dict[str, Any]()
-    if "heal_limits" in settings:
-        limits = settings["heal_limits"]
-        where = f"{limits.origin}: submit.heal_limits"
-        found = heal_limits_of_text(str(limits.value), where)
-    # what was typed comes before the settings
-    typed = options.heal or ""
-    return HealLimits(**found | heal_limits_of_text(typed, f"--heal={typed}"))
-
-
-def heal_limits_of_text(text: str, where: str) -> dict[str, Any]:
-    """Read ``memory=64G,time=2d,rounds=6,hours=500`` as fields of `HealLimits`.
-
-    Raises:
-        FormatError: a name or a value is invalid; names *where* it stands.
-    """
-    found = dict[str, Any]()
-    for word in filter(None, text.split(",")):
-        name, _, value = word.partition("=")
-        if name not in _HEAL_LIMITS:
-            known = ", ".join(f"{one}=" for one in _HEAL_LIMITS)
-            raise FormatError(f"{where}: no limit is called {name!r} ({known})")
-        try:
-            found[f"max_{name}"] = _HEAL_LIMITS[name](value)
-        except (FormatError, ValueError) as error:
-            why = f"{value!r} is not a number above 0"
-            why = str(error) if isinstance(error, FormatError) else why
-            raise FormatError(f"{where}: {name}: {why}") from error
-    return found
-
-
-def _number_of_rounds(text: str) -> int:
-    if int(text) < 1:
-        raise ValueError(text)
-    return int(text)
-
-
-def _cpu_hours_allowed(text: str) -> float:
-    # this rejects nan as well
-    if not 0 < float(text) < math.inf:
-        raise ValueError(text)
-    return float(text)
-
-
-_HEAL_LIMITS: dict[str, Callable[[str], float]] = {
-    "memory": parse_size,
-    "time": parse_limit,
-    "rounds": _number_of_rounds,
-    "hours": _cpu_hours_allowed,
-}
-_NO_HEALING = "no"
 
 
 def _work_to_send(here: Here, options: SubmitOptions) -> WorkToSend:
@@ -433,10 +264,11 @@ def _written_submission(
     kind = scheduler.name
     # stage-out and requeue need the end of the time limit for themselves
     reserved = reserved_time(typed.staging, requeue=options.requeue)
-    request, notes = complete_request(plan, typed.request, scheduler, reserved)
+    request, notes = complete_request(
+        plan, typed.request, scheduler, reserved, typed.heal
+    )
     notes += [*site_warnings(here), *_reach_notes(kind), *typed.notes]
     if typed.heal is not None:
-        check_limits(typed.heal, request)
         label = options.name or plan.name
         notes += why_none(scheduler, request.queue, label)
     if typed.staging is not None and request.nodes > 1:
@@ -590,19 +422,3 @@ def _sent(
         now=time.time(),
     )
     return followed(here, answer, scheduler, sending)
-
-
-def followed(
-    here: Here, answer: SubmitAnswer, scheduler: Scheduler, sending: SubmissionRound
-) -> SubmitAnswer:
-    """Submit the healer of the jobs, if there is one; a refusal leaves them alone."""
-    if sending.heal is None:
-        return answer
-    jobs_sent = [job for job in (answer.job, *answer.more) if job is not None]
-    try:
-        healer = send_healer(here, scheduler, jobs_sent, sending)
-    except SchedulerError as error:
-        note = without_healer(str(error), jobs_sent[0].name)
-        notes = dict.fromkeys((*answer.notes, note))  # it may be known since before
-        return replace(answer, notes=tuple(notes))
-    return replace(answer, healer=healer)

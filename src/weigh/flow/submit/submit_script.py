@@ -27,6 +27,7 @@ from weigh.lazy_modules import lazy_module
 from weigh.model.job import JobRequest, JobScript, JobSetup, SubmittedJob
 from weigh.model.plan import Plan
 from weigh.model.record import SiteFlags
+from weigh.render.submit_lines import SubmitAnswer
 from weigh.schedulers import find_kind
 from weigh.schedulers.backend import Scheduler
 from weigh.store import location
@@ -375,6 +376,22 @@ def send_healer(
         is_healer=True,
     )
     return sending.send(scheduler, draft, path)
+
+
+def followed(
+    here: Here, answer: SubmitAnswer, scheduler: Scheduler, sending: SubmissionRound
+) -> SubmitAnswer:
+    """Submit the healer of the jobs, if there is one; a refusal leaves them alone."""
+    if sending.heal is None:
+        return answer
+    jobs_sent = [job for job in (answer.job, *answer.more) if job is not None]
+    try:
+        healer = send_healer(here, scheduler, jobs_sent, sending)
+    except SchedulerError as error:
+        note = without_healer(str(error), jobs_sent[0].name)
+        notes = dict.fromkeys((*answer.notes, note))  # it may be known since before
+        return replace(answer, notes=tuple(notes))
+    return replace(answer, healer=healer)
 
 
 def why_none(scheduler: Scheduler, queue: str | None, name: str) -> tuple[str, ...]:
