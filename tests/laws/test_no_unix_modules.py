@@ -68,7 +68,6 @@ def on_windows(program: str, *words: str, store: Path) -> str:
     "words",
     [
         ("report", "tag"),
-        ("report", "--since", "30d"),
         ("report", "last", "--for", "paper"),
         ("report", "last", "-o", "page.html"),
         ("records",),
