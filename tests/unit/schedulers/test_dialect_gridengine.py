@@ -1,64 +1,10 @@
 import shlex
 
-import pytest
 from hypothesis import given
 from some_requests import REQUESTS, a_request
 
-from weigh.errors import FormatError
 from weigh.model.record import Allocation, RecordedJob, Request
 from weigh.schedulers import gridengine as gridengine_text
-from weigh.units import HOUR, MIB
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("4g", 4_000_000_000),
-        ("4m", 4_000_000),
-        ("4k", 4_000),
-        ("4", 4),
-        ("1.5G", 1536 * MIB),
-        ("0.3k", 300),
-    ],
-)
-def test_lower_case_letters_count_by_1000_and_a_bare_number_is_bytes(
-    text: str, size: int
-) -> None:
-    assert gridengine_text.TEXT.parse_memory(text) == size
-
-
-@pytest.mark.parametrize("text", ["4GB", "4GiB", "1.5.G", ".G"])
-def test_a_size_that_qsub_refuses_is_refused(text: str) -> None:
-    with pytest.raises(FormatError, match="Grid Engine size"):
-        gridengine_text.TEXT.parse_memory(text)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(300, "00:05:00"), (36 * HOUR, "36:00:00"), (1000 * HOUR + 1, "1000:00:01")],
-)
-def test_hours_go_on_past_a_day(seconds: int, text: str) -> None:
-    assert gridengine_text.TEXT.format_time(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("5400", 5400),
-        ("1::1", HOUR + 1),
-        ("::30", 30),
-        ("48:00:00", 48 * HOUR),
-        ("INFINITY", None),
-    ],
-)
-def test_every_time_form_of_qsub_is_read(text: str, seconds: int | None) -> None:
-    assert gridengine_text.TEXT.parse_time(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["1-12:00:00", "24:00", "-5", "1h"])
-def test_a_time_that_qsub_would_not_read_as_meant_is_refused(text: str) -> None:
-    with pytest.raises(FormatError, match="Grid Engine time"):
-        gridengine_text.TEXT.parse_time(text)
 
 
 def test_one_cpu_requests_virtual_memory_and_time_alone() -> None:

@@ -4,89 +4,10 @@ import pytest
 from hypothesis import given
 from some_requests import REQUESTS, a_request
 
-from weigh.errors import FormatError
 from weigh.model.record import Allocation, RecordedJob, Request
 from weigh.schedulers import slurm as slurm_text
 from weigh.schedulers.slurm import steps
-from weigh.units import DAY, GIB, HOUR, MIB
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (1, "1M"),
-        (500 * MIB, "500M"),
-        (500 * MIB + 1, "501M"),
-        (4 * GIB, "4G"),
-        (4 * GIB + 1, "4097M"),
-        (1536 * MIB, "1536M"),
-    ],
-)
-def test_a_size_is_whole_gibibytes_or_else_mebibytes(size: int, text: str) -> None:
-    assert slurm_text.TEXT.format_memory(size) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("4", 4 * MIB),
-        ("4GB", 4 * GIB),
-        ("4g", 4 * GIB),
-        ("4gb", 4 * GIB),
-        ("100K", MIB),  # rounded up to what Slurm counts in
-        ("1025K", 2 * MIB),
-        ("0", 0),
-    ],
-)
-def test_a_size_is_read_as_sbatch_reads_it(text: str, size: int) -> None:
-    assert slurm_text.TEXT.parse_memory(text) == size
-
-
-@pytest.mark.parametrize("text", ["1.5G", "4GiB", "4B", "4BG"])
-def test_a_size_that_sbatch_refuses_is_refused(text: str) -> None:
-    with pytest.raises(FormatError, match="Slurm size"):
-        slurm_text.TEXT.parse_memory(text)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (300, "00:05:00"),
-        (HOUR, "01:00:00"),
-        (DAY - 1, "23:59:59"),
-        (DAY, "1-00:00:00"),
-        (10 * DAY + 61, "10-00:01:01"),
-    ],
-)
-def test_a_day_or_more_is_written_with_days(seconds: int, text: str) -> None:
-    assert slurm_text.TEXT.format_time(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("24:00", 24 * 60),  # minutes and seconds, whatever its writer thought
-        ("90", 90 * 60),
-        ("02:00:00", 2 * HOUR),
-        ("1-0", DAY),
-        ("1-12", 36 * HOUR),
-        ("1-12:30", 36 * HOUR + 1800),
-        ("1-12:30:15", 36 * HOUR + 1815),
-        ("0-24:00", DAY),
-        ("UNLIMITED", None),
-        ("infinite", None),
-        ("-1", None),
-        ("0", None),
-    ],
-)
-def test_every_time_form_of_sbatch_is_read(text: str, seconds: int | None) -> None:
-    assert slurm_text.TEXT.parse_time(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["1-", "-5", "1-2-3", "1-1:2:3:4", ":30", "1:", "+5"])
-def test_a_time_that_sbatch_refuses_is_refused(text: str) -> None:
-    with pytest.raises(FormatError, match="Slurm time"):
-        slurm_text.TEXT.parse_time(text)
+from weigh.units import GIB
 
 
 def test_the_flags_come_memory_first_then_cpus_and_time() -> None:

@@ -140,14 +140,6 @@ def test_a_job_is_found_by_its_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("out", "job"),
-    [("42.0 - 42.9\n", "42"), ("hello\n7.0 - 7.0", "7"), ("", None), ("42\n", None)],
-)
-def test_the_number_of_a_cluster_is_the_job(out: str, job: str | None) -> None:
-    assert htcondor.COMMANDS.parse_submitted(out) == job
-
-
-@pytest.mark.parametrize(
     ("words", "lost"),
     [
         ("ERROR: Failed to connect to local queue manager", True),
@@ -222,11 +214,3 @@ def test_a_description_that_cannot_be_read_is_no_job(
         path.write_text(content)
 
     assert facts_from_environment({"_CONDOR_JOB_AD": str(path)}) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("written", "size"),
-    [("4", 4 * MIB), ("4G", 4 * GIB), ("4gb", 4 * GIB), ("1.5G", 1536 * MIB)],
-)
-def test_a_size_without_a_unit_is_in_mebibytes(written: str, size: int) -> None:
-    assert htcondor.TEXT.parse_memory(written) == size

@@ -305,27 +305,6 @@ def test_why_a_job_is_in_error_is_found() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("out", "job"),
-    [("481516\n", "481516"), ("7;cluster\n", "7"), ("hi\n12\n", "12"), ("no\n", None)],
-)
-def test_sbatch_s_id_is_found(out: str, job: str | None) -> None:
-    assert slurm_commands.COMMANDS.parse_submitted(out) == job
-
-
-@pytest.mark.parametrize(
-    ("out", "job"), [("42\n", "42"), ("42.1-3:1\n", "42"), ("42.x\n", None)]
-)
-def test_qsub_s_id_is_found(out: str, job: str | None) -> None:
-    assert gridengine_commands.COMMANDS.parse_submitted(out) == job
-
-
-def test_gpu_types_are_the_site_s_words() -> None:
-    out = "gpu:v100:4(S:0-1)\n(null)\ngpu:a100_80gb:2,shard:8\ngpu:2\n"
-
-    assert slurm_commands.COMMANDS.parse_gpu_types(out) == ("a100_80gb", "v100")
-
-
 def test_elements_to_cancel_are_named_as_each_scheduler_does() -> None:
     job = a_submitted_job(
         elements=9,

@@ -139,51 +139,6 @@ def test_a_job_with_the_id_of_a_cancelled_one_is_not_cancelled(tmp_path: Path) -
     assert snapshot.of(later, 0).state == "UNKNOWN"
 
 
-def test_a_trial_that_is_refused_states_all_that_sbatch_printed() -> None:
-    said = (
-        "sbatch: error: invalid partition specified: nosuch\n"
-        "allocation failure: Invalid partition name specified\n"
-    )
-
-    assert slurm_commands.COMMANDS.parse_doubt(said) == (
-        "sbatch would reject the job: invalid partition specified: nosuch; "
-        "Invalid partition name specified"
-    )
-    assert (
-        slurm_commands.COMMANDS.parse_doubt(
-            "sbatch: Job 1 to start at 1795254181 using 1\n"
-        )
-        is None
-    )
-
-
-@pytest.mark.parametrize(
-    "why",
-    [
-        "No error",
-        "Unable to contact slurm controller (connect failure)",
-        "Zero Bytes were transmitted or received",
-        "Socket timed out on send/recv operation",
-    ],
-)
-def test_a_trial_that_reached_nobody_prints_nothing_of_the_job(why: str) -> None:
-    said = (
-        f"sbatch: error: slurm_set_addr: Unable to resolve\nallocation failure: {why}\n"
-    )
-
-    assert slurm_commands.COMMANDS.parse_doubt(said) is None
-
-
-def test_when_a_trial_would_start_is_read() -> None:
-    said = "sbatch: Job 1 to start at 1795254181 using 1 processors on nodes cn1\n"
-
-    assert slurm_commands.COMMANDS.parse_start(said) == 1795254181.0
-    assert (
-        slurm_commands.COMMANDS.parse_start("sbatch: Job 1 to start at N/A using\n")
-        is None
-    )
-
-
 def of_an_array(indices: str, *, part: bool = False) -> SubmittedJob:
     own = OwnScript(indices=indices, foreign=True, part=part)
     number = len(list(parse_ranges(indices)))

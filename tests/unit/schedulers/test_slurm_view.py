@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from weigh.model.cluster import ClusterNode, NodeGpus
 from weigh.schedulers.slurm import cluster as slurm_cluster
-from weigh.schedulers.words import count_elements, text_pairs
+from weigh.schedulers.words import count_elements
 from weigh.units import DAY, HOUR, MIB
 
 OLD = slurm_cluster.parse_nodes(captured("slurm-22.05-node.txt"))
@@ -125,17 +125,6 @@ def test_times_in_seconds_become_local_time() -> None:
     seconds = int(moment.timestamp())
     node = a_node(Reason=f"bad disk [root@{seconds}]")
     assert node.reason == "bad disk (root, 2026-11-21)"
-
-
-def test_rows_that_do_not_parse_are_left_out() -> None:
-    assert slurm_cluster.parse_squeue_jobs("slurm_load_jobs error\n\nx|y") == ()
-    assert slurm_cluster.parse_nodes("garbage\n=\nNodeName=") == ()
-
-
-def test_the_cluster_has_its_name_and_version() -> None:
-    config = captured("slurm-22.05-config.txt")
-    read = text_pairs(config, "=")
-    assert (read["ClusterName"], read["SLURM_VERSION"]) == ("testcluster", "22.05.8")
 
 
 @given(
