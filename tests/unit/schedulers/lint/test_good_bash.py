@@ -63,46 +63,6 @@ def test_nothing_is_found_in_good_bash(body: str) -> None:
     assert not sbatch(*REQUEST, body=body, paths=MISSING)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "(cd /elsewhere; ls)\npython train.py\n",
-        "x() { cd /elsewhere; }\ncd /home/me/work\npython train.py\n",
-    ],
-    ids=["subshell", "function"],
-)
-def test_a_directory_of_a_subshell_ends_with_it(body: str) -> None:
-    found = sbatch(body=body, paths={f"{CWD}/train.py": "missing"})
-
-    assert found["missing-path"].effect.startswith("train.py does not exist")
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "if [ -d /a ]; then cd /a; fi\npython train.py\n",
-        "cd /a || cd /b\npython train.py\n",
-        "enter() { cd /a; }\nenter\npython train.py\n",
-    ],
-    ids=["branch", "alternative", "function"],
-)
-def test_behind_a_directory_that_may_be_left_nothing_is_missing(body: str) -> None:
-    missing = {f"{place}/train.py": "missing" for place in (CWD, "/a", "/b")}
-
-    assert "missing-path" not in sbatch(body=body, paths=missing)
-
-
-def test_a_loop_that_reads_a_missing_file_is_found() -> None:
-    body = "while read -r a; do echo $a; done < list.txt\n"
-
-    found = sbatch(body=body, paths={f"{CWD}/list.txt": "missing"})
-
-    assert (
-        found["missing-path"].effect
-        == "list.txt does not exist: there is nothing to read"
-    )
-
-
 def test_an_output_that_all_elements_write_by_a_process_is_found() -> None:
     found = sbatch(
         *REQUEST, body="exec > >(tee run.log) 2>&1\necho $SLURM_ARRAY_TASK_ID\n"

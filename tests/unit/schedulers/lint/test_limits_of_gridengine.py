@@ -1,11 +1,10 @@
 """A Grid Engine script beside its cell's limits: a slot's memory, names, holds."""
 
 import msgspec
-import pytest
 from some_limits import GRIDENGINE
 from some_scripts import qsub
 
-from weigh.units import DAY, GIB
+from weigh.units import GIB
 
 LIMITED = msgspec.structs.replace(
     GRIDENGINE,
@@ -20,37 +19,6 @@ def test_a_queue_limits_the_memory_of_a_slot_and_not_of_all() -> None:
 
     assert "memory-beyond-queue" not in qsub(*asked, limits=LIMITED)
     assert "memory-beyond-queue" in qsub("-l h_vmem=5G", limits=LIMITED)
-
-
-def test_a_pattern_names_all_queues_that_it_fits() -> None:
-    found = qsub("-q *.q", "-l h_rt=40:00:00", limits=GRIDENGINE)
-
-    assert not {"unknown-queue", "time-beyond-queue"} & set(found)
-    assert "unknown-queue" in qsub("-q *.nosuch", limits=GRIDENGINE)
-
-
-def test_without_a_queue_the_most_generous_one_counts() -> None:
-    longer = f"-l h_rt={3 * DAY}"
-
-    assert "time-beyond-queue" in qsub(longer, limits=GRIDENGINE)
-    assert "time-beyond-queue" not in qsub("-l h_rt=47:00:00", limits=GRIDENGINE)
-
-
-@pytest.mark.parametrize(
-    ("state", "code"),
-    [
-        (None, "dependency"),
-        ("FAILED", "dependency"),
-        ("RUNNING", None),
-        ("COMPLETED", None),
-    ],
-)
-def test_a_hold_that_would_hold_nothing_is_found(
-    state: str | None, code: str | None
-) -> None:
-    found = qsub("-hold_jid 7", jobs={"7": state})
-
-    assert {"dependency"} & set(found) == ({code} if code else set())
 
 
 def test_gpus_that_each_slot_takes_anew_are_counted_so() -> None:

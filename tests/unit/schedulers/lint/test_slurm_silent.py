@@ -1,11 +1,9 @@
 """The rows of the table of sbatch's mistakes: each is caught before submission."""
 
-from typing import Any
-
 import msgspec
 import pytest
 from some_limits import SLURM
-from some_scripts import CWD, HOME, of_slurm, sbatch, stated
+from some_scripts import of_slurm, sbatch, stated
 
 from weigh.model.cluster import UNTYPED, NodeType
 from weigh.model.lint import CommandPlace
@@ -39,60 +37,6 @@ def test_prose_and_other_scripts_are_no_directives(text: str) -> None:
     found = of_slurm(f"#!/bin/bash\n{text}hostname\n")
     assert "directive-after-command" not in found
     assert {one.severity for one in found.values()} <= {"note"}
-
-
-@pytest.mark.parametrize(
-    ("line", "known", "rule", "words"),
-    [
-        ("--dependency=afterok:99", {"jobs": {"99": None}}, "dependency", "at once"),
-        (
-            *("--dependency=afterok:12:13", {"jobs": {"13": "FAILED"}}),
-            *("dependency", "job 13 ended FAILED"),
-        ),
-        ("--dependency=afterok:1", {"jobs": {"1": "RUNNING"}}, "dependency", None),
-        ("--dependency=41", {"jobs": {"41": None}}, "dependency", "41 is not known"),
-        (
-            *("--dependency=afternotok:41", {"jobs": {"41": "COMPLETED"}}),
-            *("dependency", "job 41 has completed"),
-        ),
-        (
-            *("-o logs/%j.out", {"paths": {f"{CWD}/logs": "missing"}}),
-            *("log-directory", "mkdir -p logs"),
-        ),
-        (
-            *("-o logs/%j.out", {"paths": {f"{CWD}/logs": "directory"}}),
-            *("log-directory", None),
-        ),
-        (
-            *("-o logs/%x/%j.out", {"paths": {f"{CWD}/logs/%x": "directory"}}),
-            *("log-directory", None),
-        ),
-        (
-            *("-J train -o logs/%x/%j", {"paths": {f"{CWD}/logs/train": "missing"}}),
-            *("log-directory", "mkdir -p logs/train"),
-        ),
-        (
-            *("-o logs/%u/%j.out", {"paths": {f"{CWD}/logs/me": "missing"}}),
-            *("log-directory", "mkdir -p logs/me"),
-        ),
-        (
-            f"-D {HOME}/run -o logs/x",
-            {"paths": {f"{HOME}/run/logs": "missing", f"{HOME}/run": "directory"}},
-            *("log-directory", ""),
-        ),
-        ("-D nosuch", {"paths": {f"{CWD}/nosuch": "missing"}}, "chdir", "/tmp"),
-    ],
-)
-def test_what_a_directive_names_is_looked_up(
-    line: str, known: dict[str, Any], rule: str, words: str | None
-) -> None:
-    found = sbatch(line, **known)
-    assert rule not in found if words is None else stated(found, rule, "", words)
-
-
-def test_a_chdir_that_only_the_nodes_may_have_is_a_note() -> None:
-    found = sbatch("--chdir=/scratch/me", paths={"/scratch/me": "missing"})
-    stated(found, "chdir", "note", "")
 
 
 def test_a_missing_interpreter_fails_the_job() -> None:
