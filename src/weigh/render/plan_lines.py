@@ -1,6 +1,7 @@
 """Text and JSON of a plan: what a task needs, tasks per element, the request."""
 
 from collections.abc import Iterator, Sequence
+from os.path import commonprefix
 
 import msgspec
 
@@ -10,7 +11,6 @@ from weigh.model.plan import (
     PlannedQueue,
     PlanRequest,
     TaskKind,
-    TaskNeed,
     TogetherRun,
 )
 from weigh.planning.bin_packing import most_work
@@ -18,6 +18,7 @@ from weigh.render.columns import TableColumn, table_lines
 from weigh.render.printable import indented_json, printable_text
 from weigh.render.request_lines import WIDTH, folded_lines
 from weigh.render.submit_lines import with_ranks
+from weigh.render.words import requested_amounts_text
 from weigh.units import count_with_noun, format_duration, format_limit, format_size
 
 COMPARISON_SCHEMA = "weigh.plan-comparison/1"
@@ -89,7 +90,7 @@ def _merged_kind_rows(kinds: Sequence[TaskKind]) -> list[_PlanRow]:
             *map(_positive_size_text, sizes),
             item.gpus,
             item.cpus,
-            _item_time_text(item),
+            _limit_or_dash(item.time),
         )
         alike.setdefault((*shown, bool(kind.predictions)), []).append(kind)
     return [
@@ -125,25 +126,18 @@ def _kind_need_texts(task_kind: TaskKind, headroom: float) -> Iterator[str]:
 
 def _kind_table_lines(plan_rows: Sequence[_PlanRow]) -> Iterator[str]:
     items = [row.kind.item for row in plan_rows]
+    examples = map(
+        printable_text, _abbreviated_examples([row.kind.example for row in plan_rows])
+    )
     columns = [
         TableColumn("tasks", tuple(f"{row.tasks:,}" for row in plan_rows)),
-        TableColumn(
-            "example",
-            tuple(
-                map(
-                    printable_text,
-                    _abbreviated_examples([row.kind.example for row in plan_rows]),
-                )
-            ),
-            right=False,
-            flexible=True,
-        ),
+        TableColumn("example", tuple(examples), right=False, flexible=True),
         TableColumn(
             "GPU", tuple(_positive_size_text(item.gpu_memory) for item in items)
         ),
         TableColumn("RAM", tuple(_positive_size_text(item.memory) for item in items)),
         TableColumn("CPUs", tuple(str(item.cpus) for item in items)),
-        TableColumn("time", tuple(_item_time_text(item) for item in items)),
+        TableColumn("time", tuple(_limit_or_dash(item.time) for item in items)),
         TableColumn("from", tuple(row.runs for row in plan_rows), drop=1),
     ]
     if not any(item.gpu_memory for item in items):
@@ -152,27 +146,14 @@ def _kind_table_lines(plan_rows: Sequence[_PlanRow]) -> Iterator[str]:
 
 
 def _abbreviated_examples(examples: Sequence[str]) -> list[str]:
-    """Leave out the first and last words that all examples share."""
-    split = [example.split(" ") for example in examples]
-    same = _count_of_shared_words(split)
-    # an option stays with its value
-    if same and split[0][same - 1].startswith("-"):
-        same -= 1
-    rest = [words[same:] for words in split]
-    # the end is compared after the start was taken off, so no word counts twice
-    end = _count_of_shared_words([words[::-1] for words in rest])
-    before, after = ["..."] if same else [], ["..."] if end else []
-    return [" ".join((*before, *w[: len(w) - end], *after)) for w in rest]
-
-
-def _count_of_shared_words(split: Sequence[Sequence[str]]) -> int:
-    """Count the first words that all share; 0 for a single example."""
-    same = 0
-    for words in zip(*split, strict=False):
-        if len(split) == 1 or len(set(words)) > 1:
-            break
-        same += 1
-    return same
+    """Leave out the first words that all examples share."""
+    shared = commonprefix(list(examples)).rpartition(" ")[0]  # noqa: RUF071 - to a blank
+    before, _, last = shared.rpartition(" ")
+    if last.startswith("-"):  # an option stays with its value
+        shared = before
+    if len(examples) < 2 or not shared:  # noqa: PLR2004 - one shares all with itself
+        return list(examples)
+    return [f"...{example.removeprefix(shared)}" for example in examples]
 
 
 def _run_counts_text(kinds: Sequence[TaskKind]) -> str:
@@ -190,8 +171,8 @@ def _positive_size_text(memory_size: int) -> str:
     return format_size(memory_size) if memory_size else "-"
 
 
-def _item_time_text(task_need: TaskNeed) -> str:
-    return "-" if task_need.time is None else format_limit(task_need.time)
+def _limit_or_dash(time_limit: float | None) -> str:
+    return "-" if time_limit is None else format_limit(time_limit)
 
 
 def _packing_lines(plan: Plan) -> Iterator[str]:
@@ -271,13 +252,10 @@ def _limiting_resource(plan: Plan) -> str | None:
 
 
 def _plan_request_text(ask: PlanRequest) -> str:
-    parts = [count_with_noun(ask.gpus, "GPU")] if ask.gpus else []
-    parts.append(count_with_noun(ask.cpus, "CPU"))
-    if ask.memory is not None:
-        parts.append(format_size(ask.memory))
-    if ask.time_limit is not None:
-        parts.append(format_limit(ask.time_limit))
-    return with_ranks(", ".join(parts), ask.nodes, ask.ntasks)
+    amounts = requested_amounts_text(
+        gpus=ask.gpus, cpus=ask.cpus, memory=ask.memory, time_limit=ask.time_limit
+    )
+    return with_ranks(amounts, ask.nodes, ask.ntasks)
 
 
 def _plan_comparison_lines(plans: Sequence[Plan]) -> Iterator[str]:
@@ -300,17 +278,13 @@ def _plan_comparison_lines(plans: Sequence[Plan]) -> Iterator[str]:
             tuple(_positive_size_text(plan.request.memory or 0) for plan in plans),
         ),
         TableColumn(
-            "time", tuple(_request_time_limit_text(plan.request) for plan in plans)
+            "time", tuple(_limit_or_dash(plan.request.time_limit) for plan in plans)
         ),
         TableColumn("too big", tuple(f"{len(p.left_out):,}" for p in plans)),
     ]
     if not any(plan.left_out for plan in plans):
         columns.pop()
     yield from table_lines(columns, WIDTH)
-
-
-def _request_time_limit_text(ask: PlanRequest) -> str:
-    return "-" if ask.time_limit is None else format_limit(ask.time_limit)
 
 
 def _headroom_percent_text(share: float) -> str:

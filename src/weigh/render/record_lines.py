@@ -20,7 +20,6 @@ from weigh.model.record import (
     RepeatedRun,
     Request,
     RunOutcome,
-    SampleSeries,
     Usage,
 )
 from weigh.render.printable import (
@@ -76,7 +75,6 @@ MOST_RANKS = 32  # rows; of more, the largest are listed
 _SOURCES = ("own cgroup", "cgroup", "pages", "status")
 _WORTH_NAMING = 0.5  # of the value: a lower bound below that
 _SURE = 1.02  # bounds closer than this are written as one figure
-_LEVELS = " .:-=+*#%@"  # of a curve, from low to high
 _NEXT = "weigh request; run it with --repeat 3 to learn how much it varies"
 
 
@@ -160,8 +158,6 @@ def render_record(record: Record) -> str:
     lines = [_run_headline(record, colour=False)]
     for row in record_rows(record):
         lines += _folded_row(row, _LONG_NAME)
-    if record.series is not None:
-        lines += _memory_over_time_lines(record.series)
     lines += _measured_region_lines(record)
     lines += _rank_table_lines(record.ranks)
     return "\n".join(lines)
@@ -220,11 +216,13 @@ def _context_rows(record: Record) -> Iterator[ShownRow]:
         yield ShownRow("repeats", f"{len(record.repeats)} runs; the largest is shown")
     asked = record.requested
     if asked is not None:
-        cpus = "1 CPU" if asked.cpus == 1 else f"{asked.cpus} CPUs"
-        time = "" if asked.time_limit is None else format_duration(asked.time_limit)
-        gpus = f"{asked.gpus} GPUs" if asked.gpus else ""
-        memory = _size_or_nothing(asked.memory)
-        yield ShownRow("requested", _words_with_commas(cpus, memory, time, gpus))
+        words = render_words.requested_amounts_text(
+            gpus=asked.gpus,
+            cpus=asked.cpus,
+            memory=asked.memory,
+            time_limit=asked.time_limit,
+        )
+        yield ShownRow("requested", words)
     got = record.allocation
     if got is not None:
         counts = _named_values(
@@ -496,24 +494,6 @@ def _rank_gpu_memory_text(rank: RecordedRank) -> str:
     """Write the memory of a rank on each GPU that it used."""
     peaks = [gpu.peak or gpu.torch_reserved for gpu in rank.gpus]
     return ", ".join(format_size(peak) for peak in peaks if peak) or "-"
-
-
-def _memory_over_time_lines(series: SampleSeries) -> Iterator[str]:
-    """Draw memory over the run, each character the highest of its stretch."""
-    top = max(series.memory, default=0)
-    width = min(WIDTH - 4 - _LONG_NAME, len(series.memory))
-    curve = ""
-    for column in range(width if top else 0):
-        # rounding down both ends makes stretches of almost equal length, without gaps
-        first = len(series.memory) * column // width
-        last = len(series.memory) * (column + 1) // width
-        share = max(series.memory[first:last]) / top
-        curve += _LEVELS[round(share * (len(_LEVELS) - 1))]
-    if curve:
-        yield f"  {'over time':<{_LONG_NAME}}|{curve}|"
-        span = format_duration(series.t[-1]) if series.t else "?"
-        text = f"memory, 0 to {span}, up to {format_size(top)}"
-        yield f"  {'':<{_LONG_NAME}}{text}"
 
 
 def _repeat_statistics_lines(repeats: tuple[RepeatedRun, ...]) -> Iterator[str]:

@@ -111,7 +111,7 @@ _GAP = "  "
 _RIGHT = frozenset({"time", "memory", "GPU"})
 _MEMORY = 4  # its column
 _SINGLE = "*"
-_PROGRAM_WORDS = 2  # of a command: the program and its script
+_FEWEST = 12  # columns in which both ends of a command can be seen
 _FOOTNOTE = f"{_SINGLE} of the largest single process, not of all processes"
 
 
@@ -226,34 +226,28 @@ def _aligned_record_lines(
 
 
 def commands_within(heads: Sequence[RecordHead], room: int) -> list[str]:
-    """Write label and command of each record in *room* columns.
+    """Write label, command, and the parameters that differ in *room* columns.
 
-    Of a command that is too long the parameters are kept that differ from those of
-    the other records of its kind, or else the words that do.
+    Of a long command the start and the end are kept.
     """
-    lines = [short_command(head.command).split(" ") for head in heads]
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for place, (head, words) in enumerate(zip(heads, lines, strict=True)):
-        # records of one program and script with as many words can be compared by place
-        key = (head.label, *words[:_PROGRAM_WORDS], len(words))
-        groups.setdefault(key, []).append(place)
-    texts = [""] * len(heads)
-    for places in groups.values():
-        columns = zip(*(lines[place] for place in places), strict=True)
-        differ = [at for at, column in enumerate(columns) if len(set(column)) > 1]
-        names = _differing_names([heads[place].parameters for place in places])
-        for place in places:
-            head, words = heads[place], lines[place]
-            label = f"{printable_text(head.label)}: " if head.label else ""
-            given = {
-                name: printable_text(str(head.parameters.get(name, "-")))
-                for name in names
-            }
-            forms = [label + form for form in _command_forms(words, differ, given)]
-            # the first form that fits; the last one is the shortest
-            fits = (form for form in forms if width_of(form) <= room)
-            texts[place] = shortened_text(next(fits, forms[-1]), room)
+    names = _differing_names([head.parameters for head in heads])
+    texts = []
+    for head in heads:
+        label = printable_text(f"{head.label}: ") if head.label else ""
+        values = ((name, head.parameters.get(name)) for name in names)
+        pairs = [f" {name}={value}" for name, value in values if value is not None]
+        given = printable_text("".join(pairs))
+        rest = room - width_of(label) - width_of(given)
+        command = _ends_of_text(short_command(head.command), rest)
+        texts.append(shortened_text(f"{label}{command}{given}", room))
     return texts
+
+
+def _ends_of_text(command_text: str, room: int) -> str:
+    if room < _FEWEST or len(command_text) <= room or not command_text.isascii():
+        return command_text
+    end = (room - 3) // 2
+    return f"{command_text[: room - 3 - end]}...{command_text[-end:]}"
 
 
 def _differing_names(parameters: Sequence[Mapping[str, object]]) -> list[str]:
@@ -262,39 +256,6 @@ def _differing_names(parameters: Sequence[Mapping[str, object]]) -> list[str]:
     return [
         name for name in names if len({str(one.get(name)) for one in parameters}) > 1
     ]
-
-
-def _command_forms(
-    command_words: list[str], differ: Sequence[int], given: Mapping[str, str]
-) -> Iterator[str]:
-    """Yield a command in shorter and shorter forms; *given* parameters differ."""
-    pairs = [f"{name}={value}" for name, value in given.items()]
-    # a parameter that stands in the command needs not be repeated
-    hidden = [pair for pair in pairs if pair.partition("=")[2] not in command_words]
-    yield " ".join([*command_words, *hidden])
-    if not differ and not pairs:
-        return
-    # first without the other words, then without the script, the program and the
-    # options
-    for first, keeps_options in (
-        (_PROGRAM_WORDS, True),
-        (1, True),
-        (0, True),
-        (0, False),
-    ):
-        if pairs:
-            yield " ".join([*command_words[:first], "...", *pairs])
-            continue
-        kept = {*range(min(first, len(command_words))), *differ}
-        if keeps_options:
-            kept |= {at - 1 for at in differ if command_words[at - 1].startswith("-")}
-        parts, last = [], -1
-        for at in sorted(kept):
-            parts += (
-                ["...", command_words[at]] if at > last + 1 else [command_words[at]]
-            )
-            last = at
-        yield " ".join([*parts, "..."] if last < len(command_words) - 1 else parts)
 
 
 def _list_footer_lines(listing: RecordListing, *, single: bool) -> Iterator[str]:

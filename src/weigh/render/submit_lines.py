@@ -14,6 +14,7 @@ from weigh.render.printable import (
     three_digit_text,
 )
 from weigh.render.request_lines import WIDTH, folded_lines, named_lines
+from weigh.render.words import requested_amounts_text
 from weigh.units import HOUR, Seconds, count_with_noun, format_limit, format_size
 
 SCHEMA = "weigh.submit/1"
@@ -240,17 +241,17 @@ def submission_json(answer: SubmitAnswer) -> str:
 
 def request_words(wanted: JobRequest) -> str:
     """Write the request of one element."""
-    parts = [count_with_noun(wanted.cpus, "CPU")]
-    if wanted.memory is not None:
-        parts.append(format_size(wanted.memory))
     # Grid Engine sites may limit address space in place of memory
-    elif wanted.virtual_memory is not None:
-        parts.append(f"{format_size(wanted.virtual_memory)} of address space")
-    if wanted.gpus:
-        parts.append(f"{wanted.gpus} x {wanted.gpu_type or 'GPU'}")
-    if wanted.time_limit is not None:
-        parts.append(format_limit(wanted.time_limit))
-    return with_ranks(", ".join(parts), wanted.nodes, wanted.ntasks)
+    by_address_space = wanted.memory is None and wanted.virtual_memory is not None
+    amounts = requested_amounts_text(
+        gpus=wanted.gpus,
+        cpus=wanted.cpus,
+        memory=wanted.virtual_memory if by_address_space else wanted.memory,
+        time_limit=wanted.time_limit,
+        gpu_type=wanted.gpu_type,
+    )
+    amounts += " (memory: address space)" if by_address_space else ""
+    return with_ranks(amounts, wanted.nodes, wanted.ntasks)
 
 
 def with_ranks(node_request: str, node_count: int, ntasks: int) -> str:

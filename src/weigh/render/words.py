@@ -140,6 +140,23 @@ def xid_words(xids: Sequence[int]) -> str:
     return f"{words}: most likely a bug of the program"
 
 
+def requested_amounts_text(
+    *,
+    gpus: int = 0,
+    cpus: int | None = None,
+    memory: Bytes | None = None,
+    time_limit: int | None = None,
+    gpu_type: str | None = None,
+) -> str:
+    """Write what is requested: ``1 GPU, 4 CPUs, 8.00 GiB, 06:00:00``."""
+    parts = [f"{gpus} x {gpu_type}" if gpu_type else count_with_noun(gpus, "GPU")]
+    parts = parts if gpus else []
+    parts += [] if cpus is None else [count_with_noun(cpus, "CPU")]
+    parts += [] if memory is None else [format_size(memory)]
+    parts += [] if time_limit is None else [format_limit(time_limit)]
+    return ", ".join(parts)
+
+
 NAMES = {
     "memory": "memory",
     "gpu_memory": "GPU mem",

@@ -32,10 +32,9 @@ from weigh.model.record import RecordedHost, State
 from weigh.model.report import AccountedElement, ListedJob, ListedJobs, ReportRow
 from weigh.render.printable import printable_text, three_digit_text
 from weigh.render.request_lines import named_lines
-from weigh.render.words import STATE_WORDS, short_name
+from weigh.render.words import STATE_WORDS, requested_amounts_text, short_name
 from weigh.review.notes import FAILED, failure_text_without_numbers
 from weigh.review.runs import (
-    ElementRequest,
     ReviewedRun,
     epoch_seconds,
     gpu_time_and_energy,
@@ -55,7 +54,6 @@ from weigh.units import (
     Seconds,
     count_with_noun,
     format_duration,
-    format_limit,
     format_size,
     parse_duration,
 )
@@ -276,7 +274,15 @@ def _ticket_entries(
     output = (row.output or "") if output.startswith("..") else output
     element = next((one for one in report_material.elements if run in one.runs), None)
     requested = element.requested if element else report_material.requested
-    yield "requested", _request_text(requested)
+    yield (
+        "requested",
+        requested_amounts_text(
+            gpus=requested.gpus or 0,
+            cpus=requested.cpus,
+            memory=requested.memory,
+            time_limit=requested.time_limit,
+        ),
+    )
     yield "used", _usage_text(row)
     yield "command", row.command
     yield "folder", (record.cwd if record else None) or ""
@@ -306,16 +312,6 @@ def _element_name(report_material: ReportMaterial, report_row: ReportRow) -> str
     if report_material.unit != "task" and report_row.task is not None:
         number = report_row.task  # of a script: its own number of the element
     return traits.element_name.format(report_row.job, number)
-
-
-def _request_text(requested: ElementRequest) -> str:
-    limit = requested.time_limit
-    return _joined_words(
-        "" if requested.memory is None else format_size(requested.memory),
-        "" if requested.cpus is None else f"CPUs {requested.cpus}",
-        f"GPUs {requested.gpus}" if requested.gpus else "",
-        "" if limit is None else format_limit(limit),
-    )
 
 
 def _usage_text(report_row: ReportRow) -> str:
