@@ -20,7 +20,7 @@ from statistics import fmean
 
 import msgspec
 
-from weigh.model.growth import (
+from weigh.model.progress import (
     MemoryExtrapolation,
     MemoryGrowth,
     MemoryTrend,

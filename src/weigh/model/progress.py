@@ -1,8 +1,8 @@
-"""The progress that a run reports, and the forecast of its end."""
+"""How a run goes on: its progress and end, its memory and that of a longer run."""
 
 import msgspec
 
-from weigh.units import Seconds
+from weigh.units import Bytes, Seconds
 
 
 class EndForecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,3 +34,62 @@ class FailedTask(msgspec.Struct, frozen=True):
     task: int  # the number that users know it by
     reason: str
     output: str | None = None
+
+
+class MemoryTrend(msgspec.Struct, frozen=True):
+    """A line through the memory: ``level`` bytes at ``time``, and ``rate`` bytes/s.
+
+    ``low`` and ``high`` are the interval of the rate. Memory was at most ``scatter``
+    bytes above the line, or a factor of ``surge``, and at most ``sag`` bytes below.
+    """
+
+    time: Seconds
+    level: float  # bytes
+    rate: float  # bytes per second, as the two that follow
+    low: float
+    high: float
+    scatter: float = 0.0
+    surge: float = 1.0
+    sag: float = 0.0
+
+
+class MemoryGrowth(msgspec.Struct, frozen=True):
+    """Whether memory still rose when the run ended, by how much, and since when.
+
+    ``growing`` is None if the run is too short. ``trend`` is set if a rise is certain,
+    even if it is too small to matter in a run of this length. ``since`` is when memory
+    that does not grow levelled out.
+    """
+
+    growing: bool | None
+    peak: Bytes
+    end: Seconds  # since the run began
+    trend: MemoryTrend | None = None
+    since: Seconds | None = None
+
+
+class MemoryExtrapolation(msgspec.Struct, frozen=True):
+    """The predicted peak memory of a longer run that continues as before, in bytes.
+
+    ``low`` and ``high`` are its interval at confidence ``level``; ``time`` is the
+    length of that run in seconds, ``factor`` its multiple of the measured run.
+    """
+
+    value: Bytes
+    low: Bytes
+    high: Bytes
+    time: Seconds  # since the run began
+    factor: float
+    level: float = 0.95
+
+
+class StepProgress(msgspec.Struct, frozen=True):
+    """How far a run came: ``done`` steps, of ``total`` if that is known.
+
+    ``step_time`` is the time per step in seconds; ``source`` is what counted the steps.
+    """
+
+    done: float
+    total: float | None
+    step_time: Seconds
+    source: str

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from weigh.model.check import CheckedTasks, TaskTrial
 from weigh.model.lint import SCHEMA, CheckedScript, LintFinding
 from weigh.render.columns import (
     TableColumn,
@@ -21,9 +20,60 @@ from weigh.render.printable import (
 from weigh.render.request_lines import folded_lines
 from weigh.schedulers import kind_or_first
 from weigh.sweep.quoting import bash_quoted
-from weigh.units import format_duration, size_or_dash
+from weigh.units import Bytes, Seconds, format_duration, size_or_dash
 
 WIDTH = 80
+
+
+class TaskTrial(msgspec.Struct, frozen=True, kw_only=True):
+    """The trial of one task.
+
+    ``state`` is RUNNING for a task that was stopped when its time was up, and PENDING
+    for one that was not started. ``growth_rate`` is in bytes per second, if memory
+    still rose. ``evidence`` is the most relevant line of output: the first with a NaN,
+    or the last. ``verdict`` is the result in a few words.
+    """
+
+    task: int
+    command: str
+    parameters: dict[str, int | float | str] = {}
+    state: str
+    verdict: str
+    is_wrong: bool = False  # then `weigh check` fails
+    exit_code: int | None = None
+    signal: int | None = None
+    wall_time: Seconds | None = None
+    cpu_time: Seconds | None = None
+    cpus_used: float | None = None  # on average
+    peak_memory: Bytes | None = None
+    gpu_memory: Bytes | None = None
+    growth_rate: float | None = None
+    output: str | None = None
+    output_size: Bytes = 0
+    evidence: str = ""
+
+
+class CheckedTasks(msgspec.Struct, frozen=True, kw_only=True):
+    """Trials of some of ``tasks`` tasks, at most ``seconds`` each.
+
+    ``side_by_side`` is the largest number that ran at once, ``signal`` the signal that
+    stopped weigh.
+    """
+
+    schema: str = "weigh.check/1"
+    task_file: str
+    tasks: int
+    label: str  # of the records of these trials
+    seconds: Seconds
+    side_by_side: int
+    trials: tuple[TaskTrial, ...]
+    notes: tuple[str, ...] = ()
+    signal: int | None = None
+
+    @property
+    def wrong(self) -> int:
+        """Return the number of tasks with a problem."""
+        return sum(trial.is_wrong for trial in self.trials)
 
 
 def check_screen(check: CheckedTasks) -> Iterator[str]:

@@ -1,17 +1,10 @@
 """Text of ``weigh compare``: one row per figure and side, the change in words."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
-from weigh.model.comparison import (
-    ComparedFigure,
-    ComparisonRow,
-    ComparisonSide,
-    FigureChange,
-    ParameterDifference,
-    RunComparison,
-    Unit,
-    side_letter,
-)
+import msgspec
+
 from weigh.render.columns import TableColumn, table_lines, wrap_by_columns
 from weigh.render.printable import (
     indented_json,
@@ -23,6 +16,7 @@ from weigh.render.printable import (
 from weigh.render.request_lines import folded_lines
 from weigh.units import count_with_noun, format_brief, format_size
 
+Unit = Literal["seconds", "bytes", "per cent"]
 WIDTH = 80
 _TITLES = {
     "wall_time": "time",
@@ -46,6 +40,87 @@ _EXACT = 0.1  # from here on whole per cents
 _TIMES = 3.0  # from here on people think in times
 _MANY_TIMES = 100.0  # and from here on in nothing else
 _CHANGES = 56  # columns before a change
+
+
+class ComparedFigure(msgspec.Struct, frozen=True):
+    """One quantity of one side: its median over ``runs``, and their range.
+
+    ``least`` and ``most`` are the range of the runs.
+    """
+
+    median: float  # in the unit of the row, as the range
+    least: float
+    most: float
+    runs: int
+
+
+class FigureChange(msgspec.Struct, frozen=True):
+    """How one side differs from the first in one quantity.
+
+    ``ratio`` is this side's median over the first's (None over zero), ``difference`` is
+    this side's minus the first's. ``low`` and ``high`` are the 95 % interval of the
+    ratio, None if no spread is known. ``distinguishable`` is False for possible noise,
+    and None if that is unknown: one run each.
+    """
+
+    ratio: float | None
+    difference: float
+    low: float | None = None
+    high: float | None = None
+    distinguishable: bool | None = None
+
+
+class ComparisonRow(msgspec.Struct, frozen=True):
+    """One quantity: one figure and one change per side, None if not measured.
+
+    The first side has no change.
+    """
+
+    name: str
+    unit: Unit
+    figures: tuple[ComparedFigure | None, ...]
+    changes: tuple[FigureChange | None, ...]
+
+
+class ComparisonSide(msgspec.Struct, frozen=True, kw_only=True):
+    """One side of a comparison: the runs of one name, all of one command.
+
+    ``failed`` is the number of runs left out because others completed.
+    """
+
+    name: str
+    records: tuple[str, ...]
+    command: tuple[str, ...]
+    runs: int  # those that count
+    state: str
+    failed: int = 0
+
+
+class ParameterDifference(msgspec.Struct, frozen=True):
+    """A parameter that differs between sides."""
+
+    name: str
+    # one per side; None: that side has no such parameter
+    values: tuple[int | float | str | None, ...]
+
+
+class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Two or more sides; each is compared with the first."""
+
+    schema: str = "weigh.comparison/1"
+    sides: tuple[ComparisonSide, ...]
+    differences: tuple[ParameterDifference, ...]
+    rows: tuple[ComparisonRow, ...]
+    notes: tuple[str, ...] = ()
+
+    def row(self, figure_name: str) -> ComparisonRow | None:
+        """Return the row of that name; None if it was not measured."""
+        return next((row for row in self.rows if row.name == figure_name), None)
+
+
+def side_letter(turn: int) -> str:
+    """Return the name of a side: A, B, C."""
+    return chr(ord("A") + turn)
 
 
 def comparison_text(comparison: RunComparison) -> str:

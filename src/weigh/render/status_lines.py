@@ -39,9 +39,8 @@ class HealingState(msgspec.Struct, frozen=True, kw_only=True):
     """The rounds that healing has sent, and what it does next.
 
     ``healer`` is the last healer, in this ``state``. ``stopped`` is why there is no
-    further round, with the tasks ``left`` by cause. ``goes_on``: elements wait or run.
-    ``blocked`` are commands that free held elements, ``words`` the last line that the
-    healer printed.
+    further round, with the tasks ``left`` by cause. ``goes_on``: elements wait or run;
+    ``words`` is the last line that the healer printed.
     """
 
     rounds: tuple[HealingRound, ...] = ()
@@ -50,7 +49,6 @@ class HealingState(msgspec.Struct, frozen=True, kw_only=True):
     stopped: str | None = None  # None: healing may go on
     left: dict[str, int] = {}
     goes_on: bool = False
-    blocked: tuple[str, ...] = ()
     words: str | None = None
 
     @property
@@ -341,8 +339,6 @@ def healing_rows(healing_state: HealingState, job_id: str) -> Iterator[tuple[str
     for number in dict.fromkeys(sent.round for sent in healing_state.rounds):
         ours = (sent for sent in healing_state.rounds if sent.round == number)
         yield f"round {number}", "; ".join(round_words(ours))
-    for command in healing_state.blocked:
-        yield "blocked", f"healing waits for held elements: {command}"
     healer = f"job {healing_state.healer}"
     if healing_state.stopped is not None:
         left = healing_state.left.items()

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from weigh.model.gpu import GPU_FAULTS, GpuUsage
-from weigh.model.growth import MemoryExtrapolation, MemoryGrowth
+from weigh.model.progress import MemoryExtrapolation, MemoryGrowth
 from weigh.model.record import State
 from weigh.model.report import AccountedStep, JobReport, ReportMeasure, Unit
 from weigh.render.printable import count_with_commas, range_text, three_digit_text

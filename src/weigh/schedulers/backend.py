@@ -295,13 +295,6 @@ class SchedulerCommands(SchedulerQuestions, ABC):
         """Return whether a job that waits for this reason can never start."""
         return False
 
-    def freed_by(self, reason: str | None) -> str | None:
-        """Return the command that lets an element go on which is held for *reason*.
-
-        ``{}`` in it stands for the element. None if it waits for something else.
-        """
-        return None
-
 
 def _worst_state(element_states: Iterable[ElementState]) -> str:
     # what is in an error state waits until somebody clears it

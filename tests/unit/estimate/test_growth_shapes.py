@@ -18,7 +18,7 @@ from weigh.estimate.growth import (
     is_memory_growing,
 )
 from weigh.measure import series
-from weigh.model.growth import StepProgress
+from weigh.model.progress import StepProgress
 from weigh.robust import rise_score, slope_interval
 from weigh.units import GIB, MIB
 

@@ -301,7 +301,8 @@ def test_why_a_job_is_in_error_is_found() -> None:
     )
 
     assert gridengine_commands.COMMANDS.parse_why(out) == (
-        'error: can\'t open output file "/x/1.out": No such file or directory'
+        'error: can\'t open output file "/x/1.out": No such file or directory '
+        "(qmod -cj JOB)"
     )
 
 

@@ -10,7 +10,7 @@ from transcript import check_transcript
 
 from weigh.errors import UsageError
 from weigh.flow.records.compare import compare
-from weigh.model.comparison import RunComparison
+from weigh.render.comparison_lines import RunComparison
 from weigh.store import identity, shards
 
 Weigh = Callable[..., tuple[int, str, str]]

@@ -6,9 +6,9 @@ from runs_to_compare import V100, guide_run, repeated, run, usage
 
 from weigh.errors import UsageError
 from weigh.flow.records.compare import ComparedRecords, compare_record_groups
-from weigh.model.comparison import ComparedFigure, FigureChange, RunComparison
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import CodeProvenance, Record, RecordedHost, RepeatedRun
+from weigh.render.comparison_lines import ComparedFigure, FigureChange, RunComparison
 from weigh.units import GIB
 
 

@@ -5,9 +5,12 @@ from runs_to_compare import repeated, run, usage
 from terminal_columns import columns_of
 
 from weigh.flow.records.compare import ComparedRecords, compare_record_groups
-from weigh.model.comparison import FigureChange
 from weigh.model.record import Record
-from weigh.render.comparison_lines import comparison_text, figure_change_text
+from weigh.render.comparison_lines import (
+    FigureChange,
+    comparison_text,
+    figure_change_text,
+)
 
 
 def screen(*records: Record) -> list[str]:

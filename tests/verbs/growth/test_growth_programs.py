@@ -11,7 +11,7 @@ import pytest
 from growing_programs import STEPS
 
 from weigh.estimate.growth import extrapolate, growth_of, progress_of, time_needed
-from weigh.model.growth import MemoryGrowth
+from weigh.model.progress import MemoryGrowth
 from weigh.model.record import Record
 from weigh.units import MIB
 

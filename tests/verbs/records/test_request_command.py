@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -6,7 +7,7 @@ import pytest
 from called_weigh import called_here, work_alone_in
 from transcript import check_transcript
 
-from weigh.model.record import PeakMemory, Record, SampleSeries, Usage
+from weigh.model.record import PeakMemory, Record, RecordedJob, SampleSeries, Usage
 from weigh.store import identity, shards
 from weigh.units import MIB
 
@@ -134,3 +135,19 @@ def test_with_no_record_at_all_the_way_out_is_named(
 
     assert code == 2
     assert "weigh run" in err
+
+
+def test_the_runs_that_last_stands_for_are_named(weigh: Weigh, tmp_path: Path) -> None:
+    names = [f"{number}{number}0000000000" for number in range(1, 6)]
+    for name in names:
+        its = RecordedJob(id="e1", task=int(name[0]))
+        one = msgspec.structs.replace(
+            TAG, id=name, label=None, job=its, started="2030-01-01T00:00:00Z"
+        )
+        shards.append_record(f"{tmp_path}/.weigh", one, identity.this_machine())
+
+    _, out, err = weigh("request", "last")
+
+    named = re.search(r"# the runs are (\w+), (\w+), (\w+) and 2 more", out + err)
+    assert named is not None, out + err
+    assert {*named.groups()} < {name[:6] for name in names}

@@ -219,36 +219,101 @@ def test_what_was_known_stays_while_there_is_no_answer(
     assert "last answer" in here("status", job)[1]
 
 
-def test_a_state_that_nobody_knows_is_unknown_and_named(
-    here: Weigh, fake: Fake, job: str
-) -> None:
-    fake("squeue", 'for i in 0 1 2; do echo "7|$i|LEVITATING|1|node1|None"; done')
-
-    assert here.status(job)["elements"] == {"UNKNOWN": 3}
-
-
-def test_a_job_absent_from_the_queue_has_not_failed(here: Weigh, job: str) -> None:
-    assert here.status(job)["tasks"] == {"UNKNOWN": 3}
-
-
-def test_accounting_states_how_an_absent_job_ended(
-    here: Weigh, fake: Fake, job: str
-) -> None:
-    fake(
-        "sacct",
-        'for i in 0 1; do echo "7_$i|TIMEOUT|0:0|0:0|1|2|node1|None"; done\n'
-        "echo '7_2|CANCELLED by 1000|0:0|0:0|1|2|node1|None'",
-    )
-
-    assert here.status(job)["tasks"] == {"TIMEOUT": 2, "CANCELLED": 1}
-
-
 def gone(here: Weigh, fake: Fake, sacct: str, *, ago: float = 100.0) -> None:
     """Make the job one of *ago* seconds before, that has left the queue."""
     fake("sacct", sacct)
     jobs = here.folder / ".weigh/jobs.jsonl"
     document = json.loads(jobs.read_text())
     jobs.write_text(json.dumps(document | {"submitted": time.time() - ago}) + "\n")
+
+
+NO_ACCOUNTING = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
+ENDED_BY_SLURM = "slurmstepd-cn1: error: *** JOB 8 ON cn1 CANCELLED AT 2026-01-01{} ***"
+CANCELLED_ROW = "echo '{}|0:0|0:0|1|1|None assigned|Resources'"
+WAITED = "echo '7|N/A|CANCELLED|1795370134||Resources'"
+# what squeue lists, what sacct does, the end of the log of each element, and the states
+STANDINGS: dict[str, tuple[str, str, list[str], dict[str, int]]] = {
+    "a state that nobody knows": (
+        *('for i in 0 1 2; do echo "7|$i|LEVITATING|1|node1|None"; done', ":"),
+        *([], {"UNKNOWN": 3}),
+    ),
+    "accounting states how two ended, and not yet the third": (
+        ":",
+        "for i in 0 1; do echo 7_$i'|TIMEOUT|0:0|0:0|1|2|node1|None'; done",
+        *([], {"TIMEOUT": 2, "UNKNOWN": 1}),
+    ),
+    "gone, and no accounting": (":", NO_ACCOUNTING, [], {"INTERRUPTED": 3}),
+    "without accounting, Slurm's last words in the logs": (
+        *(":", NO_ACCOUNTING),
+        [
+            ENDED_BY_SLURM.format(words)
+            for words in (" DUE TO TIME LIMIT", " DUE TO NODE FAILURE, SEE", "")
+        ],
+        {"TIMEOUT": 1, "NODE_FAIL": 1, "CANCELLED": 1},
+    ),
+    "preempted": (
+        *(":", NO_ACCOUNTING, [ENDED_BY_SLURM.format(" DUE TO PREEMPTION")] * 3),
+        {"PREEMPTED": 3},
+    ),
+    "an array cancelled before it started, Slurm 20.11": (
+        *(WAITED, CANCELLED_ROW.format("7_[0-2%10]|CANCELLED by 0"), []),
+        {"CANCELLED": 3},
+    ),
+    "an array cancelled before it started, Slurm 22.05": (
+        *(WAITED, CANCELLED_ROW.format("7|CANCELLED by 0"), [], {"CANCELLED": 3}),
+    ),
+    "an array that only accounting shows": (
+        *(":", CANCELLED_ROW.format("7|CANCELLED by 0"), [], {"CANCELLED": 3}),
+    ),
+    "an array's own line leaves the elements that ran": (
+        f"{WAITED}; echo '7|0|FAILED|1795370130|cn1|NonZeroExitCode'",
+        *(":", [], {"FAILED": 1, "CANCELLED": 2}),
+    ),
+    # Slurm 22.05 lists an array so for some seconds, in the state of its last element
+    "an array without indices in accounting": (
+        "; ".join(
+            f"echo '7|{at}|{state}|1|node1|None'"
+            for at, state in enumerate(("COMPLETED", "COMPLETED", "OUT_OF_MEMORY"))
+        ),
+        "echo '7|OUT_OF_MEMORY|0:125|0:125|1|2|node1|OutOfMemory'",
+        *([], {"INTERRUPTED": 2, "OUT_OF_MEMORY": 1}),
+    ),
+    "without accounting, the exit codes in the logs": (
+        *(":", NO_ACCOUNTING),
+        ["weigh: exit code 143", "activate: No such file\nweigh: exit code 1", ""],
+        {"INTERRUPTED": 2, "FAILED": 1},
+    ),
+    "logs that mention memory": (
+        *('for i in 0 1 2; do echo "7|$i|FAILED|1|node1|None"; done', ":"),
+        [
+            "weigh: exit code 1\nslurmstepd-n1: error: Detected 3 oom-kill event(s)",
+            "slurmstepd: error: Exceeded job memory limit",
+            "slurmstepd: error: StepId=1.batch exceeded memory limit (2 > 1)",
+        ],
+        {"OUT_OF_MEMORY": 3},
+    ),
+    "what the scheduler states last does not hide the exit code": (
+        *(":", NO_ACCOUNTING),
+        [
+            "the time limit is near\nweigh: exit code 143\nslurmstepd: error: *** JOB",
+            *("weigh: exit code 0", ""),
+        ],
+        {"TIMEOUT": 1, "INTERRUPTED": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize("row", STANDINGS)
+def test_what_queue_accounting_and_logs_show_is_how_the_job_stands(
+    here: Weigh, fake: Fake, job: str, row: str
+) -> None:
+    queue, accounting, logs, states = STANDINGS[row]
+    gone(here, fake, accounting)
+    fake("squeue", queue)
+    for element, words in enumerate(logs):
+        (here.folder / f"plan/p/log/{job}_{element}.out").write_text(f"{words}\n")
+
+    assert here.status(job)["tasks"] == states
 
 
 @pytest.mark.parametrize(
@@ -342,14 +407,6 @@ def test_accounting_that_is_late_is_waited_for_and_not_for_ever(
     assert here.status(job)["tasks"] == {"INTERRUPTED": 3}  # and so for each later look
 
 
-def test_where_no_accounting_is_kept_what_is_gone_is_interrupted(
-    here: Weigh, fake: Fake, job: str
-) -> None:
-    gone(here, fake, "echo 'Slurm accounting storage is disabled' >&2; exit 1")
-
-    assert here.status(job)["tasks"] == {"INTERRUPTED": 3}
-
-
 def test_what_the_queue_lists_as_ended_is_queried_until_accounting_has_it(
     here: Weigh, fake: Fake, job: str
 ) -> None:
@@ -369,26 +426,6 @@ def test_what_the_queue_lists_as_ended_is_queried_until_accounting_has_it(
     assert first["accounting"]
     assert then["elements"] == last["elements"] == {"OUT_OF_MEMORY": 3}
     assert last["accounting"] is None  # it was not asked again
-
-
-@pytest.mark.parametrize(
-    ("words", "state"),
-    [
-        (" DUE TO TIME LIMIT", "TIMEOUT"),
-        (" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", "NODE_FAIL"),
-        (" DUE TO PREEMPTION", "PREEMPTED"),
-        ("", "CANCELLED"),
-    ],
-)
-def test_without_accounting_slurm_s_last_word_in_the_log_reports_the_end(
-    here: Weigh, fake: Fake, job: str, words: str, state: str
-) -> None:
-    gone(here, fake, "echo 'Slurm accounting storage is disabled' >&2; exit 1")
-    line = f"slurmstepd-cn1: error: *** JOB 8 ON cn1 CANCELLED AT 2026-01-01{words} ***"
-    for element in range(3):
-        (here.folder / f"plan/p/log/7_{element}.out").write_text(f"{line}\n")
-
-    assert here.status(job)["tasks"] == {state: 3}
 
 
 def step_ran_out(here: Weigh, fake: Fake, outputs: dict[str, str]) -> dict[str, int]:
@@ -501,47 +538,6 @@ def test_resume_waits_for_what_was_just_cancelled_to_end(
     assert "would resume 3 tasks" in out
 
 
-@pytest.mark.parametrize(
-    ("queue", "accounting"),
-    [
-        ("7|N/A|CANCELLED|1795370134||Resources", "7_[0-2%10]|CANCELLED by 0"),  # 20.11
-        ("7|N/A|CANCELLED|1795370134||Resources", "7|CANCELLED by 0"),  # 22.05
-        ("", "7|CANCELLED by 0"),
-    ],
-)
-def test_an_array_cancelled_before_it_started_is_cancelled_as_a_whole(
-    here: Weigh, fake: Fake, job: str, queue: str, accounting: str
-) -> None:
-    fake("squeue", f"[ -z '{queue}' ] || echo '{queue}'")
-    fake("sacct", f"echo '{accounting}|0:0|0:0|1|1|None assigned|Resources'")
-
-    assert here.status(job)["tasks"] == {"CANCELLED": 3}
-
-
-def test_an_array_without_indices_in_accounting_is_no_row_of_its_first_element(
-    here: Weigh, fake: Fake, job: str
-) -> None:
-    """Slurm 22.05 lists it so for some seconds, in the state of its last element."""
-    states = enumerate(("COMPLETED", "COMPLETED", "OUT_OF_MEMORY"))
-    lines = (f"echo '7|{at}|{state}|1|node1|None'" for at, state in states)
-    fake("squeue", "; ".join(lines))
-    fake("sacct", f"echo '{job}|OUT_OF_MEMORY|0:125|0:125|1|2|node1|OutOfMemory'")
-
-    assert here.status(job)["elements"] == {"COMPLETED": 2, "OUT_OF_MEMORY": 1}
-
-
-def test_an_array_s_own_line_leaves_the_elements_that_ran(
-    here: Weigh, fake: Fake, job: str
-) -> None:
-    fake(
-        "squeue",
-        "echo '7|N/A|CANCELLED|1795370134||Resources'\n"
-        "echo '7|0|FAILED|1795370130|cn1|NonZeroExitCode'",
-    )
-
-    assert here.status(job)["tasks"] == {"FAILED": 1, "CANCELLED": 2}
-
-
 def test_a_reason_that_a_job_and_its_resume_wait_for_is_one_line(
     here: Weigh, fake: Fake, job: str
 ) -> None:
@@ -568,33 +564,6 @@ def test_without_accounting_the_log_reports_the_end(
 
     assert standing["tasks"] == {"INTERRUPTED": 1, "FAILED": 1, "UNKNOWN": 1}
     assert standing["failures"][0]["reason"] == "activate: No such file"
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "weigh: exit code 1\nslurmstepd-n1: error: Detected 3 oom-kill event(s)\n",
-        "slurmstepd: error: Exceeded job memory limit\n",
-        "slurmstepd: error: StepId=1.batch exceeded memory limit (2 > 1)\n",
-    ],
-)
-def test_a_log_that_mentions_memory_is_believed(
-    here: Weigh, fake: Fake, job: str, words: str
-) -> None:
-    fake("squeue", 'for i in 0 1 2; do echo "7|$i|FAILED|1|node1|None"; done')
-    for element in range(3):
-        (here.folder / f"plan/p/log/7_{element}.out").write_text(words)
-
-    assert here.status(job)["tasks"] == {"OUT_OF_MEMORY": 3}
-
-
-def test_what_the_scheduler_states_last_does_not_hide_the_exit_code(
-    here: Weigh, job: str
-) -> None:
-    words = "the time limit is near\nweigh: exit code 143\nslurmstepd: error: *** JOB\n"
-    (here.folder / "plan/p/log/7_1.out").write_text(words)
-
-    assert here.status(job)["tasks"] == {"UNKNOWN": 2, "TIMEOUT": 1}
 
 
 def test_many_looks_are_one_question(

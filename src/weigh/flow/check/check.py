@@ -16,10 +16,10 @@ from weigh.flow.job_scripts import hidden_exit_note, refuse_submissions
 from weigh.flow.records.records import open_store
 from weigh.flow.run.run_measured import error_in, last_line
 from weigh.joblog import output_name
-from weigh.model.check import CheckedTasks, TaskTrial
 from weigh.model.mask import SecretMask
 from weigh.model.record import Record
 from weigh.outcome import signal_name
+from weigh.render.check_lines import CheckedTasks, TaskTrial
 from weigh.render.words import rate_words
 from weigh.runner.divergence import DivergenceWatch, LostNumber
 from weigh.runner.run_context import ExecOptions, RunConsole

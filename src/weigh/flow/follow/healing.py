@@ -1,24 +1,18 @@
 """What healing did to the jobs of a plan and does next, and what waits for it."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
 from msgspec.structs import replace
 
-from weigh.errors import WeighError
 from weigh.flow.follow.task_history import log_of_element, tail_of
 from weigh.flow.follow.tasks import goes_on
-from weigh.flow.follow.view import JobView, PlanWork, latest_task_states
+from weigh.flow.follow.view import JobView, latest_task_states
 from weigh.flow.submit.rounds import SubmissionRounds
-from weigh.model.job import ON_HOLD, STUCK, SubmittedJob, TaskState
+from weigh.model.job import SubmittedJob, TaskState
 from weigh.render.printable import last_line_of
 from weigh.render.status_lines import HealingRound, HealingState
-from weigh.schedulers import find_kind
 from weigh.schedulers.backend import Scheduler
-from weigh.schedulers.elements import element_numbers_of
 from weigh.schedulers.job_script import ENDED
-from weigh.schedulers.kind import DialectTraits
-from weigh.schedulers.words import format_ranges
 
 
 def healing_of(views: Sequence[JobView], sendings: SubmissionRounds) -> HealingState:
@@ -40,7 +34,6 @@ def healing_of(views: Sequence[JobView], sendings: SubmissionRounds) -> HealingS
         stopped=stopped.why if stopped is not None and over else None,
         left=stopped.left if stopped is not None and over else {},
         goes_on=any(goes_on(state) for view in views for state in view.elements),
-        blocked=tuple(_blocked(views)),
         words=None
         if healer is None
         else _last_healer_line(healer, views[-1].scheduler),
@@ -70,54 +63,18 @@ def rounds_of(views: Sequence[JobView]) -> Iterator[HealingRound]:
         yield HealingRound(number, tasks, reason or "", ids)
 
 
-def _blocked(views: Sequence[JobView]) -> Iterator[str]:
-    """Yield the commands that free elements without which no healer starts."""
-    for view in views:
-        kind = find_kind(view.job.scheduler)
-        if kind is None:
-            continue
-        held: dict[str, list[int]] = {}
-        raw = view.snapshot.states.get(view.job.id, {})
-        # the scheduler's own numbers: of a user's array 5,9 these
-        for number, state in zip(
-            element_numbers_of(view.job), view.elements, strict=True
-        ):
-            # the scheduler's own word: `look` has explained those in error state
-            reason = raw[number].reason if number in raw else state.reason
-            command = kind.backend.freed_by(reason)
-            if view.job.request.after and reason == ON_HOLD:
-                continue  # until the jobs that it needs have ended
-            if command and (state.state == "PENDING" or reason == STUCK):
-                held.setdefault(command, []).append(number)
-        for command, numbers in held.items():
-            yield command.format(_elements_as_written(view.job, numbers, kind.traits))
-
-
-def _elements_as_written(
-    submitted_job: SubmittedJob, numbers: Sequence[int], traits: DialectTraits
-) -> str:
-    """Write elements as their scheduler does: 7_0-2 or 7.1-3; or the whole job."""
-    # the id alone is shorter, and means the same
-    if submitted_job.elements == 1 or len(numbers) == submitted_job.elements:
-        return submitted_job.id
-    span = format_ranges(number + traits.first_element for number in numbers)
-    return " ".join(
-        traits.element_name.format(submitted_job.id, one) for one in span.split(",")
-    )
-
-
 # stored as the reason of a job that sends such tasks
 NOT_SENT = "was not submitted"
 
 
 def never_sent(views: Sequence[JobView]) -> Iterator[TaskState]:
     """Yield the tasks of the elements of a plan that were not submitted."""
-    first, work = views[0].job, views[0].work
-    # the record of the first job is gone, so what it was to send is not known
-    if first.resumes is not None or not isinstance(work, PlanWork):
+    first, plan = views[0].job, views[0].work.known_plan
+    # the record of the first job, or its plan, is gone: what it was to send is unknown
+    if first.resumes is not None or plan is None:
         return
     there = latest_task_states(views)
-    for number, element in enumerate(work.plan.elements):
+    for number, element in enumerate(plan.elements):
         for seq, task in enumerate(element.tasks, start=1):
             if task not in there:
                 yield TaskState(
@@ -134,14 +91,11 @@ def with_unsent(views: Sequence[JobView]) -> list[JobView]:
 
     A part of a long array was refused: they were left.
     """
-    first = views[0]
-    unsent = list[TaskState]()
-    with suppress(WeighError):  # a plan that was deleted
-        unsent = [
-            replace(task, state="INTERRUPTED", reason=NOT_SENT)
-            for task in never_sent(views)
-        ]
-    return [replace(first, tasks=(*first.tasks, *unsent)), *views[1:]]
+    unsent = [
+        replace(task, state="INTERRUPTED", reason=NOT_SENT)
+        for task in never_sent(views)
+    ]
+    return [replace(views[0], tasks=(*views[0].tasks, *unsent)), *views[1:]]
 
 
 def is_unsent(task_state: TaskState) -> bool:

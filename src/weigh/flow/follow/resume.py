@@ -27,7 +27,6 @@ from weigh.flow.follow.task_history import tail_of
 from weigh.flow.follow.tasks import goes_on
 from weigh.flow.follow.view import (
     JobView,
-    PlanWork,
     ScriptWork,
     latest_task_states,
     look,
@@ -375,8 +374,8 @@ class ResumeRound:
         if gpus:
             request = replace(request, gpu_type=gpu_type)
         plan, elements = None, len(tasks)
-        if isinstance(view.work, PlanWork):
-            plan = self._plan(tasks, choices[0], view.work)
+        if not before.is_script:
+            plan = self._plan(tasks, choices[0], before)
             elements = len(plan.elements)
             # alike in a group, see group_by_request
             most = choices[0].at_once(before.request.memory)
@@ -420,33 +419,23 @@ class ResumeRound:
         self,
         task_states: Sequence[TaskState],
         choice: ResumeChoice,
-        before: PlanWork,
+        before: SubmittedJob,
     ) -> Plan:
-        plan = self._first_plan
+        plan = self.views[0].work.plan  # the first one has all tasks
         places = {}
         for task in task_states:
-            work = self._plan_work(task.job)
-            element = work.job.first + task.element
-            places[task.task] = previous_task_place(work.plan, element, task.seq)
+            view = self._view_of(task.job)
+            element = view.job.first + task.element
+            places[task.task] = previous_task_place(view.work.plan, element, task.seq)
         if plan.queue is not None:
             queue = replace(plan.queue, folder=f"queue_{new_id()}")
             plan = replace(plan, queue=queue)
-        at_once = choice.at_once(before.job.request.memory)
+        at_once = choice.at_once(before.request.memory)
         keeps = self.views[0].job.staging is not None
         return plan_of_round(plan, places, choice, at_once, keeps=keeps)
 
     def _view_of(self, name: str) -> JobView:
         return next(view for view in reversed(self.views) if view.job.id == name)
-
-    def _plan_work(self, name: str) -> PlanWork:
-        """Return the work of a job of a plan."""
-        work = self._view_of(name).work
-        return work if isinstance(work, PlanWork) else PlanWork(work.job)
-
-    @property
-    def _first_plan(self) -> Plan:
-        """Return the plan of the first job, which has all tasks."""
-        return self._plan_work(self.views[0].job.id).plan
 
     def _why_stop(self, limits: HealLimits) -> str | None:
         """Return why there is no further round, by the rounds so far."""
@@ -643,7 +632,7 @@ class ResumeRound:
         with ExitStack() as opened:
             # a task's line is in the files of the job that had it last
             texts = {
-                name: self._plan_work(name).lines(opened)
+                name: self._view_of(name).work.lines(opened)
                 for name in set(job_of.values())
             }
             plan_directory.write(folder, plan, lambda one: texts[job_of[one]](one))

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -111,8 +111,8 @@ def _others_run(
     )
 
 
-class PlanWork:
-    """The tasks of a plan, which weigh runs in the elements of a job."""
+class JobWork:
+    """What a job runs."""
 
     def __init__(self, submitted_job: SubmittedJob) -> None:
         self.job = submitted_job
@@ -138,6 +138,28 @@ class PlanWork:
     def together(self) -> int:
         """Return how many tasks an element runs at once."""
         return 1 if self.known_plan is None else self.known_plan.together
+
+    def lines(self, opened: ExitStack) -> Callable[[int], bytes]:
+        """Return a function for what a task runs; *opened* closes the task files.
+
+        Raises:
+            WeighError: the plan or the script is gone.
+        """
+        raise NotImplementedError
+
+    def view(
+        self, scheduler: Scheduler, snapshot: JobSnapshot, *, others_run: bool
+    ) -> JobView:
+        """Return how the job stands; *others_run*: another job has the same queue."""
+        raise NotImplementedError
+
+    def changes(self, here: Here, first: SubmittedJob) -> list[str]:
+        """Return in words what was edited since the *first* job."""
+        raise NotImplementedError
+
+
+class PlanWork(JobWork):
+    """The tasks of a plan, which weigh runs in the elements of a job."""
 
     def lines(self, opened: ExitStack) -> Callable[[int], bytes]:
         """Return a function for the line of a task; *opened* closes the task files."""
@@ -179,14 +201,11 @@ class PlanWork:
         return []
 
 
-class ScriptWork:
+class ScriptWork(JobWork):
     """A script of the user's own: each element of its job is one task."""
 
-    together = 1
-    known_plan = None
-
     def __init__(self, submitted_job: SubmittedJob) -> None:
-        self.job = submitted_job
+        super().__init__(submitted_job)
         self._own = submitted_job.own or OwnScript()
 
     def lines(self, opened: ExitStack) -> Callable[[int], bytes]:
@@ -370,9 +389,6 @@ class ScriptWork:
     @property
     def _scripts(self) -> SchedulerUserScripts:
         return KINDS[self.job.scheduler].user_scripts
-
-
-JobWork: TypeAlias = PlanWork | ScriptWork
 
 
 def work_of(submitted_job: SubmittedJob) -> JobWork:

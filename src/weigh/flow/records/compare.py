@@ -10,7 +10,9 @@ from weigh.estimate.history import template
 from weigh.estimate.readings import gpu_memory
 from weigh.flow.here import Here, here_now
 from weigh.flow.records.records import find_record, open_store
-from weigh.model.comparison import (
+from weigh.model.record import BatchTimes, Record, Usage
+from weigh.need import has_waited, knobs_of, wait_words
+from weigh.render.comparison_lines import (
     ComparedFigure,
     ComparisonRow,
     ComparisonSide,
@@ -20,8 +22,6 @@ from weigh.model.comparison import (
     Unit,
     side_letter,
 )
-from weigh.model.record import BatchTimes, Record, Usage
-from weigh.need import has_waited, knobs_of, wait_words
 from weigh.request import COMPLETED
 from weigh.robust import ratio_interval
 from weigh.store.find import labelled_entries

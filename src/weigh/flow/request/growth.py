@@ -14,7 +14,7 @@ from weigh.estimate.growth import (
     progress_of,
     time_needed,
 )
-from weigh.model.growth import MemoryExtrapolation, MemoryGrowth, StepProgress
+from weigh.model.progress import MemoryExtrapolation, MemoryGrowth, StepProgress
 from weigh.model.record import Record, Request, SampleSeries
 from weigh.render.words import extrapolation_words, rate_words
 from weigh.request import LEAST_MEMORY, STILL_RISING, round_memory, round_time

@@ -31,6 +31,8 @@ from weigh.schedulers import find_kind, kind_or_first
 from weigh.store import jobs as jobs_file
 from weigh.store.find import LAST
 
+_MOST_NAMED = 3  # runs, as many as fit on a line of 80 columns
+
 
 class RequestAnswer(msgspec.Struct, frozen=True):
     """The lines to paste, what to know about them, and what is off otherwise."""
@@ -74,7 +76,18 @@ def request_of_records(
     # a client's figures show nothing of the work, but the other records do
     records = [one for one in records if outside_work(one) is None]
     request = carry_on(from_usages(records, headroom=share), records, length)
+    # a name stands for one run, and `last` for all those of weigh exec, scan or a job
+    if len(records) > max(1, len(names)):
+        runs = f"the runs are {_ids_of_records(records)}"
+        request = msgspec.structs.replace(request, notes=(*request.notes, runs))
     return request_answer_of(here, request, records, form=form)
+
+
+def _ids_of_records(records: Sequence[Record]) -> str:
+    """Name the first records as `weigh records` does, and count the others."""
+    named = ", ".join(record.id[:6] for record in records[:_MOST_NAMED])
+    more = len(records) - _MOST_NAMED
+    return f"{named} and {more} more" if more > 0 else named
 
 
 def refuse_useless_records(records: Sequence[Record]) -> None:

@@ -503,7 +503,9 @@ class GridEngineCommands(SchedulerCommands):
     def parse_why(self, command_output: str) -> str | None:
         """Read why a job is in an error state."""
         found = _ERROR_REASON.search(command_output)
-        return None if found is None else " ".join(found[1].split()) or None
+        why = "" if found is None else " ".join(found[1].split())
+        # the command begins anew what is in an error state
+        return f"{why} (qmod -cj JOB)" if why else None
 
     def cpu_resource(
         self, complexes: SiteComplexes | None = None
@@ -556,11 +558,12 @@ class GridEngineCommands(SchedulerCommands):
 
     def in_words(self, reason: str, throttle: int | None = None) -> str:
         """Return a reason in plain English; an unknown one unchanged."""
-        return "in error: qstat -j JOB shows why" if reason == "error" else reason
-
-    def freed_by(self, reason: str | None) -> str | None:
-        """Return the command that clears an error or releases a user's hold."""
-        return {STUCK: "qmod -cj {}", ON_HOLD: "qrls {}"}.get(reason or "")
+        words = {
+            "error": "in error: qstat -j JOB shows why",
+            STUCK: "in error state (qmod -cj JOB)",
+            ON_HOLD: "held (qrls JOB)",
+        }
+        return words.get(reason, reason)
 
 
 COMMANDS = GridEngineCommands()

@@ -526,11 +526,5 @@ class SlurmCommands(SchedulerCommands):
         """Return whether a job that waits for this reason can never start."""
         return self.in_words(reason).startswith("never")
 
-    def freed_by(self, reason: str | None) -> str | None:
-        """Return the command that releases an element which its user may release."""
-        words = self.in_words(reason or "")
-        held = words.startswith("held") and "administrators" not in words
-        return "scontrol release {}" if held else None
-
 
 COMMANDS = SlurmCommands()
