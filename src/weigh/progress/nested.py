@@ -46,6 +46,7 @@ class CounterTrack:
         self.passes_made = 0.0  # including the current one as a fraction
         self.is_heading = step_count.is_heading
         self._first = step_count.done  # 0 for a program that counts from zero
+        self.has_outer_moved = False  # since this one did
         self._before = 0.0  # steps of the passes before this one
 
     @property
@@ -84,10 +85,13 @@ class CounterTrack:
         was = self.count
         if step_count.done < was.done:
             # a count that is a little lower is of a process that lags behind
-            if step_count.done and was.done - step_count.done <= max(1, was.done / 2):
+            fallen = was.done - step_count.done
+            is_low = not step_count.done or fallen > max(1, was.done / 2)
+            if not is_low and not self.has_outer_moved:
                 return False
             self.cycles += 1
             self._before += was.done
+        self.has_outer_moved = False
         if step_count.total is None:  # "epoch 1 average loss: 0.4"
             step_count = step_count._replace(total=was.total)
         self.count = step_count
@@ -149,7 +153,9 @@ class NestedCounters:
         elif track.take(step_count, time):
             self._refresh()
             for child in self._after(track):
-                track.links[child.birth].last = (track.raw, child.passes_made)
+                link = track.links[child.birth]
+                link.last = (track.raw, child.passes_made)
+                child.has_outer_moved |= not link.is_outlasting()
 
     def settle(self) -> None:
         """Add the current position of every counter to its history."""

@@ -75,8 +75,9 @@ _PAUSE = 0.5  # of all else: recurring pauses (evaluation) are shorter
 _NEW_LEVEL = 0.3  # least difference of two levels; below it neighbours are alike
 _SURE_OF_LEVEL = 6.0  # standard errors, as the best of many cuts is tested
 _PRIOR = 0.15  # spread expected before any is measured
+_PRIOR_OF_EPOCHS = 0.07  # the same for epochs of many steps each
 _PRIOR_WEIGHT = 2  # in blocks
-_FLOOR = 0.06  # real tools were off by so much whose steps hardly scattered (emcee)
+_FLOOR = 0.075  # real tools were off by so much whose steps hardly scattered (emcee)
 _UNEVEN = 0.2  # equal shares of an unknown unit
 _UNSEEN = 0.25  # the first epoch may end with an evaluation (YOLO)
 _LASTING = 3.0  # so much further than in the past
@@ -124,7 +125,9 @@ def pace(
         return None
     width, times = blocks = cut(current, has_cycles=has_cycles)
     mean = fmean(times)
-    squares = _squares_around_mean(times) + _PRIOR_WEIGHT * (_PRIOR * mean) ** 2
+    # whole epochs are even
+    prior = _PRIOR_OF_EPOCHS if has_cycles and width >= 1 else _PRIOR
+    squares = _squares_around_mean(times) + _PRIOR_WEIGHT * (prior * mean) ** 2
     spread = math.sqrt(squares / (_PRIOR_WEIGHT + len(times) - 1)) / mean
     # how many blocks lie ahead: the fewer, the less their scatter evens out
     future = max(ahead / width, 1 / _BLOCKS)

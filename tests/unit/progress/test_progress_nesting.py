@@ -310,6 +310,14 @@ def test_an_epoch_counter_that_is_late_is_helped_by_its_bar() -> None:
     assert seen(printed(), until=115).done == pytest.approx(11.5, abs=0.1)
 
 
+def test_a_step_a_little_lower_in_a_new_epoch_is_a_new_pass() -> None:
+    def printed() -> Printed:
+        for burst in range(1, 8):
+            yield burst * 10.0, f"epoch {burst}/10 step {100 - 3 * burst}/100\n"
+
+    assert seen(printed(), until=70).done == pytest.approx(6.79)
+
+
 def test_lines_of_a_process_that_lags_an_epoch_behind_are_left_out() -> None:
     def printed() -> Printed:
         for epoch in range(1, 5):
