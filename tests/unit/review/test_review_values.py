@@ -1,0 +1,220 @@
+"""Rows, requests and figures of a report, by values worked out by hand."""
+
+import pytest
+
+from weigh.model.job import ElementState
+from weigh.model.record import (
+    Allocation,
+    Record,
+    RecordedJob,
+    RepeatedRun,
+    RunOutcome,
+    Usage,
+)
+from weigh.model.report import AccountedElement, ReportMeasure, ReportRow
+from weigh.review.advice import AdviceSubject, resource_notes
+from weigh.review.elements import elements_of_runs, single_run_element
+from weigh.review.figures import request_with_accounting, with_other_figures
+from weigh.review.runs import (
+    ElementRequest,
+    ReviewedRun,
+    row_of,
+    runs_of_records,
+)
+from weigh.review.summary import ReportFindings, compose_report
+from weigh.units import GIB, MIB
+
+NOTHING = ElementRequest()
+
+
+def a_record(**changes: object) -> Record:
+    known = {
+        "id": "0" * 12,
+        "command": ("true",),
+        "started": "2026-01-01T00:00:00Z",
+        "state": "COMPLETED",
+        "usage": Usage(wall_time=10.0),
+    }
+    return Record(**known | changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "index", "element"), [("slurm", 3, 3), ("gridengine", 3, 2)]
+)
+def test_a_row_has_the_task_and_attempt_of_its_record_and_counts_elements_from_0(
+    scheduler: str, index: int, element: int
+) -> None:
+    job = RecordedJob(id="7", element=index, task=5, attempt=2)
+
+    row = row_of(a_record(job=job, allocation=Allocation(scheduler=scheduler)))
+
+    assert (row.job, row.element, row.task, row.attempt) == ("7", element, 5, 2)
+
+
+def test_only_a_repeat_that_failed_has_a_reason() -> None:
+    repeats = (
+        RepeatedRun(Usage(wall_time=1.0), exit_code=0, signal=None),
+        RepeatedRun(Usage(wall_time=2.0), exit_code=3, signal=None),
+    )
+    record = a_record(
+        state="FAILED", outcome=RunOutcome("exit code 3"), repeats=repeats
+    )
+
+    rows = [run.row for run in runs_of_records([record])]
+
+    assert [row.reason for row in rows] == [None, "exit code 3"]
+    assert [(row.started or 0) - (rows[0].started or 0) for row in rows] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("state", "started", "wall_time"),
+    [
+        (None, 100.0, 5.0),
+        (ElementState(state="COMPLETED", started=90.0, ended=120.0), 90.0, 30.0),
+        # the clocks of two machines do not mix
+        (ElementState(state="RUNNING", started=90.0), 100.0, 5.0),
+    ],
+)
+def test_start_and_end_of_an_element_are_of_one_source(
+    state: ElementState | None, started: float, wall_time: float
+) -> None:
+    run = ReviewedRun(row=ReportRow(element=0, started=100.0, wall_time=5.0))
+
+    (element,) = elements_of_runs([run], [state] if state else [], NOTHING)
+
+    assert (element.started, element.wall_time) == (started, wall_time)
+
+
+def test_accounting_completes_a_request_and_replaces_nothing() -> None:
+    accounted = AccountedElement(
+        element=0, cpus=4, memory_asked=GIB, time_limit=600, gpus=1, nodes=2
+    )
+
+    bare = request_with_accounting(NOTHING, [accounted])
+    own = request_with_accounting(
+        ElementRequest(cpus=2, memory=MIB, time_limit=60, gpus=3), [accounted]
+    )
+
+    assert (bare.cpus, bare.memory, bare.time_limit, bare.gpus) == (4, GIB, 600, 1)
+    assert (own.cpus, own.memory, own.time_limit, own.gpus) == (2, MIB, 60, 3)
+    assert (bare.nodes, own.nodes) == (2, 2)
+
+
+OURS = {
+    "memory": ReportMeasure(name="memory", unit="bytes", median=GIB, most=GIB),
+    "gpu_memory": ReportMeasure(name="gpu_memory", unit="bytes", median=GIB, most=GIB),
+    "gpu_utilization": ReportMeasure(
+        name="gpu_utilization", unit="share", median=0.5, most=0.5
+    ),
+    "cpus": ReportMeasure(name="cpus", unit="cpus", median=1.0, most=1.0),
+    "time": ReportMeasure(name="time", unit="seconds", median=100.0, most=100.0),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs", "value"),
+    [
+        ("memory", {"max_rss": 2 * GIB}, 2 * GIB),
+        ("memory", {"max_rss": round(1.04 * GIB)}, None),  # nearly the same
+        ("memory", {"max_rss": round(1.06 * GIB)}, round(1.06 * GIB)),
+        ("gpu_memory", {"gpu_memory": 2 * GIB}, 2 * GIB),
+        ("gpu_memory", {"gpu_memory": GIB}, None),
+        ("gpu_utilization", {"gpu_utilization": 0.9}, 0.9),
+        ("gpu_utilization", {"gpu_utilization": 0.51}, None),
+        ("cpus", {"cpu_time": 300.0, "wall_time": 100.0}, 3.0),
+        ("cpus", {"cpu_time": 109.0, "wall_time": 100.0}, None),  # a tenth of a CPU
+        ("cpus", {"cpu_time": 111.0, "wall_time": 100.0}, 1.11),
+        ("time", {"wall_time": 200.0}, 200.0),
+        ("time", {"wall_time": 101.0}, None),  # accounting has whole seconds
+    ],
+)
+def test_a_figure_of_accounting_is_shown_where_it_differs(
+    name: str, theirs: dict[str, float], value: float | None
+) -> None:
+    accounted = AccountedElement(element=0, state="COMPLETED", **theirs)  # type: ignore[arg-type]
+
+    (measure,) = with_other_figures([OURS[name]], [accounted], (), scheduler="slurm")
+
+    shown = [one.value for one in measure.others]
+    assert shown == ([] if value is None else [pytest.approx(value)])
+
+
+@pytest.mark.parametrize(
+    ("cpu_time", "wall_time", "word"),
+    [
+        (50.0, 100.0, "misses what was killed or left the job: trust weigh's"),
+        # a longer job has a lower mean
+        (50.0, 200.0, "over the whole job, including its set-up"),
+        (300.0, 100.0, "over the whole job, including its set-up"),
+    ],
+)
+def test_less_cpu_time_in_the_same_time_is_not_trusted(
+    cpu_time: float, wall_time: float, word: str
+) -> None:
+    accounted = AccountedElement(
+        element=0, state="COMPLETED", cpu_time=cpu_time, wall_time=wall_time
+    )
+
+    found = with_other_figures(
+        [OURS["time"], OURS["cpus"]], [accounted], (), scheduler="slurm"
+    )
+
+    assert [one.word for one in found[1].others] == [word]
+
+
+def test_a_report_counts_the_attempts_that_began() -> None:
+    began = ReviewedRun(row=ReportRow(started=1.0, wall_time=2.0, state="FAILED"))
+    again = ReviewedRun(row=ReportRow(started=4.0, wall_time=5.0, state="COMPLETED"))
+    waits = ReviewedRun(row=ReportRow(state="PENDING"))
+    runs = (began, again, waits)
+    elements = tuple(single_run_element(run, NOTHING) for run in runs)
+
+    report = compose_report(
+        ReportFindings(title="t", requested=NOTHING, runs=runs, elements=elements)
+    )
+
+    assert (report.runs, report.run_time) == (2, 7.0)
+    assert (report.started, report.ended) == (1.0, 9.0)
+
+
+def asked_notes(measure: ReportMeasure, requested: ElementRequest) -> list[str | None]:
+    """Return the flags of the notes on one element that completed."""
+    need = round(measure.most or 0) if measure.name == "memory" else None
+    run = ReviewedRun(
+        row=ReportRow(started=0.0, wall_time=100.0, state="COMPLETED"), need=need
+    )
+    element = single_run_element(run, requested)
+    subject = AdviceSubject(
+        elements=[element], requested=requested, measures={measure.name: measure}
+    )
+    return [note.flag for note in resource_notes(subject)]
+
+
+@pytest.mark.parametrize(
+    ("name", "used", "requested", "flag"),
+    [
+        # 7 of 10: well requested; below: 20 % more than was used, rounded up
+        ("memory", 700 * MIB, {"memory": 1000 * MIB}, None),
+        ("memory", 600 * MIB, {"memory": 1000 * MIB}, "--mem=720M"),
+        # a gain of less than 100 MiB
+        ("memory", 100 * MIB, {"memory": 200 * MIB}, None),
+        ("memory", 899 * MIB, {"memory": 1000 * MIB}, None),
+        ("memory", 900 * MIB, {"memory": 1000 * MIB}, "--mem=1080M"),
+        ("time", 4200.0, {"time_limit": 6000}, None),
+        ("time", 3000.0, {"time_limit": 6000}, "--time=01:00:00"),
+        ("time", 5400.0, {"time_limit": 6000}, "--time=02:00:00"),
+        # as much as the least that is requested
+        ("time", 10.0, {"time_limit": 300}, None),
+        ("cpus", 3.2, {"cpus": 4}, None),
+        ("cpus", 2.1, {"cpus": 4}, "--cpus-per-task=2"),  # a tenth of a CPU is noise
+        ("cpus", 2.2, {"cpus": 4}, "--cpus-per-task=3"),
+    ],
+)
+def test_a_flag_is_advised_from_a_threshold_on(
+    name: str, used: float, requested: dict[str, int], flag: str | None
+) -> None:
+    measure = ReportMeasure(name=name, unit="bytes", median=used, most=used)  # type: ignore[arg-type]
+
+    flags = asked_notes(measure, ElementRequest(scheduler="slurm", **requested))  # type: ignore[arg-type]
+
+    assert flags == ([] if flag is None else [flag])
