@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from called_weigh import called_apart
 from processes import Weigh
+from transcript import check_transcript
 
 ENV = shutil.which("env") or "env"
 
@@ -66,94 +68,38 @@ def test_what_cannot_be_started_has_the_code_that_env_gives(
     assert done.stdout == b""
 
 
-def test_a_script_next_to_you_gets_the_dot_slash_offered(
+# a file of each line's words, and a mode: what a command line of the transcript names
+FILES = {
+    "train.py": ("print(1)\n", 0o644),
+    "my job": ("#!/bin/sh\n", 0o644),
+    "no_first_line.py": ("import os\n", 0o755),
+    "no_interpreter": ("#!/no/such/python3 -u\n", 0o755),
+    "windows": ("#!/bin/sh\r\nexit 0\r\n", 0o755),
+    "train.sh": ("#!/bin/sh\n", 0o755),
+}
+
+
+def test_what_does_not_start_is_one_line_with_the_way_out(tmp_path: Path) -> None:
+    for name, (text, mode) in FILES.items():
+        (tmp_path / name).write_bytes(text.encode())
+        (tmp_path / name).chmod(mode)
+
+    def weigh(*words: str) -> tuple[int, str, str]:
+        done = called_apart(tmp_path, "run", *words)
+        return done.returncode, done.stdout, done.stderr
+
+    transcript = Path(__file__).with_name("not_started.transcript")
+    check_transcript(transcript, weigh, {str(tmp_path): "HERE"})
+    assert not (tmp_path / "made").exists()
+
+
+def test_an_interpreter_with_a_line_end_of_windows_that_env_looks_for_is_named(
     weigh: Weigh, tmp_path: Path
 ) -> None:
-    _script(tmp_path / "train.sh", "#!/bin/sh\n")
-    done = weigh.run("--", "train.sh")
+    script = _script(tmp_path / "job", "#!/usr/bin/env python3\r\nexit 0\r\n")
+    done = weigh.run("--", str(script))
     assert done.returncode == 127
-    assert b"did you mean ./train.sh?" in done.stderr
-
-
-def _hint(weigh: Weigh, name: str) -> tuple[int, str]:
-    done = weigh.run("--", name)
-    assert done.stderr.count(b"\n") == 1 or b"127" in done.stderr
-    return done.returncode, done.stderr.decode()
-
-
-@pytest.mark.few(3)
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("true --now", "without the quotes: true --now"),
-        ("python train.py", "without the quotes: python train.py"),
-        ("./train.py --epochs 1", "without the quotes: ./train.py --epochs 1"),
-        ("cat a | wc -l", "for a shell: bash -c 'cat a | wc -l'"),
-        ("OMP_NUM_THREADS=1", "put env before it: env OMP_NUM_THREADS=1"),
-        ("cd", "for a shell: bash -c 'cd ... && COMMAND'"),
-        ("module", "for a shell: bash -c 'module ... && COMMAND'"),
-    ],
-)
-def test_a_command_in_quotes_gets_a_hint(weigh: Weigh, name: str, hint: str) -> None:
-    code, said = _hint(weigh, name)
-    assert (code, hint in said) == (127, True), said
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "mode", "code", "hints"),
-    [
-        ("./train.py", "print(1)\n", 0o644, 126, ["(write: python ./train.py)"]),
-        ("./my job", "#!/bin/sh\n", 0o644, 126, ["(write: chmod +x './my job')"]),
-        ("train.py", "print(1)\n", 0o644, 127, ["(did you mean python train.py?)"]),
-        (  # not given to sh
-            "./train.py",
-            "import os\n",
-            0o755,
-            126,
-            ["has no #! line", "(write: python ./train.py)"],
-        ),
-        (
-            "./job",
-            "#!/no/such/python3 -u\n",
-            0o755,
-            127,
-            ["does not exist: /no/such/python3"],
-        ),
-        *(
-            (
-                "./job",
-                f"{first}\r\nexit 0\r\n",
-                0o755,
-                127,
-                ["first line ends as on Windows   (dos2unix ./job)"],
-            )
-            for first in ("#!/bin/sh", "#!/usr/bin/env python3")
-        ),
-    ],
-)
-def test_a_script_that_does_not_start_gets_a_hint(  # noqa: PLR0913, PLR0917
-    weigh: Weigh, name: str, text: str, mode: int, code: int, hints: list[str]
-) -> None:
-    (weigh.folder / name).write_bytes(text.encode())
-    (weigh.folder / name).chmod(mode)
-    done, said = _hint(weigh, name)
-    assert done == code, said
-    assert all(hint in said for hint in hints), said
-
-
-def test_an_empty_name_is_a_command_not_found(weigh: Weigh) -> None:
-    done = weigh.run("--", "")
-    assert done.returncode == 127
-    assert b"command not found" in done.stderr
-
-
-def test_a_missing_interpreter_is_named_as_the_reason(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    _script(tmp_path / "tag", "#!/no/such/interpreter\n")
-    done = weigh.run("--", "tag", env=weigh.env(PATH=str(tmp_path)))
-    assert done.returncode == 127
-    assert b"interpreter" in done.stderr
+    assert b"first line ends as on Windows   (dos2unix" in done.stderr
 
 
 def test_a_script_without_its_first_line_runs_as_from_a_shell(
@@ -172,35 +118,6 @@ def test_path_is_searched_past_what_cannot_be_executed(
         _script(tmp_path / name / "tag", "#!/bin/sh\nexit 5\n", mode)
     path = f"{tmp_path}/nowhere:{tmp_path}/first:{tmp_path}/second"
     assert weigh.run("--", "tag", env=weigh.env(PATH=path)).returncode == 5
-
-
-@pytest.mark.few(5)
-@pytest.mark.parametrize(
-    ("words", "hint"),
-    [
-        (["touch", "made"], "put -- before the command: weigh run -- touch made"),
-        (["--param", "n=1", "touch", "made"], "weigh run --param n=1 -- touch made"),
-        (["--repeet", "3", "--", "touch", "made"], "--repeat"),
-        (["--epochs", "1", "--", "touch", "made"], "options of the command go after"),
-        (["--param", "n", "--", "touch", "made"], "NAME=VALUE"),
-        (["--interval", "-1", "--", "touch", "made"], "not a time: '-1'"),
-        (["--repeat", "0", "--", "touch", "made"], "--repeat"),
-        (["--headroom", "much", "--", "touch", "made"], "much"),
-        (["-o", "no/such/folder/r.json", "--", "touch", "made"], "choose another"),
-        (["--label", "last", "--", "touch", "made"], "cannot be a label"),
-        (["--"], "COMMAND"),
-        ([], "COMMAND"),
-    ],
-)
-def test_bad_words_get_one_line_and_125_and_nothing_runs(
-    weigh: Weigh, words: list[str], hint: str
-) -> None:
-    done = weigh.run(*words)
-    assert done.returncode == 125
-    assert hint in done.stderr.decode()
-    assert done.stderr.count(b"\n") == 1
-    assert not (weigh.folder / "made").exists()
-    assert not weigh.left()
 
 
 def test_a_launcher_that_fails_before_it_is_measured_names_its_error() -> None:

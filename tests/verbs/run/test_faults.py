@@ -78,10 +78,6 @@ def test_a_lost_record_is_one_line_even_with_quiet(
     assert done.stderr.decode().count("\n") == 1
 
 
-def test_quiet_prints_nothing_where_nothing_is_lost(weigh: Weigh) -> None:
-    _unharmed(weigh.run("-q", "--", *JOB), warnings=0)
-
-
 def test_a_limit_on_file_size_costs_one_warning(weigh: Weigh) -> None:
     limit = ("sh", "-c", 'ulimit -f 0; exec "$@"', "sh")
     (said,) = _unharmed(weigh.run("--", *JOB, prefix=limit), warnings=1)

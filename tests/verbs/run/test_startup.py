@@ -31,48 +31,13 @@ sys.addaudithook(hear)
 from weigh.__main__ import main
 main()
 """
-_OURS = """
-    weigh weigh._version weigh.__main__ weigh.errors weigh.import_path
-    weigh.lazy_modules weigh.project_folders weigh.regular_file weigh.units
-    weigh.model weigh.model.gpu
-    weigh.model.record weigh.model.mask weigh.config weigh.request
-    weigh.outcome weigh.outside_work
-    weigh.cli weigh.cli.output weigh.cli.plain_run weigh.cli.run_job
-    weigh.flow weigh.flow.run
-    weigh.flow.run.channel weigh.flow.run.record_sink weigh.flow.run.run
-    weigh.schedulers weigh.schedulers.kind weigh.schedulers.words
-    weigh.schedulers.gridengine weigh.schedulers.gridengine
-    weigh.schedulers.kind weigh.schedulers.slurm
-    weigh.schedulers.slurm
-    weigh.measure weigh.measure.command
-    weigh.measure.launcher weigh.measure.series weigh.measure.watcher
-    weigh.measure.memory weigh.measure.memory.gauge
-    weigh.measure.memory.holding
-    weigh.measure.memory.ledger weigh.measure.orphans weigh.measure.peak
-    weigh.measure.signals
-    weigh.probe weigh.probe.cgroup weigh.probe.driver weigh.probe.host weigh.probe.perf
-    weigh.probe.proc
-    weigh.render weigh.render.printable weigh.render.request_lines
-    weigh.render.record_lines
-    weigh.store weigh.store.identity weigh.store.lines weigh.store.location
-    weigh.store.shards
-"""
 # uuid is not here: msgspec imports it
 _NEVER = """
     asyncio argparse click csv dataclasses difflib hashlib importlib.metadata json
     logging multiprocessing numpy pathlib psutil random rich secrets shlex shutil socket
     subprocess tempfile tomllib unittest urllib zipfile
 """
-# a driver may be here: whether its GPUs are all hidden takes these
-_BESIDE_A_DRIVER = {"weigh.probe.gpu", "weigh.probe.visible"}
-# other people's shared memory may grow meanwhile: whether it is the job's takes these
-_BESIDE_SHARED_MEMORY = {
-    "weigh.measure.memory.families",
-    "weigh.measure.memory.shared_pages",
-    "weigh.probe.pages",
-    "weigh.probe.tmpfs",
-}
-OURS, NEVER = frozenset(_OURS.split()), frozenset(_NEVER.split())
+NEVER = frozenset(_NEVER.split())
 MOST_FILES = 141
 OF_THE_KERNEL = ("/proc/", "/sys/")  # these are on no disk
 HIGHEST_FLOOR = 12 * MIB
@@ -122,13 +87,6 @@ def _environment(folder: Path) -> dict[str, str]:
     # a development environment's coverage or startup hooks are not weigh's
     ours = {"WEIGH_DIR": str(folder / "store"), "HOME": str(folder)}
     return {**kept, **ours, "CUDA_VISIBLE_DEVICES": ""}
-
-
-def test_a_run_loads_only_its_own_rooms(tmp_path: Path) -> None:
-    modules, _ = weigh_true(tmp_path)
-    ours = {name for name in modules if name.partition(".")[0] == "weigh"}
-    assert "weigh.measure.command" in ours
-    assert ours <= OURS | _BESIDE_A_DRIVER | _BESIDE_SHARED_MEMORY
 
 
 def test_a_run_loads_nothing_slow(tmp_path: Path) -> None:
