@@ -168,17 +168,14 @@ EXEC_KEYS = (
     "memory",
     "guard",
     "pin",
-    "wait_orphans",
-    "quiet",
 )
 # of [cluster]; tables of it are schedulers by their names
 CLUSTER_KEYS = (
-    *("scheduler", "name", "scratch", "memory", "exclusive"),
+    *("scheduler", "name", "memory", "exclusive"),
     *("constraint", "account", "qos", "require"),
 )
 SUBMIT_KEYS = {
-    "heal": _YES_NO,
-    "heal_limits": _TEXT,
+    "heal": SettingKind(bool | str, "true, false or limits: 'memory=64G,rounds=4'"),
 }
 # the tables that have known keys; that of no name are the plain keys of a file
 _KINDS_BY_TABLE: dict[str, dict[str, SettingKind]] = {

@@ -1,4 +1,4 @@
-"""Text and JSON of ``weigh submit``: checks, job id, request, how to follow."""
+"""Text and JSON of ``weigh submit``: job id, request, how to follow."""
 
 import shlex
 import time
@@ -9,29 +9,15 @@ import msgspec
 from weigh.model.job import HealLimits, JobRequest, SubmittedJob
 from weigh.render.printable import (
     indented_json,
-    padded_text,
-    printable_text,
     three_digit_text,
 )
-from weigh.render.request_lines import WIDTH, folded_lines, named_lines
+from weigh.render.request_lines import named_lines
 from weigh.render.words import requested_amounts_text
 from weigh.units import HOUR, Seconds, count_with_noun, format_limit, format_size
 
 SCHEMA = "weigh.submit/1"
-_WIDEST = 24  # columns of the name of a check
 _SHOWN = 3  # further jobs, or commands, that are listed
-_HEAD = len("  checked   ")
-_PASSED = ("ok", "made", "any")  # nothing to act on: --json has these checks
 _AT_ONCE = 60.0  # seconds; a start that near is "now"
-
-
-class SubmitCheck(msgspec.Struct, frozen=True):
-    """One check before a job is submitted, and its result."""
-
-    what: str
-    verdict: str
-    detail: str = ""
-    has_room: bool = False  # a node could start an element now
 
 
 class MostHours(msgspec.Struct, frozen=True):
@@ -46,8 +32,8 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     ``job`` is None after a dry run, ``more`` the rest of an array that was too long
     for one job; ``notes`` are choices made for the user, ``commands`` those that a dry
-    run leaves out. ``now`` is the time in seconds since the epoch. ``healer`` is
-    a job that follows.
+    run leaves out. ``has_free_nodes``: nodes have room for an element now. ``now`` is
+    the time in seconds since the epoch. ``healer`` is a job that follows.
     """
 
     scheduler: str
@@ -56,7 +42,7 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     job: SubmittedJob | None = None
     more: tuple[SubmittedJob, ...] = ()
     notes: tuple[str, ...] = ()
-    checks: tuple[SubmitCheck, ...] = ()
+    has_free_nodes: bool = False
     commands: tuple[tuple[str, ...], ...] = ()
     now: Seconds = 0.0
     healer: SubmittedJob | None = None
@@ -68,8 +54,7 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
-    """Write what was checked and submitted, and the next command."""
-    yield from check_lines(answer.checks)
+    """Write what was submitted, and the next command."""
     job = answer.job
     if job is None:
         return
@@ -87,16 +72,11 @@ def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
     is_soon = job.expected is not None and job.expected <= answer.now + _AT_ONCE
     if job.request.after:  # of which the scheduler's forecast knows nothing
         text += f"; starts after job {', '.join(job.request.after)}"
-    elif job.expected is not None and (is_soon or not has_free_nodes(answer.checks)):
+    elif job.expected is not None and (is_soon or not answer.has_free_nodes):
         text += f"; starts {start_time_text(job.expected, answer.now)}"
     yield from named_lines("", text, indent=2, name_width=0)
     for name, row in _rows_of_submission(answer, job):
         yield from named_lines(name, row, indent=2, name_width=10)
-
-
-def has_free_nodes(checks: Sequence[SubmitCheck]) -> bool:
-    """Return whether nodes that an element fits have room for it now."""
-    return any(check.has_room for check in checks)
 
 
 def _rows_of_submission(
@@ -155,27 +135,6 @@ def most_hours(submitted_jobs: Sequence[SubmittedJob]) -> MostHours | None:
     return total
 
 
-def check_lines(checks: Sequence[SubmitCheck]) -> Iterator[str]:
-    """Write one line per check that is not simply passed."""
-    checks = [one for one in checks if one.verdict not in _PASSED]
-    # a long name of a check is not cut: only its row is wider
-    width = min(
-        _WIDEST, max((len(printable_text(one.what)) for one in checks), default=0)
-    )
-    for number, one in enumerate(checks):
-        head = "checked" if number == 0 else ""
-        first = (
-            f"  {head:<8}  {padded_text(printable_text(one.what), width)}  "
-            f"{one.verdict:<7}  "
-        )
-        rows = list(
-            folded_lines(printable_text(one.detail), max(20, WIDTH - len(first)))
-        )
-        yield (first + (rows[0] if rows else "")).rstrip()
-        room = " " * (_HEAD + width + len("  default  "))
-        yield from (room + row for row in rows[1:])
-
-
 def _job_contents_text(submitted_job: SubmittedJob) -> str:
     elements = count_with_noun(submitted_job.elements, "element")
     tasks = count_with_noun(submitted_job.tasks, "task")
@@ -227,7 +186,6 @@ def submission_json(answer: SubmitAnswer) -> str:
         "script": answer.script,
         "job": None if answer.job is None else msgspec.to_builtins(answer.job),
         "more": [msgspec.to_builtins(job) for job in answer.more],
-        "checks": [msgspec.to_builtins(one) for one in answer.checks],
         "notes": answer.notes,
         "commands": answer.commands,
         "at_most_hours": None

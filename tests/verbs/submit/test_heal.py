@@ -83,7 +83,7 @@ def test_status_shows_each_round_and_why_it_was_sent(here: Weigh) -> None:
 
 
 def test_a_setting_heals_without_an_option(here: Weigh) -> None:
-    Path("weigh.toml").write_text("[submit]\nheal = true\nheal_limits = 'rounds=2'\n")
+    Path("weigh.toml").write_text("[submit]\nheal = 'rounds=2'\n")
     folder = here.plan("true")
 
     assert here("submit", folder, "--on", "local", "--heal=no", "--dry-run")[0] == 0
@@ -94,14 +94,12 @@ def test_a_setting_heals_without_an_option(here: Weigh) -> None:
 
 def test_an_invalid_setting_is_named(here: Weigh) -> None:
     folder = here.plan("true")
-    Path("weigh.toml").write_text(
-        '[submit]\nheal = true\nheal_limits = "memory=much"\n'
-    )
+    Path("weigh.toml").write_text('[submit]\nheal = "memory=much"\n')
 
     code, _, err = here("submit", folder, "--on", "local")
 
     assert code == 2
-    assert "weigh.toml: submit.heal_limits: memory: " in err
+    assert "weigh.toml: submit.heal: memory: " in err
 
 
 def test_cancelling_a_job_cancels_its_healer(here: Weigh) -> None:

@@ -204,7 +204,7 @@ def test_an_environment_in_home_is_not_to_be_staged_in(
 
 
 def test_scratch_is_the_one_that_the_settings_name(here: Weigh) -> None:
-    (here.folder / "weigh.toml").write_text('[cluster]\nscratch = "/disk/$USER"\n')
+    (here.folder / "weigh.toml").write_text('scratch = "/disk/$USER"\n')
     plan = here.plan("true")
 
     _, out, _ = here("submit", plan, "--on", "local", "--stage-out", "r", "--dry-run")

@@ -10,8 +10,6 @@ from transcript import check_texts
 from weigh.model.job import JobRequest, SubmittedJob
 from weigh.render.submit_lines import (
     SubmitAnswer,
-    SubmitCheck,
-    check_lines,
     command_lines,
     submitted_lines,
 )
@@ -35,7 +33,7 @@ def job(number: str = "7", **known: object) -> SubmittedJob:
 
 
 def lines(
-    first: SubmittedJob, *more: SubmittedJob, checks: tuple[SubmitCheck, ...] = ()
+    first: SubmittedJob, *more: SubmittedJob, has_free_nodes: bool = False
 ) -> list[str]:
     shipped = SubmitAnswer(
         scheduler="slurm",
@@ -43,14 +41,12 @@ def lines(
         text="",
         job=first,
         more=more,
-        checks=checks,
+        has_free_nodes=has_free_nodes,
         now=NOON,
     )
     return list(submitted_lines(shipped))
 
 
-FREE = SubmitCheck("queue", "ok", "3 nodes, 3 free now", has_room=True)
-BUSY = SubmitCheck("queue", "ok", "3 nodes, 0 free now")
 LATER = job(expected=NOON + 2 * HOUR)
 SIX_HOURS = JobRequest(cpus=4, gpus=1, time_limit=6 * HOUR)
 MANY = [job(str(number)) for number in range(8, 208)]
@@ -66,8 +62,8 @@ SCREENS: dict[str, list[str]] = {
     ),
     "a job for each of many nodes": lines(job(), *MANY),
     "it starts now": lines(job(expected=NOON + 5)),
-    "it starts in two hours, as all nodes are busy": lines(LATER, checks=(BUSY,)),
-    "it may start before the prediction": lines(LATER, checks=(FREE,)),
+    "it starts in two hours, as all nodes are busy": lines(LATER),
+    "it may start before the prediction": lines(LATER, has_free_nodes=True),
     "it starts tomorrow": lines(job(expected=NOON + DAY)),
     "what two jobs can use at most": lines(
         job(elements=20, request=SIX_HOURS), job(request=SIX_HOURS)
@@ -81,27 +77,6 @@ def test_the_screens_are_as_they_were_reviewed() -> None:
         for name, screen in SCREENS.items()
     }
     check_texts(Path(__file__).with_name("submit_screen.texts"), texts)
-
-
-def test_what_was_checked_stays_within_80_columns() -> None:
-    checks = (
-        SubmitCheck("queue gpu", "ok", "5 nodes with p100, 2 free now"),
-        SubmitCheck("time", "1 h", "5 nodes with p100, 2 free now"),
-        SubmitCheck(
-            "GPU", "default", "no --gpus: the job gets none " + "(v100, a100) " * 9
-        ),
-        SubmitCheck("limits", "?", "x" * 200),
-    )
-
-    shown = list(check_lines(checks))
-
-    assert shown[0].split()[0] == "checked"
-    assert max(map(len, shown[:-2])) <= 80
-    assert len([line for line in shown if "free now" in line]) == 1
-
-
-def test_nothing_checked_is_nothing_shown() -> None:
-    assert list(check_lines(())) == []
 
 
 def test_a_dry_run_names_the_command_of_each_part_as_one_line_to_copy() -> None:

@@ -26,12 +26,11 @@ from weigh.model.lint import LintFinding
 from weigh.model.plan import Plan
 from weigh.regular_file import only_regular
 from weigh.render.request_lines import WIDTH, folded_lines
-from weigh.render.submit_lines import SubmitCheck
 from weigh.schedulers import KINDS
 from weigh.schedulers.lint.rules import acknowledged
 from weigh.schedulers.protocol import LiveAnswers
 from weigh.schedulers.script import read_script
-from weigh.units import count_with_noun, format_limit, format_size
+from weigh.units import count_with_noun, format_size
 
 # findings on what weigh's own job script does on purpose
 _LOGS = frozenset({"log-directory", "log-pattern"})
@@ -44,10 +43,10 @@ _NAMED = 3
 
 
 class SubmitChecks(msgspec.Struct, frozen=True):
-    """The passed checks, one row each, and the warnings."""
+    """The warnings of a script that may be submitted."""
 
-    rows: tuple[SubmitCheck, ...] = ()
     doubts: tuple[str, ...] = ()
+    has_free_nodes: bool = False  # with room for an element now
 
 
 class ScriptToCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,10 +90,11 @@ def check_request(
     # each part of the request is allowed here: is there a node with all of it?
     fit = _fitting(job_request, live, scheduler)
     refuse(tuple(_no_node(job_request, live, fit)))
-    doubts = (_doubt_of_finding(one) for one in found if one.severity == "note")
-    return SubmitChecks(
-        tuple(_submit_check_rows(job_request, live, fit)), tuple(doubts)
-    )
+    doubts = [_doubt_of_finding(one) for one in found if one.severity == "note"]
+    if live.limits is None or not live.limits.queues:
+        why = live.trouble or "the scheduler names no queue"
+        doubts.append(f"limits not checked: {why}")
+    return SubmitChecks(tuple(doubts), _has_free_nodes(job_request, fit))
 
 
 def text_findings(
@@ -263,46 +263,13 @@ def queues_of(
     return tuple(one for one in limits.queues if one.default) or limits.queues
 
 
-def _submit_check_rows(
-    job_request: JobRequest,
-    live_answers: LiveAnswers,
-    fitting_nodes: Sequence[ClusterNode],
-) -> Iterator[SubmitCheck]:
-    """Yield what was compared: the queue with its nodes that fit, and the time."""
-    if live_answers.limits is None or not live_answers.limits.queues:
-        yield SubmitCheck(
-            "limits", "?", live_answers.trouble or "the scheduler names no queue"
-        )
-        return
-    queues = queues_of(job_request, live_answers.limits)
-    # with several queues the scheduler chooses
-    is_clear = bool(job_request.queue) or len(queues) == 1
-    names = ", ".join(queue.name for queue in queues[:_NAMED])
+def _has_free_nodes(
+    job_request: JobRequest, fitting_nodes: Sequence[ClusterNode]
+) -> bool:
+    """Return whether nodes that an element fits have room for it now."""
     takers = [node for node in fitting_nodes if takes_jobs(node)]
     free = sum(_has_room(node, job_request, is_free=True) for node in takers)
-    kind = f" with {job_request.gpu_type or 'GPUs'}" if job_request.gpus else ""
-    count = f"{len(fitting_nodes)} node{'' if len(fitting_nodes) == 1 else 's'}"
-    yield SubmitCheck(
-        f"queue {names}" if is_clear else "queue",
-        "ok" if is_clear else "any",
-        f"{count}{kind}, {free} free now" if live_answers.nodes else "",
-        has_room=free >= job_request.nodes,
-    )
-    if job_request.time_limit is None:
-        return  # a note names the default
-    limits = [queue.time_limit for queue in queues]
-    known = [limit for limit in limits if limit is not None]
-    # one queue without a limit is enough: the job may run there
-    is_limited = bool(known) and len(known) == len(limits)
-    allows = f"queue allows {format_limit(max(known))}" if is_limited else "no limit"
-    yield SubmitCheck(f"time {format_limit(job_request.time_limit)}", "ok", allows)
-
-
-def log_row(job_script: JobScript, *, was_there: bool) -> SubmitCheck:
-    """Return the row on the log directory."""
-    path = os.path.relpath(job_script.log, job_script.cwd)
-    shown = job_script.log if path.startswith("..") else path
-    return SubmitCheck("log directory", "ok" if was_there else "made", shown)
+    return free >= job_request.nodes
 
 
 def refuse_missing_program(

@@ -174,24 +174,21 @@ def limits_of(here: Here, options: HealOptions, kind: str) -> HealLimits | None:
         UsageError: the scheduler cannot heal.
         FormatError: a limit is invalid.
     """
-    settings = here.settings.submit
     if options.heal == _NO_HEALING:
         return None
     scheduler = find_kind(kind)
     # a job can follow another
     can_heal = scheduler is None or scheduler.traits.waits
+    setting = here.settings.submit.get("heal")
     # a setting is for all clusters: where it is not possible it is ignored
-    if options.heal is None:
-        is_set = "heal" in settings and settings["heal"].value
-        if not is_set or not can_heal:
-            return None
+    if options.heal is None and not (setting and setting.value and can_heal):
+        return None
     if scheduler is not None and not can_heal:
         raise UsageError(f"{scheduler.title} lets no job wait for another: omit --heal")
     found = dict[str, Any]()
-    if "heal_limits" in settings:
-        limits = settings["heal_limits"]
-        where = f"{limits.origin}: submit.heal_limits"
-        found = heal_limits_of_text(str(limits.value), where)
+    if setting is not None and isinstance(setting.value, str):
+        where = f"{setting.origin}: submit.heal"
+        found = heal_limits_of_text(setting.value, where)
     # what was typed comes before the settings
     typed = options.heal or ""
     return HealLimits(**found | heal_limits_of_text(typed, f"--heal={typed}"))

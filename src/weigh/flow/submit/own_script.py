@@ -391,7 +391,7 @@ def _checked_script_answer(
         noun = "note" if noted == 1 else "notes"
         more = " ".join(("weigh check", shlex.quote(draft.typed)))
         notes = (*notes, f"{noted} {noun} on the script: {more}")
-    return replace(answer, checks=checks.rows, notes=notes)
+    return replace(answer, has_free_nodes=checks.has_free_nodes, notes=notes)
 
 
 def _room_for_watching(job_request: JobRequest, scripts: SchedulerUserScripts) -> Argv:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from weigh.config import ConfigValues, Value
-from weigh.errors import FormatError, UsageError
+from weigh.config import Value
+from weigh.errors import UsageError
 from weigh.flow.here import Here
 from weigh.model.job import JobScript, SubmittedJob, TaskState
 from weigh.model.plan import Plan
@@ -32,7 +32,6 @@ from weigh.staging.script import (
 )
 from weigh.units import GIB, Bytes, format_size, parse_size
 
-_SETTING = "scratch"
 _MOST_STAGED = 10 * GIB  # copied to a node unless the user confirms more
 # what ends a name in a command, or in one that a shell gets within it
 _NO_NAME = re.compile(r"[\s;|&<>()'\"=]+")
@@ -48,13 +47,13 @@ def staging_of(
 
     Raises:
         UsageError: a name or path is not allowed there.
-        FormatError: the setting is not text.
     """
+    scratch = here.settings.value("scratch")
     return parse_staging(
         stage_in,
         # % begins a pattern in a destination
         here.cwd.replace("%", "%%") if destination is None else destination,
-        _site_scratch(here.settings),
+        None if scratch is None else str(scratch),
         cwd=here.cwd,
         home=here.env.get("HOME"),
     )
@@ -253,11 +252,3 @@ def _is_staged(name: str, staging: StagingPlan) -> bool:
         or (source.place == "." and os.path.exists(f"{source.path}/{name}"))
         for source in staging.sources
     )
-
-
-def _site_scratch(config: ConfigValues) -> str | None:
-    """Return the node's local disk, from the setting or the site's file."""
-    value = config.value(_SETTING) or config.cluster.get(_SETTING)
-    if value is None or isinstance(value, str):
-        return value or None
-    raise FormatError(f"cluster.scratch must be text, not {value!r}")

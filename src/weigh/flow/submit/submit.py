@@ -343,12 +343,13 @@ def _reach_notes(scheduler: str) -> Iterator[str]:
 
 
 def _checked_submission(here: Here, written: WrittenSubmission) -> WrittenSubmission:
-    """Refuse a request that would fail; add the results of the checks."""
+    """Refuse a request that would fail; add what the checks doubt."""
     parts, answer = written.parts, written.answer
     script = parts[0]
+    # jobs of this machine: no cluster whose limits they could exceed
     if answer.scheduler == LOCAL:
         submit_checks.refuse_missing_program(script, here.env)
-    was_there = os.path.isdir(script.log)
+        return written
     to_check = submit_checks.ScriptToCheck(
         text=answer.text,
         request=script.request,
@@ -356,15 +357,12 @@ def _checked_submission(here: Here, written: WrittenSubmission) -> WrittenSubmis
         written=script,
     )
     checks = submit_checks.check_request(here.in_folder(script.cwd), to_check)
-    # jobs of this machine: no cluster whose limits they could exceed
-    if not checks.rows:
-        return written
     # what is not known is then a default, which a rule names
     has_rules = KINDS[answer.scheduler].traits.takes_scripts
     notes = [one for one in answer.notes if not (has_rules and one in UNKNOWN)]
     answer = replace(
         answer,
-        checks=(*checks.rows, submit_checks.log_row(script, was_there=was_there)),
+        has_free_nodes=checks.has_free_nodes,
         notes=(*notes, *checks.doubts),
     )
     return replace(written, answer=answer)
