@@ -54,33 +54,27 @@ class ExecReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def progress_line(tally: TaskTally, current_time: Seconds) -> str:
     """Return the progress line that a terminal redraws."""
-    left = _time_left(tally, current_time)
-    when = "" if left is None else f", {format_duration(left)} to go"
-    failed = f", {count_with_commas(tally.failed)} failed" if tally.failed else ""
-    line = (
-        f"weigh  {count_with_commas(tally.done)} of "
-        f"{count_with_commas(tally.tasks)} done{failed}, "
-        f"{count_with_commas(tally.running)} running{when}"
-    )
     # one column is left free: a full line would wrap, and stay on the screen
-    return shortened_text(line, WIDTH - 1)
+    return shortened_text(f"weigh  {_progress_text(tally, current_time)}", WIDTH - 1)
 
 
 def heartbeat_line(tally: TaskTally, current_time: Seconds, time_of_day: str) -> str:
     """Return a progress line for a log."""
+    return f"{time_of_day}  {_progress_text(tally, current_time)}"
+
+
+def _progress_text(tally: TaskTally, current_time: Seconds) -> str:
     done, tasks = map(count_with_commas, (tally.done, tally.tasks))
-    words = [
-        f"{done} of {tasks} done",
-        *([f"{count_with_commas(tally.failed)} failed"] if tally.failed else []),
-        f"{count_with_commas(tally.running)} running",
-        f"{count_with_commas(tally.waiting)} waiting",
-    ]
+    words = [f"{done} of {tasks} done"]
+    words += [f"{count_with_commas(tally.failed)} failed"] if tally.failed else []
+    words.append(f"{count_with_commas(tally.running)} running")
+    words += [f"{count_with_commas(tally.waiting)} waiting"] if tally.waiting else []
     left = _time_left(tally, current_time)
     if left is not None:
         ends = tally.left
         within = "" if ends is None else time_range_suffix(ends.low, ends.high)
         words.append(f"{format_duration(left)} to go{within}")
-    return f"{time_of_day}  {', '.join(words)}"
+    return ", ".join(words)
 
 
 def _time_left(tally: TaskTally, current_time: Seconds) -> Seconds | None:

@@ -71,8 +71,6 @@ _FILE_FLOOR = 32 * MIB  # less may be the program's own libraries
 _Number = TypeVar("_Number", Bytes, Seconds)
 _MOST_NODES = 4  # named in the summary
 MOST_RANKS = 32  # rows; of more, the largest are listed
-# kinds of a peak's source that explain a figure to a reader
-_SOURCES = ("own cgroup", "cgroup", "pages", "status")
 _WORTH_NAMING = 0.5  # of the value: a lower bound below that
 _SURE = 1.02  # bounds closer than this are written as one figure
 _NEXT = "weigh request; run it with --repeat 3 to learn how much it varies"
@@ -292,7 +290,7 @@ def _memory_trend_text(record: Record) -> str:
 def _usage_rows(usage: Usage, trend: str) -> Iterator[ShownRow]:
     peak = usage.peak_memory
     if peak is not None:
-        yield from _peak_memory_rows(peak, trend, is_alone=usage.processes in {None, 1})
+        yield from _peak_memory_rows(peak, trend)
     elif usage.max_process_memory is None:
         yield ShownRow("memory", "not measured: no data in /proc", is_summary=True)
     else:
@@ -337,10 +335,8 @@ def _cpu_usage_text(usage: Usage) -> str:
     return f"{format_duration(usage.cpu_time or 0.0):<10}  {busy}{processes}"
 
 
-def _peak_memory_rows(
-    peak: PeakMemory, trend: str, *, is_alone: bool
-) -> Iterator[ShownRow]:
-    """Yield the peak; *is_alone*: of one process, there is only one way to count."""
+def _peak_memory_rows(peak: PeakMemory, trend: str) -> Iterator[ShownRow]:
+    """Yield the peak, and what it is made of."""
     if peak.source == "launcher floor":
         words = f"up to {format_size(peak.high)}: too short to measure more exactly"
         yield ShownRow("memory", words, is_summary=True)
@@ -356,9 +352,7 @@ def _peak_memory_rows(
     else:  # a second line, rather than a single word in it
         yield ShownRow("memory", figure.rstrip(), is_summary=True)
         yield ShownRow("", course, is_summary=True)
-    kind, colon, _ = peak.source.partition(":")
-    explains = bool(colon) and kind in _SOURCES and not is_alone
-    yield ShownRow("", peak.source, explains)
+    yield ShownRow("", peak.source)
     floor = max(_FILE_SHARE * peak.value, _FILE_FLOOR)
     large: list[str] = []
     small: list[str] = []

@@ -342,8 +342,8 @@ def healing_rows(healing_state: HealingState, job_id: str) -> Iterator[tuple[str
     healer = f"job {healing_state.healer}"
     if healing_state.stopped is not None:
         left = healing_state.left.items()
-        causes = ", ".join(f"{cause} ({count_with_commas(n)})" for cause, n in left)
-        yield "healed", healing_state.stopped + (f": {causes}" if causes else "")
+        causes = "; ".join(f"{count_with_noun(n, 'task')}: {why}" for why, n in left)
+        yield "stopped", healing_state.stopped + (f": {causes}" if causes else "")
     # in this state the job runs weigh resume --heal just now
     elif healing_state.state == "RUNNING":
         yield "heals", f"{healer} decides on the next round"
