@@ -11,8 +11,6 @@ import time
 import pytest
 from batches import Batch, until
 
-from weigh.joblog import HEADER
-
 # the second signal of a user who typed Ctrl-C twice, once all tasks have ended
 SIGNALLED_AT_THE_END = """
 import os, signal, sys
@@ -24,30 +22,6 @@ if "exec" in sys.argv:
         os.kill(os.getpid(), signal.SIGINT)
     SlotChannels.close = close
 """
-
-
-@pytest.mark.long
-def test_a_joblog_cut_at_any_byte_of_its_last_record_loses_no_task(
-    batch: Batch,
-) -> None:
-    batch.write("echo a >> ran", "echo b >> ran")
-    batch.run("-j", "1")
-    whole = batch.joblog.read_bytes()
-    begin = whole.rstrip(b"\n").rfind(b"\n") + 1
-    step = 1 if os.environ.get("WEIGH_FUZZ") == "long" else 9  # a run for each
-    for size in range(begin, len(whole), step):
-        batch.joblog.write_bytes(whole[:size])
-        (batch.folder / "ran").unlink()
-        assert batch.run("-j", "1").returncode == 0
-        assert batch.ran() == ["b"], f"cut at {size - begin}"
-        assert batch.ended() == {1: (0, 0), 2: (0, 0)}
-
-
-def test_a_joblog_cut_in_its_header_begins_again(batch: Batch) -> None:
-    batch.write("echo a >> ran")
-    batch.joblog.write_text(HEADER[:20])
-    assert batch.run().returncode == 0
-    assert batch.joblog.read_text().startswith(f"{HEADER}\n1\t:")
 
 
 def test_after_kill_9_only_tasks_in_flight_run_again(batch: Batch) -> None:
@@ -267,18 +241,6 @@ def test_quotes_inside_a_substitution_are_left_to_the_shell(batch: Batch) -> Non
     batch.write("""echo "$(echo 'it"s')" >> ran""")
     assert batch.run().returncode == 0
     assert batch.ran() == ['it"s']
-
-
-def test_a_joblog_of_another_task_file_is_refused(batch: Batch) -> None:
-    batch.write("echo a >> ran")
-    batch.run()
-    before = batch.joblog.read_bytes()
-    batch.write("echo other >> ran")
-    finished = batch.run()
-    assert finished.returncode == 2
-    assert "another task file" in finished.stderr
-    assert batch.joblog.read_bytes() == before
-    assert batch.ran() == ["a"]
 
 
 def test_a_task_file_changed_while_it_runs_stops_the_launching(batch: Batch) -> None:

@@ -12,7 +12,6 @@ import pytest
 from batches import WEIGH, Batch, until
 
 from weigh.flow.exec.exec import _SCRIPT
-from weigh.joblog import HEADER
 
 
 def test_stopped_and_continued_it_goes_on(batch: Batch) -> None:
@@ -138,16 +137,6 @@ def test_what_is_no_joblog_is_neither_written_nor_renamed(
     assert not list(batch.folder.glob("*.old"))
     assert not list(batch.folder.glob("*.jsonl"))
     assert batch.ran() == []
-
-
-def test_begun_anew_the_old_joblog_is_put_aside(batch: Batch) -> None:
-    batch.write("echo a >> ran")
-    batch.run()
-    old = batch.joblog.read_bytes()
-    assert batch.run("--no-resume").returncode == 0
-    assert batch.ran() == ["a", "a"]
-    assert (batch.folder / "tasks.txt.joblog.old").read_bytes() == old
-    assert batch.joblog.read_text().startswith(HEADER)
 
 
 @pytest.mark.parametrize(

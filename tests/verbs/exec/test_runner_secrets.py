@@ -49,15 +49,6 @@ def test_a_task_with_a_secret_is_not_run_again(tmp_path: Path) -> None:
     assert len(seen(tmp_path)) == 2
 
 
-def test_tasks_that_differ_in_a_secret_alone_are_different(tmp_path: Path) -> None:
-    tasks(tmp_path, "one", "two")
-    assert weigh(tmp_path, "exec", "tasks.txt").returncode == 0
-    tasks(tmp_path, "three", "two", "one")
-    assert weigh(tmp_path, "exec", "tasks.txt").returncode == 0
-    new = [word.partition("=")[2] for word in seen(tmp_path)]
-    assert sorted(new) == ["one", "three", "two"]
-
-
 @pytest.mark.parametrize("setting", ["false", "true"])
 def test_a_joblog_from_before_the_setting_is_known_again(
     tmp_path: Path, setting: str

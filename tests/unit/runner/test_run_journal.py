@@ -1,0 +1,346 @@
+"""The journal of a run: what it writes, what it refuses, and what it knows again."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from weigh.errors import FormatError, StoreError, UsageError
+from weigh.joblog import HEADER, JoblogEntry
+from weigh.runner.events import AttemptEnded, RunOpened
+from weigh.runner.journal import DONE, FAILED, WAITING, RunJournal, settle_by
+from weigh.runner.owned_file import JoblogHolder
+from weigh.runner.task_source import TaskSource
+from weigh.store.identity import process_identity, this_machine
+
+ME = JoblogHolder(this_machine(), process_identity(os.getpid()))
+LINE = "{}\t:\t1.000\t     1.000\t0\t0\t{}\t0\t{}\n"
+Open = Callable[..., RunJournal]
+
+
+@pytest.fixture
+def open_journal(tmp_path: Path) -> Iterator[Open]:
+    """Open the journal of ``log`` anew; the one before is closed."""
+    opened: list[RunJournal] = []
+
+    def again(**options: bool) -> RunJournal:
+        if opened:
+            opened.pop().close()
+        opened.append(RunJournal(str(tmp_path / "log"), ME, **options))
+        return opened[-1]
+
+    yield again
+    for journal in opened:
+        journal.close()
+
+
+def entry(seq: int, command: str = "true", *, exit_code: int = 0) -> JoblogEntry:
+    return JoblogEntry(
+        seq=seq,
+        host=":",
+        started=1.0,
+        wall_time=1.0,
+        sent=0,
+        received=0,
+        exit_code=exit_code,
+        signal=0,
+        command=command,
+    )
+
+
+def tasks(folder: Path, *lines: str) -> TaskSource:
+    path = folder / "tasks.txt"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return TaskSource(str(path))
+
+
+def test_each_end_is_a_line_below_the_header(
+    open_journal: Open, tmp_path: Path
+) -> None:
+    journal = open_journal()
+    assert journal.append_end(entry(1)) is None
+    assert journal.append_end(entry(2, "echo a", exit_code=3)) is None
+    expected = f"{HEADER}\n" + LINE.format(1, 0, "true") + LINE.format(2, 3, "echo a")
+    assert (tmp_path / "log").read_text() == expected
+    assert (journal.trouble(), journal.unwritten) == (None, [])
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+def moved_away(path: Path) -> None:
+    path.rename(path.with_name("moved"))
+
+
+def replaced(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(path.read_bytes())
+    other.replace(path)
+
+
+def made_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def truncated(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def cut_by_a_byte(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def overwritten(path: Path) -> None:
+    size = path.stat().st_size
+    path.write_bytes(b"x" * (size + 5))
+
+
+TAMPERS = (
+    removed,
+    moved_away,
+    replaced,
+    made_a_folder,
+    truncated,
+    cut_by_a_byte,
+    overwritten,
+)
+
+
+@pytest.mark.parametrize("tamper", TAMPERS)
+def test_nothing_more_is_written_to_a_joblog_that_others_took(
+    open_journal: Open, tmp_path: Path, tamper: Callable[[Path], None]
+) -> None:
+    journal, path = open_journal(), tmp_path / "log"
+    journal.append_end(entry(1))
+    tamper(path)
+    after = path.read_bytes() if path.is_file() else None
+
+    trouble = journal.append_end(entry(2))
+
+    assert trouble is not None
+    assert f"{path} was removed or overwritten by another program" in trouble
+    assert journal.trouble() == trouble
+    assert [one.seq for one in journal.unwritten] == [2]
+    assert (path.read_bytes() if path.is_file() else None) == after
+
+
+@pytest.mark.parametrize("tamper", [removed, moved_away, replaced, made_a_folder])
+def test_events_that_others_took_are_named(
+    open_journal: Open, tamper: Callable[[Path], None]
+) -> None:
+    journal = open_journal()
+    tamper(Path(journal.events_path))
+    trouble = journal.trouble()
+    assert trouble is not None
+    assert trouble.startswith(f"{journal.events_path} was removed or overwritten")
+
+
+def test_what_could_not_be_written_is_written_once_the_joblog_is_back(
+    open_journal: Open, tmp_path: Path
+) -> None:
+    journal, path = open_journal(), tmp_path / "log"
+    path.rename(tmp_path / "moved")
+    journal.append_end(entry(1))
+    assert journal.append_end(entry(2)) is not None
+    (tmp_path / "moved").rename(path)
+    assert journal.try_again() is None
+    assert journal.trouble() is None
+    assert [line[:1] for line in path.read_text().splitlines()[1:]] == ["1", "2"]
+
+
+def test_lines_that_others_append_stay(open_journal: Open, tmp_path: Path) -> None:
+    journal, path = open_journal(), tmp_path / "log"
+    journal.append_end(entry(1))
+    with path.open("a") as file:
+        file.write(LINE.format(9, 0, "by hand"))
+    assert journal.trouble() is None
+    for seq in (2, 3):
+        assert journal.append_end(entry(seq)) is None
+    assert [line[:1] for line in path.read_text().splitlines()[1:]] == list("1923")
+
+
+def test_a_lock_that_was_removed_is_made_again(
+    open_journal: Open, tmp_path: Path
+) -> None:
+    journal, lock = open_journal(), tmp_path / "log.lock"
+    before = lock.read_bytes()
+    lock.unlink()
+    journal.keep()
+    assert lock.read_bytes() == before
+    assert journal.trouble() is None
+    lock.unlink()
+    lock.write_bytes(before.replace(b'"pid":', b'"pid":1'))
+    journal.keep()
+    assert f"another weigh exec is running on {tmp_path / 'log'}: process 1" in str(
+        journal.trouble()
+    )
+
+
+# between two runs
+
+
+def test_a_line_cut_anywhere_is_cut_off_and_loses_no_other(
+    open_journal: Open, tmp_path: Path
+) -> None:
+    path = tmp_path / "log"
+    first = f"{HEADER}\n" + LINE.format(1, 0, "true")
+    second = LINE.format(2, 0, "a\ttab and more")
+    for size in range(len(second)):
+        path.write_text(first + second[:size])
+        open_journal().append_end(entry(3))
+        assert path.read_text() == first + LINE.format(3, 0, "true"), size
+
+
+@pytest.mark.parametrize("size", [0, 1, len(HEADER), len(HEADER) + 1])
+def test_a_header_cut_anywhere_is_written_anew(
+    open_journal: Open, tmp_path: Path, size: int
+) -> None:
+    (tmp_path / "log").write_text(f"{HEADER}\n"[:size])
+    open_journal()
+    assert (tmp_path / "log").read_text() == f"{HEADER}\n"
+
+
+def test_an_event_that_was_cut_swallows_none_after_it(
+    open_journal: Open, tmp_path: Path
+) -> None:
+    (tmp_path / "log.events.jsonl").write_text('{"event":"st')
+    journal = open_journal()
+    journal.append_events(_ended(1, 5.0))
+    torn, whole = (tmp_path / "log.events.jsonl").read_text().splitlines()
+    assert torn == '{"event":"st'
+    assert whole.startswith('{"event":"ended","seq":1')
+
+
+@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("text", ["notes\n", f"{HEADER}x\n", "\0"])
+def test_what_is_no_joblog_stays_as_it_is(
+    open_journal: Open, tmp_path: Path, text: str, *, resume: bool
+) -> None:
+    (tmp_path / "log").write_text(text)
+    with pytest.raises(FormatError, match="is not a joblog"):
+        open_journal(resume=resume)
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+    assert (tmp_path / "log").read_text() == text
+
+
+def test_begun_anew_the_old_joblog_is_put_aside(
+    open_journal: Open, tmp_path: Path
+) -> None:
+    open_journal().append_end(entry(1))
+    old = (tmp_path / "log").read_bytes()
+    journal = open_journal(resume=False)
+    assert journal.append_end(entry(2)) is None
+    assert (tmp_path / "log.old").read_bytes() == old
+    assert (tmp_path / "log").read_text() == f"{HEADER}\n" + LINE.format(2, 0, "true")
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=os.strerror(errno.ENOENT)):
+        RunJournal(str(tmp_path / "none/log"), ME)
+
+
+def _ended(seq: int, time: float) -> AttemptEnded:
+    return AttemptEnded(seq, 1, time, "COMPLETED", 0, None, record="x")
+
+
+def test_what_earlier_runs_settled_is_read_with_its_events(
+    open_journal: Open, tmp_path: Path
+) -> None:
+    journal, source = open_journal(), tasks(tmp_path, "a", "b", "c")
+    journal.append_events(_ended(1, 1.0), _ended(2, 2.0))
+    journal.append_end(entry(1, "a"))
+    journal.append_end(entry(2, "b", exit_code=1))
+    settled, past = journal.read_past(source)
+    assert list(settled.states) == [DONE, FAILED, WAITING]
+    assert (settled.done, settled.failed, settled.known) == (1, 1, 2)
+    # those that are done may not run again: nothing of them is kept
+    assert list(past.ended) == [2]
+    source.close()
+
+
+@pytest.mark.parametrize(
+    ("in_joblog", "ends", "lost"),
+    [
+        ((), (10.0, 20.0), "2 tasks"),
+        ((2,), (10.0, 200.0), "1 task "),  # long before the last end
+        ((2,), (150.0, 200.0), None),  # a machine that crashed loses the last minute
+        ((1, 2), (10.0, 200.0), None),
+    ],
+)
+def test_an_end_that_only_the_events_know_stops_the_next_run(
+    open_journal: Open,
+    tmp_path: Path,
+    in_joblog: tuple[int, ...],
+    ends: tuple[float, float],
+    lost: str | None,
+) -> None:
+    journal, source = open_journal(), tasks(tmp_path, "a", "b")
+    journal.append_events(*(_ended(at + 1, time) for at, time in enumerate(ends)))
+    for seq in in_joblog:
+        journal.append_end(entry(seq, "ab"[seq - 1]))
+    if lost is None:
+        assert journal.read_past(source)[0].done == len(in_joblog)
+    else:
+        with pytest.raises(UsageError, match=f"has no line of {lost}"):
+            journal.read_past(source)
+    source.close()
+
+
+def test_whoever_begins_anew_is_not_asked_about_old_ends(
+    open_journal: Open, tmp_path: Path
+) -> None:
+    source = tasks(tmp_path, "a")
+    open_journal().append_events(_ended(1, 10.0))
+    settled, _ = open_journal(resume=False).read_past(source)
+    assert list(settled.states) == [WAITING]
+    source.close()
+
+
+def test_a_run_afresh_makes_earlier_ends_no_matter(
+    open_journal: Open, tmp_path: Path
+) -> None:
+    journal, source = open_journal(), tasks(tmp_path, "a", "b")
+    opened = RunOpened(
+        "r", 15.0, ME.machine, ME.process, "tasks.txt", 2, "0", afresh=True
+    )
+    journal.append_events(_ended(1, 10.0), opened, _ended(2, 20.0))
+    journal.append_end(entry(2, "b"))
+    settled, past = journal.read_past(source)
+    assert list(settled.states) == [WAITING, DONE]
+    assert past.ended == {}
+    source.close()
+
+
+def test_the_joblog_of_another_task_file_is_refused(
+    open_journal: Open, tmp_path: Path
+) -> None:
+    open_journal().append_end(entry(1, "other"))
+    source = tasks(tmp_path, "a")
+    with pytest.raises(FormatError, match=r"none of its 1 lines is about a task"):
+        settle_by(str(tmp_path / "log"), source)
+    source.close()
+    # one known line is enough: the file was edited
+    source = tasks(tmp_path, "a", "other")
+    settled = settle_by(str(tmp_path / "log"), source)
+    assert list(settled.states) == [WAITING, DONE]
+    assert (settled.moved, settled.strange) == (1, 0)
+    source.close()
+
+
+def test_tasks_that_differ_in_a_secret_alone_are_told_apart_without_it(
+    open_journal: Open, tmp_path: Path
+) -> None:
+    lines = [f"train --password=number-{n} x" for n in (1, 2)]
+    journal, source = open_journal(), tasks(tmp_path, *lines)
+    journal.append_end(entry(1, lines[0]))
+    assert "number-1" not in (tmp_path / "log").read_text()
+    assert list(settle_by(str(tmp_path / "log"), source).states) == [DONE, WAITING]
+    source.close()
+    source = tasks(tmp_path, *reversed(lines))
+    assert list(settle_by(str(tmp_path / "log"), source).states) == [WAITING, DONE]
+    assert (tmp_path / "log.key").stat().st_mode & 0o077 == 0
+    source.close()
