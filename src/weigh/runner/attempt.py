@@ -15,14 +15,13 @@ import msgspec
 from weigh.errors import StoreError
 from weigh.joblog import output_name
 from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
-from weigh.units import MIB, Bytes, Seconds
+from weigh.units import Bytes, Seconds
 
 # O_APPEND: no writer of the file overwrites what another one wrote
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _LEAST = 4096  # bytes; a disk with less left counts as full
 _TAIL = 16384  # bytes at the end, where a failed task states why
-_MOST_RESTORED = 64 * MIB  # of a removed file that is written again
 # a second try may succeed
 _PASSING = (errno.EIO, errno.ESTALE, errno.EINTR, errno.ENOENT, errno.EEXIST)
 
@@ -57,6 +56,8 @@ class AttemptOutput:
     def close(self) -> Bytes:
         """Close the file and return its size, 0 if none; remove an empty one.
 
+        One that somebody has removed is not written again.
+
         Raises:
             OSError: the output is not safe; ``filename`` is the file it belongs in.
         """
@@ -67,9 +68,6 @@ class AttemptOutput:
         try:
             try:
                 found = os.fstat(fd)
-                # no name is left: somebody removed it while the task wrote
-                if found.st_size and not found.st_nlink:
-                    _restore_output(fd, found.st_size, path)
             finally:
                 os.close(fd)  # some file systems report lost data only now
         except OSError as error:
@@ -80,21 +78,6 @@ class AttemptOutput:
                 with suppress(OSError):
                     os.unlink(path)
         return found.st_size
-
-
-def _restore_output(descriptor: int, file_size: Bytes, path: str) -> None:
-    """Write an output file again after it or its folder was removed."""
-    if file_size > _MOST_RESTORED:
-        raise OSError(errno.ENOENT, "removed while the task ran")
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    # 0666: the umask decides who reads it, as for a shell's redirection
-    copy = os.open(path, _FLAGS | os.O_TRUNC, 0o666)
-    try:
-        at = 0
-        while piece := os.pread(descriptor, MIB, at):
-            at += os.write(copy, piece)
-    finally:
-        os.close(copy)
 
 
 class TasksOutput:

@@ -136,13 +136,10 @@ class TurnPlacer:
         reserved: TaskReservation,
         plan: TaskReservation = NO_RESERVATION,
     ) -> RunSlot | None:
-        fits = self._memory.fits
-        if self._room == NO_RESERVATION:
-            return self._free.find(lambda slot: fits(slot, running, reserved, plan))
         return self._free.find(
             lambda slot: (
                 fits_by_plan(self._room, slot, running, plan)
-                and fits(slot, running, reserved, plan)
+                and self._memory.fits(slot, running, reserved, plan)
             )
         )
 
@@ -158,7 +155,7 @@ def fits_by_plan(
     What a task holds beyond its plan counts too. GPU memory is that of the slot's GPU.
     """
     # with nothing next to it a task may try, however much it needs
-    if not running:
+    if not running or room == NO_RESERVATION:
         return True
     memory = sum(max(one.plan.memory, one.host.now) for one in running)
     if room.memory and plan.memory and memory + plan.memory > room.memory:

@@ -136,16 +136,41 @@ class AttemptMemory(NamedTuple):
         return max(0, self.now - self.allowed) if self.allowed else 0
 
 
-class MemoryPause:
-    """Decides about one memory. ``need`` is what a task needs; 0 until it was short."""
+_STALE: Seconds = 10.0  # a driver without a reading for so long hangs
+_UNKNOWN: Seconds = 0.5  # until the next look for a first reading
+_NEVER = float("inf")
+_GRACE = 2.0  # seconds that a task has to end when memory is short
+_NOISE = MIB  # a peak counts if it exceeds weigh's own size by more
 
-    def __init__(self, kind: MemoryKind = "memory") -> None:
-        """*kind* is the name of the memory in a reservation: the host's, or a GPU's."""
+
+class GuardedMemory:
+    """One memory that tasks share: the host's, or that of a GPU.
+
+    ``stop`` is why a task is stopped that takes too much of it, and its name in a
+    reservation. ``need`` is what a task needs; 0 until it was short. ``due`` is when to
+    look next. ``is_desperate``: at the last look, too little was left to let a task
+    end. Readings from before ``ended_at`` still have what a task held that ended then.
+    """
+
+    def __init__(
+        self,
+        stop: MemoryKind = "memory",
+        read: Callable[[Collection[TaskAttempt]], MemoryReading | None] = (
+            lambda _tasks: None
+        ),
+        gpu_name: str | None = None,
+    ) -> None:
+        """*read* returns how much is left next to these tasks; None if unknown."""
+        self.stop: MemoryKind = stop
+        self.gpu_name = gpu_name  # None: the machine's only GPU
         self.need: Bytes = 0
-        self._kind: MemoryKind = kind
+        self.due: Seconds = 0.0
+        self.is_desperate = False
+        self.ended_at: Seconds = 0.0
+        self._read = read
         # both are fractions of the limit
         self._margin, self._ahead = (
-            (_MARGIN, 1.0) if kind == "memory" else (_GPU_MARGIN, _GPU_AHEAD)
+            (_MARGIN, 1.0) if stop == "memory" else (_GPU_MARGIN, _GPU_AHEAD)
         )
         self._before: tuple[Seconds, Bytes] | None = None  # last look: time, used
         self._growth = 0.0  # bytes per second
@@ -155,15 +180,47 @@ class MemoryPause:
         self._others: list[tuple[Seconds, Bytes, Bytes]] = []
         self._patient_until: Seconds = 0.0
 
+    def _sharing(self, running: Collection[TaskAttempt]) -> Collection[TaskAttempt]:
+        if self.stop == "memory":
+            return running
+        return [attempt for attempt in running if attempt.slot.gpu == self.gpu_name]
+
     def _held(self, attempt: TaskAttempt) -> AttemptMemory:
-        kind, plan = self._kind, attempt.plan
+        kind, plan = self.stop, attempt.plan
         level = attempt.host if kind == "memory" else attempt.gpu
         allowed = max(getattr(attempt.reservation, kind), getattr(plan, kind))
         return AttemptMemory(level.now, level.peak, allowed)
 
-    def pause(self, memory_room: MemoryRoom) -> Seconds:
-        """Return the seconds until the next look."""
-        return _OFTEN if memory_room.used > _CLOSE * memory_room.limit else _SELDOM
+    def room(self, sharing: Collection[TaskAttempt]) -> MemoryRoom | None:
+        """Return how much is left, by the last reading."""
+        reading = self._read(sharing)
+        return None if reading is None else reading.room
+
+    def look(
+        self, current_time: Seconds, running: Collection[TaskAttempt]
+    ) -> tuple[TaskAttempt, str] | None:
+        """Return the task to stop where memory is about to run out, and why."""
+        sharing = self._sharing(running)
+        reading = self._read(sharing)
+        self.is_desperate = False
+        # nothing is stopped for figures that may no longer be true
+        if reading is None or current_time - reading.at > _STALE:
+            # of a host without a limit there is nothing to guard
+            self.due = current_time + (_NEVER if self.stop == "memory" else _UNKNOWN)
+            return None
+        room = reading.room
+        is_close = room.used > _CLOSE * room.limit
+        self.due = current_time + (_OFTEN if is_close else _SELDOM)
+        is_short = self.is_short(reading.at, room, sharing)
+        if not is_short or reading.at <= self.ended_at:
+            return None
+        self.is_desperate = _leaves_no_time(room)
+        victim = self.victim(sharing, current_time)
+        if victim is None:
+            return None
+        excess = self._held(victim).excess
+        over = f", {format_size(excess)} over plan" if excess else ""
+        return victim, f"{format_size(max(0, room.free))} {reading.label}{over}"
 
     def is_short(
         self,
@@ -191,13 +248,17 @@ class MemoryPause:
         if not held or any(one.excess or not one.allowed for one in held):
             self._misfit_at = None
             return False
-        # recent growth is in the total already, and not yet in the figures of a task
+        limit = memory_room.limit
+        # recent growth is in the total already, and not yet in the figures of a task:
+        # the least that was recently used by anything but the tasks counts
         others = max(0, memory_room.used - sum(one.now for one in held))
-        least = self._least_lately(current_time, memory_room.limit, others)
+        recent = (at for at in self._others if at[0] > current_time - _LATELY)
+        self._others = [at for at in recent if at[1] == limit]
+        self._others.append((current_time, limit, others))
         planned = sum(max(one.allowed, one.now) for one in held)
-        if planned + least > memory_room.limit * (1 + self._margin):
+        if planned + min(at[2] for at in self._others) > limit * (1 + self._margin):
             return False
-        if not self.is_desperate(memory_room) or planned + others <= memory_room.limit:
+        if not _leaves_no_time(memory_room) or planned + others <= limit:
             self._misfit_at = None
             return True
         # figures of tasks may be older than the total: wait until they agree
@@ -205,34 +266,19 @@ class MemoryPause:
             self._misfit_at = current_time
         return current_time - self._misfit_at < _OLDEST
 
-    def _least_lately(
-        self, current_time: Seconds, limit: Bytes, other_memory: Bytes
-    ) -> Bytes:
-        """Return the least that was recently used by anything but the tasks."""
-        self._others = [
-            one
-            for one in self._others
-            if one[0] > current_time - _LATELY and one[1] == limit
-        ]
-        self._others.append((current_time, limit, other_memory))
-        return min(one[2] for one in self._others)
-
     def _is_tight(self, current_time: Seconds, memory_room: MemoryRoom) -> bool:
         """Return whether memory is about to run out at its present growth."""
         self._growth /= 2  # one look without growth may be chance
         if self._before is not None and current_time > self._before[0]:
             at, used = self._before
-            self._growth = max(
-                self._growth, (memory_room.used - used) / (current_time - at)
-            )
+            rise = (memory_room.used - used) / (current_time - at)
+            self._growth = max(self._growth, rise)
         self._before = (current_time, memory_room.used)
-        return memory_room.free < max(
-            self._margin * memory_room.limit, self._grown(memory_room, _AHEAD)
-        )
+        margin = self._margin * memory_room.limit
+        return memory_room.free < max(margin, self._grown(memory_room, _AHEAD))
 
-    def is_desperate(self, memory_room: MemoryRoom) -> bool:
-        """Return whether too little is left to give a task time to end."""
-        return memory_room.free < _LAST * memory_room.limit
+    def _grown(self, memory_room: MemoryRoom, time_ahead: Seconds) -> float:
+        return min(self._growth * time_ahead, self._ahead * memory_room.limit)
 
     def victim(
         self, running: Collection[TaskAttempt], current_time: Seconds = 0.0
@@ -248,47 +294,31 @@ class MemoryPause:
             return None
         left = [attempt for attempt in running if attempt.state.stop is None]
         over = [attempt for attempt in left if self._held(attempt).excess]
-        if over and len(running) > 1:
-            self._patient_until = current_time + _PATIENCE
-            return max(over, key=lambda attempt: self._held(attempt).excess)
-        if len(left) < 2:  # noqa: PLR2004
+        if len(running) < 2 or not (over or left[1:]):  # noqa: PLR2004
             return None
         self._patient_until = current_time + _PATIENCE
+        if over:
+            return max(over, key=lambda attempt: self._held(attempt).excess)
         unplanned = [attempt for attempt in left if not self._held(attempt).allowed]
         return max(unplanned or left, key=lambda attempt: attempt.launch.began)
 
-    def excess(self, attempt: TaskAttempt) -> Bytes:
-        """Return by how much a task exceeds its plan; 0 without one."""
-        return self._held(attempt).excess
-
     def learn(self, attempt: TaskAttempt) -> None:
         """Note the most that a stopped task held, if it has no plan."""
-        if self._held(attempt).allowed:
-            # not 0: memory was short, so each start is checked from now on
-            self.need = max(self.need, 1)
-            return
-        self.need = max(self.need, 1, round(self._held(attempt).most * _MORE))
-
-    def more(self, attempt: TaskAttempt, memory_room: MemoryRoom | None) -> Bytes:
-        """Return what to reserve for a planned task that was stopped, or 0."""
         held = self._held(attempt)
-        if not held.allowed:
-            return 0
-        reserved = max(held.allowed, round(held.most * _MORE))
-        return reserved if memory_room is None else min(reserved, memory_room.limit)
+        # not 0: memory was short, so each start is checked from now on
+        need = 0 if held.allowed else round(held.most * _MORE)
+        self.need = max(self.need, 1, need)
 
-    def larger(
-        self, attempt: TaskAttempt, held: Bytes, memory_room: MemoryRoom
-    ) -> Bytes:
-        """Return what to reserve for a task that ran out of memory holding *held*.
-
-        That is no less than before: what was seen of it may be much less than it held.
-        """
-        # half of all where nothing was seen of it: the next attempt runs alone
-        reserved = _LARGER * held if held else memory_room.limit // 2
-        return max(
-            1, min(max(reserved, self._held(attempt).allowed), memory_room.limit)
-        )
+    def fits(
+        self,
+        running: Collection[TaskAttempt],
+        reserved: TaskReservation,
+        plan: TaskReservation = NO_RESERVATION,
+    ) -> bool:
+        """Return whether one more task fits next to those running."""
+        sharing = self._sharing(running)
+        needed = max(getattr(reserved, self.stop), getattr(plan, self.stop))
+        return self.may_start(self.room(sharing), sharing, needed)
 
     def may_start(
         self,
@@ -313,113 +343,42 @@ class MemoryPause:
         margin = self._margin * memory_room.limit + self._grown(memory_room, _SETTLING)
         return memory_room.free - margin >= growth + (needed or need)
 
-    def _grown(self, memory_room: MemoryRoom, time_ahead: Seconds) -> float:
-        return min(self._growth * time_ahead, self._ahead * memory_room.limit)
-
-
-_STALE: Seconds = 10.0  # a driver without a reading for so long hangs
-_UNKNOWN: Seconds = 0.5  # until the next look for a first reading
-_NEVER = float("inf")
-_GRACE = 2.0  # seconds that a task has to end when memory is short
-_NOISE = MIB  # a peak counts if it exceeds weigh's own size by more
-
-
-class GuardedMemory:
-    """One memory that tasks share: the host's, or that of a GPU.
-
-    ``stop`` is why a task is stopped that takes too much of it, and its name in a
-    reservation. ``due`` is when to look next. ``is_desperate``: at the last look, too
-    little was left to let a task end. Readings from before ``ended_at`` still have
-    what a task held that ended then.
-    """
-
-    def __init__(
-        self,
-        stop: MemoryKind,
-        read: Callable[[Collection[TaskAttempt]], MemoryReading | None],
-        gpu_name: str | None = None,
-    ) -> None:
-        """*read* returns how much is left next to these tasks; None if unknown."""
-        self.stop: MemoryKind = stop
-        self.gpu_name = gpu_name  # None: the machine's only GPU
-        self.pause = MemoryPause(stop)
-        self.due: Seconds = 0.0
-        self.is_desperate = False
-        self.ended_at: Seconds = 0.0
-        self._read = read
-
-    def _sharing(self, running: Collection[TaskAttempt]) -> Collection[TaskAttempt]:
-        if self.stop == "memory":
-            return running
-        return [attempt for attempt in running if attempt.slot.gpu == self.gpu_name]
-
-    def room(self, sharing: Collection[TaskAttempt]) -> MemoryRoom | None:
-        """Return how much is left, by the last reading."""
-        reading = self._read(sharing)
-        return None if reading is None else reading.room
-
-    def fits(
-        self,
-        running: Collection[TaskAttempt],
-        reserved: TaskReservation,
-        plan: TaskReservation = NO_RESERVATION,
-    ) -> bool:
-        """Return whether one more task fits next to those running."""
-        sharing = self._sharing(running)
-        needed = max(getattr(reserved, self.stop), getattr(plan, self.stop))
-        # reading the host's takes system calls, and most starts need none
-        must_look = (
-            self.stop == "gpu_memory"
-            or self.pause.need
-            or needed
-            or any(attempt.reservation.memory for attempt in sharing)
-        )
-        room = self.room(sharing) if must_look else None
-        return self.pause.may_start(room, sharing, needed)
-
-    def reservation(self, size: Bytes) -> TaskReservation | None:
-        """Return a reservation of so much of it; None for 0."""
-        return TaskReservation(**{self.stop: size}) if size else None
+    def reservation_after_stop(self, attempt: TaskAttempt) -> TaskReservation | None:
+        """Return what to reserve for a task that was stopped; None without a plan."""
+        held, room = self._held(attempt), self.room([attempt])
+        if not held.allowed:
+            return None
+        size = max(held.allowed, round(held.most * _MORE))
+        return self._reservation(size if room is None else min(size, room.limit))
 
     def larger_reservation(self, attempt: TaskAttempt) -> TaskReservation | None:
-        """Return what to reserve for a task that ran out of it; None if unknown."""
+        """Return what to reserve for a task that ran out of it; None if unknown.
+
+        That is no less than before: what was seen of it may be much less than it held.
+        """
         room = self.room([attempt])
         if room is None:
             return None
-        if self.stop == "gpu_memory":
-            held = attempt.gpu.peak
-        else:
+        held = self._held(attempt)
+        most = held.most
+        if self.stop == "memory":
             reaped = attempt.usage.max_rss
             # samples miss short peaks, and the kernel's figure is of one process
             seen = reaped if reaped > attempt.floor + _NOISE else 0
             # with such an option it held less than that let it
             granted = attempt.launch.granted if uses_grant(attempt.text) else 0
-            held = max(attempt.host.peak, seen, granted)
-        return self.reservation(self.pause.larger(attempt, held, room))
+            most = max(most, seen, granted)
+        # half of all where nothing was seen of it: the next attempt runs alone
+        size = max(_LARGER * most if most else room.limit // 2, held.allowed)
+        return self._reservation(max(1, min(size, room.limit)))
 
-    def look(
-        self, current_time: Seconds, running: Collection[TaskAttempt]
-    ) -> tuple[TaskAttempt, str] | None:
-        """Return the task to stop where memory is about to run out, and why."""
-        sharing = self._sharing(running)
-        reading = self._read(sharing)
-        self.is_desperate = False
-        # nothing is stopped for figures that may no longer be true
-        if reading is None or current_time - reading.at > _STALE:
-            # of a host without a limit there is nothing to guard
-            self.due = current_time + (_NEVER if self.stop == "memory" else _UNKNOWN)
-            return None
-        self.due = current_time + self.pause.pause(reading.room)
-        is_short = self.pause.is_short(reading.at, reading.room, sharing)
-        if not is_short or reading.at <= self.ended_at:
-            return None
-        self.is_desperate = self.pause.is_desperate(reading.room)
-        victim = self.pause.victim(sharing, current_time)
-        if victim is None:
-            return None
-        excess = self.pause.excess(victim)
-        over = f", {format_size(excess)} over plan" if excess else ""
-        return victim, f"{format_size(max(0, reading.room.free))} {reading.label}{over}"
+    def _reservation(self, size: Bytes) -> TaskReservation:
+        return TaskReservation(**{self.stop: size})
+
+
+def _leaves_no_time(memory_room: MemoryRoom) -> bool:
+    """Return whether too little is left to give a task time to end."""
+    return memory_room.free < _LAST * memory_room.limit
 
 
 class MemoryGuard:
@@ -475,14 +434,12 @@ class MemoryGuard:
         self._is_calm = False
         for memory in self._all:
             if memory.stop == attempt.state.stop:
-                memory.pause.learn(attempt)
+                memory.learn(attempt)
 
     def reservation_after_stop(self, attempt: TaskAttempt) -> TaskReservation | None:
         """Return what to reserve for a planned task that was stopped to make room."""
         memory = self._memory_of(attempt, on_gpu=attempt.state.stop == "gpu_memory")
-        if memory is None:
-            return None
-        return memory.reservation(memory.pause.more(attempt, memory.room([attempt])))
+        return None if memory is None else memory.reservation_after_stop(attempt)
 
     def had_everything(self, attempt: TaskAttempt, ending: AttemptEnding) -> bool:
         """Return whether a task ran out of memory that no other task took any of.

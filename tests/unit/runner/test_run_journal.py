@@ -4,11 +4,13 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from weigh.errors import FormatError, StoreError, UsageError
 from weigh.joblog import HEADER, JoblogEntry
+from weigh.model.mask import SecretMask
 from weigh.runner.events import AttemptEnded, RunOpened
 from weigh.runner.journal import DONE, FAILED, WAITING, RunJournal, settle_by
 from weigh.runner.owned_file import JoblogHolder
@@ -25,7 +27,7 @@ def open_journal(tmp_path: Path) -> Iterator[Open]:
     """Open the journal of ``log`` anew; the one before is closed."""
     opened: list[RunJournal] = []
 
-    def again(**options: bool) -> RunJournal:
+    def again(**options: Any) -> RunJournal:
         if opened:
             opened.pop().close()
         opened.append(RunJournal(str(tmp_path / "log"), ME, **options))
@@ -343,4 +345,43 @@ def test_tasks_that_differ_in_a_secret_alone_are_told_apart_without_it(
     source = tasks(tmp_path, *reversed(lines))
     assert list(settle_by(str(tmp_path / "log"), source).states) == [WAITING, DONE]
     assert (tmp_path / "log.key").stat().st_mode & 0o077 == 0
+    source.close()
+
+
+def test_a_joblog_that_has_its_secrets_or_lost_its_key_is_known_again(
+    open_journal: Open, tmp_path: Path
+) -> None:
+    line = "train --password=number-1 x"
+    journal, source = open_journal(), tasks(tmp_path, line, "train 2")
+    journal.append_end(entry(1, line))
+    (tmp_path / "log.key").unlink()
+    assert list(settle_by(str(tmp_path / "log"), source).states) == [DONE, WAITING]
+    # as it was written while nothing was hidden
+    (tmp_path / "log").write_text(f"{HEADER}\n" + LINE.format(1, 0, line))
+    assert list(settle_by(str(tmp_path / "log"), source).states) == [DONE, WAITING]
+    source.close()
+
+
+def test_events_that_are_gone_before_they_are_read_stop_the_run(
+    open_journal: Open, tmp_path: Path
+) -> None:
+    journal, source = open_journal(), tasks(tmp_path, "a")
+    os.unlink(journal.events_path)
+    with pytest.raises(StoreError, match="cannot read"):
+        journal.read_past(source)
+    source.close()
+
+
+def test_what_a_users_own_pattern_hides_tells_tasks_apart_too(
+    open_journal: Open, tmp_path: Path
+) -> None:
+    mask = SecretMask(patterns=(r"word-(\w+)",))
+    journal, source = (
+        open_journal(mask=mask),
+        tasks(tmp_path, "say word-a", "say word-b"),
+    )
+    journal.append_end(entry(1, "say word-a"))
+    assert "word-a" not in (tmp_path / "log").read_text()
+    settled = settle_by(str(tmp_path / "log"), source, mask)
+    assert (list(settled.states), settled.known) == ([DONE, WAITING], 1)
     source.close()

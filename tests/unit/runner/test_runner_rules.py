@@ -36,7 +36,7 @@ from weigh.runner.journal import (
     match_ends_to_tasks,
     settle_by,
 )
-from weigh.runner.memory_guard import MemoryPause, MemoryRoom
+from weigh.runner.memory_guard import GuardedMemory, MemoryRoom
 from weigh.runner.retry import HaltRule, judge_attempt_end, parse_halt
 from weigh.runner.shell import plain_words
 from weigh.runner.slots import (
@@ -527,15 +527,15 @@ def _attempt(began: float, *, now: int = 0, peak: int = 0) -> TaskAttempt:
 
 
 def test_memory_is_short_when_little_is_left_or_it_goes_fast() -> None:
-    guard = MemoryPause()
+    guard = GuardedMemory()
     assert not guard.is_short(0.0, MemoryRoom(50 * MIB, GIB))
     assert not guard.is_short(1.0, MemoryRoom(60 * MIB, GIB))
     assert guard.is_short(1.1, MemoryRoom(800 * MIB, GIB))
-    assert MemoryPause().is_short(0.0, MemoryRoom(1000 * MIB, GIB))
+    assert GuardedMemory().is_short(0.0, MemoryRoom(1000 * MIB, GIB))
 
 
 def test_a_task_starts_again_when_all_can_grow_to_its_size() -> None:
-    guard = MemoryPause()
+    guard = GuardedMemory()
     guard.learn(_attempt(1.0, peak=100 * MIB))  # 120 MiB are needed from now on
     running = [_attempt(0.0, now=80 * MIB)]
     assert not guard.may_start(MemoryRoom(80 * MIB, 230 * MIB), running)

@@ -104,20 +104,17 @@ def test_a_full_disk_that_is_reported_as_a_file_is_closed_stops_the_launching(
 WAIT = "while [ ! -e go ]; do sleep 0.02; done"
 
 
-def test_a_removed_output_folder_costs_no_task_and_is_created_again(
+def test_a_removed_output_folder_costs_no_task_and_is_made_for_the_next(
     batch: Batch,
 ) -> None:
-    waits = f"echo begin; echo in >> ran; {WAIT}; echo end"
-    batch.write(waits, f"echo in >> ran; {WAIT}; echo quiet", "echo later")
-    started = batch.start("-j", "2")
-    until(lambda: (batch.output / "1.out").exists() and len(batch.ran()) == 2)
+    batch.write(f"echo begin; echo in >> ran; {WAIT}; echo end", "echo later")
+    started = batch.start("-j", "1")
+    until(lambda: (batch.output / "1.out").exists() and batch.ran())
     shutil.rmtree(batch.output)
     (batch.folder / "go").touch()
     assert started.wait(30) == 0
-    assert (batch.output / "1.out").read_text() == "begin\nend\n"
-    assert (batch.output / "2.out").read_text() == "quiet\n"
-    assert (batch.output / "3.out").read_text() == "later\n"
-    assert batch.ended() == dict.fromkeys((1, 2, 3), (0, 0))
+    assert [path.name for path in batch.output.iterdir()] == ["2.out"]
+    assert batch.ended() == dict.fromkeys((1, 2), (0, 0))
 
 
 def test_a_file_in_the_place_of_the_output_folder_stops_only_the_launching(
@@ -132,11 +129,9 @@ def test_a_file_in_the_place_of_the_output_folder_stops_only_the_launching(
     (batch.folder / "go").touch()
     assert started.wait(30) == 125
     assert started.stderr is not None
-    said = started.stderr.read()
-    assert "cannot write to tasks.txt.out: " in said
-    assert "task 1 failed: " in said
+    assert "cannot write to tasks.txt.out: " in started.stderr.read()
     assert batch.ran() == ["in", "in", "out", "out"]
-    assert batch.ended() == {1: (74, 0), 2: (0, 0)}
+    assert batch.ended() == {1: (0, 0), 2: (0, 0)}
 
 
 def test_after_an_unforeseen_error_the_tasks_have_their_grace(batch: Batch) -> None:

@@ -25,7 +25,7 @@ from weigh.model.plan import (
 )
 from weigh.request import RUNNER_MEMORY
 from weigh.runner.attempt import TaskAttempt
-from weigh.runner.memory_guard import MemoryKind, MemoryPause, MemoryRoom
+from weigh.runner.memory_guard import GuardedMemory, MemoryKind, MemoryRoom
 from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
 from weigh.units import GIB, MIB
 
@@ -46,7 +46,7 @@ def _hold(attempt: TaskAttempt, now: int) -> None:
     attempt.host.peak = attempt.gpu.peak = max(attempt.host.peak, now)
 
 
-def _stopped(guard: MemoryPause, rng: random.Random, *, over: bool) -> list[int]:
+def _stopped(guard: GuardedMemory, rng: random.Random, *, over: bool) -> list[int]:
     """Let tasks grow as they like, and return those that the guard stops; 0 is over."""
     plans = [rng.randint(50, 2000) * MIB for _ in range(rng.randint(2, 8))]
     others = rng.choice([0, 0, 30 * MIB])
@@ -89,7 +89,7 @@ def _path(rng: random.Random, end: int) -> list[int]:
 @pytest.mark.parametrize("kind", get_args(MemoryKind))
 @given(seed=st.integers(0, 1 << 30))
 def test_tasks_that_fit_by_plan_are_never_stopped(kind: MemoryKind, seed: int) -> None:
-    assert _stopped(MemoryPause(kind), random.Random(seed), over=False) == []
+    assert _stopped(GuardedMemory(kind), random.Random(seed), over=False) == []
 
 
 @pytest.mark.parametrize("kind", get_args(MemoryKind))
@@ -97,7 +97,7 @@ def test_tasks_that_fit_by_plan_are_never_stopped(kind: MemoryKind, seed: int) -
 def test_a_task_over_its_plan_is_the_one_that_is_stopped(
     kind: MemoryKind, seed: int
 ) -> None:
-    assert _stopped(MemoryPause(kind), random.Random(seed), over=True) == [0]
+    assert _stopped(GuardedMemory(kind), random.Random(seed), over=True) == [0]
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,12 @@ def test_a_task_over_its_plan_is_the_one_that_is_stopped(
 def test_the_victim_is_the_one_that_takes_what_others_were_promised(
     tasks: list[TaskAttempt], victim: int | None
 ) -> None:
-    found = MemoryPause().victim(tasks)
+    found = GuardedMemory().victim(tasks)
     assert (None if found is None else found.seq) == victim
 
 
 def test_a_plan_that_does_not_fit_still_leaves_the_guard_at_work() -> None:
-    guard = MemoryPause()
+    guard = GuardedMemory()
     tasks = [_attempt(1, 600 * MIB, 500 * MIB), _attempt(2, 600 * MIB, 480 * MIB)]
     tasks[1].launch.began = 1.0
     room = MemoryRoom(1010 * MIB, GIB)
@@ -126,7 +126,7 @@ def test_a_plan_that_does_not_fit_still_leaves_the_guard_at_work() -> None:
 
 
 def test_without_plans_the_youngest_goes_as_ever() -> None:
-    guard = MemoryPause()
+    guard = GuardedMemory()
     tasks = [_attempt(1, now=500), _attempt(2, now=1, began=1.0)]
     assert guard.is_short(0.0, MemoryRoom(1000, 1001), tasks)
     assert guard.victim(tasks) is tasks[1]
@@ -136,12 +136,12 @@ def test_without_plans_the_youngest_goes_as_ever() -> None:
 def test_a_task_that_takes_long_to_end_does_not_disable_the_guard(why: str) -> None:
     tasks = [_attempt(seq, began=float(seq)) for seq in (1, 2, 3)]
     tasks[2].state.stop = why  # type: ignore[assignment]
-    assert MemoryPause().victim(tasks) is tasks[1]
+    assert GuardedMemory().victim(tasks) is tasks[1]
 
 
 def test_one_that_was_stopped_for_memory_holds_up_the_next_for_a_moment_only() -> None:
     tasks = [_attempt(seq, began=float(seq)) for seq in (1, 2, 3)]
-    guard = MemoryPause()
+    guard = GuardedMemory()
     assert guard.victim(tasks, 10.0) is tasks[2]
     tasks[2].state.stop = "memory"
     assert guard.victim(tasks, 11.0) is None
