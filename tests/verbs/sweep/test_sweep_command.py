@@ -1,20 +1,17 @@
 import csv
-import errno
 import itertools
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from called_weigh import called_here
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from processes import WEIGH, Terminal
 from transcript import check_transcript
-
-from weigh.sweep import table
 
 Weigh = Callable[..., tuple[int, str, str]]
 
@@ -175,50 +172,28 @@ def test_many_tasks_are_refused_where_nobody_can_be_prompted(
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 130)])
 def test_a_person_is_prompted_before_many_tasks(
-    weigh: Weigh,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    answer: str,
-    code: int,
+    tmp_path: Path, answer: str, code: int
 ) -> None:
-    class Terminal:
-        def __init__(self, stream: Any) -> None:
-            self.stream = stream
-
-        def isatty(self) -> bool:
-            return True
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.stream, name)
-
-    monkeypatch.setattr("sys.stderr", Terminal(sys.stderr))
-    monkeypatch.setattr("sys.stdin", Terminal(None))
-    monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: answer.strip())
-
-    assert weigh("x=1..100001", "--", "run", "{x}")[0] == code
+    argv = [*WEIGH, "sweep", "x=1..100001", "--", "run", "{x}"]
+    terminal = Terminal(argv, dict(os.environ), tmp_path)
+    try:
+        terminal.expect("100,001 tasks")
+        terminal.type(answer)
+        assert terminal.wait() == code
+    finally:
+        terminal.close()
     assert (tmp_path / "tasks.txt").exists() == (code == 0)
 
 
-def test_a_full_disk_leaves_what_was_there(
-    weigh: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_what_was_there(weigh: Weigh, tmp_path: Path) -> None:
     weigh("x=1", "--", "run", "{x}")
-
-    def full(*_: object) -> str:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(table, "table_row", full)
-    code, _, err = weigh("x=2", "--replace", "--", "run", "{x}")
-
-    assert (code, err) == (
-        125,
-        "weigh: tasks.txt: No space left on device: not written\n",
-    )
+    argv = [*WEIGH, "sweep", "x=2", "--replace", "--", "run", "{x}"]
+    full = ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *argv]
+    done = subprocess.run(full, capture_output=True, text=True, check=False)
+    said = "weigh: tasks.txt: File too large: not written\n"
+    assert (done.returncode, done.stderr) == (125, said)
     assert (tmp_path / "tasks.txt").read_text() == "run 1\n"
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "tasks.tsv",
-        "tasks.txt",
-    ]
+    assert {path.name for path in tmp_path.iterdir()} == {"tasks.tsv", "tasks.txt"}
 
 
 @pytest.mark.integrations
