@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from weigh.planning.record_match import kind_of_command
+from weigh.planning.record_match import command_parts, kind_of_command
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,18 @@ from weigh.planning.record_match import kind_of_command
 )
 def test_a_line_of_a_shell_counts_as_its_words(command: str, general: str) -> None:
     assert " ".join(kind_of_command(shlex.split(command), {})) == general
+
+
+@pytest.mark.parametrize(
+    ("command", "stem"),
+    [
+        ("/usr/bin/python -c print(1)", ("python", "-c")),
+        ("python -u ./src/train.py 3", ("python", "src/train.py")),
+        ("python 3", ("python",)),
+        ("LR=1 mpirun -n4 solver.sh in", ("solver.sh", "in")),
+    ],
+)
+def test_programs_are_known_by_their_name_and_their_script(
+    command: str, stem: tuple[str, ...]
+) -> None:
+    assert command_parts(command.split())[0] == stem

@@ -17,6 +17,9 @@ from weigh.model.plan import (
     TaskKind,
     TaskNeed,
 )
+from weigh.planning.make_plan import plan_for_target
+from weigh.planning.needs import TaskNeeds
+from weigh.planning.options import PlanOptions, PlanTarget
 from weigh.planning.queue_order import enough_time, least_element_time
 from weigh.planning.resume_policy import (
     EarlierRounds,
@@ -165,6 +168,28 @@ def test_a_task_that_was_short_before_gets_more_unless_memory_is_typed(
     had = LastRequest(JobRequest(memory=GIB, time_limit=HOUR))
     choice = decide_resumption(task, evidence, had, ResumeOptions(memory=memory))
     assert (choice.run, choice.memory) == (True, factor)
+
+
+@pytest.mark.parametrize(
+    ("gpus_of_task", "node_gpus", "cpus", "memory"),
+    [
+        (0, None, 16, 64),  # without a GPU an element has the node
+        (1, 1, 16, 64),
+        (1, 4, 4, 16),  # with one of 4, a quarter of it
+        (2, 4, 8, 32),
+    ],
+)
+def test_an_element_has_its_gpus_share_of_the_node(
+    gpus_of_task: int, node_gpus: int | None, cpus: int, memory: int
+) -> None:
+    item = TaskNeed(memory=GIB, cpus=1, gpus=gpus_of_task)
+    kind = TaskKind(item=item, used=TaskNeed(memory=GIB), tasks=1, example="x")
+    needs = TaskNeeds((kind,), (0,), None)
+    options = PlanOptions(
+        task_file="t", node_cpus=16, node_memory="64GiB", node_gpus=node_gpus
+    )
+    capacity = plan_for_target(options, needs, PlanTarget(None), 0.2).capacity
+    assert (capacity.cpus, capacity.memory) == (cpus, memory * GIB)
 
 
 AGAIN = ResumeChoice(run=True, reason="")
