@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,7 +32,7 @@ from weigh.probe.python_environment import (
     find_python,
 )
 from weigh.render.printable import last_line_of
-from weigh.schedulers import KINDS, job_from_environment
+from weigh.schedulers import KINDS, job_from_environment, schedulers_on_path
 from weigh.schedulers.job_script import TORCH_CHECK
 from weigh.store.index import RecordHead, read_index
 from weigh.store.location import locate_store
@@ -57,20 +58,14 @@ _SCRATCH_FOLDERS = (
 _ASK_SITE = "send this line and the node's name to the site's support"
 
 
-def has_scheduler(env: Mapping[str, str]) -> bool:
-    """Return whether jobs can be submitted from here."""
-    return any(_is_on_path(kind.submits, env) for kind in KINDS.values())
-
-
 def scheduler_checks(
     env: Mapping[str, str], run_command: CommandRunner
 ) -> list[DoctorCheck]:
     """Check that the scheduler answers and that all its commands are on PATH."""
     checks = []
-    for kind in KINDS.values():
-        if not _is_on_path(kind.submits, env):
-            continue
-        missing = [name for name in kind.commands if not _is_on_path(name, env)]
+    path = env.get("PATH", "")
+    for kind in (KINDS[name] for name in schedulers_on_path(env)):
+        missing = [one for one in kind.commands if not shutil.which(one, path=path)]
         reply = run_command(kind.probe, env=env, patience=PATIENCE)
         state: CheckState = "warning"
         text, cure = f"{kind.title}: no cluster is set up here", None
@@ -93,13 +88,13 @@ def scheduler_checks(
 def nodes_checks(env: Mapping[str, str]) -> list[DoctorCheck]:
     """Check whether compute nodes can see weigh's Python."""
     # within a job this machine is a node
-    if not has_scheduler(env) or job_from_environment(env) is not None:
+    if not schedulers_on_path(env) or job_from_environment(env) is not None:
         return []
     disk = read_disk("python", sys.prefix)
     if disk.is_shared:
         text = f"weigh's Python is on a shared disk ({disk.kind}): nodes see it"
         return [DoctorCheck("nodes", "ok", text)]
-    start = next(k.starts for k in KINDS.values() if _is_on_path(k.submits, env))
+    start = KINDS[schedulers_on_path(env)[0]].starts
     text = f"weigh's Python is on this machine's own disk: {disk.path}"
     attempt = f"try {start} {sys.executable} --version"
     cure = f"{attempt}; if it fails, make a venv on a shared disk"
@@ -128,7 +123,7 @@ def torch_checks(env: Mapping[str, str]) -> list[DoctorCheck]:
     if found.torch is None or python is None:
         return []
     # without a GPU, a build for CPUs matters only if jobs go elsewhere
-    checks = [torch_check(found, is_likely=has_gpu or has_scheduler(env))]
+    checks = [torch_check(found, is_likely=has_gpu or bool(schedulers_on_path(env)))]
     # only where a GPU is: importing torch takes seconds
     if has_gpu and (found.torch.cuda or found.torch.hip):
         with suppress(OSError, subprocess.TimeoutExpired):
@@ -189,7 +184,7 @@ def gpu_checks(env: Mapping[str, str]) -> list[DoctorCheck]:
     except GpuError as error:
         return [DoctorCheck("GPU", "broken", str(error), _ASK_SITE)]
     if not names:
-        is_login = has_scheduler(env) and job_from_environment(env) is None
+        is_login = schedulers_on_path(env) and job_from_environment(env) is None
         more = "; for a node, run weigh doctor in a job there" if is_login else ""
         return [DoctorCheck("GPU", "ok", absence + more)]
     words = ", ".join(f"{names.count(name)} x {name}" for name in sorted(set(names)))
@@ -259,7 +254,7 @@ def records_checks(here: Here) -> list[DoctorCheck]:
         return [DoctorCheck("records", "broken", f"{text}: {trouble}", cure)]
     if is_in_memory(disk.kind):
         text += ": gone when this machine restarts"
-    elif has_scheduler(here.env) and disk.is_shared is False:
+    elif schedulers_on_path(here.env) and disk.is_shared is False:
         text += ": nodes write theirs elsewhere"
         cure = "set WEIGH_DIR to a folder on a disk that the nodes share"
     else:
@@ -274,11 +269,6 @@ def environment_words(found: PythonEnvironment) -> str:
     if found.kind == "conda":
         return f"conda's {found.name} ({found.prefix})"
     return f"the venv {found.prefix}" if found.kind == "venv" else "no environment"
-
-
-def _is_on_path(name: str, env: Mapping[str, str]) -> bool:
-    folders = env.get("PATH", "").split(os.pathsep)
-    return any(os.access(os.path.join(one, name), os.X_OK) for one in folders if one)
 
 
 def _write_trouble(folder: str) -> str | None:
@@ -469,7 +459,7 @@ def code_check_of(status: str) -> DoctorCheck:
 
 def _data_check(here: Here, job: DoctorJob) -> DoctorCheck:
     """Check that the files which the commands name are on a disk that nodes see."""
-    if not has_scheduler(here.env):
+    if not schedulers_on_path(here.env):
         text = "the job runs on this machine: it has these disks"
         return DoctorCheck("data", "ok", text)
     local, kinds = list[str](), set[str]()
