@@ -8,15 +8,18 @@ import io
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from some_jobs import JOB, Say, SomeJob, Task, write_job
+from transcript import check_texts
 
 from weigh.errors import SchedulerError
-from weigh.model.report import AccountedElement, JobReport, ReportMeasure
+from weigh.model.report import AccountedElement, ReportMeasure
 from weigh.render.report_lines import report_screen_text
+from weigh.render.words import unit_value_text
 from weigh.review.figures import with_other_figures
 from weigh.review.runs import ElementRequest
 from weigh.review.summary import ReportFindings, compose_report
@@ -126,51 +129,107 @@ def test_a_gpu_table_cut_off_anywhere_never_gives_another_peak(end: int) -> None
     assert {table.gpu_memory for table in read_tables(TABLE[:end])} <= {2205155328}
 
 
-def _of(most: float, *told: AccountedElement, killed: bool = False) -> ReportMeasure:
-    ours = ReportMeasure(name="memory", unit="bytes", median=most, most=most)
-    return with_other_figures([ours], told, (), scheduler="slurm", killed=killed)[0]
+def ours(most: float | None = GIB) -> ReportMeasure:
+    return ReportMeasure(name="memory", unit="bytes", median=most, most=most)
 
 
-def test_a_zero_of_a_killed_job_is_shown_and_not_believed() -> None:
-    told = AccountedElement(element=0, state="OUT_OF_MEMORY", max_rss=0)
-    (figure,) = _of(5 * GIB, told).others
-    assert figure.value == 0
-    assert figure.word is not None
-    assert "trust weigh's" in figure.word
+def accounted(**known: Any) -> AccountedElement:
+    fields: dict[str, Any] = {"element": 0, "state": "COMPLETED"}
+    return AccountedElement(**(fields | known))
 
 
-def test_a_zero_alone_is_no_sample() -> None:
-    """A script that sacct never sampled, and that weigh did not measure."""
-    unknown = ReportMeasure(name="memory", unit="bytes", requested=GIB)
-    told = AccountedElement(element=0, state="COMPLETED", max_rss=0, sampled=1.0)
-    (measure,) = with_other_figures([unknown], (told,), (), scheduler="slurm")
-    (figure,) = measure.others
-    assert figure.word == "not zero: no sample was taken (sampled every 1 s)"
+WHOLE_JOB = accounted(wall_time=4200.0, cpu_time=650.0)
+CPUS = ReportMeasure(name="cpus", unit="cpus", median=1.0, most=1.0)
+TEN_MINUTES = ReportMeasure(name="time", unit="seconds", median=600.0, most=600.0)
+KILLED = "a task was killed for memory"
+# what weigh measured, and what accounting reports
+FIGURES: dict[str, tuple[list[ReportMeasure], AccountedElement]] = {
+    "a zero of a killed job": (
+        [ours(5 * GIB)],
+        accounted(state="OUT_OF_MEMORY", max_rss=0),
+    ),
+    "a zero where weigh measured nothing": (
+        [ReportMeasure(name="memory", unit="bytes", requested=GIB)],
+        accounted(max_rss=0, sampled=1.0),
+    ),
+    f"{KILLED}, and sacct saw more": (
+        [ours()],
+        accounted(state="FAILED", max_rss=5 * GIB),
+    ),
+    "more than weigh measured": ([ours()], accounted(max_rss=2 * GIB)),
+    "nearly the same": ([ours()], accounted(max_rss=GIB + 10 * MIB)),
+    "a job that still runs": ([ours()], accounted(state="RUNNING", max_rss=3 * GIB)),
+    "a job that slept before its run": ([CPUS, TEN_MINUTES], WHOLE_JOB),
+    **{
+        f"less, sampled every {sampled} s": (
+            [ours()],
+            accounted(max_rss=GIB // 2, wall_time=9.0, sampled=sampled),
+        )
+        for sampled in (30.0, 10.0, 0.0, None)
+    },
+}
+SAMPLED = [
+    accounted(
+        element=n,
+        max_rss=(100 + n) * MIB,
+        cpu_time=100.0,
+        wall_time=50.0,
+        sampled=30.0,
+    )
+    for n in range(3)
+]
+ADDRESS_SPACE = accounted(
+    max_rss=100 * MIB, virtual_memory=512 * MIB, memory_asked=GIB, wall_time=50.0
+)
+# jobs without a record: scheduler, request, and what accounting reports
+UNMEASURED: dict[str, tuple[ElementRequest, list[AccountedElement]]] = {
+    "a job that sacct alone knows": (
+        ElementRequest(scheduler="slurm", memory=GIB, cpus=4, time_limit=600),
+        SAMPLED,
+    ),
+    "a job of Grid Engine, whose address space is limited": (
+        ElementRequest(scheduler="gridengine", virtual_memory=GIB, time_limit=600),
+        [ADDRESS_SPACE],
+    ),
+    "a job without a sample of its memory": (
+        ElementRequest(scheduler="slurm", memory=GIB),
+        [accounted(max_rss=0, wall_time=1.0)],
+    ),
+}
 
 
-def test_what_sacct_saw_after_weigh_of_a_killed_task_is_believed() -> None:
-    told = AccountedElement(element=0, state="FAILED", max_rss=5 * GIB)
-    (figure,) = _of(GIB, told, killed=True).others
-    assert figure.word is not None
-    assert figure.word.endswith("use this")
+def figures_text(name: str) -> str:
+    measures, told = FIGURES[name]
+    killed = name.startswith(KILLED)
+    lines = [
+        f"{one.name}  {figure.source} {unit_value_text(figure.value, one.unit)}: {figure.word}\n"
+        for one in with_other_figures(
+            measures, (told,), (), scheduler="slurm", killed=killed
+        )
+        for figure in one.others
+    ]
+    return "".join(lines)
 
 
-def test_more_than_weigh_saw_is_called_an_upper_bound() -> None:
-    (figure,) = _of(
-        GIB, AccountedElement(element=0, state="COMPLETED", max_rss=2 * GIB)
-    ).others
-    assert figure.word is not None
-    assert "upper bound" in figure.word
+def report_text(name: str) -> str:
+    requested, told = UNMEASURED[name]
+    findings = ReportFindings(
+        title="job 1",
+        unit="element",
+        requested=requested,
+        runs=(),
+        elements=(),
+        job="1",
+        scheduler=requested.scheduler,
+        accounted=tuple(told),
+    )
+    return f"{report_screen_text(compose_report(findings))}\n"
 
 
-def test_figures_that_agree_are_shown_once() -> None:
-    assert not _of(GIB, AccountedElement(element=0, max_rss=GIB + 10 * MIB)).others
-
-
-def test_what_still_runs_is_no_figure_to_compare() -> None:
-    assert not _of(
-        GIB, AccountedElement(element=0, state="RUNNING", max_rss=3 * GIB)
-    ).others
+def test_figures_of_accounting_are_judged_as_they_were_reviewed() -> None:
+    texts = {name: figures_text(name) for name in FIGURES}
+    texts |= {name: report_text(name) for name in UNMEASURED}
+    check_texts(Path(__file__).with_name("accounting.texts"), texts)
 
 
 def test_where_accounting_is_missing_or_refuses_nothing_is_reported() -> None:
@@ -204,20 +263,6 @@ def test_a_sacct_on_path_is_queried_once_for_the_whole_job(
     assert (tmp_path / "asked").read_text() == "\n"
 
 
-def test_a_job_that_slept_before_its_run_is_no_accounting_that_missed_something() -> (
-    None
-):
-    cpus = ReportMeasure(name="cpus", unit="cpus", median=1.0, most=1.0)
-    time = ReportMeasure(name="time", unit="seconds", median=600.0, most=600.0)
-    told = AccountedElement(
-        element=0, state="COMPLETED", wall_time=4200.0, cpu_time=650.0
-    )
-    (figure,) = with_other_figures([cpus, time], [told], (), scheduler="slurm")[
-        0
-    ].others
-    assert figure.word == "over the whole job, including its set-up"
-
-
 @pytest.mark.parametrize(
     ("config", "seconds"),
     [
@@ -240,86 +285,3 @@ def test_how_often_slurm_samples_is_read_from_its_configuration(
     config: str, seconds: float | None
 ) -> None:
     assert slurm_accounting.parse_interval(config) == seconds
-
-
-@pytest.mark.parametrize(
-    ("sampled", "words"),
-    [
-        (30.0, "sampled every 30 s, peaks are missed: trust weigh's"),
-        (10.0, "sampled every 10 s, peaks are missed: trust weigh's"),
-        (0.0, "sampled at the end only, peaks are missed: trust weigh's"),
-        (None, "sampled at unknown intervals, peaks may be missed"),
-    ],
-)
-def test_a_smaller_figure_is_distrusted_where_its_interval_is_known(
-    sampled: float | None, words: str
-) -> None:
-    told = AccountedElement(
-        element=0, state="COMPLETED", max_rss=GIB // 2, wall_time=9.0, sampled=sampled
-    )
-    (figure,) = _of(GIB, told).others
-    assert figure.word == words
-
-
-def unmeasured(
-    scheduler: str, requested: ElementRequest, *told: AccountedElement
-) -> JobReport:
-    """Report on a job without a record."""
-    return compose_report(
-        ReportFindings(
-            title="job 1",
-            unit="element",
-            requested=requested,
-            runs=(),
-            elements=(),
-            job="1",
-            scheduler=scheduler,
-            accounted=told,
-        )
-    )
-
-
-def test_without_a_record_saccts_figures_stand_in_the_columns() -> None:
-    asked = ElementRequest(scheduler="slurm", memory=GIB, cpus=4, time_limit=600)
-    told = [
-        AccountedElement(
-            element=n,
-            state="COMPLETED",
-            max_rss=(100 + n) * MIB,
-            cpu_time=100.0,
-            wall_time=50.0,
-            sampled=30.0,
-        )
-        for n in range(3)
-    ]
-    shown = " ".join(report_screen_text(unmeasured("slurm", asked, *told)).split())
-    assert "memory 1.00 GiB 101 MiB 102 MiB" in shown
-    assert "10 %" in shown
-    assert "CPUs 4 2 2" in shown
-    assert "time 00:10:00 50.0 s 50.0 s" in shown
-    assert (
-        "source sacct MaxRSS: sampled every 30 s: peaks in between are missed" in shown
-    )
-
-
-def test_without_a_record_grid_engines_address_space_is_compared_with_h_vmem() -> None:
-    asked = ElementRequest(scheduler="gridengine", virtual_memory=GIB, time_limit=600)
-    told = AccountedElement(
-        element=0,
-        state="COMPLETED",
-        max_rss=100 * MIB,
-        virtual_memory=512 * MIB,
-        memory_asked=GIB,
-        wall_time=50.0,
-    )
-    shown = " ".join(report_screen_text(unmeasured("gridengine", asked, told)).split())
-    assert "memory 1.00 GiB 512 MiB" in shown
-    assert "50 %" in shown
-    assert "source qacct maxvmem: address space, which h_vmem limits" in shown
-
-
-def test_without_a_sample_no_memory_is_made_up() -> None:
-    asked = ElementRequest(scheduler="slurm", memory=GIB)
-    told = AccountedElement(element=0, state="COMPLETED", max_rss=0, wall_time=1.0)
-    memory = unmeasured("slurm", asked, told).measures[0]
-    assert (memory.name, memory.requested, memory.most) == ("memory", GIB, None)
