@@ -201,14 +201,14 @@ UNMEASURED: dict[str, tuple[ElementRequest, list[AccountedElement]]] = {
 def figures_text(name: str) -> str:
     measures, told = FIGURES[name]
     killed = name.startswith(KILLED)
-    lines = [
-        f"{one.name}  {figure.source} {unit_value_text(figure.value, one.unit)}: {figure.word}\n"
-        for one in with_other_figures(
-            measures, (told,), (), scheduler="slurm", killed=killed
-        )
-        for figure in one.others
-    ]
-    return "".join(lines)
+    text = ""
+    for one in with_other_figures(
+        measures, (told,), (), scheduler="slurm", killed=killed
+    ):
+        for figure in one.others:
+            value = unit_value_text(figure.value, one.unit)
+            text += f"{one.name}  {figure.source} {value}: {figure.word}\n"
+    return text
 
 
 def report_text(name: str) -> str:
