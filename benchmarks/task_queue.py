@@ -114,7 +114,7 @@ def simulate(
         slots=SLOTS,
         waves=len(tasks) // SLOTS,
     )
-    units = [unit.tasks for unit in units_of(queue, kinds, ELEMENTS)]
+    units = [unit.tasks for unit in units_of(queue, kinds)]
     needs = [
         TaskReservation(kind.item.memory, kind.item.gpu_memory, kind.item.cpus)
         for kind in kinds

@@ -40,37 +40,24 @@ class QueueUnit(msgspec.Struct, frozen=True, gc=False):
     tasks: tuple[int, ...]
 
 
-def units_of(
-    queue: PlannedQueue, kinds: Sequence[TaskKind], elements: int
-) -> tuple[QueueUnit, ...]:
+def units_of(queue: PlannedQueue, kinds: Sequence[TaskKind]) -> tuple[QueueUnit, ...]:
     """Return the units in the order in which they are claimed: longest tasks first.
 
-    Tasks of unknown time come first. Every reader of a plan gets the same units. Above
-    4,096 tasks units are dealt by factoring (Flynn Hummel et al. 1992): half of what is
-    left goes to the elements in equal parts, again and again.
+    Tasks of unknown time come first. Every reader of a plan gets the same units: one
+    for each task, and above 4,096 tasks as many units of equal size.
     """
     times = [_expected_kind_time(kinds, kind) for kind in queue.kinds]
-    return tuple(_queue_units(times, elements))
+    return tuple(_queue_units(times))
 
 
-def _queue_units(times: Sequence[Seconds], elements: int) -> Iterator[QueueUnit]:
+def _queue_units(times: Sequence[Seconds]) -> Iterator[QueueUnit]:
     # equal times in file order: without a fixed order two readers would disagree on
     # units
     order = sorted(range(len(times)), key=lambda at: (-times[at], at))
-    if len(order) <= MOST_UNITS:
-        yield from (QueueUnit((at + 1,)) for at in order)
-        return
-    begin = 0
-    while begin < len(order):
-        left = len(order) - begin
-        # half of what is left, in equal parts; at least as many tasks as keep the
-        # number of units near its limit
-        size = max(1, left // (2 * elements), -(-left // MOST_UNITS))
-        batch = order[begin : begin + size * elements]
-        # dealt out in turn, so that each unit gets long and short tasks
-        dealt = (batch[at::elements] for at in range(min(elements, len(batch))))
-        yield from (QueueUnit(tuple(at + 1 for at in unit)) for unit in dealt)
-        begin += len(batch)
+    count = min(len(order), MOST_UNITS)
+    # dealt out in turn, so that each unit gets long and short tasks
+    for first in range(count):
+        yield QueueUnit(tuple(at + 1 for at in order[first::count]))
 
 
 def _expected_kind_time(kinds: Sequence[TaskKind], kind_number: int) -> Seconds:

@@ -126,7 +126,7 @@ def started_by(plan: Plan, available: float, starts: float, seed: int) -> list[i
     """Return the tasks that the elements of *plan* start, each *starts* after t = 0."""
     queue = plan.queue
     assert queue is not None
-    units = [unit.tasks for unit in units_of(queue, plan.kinds, len(plan.elements))]
+    units = [unit.tasks for unit in units_of(queue, plan.kinds)]
     needed = [time_to_start(kind) for kind in plan.kinds]
     files, rng, now = FilesInMemory(), random.Random(seed), starts
 

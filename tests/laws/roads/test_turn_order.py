@@ -121,7 +121,7 @@ def test_above_4096_tasks_each_starts_once_the_longest_first(
     count = MOST_UNITS + rng.randint(1, 500)
     times = [float(rng.randint(1, 50)) for _ in range(count)]
     needs = [rng.choice([1, 5, 20, 60, 95]) for _ in range(count)]
-    units = [unit.tasks for unit in _queue_units(times, elements)]
+    units = [unit.tasks for unit in _queue_units(times)]
     files, clock, started = FilesInMemory(), Clock(seed), list[int]()
     owner = QueueOwner(
         name="tasks_0",

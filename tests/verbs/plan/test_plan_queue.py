@@ -1,7 +1,6 @@
 """A plan whose elements pull from one queue: its size, its order, its files."""
 
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -57,7 +56,7 @@ def _work(times: list[float], slots: int = 1) -> QueuedWork:
 
 def test_the_longest_task_comes_first_and_unknown_ones_before_it() -> None:
     queue, kinds = _queue([5.0, None, 70.0, 5.0])
-    assert [unit.tasks for unit in units_of(queue, kinds, 3)] == [
+    assert [unit.tasks for unit in units_of(queue, kinds)] == [
         (2,),
         (3,),
         (1,),
@@ -65,27 +64,22 @@ def test_the_longest_task_comes_first_and_unknown_ones_before_it() -> None:
     ]
 
 
-@given(st.lists(SECONDS, min_size=1, max_size=50), st.integers(1, 9))
-def test_each_task_is_in_one_unit(times: list[float], elements: int) -> None:
-    units = units_of(*_queue([*times]), elements)
+@given(st.lists(SECONDS, min_size=1, max_size=50))
+def test_each_task_is_in_one_unit(times: list[float]) -> None:
+    units = units_of(*_queue([*times]))
     assert sorted(seq for unit in units for seq in unit.tasks) == [
         at + 1 for at in range(len(times))
     ]
 
 
-@pytest.mark.parametrize("elements", [1, 10, 300])
-def test_very_many_tasks_are_few_units_and_the_last_ones_are_small(
-    elements: int,
-) -> None:
+def test_very_many_tasks_are_few_units_of_one_size() -> None:
     count = 3 * MOST_UNITS
     queue = PlannedQueue(
         folder="q", tasks=tuple(range(count)), kinds=(0,) * count, slots=2
     )
-    units = units_of(queue, [_kind(MIN)], elements)
+    units = units_of(queue, [_kind(MIN)])
     assert sorted(seq for unit in units for seq in unit.tasks) == [*range(1, count + 1)]
-    assert len(units) < MOST_UNITS + 2 * elements
-    assert max(len(unit.tasks) for unit in units[-elements:]) <= 3
-    assert len(units[0].tasks) <= math.ceil(count / 2 / elements)
+    assert {len(unit.tasks) for unit in units} == {3}
 
 
 @given(

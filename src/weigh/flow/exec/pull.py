@@ -89,7 +89,7 @@ def pulled_queue(here: Here, folder: str, gone: Sequence[str]) -> PullSettings:
     times = [time_to_start(kind) for kind in plan.kinds]
     return PullSettings(
         folder=folder,
-        units=[unit.tasks for unit in units_of(queue, plan.kinds, elements)],
+        units=[unit.tasks for unit in units_of(queue, plan.kinds)],
         elements=elements,
         kind_of=lambda seq: queue.kinds[seq - 1],
         need_of=lambda seq: needs[queue.kinds[seq - 1]],

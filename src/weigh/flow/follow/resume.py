@@ -584,7 +584,7 @@ class ResumeRound:
             )
             claims = OwnClaims(queue, owner)
             claims.enter()
-            units = units_of(plan.queue, plan.kinds, max(1, len(plan.elements)))
+            units = units_of(plan.queue, plan.kinds)
             unit_of = {seq: at for at, one in enumerate(units) for seq in one.tasks}
             wanted = {unit_of[task.seq]: task.claims for task, _ in ours}
             # `past` claims were seen: a further one by somebody else makes ours fail

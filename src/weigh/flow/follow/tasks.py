@@ -607,7 +607,7 @@ def _owners_of(folder: str, plan: Plan, queue: PlannedQueue) -> _Owners:
         claims.look()
     except StoreError:  # it was removed: what the job did is not known
         return {}
-    units = units_of(queue, plan.kinds, max(1, len(plan.elements)))
+    units = units_of(queue, plan.kinds)
     return {
         seq: (len(owners), [one for one in owners if one is not None and one.joblog])
         for unit, owners in claims.claimants()
