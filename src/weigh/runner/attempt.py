@@ -173,15 +173,13 @@ class LaunchedAttempt(msgspec.Struct):
     """The process of an attempt; the spawner writes it once, in the loop's thread.
 
     ``started`` is seconds since the epoch, ``began`` is on the monotonic clock.
-    ``refused`` is why the task's command could not be run; ``granted`` the memory that
-    its command may hold, 0 if unknown.
+    ``granted`` is the memory that its command may hold, 0 if unknown.
     """
 
     pid: int = 0  # also the number of its process group
     start_time: int | None = None  # in clock ticks since the boot; None: unknown
     started: Seconds = 0.0
     began: Seconds = 0.0
-    refused: str | None = None
     granted: Bytes = 0
 
 

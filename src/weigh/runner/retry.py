@@ -148,11 +148,6 @@ class RetryPolicy:
         # the usual end: only the last lines of its output can cast doubt on it
         if status == 0 and attempt.state.stop is None and not kills:
             return AttemptEnding("COMPLETED", 0, None, _doubt_of(attempt))
-        # the stand-in for a command too long to run has ended with 126
-        if attempt.launch.refused is not None and attempt.state.stop is None:
-            return AttemptEnding(
-                "FAILED", code, None, RunOutcome(attempt.launch.refused)
-            )
         measured = RunMeasurement(
             attempt.launch.started,
             None,

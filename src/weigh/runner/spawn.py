@@ -7,7 +7,6 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
-from weigh.errors import NOT_EXECUTABLE
 from weigh.measure.launcher import first_environment
 from weigh.runner.attempt import TaskAttempt
 from weigh.runner.run_context import RunContext
@@ -69,7 +68,7 @@ def free_port(taken: Collection[int] = ()) -> int | None:
 
 MARK = b"WEIGH_TASK"
 _MEMORY = MEMORY.encode()
-_ENOENT, _E2BIG, _EACCES, _ENOEXEC = 2, 7, 13, 8
+_ENOENT, _EACCES, _ENOEXEC = 2, 13, 8
 # tasks must not read weigh's own input, which may be the task file
 _NO_INPUT = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
 _INTERPRETER_IGNORES = frozenset(
@@ -130,8 +129,6 @@ class AttemptSpawner:
     def start(self, attempt: TaskAttempt, streams: Sequence[int] | None) -> None:
         """Start *attempt*, with (stdout, stderr) as *streams* or else weigh's own.
 
-        A line that is too long for the kernel fails with 126, as in a shell.
-
         Raises:
             OSError: no process can be created.
         """
@@ -156,18 +153,6 @@ class AttemptSpawner:
         earliest = _ticks_since_boot()
         try:
             attempt.launch.pid = self._spawn(program, argv, env, streams, attempt.text)
-        except OSError as error:
-            if error.errno != _E2BIG:
-                raise
-            attempt.launch.refused = (
-                f"{len(attempt.text):,} bytes and the environment are more than the "
-                "kernel accepts (put the line into a script)"
-            )
-            # with no environment, as that may be what is too large
-            stand_in = [self._shell.program, b"-c", b"exit %d" % NOT_EXECUTABLE]
-            attempt.launch.pid = self._posix_spawn(
-                stand_in[0], stand_in, {}, [_NO_INPUT]
-            )
         finally:
             if cores:
                 # to all cores: each move to another one costs 40 us of CPU

@@ -2,17 +2,27 @@
 
 import errno
 import os
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from weigh.errors import FormatError, StoreError, UsageError
 from weigh.joblog import HEADER, JoblogEntry
 from weigh.model.mask import SecretMask
 from weigh.runner.events import AttemptEnded, RunOpened
-from weigh.runner.journal import DONE, FAILED, WAITING, RunJournal, settle_by
+from weigh.runner.journal import (
+    DONE,
+    FAILED,
+    WAITING,
+    RunJournal,
+    match_ends_to_tasks,
+    settle_by,
+)
 from weigh.runner.owned_file import JoblogHolder
 from weigh.runner.task_source import TaskSource
 from weigh.store.identity import process_identity, this_machine
@@ -385,3 +395,50 @@ def test_what_a_users_own_pattern_hides_tells_tasks_apart_too(
     settled = settle_by(str(tmp_path / "log"), source, mask)
     assert (list(settled.states), settled.known) == ([DONE, WAITING], 1)
     source.close()
+
+
+# which tasks the ends are about
+
+
+@pytest.mark.parametrize(
+    ("keys", "ends", "states"),
+    [
+        # by number and text; the last end counts; another text is another task
+        ([11, 22, 33], [(1, True, 11), (3, False, 33)], [DONE, WAITING, FAILED]),
+        ([11], [(1, False, 11), (1, True, 11)], [DONE]),
+        ([12], [(1, True, 11)], [WAITING]),
+        # done under another number meanwhile: a line stood before it
+        ([11, 22], [(1, True, 11), (2, False, 22), (3, True, 22)], [DONE, DONE]),
+        # of equal lines as many are done as succeeded
+        ([11, 11], [(1, False, 11), (2, True, 11), (3, True, 11)], [DONE, DONE]),
+    ],
+)
+def test_ends_settle_the_tasks_that_they_are_about(
+    keys: list[int], ends: list[tuple[int, bool, int]], states: list[int]
+) -> None:
+    assert list(match_ends_to_tasks(keys, ends).states) == states
+
+
+@given(
+    old=st.lists(st.integers(0, 5), max_size=12),
+    seed=st.integers(0, 1000),
+)
+def test_lines_moved_about_are_all_still_done(old: list[int], seed: int) -> None:
+    ends = [(seq, True, key) for seq, key in enumerate(old, 1)]
+    moved = old.copy()
+    random.Random(seed).shuffle(moved)
+    assert match_ends_to_tasks(moved, ends).done == len(old)
+
+
+@given(
+    keys=st.lists(st.integers(0, 3), max_size=8),
+    ends=st.lists(st.tuples(st.integers(1, 10), st.booleans(), st.integers(0, 3))),
+)
+def test_no_more_tasks_are_settled_than_ends_are_known(
+    keys: list[int], ends: list[tuple[int, bool, int]]
+) -> None:
+    settled = match_ends_to_tasks(keys, ends)
+    for key in set(keys):
+        here = [s for s, k in zip(settled.states, keys, strict=True) if k == key]
+        distinct = {seq for seq, _, k in ends if k == key}
+        assert sum(state != WAITING for state in here) <= len(distinct)

@@ -1,6 +1,5 @@
 """The runner's pure decisions: what is left, when to stop, what a line needs."""
 
-import random
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,9 +30,6 @@ from weigh.runner.events import (
 )
 from weigh.runner.journal import (
     DONE,
-    FAILED,
-    WAITING,
-    match_ends_to_tasks,
     settle_by,
 )
 from weigh.runner.memory_guard import GuardedMemory, MemoryRoom
@@ -108,50 +104,6 @@ def _entry(seq: int, command: str) -> bytes:
             command=MASK.line(command),
         )
     )
-
-
-@pytest.mark.parametrize(
-    ("keys", "ends", "states"),
-    [
-        # by number and text; the last end counts; another text is another task
-        ([11, 22, 33], [(1, True, 11), (3, False, 33)], [DONE, WAITING, FAILED]),
-        ([11], [(1, False, 11), (1, True, 11)], [DONE]),
-        ([12], [(1, True, 11)], [WAITING]),
-        # done under another number meanwhile: a line stood before it
-        ([11, 22], [(1, True, 11), (2, False, 22), (3, True, 22)], [DONE, DONE]),
-        # of equal lines as many are done as succeeded
-        ([11, 11], [(1, False, 11), (2, True, 11), (3, True, 11)], [DONE, DONE]),
-    ],
-)
-def test_ends_settle_the_tasks_that_they_are_about(
-    keys: list[int], ends: list[tuple[int, bool, int]], states: list[int]
-) -> None:
-    assert list(match_ends_to_tasks(keys, ends).states) == states
-
-
-@given(
-    old=st.lists(st.integers(0, 5), max_size=12),
-    seed=st.integers(0, 1000),
-)
-def test_lines_moved_about_are_all_still_done(old: list[int], seed: int) -> None:
-    ends = [(seq, True, key) for seq, key in enumerate(old, 1)]
-    moved = old.copy()
-    random.Random(seed).shuffle(moved)
-    assert match_ends_to_tasks(moved, ends).done == len(old)
-
-
-@given(
-    keys=st.lists(st.integers(0, 3), max_size=8),
-    ends=st.lists(st.tuples(st.integers(1, 10), st.booleans(), st.integers(0, 3))),
-)
-def test_no_more_tasks_are_settled_than_ends_are_known(
-    keys: list[int], ends: list[tuple[int, bool, int]]
-) -> None:
-    settled = match_ends_to_tasks(keys, ends)
-    for key in set(keys):
-        here = [s for s, k in zip(settled.states, keys, strict=True) if k == key]
-        distinct = {seq for seq, _, k in ends if k == key}
-        assert sum(state != WAITING for state in here) <= len(distinct)
 
 
 # the joblog
