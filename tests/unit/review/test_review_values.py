@@ -162,6 +162,19 @@ def test_less_cpu_time_in_the_same_time_is_not_trusted(
     assert [one.word for one in found[1].others] == [word]
 
 
+@pytest.mark.parametrize(("scheduler", "shown"), [("gridengine", [3]), ("slurm", [])])
+def test_address_space_is_a_figure_of_its_own_where_it_is_accounted(
+    scheduler: str, shown: list[int]
+) -> None:
+    theirs = AccountedElement(
+        element=0, state="COMPLETED", max_rss=GIB, virtual_memory=3 * GIB
+    )
+
+    (found,) = with_other_figures([OURS["memory"]], [theirs], (), scheduler=scheduler)
+
+    assert [one.value for one in found.others] == [size * GIB for size in shown]
+
+
 def test_a_report_counts_the_attempts_that_began() -> None:
     began = ReviewedRun(row=ReportRow(started=1.0, wall_time=2.0, state="FAILED"))
     again = ReviewedRun(row=ReportRow(started=4.0, wall_time=5.0, state="COMPLETED"))

@@ -13,9 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from weigh.errors import SchedulerError, StoreError, UsageError
-from weigh.flow.follow.healing import with_unsent
 from weigh.flow.follow.named import named_jobs, with_foreign
-from weigh.flow.follow.view import JobView, latest_task_states, look
+from weigh.flow.follow.view import JobView, latest_task_states, look, with_unsent
 from weigh.flow.here import Here
 from weigh.flow.submit.rounds import rounds_of_plan
 from weigh.model.job import NOT_STARTED, SubmittedJob, TaskState

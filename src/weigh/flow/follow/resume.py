@@ -21,15 +21,16 @@ from weigh.flow.follow.dependency import (
     jobs_to_await,
     lead_on,
 )
-from weigh.flow.follow.healing import NOT_SENT, never_sent
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.task_history import tail_of
 from weigh.flow.follow.tasks import goes_on
 from weigh.flow.follow.view import (
+    NOT_SENT,
     JobView,
     ScriptWork,
     latest_task_states,
     look,
+    never_sent,
 )
 from weigh.flow.here import Here, here_of
 from weigh.flow.plan import directory as plan_directory

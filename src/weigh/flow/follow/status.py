@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from weigh.errors import SubmissionUnknownError
-from weigh.flow.follow.healing import healing_of, is_unsent, with_unsent
 from weigh.flow.follow.named import (
     named_jobs,
     with_foreign,
@@ -21,10 +20,17 @@ from weigh.flow.follow.task_history import (
     JoblogHistory,
     history_of,
     latest_output_of_task,
+    log_of_element,
     tail_of,
 )
-from weigh.flow.follow.tasks import last_lines_of_output
-from weigh.flow.follow.view import JobView, latest_task_states, look
+from weigh.flow.follow.tasks import goes_on, last_lines_of_output
+from weigh.flow.follow.view import (
+    JobView,
+    is_unsent,
+    latest_task_states,
+    look,
+    with_unsent,
+)
 from weigh.flow.here import Here
 from weigh.flow.submit.rounds import SubmissionRounds, rounds_of_plan, settle_all
 from weigh.lazy_modules import lazy_module
@@ -33,14 +39,19 @@ from weigh.model.job import CANCELLING, ON_HOLD, SubmittedJob, TaskState
 from weigh.model.record import ReportedProgress, State
 from weigh.outcome import error_at_end
 from weigh.progress.eta import TaskDurations, TimeSpan, still_to_run, until_done
+from weigh.render.printable import last_line_of
 from weigh.render.progress_lines import ExpectedEnd, TaskEnd
 from weigh.render.status_lines import (
+    HealingRound,
+    HealingState,
     JobStanding,
     TaskFailure,
     WaitingElements,
 )
 from weigh.runner.events import read_progress
 from weigh.schedulers import find_kind
+from weigh.schedulers.backend import Scheduler
+from weigh.schedulers.job_script import ENDED
 from weigh.store import jobs as jobs_file
 from weigh.units import Seconds
 
@@ -169,6 +180,53 @@ def _job_standing(
         unsent=sum(map(is_unsent, tasks.values())),
         doubt=_doubtful_done_task(views, tasks),
     )
+
+
+def healing_of(views: Sequence[JobView], sendings: SubmissionRounds) -> HealingState:
+    """Return the rounds so far, and who sends the next one, if anybody does."""
+    ids = {view.job.id for view in views}
+    healers = (one for one in sendings.healers()[-1:] if one.id not in ids)
+    healer, snapshot = next(healers, None), views[-1].snapshot
+    number = max(view.job.round for view in views)
+    stopped = sendings.stopped()
+    # a note of an earlier round is out of date: jobs were sent since
+    if stopped is not None and stopped.round != number:
+        stopped = None
+    states = [state for view in views for state in view.elements]
+    return HealingState(
+        rounds=tuple(rounds_of(views)),
+        healer=None if healer is None else healer.id,
+        state=None if healer is None else snapshot.of(healer, 0).state,
+        stopped=None if stopped is None else stopped.why,
+        left=stopped.left if stopped else {},
+        goes_on=any(map(goes_on, states)),
+        words=_last_healer_line(healer, views[-1].scheduler),
+    )
+
+
+def _last_healer_line(healer: SubmittedJob | None, scheduler: Scheduler) -> str | None:
+    """Return the last line that a healer printed, e.g. why it could not submit."""
+    if healer is None:
+        return None
+    lines = tail_of(log_of_element(healer, scheduler, 0)).splitlines()
+    # without the line that the job script adds at its end
+    said = "\n".join(line for line in lines if not line.startswith(ENDED))
+    return last_line_of(said).removeprefix("weigh: ") or None
+
+
+def rounds_of(views: Sequence[JobView]) -> Iterator[HealingRound]:
+    """Yield the jobs after the first round; parts of one array count once."""
+    found: dict[tuple[int, str | None, str], list[SubmittedJob]] = {}
+    for view in views:
+        if view.job.round > 1:
+            # parts of an array have these in common, jobs of one round with other
+            # requests do not
+            key = view.job.round, view.job.reason, view.job.folder
+            found.setdefault(key, []).append(view.job)
+    for (number, reason, _), jobs in found.items():
+        ids = tuple(job.id for job in jobs)
+        tasks = sum(job.tasks for job in jobs)
+        yield HealingRound(number, tasks, reason or "", ids)
 
 
 def _doubtful_done_task(

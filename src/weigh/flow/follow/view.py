@@ -96,6 +96,44 @@ def latest_task_states(views: Iterable[JobView]) -> dict[int, TaskState]:
     return {task.task: task for view in views for task in view.tasks}
 
 
+# stored as the reason of a job that sends such tasks
+NOT_SENT = "was not submitted"
+
+
+def never_sent(views: Sequence[JobView]) -> Iterator[TaskState]:
+    """Yield the tasks of the elements of a plan that were not submitted.
+
+    A part of a long array was refused: they were left.
+    """
+    first, plan = views[0].job, views[0].work.known_plan
+    # the record of the first job, or its plan, is gone: what it was to send is unknown
+    if first.resumes is not None or plan is None:
+        return
+    there = latest_task_states(views)
+    for number, element in enumerate(plan.elements):
+        for seq, task in enumerate(element.tasks, start=1):
+            if task not in there:
+                yield TaskState(
+                    task=task,
+                    job=first.id,
+                    element=number - first.first,  # it counts from the job's first one
+                    seq=seq,
+                    state="INTERRUPTED",
+                    reason=NOT_SENT,
+                )
+
+
+def with_unsent(views: Sequence[JobView]) -> list[JobView]:
+    """Return the views of a plan's jobs, the first one also with tasks never sent."""
+    first = views[0]
+    return [replace(first, tasks=(*first.tasks, *never_sent(views))), *views[1:]]
+
+
+def is_unsent(task_state: TaskState) -> bool:
+    """Return whether a task was not submitted yet."""
+    return task_state.reason == NOT_SENT
+
+
 def _others_run(
     submitted_job: SubmittedJob,
     known_jobs: Sequence[SubmittedJob],

@@ -11,9 +11,9 @@ from typing import overload
 import msgspec
 
 from weigh.errors import RecordNotFoundError, UsageError, WeighError
-from weigh.flow.follow.healing import rounds_of
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.resume import ResumeRound
+from weigh.flow.follow.status import rounds_of
 from weigh.flow.follow.task_history import log_of_element, tail_of
 from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here, here_now

@@ -8,7 +8,6 @@ from contextlib import closing
 import msgspec
 
 from weigh.errors import WeighError
-from weigh.flow.follow.healing import is_unsent, with_unsent
 from weigh.flow.follow.task_history import (
     JobHistory,
     JoblogHistory,
@@ -16,7 +15,12 @@ from weigh.flow.follow.task_history import (
     history_of,
 )
 from weigh.flow.follow.tasks import last_lines_of_output
-from weigh.flow.follow.view import JobView, latest_task_states
+from weigh.flow.follow.view import (
+    JobView,
+    is_unsent,
+    latest_task_states,
+    with_unsent,
+)
 from weigh.flow.plan.directory import plan_in_folder_of, tasks_of
 from weigh.flow.records import joined_records as report_records
 from weigh.joblog import JoblogEntry, output_folder, output_name
