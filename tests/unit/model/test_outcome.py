@@ -45,91 +45,56 @@ def measured(
     )
 
 
-def reason(run: RunMeasurement) -> str:
-    outcome = judge_run_end(run)[1]
-    assert outcome is not None
-    return "; ".join((outcome.reason, *outcome.evidence))
+TERM, KILL = signal.SIGTERM, signal.SIGKILL
+# exit code, signal, kills that the kernel counted, signal that weigh passed on: the
+# state, and words of its reason
+RUN_ENDS: dict[str, tuple[RunMeasurement, str, str]] = {
+    "an exit code": (measured(7), "FAILED", "exit code 7"),
+    "TERM": (measured(None, TERM), "CANCELLED", "ended by SIGTERM"),
+    "INT": (measured(None, signal.SIGINT), "CANCELLED", "ended by SIGINT"),
+    "HUP": (measured(None, signal.SIGHUP), "CANCELLED", "ended by SIGHUP"),
+    "a shell's 128 and n": (measured(128 + TERM), "CANCELLED", "ended by SIGTERM"),
+    # of no signal
+    "128": (measured(128), "FAILED", "exit code 128"),
+    "128 and 70": (measured(198), "FAILED", "exit code 198"),
+    "255": (measured(255), "FAILED", "exit code 255"),
+    "CPU time": (measured(None, signal.SIGXCPU), "TIMEOUT", "the limit on CPU time"),
+    "a crash": (measured(None, signal.SIGSEGV), "FAILED", "SIGSEGV"),
+    # a count decides
+    "KILL, counted": (measured(None, KILL, oom_kills=2), "OUT_OF_MEMORY", "rose by 2"),
+    "137, counted": (measured(137, oom_kills=2), "OUT_OF_MEMORY", "rose by 2"),
+    "1, counted": (measured(1, oom_kills=2), "OUT_OF_MEMORY", "rose by 2"),
+    "a worker, counted": (
+        *(measured(0, oom_kills=1), "OUT_OF_MEMORY", "yet the exit code is 0"),
+    ),
+    "stopped, counted": (
+        measured(None, TERM, oom_kills=1, end_signal=TERM),
+        *("OUT_OF_MEMORY", "rose by 1"),
+    ),
+    # the process was moved to another control group meanwhile
+    "a count that fell": (measured(1, oom_kills=-3), "FAILED", "exit code 1"),
+    "KILL": (measured(None, KILL), "FAILED", "counted no out-of-memory kill"),
+    "KILL, uncounted": (measured(None, KILL, oom_kills=None), "FAILED", "not known"),
+    "stopped with an odd code": (
+        *(measured(3, end_signal=TERM), "CANCELLED", "weigh was sent SIGTERM"),
+    ),
+}
 
 
-def test_exit_code_0_needs_no_explanation() -> None:
-    assert judge_run_end(measured(0)) == ("COMPLETED", None)
-
-
-def test_any_other_exit_code_is_a_failure_and_is_named() -> None:
-    assert judge_run_end(measured(7))[0] == "FAILED"
-    assert reason(measured(7)) == "exit code 7"
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_that_stops_is_a_cancellation(number: int) -> None:
-    state, _ = judge_run_end(measured(None, number))
-    assert state == "CANCELLED"
-    assert signal.Signals(number).name in reason(measured(None, number))
-
-
-def test_a_shells_128_and_n_is_read_as_the_signal() -> None:
-    assert judge_run_end(measured(128 + signal.SIGTERM)) == judge_run_end(
-        measured(None, signal.SIGTERM)
-    )
-
-
-@pytest.mark.parametrize("code", [128, 128 + 70, 255])
-def test_an_exit_code_of_no_signal_is_an_exit_code(code: int) -> None:
-    assert reason(measured(code)) == f"exit code {code}"
-
-
-def test_the_cpu_time_limit_is_a_timeout() -> None:
-    assert judge_run_end(measured(None, signal.SIGXCPU))[0] == "TIMEOUT"
-
-
-def test_a_crash_is_a_failure() -> None:
-    assert judge_run_end(measured(None, signal.SIGSEGV))[0] == "FAILED"
-    assert "SIGSEGV" in reason(measured(None, signal.SIGSEGV))
-
-
-@pytest.mark.parametrize("end", [(None, signal.SIGKILL), (137, None), (1, None)])
-def test_a_count_of_oom_kills_decides_for_memory(
-    end: tuple[int | None, int | None],
+@pytest.mark.parametrize("end", RUN_ENDS)
+def test_a_run_ended_as_its_code_its_signal_and_the_kernels_count_show(
+    end: str,
 ) -> None:
-    run = measured(*end, oom_kills=2)
-    assert judge_run_end(run)[0] == "OUT_OF_MEMORY"
-    assert "rose by 2" in reason(run)
+    run, expected, words = RUN_ENDS[end]
+    state, outcome = judge_run_end(run)
+    assert outcome is not None
+    assert state == expected
+    assert words in "; ".join((outcome.reason, *outcome.evidence))
 
 
-def test_memory_comes_before_a_stop_signal() -> None:
-    run = measured(None, signal.SIGTERM, oom_kills=1, end_signal=signal.SIGTERM)
-    assert judge_run_end(run)[0] == "OUT_OF_MEMORY"
-
-
-def test_an_oom_kill_counts_though_the_exit_code_is_0() -> None:
-    assert judge_run_end(measured(0, oom_kills=1))[0] == "OUT_OF_MEMORY"
-    assert "yet the exit code is 0" in reason(measured(0, oom_kills=1))
-
-
-def test_sigkill_without_an_oom_kill_is_somebody_elses() -> None:
-    assert judge_run_end(measured(None, signal.SIGKILL))[0] == "FAILED"
-    assert "counted no out-of-memory kill" in reason(measured(None, signal.SIGKILL))
-
-
-def test_sigkill_where_no_count_can_be_read_is_not_called_somebody_elses() -> None:
-    said = reason(measured(None, signal.SIGKILL, oom_kills=None))
-    assert "not known" in said
-    assert "no oom_kill" not in said
-
-
-def test_a_count_that_fell_is_no_kill() -> None:
-    """The process was moved to another control group meanwhile."""
-    assert judge_run_end(measured(1, oom_kills=-3))[0] == "FAILED"
-
-
-def test_a_stop_signal_explains_an_odd_exit_code() -> None:
-    run = measured(3, end_signal=signal.SIGTERM)
-    assert judge_run_end(run)[0] == "CANCELLED"
-    assert "weigh was sent SIGTERM" in reason(run)
-
-
-def test_a_job_that_finished_all_the_same_completed() -> None:
-    assert judge_run_end(measured(0, end_signal=signal.SIGTERM)) == ("COMPLETED", None)
+@pytest.mark.parametrize("end_signal", [None, TERM])
+def test_exit_code_0_needs_no_explanation(end_signal: int | None) -> None:
+    assert judge_run_end(measured(0, end_signal=end_signal)) == ("COMPLETED", None)
 
 
 ENDS = st.tuples(st.just(0) | st.integers(0, 255), st.none()) | st.tuples(
