@@ -13,7 +13,7 @@ from weigh.errors import FormatError, WeighError
 from weigh.flow.run.record_sink import current_folder
 from weigh.lazy_modules import lazy_module
 from weigh.schedulers import KINDS
-from weigh.units import Seconds, parse_duration, parse_limit, parse_size
+from weigh.units import Seconds, parse_duration, parse_size
 
 if TYPE_CHECKING:
     from click import shell_completion
@@ -113,7 +113,6 @@ class BoundedCount(click.IntRange):
 
 SIZE = ParsedQuantity("size", parse_size)  # bytes
 DURATION = ParsedQuantity("time", parse_duration)  # seconds
-LIMIT = ParsedQuantity("time", parse_limit)  # whole seconds
 
 
 # a bare number is seconds: only for options that are not named as a scheduler's

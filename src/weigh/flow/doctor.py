@@ -90,7 +90,7 @@ def nodes_checks(env: Mapping[str, str]) -> list[DoctorCheck]:
     # within a job this machine is a node
     if not schedulers_on_path(env) or job_from_environment(env) is not None:
         return []
-    disk = read_disk("python", sys.prefix)
+    disk = read_disk(sys.prefix)
     if disk.is_shared:
         text = f"weigh's Python is on a shared disk ({disk.kind}): nodes see it"
         return [DoctorCheck("nodes", "ok", text)]
@@ -212,7 +212,7 @@ def folders_to_check(here: Here) -> list[tuple[str, str]]:
 
 def disk_check(role: str, path: str) -> DoctorCheck:
     """Check whether a disk is full, over quota, or cannot be written."""
-    disk = read_disk(role, path)
+    disk = read_disk(path)
     where = f"{path} ({disk.kind or 'unknown kind'})"
     if disk.trouble is not None:
         cure = "is its file server up? ask the site's support"
@@ -244,7 +244,7 @@ def disk_check(role: str, path: str) -> DoctorCheck:
 def records_checks(here: Here) -> list[DoctorCheck]:
     """Check where records are written, whether that works, and whether they persist."""
     folder = locate_store(here.cwd, here.env)
-    disk = read_disk("records", folder)
+    disk = read_disk(folder)
     trouble = disk.trouble or (None if disk.writable else "not writable")
     if trouble is None and os.path.isdir(folder):
         trouble = _write_trouble(folder)
@@ -464,7 +464,7 @@ def _data_check(here: Here, job: DoctorJob) -> DoctorCheck:
         return DoctorCheck("data", "ok", text)
     local, kinds = list[str](), set[str]()
     for path in named_paths(job.lines, here.cwd):
-        disk = read_disk("data", path)
+        disk = read_disk(path)
         kinds.add(disk.kind or "?")
         if disk.is_shared is False:
             name = os.path.relpath(path, here.cwd)

@@ -26,14 +26,12 @@ class DoctorCheck(msgspec.Struct, frozen=True):
 class DiskSpace(msgspec.Struct, frozen=True, kw_only=True):
     """A folder, its file system, and the space left for this user.
 
-    ``role`` is its use: home, scratch. ``is_shared`` is set if the type of file system
-    is one that other machines mount, too.
+    ``is_shared`` is set if the type of file system is one that other machines mount,
+    too.
     """
 
-    role: str
     path: str
     kind: str | None = None  # type of the file system, as mounted
-    mount: str | None = None
     is_shared: bool | None = None
     size: Bytes | None = None
     free: Bytes | None = None

@@ -18,13 +18,13 @@ _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 _UNESCAPED = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
 
 
-def read_disk(role: str, path: str, proc_folder: str = "/proc") -> DiskSpace:
+def read_disk(path: str, proc_folder: str = "/proc") -> DiskSpace:
     """Read the file system of *path*, or of its nearest existing parent.
 
     May hang if a file server does: call it with a time-out.
     """
     there = _existing(path)
-    kind, mount = mount_of(
+    kind, _ = mount_of(
         os.path.realpath(there), _mountinfo_text(f"{proc_folder}/self/mountinfo")
     )
     # None: the mount was not found
@@ -34,18 +34,14 @@ def read_disk(role: str, path: str, proc_folder: str = "/proc") -> DiskSpace:
         status = os.statvfs(there)
     except OSError as error:
         return DiskSpace(
-            role=role,
             path=path,
             kind=kind,
-            mount=mount,
             is_shared=shared,
             trouble=error.strerror,
         )
     return DiskSpace(
-        role=role,
         path=path,
         kind=kind,
-        mount=mount,
         is_shared=shared,
         size=status.f_blocks * status.f_frsize,
         free=status.f_bavail * status.f_frsize,

@@ -16,7 +16,6 @@ _VALUE = re.compile(
 _LOCAL = re.compile(r"\+(cpu|cu\d+|rocm[\d.]+)")
 _OF_CONDA = "conda-meta"
 # where installers put conda, in the home folder
-_CONDA_FOLDERS = ("miniconda3", "anaconda3", "miniforge3", "mambaforge", ".conda")
 
 
 def find_python(env: Mapping[str, str]) -> str | None:

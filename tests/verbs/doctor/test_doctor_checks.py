@@ -43,10 +43,8 @@ def login(tmp_path: Path) -> dict[str, str]:
 def with_disk(monkeypatch: pytest.MonkeyPatch, **changed: object) -> None:
     """Let every folder be on this disk."""
     given = {
-        "role": "home",
         "path": "/nowhere/ann",
         "kind": "nfs4",
-        "mount": "/nowhere",
         "is_shared": True,
         "size": 1000 * GIB,
         "free": 500 * GIB,
@@ -155,8 +153,9 @@ def test_a_rocm_torch_is_no_cpu_torch() -> None:
 def test_a_disk_is_judged_by_what_is_left(
     changed: dict[str, object], state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    role = str(changed.pop("role", "home"))
     with_disk(monkeypatch, **changed)
-    check = disk_check(str(changed.get("role", "home")), "/nowhere/ann")
+    check = disk_check(role, "/nowhere/ann")
     assert check.state == state
     assert (check.cure is None) == (state == "ok")
 

@@ -76,13 +76,11 @@ def job_of(folder: Path, *tasks: Task, **states: ElementState) -> None:
     client.save_poll(root, "slurm", msgspec.structs.replace(poll, states={JOB: of_job}))
 
 
-def disk_of(role: str, path: str) -> DiskSpace:
+def disk_of(path: str) -> DiskSpace:
     """Return a disk that nodes share, and that is nearly full."""
     return DiskSpace(
-        role=role,
         path=path,
         kind="nfs4",
-        mount="/home",
         is_shared=True,
         size=1000 * GIB,
         free=5 * GIB,

@@ -36,7 +36,6 @@ _LONGEST = 4 << 20  # the usual limit of schedulers on a script
 _MOST_LINES_READ = 64 << 20  # bytes of a file whose lines are counted
 _MOST_OF_LINES = 1 << 18  # bytes of a file whose lines are read
 _MOST_OPTIONS = 64 << 10  # bytes of a scheduler's file of options
-_MOST_MATCHES = 100_000  # files that a pattern finds
 _PATIENCE = 5.0  # seconds
 
 _Value = TypeVar("_Value")
@@ -252,7 +251,7 @@ def _kind(path: str) -> PathKind:
 
 
 def _is_on_local_disk(path: str) -> bool:
-    is_shared = read_disk("path", path).is_shared
+    is_shared = read_disk(path).is_shared
     if is_shared is None:
         raise KeyError(path)
     return not is_shared
