@@ -1,8 +1,11 @@
+import time
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from weigh.measure.memory.gauge import UnmappedMemory
+from weigh.measure.memory.gauge import TreeMemoryGauge, UnmappedMemory
+from weigh.probe.proc import ProcTree
 from weigh.probe.tmpfs import MachineSharedMemory, TmpfsFiles
 from weigh.units import KIB, MIB
 
@@ -37,7 +40,7 @@ class Machine:
         assert rise is not None
         if not self.unmapped.may_hold(mapped * MIB, rise):
             return 0
-        return self.unmapped.beyond(mapped * MIB, rise, [], may_look=True) // MIB
+        return self.unmapped.beyond(mapped * MIB, rise, []) // MIB
 
 
 @pytest.fixture
@@ -101,3 +104,25 @@ def test_no_change_makes_no_search(machine: Machine) -> None:
     for _ in range(5):
         machine.beyond()
     assert machine.searches == 1
+
+
+def test_files_of_others_that_come_all_the_time_are_looked_for_within_a_budget(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = count()
+    monkeypatch.setattr(time, "thread_time", lambda: next(used) * 0.02)
+    for turn in range(100):  # 1000 s, with 20 ms of CPU time for each search
+        machine.hold(1100 + 100 * turn)
+        machine.beyond()
+    assert machine.searches <= (0.06 + 1000 * 0.002) / 0.02 + 1
+    assert machine.unmapped.spent == pytest.approx(machine.searches * 0.02)
+
+
+def test_a_search_leaves_the_budget_of_counts_alone(
+    machine: Machine, tmp_path: Path
+) -> None:
+    gauge = TreeMemoryGauge(ProcTree(10, str(tmp_path)), lambda: machine.now)
+    gauge._unmapped = machine.unmapped
+    machine.unmapped.spent = 5.0
+    assert gauge.spent == 5.0
+    assert gauge._shared_pages().may_spend()

@@ -97,8 +97,8 @@ def count_family(
 ) -> FamilyCount | None:
     """Count the anonymous memory of forks of *sizes*, some of which are in *pages*.
 
-    *size_now* returns the size of one now: what it has grown by since *sizes* is its
-    own, and is left out. None if too much was not read, because one of them ended.
+    *size_now* returns the size of one now: what it has taken or freed since *sizes* is
+    its own, and is left out. None if too much was not read, because one of them ended.
     """
     points, step = _points(pages, sizes)
     weights = _weights(pages, len(sizes))
@@ -128,7 +128,7 @@ def count_family(
         if once:
             for pid, mask in zip(pages, masks, strict=True):
                 moved[pid] += ((mask or 0) & once).bit_count()
-    _leave_growth_out(own, present, _RUN / step, sizes, size_now)
+    _leave_changes_out(own, present, _RUN / step, sizes, size_now)
     # too little was read for a figure
     if done < _ENOUGH * len(points) or not any(present.values()):
         return None
@@ -151,25 +151,27 @@ def count_family(
     return FamilyCount(most / weighted, shares, error, least / weighted)
 
 
-def _leave_growth_out(
+def _leave_changes_out(
     own: dict[int, int],
     present: dict[int, int],
     part: float,
     sizes: Mapping[int, Bytes],
     size_now: Callable[[int], Bytes],
 ) -> None:
-    """Leave out what was found of pages that a process got since it was of its size.
+    """Leave out what processes took since they were of *sizes*; add what they freed.
 
-    *part* of its pages was looked at. A count takes 10 ms, on a busy machine 100, in
+    *part* of their pages was looked at. A count takes 10 ms, on a busy machine 100, in
     which a fork may grow tenfold: what it shares is no such part of its size before.
     """
     for pid, found in present.items():
-        # it may have grown before its points were read, or after
+        # it may have changed before its points were read, or after
         seen = found - part * sizes[pid] / PAGE
-        grown = min(seen, part * (size_now(pid) - sizes[pid]) / PAGE)
-        late = min(own[pid], max(0, round(grown)))
-        own[pid] -= late
-        present[pid] -= late
+        changed = part * (size_now(pid) - sizes[pid]) / PAGE
+        late = round(min(seen, changed) if changed > 0 else max(seen, changed))
+        if late * changed > 0:
+            late = min(own[pid], late)
+            own[pid] -= late
+            present[pid] -= late
 
 
 def _weights(pages: Mapping[int, ProcessPages], processes: int) -> dict[int, float]:
@@ -355,6 +357,10 @@ class ForkFamily:
     def sizes(self) -> dict[int, Bytes]:
         """Return the anonymous memory of each member."""
         return {pid: one.seen.anonymous for pid, one in self._members.items()}
+
+    def own_of(self, pid: int) -> Bytes:
+        """Return what a member alone holds, as far as it is known."""
+        return self._members[pid].own
 
     def estimate(self) -> PageEstimate:
         """Return what they hold together."""

@@ -83,7 +83,9 @@ class ForkFilter:
         return kept
 
 
-_REST = 20  # times the CPU time of the last search, before the next one
+# CPU seconds of searches at once, and then of a core. Counts have a budget of their
+# own, or other users' files on tmpfs would leave no time for them
+_SEARCH_CREDIT, _SEARCH_SHARE = 0.06, 0.002
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds after a search that found nothing
 
 
@@ -107,7 +109,8 @@ class UnmappedMemory:
         self._files = tmpfs.JobFiles()
         self._found = tmpfs.TmpfsFiles(0)
         self._checked = self._shmem.level or 0  # without what was mapped, at the search
-        self._search_at = clock()
+        self.spent: Seconds = 0.0  # of CPU time, on searches
+        self._started = self._search_at = clock()
         self._pause = _SHORTEST_PAUSE
         self._mapped: Bytes = 0  # at the last search
         self._is_doubtful = self._is_settled = False
@@ -122,14 +125,14 @@ class UnmappedMemory:
         is_beyond = rise - mapped > _material_rise(mapped)
         return is_beyond or self._own > 0 or self._has_news(mapped)
 
-    def beyond(
-        self, mapped: Bytes, rise: Bytes, folders: Sequence[str], *, may_look: bool
-    ) -> Bytes:
+    def beyond(self, mapped: Bytes, rise: Bytes, folders: Sequence[str]) -> Bytes:
         """Return what the job holds beyond the *mapped* bytes.
 
         *folders* are those of its processes in /proc.
         """
-        if may_look and self._has_news(mapped) and self._clock() >= self._search_at:
+        now = self._clock()
+        earned = _SEARCH_CREDIT + _SEARCH_SHARE * (now - self._started)
+        if self._has_news(mapped) and now >= self._search_at and self.spent <= earned:
             self._search(mapped, folders)
         found = self._found
         # what has gone since was a file, or a file that is mapped now
@@ -162,8 +165,8 @@ class UnmappedMemory:
             self._pause = _SHORTEST_PAUSE
         else:
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-        cost = time.thread_time() - began
-        self._search_at = self._clock() + max(self._pause, _REST * cost)
+        self.spent += time.thread_time() - began
+        self._search_at = self._clock() + self._pause
 
     def _outside(self, mapped: Bytes) -> Bytes:
         return (self._shmem.level or 0) - mapped
@@ -205,8 +208,9 @@ class TreeMemoryGauge:
 
     @property
     def spent(self) -> Seconds:
-        """The CPU time used for counting shared pages, in seconds."""
-        return 0.0 if self._pages is None else self._pages.spent
+        """The CPU time used for counts and searches, in seconds."""
+        searched = 0.0 if self._unmapped is None else self._unmapped.spent
+        return searched + (0.0 if self._pages is None else self._pages.spent)
 
     @property
     def source(self) -> str:
@@ -258,12 +262,8 @@ class TreeMemoryGauge:
         """
         if self._unmapped is None or not self._unmapped.may_hold(mapped, rise):
             return 0
-        pages = self._shared_pages()
         folders = [self._tree.folder(reading.pid) for reading in readings]
-        with pages.charged():
-            beyond = self._unmapped.beyond(
-                mapped, rise, folders, may_look=pages.may_search()
-            )
+        beyond = self._unmapped.beyond(mapped, rise, folders)
         self.has_found_files = self.has_found_files or beyond > 0
         return beyond
 

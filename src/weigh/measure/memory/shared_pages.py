@@ -126,20 +126,10 @@ class SharedPages:
                 self._files.correct(sizes, files.file)
         return self._files.estimate(sizes).value
 
-    def may_search(self) -> bool:
-        """Return whether the budget allows a search, which has all credit at once.
-
-        It is made where the machine's shared memory has changed, and counts are not.
-        """
-        return self.spent <= self._earned() + 2 * _MOST_CREDIT
-
     def may_spend(self) -> bool:
         """Return whether the budget allows a count."""
         credit = min(_FIRST_CREDIT + _CREDIT_SHARE * self.used, _MOST_CREDIT)
-        return self.spent <= self._earned() + credit
-
-    def _earned(self) -> Seconds:
-        return (self._clock() - self._started) * _COUNT_SHARE
+        return self.spent <= credit + (self._clock() - self._started) * _COUNT_SHARE
 
     @contextmanager
     def charged(self) -> Iterator[None]:
@@ -288,11 +278,12 @@ class SharedPages:
     def _count(self, kept: Sequence[ProcessReading]) -> bool:
         """Count what is shared, and correct the guesses; False if nothing was read."""
         mapped = {reading.pid: reading.file + reading.shared for reading in kept}
-        counts, files = {}, None
+        counts, own, files = {}, dict[int, Bytes](), None
         with ExitStack() as stack:
             opened: dict[int, ProcessPages] = {}
             for name, family in self._families.items():
                 sizes = family.sizes()
+                own |= {pid: family.own_of(pid) for pid in sizes}
                 pages = self._open(stack, opened, sizes) if len(sizes) > 1 else {}
                 if len(pages) < 2:  # noqa: PLR2004 - one alone shares nothing
                     continue
@@ -302,7 +293,7 @@ class SharedPages:
             # of one process, or of small files, nothing is shared that matters
             if sum(mapped.values()) - max(mapped.values()) > _MATERIAL_FLOOR:
                 files = self._counted_files(stack, opened, mapped)
-            if any(self._has_shrunk(one) for one in kept if one.pid in opened):
+            if any(self._has_let_go(one, own) for one in kept if one.pid in opened):
                 return False
         for name, found in counts.items():
             self._families[name].correct(found)
@@ -315,17 +306,18 @@ class SharedPages:
         reading = self._tree.reading(pid)
         return 0 if reading is None else reading.anonymous
 
-    def _has_shrunk(self, old: ProcessReading) -> bool:
-        """Return whether a process gave memory back between its reading and a count.
+    def _has_let_go(self, old: ProcessReading, own: Mapping[int, Bytes]) -> bool:
+        """Return whether a process gave back shared memory between reading and count.
 
-        What it shared then seems to be the others' alone, and would count twice.
+        What it shared then seems to be the others' alone, and would count twice. What
+        it frees is its *own* first.
         """
         now = self._tree.reading(old.pid)
         material = _MATERIAL * old.resident + _MATERIAL_FLOOR
         return now is None or any(
             before - after > material
             for before, after in (
-                (old.anonymous, now.anonymous),
+                (old.anonymous - own.get(old.pid, 0), now.anonymous),
                 (old.shared, now.shared),
                 (old.file, now.file),
             )
