@@ -124,16 +124,6 @@ def test_no_name_breaks_out_of_its_directive(
     assert odd[5:] == plain[5:]
 
 
-@pytest.mark.parametrize("name", [n for n, one in KINDS.items() if one.text.PREFIX])
-def test_directives_stand_before_the_first_command(name: str) -> None:
-    lines = RENDER[name](PLAIN).splitlines()
-    is_directive = [line.startswith(PREFIXES) for line in lines]
-    last = max(at for at, found in enumerate(is_directive) if found)
-
-    assert lines[0] == "#!/bin/bash"
-    assert all(is_directive[1 : last + 1])
-
-
 def test_an_array_is_exactly_as_long_as_the_plan() -> None:
     assert "#SBATCH --array=0-19%10" in slurm_script(
         a_script(elements=20, request=JobRequest(throttle=10))
@@ -146,13 +136,6 @@ def test_an_array_is_exactly_as_long_as_the_plan() -> None:
 def test_one_element_is_no_array() -> None:
     assert "--array" not in slurm_script(a_script(elements=1))
     assert "#$ -t" not in gridengine_script(a_script(elements=1))
-
-
-def test_a_warning_comes_before_grid_engine_kills() -> None:
-    text = gridengine_script(PLAIN)
-
-    assert "#$ -l h_rt=06:00:00" in text
-    assert "#$ -l s_rt=05:59:50" in text
 
 
 def test_a_path_that_no_directive_holds_is_opened_by_bash() -> None:
@@ -205,10 +188,6 @@ def test_grid_engine_s_gpus_are_chosen_where_there_is_a_driver(
     words = exec_words(text.replace("/dev/nvidiactl", str(device)), {})
 
     assert ("--gpus" in words and words[words.index("--gpus") + 1] == "2") is driver
-
-
-def test_a_job_without_gpus_chooses_none() -> None:
-    assert "nvidiactl" not in gridengine_script(a_script(request=JobRequest()))
 
 
 def test_a_job_that_is_put_back_has_a_trap_for_its_own_warning() -> None:

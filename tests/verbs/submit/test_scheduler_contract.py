@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
 from following import Weigh, until
@@ -145,22 +143,6 @@ def test_a_cancelled_job_stops_its_tasks(weigh: Weigh) -> None:
 
 
 @mainly("slurm", "local")
-def test_what_was_cancelled_can_be_resumed(weigh: Weigh) -> None:
-    waits = "touch began; [ -e go ] || sleep 60"
-    job = weigh.submit(weigh.plan("echo 1 >>first", waits), "--jobs", "1")
-    until((weigh.folder / "began").exists)
-    weigh("cancel", job)
-    weigh.finish(job)
-    (weigh.folder / "go").touch()
-
-    again = weigh.resume(job)["again"]
-
-    assert [one["tasks"] for one in again] == [[2]]
-    assert weigh.finish(again[0]["job"]["id"]) == {"COMPLETED": 2}
-    assert (weigh.folder / "first").read_text() == "1\n"
-
-
-@mainly("slurm", "local")
 def test_a_job_begins_after_the_one_it_depends_on(weigh: Weigh) -> None:
     weigh.needs_waiting()
     first = weigh.submit(weigh.plan("sleep 1; echo first >>order", name="a"))
@@ -256,30 +238,6 @@ def test_a_missing_environment_is_reported_in_the_log(weigh: Weigh) -> None:
     assert weigh.finish(job) == {"FAILED": 1}
     words = weigh.status(job)["failures"][0]
     assert "nowhere" in (words["reason"] or "") + (words["words"] or "")
-
-
-@mainly("local")
-def test_a_plan_is_not_submitted_twice_by_mistake(weigh: Weigh) -> None:
-    plan = weigh.plan("true")
-    job = weigh.submit(plan)
-
-    code, _, err = weigh("submit", plan, "--on", weigh.scheduler)
-
-    assert code == 2
-    assert f"weigh resume {job}" in err
-    weigh.finish(job)
-
-
-def test_a_dry_run_prints_the_script_and_submits_nothing(weigh: Weigh) -> None:
-    code, out, _ = weigh(
-        "submit", weigh.plan("true"), "--on", weigh.scheduler, "--dry-run"
-    )
-
-    assert (code, out.splitlines()[0]) == (0, "#!/bin/bash")
-    assert (
-        subprocess.run(["bash", "-n"], input=out.encode(), check=False).returncode == 0
-    )
-    assert not Path(".weigh/jobs.jsonl").exists()
 
 
 @mainly("slurm")

@@ -98,30 +98,6 @@ def test_a_job_asks_whether_others_succeeded_where_the_scheduler_does_not(
     assert is_bash(text)
 
 
-def test_slurm_warns_the_shell_and_may_put_the_job_back() -> None:
-    wanted = JobRequest(time_limit=3600)
-
-    lines = slurm_script(a_script(requeue=True, request=wanted)).splitlines()
-
-    assert "#SBATCH --signal=B:USR1@60" in lines
-    assert "#SBATCH --requeue" in lines
-    assert "#SBATCH --open-mode=append" in lines
-
-
-def test_grid_engine_warns_by_a_soft_limit_and_may_put_the_job_back() -> None:
-    wanted = JobRequest(time_limit=3600)
-
-    lines = RENDER["gridengine"](a_script(requeue=True, request=wanted)).splitlines()
-
-    assert {"#$ -notify", "#$ -r y", "#$ -l s_rt=00:59:00"} <= {*lines}
-
-
-def test_a_task_over_several_nodes_requests_them() -> None:
-    lines = slurm_script(a_script(request=JobRequest(nodes=2))).splitlines()
-
-    assert {"#SBATCH --nodes=2", "#SBATCH --ntasks-per-node=1"} <= {*lines}
-
-
 @pytest.mark.parametrize(
     ("limit", "seconds"),
     [
