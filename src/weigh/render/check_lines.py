@@ -5,12 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from weigh.model.lint import SCHEMA, CheckedScript, LintFinding
-from weigh.render.columns import (
-    TableColumn,
-    fill_by_columns,
-    table_lines,
-    text_cut_to_columns,
-)
+from weigh.render.columns import TableColumn, fill_by_columns, table_lines
 from weigh.render.printable import (
     count_with_commas,
     indented_json,
@@ -195,9 +190,7 @@ def _finding_lines(script: str, finding: LintFinding, width: int) -> Iterator[st
     place = printable_text(script)
     if finding.line is not None:
         place += f":{finding.line}"
-    yield text_cut_to_columns(
-        f"{place}  {printable_text(finding.text)}".rstrip(), width
-    )
+    yield shortened_text(f"{place}  {printable_text(finding.text)}".rstrip(), width)
     message = "; ".join(filter(None, (finding.effect, finding.cure)))
     is_note = "note: " if finding.severity == "note" else ""
     text = printable_text(f"{is_note}{message} [{finding.rule}]")

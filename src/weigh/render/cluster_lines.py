@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from weigh.model.cluster import ClusterQueue, ClusterState
-from weigh.render.columns import TableColumn, table_lines, text_cut_to_columns
-from weigh.render.printable import count_with_commas, printable_text
+from weigh.render.columns import TableColumn, table_lines
+from weigh.render.printable import count_with_commas, printable_text, shortened_text
 from weigh.schedulers import kind_or_first
 from weigh.units import count_with_noun, format_duration
 
@@ -31,7 +31,7 @@ def cluster_screen(cluster: ClusterState) -> list[str]:
     """Write the screen: resources first, then users."""
     lines = [_cluster_title(cluster)]
     for part in (_gpu_table, _queue_table, _out_of_use_lines, _user_table):
-        rows = [text_cut_to_columns(line, WIDTH) for line in part(cluster)]
+        rows = [shortened_text(line, WIDTH) for line in part(cluster)]
         lines += ["", *rows] if rows else []
     return lines
 
@@ -42,7 +42,7 @@ def _cluster_title(cluster: ClusterState) -> str:
     name = f"{printable_text(cluster.name)} ({system})" if cluster.name else system
     free, cpus = _free_and_all_cpus(cluster)
     nodes = count_with_noun(len(cluster.nodes), "node")
-    return text_cut_to_columns(
+    return shortened_text(
         f"  {name}   {nodes}, {count_with_commas(free)} of {count_with_commas(cpus)} "
         "CPUs free",
         WIDTH,

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from typing import Any
-from unicodedata import combining, east_asian_width
 
 import msgspec
 
+from weigh.render.printable import NARROWEST, shortened_text, width_of
+
 _FILLER = "\0"  # stands for the second column of a wide letter
-_NARROWEST = 8  # columns of a flexible cell worth showing
 
 
 class TableColumn(msgspec.Struct, frozen=True):
@@ -21,34 +21,7 @@ class TableColumn(msgspec.Struct, frozen=True):
 
     def width(self) -> int:
         """Return the width of its widest cell."""
-        return max(map(columns_of, (self.title, *self.cells)))
-
-
-def columns_of(screen_text: str) -> int:
-    """Return the columns that *screen_text* takes on a terminal, at most."""
-    if screen_text.isascii():
-        return len(screen_text)
-    return sum(
-        # combining marks are drawn over the letter before
-        0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1
-        for c in screen_text
-    )
-
-
-def text_cut_to_columns(screen_text: str, width: int) -> str:
-    """Cut *screen_text* to *width* columns, and show that it was cut."""
-    if columns_of(screen_text) <= width:
-        return screen_text
-    # below that dots would take up most of what is shown
-    dots = "..." if width >= _NARROWEST else ""
-    room = width - len(dots)
-    kept, taken = 0, 0
-    for character in screen_text:
-        taken += columns_of(character)
-        if taken > room:
-            break
-        kept += 1
-    return screen_text[:kept] + dots
+        return max(map(width_of, (self.title, *self.cells)))
 
 
 def wrap_by_columns(screen_text: str, width: int, **options: Any) -> list[str]:  # noqa: ANN401 - textwrap's
@@ -58,7 +31,7 @@ def wrap_by_columns(screen_text: str, width: int, **options: Any) -> list[str]: 
     if screen_text.isascii():
         return textwrap.wrap(screen_text, width, **options)
     # textwrap counts characters, so a wide one gets a filler as its second column
-    wide = "".join(f"{c}{_FILLER}" if columns_of(c) > 1 else c for c in screen_text)
+    wide = "".join(f"{c}{_FILLER}" if width_of(c) > 1 else c for c in screen_text)
     # a line that ends between a letter and its filler is one column wider
     lines = textwrap.wrap(wide, width - 1, **options)
     return [line.replace(_FILLER, "") for line in lines]
@@ -80,7 +53,7 @@ def table_lines(columns: Sequence[TableColumn], width: int) -> Iterator[str]:
         kept.remove(worst)
     spare = width - _least_table_width(kept)
     widths = [
-        min(one.width(), _NARROWEST + max(0, spare)) if one.flexible else one.width()
+        min(one.width(), NARROWEST + max(0, spare)) if one.flexible else one.width()
         for one in kept
     ]
     titles = [one.title for one in kept]
@@ -93,7 +66,7 @@ def _least_table_width(columns: Sequence[TableColumn]) -> int:
     """Return the least width of a table, gaps included."""
     # a flexible column can shrink to a few letters; the others cannot
     widths = (
-        min(_NARROWEST, one.width()) if one.flexible else one.width() for one in columns
+        min(NARROWEST, one.width()) if one.flexible else one.width() for one in columns
     )
     return sum(width + 2 for width in widths)
 
@@ -103,7 +76,7 @@ def _aligned_row(
 ) -> str:
     padded = []
     for cell, column, width in zip(cells, columns, widths, strict=True):
-        text = text_cut_to_columns(cell, width)
-        fill = " " * (width - columns_of(text))
+        text = shortened_text(cell, width)
+        fill = " " * (width - width_of(text))
         padded.append(fill + text if column.right else text + fill)
     return "  " + "  ".join(padded).rstrip()

@@ -1,4 +1,4 @@
-"""Text from records made safe for a terminal: escapes, short commands, CSV cells."""
+"""Text for a terminal: escapes, widths, short commands; and cells of CSV."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
@@ -11,12 +11,11 @@ from weigh.units import is_number
 if TYPE_CHECKING:
     import datetime as dt
     import shlex
-
-    from weigh.render import columns
+    import unicodedata
 else:  # each is imported when it is first used
     dt = lazy_module("datetime")
     shlex = lazy_module("shlex")
-    columns = lazy_module("weigh.render.columns")
+    unicodedata = lazy_module("unicodedata")
 
 _SHELLS = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
 _NEED_NO_QUOTES = (
@@ -28,6 +27,7 @@ _LEAST = 0.001  # hours: less is a few seconds
 # endings by which a script is recognised
 _SCRIPTS = (".py", ".sh", ".R", ".jl", ".pl", ".rb", ".lua", ".m")
 _SHELL_LINE = 3  # sh -c LINE
+NARROWEST = 8  # columns of a text that was cut with dots
 
 
 def printable_text(untrusted_text: str) -> str:
@@ -147,20 +147,35 @@ def named_words(command_text: str) -> str:
 
 def shortened_text(screen_text: str, width: int) -> str:
     """Cut *screen_text* to *width* columns, and show that it was cut."""
-    if not screen_text.isascii():
-        return columns.text_cut_to_columns(screen_text, width)
-    return (
-        screen_text
-        if len(screen_text) <= width
-        else screen_text[: max(width - 3, 0)] + "..."
-    )
+    if width_of(screen_text) <= width:
+        return screen_text
+    # below that dots would take up most of what is shown
+    dots = "..." if width >= NARROWEST else ""
+    room = max(0, width - len(dots))
+    if screen_text.isascii():
+        return screen_text[:room] + dots
+    kept, taken = 0, 0
+    for character in screen_text:
+        taken += width_of(character)
+        if taken > room:
+            break
+        kept += 1
+    return screen_text[:kept] + dots
 
 
 def width_of(screen_text: str) -> int:
-    """Return the columns that *screen_text* takes; wide characters take two."""
+    """Return the columns that *screen_text* takes on a terminal, at most."""
     if screen_text.isascii():
         return len(screen_text)
-    return columns.columns_of(screen_text)
+    return sum(
+        # combining marks are drawn over the letter before
+        0
+        if unicodedata.combining(letter)
+        else 2
+        if unicodedata.east_asian_width(letter) in "WF"
+        else 1
+        for letter in screen_text
+    )
 
 
 def padded_text(screen_text: str, width: int) -> str:
@@ -170,7 +185,7 @@ def padded_text(screen_text: str, width: int) -> str:
     """
     if screen_text.isascii():
         return f"{screen_text:<{width}}"
-    return screen_text + " " * (width - columns.columns_of(screen_text))
+    return screen_text + " " * (width - width_of(screen_text))
 
 
 def local_time(started: str) -> tuple[str, str]:

@@ -10,13 +10,13 @@ from weigh.model.report import (
     ReportMeasure,
     ReportNote,
 )
-from weigh.render.columns import (
-    TableColumn,
-    columns_of,
-    table_lines,
-    text_cut_to_columns,
+from weigh.render.columns import TableColumn, table_lines
+from weigh.render.printable import (
+    count_with_commas,
+    printable_text,
+    shortened_text,
+    width_of,
 )
-from weigh.render.printable import count_with_commas, printable_text
 from weigh.render.request_lines import folded_lines
 from weigh.render.words import (
     NAMES,
@@ -99,8 +99,8 @@ def _goes_on(job: ListedJob) -> bool:
 
 def report_note_lines(report_note: ReportNote) -> Iterator[str]:
     """Write one note and the flag to use."""
-    about = text_cut_to_columns(printable_text(report_note.about), 9)
-    about += " " * (10 - columns_of(about))
+    about = shortened_text(printable_text(report_note.about), 9)
+    about += " " * (10 - width_of(about))
     room = WIDTH - len(_INDENT)
     for number, line in enumerate(
         words_with_flag(report_note.words, report_note.flag, room)
@@ -112,11 +112,11 @@ def words_with_flag(note_text: str, flag: str | None, room: int) -> list[str]:
     """Fold *note_text* to a width, with the flag after them, unbroken if it fits."""
     lines = list(folded_lines(printable_text(note_text), room))
     text = printable_text(flag or "")
-    if text and columns_of(lines[-1]) + 3 + columns_of(text) <= room:
+    if text and width_of(lines[-1]) + 3 + width_of(text) <= room:
         lines[-1] += f"   {text}"
     elif text:
         lines += (f"  {part}" for part in folded_lines(text, room - 2))
-    return [text_cut_to_columns(line, room) for line in lines]
+    return [shortened_text(line, room) for line in lines]
 
 
 def _report_screen_lines(report: JobReport) -> Iterator[str]:
@@ -141,10 +141,10 @@ def _report_title_lines(report: JobReport) -> Iterator[str]:
     title = printable_text(report.title)
     line = f"  {title}   {total}"
     # the title gets a line of its own where both do not fit
-    if columns_of(line) + 2 + len(right) > WIDTH:
-        yield text_cut_to_columns(f"  {title}", WIDTH)
-        line = f"  {text_cut_to_columns(total, WIDTH - 4 - len(right))}"
-    yield f"{line}{right:>{WIDTH - columns_of(line)}}".rstrip()
+    if width_of(line) + 2 + len(right) > WIDTH:
+        yield shortened_text(f"  {title}", WIDTH)
+        line = f"  {shortened_text(total, WIDTH - 4 - len(right))}"
+    yield f"{line}{right:>{WIDTH - width_of(line)}}".rstrip()
 
 
 def _measure_lines(measures: Sequence[ReportMeasure], *, many: bool) -> Iterator[str]:
@@ -173,4 +173,4 @@ def _other_source_lines(measure: ReportMeasure, figure: OtherFigure) -> Iterator
     if figure.word:
         text += f"; {figure.word}"
     for line in folded_lines(printable_text(text), WIDTH - len(_INDENT)):
-        yield f"{_INDENT}{text_cut_to_columns(line, WIDTH - len(_INDENT))}"
+        yield f"{_INDENT}{shortened_text(line, WIDTH - len(_INDENT))}"

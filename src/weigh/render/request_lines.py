@@ -1,6 +1,6 @@
 """A request as text: directives of a scheduler, flags or JSON."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -85,15 +85,9 @@ def request_note_lines(
 
 def folded_lines(long_text: str, width: int) -> Iterator[str]:
     """Fold *long_text* between words to *width* columns."""
-    # nearly all texts are ASCII, whose letters are columns: no import is needed
-    long: Callable[[str], int] = len
-    if not long_text.isascii():
-        from weigh.render.columns import columns_of  # noqa: PLC0415 - rarely
-
-        long = columns_of
     line = ""
     for word in long_text.split():
-        if line and long(line) + 1 + long(word) > width:
+        if line and width_of(line) + 1 + width_of(word) > width:
             yield line
             line = "  " + word  # indented, so that the start of each note is visible
         else:

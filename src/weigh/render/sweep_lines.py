@@ -7,8 +7,12 @@ import msgspec
 
 from weigh.model.mask import MASK
 from weigh.model.plan import Task
-from weigh.render.columns import text_cut_to_columns
-from weigh.render.printable import count_with_commas, indented_json, printable_text
+from weigh.render.printable import (
+    count_with_commas,
+    indented_json,
+    printable_text,
+    shortened_text,
+)
 from weigh.units import count_with_noun
 
 SCHEMA = "weigh.sweep/1"
@@ -82,9 +86,7 @@ def sweep_warnings(sweep: SweepResult) -> Iterator[str]:
         named = ", ".join(map(printable_text, sweep.repeated[:_REPEATED_NAMED]))
         more = len(sweep.repeated) - _REPEATED_NAMED
         rest = f" and {more:,} more" if more > 0 else ""
-        yield text_cut_to_columns(
-            f"given more than once, used once: {named}{rest}", WIDTH
-        )
+        yield shortened_text(f"given more than once, used once: {named}{rest}", WIDTH)
     if sweep.kept > sweep.tasks:
         repeated = count_with_noun(sweep.kept - sweep.tasks, "task")
         yield f"left out {repeated} with a repeated line"
@@ -116,4 +118,4 @@ def sweep_json(sweep: SweepResult) -> str:
 def _sweep_task_line(task: Task, number_width: int, width: int) -> str:
     number = f"  {count_with_commas(task.seq):>{number_width}}"
     line = f"{number}  {printable_text(MASK.line(task.line))}"
-    return text_cut_to_columns(line, width)
+    return shortened_text(line, width)

@@ -6,9 +6,9 @@ import msgspec
 
 from weigh.model.gpu import GpuState
 from weigh.model.record import Record
-from weigh.render.columns import TableColumn, table_lines, text_cut_to_columns
+from weigh.render.columns import TableColumn, table_lines
 from weigh.render.gpu_lines import gpu_list
-from weigh.render.printable import printable_text, short_command
+from weigh.render.printable import printable_text, short_command, shortened_text
 from weigh.render.progress_lines import time_left_text
 from weigh.units import (
     MINUTE,
@@ -72,7 +72,7 @@ class TopView(msgspec.Struct, frozen=True, kw_only=True):
 def top_screen_lines(top_view: TopView, width: int) -> list[str]:
     """Write *top_view* as lines of at most *width* columns."""
     lines = [printable_text(line) for line in _screen_lines(top_view, width)]
-    return [text_cut_to_columns(line, width) for line in lines]
+    return [shortened_text(line, width) for line in lines]
 
 
 def _screen_lines(top_view: TopView, width: int) -> Iterator[str]:

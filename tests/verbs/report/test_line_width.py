@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from weigh.render.columns import columns_of, fill_by_columns, wrap_by_columns
-from weigh.render.printable import shortened_text
+from weigh.render.columns import fill_by_columns, wrap_by_columns
+from weigh.render.printable import shortened_text, width_of
 from weigh.render.request_lines import folded_lines
 
 WIDE = "数据处理任务" * 12
@@ -17,9 +17,9 @@ WORDS = " ".join(["数据处理", "tag", "ﾃｷｽﾄ", "한국어"] * 20)
 
 @pytest.mark.parametrize("width", [20, 79, 80])
 def test_text_is_cut_and_folded_by_columns(width: int) -> None:
-    assert columns_of(shortened_text(WIDE, width)) <= width
-    assert max(map(columns_of, wrap_by_columns(WORDS, width))) <= width
-    assert max(map(columns_of, folded_lines(WORDS, width))) <= width
+    assert width_of(shortened_text(WIDE, width)) <= width
+    assert max(map(width_of, wrap_by_columns(WORDS, width))) <= width
+    assert max(map(width_of, folded_lines(WORDS, width))) <= width
     assert fill_by_columns(WORDS, width).split() == WORDS.split()
 
 
@@ -49,4 +49,4 @@ def test_no_line_is_wider_than_80_columns(
 
     weigh("run", "--label", WIDE, "--", "true", WIDE)
     said = weigh(*words)
-    assert max(map(columns_of, said.splitlines())) <= 80, said
+    assert max(map(width_of, said.splitlines())) <= 80, said

@@ -16,7 +16,7 @@ from weigh.model.record import (
     ReportedProgress,
     Usage,
 )
-from weigh.render.columns import columns_of
+from weigh.render.printable import width_of
 from weigh.render.top_screen import MachineView, TopRun, TopView, top_screen_lines
 from weigh.units import GIB, MIB
 
@@ -191,5 +191,5 @@ def test_every_line_fits_and_holds_nothing_that_steers_a_terminal(
     view: TopView, width: int
 ) -> None:
     for line in top_screen_lines(view, width):
-        assert columns_of(line) <= width
+        assert width_of(line) <= width
         assert line.isprintable()

@@ -13,7 +13,7 @@ from weigh.flow.check.script import LazyLookup, check_here, check_script, guess
 from weigh.flow.here import here_of
 from weigh.model.lint import CheckedScript, LintFinding
 from weigh.render.check_lines import script_check_json, script_check_lines
-from weigh.render.columns import columns_of
+from weigh.render.printable import width_of
 from weigh.schedulers.command import CommandOutput
 
 SCREEN = """\
@@ -173,7 +173,7 @@ def test_every_line_fits_80_columns(path: str, text: str, words: list[str]) -> N
         script=path, scheduler="slurm", directives=1, findings=(found,)
     )
     lines = list(script_check_lines(checked))
-    assert all(columns_of(line) <= 80 for line in lines)
+    assert all(width_of(line) <= 80 for line in lines)
     assert all(word in "\n".join(lines) for word in words)
 
 
