@@ -14,6 +14,7 @@ from weigh.model.plan import (
     PlannedElement,
     PlannedQueue,
     PlanRequest,
+    TargetGpu,
     TaskKind,
     TaskNeed,
 )
@@ -190,6 +191,30 @@ def test_an_element_has_its_gpus_share_of_the_node(
     )
     capacity = plan_for_target(options, needs, PlanTarget(None), 0.2).capacity
     assert (capacity.cpus, capacity.memory) == (cpus, memory * GIB)
+
+
+@pytest.mark.parametrize(
+    ("busy", "typed", "words"),
+    [
+        (0.3, None, "not measured: the time assumes that they take turns"),
+        (None, None, "not measured: the time is that of tasks alone"),
+        (0.3, "5m", "the time is taken from --time"),
+    ],
+)
+def test_a_plan_that_shares_a_gpu_states_what_its_time_assumes(
+    busy: float | None, typed: str | None, words: str
+) -> None:
+    need = TaskNeed(memory=GIB, cpus=1, gpu_memory=4 * GIB, time=60.0)
+    kind = TaskKind(item=need, used=need, tasks=2, example="x", busy=busy)
+    needs = TaskNeeds((kind,), (0, 0), None)
+    target = PlanTarget(TargetGpu("V100", 16 * GIB))
+    options = PlanOptions(task_file="t", time=typed)
+    (note,) = (
+        note
+        for note in plan_for_target(options, needs, target, 0.2).notes
+        if "sharing" in note or "share a GPU" in note
+    )
+    assert words in note
 
 
 AGAIN = ResumeChoice(run=True, reason="")
