@@ -52,52 +52,17 @@ def endless(samples: tuple[str, ...], size: int) -> list[str]:
     return texts
 
 
+# what is written again and again: each word, and each of these letters
+_ENDLESS_WORDS = """
+    a= a, 0, 0-9, 0/ $( ${ a| "" '' % && a:b, 1: {" ] /* .. |
+"""
 _ENDLESS = (
-    *(
-        " ",
-        "\n",
-        "\t",
-        "0",
-        "a",
-        ",",
-        "-",
-        "=",
-        "[",
-        "{",
-        "(",
-        "'",
-        '"',
-        "\\",
-        "$",
-        "<",
-    ),
-    *(
-        "a=",
-        "a,",
-        "0,",
-        "0-9,",
-        "0/",
-        "1/2 ",
-        "$(",
-        "${",
-        "a|",
-        '""',
-        "''",
-        "\\\n",
-        "%",
-    ),
-    *(
-        "#SBATCH ",
-        "#$ -",
-        "<<a ",
-        "&&",
-        "a b ",
-        "a:b,",
-        "1:",
-        '{"',
-        "]",
-        "/*",
-        "..",
-        "|",
-    ),
+    *" \n\t0a,-=[{('\"\\$<",
+    *_ENDLESS_WORDS.split(),
+    "1/2 ",
+    "a b ",
+    "#SBATCH ",
+    "#$ -",
+    "<<a ",
+    "\\\n",
 )
