@@ -343,7 +343,7 @@ def test_the_joblog_of_another_task_file_is_refused(
     source.close()
 
 
-def test_tasks_that_differ_in_a_secret_alone_are_told_apart_without_it(
+def test_tasks_that_differ_in_a_secret_alone_stay_two_without_it(
     open_journal: Open, tmp_path: Path
 ) -> None:
     lines = [f"train --password=number-{n} x" for n in (1, 2)]
@@ -382,7 +382,7 @@ def test_events_that_are_gone_before_they_are_read_stop_the_run(
     source.close()
 
 
-def test_what_a_users_own_pattern_hides_tells_tasks_apart_too(
+def test_tasks_that_differ_in_what_a_users_pattern_hides_stay_two(
     open_journal: Open, tmp_path: Path
 ) -> None:
     mask = SecretMask(patterns=(r"word-(\w+)",))
