@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,41 @@ def test_what_could_not_be_written_is_written_once_the_joblog_is_back(
     assert journal.try_again() is None
     assert journal.trouble() is None
     assert [line[:1] for line in path.read_text().splitlines()[1:]] == ["1", "2"]
+
+
+def test_a_line_that_a_full_disk_cut_is_taken_back_and_written_once_there_is_room(
+    open_journal: Open, tmp_path: Path
+) -> None:
+    journal, path = open_journal(), tmp_path / "log"
+    journal.append_end(entry(1))
+    before = path.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # the kernel writes what fits, as on a disk that becomes full
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, hard))
+    try:
+        trouble = journal.append_end(entry(2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert trouble == f"cannot write {path}: No space left on device"
+    assert path.read_bytes() == before
+    assert [one.seq for one in journal.unwritten] == [2]
+    assert journal.append_end(entry(3)) is None
+    assert path.read_text().endswith(
+        LINE.format(2, 0, "true") + LINE.format(3, 0, "true")
+    )
+    assert journal.unwritten == []
+
+
+def test_what_was_written_is_flushed_to_the_disk_once(
+    open_journal: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, flushed = open_journal(), list[int]()
+    monkeypatch.setattr("os.fsync", flushed.append)
+    for _ in range(2):
+        journal.append_end(entry(1))
+        journal.sync()
+        journal.keep()
+    assert len(flushed) == 2
 
 
 def test_lines_that_others_append_stay(open_journal: Open, tmp_path: Path) -> None:

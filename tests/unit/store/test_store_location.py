@@ -31,58 +31,49 @@ def folder(*parts: str | Path) -> Path:
     return made
 
 
-def test_the_nearest_store_upwards_is_used(home: Path) -> None:
-    folder(home, ".weigh")
-    store = folder(home, "project", ".weigh")
-    below = folder(home, "project", "a", "b")
-    assert locate_store(str(below), in_home(home)) == str(store)
+VCS = (".git", ".hg", ".svn")
+PROJECT, SOURCE = "home/ann/project", "home/ann/project/src"
+STORES = [
+    # the stores there are, what ends a search, the current folder, and the store used
+    (["home/ann", PROJECT], "", f"{PROJECT}/a/b", PROJECT),
+    ([], "", PROJECT, PROJECT),
+    # the home folder ends the search
+    (["home"], "", PROJECT, PROJECT),
+    (["home"], "", "home/ann", "home/ann"),
+    (["home/ann"], "", PROJECT, "home/ann"),
+    # so does a repository, with a folder or the file of a work tree
+    *(
+        (["home/ann"], f"{PROJECT}/{n}", f"{PROJECT}/src", f"{PROJECT}/src")
+        for n in VCS
+    ),
+    (["home/ann", PROJECT], f"{PROJECT}/.git", SOURCE, PROJECT),
+    # what everybody shares is nobody's project
+    (["home"], ".git", "home/shared/job", "home/shared/job"),
+    (["scratch"], ".git", "scratch/job", "scratch"),
+]
 
 
-def test_without_a_store_one_is_to_be_made_here(home: Path) -> None:
-    here = folder(home, "project")
-    assert locate_store(str(here), in_home(home)) == str(here / ".weigh")
-
-
-def test_the_search_ends_at_the_home_folder(home: Path) -> None:
-    folder(home.parent, ".weigh")
-    here = folder(home, "project")
-    assert locate_store(str(here), in_home(home)) == str(here / ".weigh")
-    assert locate_store(str(home), in_home(home)) == str(home / ".weigh")
-    store = folder(home, ".weigh")
-    assert locate_store(str(here), in_home(home)) == str(store)
-
-
-@pytest.mark.parametrize("mark", [".git", ".hg", ".svn"])
-def test_the_search_ends_at_the_root_of_a_repository(home: Path, mark: str) -> None:
-    folder(home, ".weigh")
-    root = folder(home, "project")
-    (root / mark).write_text("gitdir: elsewhere")  # a folder, or a file of a work tree
-    below = folder(root, "src")
-    assert locate_store(str(below), in_home(home)) == str(below / ".weigh")
-    store = folder(root, ".weigh")
-    assert locate_store(str(below), in_home(home)) == str(store)
+@pytest.mark.parametrize("row", STORES)
+def test_the_nearest_store_of_the_project_is_used(
+    home: Path, tmp_path: Path, row: tuple[list[str], str, str, str]
+) -> None:
+    stores, mark, here, used = row
+    for name in stores:
+        folder(tmp_path, name, ".weigh")
+    below = folder(tmp_path, here)
+    if mark:
+        (tmp_path / mark).write_text("gitdir: elsewhere")
+    assert locate_store(str(below), in_home(home)) == str(tmp_path / used / ".weigh")
 
 
 @pytest.mark.parametrize("variable", ["TMPDIR", "TEMP", "TMP"])
 def test_a_store_in_the_folder_for_temporary_files_is_not_used(
     home: Path, tmp_path: Path, variable: str
 ) -> None:
-    temporary = folder(tmp_path, "scratch")
-    folder(temporary, ".weigh")
-    here = folder(temporary, "job")
-    folder(tmp_path, ".git")
-    environ = in_home(home, **{variable: str(temporary)})
+    folder(tmp_path, "scratch", ".weigh")
+    here = folder(tmp_path, "scratch", "job")
+    environ = in_home(home, **{variable: str(tmp_path / "scratch")})
     assert locate_store(str(here), environ) == str(here / ".weigh")
-    assert locate_store(str(here), in_home(home)) == str(temporary / ".weigh")
-
-
-def test_a_store_above_the_home_folder_is_not_used_from_next_to_it(
-    home: Path, tmp_path: Path
-) -> None:
-    folder(home.parent, ".weigh")
-    folder(tmp_path, ".git")
-    beside = folder(home.parent, "shared", "job")
-    assert locate_store(str(beside), in_home(home)) == str(beside / ".weigh")
 
 
 def test_a_home_that_is_a_link_is_known_by_its_real_name(

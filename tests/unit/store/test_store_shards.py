@@ -107,16 +107,6 @@ def test_nodes_cloned_with_their_machine_id_share_no_shard() -> None:
     assert len({shard_name(one) for one in clones}) == len(clones)
 
 
-def test_records_in_a_shard_without_a_boot_are_read_and_removed(tmp_path: Path) -> None:
-    root = str(tmp_path)
-    old = append_record(root, some_record("aaaaaaaaaaaa"), HERE)
-    append_record(root, some_record("bbbbbbbbbbbb"), HERE)
-    os.rename(old, os.path.join(os.path.dirname(old), "node07-01234567.jsonl"))
-    append_record(root, some_record("cccccccccccc"), HERE)
-    append_tombstone(root, "aaaaaaaaaaaa", machine=HERE, current_time=NOW)
-    assert sorted(one[0] for one in ids_of(read_index(root))) == ["b", "c"]
-
-
 def test_the_last_line_of_an_id_counts(tmp_path: Path) -> None:
     root = str(tmp_path)
     append_record(root, some_record(state="RUNNING"), HERE)

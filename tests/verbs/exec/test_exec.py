@@ -5,7 +5,7 @@ import os
 import sys
 
 import pytest
-from batches import Batch, until
+from batches import Batch
 
 
 def test_every_task_runs_once_and_stands_in_the_joblog(batch: Batch) -> None:
@@ -30,15 +30,6 @@ def test_what_a_task_prints_is_in_its_file_and_silent_ones_have_none(
     assert sorted(os.listdir(batch.output)) == ["1.out", "3.out"]
     assert (batch.output / "1.out").read_text() == "out\nerr\n"
     assert (batch.output / "3.out").read_text() == "third\n"
-
-
-def test_a_running_tasks_output_can_be_read(batch: Batch) -> None:
-    batch.write("echo begun; while [ ! -e go ]; do sleep 0.02; done")
-    started = batch.start()
-    until((batch.output / "1.out").exists)
-    until(lambda: (batch.output / "1.out").read_text() == "begun\n")
-    (batch.folder / "go").touch()
-    assert started.wait(30) == 0
 
 
 def test_exit_codes_and_signals_are_distinguished(batch: Batch) -> None:
@@ -110,28 +101,6 @@ def test_an_edited_task_file_reruns_what_changed_and_nothing_else(
     assert batch.ran() == ["a", "b", "c", "new", "B"]
 
 
-def test_a_line_inserted_and_removed_again_makes_no_done_task_run_twice(
-    batch: Batch,
-) -> None:
-    task = "echo b >> ran; [ -e good ]"
-    batch.write("true", task)
-    batch.run()
-    (batch.folder / "good").touch()
-    batch.write("true", "echo new >> ran", task)
-    assert batch.run("--resume-failed").returncode == 0
-    batch.write("true", task)
-    assert batch.run("--resume-failed").returncode == 0
-    assert sorted(batch.ran()) == ["b", "b", "new"]
-
-
-def test_equal_lines_are_tasks_of_their_own(batch: Batch) -> None:
-    batch.write(*["echo x >> ran"] * 3)
-    batch.run()
-    batch.write(*["echo x >> ran"] * 4)
-    batch.run()
-    assert batch.ran() == ["x"] * 4
-
-
 def test_retries_are_tries_in_all(batch: Batch) -> None:
     batch.write("echo a >> ran; false", "echo b >> ran")
     assert batch.run("-j", "1", "--retries", "3").returncode == 1
@@ -150,14 +119,6 @@ def test_halt_now_kills_what_runs(batch: Batch) -> None:
     assert batch.ran() == []
     assert batch.ended() == {2: (7, 0)}
     assert batch.marked() == []
-
-
-def test_halt_soon_lets_running_tasks_end(batch: Batch) -> None:
-    batch.write("sleep 0.4; echo a >> ran", "exit 7", "echo b >> ran")
-    assert batch.run("-j", "2", "--halt", "soon,fail=1").returncode == 7
-    assert batch.ran() == ["a"]
-    assert batch.run().returncode == 1
-    assert batch.ran() == ["a", "b"]
 
 
 def test_a_task_that_takes_too_long_is_ended_as_gnu_parallel_states(

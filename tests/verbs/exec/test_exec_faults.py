@@ -85,18 +85,6 @@ def test_survivors_can_be_killed_instead(batch: Batch) -> None:
     assert batch.marked() == []
 
 
-def test_two_on_one_joblog_are_refused(batch: Batch) -> None:
-    batch.write("while [ ! -e go ]; do sleep 0.05; done; echo a >> ran")
-    first = batch.start()
-    until(lambda: batch.events_of("started"))
-    second = batch.run()
-    assert second.returncode == 2
-    assert f"process {first.pid}" in second.stderr
-    (batch.folder / "go").touch()
-    assert first.wait(30) == 0
-    assert batch.ran() == ["a"]
-
-
 @pytest.mark.few(2)
 @pytest.mark.parametrize("number", ["TERM", "INT", "HUP", "USR1", "USR2"])
 def test_a_signal_is_passed_on_to_the_tasks_and_the_run_can_resume(
@@ -196,19 +184,6 @@ def test_what_a_task_leaves_behind_can_be_stopped(batch: Batch) -> None:
     batch.write("setsid sleep 1000 & echo a >> ran")
     assert batch.run("--no-wait-orphans").returncode == 0
     assert batch.marked() == []
-
-
-def test_windows_line_ends_blank_lines_comments_and_a_bom_are_no_tasks(
-    batch: Batch,
-) -> None:
-    text = "\ufeff# first\r\n\r\n  \r\necho a >> ran\r\n\t# more\r\necho b >> ran"
-    batch.tasks.write_bytes(text.encode())
-    assert batch.run("-j", "1").returncode == 0
-    assert (batch.folder / "ran").read_bytes() == b"a\nb\n"
-    assert [entry.command for entry in batch.entries()] == [
-        "echo a >> ran",
-        "echo b >> ran",
-    ]
 
 
 @pytest.mark.few(4)

@@ -53,12 +53,6 @@ def test_an_option_that_cannot_be_is_named_with_its_file(
     assert finished.stderr.count("\n") == 1
 
 
-def test_an_option_that_is_none_is_one_warning_with_the_nearest(batch: Batch) -> None:
-    finished = _with_settings(batch, "retires = 2").run()
-    assert finished.returncode == 0
-    assert "unknown key exec.retires (did you mean retries?)" in finished.stderr
-
-
 def test_a_broken_file_does_not_keep_the_help_away(batch: Batch) -> None:
     assert _with_settings(batch, "jobs = ").run("--help").returncode == 0
 

@@ -30,7 +30,6 @@ from weigh.schedulers.lint.environment_rules import BARE_PATH
 from weigh.schedulers.lint.rules import acknowledged
 from weigh.schedulers.protocol import LiveAnswers
 from weigh.schedulers.script import ScriptLine, ScriptText, read_script
-from weigh.schedulers.shell import read_body
 
 _LONGEST = 4 << 20  # the usual limit of schedulers on a script
 _MOST_LINES_READ = 64 << 20  # bytes of a file whose lines are counted
@@ -313,9 +312,8 @@ _SHELLS = {"bash": "bash", "sh": "sh", "dash": "dash", "": "bash"}
 # what `bash -n` finds as well
 _HARMLESS = frozenset({2045, 2068, 1009, 1071, 1072, 1073})
 # below its errors: {1..$n}, ssh that reads a loop's input, rm -r
-# "$unset/", an option as a command behind a broken line, what is never reached
-_NEVER_REACHED = 2317
-_HARMFUL = frozenset({2051, 2095, 2115, 2215, _NEVER_REACHED})
+# "$unset/", an option as a command behind a broken line
+_HARMFUL = frozenset({2051, 2095, 2115, 2215})
 _ONLY_IN_BASH = range(3000, 4000)
 _SHELLCHECK_PATIENCE = 20.0  # seconds
 
@@ -362,21 +360,13 @@ def shellcheck_findings(script: ScriptText, program: str) -> tuple[LintFinding, 
         report = msgspec.json.decode(ran.stdout, type=ShellcheckReport)
     except (OSError, subprocess.SubprocessError, msgspec.DecodeError):
         return ()
-    harmful = _harmful(report.comments)
-    if any(one.code == _NEVER_REACHED for one in harmful) and read_body(text).functions:
-        # shellcheck does not follow a function that a trap or another one calls
-        harmful = [one for one in harmful if one.code != _NEVER_REACHED]
-    return tuple(_shellcheck_finding(script, one) for one in harmful)
-
-
-def _harmful(comments: Iterable[ShellcheckComment]) -> list[ShellcheckComment]:
-    return [
-        comment
-        for comment in comments
+    return tuple(
+        _shellcheck_finding(script, comment)
+        for comment in report.comments
         if (comment.level == "error" and comment.code not in _HARMLESS)
         or comment.code in _HARMFUL
         or comment.code in _ONLY_IN_BASH
-    ]
+    )
 
 
 def _shellcheck_finding(script: ScriptText, comment: ShellcheckComment) -> LintFinding:

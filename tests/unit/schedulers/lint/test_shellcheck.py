@@ -38,7 +38,6 @@ def reported(folder: Path, body: str, head: str = HEAD) -> list[LintFinding]:
         ("for i in {1..$N}; do echo $i; done\n", "note"),
         ("while read -r a; do\n  ssh h ls $a\ndone < l.txt\n", "note"),
         ("rm -rf $OUT/*\n", "note"),
-        ("echo a\nexit 0\necho b\n", "note"),
     ],
 )
 def test_mistakes_of_the_shell_are_those_of_shellcheck(
