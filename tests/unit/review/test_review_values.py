@@ -13,8 +13,12 @@ from weigh.model.record import (
 )
 from weigh.model.report import AccountedElement, ReportMeasure, ReportRow
 from weigh.review.advice import AdviceSubject, resource_notes
-from weigh.review.elements import elements_of_runs, single_run_element
-from weigh.review.figures import request_with_accounting, with_other_figures
+from weigh.review.elements import elements_of_runs, memory_at_once, single_run_element
+from weigh.review.figures import (
+    filled_measures,
+    request_with_accounting,
+    with_other_figures,
+)
 from weigh.review.runs import (
     ElementRequest,
     ReviewedRun,
@@ -190,8 +194,10 @@ def test_a_report_counts_the_attempts_that_began() -> None:
     assert (report.started, report.ended) == (1.0, 9.0)
 
 
-def asked_notes(measure: ReportMeasure, requested: ElementRequest) -> list[str | None]:
-    """Return the flags of the notes on one element that completed."""
+def asked_notes(
+    measure: ReportMeasure, requested: ElementRequest
+) -> list[tuple[str | None, float]]:
+    """Return flags and weights of the notes on one element that completed."""
     need = round(measure.most or 0) if measure.name == "memory" else None
     run = ReviewedRun(
         row=ReportRow(started=0.0, wall_time=100.0, state="COMPLETED"), need=need
@@ -200,34 +206,80 @@ def asked_notes(measure: ReportMeasure, requested: ElementRequest) -> list[str |
     subject = AdviceSubject(
         elements=[element], requested=requested, measures={measure.name: measure}
     )
-    return [note.flag for note in resource_notes(subject)]
+    return [(note.flag, note.weight) for note in resource_notes(subject)]
 
 
 @pytest.mark.parametrize(
-    ("name", "used", "requested", "flag"),
+    ("name", "used", "requested", "note"),
     [
         # 7 of 10: well requested; below: 20 % more than was used, rounded up
         ("memory", 700 * MIB, {"memory": 1000 * MIB}, None),
-        ("memory", 600 * MIB, {"memory": 1000 * MIB}, "--mem=720M"),
+        ("memory", 600 * MIB, {"memory": 1000 * MIB}, ("--mem=720M", 60 * 0.28)),
         # a gain of less than 100 MiB
         ("memory", 100 * MIB, {"memory": 200 * MIB}, None),
         ("memory", 899 * MIB, {"memory": 1000 * MIB}, None),
-        ("memory", 900 * MIB, {"memory": 1000 * MIB}, "--mem=1080M"),
+        ("memory", 900 * MIB, {"memory": 1000 * MIB}, ("--mem=1080M", 80)),
         ("time", 4200.0, {"time_limit": 6000}, None),
-        ("time", 3000.0, {"time_limit": 6000}, "--time=01:00:00"),
-        ("time", 5400.0, {"time_limit": 6000}, "--time=02:00:00"),
+        ("time", 3000.0, {"time_limit": 6000}, ("--time=01:00:00", 30 * 0.4)),
+        ("time", 5400.0, {"time_limit": 6000}, ("--time=02:00:00", 78)),
         # as much as the least that is requested
         ("time", 10.0, {"time_limit": 300}, None),
         ("cpus", 3.2, {"cpus": 4}, None),
-        ("cpus", 2.1, {"cpus": 4}, "--cpus-per-task=2"),  # a tenth of a CPU is noise
-        ("cpus", 2.2, {"cpus": 4}, "--cpus-per-task=3"),
+        (
+            "cpus",
+            2.1,
+            {"cpus": 4},
+            ("--cpus-per-task=2", 50 * 0.5),
+        ),  # a tenth of a CPU is noise
+        ("cpus", 2.2, {"cpus": 4}, ("--cpus-per-task=3", 50 * 0.25)),
     ],
 )
 def test_a_flag_is_advised_from_a_threshold_on(
-    name: str, used: float, requested: dict[str, int], flag: str | None
+    name: str,
+    used: float,
+    requested: dict[str, int],
+    note: tuple[str, float] | None,
 ) -> None:
     measure = ReportMeasure(name=name, unit="bytes", median=used, most=used)  # type: ignore[arg-type]
 
-    flags = asked_notes(measure, ElementRequest(scheduler="slurm", **requested))  # type: ignore[arg-type]
+    notes = asked_notes(measure, ElementRequest(scheduler="slurm", **requested))  # type: ignore[arg-type]
 
-    assert flags == ([] if flag is None else [flag])
+    # what wastes more comes first, and what loses work before it
+    expected: list[object] = [] if note is None else [(note[0], pytest.approx(note[1]))]
+    assert notes == expected
+
+
+def test_an_element_that_never_ran_held_nothing() -> None:
+    waits = ReviewedRun(row=ReportRow(state="PENDING"))
+    ran = ReviewedRun(row=ReportRow(started=0.0, wall_time=1800.0, state="COMPLETED"))
+    requested = ElementRequest(cpus=4, memory=2 * GIB)
+
+    report = compose_report(
+        ReportFindings(
+            title="t",
+            requested=requested,
+            runs=(waits, ran),
+            elements=tuple(single_run_element(run, requested) for run in (waits, ran)),
+        )
+    )
+
+    assert (report.cpu_hours, report.memory_hours) == (2.0, 1.0)
+
+
+def test_runs_of_no_length_hold_their_memory() -> None:
+    runs = [ReviewedRun(row=ReportRow(started=1.0, wall_time=0.0, memory=7))] * 2
+
+    assert memory_at_once(runs) == 14
+
+
+def test_memory_is_compared_with_h_vmem_where_nothing_else_was_requested() -> None:
+    requested = ElementRequest(virtual_memory=GIB)
+    accounted = AccountedElement(element=0, state="COMPLETED", virtual_memory=GIB // 2)
+    blank = ReportMeasure(name="memory", unit="bytes")
+
+    (filled,), source = filled_measures(
+        [blank], [accounted], requested, scheduler="gridengine"
+    )
+
+    assert (filled.requested, filled.most, filled.efficiency) == (GIB, GIB // 2, 0.5)
+    assert source.startswith("qacct maxvmem")
