@@ -142,32 +142,23 @@ def _all_notes(
         unit=found.unit,
         next_requests=found.next_requests,
     )
-    yield from _with_request(report_notes(subject, rows), found.request)
+    for note in report_notes(subject, rows):
+        # the request of a scan is for its target, and not for the runs' usage
+        if found.request is None or note.about != found.request.about:
+            yield note
+    if found.request is not None:
+        yield found.request
     if source:
         yield ReportNote(about="source", words=source)
     yield from step_notes(found.accounted)
-    yield from _doubts(found.accounted)
-    yield from _round_notes(found.rounds)
-
-
-def _doubts(accounted: Sequence[AccountedElement]) -> Iterator[ReportNote]:
-    """Yield what accounting reported and cannot be, or is a part only; each once."""
-    for words in dict.fromkeys(doubt for one in accounted for doubt in one.doubts):
+    # what accounting reported and cannot be, or is a part only; each once
+    for words in dict.fromkeys(
+        doubt for one in found.accounted for doubt in one.doubts
+    ):
         yield ReportNote(about="accounting", words=words, weight=20)
-
-
-def _round_notes(rounds: Sequence[str]) -> Iterator[ReportNote]:
-    if rounds:
-        yield ReportNote(about="rounds", words=f"sent again: {'; '.join(rounds)}")
-
-
-def _with_request(
-    notes: Sequence[ReportNote], request: ReportNote | None
-) -> Sequence[ReportNote]:
-    """Replace the request from the runs' usage by the one for a scan's target."""
-    if request is None:
-        return notes
-    return (*(note for note in notes if note.about != request.about), request)
+    if found.rounds:
+        words = f"sent again: {'; '.join(found.rounds)}"
+        yield ReportNote(about="rounds", words=words)
 
 
 def _scheduler_trouble_notes(

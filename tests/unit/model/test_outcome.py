@@ -15,6 +15,7 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.outcome import (
+    counted_no_kill,
     error_at_end,
     failure_line,
     failure_lines,
@@ -90,6 +91,24 @@ def test_a_run_ended_as_its_code_its_signal_and_the_kernels_count_show(
     assert outcome is not None
     assert state == expected
     assert words in "; ".join((outcome.reason, *outcome.evidence))
+
+
+@pytest.mark.parametrize(
+    ("run", "is_uncounted"),
+    [
+        (measured(None, KILL), True),
+        (measured(128 + KILL), True),
+        (measured(None, KILL, oom_kills=1), False),
+        (measured(None, KILL, oom_kills=None), False),
+        (measured(None, TERM), False),
+        (measured(1), False),
+    ],
+)
+def test_a_kill_that_the_kernel_did_not_count_is_somebody_elses(
+    run: RunMeasurement,
+    is_uncounted: bool,  # noqa: FBT001 - a table
+) -> None:
+    assert counted_no_kill(run) is is_uncounted
 
 
 @pytest.mark.parametrize("end_signal", [None, TERM])
@@ -407,6 +426,13 @@ note: Some details are omitted, run with `RUST_BACKTRACE=full` for a verbose bac
     "make": "make: *** No rule to make target 'x'.  Stop.\n"
     "make: Leaving directory '/'\n",
     "a shell": "step 5\njob.sh: line 3: 17869 Segmentation fault      ./solve\n",
+    "mpirun": "rank 1: cannot read mesh.dat\n"
+    + "-" * 74
+    + "\nMPI_ABORT was invoked on rank 1\n"
+    + "-" * 74
+    + "\n",
+    "a box of its own": f"step 1\n{'-' * 30}\nerror: no mesh\n{'-' * 30}\n",
+    "a rule alone": f"error: no mesh\n{'-' * 30}\n",
     "a handled exception before": """\
 Traceback (most recent call last):
   File "e.py", line 2, in <module>
@@ -439,6 +465,9 @@ STATED = {
     "Fortran": "Fortran runtime error: End of file",
     "make": "make: *** No rule to make target 'x'.  Stop.",
     "a shell": "job.sh: line 3: 17869 Segmentation fault      ./solve",
+    "mpirun": "rank 1: cannot read mesh.dat",
+    "a box of its own": "error: no mesh",
+    "a rule alone": "error: no mesh",
     "a handled exception before": "solve: cannot open mesh.dat",
     "a script that went on": "cat: mesh.dat: No such file or directory",
     "a script that only warned": "step 2",
