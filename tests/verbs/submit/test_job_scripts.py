@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rigs import EACH_KIND
 
-from weigh.errors import UsageError
 from weigh.model.job import JobRequest, JobScript, JobSetup
 from weigh.model.lint import ScriptFacts
 from weigh.schedulers import KINDS
@@ -147,11 +146,6 @@ def test_a_path_that_no_directive_holds_is_opened_by_bash() -> None:
 
 def test_a_per_cent_sign_in_a_path_is_no_pattern() -> None:
     assert "--output=/100%%j/log/%A_%a.out" in slurm_script(a_script(folder="/100%j"))
-
-
-def test_a_queue_on_two_lines_is_refused() -> None:
-    with pytest.raises(UsageError, match="cannot hold"):
-        slurm_script(a_script(request=JobRequest(queue="short\n#SBATCH --mem=0")))
 
 
 def exec_words(text: str, env: dict[str, str]) -> list[str]:

@@ -135,16 +135,6 @@ def test_a_dry_run_of_a_command_leaves_nothing_behind(here: Weigh, fake: Fake) -
     assert not list(here.folder.iterdir())
 
 
-def test_waiting_ends_with_the_job(
-    here: Weigh, shorten: Callable[[str, float], None]
-) -> None:
-    shorten("cli.status._PAUSE", 0.1)
-    job = here.submit(here.plan("sleep 0.5; exit 3"))
-
-    assert here("status", job, "--wait")[0] == 1
-    assert here.status(job)["tasks"] == {"FAILED": 1}
-
-
 def test_a_refused_job_is_not_kept(here: Weigh, fake: Fake) -> None:
     fake("sbatch", "echo 'invalid partition' >&2; exit 1")
     submit(here)
@@ -878,18 +868,6 @@ def test_one_option_names_who_is_notified(here: Weigh, fake: Fake) -> None:
     assert "ssh me@host date" in out
     code, _, err = here("submit", "plan/p", *words, "--notify", "you@uni.edu")
     assert (code, "one address, not me@uni.edu and you" in err) == (2, True)
-
-
-@pytest.mark.parametrize("value", ["a\nb", 'a"b', "a\\b"])
-def test_what_a_directive_cannot_hold_is_refused(
-    here: Weigh, fake: Fake, value: str
-) -> None:
-    fake("sbatch", ":")
-
-    code, err = submit(here, f"--comment={value}")
-
-    assert code == 2
-    assert "cannot hold" in err
 
 
 def _sleepers(folder: Path) -> list[int]:

@@ -129,7 +129,10 @@ def test_the_tasks_end_before_the_warning(name: str) -> None:
 
 
 @EACH_KIND
-def test_a_queue_or_node_that_no_directive_can_hold_is_refused(name: str) -> None:
-    request = JobRequest(queue='a"b', exclude=('a"b',))
+@pytest.mark.parametrize("word", ["a\nb", 'a"b', "a\\b"])
+def test_a_queue_or_node_that_no_directive_can_hold_is_refused(
+    name: str, word: str
+) -> None:
+    request = JobRequest(queue=word, exclude=(word,))
     with pytest.raises(UsageError, match="cannot hold"):
         RENDER[name](a_script(request=request))
