@@ -221,10 +221,8 @@ def test_an_array_too_long_for_one_job_is_several(
     assert weigh.finish(job) == {"COMPLETED": 7}
 
 
-@mainly("slurm")
+@mainly("slurm", "local")
 def test_a_missing_program_is_reported_before_anything_runs(weigh: Weigh) -> None:
-    if weigh.scheduler == "local":
-        pytest.skip("on this machine it is refused before it is sent")
     job = weigh.submit(weigh.plan("no-such-program --epochs 3"))
 
     assert weigh.finish(job) == {"FAILED": 1}

@@ -50,26 +50,6 @@ def at_once(here: Weigh, plan: str, *words: str) -> int:
     return int(out.partition('wc -l)" -ge ')[2].partition(" ")[0])
 
 
-@pytest.mark.parametrize(
-    ("line", "code", "words"),
-    [
-        ("nosuchprogram 1", 127, "command not found: nosuchprogram"),
-        ("./plain 1", 126, "cannot execute ./plain"),
-    ],
-)
-def test_a_program_that_is_missing_on_this_machine_is_refused_before_it_is_sent(
-    here: Weigh, line: str, code: int, words: str
-) -> None:
-    (here.folder / "plain").write_text("")
-    plan = here.plan(line)
-
-    refused = here("submit", plan, "--on", "local")
-    sent = here("submit", plan, "--on", "local", "--no-checks")
-
-    assert (refused[0], sent[0]) == (code, 0)
-    assert words in refused[2]
-
-
 @pytest.mark.parametrize(("typed", "notes"), [("90M", 1), ("200M", 0)])
 def test_less_memory_than_the_plan_has_is_noted(
     here: Weigh, typed: str, notes: int

@@ -3,14 +3,13 @@
 import math
 import os
 import re
-import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 import msgspec
 from msgspec.structs import replace
 
-from weigh.errors import CommandNotExecutableError, CommandNotFoundError, UsageError
+from weigh.errors import UsageError
 from weigh.flow.check.script import dialect_of, facts_of
 from weigh.flow.here import Here
 from weigh.flow.site.ask import CommandRunner, ask_scheduler
@@ -270,39 +269,6 @@ def _has_free_nodes(
     takers = [node for node in fitting_nodes if takes_jobs(node)]
     free = sum(_has_room(node, job_request, is_free=True) for node in takers)
     return free >= job_request.nodes
-
-
-def refuse_missing_program(
-    job_script: JobScript, environment: Mapping[str, str]
-) -> None:
-    """Refuse a job of this machine whose tasks begin with a program that is missing.
-
-    What an environment, a container or an earlier job brings is not known yet.
-
-    Raises:
-        CommandNotFoundError: there is such a program.
-        CommandNotExecutableError: it is a file that cannot be executed.
-    """
-    setup = job_script.setup
-    # any of these may change PATH
-    if setup.modules or setup.conda or setup.venv or setup.lines or setup.container:
-        return
-    # a job that is waited for may build the program
-    for name in () if job_script.needs else job_script.programs:
-        # bash, since a line may begin with one of its own words
-        words = ["/bin/bash", "-c", 'command -v -- "$1"', "-", name]
-        looked_up = subprocess.run(
-            words,
-            cwd=job_script.cwd,
-            env=environment,
-            capture_output=True,
-            check=False,
-        )
-        anyway = "--no-checks submits it anyway"
-        if looked_up.returncode and os.path.exists(os.path.join(job_script.cwd, name)):
-            raise CommandNotExecutableError(f"cannot execute {name} ({anyway})")
-        if looked_up.returncode:
-            raise CommandNotFoundError(f"command not found: {name} ({anyway})")
 
 
 # these cannot be imported without torch

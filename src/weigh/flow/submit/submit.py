@@ -348,7 +348,6 @@ def _checked_submission(here: Here, written: WrittenSubmission) -> WrittenSubmis
     script = parts[0]
     # jobs of this machine: no cluster whose limits they could exceed
     if answer.scheduler == LOCAL:
-        submit_checks.refuse_missing_program(script, here.env)
         return written
     to_check = submit_checks.ScriptToCheck(
         text=answer.text,
