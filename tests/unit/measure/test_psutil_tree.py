@@ -218,16 +218,14 @@ def test_a_process_that_denies_access_is_skipped_and_reported(machine: Machine) 
     assert (tree.seen, tree.unread, tree.is_alive()) == (2, 1, True)
 
 
-def test_a_root_that_is_gone_already_makes_an_empty_reading(machine: Machine) -> None:
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_zombie_or_a_root_that_is_gone_is_not_alive(
+    machine: Machine, *, is_there: bool
+) -> None:
+    if is_there:
+        machine.start(1, rss=0, zombie=True)
     tree = PsutilTree(1, machine)
     assert resident(tree) == 0
-    assert not tree.is_alive()
-
-
-def test_a_zombie_is_not_alive(machine: Machine) -> None:
-    machine.start(1, rss=0, zombie=True)
-    tree = PsutilTree(1, machine)
-    resident(tree)
     assert not tree.is_alive()
 
 
@@ -242,16 +240,6 @@ def test_zombies_are_read_once_and_their_time_is_kept(windows: Machine) -> None:
     assert tree.totals().user_time == 2.0
 
 
-def test_cpu_time_of_the_ended_stays_in_the_totals(machine: Machine) -> None:
-    machine.start(1, user=1.0, system=0.5)
-    child = machine.start(2, parent=1, user=2.0)
-    tree = PsutilTree(1, machine)
-    resident(tree)
-    child.running = False
-    resident(tree)
-    assert tree.totals().user_time == 3.0
-
-
 def test_only_what_outlived_its_parent_is_detached(machine: Machine) -> None:
     machine.start(1, user=1.0)
     middle = machine.start(2, parent=1, user=2.0)
@@ -263,17 +251,7 @@ def test_only_what_outlived_its_parent_is_detached(machine: Machine) -> None:
     orphan.running = False
     resident(tree)
     assert tree.totals(detached_only=True).user_time == 4.0
-
-
-def test_processes_counts_those_that_ended(machine: Machine) -> None:
-    machine.start(1)
-    child = machine.start(2, parent=1)
-    tree = PsutilTree(1, machine)
-    resident(tree)
-    child.running = False
-    machine.start(3, parent=1)
-    resident(tree)
-    assert tree.seen == 3
+    assert (tree.totals().user_time, tree.seen) == (1.0 + 2.0 + 4.0, 3)
 
 
 def test_every_live_process_is_ended(machine: Machine) -> None:

@@ -42,39 +42,60 @@ def usage_of(*readings: GpuReading, everybody_exists: bool = True) -> GpuUsage:
     return one.usage()
 
 
-def test_the_peak_is_that_of_the_jobs_processes_together() -> None:
-    usage = usage_of(
-        reading(0, {}),
-        reading(6 * GIB, {71: 2 * GIB, 72: 3 * GIB, 99: GIB}),
-        reading(5 * GIB, {71: 4 * GIB, 99: GIB}),
+GONE = [reading(9 * GIB, {71: 9 * GIB}), *[reading(9 * GIB, {})] * 5]
+# what was read, and the peak, the driver's figure per process, whether others exist
+PEAKS = {
+    "of the job's processes together": (
+        [
+            reading(0, {}),
+            reading(6 * GIB, {71: 2 * GIB, 72: 3 * GIB, 99: GIB}),
+            reading(5 * GIB, {71: 4 * GIB, 99: GIB}),
+        ],
+        (5 * GIB, 5 * GIB, PER_PROCESS, True),
+    ),
+    "the rise above the baseline, without a list": (
+        [reading(2 * GIB), reading(9 * GIB), reading(3 * GIB)],
+        (7 * GIB, None, DEVICE_RISE, True),
+    ),
+    "a container that lists nobody": (
+        [reading(GIB, {}), reading(9 * GIB, {}), reading(2 * GIB, {})],
+        (8 * GIB, None, DEVICE_RISE, True),
+    ),
+    "a container that lists the host's numbers": (
+        [reading(size, {5_000_001: size}) for size in (GIB, *[9 * GIB] * 4)],
+        (8 * GIB, None, DEVICE_RISE, False),
+    ),
+    "memory that an ended process leaves for a moment": (
+        [reading(0, {}), *GONE, reading(GIB, {72: GIB})],
+        (9 * GIB, 9 * GIB, PER_PROCESS, True),
+    ),
+    "a little of nobody is the driver's": (
+        [reading(0, {}), *[reading(GIB + 40 * MIB, {71: GIB})] * 9],
+        (GIB, GIB, PER_PROCESS, True),
+    ),
+    "what others take meanwhile": (
+        [reading(0, {}), reading(9 * GIB, {99: 9 * GIB})],
+        (0, 0, PER_PROCESS, True),
+    ),
+    "nothing read": ([reading(None), reading(None)], (None, None, None, True)),
+}
+
+
+@pytest.mark.parametrize("what", PEAKS)
+def test_the_peak_and_where_it_is_from(what: str) -> None:
+    readings, (peak, own, source, everybody_exists) = PEAKS[what]
+    usage = usage_of(*readings, everybody_exists=everybody_exists)
+    assert (usage.peak_memory, usage.process_peak_memory, usage.source) == (
+        peak,
+        own,
+        source,
     )
-    assert (usage.peak_memory, usage.process_peak_memory) == (5 * GIB, 5 * GIB)
-    assert usage.source == PER_PROCESS
-    assert usage.device_peak_memory == 6 * GIB
+    assert usage.was_used is (None if peak is None else peak > 0)
 
 
 def test_each_process_keeps_its_own_peak() -> None:
     usage = usage_of(reading(0, {}), reading(0, {71: 5}), reading(0, {71: 2, 72: 3}))
     assert [(one.pid, one.peak_memory) for one in usage.processes] == [(71, 5), (72, 3)]
-
-
-def test_without_processes_the_peak_is_the_rise_above_the_baseline() -> None:
-    usage = usage_of(reading(2 * GIB), reading(9 * GIB), reading(3 * GIB))
-    assert (usage.memory_before, usage.peak_memory) == (2 * GIB, 7 * GIB)
-    assert usage.process_peak_memory is None
-    assert usage.source == DEVICE_RISE
-
-
-def test_a_container_that_lists_nobody_is_seen_through() -> None:
-    usage = usage_of(reading(GIB, {}), reading(9 * GIB, {}), reading(2 * GIB, {}))
-    assert (usage.peak_memory, usage.process_peak_memory) == (8 * GIB, None)
-    assert usage.source == DEVICE_RISE
-
-
-def test_a_container_that_lists_the_hosts_numbers_is_seen_through() -> None:
-    looks = [reading(size, {5_000_001: size}) for size in (GIB, *[9 * GIB] * 4)]
-    usage = usage_of(*looks, everybody_exists=False)
-    assert (usage.peak_memory, usage.source) == (8 * GIB, DEVICE_RISE)
 
 
 @pytest.mark.parametrize(
@@ -91,17 +112,6 @@ def test_a_list_that_does_not_explain_the_rise_is_not_believed(
     assert (usage.peak_memory, usage.source) == (10 * GIB, DEVICE_RISE)
 
 
-def test_memory_that_an_ended_process_leaves_for_a_moment_is_no_doubt() -> None:
-    looks = [reading(9 * GIB, {71: 9 * GIB}), *[reading(9 * GIB, {})] * 5]
-    usage = usage_of(reading(0, {}), *looks, reading(GIB, {72: GIB}))
-    assert (usage.peak_memory, usage.source) == (9 * GIB, PER_PROCESS)
-
-
-def test_a_little_memory_that_nobody_is_named_for_is_the_drivers() -> None:
-    usage = usage_of(reading(0, {}), *[reading(GIB + 40 * MIB, {71: GIB})] * 9)
-    assert (usage.peak_memory, usage.source) == (GIB, PER_PROCESS)
-
-
 def test_what_tasks_with_hidden_processes_share_is_an_upper_bound_only() -> None:
     one = account()
     one.take(0.0, reading(0), JOB)
@@ -109,12 +119,6 @@ def test_what_tasks_with_hidden_processes_share_is_an_upper_bound_only() -> None
     one.take(0.1, reading(6 * GIB), JOB)
     usage = one.usage()
     assert (usage.peak_memory, usage.device_peak_memory) == (None, 6 * GIB)
-
-
-def test_what_others_take_meanwhile_is_not_the_jobs() -> None:
-    usage = usage_of(reading(0, {}), reading(9 * GIB, {99: 9 * GIB}))
-    assert (usage.peak_memory, usage.source) == (0, PER_PROCESS)
-    assert usage.was_used is False
 
 
 def test_a_process_that_left_the_tree_is_still_the_jobs() -> None:
@@ -207,12 +211,6 @@ def test_a_rise_measured_from_a_late_baseline_is_reported() -> None:
     one.take(3.0, reading(5 * GIB), JOB)
     one.take(3.1, reading(7 * GIB), JOB)
     assert "first looked 3.0 s after the start" in (one.usage().source or "")
-
-
-def test_nothing_read_is_nothing_claimed() -> None:
-    usage = usage_of(reading(None), reading(None))
-    assert (usage.peak_memory, usage.source, usage.memory_before) == (None,) * 3
-    assert usage.was_used is None
 
 
 def test_what_went_on_before_the_job_is_not_in_its_means() -> None:

@@ -196,12 +196,6 @@ def test_a_broken_gpu_is_reported_and_the_others_are_mine(nvml: Script) -> None:
     assert "GPU 0 cannot be read" in one.notes[0]
 
 
-@pytest.mark.parametrize("count", range(1, 9))
-def test_as_many_gpus_as_there_are(nvml: Script, count: int) -> None:
-    nvml.gpus(count)
-    assert len(probe().read()) == count
-
-
 def split(nvml: Script) -> None:
     nvml.gpus(2, used=4 * GIB)
     nvml.set("0.mig", 3)

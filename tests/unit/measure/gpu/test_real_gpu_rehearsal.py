@@ -9,10 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from nvml_script import GIB, MIB, Script, uuid
+from nvml_script import MIB, Script, uuid
 
-TESTS = Path(__file__).parent / "test_real_gpu.py"
 MEASURE = Path(__file__).parents[4] / "tools" / "real_gpu.py"
 CONTEXT = 300 * MIB
 TORCH = f"""
@@ -62,41 +60,6 @@ cuda = SimpleNamespace(
     max_memory_allocated=lambda index=0: allocated,
 )
 """
-
-
-def rehearse(script: Script, folder: Path, choice: str) -> str:
-    (folder / "torch.py").write_text(TORCH)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-rsP", TESTS, "-k", choice],
-        env=script.environment() | {"PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
-@pytest.mark.integrations
-def test_all_but_the_sampling_cost_pass_on_a_played_gpu(
-    script: Script, tmp_path: Path
-) -> None:
-    script.gpus(2)
-    script.set("0.used", GIB)
-    said = rehearse(script, tmp_path, "not (sampling or kernels or smi)")
-    assert "6 passed" in said
-    assert "context 300.0, peak 4398.0 MiB by NVML per process" in said
-
-
-@pytest.mark.integrations
-def test_without_a_gpu_they_state_what_they_need(
-    script: Script, tmp_path: Path
-) -> None:
-    script.set("init", 9)
-    said = rehearse(script, tmp_path, "phase")
-    assert "1 skipped" in said
-    assert "needs an NVIDIA GPU: an NVIDIA driver is installed here" in said
 
 
 def test_each_part_of_make_gpu_measures_something(

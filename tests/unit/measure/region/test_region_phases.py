@@ -67,8 +67,12 @@ def test_phases_that_overlap_have_each_its_own_peak(tracker: RegionTracker) -> N
     with held(32 * MIB):
         pass
     second.__exit__(None, None, None)
+    with phase("third"):
+        pass
     for name, size in (("first", 64), ("second", 32)):
         assert rise(only(tracker, name)) == pytest.approx(size * MIB, abs=NOISE)
+    found = [(one.name, one.depth) for one in tracker.regions().phases]
+    assert found == [("first", 0), ("second", 1), ("third", 0)]
 
 
 @linux
@@ -174,18 +178,6 @@ def test_a_phase_above_a_function_names_what_to_write_there() -> None:
             pass
 
 
-def test_phases_that_overlap_are_each_accounted(tracker: RegionTracker) -> None:
-    first, second = phase("first"), phase("second")
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    second.__exit__(None, None, None)
-    with phase("third"):
-        pass
-    found = [(one.name, one.depth) for one in tracker.regions().phases]
-    assert found == [("first", 0), ("second", 1), ("third", 0)]
-
-
 @pytest.mark.parametrize("name", ["", "  ", None, 3, b"load"])
 def test_a_name_that_is_no_text_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="name"):
@@ -235,8 +227,3 @@ def test_many_groups_before_the_figures_do_not_hide_them(tmp_path: Path) -> None
 def test_a_status_without_figures_is_not_measured(tmp_path: Path, text: str) -> None:
     (tmp_path / "status").write_text(text)
     assert ProcMemory(str(tmp_path)).read() is None
-
-
-def test_no_proc_gives_no_figures_and_no_trouble(tmp_path: Path) -> None:
-    memory = ProcMemory(str(tmp_path / "nowhere"))
-    assert (memory.read(), memory.reset()) == (None, False)
