@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from weigh.errors import UsageError
 from weigh.model.job import ElementState, HealLimits, JobRequest, TaskState
 from weigh.model.plan import (
     BinCapacity,
@@ -20,7 +21,7 @@ from weigh.model.plan import (
 )
 from weigh.planning.make_plan import plan_for_target
 from weigh.planning.needs import TaskNeeds
-from weigh.planning.options import PlanOptions, PlanTarget
+from weigh.planning.options import PlanOptions, PlanTarget, plan_targets
 from weigh.planning.queue_order import enough_time, least_element_time
 from weigh.planning.resume_policy import (
     EarlierRounds,
@@ -215,6 +216,46 @@ def test_a_plan_that_shares_a_gpu_states_what_its_time_assumes(
         if "sharing" in note or "share a GPU" in note
     )
     assert words in note
+
+
+@pytest.mark.parametrize(
+    ("hours", "has_queue"), [("1", True), ("0", False), (None, False)]
+)
+def test_two_long_tasks_are_pulled_only_where_hours_are_typed(
+    hours: str | None, *, has_queue: bool
+) -> None:
+    need = TaskNeed(memory=GIB, cpus=1, time=1200.0)
+    kind = TaskKind(item=need, used=need, tasks=2, example="x")
+    options = PlanOptions(task_file="t", hours=hours)
+    needs = TaskNeeds((kind,), (0, 0), None)
+    plan = plan_for_target(options, needs, PlanTarget(None), 0.2)
+    assert (plan.queue is not None) == has_queue
+
+
+@pytest.mark.parametrize(
+    ("names", "need", "expected"),
+    [
+        (None, TaskNeed(), PlanTarget(None)),
+        (None, TaskNeed(gpus=2), PlanTarget(None)),  # whole ones of any type
+        (None, TaskNeed(gpu_memory=GIB), "which GPU"),
+        ("p100=12GiB", TaskNeed(), "how much GPU memory does a task use"),
+        (
+            "p100=12GiB",
+            TaskNeed(gpu_memory=GIB),
+            PlanTarget(TargetGpu("p100", 12 * GIB), "p100"),
+        ),
+    ],
+)
+def test_the_gpu_of_a_plan_is_the_one_that_is_named_or_measured(
+    names: str | None, need: TaskNeed, expected: PlanTarget | str
+) -> None:
+    kind = TaskKind(item=need, used=need, tasks=1, example="x")
+    needs = TaskNeeds((kind,), (0,), None)
+    if isinstance(expected, PlanTarget):
+        assert plan_targets(names, needs, {}) == [expected]
+    else:
+        with pytest.raises(UsageError, match=expected):
+            plan_targets(names, needs, {})
 
 
 AGAIN = ResumeChoice(run=True, reason="")
