@@ -151,7 +151,6 @@ _OTHER_ERROR = (
     r"|TabError|TypeError|UnboundLocalError|UnicodeError|ValueError"
     r"|ZeroDivisionError)\b"
 )
-_CHAIN_ROOM = 200  # characters before a traceback that may name its cause
 _LONGEST_LINE = 2000  # characters that are searched in one line
 
 
@@ -331,8 +330,9 @@ def _ended_otherwise(output_rows: list[str]) -> bool:
     if not begins:
         return False
     # Python links a second traceback to the first: then memory was the cause after all
-    before = "\n".join(output_rows[: begins[-1]])[-_CHAIN_ROOM:]
-    return not any(words in before for words in _CHAINED)
+    above = (row for row in reversed(output_rows[: begins[-1]]) if row.strip())
+    line = next(above, "")
+    return not any(words in line for words in _CHAINED)
 
 
 def signal_name(signal_number: int) -> str:

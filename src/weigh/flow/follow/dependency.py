@@ -14,7 +14,13 @@ from msgspec.structs import replace
 
 from weigh.errors import SchedulerError, StoreError, UsageError
 from weigh.flow.follow.named import named_jobs, with_foreign
-from weigh.flow.follow.view import JobView, latest_task_states, look, with_unsent
+from weigh.flow.follow.view import (
+    SETTLING,
+    JobView,
+    latest_task_states,
+    look,
+    with_unsent,
+)
 from weigh.flow.here import Here
 from weigh.flow.submit.rounds import rounds_of_plan
 from weigh.model.job import NOT_STARTED, SubmittedJob, TaskState
@@ -29,8 +35,6 @@ _GOING: frozenset[State] = frozenset({"PENDING", "RUNNING"})
 _FAILED: frozenset[State] = frozenset(
     {"FAILED", "OUT_OF_MEMORY", "TIMEOUT", "CANCELLED"}
 )
-_NOT_LISTED: Seconds = 60.0  # within which a scheduler lists a new job
-_TO_SETTLE: Seconds = 60.0  # until a node sees what others wrote, and accounting knows
 # between two looks while a need settles
 _PAUSE: Seconds = 2.0
 SendAnew = Callable[[SubmittedJob], SubmittedJob | None]
@@ -178,7 +182,7 @@ def _needed_of(views: Sequence[JobView], healers: Sequence[SubmittedJob]) -> Nee
 
 def _goes_on(submitted_job: SubmittedJob, state: State) -> bool:
     """Return whether a part of the job waits or runs, or is too new to be listed."""
-    is_new = time.time() - submitted_job.submitted < _NOT_LISTED
+    is_new = time.time() - submitted_job.submitted < SETTLING
     return state in _GOING or (state == "UNKNOWN" and is_new)
 
 
@@ -200,7 +204,7 @@ def why_not_yet(here: Here, needs: Sequence[str]) -> list[str]:
     later still: only a task that has failed decides at once.
     """
     root = here.root
-    end = time.monotonic() + _TO_SETTLE
+    end = time.monotonic() + SETTLING
     while True:
         known = jobs_file.read_jobs(root)
         found = [needed(here, need, known) for need in needs]

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -49,7 +49,7 @@ else:  # each is imported when it is first used
     submit_script = lazy_module("weigh.flow.submit.submit_script")
     own_script = lazy_module("weigh.flow.submit.own_script")
 
-_SETTLING = 60.0  # seconds within which a scheduler lists a new job
+SETTLING = 60.0  # seconds within which a scheduler lists a new job
 _GONE = "the scheduler no longer knows it"
 
 
@@ -149,8 +149,8 @@ def _others_run(
     )
 
 
-class JobWork:
-    """What a job runs."""
+class SubmittedWork:
+    """What a job runs: it has a plan, or none."""
 
     def __init__(self, submitted_job: SubmittedJob) -> None:
         self.job = submitted_job
@@ -177,26 +177,8 @@ class JobWork:
         """Return how many tasks an element runs at once."""
         return 1 if self.known_plan is None else self.known_plan.together
 
-    def lines(self, opened: ExitStack) -> Callable[[int], bytes]:
-        """Return a function for what a task runs; *opened* closes the task files.
 
-        Raises:
-            WeighError: the plan or the script is gone.
-        """
-        raise NotImplementedError
-
-    def view(
-        self, scheduler: Scheduler, snapshot: JobSnapshot, *, others_run: bool
-    ) -> JobView:
-        """Return how the job stands; *others_run*: another job has the same queue."""
-        raise NotImplementedError
-
-    def changes(self, here: Here, first: SubmittedJob) -> list[str]:
-        """Return in words what was edited since the *first* job."""
-        raise NotImplementedError
-
-
-class PlanWork(JobWork):
+class PlanWork(SubmittedWork):
     """The tasks of a plan, which weigh runs in the elements of a job."""
 
     def lines(self, opened: ExitStack) -> Callable[[int], bytes]:
@@ -239,7 +221,7 @@ class PlanWork(JobWork):
         return []
 
 
-class ScriptWork(JobWork):
+class ScriptWork(SubmittedWork):
     """A script of the user's own: each element of its job is one task."""
 
     def __init__(self, submitted_job: SubmittedJob) -> None:
@@ -429,6 +411,9 @@ class ScriptWork(JobWork):
         return KINDS[self.job.scheduler].user_scripts
 
 
+JobWork: TypeAlias = PlanWork | ScriptWork
+
+
 def work_of(submitted_job: SubmittedJob) -> JobWork:
     """Return what a job runs."""
     if submitted_job.own is None:
@@ -458,7 +443,7 @@ def _judged_by_logs(
             element_state = judge_by_log(element_state, log)
     if element_state.state == "FAILED":
         element_state = _short_by_own_words(element_state, logs)
-    is_late = snapshot.asked > submitted_job.submitted + _SETTLING
+    is_late = snapshot.asked > submitted_job.submitted + SETTLING
     if (
         element_state.state != "UNKNOWN"
         or snapshot.trouble
@@ -544,7 +529,7 @@ def _element_state(
         return state
     # queue and accounting have forgotten it, while its log stays
     judged = judge_by_log(state, log_of_element(submitted_job, scheduler, number))
-    is_late = snapshot.asked > submitted_job.submitted + _SETTLING
+    is_late = snapshot.asked > submitted_job.submitted + SETTLING
     # only an answer without the job, long enough after its submission, means that it is
     # gone
     if judged.is_final or snapshot.trouble or state.reason or not is_late:
