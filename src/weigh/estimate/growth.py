@@ -118,28 +118,6 @@ def extrapolate(growth: MemoryGrowth, time: Seconds) -> MemoryExtrapolation:
     )
 
 
-def bound_by_steps(
-    growth: MemoryGrowth,
-    series: tuple[Sequence[Seconds], Sequence[Bytes]],
-    progress: StepProgress,
-) -> Bytes:
-    """Return an upper bound of the peak if later steps add as much as those so far.
-
-    *series* are times and memory of the run. Steps predict better than time on a
-    machine that did other work as well. Return 0 if memory does not rise, or if the
-    steps leave no time for a start-up.
-    """
-    # when the first step began: before it the program loaded
-    began = growth.end - progress.done * progress.step_time
-    if growth.trend is None or progress.total is None or began <= 0:
-        return 0
-    times, memory = series
-    held = memory[max(bisect_right(times, began) - 1, 0)]
-    # each further step adds as much as one of those done
-    ahead = max(0.0, progress.total - progress.done) / progress.done
-    return growth.peak + round(max(0, growth.peak - held) * ahead)
-
-
 def _memory_stretches(
     times: Sequence[Seconds], memory: Sequence[Bytes], end: Seconds
 ) -> Iterator[_MemoryStretch]:

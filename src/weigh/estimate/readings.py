@@ -29,95 +29,59 @@ class ReadingsGroup(msgspec.Struct, frozen=True):
     knobs: tuple[str, ...] = ()
 
 
-class _SplitCommand(msgspec.Struct, frozen=True):
-    """A command split into the text around its numbers, and the numbers."""
-
-    text: str  # the words joined, with a mark in place of each number
-    numbers: tuple[str, ...]
-    names: tuple[frozenset[str], ...]  # of each number: parameters of this value
-
-
 def groups_of(records: Sequence[Record]) -> list[ReadingsGroup]:
     """Return the group of each record.
 
-    A number in the command may equal a parameter's value by chance, as 1 often does. If
-    other records have the same number there as a constant, it is a constant. Records
-    are of one group if every other number can be the same parameter in all of them.
+    A number in the command may equal a parameter's value by chance, as 1 often does. It
+    stands for the parameter only if it does in most records of this command.
     """
-    commands = [_split_command(record) for record in records]
-    fixed = {
-        (command.text, place, number)
-        for command in commands
-        for place, number in enumerate(command.numbers)
-        if not command.names[place]
-    }
-    # by text and constants: of each group, the names that each number may have
-    known: dict[tuple[str, tuple[str | None, ...]], list[list[set[str]]]] = {}
-    chosen: dict[int, list[set[str]]] = {}
-    # the surest first: of equal values it is unknown which parameter stands where
-    for index in sorted(
-        range(len(records)), key=lambda at: sum(map(len, commands[at].names))
-    ):
-        command = commands[index]
-        names = [
-            set() if (command.text, place, number) in fixed else set(own)
-            for place, (number, own) in enumerate(
-                zip(command.numbers, command.names, strict=True)
-            )
-        ]
-        constants = tuple(
-            None if own else number
-            for number, own in zip(command.numbers, names, strict=True)
-        )
-        groups = known.setdefault((command.text, constants), [])
-        like = (
-            one
-            for one in groups
-            if all(a & b or not a for a, b in zip(one, names, strict=True))
-        )
-        group = next(like, None)
-        if group is None:
-            groups.append(names)
-            group = names
-        for own, other in zip(group, names, strict=True):
-            own.intersection_update(other)
-        chosen[index] = group
-    return [
-        ReadingsGroup(
-            _command_words_shown(record, commands[index], chosen[index]),
-            record.host.name if record.host else None,
-            tuple(sorted(g.name for g in record.usage.gpus)) if record.usage else (),
-            knobs_of(record),
-        )
-        for index, record in enumerate(records)
+    # the words joined, with a mark in place of each number
+    texts = [
+        _NUMBER.sub(_A_NUMBER, _WORD_END.join(record.command)) for record in records
     ]
-
-
-def _split_command(record: Record) -> _SplitCommand:
-    whole = _WORD_END.join(record.command)
-    numbers = tuple(_NUMBER.findall(whole))
-    # an option's sign is not part of its number: -1 is found as 1
-    names = tuple(
-        frozenset(
-            name
-            for name, value in record.parameters.items()
-            if not isinstance(value, str) and abs(value) == float(number)
+    seen = Counter(texts)
+    counts: Counter[tuple[str, int, str]] = Counter()
+    for record, text in zip(records, texts, strict=True):
+        for place, (_, names) in enumerate(_numbers_in_command(record)):
+            counts.update((text, place, name) for name in names)
+    groups = []
+    for record, text in zip(records, texts, strict=True):
+        first, *pieces = text.split(_A_NUMBER)
+        numbers = _numbers_in_command(record)
+        for place, ((word, names), piece) in enumerate(
+            zip(numbers, pieces, strict=True)
+        ):
+            count, name = max(
+                ((counts[text, place, n], n) for n in names), default=(0, "")
+            )
+            first += (f"{{{name}}}" if 2 * count > seen[text] else word) + piece
+        groups.append(
+            ReadingsGroup(
+                tuple(first.split(_WORD_END)) if record.command else (),
+                record.host.name if record.host else None,
+                tuple(sorted(g.name for g in record.usage.gpus))
+                if record.usage
+                else (),
+                knobs_of(record),
+            )
         )
-        for number in numbers
-    )
-    return _SplitCommand(_NUMBER.sub(_A_NUMBER, whole), numbers, names)
+    return groups
 
 
-def _command_words_shown(
-    record: Record, command: _SplitCommand, names: Sequence[set[str]]
-) -> tuple[str, ...]:
-    if not record.command:
-        return ()
-    first, *pieces = command.text.split(_A_NUMBER)
-    for number, own, piece in zip(command.numbers, names, pieces, strict=True):
-        first += f"{{{min(own)}}}" if own else number
-        first += piece
-    return tuple(first.split(_WORD_END))
+def _numbers_in_command(record: Record) -> list[tuple[str, list[str]]]:
+    """Return the numbers of a command, and the parameters that have this value."""
+    return [
+        (
+            number,
+            [
+                name
+                for name, value in record.parameters.items()
+                # an option's sign is not part of its number: -1 is found as 1
+                if not isinstance(value, str) and abs(value) == float(number)
+            ],
+        )
+        for number in _NUMBER.findall(_WORD_END.join(record.command))
+    ]
 
 
 _TIMES = "*"

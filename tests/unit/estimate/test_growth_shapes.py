@@ -3,24 +3,20 @@
 import math
 import random
 from collections.abc import Callable, Sequence
-from itertools import accumulate
-from statistics import fmean
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.estimate.growth import (
     FEWEST,
-    bound_by_steps,
     extrapolate,
     growth_of,
     is_memory_growing,
 )
 from weigh.measure import series
-from weigh.model.progress import StepProgress
 from weigh.robust import rise_score, slope_interval
-from weigh.units import GIB, MIB
+from weigh.units import GIB
 
 SECONDS = 60.0
 Shape = Callable[[float], float]
@@ -205,27 +201,3 @@ def test_falling_scores_as_rising_does_turned_round(values: list[float]) -> None
 def test_twelve_figures_in_order_score_as_the_tables_state() -> None:
     # S = 66, its variance 212.67: Kendall's own formula
     assert rise_score(range(12)) == pytest.approx(65 / math.sqrt(212.6667), rel=1e-6)
-
-
-@given(
-    paces=st.lists(st.floats(0.5, 2.0), min_size=20, max_size=60),
-    start_up=st.floats(5.0, 50.0),
-)
-def test_growth_by_the_step_is_bounded_however_the_pace_changes(
-    paces: list[float], start_up: float
-) -> None:
-    ends = [start_up + end for end in accumulate(paces)]
-    times = [0.0, start_up, *ends]
-    memory = [100 * MIB] * 2 + [(100 + 5 * n) * MIB for n in range(1, len(ends) + 1)]
-    growth = growth_of(times, memory)
-    assert growth is not None
-    assume(growth.trend is not None)
-    count, mean = len(paces), fmean(paces)
-
-    bound = bound_by_steps(
-        growth,
-        (times, memory),
-        StepProgress(count, 10 * count, mean, "by the timed loop"),
-    )
-
-    assert bound >= (100 + 5 * 10 * count) * MIB

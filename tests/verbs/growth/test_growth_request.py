@@ -14,7 +14,7 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.request import from_usages
-from weigh.units import GIB, MIB
+from weigh.units import MIB
 
 SAMPLES = 200
 
@@ -108,13 +108,6 @@ def test_without_a_total_the_rate_is_reported_and_how_to_give_it() -> None:
     assert memory == from_usages([rising]).memory
     assert "by 1.00 MiB/s" in notes
     assert "weigh request --target DONE/TOTAL" in notes
-
-
-def test_a_run_stopped_by_its_time_limit_is_carried_on_to_the_next_one() -> None:
-    stopped = record(10 * MIB, 3600.0, state="TIMEOUT")
-    memory, time, _ = carried(stopped)
-    assert time == 7200
-    assert memory >= 100 * MIB + 10 * MIB * 7200 >= 70 * GIB
 
 
 @pytest.mark.parametrize(

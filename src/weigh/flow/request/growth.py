@@ -8,17 +8,16 @@ import msgspec
 from weigh.errors import FormatError, UsageError
 from weigh.estimate.growth import (
     TIMED_LOOP,
-    bound_by_steps,
     extrapolate,
     growth_of,
     progress_of,
     time_needed,
 )
 from weigh.model.progress import MemoryExtrapolation, MemoryGrowth, StepProgress
-from weigh.model.record import Record, Request, SampleSeries
+from weigh.model.record import Record, Request
 from weigh.render.words import extrapolation_words, rate_words
 from weigh.request import LEAST_MEMORY, STILL_RISING, round_memory, round_time
-from weigh.units import Bytes, Seconds, format_duration
+from weigh.units import Seconds, format_duration
 
 _FAR = 4.0  # times the measured run, beyond which a line is a guess
 
@@ -112,13 +111,7 @@ def _ahead(record: Record, steps: JobSteps | None) -> _ExtendedRun | None:
     if total is None and (steps is not None or progress.total <= progress.done):
         return None
     time = time_needed(record, progress)
-    memory = extrapolate(growth, time)
-    series = record.series or SampleSeries()
-    # steps can show a rise that the samples over time do not
-    least = bound_by_steps(growth, (series.t, series.memory), progress)
-    if least > memory.high:
-        memory = msgspec.structs.replace(memory, high=least)
-    return _ExtendedRun(record, progress, growth, memory, time)
+    return _ExtendedRun(record, progress, growth, extrapolate(growth, time), time)
 
 
 def _memory_growth_of(record: Record) -> MemoryGrowth | None:
@@ -134,7 +127,7 @@ def _request_for_full_job(request: Request, ahead: Sequence[_ExtendedRun]) -> Re
     memory = max(most.memory.value * (1 + request.headroom), most.memory.high)
     # below the peak that was measured there is nothing to add
     rising = most.memory.high > most.growth.peak
-    sized = _rounded_memory(memory) if rising else None
+    sized = max(LEAST_MEMORY, round_memory(memory)) if rising else 0
     virtual = request.virtual_memory
     # the address space grows by what memory does
     if virtual is not None and rising:
@@ -144,7 +137,7 @@ def _request_for_full_job(request: Request, ahead: Sequence[_ExtendedRun]) -> Re
     time_limit = round_time(longest * (1 + request.headroom))
     return msgspec.structs.replace(
         request,
-        memory=_largest_known_size(request.memory, sized),
+        memory=max(request.memory or 0, sized) or None,
         virtual_memory=virtual,
         # the request is never lowered: it covers what was measured
         time_limit=max(request.time_limit or 0, time_limit),
@@ -194,33 +187,16 @@ def _steps_noun(most: _ExtendedRun) -> str:
 
 def _as_it_is(request: Request, records: Sequence[Record]) -> Request:
     """Report how fast memory rises if the length of the job is unknown."""
-    rising = [
-        (r, g) for r in records if (g := _memory_growth_of(r)) and g.growing and g.trend
+    rates = [
+        growth.trend.rate
+        for growth in map(_memory_growth_of, records)
+        if growth is not None and growth.growing and growth.trend
     ]
-    if STILL_RISING not in request.notes or not rising:
+    if STILL_RISING not in request.notes or not rates:
         return request
-    record, growth = max(rising, key=lambda pair: pair[1].trend.rate)  # type: ignore[union-attr]
-    rate = rate_words(growth.trend.rate)  # type: ignore[union-attr]
-    note_text = (
-        f"memory was still rising at the end, by {rate}: a longer job needs more; "
-        "state its length: weigh request --target DONE/TOTAL"
+    rising = (
+        f"memory was still rising at the end, by {rate_words(max(rates))}: a longer "
+        "job needs more; state its length: weigh request --target DONE/TOTAL"
     )
-    memory = request.memory
-    # a run that its time limit stopped goes on to the new limit
-    if record.state == "TIMEOUT" and request.time_limit is not None:
-        ahead = extrapolate(growth, request.time_limit)
-        memory = _largest_known_size(memory, _rounded_memory(ahead.high))
-        note_text = (
-            f"memory was still rising when the time was up, by {rate}: in "
-            f"{format_duration(request.time_limit)} to {extrapolation_words(ahead)}"
-        )
-    notes = tuple(note_text if note == STILL_RISING else note for note in request.notes)
-    return msgspec.structs.replace(request, memory=memory, notes=notes)
-
-
-def _rounded_memory(size: float) -> Bytes:
-    return max(LEAST_MEMORY, round_memory(size))
-
-
-def _largest_known_size(*sizes: Bytes | None) -> Bytes | None:
-    return max((size for size in sizes if size is not None), default=None)
+    notes = tuple(rising if note == STILL_RISING else note for note in request.notes)
+    return msgspec.structs.replace(request, notes=notes)
