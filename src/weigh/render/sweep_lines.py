@@ -45,8 +45,6 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     output: str | None = None  # path; None: standard output
     table: str | None = None  # path of the table of parameters; None: not written
     state: State
-    # name and number of values; None: enough seeds, or none
-    few_seeds: tuple[str, int] | None = None
     like_counting: tuple[str, str] | None = None
 
 
@@ -81,7 +79,7 @@ def head_line(sweep: SweepResult) -> str:
 
 
 def sweep_warnings(sweep: SweepResult) -> Iterator[str]:
-    """Yield warnings on repeated values, repeated lines and few seeds."""
+    """Yield warnings on repeated values, repeated lines and ranges."""
     if sweep.repeated:
         named = ", ".join(map(printable_text, sweep.repeated[:_REPEATED_NAMED]))
         more = len(sweep.repeated) - _REPEATED_NAMED
@@ -95,11 +93,6 @@ def sweep_warnings(sweep: SweepResult) -> Iterator[str]:
     if sweep.like_counting is not None:
         name, counted_up = sweep.like_counting
         yield f"{name} has one value: to count, write {name}={counted_up}"
-    # at most one of the two: the first one explains the second
-    elif sweep.few_seeds is not None:
-        name, size = sweep.few_seeds
-        values = "1 value" if size == 1 else f"{size} values"
-        yield f"{name} has {values}: a difference may be chance (use 5 or more)"
 
 
 def sweep_json(sweep: SweepResult) -> str:

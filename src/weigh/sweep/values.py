@@ -328,17 +328,7 @@ def _shortened_quote(long_text: str) -> str:
     )
 
 
-_FEW_SEEDS = 3  # so few seeds do not show the spread between them
-
 _SEED = re.compile(r"(.*[_.-])?(seeds?|random_state)([_.-].*)?", re.IGNORECASE)
-
-
-def few_seeds(axes: Iterable[ParameterAxis]) -> ParameterAxis | None:
-    """Return the parameter that is a seed by its name and has 3 values or fewer."""
-    seeds = [axis for axis in axes if is_seed(axis.name)]
-    few = [axis for axis in seeds if len(axis.texts) <= _FEW_SEEDS]
-    # if one of several seeds has enough values, runs do differ by chance
-    return few[0] if few and len(few) == len(seeds) else None
 
 
 def is_seed(parameter_name: str) -> bool:

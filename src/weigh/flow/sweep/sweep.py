@@ -32,7 +32,6 @@ from weigh.sweep.tasks import (
 )
 from weigh.sweep.values import (
     ParameterAxis,
-    few_seeds,
     like_counting,
     parse_axis,
 )
@@ -128,7 +127,6 @@ def _summary(
 ) -> SweepResult:
     grid, tasks = expanded_sweep.grid, len(expanded_sweep.indices)
     axes = [axis for one in grid.dimensions for axis in one.axes]
-    few = few_seeds(axes)
     return SweepResult(
         tasks=tasks,
         dimensions=tuple((one.name, len(one)) for one in grid.dimensions),
@@ -145,7 +143,6 @@ def _summary(
         ),
         output=None if paths is None else paths[0],
         table=None if paths is None else paths[1],
-        few_seeds=None if few is None else (few.name, len(few.texts)),
         like_counting=like_counting(axes),
         state=state,
     )
