@@ -17,7 +17,6 @@ from weigh.errors import (
     NO_TIME_LEFT,
     SIGNAL_BASE,
     WEIGH_FAILED,
-    FormatError,
 )
 from weigh.flow.exec.exec import execute, tasks_to_run
 from weigh.flow.here import here_of
@@ -28,7 +27,7 @@ from weigh.render.printable import unguarded_stream, without_control_characters
 from weigh.runner.build import FinishedRun
 from weigh.runner.retry import HaltRule, parse_halt
 from weigh.runner.run_context import ExecOptions, RunConsole
-from weigh.units import Seconds, parse_duration
+from weigh.units import Seconds
 
 
 class ExecCommand(options.SettingsCommand):
@@ -140,10 +139,9 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
 )
 @click.option(
     "--stop",
-    metavar="nan,idle=TIME",
-    default="",
-    help="Stop a task that prints NaN or an exploded loss, or whose GPUs were idle for "
-    "TIME: --stop nan,idle=30m.",
+    type=click.Choice(("nan",)),
+    metavar="nan",
+    help="Stop a task that prints NaN or a loss that explodes.",
 )
 @options.dry_run("Print the tasks that would run.")
 @click.option(
@@ -224,7 +222,7 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     as_json, quiet = words.pop("as_json"), words.pop("quiet")
     is_dry = words.pop("dry_run")
     words["halt"] = parse_halt(words["halt"])
-    words |= _parsed_stop_rules(words.pop("stop"))
+    words["stop_nan"] = words.pop("stop") == "nan"
     context = click.get_current_context()
     # a typed -j wins over per_gpu of a settings file
     if options.is_typed(context, "jobs") and options.is_from_file(context, "per_gpu"):
@@ -262,23 +260,6 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
 
 
 exec = exec_  # noqa: A001 - the verb's name
-
-
-def _parsed_stop_rules(text: str) -> dict[str, Any]:
-    """Read ``nan,idle=30m`` as fields of `ExecOptions`."""
-    found = dict[str, Any]()
-    for word in filter(None, text.split(",")):
-        name, _, value = word.partition("=")
-        if word == "nan":
-            found["stop_nan"] = True
-        elif name == "idle" and value:
-            try:
-                found["end_idle"] = parse_duration(value)
-            except FormatError as error:
-                raise click.UsageError(f"--stop {text}: idle: {error}") from error
-        else:
-            raise click.UsageError(f"--stop {text}: write nan, idle=30m or both")
-    return found
 
 
 def _refuse_exec_contradictions(words: dict[str, Any]) -> None:

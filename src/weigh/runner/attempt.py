@@ -166,7 +166,7 @@ def is_full(os_error: OSError) -> bool:
 
 
 # why weigh stopped a task before its end
-Stop = Literal["timeout", "signal", "halt", "memory", "gpu_memory", "diverged", "idle"]
+Stop = Literal["timeout", "signal", "halt", "memory", "gpu_memory", "diverged"]
 
 
 class LaunchedAttempt(msgspec.Struct):

@@ -616,10 +616,10 @@ class TaskLoop:
                     and now - attempt.launch.began >= options.timeout
                 ):
                     self._stopper.stop(attempt, "timeout", signal.SIGTERM)
-        for attempt, why, evidence in self._progress.lost():  # maybe ended since
+        for attempt, evidence in self._progress.lost():  # maybe ended since
             if attempt.state.stop is None and attempt.record in self._running:
                 attempt.state.evidence = evidence
-                self._stopper.stop(attempt, why, signal.SIGTERM)
+                self._stopper.stop(attempt, "diverged", signal.SIGTERM)
         self._stopper.act_on_deadlines(now)
         for attempt in self._stopper.outlived(now - PATIENCE_AFTER_KILL):
             self._abandon(attempt, now)

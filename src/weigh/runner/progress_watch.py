@@ -17,7 +17,7 @@ from weigh.model.record import ReportedProgress
 from weigh.probe.proc import ProcTree
 from weigh.progress.eta import TaskDurations, TaskTally, TimeSpan, until_done
 from weigh.progress.notices import LimitWatch, StallWatch
-from weigh.runner.attempt import Stop, TaskAttempt
+from weigh.runner.attempt import TaskAttempt
 from weigh.runner.events import (
     PROGRESS_SUFFIX,
     RunningProgress,
@@ -215,10 +215,10 @@ class ProgressWatch:
         self._update_at: Seconds = 0.0
         self._is_written = False
         self._warnings = 0
-        self._lost: deque[tuple[TaskAttempt, Stop, str]] = deque()
+        self._lost: deque[tuple[TaskAttempt, str]] = deque()
 
-    def lost(self) -> Iterator[tuple[TaskAttempt, "Stop", str]]:
-        """Yield the attempts to stop, why, and what shows it.
+    def lost(self) -> Iterator[tuple[TaskAttempt, str]]:
+        """Yield the attempts that have diverged, and what shows it.
 
         The loop's thread calls this; the watcher's thread adds to the queue.
         """
@@ -348,30 +348,17 @@ class ProgressWatch:
         if task.limits is not None:
             self._warn(task, task.limits.look(elapsed, task.forecast))
         gpus = watched_attempt.gpus
-        gpu_idle = None if gpus is None else gpus.idle(current_time)
         stalled = task.stalls.look(
             elapsed,
             cpu_time=task.spent(watched_attempt.watcher, watched_attempt.tree.seen),
             wrote_at=task.wrote_at,
-            gpu_idle=gpu_idle,
+            gpu_idle=None if gpus is None else gpus.idle(current_time),
         )
         self._warn(task, stalled)
-        self._look_for_loss(task, gpu_idle)
-
-    def _look_for_loss(self, task: TaskProgress, idle_time: Seconds | None) -> None:
-        """Queue a task to be stopped: diverged, or its GPUs idle."""
-        rules = self._options
-        lost = task.look_for_divergence() if rules.stop_nan else None
+        lost = task.look_for_divergence() if self._options.stop_nan else None
         if lost is not None:
             words = f"{lost.word} in line {lost.line} of its output"
-            self._lost.append((task.attempt, "diverged", words))
-        elif (
-            rules.end_idle is not None
-            and idle_time is not None
-            and idle_time >= rules.end_idle
-        ):
-            words = f"no GPU of it was busy for {format_duration(idle_time)}"
-            self._lost.append((task.attempt, "idle", words))
+            self._lost.append((task.attempt, words))
 
     def _warn(self, task: TaskProgress, warning_text: str | None) -> None:
         if warning_text is not None and self._warnings < _MOST_WARNINGS:

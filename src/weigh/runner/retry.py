@@ -35,7 +35,6 @@ _STOPPED: dict[Stop, tuple[State, str]] = {
     "halt": ("CANCELLED", "stopped by --halt"),
     "memory": ("PREEMPTED", STOPPED_FOR_MEMORY),
     "diverged": ("CANCELLED", "diverged: stopped by --stop nan"),
-    "idle": ("CANCELLED", "its GPU was idle: stopped by --stop idle"),
     "gpu_memory": ("PREEMPTED", "stopped to make room: GPU memory was running out"),
 }
 

@@ -61,7 +61,6 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_signal: str | None = None
     stalled_after: Seconds = 600.0  # without work or output, then a warning
     stop_nan: bool = False
-    end_idle: Seconds | None = None  # without a busy GPU; None: however long
     only: tuple[int, ...] = ()
     variables: dict[str, str] = {}
     mask: SecretMask = SecretMask()

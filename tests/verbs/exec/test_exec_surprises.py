@@ -146,7 +146,6 @@ def test_what_is_no_joblog_is_neither_written_nor_renamed(
         ("--timeout", "0"),
         ("--time", "0"),
         ("--halt", "soon,fail=101%"),
-        ("--stop", "nan,idle=x"),
         ("--stop", "idle"),
     ],
 )
