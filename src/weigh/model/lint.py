@@ -50,8 +50,7 @@ class ScriptFacts(msgspec.Struct, frozen=True, kw_only=True):
     of a file) and ``files`` (the numbers N for which the path with ``{}`` replaced by N
     exists) and ``executable`` are
     absolute paths. ``jobs`` holds states by id, None for an id that the scheduler does
-    not know. ``plain_shell`` is the program that ``/bin/sh`` is on this cluster, empty
-    if not known. ``defaults`` are the files of options that the scheduler reads before
+    not know. ``defaults`` are the files of options that the scheduler reads before
     the script: (name to show, text). ``syntax`` is what bash reports about a text that
     it cannot read, empty if nothing. ``local_disks`` is whether a path's disk is a
     machine's own. The mappings may be lazy. ``required`` are the options that the site
@@ -71,7 +70,6 @@ class ScriptFacts(msgspec.Struct, frozen=True, kw_only=True):
     commands: Mapping[str, CommandPlace] = {}
     jobs: Mapping[str, str | None] = {}
     limits: ClusterLimits | None = None
-    plain_shell: str = ""
     syntax: Mapping[str, str] = {}
     defaults: tuple[tuple[str, str], ...] = ()
     required: tuple[str, ...] = ()

@@ -39,10 +39,8 @@ def submitted(
 @pytest.mark.parametrize(
     "flag",
     [
-        "--gres=gpus:1",
         "--mem=",
         "--cpus-per-task=",
-        "--gpus-per-task=1",
         "--account=<budget code>",
         "--time=1:30h",
         "--mem=4G",

@@ -89,7 +89,6 @@ def test_h_vmem_is_the_address_space_that_the_tasks_at_once_had(
         (("--time", "31m"), "short allows 30 m 00 s: refused (queues long, gpu"),
         (("--nodelist=cn7",), "Invalid node name specified"),
         (("--after", "4711"), "job 4711 is not known"),
-        (("--mem-per-cpu=4G",), "exclude each other"),
         (("--dependency=afterany:4711",), "job 4711 is not known"),
         (("--array=0-3",), "--array is set by the job script"),
         (("--chdir=/nosuch",), "--chdir is set by the job script"),
@@ -108,10 +107,10 @@ def test_what_would_be_refused_or_never_start_is_reported_with_its_fix(
 
 @pytest.mark.slurm
 def test_all_that_is_off_is_reported_at_once(real: Weigh) -> None:
-    _, _, err = attempt(real, "-p", "nosuch", "--mem-per-cpu=1G", "--gpus", "p100")
+    _, _, err = attempt(real, "-p", "nosuch", "--memory", "40G", "--gpus", "p100")
 
     rules = set(re.findall(r"\[([a-z-]+)\]", err))
-    assert rules == {"gpus-beyond-node", "unknown-queue", "memory"}
+    assert rules == {"gpus-beyond-node", "memory-beyond-node", "unknown-queue"}
     assert max(map(len, err.splitlines())) <= 80
 
 

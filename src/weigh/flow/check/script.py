@@ -134,17 +134,10 @@ def facts_of(
         jobs=live_answers.jobs,
         limits=live_answers.limits,
         syntax=LazyLookup(_bash_syntax_errors),
-        # only on a cluster is this machine's sh that of the nodes
-        plain_shell=_plain_shell() if live_answers.limits is not None else "",
         defaults=tuple(_contents_of(files)),
         required=site_requires(site),
         per_cpu=scheduler in KINDS and site_flags(scheduler, site).per_cpu,
     )
-
-
-def _plain_shell() -> str:
-    """Return the program that ``/bin/sh`` is on this machine, as on the nodes."""
-    return os.path.basename(os.path.realpath("/bin/sh"))
 
 
 def _bash_syntax_errors(text: str) -> str:

@@ -30,7 +30,6 @@ from weigh.schedulers.lint.common import ScriptLint
 from weigh.schedulers.lint.limit_rules import limit_rules
 from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.lint.values import (
-    OptionPair,
     OptionValues,
     last,
     misread,
@@ -42,7 +41,6 @@ from weigh.schedulers.lint.values import (
     split_words,
     stray,
     unexpanded,
-    wrong_pairs,
 )
 from weigh.schedulers.script import ScriptLine, ScriptText
 from weigh.schedulers.words import positive_number, whole_number
@@ -54,7 +52,6 @@ PREFIX = "#$"
 _LISTS = read_word_lists("weigh.schedulers.gridengine")
 _WITH_VALUE, _FLAGS = _LISTS["options with a value"], _LISTS["options"]
 _PE = "pe"
-_OF_SLURM = {"--mem": "-l h_vmem=", "--time": "-l h_rt=", "--array": "-t N"}
 
 
 def qsub_directive_lines(script: ScriptText) -> tuple[ScriptLine, ...]:
@@ -96,7 +93,7 @@ def _qsub_options_of_line(
         word = words.pop(0)
         name = word[1:]
         if not word.startswith("-") or not name:
-            yield _no_option(script_line, word, begun=begun)
+            yield stray(script_line, PREFIX, word, begun=begun)
             return
         begun = True
         if name in _FLAGS:
@@ -133,24 +130,13 @@ def _parallel(script_line: ScriptLine, words: list[str]) -> ScriptOption | LintF
     )
 
 
-def _no_option(script_line: ScriptLine, word: str, *, begun: bool) -> LintFinding:
-    is_comment = script_line.text.removeprefix(PREFIX)[:1] not in (" ", "\t")
-    if is_comment and word[:1].isascii() and not begun:
-        effect = "'#$' begins a directive: qsub rejects this line"
-        fix = "write '# $' for a comment"
-        return refused(script_line, "stray-word", effect, fix)
-    return stray(script_line, PREFIX, word, begun=begun)
-
-
 def _unknown_qsub_option(script_line: ScriptLine, word: str) -> LintFinding:
     begun = word.partition("=")[0]
     near = most_similar_word(
         begun.lstrip("-"), [one for one in (*_WITH_VALUE, *_FLAGS) if len(one) > 1]
     )
     fix = f"did you mean -{near}?" if near else ""
-    if meant := _OF_SLURM.get(begun):
-        fix = f"a Slurm option; here {meant}"
-    elif word.startswith("--") and not near:
+    if word.startswith("--") and not near:
         fix = "qsub's options have one dash"
     return refused(
         script_line, "unknown-option", f"qsub has no option {word}: refused", fix
@@ -198,9 +184,8 @@ def _is_size(value: str) -> bool:
 
 def _is_range(value: str) -> bool:
     found = _RANGE.fullmatch(value)
-    # these have findings of their own, see _arrays
-    is_other = "," in value or "%" in value or re.match(r"0+(?!\d)", value)
-    return bool(is_other or (found and int(found[3] or 1)))
+    # lists have a finding of their own, see _arrays
+    return "," in value or bool(found and int(found[1]) and int(found[3] or 1))
 
 
 # rule, options, what they take, what another value is not, what to write
@@ -215,7 +200,7 @@ VALUES = tuple(
             *("memory", _SIZES, _is_size, "not a Grid Engine size"),
             "write it like 500M or 4G",
         ),
-        ("array", "t", _is_range, "not a range", "-t 1-10"),
+        ("array", "t", _is_range, "not a range from 1 on", "-t 1-10 -tc 3"),
         ("option-value", "N", _NO_DIGIT_FIRST, "begins with a digit"),
         ("option-value", "N", _NO_MARKS, "a name with one of / : @ \\ * ?"),
         (
@@ -226,14 +211,10 @@ VALUES = tuple(
 )
 
 
-PAIRS = (OptionPair("tc", "t", "array", "-tc without -t"),)
-
-
 def _qsub_refused_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     yield from misread(lint_case, VALUES)
     # as 8.1.9 does; another rule checks these paths
     yield from unexpanded(lint_case, ("o", "e", "i", "S", "wd"))
-    yield from wrong_pairs(lint_case, PAIRS)
 
 
 # ---- values that are read otherwise than they were meant
@@ -283,15 +264,7 @@ def _arrays(lint_case: LintCase) -> Iterator[LintFinding]:
         return
     value = option.value
     found = _RANGE.fullmatch(value)
-    if re.match(r"0+(?!\d)", value):
-        last_, colon, step = value.partition("-")[2].partition(":")
-        fix = f"-t 1-{(whole_number(last_) or 0) + 1}{colon}{step}, and subtract 1"
-        effect = "array indices start at 1: refused"
-        yield refused(option, "array", effect, fix)
-    elif "%" in value:
-        fix = f"-t {value.replace('%', ' -tc ')}"
-        yield refused(option, "array", "'%' is Slurm syntax: refused", fix)
-    elif "," in value:
+    if "," in value:
         effect = f"{value} becomes one range here, from the first to the last"
         yield problem(option, "array", effect, "one -t FIRST-LAST:STEP per job")
     elif found and found[2] and int(found[2]) < int(found[1]):

@@ -92,13 +92,10 @@ def _modules(lint_case: LintCase) -> Iterator[LintFinding]:
         paths = (_sourced_path(lint_case, one) for one in starts)
         if any(not _is_left_early(lint_case, path) for path in paths):
             return
-        is_dash = lint_case.facts.plain_shell == "dash"
-        is_sure = is_dash if in_sh else _is_plain(lint_case)
         where, fix = "in a batch shell", "source /etc/profile before it"
         if in_sh:
-            where = "in dash, which is sh here" if is_sure else "where sh is dash"
-            fix = "write #!/bin/bash"
-        make = problem if is_sure else note
+            where, fix = "where sh is dash", "write #!/bin/bash"
+        make = problem if _is_plain(lint_case) and not in_sh else note
         yield make(command, "module", f"{command.name} is not found {where}", fix)
         return
 

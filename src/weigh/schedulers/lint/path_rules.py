@@ -171,16 +171,9 @@ def _program_by_path(command: ShellCommand) -> str:
 
 
 def _fix(lint_case: LintCase, word: str) -> str:
-    """Suggest a fix if the job starts in the wrong directory."""
-    path = lint_case.absolute(word, lint_case.facts.cwd)
-    if lint_case.start != lint_case.facts.cwd and lint_case.kind(path) in (
-        "file",
-        "directory",
-    ):
-        return (
-            "#$ -cwd: start where it is submitted" if lint_case.tool == "qsub" else ""
-        )
-    return ""
+    """Suggest a fix if the job starts in another directory than it is submitted in."""
+    is_there = lint_case.kind(lint_case.absolute(word, lint_case.facts.cwd))
+    return "add #$ -cwd" if is_there in ("file", "directory") else ""
 
 
 def _needed(command: ShellCommand) -> Iterator[tuple[str, str]]:

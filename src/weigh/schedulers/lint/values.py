@@ -68,29 +68,6 @@ def misread(
                 yield row.refusal(option)
 
 
-class OptionPair(msgspec.Struct, frozen=True):
-    """A row of a table: *option* needs one of the *others*, or excludes them all."""
-
-    option: str
-    others: str
-    rule: str
-    effect: str  # "{}" are the two options
-    cure: str = ""
-    excludes: bool = False
-
-
-def wrong_pairs(
-    lint_case: LintCase, table: Iterable[OptionPair]
-) -> Iterator[LintFinding]:
-    """Find options that are refused with, or without, another one."""
-    for row in table:
-        option = lint_case.option(row.option)
-        other = lint_case.option(*row.others.split())
-        if option is not None and row.excludes == (other is not None):
-            effect = row.effect.format(row.option, other.name if other else "")
-            yield refused(option, row.rule, f"{effect}: refused", row.cure)
-
-
 def last(lint_case: LintCase, names: str) -> list[ScriptOption]:
     """Return the options of these names that count, by line."""
     found = (lint_case.option(name) for name in names.split())

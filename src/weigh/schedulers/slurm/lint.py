@@ -24,7 +24,6 @@ from weigh.schedulers.lint.common import ScriptLint
 from weigh.schedulers.lint.limit_rules import limit_rules
 from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.lint.values import (
-    OptionPair,
     OptionValues,
     last,
     misread,
@@ -32,12 +31,10 @@ from weigh.schedulers.lint.values import (
     on_jobs,
     parsed,
     unexpanded,
-    wrong_pairs,
 )
 from weigh.schedulers.script import ScriptLine, ScriptText
 from weigh.schedulers.slurm import TEXT
 from weigh.schedulers.slurm.directives import (
-    GPU_RESOURCE,
     LISTS,
     MEMORY_OPTIONS,
     PREFIX,
@@ -163,17 +160,6 @@ VALUES = tuple(
 )
 
 
-_EXCLUDE = ("memory", "--{} and --{} exclude each other", "keep one", True)
-PAIRS = (
-    OptionPair("mem", "mem-per-cpu mem-per-gpu", *_EXCLUDE),
-    OptionPair("mem-per-cpu", "mem-per-gpu", *_EXCLUDE),
-    OptionPair(
-        *("gpus-per-task", "ntasks gpus ntasks-per-node", "gpus"),
-        *("--{} needs --ntasks or --gpus", "add --ntasks=1"),
-    ),
-)
-
-
 def _sbatch_refused_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     yield from misread(lint_case, VALUES)
     for option in lint_case.options:
@@ -184,7 +170,6 @@ def _sbatch_refused_findings(lint_case: LintCase) -> Iterator[LintFinding]:
             effect = f"{value!r} is read including its '='"
             make = refused if never or option.name in _COUNTS.split() else problem
             yield make(option, "short-equals", effect, fix)
-    yield from wrong_pairs(lint_case, PAIRS)
 
 
 # ---- values that are read otherwise than they were meant
@@ -219,32 +204,6 @@ def _slurm_size_findings(lint_case: LintCase) -> Iterator[LintFinding]:
             yield make(option, "memory-in-mib", f"is {format_size(size)}", fix)
 
 
-def _gres(lint_case: LintCase) -> Iterator[LintFinding]:
-    for option in lint_case.options:
-        for part in option.value.split(",") if option.name == "gres" else ():
-            name, _, rest = part.partition(":")
-            turned = re.fullmatch(r"gpu[:=](\d+)(?::([A-Za-z]\w*))?", part)
-            if GPU_RESOURCE.fullmatch(part):
-                if part.endswith(":0"):
-                    yield note(option, "no-gpu", "requests no GPU")
-                continue
-            if re.fullmatch(r"(?:gpus|GPUS?|cuda|nvidia)(?:[:=].*)?", part):
-                fix = f"gpu:{rest or 1}"
-            elif turned:
-                fix = f"gpu:{f'{turned[2]}:' if turned[2] else ''}{turned[1]}"
-            elif rest.isdecimal() and _OF_A_GPU.fullmatch(name):
-                effect = f"{name} is a GPU type, not a resource: refused"
-                yield refused(option, "gpus", effect, f"gpu:{part}")
-                continue
-            else:
-                continue
-            effect = f"{part} is not a Slurm resource: refused"
-            yield refused(option, "gpus", effect, fix)
-
-
-_OF_A_GPU = re.compile(r"[avhlpktq]\d+\w*|rtx\w*", re.IGNORECASE)
-
-
 def _literal(lint_case: LintCase) -> Iterator[LintFinding]:
     # other rules check paths; what goes on to bash keeps its $
     but = ("comment", "wrap", "export", "output", "error", "input", "chdir")
@@ -254,14 +213,6 @@ def _literal(lint_case: LintCase) -> Iterator[LintFinding]:
 # ---- logs and folders
 _PATTERN = re.compile(r"%(\d*)([A-Za-z%])")
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
-_INSTEAD = {
-    "USER": "%u",
-    "SLURM_JOB_ID": "%j",
-    "SLURM_JOBID": "%j",
-    "SLURM_JOB_NAME": "%x",
-    "SLURM_ARRAY_JOB_ID": "%A",
-    "SLURM_ARRAY_TASK_ID": "%a",
-}
 
 
 def _slurm_log_findings(lint_case: LintCase) -> Iterator[LintFinding]:
@@ -289,10 +240,9 @@ def _is_literal(value: str) -> bool:
 
 def _unread(option: ScriptOption) -> LintFinding:
     found = _VARIABLE.search(option.value)
-    instead = _INSTEAD.get(found[1]) if found else None
-    fix = f"write {instead}" if instead else "write the full path; %u is the user"
     why = "" if option.name == "input" else "no such directory, "
     effect = f"{found[0] if found else option.value[0]} is not expanded: {why}the job "
+    fix = "write the full path; %u is the user, %j the job, %a the index, %x the name"
     return problem(option, "literal-dollar", f"{effect}fails without a log", fix)
 
 
@@ -437,7 +387,6 @@ class SlurmLint(ScriptLint):
         _sbatch_refused_findings,
         _slurm_time_findings,
         _slurm_size_findings,
-        _gres,
         _literal,
         _slurm_log_findings,
         _slurm_start_findings,
