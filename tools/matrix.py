@@ -15,6 +15,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,7 +151,7 @@ def package(root: Path, version: Version) -> str:
 def read(version: Version, origin: str, seen: Path) -> Result:
     """Return the result that pytest wrote to *seen*."""
     counts = dict.fromkeys(("passed", "skipped", "failed"), 0)
-    notes = []
+    notes, skips = [], Counter[str]()
     for case in ET.parse(seen).iter("testcase"):  # noqa: S314  # our own pytest's
         name = f"`{case.get('name')}`"
         end = next((end for end in case if end.tag in ENDS), None)
@@ -158,7 +159,12 @@ def read(version: Version, origin: str, seen: Path) -> Result:
         counts[kind] += 1
         if end is not None:
             said = (end.get("message") or "").strip().splitlines() or [""]
-            notes.append(f"{kind}: {name}: {re.sub(r'[|<>]', ' ', said[0])[:200]}")
+            why = re.sub(r"[|<>]", " ", said[0])[:200]
+            if kind == "skipped":  # many tests for one reason
+                skips[why] += 1
+            else:
+                notes.append(f"{kind}: {name}: {why}")
+    notes += [f"{count} skipped: {why}" for why, count in skips.items()]
     numbers = (sum(counts.values()), *counts.values())
     result = Result(row(version, origin, *map(str, numbers)), sorted(notes))
     result.passed = counts["failed"] == 0 and counts["passed"] > 0
