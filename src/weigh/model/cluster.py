@@ -11,20 +11,10 @@ import msgspec
 from weigh.model.record import State
 from weigh.units import Bytes, Seconds
 
-UNTYPED = "gpu"
+SCHEMA = "weigh.cluster/1"
+UNTYPED = "gpu"  # a GPU whose type the scheduler does not report
 
-
-class NodeType(msgspec.Struct, frozen=True, kw_only=True):
-    """Identical nodes, and the queues they belong to; ``gpus`` counts by type.
-
-    A GPU whose type the scheduler does not report has the type ``UNTYPED``.
-    """
-
-    count: int = 1
-    cpus: int | None = None  # of one node, as the memory
-    memory: Bytes | None = None
-    gpus: dict[str, int] = {}
-    queues: tuple[str, ...] = ()
+NodeState = Literal["IDLE", "MIXED", "FULL", "DRAINING", "RESERVED", "DOWN", "UNKNOWN"]
 
 
 class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,37 +35,6 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int | None = None
     nodes: int | None = None
     start_mode: str = ""
-
-
-class ClusterLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The known limits of a cluster; ``queues`` is empty if they are unknown.
-
-    ``enforced`` is False if a job beyond the limits of its queue is accepted and never
-    starts; ``largest_index`` is the largest array index, ``most_elements`` the largest
-    number of elements; ``resources`` are Grid Engine's complexes, ``per_slot`` those
-    counted per slot.
-    """
-
-    queues: tuple[QueueLimits, ...] = ()
-    nodes: tuple[NodeType, ...] = ()
-    enforced: bool | None = None
-    largest_index: int | None = None
-    most_elements: int | None = None
-    resources: tuple[str, ...] | None = None
-    per_slot: tuple[str, ...] = ()
-
-    @property
-    def start_mode(self) -> str:
-        """Return how all queues start a script; empty if they differ or are unknown."""
-        # the queue of a job may be any of them
-        modes = {queue.start_mode for queue in self.queues}
-        return modes.pop() if len(modes) == 1 else ""
-
-
-SCHEMA = "weigh.cluster/1"
-UNTYPED = "gpu"  # a GPU whose type the scheduler does not report
-
-NodeState = Literal["IDLE", "MIXED", "FULL", "DRAINING", "RESERVED", "DOWN", "UNKNOWN"]
 
 
 class NodeGpus(msgspec.Struct, frozen=True):
@@ -103,15 +62,31 @@ class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
     memory_used: Bytes | None = None
     gpus: tuple[NodeGpus, ...] = ()
 
+    def gpu_count(self, gpu_type: str = "") -> int:
+        """Return how many GPUs of a type the node has; without one, of all types."""
+        return sum(one.total for one in self.gpus if gpu_type in {"", one.name})
 
-def node_type_of(cluster_node: ClusterNode) -> NodeType:
-    """Return what a node has, whatever jobs use of it."""
-    return NodeType(
-        cpus=cluster_node.cpus,
-        memory=cluster_node.memory,
-        gpus={one.name: one.total for one in cluster_node.gpus},
-        queues=cluster_node.queues,
-    )
+
+class ClusterLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The known limits of a cluster; ``queues`` is empty if they are unknown.
+
+    ``enforced`` is False if a job beyond the limits of its queue is accepted and never
+    starts; the ``nodes`` have what jobs can have of them; ``resources`` are Grid
+    Engine's complexes, ``per_slot`` those counted per slot.
+    """
+
+    queues: tuple[QueueLimits, ...] = ()
+    nodes: tuple[ClusterNode, ...] = ()
+    enforced: bool | None = None
+    resources: tuple[str, ...] | None = None
+    per_slot: tuple[str, ...] = ()
+
+    @property
+    def start_mode(self) -> str:
+        """Return how all queues start a script; empty if they differ or are unknown."""
+        # the queue of a job may be any of them
+        modes = {queue.start_mode for queue in self.queues}
+        return modes.pop() if len(modes) == 1 else ""
 
 
 class GpuCount(msgspec.Struct, frozen=True, kw_only=True):

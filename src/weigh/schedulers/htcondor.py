@@ -725,9 +725,8 @@ class HTCondorSite(backend.SchedulerSite):
             nodes = nodes_of_slots(slots.out)
         except FormatError as error:
             return LiveAnswers(trouble=str(error))
-        types = tuple(cluster.node_type_of(node) for node in nodes)
-        limits = cluster.ClusterLimits(queues=(QUEUE,), nodes=types, enforced=False)
-        return LiveAnswers(limits=limits, nodes=nodes)
+        limits = cluster.ClusterLimits(queues=(QUEUE,), nodes=nodes, enforced=False)
+        return LiveAnswers(limits=limits)
 
 
 SITE = HTCondorSite()

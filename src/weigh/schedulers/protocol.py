@@ -91,7 +91,6 @@ class LiveAnswers(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     limits: ClusterLimits | None = None
-    nodes: tuple[ClusterNode, ...] = ()
     jobs: dict[str, str | None] = {}
     trouble: str | None = None
 

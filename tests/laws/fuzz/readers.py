@@ -21,7 +21,7 @@ from weigh.flow.submit.job_request import parse_gpus
 from weigh.flow.sweep.stages import read_stages
 from weigh.measure.checkpoint_signal import parse_checkpoint_signal
 from weigh.measure.region.channel import read_channel
-from weigh.model.cluster import ClusterLimits, NodeType, QueueLimits
+from weigh.model.cluster import ClusterLimits, ClusterNode, NodeGpus, QueueLimits
 from weigh.model.job import JobRequest, OwnScript, SubmittedJob
 from weigh.model.lint import ScriptFacts
 from weigh.probe.python_environment import parse_torch
@@ -53,8 +53,16 @@ CAPTURED = Path(__file__).parents[2] / "unit" / "schedulers" / "captured"
 MOST = 3_000_000  # things made of one text: more is no answer but a flood
 LIMITS = ClusterLimits(
     queues=(QueueLimits(name="gpu", time_limit=3600, memory=1 << 36, default=True),),
-    nodes=(NodeType(cpus=8, memory=1 << 36, gpus={"v100": 2}, queues=("gpu",)),),
-    most_elements=1000,
+    nodes=(
+        ClusterNode(
+            name="cn1",
+            state="IDLE",
+            cpus=8,
+            memory=1 << 36,
+            gpus=(NodeGpus("v100", 2),),
+            queues=("gpu",),
+        ),
+    ),
 )
 SCRIPT_FACTS = ScriptFacts(
     cwd="/home/me/work",
@@ -164,7 +172,7 @@ def _slurm_limits(text: str) -> object:
 
 def _gridengine_limits(text: str) -> object:
     site = gridengine_cluster
-    argvs = (site.HOSTS, site.QUEUES, site.COMPLEXES, site.CONFIG)
+    argvs = (site.HOSTS, site.QUEUES, site.COMPLEXES)
     return site.gridengine_cluster_limits(dict.fromkeys(argvs, text), {})
 
 

@@ -17,9 +17,7 @@ from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.units import GIB, HOUR
 
-CELL = GRIDENGINE | {
-    gridengine_cluster.CONFIG: CommandOutput(0, "max_aj_tasks 75000\n"),
-}
+CELL = GRIDENGINE | {}
 CLUSTER = SLURM | {
     slurm_cluster.CONFIG: CommandOutput(
         0, "MaxArraySize = 1001\nEnforcePartLimits = NO\n"

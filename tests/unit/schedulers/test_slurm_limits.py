@@ -10,7 +10,7 @@ from weigh.model.cluster import ClusterLimits
 from weigh.schedulers.protocol import Argv
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.slurm.cluster import slurm_cluster_limits
-from weigh.units import GIB, MIB
+from weigh.units import MIB
 
 NODES = captured("slurm-22.05-node.txt")
 PARTITIONS = captured("slurm-22.05-partition.txt")
@@ -18,7 +18,6 @@ CONFIG = (
     "Configuration data as of 2026-11-21T10:00:00\n"
     "DefMemPerCPU            = 1000\n"
     "EnforcePartLimits       = ALL\n"
-    "MaxArraySize            = 1001\n"
     "MaxMemPerNode           = UNLIMITED\n"
     "SLURM_VERSION           = 22.05.8\n"
 )
@@ -35,9 +34,7 @@ def limits_with(argv: Argv, text: str) -> ClusterLimits:
 
 
 def test_what_the_cluster_enforces_is_known() -> None:
-    told = slurm_cluster_limits(ALL)
-
-    assert (told.enforced, told.largest_index) == (True, 1000)
+    assert slurm_cluster_limits(ALL).enforced
 
 
 def test_the_cluster_s_defaults_fill_in_what_a_partition_leaves_open() -> None:
@@ -61,17 +58,6 @@ def test_memory_that_a_node_keeps_for_itself_is_not_there_to_request() -> None:
     assert max(node.memory or 0 for node in told.nodes) == (1031000 - 8192) * MIB
 
 
-def test_nodes_that_are_alike_are_counted_once() -> None:
-    line = NODES.splitlines()[0]
-    twins = f"{line}\n{line.replace('NodeName=node1', 'NodeName=node9')}\n"
-
-    (kind,) = limits_with(slurm_cluster.NODES, twins).nodes
-
-    assert kind.count == 2
-    assert kind.memory is not None
-    assert kind.memory > GIB
-
-
 @pytest.mark.parametrize(
     ("state", "word"),
     [("DOWN", False), ("UP", True), ("DRAIN", False), ("INACTIVE", False)],
@@ -88,4 +74,4 @@ def test_a_partition_that_is_not_up_takes_no_jobs(state: str, *, word: bool) -> 
 def test_text_that_is_none_of_slurm_s_reports_nothing(text: str) -> None:
     told = slurm_cluster_limits(dict.fromkeys(ALL, text))
 
-    assert (told.queues, told.nodes, told.largest_index) == ((), (), None)
+    assert (told.queues, told.nodes) == ((), ())

@@ -233,8 +233,13 @@ def live_limits(
         return LiveAnswers()
     asking = query(asking_environment(env), run_command, PATIENCE)
     live = kind.site.read_limits(awaited_ids, asking)
-    queues = () if live.limits is None else live.limits.queues
-    return msgspec.structs.replace(live, nodes=closed_nodes(live.nodes, queues))
+    limits = live.limits
+    if limits is None:
+        return live
+    nodes = closed_nodes(limits.nodes, limits.queues)
+    return msgspec.structs.replace(
+        live, limits=msgspec.structs.replace(limits, nodes=nodes)
+    )
 
 
 def asking_environment(env: Mapping[str, str]) -> dict[str, str]:

@@ -138,11 +138,11 @@ def _fitting(
     job_request: JobRequest, live_answers: LiveAnswers, scheduler: str
 ) -> list[ClusterNode]:
     """Return the nodes that are large enough for an element, whatever their state."""
-    queues = queues_of(job_request, live_answers.limits) if live_answers.limits else ()
-    names = {queue.name for queue in queues}
+    limits = live_answers.limits or ClusterLimits()
+    names = {queue.name for queue in queues_of(job_request, limits)}
     return [
         node
-        for node in live_answers.nodes
+        for node in limits.nodes
         if names & set(node.queues) and _node_fits_request(node, job_request, scheduler)
     ]
 
@@ -192,8 +192,8 @@ def _no_node(
     if (
         # without the list of nodes, or a queue that is known, nothing follows from it
         fitting_nodes
-        or not live_answers.nodes
         or not live_answers.limits
+        or not live_answers.limits.nodes
         or not queues_of(job_request, live_answers.limits)
     ):
         return

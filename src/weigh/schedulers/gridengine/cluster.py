@@ -18,9 +18,7 @@ from weigh.model.cluster import (
     ClusterNode,
     NodeGpus,
     NodeState,
-    NodeType,
     QueueLimits,
-    node_type_of,
 )
 from weigh.model.record import State
 from weigh.schedulers import KINDS
@@ -375,7 +373,6 @@ def _count_or_none(text: str | None) -> int | None:
 
 
 # ---- what it allows a user
-CONFIG = ("qconf", "-sconf")
 
 
 def gridengine_cluster_limits(
@@ -391,10 +388,9 @@ def gridengine_cluster_limits(
     return ClusterLimits(
         queues=tuple(_with_default(one, given) for one in queues),
         nodes=tuple(
-            _node_type_of_host(host, totals.get(host.name, {})) for host in hosts
+            _node_with_h_vmem(host, totals.get(host.name, {})) for host in hosts
         ),
         enforced=False,  # a job above a queue's limit waits
-        most_elements=most_elements_of(texts.get(CONFIG, "")),
         resources=requestable(texts.get(COMPLEXES)),
         per_slot=per_slot(texts.get(COMPLEXES, "")),
     )
@@ -405,11 +401,11 @@ def most_elements_of(config: str) -> int | None:
     return whole_number(_attributes(config).get("max_aj_tasks")) or None
 
 
-def _node_type_of_host(qhost_host: QhostHost, totals: Mapping[str, str]) -> NodeType:
+def _node_with_h_vmem(qhost_host: QhostHost, totals: Mapping[str, str]) -> ClusterNode:
     node = node_of_host(qhost_host, totals)
     # where h_vmem is a consumable, a host has so much of it, whatever its memory is
     memory = gridengine_text.memory_or_none(totals.get("h_vmem")) or node.memory
-    return msgspec.structs.replace(node_type_of(node), memory=memory)
+    return msgspec.structs.replace(node, memory=memory)
 
 
 def _with_default(queue: QueueLimits, given: Bytes | None) -> QueueLimits:
@@ -459,7 +455,7 @@ class GridEngineSite(SchedulerSite):
     ) -> LiveAnswers:
         """Query the limits that apply to a submission; never raises."""
         backend = KINDS[gridengine_text.TEXT.NAME].backend
-        commands = (HOSTS, QUEUES, COMPLEXES, CONFIG)
+        commands = (HOSTS, QUEUES, COMPLEXES)
         replies = query((*commands, *backend.awaited_argvs(awaited_ids)))
         texts = answered_texts(commands, replies[: len(commands)])
         if QUEUES not in texts:
@@ -468,7 +464,6 @@ class GridEngineSite(SchedulerSite):
         totals = gpu_totals_of_hosts(found, query)
         return LiveAnswers(
             limits=gridengine_cluster_limits(texts, totals),
-            nodes=_nodes_of_hosts(found, totals),
             jobs=backend.awaited_states(awaited_ids, replies[len(commands) :]),
         )
 

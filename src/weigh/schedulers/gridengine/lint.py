@@ -413,13 +413,8 @@ def requested_by_qsub_script(lint_case: LintCase) -> ScriptRequest:
         "gpus": lint_case.option(*(f"l:{name}" for name in GPU_RESOURCES)),
         "account": lint_case.option("P"),
         "time": lint_case.option("l:h_rt"),
-        "elements": lint_case.option("t"),
     }
-    slots, elements, gpus = (
-        minimum_slots_of_case(lint_case),
-        _gridengine_elements(lint_case),
-        by["gpus"],
-    )
+    slots, gpus = minimum_slots_of_case(lint_case), by["gpus"]
     memory, parallel = parsed(by["memory"], TEXT.parse_memory), lint_case.value(_PE)
     kind = next((o for o in lint_case.options if is_gpu_type(o.name[2:])), None)
     # the name of a parallel environment says whether it is on one node
@@ -434,8 +429,6 @@ def requested_by_qsub_script(lint_case: LintCase) -> ScriptRequest:
         gpu_type=kind.value if kind is not None and gpus is not None else "",
         time=parsed(by["time"], TEXT.parse_time),
         account=lint_case.value("P") or None,
-        elements=len(elements) if elements else None,
-        last_index=elements.last if elements else None,
         by={name: option for name, option in by.items() if option is not None},
     )
 

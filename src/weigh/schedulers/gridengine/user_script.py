@@ -167,7 +167,7 @@ class GridEngineUserScripts(SchedulerUserScripts):
         case = LINT.case(self.with_flags(text, flags), facts)
         wanted = requested_by_qsub_script(case)
         found = case.option("t")
-        indices = found.value if found is not None and wanted.elements else ""
+        indices = found.value if found is not None and case.granted.elements else ""
         throttle = positive_number(case.value("tc"))
         name = case.value("N") or posixpath.basename(path)
         shell = case.value("S").rpartition(":")[2]

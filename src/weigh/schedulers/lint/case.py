@@ -256,8 +256,8 @@ class ScriptRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The request in a script; ``by`` has the option that set each field, by its name.
 
     ``memory``, ``cpus`` and ``gpus`` are per node, None if not requested;
-    ``slot_memory`` is set where a queue limits the memory of a slot;
-    ``elements`` and ``last_index`` describe an array; ``no_end`` is an unlimited time.
+    ``slot_memory`` is set where a queue limits the memory of a slot; ``no_end`` is an
+    unlimited time.
     """
 
     queues: tuple[str, ...] = ()
@@ -271,8 +271,6 @@ class ScriptRequest(msgspec.Struct, frozen=True, kw_only=True):
     no_end: bool = False
     account: str | None = None
     qos: str | None = None
-    elements: int | None = None
-    last_index: int | None = None
     by: dict[str, ScriptOption] = {}
 
     def as_job_request(self, throttle: int | None) -> JobRequest:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
-from weigh.model.cluster import UNTYPED, ClusterLimits, NodeType, QueueLimits
+from weigh.model.cluster import UNTYPED, ClusterLimits, ClusterNode, QueueLimits
 from weigh.model.lint import LintFinding
 from weigh.schedulers.lint.case import (
     LintCase,
@@ -14,7 +14,7 @@ from weigh.schedulers.lint.case import (
     problem,
     refused,
 )
-from weigh.units import MIB, Bytes, format_duration, format_size
+from weigh.units import MIB, Bytes, count_with_noun, format_duration, format_size
 
 
 class RequestAgainstLimits:
@@ -71,7 +71,6 @@ def limit_rules(lint_case: LintCase, requested: ScriptRequest) -> Iterator[LintF
         _size_limit_findings,
         _gpu_limit_findings,
         _time_limit_findings,
-        _array_limit_findings,
         _defaults,
     ):
         yield from rule(against)
@@ -167,46 +166,26 @@ def _size_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]
 
 def _gpu_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
     requested, kind = against.requested.gpus, against.requested.gpu_type
-    if not requested or not against.limits.nodes:
+    anywhere = against.limits.nodes
+    if not requested or not anywhere:
         return
-    here, anywhere = _gpu_counts(against.nodes), _gpu_counts(against.limits.nodes)
-    if kind and UNTYPED in here:
-        return  # the scheduler does not list the GPU types
-    if kind and kind not in anywhere:
-        fix = did_you_mean(kind, sorted(set(anywhere) - {UNTYPED}))
+    types = {one.name for node in anywhere for one in node.gpus}
+    # with a node here that has UNTYPED the scheduler does not list the GPU types
+    if kind and any(node.gpu_count(UNTYPED) for node in against.nodes):
+        return
+    if kind and kind not in types:
+        fix = did_you_mean(kind, sorted(types - {UNTYPED}))
         yield against.beyond_node("gpus", f"GPU type {kind} does not exist", fix)
-    elif kind and kind not in here:
-        queues = {
-            queue
-            for node in against.limits.nodes
-            if kind in node.gpus
-            for queue in node.queues
-        }
-        effect = f"{against.where} has no GPU of type {kind}"
-        fix = f"queue {', '.join(sorted(queues))} has" if queues else ""
+        return
+    # without a type, GPUs of several types on a node count together
+    most = max((node.gpu_count(kind) for node in against.nodes), default=0)
+    if requested > most:
+        able = (node for node in anywhere if node.gpu_count(kind) >= requested)
+        queues = sorted({queue for node in able for queue in node.queues})
+        what = count_with_noun(requested, f"{kind} GPU".strip())
+        effect = f"{what} on one node; {against.where} has {most or 'none'}"
+        fix = f"queue {', '.join(queues)} has" if queues else ""
         yield against.beyond_node("gpus", effect, fix)
-    else:
-        most = here.get(kind, 0) if kind else max(here.values(), default=0)
-        # without a type, GPUs of several types on a node count together
-        most = most if kind else max(most, _most_on_a_node(against.nodes))
-        if requested > most:
-            what = f"{kind} GPUs" if kind else "GPUs"
-            effect = (
-                f"{requested} {what} on one node; {against.where} has {most} on one"
-            )
-            yield against.beyond_node("gpus", effect)
-
-
-def _gpu_counts(nodes: list[NodeType] | tuple[NodeType, ...]) -> dict[str, int]:
-    most: dict[str, int] = {}
-    for node in nodes:
-        for kind, count in node.gpus.items():
-            most[kind] = max(count, most.get(kind, 0))
-    return most
-
-
-def _most_on_a_node(nodes: list[NodeType]) -> int:
-    return max((sum(node.gpus.values()) for node in nodes), default=0)
 
 
 def _time_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
@@ -228,21 +207,6 @@ def _time_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]
     if len(longer) > 1:
         fix = f"queues {', '.join(longer[:3])} allow it"
     yield against.beyond_queue("time", f"{effect} {format_duration(allowed)}", fix)
-
-
-def _array_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
-    requested, limits = against.requested, against.limits
-    option = requested.by.get("elements")
-    last, count = requested.last_index, requested.elements
-    if last is None or count is None:
-        return
-    if limits.largest_index is not None and last > limits.largest_index:
-        effect = f"the last index here is {limits.largest_index:,}: refused"
-        fix = "split the array, and add an offset to the index in the script"
-        yield refused(option, "array-size", effect, fix)
-    elif limits.most_elements is not None and count > limits.most_elements:
-        effect = f"{count:,} elements; an array may have {limits.most_elements:,}"
-        yield refused(option, "array-size", f"{effect}: refused", "split the array")
 
 
 def _defaults(against: RequestAgainstLimits) -> Iterator[LintFinding]:
@@ -298,7 +262,7 @@ def _default_memory_of_queue_text(
 
 
 def _largest_of(
-    nodes_or_queues: Sequence[NodeType | QueueLimits], name: str
+    nodes_or_queues: Sequence[ClusterNode | QueueLimits], name: str
 ) -> int | None:
     """Return the largest of these figures; None if one of them is not known."""
     values = [getattr(one, name) for one in nodes_or_queues]

@@ -17,9 +17,7 @@ from weigh.model.cluster import (
     ClusterNode,
     NodeGpus,
     NodeState,
-    NodeType,
     QueueLimits,
-    node_type_of,
 )
 from weigh.schedulers import KINDS
 from weigh.schedulers import slurm as slurm_text
@@ -146,6 +144,9 @@ def pairs_of(line: str) -> dict[str, str]:
 
 
 def _slurm_cluster_node(row: Mapping[str, str]) -> ClusterNode:
+    memory = mebibytes_in(row.get("RealMemory"))
+    # the system keeps that: jobs cannot have it
+    kept = mebibytes_in(row.get("MemSpecLimit")) or 0
     return ClusterNode(
         name=row["NodeName"],
         state=_slurm_node_state(row.get("State", "")),
@@ -154,7 +155,7 @@ def _slurm_cluster_node(row: Mapping[str, str]) -> ClusterNode:
         # CPUEfctv is without the cores that the site keeps for the system
         cpus=whole_number(row.get("CPUEfctv") or row.get("CPUTot")),
         cpus_used=whole_number(row.get("CPUAlloc")),
-        memory=mebibytes_in(row.get("RealMemory")),
+        memory=None if memory is None else memory - kept,
         memory_used=mebibytes_in(row.get("AllocMem")),
         gpus=tuple(_node_gpus(row)),
     )
@@ -249,14 +250,12 @@ def _partition_limit_seconds(text: str | None) -> int | None:
 def slurm_cluster_limits(texts: Mapping[Argv, str]) -> ClusterLimits:
     """Return the limits of all users, from what each command printed that answered."""
     config = text_pairs(texts.get(CONFIG, ""), "=")
-    size = whole_number(config.get("MaxArraySize"))
     return ClusterLimits(
         queues=tuple(_partition_queue_limits(texts.get(PARTITIONS, ""), config)),
-        nodes=_node_types(texts.get(NODES, "")),
+        nodes=parse_nodes(texts.get(NODES, "")),
         enforced=config.get("EnforcePartLimits", "NO").upper() != "NO"
         if CONFIG in texts
         else None,
-        largest_index=size - 1 if size else None,
     )
 
 
@@ -284,28 +283,6 @@ def _partition_queue_limits(
             default_memory_per_cpu=cpu if silent else one.default_memory_per_cpu,
             nodes=min(counts, default=None),
         )
-
-
-def _node_types(text: str) -> tuple[NodeType, ...]:
-    """Return the kinds of nodes, each with the number of nodes that are equal."""
-    counts: dict[bytes, int] = {}
-    for row in rows_of(text):
-        if not row.get("NodeName"):
-            continue
-        node = _slurm_cluster_node(row)
-        # the system keeps that: jobs cannot have it
-        kept = mebibytes_in(row.get("MemSpecLimit")) or 0
-        kind = msgspec.structs.replace(
-            node_type_of(node),
-            memory=None if node.memory is None else node.memory - kept,
-        )
-        # a struct with a mapping has no hash
-        key = msgspec.json.encode(kind)
-        counts[key] = counts.get(key, 0) + 1
-    return tuple(
-        msgspec.structs.replace(msgspec.json.decode(key, type=NodeType), count=count)
-        for key, count in counts.items()
-    )
 
 
 class SlurmSite(SchedulerSite):
@@ -342,7 +319,6 @@ class SlurmSite(SchedulerSite):
         texts = answered_texts(commands, replies[: len(commands)])
         return LiveAnswers(
             limits=slurm_cluster_limits(texts),
-            nodes=parse_nodes(texts.get(NODES, "")),
             jobs=backend.awaited_states(awaited_ids, replies[len(commands) :]),
         )
 

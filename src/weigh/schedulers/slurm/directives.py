@@ -206,10 +206,9 @@ def requested_by(lint_case: LintCase) -> ScriptRequest:
         "account": lint_case.option("account"),
         "qos": lint_case.option("qos"),
         "nodes": lint_case.option("nodes"),
-        "elements": lint_case.option("array"),
     }
     nodes, gpus = _number(by["nodes"]), _gpus_of(by["gpus"])
-    elements, cpus = elements_of(by["elements"]), _cpus(lint_case, nodes)
+    cpus = _cpus(lint_case, nodes)
     return ScriptRequest(
         queues=_listed(by["queues"]),
         memory=_memory(by["memory"], cpus or 1, gpus[1] if gpus else 1),
@@ -223,8 +222,6 @@ def requested_by(lint_case: LintCase) -> ScriptRequest:
         no_end=_has_no_end(by["time"]),
         account=by["account"].value if by["account"] else None,
         qos=by["qos"].value if by["qos"] else None,
-        elements=len(elements) if elements else None,
-        last_index=elements.last if elements else None,
         by={name: option for name, option in by.items() if option is not None},
     )
 

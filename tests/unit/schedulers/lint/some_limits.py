@@ -1,9 +1,18 @@
 """The clusters that the golden scripts were put to, as the lint is told of them."""
 
-from weigh.model.cluster import ClusterLimits, NodeType, QueueLimits
+from weigh.model.cluster import ClusterLimits, ClusterNode, NodeGpus, QueueLimits
 from weigh.units import DAY, GIB, HOUR, MIB, MINUTE
 
 ALL, FAST = ("short", "long", "gpu"), ("short", "gpu")
+
+
+def idle_node(memory: int, queues: tuple[str, ...], *gpu_types: str) -> ClusterNode:
+    """Return a node of 8 CPUs and four GPUs of each type."""
+    gpus = tuple(NodeGpus(name, 4) for name in gpu_types)
+    return ClusterNode(
+        name="n", state="IDLE", cpus=8, memory=memory, queues=queues, gpus=gpus
+    )
+
 
 SLURM = ClusterLimits(
     queues=(
@@ -25,12 +34,11 @@ SLURM = ClusterLimits(
         QueueLimits(name="gpu", time_limit=4 * HOUR, memory=16000 * MIB, nodes=2),
     ),
     nodes=(
-        NodeType(cpus=8, memory=32000 * MIB, gpus={"v100": 4}, queues=FAST),
-        NodeType(cpus=8, memory=32000 * MIB, gpus={"a100": 4}, queues=ALL),
-        NodeType(cpus=8, memory=32000 * MIB, queues=("short", "long")),
+        idle_node(32000 * MIB, FAST, "v100"),
+        idle_node(32000 * MIB, ALL, "a100"),
+        idle_node(32000 * MIB, ("short", "long")),
     ),
     enforced=True,
-    largest_index=1000,
 )
 
 GRIDENGINE = ClusterLimits(
@@ -39,15 +47,7 @@ GRIDENGINE = ClusterLimits(
         QueueLimits(name="short.q", time_limit=30 * MINUTE),
         QueueLimits(name="gpu.q", time_limit=4 * HOUR),
     ),
-    nodes=(
-        NodeType(
-            cpus=8,
-            memory=32 * GIB,
-            gpus={"v100": 4},
-            queues=("all.q", "short.q", "gpu.q"),
-        ),
-    ),
+    nodes=(idle_node(32 * GIB, ("all.q", "short.q", "gpu.q"), "v100"),),
     enforced=False,
-    most_elements=75000,
     resources=("h_rt", "s_rt", "h_vmem", "mem_free", "ngpus", "gpu_type", "num_proc"),
 )

@@ -27,7 +27,15 @@ NOT_ASKED = {"mem 8T", "gres gpu:V100:1", "hint typo"}
 # what the scheduler itself refuses in one line: what no user writes, and names
 LEFT_TO_IT = {"nul", "empty file", "hard soft", "mail-type bad", "m bad"} | {
     *("constraint nosuch", "qos bad", "account bad", "nodelist bad", "gres v100:1"),
-    *("gres gpu=1", "gres gpu:1:v100", "gpus-per-task no ntasks", "tc alone"),
+    *(
+        "array 1001",
+        "array 1001b",
+        "t 1-80000",
+        "gres gpu=1",
+        "gres gpu:1:v100",
+        "gpus-per-task no ntasks",
+        "tc alone",
+    ),
     *("mem and mem-per-cpu", "pe unknown", "l unknown", "P nosuch", "-A=lab", "q two"),
 }
 

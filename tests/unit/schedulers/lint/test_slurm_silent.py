@@ -2,17 +2,18 @@
 
 import msgspec
 import pytest
-from some_limits import SLURM
+from some_limits import SLURM, idle_node
 from some_scripts import of_slurm, sbatch, stated
 
-from weigh.model.cluster import UNTYPED, NodeType
+from weigh.model.cluster import UNTYPED
 from weigh.model.lint import CommandPlace
+from weigh.units import GIB
 
 NO = "refused"
 
 
 def test_gpus_without_a_type_may_be_of_any() -> None:
-    nodes = (NodeType(gpus={UNTYPED: 4}, queues=("short",)),)
+    nodes = (idle_node(GIB, ("short",), UNTYPED),)
     limits = msgspec.structs.replace(SLURM, nodes=nodes)
     assert "gpus-beyond-node" not in sbatch("--gres=gpu:v100:2", limits=limits)
 
