@@ -1,11 +1,21 @@
 """Several views of a job's nodes and ranks are one, and each counts once."""
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.joined import join_records, joined_ranks, name_order, unseen_ranks
+from weigh.joined import (
+    imbalance_notes,
+    join_records,
+    joined_gpus,
+    joined_ranks,
+    name_order,
+    unseen_ranks,
+)
+from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
+    MeasuringCost,
     PeakMemory,
     Record,
     RecordedNode,
@@ -114,3 +124,95 @@ def test_unseen_ranks_are_counted_over_all_steps() -> None:
 def test_nodes_are_sorted_as_people_count() -> None:
     names = ["cn10", "cn9", "cn1"]
     assert sorted(names, key=name_order) == ["cn1", "cn9", "cn10"]
+
+
+def test_what_all_parts_have_in_common_is_that_of_the_first_rank() -> None:
+    parts = [msgspec.structs.replace(one, cwd=f"/{one.part}") for one in four()]
+
+    assert join_records(parts[::-1]).cwd == "/0"
+
+
+def test_a_part_without_an_end_failed_last() -> None:
+    parts = four()
+    parts[1] = msgspec.structs.replace(
+        parts[1], state="FAILED", exit_code=5, ended=None
+    )
+    parts[2] = msgspec.structs.replace(parts[2], state="FAILED", exit_code=143)
+
+    joined = join_records(parts)
+
+    assert (joined.exit_code, joined.ended) == (143, None)
+
+
+def test_the_cost_of_measuring_adds_up_and_its_memory_is_the_largest() -> None:
+    costs = [
+        MeasuringCost(cpu_time=float(n), memory=n, samples=n, warnings=(f"w{n % 2}",))
+        for n in (1, 2, 3)
+    ]
+    parts = [
+        msgspec.structs.replace(part, monitor=cost)
+        for part, cost in zip(four(), [*costs, None], strict=True)
+    ]
+
+    joined = join_records(parts).monitor
+
+    assert joined is not None
+    assert (joined.cpu_time, joined.memory, joined.samples) == (6.0, 3, 6)
+    assert joined.warnings == ("w1", "w0")
+
+
+def test_a_part_that_began_later_ends_later() -> None:
+    later = a_part(1, "n2", 130, started="2026-11-22T10:00:05.000Z", node=200)
+
+    joined = join_records([four()[0], later])
+
+    assert joined.usage is not None
+    assert joined.usage.wall_time == 7.0
+    assert [rank.start for rank in joined.ranks] == [0.0, 5.0]
+    (_, node) = joined.nodes
+    assert node.peak_memory == a_peak(200, 6.0)
+    assert node.series is not None
+    assert node.series.t == (5.0, 6.0)
+
+
+def test_a_gpu_counts_once_as_who_saw_most_of_the_job_on_it_did() -> None:
+    gpus = [
+        GpuUsage("A", "V100", peak_memory=5),
+        GpuUsage("B", "V100"),
+        GpuUsage("A", "V100", peak_memory=9),
+        GpuUsage("A", "V100", peak_memory=7),
+    ]
+
+    assert [(one.uuid, one.peak_memory) for one in joined_gpus(gpus)] == [
+        ("A", 9),
+        ("B", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "named"),
+    [
+        # more than 1.25 times the mean
+        ((32, 96, 160, 96, 96), True),
+        ((70, 70, 100), False),  # as much
+        ((75, 75, 105, 45), True),
+        # 32 MiB are the least worth a line; ranks without a figure lower no mean
+        ((1, 1, 31), False),
+        ((0, 0, 40, 40), False),
+    ],
+)
+def test_a_rank_far_above_the_mean_is_named(
+    sizes: tuple[int, ...],
+    named: bool,  # noqa: FBT001 - a table
+) -> None:
+    ranks = [
+        RecordedRank(number, host="n1", peak_memory=size * MIB)
+        for number, size in enumerate(sizes)
+    ]
+
+    notes = list(imbalance_notes(ranks))
+
+    largest = max(range(len(sizes)), key=lambda number: sizes[number])
+    most, mean = sizes[largest], sum(sizes) / len(sizes)
+    expected = f"largest: rank {largest} on n1, {most} MiB, {most / mean:.1f} times the"
+    assert [note[: len(expected)] for note in notes] == [expected] * named

@@ -19,6 +19,7 @@ from weigh.outcome import (
     error_at_end,
     failure_line,
     failure_lines,
+    fixed_heap,
     judge_run_end,
     out_of_memory,
     ran_out_on_gpu,
@@ -281,6 +282,24 @@ def test_a_killed_process_lacked_memory_unless_its_kills_were_counted(
 @pytest.mark.parametrize("words", SAYS_NOTHING.values(), ids=SAYS_NOTHING)
 def test_words_that_only_speak_of_memory_do_not_count(words: str) -> None:
     assert out_of_memory(f"step 1\n{words}\n") is None
+
+
+@pytest.mark.parametrize(
+    ("message", "command", "option"),
+    [
+        ("java.lang.OutOfMemoryError: Java heap", "java -Xmx100m -jar a", "-Xmx100m"),
+        ("java.lang.OutOfMemoryError: Java heap", "java -Xmx$SIZE -jar a", None),
+        (
+            *("FATAL ERROR: JavaScript heap out of memory",),
+            *("node --max-old-space-size=512 a.js", "--max-old-space-size=512"),
+        ),
+        ("MemoryError", "java -Xmx100m -jar a", None),
+    ],
+)
+def test_a_heap_is_full_by_the_option_that_set_it(
+    message: str, command: str, option: str | None
+) -> None:
+    assert fixed_heap(message, command) == option
 
 
 def test_an_error_that_follows_from_memory_does_not_hide_it() -> None:
