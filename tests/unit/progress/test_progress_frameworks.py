@@ -4,21 +4,13 @@ from collections import deque
 from functools import cache
 from typing import NamedTuple
 
-import frameworks
 import pytest
+from frameworks import FRAMEWORKS
 
 from weigh.model.progress import EndForecast
 from weigh.progress.reader import RunProgressReader, parse_time_left
 
-NOT_FRAMEWORKS = ("nested", "random")
-NAMES = sorted(
-    name
-    for name, made in vars(frameworks).items()
-    if callable(made)
-    and getattr(made, "__module__", "") == frameworks.__name__
-    and name not in NOT_FRAMEWORKS
-    and not name.startswith("_")
-)
+NAMES = sorted(FRAMEWORKS)
 NO_END = {
     "chain_of_unknown_number": "of chains no number is printed",
     "diamond": "of query blocks no number is printed",
@@ -54,7 +46,7 @@ class Look(NamedTuple):
 @cache
 def looks(name: str) -> list[Look]:
     """Return the forecasts at each share of the run."""
-    rows = sorted(getattr(frameworks, name)(), key=lambda row: row[0])
+    rows = sorted(FRAMEWORKS[name](), key=lambda row: row[0])
     end, found = rows[-1][0], []
     reader, waiting = RunProgressReader(), deque(rows)
     for share in SHARES:
