@@ -1,8 +1,10 @@
 """Read a path's file system: its type, whether it is shared, and its free space."""
 
 import os
+from collections.abc import Iterable
 
 from weigh.model.doctor import DiskSpace
+from weigh.probe.pages import MountedSystem, own_mounts
 
 # file systems over a network, as mountinfo names them
 _SHARED = frozenset(
@@ -14,8 +16,6 @@ _SHARED = frozenset(
     )
 )
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
-# octal escapes of mountinfo
-_UNESCAPED = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
 
 
 def read_disk(path: str, proc_folder: str = "/proc") -> DiskSpace:
@@ -24,9 +24,7 @@ def read_disk(path: str, proc_folder: str = "/proc") -> DiskSpace:
     May hang if a file server does: call it with a time-out.
     """
     there = _existing(path)
-    kind, _ = mount_of(
-        os.path.realpath(there), _mountinfo_text(f"{proc_folder}/self/mountinfo")
-    )
+    kind = file_system_of(os.path.realpath(there), own_mounts(proc_folder))
     # None: the mount was not found
     shared = None if kind is None else kind in _SHARED
     try:
@@ -50,23 +48,15 @@ def read_disk(path: str, proc_folder: str = "/proc") -> DiskSpace:
     )
 
 
-def mount_of(path: str, mountinfo: str) -> tuple[str | None, str | None]:
-    """Find (type, mount point) of *path* in the text of /proc/self/mountinfo.
-
-    Of mounts on one point the last is on top: proc_pid_mountinfo(5).
-    """
-    kind, mount = None, None
-    for line in mountinfo.splitlines():
-        before, dash, after = line.partition(" - ")
-        words, types = before.split(" "), after.split(" ")
-        if not dash or len(words) < 5:  # noqa: PLR2004 - the mount point is the fifth
-            continue
-        point = _unescaped_mount(words[4])
+def file_system_of(path: str, mounts: Iterable[MountedSystem]) -> str | None:
+    """Find the type of *path*; of mounts on one point the last is on top."""
+    kind, point = None, ""
+    for mount in mounts:
         # a folder on the way to it, not just a name that begins alike
-        is_above = path == point or path.startswith(point.rstrip("/") + "/")
-        if is_above and len(point) >= len(mount or ""):
-            kind, mount = types[0], point
-    return kind, mount
+        is_above = f"{path}/".startswith(f"{mount.point.rstrip('/')}/")
+        if is_above and len(mount.point) >= len(point):
+            kind, point = mount.kind, mount.point
+    return kind
 
 
 def is_in_memory(kind: str | None) -> bool:
@@ -81,17 +71,3 @@ def _existing(path: str) -> str:
             return path
         path = parent
     return path or "."
-
-
-def _unescaped_mount(text: str) -> str:
-    for escaped, character in _UNESCAPED.items():
-        text = text.replace(escaped, character)
-    return text
-
-
-def _mountinfo_text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
-    except OSError:
-        return ""

@@ -7,7 +7,9 @@ the lock of the memory map every 2 MiB, so reads of a few pages never delay the 
 
 import ctypes
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -105,16 +107,43 @@ def parse_maps(
     return AddressSpace(tuple(private), tuple(mappings))
 
 
-def parse_tmpfs_devices(mountinfo: bytes) -> frozenset[bytes]:
-    """Find the tmpfs mounts' devices in mountinfo, in the hex that maps uses."""
-    devices = set()
+class MountedSystem(NamedTuple):
+    """A line of /proc/PID/mountinfo: its device, where it is mounted, its type."""
+
+    device: str  # "major:minor"
+    point: str
+    kind: str
+
+
+def parse_mountinfo(mountinfo: bytes) -> Iterator[MountedSystem]:
+    """Yield the mounts of /proc/PID/mountinfo; proc_pid_mountinfo(5)."""
     for line in mountinfo.splitlines():
-        fields, _, kind = line.partition(b" - ")
-        device = fields.split()[2:3]
-        if kind.startswith(b"tmpfs ") and device:
-            major, _, minor = device[0].partition(b":")
-            if major.isdigit() and minor.isdigit():
-                devices.add(b"%02x:%02x" % (int(major), int(minor)))
+        before, _, after = line.partition(b" - ")
+        words, kinds = before.split(b" "), after.split(b" ")
+        if len(words) > 4 and kinds[0]:  # noqa: PLR2004 - the mount point is the fifth
+            # blanks and the like are written as octal escapes
+            point = re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8)]), words[4])
+            yield MountedSystem(
+                words[2].decode("latin-1"), os.fsdecode(point), os.fsdecode(kinds[0])
+            )
+
+
+def own_mounts(root: str = "/proc") -> tuple[MountedSystem, ...]:
+    """Read the mounts of this process; none where they cannot be read."""
+    try:
+        with open(f"{root}/self/mountinfo", "rb") as mountinfo:
+            return tuple(parse_mountinfo(mountinfo.read()))
+    except OSError:
+        return ()
+
+
+def tmpfs_devices(mounts: Iterable[MountedSystem]) -> frozenset[bytes]:
+    """Return the devices of tmpfs *mounts*, in the hex that maps uses."""
+    devices = set()
+    for mount in mounts:
+        major, _, minor = mount.device.partition(":")
+        if mount.kind == "tmpfs" and major.isdecimal() and minor.isdecimal():
+            devices.add(b"%02x:%02x" % (int(major), int(minor)))
     return frozenset(devices)
 
 
@@ -180,12 +209,3 @@ def spread(
             at += step
         # what is left of the step goes on in the next stretch
         skip = at - end
-
-
-def tmpfs_devices(root: str = "/proc") -> frozenset[bytes]:
-    """Read the devices of this system's tmpfs mounts."""
-    try:
-        with open(f"{root}/self/mountinfo", "rb") as mountinfo:
-            return parse_tmpfs_devices(mountinfo.read())
-    except OSError:
-        return frozenset()

@@ -11,7 +11,7 @@ from itertools import islice
 
 import msgspec
 
-from weigh.probe.pages import parse_maps
+from weigh.probe.pages import own_mounts, parse_maps
 from weigh.regular_file import file_head
 from weigh.units import KIB, Bytes
 
@@ -28,19 +28,6 @@ def parse_shmem(meminfo: bytes) -> Bytes | None:
     if words[:1] != [b"Shmem:"] or not words[1:2] or not words[1].isdigit():
         return None
     return int(words[1]) * KIB
-
-
-def parse_tmpfs_mounts(mountinfo: bytes) -> list[str]:
-    """Find where tmpfs is mounted, in the text of /proc/PID/mountinfo."""
-    mounts = []
-    for line in mountinfo.splitlines():
-        fields, _, kind = line.partition(b" - ")
-        words = fields.split()
-        if kind.startswith(b"tmpfs ") and len(words) > 4:  # noqa: PLR2004 - the path
-            # blanks and the like are written as octal escapes
-            path = words[4].decode("unicode_escape").encode("latin-1")
-            mounts.append(os.fsdecode(path))
-    return mounts
 
 
 class MachineSharedMemory:
@@ -107,7 +94,7 @@ def find_files(
     """
     user = os.geteuid()
     known.pids.update(_pids_of(folders))
-    mounts = list(_own_mounts() if mounts is None else mounts)
+    mounts = list(_own_tmpfs_mounts() if mounts is None else mounts)
     devices = {_device(mount) for mount in mounts} | {_memfd_device()}
     names = ("/memfd:", *(f"{mount}/" for mount in mounts))
     mapped = _mapped_files(folders, devices)
@@ -229,13 +216,9 @@ def _mapped_files(folders: Sequence[str], devices: set[int]) -> set[tuple[int, i
     return mapped
 
 
-def _own_mounts() -> list[str]:
-    try:
-        with open("/proc/self/mountinfo", "rb") as mountinfo:
-            mounts = parse_tmpfs_mounts(mountinfo.read())
-    except OSError:
-        return []
-    return [mount for mount in mounts if os.access(mount, os.W_OK)]
+def _own_tmpfs_mounts() -> list[str]:
+    points = [mount.point for mount in own_mounts() if mount.kind == "tmpfs"]
+    return [point for point in points if os.access(point, os.W_OK)]
 
 
 def _files_below(mounts: Iterable[str]) -> Iterator[os.stat_result]:

@@ -16,8 +16,9 @@ from weigh.probe.pages import (
     ProcessPages,
     merged_stretches,
     parse_maps,
-    parse_tmpfs_devices,
+    parse_mountinfo,
     spread,
+    tmpfs_devices,
 )
 from weigh.units import MIB
 
@@ -94,12 +95,14 @@ def test_shared_memory_is_reported_by_its_name_or_its_mount(name: str) -> None:
 
 
 def test_tmpfs_devices_are_written_as_maps_writes_them() -> None:
-    assert parse_tmpfs_devices(MOUNTS) == {b"00:17", b"fff:12c"}
+    mounts = list(parse_mountinfo(MOUNTS))
+    assert tmpfs_devices(mounts) == {b"00:17", b"fff:12c"}
+    assert [mount.point for mount in mounts] == ["/sys", "/dev/shm", "/", "/a - b"]
 
 
 @given(st.binary() | st.text("0123 :-tmpfs\n").map(str.encode))
 def test_no_mountinfo_stops_the_parser(text: bytes) -> None:
-    assert all(b":" in device for device in parse_tmpfs_devices(text))
+    assert all(b":" in device for device in tmpfs_devices(parse_mountinfo(text)))
 
 
 # Stretches of pages

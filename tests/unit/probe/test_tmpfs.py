@@ -17,7 +17,6 @@ from weigh.probe.tmpfs import (
     find_files,
     parse_segments,
     parse_shmem,
-    parse_tmpfs_mounts,
     parse_written,
 )
 from weigh.units import KIB, MIB
@@ -48,15 +47,6 @@ def test_the_rise_is_since_the_start_and_never_negative(tmp_path: Path) -> None:
         assert shmem.rise() == rise * KIB
     proc.remove("meminfo")
     assert shmem.rise() is None
-
-
-def test_tmpfs_mounts_are_found_with_their_odd_names() -> None:
-    text = (
-        b"25 27 0:23 / /dev/shm rw - tmpfs tmpfs rw\n"
-        b"30 27 8:1 / / rw - ext4 /dev/sda1 rw\n"
-        b"31 27 0:30 / /a\\040b rw - tmpfs none rw\n"
-    )
-    assert parse_tmpfs_mounts(text) == ["/dev/shm", "/a b"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from weigh.model.doctor import TorchBuild
-from weigh.probe.filesystem import mount_of, read_disk
+from weigh.probe.filesystem import file_system_of, read_disk
+from weigh.probe.pages import parse_mountinfo
 from weigh.probe.python_environment import (
     environment_at,
     environment_of,
@@ -14,7 +15,7 @@ from weigh.probe.python_environment import (
     parse_torch,
 )
 
-MOUNTS = r"""
+MOUNTS = rb"""
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 30 22 0:40 / /home rw,relatime shared:2 master:3 - nfs4 server:/home rw,vers=4.2
 31 22 0:41 / /home/ann/my\040disk rw - fuse.sshfs ann@there:/ rw
@@ -25,19 +26,19 @@ garbage
 
 
 @pytest.mark.parametrize(
-    ("path", "kind", "mount"),
+    ("path", "kind"),
     [
-        ("/home/ann", "nfs4", "/home"),
-        ("/home", "nfs4", "/home"),
-        ("/homes/ann", "ext4", "/"),
-        ("/home/ann/my disk/x", "fuse.sshfs", "/home/ann/my disk"),
-        ("/scratch/ann", "lustre", "/scratch"),
+        ("/home/ann", "nfs4"),
+        ("/home", "nfs4"),
+        ("/homes/ann", "ext4"),
+        ("/home/ann/my disk/x", "fuse.sshfs"),
+        ("/scratch/ann", "lustre"),
     ],
 )
 def test_a_path_is_on_the_nearest_mount_and_the_last_of_one_point(
-    path: str, kind: str, mount: str
+    path: str, kind: str
 ) -> None:
-    assert mount_of(path, MOUNTS) == (kind, mount)
+    assert file_system_of(path, parse_mountinfo(MOUNTS)) == kind
 
 
 def test_a_disk_is_as_df_shows(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from weigh.measure.memory.families import (
     processes_to_count,
 )
 from weigh.measure.memory.holding import MemoryHolding, PageEstimate, nearest_within
-from weigh.probe.pages import ProcessPages, tmpfs_devices
+from weigh.probe.pages import ProcessPages, own_mounts, tmpfs_devices
 from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import MIB, Bytes, Seconds
 
@@ -343,7 +343,7 @@ class SharedPages:
     ) -> dict[int, ProcessPages]:
         """Open the pages of some processes, those that end or refuse left out."""
         if self._tmpfs is None:
-            self._tmpfs = tmpfs_devices()
+            self._tmpfs = tmpfs_devices(own_mounts())
         pids = processes_to_count(sizes)
         for pid in set(pids) - self._refused - set(opened):
             try:
