@@ -3,30 +3,16 @@
 import json
 import os
 import subprocess
-import sys
-import time
 import uuid
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
+
+from processes import PATIENCE, WEIGH
 
 from weigh.joblog import JoblogEntry, parse_line
 
-WEIGH = (sys.executable, "-m", "weigh")
-PATIENCE = 90.0  # seconds until a test gives up; none is meant to wait that long
 _MARK = "WEIGH_TEST_MARK"
-_T = TypeVar("_T")
-
-
-def until(condition: Callable[[], _T], what: str = "") -> _T:
-    """Wait for *condition* to hold; return what it returned."""
-    deadline = time.monotonic() + PATIENCE
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited in vain for {what or condition}")
-        time.sleep(0.01)
-    return value
 
 
 class Batch:

@@ -1,15 +1,13 @@
 """What goes wrong around ``weigh exec``, each fault made for real."""
 
 import json
-import os
-import shutil
 import signal
-import subprocess
 import sys
 import time
 
 import pytest
-from batches import Batch, until
+from batches import Batch
+from processes import until
 
 # the second signal of a user who typed Ctrl-C twice, once all tasks have ended
 SIGNALLED_AT_THE_END = """
@@ -248,28 +246,14 @@ def test_a_file_without_a_task_is_refused_in_one_line(batch: Batch, text: str) -
     assert not batch.joblog.exists()
 
 
-def _as_nobody() -> tuple[str, ...]:
-    if os.geteuid() != 0:
-        return ()
-    setpriv = shutil.which("setpriv")
-    if setpriv is None:
-        pytest.skip("root, and no setpriv to become an ordinary user")
-    words = (setpriv, "--reuid", "65534", "--regid", "65534", "--clear-groups")
-    trial = [*words, sys.executable, "-m", "weigh", "-V"]
-    if subprocess.run(trial, capture_output=True, check=False).returncode:
-        pytest.skip("root, and nobody may not execute this python")
-    return words
-
-
 def test_a_folder_that_cannot_be_written_is_reported_before_anything_starts(
-    batch: Batch,
+    batch: Batch, as_nobody: tuple[str, ...]
 ) -> None:
-    words = _as_nobody()
     batch.write("echo a > ran")
     batch.folder.chmod(0o555)
     for parent in batch.folder.parents[:3]:
         parent.chmod(parent.stat().st_mode | 0o055)
-    finished = batch.run(before=words)
+    finished = batch.run(before=as_nobody)
     batch.folder.chmod(0o755)
     assert finished.returncode == 125
     assert "tasks.txt.joblog" in finished.stderr

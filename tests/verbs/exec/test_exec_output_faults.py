@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from batches import PATIENCE, WEIGH, Batch, until
+from batches import Batch
+from processes import PATIENCE, WEIGH, until
 
 SOURCE = Path(__file__).with_name("faulty_output.c")
 

@@ -4,7 +4,8 @@ import subprocess
 import sys
 
 import pytest
-from batches import PATIENCE, Batch
+from batches import Batch
+from processes import PATIENCE
 
 PLANT = """
 import sys

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from batches import PATIENCE, WEIGH, Batch, until
+from batches import Batch
+from processes import PATIENCE, WEIGH, until
 
 PIPE_SIZE = 4096
 

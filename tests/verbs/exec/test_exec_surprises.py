@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from batches import WEIGH, Batch, until
+from batches import Batch
+from processes import WEIGH, until
 
 from weigh.flow.exec.exec import _SCRIPT
 

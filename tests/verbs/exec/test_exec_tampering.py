@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from batches import WEIGH, Batch, until
+from batches import Batch
+from processes import WEIGH, until
 
 from weigh.joblog import HEADER
 from weigh.runner.events import ended_tasks

@@ -10,9 +10,10 @@ from typing import get_args
 
 import msgspec
 import pytest
-from batches import WEIGH, Batch
+from batches import Batch
 from hypothesis import given
 from hypothesis import strategies as st
+from processes import WEIGH
 
 from weigh.flow.exec.exec import PlannedTasks
 from weigh.model.plan import (

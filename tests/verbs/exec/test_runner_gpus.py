@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from batches import until
+from processes import until
 
 from weigh.errors import UsageError
 from weigh.model.record import Allocation

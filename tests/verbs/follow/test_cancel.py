@@ -1,21 +1,14 @@
 """``weigh cancel`` of some elements of a job on this machine."""
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from processes import until
 
 Weigh = Callable[..., tuple[int, str, str]]
 Submit = Callable[..., None]
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import WEIGH, Weigh
+from processes import Weigh
 
 collect_ignore_glob: list[str] = []
 if sys.platform != "linux":
@@ -24,22 +24,6 @@ def weigh(tmp_path: Path) -> Iterator[Weigh]:
     weigh.close()
 
 
-@pytest.fixture(scope="session")
-def as_nobody() -> tuple[str, ...]:
-    """Give the words that make what follows an ordinary user's; none where it is."""
-    if os.geteuid() != 0:
-        return ()
-    setpriv = shutil.which("setpriv")
-    if setpriv is None:
-        pytest.skip("root, and no setpriv to become an ordinary user")
-    words = (setpriv, "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups")
-    # through one more program: what setpriv starts has root's leave to be read
-    trial = [*words, "sh", "-c", '"$@"', "sh", *WEIGH, "-V"]
-    if subprocess.run(trial, capture_output=True, check=False).returncode != 0:
-        pytest.skip(f"root, and nobody may not execute {sys.executable}")
-    return words
-
-
 @pytest.fixture
 def nobodys_weigh(as_nobody: tuple[str, ...]) -> Iterator[Weigh]:
     """Give an ordinary user's weigh, in a folder that is theirs."""
@@ -51,18 +35,6 @@ def nobodys_weigh(as_nobody: tuple[str, ...]) -> Iterator[Weigh]:
     weigh.close()
     folder.chmod(0o755)
     shutil.rmtree(folder)
-
-
-@pytest.fixture(scope="session")
-def in_namespace() -> Callable[[str], tuple[str, ...]]:
-    """Give the words that run a shell line in a mount namespace before what follows."""
-    unshare = shutil.which("unshare")
-    options = ["--mount"] if os.geteuid() == 0 else ["--map-root-user", "--mount"]
-    start = (unshare or "unshare", *options, "sh", "-c")
-    trial = "mount -t tmpfs -o size=16k none /mnt"
-    if unshare is None or subprocess.run([*start, trial], check=False).returncode:
-        pytest.skip("no leave to mount anything, not even in a namespace")
-    return lambda line: (*start, f'{line} && exec "$@"', "sh")
 
 
 @pytest.fixture(scope="session")

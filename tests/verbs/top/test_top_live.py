@@ -15,6 +15,7 @@ import msgspec
 import psutil
 import pytest
 from msgspec.structs import replace
+from processes import until
 
 from weigh.flow.records.records import RecordStore, open_store
 from weigh.flow.watch.top import RunFollower, TopWatcher
@@ -89,13 +90,6 @@ class Job:
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None and not pipe.closed:
                 pipe.close()
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 @pytest.fixture
