@@ -71,7 +71,8 @@ def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
     # sbatch --test-only also predicts a later start where nodes are free, and is wrong
     is_soon = job.expected is not None and job.expected <= answer.now + _AT_ONCE
     if job.request.after:  # of which the scheduler's forecast knows nothing
-        text += f"; starts after job {', '.join(job.request.after)}"
+        noun = "job" if len(job.request.after) == 1 else "jobs"
+        text += f"; starts after {noun} {', '.join(job.request.after)}"
     elif job.expected is not None and (is_soon or not answer.has_free_nodes):
         text += f"; starts {start_time_text(job.expected, answer.now)}"
     yield from named_lines("", text, indent=2, name_width=0)

@@ -62,6 +62,9 @@ SCREENS: dict[str, list[str]] = {
     ),
     "a job for each of many nodes": lines(job(), *MANY),
     "it starts now": lines(job(expected=NOON + 5)),
+    "it waits for two jobs, of which a forecast knows nothing": lines(
+        job(expected=NOON + 5, request=JobRequest(after=("5", "6")))
+    ),
     "it starts in two hours, as all nodes are busy": lines(LATER),
     "it may start before the prediction": lines(LATER, has_free_nodes=True),
     "it starts tomorrow": lines(job(expected=NOON + DAY)),
