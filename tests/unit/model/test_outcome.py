@@ -112,6 +112,12 @@ def test_a_kill_that_the_kernel_did_not_count_is_somebody_elses(
     assert counted_no_kill(run) is is_uncounted
 
 
+@pytest.mark.parametrize("number", [TERM, signal.SIGSEGV])
+def test_a_signal_that_is_no_kill_needs_no_evidence(number: int) -> None:
+    _, outcome = judge_run_end(measured(None, number, oom_kills=None))
+    assert outcome == RunOutcome(f"ended by {signal.Signals(number).name}")
+
+
 @pytest.mark.parametrize("end_signal", [None, TERM])
 def test_exit_code_0_needs_no_explanation(end_signal: int | None) -> None:
     assert judge_run_end(measured(0, end_signal=end_signal)) == ("COMPLETED", None)
