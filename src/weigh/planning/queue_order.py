@@ -98,7 +98,7 @@ def least_limit(plan: Plan, reserved: int = 0) -> int | None:
     return limit_for_tasks(max(known), reserved)
 
 
-def planned_limit(plan: Plan, reserved: int = 0) -> int | None:
+def planned_limit(plan: Plan, reserved: int) -> int | None:
     """Return the time limit that an element requests, with *reserved* added to it.
 
     None if the tasks' time is not known.

@@ -19,7 +19,7 @@ from weigh.model.plan import (
     TaskKind,
     TaskNeed,
 )
-from weigh.planning.make_plan import plan_for_target
+from weigh.planning.make_plan import plan_for_target, tasks_too_big_message
 from weigh.planning.needs import TaskNeeds
 from weigh.planning.options import PlanOptions, PlanTarget, plan_targets
 from weigh.planning.queue_order import enough_time, least_element_time
@@ -216,6 +216,19 @@ def test_a_plan_that_shares_a_gpu_states_what_its_time_assumes(
         if "sharing" in note or "share a GPU" in note
     )
     assert words in note
+
+
+def test_tasks_that_fit_into_no_node_are_named_by_their_numbers_from_1() -> None:
+    kinds = tuple(
+        TaskKind(item=need, used=need, tasks=1, example="x")
+        for need in (TaskNeed(memory=GIB, cpus=1), TaskNeed(memory=GIB, cpus=9))
+    )
+    options = PlanOptions(task_file="t", node_cpus=8)
+    needs = TaskNeeds(kinds, (0, 1, 1), None)
+    plan = plan_for_target(options, needs, PlanTarget(None), 0.2)
+    assert [(short.task, short.need) for short in plan.left_out] == [(2, 9), (3, 9)]
+    words = "tasks 2, 3: 9 CPUs as measured, and the node has 8; --cpus 8 if fewer are"
+    assert tasks_too_big_message(plan).startswith(words)
 
 
 @pytest.mark.parametrize(
