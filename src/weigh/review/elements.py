@@ -15,7 +15,6 @@ from weigh.review.runs import ElementRequest, ReviewedRun
 from weigh.units import Bytes, Seconds
 
 _ROUNDING = 0.002  # seconds: records and events keep milliseconds
-_NOTHING = ElementRequest()
 _INSTANT = 1e-5  # seconds, and more than a double loses of a time since the epoch
 
 
@@ -48,21 +47,14 @@ def elements_of_runs(
     requested: ElementRequest,
 ) -> list[ReviewedElement]:
     """Group runs by element; *element_states* are those that the scheduler reports."""
-    groups: dict[int, list[ReviewedRun]] = {}
+    # elements without runs have a state and a time, too
+    states = dict(enumerate(element_states))
+    groups: dict[int, list[ReviewedRun]] = {number: [] for number in states}
     for run in runs:
         # a plain job has no array task index: it is element 0
         groups.setdefault(run.row.element or 0, []).append(run)
-    for number in range(len(element_states)):
-        # elements without runs have a state and a time, too
-        groups.setdefault(number, [])
     return [
-        msgspec.structs.replace(
-            _element_of_runs(
-                group, element_states[number] if number < len(element_states) else None
-            ),
-            number=number,
-            requested=requested,
-        )
+        _element_of_runs(number, group, states.get(number), requested)
         for number, group in sorted(groups.items())
     ]
 
@@ -172,7 +164,10 @@ def _memory_held_by_run(
 
 
 def _element_of_runs(
-    group: Sequence[ReviewedRun], state: ElementState | None
+    number: int,
+    group: Sequence[ReviewedRun],
+    state: ElementState | None,
+    requested: ElementRequest,
 ) -> ReviewedElement:
     timed = [run for run in group if run.row.started is not None]
     started, ended = _element_span(timed, state)
@@ -184,8 +179,9 @@ def _element_of_runs(
         if run.row.gpu_utilization is not None
     ]
     return ReviewedElement(
+        number=number,
         runs=tuple(group),
-        requested=_NOTHING,  # the caller fills it in
+        requested=requested,
         state=state,
         memory=memory_at_once(timed),
         need=memory_at_once(timed, lambda run: run.need),
