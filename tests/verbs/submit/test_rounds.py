@@ -245,6 +245,7 @@ def test_a_refusal_frees_the_plan_at_once(bench: Bench) -> None:
         bench.send(sending)
     sending.__exit__()
     bench.queue.error = None
+    assert (sending.ids(), sending.is_over()) == ((), True)
 
     assert bench.send(bench.begin()).id == "1"
 
