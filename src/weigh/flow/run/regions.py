@@ -95,9 +95,10 @@ def _plain_event_value(value: object) -> float | str | None:
     # True is an int to Python, and would be "true" in JSON
     if isinstance(value, bool):
         return int(value)
-    if isinstance(value, int):
-        return value if abs(value) < _LARGEST_WHOLE else _float_or_text(value)
-    if value is None or isinstance(value, float):
+    if isinstance(value, int) and abs(value) >= _LARGEST_WHOLE:
+        with suppress(OverflowError):
+            return float(value)
+    elif value is None or isinstance(value, int | float):
         return value
     try:
         text = str(value)
@@ -105,14 +106,6 @@ def _plain_event_value(value: object) -> float | str | None:
         text = f"a {type(value).__name__}"
     # lone surrogates cannot be written to the event file
     return text[:_LONGEST_VALUE].encode("utf-8", "replace").decode()
-
-
-def _float_or_text(value: int) -> float | str:
-    """Return a very large number as a float, or in words."""
-    try:
-        return float(value)
-    except OverflowError:
-        return "too large a number"
 
 
 def _render(tracker: RegionTracker) -> str:

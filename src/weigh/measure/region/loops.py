@@ -1,11 +1,10 @@
 """Loops over batches: each batch is timed, memory is measured for the whole loop."""
 
 from array import array
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from math import prod
-from typing import Any, Generic, Self, TypeVar
-from weakref import WeakSet
+from typing import Any, Generic, TypeVar
 
 from weigh.errors import UsageError
 from weigh.measure.region.channel import clock
@@ -27,8 +26,7 @@ class TimedLoop(Generic[_Batch]):
     """An iterable that times the processing of each of its items.
 
     A batch's time runs from its request to the request of the next, so loading counts.
-    A batch in which the loop is left does not count. As a context manager, the loop
-    ends at the latest with its block.
+    A batch in which the loop is left does not count.
     """
 
     def __init__(
@@ -43,13 +41,6 @@ class TimedLoop(Generic[_Batch]):
         self._iterable = iterable
         self._size = size
         self._total = total
-        # weak, so that a loop that was left is collected and thereby closed
-        self._mine: WeakSet[Generator[_Batch]] = WeakSet()
-
-    def __iter__(self) -> Iterator[_Batch]:
-        running = self._timed_batches()
-        self._mine.add(running)
-        return running
 
     def __len__(self) -> int:
         return len(self._iterable)  # type: ignore[arg-type] # raises what that raises
@@ -57,19 +48,7 @@ class TimedLoop(Generic[_Batch]):
     def __bool__(self) -> bool:
         return True
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End all running iterations; the completed batches count."""
-        for one in tuple(self._mine):
-            with suppress(ValueError):  # another thread is executing it
-                one.close()
-
-    def _timed_batches(self) -> Generator[_Batch]:
+    def __iter__(self) -> Iterator[_Batch]:
         """Yield the batches and time each, without keeping a reference to it."""
         tracker = current()
         region = tracker.begin_loop(self._size, self._total)
