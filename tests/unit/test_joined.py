@@ -105,12 +105,15 @@ def test_a_failed_rank_fails_the_run_and_the_first_to_fail_states_why() -> None:
 
 def test_a_rank_seen_twice_has_the_larger_figures() -> None:
     seen = (
-        RecordedRank(0, host="n1", pid=7, peak_memory=5, cpu_time=2.0, step="0"),
-        RecordedRank(0, host="n1", pid=7, peak_memory=8, cpu_time=1.0, step="0"),
+        RecordedRank(
+            0, host="n1", pid=7, peak_memory=5, cpu_time=2.0, step="0", start=3.0
+        ),
+        RecordedRank(0, peak_memory=8, cpu_time=1.0, step="0", start=4.0, size=2),
         RecordedRank(0, host="n1", pid=9, peak_memory=3, step="1"),
     )
     first, second = joined_ranks(seen)
     assert (first.peak_memory, first.cpu_time) == (8, 2.0)
+    assert (first.host, first.pid, first.start, first.size) == ("n1", 7, 3.0, 2)
     assert (second.step, second.peak_memory) == ("1", 3)
 
 

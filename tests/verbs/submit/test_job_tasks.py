@@ -11,11 +11,18 @@ from weigh.flow.follow.task_history import JoblogHistory
 from weigh.flow.follow.tasks import ElementTasks, last_lines_of_output, read_tasks
 from weigh.joblog import HEADER
 from weigh.model.job import ElementState, SubmittedJob
-from weigh.model.plan import BinCapacity, Plan, PlannedElement, PlanRequest
+from weigh.model.plan import (
+    BinCapacity,
+    Plan,
+    PlannedElement,
+    PlannedQueue,
+    PlanRequest,
+)
 from weigh.model.record import State
 from weigh.runner import events
+from weigh.runner.shared_queue import OwnClaims, QueueOwner
 from weigh.schedulers.this_machine import LocalScheduler
-from weigh.store.identity import this_machine
+from weigh.store.identity import ProcessIdentity, this_machine
 
 KILL = 9
 LOCAL = LocalScheduler(env={}, root="", machine=this_machine())
@@ -273,3 +280,59 @@ def test_a_task_whose_command_holds_a_carriage_return_is_done(tmp_path: Path) ->
     read = read_tasks(job, plan, LOCAL, [ElementState(state="FAILED")])
 
     assert next(read).state == "COMPLETED"
+
+
+def claims_of(folder: Path, name: str, joblog: str) -> OwnClaims:
+    """Return the claims of a run that pulls from the queue in *folder*."""
+    owner = QueueOwner(
+        name=name,
+        joblog=joblog,
+        run=name,
+        machine=this_machine(),
+        process=ProcessIdentity(1),
+        folder=str(folder),
+    )
+    claims = OwnClaims(str(folder), owner)
+    claims.enter()
+    return claims
+
+
+@pytest.mark.parametrize(
+    ("element", "expected"),
+    [
+        # 1 is done, 2 failed, 3 was claimed by a round, 4 by nobody, 5 was begun, and
+        # 6 was done by hand
+        ("RUNNING", "COMPLETED FAILED PENDING PENDING RUNNING COMPLETED"),
+        ("NODE_FAIL", "COMPLETED FAILED INTERRUPTED INTERRUPTED NODE_FAIL COMPLETED"),
+        ("CANCELLED", "COMPLETED FAILED CANCELLED CANCELLED CANCELLED COMPLETED"),
+    ],
+)
+def test_a_task_of_a_queue_is_as_its_owner_left_it_or_free(
+    tmp_path: Path, element: State, expected: str
+) -> None:
+    job, plan = a_job(tmp_path, tasks=6)
+    numbers = tuple(range(1, 7))
+    queue = PlannedQueue(folder="queue", tasks=numbers, kinds=(0,) * 6, slots=1)
+    plan = msgspec.structs.replace(plan, queue=queue)
+    folder, log = tmp_path / "queue", tmp_path / "log"
+    folder.mkdir()
+    log.mkdir()
+    own = claims_of(folder, "tasks_0", "../log/tasks_0.joblog")
+    assert all(own.take(unit, 0) for unit in (0, 1, 4))
+    assert claims_of(folder, "round_2", "").take(2, 0)
+    assert claims_of(folder, "login1", "../log/login1.joblog").take(5, 0)
+    (log / "tasks_0.joblog").write_text(
+        f"{HEADER}\n1\t:\t1.0\t1.0\t0\t0\t0\t0\ta\n2\t:\t1.0\t1.0\t0\t0\t1\t0\ta\n"
+    )
+    (log / "login1.joblog").write_text(f"{HEADER}\n6\t:\t1.0\t1.0\t0\t0\t0\t0\ta\n")
+    written = [
+        events.AttemptStarted(5, 1, "tasks_0", 1.0, 1, 5, 6, "task"),
+        events.AttemptEnded(2, 1, 2.0, "FAILED", 1, None, "r"),
+    ]
+    lines = b"".join(msgspec.json.encode(one) + b"\n" for one in written)
+    (log / f"tasks_0.joblog{events.SUFFIX}").write_bytes(lines)
+
+    read = list(read_tasks(job, plan, LOCAL, [ElementState(state=element)]))
+
+    assert [task.state for task in read] == expected.split()
+    assert [task.claims for task in read] == [1, 1, 1, 0, 1, 1]
