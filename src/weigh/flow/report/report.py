@@ -122,8 +122,11 @@ def gather_report_material(here: Here, name: str, store: RecordStore) -> ReportM
 def _report_material(here: Here, name: str, store: RecordStore) -> ReportMaterial:
     known = jobs_file.read_jobs(store.root)
     index = read_index(store.root)
+    last = _latest_of_all(known, index, store.root) if name == LAST else None
     # in this order: a job, one that weigh did not submit, an exec, a record
-    job = _job_called(here.at_store(store.root), name, known, index)
+    job = last if isinstance(last, SubmittedJob) else None
+    if name != LAST:
+        job = _job_called(here, name, known)
     if job is not None:
         chain = jobs_file.chain_of(known, job)
         return _of_jobs(
@@ -134,7 +137,9 @@ def _report_material(here: Here, name: str, store: RecordStore) -> ReportMateria
         every = with_foreign(known, [foreign])
         views = look(here.at_store(store.root), [foreign], every)
         return _of_jobs(here, tuple(views), store)
-    joblog = _joblog_called(name, store, index)
+    joblog = last if isinstance(last, str) else None
+    if name != LAST:
+        joblog = _joblog_called(name)
     if joblog is not None:
         return _of_exec(joblog, store)
     if not index.entries and not known and not os.path.isfile(name):
@@ -146,32 +151,20 @@ def _report_material(here: Here, name: str, store: RecordStore) -> ReportMateria
     return _of_records(name, _records_to_report(name, store, index, known), here.env)
 
 
-def _joblog_called(name: str, store: RecordStore, index: StoreIndex) -> str | None:
-    """Return the joblog of the task file *name*, or of the last ``weigh exec``.
+def _joblog_called(name: str) -> str | None:
+    """Return the joblog of the task file *name*.
 
     Raises:
         UsageError: *name* is a task file whose tasks did not run.
     """
-    if name != LAST:
-        joblog = joblog_of(name)
-        if joblog is None and name.endswith(".txt") and os.path.isfile(name):
-            raise UsageError(
-                f"{name} did not run yet: weigh exec {bash_quoted(name)}, or weigh "
-                "plan "
-                f"{bash_quoted(name)}"
-            )
-        return joblog
-    runs = read_exec_runs(store.root)
-    if not runs or not os.path.exists(runs[-1].joblog):
-        return None
-    last = runs[-1]
-    # the newest record may be a run after the last exec
-    newest = read_record(index.entries[0]) if index.entries else None
-    if newest is not None and (newest.job is None or newest.job.id != last.run):
-        began = epoch_seconds(newest.started)
-        if began is not None and began > last.started:
-            return None
-    return last.joblog
+    joblog = joblog_of(name)
+    if joblog is None and name.endswith(".txt") and os.path.isfile(name):
+        raise UsageError(
+            f"{name} did not run yet: weigh exec {bash_quoted(name)}, or weigh "
+            "plan "
+            f"{bash_quoted(name)}"
+        )
+    return joblog
 
 
 def _of_exec(joblog_path: str, store: RecordStore) -> ReportMaterial:
@@ -218,10 +211,8 @@ def _for_target(
 
 
 def _job_called(
-    here: Here, name: str, known_jobs: Sequence[SubmittedJob], index: StoreIndex
+    here: Here, name: str, known_jobs: Sequence[SubmittedJob]
 ) -> SubmittedJob | None:
-    if name == LAST:
-        return _latest_job(known_jobs, index, here.root)
     found = jobs_file.jobs_called(known_jobs, name)
     # a task file is called as its plan, unless weigh exec ran it
     stem = name.removesuffix(".txt")
@@ -238,21 +229,25 @@ def _job_called(
     return None
 
 
-def _latest_job(
+def _latest_of_all(
     known_jobs: Sequence[SubmittedJob], index: StoreIndex, root: str
-) -> SubmittedJob | None:
-    """Return the last job, unless a later run or ``weigh exec`` was outside of jobs."""
-    if not known_jobs:
-        return None
-    if any(one.started > known_jobs[-1].submitted for one in read_exec_runs(root)[-1:]):
-        return None
-    # the newest record decides: a run outside of jobs may be later than the last job
+) -> SubmittedJob | str | None:
+    """Return the last job, the joblog of the last ``weigh exec``, or None.
+
+    None is a run outside of both that is newer, or nothing at all.
+    """
+    latest: list[tuple[float, SubmittedJob | str | None]] = [(0.0, None)]
+    latest += [(job.submitted, job) for job in known_jobs[-1:]]
+    execs = read_exec_runs(root)[-1:]
+    latest += [(run.started, run.joblog) for run in execs if os.path.exists(run.joblog)]
     for entry in index.entries[:1]:
         record = read_record(entry)
-        started = epoch_seconds(record.started)
-        if started is not None and _is_outside_jobs(record, known_jobs):
-            return known_jobs[-1] if started <= known_jobs[-1].submitted else None
-    return known_jobs[-1]
+        is_of_exec = record.job is not None and record.job.id in {
+            run.run for run in execs
+        }
+        if _is_outside_jobs(record, known_jobs) and not is_of_exec:
+            latest.append((epoch_seconds(record.started) or 0.0, None))
+    return max(latest, key=lambda pair: pair[0])[1]
 
 
 def _is_outside_jobs(record: Record, known_jobs: Sequence[SubmittedJob]) -> bool:

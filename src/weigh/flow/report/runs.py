@@ -40,6 +40,7 @@ from weigh.sweep.task_file import read_task_lines
 from weigh.units import Seconds
 
 Parameters = dict[str, int | float | str]
+_WEIGH_KILLED = "weigh was killed before the task ended"
 _CLOCKS: Seconds = 300.0  # how far those of two nodes may differ
 
 
@@ -301,15 +302,27 @@ def _cut_short(attempt: RecordedAttempt, job_view: JobView) -> ReviewedRun:
         else None
     )
     # it ended with its element at the latest
-    over = state.ended if state and state.is_final else None
+    ended = state.ended if state and state.is_final else None
+    is_running = state is not None and not state.is_final
+    return _run_without_end(attempt, is_running=is_running, ended=ended)
+
+
+def _run_without_end(
+    attempt: RecordedAttempt,
+    *,
+    is_running: bool,
+    ended: Seconds | None = None,
+    reason: str | None = None,
+) -> ReviewedRun:
+    """Return the run of an attempt whose end no event has; *reason*: why it ended."""
     begun = attempt.started.time
-    wall = None if over is None else max(0.0, over - begun)
     row = ReportRow(
         attempt=attempt.attempt,
-        state="RUNNING" if state and not state.is_final else "INTERRUPTED",
+        state="RUNNING" if is_running else "INTERRUPTED",
+        reason=None if is_running else reason,
         node=attempt.node,
         started=begun,
-        wall_time=wall,
+        wall_time=None if ended is None else max(0.0, ended - begun),
     )
     return ReviewedRun(row=row)
 
@@ -410,7 +423,9 @@ def runs_of_exec(joblog_path: str, root: str) -> list[ReviewedRun]:
         if number is None:
             continue
         record = records.get((one.element, one.seq, one.attempt))
-        run = _run_of_attempt(one, record) or _run_without_end(one, is_running)
+        run = _run_of_attempt(one, record) or _run_without_end(
+            one, is_running=is_running, reason=_WEIGH_KILLED
+        )
         row = msgspec.structs.replace(run.row, output=output_name(one.seq, one.attempt))
         by_task.setdefault(number, []).append(msgspec.structs.replace(run, row=row))
     # without the event of an opening, the tasks in the joblog are all that is known
@@ -478,20 +493,6 @@ def _may_run(opened: events.RunOpened) -> bool:
     if not this_machine().sees_processes_of(opened.machine):
         return True
     return is_alive(opened.process)
-
-
-def _run_without_end(
-    attempt: RecordedAttempt,
-    is_running: bool,  # noqa: FBT001
-) -> ReviewedRun:
-    row = ReportRow(
-        attempt=attempt.attempt,
-        state="RUNNING" if is_running else "INTERRUPTED",
-        reason=None if is_running else "weigh was killed before the task ended",
-        node=attempt.node,
-        started=attempt.started.time,
-    )
-    return ReviewedRun(row=row)
 
 
 def _runs_of_task(
