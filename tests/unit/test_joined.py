@@ -89,6 +89,8 @@ def test_who_watches_a_node_after_another_adds_nothing_to_its_peak() -> None:
     assert node.peak_memory == a_peak(230, 1.0)
     assert node.series is not None
     assert node.series.t == (0.0, 1.0)  # of the one who saw the peak
+    assert joined.usage is not None
+    assert joined.usage.total_memory is None  # of several nodes
 
 
 def test_a_failed_rank_fails_the_run_and_the_first_to_fail_states_why() -> None:
@@ -219,3 +221,27 @@ def test_a_rank_far_above_the_mean_is_named(
     most, mean = sizes[largest], sum(sizes) / len(sizes)
     expected = f"largest: rank {largest} on n1, {most} MiB, {most / mean:.1f} times the"
     assert [note[: len(expected)] for note in notes] == [expected] * named
+
+
+def test_a_rank_of_several_steps_is_named_with_its_own() -> None:
+    ranks = [
+        RecordedRank(0, step="1", peak_memory=40 * MIB),
+        RecordedRank(0, step="2", peak_memory=160 * MIB),
+    ]
+
+    (note,) = imbalance_notes(ranks)
+
+    assert note.startswith("largest: rank 0 of step 2, 160 MiB")
+
+
+@pytest.mark.parametrize(("wall_time", "cpus"), [(0.05, None), (0.5, 8.0)])
+def test_a_mean_of_busy_cpus_needs_a_tenth_of_a_second(
+    wall_time: float, cpus: float | None
+) -> None:
+    usage = Usage(wall_time=wall_time, cpu_time=1.0)
+    parts = [msgspec.structs.replace(one, usage=usage) for one in four()]
+
+    joined = join_records(parts).usage
+
+    assert joined is not None
+    assert joined.cpus_used == cpus
