@@ -300,8 +300,8 @@ def claims_of(folder: Path, name: str, joblog: str) -> OwnClaims:
 @pytest.mark.parametrize(
     ("element", "expected"),
     [
-        # 1 is done, 2 failed, 3 was claimed by a round, 4 by nobody, 5 was begun, and
-        # 6 was done by hand
+        # 1 is done, 2 failed, and a round claimed it and 3; 4 has nobody, 5 was begun,
+        # and 6 was done by hand
         ("RUNNING", "COMPLETED FAILED PENDING PENDING RUNNING COMPLETED"),
         ("NODE_FAIL", "COMPLETED FAILED INTERRUPTED INTERRUPTED NODE_FAIL COMPLETED"),
         ("CANCELLED", "COMPLETED FAILED CANCELLED CANCELLED CANCELLED COMPLETED"),
@@ -319,7 +319,9 @@ def test_a_task_of_a_queue_is_as_its_owner_left_it_or_free(
     log.mkdir()
     own = claims_of(folder, "tasks_0", "../log/tasks_0.joblog")
     assert all(own.take(unit, 0) for unit in (0, 1, 4))
-    assert claims_of(folder, "round_2", "").take(2, 0)
+    resumed = claims_of(folder, "round_2", "")
+    assert resumed.take(1, 1)
+    assert resumed.take(2, 0)
     assert claims_of(folder, "login1", "../log/login1.joblog").take(5, 0)
     (log / "tasks_0.joblog").write_text(
         f"{HEADER}\n1\t:\t1.0\t1.0\t0\t0\t0\t0\ta\n2\t:\t1.0\t1.0\t0\t0\t1\t0\ta\n"
@@ -335,4 +337,4 @@ def test_a_task_of_a_queue_is_as_its_owner_left_it_or_free(
     read = list(read_tasks(job, plan, LOCAL, [ElementState(state=element)]))
 
     assert [task.state for task in read] == expected.split()
-    assert [task.claims for task in read] == [1, 1, 1, 0, 1, 1]
+    assert [task.claims for task in read] == [1, 2, 1, 0, 1, 1]
