@@ -474,6 +474,7 @@ class GridEngineLint(ScriptLint):
     """Grid Engine: the rules for its job scripts."""
 
     words, prefix = WORDS, PREFIX
+    requested = staticmethod(requested_by_qsub_script)
     # a site names its GPUs and parallel environments itself: those are passed on
     fields: Mapping[str, tuple[str, ...]] = {
         "l:h_vmem": ("virtual_memory",),
@@ -511,10 +512,6 @@ class GridEngineLint(ScriptLint):
             chosen.value or lint_case.facts.cwd, lint_case.facts.cwd
         )
 
-    def requested(self, lint_case: LintCase) -> ScriptRequest:
-        """Add up what the directives request."""
-        return requested_by_qsub_script(lint_case)
-
     def typed(self, flag: str, value: str) -> str:
         """Return a flag as a directive has it."""
         return f"-{flag} {value}"
@@ -526,7 +523,7 @@ class GridEngineLint(ScriptLint):
 
     def granted(self, lint_case: LintCase) -> GrantedResources:
         """Add up what the job gets at most on the node that runs its script."""
-        requested = requested_by_qsub_script(lint_case)
+        requested = self.requested(lint_case)
         # the maximum of a range, as the job may get that many
         slots = positive_number(_slots_variable(lint_case).rpartition("-")[2])
         is_unclear = any(_OF_CPUS.fullmatch(one.name) for one in lint_case.options)

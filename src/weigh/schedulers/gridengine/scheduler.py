@@ -343,10 +343,7 @@ class GridEngineCommands(SchedulerCommands):
     )
     NOT_LISTED = re.compile("do not exist")  # no job has that name
     RULES = RULES
-
-    def render(self, job_script: JobScript) -> str:
-        """Write the job script."""
-        return gridengine_script(job_script)
+    render = staticmethod(gridengine_script)
 
     def log_name(self, job_id: str, element: int, *, is_array: bool) -> str:
         """Return the name of an element's log; Grid Engine numbers from 1."""

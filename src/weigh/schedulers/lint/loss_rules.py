@@ -200,42 +200,16 @@ def _heap(lint_case: LintCase) -> Iterator[LintFinding]:
         found = _HEAP.search(command.text)
         unit = f"{found[2].upper()}iB" if found and found[2] else ""
         size = parsed_or_none(parse_size, f"{found[1]}{unit}") if found else None
-        if found is None or size is None or not memory:
-            continue
-        outside = _reserved(command, lint_case)
-        # where address space is limited, what is only reserved counts as used
-        if size < memory <= size + outside:
+        if size and memory and size >= memory:
+            after = "it does not start" if lint_case.granted.is_virtual else "is killed"
             effect = (
-                f"the job gets {format_size(memory)} of address space, and Java "
-                f"reserves {format_size(outside)} outside its heap: it does not start"
+                f"the job gets {format_size(memory)}, and the JVM needs more than its "
+                f"heap: {after}"
             )
-            yield problem(command, "heap-beyond-memory", effect, _SMALLER)
+            # a quarter of the job's memory is left to the JVM itself
+            fix = f"-Xmx{max(1, memory * 3 // 4 // MIB)}m"
+            yield problem(command, "heap-beyond-memory", effect, fix)
             return
-        if size < memory:
-            continue
-        rest = "the JVM needs more than its heap"
-        after = (
-            ": it does not start" if lint_case.granted.is_virtual else ": it is killed"
-        )
-        effect = f"the job gets {format_size(memory)}, and {rest}{after}"
-        # a quarter of the job's memory is left to the JVM itself
-        fix = f"-Xmx{max(1, memory * 3 // 4 // 2**20)}m"
-        yield problem(command, "heap-beyond-memory", effect, fix)
-        return
-
-
-# what Java reserves outside its heap and does not use: classes 1 GiB, code 240 MiB; a
-# job with 1.7 GB of address space does not start a heap of 128 MiB
-_BESIDE_HEAP = 1304 * MIB
-_SMALLER = "-XX:CompressedClassSpaceSize=64m -XX:ReservedCodeCacheSize=64m"
-
-
-def _reserved(command: ShellCommand, lint_case: LintCase) -> int:
-    """Return the address space that Java takes outside its heap where it is limited."""
-    is_limited = (
-        lint_case.granted.is_virtual and "-XX:CompressedClass" not in command.text
-    )
-    return _BESIDE_HEAP if is_limited else 0
 
 
 RULES: tuple[Rule, ...] = (_removes, _loop_input, _heap)

@@ -9,12 +9,10 @@ from collections.abc import Iterator, Mapping
 
 from weigh.model.lint import LintFinding, ScriptFacts
 from weigh.schedulers.lint.case import (
-    GrantedResources,
     LintCase,
     ReadOptions,
     SchedulerWords,
     ScriptOption,
-    ScriptRequest,
     most_similar_word,
     note,
     problem,
@@ -371,6 +369,7 @@ class SlurmLint(ScriptLint):
     """Slurm: the rules for its job scripts."""
 
     words, prefix = WORDS, PREFIX
+    requested, granted = staticmethod(requested_by), staticmethod(granted_by)
     fields: Mapping[str, tuple[str, ...]] = {
         "mem": ("memory",),
         "time": ("time_limit",),
@@ -405,18 +404,10 @@ class SlurmLint(ScriptLint):
             lint_case.value("chdir") or lint_case.facts.cwd, lint_case.facts.cwd
         )
 
-    def requested(self, lint_case: LintCase) -> ScriptRequest:
-        """Add up what the directives request."""
-        return requested_by(lint_case)
-
     def typed(self, flag: str, value: str) -> str:
         """Return a flag as a directive has it."""
         dashes, before = ("-", " ") if len(flag) == 1 else ("--", "=")
         return f"{dashes}{flag}{before}{shlex.quote(value)}" if value else dashes + flag
-
-    def granted(self, lint_case: LintCase) -> GrantedResources:
-        """Add up what the job gets."""
-        return granted_by(lint_case)
 
     def awaited(self, text: str) -> tuple[str, ...]:
         """Return the ids of the jobs that the script depends on."""

@@ -18,7 +18,6 @@ from weigh.model.job import (
     Elements,
     ElementState,
     JobRequest,
-    JobScript,
     RecordedRequest,
     States,
     SubmittedJob,
@@ -227,6 +226,7 @@ class SlurmCommands(SchedulerCommands):
     SHOWS_TOKENS = True
     NOT_LISTED = re.compile("Invalid job id")  # of jobs by their ids
     RULES = RULES
+    render = staticmethod(slurm_script)
     MESSAGES = EndMessages(
         over_memory=re.compile(_OVER_MEMORY),
         # in the output of the task that started the step, srun's messages, too
@@ -243,10 +243,6 @@ class SlurmCommands(SchedulerCommands):
             "PREEMPTION": "PREEMPTED",
         },
     )
-
-    def render(self, job_script: JobScript) -> str:
-        """Write the job script."""
-        return slurm_script(job_script)
 
     def submit_argv(self, script: str) -> Argv:
         """Return the command that submits a script."""

@@ -211,15 +211,8 @@ class SlurmUserScripts(SchedulerUserScripts):
         named = own.logs.get("" if index is None else str(index))
         if named or not own.output:
             return named
-        known = _LOG_VALUES | {
-            "A": submitted_job.id,
-            "a": None if index is None else str(index),
-            # sbatch(1), filename pattern; what is not known leaves the path unknown
-            "b": None if index is None else str(index % 10),
-            "j": submitted_job.id if index is None else None,
-            "J": submitted_job.id if index is None else None,
-            "N": _log_node(node or ""),
-        }
+        own_id = submitted_job.id if index is None else None
+        known = _log_values(submitted_job.id, index, own_id, node or "")
         return _filled_log_name(own.output, known)
 
     def awaited_argv(
@@ -335,17 +328,28 @@ class SlurmUserScripts(SchedulerUserScripts):
             place, raw, nodes, *_ = (*line.split("|"), "", "")
             index = place.partition("_")[2]
             if whole_number(index) is not None and whole_number(raw) is not None:
-                values = _LOG_VALUES | {"A": submitted_job.id, "a": index, "j": raw}
-                values |= {"J": raw, "b": str(int(index) % 10), "N": _log_node(nodes)}
+                values = _log_values(submitted_job.id, int(index), raw, nodes)
                 if (path := _filled_log_name(own.output, values)) is not None:
                     logs[index] = path
         return logs
 
 
-def _log_node(nodes: str) -> str | None:
-    """Return the node of a list whose name is in the log: the first runs the script."""
-    name = next(slurm_text.node_names(nodes), "")
-    return None if name in _NO_NODE else name.partition(".")[0]
+def _log_values(
+    job_id: str, index: int | None, own_id: str | None, nodes: str
+) -> dict[str, str | None]:
+    """Return what the letters of sbatch(1)'s filename pattern stand for, if known.
+
+    *own_id* is the id of the element itself; the first of the *nodes* runs the script.
+    """
+    node = next(slurm_text.node_names(nodes), "")
+    return _LOG_VALUES | {
+        "A": job_id,
+        "a": None if index is None else str(index),
+        "b": None if index is None else str(index % 10),
+        "j": own_id,
+        "J": own_id,
+        "N": None if node in _NO_NODE else node.partition(".")[0],
+    }
 
 
 def _filled_log_name(pattern: str, known: Mapping[str, str | None]) -> str | None:
