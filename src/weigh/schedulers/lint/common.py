@@ -11,12 +11,10 @@ from weigh.model.lint import LintFinding, ScriptFacts
 from weigh.schedulers.backend import SchedulerLint
 from weigh.schedulers.lint import (
     element_rules,
+    end_rules,
     environment_rules,
-    loss_rules,
     path_rules,
-    resource_rules,
-    shell_rules,
-    splitting_rules,
+    request_rules,
 )
 from weigh.schedulers.lint.case import (
     GrantedResources,
@@ -34,10 +32,8 @@ COMMON: tuple[Rule, ...] = (
     *path_rules.RULES,
     *environment_rules.RULES,
     *element_rules.RULES,
-    *resource_rules.RULES,
-    *shell_rules.RULES,
-    *loss_rules.RULES,
-    *splitting_rules.RULES,
+    *request_rules.RULES,
+    *end_rules.RULES,
 )
 
 

@@ -19,8 +19,8 @@ from weigh.schedulers.lint.case import (
     refused,
 )
 from weigh.schedulers.lint.common import ScriptLint
-from weigh.schedulers.lint.limit_rules import limit_rules
 from weigh.schedulers.lint.path_rules import holds_placeholder
+from weigh.schedulers.lint.request_rules import limit_rules
 from weigh.schedulers.lint.values import (
     OptionValues,
     last,
