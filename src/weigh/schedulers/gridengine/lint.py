@@ -28,7 +28,6 @@ from weigh.schedulers.lint.case import (
 )
 from weigh.schedulers.lint.common import ScriptLint
 from weigh.schedulers.lint.path_rules import holds_placeholder
-from weigh.schedulers.lint.request_rules import limit_rules
 from weigh.schedulers.lint.values import (
     OptionValues,
     last,
@@ -446,20 +445,11 @@ def _count_of_requested_gpus(
     return count * (slots if option.name.removeprefix("l:") in limits.per_slot else 1)
 
 
-def _gridengine_limit_findings(lint_case: LintCase) -> Iterator[LintFinding]:
-    yield from limit_rules(lint_case, requested_by_qsub_script(lint_case))
-    if lint_case.facts.limits is None and lint_case.options:
-        if lint_case.option("l:h_rt") is None:
-            effect = "no h_rt: the queue's own limit applies"
-            yield note(None, "default-time", effect)
-        if lint_case.option("l:h_vmem", "l:mem_free") is None:
-            yield note(None, "default-memory", "no h_vmem: the site's default applies")
-
-
 # ---- what qsub calls things
 WORDS = SchedulerWords(
     tool="qsub",
     array="-t",
+    limits=("h_rt", "h_vmem"),
     element="SGE_TASK_ID",
     unset="is 'undefined'",
     foreign=("SLURM_ARRAY_TASK_ID", "PBS_ARRAYID", "PBS_ARRAY_INDEX", "LSB_JOBINDEX"),
@@ -495,7 +485,6 @@ class GridEngineLint(ScriptLint):
         _gridengine_log_findings,
         _shared_log,
         _shell,
-        _gridengine_limit_findings,
     )
 
     def read(self, script: ScriptText, facts: ScriptFacts) -> ReadOptions:
@@ -523,7 +512,7 @@ class GridEngineLint(ScriptLint):
 
     def granted(self, lint_case: LintCase) -> GrantedResources:
         """Add up what the job gets at most on the node that runs its script."""
-        requested = self.requested(lint_case)
+        requested = lint_case.requested
         # the maximum of a range, as the job may get that many
         slots = positive_number(_slots_variable(lint_case).rpartition("-")[2])
         is_unclear = any(_OF_CPUS.fullmatch(one.name) for one in lint_case.options)

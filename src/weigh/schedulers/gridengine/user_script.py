@@ -22,7 +22,6 @@ from weigh.schedulers.gridengine.lint import (
     LINT,
     PREFIX,
     is_job_name,
-    requested_by_qsub_script,
 )
 from weigh.schedulers.gridengine.scheduler import (
     epoch_time,
@@ -165,7 +164,6 @@ class GridEngineUserScripts(SchedulerUserScripts):
     ) -> DescribedScript:
         """Read a script as qsub does: its directives, then the flags."""
         case = LINT.case(self.with_flags(text, flags), facts)
-        wanted = requested_by_qsub_script(case)
         found = case.option("t")
         indices = found.value if found is not None and case.granted.elements else ""
         throttle = positive_number(case.value("tc"))
@@ -183,7 +181,7 @@ class GridEngineUserScripts(SchedulerUserScripts):
             if merged
             else _gridengine_log_pattern(case.value("e"), "e", where, indices, facts),
             interpreter=tuple(shell.split()),
-            request=wanted.as_job_request(throttle),
+            request=case.requested.as_job_request(throttle),
             misread=LINT.misread(flags),
             refusals=tuple(_refusals(case, name)),
         )

@@ -54,7 +54,7 @@ class SchedulerWords(msgspec.Struct, frozen=True, kw_only=True):
     those of other schedulers. ``common`` are variables with one value in all elements
     of an array. A variable that matches ``own`` is the scheduler's; ``variables`` are
     those that it sets, ``only_with`` those of them that need one of some options.
-    ``meant`` are likely mistakes in their names.
+    ``meant`` are likely mistakes in their names. ``limits`` set the time and memory.
     """
 
     tool: str
@@ -67,6 +67,7 @@ class SchedulerWords(msgspec.Struct, frozen=True, kw_only=True):
     variables: frozenset[str] = frozenset()
     only_with: Mapping[str, tuple[str, ...]] = {}
     meant: Mapping[str, str] = {}
+    limits: tuple[str, str] = ("", "")
 
 
 class ArrayElements(msgspec.Struct, frozen=True):
@@ -110,6 +111,45 @@ class GrantedResources(msgspec.Struct, frozen=True, kw_only=True):
     elements: ArrayElements | None = None
 
 
+class ScriptRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The request in a script; ``by`` has the option that set each field, by its name.
+
+    ``memory``, ``cpus`` and ``gpus`` are per node, None if not requested;
+    ``slot_memory`` is set where a queue limits the memory of a slot; ``no_end`` is an
+    unlimited time.
+    """
+
+    queues: tuple[str, ...] = ()
+    memory: Bytes | None = None
+    slot_memory: Bytes | None = None
+    cpus: int | None = None
+    nodes: int | None = None
+    gpus: int | None = None
+    gpu_type: str = ""
+    time: int | None = None
+    no_end: bool = False
+    account: str | None = None
+    qos: str | None = None
+    by: dict[str, ScriptOption] = {}
+
+    def as_job_request(self, throttle: int | None) -> JobRequest:
+        """Return it as the request of a job; memory is what its scheduler limits."""
+        is_virtual = self.slot_memory is not None
+        return JobRequest(
+            cpus=self.cpus or 1,
+            memory=None if is_virtual else self.memory,
+            virtual_memory=self.memory if is_virtual else None,
+            time_limit=self.time,
+            gpus=self.gpus or 0,
+            gpu_type=self.gpu_type or None,
+            queue=",".join(self.queues) or None,
+            account=self.account,
+            qos=self.qos,
+            throttle=throttle,
+            nodes=self.nodes or 1,
+        )
+
+
 class LintCase(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed script: the options that the scheduler reads, the commands of the shell.
 
@@ -122,6 +162,7 @@ class LintCase(msgspec.Struct, frozen=True, kw_only=True):
     body: ShellBody
     facts: ScriptFacts
     start: str | None = None
+    requested: ScriptRequest = ScriptRequest()
     granted: GrantedResources = GrantedResources()
 
     @property
@@ -250,45 +291,6 @@ def did_you_mean(word: str, known: tuple[str, ...] | list[str]) -> str:
     if near:
         return f"did you mean {near}?"
     return f"known: {', '.join(known[:6])}" if known else ""
-
-
-class ScriptRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The request in a script; ``by`` has the option that set each field, by its name.
-
-    ``memory``, ``cpus`` and ``gpus`` are per node, None if not requested;
-    ``slot_memory`` is set where a queue limits the memory of a slot; ``no_end`` is an
-    unlimited time.
-    """
-
-    queues: tuple[str, ...] = ()
-    memory: Bytes | None = None
-    slot_memory: Bytes | None = None
-    cpus: int | None = None
-    nodes: int | None = None
-    gpus: int | None = None
-    gpu_type: str = ""
-    time: int | None = None
-    no_end: bool = False
-    account: str | None = None
-    qos: str | None = None
-    by: dict[str, ScriptOption] = {}
-
-    def as_job_request(self, throttle: int | None) -> JobRequest:
-        """Return it as the request of a job; memory is what its scheduler limits."""
-        is_virtual = self.slot_memory is not None
-        return JobRequest(
-            cpus=self.cpus or 1,
-            memory=None if is_virtual else self.memory,
-            virtual_memory=self.memory if is_virtual else None,
-            time_limit=self.time,
-            gpus=self.gpus or 0,
-            gpu_type=self.gpu_type or None,
-            queue=",".join(self.queues) or None,
-            account=self.account,
-            qos=self.qos,
-            throttle=throttle,
-            nodes=self.nodes or 1,
-        )
 
 
 _SUBMITTED_FROM = frozenset(

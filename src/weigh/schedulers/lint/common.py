@@ -101,6 +101,7 @@ class ScriptLint(SchedulerLint):
             facts=facts,
         )
         case = msgspec.structs.replace(case, start=self.start(case))
+        case = msgspec.structs.replace(case, requested=self.requested(case))
         return msgspec.structs.replace(case, granted=self.granted(case))
 
     def directives(self, text: str) -> tuple[str, ...]:

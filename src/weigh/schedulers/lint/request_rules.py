@@ -22,10 +22,8 @@ from weigh.units import MIB, Bytes, count_with_noun, format_duration, format_siz
 class RequestAgainstLimits:
     """A script's request and the cluster's limits."""
 
-    def __init__(
-        self, lint_case: LintCase, requested: ScriptRequest, limits: ClusterLimits
-    ) -> None:
-        self.requested = requested
+    def __init__(self, lint_case: LintCase, limits: ClusterLimits) -> None:
+        self.requested = requested = lint_case.requested
         self.limits = limits
         self.is_slurm = lint_case.tool == "sbatch"
         self.queues = _possible_queues(requested, limits, any_queue=not self.is_slurm)
@@ -58,15 +56,17 @@ class RequestAgainstLimits:
         return ", ".join(queue.name for queue in self.queues) or "the cluster"
 
 
-def limit_rules(lint_case: LintCase, requested: ScriptRequest) -> Iterator[LintFinding]:
-    """Apply all rules that need the cluster's limits; none if they are not known.
-
-    What the site's settings want in each job is known without them.
-    """
-    yield from _site_rules(lint_case, requested)
+def _limit_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    """Apply all rules that need the cluster's limits, or note what is not limited."""
     if lint_case.facts.limits is None:
+        for name, option in zip(
+            ("time", "memory"), lint_case.words.limits, strict=True
+        ):
+            if lint_case.options and name not in lint_case.requested.by:
+                effect = f"no {option}: the queue's default applies"
+                yield note(None, f"default-{name}", effect)
         return
-    against = RequestAgainstLimits(lint_case, requested, lint_case.facts.limits)
+    against = RequestAgainstLimits(lint_case, lint_case.facts.limits)
     for rule in (
         _unknown_queue_findings,
         _closed,
@@ -79,8 +79,9 @@ def limit_rules(lint_case: LintCase, requested: ScriptRequest) -> Iterator[LintF
     yield from _default_gpu(lint_case, against)
 
 
-def _site_rules(lint_case: LintCase, requested: ScriptRequest) -> Iterator[LintFinding]:
+def _site_rules(lint_case: LintCase) -> Iterator[LintFinding]:
     """Find what the site wants in each job, and the script does not request."""
+    requested = lint_case.requested
     for name in lint_case.facts.required:
         if {"queue": "queues"}.get(name, name) not in requested.by:
             effect = f"no {name} requested: this site wants one in each job"
@@ -351,6 +352,8 @@ def _no_gpu(lint_case: LintCase) -> Iterator[LintFinding]:
 
 
 RULES: tuple[Rule, ...] = (
+    _site_rules,
+    _limit_findings,
     _thread_findings,
     _devices,
     _processes,

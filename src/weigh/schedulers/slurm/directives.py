@@ -275,7 +275,7 @@ def _number(option: ScriptOption | None) -> int | None:
 
 def granted_by(lint_case: LintCase) -> GrantedResources:
     """Add up what the job gets at most on the node that runs its script."""
-    requested, nodes = requested_by(lint_case), lint_case.option("nodes")
+    requested, nodes = lint_case.requested, lint_case.option("nodes")
     each, ntasks, on_node = (
         lint_case.option(n) for n in ("cpus-per-task", "ntasks", "ntasks-per-node")
     )

@@ -20,7 +20,6 @@ from weigh.schedulers.lint.case import (
 )
 from weigh.schedulers.lint.common import ScriptLint
 from weigh.schedulers.lint.path_rules import holds_placeholder
-from weigh.schedulers.lint.request_rules import limit_rules
 from weigh.schedulers.lint.values import (
     OptionValues,
     last,
@@ -323,23 +322,6 @@ def _dependencies(lint_case: LintCase) -> Iterator[LintFinding]:
         yield from on_jobs(lint_case, option, jobs, unknown=unknown, never=never)
 
 
-def _slurm_limit_findings(lint_case: LintCase) -> Iterator[LintFinding]:
-    requested = requested_by(lint_case)
-    yield from limit_rules(lint_case, requested)
-    for rule, name, option, default in (
-        ("default-time", "time", "--time", "often short"),
-        ("default-memory", "memory", "--mem", "often little"),
-    ):
-        if (
-            # with limits limit_rules names the defaults themselves
-            lint_case.facts.limits is None
-            and lint_case.options
-            and name not in requested.by
-        ):
-            effect = f"no {option}: the queue's default applies, {default}"
-            yield note(None, rule, effect)
-
-
 # ---- what sbatch calls things
 _SETS_TASKS = (
     *("ntasks", "ntasks-per-node", "ntasks-per-gpu", "ntasks-per-socket"),
@@ -348,6 +330,7 @@ _SETS_TASKS = (
 WORDS = SchedulerWords(
     tool="sbatch",
     array="--array",
+    limits=("--time", "--mem"),
     element="SLURM_ARRAY_TASK_ID",
     foreign=("SGE_TASK_ID", "PBS_ARRAYID", "PBS_ARRAY_INDEX", "LSB_JOBINDEX"),
     common=frozenset(LISTS["variables that are alike in all elements"]),
@@ -391,7 +374,6 @@ class SlurmLint(ScriptLint):
         _slurm_start_findings,
         _slurm_array_findings,
         _dependencies,
-        _slurm_limit_findings,
     )
 
     def read(self, script: ScriptText, facts: ScriptFacts) -> ReadOptions:

@@ -24,7 +24,6 @@ from weigh.schedulers.slurm.cluster import pairs_of
 from weigh.schedulers.slurm.directives import (
     PREFIX,
     elements_of,
-    requested_by,
 )
 from weigh.schedulers.slurm.lint import LINT
 from weigh.schedulers.slurm.script import job_lines, parse_scontrol_job
@@ -161,7 +160,7 @@ class SlurmUserScripts(SchedulerUserScripts):
             if error
             else "",
             comment=comment.value if comment else "",
-            request=requested_by(case).as_job_request(throttle),
+            request=case.requested.as_job_request(throttle),
             misread=LINT.misread(flags),
             refusals=tuple(why for key, why in _CANNOT.items() if case.option(key)),
         )
