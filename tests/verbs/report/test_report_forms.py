@@ -74,7 +74,10 @@ def test_my_jobs_are_a_line_each_from_accounting_and_records(
         monkeypatch.setenv("FORCE_COLOR", "1" if situation == "a terminal" else "")
 
     check_transcript(
-        Path(__file__).with_name("job_list.transcript"), say, {"\x1b": "ESC"}, given
+        Path(__file__).with_name("job_list.transcript"),
+        say,
+        {"\x1b": "ESC", r"2026-\d\d-\d\d": "DATE"},
+        given,
     )
 
 

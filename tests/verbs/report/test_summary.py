@@ -126,6 +126,7 @@ SCREENS: dict[str, dict[str, Any]] = {
         "repeats": FOUR_RUNS,
         "usage": {"gpus": (CARD,)},
     },
+    "two runs, of which the median is one": {"repeats": FOUR_RUNS[1:3]},
     "bounds that differ": {"peak": BOUNDS},
     "bounds in two units": {"peak": BOUNDS | {"high": 2 * GIB}},
     "bounds within 2 % are one figure": {"peak": {"high": 399 * MIB}},

@@ -52,8 +52,8 @@ def trained(points: int = POINTS) -> Record:
         command=("python", "train.py", "--lr", "0.001", "--epochs", "3"),
         parameters={"lr": 0.001, "seed": 3},
         host=RecordedHost(name="node07", system="Linux", cpus=32, memory=256 * GIB),
-        started="2026-11-21T10:00:00.000Z",
-        ended="2026-11-21T10:12:22.600Z",
+        started="2026-11-21T10:00:00.000",  # in each zone
+        ended="2026-11-21T10:12:22.600",
         state="COMPLETED",
         exit_code=0,
         usage=Usage(

@@ -68,6 +68,9 @@ SCREENS: dict[str, list[str]] = {
     "it starts in two hours, as all nodes are busy": lines(LATER),
     "it may start before the prediction": lines(LATER, has_free_nodes=True),
     "it starts tomorrow": lines(job(expected=NOON + DAY)),
+    "elements of two nodes": lines(
+        job(request=JobRequest(cpus=4, nodes=2, time_limit=1 * HOUR))
+    ),
     "what two jobs can use at most": lines(
         job(elements=20, request=SIX_HOURS), job(request=SIX_HOURS)
     ),
