@@ -59,6 +59,7 @@ class ConfigValues(msgspec.Struct, frozen=True):
     submit: dict[str, ConfigSetting] = {}  # see SUBMIT_KEYS
     mask: SecretMask = SecretMask()
     ignore: tuple[str, ...] = ()
+    allow_nan: bool = False  # what tasks print may be NaN: see `weigh check`
 
     def value(self, key: str) -> Value | None:
         """Return the value in force for *key*, or None if nothing sets it."""
@@ -182,7 +183,7 @@ _KINDS_BY_TABLE: dict[str, dict[str, SettingKind]] = {
     "": KEYS,
     "exec": dict.fromkeys(EXEC_KEYS, _OPTION),
     "submit": SUBMIT_KEYS,
-    "check": {"ignore": _NAMES},
+    "check": {"ignore": _NAMES, "allow_nan": _YES_NO},
     "records": {"mask": SettingKind(Any, "patterns or false")},
 }
 
@@ -326,6 +327,7 @@ def _with_file(
         mask = SecretMask(mask.patterns + nearer.patterns, nearer.off)
     if "ignore" in found["check"]:
         ignore = (*ignore, *cast("list[str]", found["check"]["ignore"].value))
+    allow_nan = found["check"].get("allow_nan")
     gpus = {
         name: _GPU_MEMORY.read(f"{path}: gpus.{name}", value)
         for name, value in tables["gpus"].items()
@@ -340,6 +342,7 @@ def _with_file(
         submit=config.submit | found["submit"],
         mask=mask,
         ignore=ignore,
+        allow_nan=config.allow_nan if allow_nan is None else bool(allow_nan.value),
     )
 
 

@@ -67,7 +67,7 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
     here = here_now()
     check_options = CheckOptions(
         **words,
-        allow_nan="nan" in here.settings.ignore,
+        allow_nan=here.settings.allow_nan,
         mask=here.settings.mask,
     )
     if is_job_script(path):

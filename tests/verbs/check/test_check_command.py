@@ -172,7 +172,7 @@ def test_a_crash_and_silence_are_on_the_screen(weigh: Weigh, tmp_path: Path) -> 
 
 def test_nan_can_be_allowed(weigh: Weigh, tmp_path: Path) -> None:
     path = write(tmp_path, "echo loss: nan")
-    (tmp_path / "weigh.toml").write_text('[check]\nignore = ["nan"]\n')
+    (tmp_path / "weigh.toml").write_text("[check]\nallow_nan = true\n")
     assert checked(weigh, path)[0] == 0
 
 
