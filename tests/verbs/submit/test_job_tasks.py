@@ -7,9 +7,16 @@ import msgspec
 import pytest
 from some_requests import a_submitted_job
 
-from weigh.flow.follow.task_history import JoblogHistory
-from weigh.flow.follow.tasks import ElementTasks, last_lines_of_output, read_tasks
+from weigh.errors import NO_TIME_LEFT
+from weigh.flow.follow.task_history import JoblogHistory, log_of_element
+from weigh.flow.follow.tasks import (
+    ElementTasks,
+    judge_by_log,
+    last_lines_of_output,
+    read_tasks,
+)
 from weigh.joblog import HEADER
+from weigh.model.element_time import NOT_STARTED
 from weigh.model.job import ElementState, SubmittedJob
 from weigh.model.plan import (
     BinCapacity,
@@ -21,6 +28,7 @@ from weigh.model.plan import (
 from weigh.model.record import State
 from weigh.runner import events
 from weigh.runner.shared_queue import OwnClaims, QueueOwner
+from weigh.schedulers.job_script import AGAIN, ENDED, NEAR
 from weigh.schedulers.this_machine import LocalScheduler
 from weigh.store.identity import ProcessIdentity, this_machine
 
@@ -338,3 +346,86 @@ def test_a_task_of_a_queue_is_as_its_owner_left_it_or_free(
 
     assert [task.state for task in read] == expected.split()
     assert [task.claims for task in read] == [1, 2, 1, 0, 1, 1]
+
+
+SLURM_ENDED = "slurmstepd: error: *** JOB 8 ON cn1 CANCELLED AT 2026-01-01{} ***\n"
+UNTIL_LIMIT = SLURM_ENDED.format(" DUE TO TIME LIMIT")
+LEFT = f"{NOT_STARTED} 2 tasks, as the next needs 5 m"
+# what the scheduler reports, the end of the log, and what follows
+JUDGED: dict[str, tuple[State, str, State, str | None]] = {
+    "a success": ("FAILED", f"{ENDED} 0\n", "COMPLETED", None),
+    "a failure": ("UNKNOWN", f"no mesh\n{ENDED} 3\n", "FAILED", "no mesh"),
+    "near its limit": (
+        *("FAILED", f"{NEAR}\n{ENDED} 143\n", "TIMEOUT"),
+        "stopped before its time limit",
+    ),
+    "a signal": ("FAILED", f"{ENDED} 143\n", "INTERRUPTED", "stopped by a signal"),
+    "tasks left": (
+        *("FAILED", f"weigh: {LEFT}\n{ENDED} {NO_TIME_LEFT}\n", "INTERRUPTED", LEFT),
+    ),
+    # its end is still to come
+    "a requeue": ("RUNNING", f"{ENDED} {AGAIN}\n", "RUNNING", None),
+    "a surer state": ("NODE_FAIL", f"{ENDED} 1\n", "NODE_FAIL", None),
+    "Slurm's last word": ("UNKNOWN", f"{ENDED} 1\n{UNTIL_LIMIT}", "TIMEOUT", None),
+    "Slurm's only word": ("UNKNOWN", SLURM_ENDED.format(""), "CANCELLED", None),
+    "a lost node": (
+        *(
+            "UNKNOWN",
+            SLURM_ENDED.format(" DUE TO NODE FAILURE, SEE"),
+            "NODE_FAIL",
+            None,
+        ),
+    ),
+    "preempted": (
+        *("UNKNOWN", SLURM_ENDED.format(" DUE TO PREEMPTION"), "PREEMPTED", None),
+    ),
+    **{
+        words: ("FAILED", f"{ENDED} 1\n{words}\n", "OUT_OF_MEMORY", "killed for memory")
+        for words in (
+            "slurmstepd-n1: error: Detected 3 oom-kill event(s)",
+            "slurmstepd: error: Exceeded job memory limit",
+            "slurmstepd: error: StepId=1.batch exceeded memory limit (2 > 1)",
+        )
+    },
+    # a later attempt
+    "another after it": ("UNKNOWN", f"{UNTIL_LIMIT}{ENDED} 0\n", "COMPLETED", None),
+    "nothing": ("UNKNOWN", "step 3\n", "UNKNOWN", None),
+}
+
+
+@pytest.mark.parametrize("end", JUDGED)
+def test_an_element_is_judged_by_the_end_of_its_log(tmp_path: Path, end: str) -> None:
+    reported, words, state, reason = JUDGED[end]
+    log = tmp_path / "7.out"
+    log.write_text(words)
+
+    judged = judge_by_log(ElementState(state=reported), str(log))
+
+    assert (judged.state, judged.reason) == (state, reason)
+
+
+def test_tasks_that_an_element_left_for_want_of_time_say_so(tmp_path: Path) -> None:
+    job, plan = a_job(tmp_path, tasks=1)
+    queue = PlannedQueue(folder="queue", tasks=(1,), kinds=(0,), slots=1)
+    log = Path(log_of_element(job, LOCAL, 0))
+    log.parent.mkdir()
+    log.write_text(f"weigh: {LEFT}\n{ENDED} {NO_TIME_LEFT}\n")
+
+    read = read_tasks(
+        *(job, msgspec.structs.replace(plan, queue=queue)),
+        *(LOCAL, [ElementState(state="FAILED")]),
+    )
+
+    assert [(task.state, task.reason) for task in read] == [("INTERRUPTED", LEFT)]
+
+
+def test_a_task_of_a_running_element_runs_once_it_has_begun(tmp_path: Path) -> None:
+    job, plan = a_job(tmp_path, tasks=2)
+    joblog = tmp_path / "log/tasks_0.joblog"
+    joblog.parent.mkdir()
+    begun = events.AttemptStarted(1, 1, "run", 1.0, 1, 5, 6, "task")
+    Path(f"{joblog}{events.SUFFIX}").write_bytes(msgspec.json.encode(begun) + b"\n")
+
+    read = read_tasks(job, plan, LOCAL, [ElementState(state="RUNNING")])
+
+    assert [task.state for task in read] == ["RUNNING", "PENDING"]

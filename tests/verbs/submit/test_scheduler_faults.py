@@ -241,10 +241,6 @@ STANDINGS: dict[str, tuple[str, str, list[str], dict[str, int]]] = {
         ],
         {"TIMEOUT": 1, "NODE_FAIL": 1, "CANCELLED": 1},
     ),
-    "preempted": (
-        *(":", NO_ACCOUNTING, [ENDED_BY_SLURM.format(" DUE TO PREEMPTION")] * 3),
-        {"PREEMPTED": 3},
-    ),
     "an array cancelled before it started, Slurm 20.11": (
         *(WAITED, CANCELLED_ROW.format("7_[0-2%10]|CANCELLED by 0"), []),
         {"CANCELLED": 3},
@@ -267,28 +263,6 @@ STANDINGS: dict[str, tuple[str, str, list[str], dict[str, int]]] = {
         ),
         "echo '7|OUT_OF_MEMORY|0:125|0:125|1|2|node1|OutOfMemory'",
         *([], {"INTERRUPTED": 2, "OUT_OF_MEMORY": 1}),
-    ),
-    "without accounting, the exit codes in the logs": (
-        *(":", NO_ACCOUNTING),
-        ["weigh: exit code 143", "activate: No such file\nweigh: exit code 1", ""],
-        {"INTERRUPTED": 2, "FAILED": 1},
-    ),
-    "logs that mention memory": (
-        *('for i in 0 1 2; do echo "7|$i|FAILED|1|node1|None"; done', ":"),
-        [
-            "weigh: exit code 1\nslurmstepd-n1: error: Detected 3 oom-kill event(s)",
-            "slurmstepd: error: Exceeded job memory limit",
-            "slurmstepd: error: StepId=1.batch exceeded memory limit (2 > 1)",
-        ],
-        {"OUT_OF_MEMORY": 3},
-    ),
-    "what the scheduler states last does not hide the exit code": (
-        *(":", NO_ACCOUNTING),
-        [
-            "the time limit is near\nweigh: exit code 143\nslurmstepd: error: *** JOB",
-            *("weigh: exit code 0", ""),
-        ],
-        {"TIMEOUT": 1, "INTERRUPTED": 2},
     ),
 }
 
