@@ -6,10 +6,11 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from staged_node import Node, Tools, until
 
-from weigh.model.staging import StagedInput
+from weigh.model.staging import StagedInput, StagingPlan
 from weigh.staging.script import staged_script_lines
 
 HOSTILE = (
@@ -139,16 +140,48 @@ def test_a_scratch_that_fills_while_tasks_run_is_their_failure(
     assert list((small / "weigh-0").iterdir()) == []
 
 
-def test_a_source_that_is_not_there_is_reported_before_anything_runs(
-    node: Node,
+# what is refused before anything runs: changes of the staging, and the words
+REFUSED: dict[str, tuple[dict[str, object], str]] = {
+    "input": (
+        {"sources": (StagedInput("{home}/gone", "gone"),)},
+        "weigh: input {home}/gone does not exist: the tasks did not run\n",
+    ),
+    "two inputs": (
+        {
+            "sources": (
+                StagedInput("{home}/other", "data"),
+                StagedInput("{home}/code", "."),
+            )
+        },
+        "two inputs would have the name",
+    ),
+    "destination": (
+        {"destination": "{home}/file/results"},
+        "cannot write results to {home}/file/results",
+    ),
+    "scratch": ({"scratch": "/proc/none/here"}, "no writable folder"),
+    "variable": (
+        {"scratch": "/disk/$NOT_SET_HERE"},
+        "NOT_SET_HERE: is not set on this node, and the setting scratch",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_staged_is_reported_before_anything_runs(
+    node: Node, what: str
 ) -> None:
-    gone = str(node.home / "gone")
-    task = node.run("touch a", node.staging(sources=(StagedInput(gone, "gone"),)))
-    assert task.process.returncode == 125
-    assert task.errors.splitlines() == [
-        f"weigh: input {gone} does not exist: the tasks did not run"
-    ]
-    assert list(node.results.iterdir()) == []
+    for name in ("file", "code/data", "other/x"):
+        node.write(name)
+    changes, words = REFUSED[what]
+    text = msgspec.json.encode(node.staging(**changes)).decode()
+    staging = msgspec.json.decode(
+        text.replace("{home}", str(node.home)), type=StagingPlan
+    )
+    task = node.run(f"touch {node.home}/ran", staging)
+    assert task.process.returncode
+    assert words.replace("{home}", str(node.home)) in task.errors
+    assert not (node.home / "ran").exists()
     assert node.left() == []
 
 
@@ -164,18 +197,6 @@ def test_a_source_that_vanishes_while_it_is_copied_is_reported(node: Node) -> No
     assert node.left() == []
 
 
-def test_a_destination_that_cannot_be_written_is_reported_before_anything_runs(
-    node: Node,
-) -> None:
-    file = node.write("file")
-    task = node.run(
-        f"touch {node.home}/ran", node.staging(destination=f"{file}/results")
-    )
-    assert task.process.returncode == 125
-    assert f"cannot write results to {file}/results" in task.errors
-    assert not (node.home / "ran").exists()
-
-
 def test_a_destination_that_goes_keeps_the_results(node: Node) -> None:
     task = node.run(
         f"touch a; rm -r {node.results}; touch {node.results}",
@@ -183,21 +204,6 @@ def test_a_destination_that_goes_keeps_the_results(node: Node) -> None:
     assert task.process.returncode == 125
     (kept,) = node.found("work.*/a")
     assert str(kept.parent) in task.errors
-
-
-def test_a_scratch_that_is_not_there_is_reported(node: Node) -> None:
-    task = node.run("true", node.staging(scratch="/proc/none/here"))
-    assert task.process.returncode == 125
-    assert "no writable folder" in task.errors
-    assert "/proc/none/here" in task.errors
-
-
-def test_a_variable_that_the_node_does_not_set_is_named(node: Node) -> None:
-    task = node.run("true", node.staging(scratch="/disk/$NOT_SET_HERE"))
-    assert task.process.returncode != 0
-    assert (
-        "NOT_SET_HERE: is not set on this node, and the setting scratch" in task.errors
-    )
 
 
 def test_a_link_in_place_of_our_folder_is_not_followed(node: Node) -> None:
@@ -322,21 +328,6 @@ def test_what_is_in_a_folder_can_lie_in_the_working_folder_itself(node: Node) ->
     task = node.run("ls -A; touch made", staging)
     assert task.output.split() == [".env", "data", "run.py"]
     assert os.listdir(node.results) == ["made"]
-
-
-def test_two_inputs_of_one_name_are_refused_on_the_node(node: Node) -> None:
-    node.write("code/data")
-    node.write("data/x")
-    staging = node.staging(
-        sources=(
-            StagedInput(str(node.home / "data"), "data"),
-            StagedInput(str(node.home / "code"), "."),
-        )
-    )
-    task = node.run("true", staging)
-    assert task.process.returncode == 125
-    assert "two inputs would have the name" in task.errors
-    assert node.left() == []
 
 
 @MOSTLY_RSYNC

@@ -173,34 +173,26 @@ def test_a_task_that_comes_while_the_last_one_clears_begins_anew(node: Node) -> 
     assert node.left() == []
 
 
-def test_a_task_in_a_link_of_an_earlier_boot_is_dead(node: Node) -> None:
+@pytest.mark.parametrize(
+    ("words", "keeps"),
+    [
+        ("earlier-boot {pid} {start}", False),
+        ("{boot} {pid} 1", False),  # the number is another process's now
+        ("{boot} {pid} {start}", True),
+    ],
+)
+def test_inputs_stay_for_a_task_of_this_boot_that_lives(
+    node: Node, words: str, *, keeps: bool
+) -> None:
     task, *_ = _started(node, 1)
     (link,) = [path for path in node.found("task.*") if path.suffix != ".run"]
-    _, number, start = os.readlink(link).split()
-    (link.parent / "task.4711_9.1").symlink_to(f"earlier-boot {number} {start}")
+    boot, pid = os.readlink(link).split()[0], os.getpid()
+    text = words.format(boot=boot, pid=pid, start=start_of(pid))
+    (link.parent / "task.4711_9.1").symlink_to(text)
     _go(node)
     assert task.end() == 0
-    assert node.left() == []
-
-
-def test_a_number_that_another_process_has_now_is_of_a_dead_task(node: Node) -> None:
-    task, *_ = _started(node, 1)
-    (link,) = [path for path in node.found("task.*") if path.suffix != ".run"]
-    boot = os.readlink(link).split()[0]
-    (link.parent / "task.4711_9.1").symlink_to(f"{boot} {os.getpid()} 1")
-    _go(node)
-    assert task.end() == 0
-    assert node.left() == []
-
-
-def test_a_live_task_keeps_the_inputs(node: Node) -> None:
-    task, *_ = _started(node, 1)
-    (link,) = [path for path in node.found("task.*") if path.suffix != ".run"]
-    boot, start = os.readlink(link).split()[0], start_of(os.getpid())
-    (link.parent / "task.4711_9.1").symlink_to(f"{boot} {os.getpid()} {start}")
-    _go(node)
-    assert task.end() == 0
-    assert len(node.found("in/0/a")) == 1
+    assert len(node.found("in/0/a")) == keeps
+    assert bool(node.left()) == keeps
 
 
 def test_the_next_job_clears_what_a_killed_one_left(node: Node) -> None:

@@ -126,13 +126,6 @@ def test_a_plan_that_does_not_fit_still_leaves_the_guard_at_work() -> None:
     assert guard.victim(tasks, 2.0) is tasks[1]
 
 
-def test_without_plans_the_youngest_goes_as_ever() -> None:
-    guard = GuardedMemory()
-    tasks = [_attempt(1, now=500), _attempt(2, now=1, began=1.0)]
-    assert guard.is_short(0.0, MemoryRoom(1000, 1001), tasks)
-    assert guard.victim(tasks) is tasks[1]
-
-
 @pytest.mark.parametrize("why", ["timeout", "signal", "halt"])
 def test_a_task_that_takes_long_to_end_does_not_disable_the_guard(why: str) -> None:
     tasks = [_attempt(seq, began=float(seq)) for seq in (1, 2, 3)]
@@ -254,26 +247,6 @@ def test_the_one_over_its_plan_is_stopped_and_runs_later_with_more(
     assert sorted(batch.ran()) == ["0", "1", "2"]
     kept = [one["memory"] for one in batch.events_of("started") if one["seq"] == 1]
     assert kept[-1] > 100 * MIB
-
-
-def test_weigh_plan_writes_each_tasks_kind(batch: Batch) -> None:
-    batch.write("echo a", "echo b")
-    words = [*WEIGH, "plan", "tasks.txt", "--memory", "100MiB", "--time", "1m"]
-    words += ["--node", "1GiB,4", "--cpus", "1"]
-    done = subprocess.run(
-        words,
-        cwd=batch.folder,
-        env=batch.env(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    folder = batch.folder / "plan" / "tasks"
-    plan = json.loads((folder / "plan.json").read_text())
-    assert [one["kinds"] for one in plan["elements"]] == [[0, 0]]
-    share = PlannedTasks(str(folder / "tasks_0.txt"), 2).need_of(2)
-    assert share.memory == plan["kinds"][0]["item"]["memory"] >= 100 * MIB
 
 
 def test_needs_of_small_tasks_and_the_runner_fit_what_their_element_gets(

@@ -1,7 +1,6 @@
 """A port for each task, and the gpus of a slot that has several."""
 
 import os
-import socket
 from collections.abc import Sequence
 
 import pytest
@@ -48,13 +47,6 @@ def test_a_port_that_the_user_chose_stays(
     monkeypatch.setenv("MASTER_ADDR", "node7")
     (said,) = printed_by_tasks(batch, 1)
     assert said.startswith("node7 29501 ")
-
-
-def test_a_free_port_can_be_listened_on() -> None:
-    port = free_port()
-    assert port is not None
-    with socket.create_server(("127.0.0.1", port)) as server:
-        assert server.getsockname()[1] == port
 
 
 def test_a_job_on_several_nodes_meets_at_this_one() -> None:
