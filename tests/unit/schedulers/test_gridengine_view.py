@@ -3,7 +3,10 @@ from captured_text import captured
 
 from weigh.model.cluster import ClusterNode, NodeGpus
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
-from weigh.units import DAY, HOUR
+from weigh.schedulers.gridengine import scheduler as gridengine_commands
+from weigh.schedulers.gridengine.cluster import gridengine_cluster_limits
+from weigh.schedulers.gridengine.scheduler import parse_qstat_job
+from weigh.units import DAY, GIB, HOUR
 
 HOSTS = gridengine_cluster.parse_hosts(captured("gridengine-8.1.9-qhost.txt"))
 TOTALS = gridengine_cluster.parse_host_totals(captured("gridengine-8.1.9-host.txt"))
@@ -115,3 +118,118 @@ def test_a_consumable_is_taken_by_each_slot_or_once() -> None:
 def test_per_slot_complexes_are_not_taken_once() -> None:
     complexes = captured("gridengine-8.1.9-complexes.txt")
     assert gridengine_cluster.per_job(complexes) == frozenset()
+
+
+COMPLEXES = captured("gridengine-8.1.9-complexes.txt")
+ANSWERS = {
+    gridengine_cluster.HOSTS: captured("gridengine-8.1.9-qhost.txt"),
+    gridengine_cluster.QUEUES: captured("gridengine-8.1.9-queues.txt"),
+    gridengine_cluster.COMPLEXES: COMPLEXES,
+}
+RIG = {"rig": TOTALS}
+
+
+def test_what_may_be_requested_is_known_by_both_its_names() -> None:
+    told = gridengine_cluster_limits(ANSWERS, RIG)
+
+    assert told.resources is not None
+    assert {"h_vmem", "ngpus", "gpu_type", "mf", "mem_free"} <= set(told.resources)
+    assert "load_avg" not in told.resources
+
+
+def test_queues_have_their_time_and_the_cell_s_memory_for_a_slot() -> None:
+    queue = gridengine_cluster_limits(ANSWERS, RIG).queues[0]
+
+    assert (queue.name, queue.time_limit) == ("all.q", 48 * HOUR)
+    assert queue.default_memory_per_cpu == GIB
+
+
+def test_a_host_has_the_memory_that_the_site_gave_it() -> None:
+    (node,) = gridengine_cluster_limits(ANSWERS, RIG).nodes
+
+    assert node.memory == 32 * GIB
+    assert node.gpu_count() == 4
+
+
+def test_what_each_slot_takes_is_distinguished_from_what_a_job_takes_once() -> None:
+    assert "ngpus" in gridengine_cluster_limits(ANSWERS, RIG).per_slot
+    once = COMPLEXES.replace(
+        "ngpus               ngpus       INT         <=    YES         YES",
+        "ngpus               ngpus       INT         <=    YES         JOB",
+    )
+
+    assert once != COMPLEXES
+    told = gridengine_cluster_limits(ANSWERS | {gridengine_cluster.COMPLEXES: once}, {})
+    assert "ngpus" not in told.per_slot
+
+
+def test_what_was_not_answered_is_not_known() -> None:
+    assert gridengine_cluster_limits({}, {}).resources is None
+
+
+@pytest.mark.parametrize(
+    ("column", "extra", "word"),
+    [
+        ("YES", "", ""),
+        ("YES", "ncpus ncpus INT <= YES NO 0 0\n", "ncpus"),
+        ("JOB", "", None),
+    ],
+)
+def test_how_cpus_are_requested_next_to_gpus_follows_from_the_cell(
+    column: str, extra: str, word: str | None
+) -> None:
+    cell = f"ngpus ngpus INT <= YES {column} 0 0\n{extra}"
+
+    assert gridengine_commands.COMMANDS.parse_slots(cell) == word
+
+
+CAPTURED = """\
+==============================================================
+job_number:                 1
+exec_file:                  job_scripts/1
+submission_time:            Sat Nov 21 10:00:11 2026
+owner:                      root
+sge_o_host:                 localhost
+account:                    sge
+merge:                      y
+hard resource_list:         h_vmem=2G,h_rt=300,ngpus=1,gpu_type=v100
+mail_list:                  root@vm
+notify:                     FALSE
+job_name:                   a7.sh
+hard_queue_list:            short
+shell_list:                 NONE:/bin/bash
+env_list:                   TERM=NONE
+script_file:                a7.sh
+parallel environment:  smp range: 2
+job-array tasks:            1-5:1
+maximum concurrency:        2
+scheduling info:            Job is in hold state
+"""
+
+
+def test_what_was_requested_is_read() -> None:
+    told = parse_qstat_job(CAPTURED)
+
+    assert told is not None
+    assert (told.virtual_memory, told.cpus, told.gpus) == (4 * GIB, 2, 1)
+    assert told.gpu_types == ("v100",)
+    assert (told.time_limit, told.queue) == (300, "short")
+    assert (told.elements, told.throttle) == (5, 2)
+
+
+def test_a_job_that_requests_nothing_has_one_slot() -> None:
+    told = parse_qstat_job("job_number:                 7\n")
+
+    assert told is not None
+    assert (told.cpus, told.elements, told.queue) == (1, None, None)
+
+
+def test_gpus_under_a_name_of_the_site_s_own_are_not_counted_as_none() -> None:
+    told = parse_qstat_job(CAPTURED.replace("ngpus=1", "tesla=1"))
+
+    assert told is not None
+    assert told.gpus is None
+
+
+def test_a_job_that_is_not_there_reports_nothing() -> None:
+    assert parse_qstat_job("Following jobs do not exist: \n999\n") is None

@@ -1,11 +1,15 @@
 from datetime import datetime
 
+import pytest
 from captured_text import captured
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.model.cluster import ClusterNode, NodeGpus
+from weigh.model.cluster import ClusterLimits, ClusterNode, NodeGpus
+from weigh.schedulers.protocol import Argv
 from weigh.schedulers.slurm import cluster as slurm_cluster
+from weigh.schedulers.slurm import scheduler as slurm_commands
+from weigh.schedulers.slurm.cluster import slurm_cluster_limits
 from weigh.schedulers.words import count_elements
 from weigh.units import DAY, HOUR, MIB
 
@@ -143,3 +147,107 @@ def test_a_range_counts_as_pythons_does(first: int, more: int, step: int) -> Non
     last = first + more
     oracle = len(range(first, last + 1, step))
     assert count_elements(f"{first}-{last}:{step}") == oracle
+
+
+NODES = captured("slurm-22.05-node.txt")
+PARTITIONS = captured("slurm-22.05-partition.txt")
+CONFIG = (
+    "Configuration data as of 2026-11-21T10:00:00\n"
+    "DefMemPerCPU            = 1000\n"
+    "EnforcePartLimits       = ALL\n"
+    "MaxMemPerNode           = UNLIMITED\n"
+    "SLURM_VERSION           = 22.05.8\n"
+)
+ALL = {
+    slurm_cluster.NODES: NODES,
+    slurm_cluster.PARTITIONS: PARTITIONS,
+    slurm_cluster.CONFIG: CONFIG,
+}
+
+
+def limits_with(argv: Argv, text: str) -> ClusterLimits:
+    """Return the limits where a command prints *text*."""
+    return slurm_cluster_limits(ALL | {argv: text})
+
+
+def test_what_the_cluster_enforces_is_known() -> None:
+    assert slurm_cluster_limits(ALL).enforced
+
+
+def test_the_cluster_s_defaults_fill_in_what_a_partition_leaves_open() -> None:
+    short = slurm_cluster_limits(ALL).queues[0]
+
+    assert short.default_memory_per_cpu == 1000 * MIB
+    per_node = CONFIG.replace("DefMemPerCPU ", "DefMemPerNode")
+    assert (
+        limits_with(slurm_cluster.CONFIG, per_node).queues[0].default_memory
+        == 1000 * MIB
+    )
+
+
+def test_a_job_cannot_have_more_nodes_than_its_partition() -> None:
+    assert [queue.nodes for queue in slurm_cluster_limits(ALL).queues][:2] == [3, 2]
+
+
+def test_memory_that_a_node_keeps_for_itself_is_not_there_to_request() -> None:
+    told = limits_with(slurm_cluster.NODES, captured("slurm-25.05-node.txt"))
+
+    assert max(node.memory or 0 for node in told.nodes) == (1031000 - 8192) * MIB
+
+
+@pytest.mark.parametrize(
+    ("state", "word"),
+    [("DOWN", False), ("UP", True), ("DRAIN", False), ("INACTIVE", False)],
+)
+def test_a_partition_that_is_not_up_takes_no_jobs(state: str, *, word: bool) -> None:
+    text = PARTITIONS.replace("State=UP", f"State={state}")
+
+    assert limits_with(slurm_cluster.PARTITIONS, text).queues[0].open is word
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n", "garbage\n", "NodeName=\n", "PartitionName=\n", "=|=|\n"]
+)
+def test_text_that_is_none_of_slurm_s_reports_nothing(text: str) -> None:
+    told = slurm_cluster_limits(dict.fromkeys(ALL, text))
+
+    assert (told.queues, told.nodes) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [
+        ("EXPEDITING", "PENDING"),
+        ("POWER_UP_NODE", "PENDING"),
+        ("LAUNCH_FAILED", "NODE_FAIL"),
+        ("DEADLINE", "TIMEOUT"),
+        ("REVOKED", "CANCELLED"),
+    ],
+)
+def test_states_of_later_versions_are_known(word: str, state: str) -> None:
+    assert (
+        slurm_commands.COMMANDS.parse_queue(f"5|1|{word}|N/A||None\n")["5"][1].state
+        == state
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "reason", "shown"),
+    [
+        ("FAILED", "ReqNodeNotAvail", None),  # 26.05, of an element that had waited
+        ("TIMEOUT", "Priority", None),
+        ("COMPLETED", "(launch failed requeued held)", None),
+        ("PENDING", "ReqNodeNotAvail", "ReqNodeNotAvail"),
+        ("CANCELLED", "DependencyNeverSatisfied", "DependencyNeverSatisfied"),
+        ("NODE_FAIL", "NodeDown", "NodeDown"),
+        ("FAILED", "RaisedSignal:9(Killed)", "RaisedSignal:9(Killed)"),
+    ],
+)
+def test_why_a_job_waited_is_not_why_it_ended(
+    word: str, reason: str, shown: str | None
+) -> None:
+    element = slurm_commands.COMMANDS.parse_queue(
+        f"5|1|{word}|1760000000|n1|{reason}\n"
+    )["5"][1]
+
+    assert element.reason == shown

@@ -9,9 +9,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from some_limits import GRIDENGINE, SLURM
+from msgspec.structs import replace
+from some_limits import GRIDENGINE, SLURM, idle_node
 from some_scripts import (
     CWD,
+    HOME,
     facts,
     of_gridengine,
     of_slurm,
@@ -23,10 +25,12 @@ from some_scripts import (
 
 from weigh.flow.check.script import facts_of
 from weigh.flow.here import here_of
-from weigh.model.cluster import ClusterLimits, QueueLimits
+from weigh.model.cluster import UNTYPED, ClusterLimits, QueueLimits
 from weigh.model.lint import CommandPlace
 from weigh.schedulers.gridengine import lint as gridengine_lint
 from weigh.schedulers.script import read_script
+from weigh.schedulers.shell import read_body
+from weigh.units import GIB
 
 KNOWN: dict[str, Any] = {
     "files": {
@@ -199,3 +203,126 @@ def checked(body: str) -> set[str]:
 )
 def test_what_bash_cannot_read_is_found(body: str, *, is_broken: bool) -> None:
     assert ("syntax" in checked(body)) is is_broken
+
+
+CONDA = CommandPlace(path="/home/me/miniconda3/bin/accelerate")
+PYTHON = CommandPlace(path="/home/me/venv/bin/python3", bare_path="/usr/bin/python3")
+HERE = {f"{HOME}/train.py": "missing", f"{CWD}/train.py": "file"}
+
+
+def test_windows_line_ends_are_eqw_only_if_the_interpreter_has_one() -> None:
+    found = of_gridengine("#!/bin/bash\n#$ -cwd\nhostname\r\n")
+    assert "Eqw" not in found["carriage-returns"].effect
+
+
+def test_a_missing_interpreter_is_eqw() -> None:
+    missing = {"/bin/bsah": "missing"}
+    found = of_gridengine("#!/bin/bsah\nhostname\n", paths=missing)
+    assert "Eqw" in found["interpreter"].effect
+
+
+LIMITED = msgspec.structs.replace(
+    GRIDENGINE,
+    queues=tuple(
+        msgspec.structs.replace(queue, memory=4 * GIB) for queue in GRIDENGINE.queues
+    ),
+)
+
+
+def test_a_queue_limits_the_memory_of_a_slot_and_not_of_all() -> None:
+    asked = ("-q all.q", "-pe smp 4", "-l h_vmem=3G")
+
+    assert "memory-beyond-queue" not in qsub(*asked, limits=LIMITED)
+    assert "memory-beyond-queue" in qsub("-l h_vmem=5G", limits=LIMITED)
+
+
+def test_gpus_that_each_slot_takes_anew_are_counted_so() -> None:
+    cell = msgspec.structs.replace(GRIDENGINE, per_slot=("ngpus", "h_vmem"))
+    asked = ("-pe smp 4", "-l ngpus=2")
+
+    found = qsub(*asked, limits=cell)
+
+    assert "8 GPUs in total" in found["gpus-per-slot"].effect
+    assert "gpus-beyond-node" in found
+    assert not {"gpus-per-slot", "gpus-beyond-node"} & set(
+        qsub(*asked, limits=GRIDENGINE)
+    )
+
+
+ELEMENT = "${SLURM_ARRAY_TASK_ID}"
+
+
+def test_where_no_queue_is_requested_the_cluster_is_what_is_too_small() -> None:
+    queues = tuple(replace(one, default=False) for one in GRIDENGINE.queues)
+    limits = replace(GRIDENGINE, queues=queues)
+    found = qsub("-cwd", "-l h_vmem=40G", limits=limits)["memory-beyond-node"]
+    assert "the largest node of the cluster has 32.0 GiB" in found.effect
+
+
+def test_a_queue_may_allow_fewer_cpus_than_its_nodes_have() -> None:
+    queue = replace(SLURM.queues[0], cpus=4)
+    limits = replace(SLURM, queues=(queue, *SLURM.queues[1:]))
+    found = sbatch("--cpus-per-task=6", limits=limits)["cpus-beyond-queue"]
+    assert "6 CPUs on one node; short allows 4" in found.effect
+
+
+def test_behind_a_second_component_directives_are_about_that() -> None:
+    found = sbatch("--mem=1G", "hetjob", "--no-such-option")
+    assert "unknown-option" not in found
+
+
+def test_a_missing_folder_of_two_logs_is_reported_once() -> None:
+    lines = ("--output=logs/a.out", "--error=logs/a.err")
+    found = sbatch(*lines, paths={f"{CWD}/logs": "missing"})
+    assert found["log-directory"].text == "--output=logs/a.out"
+
+
+def test_a_newline_within_a_case_ends_no_command() -> None:
+    text = "case $1\nin\n  a)\n\n python a.py ;;\n\n b) python b.py ;;\nesac\n"
+    words = [one.words for one in read_body(text).commands]
+    assert words == [("python", "a.py"), ("python", "b.py")]
+
+
+NO = "refused"
+
+
+def test_gpus_without_a_type_may_be_of_any() -> None:
+    nodes = (idle_node(GIB, ("short",), UNTYPED),)
+    limits = msgspec.structs.replace(SLURM, nodes=nodes)
+    assert "gpus-beyond-node" not in sbatch("--gres=gpu:v100:2", limits=limits)
+
+
+def test_a_directive_that_goes_on_in_the_next_line_ends_them_all() -> None:
+    text = "#!/bin/bash\n#SBATCH --mem=8G \\\n--time=5\n#SBATCH -c 4\nhostname\n"
+    assert "directive-after-command" in of_slurm(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# sbatch --array=1-9 job.sh\n",
+        "# Slurm - the basics\n",
+        "# BATCH size\n",
+        "# SBATCH\n",
+        "# sbach --mem --time\n",
+        "cat <<EOF > job.sh\n#!/bin/bash\n#SBATCH --mem=8G\nEOF\nsbatch job.sh\n",
+    ],
+)
+def test_prose_and_other_scripts_are_no_directives(text: str) -> None:
+    found = of_slurm(f"#!/bin/bash\n{text}hostname\n")
+    assert "directive-after-command" not in found
+    assert {one.severity for one in found.values()} <= {"note"}
+
+
+def test_a_missing_interpreter_fails_the_job() -> None:
+    missing = {"/usr/bin/bsah": "missing"}
+    found = of_slurm("#!/usr/bin/bsah\nhostname\n", paths=missing)
+    stated(found, "interpreter", "problem", "")
+    text, commands = "#!/usr/bin/env pyhton\nprint(1)\n", {"pyhton": CommandPlace()}
+    stated(of_slurm(text, commands=commands), "interpreter", "", "pyhton")
+
+
+def test_a_placeholder_is_reported_as_one_and_not_by_its_value() -> None:
+    found = sbatch("--cpus-per-task=<PARAM_CPUS>")
+    assert "placeholder" in found
+    assert not {"option-value", "stray-word", "literal-dollar"} & set(found)
