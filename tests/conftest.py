@@ -29,7 +29,8 @@ HOME = Path(os.environ.get("WEIGH_RIG", "/var/lib/weigh-rig"))
 USUALLY_IMPOSSIBLE = 3  # the exit code of a rig that lacks root or packages
 
 # the tests may themselves run in a job; before a test module copies the environment
-FOREIGN = ("WEIGH_", "SLURM_", "SBATCH_", "SGE_", "CUDA_VISIBLE", "OMP_")
+_FOREIGN = "WEIGH_ SLURM_ SBATCH_ SGE_ JOB_ SSH_ CUDA_VISIBLE OMP_"
+FOREIGN = tuple(_FOREIGN.split())
 OURS = ("RIG", "EXAMPLES", "FUZZ", "ISOLATED", "NEW_GOLDEN", "IMAGES")
 for name in list(os.environ):
     if name.startswith(FOREIGN) and not name.startswith(

@@ -220,9 +220,8 @@ class Weigh:
 
     def env(self, **more: str) -> dict[str, str]:
         """Give this process's environment, with the mark and the store's place."""
-        own = {k: v for k, v in os.environ.items() if not k.startswith("WEIGH_")}
         ours = {"WEIGH_DIR": str(self.store), "WEIGH_LOGIN_NODE": "no"}
-        return {**own, **ours, _MARK: self.mark, **more}
+        return {**os.environ, **ours, _MARK: self.mark, **more}
 
     def start(
         self, *words: str | bytes, prefix: Sequence[str] = (), **options: Any

@@ -13,7 +13,7 @@ from weigh.cli.main import run_cli
 
 Weigh = Callable[..., tuple[int, str, str]]
 
-# they wait for signals of their children, which a thread of pytest-xdist may take
+# they wait for signals of their children
 LAUNCHING = ("run", "exec", "scan", "check")
 
 
@@ -24,9 +24,6 @@ def weigh(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> Weigh:
     """Call weigh in a new folder; return its exit code, stdout and stderr."""
-    for name in list(os.environ):
-        if name.startswith(("WEIGH_", "SLURM_", "SGE_", "JOB_")):
-            monkeypatch.delenv(name)
     for name in ("CONFIG", "STATE", "DATA", "CACHE"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / "xdg" / name))
     monkeypatch.setenv("PATH", f"{os.path.dirname(sys.executable)}:/usr/bin:/bin")

@@ -26,11 +26,10 @@ def together(count: int, speed_up: float) -> TogetherRun:
 
 def probed(folder: Path, lines: str, *words: str) -> subprocess.CompletedProcess[str]:
     (folder / "tasks.txt").write_text(lines)
-    env = {n: v for n, v in os.environ.items() if not n.startswith("WEIGH_")}
     return subprocess.run(
         [sys.executable, "-m", "weigh", "plan", "tasks.txt", "--probe", *words],
         cwd=folder,
-        env={**env, "WEIGH_DIR": str(folder / ".weigh")},
+        env={**os.environ, "WEIGH_DIR": str(folder / ".weigh")},
         capture_output=True,
         text=True,
         check=False,
@@ -101,11 +100,10 @@ def test_several_gpus_cannot_be_probed_at_once(tmp_path: Path) -> None:
 
 def test_a_stopped_probe_leaves_nothing_running(tmp_path: Path) -> None:
     (tmp_path / "tasks.txt").write_text("echo $$ > pid; exec sleep 300\n" * 2)
-    env = {n: v for n, v in os.environ.items() if not n.startswith("WEIGH_")}
     probe = subprocess.Popen(
         [sys.executable, "-m", "weigh", "plan", "tasks.txt", "--probe"],
         cwd=tmp_path,
-        env={**env, "WEIGH_DIR": str(tmp_path / ".weigh")},
+        env={**os.environ, "WEIGH_DIR": str(tmp_path / ".weigh")},
         stderr=subprocess.DEVNULL,
     )
     written = tmp_path / "pid"

@@ -1,6 +1,5 @@
 """What the tests of reports share: a store of their own, and ``weigh`` as a call."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,6 @@ from some_jobs import Say
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Give the folder of an empty store, and be beside it."""
-    for name in list(os.environ):
-        if name.startswith(("WEIGH_", "SLURM_", "SGE_")):
-            monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     monkeypatch.setenv("PATH", "/nowhere")  # no sacct of this machine's
     monkeypatch.setenv("WEIGH_POLL", "1000000h")

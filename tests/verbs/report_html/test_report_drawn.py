@@ -1,6 +1,5 @@
 """``report -o`` from the command line: pages, and what is printed."""
 
-import os
 import resource
 import signal
 from collections.abc import Callable
@@ -21,9 +20,6 @@ def say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Say:
     """Call weigh beside a store with a run."""
-    for name in list(os.environ):
-        if name.startswith(("WEIGH_", "SLURM_", "SGE_")):
-            monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".weigh").mkdir()

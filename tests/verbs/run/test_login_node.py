@@ -31,34 +31,26 @@ class Nodes:
         return CommandOutput(0, answer, "")
 
 
+IN_A_JOB = {**REMOTE, "SLURM_JOB_ID": "7"}
+
+
 @pytest.mark.parametrize(
-    ("host", "nodes", "more"),
+    ("host", "nodes", "env", "is_one"),
     [
-        ("login1.cluster.org", Nodes("n1 n1\nn2 n2\n"), {}),
-        ("login1", Nodes(None, "node1.cluster.org\nnode2.cluster.org\n"), {}),
-        ("login1", Nodes("", "node1\n"), REMOTE),
+        ("login1.cluster.org", Nodes("n1 n1\nn2 n2\n"), {}, True),
+        ("login1", Nodes(None, "node1.cluster.org\nnode2.cluster.org\n"), {}, True),
+        ("login1", Nodes("", "node1\n"), REMOTE, True),
+        ("n2", Nodes("n1 n1\nn2 n2\n"), REMOTE, False),  # a shell on a compute node
+        ("box", Nodes("gpu0 box.lab.org\n"), REMOTE, False),  # its node's other name
+        ("box", Nodes(None), REMOTE, False),  # a client without its cluster
+        ("box", Nodes(""), REMOTE, False),  # a cluster of no node
+        ("login1", Nodes("n1 n1\n"), IN_A_JOB, False),
     ],
 )
 def test_a_host_that_submits_to_others_is_a_login_node(
-    host: str, nodes: Nodes, more: Mapping[str, str]
+    host: str, nodes: Nodes, env: Mapping[str, str], *, is_one: bool
 ) -> None:
-    assert is_login_node(host, more, nodes)
-
-
-@pytest.mark.parametrize(
-    ("host", "nodes", "env"),
-    [
-        ("n2", Nodes("n1 n1\nn2 n2\n"), REMOTE),  # a shell on a compute node
-        ("box", Nodes("gpu0 box.lab.org\n"), REMOTE),  # its own node by another name
-        ("box", Nodes(None), REMOTE),  # a client without its cluster
-        ("box", Nodes(""), REMOTE),  # a cluster of no node
-        ("login1", Nodes("n1 n1\n"), {**REMOTE, "SLURM_JOB_ID": "7"}),
-    ],
-)
-def test_other_machines_with_a_client_are_none(
-    host: str, nodes: Nodes, env: Mapping[str, str]
-) -> None:
-    assert not is_login_node(host, env, nodes)
+    assert is_login_node(host, env, nodes) == is_one
 
 
 def test_the_scheduler_is_queried_and_the_warning_shown_once_a_day(
@@ -99,13 +91,8 @@ def weigh_run(folder: Path, **env: str | None) -> str:
         for name, line in (("sbatch", ":"), ("sinfo", "printf 'n1 n1\\nn2 n2\\n'")):
             (bin_ / name).write_text(f"#!/bin/sh\n{line}\n")
             (bin_ / name).chmod(0o755)
-    kept = {
-        n: v
-        for n, v in os.environ.items()
-        if not n.startswith(("SLURM", "SGE", "SSH_"))
-    }
     variables = {
-        **kept,
+        **os.environ,
         **REMOTE,
         "PATH": f"{bin_}:/usr/bin:/bin",
         "HOME": str(folder),

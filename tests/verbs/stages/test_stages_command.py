@@ -40,8 +40,7 @@ def write(folder: Path, **steps: str) -> None:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    kept = {name: v for name, v in os.environ.items() if not name.startswith("WEIGH_")}
-    return {**kept, "WEIGH_DIR": str(folder / "store")}
+    return {**os.environ, "WEIGH_DIR": str(folder / "store")}
 
 
 def weigh(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:

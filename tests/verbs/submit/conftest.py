@@ -1,6 +1,5 @@
 """``weigh`` as these tests call it, with each scheduler in turn."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,9 +20,6 @@ def here(
     capsys: pytest.CaptureFixture[str],
 ) -> Weigh:
     """``weigh`` in a folder of its own, which asks a scheduler whenever it is asked."""
-    for name in list(os.environ):
-        if name.startswith(("WEIGH_", "SLURM_")) and not name.startswith("WEIGH_RIG"):
-            monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     monkeypatch.setenv("WEIGH_POLL", "0s")
     folder = tmp_path / "here"

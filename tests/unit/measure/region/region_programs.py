@@ -2,6 +2,7 @@
 
 import json
 import mmap
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -23,12 +24,9 @@ print(msgspec.json.encode(weigh.report()).decode())
 
 def run(code: str, **env: str) -> "subprocess.CompletedProcess[str]":
     """Run Python code with ``import weigh`` before it; *env* is added."""
-    import os  # noqa: PLC0415
-
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("WEIGH_")}
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", f"import weigh\n{code}"],
-        env={**inherited, **env},
+        env={**os.environ, **env},
         capture_output=True,
         text=True,
         check=False,

@@ -1,7 +1,6 @@
 """The examples with regions in them do what their READMEs say."""
 
 import importlib.util
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,9 +20,8 @@ needs_torch = pytest.mark.skipif(
 
 
 def run(script: Path, *words: object) -> "subprocess.CompletedProcess[str]":
-    env = {k: v for k, v in os.environ.items() if not k.startswith("WEIGH_")}
     argv = [sys.executable, str(script), *map(str, words)]
-    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
 
 
 def test_a_missing_text_is_named_in_one_line(tmp_path: Path) -> None:
