@@ -135,7 +135,7 @@ def _repeats(
 @click.command(
     cls=AfterDashes,
     context_settings=options.SETTINGS,
-    options_metavar="[OPTIONS] --",
+    options_metavar="[OPTIONS]",
 )
 @options.output("FILE", "Write the record as JSON.")
 @click.option(
@@ -220,7 +220,12 @@ def _repeats(
     metavar="PID",
     help="Measure a running process instead of a COMMAND.",
 )
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.argument(
+    "command",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="-- COMMAND... | FILE.toml[:STEP] [NAME=VALUE]...",
+)
 @click.pass_context
 def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click's own
     """Measure one run of COMMAND, which needs no change.
