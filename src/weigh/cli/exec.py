@@ -305,9 +305,8 @@ class _StderrConsole:
         """Show the progress; return the seconds until the next call."""
         if self._quiet:
             return _HEARTBEAT
-        now = time.monotonic()
         if self._draws:
-            line = f"\r\x1b[K{exec_lines.progress_line(tally, now)}"
+            line = f"\r\x1b[K{exec_lines.progress_line(tally)}"
             # is_drawn stays true if this drawing was dropped: an older line is on the
             # screen
             self._is_drawn = draw_on_stderr(line, is_ours=True) or self._is_drawn
@@ -317,7 +316,7 @@ class _StderrConsole:
             self._first = False
             return _HEARTBEAT
         clock = time.strftime("%H:%M:%S")
-        draw_on_stderr(f"weigh  {exec_lines.heartbeat_line(tally, now, clock)}\n")
+        draw_on_stderr(f"weigh  {exec_lines.heartbeat_line(tally, clock)}\n")
         return _HEARTBEAT
 
     def clear(self) -> None:

@@ -52,33 +52,27 @@ class ExecReport(msgspec.Struct, frozen=True, kw_only=True):
     links: int | None = None
 
 
-def progress_line(tally: TaskTally, current_time: Seconds) -> str:
+def progress_line(tally: TaskTally) -> str:
     """Return the progress line that a terminal redraws."""
     # one column is left free: a full line would wrap, and stay on the screen
-    return shortened_text(f"weigh  {_progress_text(tally, current_time)}", WIDTH - 1)
+    return shortened_text(f"weigh  {_progress_text(tally)}", WIDTH - 1)
 
 
-def heartbeat_line(tally: TaskTally, current_time: Seconds, time_of_day: str) -> str:
+def heartbeat_line(tally: TaskTally, time_of_day: str) -> str:
     """Return a progress line for a log."""
-    return f"{time_of_day}  {_progress_text(tally, current_time)}"
+    return f"{time_of_day}  {_progress_text(tally)}"
 
 
-def _progress_text(tally: TaskTally, current_time: Seconds) -> str:
+def _progress_text(tally: TaskTally) -> str:
     done, tasks = map(count_with_commas, (tally.done, tally.tasks))
     words = [f"{done} of {tasks} done"]
     words += [f"{count_with_commas(tally.failed)} failed"] if tally.failed else []
     words.append(f"{count_with_commas(tally.running)} running")
     words += [f"{count_with_commas(tally.waiting)} waiting"] if tally.waiting else []
-    left = _time_left(tally, current_time)
-    if left is not None:
-        ends = tally.left
-        within = "" if ends is None else time_range_suffix(ends.low, ends.high)
-        words.append(f"{format_duration(left)} to go{within}")
+    if tally.left is not None:
+        within = time_range_suffix(tally.left.low, tally.left.high)
+        words.append(f"{format_duration(tally.left.value)} to go{within}")
     return ", ".join(words)
-
-
-def _time_left(tally: TaskTally, current_time: Seconds) -> Seconds | None:
-    return tally.time_left(current_time) if tally.left is None else tally.left.value
 
 
 def _how_to_resume(report: ExecReport) -> tuple[str, str]:

@@ -371,7 +371,6 @@ class TaskLoop:
         self._running[attempt.record] = attempt
         self._leaders[attempt.launch.pid] = attempt
         self._tally.running += 1
-        self._tally.begun += attempt.launch.began
         self._watcher.started(attempt)
         return True
 
@@ -435,7 +434,6 @@ class TaskLoop:
         """Complete an attempt after all its processes have ended."""
         del self._running[attempt.record]
         self._tally.running -= 1
-        self._tally.begun -= attempt.launch.began
         self._is_alone = self._is_alone and not attempt.alone
         self._stopper.forget(attempt)
         # before its output is closed, whose end shows why it failed
@@ -513,8 +511,6 @@ class TaskLoop:
         )
         if trouble is not None:
             self._stop_launching(trouble)
-        self._tally.ended += 1
-        self._tally.spent += wall
         if ending.succeeded:
             if ending.outcome is not None:
                 self._doubts.append((attempt.seq, ending.outcome.evidence[0]))

@@ -1,6 +1,7 @@
 """Curves, points and counts where there is little to go by."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -10,9 +11,6 @@ from weigh.estimate.curve import (
     InverseCurve,
     LinearCurve,
     SizePoint,
-    bend,
-    fit_power,
-    fit_quadratic,
     gather_size_points,
 )
 from weigh.estimate.estimate import near_best, share_of_best
@@ -21,7 +19,6 @@ from weigh.estimate.growth import growth_of, progress_of
 from weigh.estimate.readings import gpu_memory
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import BatchTimes, ProgramEvent, Record, Usage
-from weigh.robust import median_of, rise_score
 
 
 def points(*pairs: tuple[float, float]) -> tuple[SizePoint, ...]:
@@ -36,24 +33,6 @@ def a_run(**known: object) -> Record:
         "usage": Usage(wall_time=100.0),
     } | known
     return Record(**fields)  # type: ignore[arg-type]
-
-
-def test_a_power_law_needs_every_point_above_its_base() -> None:
-    assert fit_power(points((1, 5), (2, 8)), base=5.0) is None
-
-
-def test_a_parabola_needs_five_sizes() -> None:
-    assert fit_quadratic(points((1, 1), (2, 4), (3, 9), (4, 16))) is None
-
-
-def test_a_parabola_goes_through_no_sizes_that_are_all_but_the_same() -> None:
-    near = points(*((1e9 + n, 1.0 + n) for n in range(5)))
-
-    assert fit_quadratic(near) is None
-
-
-def test_two_sizes_have_no_bend() -> None:
-    assert bend(points((1, 1), (2, 9))) == 0.0
 
 
 @pytest.mark.parametrize("measured", [0.0, -1.0, math.nan, math.inf])
@@ -110,75 +89,35 @@ def test_the_quickest_measured_is_the_best_where_time_has_no_floor() -> None:
     assert share_of_best(fit, 6) == 0.5
 
 
-def test_of_nothing_the_median_is_zero() -> None:
-    assert median_of([]) == 0.0
-
-
-def test_a_few_values_rise_in_no_sure_way() -> None:
-    assert rise_score([1.0, 2.0]) == 0.0
-
-
 def test_a_gpu_that_nobody_could_read_does_not_count() -> None:
     cards = (GpuUsage("GPU-1", "V100"), GpuUsage("GPU-2", "V100", peak_memory=5))
 
     assert gpu_memory(Usage(wall_time=1.0, gpus=cards)) == 5
 
 
-def test_a_loop_states_how_many_batches_there_are() -> None:
-    loop = BatchTimes(50, 10, 500, time_mean=2.0, total=40)
-
-    made = progress_of(a_run(batches=loop))
-
-    assert made is not None
-    assert (made.done, made.total, made.step_time) == (10, 40, 2.0)
-
-
-def test_a_count_given_goes_by_the_whole_time() -> None:
-    made = progress_of(a_run(), done=50)
-
-    assert made is not None
-    assert (made.step_time, made.source) == (2.0, "as given")
-
-
-def test_a_count_given_that_a_loop_shares_goes_by_the_loop() -> None:
-    loop = BatchTimes(50, 10, 500, time_mean=2.0)
-
-    made = progress_of(a_run(batches=loop), done=10)
-
-    assert made is not None
-    assert made.step_time == 2.0
-
-
-@pytest.mark.parametrize("value", ["many", 0, -1])
-def test_a_parameter_that_counts_nothing_is_no_progress(value: float | str) -> None:
-    assert progress_of(a_run(parameters={"lr": 0.1, "steps": value})) is None
-
-
-def test_a_parameter_named_like_steps_is_progress() -> None:
-    made = progress_of(a_run(parameters={"lr": 0.1, "max_steps": 200}))
-
-    assert made is not None
-    assert (made.done, made.step_time) == (200, 0.5)
+def events(*pairs: tuple[float, int]) -> tuple[ProgramEvent, ...]:
+    return tuple(ProgramEvent("step", time, value) for time, value in pairs)
 
 
 @pytest.mark.parametrize(
-    "told",
+    ("known", "given", "steps"),
     [
-        ((1.0, 5), (2.0, 5)),  # does not get on
-        ((2.0, 1), (2.0, 9)),  # in no time
-        ((1.0, 1),),
+        ({"batches": BatchTimes(50, 10, 500, time_mean=2.0, total=40)}, None, (10, 2)),
+        ({}, 50, (50, 2)),  # a count that is given goes by the whole time
+        ({"batches": BatchTimes(50, 10, 500, time_mean=3.0)}, 10, (10, 3)),
+        ({"parameters": {"lr": 0.1, "max_steps": 200}}, None, (200, 0.5)),
+        *(({"parameters": {"steps": n}}, None, None) for n in ("many", 0, -1)),
+        ({"events": events((1.0, 5), (2.0, 5))}, None, None),  # does not get on
+        ({"events": events((2.0, 1), (2.0, 9))}, None, None),  # in no time
+        ({"events": events((1.0, 1))}, None, None),
     ],
 )
-def test_events_that_do_not_go_forward_are_no_progress(
-    told: tuple[tuple[float, int], ...],
+def test_steps_and_the_time_of_one_follow_from_what_a_record_counts(
+    known: dict[str, Any], given: float | None, steps: tuple[float, float] | None
 ) -> None:
-    events = tuple(ProgramEvent("step", time, value) for time, value in told)
+    made = progress_of(a_run(**known), done=given)
 
-    assert progress_of(a_run(events=events)) is None
-
-
-def test_what_is_flat_has_no_bend() -> None:
-    assert bend(points((1, 5), (2, 5), (3, 5))) == 0.0
+    assert (made and (made.done, made.step_time)) == steps
 
 
 def test_a_size_to_measure_is_one_at_least() -> None:

@@ -18,7 +18,6 @@ from weigh.model.record import (
     SampleSeries,
     Usage,
 )
-from weigh.progress.eta import TaskTally
 from weigh.runner import journal, task_source
 from weigh.runner.attempt import TaskAttempt
 from weigh.runner.events import (
@@ -493,16 +492,3 @@ def test_a_task_starts_again_when_all_can_grow_to_its_size() -> None:
     assert not guard.may_start(MemoryRoom(80 * MIB, 230 * MIB), running)
     assert guard.may_start(MemoryRoom(80 * MIB, 300 * MIB), running)
     assert guard.may_start(MemoryRoom(80 * MIB, 90 * MIB), [])
-
-
-def test_the_time_left_follows_the_mean_of_what_ended() -> None:
-    tally = TaskTally(10, 2, done=4, ended=4, spent=40.0, running=2, begun=2 * 95.0)
-    assert tally.time_left(100.0) == pytest.approx((4 + 1) * 10 / 2)
-    assert TaskTally(10, 2).time_left(100.0) is None
-
-
-def test_a_task_that_runs_longer_than_those_that_ended_counts_for_the_time_left() -> (
-    None
-):
-    tally = TaskTally(5, 4, done=1, ended=1, spent=0.01, running=4, begun=4 * 40.0)
-    assert tally.time_left(100.0) == pytest.approx(2 * 60 / 4)
