@@ -23,7 +23,7 @@ from weigh.project_folders import temporary_folders
 from weigh.units import Bytes, Seconds
 
 VARIABLE = "WEIGH_CHANNEL"
-_PREFIX, _ENDING = "weigh-", ".events"
+_PREFIX, _ENDING = "weigh-", ".regions"
 
 
 # the sources of a step's figures under `weigh run FILE.toml`
@@ -46,12 +46,11 @@ class PhaseChannel:
 
     def __init__(self, name: str) -> None:
         self._path: str | None = None
-        self._lock: int | None = None  # while it is held, the file is not a dead run's
         for path in _possible_channel_paths(name):
-            # files that runs of this user have left, whose weigh was killed
-            _remove_dead(os.path.dirname(path))
-            self._lock = _made_and_locked(path)
-            if self._lock is not None:
+            with suppress(OSError):
+                # O_EXCL: a file that somebody put there is never written to
+                flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+                os.close(os.open(path, flags, 0o600))
                 self._path = path
                 break
 
@@ -88,9 +87,6 @@ class PhaseChannel:
         """Remove the file."""
         if self._path is not None:
             _remove_channel_file(self._path)
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
 
 
 def remove_channel_of_run(name: str) -> None:
@@ -296,58 +292,6 @@ def _possible_channel_paths(name: str) -> list[str]:
     return [os.path.join(folder, f"{_PREFIX}{name}{_ENDING}") for folder in folders]
 
 
-def _made_and_locked(path: str) -> int | None:
-    """Make the file *path*; return the descriptor of its lock, None if it fails."""
-    try:
-        # O_EXCL: a file that somebody put there is never written to
-        fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return None
-    try:
-        _take_lock(fd)
-        # another run may have removed the file before it was locked
-        is_ours = os.path.samestat(os.fstat(fd), os.stat(path))
-    except OSError:  # another run took it for a dead one's before it was locked
-        is_ours = False
-    if not is_ours:
-        os.close(fd)
-        return None
-    return fd
-
-
-def _remove_dead(folder: str) -> None:
-    """Remove this user's files in *folder* whose ``weigh run`` was killed."""
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith(_PREFIX) and entry.name.endswith(_ENDING):
-                with suppress(OSError):
-                    _remove_unlocked(entry.path)
-
-
-def _remove_unlocked(path: str) -> None:
-    # no link of others is followed, and no FIFO waited for
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    fd = os.open(path, flags)
-    try:
-        if os.fstat(fd).st_uid == os.geteuid():
-            # raises OSError where its run goes on
-            _take_lock(fd)
-            os.unlink(path)
-    finally:
-        os.close(fd)
-
-
 def _remove_channel_file(path: str) -> None:
-    try:
+    with suppress(OSError):
         os.unlink(path)
-    except OSError:
-        return
-
-
-def _take_lock(descriptor: int) -> None:
-    """Lock a file; raise OSError if another process holds it."""
-    try:
-        import fcntl  # noqa: PLC0415 - records are read on Windows, too
-    except ImportError as error:  # its file cannot be opened: too many are open
-        raise OSError(str(error)) from error
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
