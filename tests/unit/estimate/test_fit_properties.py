@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from sized_runs import BY, sized_run, sized_runs
@@ -230,3 +231,22 @@ def test_records_of_any_numbers_give_an_estimate_or_a_usage_error(
         made, FitOptions(target=100.0, limits=(MemoryLimit("RAM", GIB, "memory"),))
     )
     assert advice.target is not None
+
+
+@pytest.mark.parametrize(
+    ("held", "line", "expected"),
+    [
+        ((1000, 1500, 2000), 3500, 3500),  # its slopes agree
+        ((1000, 1400, 1900), 3250, 3283),  # 6 % of the way to 3800
+        ((1000, 1100, 1300), 1750, 1835),  # a tenth of the way to 2600: never more
+        ((1000, 2000, 3100), 6250, 6250),  # above twice the 3100 of half the size
+    ],
+)
+def test_a_line_leans_towards_proportionality_as_far_as_its_slopes_disagree(
+    held: tuple[int, ...], line: float, expected: float
+) -> None:
+    pairs = [(100.0 * at, size * float(MIB)) for at, size in enumerate(held, start=1)]
+    made = fit_curve(gather_size_points(pairs, keep="most"), "memory")
+    assert made.curve.at(600) == pytest.approx(line * MIB)
+    assert made.predict(600) == pytest.approx(expected * MIB)
+    assert made.predict(300) == pytest.approx(held[-1] * MIB)
