@@ -95,10 +95,8 @@ def _script_behind_wrapper(words: Sequence[str]) -> Iterator[LaunchedScript]:
     guesses = []
     for place, word in enumerate(words):
         name = word.rpartition("/")[2]
-        if name in _WRAPPERS | SUBMITS or _SHELL.fullmatch(name):
-            yield from launched(words[place:])
-            return
-        if _INTERPRETER.fullmatch(name):
+        is_known = _SHELL.fullmatch(name) or _INTERPRETER.fullmatch(name)
+        if is_known or name in _WRAPPERS | SUBMITS:
             yield from launched(words[place:])
             return
         if word[:1] != "-" and not _ASSIGNMENT.match(word):

@@ -100,7 +100,6 @@ def shown(
         ("TresPerJob=gres/gpu=3", 3, ()),
         ("TresPerNode=gres:gpu:v100:1,gres:gpu:a100:1", 2, ("a100", "v100")),
         ("TresPerNode=gres:shard:4,gres:gpu:1", 1, ()),
-        ("Gres=gpu:v100:2", 2, ("v100",)),
         ("TresPerSocket=gres:gpu:1", None, ()),
         ("Power=", 0, ()),
         ("TresPerNode=gres:shard:4", 0, ()),
@@ -119,10 +118,8 @@ def test_gpus_of_each_node_and_of_each_task_are_added_up() -> None:
     assert shown("TresPerTask=gres:gpu:1", tasks=4).gpus == 4
 
 
-def test_memory_of_each_gpu_counts_before_the_default_that_is_shown() -> None:
-    told = shown("MemPerTres=gres:gpu:500 TresPerJob=gres:gpu:2")
-
-    assert told.memory == 1000 * MIB
+def test_the_default_memory_is_not_that_of_a_job_which_asks_for_it_by_gpu() -> None:
+    assert shown("MemPerTres=gres:gpu:500 TresPerJob=gres:gpu:2").memory is None
 
 
 def test_memory_of_each_node_is_added_up_where_memory_is_not_tracked() -> None:

@@ -15,6 +15,7 @@ from weigh.schedulers.job_script import (
 from weigh.schedulers.slurm import TEXT
 from weigh.schedulers.slurm.cluster import pairs_of, tres_gpus
 from weigh.schedulers.words import (
+    comma_pairs,
     count_elements,
     parsed_or_none,
     printed_size,
@@ -153,13 +154,11 @@ _NONE = frozenset({"", "(null)", "N/A", "None", "Unknown"})
 # a name is free text: it may look like a key, and have line ends
 _NAME = re.compile(r" JobName=.*?(?= UserId=\S+\(\d+\) )", re.DOTALL)
 _NEXT_JOB = re.compile(r"\n(?=JobId=)")
-_TRES_MEMORY = re.compile(r"(?:^|,)mem=([^,]+)")
 # gres:gpu:v100:2 (22.05), gres/gpu:v100:2 (23.11), gres/gpu=2; gpu:2 before 19.05
 _GPU = re.compile(
     r"(?:^|,)(?:gres[:/])?gpu(?::(?P<kind>[^:=,()\d][^:=,()]*))?(?:[:=](?P<n>\d{1,9}))?"
     r"(?=[,(]|$)"
 )
-_MEMORY_PER_GPU = re.compile(r"(?:^|,)(?:gres[:/])?gpu[:=]([^:=,]+)")
 
 
 def parse_scontrol_job(text: str) -> RecordedRequest | None:
@@ -168,18 +167,15 @@ def parse_scontrol_job(text: str) -> RecordedRequest | None:
     if not rows:
         return None
     row = rows[0]
+    # each part of a heterogeneous job has a request of its own
     if "HetJobId" in row:
-        return (
-            RecordedRequest()
-        )  # each component of a heterogeneous job has its own request
+        return RecordedRequest()
     # ReqTRES is what was requested; before 23.02 there is only TRES
     tres = row.get("ReqTRES") or row.get("TRES") or ""
     gpus = _gpus_by_type(row, tres)
     throttles = (whole_number(one.get("ArrayTaskThrottle")) for one in rows)
     return RecordedRequest(
-        memory=_memory_of_slurm_element(
-            row, tres, None if gpus is None else sum(gpus.values())
-        ),
+        memory=_memory_of_slurm_element(row, tres),
         cpus=_minimum_of_range(row.get("NumCPUs")),
         gpus=None if gpus is None else sum(gpus.values()),
         gpu_types=tuple(sorted(name for name in gpus or () if name != UNTYPED)),
@@ -218,7 +214,6 @@ def _gpus_by_type(row: Mapping[str, str], tres: str) -> dict[str, int] | None:
         "TresPerNode": _minimum_of_range(row.get("NumNodes")),
         "TresPerTask": whole_number(row.get("NumTasks")),
         "TresPerSocket": None,  # how many sockets a job gets is not known
-        "Gres": _minimum_of_range(row.get("NumNodes")),
     }
     for key, times_each in times.items():
         # 20.11 goes on with " NtasksPerTRES:0", which has no "="
@@ -240,17 +235,13 @@ def _requested_gpus(text: str) -> dict[str, int]:
     return counts
 
 
-def _memory_of_slurm_element(
-    row: Mapping[str, str], tres: str, gpus: int | None
-) -> Bytes | None:
-    """Return the memory of an element, summed over its nodes."""
-    per_gpu = _MEMORY_PER_GPU.search(row.get("MemPerTres", ""))
-    if per_gpu:  # while the job waits, TRES shows the default instead
-        each = _squeue_size(per_gpu[1])
-        return None if each is None or not gpus else each * gpus
-    total = _TRES_MEMORY.search(tres)
-    if total:
-        return _squeue_size(total[1])
+def _memory_of_slurm_element(row: Mapping[str, str], tres: str) -> Bytes | None:
+    """Return the memory of an element, summed over its nodes; None if not known."""
+    # of each GPU: while the job waits, TRES shows the default instead
+    if row.get("MemPerTres"):
+        return None
+    if total := comma_pairs(tres).get("mem"):
+        return _squeue_size(total)
     # sites that do not track memory have no mem in TRES
     for key, count in (("MinMemoryNode", "NumNodes"), ("MinMemoryCPU", "NumCPUs")):
         size = _squeue_size(row.get(key, ""))
