@@ -35,12 +35,12 @@ from weigh.schedulers.command import (
     Runner,
     outside_of_job,
 )
-from weigh.schedulers.elements import element_numbers_of
 from weigh.schedulers.protocol import (
     ABSENT,
     Argv,
     JobSnapshot,
     KnownJob,
+    element_numbers_of,
 )
 from weigh.schedulers.words import format_ranges, parse_ranges
 from weigh.store.lines import UNREADABLE, read_documents

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
@@ -15,13 +16,45 @@ from weigh.model.job import (
     SubmittedJob,
 )
 from weigh.model.record import State
-from weigh.schedulers.elements import element_numbers_of
+from weigh.schedulers import find_kind
+from weigh.schedulers.words import parse_ranges
 from weigh.units import Seconds
 
 if TYPE_CHECKING:  # what a job needs of a scheduler runs no command
     from weigh.schedulers.command import CommandOutput
 
 ABSENT = ElementState(state="UNKNOWN")
+
+
+# ---- array task indices as schedulers write them: ``0-3,7,10-20:5%3``
+def indices_of(submitted_job: SubmittedJob) -> Sequence[int]:
+    """Return the array indices of a job's elements as its user writes them.
+
+    The elements of a job that weigh wrote count from 0, and so does a plain job.
+    """
+    if submitted_job.own is None or not submitted_job.own.indices:
+        return range(submitted_job.elements)
+    return _indices_of_ranges(submitted_job.own.indices)
+
+
+def element_numbers_of(submitted_job: SubmittedJob) -> Sequence[int]:
+    """Return the numbers of a job's elements in the answers of its scheduler."""
+    if submitted_job.own is None or not submitted_job.own.indices:
+        return range(submitted_job.elements)
+    kind = find_kind(submitted_job.scheduler)
+    return _numbers_from(
+        submitted_job.own.indices, kind.traits.first_element if kind else 0
+    )
+
+
+@lru_cache(maxsize=64)
+def _indices_of_ranges(text: str) -> tuple[int, ...]:
+    return tuple(sorted(set(parse_ranges(text))))
+
+
+@lru_cache(maxsize=64)
+def _numbers_from(text: str, first: int) -> tuple[int, ...]:
+    return tuple(index - first for index in _indices_of_ranges(text))
 
 
 class JobSnapshot(msgspec.Struct, frozen=True):

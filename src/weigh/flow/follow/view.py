@@ -36,8 +36,7 @@ from weigh.outcome import out_of_memory
 from weigh.runner import events
 from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.backend import Scheduler, SchedulerUserScripts
-from weigh.schedulers.elements import indices_of
-from weigh.schedulers.protocol import Argv, JobSnapshot
+from weigh.schedulers.protocol import Argv, JobSnapshot, indices_of
 from weigh.schedulers.words import format_ranges
 from weigh.units import Seconds
 

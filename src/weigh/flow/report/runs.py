@@ -33,7 +33,7 @@ from weigh.review.runs import STATES, ReviewedRun, epoch_seconds, row_of, run_of
 from weigh.runner import events
 from weigh.runner.task_source import TaskParameters
 from weigh.schedulers import KINDS
-from weigh.schedulers.elements import element_numbers_of
+from weigh.schedulers.protocol import element_numbers_of
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.store.identity import is_alive, this_machine
 from weigh.sweep.task_file import read_task_lines
