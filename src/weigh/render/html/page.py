@@ -24,7 +24,7 @@ from weigh.render.html.run_view import (
     run_view,
     table_of,
 )
-from weigh.render.printable import count_with_commas, printable_text
+from weigh.render.printable import count_with_commas, printable_text, three_digit_text
 from weigh.render.words import (
     NAMES,
     requested_words,
@@ -274,20 +274,14 @@ def held_totals(report: JobReport) -> Iterator[tuple[str, str]]:
     )
     for value, unit in held:
         if value is not None:
-            yield _few_digits(value), unit
+            yield three_digit_text(value), unit
     if report.energy is not None:
         is_large = report.energy >= _KWH
         unit = "kWh" if is_large else "Wh"
         yield (
-            _few_digits(report.energy / (_KWH if is_large else _WH)),
+            three_digit_text(report.energy / (_KWH if is_large else _WH)),
             f"{unit} of GPUs",
         )
-
-
-def _few_digits(total_value: float) -> str:
-    if total_value < 0.01:  # noqa: PLR2004 - nobody pays for less
-        return "< 0.01"
-    return f"{total_value:,.0f}" if total_value >= 10 else f"{total_value:.2g}"  # noqa: PLR2004
 
 
 # found next to this file, also in an installed package
