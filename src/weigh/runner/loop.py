@@ -29,7 +29,7 @@ from weigh.runner.attempt import (
     is_full,
 )
 from weigh.runner.channels import SlotChannels
-from weigh.runner.memory_guard import MemoryGuard
+from weigh.runner.memory_guard import MemoryGuard, TurnPlacer
 from weigh.runner.orphans import (
     PATIENCE_AFTER_KILL,
     ChildReaper,
@@ -40,11 +40,8 @@ from weigh.runner.progress_watch import ProgressWatch
 from weigh.runner.retry import AttemptEnding, RetryPolicy
 from weigh.runner.run_context import RunContext
 from weigh.runner.slots import (
-    MOST_PASSING,
-    NO_RESERVATION,
     FreeSlots,
     RunSlot,
-    TaskReservation,
     TaskTurn,
     TurnQueue,
 )
@@ -88,87 +85,6 @@ _RESPAWN_PAUSE = 0.5  # seconds until the next try after a fork failed
 _PASSING = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 _NOT_WRITTEN = 74  # EX_IOERR: the exit code of a task whose output is lost
 _ORPHAN_PATIENCE = 5.0  # seconds until processes a task left behind are reported
-
-
-class TurnPlacer:
-    """Assigns turns to free slots, as far as memory allows."""
-
-    def __init__(
-        self,
-        queue: TurnQueue,
-        free: FreeSlots,
-        memory: MemoryGuard,
-        context: RunContext,
-    ) -> None:
-        self._queue = queue
-        # what the plan has for all tasks that run at once
-        self._room = context.shared.room if context.shared else NO_RESERVATION
-        self._plan_of = context.plan_of
-        self._free = free
-        self._memory = memory
-        self._passed = 0  # starts since the large turn that is next has waited
-
-    def next(self, running: Collection[TaskAttempt]) -> tuple[TaskTurn, RunSlot] | None:
-        """Return what to start now, given the *running* attempts; None for nothing."""
-        large = self._queue.large
-        # first, or a smaller task would take the memory that has just become free
-        if large is not None:
-            slot = self._slot(running, large.reservation)
-            if slot is not None:
-                self._passed = 0
-                self._free.take(slot)
-                return self._queue.take_large(), slot
-            if self._passed >= MOST_PASSING:
-                return None
-
-        def place(task_number: int) -> RunSlot | None:
-            return self._slot(running, NO_RESERVATION, self._plan_of(task_number))
-
-        found = self._queue.take_where(len(running), place)
-        if found is not None:
-            self._passed += large is not None
-            self._free.take(found[1])
-        return found
-
-    def _slot(
-        self,
-        running: Collection[TaskAttempt],
-        reserved: TaskReservation,
-        plan: TaskReservation = NO_RESERVATION,
-    ) -> RunSlot | None:
-        return self._free.find(
-            lambda slot: (
-                fits_by_plan(self._room, slot, running, plan)
-                and self._memory.fits(slot, running, reserved, plan)
-            )
-        )
-
-
-def fits_by_plan(
-    room: TaskReservation,
-    run_slot: RunSlot,
-    running: Collection[TaskAttempt],
-    plan: TaskReservation,
-) -> bool:
-    """Return whether a task fits next to those running, each at its planned need.
-
-    What a task holds beyond its plan counts too. GPU memory is that of the slot's GPU.
-    """
-    # with nothing next to it a task may try, however much it needs
-    if not running or room == NO_RESERVATION:
-        return True
-    memory = sum(max(one.plan.memory, one.host.now) for one in running)
-    if room.memory and plan.memory and memory + plan.memory > room.memory:
-        return False
-    cpus = sum(one.plan.cpus for one in running)
-    if room.cpus and cpus + plan.cpus > room.cpus:
-        return False
-    if not (room.gpu_memory and plan.gpu_memory):
-        return True
-    # only tasks on the same GPU share its memory
-    there = [one for one in running if one.slot.gpu == run_slot.gpu]
-    held = sum(max(one.plan.gpu_memory, one.gpu.now) for one in there)
-    return not there or held + plan.gpu_memory <= room.gpu_memory
 
 
 class TaskLoop:

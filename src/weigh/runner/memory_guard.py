@@ -22,7 +22,15 @@ from weigh.probe.cgroup import limited_groups
 from weigh.regular_file import file_head
 from weigh.runner.attempt import TaskAttempt
 from weigh.runner.retry import AttemptEnding
-from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
+from weigh.runner.slots import (
+    MOST_PASSING,
+    NO_RESERVATION,
+    FreeSlots,
+    RunSlot,
+    TaskReservation,
+    TaskTurn,
+    TurnQueue,
+)
 from weigh.runner.stopping import AttemptStopper
 from weigh.sweep.variables import uses_grant
 from weigh.units import KIB, MIB, Bytes, Seconds, format_size
@@ -400,6 +408,8 @@ class MemoryGuard:
         self._stopper = stopper
         self._context = context
         self._is_calm = True  # memory was never short: starts need no look
+        # what the plan has for all tasks that run at once
+        self._room = context.shared.room if context.shared else NO_RESERVATION
 
     def _read_host(self, sharing: Collection[TaskAttempt]) -> MemoryReading | None:
         room = self._gauge.tightest(sum(attempt.host.now for attempt in sharing))
@@ -420,8 +430,11 @@ class MemoryGuard:
     ) -> bool:
         """Return whether a task fits into *run_slot*, with *reserved* memory for it.
 
-        What its *plan* states matters once memory has been short.
+        What its *plan* states of memory matters once that has been short, if the plan
+        has no room for all that run at once.
         """
+        if not fits_by_plan(self._room, run_slot, running, plan):
+            return False
         if not running or (self._is_calm and reserved == NO_RESERVATION):
             return True
         gpu = self._gpus.get(run_slot.gpu)
@@ -489,3 +502,79 @@ class MemoryGuard:
                     f"{reason_text}: task {self._context.number_of(victim.seq)} is "
                     "stopped; it runs again next to fewer tasks"
                 )
+
+
+def fits_by_plan(
+    room: TaskReservation,
+    run_slot: RunSlot,
+    running: Collection[TaskAttempt],
+    plan: TaskReservation,
+) -> bool:
+    """Return whether a task fits next to those running, each at its planned need.
+
+    What a task holds beyond its plan counts too. GPU memory is that of the slot's GPU.
+    """
+    # with nothing next to it a task may try, however much it needs
+    if not running or room == NO_RESERVATION:
+        return True
+    memory = sum(max(one.plan.memory, one.host.now) for one in running)
+    if room.memory and plan.memory and memory + plan.memory > room.memory:
+        return False
+    cpus = sum(one.plan.cpus for one in running)
+    if room.cpus and cpus + plan.cpus > room.cpus:
+        return False
+    if not (room.gpu_memory and plan.gpu_memory):
+        return True
+    # only tasks on the same GPU share its memory
+    there = [one for one in running if one.slot.gpu == run_slot.gpu]
+    held = sum(max(one.plan.gpu_memory, one.gpu.now) for one in there)
+    return not there or held + plan.gpu_memory <= room.gpu_memory
+
+
+class TurnPlacer:
+    """Assigns turns to free slots, as far as memory allows."""
+
+    def __init__(
+        self,
+        queue: TurnQueue,
+        free: FreeSlots,
+        memory: MemoryGuard,
+        context: "RunContext",
+    ) -> None:
+        self._queue = queue
+        self._plan_of = context.plan_of
+        self._free = free
+        self._memory = memory
+        self._passed = 0  # starts since the large turn that is next has waited
+
+    def next(self, running: Collection[TaskAttempt]) -> tuple[TaskTurn, RunSlot] | None:
+        """Return what to start now, given the *running* attempts; None for nothing."""
+        large = self._queue.large
+        # first, or a smaller task would take the memory that has just become free
+        if large is not None:
+            slot = self._slot(running, large.reservation)
+            if slot is not None:
+                self._passed = 0
+                self._free.take(slot)
+                return self._queue.take_large(), slot
+            if self._passed >= MOST_PASSING:
+                return None
+
+        def place(task_number: int) -> RunSlot | None:
+            return self._slot(running, NO_RESERVATION, self._plan_of(task_number))
+
+        found = self._queue.take_where(len(running), place)
+        if found is not None:
+            self._passed += large is not None
+            self._free.take(found[1])
+        return found
+
+    def _slot(
+        self,
+        running: Collection[TaskAttempt],
+        reserved: TaskReservation,
+        plan: TaskReservation = NO_RESERVATION,
+    ) -> RunSlot | None:
+        return self._free.find(
+            lambda slot: self._memory.fits(slot, running, reserved, plan)
+        )

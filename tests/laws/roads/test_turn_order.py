@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from test_time_granted import FilesInMemory
 
 from weigh.planning.queue_order import MOST_UNITS, _queue_units, units_looked_ahead
-from weigh.runner.loop import TurnPlacer
+from weigh.runner.memory_guard import TurnPlacer
 from weigh.runner.shared_queue import (
     OwnClaims,
     PullSettings,

@@ -21,7 +21,7 @@ import pytest
 from weigh.errors import StoreError, UsageError
 from weigh.runner.attempt import TaskAttempt
 from weigh.runner.events import TaskLeft, read_left
-from weigh.runner.loop import fits_by_plan
+from weigh.runner.memory_guard import fits_by_plan
 from weigh.runner.shared_queue import (
     OwnClaims,
     PullSettings,
