@@ -38,7 +38,7 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/weigh run --label alice --param batch_size=$(BATCH) -- \
 	  $(BIN)/python examples/ner/tag.py examples/ner/alice.txt out.tsv $(BATCH)
-	@$(BIN)/weigh report last --html $(CURDIR)/demo.html
+	@$(BIN)/weigh report last -o $(CURDIR)/demo.html
 	@printf '%s\n' '' 'Try next:' \
 	  '  xdg-open demo.html                 the report with curves, in a browser' \
 	  '  make demo BATCH=300                the same with a larger batch' \
