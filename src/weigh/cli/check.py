@@ -76,7 +76,7 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
         here,
         path,
         check_options,
-        say=lambda line: click.echo(f"weigh: {line}", err=True),
+        say=options.warn_on_stderr,
     )
     if as_json:
         click.echo(check_document(done))

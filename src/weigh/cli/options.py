@@ -129,6 +129,11 @@ SIZE_TEXT = ParsedQuantity("size", parse_size, as_text=True)
 TIME_TEXT = ParsedQuantity("time", parse_duration, as_text=True)
 
 
+def warn_on_stderr(line: str) -> None:
+    """Print a line about the work, beside what a verb answers."""
+    click.echo(f"weigh: {line}", err=True)
+
+
 # Options of one meaning are spelled the same in every verb: this is the table.
 SETTINGS: dict[str, object] = {"help_option_names": ["-h", "--help"]}
 Decorator: TypeAlias = Callable[[Any], Any]

@@ -103,7 +103,7 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     node = node_size(str(words.pop("node") or ""))
     chosen = PlanOptions(**words, **node)  # type: ignore[arg-type]
     try:
-        answer = plan_task_file(here_now(_notify_on_stderr), chosen)
+        answer = plan_task_file(here_now(options.warn_on_stderr), chosen)
     except InterruptedRun as interrupted:  # click would take it for ^C
         return SIGNAL_BASE + interrupted.number
     for warning in answer.warnings:
@@ -122,10 +122,6 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     for line in _next_lines_of_plan(answer, chosen):
         click.echo(line)
     return 0
-
-
-def _notify_on_stderr(line: str) -> None:
-    click.echo(f"weigh: {line}", err=True)
 
 
 def _next_lines_of_plan(answer: PlanAnswer, chosen: PlanOptions) -> tuple[str, ...]:

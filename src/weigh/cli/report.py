@@ -119,7 +119,7 @@ def report(name: str | None, **words: Any) -> int:  # noqa: ANN401 - click's
     weigh report ppo-sweep --for paper
     """  # noqa: D301 - click reads \b as: keep these lines
     _refuse_report_contradictions(name, words)
-    here, since = here_now(_notify_on_stderr), words["since"]
+    here, since = here_now(options.warn_on_stderr), words["since"]
     if words["reader"] == _PAPER:
         click.echo(forms.compute_statement(here, name or LAST, since=since))
     elif words["reader"] == _TICKET:
@@ -129,10 +129,6 @@ def report(name: str | None, **words: Any) -> int:  # noqa: ANN401 - click's
     else:
         print_report(name or LAST, words)
     return 0
-
-
-def _notify_on_stderr(line: str) -> None:
-    click.echo(f"weigh: {line}", err=True)
 
 
 def _print_job_list(found: ListedJobs, words: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ import click
 
 from weigh.cli import options
 from weigh.cli.axes import AxesThenCommand, command_of_context
-from weigh.cli.options import SIZE_TEXT
+from weigh.cli.options import SIZE_TEXT, warn_on_stderr
 from weigh.errors import UsageError
 from weigh.flow.here import here_now
 from weigh.flow.scan.from_records import RecordScanAnswer, TypedOptions, fit_named
@@ -142,7 +142,7 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
         here_now(),
         ScanOptions(command=command_of_context(context), **words),
         typed_options,
-        say=lambda line: click.echo(f"weigh: {line}", err=True),
+        say=warn_on_stderr,
     )
     # of a dry run
     for command in done.planned:
@@ -158,7 +158,7 @@ def _scan_memory(command: tuple[str, ...], *, as_json: bool, dry_run: bool) -> i
         here_now(),
         command,
         dry_run=dry_run,
-        say=lambda line: click.echo(f"weigh: {line}", err=True),
+        say=warn_on_stderr,
     )
     if as_json:
         click.echo(squeeze_json(done))
@@ -177,7 +177,7 @@ def _scan_cpus(options: ScanOptions, *, as_json: bool) -> int:
     done = scan_cpus(
         here_now(),
         options,
-        say=lambda line: click.echo(f"weigh: {line}", err=True),
+        say=warn_on_stderr,
     )
     for words in done.planned:
         click.echo(shlex.join(words))
