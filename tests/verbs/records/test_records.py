@@ -16,6 +16,7 @@ from transcript import check_transcript
 
 from weigh.cli.records import records
 from weigh.errors import RecordNotFoundError, SchemaError, UsageError
+from weigh.flow.records.joined_records import by_ids, whole
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     MeasuringCost,
@@ -312,3 +313,14 @@ def test_a_list_keeps_both_ends_of_a_long_command_and_parameters_that_differ() -
         "python3 trai... 12 --seed 1 lr=0.1",
         "python3 trai... 12 --seed 2 lr=0.2",
     ]
+
+
+def test_records_are_read_by_their_ids_and_only_whole_ones_have_their_series(
+    root: str,
+) -> None:
+    series = SampleSeries(t=(0.0, 9.8), memory=(1 << 20, 392 << 20), cpu=(None, 0.9))
+    kept = keep(root, "aaaaaaaaaaaa", series=series)
+    keep(root, "bbbbbbbbbbbb")
+    light = by_ids(root, ["aaaaaaaaaaaa", "cccccccccccc"])
+    assert light == {kept.id: msgspec.structs.replace(kept, series=None)}
+    assert whole(root, ["aaaaaaaaaaaa"]) == {kept.id: kept}
