@@ -150,18 +150,27 @@ def test_a_run_whose_weigh_was_killed_is_no_longer_running(
     until(lambda: not watcher.look().runs)
 
 
+WRITTEN = TopRun(
+    record=Record(id="1" * 12, command=("x",), started="", state="RUNNING"),
+    elapsed=0.0,
+)
+
+
+def test_a_run_of_which_no_process_is_left_has_no_figures_of_now() -> None:
+    with subprocess.Popen(["true"]) as ended:
+        follower = RunFollower(ended.pid)
+    assert follower.look(WRITTEN) is None
+    follower.close()
+
+
 def test_a_process_that_computes_uses_its_cpu_time_by_the_time_between() -> None:
-    written = TopRun(
-        record=Record(id="1" * 12, command=("x",), started="", state="RUNNING"),
-        elapsed=0.0,
-    )
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
         follower, account = RunFollower(busy.pid), psutil.Process(busy.pid)
-        follower.look(written)
+        follower.look(WRITTEN)
         began, before = time.monotonic(), sum(account.cpu_times()[:2])
         until(lambda: sum(account.cpu_times()[:2]) > before + 0.3)
         used = sum(account.cpu_times()[:2]) - before
-        run, passed = follower.look(written), time.monotonic() - began
+        run, passed = follower.look(WRITTEN), time.monotonic() - began
         follower.close()
         busy.kill()
     assert run is not None
