@@ -3,7 +3,7 @@
 import pytest
 
 from weigh.model.gpu import GpuUsage
-from weigh.model.record import Record, Usage
+from weigh.model.record import ProgramSign, Record, Usage
 from weigh.outside_work import outside_work, outside_work_of
 from weigh.units import MIB
 
@@ -22,6 +22,7 @@ ELSEWHERE = {
     "ollama": ("ollama", "run", "llama3", "hello"),
     "a shell": ("bash", "-euc", "cd a && docker run img > log"),
     "a wrapper": ("timeout", "60", "nice", "-n", "5", "ssh", "-q", "node7", "./a"),
+    "weigh around it": ("weigh", "run", "-q", "--", "docker", "run", "img"),
     "an assignment": ("env", "A=1", "kubectl", "apply", "-f", "a.yaml"),
 }
 HERE = {
@@ -31,6 +32,7 @@ HERE = {
     "a download": ("curl", "-O", "https://example.org/a.tar"),
     "text": ("bash", "-c", "echo 'docker run img'"),
     "a list of sessions": ("tmux", "ls"),
+    "weigh itself": ("weigh", "status", "docker", "run"),
 }
 
 
@@ -62,6 +64,21 @@ def test_a_client_in_a_script_counts_where_it_was_seen() -> None:
     who = outside_work_of(script, 60.0, 0.3, 30 * MIB, known="docker")
     assert who is not None
     assert who.startswith("docker handed the work to a daemon")
+    assert outside_work_of(script, 60.0, 0.3, 30 * MIB, known="gmx") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "who"), [("client", "docker handed the work to a daemon"), ("soft", None)]
+)
+def test_the_largest_process_is_a_client_by_its_sign(
+    kind: str, who: str | None
+) -> None:
+    usage = Usage(wall_time=60.0, cpu_time=0.3, sign=ProgramSign("docker", kind, ""))
+    record = Record(id="a", command=("bash", "run.sh"), started="", usage=usage)
+
+    found = outside_work(record)
+
+    assert (found and found.partition(",")[0]) == who
 
 
 @pytest.mark.parametrize(
