@@ -216,8 +216,6 @@ _FILE = re.compile(
     r"(?i:\b(?:file|sample|document|image|video|item|task|chunk|shard|record)s?\b"
     rf"[\s:#=]{{0,4}}(\d{{1,9}}){_OF}(\d{{1,9}})(?![\d/]|\.\d))"
 )
-# DIAMOND: "query block 1, reference block 1/5": of query blocks no number is printed
-_OPEN_PART_AROUND = re.compile(rf"(?i:\b(\w{{1,12}}) ({_PART_WORDS})\s(\d{{1,9}}),\s)")
 _DIGITS = re.compile(r"\d[\d.,]*")
 _UNNAMED = re.compile(r"[^a-z#]+")
 _WORTH_A_LOOK = re.compile(
@@ -302,9 +300,7 @@ def _outer_in(text: str) -> tuple[list[StepCount], int]:
     counts: list[StepCount] = []
     end = 0
     for found in _OUTER.finditer(text):
-        if not counts and (part := _OPEN_PART_AROUND.search(text, 0, found.start())):
-            counts.append(_ordinal(f"{part[1]} {part[2]}".lower(), part[3], None))
-        elif not counts and (part := _OPEN_PART.search(text, 0, found.start())):
+        if not counts and (part := _OPEN_PART.search(text, 0, found.start())):
             counts.append(_ordinal(part[1].lower(), part[2], None))
         counts.append(_ordinal(found[1].lower(), found[2], found[3]))
         end = found.end()
