@@ -24,7 +24,7 @@ from weigh.schedulers import KINDS
 )
 @options.as_json()
 def cluster(*, scheduler: str | None, as_json: bool) -> int:
-    """Show the cluster: queues, GPUs, nodes that are down, and users.
+    """Show the cluster: queues, GPUs, and nodes that are down.
 
     A GPU is free when it is idle and its node has a CPU and memory left for a job.
     The scheduler is only queried: nothing is submitted.

@@ -118,24 +118,11 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, or elements of an array in one state; figures are sums over these."""
+    """A job, or elements of an array in one state."""
 
-    user: str
     queue: str
     state: State
     elements: int = 1
-    cpus: int = 0
-    gpus: int = 0
-
-
-class UserCount(msgspec.Struct, frozen=True, kw_only=True):
-    """The running and waiting elements of one user, and the CPUs and GPUs in use."""
-
-    user: str
-    running: int = 0
-    waiting: int = 0
-    cpus: int = 0
-    gpus: int = 0
 
 
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,5 +137,4 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[ClusterNode, ...] = ()
     gpus: tuple[GpuCount, ...] = ()
     queues: tuple[ClusterQueue, ...] = ()
-    users: tuple[UserCount, ...] = ()
     notes: tuple[str, ...] = ()

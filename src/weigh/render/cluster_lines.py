@@ -11,7 +11,7 @@ from weigh.schedulers import kind_or_first
 from weigh.units import count_with_noun, format_duration
 
 WIDTH = 80
-_MOST_ROWS = 12  # of reasons why nodes are out of use, and of users
+_MOST_ROWS = 12  # of reasons why nodes are out of use
 _SHOWN_NAMES = 3  # names of nodes in a line
 # states in which a node takes no jobs, in words
 _OUT_OF_USE = {
@@ -28,9 +28,9 @@ def cluster_document(cluster: ClusterState) -> bytes:
 
 
 def cluster_screen(cluster: ClusterState) -> list[str]:
-    """Write the screen: resources first, then users."""
+    """Write the screen: what is free, then what is out of use."""
     lines = [_cluster_title(cluster)]
-    for part in (_gpu_table, _queue_table, _out_of_use_lines, _user_table):
+    for part in (_gpu_table, _queue_table, _out_of_use_lines):
         rows = [shortened_text(line, WIDTH) for line in part(cluster)]
         lines += ["", *rows] if rows else []
     return lines
@@ -137,23 +137,3 @@ def _out_of_use_lines(cluster: ClusterState) -> Iterator[str]:
         yield f"    {shown}  {_OUT_OF_USE[state]}{why}"
     if len(groups) > _MOST_ROWS:
         yield f"    and {len(groups) - _MOST_ROWS} more reasons (--json lists all)"
-
-
-def _user_table(cluster: ClusterState) -> Iterator[str]:
-    users = cluster.users[:_MOST_ROWS]
-    names = tuple(
-        printable_text(one.user) + (" (you)" if one.user == cluster.user else "")
-        for one in users
-    )
-    columns = [
-        TableColumn("user", names, right=False),
-        TableColumn("running", _counts(one.running for one in users)),
-        TableColumn("GPUs", _counts(one.gpus for one in users)),
-        TableColumn("CPUs", _counts(one.cpus for one in users)),
-        TableColumn("waiting", _counts(one.waiting for one in users)),
-    ]
-    if not cluster.gpus:
-        del columns[2]
-    yield from table_lines(columns, WIDTH) if users else ()
-    if len(cluster.users) > _MOST_ROWS:
-        yield f"  and {len(cluster.users) - _MOST_ROWS} more users (--json)"

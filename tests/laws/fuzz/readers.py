@@ -366,9 +366,6 @@ READERS: dict[str, Reader] = {
         of_output(gridengine_cluster.parse_queues),
         captured("gridengine-8.1.9-queues.txt"),
     ),
-    "gridengine.complexes": Reader(
-        of_output(gridengine_cluster.per_job), (_COMPLEXES,)
-    ),
     "gridengine.jobs": Reader(
         of_output(gridengine_cluster.parse_qstat_jobs),
         captured("gridengine-8.1.9-qstat.xml"),

@@ -14,7 +14,6 @@ from weigh.errors import WeighError
 from weigh.flow.site.cluster import (
     count_gpus,
     count_queues,
-    count_users,
     query_cluster,
     takes_jobs,
 )
@@ -176,7 +175,7 @@ def nodes(draw: st.DrawFn) -> ClusterNode:
 
 
 def a_job(**changed: object) -> ClusterJob:
-    given = {"user": "ann", "queue": "q", "state": "RUNNING"}
+    given = {"queue": "q", "state": "RUNNING"}
     return ClusterJob(**(given | changed))  # type: ignore[arg-type]
 
 
@@ -221,21 +220,3 @@ def test_a_job_that_may_go_to_two_queues_waits_in_both() -> None:
     limits = [QueueLimits(name="a"), QueueLimits(name="b"), QueueLimits(name="c")]
     counted = count_queues(limits, [], [job])
     assert [queue.waiting for queue in counted] == [5, 5, 0]
-
-
-def test_users_are_counted_by_what_runs() -> None:
-    jobs = [
-        a_job(user="bob", cpus=2, gpus=1),
-        a_job(user="ann", cpus=9),
-        a_job(user="bob", cpus=2, gpus=1, elements=2),
-        a_job(user="bob", state="PENDING", elements=7, gpus=7),
-    ]
-    bob, ann = count_users(jobs)
-    assert (bob.user, bob.running, bob.waiting, bob.gpus, bob.cpus) == (
-        "bob",
-        3,
-        7,
-        2,
-        4,
-    )
-    assert (ann.user, ann.running) == ("ann", 1)

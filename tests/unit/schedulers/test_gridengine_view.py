@@ -95,29 +95,11 @@ def test_a_queue_that_is_disabled_everywhere_is_closed() -> None:
     assert [queue.open for queue in opened] == [True, False, True]
 
 
-def test_jobs_of_8_1_9_count_elements_and_gpus() -> None:
+def test_jobs_of_8_1_9_count_elements() -> None:
     jobs = gridengine_cluster.parse_qstat_jobs(captured("gridengine-8.1.9-qstat.xml"))
     waiting = next(job for job in jobs if job.elements > 1)
-    assert (waiting.elements, waiting.gpus, waiting.queue) == (10, 10, "gpu.q")
-    assert (jobs[-1].state, jobs[-1].cpus) == ("PENDING", 2)
-
-
-def test_a_consumable_is_taken_by_each_slot_or_once() -> None:
-    text = (
-        "<job_info><job_list><JB_job_number>1</JB_job_number><state>r</state>"
-        "<slots>4</slots><hard_request name='ngpus'>2</hard_request></job_list>"
-        "</job_info>"
-    )
-    complexes = "ngpus  ngpus  INT  <=  YES  JOB  0  0\n"
-    (each,) = gridengine_cluster.parse_qstat_jobs(text)
-    once = gridengine_cluster.per_job(complexes)
-    (whole,) = gridengine_cluster.parse_qstat_jobs(text, once=once)
-    assert (each.gpus, whole.gpus) == (8, 2)
-
-
-def test_per_slot_complexes_are_not_taken_once() -> None:
-    complexes = captured("gridengine-8.1.9-complexes.txt")
-    assert gridengine_cluster.per_job(complexes) == frozenset()
+    assert (waiting.elements, waiting.queue) == (10, "gpu.q")
+    assert jobs[-1].state == "PENDING"
 
 
 COMPLEXES = captured("gridengine-8.1.9-complexes.txt")

@@ -117,11 +117,10 @@ def test_the_partitions_of_25_05_have_their_limits() -> None:
     assert (cpu.open, cpu.time_limit, cpu.default_time) == (False, None, None)
 
 
-def test_jobs_of_22_05_count_elements_and_gpus() -> None:
+def test_jobs_of_22_05_count_elements() -> None:
     jobs = slurm_cluster.parse_squeue_jobs(captured("slurm-22.05-squeue.txt"))
-    waiting = jobs[0]
-    assert (waiting.elements, waiting.gpus, waiting.cpus) == (8, 8, 16)
-    assert ("RUNNING", 2) in [(job.state, job.gpus) for job in jobs]
+    assert (jobs[0].elements, jobs[0].queue) == (8, "gpu")
+    assert "RUNNING" in {job.state for job in jobs}
 
 
 def test_times_in_seconds_become_local_time() -> None:

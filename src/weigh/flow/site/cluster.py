@@ -22,7 +22,6 @@ from weigh.model.cluster import (
     ClusterState,
     GpuCount,
     QueueLimits,
-    UserCount,
 )
 from weigh.model.job import JobRequest
 from weigh.model.record import SiteComplexes, SiteFlags
@@ -209,7 +208,6 @@ def _cluster_of(
         nodes=nodes,
         gpus=count_gpus(nodes),
         queues=count_queues(answers.queues, nodes, answers.jobs),
-        users=count_users(answers.jobs),
         notes=answers.notes,
     )
 
@@ -349,26 +347,3 @@ def _elements_by_state(jobs: Iterable[ClusterJob]) -> Counter[str]:
     for job in jobs:
         elements[job.state] += job.elements
     return elements
-
-
-def count_users(jobs: Iterable[ClusterJob]) -> tuple[UserCount, ...]:
-    """Count the jobs, GPUs and CPUs of each user, the largest users first."""
-    mine: defaultdict[str, list[ClusterJob]] = defaultdict(list)
-    for job in jobs:
-        mine[job.user].append(job)
-    counts = []
-    for user, owned in mine.items():
-        elements = _elements_by_state(owned)
-        # what is waiting holds nothing
-        running = [job for job in owned if job.state == "RUNNING"]
-        counts.append(
-            UserCount(
-                user=user,
-                running=elements["RUNNING"],
-                waiting=elements["PENDING"],
-                cpus=sum(job.cpus for job in running),
-                gpus=sum(job.gpus for job in running),
-            )
-        )
-    counts.sort(key=lambda one: (-one.gpus, -one.cpus, -one.running, one.user))
-    return tuple(counts)

@@ -192,12 +192,6 @@ def with_states(
     )
 
 
-def per_job(complexes: str) -> frozenset[str]:
-    """Return the consumables that are counted per job and not per slot."""
-    rows = [row for row in complex_rows(complexes) if row[5] == "JOB"]
-    return frozenset(name for row in rows for name in row[:2])
-
-
 def requestable(complexes: str | None) -> tuple[str, ...] | None:
     """Return the names and shortcuts of the resources that jobs may request."""
     rows = [] if complexes is None else complex_rows(complexes)
@@ -221,10 +215,8 @@ def complex_rows(complexes: str) -> list[list[str]]:
     ]
 
 
-def parse_qstat_jobs(
-    text: str, *, once: frozenset[str] = frozenset()
-) -> tuple[ClusterJob, ...]:
-    """Read ``qstat -u '*' -r -xml``; *once* are the resources counted per job.
+def parse_qstat_jobs(text: str) -> tuple[ClusterJob, ...]:
+    """Read ``qstat -u '*' -r -xml``.
 
     Raises:
         FormatError: the output is not XML.
@@ -233,9 +225,7 @@ def parse_qstat_jobs(
         root = ET.fromstring(text)  # noqa: S314 - the scheduler's own output
     except ET.ParseError as error:
         raise FormatError(f"qstat -xml: not XML: {error}") from error
-    return tuple(
-        _gridengine_cluster_job(element, once) for element in root.iter("job_list")
-    )
+    return tuple(map(_gridengine_cluster_job, root.iter("job_list")))
 
 
 def parse_version(text: str) -> str | None:
@@ -313,31 +303,15 @@ def _gridengine_queue_limits(row: Mapping[str, str]) -> QueueLimits:
     )
 
 
-def _gridengine_cluster_job(element: ET.Element, once: frozenset[str]) -> ClusterJob:
+def _gridengine_cluster_job(element: ET.Element) -> ClusterJob:
     tasks = element.findtext("tasks")
-    elements = count_elements(tasks) if tasks else 1
-    slots = whole_number(element.findtext("slots")) or 1
     wanted = element.findtext("hard_req_queue") or ""
     return ClusterJob(
-        user=element.findtext("JB_owner", ""),
         # a waiting job has no queue yet, only the one that it requests
         queue=(element.findtext("queue_name") or wanted).partition("@")[0],
         state=_job_state(element.findtext("state", "")),
-        elements=elements,
-        cpus=elements * slots,
-        gpus=elements * _gpus_of_job_element(element, slots, once),
+        elements=count_elements(tasks) if tasks else 1,
     )
-
-
-def _gpus_of_job_element(element: ET.Element, slots: int, once: frozenset[str]) -> int:
-    total = 0
-    for request in element.iter("hard_request"):
-        name = request.get("name", "")
-        if is_gpu(name):
-            total += (_count_or_none(request.text) or 0) * (
-                1 if name in once else slots
-            )
-    return total
 
 
 def _job_state(letters: str) -> State:
@@ -427,8 +401,7 @@ class GridEngineSite(SchedulerSite):
         self, query: SchedulerQuery, env: Mapping[str, str]
     ) -> ClusterAnswers:
         """Query hosts, queues and jobs. Raises WeighError if there is no answer."""
-        commands = (HOSTS, QUEUES, JOBS, COMPLEXES, VERSION)
-        hosts, queues, jobs, complexes, version = query(commands)
+        hosts, queues, jobs, version = query((HOSTS, QUEUES, JOBS, VERSION))
         for reply in (hosts, queues):
             reply.require("Grid Engine")
         found = parse_hosts(hosts.out)
@@ -436,9 +409,7 @@ class GridEngineSite(SchedulerSite):
         listed: tuple[ClusterJob, ...] = ()
         notes = unanswered({"qstat": jobs})
         try:
-            # without an answer all resources are taken to be counted per slot
-            once = per_job(complexes.out)
-            listed = parse_qstat_jobs(jobs.out, once=once) if jobs.is_answer else ()
+            listed = parse_qstat_jobs(jobs.out) if jobs.is_answer else ()
         except FormatError as error:
             notes = (str(error),)
         return ClusterAnswers(

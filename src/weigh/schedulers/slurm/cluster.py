@@ -41,13 +41,8 @@ from weigh.schedulers.words import (
 NODES = ("scontrol", "-d", "-o", "show", "node")
 PARTITIONS = ("scontrol", "-o", "show", "partition")
 CONFIG = ("scontrol", "show", "config")
-# %b omits --gpus; tres-alloc is the request while a job waits
-_COLUMNS = (
-    "JobArrayID:256|,UserName:64|,Partition:128|,StateCompact:8|,NumCPUs:12|,"
-    "tres-alloc:256|"
-)
-JOBS = ("squeue", "-h", "-a", "-O", _COLUMNS)
-_FIELDS = 7  # with what follows the last separator
+JOBS = ("squeue", "-h", "-a", "-O", "JobArrayID:256|,Partition:128|,StateCompact:8|")
+_FIELDS = 4  # with what follows the last separator
 _LAST_SECOND = 1 << 36  # the year 4147: a larger number is not a time
 
 
@@ -98,19 +93,16 @@ def parse_squeue_jobs(text: str) -> tuple[ClusterJob, ...]:
 
 
 def _slurm_cluster_job(row: tuple[str, ...]) -> ClusterJob | None:
-    id_, user, queue, state, cpus, tres, _ = row
+    id_, queue, state, _ = row
     if state not in _RUNNING | _WAITING:
         return None  # a completing job holds no resources any more
     expression = id_.partition("_")[2]
+    # waiting elements of an array share a line
     elements = count_elements(expression) if expression else 1
     return ClusterJob(
-        user=user,
         queue=queue,
         state="RUNNING" if state in _RUNNING else "PENDING",
         elements=elements,
-        # waiting elements of an array share a line, which has the CPUs of one
-        cpus=elements * (whole_number(cpus) or 0),
-        gpus=elements * sum(tres_gpus(tres).values()),
     )
 
 
