@@ -165,19 +165,6 @@ def advise_from_estimate(estimate: SizeEstimate, options: FitOptions) -> ScanAdv
     )
 
 
-def largest_fitting(advice: ScanAdvice) -> SizeNeed | None:
-    """Return what the largest size needs that fits the limits; None if there is none.
-
-    It must fit one of several GPUs, but all limits of host memory.
-    """
-    sizes = [size for size, _ in _held_back(advice.estimate, advice.capacities)]
-    # the tightest of what memory allows
-    size = min(sizes, default=0.0)
-    if not advice.capacities or not 1 <= size < math.inf:
-        return None
-    return need(advice.estimate, math.floor(size))
-
-
 def rows(estimate: SizeEstimate) -> tuple[MeasuredSize, ...]:
     """Return the measurements of each size."""
     # a quantity may lack some of the sizes that others have

@@ -173,17 +173,6 @@ MEASURED_AFTER = re.compile(
 )
 
 _OUTER = re.compile(
-    rf"(?i:[^\w.]{{0,8}}(?:{_STEP_WORDS}\s?\d{{0,15}}\W{{0,3}})?"
-    r"(?<![\d.])(\d{1,15})\s{0,4}/\s{0,4}(\d{1,15})(?![\w/:%]|\.\d))"
-)
-_SHARE_AFTER = re.compile(rf"[^\w.]{{0,8}}({PER_CENT})\s?%")
-_MEASURED = re.compile(  # "95% CPU", but not "95% loss=0.1"
-    r"(?i:\s{0,2}(?:acc|accuracy|cpu|gpu|mem|memory|loss|error|used|free|util)\b"
-    r"(?!\s?[=:]))"
-)
-_MEASURES = re.compile(r"(?i:acc|loss|err|score|rate|cpu|gpu|mem|used)")
-
-_OUTER = re.compile(
     rf"(?i:\b({_OUTER_WORDS})(?![a-z])[\s:#=]{{0,4}}(?:\(?train(?:ing)?\)\s{{0,4}})?"
     rf"[\[(]?\s{{0,4}}(\d{{1,9}})(?![\d.]){_OF}(\d{{1,9}})(?![\d/]|\.\d))"
 )
