@@ -149,7 +149,7 @@ def test_what_passed_is_no_line_on_the_screen(real: Weigh) -> None:
     assert code == 0
     first, second, third = out.splitlines()
     assert first.startswith("  submitted 3 elements as job ")
-    assert second.startswith("  each      1 CPU, ")
+    assert second.startswith("  each      1 x v100, 1 CPU, ")
     assert third.startswith("  next      weigh status ")
 
 
