@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from weigh._version import __version__
 from weigh.joblog import output_folder
 from weigh.lazy_modules import lazy_module
 from weigh.progress.eta import TaskTally
@@ -136,12 +137,12 @@ class TaskFileRun:
         opening = events.RunOpened(
             run=context.id,
             time=round(time.time(), 3),
-            machine=context.holder.machine,
-            process=context.holder.process,
+            machine=context.journal.holder.machine,
+            process=context.journal.holder.process,
             task_file=context.source.name,
             tasks=len(context.source),
-            weigh=context.version,
-            job=context.holder.job,
+            weigh=__version__,
+            job=context.journal.holder.job,
             afresh=not context.options.resume,
         )
         journal.append_events(opening)
@@ -240,7 +241,7 @@ class TaskFileRun:
 
     def _claims(self, queue_folder: str) -> "OwnClaims":
         """Return the claims of a queue, with this run among its owners."""
-        holder = self._context.holder
+        holder = self._context.journal.holder
         joblog = os.path.abspath(self._context.journal.path)
         folder = os.path.abspath(queue_folder)
         owner = shared_queue.QueueOwner(
@@ -260,7 +261,7 @@ class TaskFileRun:
         Raises:
             UsageError: such a run, or tasks of it elsewhere, may be alive.
         """
-        context, holder = self._context, self._context.holder
+        context, holder = self._context, self._context.journal.holder
         if past_runs.open_runs:
             orphans.refuse_living(past_runs, holder.machine, holder.process)
         if not past_runs.open_runs or context.options.forget_survivors:
@@ -291,7 +292,7 @@ class TaskFileRun:
 
     def _is_hidden(self, owner: "QueueOwner") -> bool:
         """Return whether neither this machine nor a scheduler knows if a run lives."""
-        here = self._context.holder.machine
+        here = self._context.journal.holder.machine
         return owner.job is None and not here.sees_processes_of(owner.machine)
 
 

@@ -123,7 +123,10 @@ def _adopt_renumbered_ends(
 
 
 class RunJournal:
-    """The files of a run on one joblog; ``unwritten`` are ends not written yet."""
+    """The files of a run on one joblog, which ``holder`` has.
+
+    ``unwritten`` are ends not written yet.
+    """
 
     def __init__(
         self,
@@ -145,6 +148,7 @@ class RunJournal:
             UsageError: another process has the joblog.
         """
         self.path = path
+        self.holder = holder
         self.events_path = path + events.SUFFIX
         self.is_afresh = not resume
         self.unwritten: list[JoblogEntry] = []

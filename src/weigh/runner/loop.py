@@ -21,6 +21,7 @@ from weigh.measure.orphans import adopt_orphans
 from weigh.model.progress import FailedTask
 from weigh.model.record import RunOutcome
 from weigh.progress.eta import TaskTally
+from weigh.project_folders import temporary_folders
 from weigh.runner.attempt import (
     AttemptOutput,
     Stop,
@@ -103,7 +104,9 @@ class TaskLoop:
         self._queue = queue
         self._output = output
         numbers = [slot.number for slot in context.layout.slots]
-        self._channels = SlotChannels(context.id, numbers, context.temporary)
+        self._channels = SlotChannels(
+            context.id, numbers, temporary_folders(context.env)
+        )
         self._spawner = AttemptSpawner(context, self._channels.settings())
         self._progress = ProgressWatch(context, self._channels.paths)
         _become_the_parent()  # before the watcher reads weigh's own peak

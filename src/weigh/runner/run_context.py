@@ -4,7 +4,7 @@ The verb makes the context once; the loop, the watcher and the readers of progre
 from it what they need.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,7 +13,6 @@ from weigh.model.mask import SecretMask
 from weigh.model.record import Record, RunMeasurement
 from weigh.progress.eta import TaskTally
 from weigh.runner.journal import RunJournal
-from weigh.runner.owned_file import JoblogHolder
 from weigh.runner.retry import HaltRule
 from weigh.runner.slots import SlotLayout, TaskReservation
 from weigh.runner.task_source import TaskSource
@@ -81,7 +80,7 @@ class RunConsole(msgspec.Struct, frozen=True):
 class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     """A run: where it takes place, and what the verb knows about it.
 
-    ``holder`` is this process; ``mask`` are the signals that tasks find blocked;
+    ``mask`` are the signals that tasks find blocked;
     ``blank`` is the record of any attempt before it starts. ``ends_at`` is the time
     limit of weigh itself, on the monotonic clock. ``ask`` writes a time limit as an
     option of the scheduler. ``add_regions`` adds what a program wrote to its file of
@@ -98,12 +97,9 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     journal: RunJournal
     cwd: str
     env: Mapping[str, str]
-    version: str
-    holder: JoblogHolder
     layout: SlotLayout
     mask: frozenset[int]
     blank: Record
-    temporary: Sequence[str]
     ends_at: Seconds | None
     ask: Callable[[Seconds], str]
     add_regions: Callable[[str, RunMeasurement], RunMeasurement]

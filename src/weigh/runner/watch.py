@@ -116,7 +116,7 @@ class AttemptWatcher:
         self._slots = len(context.layout.slots)
         self._interval = context.options.interval
         self._root = locate_store(context.cwd, context.env)
-        self._batch = RecordBatch(self._root, context.holder.machine)
+        self._batch = RecordBatch(self._root, context.journal.holder.machine)
         # outside of a job the run's own id keeps its records together
         job = context.blank.job or RecordedJob(context.id)
         self._blank = msgspec.structs.replace(context.blank, job=job)
@@ -289,7 +289,7 @@ class AttemptWatcher:
 
     def _checkpoint(self, watched: _SampledAttempt) -> Seconds:
         """Save an attempt's present measurement, in case weigh is killed."""
-        attempt, holder = watched.attempt, self._context.holder
+        attempt, holder = watched.attempt, self._context.journal.holder
         watched.has_checkpoint = True
         measured = attempt_measurement(attempt, watched.watcher, ended=False)
         headway = self._progress.headway(attempt)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from weigh import __version__
 from weigh.errors import StoreError, UsageError
 from weigh.flow.here import Here
 from weigh.flow.run.channel import with_regions
@@ -25,9 +24,8 @@ from weigh.model.plan import (
     PlannedQueue,
     TaskKind,
 )
-from weigh.model.record import Allocation, RunMeasurement
+from weigh.model.record import Allocation, RecordedJob, RunMeasurement
 from weigh.probe.driver import open_probe
-from weigh.project_folders import temporary_folders
 from weigh.regular_file import only_regular
 from weigh.request import need_without_runner
 from weigh.runner.build import (
@@ -121,18 +119,7 @@ def execute(
         blank = blank_record(
             [], RunOptions(interval=options.interval, label=options.label), here.env
         )
-        holder = JoblogHolder(
-            identity.this_machine(),
-            identity.process_identity(os.getpid()),
-            None if blank.job is None else blank.job.id,
-        )
-        journal = RunJournal(
-            _joblog_path(task_file, options),
-            holder,
-            mask=options.mask,
-            resume=options.resume,
-            notify=console.notify,
-        )
+        journal = _open_journal(task_file, options, console, blank.job)
         opened.callback(journal.close)
         context = RunContext(
             id=identity.new_id(),
@@ -142,12 +129,9 @@ def execute(
             journal=journal,
             cwd=here.cwd,
             env=here.env,
-            version=__version__,
-            holder=holder,
             layout=layout,
             mask=block_signals(opened),
             blank=blank,
-            temporary=temporary_folders(here.env),
             ends_at=end_at(options.time_limit, here.env),
             ask=asking(here.env),
             add_regions=_with_task_regions,
@@ -162,6 +146,27 @@ def execute(
         if blank.job is None and queue is None and not options.is_trial:
             _remember_run(here, context)
         return run.run(began)
+
+
+def _open_journal(
+    task_file: str,
+    options: ExecOptions,
+    console: RunConsole,
+    job: RecordedJob | None,
+) -> RunJournal:
+    """Open the journal of this process, which is a part of *job*."""
+    holder = JoblogHolder(
+        identity.this_machine(),
+        identity.process_identity(os.getpid()),
+        None if job is None else job.id,
+    )
+    return RunJournal(
+        _joblog_path(task_file, options),
+        holder,
+        mask=options.mask,
+        resume=options.resume,
+        notify=console.notify,
+    )
 
 
 def _checkpoint_signal(options: ExecOptions) -> "CheckpointSignal | None":
