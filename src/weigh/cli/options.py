@@ -130,7 +130,7 @@ TIME_TEXT = ParsedQuantity("time", parse_duration, as_text=True)
 
 
 def warn_on_stderr(line: str) -> None:
-    """Print a line about the work, beside what a verb answers."""
+    """Print a line about the work next to the answer of a verb."""
     click.echo(f"weigh: {line}", err=True)
 
 
