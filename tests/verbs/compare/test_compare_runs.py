@@ -89,6 +89,16 @@ def test_runs_that_overlap_are_not_distinguishable() -> None:
     assert change(told, "wall_time").distinguishable is False
 
 
+def test_a_gpu_that_was_never_used_does_not_halve_the_share_of_gpu_time() -> None:
+    used = GpuUsage(uuid="1", name=V100, peak_memory=GIB, utilization_mean=0.8)
+    idle = GpuUsage(uuid="2", name=V100, peak_memory=0, utilization_mean=0.0)
+    comparison = compared(
+        run("a", usage(gpus=(used,))), run("b", usage(gpus=(used, idle)))
+    )
+    assert figure(comparison, "gpu_utilization", 0).median == 0.8
+    assert figure(comparison, "gpu_utilization").median == 0.8
+
+
 def test_one_run_is_held_against_the_spread_of_the_others() -> None:
     near = compared(repeated("a", [8.6, 8.7, 8.5]), run("b", usage(8.8)))
     far = compared(repeated("a", [8.6, 8.7, 8.5]), run("b", usage(5.9)))

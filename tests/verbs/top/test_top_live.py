@@ -201,6 +201,11 @@ def test_a_run_on_another_machine_is_shown_as_written(job: Job, watch: Open) -> 
     assert run.age > 0
     assert run.elapsed == record.usage.wall_time + run.age
 
+    record = replace(record, usage=None)  # written before the first look
+    save_checkpoint(store.root, replace(known, machine=there, record=record))
+    runs = {run.record.label: run for run in watch(store).look().runs}
+    assert runs["elsewhere"].elapsed == runs["elsewhere"].age
+
     (written,) = path.parent.glob(f"*{'0' * 12}*")
     os.utime(written, (time.time() + 60,) * 2)  # the clock of a file server
     runs = {run.record.label: run for run in watch(store).look().runs}

@@ -236,8 +236,7 @@ def _passes(record_head: RecordHead, record_filter: RecordFilter) -> bool:
 def _distinct_length(some: Sequence[str], heads: Sequence[RecordHead]) -> int:
     """Return how many letters make all ids distinct, at least six."""
     ids = {*some, *(head.id for head in heads)}
-    likely = len(ids).bit_length() // 2 + 1  # of n ids, some pair shares log2(n)/2
-    for length in range(max(6, likely), LENGTH):
+    for length in range(6, LENGTH):
         if len({one[:length] for one in ids}) == len(ids):
             return length
     return LENGTH
