@@ -102,6 +102,7 @@ def test_accounting_completes_a_request_and_replaces_nothing() -> None:
     assert (bare.cpus, bare.memory, bare.time_limit, bare.gpus) == (4, GIB, 600, 1)
     assert (own.cpus, own.memory, own.time_limit, own.gpus) == (2, MIB, 60, 3)
     assert (bare.nodes, own.nodes) == (2, 2)
+    assert request_with_accounting(NOTHING, [AccountedElement(element=0)]).nodes == 1
 
 
 OURS = {
@@ -129,7 +130,8 @@ OURS = {
         ("cpus", {"cpu_time": 109.0, "wall_time": 100.0}, None),  # a tenth of a CPU
         ("cpus", {"cpu_time": 111.0, "wall_time": 100.0}, 1.11),
         ("time", {"wall_time": 200.0}, 200.0),
-        ("time", {"wall_time": 101.0}, None),  # accounting has whole seconds
+        ("time", {"wall_time": 104.0}, None),
+        ("time", {"cpu_time": 1.0}, None),
     ],
 )
 def test_a_figure_of_accounting_is_shown_where_it_differs(
@@ -166,17 +168,64 @@ def test_less_cpu_time_in_the_same_time_is_not_trusted(
     assert [one.word for one in found[1].others] == [word]
 
 
-@pytest.mark.parametrize(("scheduler", "shown"), [("gridengine", [3]), ("slurm", [])])
+@pytest.mark.parametrize(
+    ("scheduler", "virtual", "shown"),
+    [
+        ("gridengine", 3 * GIB, [3]),
+        ("gridengine", None, []),
+        ("slurm", 3 * GIB, []),
+    ],
+)
 def test_address_space_is_a_figure_of_its_own_where_it_is_accounted(
-    scheduler: str, shown: list[int]
+    scheduler: str, virtual: int | None, shown: list[int]
 ) -> None:
     theirs = AccountedElement(
-        element=0, state="COMPLETED", max_rss=GIB, virtual_memory=3 * GIB
+        element=0, state="COMPLETED", max_rss=GIB, virtual_memory=virtual
     )
 
     (found,) = with_other_figures([OURS["memory"]], [theirs], (), scheduler=scheduler)
 
     assert [one.value for one in found.others] == [size * GIB for size in shown]
+
+
+@pytest.mark.parametrize(("theirs", "shown"), [(11.5, []), (12.5, [12.5])])
+def test_accounting_has_whole_seconds(theirs: float, shown: list[float]) -> None:
+    ours = ReportMeasure(name="time", unit="seconds", median=10.0, most=10.0)
+    accounted = AccountedElement(element=0, state="COMPLETED", wall_time=theirs)
+
+    (found,) = with_other_figures([ours], [accounted], (), scheduler="slurm")
+
+    assert [one.value for one in found.others] == shown
+
+
+@pytest.mark.parametrize(
+    ("held", "sampled", "is_trusted"),
+    [(GIB // 2, 30.0, False), (GIB // 2, None, True), (2 * GIB, 30.0, True)],
+)
+def test_less_gpu_memory_is_not_trusted_where_samples_are_known_to_be_rare(
+    held: int,
+    sampled: float | None,
+    is_trusted: bool,  # noqa: FBT001 - a table
+) -> None:
+    accounted = AccountedElement(
+        element=0, state="COMPLETED", gpu_memory=held, sampled=sampled
+    )
+
+    (found,) = with_other_figures(
+        [OURS["gpu_memory"]], [accounted], (), scheduler="slurm"
+    )
+
+    (word,) = [one.word or "" for one in found.others]
+    assert word.endswith("trust weigh's") is not is_trusted
+
+
+def test_a_zero_of_accounting_is_no_sample() -> None:
+    accounted = AccountedElement(element=0, state="COMPLETED", max_rss=0, sampled=1.0)
+
+    (found,) = with_other_figures([OURS["memory"]], [accounted], (), scheduler="slurm")
+
+    (word,) = [one.word for one in found.others]
+    assert word == "not zero: no sample was taken (sampled every 1 s)"
 
 
 def test_a_report_counts_the_attempts_that_began() -> None:
@@ -283,3 +332,59 @@ def test_memory_is_compared_with_h_vmem_where_nothing_else_was_requested() -> No
 
     assert (filled.requested, filled.most, filled.efficiency) == (GIB, GIB // 2, 0.5)
     assert source.startswith("qacct maxvmem")
+
+
+@pytest.mark.parametrize(
+    ("wall_time", "busy", "cpus", "utilization"),
+    [(10.0, 0.5, 2.0, 0.5), (0.0, 0.5, None, None), (None, None, None, None)],
+)
+def test_means_over_an_element_need_a_time(
+    wall_time: float | None,
+    busy: float | None,
+    cpus: float | None,
+    utilization: float | None,
+) -> None:
+    row = ReportRow(
+        element=0,
+        started=5.0,
+        wall_time=wall_time,
+        cpu_time=20.0,
+        gpu_utilization=busy,
+    )
+
+    (element,) = elements_of_runs([ReviewedRun(row=row)], [], NOTHING)
+
+    assert (element.cpus, element.utilization) == (cpus, utilization)
+
+
+def test_gpu_memory_adds_up_on_one_gpu_and_not_over_several() -> None:
+    row = ReportRow(element=0, started=0.0, wall_time=10.0)
+    runs = [
+        ReviewedRun(row=row, gpu_peaks=peaks)
+        for peaks in ((("A", 3),), (("A", 4), ("B", 6)), (("B", 0),))
+    ]
+
+    (element,) = elements_of_runs(runs, [], NOTHING)
+
+    assert element.gpu_memory == 7
+
+
+def test_runs_are_of_their_element_and_hold_address_space() -> None:
+    record = a_record(usage=Usage(wall_time=1.0, virtual_memory=9))
+    row = ReportRow(element=1, started=0.0, wall_time=1.0)
+
+    (element,) = elements_of_runs([ReviewedRun(row=row, record=record)], [], NOTHING)
+
+    assert (element.number, element.virtual) == (1, 9)
+
+
+@pytest.mark.parametrize(("wall_time", "most"), [(1.001, 7), (1.1, 14)])
+def test_runs_that_follow_each_other_overlap_by_no_rounding(
+    wall_time: float, most: int
+) -> None:
+    rows = (
+        ReportRow(started=0.0, wall_time=wall_time, memory=7),
+        ReportRow(started=1.0, wall_time=1.0, memory=7),
+    )
+
+    assert memory_at_once([ReviewedRun(row=row) for row in rows]) == most
