@@ -80,7 +80,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     config = terminalreporter.config
     if config.getoption("part") == "user":
         skipped = {one.nodeid for one in terminalreporter.getreports("skipped")}
-        Path(config.getoption("skipped")).write_text("\n".join(sorted(skipped)))
+        # those that failed beside others run once more, and skip what they skip
+        with Path(config.getoption("skipped")).open("a") as file:
+            file.writelines(f"{name}\n" for name in sorted(skipped))
     reasons = [one.longrepr[2] for one in terminalreporter.getreports("skipped")]
     missing = Counter(
         found[1] for reason in reasons if (found := re.search(PROGRAMS, reason))

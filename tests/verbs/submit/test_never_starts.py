@@ -11,7 +11,7 @@ ELSEWHERE = pytest.mark.integrations
     ("words", "reason"),
     [
         (("-l", "h_vmem=64G"), "has 32.0 GiB"),
-        (("--gpus", "9"), "9 GPUs on one node; the cluster has 4 on one"),
+        (("--gpus", "9"), "9 GPUs on one node; the cluster has 4"),
         pytest.param(("--cpus", "20"), "20 CPUs on one node", marks=ELSEWHERE),
         (("--queue", "short", "--time", "20h"), "short allows 12 h 00 m"),
         pytest.param(("--l=arch=vax",), "would never start", marks=ELSEWHERE),

@@ -139,16 +139,14 @@ def test_what_was_measured_on_ranks_is_planned_and_submitted_as_ranks(
     assert weigh.finish(again) == {"COMPLETED": 1}
 
 
-def test_status_and_report_list_the_steps_of_a_job(weigh: Weigh) -> None:
+def test_report_lists_the_steps_of_a_job(weigh: Weigh) -> None:
     steps = "srun -n1 sleep 0.2; srun -n1 false; true"
     job = weigh.submit("--memory", "200M", "--", "bash", "-c", steps)
     assert weigh.finish(job) == {"COMPLETED": 1}
 
     # accounting lists a step some time after its end
-    for verb in ("status", "report"):
+    def is_listed() -> bool:
+        found = re.search("steps +[0-9]+ false (.* )?FAILED", weigh("report", job)[1])
+        return found is not None
 
-        def is_listed(verb: str = verb) -> bool:
-            found = re.search("steps +[0-9]+ false (.* )?FAILED", weigh(verb, job)[1])
-            return found is not None
-
-        until(is_listed)
+    until(is_listed)
