@@ -15,10 +15,9 @@ import pytest
 from weigh.probe.perf import open_cpu_clock
 from weigh.units import MIB
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="the programs are for Linux"),
-    pytest.mark.as_root,  # whose memory groups make the bounds narrow
-]
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="the programs are for Linux"
+)
 PROGRAMS = Path(__file__).with_name("programs.py")
 KINDS = ("a", "b", "c", "c2", "d", "e", "e2", "f", "f2", "k", "m")
 
@@ -74,7 +73,18 @@ def is_on_a_disk(folder: Path) -> bool:
         )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# With a group of its own, which root makes, the kernel's figure is exact. A user's count
+# of forks that follow one another is up to 3 % too high, and its lower bound 1.5 %.
+COUNTED = ("c2", "f")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.as_root) if kind in COUNTED else kind
+        for kind in KINDS
+    ],
+)
 def test_peak_memory_is_the_programs_own_and_within_the_bounds(
     kind: str, tmp_path: Path
 ) -> None:

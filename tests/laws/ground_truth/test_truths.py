@@ -20,10 +20,9 @@ import pytest
 from weigh.probe.cgroup import memory_folder
 from weigh.units import MIB
 
-pytestmark = [
-    pytest.mark.as_root,
-    pytest.mark.skipif(sys.platform != "linux", reason="the programs are for Linux"),
-]
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="the programs are for Linux"
+)
 HERE = Path(__file__).parent
 NEAR = 0.06
 TIGHT = 1.2  # times the value that the upper bound may be, where the value is right
