@@ -73,8 +73,8 @@ def is_on_a_disk(folder: Path) -> bool:
         )
 
 
-# With a group of its own, which root makes, the kernel's figure is exact. A user's count
-# of forks that follow one another is up to 3 % too high, and its lower bound 1.5 %.
+# With a group of its own, which root makes, the kernel's figure is exact. A user's
+# count of forks that follow one another is up to 3 % too high, its lower bound 1.5 %.
 COUNTED = ("c2", "f")
 
 
