@@ -417,7 +417,7 @@ def _unended(facts: _LocalJobFacts, *, begun: bool) -> tuple[State, str | None]:
     if facts.lives:
         if facts.cancelled:
             return ("RUNNING" if begun else "PENDING"), CANCELLING
-        return ("RUNNING", None) if begun else ("PENDING", "elements before it run")
+        return ("RUNNING", None) if begun else ("PENDING", "other elements run first")
     # another machine's process: only its exit file could show an end
     if not facts.is_known:
         return "UNKNOWN", f"runs on {facts.node}"

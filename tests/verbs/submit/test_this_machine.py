@@ -155,6 +155,18 @@ def test_what_may_be_a_login_node_runs_no_job(
 
 
 @pytest.mark.usefixtures("commands")
+def test_a_script_without_a_cluster_is_not_sent_to_the_option_that_refuses_it(
+    here: Weigh, tmp_path: Path
+) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/bash\n#SBATCH --time=2\ntrue\n")
+
+    code, _, err = here("submit", str(script))
+
+    assert (code, "weigh run -- bash" in err, "--on local" in err) == (125, True, False)
+
+
+@pytest.mark.usefixtures("commands")
 def test_a_scheduler_that_was_typed_is_not_exchanged(here: Weigh) -> None:
     code, _, err = here("submit", here.plan("true"), "--on", "slurm")
 

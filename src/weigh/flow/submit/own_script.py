@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weigh._version import __version__
-from weigh.errors import StoreError, UsageError
+from weigh.errors import NoClusterError, StoreError, UsageError
 from weigh.flow.check.script import facts_of, guess, read_script_file
 from weigh.flow.follow.view import look
 from weigh.flow.here import Here
@@ -203,7 +203,12 @@ def submit_own(here: Here, options: ScriptOptions) -> SubmitAnswer:
     if options.dry_run:
         return answer
     with sendings.begin(number, heal_limits=heal) as sending:
-        job = send_script(draft, scheduler, sending, verify=options.checks)
+        try:
+            job = send_script(draft, scheduler, sending, verify=options.checks)
+        except NoClusterError as error:
+            # a script is for a scheduler: --on local would refuse it
+            instead = f"submit from a login node, or weigh run -- bash {draft.typed}"
+            raise NoClusterError(error.command, instead) from error
         answer = replace(answer, job=job, now=time.time())
         return followed(here, answer, scheduler, sending)
 
