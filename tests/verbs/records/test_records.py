@@ -310,8 +310,8 @@ def test_a_list_keeps_both_ends_of_a_long_command_and_parameters_that_differ() -
         for seed, lr in (("1", 0.1), ("2", 0.2))
     ]
     assert commands_within(heads, 34) == [
-        "python3 trai... 12 --seed 1 lr=0.1",
-        "python3 trai... 12 --seed 2 lr=0.2",
+        "python...layers 12 --seed 1 lr=0.1",
+        "python...layers 12 --seed 2 lr=0.2",
     ]
 
 
