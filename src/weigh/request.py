@@ -620,6 +620,9 @@ def _request_basis_notes(
 ) -> Iterator[str]:
     margin = f"+ {round(headroom * 100, 1):g} %"
     completed = [run for run in runs if run.completed]
+    others = len(runs) - len(completed)
+    if completed and others:  # the other counts of the notes are of all runs
+        margin += f", and {others} that did not complete"
     if not completed:
         states = ", ".join(sorted({run.state for run in runs}))
         yield (
@@ -650,7 +653,9 @@ def _spread_notes(
         f"between runs memory varies by {100 * memory:.0f} %, "
         f"time by {100 * time:.0f} %"
     )
-    if max(memory, time) > headroom:
+    # nor do those of times that the least limit holds
+    apart = _relative_range([max(run.usage.wall_time, LEAST_TIME) for run in completed])
+    if max(memory, apart) > headroom:
         yield "runs vary by more than the headroom: consider a larger headroom"
 
 

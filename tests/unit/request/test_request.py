@@ -343,9 +343,15 @@ def test_three_runs_state_how_far_they_vary() -> None:
 
 
 def test_runs_that_vary_beyond_the_headroom_call_for_a_larger_one() -> None:
-    request = from_usages([record(wall_time=t) for t in (10.0, 10.0, 20.0)])
+    request = from_usages([record(wall_time=t) for t in (1000.0, 1000.0, 2000.0)])
 
     assert noted(request, "more than the headroom")
+
+
+def test_times_that_the_least_limit_holds_call_for_no_larger_headroom() -> None:
+    request = from_usages([record(wall_time=t) for t in (0.8, 1.0, 1.4)])
+
+    assert not noted(request, "more than the headroom")
 
 
 def test_different_commands_are_pointed_out() -> None:

@@ -26,7 +26,13 @@ from weigh.flow.records.records import (
     open_store,
     runs_of_last,
 )
-from weigh.flow.report.runs import joblog_of, runs_of_exec, runs_of_view, unsent_runs
+from weigh.flow.report.runs import (
+    joblog_of,
+    records_of_submitted_job,
+    runs_of_exec,
+    runs_of_view,
+    unsent_runs,
+)
 from weigh.flow.scan.from_records import answer_of_scan, request_note
 from weigh.model.job import JobRequest, SubmittedJob
 from weigh.model.plan import Plan
@@ -248,6 +254,40 @@ def _latest_of_all(
         if _is_outside_jobs(record, known_jobs) and not is_of_exec:
             latest.append((epoch_seconds(record.started) or 0.0, None))
     return max(latest, key=lambda pair: pair[0])[1]
+
+
+def records_of_last_job_or_exec(store: RecordStore) -> list[Record] | None:
+    """Return the records of the last job, of all its rounds, elements and tasks.
+
+    Or those of the last ``weigh exec``; None if ``last`` is neither for a report.
+
+    Raises:
+        UsageError: none of its tasks was measured yet.
+        StoreError: the store cannot be read.
+    """
+    finalise_interrupted(store.root, store.machine)
+    known = jobs_file.read_jobs(store.root)
+    last = _latest_of_all(known, read_index(store.root), store.root)
+    if last is None:
+        return None
+    if isinstance(last, str):
+        name = os.path.relpath(last).removesuffix(".joblog")
+        runs = runs_of_exec(last, store.root)
+        ids = [run.record.id for run in runs if run.record is not None]
+    else:
+        name = f"job {last.id}"
+        ids = [
+            record.id
+            for job in jobs_file.chain_of(known, last)
+            for record in records_of_submitted_job(job, store.root)
+        ]
+    if not ids:
+        raise UsageError(
+            f"no task of {name} was measured yet: wait for one (weigh report last "
+            "shows them), or name a record"
+        )
+    # with the series, by which a single run is carried on to the full job
+    return list(report_records.whole(store.root, ids).values())
 
 
 def _is_outside_jobs(record: Record, known_jobs: Sequence[SubmittedJob]) -> bool:

@@ -105,7 +105,7 @@ def runs_of_view(job_view: JobView, root: str) -> list[ReviewedRun]:
     if job_view.job.is_script:
         return list(_runs_of_own(job_view, root))
     history = history_of(job_view.job)
-    known = list(_attempts_in(job_view, history))
+    known = list(_attempts_in(history, {task.element for task in job_view.tasks}))
     attempts: dict[tuple[int, int], list[ReviewedRun]] = {}
     records = _records_of_attempts(root, known, job_view.job)
     for one in known:
@@ -125,6 +125,20 @@ def runs_of_view(job_view: JobView, root: str) -> list[ReviewedRun]:
             for run in _attempts_with_task(task, tried, given.get(task.task, {}))
         )
     return runs
+
+
+def records_of_submitted_job(submitted_job: SubmittedJob, root: str) -> list[Record]:
+    """Return the records of all attempts of a job, without asking its scheduler.
+
+    Raises:
+        StoreError: the records cannot be read.
+    """
+    if submitted_job.is_script:
+        found = report_records.of_jobs(root, {submitted_job.id})
+        return [one for one in found if _is_record_of_job(one, submitted_job)]
+    history = history_of(submitted_job)
+    attempts = list(_attempts_in(history, range(submitted_job.elements)))
+    return list(_records_of_attempts(root, attempts, submitted_job).values())
 
 
 def needs_by_progress(job_view: JobView, root: str) -> dict[int, Seconds]:
@@ -225,9 +239,11 @@ def _on_node(reviewed_run: ReviewedRun, job_view: JobView) -> ReviewedRun:
     )
 
 
-def _attempts_in(job_view: JobView, history: JobHistory) -> Iterator[RecordedAttempt]:
+def _attempts_in(
+    history: JobHistory, elements: Iterable[int]
+) -> Iterator[RecordedAttempt]:
     """Yield the attempts in the events files, element by element, in order."""
-    for element in sorted({task.element for task in job_view.tasks}):
+    for element in sorted(elements):
         for one in history.element(element).recorded.attempts:
             yield msgspec.structs.replace(one, element=element)
 

@@ -30,6 +30,7 @@ from weigh.request import (
 from weigh.schedulers import find_kind, kind_or_first
 from weigh.store import jobs as jobs_file
 from weigh.store.find import LAST
+from weigh.store.past_calls import read_exec_runs
 
 _MOST_NAMED = 3  # runs, as many as fit on a line of 80 columns
 
@@ -172,8 +173,22 @@ def as_site_wants(
 def _records_to_request(names: Sequence[str], store: RecordStore) -> list[Record]:
     found: list[Record] = []
     for name in names:
-        found += runs_of_last(store) if name == LAST else [find_record(store, name)]
+        found += _records_of_last(store) if name == LAST else [find_record(store, name)]
     return list({record.id: record for record in found}.values())
+
+
+def _records_of_last(store: RecordStore) -> list[Record]:
+    """Return the runs that ``weigh report last`` is of: a request holds all of them."""
+    from weigh.flow.report.report import (  # noqa: PLC0415 - start-up time, and a circle
+        records_of_last_job_or_exec,
+    )
+
+    # most folders have only single runs, for which the report is not read in
+    if jobs_file.read_jobs(store.root) or read_exec_runs(store.root):
+        found = records_of_last_job_or_exec(store)
+        if found is not None:
+            return found
+    return runs_of_last(store)
 
 
 def as_jobs_ended(here: Here, records: Sequence[Record]) -> list[Record]:
