@@ -4,19 +4,19 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
 from typing import Any
 
 import click
 import msgspec
 
 from weigh.cli import options
-from weigh.flow.follow.logs import LogFile, log_files_of_job
+from weigh.flow.follow.logs import JobOutputFinder, LogFile, LogListing
 from weigh.flow.here import here_now
 from weigh.regular_file import only_regular
 from weigh.render.printable import indented_json, printable_text
 
 _PAUSE = 0.5  # seconds between two looks at the files
+_SHARE = 20  # pauses between two listings of the files, each as long as the last took
 _PIECE = 1 << 16  # bytes that are read of a file before the next one has its turn
 _LAST = 10  # lines of each of several files
 _FAILED = "failed"  # in place of a task's number
@@ -67,7 +67,9 @@ def logs(name: str, task: int | str | None, **words: int | bool | None) -> int:
     """  # noqa: D301 - click reads \b as: keep these lines
     chosen = LogOptions(**words)  # type: ignore[arg-type]
     number = task if isinstance(task, int) else None
-    files = log_files_of_job(here_now(), name, number, failed=task == _FAILED)
+    finder = JobOutputFinder(here_now(), name, number, failed=task == _FAILED)
+    listing = finder.look()
+    files = listing.files
     if not files:
         click.echo("weigh: nothing has been printed yet", err=True)
     if chosen.as_json:
@@ -84,17 +86,15 @@ def logs(name: str, task: int | str | None, **words: int | bool | None) -> int:
     # 0 lines cannot be requested, so "or" serves as the default
     most = chosen.limit or (_LAST if len(files) > 1 else None)
 
-    # a file to follow that is not there yet comes later, and begins at 0
-    ends = [
-        _show(
-            one.path if chosen.follow else one.to_show(),
-            most,
-            title=one.title if len(files) > 1 else None,
-        )
-        for one in files
-    ]
+    ends = {}
+    for one in files:
+        # a file to follow that is not there yet comes later, and begins at 0
+        path = _path_to_follow(one) if chosen.follow else one.to_show()
+        end = _show(path, most, title=one.title if len(files) > 1 else None)
+        if end is not None:
+            ends[path] = end
     if chosen.follow:
-        _follow(files, ends)
+        _FollowedOutput(finder, listing, ends).print_all()
     return 0
 
 
@@ -105,8 +105,8 @@ def _last_change(one: LogFile) -> float:
         return 0.0
 
 
-def _show(path: str, most: int | None, *, title: str | None) -> int:
-    """Print a file, or its last lines; return the offset that was reached."""
+def _show(path: str, most: int | None, *, title: str | None) -> int | None:
+    """Print a file, or its last lines; return the offset reached, None if none is."""
     try:
         with open(path, "rb", opener=only_regular) as file:
             # a deque of a fixed length keeps the last lines while the file is read once
@@ -119,31 +119,76 @@ def _show(path: str, most: int | None, *, title: str | None) -> int:
                 _write_log_bytes(line)
             return file.seek(0, os.SEEK_CUR)
     except FileNotFoundError:
-        return 0
+        return None
 
 
-def _follow(files: Sequence[LogFile], ends: list[int]) -> None:
-    """Print what is appended, until all elements have ended."""
-    last = None
-    while True:
-        # before the reading: what an element writes just before its end is read after
-        # it
-        over = all(one.is_over() for one in files)
+def _path_to_follow(log_file: LogFile) -> str:
+    # a task that has printed nothing yet may still print
+    return log_file.to_show() if log_file.is_over else log_file.path
+
+
+class _FollowedOutput:
+    """Prints what is appended to a job's output, until nothing more will be."""
+
+    def __init__(
+        self, finder: JobOutputFinder, listing: LogListing, ends: dict[str, int]
+    ) -> None:
+        self._finder, self._listing = finder, listing
+        self._ends = ends  # the offset that was reached, by path
+        self._titles: dict[str, str] = {}
+        # nothing more of these is printed: attempts before the first look, and files
+        # that were read to their end
+        self._done = {path for one in listing.files for path in one.earlier}
+        self._last: str | None = None
+
+    def print_all(self) -> None:
+        """Print until all tasks have ended."""
+        look_at = 0.0
+        while True:
+            begun = time.monotonic()
+            if begun >= look_at:
+                # before the reading: what a task writes just before its end is read
+                # after it
+                self._listing = self._finder.look()
+                now = time.monotonic()
+                look_at = now + max(_PAUSE, _SHARE * (now - begun))
+            is_behind = self._print_added()
+            if self._listing.is_over and not is_behind:
+                return
+            # a file that filled its piece has more, so no pause
+            if not is_behind:
+                time.sleep(_PAUSE)
+
+    def _print_added(self) -> bool:
+        """Print a piece of each file; return whether one has more."""
+        over = set()
+        for one in self._listing.files:
+            path = _path_to_follow(one)
+            for each in (*one.earlier, path):
+                self._titles[each] = one.title
+            # an attempt is over where the next one has begun
+            over |= {*one.earlier, *([path] if one.is_over else [])}
         is_behind = False
-        for place, one in enumerate(files):
-            added = _added(one.to_show() if over else one.path, ends[place])
-            is_behind |= len(added) == _PIECE
-            ends[place] += len(added)
-            # a title where the file changes, as tail -f prints it
-            if added and last != place and len(files) > 1:
-                _write_log_bytes(f"==> {printable_text(one.title)}\n".encode())
-                last = place
-            _write_log_bytes(added)
-        if over and not is_behind:
-            return
-        # a file that filled its piece has more, so no pause
-        if not is_behind:
-            time.sleep(_PAUSE)
+        for path in [*self._titles]:
+            if path in self._done:
+                continue
+            added = _added(path, self._ends.get(path, 0))
+            if added:
+                self._print_piece(path, added)
+            if len(added) == _PIECE:
+                is_behind = True
+            elif path in over:
+                self._done.add(path)
+        return is_behind
+
+    def _print_piece(self, path: str, added: bytes) -> None:
+        self._ends[path] = self._ends.get(path, 0) + len(added)
+        # a title where the file changes, as tail -f prints it
+        if self._last != path and len(self._ends) > 1:
+            title = printable_text(self._titles[path])
+            _write_log_bytes(f"==> {title}\n".encode())
+        self._last = path
+        _write_log_bytes(added)
 
 
 def _added(path: str, begin: int) -> bytes:

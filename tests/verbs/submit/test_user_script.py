@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import threading
 
 import pytest
 from following import Weigh, until
@@ -93,6 +94,22 @@ def submitted(weigh: Weigh, *words: str) -> str:
     found = re.search(r"as job (\d+)", out)
     assert found, out
     return found[1]
+
+
+def test_a_script_is_followed_from_before_its_begin_to_its_end(weigh: Weigh) -> None:
+    text = "echo begins; until [ -e go ]; do sleep .1; done; echo ends"
+    lines = SCRIPTS[weigh.scheduler].splitlines()
+    directives = [line for line in lines if line.startswith(("#!", "#SBATCH", "#$"))]
+    array = ("--array", "--output", "#$ -t", "#$ -tc")
+    plain = [line for line in directives if not any(word in line for word in array)]
+    (weigh.folder / "job.sh").write_text("\n".join([*plain, text]) + "\n")
+    (weigh.folder / "log").mkdir(exist_ok=True)
+    threading.Timer(2, (weigh.folder / "go").touch).start()
+    job = submitted(weigh)
+
+    code, out, err = weigh("logs", "-f", job)
+
+    assert (code, out) == (0, "begins\nends\n"), err
 
 
 def test_an_array_is_submitted_as_it_is_and_only_its_failed_index_again(

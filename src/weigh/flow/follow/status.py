@@ -19,8 +19,8 @@ from weigh.flow.follow.task_history import (
     JobHistory,
     JoblogHistory,
     history_of,
-    latest_output_of_task,
     log_of_element,
+    outputs_of_task,
     tail_of,
 )
 from weigh.flow.follow.tasks import goes_on, last_lines_of_output
@@ -239,7 +239,7 @@ def _doubtful_done_task(
         path, job = task.output, jobs.get(task.job)
         # the state of a done task names no output: its place follows from the joblog
         if job is not None and not job.is_script:
-            path = latest_output_of_task(job, task.element, task.task)
+            path = outputs_of_task(job, task.element, task.task)[-1]
         error = error_at_end(tail_of(path)) if path else None
         if error is not None:
             return f"{task.task} ended with 0, yet its output ends in: {error}"

@@ -232,10 +232,10 @@ def log_of_element(
     return os.path.join(submitted_job.folder, LOGS, name)
 
 
-def latest_output_of_task(submitted_job: SubmittedJob, element: int, task: int) -> str:
-    """Return the path of the output of a task's latest attempt, if it printed any."""
+def outputs_of_task(submitted_job: SubmittedJob, element: int, task: int) -> list[str]:
+    """Return the outputs of a task's attempts; where the first will be if none is."""
     history = JoblogHistory(joblog_of_element(submitted_job, element))
-    return [history.output_path(task, 1), *history.outputs(task)][-1]
+    return [*history.outputs(task)] or [history.output_path(task, 1)]
 
 
 def tail_of(path: str) -> str:

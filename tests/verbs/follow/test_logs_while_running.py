@@ -1,0 +1,140 @@
+"""``weigh logs -f``: all that the tasks print, while they begin, fail and end.
+
+The oracle is what the programs themselves write to files of the test.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+Weigh = Callable[..., tuple[int, str, str]]
+Submit = Callable[..., None]
+# two elements run at once, of which each pulls one task after the other
+HALF = ("--cpus", str(max(1, len(os.sched_getaffinity(0)) // 2)))
+# each line is printed, and kept in a file of its own
+JOB = """\
+import sys, time
+number, wait = sys.argv[1], float(sys.argv[2])
+with open(f"said.{number}", "a") as kept:
+    for word in ("begins", "ends"):
+        line = f"task {number} {word} {time.time_ns()}\\n"
+        for each in (sys.stdout, kept):
+            print(line, end="", file=each, flush=True)
+        time.sleep(wait)
+"""
+
+
+def _printed_lines(folder: Path) -> list[str]:
+    files = folder.glob("said.*")
+    return sorted(line for file in files for line in file.read_text().splitlines())
+
+
+def _lines_of_programs(text: str) -> list[str]:
+    return sorted(line for line in text.splitlines() if not line.startswith("==> "))
+
+
+def _wait_until(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+@contextmanager
+def _followed(*words: str) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
+    """Follow a job by another process; what it prints is in a file."""
+    path = Path("followed")
+    argv = [sys.executable, "-m", "weigh", "logs", "-f", *words]
+    with path.open("wb") as out, subprocess.Popen(argv, stdout=out) as process:
+        try:
+            yield process, path
+        finally:
+            process.kill()
+
+
+def test_each_task_that_is_pulled_from_a_queue_is_followed_to_its_end(
+    weigh: Weigh, submitted: Submit
+) -> None:
+    Path("job.py").write_text(JOB)
+    lines = "".join(f"python3 job.py {number} 0.3\n" for number in range(1, 13))
+    # several elements pull the tasks: those begin later that nobody has yet
+    submitted(lines, plan=HALF, wait=False)
+    assert list(Path("plan/pp").glob("queue_*"))
+    _wait_until(lambda: bool(_printed_lines(Path())), "no task began")
+
+    code, out, _ = weigh("logs", "-f", "last")
+
+    said = _printed_lines(Path())
+    assert len(said) == 24
+    assert (code, _lines_of_programs(out)) == (0, said)
+    # of a job that has ended the same is shown again
+    assert _lines_of_programs(weigh("logs", "-f", "last")[1]) == said
+
+
+def test_a_task_that_waits_for_others_is_followed_alone(
+    weigh: Weigh, submitted: Submit
+) -> None:
+    Path("job.py").write_text(JOB)
+    lines = "".join(f"python3 job.py {number} 0.3\n" for number in range(1, 7))
+    submitted(lines, plan=HALF, wait=False)
+    last = [number for number in range(1, 7) if not Path(f"said.{number}").exists()][-1]
+
+    code, out, _ = weigh("logs", "-f", f"last_{last}")
+
+    assert (code, out) == (0, Path(f"said.{last}").read_text())
+
+
+def test_a_task_is_followed_into_its_next_attempts(submitted: Submit) -> None:
+    wait = "until [ -e go ]; do sleep .05; done"
+    submitted(f"echo first; {wait}; echo end\n", wait=False)
+    with _followed("last") as (process, followed):
+        _wait_until(lambda: "first" in followed.read_text(), "nothing was followed")
+        (first,) = Path().glob("plan/pp/log/*.out/1.out")
+        # two attempts begin between two looks, as those that lacked memory
+        first.with_name("1.2.out").write_text("second\n")
+        first.with_name("1.3.out").write_text("third\n")
+        _wait_until(lambda: "third" in followed.read_text(), followed.read_text())
+        Path("go").touch()
+        assert process.wait(60) == 0
+        out = followed.read_text()
+
+    assert [line for line in out.splitlines() if "==>" not in line][:3] == [
+        "first",
+        "second",
+        "third",
+    ]
+
+
+def test_a_task_is_followed_into_the_job_that_resumes_it(
+    weigh: Weigh, submitted: Submit
+) -> None:
+    wait = "until [ -e go ]; do sleep .05; done"
+    once = "if [ -e again ]; then echo good; else touch again; echo bad; exit 3; fi"
+    submitted(f"{once}\necho waits; {wait}; echo end\n", wait=False)
+    with _followed("last") as (process, followed):
+        _wait_until(lambda: "bad" in followed.read_text(), "nothing was followed")
+        code, _, err = weigh("resume", "last", "--also", "bugs")
+        assert code == 0, err
+        _wait_until(lambda: "good" in followed.read_text(), followed.read_text())
+        Path("go").touch()
+        assert process.wait(60) == 0
+        out = followed.read_text()
+
+    assert _lines_of_programs(out) == ["bad", "end", "good", "waits"]
+
+
+def test_last_stays_the_job_that_it_was(submitted: Submit) -> None:
+    wait = "until [ -e go ]; do sleep .05; done"
+    submitted(f"echo first; {wait}; echo end\n", wait=False)
+    with _followed("last") as (process, followed):
+        _wait_until(lambda: "first" in followed.read_text(), "nothing was followed")
+        submitted("echo another\n", name="qq", wait=False)
+        Path("go").touch()
+        assert process.wait(60) == 0
+        out = followed.read_text()
+
+    assert out == "first\nend\n"
