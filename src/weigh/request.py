@@ -110,9 +110,15 @@ class QuantityNeed(msgspec.Struct, frozen=True):
 
 
 def from_usages(
-    records: Sequence[Record], *, headroom: float = DEFAULT_HEADROOM
+    records: Sequence[Record],
+    *,
+    headroom: float = DEFAULT_HEADROOM,
+    apart: str = "",
 ) -> Request:
     """Return the request for the largest usage in *records* plus *headroom*.
+
+    *apart* says what runs are of that do not repeat each other, as the sizes of a scan:
+    it stands in place of how much they vary.
 
     Raises:
         UsageError: no record has a measurement, or *headroom* is out of range.
@@ -142,7 +148,7 @@ def from_usages(
         gpus=gpus,
         gpu_type=gpu_type,
         notes=(
-            *_request_basis_notes(runs, headroom),
+            *_request_basis_notes(runs, headroom, apart),
             *_unmeasured_notes(records),
             *memory.notes,
             *_weigh_memory_notes(layout),
@@ -150,7 +156,7 @@ def from_usages(
             *_cpu_notes(_runs_of_whole_jobs(runs), layout),
             *((STILL_RISING,) if any(run.usage.growing for run in runs) else ()),
             *gpu_notes,
-            *_mixed_command_notes(records),
+            *(() if apart else _mixed_command_notes(records)),
         ),
         nodes=layout.nodes,
         ntasks=layout.ntasks,
@@ -616,7 +622,7 @@ def _incomplete_run_notes(
 
 
 def _request_basis_notes(
-    runs: Sequence[RunForRequest], headroom: float
+    runs: Sequence[RunForRequest], headroom: float, apart: str
 ) -> Iterator[str]:
     margin = f"+ {round(headroom * 100, 1):g} %"
     completed = [run for run in runs if run.completed]
@@ -630,6 +636,8 @@ def _request_basis_notes(
             f"({states}) {margin}"
         )
         yield "a lower bound only: measure one that completes"
+    elif apart:
+        yield f"from {count_with_noun(len(completed), 'run')} {margin}; {apart}"
     elif len(completed) < ENOUGH_RUNS:
         each = "it varies" if len(completed) == 1 else "they vary"
         yield (

@@ -101,8 +101,10 @@ def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - cl
     """Print what to request from the scheduler, based on one or several records.
 
     ID is a record's id, the beginning of one, its label, `last` or a file of
-    `weigh run -o`; the default is the last record. For several runs the largest
-    usage counts. The request goes to stdout, its uncertainty to stderr.
+    `weigh run -o`; the default is `last`, as in `weigh report last`: the last run,
+    or all those of the last job, exec or scan. For several runs the largest usage
+    counts, for a scan its target. The request goes to stdout, its uncertainty to
+    stderr.
 
     With --from history all runs of the same label and command are used, and the
     request becomes more precise with each run; --param applies only to it.

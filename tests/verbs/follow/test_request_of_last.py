@@ -66,3 +66,46 @@ def test_the_request_of_a_resumed_job_holds_the_tasks_of_all_its_rounds(
     _, out, err = weigh("request", "--for", "slurm", "--headroom", "20%")
     assert requested_mib(out) >= 1.19 * most_counted_by_kernel(), out
     assert "from 2 runs + 20 %, and 1 that did not complete" in err
+
+
+def test_the_request_after_a_scan_is_that_of_its_target(
+    weigh: Weigh, hold: str
+) -> None:
+    sizes = ("scan", "mib=40,80,160", "--target", "mib=400")
+    said = weigh(*sizes, "--", *hold.split(), "{mib}")[1]
+    scan = next(iter(re.findall(r"scan-\w+", weigh("report", "last")[1])))
+
+    requested = requested_mib(said)
+    for words in (
+        ("request",),
+        ("request", scan),
+        ("report", "last"),
+        ("report", scan),
+    ):
+        assert requested_mib(weigh(*words)[1]) == requested, words
+    # the target itself, as the kernel counts it
+    weigh("run", "-q", "--", *hold.split(), "400")
+    assert requested >= most_counted_by_kernel()
+
+
+def test_the_runs_of_a_scan_without_a_target_are_no_repeats(
+    weigh: Weigh, hold: str
+) -> None:
+    weigh("scan", "mib=40,80,160", "--", *hold.split(), "{mib}")
+
+    err = " ".join(weigh("request")[2].replace("#", "").split())
+    assert "from 3 runs + 0 %; the runs are of different sizes" in err
+    assert "--target mib=" in err
+    assert "vary" not in err
+    assert "varies" not in err
+    assert "different commands" not in err
+
+
+def test_a_scan_that_has_no_request_for_its_target_yet_gets_none(
+    weigh: Weigh, hold: str
+) -> None:
+    weigh("scan", "mib=20,30,40", "--target", "mib=4000", "--", *hold.split(), "{mib}")
+
+    code, out, err = weigh("request")
+    assert (code, out) == (2, "")
+    assert "no request for mib=4000 yet" in err

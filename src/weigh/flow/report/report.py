@@ -208,10 +208,12 @@ def _for_target(
     here: Here, name: str, material: ReportMaterial, store: RecordStore
 ) -> ReportNote | None:
     """Return the request that a scan printed for its target, if *name* is a scan."""
+    records = [run.record for run in material.runs if run.record is not None]
+    if name == LAST and records and records[0].label:
+        name = records[0].label
     scan = last_scan(store.root, name)
     if scan is None or scan.target is None:
         return None
-    records = [run.record for run in material.runs if run.record is not None]
     found = answer_of_scan(records, scan, here.settings.gpus)
     return None if found is None else request_note(found, material.scheduler)
 

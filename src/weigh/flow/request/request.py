@@ -6,6 +6,7 @@ import msgspec
 
 from weigh import config
 from weigh.errors import FormatError, UsageError
+from weigh.estimate.curve import size_text
 from weigh.flow.here import Here
 from weigh.flow.records.records import (
     RecordStore,
@@ -29,8 +30,9 @@ from weigh.request import (
 )
 from weigh.schedulers import find_kind, kind_or_first
 from weigh.store import jobs as jobs_file
-from weigh.store.find import LAST
-from weigh.store.past_calls import read_exec_runs
+from weigh.store.find import LAST, find_all
+from weigh.store.past_calls import StoredScan, last_scan, read_exec_runs
+from weigh.sweep.quoting import bash_quoted
 
 _MOST_NAMED = 3  # runs, as many as fit on a line of 80 columns
 
@@ -76,7 +78,15 @@ def request_of_records(
     refuse_useless_records(records)
     # a client's figures show nothing of the work, but the other records do
     records = [one for one in records if outside_work(one) is None]
-    request = carry_on(from_usages(records, headroom=share), records, length)
+    scan = _scan_of_records(records, names or (LAST,), store)
+    request = None
+    if scan is not None and length is None:
+        request = _request_for_scan_target(here, records, scan)
+    if request is None:
+        request = from_usages(
+            records, headroom=share, apart="" if scan is None else _sizes_apart(scan)
+        )
+        request = carry_on(request, records, length)
     # a name stands for one run, and `last` for all those of weigh exec, scan or a job
     if len(records) > max(1, len(names)):
         runs = f"the runs are {_ids_of_records(records)}"
@@ -173,7 +183,12 @@ def as_site_wants(
 def _records_to_request(names: Sequence[str], store: RecordStore) -> list[Record]:
     found: list[Record] = []
     for name in names:
-        found += _records_of_last(store) if name == LAST else [find_record(store, name)]
+        if name == LAST:
+            found += _records_of_last(store)
+        elif last_scan(store.root, name) is not None:  # all its sizes, as in a report
+            found += find_all(store.root, name)
+        else:
+            found.append(find_record(store, name))
     return list({record.id: record for record in found}.values())
 
 
@@ -189,6 +204,50 @@ def _records_of_last(store: RecordStore) -> list[Record]:
         if found is not None:
             return found
     return runs_of_last(store)
+
+
+def _scan_of_records(
+    records: Sequence[Record], names: Sequence[str], store: RecordStore
+) -> StoredScan | None:
+    """Return the scan that the one name of *names* stands for; None if it is none."""
+    label = records[0].label if records and len(names) == 1 else None
+    if label is None or names[0] not in (LAST, label):
+        return None
+    return last_scan(store.root, label)
+
+
+def _request_for_scan_target(
+    here: Here, records: Sequence[Record], scan: StoredScan
+) -> Request | None:
+    """Return the request that a scan printed for its target; None without a target.
+
+    Raises:
+        UsageError: the target is too far beyond the sizes for any request.
+    """
+    from weigh.flow.scan.from_records import answer_of_scan  # noqa: PLC0415 - a circle
+
+    found = answer_of_scan(records, scan, here.settings.gpus)
+    if found is None or found.advice.target is None:
+        return None
+    by = found.advice.estimate.by
+    target = f"{by}={size_text(found.advice.target.size)}"
+    if found.request is None:
+        raise UsageError(
+            f"no request for {target} yet: it is too far beyond the measured sizes "
+            f"(add a larger one: weigh scan --resume {bash_quoted(f'{by}=SIZE')}, or "
+            "another --target)"
+        )
+    notes = (f"for {target}, as the scan says", *found.request.notes)
+    return msgspec.structs.replace(found.request, notes=notes)
+
+
+def _sizes_apart(scan: StoredScan) -> str:
+    """Return what is to be known of runs of different sizes: none repeats another."""
+    target = bash_quoted(f"{scan.by}=SIZE")
+    return (
+        f"the runs are of different sizes, the largest counts; for another: "
+        f"weigh scan --from {scan.label} --target {target}"
+    )
 
 
 def as_jobs_ended(here: Here, records: Sequence[Record]) -> list[Record]:
