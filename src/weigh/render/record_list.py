@@ -246,7 +246,7 @@ def commands_within(heads: Sequence[RecordHead], room: int) -> list[str]:
 def _ends_of_text(command_text: str, room: int) -> str:
     if room < _FEWEST or len(command_text) <= room or not command_text.isascii():
         return command_text
-    # what tells runs apart, options and their values, stands at the end
+    # runs differ in options and their values, which stand at the end
     end = 3 * (room - 3) // 4
     return f"{command_text[: room - 3 - end]}...{command_text[-end:]}"
 
