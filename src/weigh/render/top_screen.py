@@ -78,7 +78,9 @@ def top_screen_lines(top_view: TopView, width: int) -> list[str]:
 def _screen_lines(top_view: TopView, width: int) -> Iterator[str]:
     yield f"weigh top   {top_view.machine.name}   {top_view.clock}"
     yield from _machine_lines(top_view.machine)
-    yield from ("", "runs in progress")
+    # tasks of jobs and of weigh exec leave nothing here that is read while they run
+    others = "(tasks: weigh status, weigh report last)"
+    yield from ("", f"runs in progress, of weigh run {others}")
     if top_view.runs:
         yield from table_lines(_run_columns(top_view.runs), width)
     else:
