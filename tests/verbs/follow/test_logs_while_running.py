@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 Weigh = Callable[..., tuple[int, str, str]]
 Submit = Callable[..., None]
 # two elements run at once, of which each pulls one task after the other
@@ -79,9 +81,11 @@ def test_a_task_that_waits_for_others_is_followed_alone(
     weigh: Weigh, submitted: Submit
 ) -> None:
     Path("job.py").write_text(JOB)
-    lines = "".join(f"python3 job.py {number} 0.3\n" for number in range(1, 7))
+    lines = "".join(f"python3 job.py {number} 0.3\n" for number in range(1, 13))
     submitted(lines, plan=HALF, wait=False)
-    last = [number for number in range(1, 7) if not Path(f"said.{number}").exists()][-1]
+    last = [number for number in range(1, 13) if not Path(f"said.{number}").exists()][
+        -1
+    ]
 
     code, out, _ = weigh("logs", "-f", f"last_{last}")
 
@@ -138,3 +142,24 @@ def test_last_stays_the_job_that_it_was(submitted: Submit) -> None:
         out = followed.read_text()
 
     assert out == "first\nend\n"
+
+
+def test_a_task_of_the_queue_that_was_run_by_hand_is_shown_where_it_ran(
+    weigh: Weigh, submitted: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait = '[ -n "$BY_HAND" ] || until [ -e go ]; do sleep .05; done'
+    lines = "".join(f"echo this is {number}; {wait}\n" for number in range(1, 13))
+    submitted(lines, plan=HALF, wait=False)
+    _wait_until(lambda: len([*Path().glob("plan/pp/log/*.out/*")]) == 2, "no task runs")
+    (queue,) = Path("plan/pp").glob("queue_*")
+    monkeypatch.setenv("BY_HAND", "1")
+    argv = ("exec", "--jobs", "4", "--pull", str(queue), "--joblog", "hand.joblog")
+    assert weigh(*argv)[0] == 0
+    assert len([*Path().glob("hand.out/*")]) == 10
+    Path("go").touch()
+    assert weigh("status", "last", "--wait")[0] == 0
+
+    code, out, _ = weigh("logs", "-f", "last")
+
+    said = sorted(f"this is {number}" for number in range(1, 13))
+    assert (code, _lines_of_programs(out)) == (0, said)

@@ -504,12 +504,16 @@ class _PulledTasks:
 
     def _run_by_hand(self, task_number: int, owner: QueueOwner) -> TaskState:
         """Return the state of a task of a run that is no element of the job."""
-        good = self._ends(owner).get(task_number)
+        history, good = self._history(owner), self._ends(owner).get(task_number)
         if good is not None:
-            return self._task(task_number, "COMPLETED" if good else "FAILED")
-        if owner.run in self._history(owner).recorded.open_runs:
-            return self._task(task_number, "RUNNING")
-        return self._free(task_number)
+            found = self._task(task_number, "COMPLETED" if good else "FAILED")
+        elif owner.run in history.recorded.open_runs:
+            found = self._task(task_number, "RUNNING")
+        else:
+            return self._free(task_number)
+        # next to the joblog of that run, and not in the folder of an element
+        outputs = [*history.outputs(found.task)]
+        return replace(found, output=outputs[-1]) if outputs else found
 
     def _details(self, number: int) -> dict[int, TaskState]:
         """Return the states of the tasks of an element, judged as in other plans."""
@@ -584,7 +588,7 @@ class _PulledTasks:
         number = self._number(owner)
         if number is not None:
             return self._elements.history.element(number)
-        path = os.path.join(self._folder, owner.joblog)
+        path = os.path.normpath(os.path.join(self._folder, owner.joblog))
         return self._by_hand.setdefault(path, JoblogHistory(path))
 
     def _ends(self, owner: QueueOwner) -> Mapping[int, bool]:
