@@ -165,6 +165,19 @@ def anonymous_pss(pids: Sequence[int]) -> int:
     return total
 
 
+def _held_by_older_readings(program: str) -> MemoryHolding:
+    """Return what is held, by readings that are older than *program*'s last step."""
+    with jobs(program, ready=1) as (job,):
+        scene = Scene(job)
+        readings = scene.tree.read()
+        job.go_on(1)
+        job.wait_for(1)
+        scene.clock.now += 1000
+        held = scene.gauge.hold(readings, 0)
+        scene.close()
+    return held
+
+
 LETTING_GO = """
 memory = mmap.mmap(-1, 96 * MIB)
 touch(memory)
@@ -176,14 +189,7 @@ os.wait()
 
 @linux
 def test_memory_that_one_lets_go_before_a_count_counts_once() -> None:
-    with jobs(LETTING_GO, ready=1) as (job,):
-        scene = Scene(job)
-        readings = scene.tree.read()
-        job.go_on(1)
-        job.wait_for(1)
-        scene.clock.now += 1000
-        held = scene.gauge.hold(readings, 0)
-        scene.close()
+    held = _held_by_older_readings(LETTING_GO)
     assert 90 * MIB < held.total < 96 * MIB + 3 * BASE
 
 
@@ -198,14 +204,7 @@ os.wait()
 
 @linux
 def test_what_a_fork_grows_by_during_a_count_is_no_larger_part_of_its_reading() -> None:
-    with jobs(GROWING, ready=1) as (job,):
-        scene = Scene(job)
-        readings = scene.tree.read()
-        job.go_on(1)
-        job.wait_for(1)
-        scene.clock.now += 1000
-        held = scene.gauge.hold(readings, 0)
-        scene.close()
+    held = _held_by_older_readings(GROWING)
     assert 40 * MIB < held.anonymous < 40 * MIB + BASE
 
 
