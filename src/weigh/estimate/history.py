@@ -324,7 +324,9 @@ class RunHistory:
         errors = largest_of(y / fit(x) for x, y in points)
         # a line far beyond the sizes seen may give anything: at most in proportion
         most = self._top[0] * min(self._reach_of(place, size), FURTHEST)
-        largest = max(least, min(fit(size) * errors[0], most))
+        # below them it falls too fast where the need grows faster than the size
+        floor = self._least if size < min(x for x, _ in points) else least
+        largest = max(floor, min(fit(size) * errors[0], most))
         by = _FIT.format(self._size_names[place])
         return HistoryView(by, largest, len(points), errors)
 

@@ -259,3 +259,21 @@ def test_sizes_that_do_not_match_are_refused() -> None:
 def test_an_unknown_risk_names_those_there_are() -> None:
     with pytest.raises(UsageError, match="low, normal, high"):
         RunHistory(risk="none")  # type: ignore[arg-type]
+
+
+@given(
+    st.sampled_from((1.0, 1.5, 2.0, 3.0)),
+    st.floats(0.01, 10),
+    st.lists(st.floats(5, 20), min_size=3, max_size=20),
+    st.floats(0.05, 0.95),
+)
+def test_a_request_below_the_sizes_holds_however_fast_the_need_grows(
+    power: float, each: float, sizes: list[float], part: float
+) -> None:
+    def truth(size: float) -> float:
+        return 100 * MIB * (1 + each * math.pow(size / 10, power))
+
+    history = RunHistory.of([PastValue(truth(x), (x,)) for x in sizes], ["n"])
+    size = part * min(sizes)
+
+    assert history.predict((size,)).value >= truth(size)
