@@ -71,16 +71,15 @@ def logs(name: str, task: int | str | None, **words: int | bool | None) -> int:
     listing = finder.look()
     files = listing.files
     if not files:
-        click.echo("weigh: nothing has been printed yet", err=True)
+        options.warn_on_stderr("nothing has been printed yet")
     if chosen.as_json:
         found = [{"title": one.title, "path": one.to_show()} for one in files]
         click.echo(indented_json({"schema": "weigh.logs/1", "files": found}))
         return 0
     if len(files) > _MOST_FILES and not chosen.follow:
-        click.echo(
-            f"weigh: {_MOST_FILES} of {len(files):,} tasks, those that printed last "
-            f"(weigh logs {name} TASK)",
-            err=True,
+        options.warn_on_stderr(
+            f"{_MOST_FILES} of {len(files):,} tasks, those that printed last "
+            f"(weigh logs {name} TASK)"
         )
         files = tuple(sorted(files, key=_last_change)[-_MOST_FILES:])
     # 0 lines cannot be requested, so "or" serves as the default

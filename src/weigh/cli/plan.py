@@ -107,7 +107,7 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     except InterruptedRun as interrupted:  # click would take it for ^C
         return SIGNAL_BASE + interrupted.number
     for warning in answer.warnings:
-        click.echo(f"weigh: {warning}", err=True)
+        options.warn_on_stderr(warning)
     if as_json:
         click.echo(plan_json(answer.plans))
         return 0

@@ -32,7 +32,7 @@ def profile(command: tuple[str, ...], *, output: str | None, force: bool) -> int
         command, environ=os.environ, output=output, force=force
     )
     view = f"{os.path.basename(argv[0])} -m scalene view FILE"
-    click.echo(f"weigh: profile: {path}   ({view})", err=True)
+    options.warn_on_stderr(f"profile: {path}   ({view})")
     if os.name == "nt":  # where exec returns to the shell at once
         sys.exit(subprocess.call(argv))
     os.execv(argv[0], argv)  # noqa: S606 - signals and the exit code are Scalene's

@@ -102,7 +102,7 @@ def records(
     for warning in filter(
         None, (store.note, *record_list.skipped_record_warnings(listing))
     ):
-        click.echo(f"weigh: {warning}", err=True)
+        options.warn_on_stderr(warning)
     if as_json:
         click.echo(record_list.record_list_json(listing).decode())
     else:
@@ -154,9 +154,7 @@ def export(names: tuple[str, ...], *, output: str | None) -> None:
             write(chosen, file)
     except OSError as error:
         raise StoreError(f"cannot write {output}: {error.strerror}") from error
-    click.echo(
-        f"weigh: {_record_count_text(len(chosen))} written to {output}", err=True
-    )
+    options.warn_on_stderr(f"{_record_count_text(len(chosen))} written to {output}")
 
 
 def _store() -> RecordStore:

@@ -48,7 +48,7 @@ def print_report(name: str, words: Mapping[str, Any]) -> None:
         _write_html(html_page.render_page(report, version=__version__), path)
         # on stdout the page itself is the output
         if path != _STDOUT:
-            click.echo(f"weigh: wrote {path}", err=True)
+            options.warn_on_stderr(f"wrote {path}")
     elif words["is_json"]:
         click.echo(indented_json(report))
     else:

@@ -130,16 +130,15 @@ def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - cl
             )
         for line in history_lines.kinds_table(answer, _WIDTH):
             click.echo(line)
-        click.echo(
-            f"weigh: --from {_accounting_of(words)}:NAME writes the request of one",
-            err=True,
+        options.warn_on_stderr(
+            f"--from {_accounting_of(words)}:NAME writes the request of one"
         )
         return 0
     for line in answer.lines:
         click.echo(line)
     sys.stdout.flush()  # the lines before the notes, where both reach one terminal
     for warning in answer.warnings:
-        click.echo(f"weigh: {warning}", err=True)
+        options.warn_on_stderr(warning)
     if words["form"] != "json":  # the document holds them
         for note in answer.notes:
             click.echo(note, err=True)

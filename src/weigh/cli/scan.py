@@ -232,4 +232,4 @@ def _print_scan_answer(
         ):
             click.echo(line)
     for warning in record_scan_answer.warnings:
-        click.echo(f"weigh: {warning}", err=True)
+        warn_on_stderr(warning)

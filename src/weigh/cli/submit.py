@@ -155,7 +155,7 @@ def _split_script_arguments(arguments: list[str]) -> tuple[list[str], tuple[str,
     own, flags = [], []
     words = iter(arguments)
     for word in words:
-        if word.partition("=")[0] not in _OF_SCRIPTS | _VALUED:
+        if word.partition("=")[0] not in _OF_SCRIPTS:
             flags.append(word)
             continue
         own.append(word)
@@ -352,7 +352,7 @@ def _print_submit_answer(answer: SubmitAnswer, *, as_json: bool) -> int:
     for note in answer.notes:
         notify(note)
     for line in command_lines(answer):
-        click.echo(f"weigh: {line}", err=True)
+        options.warn_on_stderr(line)
     if as_json:
         click.echo(submission_json(answer))
     elif answer.job is None:
@@ -373,7 +373,7 @@ def _open_session(chosen: SubmitOptions) -> int:
     if chosen.dry_run:
         click.echo(line)
         return 0
-    click.echo(f"weigh: {line}", err=True)
+    options.warn_on_stderr(line)
     try:
         os.execvp(session.argv[0], session.argv)  # noqa: S606 - no shell is meant
     except FileNotFoundError as error:

@@ -88,7 +88,7 @@ def sweep(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - cli
         click.echo("\n".join(sweep_screen_lines(done)))
     sys.stdout.flush()  # the count before the notes, where both reach one terminal
     for note in sweep_warnings(done):
-        click.echo(f"weigh: {note}", err=True)
+        options.warn_on_stderr(note)
     return 0
 
 

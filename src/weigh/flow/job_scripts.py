@@ -117,12 +117,9 @@ def _of_submissions(task_file: str, first: LaunchedScript) -> str:
     )
 
 
-def lost_directives(
-    lines: Iterable[str], *, cwd: str, path: str | None, most: int = _MOST_TASKS
-) -> str | None:
-    """Return what is lost when the first *most* of *lines* run; None for nothing."""
-    # zip stops first at the range, so that a pipe is not read further than needed
-    for _, line in zip(range(most), lines, strict=False):
+def lost_directives(lines: Iterable[str], *, cwd: str, path: str | None) -> str | None:
+    """Return what is lost when the first of *lines* run; None for nothing."""
+    for line in islice(lines, _MOST_TASKS):
         for why in _losses(launched_by_line(line), cwd, path):
             return why
     return None

@@ -24,7 +24,8 @@ OUTCOME_UNKNOWN = "its outcome is not known"
 # begins the last line of a job script that waited for a job that failed
 NOT_STARTED = "did not start: "
 STEP_OUT_OF_MEMORY = "a step ran out of memory"  # the script may still exit with 0
-FINAL: frozenset[State] = frozenset(get_args(State)) - {"PENDING", "RUNNING", "UNKNOWN"}
+ACTIVE: frozenset[State] = frozenset({"PENDING", "RUNNING"})
+FINAL: frozenset[State] = frozenset(get_args(State)) - ACTIVE - {"UNKNOWN"}
 
 
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True):

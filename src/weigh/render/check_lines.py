@@ -154,16 +154,16 @@ def _check_conclusion(check: CheckedTasks) -> Iterator[str]:
         yield f"  next: weigh plan {bash_quoted(check.task_file)}"
 
 
-def script_check_lines(checked: CheckedScript, width: int = WIDTH) -> Iterator[str]:
+def script_check_lines(checked: CheckedScript) -> Iterator[str]:
     """Write the screen: problems by line, then notes, then the summary."""
     problems = checked.problems
     notes = [one for one in checked.findings if one.severity == "note"]
     for finding in (*problems, *notes):
-        yield from _finding_lines(checked.script, finding, width)
+        yield from _finding_lines(checked.script, finding)
     yield _sum_line(checked)
     if checked.acknowledged:
         names = ", ".join(dict.fromkeys(one.rule for one in checked.acknowledged))
-        yield from folded_lines(f"ignored as requested: {names}", width)
+        yield from folded_lines(f"ignored as requested: {names}", WIDTH)
     if checked.lacks_shellcheck:
         yield "mistakes of the shell not checked: install shellcheck"
 
@@ -185,16 +185,16 @@ def script_check_json(checked: CheckedScript) -> str:
     )
 
 
-def _finding_lines(script: str, finding: LintFinding, width: int) -> Iterator[str]:
+def _finding_lines(script: str, finding: LintFinding) -> Iterator[str]:
     """Write the place and the text in one line, what happens below it."""
     place = printable_text(script)
     if finding.line is not None:
         place += f":{finding.line}"
-    yield shortened_text(f"{place}  {printable_text(finding.text)}".rstrip(), width)
+    yield shortened_text(f"{place}  {printable_text(finding.text)}".rstrip(), WIDTH)
     message = "; ".join(filter(None, (finding.effect, finding.cure)))
     is_note = "note: " if finding.severity == "note" else ""
     text = printable_text(f"{is_note}{message} [{finding.rule}]")
-    for line in folded_lines(text, width - 4):
+    for line in folded_lines(text, WIDTH - 4):
         yield f"    {line}"
 
 

@@ -19,6 +19,7 @@ from weigh.render.printable import (
 )
 from weigh.render.request_lines import folded_lines
 from weigh.render.words import (
+    AS_USUAL,
     NAMES,
     STATE_WORDS,
     held_words,
@@ -82,7 +83,9 @@ def _job_state_text(job: ListedJob) -> str:
 def _tinted_job_row(row: str, job: ListedJob) -> str:
     """Colour the state, and shares of the request that are low."""
     word = _job_state_text(job)
-    tint = _GREEN if word == "completed" else _PLAIN if _goes_on(job) else _RED
+    tint = _PLAIN if set(job.states) <= AS_USUAL else _RED
+    if word == "completed":
+        tint = _GREEN
     head, state, figures = row.rpartition(word)
     cells = re.split(r"(\S+ %)", figures)
     is_low = [cell.endswith("%") and int(cell[:-2]) < _LOW_SHARE for cell in cells]
@@ -91,10 +94,6 @@ def _tinted_job_row(row: str, job: ListedJob) -> str:
         for cell, low in zip(cells, is_low, strict=True)
     )
     return f"{head}{tint}{state}{_PLAIN}{''.join(tinted)}"
-
-
-def _goes_on(job: ListedJob) -> bool:
-    return set(job.states) <= {"COMPLETED", "RUNNING", "PENDING"}
 
 
 def report_note_lines(report_note: ReportNote) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from weigh.model.job import SubmittedJob
+from weigh.model.job import ACTIVE, SubmittedJob
 from weigh.model.record import State
 from weigh.render.columns import TableColumn, table_lines
 from weigh.render.printable import (
@@ -54,7 +54,7 @@ class HealingState(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_active(self) -> bool:
         """Return whether a healer will still decide on a further round."""
-        return self.stopped is None and self.state in _ACTIVE
+        return self.stopped is None and self.state in ACTIVE
 
 
 class TaskFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -322,9 +322,6 @@ def _status_warning_lines(
     if job_standing.accounting and not job_standing.unknown:
         text = f"accounting does not answer: {job_standing.accounting}"
         yield from named_lines("warning", text)
-
-
-_ACTIVE: frozenset[State] = frozenset({"PENDING", "RUNNING"})
 
 
 def round_words(rounds: Iterable[HealingRound]) -> Iterator[str]:

@@ -48,16 +48,16 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     like_counting: tuple[str, str] | None = None
 
 
-def sweep_screen_lines(sweep: SweepResult, width: int = WIDTH) -> Iterator[str]:
+def sweep_screen_lines(sweep: SweepResult) -> Iterator[str]:
     """Write the screen."""
     yield head_line(sweep)
     number = len(count_with_commas(sweep.tasks))
     for task in sweep.first:
-        yield _sweep_task_line(task, number, width)
+        yield _sweep_task_line(task, number, WIDTH)
     if sweep.tasks > len(sweep.first) + len(sweep.last):
         yield f"  {'...':>{number}}"
     for task in sweep.last:
-        yield _sweep_task_line(task, number, width)
+        yield _sweep_task_line(task, number, WIDTH)
     if sweep.state == "dry run":
         yield f"nothing written (dry run): {sweep.output}, {sweep.table}"
     elif sweep.output is not None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from weigh.model.job import ACTIVE
 from weigh.model.report import AccountedElement, GpuTable, OtherFigure, ReportMeasure
 from weigh.review.elements import measure_of
 from weigh.review.runs import ElementRequest
@@ -54,7 +55,7 @@ def with_other_figures(
     *killed*: a task was killed for memory, even if accounting reports another state.
     """
     # figures of a job that runs are those so far, and would contradict ours
-    over = tuple(one for one in accounted if one.state not in {"RUNNING", "PENDING"})
+    over = tuple(one for one in accounted if one.state not in ACTIVE)
     if not over and not tables:
         return tuple(measures)
     walls = (one.most for one in measures if one.name == "time")
@@ -84,7 +85,7 @@ def filled_measures(
     Also return where the memory is from, as words; empty if it is weigh's. A limit on
     address space (h_vmem) is what counts as requested memory, if nothing else does.
     """
-    over = [one for one in accounted if one.state not in {"RUNNING", "PENDING"}]
+    over = [one for one in accounted if one.state not in ACTIVE]
     kind = kind_or_first(scheduler)
     limits_addresses = kind.traits.address_space is not None
     # what is compared with the request is what the scheduler limits

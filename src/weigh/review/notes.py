@@ -8,6 +8,7 @@ import msgspec
 from weigh.errors import UsageError
 from weigh.joined import imbalance_notes
 from weigh.model.gpu import GpuUsage
+from weigh.model.job import ACTIVE
 from weigh.model.record import Request, SiteFlags
 from weigh.model.report import ReportNote, ReportRow
 from weigh.render.words import gpu_trouble_words
@@ -341,7 +342,7 @@ def _retry_notes(report_rows: Sequence[ReportRow], unit: str) -> Iterator[Report
 def _unfinished_notes(
     report_rows: Sequence[ReportRow], unit: str
 ) -> Iterator[ReportNote]:
-    waiting = sum(row.state in {"PENDING", "RUNNING"} for row in report_rows)
+    waiting = sum(row.state in ACTIVE for row in report_rows)
     if waiting:
         verb = "has" if waiting == 1 else "have"
         words = f"{count_with_noun(waiting, unit)} {verb} not ended yet: the figures "

@@ -23,7 +23,7 @@ from weigh.flow.follow.view import (
 )
 from weigh.flow.here import Here
 from weigh.flow.submit.rounds import rounds_of_plan
-from weigh.model.job import NOT_STARTED, SubmittedJob, TaskState
+from weigh.model.job import ACTIVE, NOT_STARTED, SubmittedJob, TaskState
 from weigh.model.record import State
 from weigh.render.resume_lines import FollowingJob
 from weigh.render.status_lines import NeededJob
@@ -31,7 +31,6 @@ from weigh.render.words import STATE_WORDS
 from weigh.store import jobs as jobs_file
 from weigh.units import Seconds
 
-_GOING: frozenset[State] = frozenset({"PENDING", "RUNNING"})
 _FAILED: frozenset[State] = frozenset(
     {"FAILED", "OUT_OF_MEMORY", "TIMEOUT", "CANCELLED"}
 )
@@ -183,7 +182,7 @@ def _needed_of(views: Sequence[JobView], healers: Sequence[SubmittedJob]) -> Nee
 def _goes_on(submitted_job: SubmittedJob, state: State) -> bool:
     """Return whether a part of the job waits or runs, or is too new to be listed."""
     is_new = time.time() - submitted_job.submitted < SETTLING
-    return state in _GOING or (state == "UNKNOWN" and is_new)
+    return state in ACTIVE or (state == "UNKNOWN" and is_new)
 
 
 def _unfinished_tasks_text(left: Sequence[TaskState], total: int) -> str:

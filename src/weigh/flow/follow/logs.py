@@ -1,7 +1,8 @@
 """``weigh logs``: find the files with the output of a job or a task."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
 import msgspec
 from msgspec.structs import replace
@@ -91,12 +92,16 @@ class JobOutputFinder:
             raise UsageError(
                 f"no {unit} of {self._name} has failed (weigh status {self._name})"
             )
-        found = [one for state in chosen for one in _logs_of_task(views, state)]
+        # many tasks share the log of their element: it is read once per look
+        has_end = cache(_has_end)
+        found = [
+            one for state in chosen for one in _logs_of_task(views, state, has_end)
+        ]
         is_over = all(one.is_over for one in found) and all(
             state.state in FINAL for state in chosen
         )
         self._is_stale = any(view.job.is_script for view in views) or any(
-            not one.is_over and _has_end(one.until) for one in found
+            not one.is_over and has_end(one.until) for one in found
         )
         if task is None and not self._failed and len(chosen) > 1:
             found = _without_repeated_logs(found, chosen)
@@ -183,12 +188,14 @@ def _split(name: str, known: set[str], plans: set[str]) -> tuple[str, int | None
     return job, int(task)
 
 
-def _logs_of_task(views: Sequence[JobView], task_state: TaskState) -> Iterator[LogFile]:
+def _logs_of_task(
+    views: Sequence[JobView], task_state: TaskState, has_end: Callable[[str], bool]
+) -> Iterator[LogFile]:
     """Yield the output of a task; of an element of a script its logs that exist."""
     view = next(view for view in views if view.job.id == task_state.job)
     job = view.job
     if not job.is_script:
-        yield _log_of_planned_task(view, task_state)
+        yield _log_of_planned_task(view, task_state, has_end)
         return
     is_array = job.own is not None and job.own.indices
     title = f"{job.id} element {task_state.task}" if is_array else job.id
@@ -197,7 +204,9 @@ def _logs_of_task(views: Sequence[JobView], task_state: TaskState) -> Iterator[L
         yield LogFile(title, path, path, is_over=is_over)
 
 
-def _log_of_planned_task(view: JobView, task_state: TaskState) -> LogFile:
+def _log_of_planned_task(
+    view: JobView, task_state: TaskState, has_end: Callable[[str], bool]
+) -> LogFile:
     job, element = view.job, task_state.element
     log = log_of_element(job, view.scheduler, element)
     *earlier, latest = outputs_of_task(job, element, task_state.task)
@@ -206,7 +215,7 @@ def _log_of_planned_task(view: JobView, task_state: TaskState) -> LogFile:
     # one that failed may be tried again, and one that printed nothing shows its
     # element's log: both are over with the element
     if task_state.state != "COMPLETED" or not os.path.exists(output):
-        is_over &= view.elements[element].is_final or _has_end(log)
+        is_over &= view.elements[element].is_final or has_end(log)
     return LogFile(
         f"task {task_state.task}",
         output,

@@ -22,7 +22,13 @@ from weigh.flow.follow.task_history import (
     tail_of,
 )
 from weigh.model.element_time import GRACE, NOT_STARTED
-from weigh.model.job import STEP_OUT_OF_MEMORY, ElementState, SubmittedJob, TaskState
+from weigh.model.job import (
+    ACTIVE,
+    STEP_OUT_OF_MEMORY,
+    ElementState,
+    SubmittedJob,
+    TaskState,
+)
 from weigh.model.plan import Plan, PlannedQueue
 from weigh.model.record import State
 from weigh.outcome import failure_line, failure_lines
@@ -418,7 +424,7 @@ def _is_killed(event: events.AttemptEnded) -> bool:
 
 def goes_on(element_state: ElementState) -> bool:
     """Return whether an element waits or runs."""
-    return element_state.state in {"PENDING", "RUNNING"}
+    return element_state.state in ACTIVE
 
 
 _Owners = dict[int, tuple[int, list[QueueOwner]]]

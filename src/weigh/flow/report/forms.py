@@ -27,6 +27,7 @@ from weigh.flow.report.report import (
     plan_if_still_there,
 )
 from weigh.flow.site.schedulers import current_user
+from weigh.joined import largest_known
 from weigh.model.mask import MASK
 from weigh.model.record import RecordedHost, State
 from weigh.model.report import AccountedElement, ListedJob, ListedJobs, ReportRow
@@ -169,17 +170,13 @@ def _listed_job(
         name=name,
         scheduler=scheduler,
         states=dict(states),
-        elapsed=_largest(walls),
-        time_share=_largest(map(_share_of_request, walls, limits)),
-        memory_share=_largest(_share_of_request(*pair) for pair in sizes),
+        elapsed=largest_known(walls),
+        time_share=largest_known(map(_share_of_request, walls, limits)),
+        memory_share=largest_known(_share_of_request(*pair) for pair in sizes),
         cpu_share=_share_of_cpus(
             (one.cpu_time, one.cpus, one.wall_time) for one in elements
         ),
     )
-
-
-def _largest(values: Iterable[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
 
 
 def _share_of_request(used: float | None, requested: float | None) -> float | None:

@@ -33,6 +33,7 @@ from weigh.flow.report.runs import (
     runs_of_view,
     unsent_runs,
 )
+from weigh.flow.request.request import scan_of_records
 from weigh.flow.scan.from_records import answer_of_scan, request_note
 from weigh.model.job import JobRequest, SubmittedJob
 from weigh.model.plan import Plan
@@ -62,7 +63,7 @@ from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.find import LAST, labelled_entries, read_file
 from weigh.store.index import StoreIndex, read_index, read_record
-from weigh.store.past_calls import last_scan, read_exec_runs
+from weigh.store.past_calls import read_exec_runs
 from weigh.sweep.quoting import bash_quoted
 
 
@@ -209,9 +210,7 @@ def _for_target(
 ) -> ReportNote | None:
     """Return the request that a scan printed for its target, if *name* is a scan."""
     records = [run.record for run in material.runs if run.record is not None]
-    if name == LAST and records and records[0].label:
-        name = records[0].label
-    scan = last_scan(store.root, name)
+    scan = scan_of_records(records, (name,), store)
     if scan is None or scan.target is None:
         return None
     found = answer_of_scan(records, scan, here.settings.gpus)

@@ -78,7 +78,7 @@ def request_of_records(
     refuse_useless_records(records)
     # a client's figures show nothing of the work, but the other records do
     records = [one for one in records if outside_work(one) is None]
-    scan = _scan_of_records(records, names or (LAST,), store)
+    scan = scan_of_records(records, names or (LAST,), store)
     request = None
     if scan is not None and length is None:
         request = _request_for_scan_target(here, records, scan)
@@ -206,7 +206,7 @@ def _records_of_last(store: RecordStore) -> list[Record]:
     return runs_of_last(store)
 
 
-def _scan_of_records(
+def scan_of_records(
     records: Sequence[Record], names: Sequence[str], store: RecordStore
 ) -> StoredScan | None:
     """Return the scan that the one name of *names* stands for; None if it is none."""

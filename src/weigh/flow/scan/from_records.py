@@ -303,7 +303,7 @@ def answer_of_scan(
 
 
 def request_note(
-    record_scan_answer: RecordScanAnswer, scheduler: str | None = None
+    record_scan_answer: RecordScanAnswer, scheduler: str | None
 ) -> ReportNote:
     """Return the request for the target, else for the recommended size, as a note."""
     advice = record_scan_answer.advice

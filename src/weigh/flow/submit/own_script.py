@@ -41,7 +41,7 @@ from weigh.flow.submit.submit_script import (
     why_none,
     write_script,
 )
-from weigh.model.job import JobRequest, OwnScript, RecordedRequest, SubmittedJob
+from weigh.model.job import ACTIVE, JobRequest, OwnScript, RecordedRequest, SubmittedJob
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.request import RUNNER_MEMORY
 from weigh.schedulers import KINDS
@@ -61,7 +61,6 @@ FOLDER = "scripts"  # in the store: one directory per script with its flags
 _COPIES = "copies"
 # replaced in the name of a script's directory
 _UNSAFE = re.compile(r"[^\w.-]+")
-_OPEN = frozenset({"PENDING", "RUNNING"})
 _SHELL = "/bin/sh"
 # letters looked at for sbatch and the like: task files may be large
 _MOST_READ = 1 << 16
@@ -213,12 +212,8 @@ def submit_own(here: Here, options: ScriptOptions) -> SubmitAnswer:
         return followed(here, answer, scheduler, sending)
 
 
-def draft_of(
-    here: Here, options: ScriptOptions, name: str, *, folder: str | None = None
-) -> ScriptDraft:
+def draft_of(here: Here, options: ScriptOptions, name: str) -> ScriptDraft:
     """Read a script as the scheduler *name* does.
-
-    *folder* is where its jobs are kept, by default one for this script and its flags.
 
     Raises:
         UsageError: it cannot be read, or weigh cannot submit it.
@@ -256,8 +251,9 @@ def draft_of(
         text=text,
         # the path and the flags identify a script, so a second submission of it is
         # noticed
-        folder=folder
-        or _job_folder_of_script(here.root, os.path.normpath(path), options, kind.name),
+        folder=_job_folder_of_script(
+            here.root, os.path.normpath(path), options, kind.name
+        ),
         cwd=here.cwd,
         kind=kind.name,
         own=own,
@@ -373,7 +369,7 @@ def _refuse_running_script(here: Here, draft: ScriptDraft) -> None:
     for view in look(here, earlier, known, fresh=bool(earlier)):
         states = {state.state for state in view.elements}
         # without an answer the job may still run
-        if states & _OPEN or (view.snapshot.trouble and "UNKNOWN" in states):
+        if states & ACTIVE or (view.snapshot.trouble and "UNKNOWN" in states):
             raise UsageError(
                 f"{draft.typed} is job {view.job.id}, which has not ended "
                 "(--again submits it once more)"

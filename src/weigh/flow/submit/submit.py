@@ -28,7 +28,6 @@ from weigh.flow.submit.job_request import (
     complete_request,
     limits_of,
     typed_request,
-    where_to,
 )
 from weigh.flow.submit.rounds import (
     SubmissionRound,
@@ -93,9 +92,8 @@ def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
     """
     settle_all(here)
     # a command on PATH may have no cluster behind it: then the next one counts
-    names = [where_to(here, options)]
-    if options.scheduler is None:
-        names = schedulers.available_schedulers(here.env)
+    names = [options.scheduler] if options.scheduler else []
+    names = names or schedulers.available_schedulers(here.env)
     while True:
         name = names.pop(0)
         try:
