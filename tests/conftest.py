@@ -15,13 +15,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-import forked_workers
 import pytest
 from hypothesis import settings
 
 from weigh.schedulers import KINDS
 
-pytest_runtestloop = forked_workers.pytest_runtestloop
+pytest_plugins = ["forked_workers"]
 
 CI = Path(__file__).parents[1] / "ci"
 SHARED = {"browser", "wheel"}  # fixtures that take long to make
@@ -57,7 +56,6 @@ PYTEST_MARK = "PYTEST_CURRENT_TEST="  # pytest sets it to the name of each test
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of ci/each_once.sh."""
-    forked_workers.pytest_addoption(parser)
     parts = ("user", "root", "skipped")
     parser.addoption("--part", choices=parts, help="run a part of the tests")
     parser.addoption("--skipped", help="file of the tests that the user's part skips")
@@ -65,7 +63,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the mark of each scheduler of the table."""
-    forked_workers.pytest_configure(config)
     for name, kind in KINDS.items():
         line = f"{name}: needs a real {kind.title}"
         config.addinivalue_line("markers", line)

@@ -23,7 +23,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("forked workers")
     text = "run the tests in so many processes"
     group._addoption("-n", dest="workers", type=int, default=0, help=text)
-    group.addoption("--dist", help="read for those who type it; loadgroup always")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -53,11 +52,8 @@ class ForkedWorkers:
             group = item.get_closest_marker("together")
             place = group.args[0] if group else item.nodeid.partition("::")[0]
             self.left[place].append(number)
-        self.groups = {
-            mark.args[0]
-            for item in session.items
-            for mark in item.iter_markers("together")
-        }
+            if group:
+                self.groups.add(place)
         self.not_begun = deque(self.left)
         self.place: dict[Connection, str] = {}  # the file that each process is at
         self.running: dict[Connection, int] = {}  # the test that each one runs
@@ -127,10 +123,10 @@ class ForkedWorkers:
         """Return a test of a process's file, of a new file, or of that of another."""
         place = self.place.get(connection, "")
         if not self.left.get(place):
-            shared = [name for name in self.left if name not in self.groups]
             if self.not_begun:
                 place = self.not_begun.popleft()
             else:
+                shared = [name for name in self.left if name not in self.groups]
                 place = max(shared, key=lambda name: len(self.left[name]), default="")
             self.place[connection] = place
         return self.left[place].popleft() if self.left.get(place) else None

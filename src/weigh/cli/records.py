@@ -24,12 +24,12 @@ from weigh.flow.records.records import (
 from weigh.model.record import State
 from weigh.render import record_list
 from weigh.render.printable import (
-    count_with_commas,
     short_command,
     shortened_text,
 )
 from weigh.render.record_lines import render_record
 from weigh.store.lines import encode_record
+from weigh.units import count_with_noun
 
 _SHOWN = 20  # records that are listed without -n
 _WIDTH = 80
@@ -154,7 +154,9 @@ def export(names: tuple[str, ...], *, output: str | None) -> None:
             write(chosen, file)
     except OSError as error:
         raise StoreError(f"cannot write {output}: {error.strerror}") from error
-    options.warn_on_stderr(f"{_record_count_text(len(chosen))} written to {output}")
+    options.warn_on_stderr(
+        f"{count_with_noun(len(chosen), 'record')} written to {output}"
+    )
 
 
 def _store() -> RecordStore:
@@ -163,10 +165,6 @@ def _store() -> RecordStore:
     except OSError as error:
         raise StoreError("the current directory was deleted: cd to another") from error
     return open_store(cwd, os.environ)
-
-
-def _record_count_text(number: int) -> str:
-    return "1 record" if number == 1 else f"{count_with_commas(number)} records"
 
 
 def _print_line(line: str) -> None:

@@ -238,9 +238,6 @@ class FittedCurve(msgspec.Struct, frozen=True, kw_only=True):
         bounds += [point.high for point in self.points if self._is_less(point, size)]
         if size > self.largest_size:
             bounds += self._steeper(size)
-        if size < self.points[0].x and not self._is_clear_line():
-            # a line through a curve falls too fast below it; nothing smaller takes more
-            bounds.append(self.points[0].high)
         highest = max(bounds)
         if self.quantity == "gpu_memory":
             # a bound within a segment would reserve less than the allocator takes
@@ -267,7 +264,9 @@ class FittedCurve(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether size *size* takes at least as much as *point*."""
         if isinstance(self.curve, InverseCurve):
             return point.x >= size
-        return point.x <= size
+        # a line through a curve falls too fast below the smallest size
+        is_least = point is self.points[0] and not self._is_clear_line()
+        return point.x <= size or is_least
 
     def _steeper(self, size: float) -> Iterator[float]:
         """Yield the needs of a faster growth beyond the largest size."""

@@ -41,13 +41,13 @@ def groups_of(records: Sequence[Record]) -> list[ReadingsGroup]:
     ]
     seen = Counter(texts)
     counts: Counter[tuple[str, int, str]] = Counter()
-    for record, text in zip(records, texts, strict=True):
-        for place, (_, names) in enumerate(_numbers_in_command(record)):
+    numbers_by_record = [_numbers_in_command(record) for record in records]
+    for text, numbers in zip(texts, numbers_by_record, strict=True):
+        for place, (_, names) in enumerate(numbers):
             counts.update((text, place, name) for name in names)
     groups = []
-    for record, text in zip(records, texts, strict=True):
+    for record, text, numbers in zip(records, texts, numbers_by_record, strict=True):
         first, *pieces = text.split(_A_NUMBER)
-        numbers = _numbers_in_command(record)
         for place, ((word, names), piece) in enumerate(
             zip(numbers, pieces, strict=True)
         ):

@@ -485,7 +485,7 @@ def _prediction_notes(kinds: Sequence[TaskKind]) -> Iterator[str]:
         what = " and ".join(names[-2:])
         what = ", ".join((*names[:-2], what))
         number = tasks[by, sizes, runs]
-        whose = "1 task" if number == 1 else f"{number:,} tasks"
+        whose = count_with_noun(number, "task")
         rests = f"{runs} runs ({by}: {_size_list(sizes)})"
         yield f"{what} of {whose}: predicted from {rests}{_extrapolation_text(found)}"
         if len(sizes) < FEWEST_SIZES:

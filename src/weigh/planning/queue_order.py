@@ -44,7 +44,7 @@ def units_of(queue: PlannedQueue, kinds: Sequence[TaskKind]) -> tuple[QueueUnit,
     """Return the units in the order in which they are claimed: longest tasks first.
 
     Tasks of unknown time come first. Every reader of a plan gets the same units: one
-    for each task, and above 4,096 tasks as many units of equal size.
+    for each task; above 4,096 tasks 4,096 units whose sizes differ by at most one.
     """
     times = [_expected_kind_time(kinds, kind) for kind in queue.kinds]
     return tuple(_queue_units(times))

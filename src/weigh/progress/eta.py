@@ -183,7 +183,6 @@ class _ScheduleSimulation:
 
     def _renew(self, shift: float) -> None:
         """Draw new times for the running tasks, and how far all times spread."""
-        self._fit()
         self._unsure = math.exp(shift / math.sqrt(len(self._done)))
         self._times = self._done.copy()
         # longest first: a shorter one may be drawn from these
@@ -192,7 +191,7 @@ class _ScheduleSimulation:
         self._fit()
 
     def _fit(self) -> None:
-        """Return the spread of the times over their mean; with few, mostly a guess."""
+        """Update the spread of the times over their mean; with few, mostly a guess."""
         mean = fmean(self._times)
         squares = sum([(time - mean) ** 2 for time in self._times])
         guess = _WORTH * _USUAL_SPREAD**2

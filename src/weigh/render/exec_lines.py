@@ -16,7 +16,7 @@ from weigh.render.printable import (
     width_of,
 )
 from weigh.render.progress_lines import time_range_suffix
-from weigh.units import Seconds, format_duration
+from weigh.units import Seconds, count_with_noun, format_duration
 
 WIDTH = 80
 SCHEMA = "weigh.exec/1"
@@ -116,7 +116,7 @@ def summary_lines(report: ExecReport) -> list[str]:
 def untaken_text(tasks: int, needed: Seconds, left: Seconds) -> str:
     """Return why tasks of a queue were not started: there was too little time."""
     which = "it" if tasks == 1 else "the shortest"
-    what = "1 task" if tasks == 1 else f"{count_with_commas(tasks)} tasks"
+    what = count_with_noun(tasks, "task")
     return (
         f"{what} {NOT_STARTED} {which} needs {format_duration(needed)}, "
         f"{format_duration(max(0.0, left))} left"

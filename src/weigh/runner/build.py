@@ -113,7 +113,6 @@ class TaskFileRun:
             StoreError: it cannot be written.
         """
         self._context = context
-        self._warnings: list[str] = []
         self._shared: SharedQueue | None = None
         folder = context.options.output or output_folder(context.journal.path)
         self._output = TasksOutput(None if context.options.ungroup else folder)

@@ -176,7 +176,7 @@ class RunJournal:
             # a line that a killed run left incomplete must not swallow the next
             size = os.fstat(self._events.fd).st_size
             self._is_torn = size > 0 and os.pread(self._events.fd, 1, size - 1) != b"\n"
-            self._repair_joblog()
+            self._adopt_joblog()
             self._opened = opened.pop_all()
 
     def close(self) -> None:
@@ -195,7 +195,7 @@ class RunJournal:
     def _close_joblog(self) -> None:
         self._joblog.close()
 
-    def _repair_joblog(self) -> None:
+    def _adopt_joblog(self) -> None:
         try:
             # up to here the file is this run's; the tail shows whether it still is
             self._size = _repair_joblog(self._joblog.fd, self.path)

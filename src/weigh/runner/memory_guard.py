@@ -242,10 +242,10 @@ class GuardedMemory:
         """
         # always both: each keeps figures that its next call compares with
         is_tight = self._is_tight(current_time, memory_room)
-        fits = self._fits_by_plan(current_time, memory_room, running)
+        fits = self._fits_if_as_planned(current_time, memory_room, running)
         return is_tight and not fits
 
-    def _fits_by_plan(
+    def _fits_if_as_planned(
         self,
         current_time: Seconds,
         memory_room: MemoryRoom,

@@ -351,7 +351,7 @@ def leave_region(
     region: OpenPhase, wall: Seconds | None = None, cpu: Seconds | None = None
 ) -> None:
     """Leave a region, unless this is a fork of the process that entered it."""
-    if process.tracker is region.owner:
+    if is_current(region.owner):
         current().leave(region, wall, cpu)
     else:
         step_out(region)

@@ -30,6 +30,7 @@ from weigh.schedulers.lint.common import ScriptLint
 from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.lint.values import (
     OptionValues,
+    ignored,
     last,
     misread,
     missing_folder,
@@ -151,9 +152,7 @@ def _gridengine_ignored_findings(lint_case: LintCase) -> Iterator[LintFinding]:
         is_read = line.text.startswith(PREFIX)
         found = None if is_read else _MEANT.match(line.text)
         if found:
-            why = "a space after '#': " if found["gap"] else ""
-            effect = f"{why}qsub ignores this line"
-            yield problem(line, "ignored-directive", effect, f"begin it with {PREFIX}")
+            yield ignored(line, "qsub", PREFIX, gap=found["gap"])
     slurm = next(
         (o for o in lint_case.script.lines if o.text.startswith("#SBATCH")), None
     )

@@ -10,6 +10,7 @@ from weigh.schedulers.hidden_exit import DROP_THE_BACKGROUND, hidden_exit
 from weigh.schedulers.lint.case import (
     LintCase,
     Rule,
+    ScriptOption,
     commands_with_directories,
     note,
     problem,
@@ -85,10 +86,16 @@ def _signal_to_shell(lint_case: LintCase) -> str:
     """Return the signal that the scheduler sends to the shell before the end."""
     option = lint_case.option("signal")
     if option is not None:
-        head, _, rest = option.value.rpartition(":")
-        name = rest.partition("@")[0].upper().removeprefix("SIG")
-        return name if "B" in head.upper() else ""
+        is_to_shell, _, name = _signal_of(option)
+        return name if is_to_shell else ""
     return "USR1" if lint_case.option("notify", "l:s_rt") is not None else ""
+
+
+def _signal_of(option: ScriptOption) -> tuple[bool, str, str]:
+    """Return of ``B:USR1@120`` whether the shell gets it, the rest, and the name."""
+    head, _, rest = option.value.rpartition(":")
+    name = rest.partition("@")[0].upper().removeprefix("SIG")
+    return "B" in head.upper(), rest, name
 
 
 def _deferred_trap(lint_case: LintCase) -> Iterator[LintFinding]:
@@ -114,10 +121,9 @@ def _signal_option(lint_case: LintCase) -> Iterator[LintFinding]:
     option = lint_case.option("signal")
     if option is None or lint_case.tool != "sbatch" or not lint_case.script.is_shell:
         return
-    head, _, rest = option.value.rpartition(":")
-    name = rest.partition("@")[0].upper().removeprefix("SIG")
+    is_to_shell, rest, name = _signal_of(option)
     # without B: sbatch sends the signal to the steps, not to the shell
-    if "B" not in head.upper():
+    if not is_to_shell:
         text = " ".join(token.text for token in lint_case.body.tokens)
         if not any(one in text for one in ("srun", "mpirun", "mpiexec")):
             effect = "only srun steps get the signal, and the script has none"
@@ -250,7 +256,7 @@ def _ends_on_errors(lint_case: LintCase) -> bool:
 
 
 def _conditional(lint_case: LintCase) -> Iterator[int]:
-    """Yield the lines within `if` and `lint_case`."""
+    """Yield the lines within `if` and `case`."""
     depth, before = 0, 0
     for token in lint_case.body.tokens:
         if token.kind != "word":

@@ -287,15 +287,11 @@ def _thread_findings(lint_case: LintCase) -> Iterator[LintFinding]:
         count = whole_number(value)
         if name not in _THREADS or count is None or count <= cpus:
             continue
-        effect = f"{count} threads, but the job gets {_cpus_text(cpus)}"
+        effect = f"{count} threads, but the job gets {count_with_noun(cpus, 'CPU')}"
         # CPUs that nobody requested may be more, by a default of the site
         make = problem if lint_case.granted.cpus_asked else note
         yield make(command, "threads-beyond-cpus", effect, _more_cpus(lint_case, count))
         return
-
-
-def _cpus_text(count: int) -> str:
-    return "1 CPU" if count == 1 else f"{count} CPUs"
 
 
 def _more_cpus(lint_case: LintCase, count: int) -> str:
@@ -319,12 +315,9 @@ def _devices(lint_case: LintCase) -> Iterator[LintFinding]:
             continue
         highest = max(map(int, value.split(",")))
         if highest >= gpus:
-            effect = f"device {highest} of {_gpu_count_text(gpus)}: numbers begin at 0"
+            have = count_with_noun(gpus, "GPU")
+            effect = f"device {highest} of {have}: numbers begin at 0"
             yield problem(command, "devices-overridden", effect, "remove it")
-
-
-def _gpu_count_text(count: int) -> str:
-    return "1 GPU" if count == 1 else f"{count} GPUs"
 
 
 def _processes(lint_case: LintCase) -> Iterator[LintFinding]:
@@ -332,10 +325,8 @@ def _processes(lint_case: LintCase) -> Iterator[LintFinding]:
     for command in lint_case.body.commands if gpus else ():
         found = _PER_NODE.search(command.text)
         if found and gpus and int(found[1]) > gpus:
-            effect = (
-                f"{found[1]} processes on {_gpu_count_text(gpus)}: those without one "
-                "fail"
-            )
+            have = count_with_noun(gpus, "GPU")
+            effect = f"{found[1]} processes on {have}: those without one fail"
             yield problem(command, "processes-beyond-gpus", effect, "")
             return
 

@@ -127,6 +127,15 @@ def split_words(text: str, escape: str = "") -> tuple[list[str], bool]:
     return [*words, *([] if word is None else [word])], bool(quote)
 
 
+def ignored(
+    script_line: ScriptLine, tool: str, prefix: str, *, gap: str | None
+) -> LintFinding:
+    """Return the finding of a line that looks like a directive, and is not read."""
+    why = "a space after '#': " if gap else ""
+    effect = f"{why}{tool} ignores this line"
+    return problem(script_line, "ignored-directive", effect, f"begin it with {prefix}")
+
+
 def stray(
     script_line: ScriptLine, prefix: str, word: str, *, begun: bool
 ) -> LintFinding:

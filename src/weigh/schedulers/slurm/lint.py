@@ -22,6 +22,7 @@ from weigh.schedulers.lint.common import ScriptLint
 from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.lint.values import (
     OptionValues,
+    ignored,
     last,
     misread,
     missing_folder,
@@ -60,7 +61,7 @@ def _slurm_ignored_findings(lint_case: LintCase) -> Iterator[LintFinding]:
         if line.text.startswith(PREFIX):
             yield from _misplaced(line, first)
         elif found and _is_meant(found, line.text[found.end() :]):
-            yield _passed_over(line, found)
+            yield ignored(line, "sbatch", PREFIX, gap=found["gap"])
 
 
 def _misplaced(script_line: ScriptLine, first: int) -> Iterator[LintFinding]:
@@ -95,12 +96,6 @@ def _is_meant(match: re.Match[str], rest: str) -> bool:
     if word.upper() == _WORD or (match["gap"] and not word.isupper()):
         return word.upper() == _WORD
     return bool(most_similar_word(word, [_WORD], alike=_ALIKE))
-
-
-def _passed_over(script_line: ScriptLine, match: re.Match[str]) -> LintFinding:
-    why = "a space after '#': " if match["gap"] else ""
-    effect = f"{why}sbatch ignores this line"
-    return problem(script_line, "ignored-directive", effect, f"begin it with {PREFIX}")
 
 
 # ---- values that sbatch refuses
