@@ -20,7 +20,6 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.project_folders import temporary_folders
-from weigh.runner.channels import remove_unneeded_file
 from weigh.units import Bytes, Seconds
 
 VARIABLE = "WEIGH_CHANNEL"
@@ -87,13 +86,13 @@ class PhaseChannel:
     def close(self) -> None:
         """Remove the file."""
         if self._path is not None:
-            remove_unneeded_file(self._path)
+            _remove_channel_file(self._path)
 
 
 def remove_channel_of_run(name: str) -> None:
     """Remove the file of a run whose weigh was killed, if it is on this machine."""
     for path in _possible_channel_paths(name):
-        remove_unneeded_file(path)
+        _remove_channel_file(path)
 
 
 def with_regions(
@@ -291,3 +290,9 @@ def _possible_channel_paths(name: str) -> list[str]:
     """Return the possible paths: the TMPDIR of a scheduler may not exist."""
     folders = temporary_folders(os.environ)
     return [os.path.join(folder, f"{_PREFIX}{name}{_ENDING}") for folder in folders]
+
+
+# not the runner's: its channels cannot be imported on Windows
+def _remove_channel_file(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)
