@@ -17,15 +17,7 @@ class AxesThenCommand(PlainHelp):
         ctx.meta[_COMMAND] = tuple(args[at + 1 :])
         try:
             rest = super().parse_args(ctx, args[:at])
-        except click.NoSuchOption as error:
-            # with "--" the options before it are weigh's own: click's message is right
-            if at < len(args):
-                raise
-            if not self.takes_names(ctx):
-                _refuse_command_without_dashes(ctx, args)
-            message = f"no such option: {error.option_name} (the command goes after --)"
-            raise click.UsageError(message, ctx) from error
-        except click.BadParameter:
+        except (click.NoSuchOption, click.BadParameter):
             if at == len(args) and not self.takes_names(ctx):
                 _refuse_command_without_dashes(ctx, args)
             raise

@@ -19,7 +19,12 @@ from weigh.measure.launcher import JobLauncher
 
 _WIDTH = 80
 _TOO_MANY = re.compile(r"Got unexpected extra arguments? \((.*)\)")
-_CLOSE = 0.7  # how alike a word has to be to what was typed, to be offered
+_CLOSE = 0.78  # how alike an option has to be to what was typed, to be offered
+# verb -> what an option may be that weigh does not know
+_UNKNOWN_OPTIONS = {
+    **dict.fromkeys(("run", "scan", "sweep", "profile"), "the command goes after --"),
+    "submit": "of the scheduler: {}=VALUE",
+}
 # the five verbs of a first job: (module, what --help shows of it, an example)
 _FIRST = {
     "run": (
@@ -332,34 +337,56 @@ def _complain_of_usage(error: click.ClickException, argv: Sequence[str]) -> None
     # the verb by argv, where the error came before click made a context
     path = " ".join(["weigh", *(word for word in argv[:1] if word in VERBS)])
     path = context.command_path if context else path
-    message = " ".join(_without_prefix(error, argv).split()).rstrip(".")
+    message = " ".join(_usage_trouble(error, argv).split()).rstrip(".")
     hint = "" if f"{path} --help" in message else f"   (see {path} --help)"
     is_short = len(f"weigh: {message}{hint}") <= _WIDTH
     # the hint is left out where the line would not fit
     _complain(f"{message}{hint}" if is_short else message)
 
 
-def _without_prefix(error: click.ClickException, argv: Sequence[str]) -> str:
-    """Return the message; of an invalid value "--time: ...", not click's sentence."""
-    # the option was probably meant for the command
-    if isinstance(error, click.NoSuchOption) and "--" in argv:
-        known = error.possibilities or ()
-        near = close_names(error.option_name, known, n=1, cutoff=_CLOSE)
-        offers = [f"did you mean {one}?" for one in near]
-        hint = " ".join([*offers, "options of the command go after --"])
-        return f"no such option: {error.option_name} ({hint})"
+def _usage_trouble(error: click.ClickException, argv: Sequence[str]) -> str:
+    """Return what is wrong: the word that was typed, then the way out."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if isinstance(error, click.BadOptionUsage):
+        takes_none = "does not take" in error.message
+        return f"{error.option_name} {'takes no' if takes_none else 'needs a'} value"
+    if isinstance(error, click.NoSuchOption) and context is not None:
+        return _unknown_option(error.option_name, context, argv)
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        return _wrong_parameter(error, error.param)
     too_many = _TOO_MANY.fullmatch(error.message)
-    if too_many is not None and isinstance(error, click.UsageError) and error.ctx:
-        usage = " ".join(error.ctx.command.collect_usage_pieces(error.ctx))
-        return f"too many words: {too_many[1]} ({error.ctx.command_path} {usage})"
-    if not isinstance(error, click.BadParameter) or error.param is None:
-        return error.format_message()
-    name = (error.param.metavar or error.param.human_readable_name).strip("[]")
+    if too_many is not None and context is not None:
+        usage = " ".join(context.command.collect_usage_pieces(context))
+        return f"too many words: {too_many[1]} ({context.command_path} {usage})"
+    return error.format_message()
+
+
+def _wrong_parameter(error: click.BadParameter, parameter: click.Parameter) -> str:
+    """Return the option or argument, and what is wrong with its value."""
+    name = (parameter.metavar or parameter.human_readable_name).strip("[]")
     if isinstance(error, click.MissingParameter) and error.ctx is not None:
         return f"{name} is missing: {error.ctx.command_path} {name}"
-    if isinstance(error.param, click.Option):
-        name = error.param.opts[-1]
+    if isinstance(parameter, click.Option):
+        name = parameter.opts[-1]
     return f"{name}: {error.message}"
+
+
+def _unknown_option(name: str, context: click.Context, argv: Sequence[str]) -> str:
+    """Return that there is no such option, the nearest, and where it may belong."""
+    known = [
+        known_name
+        for option in context.command.get_params(context)
+        if isinstance(option, click.Option) and not option.hidden
+        for known_name in (*option.opts, *option.secondary_opts)
+    ]
+    longer = [known_name for known_name in known if known_name.startswith(name)]
+    near = longer or close_names(name, known, n=1, cutoff=_CLOSE)
+    hints = [f"did you mean {near[0]}?"] if near else []
+    if "--" in argv:
+        hints.append("options of the command go after --")
+    elif not near and context.info_name in _UNKNOWN_OPTIONS:
+        hints.append(_UNKNOWN_OPTIONS[context.info_name].format(name))
+    return f"no such option: {name}" + (f" ({' '.join(hints)})" if hints else "")
 
 
 def _unknown_verb(name: str) -> str:

@@ -160,11 +160,7 @@ def export(names: tuple[str, ...], *, output: str | None) -> None:
 
 
 def _store() -> RecordStore:
-    try:
-        cwd = os.getcwd()
-    except OSError as error:
-        raise StoreError("the current directory was deleted: cd to another") from error
-    return open_store(cwd, os.environ)
+    return open_store(os.getcwd(), os.environ)
 
 
 def _print_line(line: str) -> None:

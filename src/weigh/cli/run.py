@@ -40,29 +40,27 @@ class AfterDashes(options.SettingsCommand):
         """Refuse a command line without ``--``, unless it runs a file of steps."""
         words = {arg.partition("=")[0] for arg in args}
         if args and "--" not in args and not _WITHOUT_DASHES & words:
-            at = _first_of_command(self, args)
+            at = _first_of_command(ctx, args)
             if at == len(args) or not _STAGE_FILE.search(args[at]):
                 raise click.UsageError(_put_dashes(args, at), ctx)
             ctx.meta[_STAGES] = True
         return super().parse_args(ctx, args)
 
 
-def _first_of_command(command: click.Command, arguments: list[str]) -> int:
+def _first_of_command(context: click.Context, arguments: list[str]) -> int:
     """Return where the words begin that are no options of weigh."""
     has_value = {
         name: isinstance(option, click.Option)
         and not option.is_flag
         and option.flag_value != ""  # --progress may have one
-        for option in command.params
+        for option in context.command.params
         for name in (*option.opts, *option.secondary_opts)
     }
     at = 0
     while at < len(arguments) and arguments[at].startswith("-"):
         name = arguments[at].partition("=")[0]
         if name not in has_value:
-            raise click.UsageError(
-                f"no such option: {name} (the command goes after --)"
-            )
+            raise click.NoSuchOption(name, ctx=context)
         # an option with a value takes the next word, too
         at += 2 if has_value[name] and "=" not in arguments[at] else 1
     return min(at, len(arguments))

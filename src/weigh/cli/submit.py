@@ -71,16 +71,7 @@ class SubmitCommand(options.PlainHelp):
             return super().parse_args(ctx, own)
         extra, own = self._split_scheduler_flags(args)
         ctx.meta[_EXTRA] = tuple(extra)
-        try:
-            return super().parse_args(ctx, own)
-        except click.NoSuchOption as error:
-            # click knows a similar option, or the command after "--" was given: its
-            # message is right
-            if "--" in args or error.possibilities:
-                raise
-            name = error.option_name
-            message = f"no such option: {name} (of the scheduler: {name}=VALUE)"
-            raise click.UsageError(message, ctx) from error
+        return super().parse_args(ctx, own)
 
     def _split_scheduler_flags(
         self, args: list[str]
@@ -95,7 +86,7 @@ class SubmitCommand(options.PlainHelp):
             name, equals, value = word.partition("=")
             if word in valued:
                 own += [word, *islice(words, 1)]
-            elif word.startswith("--") and equals and name not in valued:
+            elif word.startswith("--") and equals and name not in known | valued:
                 extra.append((name.removeprefix("--"), value))
             elif word.startswith("-") and word not in known and _is_passed_on(word):
                 # -l h_vmem=2G: the value is the next word

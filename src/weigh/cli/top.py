@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from weigh.cli import options
-from weigh.errors import StoreError, UsageError
+from weigh.errors import UsageError
 from weigh.flow.records.records import open_store
 from weigh.flow.watch.gpus import nvml_gpus
 from weigh.flow.watch.top import TopWatcher
@@ -59,7 +59,7 @@ def top(*, gpus: bool, as_json: bool) -> int:
         return _print_gpus(as_json=as_json)
     if as_json:
         raise UsageError("--json needs --gpus")
-    store = open_store(_existing_folder(), os.environ)
+    store = open_store(os.getcwd(), os.environ)
     with closing(TopWatcher(store, nvml_gpus)) as watcher:
         with suppress(AttributeError):  # a label may hold what the terminal cannot
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -82,13 +82,6 @@ def _print_gpus(*, as_json: bool) -> int:
             err=True,
         )
     return 0
-
-
-def _existing_folder() -> str:
-    try:
-        return os.getcwd()
-    except OSError as error:
-        raise StoreError("the current directory was deleted: cd to another") from error
 
 
 def _print_once(watcher: TopWatcher) -> int:

@@ -65,7 +65,9 @@ def test_another_error_is_still_reported_as_one_of_weigh() -> None:
         exit_code_of(RuntimeError("else"), ["plan"])
 
 
-@pytest.mark.parametrize("verb", ["plan", "status", "request", "submit", "records"])
+@pytest.mark.parametrize(
+    "verb", ["plan", "status", "request", "submit", "records", "top"]
+)
 def test_a_folder_that_was_deleted_is_named(tmp_path: Path, verb: str) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()

@@ -1,0 +1,70 @@
+"""Each mistake on a command line is one line in one style, whatever the verb."""
+
+import click
+import pytest
+from tests.support.called_weigh import CalledWeigh, called_here
+
+from weigh.cli.main import VERBS, weigh
+
+_CLICKS_OWN = ("No such option", "Option '", "Missing", "Got unexpected", "Did you")
+
+
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str]) -> CalledWeigh:
+    return called_here(capsys)
+
+
+def _options(verb: str, *, is_flag: bool) -> list[str]:
+    command = weigh.get_command(click.Context(weigh), verb)
+    assert command is not None
+    return [
+        option.opts[-1]
+        for option in command.params
+        if isinstance(option, click.Option)
+        and not option.hidden
+        and option.is_flag == is_flag
+        and option.flag_value != ""  # its value may be missing
+        and "--heal" not in option.opts
+    ]
+
+
+def _assert_usage(answer: tuple[int, str, str], verb: str, text: str) -> None:
+    code, out, err = answer
+    assert (code, out) == (125 if verb == "run" else 2, "")
+    assert err.startswith(f"weigh: {text}")
+    assert err.count("\n") == 1
+    assert not any(words in err for words in _CLICKS_OWN)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_unknown_option_is_named_with_the_nearest(
+    verb: str, here: CalledWeigh
+) -> None:
+    names = [
+        name for is_flag in (True, False) for name in _options(verb, is_flag=is_flag)
+    ]
+    for name in filter(lambda one: one.startswith("--"), names):
+        typed = f"{name}{name[-1]}x"
+        _assert_usage(here(verb, typed), verb, f"no such option: {typed} (did you mean")
+
+    _assert_usage(here(verb, "--xyzzy"), verb, "no such option: --xyzzy")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_value_is_missing_or_too_much(verb: str, here: CalledWeigh) -> None:
+    for name in _options(verb, is_flag=False):
+        answer = here(verb, name)
+        if "put -- before" not in answer[2] and "no command" not in answer[2]:
+            _assert_usage(answer, verb, f"{name} needs a value")
+    for name in (*_options(verb, is_flag=True), "--help"):
+        if verb != "run":  # where the command is missed first
+            _assert_usage(here(verb, f"{name}=3"), verb, f"{name} takes no value")
+
+
+@pytest.mark.parametrize("verb", ["cluster", "doctor", "plan", "report", "top"])
+def test_too_many_words_are_named_with_the_usage(verb: str, here: CalledWeigh) -> None:
+    code, _, err = here(verb, "a", "b", "c")
+
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("weigh: too many words: ")
+    assert f"(weigh {verb} [OPTIONS]" in err
