@@ -2,7 +2,7 @@
 
 import click
 import pytest
-from tests.support.called_weigh import CalledWeigh, called_here
+from called_weigh import CalledWeigh, called_here
 
 from weigh.cli.main import VERBS, weigh
 
