@@ -65,6 +65,31 @@ def _is_without_conda(lint_case: LintCase, command: ShellCommand) -> bool:
     return _gives_conda(lint_case, _sourced_path(lint_case, command)) is False
 
 
+def _missing_environments(lint_case: LintCase) -> Iterator[LintFinding]:
+    """Find an environment that is neither beside conda nor one that conda lists.
+
+    Nothing is known of the conda of a module, and of one whose settings name folders.
+    """
+    facts, commands = lint_case.facts, lint_case.body.commands
+    place = facts.commands.get("conda")
+    paths = [_sourced_path(lint_case, one) for one in commands if one.name in _SOURCES]
+    programs = [place.path] if place is not None else []
+    installed = [_INSTALLED.search(one or "") for one in (*programs, *paths)]
+    roots = [found[1] for found in installed if found]
+    settings = [facts.texts.get(f"{one}/.condarc", "") for one in (facts.home, *roots)]
+    listed = facts.texts.get(f"{facts.home}/.conda/environments.txt", "").splitlines()
+    is_known = roots and None not in paths and "envs_dirs" not in " ".join(settings)
+    for command in commands if is_known else ():
+        if {"create", "env"} & {*command.words} or _loads_conda(command):
+            return
+        for name in _ACTIVATES_NAME.findall(command.text):
+            beside = [f"{one}/envs/{name}" for one in roots]
+            of_user = [one for one in listed if one.endswith(f"/{name}")]
+            if all(map(lint_case.is_missing, [*beside, *of_user])):
+                effect, fix = f"conda has no environment {name}", "conda env create"
+                yield problem(command, "conda", effect, fix)
+
+
 _BRINGS_CONDA = re.compile(
     r"conda|mamba|forge|python|jupyter|pytorch|tensorflow", re.IGNORECASE
 )
@@ -314,7 +339,12 @@ _HOOK = re.compile(
     r"shell\.\w+\s+hook|shell\s+hook|__conda_setup|profile\.d/(?:conda|mamba)"
 )
 _OF_CONDA = re.compile(r"conda|mamba|forge", re.IGNORECASE)
-_INSTALLED = re.compile(r"(/[\w./-]+)/(?:bin/conda|etc/profile\.d/conda\.sh)\b")
+_INSTALLED = re.compile(
+    r"(/[\w./-]+)/(?:(?:conda)?bin/conda|etc/profile\.d/conda\.sh)\b"
+)
+_ACTIVATES_NAME = re.compile(
+    r"^(?:conda|mamba|source)\s+activate\s+(?!base$)([\w.-]+)$"
+)
 _SOURCES = frozenset({"source", "."})
 _LEAVES = frozenset({"return", "exit"})
 _MOST_FILES = 8
@@ -499,6 +529,7 @@ def _only_here(lint_case: LintCase, path: str) -> str:
 
 RULES: tuple[Rule, ...] = (
     _conda,
+    _missing_environments,
     _modules,
     _programs,
     _variable_findings,

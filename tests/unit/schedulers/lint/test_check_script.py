@@ -84,6 +84,36 @@ def test_commands_are_looked_up_on_the_path_handed_in(check: Check) -> None:
     assert codes(found) == ["command-not-found"]
 
 
+@pytest.mark.parametrize(
+    ("made", "before", "is_found"),
+    [
+        ("mini/envs/other", "", True),
+        ("mini/envs/pt", "", False),
+        ("elsewhere/pt", "", False),  # conda create --prefix: conda lists it
+        ("mini/envs/other", "conda env create -f pt.yaml", False),
+        ("mini/envs/other", "module load miniforge", False),
+    ],
+)
+def test_an_environment_that_conda_lacks_is_a_problem(
+    check: Check, tmp_path: Path, made: str, before: str, *, is_found: bool
+) -> None:
+    for folder in ("mini/condabin", ".conda", made):
+        (tmp_path / folder).mkdir(parents=True)
+    program = tmp_path / "mini/condabin/conda"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    (tmp_path / ".conda/environments.txt").write_text(f"{tmp_path}/{made}\n")
+    hook = f'{before}\neval "$(conda shell.bash hook)"\n'
+    text = f"#!/bin/bash\n#SBATCH --mem=1G -t 9\n{hook}conda activate pt\npython\n"
+
+    def has_it() -> bool:
+        return "conda" in codes(check(text, PATH=f"{program.parent}:/usr/bin:/bin"))
+
+    assert has_it() == is_found
+    (tmp_path / ".condarc").write_text("envs_dirs: [/shared/envs]")
+    assert not has_it()
+
+
 def test_one_program_by_two_names_is_the_same(check: Check, tmp_path: Path) -> None:
     (tmp_path / "sh").symlink_to("/bin/sh")
     text = "#!/bin/bash\n#$ -cwd\nsh -c true\n"
