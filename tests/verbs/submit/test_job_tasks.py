@@ -8,7 +8,7 @@ import pytest
 from some_requests import a_submitted_job
 
 from weigh.errors import NO_TIME_LEFT
-from weigh.flow.follow.task_history import JoblogHistory, log_of_element
+from weigh.flow.follow.task_history import JoblogHistory, history_of
 from weigh.flow.follow.tasks import (
     ElementTasks,
     judge_by_log,
@@ -103,7 +103,7 @@ def test_a_killed_task_waits_for_its_element_to_state_why(
     job, plan = a_job(tmp_path, tasks=tasks)
     prints_killed(tmp_path, state="FAILED")
 
-    read = read_tasks(job, plan, LOCAL, [ElementState(state=element)])
+    read = read_tasks(history_of(job), plan, LOCAL, [ElementState(state=element)])
 
     assert next(read).state == expected
 
@@ -115,7 +115,7 @@ def test_a_task_that_the_kernel_killed_for_memory_ran_out_of_it_whatever_is_prin
     job, plan = a_job(tmp_path, tasks=1)
     prints_killed(tmp_path, state="OUT_OF_MEMORY")
 
-    read = read_tasks(job, plan, LOCAL, [ElementState(state=element)])
+    read = read_tasks(history_of(job), plan, LOCAL, [ElementState(state=element)])
 
     assert next(read).state == "OUT_OF_MEMORY"
 
@@ -149,7 +149,7 @@ def test_a_task_that_waited_for_memory_until_the_time_limit_lacked_memory_not_ti
     (log / f"tasks_0.joblog{events.SUFFIX}").write_bytes(lines)
     element = ElementState(state="TIMEOUT", reason="stopped before its time limit")
 
-    read = read_tasks(job, plan, LOCAL, [element])
+    read = read_tasks(history_of(job), plan, LOCAL, [element])
 
     assert next(read).state == expected
 
@@ -187,7 +187,7 @@ def test_a_kill_that_only_the_scheduler_saw_is_that_of_the_tasks_it_may_be(
     Path(f"{joblog}{events.SUFFIX}").write_bytes(text)
 
     short = ElementState(state="OUT_OF_MEMORY")
-    read = read_tasks(job, plan, LOCAL, [short])
+    read = read_tasks(history_of(job), plan, LOCAL, [short])
 
     assert [task.state for task in read] == expected
 
@@ -214,7 +214,7 @@ def test_a_task_that_ends_as_its_element_is_cancelled_was_cancelled(
     prints_failed(tmp_path, at=1000.0, closed=1000.0 + before if closed else None)
     state = ElementState(state=element, ended=1000.0 + before)
 
-    read = read_tasks(job, plan, LOCAL, [state])
+    read = read_tasks(history_of(job), plan, LOCAL, [state])
 
     assert next(read).state == expected
 
@@ -225,7 +225,7 @@ def test_a_failure_is_a_failure_where_nobody_knows_when_the_element_ended(
     job, plan = a_job(tmp_path, tasks=2)
     prints_failed(tmp_path, at=1000.0, closed=None)
 
-    read = read_tasks(job, plan, LOCAL, [ElementState(state="CANCELLED")])
+    read = read_tasks(history_of(job), plan, LOCAL, [ElementState(state="CANCELLED")])
 
     assert next(read).state == "FAILED"
 
@@ -285,7 +285,7 @@ def test_a_task_whose_command_holds_a_carriage_return_is_done(tmp_path: Path) ->
     line = f"{HEADER}\n1\t:\t1.0\t1.0\t0\t0\t0\t0\tprintf 'a\rb'\n"
     (tmp_path / "log/tasks_0.joblog").write_bytes(line.encode())
 
-    read = read_tasks(job, plan, LOCAL, [ElementState(state="FAILED")])
+    read = read_tasks(history_of(job), plan, LOCAL, [ElementState(state="FAILED")])
 
     assert next(read).state == "COMPLETED"
 
@@ -342,7 +342,7 @@ def test_a_task_of_a_queue_is_as_its_owner_left_it_or_free(
     lines = b"".join(msgspec.json.encode(one) + b"\n" for one in written)
     (log / f"tasks_0.joblog{events.SUFFIX}").write_bytes(lines)
 
-    read = list(read_tasks(job, plan, LOCAL, [ElementState(state=element)]))
+    read = list(read_tasks(history_of(job), plan, LOCAL, [ElementState(state=element)]))
 
     assert [task.state for task in read] == expected.split()
     assert [task.claims for task in read] == [1, 2, 1, 0, 1, 1]
@@ -407,14 +407,12 @@ def test_an_element_is_judged_by_the_end_of_its_log(tmp_path: Path, end: str) ->
 def test_tasks_that_an_element_left_for_want_of_time_say_so(tmp_path: Path) -> None:
     job, plan = a_job(tmp_path, tasks=1)
     queue = PlannedQueue(folder="queue", tasks=(1,), kinds=(0,), slots=1)
-    log = Path(log_of_element(job, LOCAL, 0))
+    log = Path(history_of(job).log(LOCAL, 0))
     log.parent.mkdir()
     log.write_text(f"weigh: {LEFT}\n{ENDED} {NO_TIME_LEFT}\n")
 
-    read = read_tasks(
-        *(job, msgspec.structs.replace(plan, queue=queue)),
-        *(LOCAL, [ElementState(state="FAILED")]),
-    )
+    plan = msgspec.structs.replace(plan, queue=queue)
+    read = read_tasks(history_of(job), plan, LOCAL, [ElementState(state="FAILED")])
 
     assert [(task.state, task.reason) for task in read] == [("INTERRUPTED", LEFT)]
 
@@ -426,6 +424,6 @@ def test_a_task_of_a_running_element_runs_once_it_has_begun(tmp_path: Path) -> N
     begun = events.AttemptStarted(1, 1, "run", 1.0, 1, 5, 6, "task")
     Path(f"{joblog}{events.SUFFIX}").write_bytes(msgspec.json.encode(begun) + b"\n")
 
-    read = read_tasks(job, plan, LOCAL, [ElementState(state="RUNNING")])
+    read = read_tasks(history_of(job), plan, LOCAL, [ElementState(state="RUNNING")])
 
     assert [task.state for task in read] == ["RUNNING", "PENDING"]

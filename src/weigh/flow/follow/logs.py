@@ -10,11 +10,7 @@ from msgspec.structs import replace
 from weigh.errors import UsageError
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.status import FAILED
-from weigh.flow.follow.task_history import (
-    log_of_element,
-    outputs_of_task,
-    tail_of,
-)
+from weigh.flow.follow.task_history import tail_of
 from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here
 from weigh.model.job import FINAL, SubmittedJob, TaskState
@@ -207,9 +203,10 @@ def _logs_of_task(
 def _log_of_planned_task(
     view: JobView, task_state: TaskState, has_end: Callable[[str], bool]
 ) -> LogFile:
-    job, element = view.job, task_state.element
-    log = log_of_element(job, view.scheduler, element)
-    *earlier, latest = outputs_of_task(job, element, task_state.task)
+    element, task = task_state.element, task_state.task
+    log, run = view.history.log(view.scheduler, element), view.history.element(element)
+    # where none is there yet it will be that of the first attempt
+    *earlier, latest = run.outputs(task) or [run.output_path(task, 1)]
     output = task_state.output or latest
     is_over = task_state.state in FINAL
     # one that failed may be tried again, and one that printed nothing shows its

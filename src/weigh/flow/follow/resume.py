@@ -35,7 +35,6 @@ from weigh.flow.follow.view import (
 from weigh.flow.here import Here, here_of
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import replaced_since
-from weigh.flow.report.runs import needs_by_progress
 from weigh.flow.submit import own_script
 from weigh.flow.submit.checks import ScriptToCheck, check_request, imports_torch
 from weigh.flow.submit.job_request import (
@@ -296,7 +295,7 @@ class ResumeRound:
         """Yield the decision on each task that is not done."""
         by_job = {view.job.id: view for view in self.views}
         root = self.here.root
-        forecasts = {job: needs_by_progress(view, root) for job, view in by_job.items()}
+        forecasts = {job: _whole_times(view, root) for job, view in by_job.items()}
         # over all rounds: what failed twice is left to a person
         failures = Counter(
             task.task
@@ -314,7 +313,8 @@ class ResumeRound:
                 if task.state == "COMPLETED":
                     continue
                 view = by_job[task.job]
-                needs = task.needs or forecasts[task.job].get(task.task)
+                forecast = forecasts[task.job].get((task.element, task.seq))
+                needs = task.needs or forecast
                 words = tail_of(task.output) if task.output else ""
                 command = b""
                 # which memory ran out may depend on the command, such as java -Xmx
@@ -660,6 +660,15 @@ class ResumeRound:
             version=__version__,
         )
         return staged(script, jobs[-1].scheduler)
+
+
+def _whole_times(job_view: JobView, root: str) -> dict[tuple[int, int], Seconds]:
+    """Return the forecast time of tasks, if one ran out of time without saying it."""
+    # records are many: they are read only where they decide
+    late = (one for one in job_view.tasks if one.state == "TIMEOUT")
+    if all(one.needs is not None for one in late):
+        return {}
+    return job_view.history.whole_times(root)
 
 
 def _sum_of_hours(hours: Iterator[float | None]) -> float | None:

@@ -16,11 +16,8 @@ from weigh.flow.follow.named import (
     with_foreign,
 )
 from weigh.flow.follow.task_history import (
-    JobHistory,
     JoblogHistory,
     history_of,
-    log_of_element,
-    outputs_of_task,
     tail_of,
 )
 from weigh.flow.follow.tasks import goes_on, last_lines_of_output
@@ -48,7 +45,6 @@ from weigh.render.status_lines import (
     TaskFailure,
     WaitingElements,
 )
-from weigh.runner.events import read_progress
 from weigh.schedulers import find_kind
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.job_script import ENDED
@@ -208,7 +204,7 @@ def _last_healer_line(healer: SubmittedJob | None, scheduler: Scheduler) -> str 
     """Return the last line that a healer printed, e.g. why it could not submit."""
     if healer is None:
         return None
-    lines = tail_of(log_of_element(healer, scheduler, 0)).splitlines()
+    lines = tail_of(history_of(healer).log(scheduler, 0)).splitlines()
     # without the line that the job script adds at its end
     said = "\n".join(line for line in lines if not line.startswith(ENDED))
     return last_line_of(said).removeprefix("weigh: ") or None
@@ -233,13 +229,14 @@ def _doubtful_done_task(
     views: Sequence[JobView], tasks: Mapping[int, TaskState]
 ) -> str | None:
     """Return which task counts as done though its output ends in an error, if any."""
-    jobs = {view.job.id: view.job for view in views}
+    views_by_job = {view.job.id: view for view in views}
     done = (task for task in tasks.values() if task.state == "COMPLETED")
     for task in islice(done, _MOST_WORDS):
-        path, job = task.output, jobs.get(task.job)
+        path, view = task.output, views_by_job.get(task.job)
         # the state of a done task names no output: its place follows from the joblog
-        if job is not None and not job.is_script:
-            path = outputs_of_task(job, task.element, task.task)[-1]
+        if view is not None and not view.job.is_script:
+            outputs = view.history.element(task.element).outputs(task.task)
+            path = outputs[-1] if outputs else None
         error = error_at_end(tail_of(path)) if path else None
         if error is not None:
             return f"{task.task} ended with 0, yet its output ends in: {error}"
@@ -367,9 +364,8 @@ def ends_of(views: Sequence[JobView], current_time: Seconds) -> ExpectedEnd | No
     running, times = list[_RunningElement](), list[Seconds]()
     for view in views:
         if view.work.known_plan is not None:
-            history = history_of(view.job)
-            times += _times_of_done_tasks(history, len(view.elements))
-            running += _running_elements(view, history, current_time)
+            times += _times_of_done_tasks(view)
+            running += _running_elements(view, current_time)
     tasks = [task for one in running for task in one.tasks]
     # no task is done: use the expected times of running ones
     times = times or [one.elapsed + one.left.value for one in tasks if one.left]
@@ -419,7 +415,7 @@ class _RunningTask(NamedTuple):
 
 
 def _running_elements(
-    job_view: JobView, history: JobHistory, current_time: Seconds
+    job_view: JobView, current_time: Seconds
 ) -> Iterator["_RunningElement"]:
     waiting = Counter(
         task.element for task in job_view.tasks if task.state == "PENDING"
@@ -433,7 +429,7 @@ def _running_elements(
             is_limited = limit is not None and state.started is not None
             ends = (state.started or 0.0) + (limit or 0)
             yield _RunningElement(
-                history.element(element),
+                job_view.history.element(element),
                 numbers.get(element, {}),
                 waiting[element],
                 current_time,
@@ -453,7 +449,7 @@ class _RunningElement:
         *,
         time_left: Seconds,
     ) -> None:
-        progress = read_progress(history.joblog)
+        progress = history.progress
         reported = {one.seq: one for one in progress.tasks} if progress else {}
         self.tasks: list[_RunningTask] = []
         for seq, start in history.in_flight.items():
@@ -505,9 +501,10 @@ def _span_of_progress(
     return TimeSpan(value, low, high)
 
 
-def _times_of_done_tasks(history: JobHistory, elements: int) -> Iterator[Seconds]:
+def _times_of_done_tasks(job_view: JobView) -> Iterator[Seconds]:
+    elements = len(job_view.elements)
     # an array may have thousands; the newest are most like those to come
     for number in range(max(0, elements - _MOST_READ), elements):
-        for entry in history.element(number).entries.values():
+        for entry in job_view.history.element(number).entries.values():
             if entry.succeeded:
                 yield entry.wall_time

@@ -1,17 +1,20 @@
-"""What happened to the tasks of a job: the one reader of its joblogs and events.
+"""What happened to the tasks of a job, read in one place: `history_of` a job.
 
-Status, resume, logs and report ask it. What follows for a task is decided in `tasks`.
+It reads joblogs, events, progress, claims, outputs and records for status, resume, logs
+and report. What follows for a task is decided in `tasks`.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import count
 
 import msgspec
+from msgspec.structs import replace
 
-from weigh.errors import FormatError
+from weigh.errors import FormatError, StoreError
+from weigh.flow.records import joined_records
 from weigh.joblog import (
     JoblogEntry,
     output_folder,
@@ -20,16 +23,26 @@ from weigh.joblog import (
     read_task_ends,
 )
 from weigh.model.job import SubmittedJob
+from weigh.model.plan import Plan, PlannedQueue
+from weigh.model.record import Record
+from weigh.planning.queue_order import units_of
 from weigh.regular_file import only_regular
+from weigh.review.runs import epoch_seconds, row_of
 from weigh.runner import events
+from weigh.runner.shared_queue import QueueClaims, QueueOwner
+from weigh.schedulers import KINDS
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.job_script import HOME
+from weigh.schedulers.protocol import element_numbers_of
+from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.store.lines import read_tail
 from weigh.units import Seconds
 
 LOGS = "log"
 # bytes of a log or an output: what explains an end is at its end
 _TAIL = 1 << 16
+_CLOCKS: Seconds = 300.0  # how far those of two nodes may differ
+TaskAttemptKey = tuple[int, int, int]  # element, number of the task in it, attempt
 
 
 class RecordedAttempt(msgspec.Struct, frozen=True):
@@ -153,12 +166,24 @@ class JoblogHistory:
         return {seq: one.started for seq, one in last.items() if one.ended is None}
 
     @property
+    def progress(self) -> events.RunningProgress | None:
+        """Return what its running tasks reported last; None if nothing."""
+        return events.read_progress(self.joblog)
+
+    @property
     def has_events(self) -> bool:
         """Return whether an events file was written."""
         path = self.joblog + events.SUFFIX
         if self._names is not None:
             return os.path.basename(path) in self._names
         return os.path.exists(path)
+
+    def has_events_since(self, asked: Seconds) -> bool:
+        """Return whether its events file was written to after this time."""
+        try:
+            return os.stat(self.joblog + events.SUFFIX).st_mtime > asked
+        except OSError:
+            return False
 
     @cached_property
     def entries(self) -> dict[int, JoblogEntry]:
@@ -170,15 +195,17 @@ class JoblogHistory:
                 found[entry.seq] = entry
         return found
 
-    def outputs(self, task: int) -> Iterator[str]:
-        """Yield the outputs of the attempts at a task, by its number in the plan."""
+    def outputs(self, task: int) -> list[str]:
+        """Return the outputs of the attempts at a task, by its number in the plan."""
+        found = []
         for attempt in count(1):
             path = self.output_path(task, attempt)
             # attempts have files of their own, numbered without a gap
             if os.path.exists(path):
-                yield path
+                found.append(path)
             elif attempt > 1:
-                return
+                break
+        return found
 
     def output_path(self, task: int, attempt: int) -> str:
         """Return where the output of an attempt is, or would be."""
@@ -191,51 +218,193 @@ class JoblogHistory:
 
 
 class JobHistory:
-    """What happened in the elements of a job; their files are read at first use."""
+    """What happened in the elements of a job; each file is read at its first use."""
 
     def __init__(self, submitted_job: SubmittedJob) -> None:
-        self._job = submitted_job
-        self._elements: dict[int, JoblogHistory] = {}
+        self.job = submitted_job
+        self._log_folder = os.path.join(submitted_job.folder, LOGS)
+        self._joblogs: dict[str, JoblogHistory] = {}
 
     @cached_property
     def _names(self) -> frozenset[str]:
         # one listing instead of one look per element: thousands on a network disk
         with suppress(OSError):
-            return frozenset(os.listdir(os.path.join(self._job.folder, LOGS)))
+            return frozenset(os.listdir(self._log_folder))
         return frozenset()
 
     def element(self, number: int) -> JoblogHistory:
         """Return what happened in the element of this number, from 0."""
-        if number not in self._elements:
-            path = joblog_of_element(self._job, number)
-            self._elements[number] = JoblogHistory(path, self._names)
-        return self._elements[number]
+        # joblogs are numbered over the plan
+        name = f"tasks_{self.job.first + number}.joblog"
+        path = os.path.join(self._log_folder, name)
+        if path not in self._joblogs:
+            self._joblogs[path] = JoblogHistory(path, self._names)
+        return self._joblogs[path]
+
+    def log(self, scheduler: Scheduler, number: int) -> str:
+        """Return the path of the log that the scheduler writes for an element."""
+        is_array = self.job.elements > 1
+        name = scheduler.log_name(self.job.id, number, is_array=is_array)
+        return os.path.join(self._log_folder, name)
+
+    def claims(self, plan: Plan) -> dict[int, tuple[int, list[QueueOwner]]]:
+        """Return how often each task of the queue was claimed, and by which runs.
+
+        The runs stand in the order of their claims.
+        """
+        if plan.queue is None:
+            return {}
+        claims = QueueClaims(os.path.join(self.job.folder, plan.queue.folder))
+        try:
+            claims.look()
+        except StoreError:  # it was removed: what the job did is not known
+            return {}
+        units = units_of(plan.queue, plan.kinds)
+        return {
+            seq: (
+                len(owners),
+                [one for one in owners if one is not None and one.joblog],
+            )
+            for unit, owners in claims.claimants()
+            if unit < len(units)
+            for seq in units[unit].tasks
+        }
+
+    def element_of_owner(self, owner: QueueOwner) -> int | None:
+        """Return the element of this job that a run is; None for a run by hand."""
+        if owner.element is None:
+            return None
+        number = owner.element - self.job.first
+        return number if 0 <= number < self.job.elements else None
+
+    def run_of_owner(self, queue: PlannedQueue, owner: QueueOwner) -> JoblogHistory:
+        """Return what happened in a run that has claimed tasks of the queue."""
+        number = self.element_of_owner(owner)
+        if number is not None:
+            return self.element(number)
+        folder = os.path.join(self.job.folder, queue.folder)
+        path = os.path.normpath(os.path.join(folder, owner.joblog))
+        return self._joblogs.setdefault(path, JoblogHistory(path))
+
+    @cached_property
+    def attempts(self) -> list[RecordedAttempt]:
+        """Return the attempts in the events files, element by element, in order."""
+        return [
+            replace(one, element=number)
+            for number in range(self.job.elements)
+            for one in self.element(number).recorded.attempts
+        ]
+
+    def records(self, root: str) -> dict[TaskAttemptKey, Record]:
+        """Return the records of a plan's attempts that have one.
+
+        Raises:
+            StoreError: the records cannot be read.
+        """
+        return records_of_attempts(root, self.attempts, self.job)
+
+    def records_of_script(self, root: str) -> dict[int, list[Record]]:
+        """Return the records of each element of a user's own script, oldest first.
+
+        A requeued element has a record of each attempt.
+
+        Raises:
+            StoreError: the records cannot be read.
+        """
+        places = {index: at for at, index in enumerate(element_numbers_of(self.job))}
+        found: dict[int, list[Record]] = {}
+        for record in joined_records.of_jobs(root, {self.job.id}):
+            place = places.get(row_of(record).element or 0)
+            if place is not None and is_record_of_job(record, self.job):
+                found.setdefault(place, []).append(record)
+        return found
+
+    def all_records(self, root: str) -> list[Record]:
+        """Return the records of all attempts, without asking the scheduler.
+
+        Raises:
+            StoreError: the records cannot be read.
+        """
+        if self.job.is_script:
+            found = self.records_of_script(root).values()
+            return [record for records in found for record in records]
+        return list(self.records(root).values())
+
+    def whole_times(self, root: str) -> dict[tuple[int, int], Seconds]:
+        """Return the whole time of tasks, by element and number in it.
+
+        It is forecast by the progress in the record of the last attempt: an element
+        that is killed at its limit leaves no event with the need of its task.
+
+        Raises:
+            StoreError: the records cannot be read.
+        """
+        last: dict[tuple[int, int], Record | None] = {}
+        if self.job.is_script:
+            by_element = self.records_of_script(root)
+            last = {(place, 1): found[-1] for place, found in by_element.items()}
+        else:
+            records = self.records(root)
+            for one in self.attempts:
+                key = one.element, one.seq, one.attempt
+                last[one.element, one.seq] = records.get(key)
+        times = dict[tuple[int, int], Seconds]()
+        for task, record in last.items():
+            progress = None if record is None else record.progress
+            if progress is not None and progress.whole_time is not None:
+                times[task] = progress.whole_time
+        return times
 
 
 def history_of(submitted_job: SubmittedJob) -> JobHistory:
-    """Return what happened to the tasks of a job of a plan."""
+    """Return what happened to the tasks of a job."""
     return JobHistory(submitted_job)
 
 
-def joblog_of_element(submitted_job: SubmittedJob, number: int) -> str:
-    """Return the path of an element's joblog, which is numbered over the plan."""
-    name = f"tasks_{submitted_job.first + number}.joblog"
-    return os.path.join(submitted_job.folder, LOGS, name)
+def records_of_attempts(
+    root: str, attempts: Sequence[RecordedAttempt], submitted_job: SubmittedJob | None
+) -> dict[TaskAttemptKey, Record]:
+    """Return the record of each attempt by element, task and number.
+
+    *submitted_job* is None for ``weigh exec`` without a job.
+    """
+    places = {
+        one.ended.record: (one.element, one.seq, one.attempt)
+        for one in attempts
+        if one.ended is not None
+    }
+    found = joined_records.by_ids(root, places)
+    records = {places[record_id]: record for record_id, record in found.items()}
+    # killed together with weigh exec: no event names its record
+    lost = [one for one in attempts if one.ended is None]
+    # without a scheduler, weigh exec has a job id of its own
+    jobs = {one.started.run for one in lost}
+    if lost and submitted_job is not None:
+        jobs.add(submitted_job.id)
+    for record in joined_records.of_jobs(root, jobs):
+        if submitted_job is not None and not is_record_of_job(record, submitted_job):
+            continue
+        row, job = row_of(record), record.job
+        for one in lost:
+            is_its = job is not None and job.id == one.started.run
+            element = one.element if is_its else row.element or 0
+            if (element, row.task, row.attempt) == (one.element, one.seq, one.attempt):
+                records[one.element, one.seq, one.attempt] = record
+    return records
 
 
-def log_of_element(
-    submitted_job: SubmittedJob, scheduler: Scheduler, number: int
-) -> str:
-    """Return the path of the log that the scheduler writes for an element."""
-    is_array = submitted_job.elements > 1
-    name = scheduler.log_name(submitted_job.id, number, is_array=is_array)
-    return os.path.join(submitted_job.folder, LOGS, name)
+def is_record_of_job(record: Record, submitted_job: SubmittedJob) -> bool:
+    """Return whether a record with the job's id may be of that job.
 
-
-def outputs_of_task(submitted_job: SubmittedJob, element: int, task: int) -> list[str]:
-    """Return the outputs of a task's attempts; where the first will be if none is."""
-    history = JoblogHistory(joblog_of_element(submitted_job, element))
-    return [*history.outputs(task)] or [history.output_path(task, 1)]
+    Each scheduler counts from 1, again where it was installed again.
+    """
+    where = record.allocation and record.allocation.scheduler
+    # an id of another scheduler is another job
+    if where in KINDS and where != submitted_job.scheduler != LOCAL:
+        return False
+    began = epoch_seconds(record.started)
+    # a job's record cannot be older than its submission, beyond what clocks differ
+    return began is None or began >= submitted_job.submitted - _CLOCKS
 
 
 def tail_of(path: str) -> str:

@@ -13,12 +13,11 @@ from typing import get_args
 import msgspec
 from msgspec.structs import replace
 
-from weigh.errors import NO_TIME_LEFT, SIGNAL_BASE, StoreError
+from weigh.errors import NO_TIME_LEFT, SIGNAL_BASE
 from weigh.flow.follow.task_history import (
+    JobHistory,
     JoblogHistory,
     RecordedAttempt,
-    history_of,
-    log_of_element,
     tail_of,
 )
 from weigh.model.element_time import GRACE, NOT_STARTED
@@ -26,15 +25,13 @@ from weigh.model.job import (
     ACTIVE,
     STEP_OUT_OF_MEMORY,
     ElementState,
-    SubmittedJob,
     TaskState,
 )
 from weigh.model.plan import Plan, PlannedQueue
 from weigh.model.record import State
 from weigh.outcome import failure_line, failure_lines
-from weigh.planning.queue_order import units_of
 from weigh.runner import events
-from weigh.runner.shared_queue import QueueClaims, QueueOwner
+from weigh.runner.shared_queue import QueueOwner
 from weigh.schedulers import KINDS
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.job_script import AGAIN, ENDED, NEAR
@@ -63,30 +60,31 @@ _UNCLAIMED = "no element started it"
 
 
 def read_tasks(
-    submitted_job: SubmittedJob,
+    history: JobHistory,
     plan: Plan,
     scheduler: Scheduler,
     element_states: Sequence[ElementState],
     *,
     others_run: bool = False,
 ) -> Iterator[TaskState]:
-    """Yield the state of each task of *submitted_job*.
+    """Yield the state of each task of a job.
 
     A task of a queue that nobody has, or whose element ended before it, waits while
     *others_run* or an element of the job goes on.
     """
-    elements = _JobElements(submitted_job, scheduler, element_states)
+    submitted_job = history.job
+    elements = _JobElements(history, scheduler, element_states)
     if plan.queue is not None:
         yield from _PulledTasks(elements, plan, plan.queue, others_run=others_run).all()
         return
     last = submitted_job.first + submitted_job.elements
     for number, planned in enumerate(plan.elements[submitted_job.first : last]):
-        state, history = element_states[number], elements.history.element(number)
+        state, run = element_states[number], history.element(number)
         # no task runs any more: what counts is what was copied back
-        is_over = len(history.ends) == len(planned.tasks) or not goes_on(state)
+        is_over = len(run.ends) == len(planned.tasks) or not goes_on(state)
         is_staged = submitted_job.staging is not None and is_over
         # a task whose results were not copied back is not done
-        ends = history.ends_at_home if is_staged else history.ends
+        ends = run.ends_at_home if is_staged else run.ends
         # where all tasks have ended the log adds nothing
         if len(ends) < len(planned.tasks):
             state = elements.judged(number)
@@ -95,7 +93,7 @@ def read_tasks(
             number,
             planned.tasks,
             state,
-            history,
+            run,
             on_the_way=is_staged,
         )
         yield from tasks.tasks(ends)
@@ -106,12 +104,11 @@ class _JobElements:
 
     def __init__(
         self,
-        submitted_job: SubmittedJob,
+        history: JobHistory,
         scheduler: Scheduler,
         element_states: Sequence[ElementState],
     ) -> None:
-        self.job, self.states = submitted_job, element_states
-        self.history = history_of(submitted_job)
+        self.history, self.states = history, element_states
         self._scheduler = scheduler
         self._judged: dict[int, ElementState] = {}
 
@@ -120,8 +117,7 @@ class _JobElements:
         if number not in self._judged:
             state = self.states[number]
             if not goes_on(state):
-                log = log_of_element(self.job, self._scheduler, number)
-                state = judge_by_log(state, log)
+                state = judge_by_log(state, self.history.log(self._scheduler, number))
             self._judged[number] = state
         return self._judged[number]
 
@@ -229,7 +225,7 @@ class ElementTasks(msgspec.Struct, frozen=True, dict=True):
             if seq not in ends:
                 yield self._unended(task, seq)
             elif seq in short:
-                output = next(reversed([*self.history.outputs(task)]), None)
+                output = next(reversed(self.history.outputs(task)), None)
                 yield self._task(
                     task,
                     seq,
@@ -427,9 +423,6 @@ def goes_on(element_state: ElementState) -> bool:
     return element_state.state in ACTIVE
 
 
-_Owners = dict[int, tuple[int, list[QueueOwner]]]
-
-
 class _PulledTasks:
     """The tasks of a shared queue: how often each was claimed, and by whom.
 
@@ -444,13 +437,11 @@ class _PulledTasks:
         *,
         others_run: bool,
     ) -> None:
-        self._elements, self._job, self._queue = elements, elements.job, queue
-        self._folder = os.path.join(self._job.folder, queue.folder)
+        self._elements, self._history, self._queue = elements, elements.history, queue
+        self._job = self._history.job
         self._others_run = others_run
         # how often a task was claimed, and by which runs, in the order of their claims
-        self._owners = _owners_of(self._folder, plan, queue)
-        # of runs by hand, by joblog
-        self._by_hand: dict[str, JoblogHistory] = {}
+        self._owners = self._history.claims(plan)
         self._tasks: dict[int, dict[int, TaskState]] = {}
         # elements that may still take a free task
         self._going = [n for n, state in enumerate(elements.states) if goes_on(state)]
@@ -468,15 +459,16 @@ class _PulledTasks:
         # a task may have been claimed again although it had ended: done is done
         done = next((owner for owner in over if self._ends(owner)[task_number]), None)
         if done is not None and done is not owners[-1]:
-            return self._task(task_number, "COMPLETED", self._number(done) or 0)
+            done_in = self._history.element_of_owner(done) or 0
+            return self._task(task_number, "COMPLETED", done_in)
         last = owners[-1]
-        number = self._number(last)
+        number = self._history.element_of_owner(last)
         if number is None:
             return self._run_by_hand(task_number, last)
         if last not in over:
             if goes_on(self._elements.judged(number)):
                 # claimed but not begun: it waits for a slot of its element
-                in_flight = self._history(last).in_flight
+                in_flight = self._history.element(number).in_flight
                 state: State = "RUNNING" if task_number in in_flight else "PENDING"
                 return self._task(task_number, state, number)
             # its element is gone: another one will claim the task again
@@ -490,7 +482,7 @@ class _PulledTasks:
         """Return the state with the most memory that was too little, by any owner."""
         if task_state.state in _NOT_OVER:
             return task_state
-        numbers = [self._number(owner) for owner in owners]
+        numbers = map(self._history.element_of_owner, owners)
         before = [self._details(n)[task_state.seq] for n in numbers if n is not None]
         # the next round starts from the largest amount that was too little
         known = [
@@ -510,7 +502,8 @@ class _PulledTasks:
 
     def _run_by_hand(self, task_number: int, owner: QueueOwner) -> TaskState:
         """Return the state of a task of a run that is no element of the job."""
-        history, good = self._history(owner), self._ends(owner).get(task_number)
+        history = self._history.run_of_owner(self._queue, owner)
+        good = history.ends.get(task_number)
         if good is not None:
             found = self._task(task_number, "COMPLETED" if good else "FAILED")
         elif owner.run in history.recorded.open_runs:
@@ -518,7 +511,7 @@ class _PulledTasks:
         else:
             return self._free(task_number)
         # next to the joblog of that run, and not in the folder of an element
-        outputs = [*history.outputs(found.task)]
+        outputs = history.outputs(found.task)
         return replace(found, output=outputs[-1]) if outputs else found
 
     def _details(self, number: int) -> dict[int, TaskState]:
@@ -528,14 +521,14 @@ class _PulledTasks:
             owned = frozenset(
                 seq
                 for seq, (_, owners) in self._owners.items()
-                if any(self._number(owner) == number for owner in owners)
+                if number in map(self._history.element_of_owner, owners)
             )
             one = ElementTasks(
                 self._job.id,
                 number,
                 self._queue.tasks,
                 self._elements.judged(number),
-                self._elements.history.element(number),
+                self._history.element(number),
                 seqs=owned,
             )
             ends = self._ends_of_element(number).items()
@@ -583,47 +576,17 @@ class _PulledTasks:
             state=state,
         )
 
-    def _number(self, owner: QueueOwner) -> int | None:
-        """Return the element of this job that a run is; None for a run by hand."""
-        if owner.element is None:
-            return None
-        number = owner.element - self._job.first
-        return number if 0 <= number < self._job.elements else None
-
-    def _history(self, owner: QueueOwner) -> JoblogHistory:
-        number = self._number(owner)
-        if number is not None:
-            return self._elements.history.element(number)
-        path = os.path.normpath(os.path.join(self._folder, owner.joblog))
-        return self._by_hand.setdefault(path, JoblogHistory(path))
-
     def _ends(self, owner: QueueOwner) -> Mapping[int, bool]:
-        number = self._number(owner)
+        number = self._history.element_of_owner(owner)
         if number is None:
-            return self._history(owner).ends
+            return self._history.run_of_owner(self._queue, owner).ends
         return self._ends_of_element(number)
 
     def _ends_of_element(self, number: int) -> Mapping[int, bool]:
-        history = self._elements.history.element(number)
+        history = self._history.element(number)
         if self._job.staging is None or goes_on(self._elements.states[number]):
             return history.ends
         return history.ends_at_home  # what was not copied back is not done
-
-
-def _owners_of(folder: str, plan: Plan, queue: PlannedQueue) -> _Owners:
-    """Return how often each task was claimed, and by which runs, in order."""
-    claims = QueueClaims(folder)
-    try:
-        claims.look()
-    except StoreError:  # it was removed: what the job did is not known
-        return {}
-    units = units_of(queue, plan.kinds)
-    return {
-        seq: (len(owners), [one for one in owners if one is not None and one.joblog])
-        for unit, owners in claims.claimants()
-        if unit < len(units)
-        for seq in units[unit].tasks
-    }
 
 
 def _memory_shortage_order(task_state: TaskState) -> tuple[bool, int, int]:

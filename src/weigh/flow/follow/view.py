@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weigh.errors import WeighError
-from weigh.flow.follow.task_history import joblog_of_element, log_of_element, tail_of
+from weigh.flow.follow.task_history import JobHistory, history_of, tail_of
 from weigh.flow.follow.tasks import goes_on, judge_by_log, read_tasks
 from weigh.flow.here import Here
 from weigh.flow.plan.directory import plan_in_folder_of, replaced_since
@@ -33,12 +33,10 @@ from weigh.model.job import (
 )
 from weigh.model.plan import Plan
 from weigh.outcome import out_of_memory
-from weigh.runner import events
 from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.backend import Scheduler, SchedulerUserScripts
 from weigh.schedulers.protocol import Argv, JobSnapshot, indices_of
 from weigh.schedulers.words import format_ranges
-from weigh.units import Seconds
 
 if TYPE_CHECKING:
     from weigh.flow.check import script as check_script
@@ -63,6 +61,11 @@ class JobView(msgspec.Struct, frozen=True):
     work: "JobWork"
     logs: tuple[tuple[str, ...], ...] = ()
     """The log files of each element of a user's own script that exist."""
+
+    @property
+    def history(self) -> JobHistory:
+        """Return what happened to the tasks, as of this view."""
+        return self.work.history
 
 
 def look(
@@ -153,6 +156,7 @@ class SubmittedWork:
 
     def __init__(self, submitted_job: SubmittedJob) -> None:
         self.job = submitted_job
+        self.history = history_of(submitted_job)
 
     @cached_property
     def known_plan(self) -> Plan | None:
@@ -190,7 +194,7 @@ class PlanWork(SubmittedWork):
         """Return how the job stands; *others_run*: another job has the same queue."""
         job = self.job
         elements = tuple(
-            _element_state(job, number, scheduler, snapshot)
+            _element_state(self.history, number, scheduler, snapshot)
             for number in range(job.elements)
         )
         elements = _with_why(elements, job, scheduler)
@@ -198,7 +202,11 @@ class PlanWork(SubmittedWork):
             tasks = tuple(_bare(job, elements))
         else:
             read = read_tasks(
-                job, self.known_plan, scheduler, elements, others_run=others_run
+                self.history,
+                self.known_plan,
+                scheduler,
+                elements,
+                others_run=others_run,
             )
             tasks = tuple(read)
         return JobView(job, scheduler, elements, tasks, snapshot, self)
@@ -500,35 +508,23 @@ def _with_why(
     )
 
 
-def _has_begun_since(submitted_job: SubmittedJob, number: int, asked: Seconds) -> bool:
-    """Return whether an element has written events since the scheduler was asked.
-
-    The scheduler's answer is up to half a minute old, and the tasks' files are not.
-    """
-    path = joblog_of_element(submitted_job, number) + events.SUFFIX
-    try:
-        return os.stat(path).st_mtime > asked
-    except OSError:
-        return False
-
-
 def _element_state(
-    submitted_job: SubmittedJob,
+    history: JobHistory,
     number: int,
     scheduler: Scheduler,
     snapshot: JobSnapshot,
 ) -> ElementState:
     """Return the scheduler's state of an element, or else the state by its log."""
-    state = snapshot.of(submitted_job, number)
-    if state.state == "PENDING" and _has_begun_since(
-        submitted_job, number, snapshot.asked
-    ):
+    state = snapshot.of(history.job, number)
+    # the answer is up to half a minute old, and the tasks' files are not
+    is_newer = history.element(number).has_events_since
+    if state.state == "PENDING" and is_newer(snapshot.asked):
         return replace(state, state="RUNNING", reason=None)
     if state.state != "UNKNOWN":
         return state
     # queue and accounting have forgotten it, while its log stays
-    judged = judge_by_log(state, log_of_element(submitted_job, scheduler, number))
-    is_late = snapshot.asked > submitted_job.submitted + SETTLING
+    judged = judge_by_log(state, history.log(scheduler, number))
+    is_late = snapshot.asked > history.job.submitted + SETTLING
     # only an answer without the job, long enough after its submission, means that it is
     # gone
     if judged.is_final or snapshot.trouble or state.reason or not is_late:

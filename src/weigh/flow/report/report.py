@@ -14,7 +14,7 @@ from weigh.errors import RecordNotFoundError, UsageError, WeighError
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.resume import ResumeRound
 from weigh.flow.follow.status import rounds_of
-from weigh.flow.follow.task_history import log_of_element, tail_of
+from weigh.flow.follow.task_history import history_of, tail_of
 from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here, here_now
 from weigh.flow.plan import directory as plan_directory
@@ -28,7 +28,6 @@ from weigh.flow.records.records import (
 )
 from weigh.flow.report.runs import (
     joblog_of,
-    records_of_submitted_job,
     runs_of_exec,
     runs_of_view,
     unsent_runs,
@@ -280,7 +279,7 @@ def records_of_last_job_or_exec(store: RecordStore) -> list[Record] | None:
         ids = [
             record.id
             for job in jobs_file.chain_of(known, last)
-            for record in records_of_submitted_job(job, store.root)
+            for record in history_of(job).all_records(store.root)
         ]
     if not ids:
         raise UsageError(
@@ -557,7 +556,7 @@ def logs_of(views: Sequence[JobView]) -> Iterator[str]:
             yield from (path for found in view.logs for path in found)
             continue
         for number in range(job.elements):
-            yield log_of_element(job, view.scheduler, number)
+            yield view.history.log(view.scheduler, number)
 
 
 def tables_in(paths: Iterable[str]) -> tuple[GpuTable, ...]:

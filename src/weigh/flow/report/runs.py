@@ -9,10 +9,9 @@ import msgspec
 
 from weigh.errors import WeighError
 from weigh.flow.follow.task_history import (
-    JobHistory,
     JoblogHistory,
     RecordedAttempt,
-    history_of,
+    records_of_attempts,
 )
 from weigh.flow.follow.tasks import last_lines_of_output
 from weigh.flow.follow.view import (
@@ -22,26 +21,21 @@ from weigh.flow.follow.view import (
     with_unsent,
 )
 from weigh.flow.plan.directory import plan_in_folder_of, tasks_of
-from weigh.flow.records import joined_records as report_records
 from weigh.joblog import JoblogEntry, output_folder, output_name
-from weigh.model.job import FINAL, SubmittedJob, TaskState
+from weigh.model.job import FINAL, TaskState
 from weigh.model.mask import MASK
 from weigh.model.record import Record
 from weigh.model.report import ReportRow
 from weigh.regular_file import only_regular
-from weigh.review.runs import STATES, ReviewedRun, epoch_seconds, row_of, run_of
+from weigh.review.runs import STATES, ReviewedRun, run_of
 from weigh.runner import events
 from weigh.runner.task_source import TaskParameters
-from weigh.schedulers import KINDS
-from weigh.schedulers.protocol import element_numbers_of
-from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.store.identity import is_alive, this_machine
 from weigh.sweep.task_file import read_task_lines
 from weigh.units import Seconds
 
 Parameters = dict[str, int | float | str]
 _WEIGH_KILLED = "weigh was killed before the task ended"
-_CLOCKS: Seconds = 300.0  # how far those of two nodes may differ
 
 
 def parameters_of(job_view: JobView) -> Mapping[int, Parameters]:
@@ -104,11 +98,10 @@ def runs_of_view(job_view: JobView, root: str) -> list[ReviewedRun]:
     """
     if job_view.job.is_script:
         return list(_runs_of_own(job_view, root))
-    history = history_of(job_view.job)
-    known = list(_attempts_in(history, {task.element for task in job_view.tasks}))
+    history = job_view.history
     attempts: dict[tuple[int, int], list[ReviewedRun]] = {}
-    records = _records_of_attempts(root, known, job_view.job)
-    for one in known:
+    records = history.records(root)
+    for one in history.attempts:
         record = records.get((one.element, one.seq, one.attempt))
         run = _run_of_attempt(one, record) or _cut_short(one, job_view)
         attempts.setdefault((one.element, one.seq), []).append(run)
@@ -127,36 +120,6 @@ def runs_of_view(job_view: JobView, root: str) -> list[ReviewedRun]:
     return runs
 
 
-def records_of_submitted_job(submitted_job: SubmittedJob, root: str) -> list[Record]:
-    """Return the records of all attempts of a job, without asking its scheduler.
-
-    Raises:
-        StoreError: the records cannot be read.
-    """
-    if submitted_job.is_script:
-        found = report_records.of_jobs(root, {submitted_job.id})
-        return [one for one in found if _is_record_of_job(one, submitted_job)]
-    history = history_of(submitted_job)
-    attempts = list(_attempts_in(history, range(submitted_job.elements)))
-    return list(_records_of_attempts(root, attempts, submitted_job).values())
-
-
-def needs_by_progress(job_view: JobView, root: str) -> dict[int, Seconds]:
-    """Return the whole time of tasks out of time, by the progress in their records.
-
-    An element that is killed at its limit leaves no event with the need of its task.
-    """
-    if not any(one.state == "TIMEOUT" and one.needs is None for one in job_view.tasks):
-        return {}
-    needs: dict[int, Seconds] = {}
-    for run in runs_of_view(job_view, root):
-        progress = None if run.record is None else run.record.progress
-        whole = None if progress is None else progress.whole_time
-        if run.is_last and run.row.task is not None and whole is not None:
-            needs[run.row.task] = whole
-    return needs
-
-
 def unsent_runs(views: Sequence[JobView]) -> Iterator[ReviewedRun]:
     """Yield a run for each task of the plan that was not submitted."""
     for task in latest_task_states(with_unsent(views)).values():
@@ -166,40 +129,14 @@ def unsent_runs(views: Sequence[JobView]) -> Iterator[ReviewedRun]:
 
 
 def _runs_of_own(job_view: JobView, root: str) -> Iterator[ReviewedRun]:
-    """Yield the runs of a job with the user's own script: measured ones, or states.
-
-    A requeued element has a record of each attempt.
-    """
-    places = {
-        number: place for place, number in enumerate(element_numbers_of(job_view.job))
-    }
-    found: dict[int, list[ReviewedRun]] = {}
-    for record in report_records.of_jobs(root, {job_view.job.id}):
-        if not _is_record_of_job(record, job_view.job):
-            continue
-        run = run_of(record)
-        place = places.get(run.row.element or 0)
-        if place is not None:
-            found.setdefault(place, []).append(run)
+    """Yield the runs of a job with the user's own script: measured ones, or states."""
+    records = job_view.history.records_of_script(root)
     for task in job_view.tasks:
-        tried = found.get(task.element) or [_by_state(job_view, task)]
+        tried = [run_of(one) for one in records.get(task.element, ())]
+        tried = tried or [_by_state(job_view, task)]
         for run in _attempts_with_task(task, tried, {}):
             job = msgspec.structs.replace(run.row, job=job_view.job.id)
             yield msgspec.structs.replace(run, row=job)
-
-
-def _is_record_of_job(record: Record, submitted_job: SubmittedJob) -> bool:
-    """Return whether a record with the job's id may be of that job.
-
-    Each scheduler counts from 1, again where it was installed again.
-    """
-    where = record.allocation and record.allocation.scheduler
-    # an id of another scheduler is another job
-    if where in KINDS and where != submitted_job.scheduler != LOCAL:
-        return False
-    began = epoch_seconds(record.started)
-    # a job's record cannot be older than its submission, beyond what clocks differ
-    return began is None or began >= submitted_job.submitted - _CLOCKS
 
 
 def _by_state(job_view: JobView, task_state: TaskState) -> ReviewedRun:
@@ -237,47 +174,6 @@ def _on_node(reviewed_run: ReviewedRun, job_view: JobView) -> ReviewedRun:
     return msgspec.structs.replace(
         reviewed_run, row=msgspec.structs.replace(reviewed_run.row, node=node)
     )
-
-
-def _attempts_in(
-    history: JobHistory, elements: Iterable[int]
-) -> Iterator[RecordedAttempt]:
-    """Yield the attempts in the events files, element by element, in order."""
-    for element in sorted(elements):
-        for one in history.element(element).recorded.attempts:
-            yield msgspec.structs.replace(one, element=element)
-
-
-def _records_of_attempts(
-    root: str, attempts: Sequence[RecordedAttempt], submitted_job: SubmittedJob | None
-) -> dict[tuple[int, int, int], Record]:
-    """Return the record of each attempt by element, task and number.
-
-    *submitted_job* is None for ``weigh exec`` without a job.
-    """
-    places = {
-        one.ended.record: (one.element, one.seq, one.attempt)
-        for one in attempts
-        if one.ended is not None
-    }
-    found = report_records.by_ids(root, places)
-    records = {places[record_id]: record for record_id, record in found.items()}
-    # killed together with weigh exec: no event names its record
-    lost = [one for one in attempts if one.ended is None]
-    # without a scheduler, weigh exec has a job id of its own
-    jobs = {one.started.run for one in lost}
-    if lost and submitted_job is not None:
-        jobs.add(submitted_job.id)
-    for record in report_records.of_jobs(root, jobs):
-        if submitted_job is not None and not _is_record_of_job(record, submitted_job):
-            continue
-        row, job = row_of(record), record.job
-        for one in lost:
-            is_its = job is not None and job.id == one.started.run
-            element = one.element if is_its else row.element or 0
-            if (element, row.task, row.attempt) == (one.element, one.seq, one.attempt):
-                records[one.element, one.seq, one.attempt] = record
-    return records
 
 
 def _run_of_attempt(
@@ -426,7 +322,7 @@ def runs_of_exec(joblog_path: str, root: str) -> list[ReviewedRun]:
     history = JoblogHistory(joblog_path)
     opened, attempts = history.recorded.opened, history.recorded.attempts
     entries = history.entries
-    records = _records_of_attempts(root, attempts, None)
+    records = records_of_attempts(root, attempts, None)
     # attempts without an end run only while a weigh exec may
     is_running = opened is not None and _may_run(opened)
     places = _numbers_in_edited_file(joblog_path, opened, attempts)
