@@ -271,7 +271,7 @@ class _MeasuredCommand:
 
         If none was met, its ru_maxrss may be the largest child's.
         """
-        if self._exit is not None or self._tree.seen > 1 or self._has_children:
+        if self._exit is not None or self._has_children:
             return
         try:
             if os.waitid(os.P_PID, self._leader, _PEEK) is None:

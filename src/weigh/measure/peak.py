@@ -221,15 +221,17 @@ class PeakTracker:
         value = max(top.value, reaped, self._grown, self._grown_unseen())
         certainty = top.held.certainty
         low = max(top.low, self.largest, reaped)
-        # a reaped process below the floor may have been the launcher itself
-        high = max(top.high, value, self._most_by_account, self._reaped)
+        # what a process grew by after the last look adds to what was counted then. A
+        # reaped process below the floor may have been the launcher itself
+        counted = value + top.high - top.value
+        high = max(counted, self._most_by_account, self._reaped)
         # a bound far above the figure means that much was not seen
         if high > value * _DOUBTFUL + MIB:
             certainty = "guessed"
-        # the kernel's account has those that no look met as well
-        is_all_seen = top.held.is_account or (
-            len(self._met) <= 1 and not self._has_unseen
-        )
+        # the kernel's account has those that no look met as well, but a mark from
+        # before the job hides them
+        is_account = top.held.is_account and reaped <= top.value
+        is_all_seen = is_account or (len(self._met) <= 1 and not self._has_unseen)
         has_grown = any(2 * one.held >= reaped <= one.most for one in self._ended)
         if reaped > self.largest * _UNSEEN and not is_all_seen and not has_grown:
             # one that was never seen, at any moment

@@ -73,18 +73,7 @@ def is_on_a_disk(folder: Path) -> bool:
         )
 
 
-# With a group of its own, which root makes, the kernel's figure is exact. A user's
-# count of forks that follow one another is up to 3 % too high, its lower bound 1.5 %.
-COUNTED = ("c2", "f")
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=pytest.mark.as_root) if kind in COUNTED else kind
-        for kind in KINDS
-    ],
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_peak_memory_is_the_programs_own_and_within_the_bounds(
     kind: str, tmp_path: Path
 ) -> None:

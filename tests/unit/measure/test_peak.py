@@ -334,6 +334,28 @@ def test_a_process_that_no_look_met_is_in_the_account() -> None:
     )
 
 
+def test_an_account_with_an_older_mark_has_not_seen_a_larger_process() -> None:
+    """That of a group that others were in before the job."""
+    tracker = PeakTracker(0)
+    held = MemoryHolding(HUNDRED, 0, 0, low=HUNDRED, high=HUNDRED, is_account=True)
+    tracker.look(1.0, [reading(1, HUNDRED)], held)
+    tracker.reap(3 * HUNDRED)
+    tracker.note_unseen()
+    peak = peak_of(tracker)
+    assert (peak.low, peak.high) == (3 * HUNDRED, 4 * HUNDRED)
+    assert peak.certainty == "guessed"
+
+
+def test_a_process_that_grew_after_a_count_leaves_its_error_in_the_bound() -> None:
+    tracker = PeakTracker(0)
+    held = MemoryHolding(4 * H, 0, 0, low=4 * H - MIB, high=4 * H + 8 * MIB)
+    tracker.look(1.0, FORKS, held)
+    tracker.reap(3 * H)
+    tracker.finish(2.0)
+    peak = peak_of(tracker)
+    assert (peak.value, peak.high) == (5 * H, 5 * H + 8 * MIB)
+
+
 def test_shared_memory_that_a_process_left_is_not_in_its_mark_again() -> None:
     tracker = PeakTracker(0)
     tracker.look(1.0, [reading(7, 10)], MemoryHolding(10, 0, 0, low=10, high=10))
