@@ -166,6 +166,7 @@ def _poll_file_path(root: str, name: str) -> str:
 # long, as giving up leaves it unknown whether the job was accepted
 TO_SUBMIT: Seconds = 120.0
 _TO_ASK: Seconds = 30.0
+_OWN_END = 255  # a program's -1
 _TOLD = SIGNAL_BASE + 15  # exit code of a shell that TERM ended
 _OLD: Seconds = 30 * DAY  # schedulers have forgotten older jobs
 _LATE: Seconds = 300.0  # accounting that answers must show the end of a job by then
@@ -223,7 +224,7 @@ class SchedulerClient(Scheduler):
                 # a submission from inside a job must not pass that job's variables on
                 env=outside_of_job(self._way.env),
                 timeout=TO_SUBMIT,
-                with_parent=True,
+                submits=True,
             )
         # too slow: the scheduler may have the job
         except NoAnswerError as error:
@@ -238,8 +239,10 @@ class SchedulerClient(Scheduler):
             raise SubmissionUnknownError(
                 f"{argv[0]} printed no job id but {ran.out[:80]!r}"
             )
-        # by a signal, itself or through a shell: it may have sent the request before
-        killed = ran.code < 0 or ran.code > SIGNAL_BASE
+        # by a signal, itself or through a shell: it may have sent the request before.
+        # 255 is sbatch's for a directive that it cannot read, and ssh's for a lost line
+        is_own_end = ran.code == _OWN_END and ran.err.startswith(f"{argv[0]}: ")
+        killed = ran.code < 0 or (ran.code > SIGNAL_BASE and not is_own_end)
         if killed or self._backend.is_unanswered(ran.words):
             raise SubmissionUnknownError(f"{argv[0]}: {ran.complaint()}")
         if self._backend.NO_CLUSTER.search(ran.err):

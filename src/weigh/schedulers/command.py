@@ -82,20 +82,20 @@ def run_scheduler_command(
     cwd: str | None,
     env: Mapping[str, str],
     timeout: Seconds,
-    with_parent: bool = False,
+    submits: bool = False,
 ) -> CommandOutput:
     """Run *argv* as a scheduler's command, set up to print formats that we can read.
 
-    With *with_parent* it is killed together with this process.
+    One that *submits* runs in *env* as it is, which the job inherits, and is killed
+    together with this process.
 
     Raises:
         SchedulerError: it is not there.
         NoAnswerError: it takes longer than *timeout* seconds.
     """
-    before = _dies_with(os.getpid()) if with_parent else None
-    return run_as_is(
-        argv, cwd=cwd, env=query_environment(env), timeout=timeout, before=before
-    )
+    before = _dies_with(os.getpid()) if submits else None
+    env = env if submits else query_environment(env)
+    return run_as_is(argv, cwd=cwd, env=env, timeout=timeout, before=before)
 
 
 def query_environment(

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from some_requests import a_submitted_job
 
-from weigh.errors import SchedulerError
+from weigh.errors import SchedulerError, SubmissionUnknownError
 from weigh.model.job import ElementState, OwnScript, SubmittedJob
 from weigh.schedulers.client import (
     SchedulerClient,
@@ -50,6 +50,26 @@ def silent(*_: object, **__: object) -> CommandOutput:
 
 def never(argv: tuple[str, ...], **_: object) -> CommandOutput:
     raise AssertionError(argv)
+
+
+@pytest.mark.parametrize(
+    ("code", "err", "error"),
+    [
+        (255, "sbatch: error: Invalid directive found in batch script: b", "refused"),
+        (255, "Connection closed by remote host", "Connection closed"),  # ssh's
+        (137, "sbatch: Pending job allocation 7", "Pending job"),  # killed meanwhile
+    ],
+)
+def test_only_what_the_command_itself_refused_is_known_not_to_run(
+    tmp_path: Path, code: int, err: str, error: str
+) -> None:
+    there = client(tmp_path, lambda *_, **__: CommandOutput(code, "", err))
+
+    with pytest.raises(SchedulerError, match=error) as caught:
+        there.submit("job.sh", cwd=str(tmp_path))
+
+    is_open = isinstance(caught.value, SubmissionUnknownError)
+    assert is_open == (error != "refused")
 
 
 @pytest.mark.parametrize("torn", [b'{"asked": 1', b'{"trouble": "\xff"}', b"\xff"])

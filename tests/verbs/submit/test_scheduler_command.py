@@ -37,3 +37,11 @@ def test_a_user_s_own_defaults_do_not_change_an_answer(name: str) -> None:
     assert (
         name not in run_scheduler_command(("env",), cwd=None, env=env, timeout=10).out
     )
+
+
+def test_what_a_job_would_inherit_is_left_as_it_is() -> None:
+    env = {"PATH": os.environ["PATH"], "LC_ALL": "de_DE.UTF-8", "SQUEUE_FORMAT": "%i"}
+
+    ran = run_scheduler_command(("env",), cwd=None, env=env, timeout=10, submits=True)
+
+    assert dict(line.split("=", 1) for line in ran.out.splitlines()) == env
