@@ -101,21 +101,23 @@ def read_directive_lines(
 def split_words(text: str, escape: str = "") -> tuple[list[str], bool]:
     """Split a directive; also return whether a quote is not closed.
 
-    With *escape*, a ``#`` begins a comment within a word, too.
+    With *escape*, which keeps the next character, in quotes too, a ``#`` begins a
+    comment within a word.
     """
     words: list[str] = []
     word: str | None = None
     quote = ""
     characters = iter(text)
-    for character in characters:
-        if quote:
+    for read in characters:
+        character = next(characters, " ") if read == escape else read
+        # sbatch ends a word at a space outside of quotes, whatever is before it
+        if read == escape and (quote or character not in " \t"):
+            word = (word or "") + character
+        elif quote:
             quote = "" if character == quote else quote
             word = (word or "") + (character if quote else "")
         elif character in "'\"":
             word, quote = word or "", character
-        elif character == escape:
-            following = next(characters, "")
-            word = (word or "") + following if word or following else word
         # sbatch ends at any #, qsub at one that begins a word
         elif character == "#" and (escape or word is None):
             break

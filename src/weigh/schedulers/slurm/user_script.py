@@ -173,7 +173,8 @@ class SlurmUserScripts(SchedulerUserScripts):
         script = read_script(text)
         # behind the script's own directives: of two equal options sbatch takes the last
         place = (script.first_command or len(lines) + 1) - 1
-        lines.insert(place, f"{PREFIX} {shlex.join(flags)}")
+        typed = shlex.join(flags).replace("\\", r"\\")  # sbatch takes one away
+        lines.insert(place, f"{PREFIX} {typed}")
         return "\n".join(lines)
 
     def mark(self, token: str, comment: str) -> Argv:
