@@ -19,11 +19,13 @@ from weigh.render.printable import indented_json, printable_text
 from weigh.render.request_lines import WIDTH, folded_lines
 from weigh.render.submit_lines import with_ranks
 from weigh.render.words import requested_amounts_text
-from weigh.units import count_with_noun, format_duration, format_limit, format_size
+from weigh.request import RUNNER_MEMORY
+from weigh.units import MIB, count_with_noun, format_duration, format_limit, format_size
 
 COMPARISON_SCHEMA = "weigh.plan-comparison/1"
 _MOST_KINDS = 12  # rows of a table that is shown whole
 _FIRST_KINDS, _LAST_KINDS = 4, 2  # shown of more
+_SHOWN_RUNNERS = 50  # with more memory than that of so many runners it is no 2 %
 _NO_RUNS = "-"  # of a kind without records
 _WORDS = {"gpu_memory": "GPU memory", "memory": "memory", "cpus": "CPUs"}
 
@@ -48,10 +50,15 @@ def _task_needs_lines(plan: Plan) -> Iterator[str]:
     rows = _merged_kind_rows(plan.kinds)
     if len(rows) == 1:
         # a single kind needs no table
-        needs = ", ".join(_kind_need_texts(rows[0].kind, plan.headroom))
+        needs = ", ".join(_kind_need_texts(rows[0].kind))
         runs = f" ({rows[0].runs})" if rows[0].runs != _NO_RUNS else ""
         each = ", each" if plan.tasks > 1 else ":"
-        text = f"{count_with_noun(plan.tasks, 'task')}{each} {needs}{runs}"
+        # what was typed or measured is smaller: the line says what was added
+        item, above = rows[0].kind.item, ""
+        if plan.headroom and (item.memory or item.gpu_memory or item.time):
+            above = f", with {_headroom_percent_text(plan.headroom)} headroom"
+            above += _fit_bound_suffix(plan)
+        text = f"{count_with_noun(plan.tasks, 'task')}{each} {needs}{runs}{above}"
         yield from (f"  {line}" for line in folded_lines(text, WIDTH - 2))
         return
     yield (
@@ -104,19 +111,13 @@ def _fit_bound_suffix(plan: Plan) -> str:
     return ", or a fit's bound" if is_fitted else ""
 
 
-def _kind_need_texts(task_kind: TaskKind, headroom: float) -> Iterator[str]:
-    item, used = task_kind.item, task_kind.used
+def _kind_need_texts(task_kind: TaskKind) -> Iterator[str]:
+    item = task_kind.item
     if item.gpus:
         yield count_with_noun(item.gpus, "GPU")
     if item.gpu_memory:
-        # what was measured, and the headroom that makes the rest
-        above = (
-            f" ({format_size(used.gpu_memory)} + {_headroom_percent_text(headroom)})"
-        )
-        if any(one.quantity == "gpu_memory" for one in task_kind.predictions):
-            above = f" ({format_size(used.gpu_memory)} predicted)"
         of = "each GPU" if item.gpus > 1 else "GPU"
-        yield f"{format_size(item.gpu_memory)} of {of}{above if headroom else ''}"
+        yield f"{format_size(item.gpu_memory)} of {of}"
     yield count_with_noun(item.cpus, "CPU")
     if item.memory:
         yield f"{format_size(item.memory)} RAM"
@@ -206,6 +207,9 @@ def _element_lines(plan: Plan, tasks: str) -> Iterator[str]:
     each = " each" if len(plan.elements) > 1 else ""
     elements = count_with_noun(len(plan.elements), "array element")
     text = f"{elements}, {tasks}{each}: {_plan_request_text(plan.request)}"
+    # a typed --memory grows by it, which is seen in small ones
+    if 0 < (plan.request.memory or 0) < _SHOWN_RUNNERS * RUNNER_MEMORY:
+        text += f" ({RUNNER_MEMORY // MIB} MiB for weigh)"
     yield from (f"  {line}" for line in folded_lines(text, WIDTH - 2))
 
 

@@ -67,7 +67,8 @@ def test_kinds_that_look_the_same_are_one_row_with_the_range_of_their_runs() -> 
         for n, kind in enumerate(plan.kinds)
     )
     first, *_ = plan_screen_lines([msgspec.structs.replace(plan, kinds=kinds)])
-    assert first == "  12 tasks, each 1 CPU, 100 MiB RAM, 00:05:00 (1 to 12 runs)"
+    each = "each 1 CPU, 100 MiB RAM, 00:05:00 (1 to 12 runs), with 20 % headroom"
+    assert first == f"  12 tasks, {each}"
     other = msgspec.structs.replace(item, memory=200 * MIB)
     kinds = (*kinds[:-1], msgspec.structs.replace(kinds[-1], item=other))
     lines = list(plan_screen_lines([msgspec.structs.replace(plan, kinds=kinds)]))

@@ -82,6 +82,26 @@ def test_the_plan_in_the_folder_states_what_is_in_each_file(
     assert plan.request.time_limit == 6 * 3600
 
 
+@pytest.mark.parametrize(
+    ("words", "each", "element"),
+    [
+        (("--memory", "100M"), "120 MiB RAM, with 20 %", "140 MiB (20 MiB for weigh)"),
+        (("--time", "1h"), "01:12:00, with 20 %", "01:15:00"),
+        (("--gpu-memory", "4G", "--gpu", "T4"), "4.80 GiB of GPU, 1 CPU, with", ""),
+        (("--memory", "100M", "--cpus", "3"), "3 CPUs, 120 MiB", "3 CPUs, 140 MiB"),
+    ],
+)
+def test_what_is_added_to_a_figure_that_was_typed_is_shown(
+    words: tuple[str, ...], each: str, element: str, weigh: Weigh
+) -> None:
+    _, out, _ = weigh("plan", "tasks.txt", *words)
+
+    per_task, *_, per_element, _next = out.splitlines()
+    assert each in per_task
+    assert "20 % headroom" in per_task
+    assert element in per_element
+
+
 def test_json_is_the_document_that_is_written(weigh: Weigh, tmp_path: Path) -> None:
     _, out, _ = weigh("plan", "tasks.txt", "--gpu", "T4", *SAID, "--json")
 
