@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 WEIGH = (sys.executable, "-m", "weigh")
+# with each of its waits a tenth as long
+HASTY_WEIGH = (sys.executable, str(Path(__file__).with_name("hasty_weigh.py")))
 PATIENCE = 90.0  # seconds until a test gives up; none is meant to wait that long
 _MARK = "WEIGH_TEST_MARK"
 _T = TypeVar("_T")
@@ -210,9 +212,15 @@ class Terminal:
 class Weigh:
     """weigh in a folder of its own; what it starts is known by a mark."""
 
-    def __init__(self, folder: Path, prefix: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        prefix: Sequence[str] = (),
+        program: Sequence[str] = WEIGH,
+    ) -> None:
         self.folder = folder
         self.prefix = tuple(prefix)
+        self.program = program
         self.store = folder / "store"
         self.mark = uuid.uuid4().hex
         self.started: list[subprocess.Popen[bytes]] = []
@@ -229,7 +237,7 @@ class Weigh:
         """Start ``weigh WORDS``, behind *prefix* if any."""
         options.setdefault("env", self.env())
         options.setdefault("cwd", self.folder)
-        argv = [*self.prefix, *prefix, *WEIGH, *words]
+        argv = [*self.prefix, *prefix, *self.program, *words]
         process = subprocess.Popen(argv, **options)
         self.started.append(process)
         return process

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from weigh import waits
 from weigh.errors import UsageError
 from weigh.measure import signals
 from weigh.measure.command import WatchSettings
@@ -22,7 +23,6 @@ from weigh.probe.visible import ORDER, VARIABLE
 from weigh.regular_file import file_head
 from weigh.units import Seconds
 
-_CHECKPOINT_INTERVAL = 10.0  # seconds
 _CHOICE = (VARIABLE, ORDER)  # variables that choose GPUs
 _METHOD = "watched from a later start, with the kernel's high-water marks"
 
@@ -122,7 +122,7 @@ class _AttachedProcess:
     def _write_checkpoint(self) -> Seconds:
         if self._checkpoint is not None:
             self._checkpoint(self._measurement(ended=False), self._pid)
-        return _CHECKPOINT_INTERVAL
+        return waits.times.checkpoint_of_run
 
     def _measurement(
         self, *, ended: bool, end_signal: int | None = None

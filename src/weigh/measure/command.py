@@ -14,6 +14,7 @@ from functools import partial
 
 import msgspec
 
+from weigh import waits
 from weigh.measure import signals
 from weigh.measure.launcher import JobLauncher
 from weigh.measure.memory.ledger import open_ledger
@@ -33,8 +34,6 @@ from weigh.units import KIB, MIB, Seconds
 
 _FIRST_CHECKPOINT = 0.2  # seconds, so that a run that is killed early has a record
 _SECOND_CHECKPOINT = 1.0  # seconds after the first
-_CHECKPOINT_INTERVAL = 10.0  # seconds
-_IDLE_CHECKPOINT = 60.0  # seconds between those of a tree that uses no CPU
 _WITNESS_AFTER = 0.08  # seconds; by then most programs have installed signal handlers
 _LAUNCHER_GROWTH = MIB  # memory of the PATH search, and the inaccuracy of VmHWM
 # wait4 also reports stops and continues, which weigh follows
@@ -315,7 +314,7 @@ class _MeasuredCommand:
             pause, self._hurry = self._hurry, 2 * self._hurry
         if self._watch.checkpoint is not None and not self._is_unchanged(now):
             self._watch.checkpoint(self.measurement(), self._leader)
-        return min(pause, _CHECKPOINT_INTERVAL)
+        return min(pause, waits.times.checkpoint_of_run)
 
     def _is_unchanged(self, current_time: Seconds) -> bool:
         """Return whether a run that lasts has used no CPU since the last checkpoint."""
@@ -325,7 +324,8 @@ class _MeasuredCommand:
             used is not None
             and used == then
             and self._hurry is None
-            and _CHECKPOINT_INTERVAL <= current_time < written_at + _IDLE_CHECKPOINT
+            and current_time >= waits.times.checkpoint_of_run
+            and current_time < written_at + waits.times.idle_checkpoint
         ):
             return True
         self._checkpointed = current_time, used

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from weigh import waits
 from weigh.errors import SIGNAL_BASE, UsageError
 from weigh.measure.launcher import launch_error, own_peak
 from weigh.measure.memory.holding import MemoryHolding
@@ -33,7 +34,6 @@ _WALK_CREDIT = 0.2  # CPU seconds before any are earned: short runs have childre
 _LONGEST_UNWALKED = 0.1  # seconds without a walk that the budget allows
 _GRACE = 5.0  # seconds between TERM and KILL for orphans
 _FIRST_CHECKPOINT = 0.2  # seconds, so that a run that is killed early has a record
-_CHECKPOINT_INTERVAL = 10.0  # seconds
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _LEFT_TO_TERMINAL = ("SIGINT", "SIGBREAK")  # these reach the job directly
 _ENDING = ("SIGTERM", "SIGHUP", "SIGINT", "SIGBREAK")
@@ -496,7 +496,7 @@ class _PortableRun:
     def _write_checkpoint(self) -> Seconds:
         if self._checkpoint is not None:
             self._checkpoint(self.measurement())
-        return _CHECKPOINT_INTERVAL
+        return waits.times.checkpoint_of_run
 
     def measurement(self) -> RunMeasurement:
         """Return the measurement so far."""

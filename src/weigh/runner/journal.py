@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
+from weigh import waits
 from weigh.errors import FormatError, StoreError, UsageError
 from weigh.joblog import HEADER, JoblogEntry, format_entry, read_task_ends
 from weigh.lazy_modules import lazy_module
 from weigh.model.mask import HIDDEN, MASK, SIGNS, Hide, SecretMask
 from weigh.regular_file import only_regular
-from weigh.runner import events, owned_file
+from weigh.runner import events
 from weigh.runner.events import PastRuns
 from weigh.runner.owned_file import JoblogHolder, JoblogLock, OwnedFile
 from weigh.runner.task_source import TaskSource
@@ -291,7 +292,7 @@ class RunJournal:
         now = time.monotonic()
         is_due = now >= self._sign_due
         if is_due:
-            self._sign_due = now + owned_file.SIGN_OF_LIFE
+            self._sign_due = now + waits.times.sign_of_life
         self._lock.keep(is_alive_sign_due=is_due)
         self.append_events()  # what could not be written before
         self.sync()

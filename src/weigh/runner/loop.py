@@ -15,6 +15,7 @@ from os.path import basename
 
 import msgspec
 
+from weigh import waits
 from weigh.errors import SIGNAL_BASE, FormatError, StoreError
 from weigh.joblog import TIMED_OUT, JoblogEntry
 from weigh.measure.orphans import adopt_orphans
@@ -32,7 +33,6 @@ from weigh.runner.attempt import (
 from weigh.runner.channels import SlotChannels
 from weigh.runner.memory_guard import MemoryGuard, TurnPlacer
 from weigh.runner.orphans import (
-    PATIENCE_AFTER_KILL,
     ChildReaper,
     TaskOrphans,
     stamp_processes,
@@ -74,9 +74,6 @@ class RunResult(msgspec.Struct, frozen=True):
 
 _RARELY = 20_000  # objects between collections: tasks create no reference cycles
 _TICK = 0.25  # seconds; the longest sleep
-_LOOK_INTERVAL = 1.0  # seconds between looks at the run's files and what tasks left
-# seconds; sooner, it is the first signal again, passed on by the job's shell
-SECOND_SIGNAL_AFTER = 3.0
 _WIDTH = 80 - len("weigh: ")  # columns left for a message after its prefix
 _MOST_FAILURES = 20  # that get a line each
 _LONGEST_DOUBT = 160  # characters; the last line of an output may be long
@@ -85,7 +82,6 @@ _RESPAWN_PAUSE = 0.5  # seconds until the next try after a fork failed
 # descriptors, processes or memory ran out: the end of a task frees some
 _PASSING = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 _NOT_WRITTEN = 74  # EX_IOERR: the exit code of a task whose output is lost
-_ORPHAN_PATIENCE = 5.0  # seconds until processes a task left behind are reported
 
 
 class TaskLoop:
@@ -203,7 +199,7 @@ class TaskLoop:
             now = time.monotonic()
             self._stopper.act_on_deadlines(now)
             # stuck in the kernel: waiting for it might never end
-            for attempt in self._stopper.outlived(now - PATIENCE_AFTER_KILL):
+            for attempt in self._stopper.outlived(now - waits.times.end_after_kill):
                 self._running.pop(attempt.record, None)
             time.sleep(_POLL)
 
@@ -507,7 +503,7 @@ class TaskLoop:
             # a person types ^C twice on purpose
             if (
                 signal_number == signal.SIGINT
-                or now - self._signal_at > SECOND_SIGNAL_AFTER
+                or now - self._signal_at > waits.times.second_signal
             ):
                 self._stopper.end_grace()
             return
@@ -536,7 +532,7 @@ class TaskLoop:
                 attempt.state.evidence = evidence
                 self._stopper.stop(attempt, "diverged", signal.SIGTERM)
         self._stopper.act_on_deadlines(now)
-        for attempt in self._stopper.outlived(now - PATIENCE_AFTER_KILL):
+        for attempt in self._stopper.outlived(now - waits.times.end_after_kill):
             self._abandon(attempt, now)
         if options.guard and now >= self._memory.due:
             self._memory.look(now, self._running.values())
@@ -550,7 +546,7 @@ class TaskLoop:
             self._notify("the time limit is near")
             self._take_signal(signal.SIGTERM)
         if now >= self._look_at:
-            self._look_at = now + _LOOK_INTERVAL
+            self._look_at = now + waits.times.look_at_files
             self._look_around(now)
 
     def _abandon(self, attempt: TaskAttempt, current_time: Seconds) -> None:
@@ -572,13 +568,14 @@ class TaskLoop:
         if trouble is not None:
             self._stop_launching(trouble)
         for attempt in self._running.values():
-            # False, which is less than any patience, while its leader runs
-            waits = (
-                attempt.state.status is not None and current_time - attempt.state.ended
-            )
             # a copy: the watcher's thread sets processes of weigh's own aside
             orphans = tuple(attempt.state.orphans)
-            is_due = orphans and waits > _ORPHAN_PATIENCE
+            silent = current_time - attempt.state.ended
+            is_due = (
+                attempt.state.status is not None  # its leader has ended
+                and orphans
+                and silent > waits.times.orphans_reported
+            )
             if is_due and attempt.seq not in self._mentioned:
                 self._mentioned.add(attempt.seq)
                 self._notify(

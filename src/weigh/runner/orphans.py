@@ -22,6 +22,7 @@ from zlib import crc32
 
 import msgspec
 
+from weigh import waits
 from weigh.errors import UsageError
 from weigh.probe.proc import is_own_proc, parse_children, usable_proc
 from weigh.regular_file import file_head
@@ -33,11 +34,9 @@ from weigh.schedulers import KINDS
 from weigh.store.identity import MachineIdentity, ProcessIdentity, is_alive
 from weigh.units import KIB, Bytes, Seconds
 
-PATIENCE_AFTER_KILL: Seconds = 15.0  # then a process cannot be killed
 _CHILDREN_BYTES = 1 << 20  # a hundred thousand children
 _ENVIRONMENT_BYTES = 1 << 20
 _POLL = 0.02  # seconds
-_MOST_TERM = 2.0  # seconds from TERM to KILL for a process of no task
 _STAMP = resource.RLIMIT_RTTIME
 _STAMPED = b"Max realtime timeout"
 _BASE = 1 << 62  # microseconds: 146,000 years
@@ -46,7 +45,6 @@ _RUN_MASK = (1 << 30) - 1  # the bits above them, for a hash of the run's id
 _READ, _WRITTEN = 9, 11  # words of /proc/PID/io
 _SURVIVOR_POLL = 0.1  # seconds
 _QUERY_TIMEOUT = 30.0  # seconds
-_KILL_AFTER = 5.0  # seconds
 
 
 class ReapedChild(msgspec.Struct, frozen=True, gc=False):
@@ -183,8 +181,8 @@ class TaskOrphans:
         # now, as nothing shows them once they have ended
         names = {pid: process_name_and_state(pid) for pid in pids}
         send_to_all(pids, signal.SIGTERM)
-        kill_at = time.monotonic() + min(grace, _MOST_TERM)
-        give_up_at = kill_at + PATIENCE_AFTER_KILL
+        kill_at = time.monotonic() + min(grace, waits.times.orphans_killed)
+        give_up_at = kill_at + waits.times.end_after_kill
         while pids and time.monotonic() < give_up_at:
             if time.monotonic() >= kill_at:
                 send_to_all(pids, signal.SIGKILL)
@@ -403,7 +401,7 @@ def outlast_survivors(
         if number is not None:
             return number
         if may_kill and kill_at is None:
-            kill_at = time.monotonic() + _KILL_AFTER
+            kill_at = time.monotonic() + waits.times.survivors_killed
             send_to_all(found, signal.SIGTERM)
         elif kill_at is not None and time.monotonic() >= kill_at:
             send_to_all(found, signal.SIGKILL)

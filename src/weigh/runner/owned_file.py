@@ -19,6 +19,7 @@ from contextlib import suppress
 
 import msgspec
 
+from weigh import waits
 from weigh.errors import FormatError, StoreError, UsageError
 from weigh.regular_file import write_all
 from weigh.store.identity import MachineIdentity, ProcessIdentity, is_alive
@@ -27,9 +28,6 @@ from weigh.store.location import file_mode
 from weigh.units import Seconds
 
 LOCK_SUFFIX = ".lock"
-SIGN_OF_LIFE = 10.0  # seconds between touches of the file by its holder
-SILENCE = 6 * SIGN_OF_LIFE  # seconds after which a holder elsewhere counts as dead
-_EMPTY_FOR = 3.0  # seconds in which its creator writes its name into it
 _POLL = 0.5  # seconds between looks at another's lock
 # how flock fails on a file system without locks, which is no reason to stop
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -187,16 +185,16 @@ class JoblogLock:
                     f"{self._path} is not a lock file of weigh: remove it"
                 )
             # no name: its creator is about to write it, or died before
-            return self._is_changing(_EMPTY_FOR)
+            return self._is_changing(waits.times.lock_without_name)
         ours = self._me
         if ours.machine.sees_processes_of(holder.machine):
             return holder.process != ours.process and is_alive(holder.process)
         # also after a restart: a cloned node that runs looks like this one before
         self._notify(
-            f"waiting up to {SILENCE:g} s to see whether weigh exec on "
+            f"waiting up to {waits.times.silence:g} s to see whether weigh exec on "
             f"{holder.machine.host} still runs"
         )
-        return self._is_changing(SILENCE)
+        return self._is_changing(waits.times.silence)
 
     def _is_changing(self, longest: Seconds) -> bool:
         """Watch the file for *longest* seconds; return whether it changes or goes."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
+from weigh import waits
 from weigh.lazy_modules import lazy_module
 from weigh.measure.output import WatchedOutput
 from weigh.model.record import ReportedProgress
@@ -66,9 +67,6 @@ class TaskTree(ProcTree):
         return super().children()
 
 
-FIRST_LOOK = 2.0  # seconds; shorter attempts need no forecast
-
-
 _MOST_READ = 64 * KIB  # of the end of a task's output, per look
 _COST = 0.001  # CPU seconds of one look
 _READING = 0.02  # CPU seconds of one look for NaN
@@ -84,7 +82,7 @@ class TaskProgress:
         """*channel* is its file of regions."""
         options, checkpoint = context.options, context.checkpoint
         self.attempt = attempt
-        self.due = attempt.launch.began + FIRST_LOOK
+        self.due = attempt.launch.began + waits.times.first_look_at_task
         self.forecast: EndForecast | None = None
         self.limit = _attempt_time_limit(attempt, context)
         self.limits = (
@@ -174,11 +172,7 @@ def _attempt_time_limit(attempt: TaskAttempt, context: RunContext) -> Seconds | 
     return min(limits, default=None)
 
 
-_INTERVAL = 1.0  # seconds; the least between looks at a task
 _OF_ELAPSED = 0.02  # of its time so far: long tasks are read less often
-_LONGEST_INTERVAL = 5.0  # seconds
-_WRITE_EVERY = 10.0  # seconds between versions of the progress file
-_UPDATE_EVERY = 5.0  # seconds between estimates of what is left
 _MOST_KEPT = 1000  # times of done tasks
 _MOST_WARNINGS = 5  # about single tasks, in one run
 
@@ -229,7 +223,7 @@ class ProgressWatch:
         """Read the tasks that are due; the watcher's thread calls this often."""
         if current_time < self._due:
             return
-        self._due = current_time + _INTERVAL / 4
+        self._due = current_time + waits.times.between_looks_at_task / 4
         try:
             self._look(current_time, watched)
         except Exception as error:  # noqa: BLE001 - tasks are recorded even without progress
@@ -243,7 +237,8 @@ class ProgressWatch:
         for record in [record for record in self._tasks if record not in here]:
             self._tasks.pop(record).close()
         for record, one in here.items():
-            if current_time - one.attempt.launch.began >= FIRST_LOOK:
+            age = current_time - one.attempt.launch.began
+            if age >= waits.times.first_look_at_task:
                 task = self._tasks.get(record)
                 if task is None:
                     channel = self._channels.get(one.attempt.slot.number)
@@ -262,7 +257,7 @@ class ProgressWatch:
         )
         # once written it is kept up to date, also when nothing can be predicted
         if current_time >= self._write_at and (has_forecast or self._is_written):
-            self._write_at = current_time + _WRITE_EVERY
+            self._write_at = current_time + waits.times.progress_file
             self._write(current_time)
 
     def ended(self, attempt: TaskAttempt) -> ReportedProgress | None:
@@ -297,7 +292,7 @@ class ProgressWatch:
         # it costs some CPU time with many tasks
         if current_time < self._update_at:
             return
-        self._update_at = current_time + _UPDATE_EVERY
+        self._update_at = current_time + waits.times.remaining_time
         tally.left = self.left(
             current_time, list(running), waiting=tally.waiting, lanes=tally.slots
         )
@@ -339,8 +334,8 @@ class ProgressWatch:
         self, task: TaskProgress, watched_attempt: WatchedAttempt, current_time: Seconds
     ) -> None:
         elapsed = current_time - task.attempt.launch.began
-        pause = max(_INTERVAL, elapsed * _OF_ELAPSED)
-        task.due = current_time + min(_LONGEST_INTERVAL, pause)
+        pause = max(waits.times.between_looks_at_task, elapsed * _OF_ELAPSED)
+        task.due = current_time + min(waits.times.longest_between_looks, pause)
         task.look(elapsed)
         self._signal(task, elapsed)
         if task.signal_at is not None:  # the signal must not be late

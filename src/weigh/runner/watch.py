@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from weigh import waits
 from weigh.errors import StoreError
 from weigh.lazy_modules import lazy_module
 from weigh.measure.launcher import own_peak
@@ -57,8 +58,6 @@ _TICK = 0.02  # seconds between rounds of the thread
 _NOBODY = 0  # no process has this id
 _FIRST_LOOK = 0.005  # seconds; shorter attempts are measured by the kernel alone
 _SYNC_INTERVAL = 1.0  # seconds between flushes of the joblog to the disk
-_CHECKPOINT_AFTER = 10.0  # seconds from the start of an attempt to its first one
-_CHECKPOINT_INTERVAL = 60.0  # seconds between those that follow
 _FIRST_NODES = 0.1  # seconds; shorter tasks have no launchers
 _MOST_LOOKS = 16  # in a row, before the queue is read again
 
@@ -238,7 +237,8 @@ class AttemptWatcher:
             watched = _SampledAttempt(attempt, self._interval, self._slots)
             watcher = watched.watcher
             watcher.on_set_aside = self.set_aside
-            watcher.call_at(partial(self._checkpoint, watched), _CHECKPOINT_AFTER)
+            first = waits.times.first_checkpoint_of_task
+            watcher.call_at(partial(self._checkpoint, watched), first)
             # the nodes are a task's own only if it is the only one at a time
             if self._slots == 1:
                 watcher.call_at(partial(self._look_at_nodes, watched), _FIRST_NODES)
@@ -313,7 +313,7 @@ class AttemptWatcher:
             checkpoint.save_checkpoint(self._root, seen)
         except StoreError as error:
             self.trouble = str(error)
-        return _CHECKPOINT_INTERVAL
+        return waits.times.checkpoint_of_task
 
     def _end(
         self,

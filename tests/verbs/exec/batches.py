@@ -1,4 +1,4 @@
-"""A task file, and ``weigh exec`` run on it for real: what the tests here share."""
+"""A task file, and a hasty ``weigh exec`` run on it: what the tests here share."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from processes import PATIENCE, WEIGH
+from processes import HASTY_WEIGH, PATIENCE
 
 from weigh.joblog import JoblogEntry, parse_line
 
@@ -42,21 +42,12 @@ class Batch:
         store = str(self.folder / ".weigh")
         return {**kept, "WEIGH_DIR": store, _MARK: self._mark, **more}
 
-    def shorter_waits(self, **seconds: float) -> dict[str, str]:
-        """Return variables that shorten waits of the loop, by their names there."""
-        folder = self.folder / "waits"
-        folder.mkdir()
-        lines = (f"loop.{name} = {value}\n" for name, value in seconds.items())
-        text = "".join(("from weigh.runner import loop\n", *lines))
-        (folder / "sitecustomize.py").write_text(text)
-        return {"PYTHONPATH": str(folder)}
-
     def run(
         self, *options: str, before: tuple[str, ...] = (), **env: str
     ) -> subprocess.CompletedProcess[str]:
         """Run the tasks to the end."""
         return subprocess.run(
-            [*before, *WEIGH, "exec", *options, "tasks.txt"],
+            [*before, *HASTY_WEIGH, "exec", *options, "tasks.txt"],
             cwd=self.folder,
             env=self.env(**env),
             capture_output=True,
@@ -68,7 +59,7 @@ class Batch:
     def start(self, *options: str, **env: str) -> "subprocess.Popen[str]":
         """Start running the tasks."""
         started = subprocess.Popen(
-            [*WEIGH, "exec", *options, "tasks.txt"],
+            [*HASTY_WEIGH, "exec", *options, "tasks.txt"],
             cwd=self.folder,
             env=self.env(**env),
             stdout=subprocess.PIPE,

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 from batches import Batch
-from processes import PATIENCE, WEIGH, until
+from processes import HASTY_WEIGH, PATIENCE, until
 
 PIPE_SIZE = 4096
 
@@ -46,7 +46,7 @@ def _start(
     batch: Batch, *options: str, out: int = subprocess.PIPE, err: int = subprocess.PIPE
 ) -> "subprocess.Popen[str]":
     started = subprocess.Popen(
-        [*WEIGH, "exec", *options, "tasks.txt"],
+        [*HASTY_WEIGH, "exec", *options, "tasks.txt"],
         cwd=batch.folder,
         env=batch.env(TERM="xterm"),
         stdout=out,
@@ -170,7 +170,7 @@ def test_weigh_run_ends_with_the_commands_exit_code_whatever_stderr_does(
 ) -> None:
     line = f'set -o pipefail; "$@" {redirection}'
     finished = subprocess.run(
-        ["bash", "-c", line, "bash", *WEIGH, *words],
+        ["bash", "-c", line, "bash", *HASTY_WEIGH, *words],
         cwd=batch.folder,
         env=batch.env(),
         timeout=PATIENCE,
@@ -185,7 +185,7 @@ def test_weigh_run_ends_although_stderr_is_blocked(
 ) -> None:
     with blocked() as stream:  # type: ignore[operator]
         finished = subprocess.run(
-            [*WEIGH, "run", "--", "sh", "-c", "exit 3"],
+            [*HASTY_WEIGH, "run", "--", "sh", "-c", "exit 3"],
             cwd=batch.folder,
             env=batch.env(),
             stderr=stream,
@@ -201,7 +201,7 @@ def test_output_that_cannot_be_written_is_125_with_its_reason_and_never_120(
 ) -> None:
     line = '"$@" > /dev/full'
     finished = subprocess.run(
-        ["bash", "-c", line, "bash", *WEIGH, *words],
+        ["bash", "-c", line, "bash", *HASTY_WEIGH, *words],
         cwd=batch.folder,
         env=batch.env(),
         capture_output=True,
@@ -217,7 +217,7 @@ def test_output_that_cannot_be_written_is_125_with_its_reason_and_never_120(
 def test_top_on_a_stopped_terminal_receives_signals(batch: Batch) -> None:
     with _stopped_terminal() as terminal:
         started = subprocess.Popen(
-            [*WEIGH, "top"],
+            [*HASTY_WEIGH, "top"],
             cwd=batch.folder,
             env=batch.env(TERM="xterm"),
             stdin=terminal,

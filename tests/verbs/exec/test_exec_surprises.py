@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from batches import Batch
-from processes import WEIGH, until
+from processes import HASTY_WEIGH, until
 
 from weigh.flow.exec.exec import _SCRIPT
 
@@ -178,7 +178,7 @@ def test_on_a_terminal_the_progress_is_drawn(batch: Batch) -> None:
 def _on_a_terminal(batch: Batch, *options: str) -> str:
     master, slave = pty.openpty()
     with subprocess.Popen(
-        [*WEIGH, "exec", *options, "tasks.txt"],
+        [*HASTY_WEIGH, "exec", *options, "tasks.txt"],
         cwd=batch.folder,
         env=batch.env(TERM="xterm"),
         stdout=slave,

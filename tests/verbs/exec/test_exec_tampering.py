@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 from batches import Batch
-from processes import WEIGH, until
+from processes import HASTY_WEIGH, until
 
 from weigh.joblog import HEADER
 from weigh.runner.events import ended_tasks
 
 WAITS = "echo b >> ran; while [ ! -e go ]; do sleep 0.05; done"
-# the kernel's locks and the time between heartbeats, changed in a real weigh
+# the kernel's locks and the clock, changed in a real weigh
 FAULTS = """
 import errno, fcntl, os, time
 def refuse(fd, operation):
@@ -26,8 +26,10 @@ def refuse(fd, operation):
 fcntl.flock = refuse
 clock, ahead = time.time, float(os.environ.get("TEST_CLOCK_AHEAD", "0"))
 time.time = lambda: clock() + ahead
-import weigh.runner.owned_file as lock
-lock.SIGN_OF_LIFE, lock.SILENCE = 0.5, 5.0
+"""
+NO_HEARTBEAT = """
+from weigh import waits
+waits.times = waits.WaitTimes(sign_of_life=10000.0, silence=10000.0)
 """
 NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
@@ -38,7 +40,7 @@ def lock_of(batch: Batch) -> Path:
 
 @pytest.fixture
 def no_locks(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Have every weigh run on a disk without locks, with quick heartbeats."""
+    """Have every weigh run on a disk without locks."""
     path = batch.folder / "faults" / "sitecustomize.py"
     path.parent.mkdir()
     path.write_text(FAULTS)
@@ -51,7 +53,7 @@ def start_elsewhere(batch: Batch) -> "subprocess.Popen[str]":
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("no namespace of its own without root")
     started = subprocess.Popen(
-        [*NAMESPACE, *WEIGH, "exec", "tasks.txt"],
+        [*NAMESPACE, *HASTY_WEIGH, "exec", "tasks.txt"],
         cwd=batch.folder,
         env=batch.env(),
         stdout=subprocess.PIPE,
@@ -169,7 +171,7 @@ def test_without_locks_it_goes_on_when_the_other_machine_has_finished(
     batch: Batch, no_locks: Path
 ) -> None:
     batch.write(WAITS)
-    no_locks.write_text(FAULTS.replace("= 0.5, 5.0", "= 1000.0, 1000.0"))
+    no_locks.write_text(FAULTS + NO_HEARTBEAT)
     first = start_elsewhere(batch)
     until(batch.ran)
     second = batch.start()
@@ -328,9 +330,8 @@ def test_a_process_that_cannot_be_killed_is_reported_and_not_waited_for(
         pytest.skip("needs root to start another user's process")
     batch.write("setpriv --reuid 12345 sleep 300", "echo a >> ran")
     unable = ("setpriv", "--bounding-set", "-kill")
-    soon = batch.shorter_waits(PATIENCE_AFTER_KILL=1.0)
     options = ("-j", "1", "--timeout", "1", "--grace", "1")
-    done = batch.run(*options, before=unable, **soon)
+    done = batch.run(*options, before=unable)
     for pid in batch.marked():
         with suppress(ProcessLookupError):  # it may be ending
             os.kill(pid, signal.SIGKILL)

@@ -13,7 +13,7 @@ import pytest
 from batches import Batch
 from hypothesis import given
 from hypothesis import strategies as st
-from processes import WEIGH
+from processes import HASTY_WEIGH
 
 from weigh.flow.exec.exec import PlannedTasks
 from weigh.model.plan import (
@@ -258,7 +258,9 @@ def test_needs_of_small_tasks_and_the_runner_fit_what_their_element_gets(
     node = ("--node", "3", "--hours", "0")
     for words in (["run", "-q", "--", *shlex.split(line), "1"], ["plan", *node]):
         typed = [*words, "tasks.txt"] if words[0] == "plan" else words
-        subprocess.run([*WEIGH, *typed], cwd=batch.folder, env=batch.env(), check=True)
+        subprocess.run(
+            [*HASTY_WEIGH, *typed], cwd=batch.folder, env=batch.env(), check=True
+        )
 
     folder = batch.folder / "plan" / "tasks"
     (element,) = json.loads((folder / "plan.json").read_text())["elements"]

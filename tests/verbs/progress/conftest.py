@@ -8,7 +8,7 @@ import pytest
 # the real processes and terminals that the tests of `weigh run` share
 sys.path.append(str(Path(__file__).parents[2] / "run"))
 
-from processes import Weigh
+from processes import HASTY_WEIGH, Weigh
 
 collect_ignore_glob: list[str] = []
 if sys.platform != "linux":
@@ -18,7 +18,7 @@ if sys.platform != "linux":
 @pytest.fixture
 def weigh(tmp_path: Path) -> Iterator[Weigh]:
     """Return weigh in a folder of its own; afterwards nothing it started is left."""
-    weigh = Weigh(tmp_path)
+    weigh = Weigh(tmp_path, program=HASTY_WEIGH)
     yield weigh
     weigh.close()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from processes import PATIENCE, Weigh, until
+from processes import HASTY_WEIGH, PATIENCE, Weigh, until
 
 PYTHON = sys.executable
 STEPS = """
@@ -23,7 +23,7 @@ for n in range(steps):
 BATCHES = """
 import time
 import weigh
-for _ in weigh.batches(range(120)):
+for _ in weigh.batches(range(60)):
     time.sleep(0.05)
 """
 HANDLES = """
@@ -85,9 +85,9 @@ class FinishedRun(NamedTuple):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FinishedRun]:
-    weigh = Weigh(tmp_path_factory.mktemp("finished"))
+    weigh = Weigh(tmp_path_factory.mktemp("finished"), program=HASTY_WEIGH)
     tasks = Tasks(weigh)
-    lines = ("steps.py 140", "steps.py 100", "batches.py")
+    lines = ("steps.py 70", "steps.py 50", "batches.py")
     process = tasks.start(*lines, options=("-j", "3"))
     headways: dict[int, Any] = {}
 
@@ -103,7 +103,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FinishedRun]:
 
 def test_running_tasks_are_written_down_with_their_end(finished: FinishedRun) -> None:
     found = finished.headways
-    assert {n: one["total"] for n, one in found.items()} == {1: 140, 2: 100, 3: 120}
+    assert {n: one["total"] for n, one in found.items()} == {1: 70, 2: 50, 3: 60}
     assert found[1]["remaining"] > found[2]["remaining"]
 
 
@@ -119,22 +119,22 @@ def test_records_of_tasks_state_how_far_they_came(finished: FinishedRun) -> None
     (shard,) = finished.weigh.store.glob("records/*/*.jsonl")
     records = map(json.loads, shard.read_text().splitlines())
     found = [one["progress"] for one in records]
-    assert {(one["done"], one["total"]) for one in found} >= {(140, 140), (100, 100)}
+    assert {(one["done"], one["total"]) for one in found} >= {(70, 70), (50, 50)}
 
 
 def test_the_output_of_a_task_is_not_touched(finished: FinishedRun) -> None:
     written = (finished.weigh.folder / "tasks.txt.out" / "2.out").read_text()
-    assert written == "".join(f"step {n} of 100\n" for n in range(1, 101))
+    assert written == "".join(f"step {n} of 50\n" for n in range(1, 51))
 
 
 def test_no_file_is_left_for_tasks_without_progress(tasks: Tasks) -> None:
-    process = tasks.start("-c 'import time; time.sleep(4)'")
+    process = tasks.start("-c 'import time; time.sleep(1)'")
     end(process)
     assert not tasks.progress.exists()
 
 
 def test_a_task_gets_the_checkpoint_signal_before_its_timeout(tasks: Tasks) -> None:
-    options = ("--timeout", "8", "--checkpoint-signal", "USR1@4s")
+    options = ("--timeout", "4", "--checkpoint-signal", "USR1@2s")
     out, err = end(tasks.start("handles.py", options=options))
     assert "1 of 1 tasks done" in out
     assert "task 1: sent USR1" in err
@@ -177,7 +177,7 @@ def test_a_pattern_that_is_none_is_reported_before_any_task(tasks: Tasks) -> Non
 def test_a_task_that_hangs_before_its_first_output_is_reported(
     tasks: Tasks, weigh: Weigh
 ) -> None:
-    tasks.file.write_text("sleep 6\n")
+    tasks.file.write_text("sleep 3\n")
     process = weigh.start(
         *("exec", "tasks.txt"),
         stdout=subprocess.PIPE,
@@ -191,7 +191,7 @@ def test_a_task_that_hangs_before_its_first_output_is_reported(
 def test_lines_of_tasks_that_are_not_files_are_not_called_silent(
     tasks: Tasks, weigh: Weigh
 ) -> None:
-    tasks.file.write_text("sleep 5\n")
+    tasks.file.write_text("sleep 3\n")
     process = weigh.start(
         *("exec", "--ungroup", "tasks.txt"),
         stdout=subprocess.PIPE,

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 import pytest
-from processes import PATIENCE, WEIGH, Weigh, is_running, until
+from processes import HASTY_WEIGH, PATIENCE, Weigh, is_running, until
 
 PYTHON = sys.executable
 IN_A_JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "job"}
@@ -71,14 +71,16 @@ def test_a_pattern_that_is_none_is_reported_before_the_job(weigh: Weigh) -> None
 
 
 def test_a_terminal_stays_one_of_the_users_size(weigh: Weigh) -> None:
-    terminal = weigh.terminal(*WEIGH, "run", "--progress", "--", PYTHON, "-c", FACTS)
+    terminal = weigh.terminal(
+        *HASTY_WEIGH, "run", "--progress", "--", PYTHON, "-c", FACTS
+    )
     terminal.expect("True True 80 24")
     assert terminal.wait() == 0
 
 
 def test_a_real_bar_on_a_terminal_is_read(weigh: Weigh, tqdm_loop: str) -> None:
     argv = ("run", "--progress", "--", PYTHON, "-c", tqdm_loop)
-    terminal = weigh.terminal(*WEIGH, *argv)
+    terminal = weigh.terminal(*HASTY_WEIGH, *argv)
     assert terminal.wait() == 0
     assert "60/60" in terminal.shown
     assert progress_of(weigh)["source"] == "tqdm"
@@ -94,7 +96,7 @@ for n in range(400):
 
 def test_on_a_terminal_one_line_shows_how_far_the_run_is(weigh: Weigh) -> None:
     argv = ("run", "--progress", "--", PYTHON, "-c", LINES)
-    terminal = weigh.terminal(*WEIGH, *argv)
+    terminal = weigh.terminal(*HASTY_WEIGH, *argv)
     terminal.expect(r"\r\x1b\[Kweigh  [^\n]*: \d+ of 4000 steps[^\n]*, left \d")
     terminal.expect(
         r"\r\x1b\[Kstep \d+ of 4000\r\n"
@@ -109,7 +111,7 @@ def test_on_a_terminal_one_line_shows_how_far_the_run_is(weigh: Weigh) -> None:
 
 
 def test_a_run_that_prints_nothing_is_seen_to_run(weigh: Weigh) -> None:
-    terminal = weigh.terminal(*WEIGH, "run", "--progress", "--", "sleep", "30")
+    terminal = weigh.terminal(*HASTY_WEIGH, "run", "--progress", "--", "sleep", "30")
     terminal.expect("no progress in its output yet")
     terminal.type("\x03")
     terminal.wait()
@@ -119,10 +121,10 @@ def test_a_run_that_prints_nothing_is_seen_to_run(weigh: Weigh) -> None:
 def test_no_line_is_drawn_where_it_could_not_be_erased_or_is_switched_off(
     weigh: Weigh, quiet: tuple[str, ...]
 ) -> None:
-    program = "import time; time.sleep(4); print('end')"
+    program = "import time; time.sleep(1); print('end')"
     argv = ("run", *quiet, "--progress", "--", PYTHON, "-c", program)
     term = "xterm" if quiet else "dumb"
-    terminal = weigh.terminal("env", f"TERM={term}", *WEIGH, *argv)
+    terminal = weigh.terminal("env", f"TERM={term}", *HASTY_WEIGH, *argv)
     assert terminal.wait() == 0
     assert "\x1b[K" not in terminal.shown
     assert "in its output" not in terminal.shown
@@ -144,7 +146,7 @@ def test_every_byte_gets_through_the_terminal(weigh: Weigh) -> None:
     noise = weigh.folder / "noise"
     noise.write_bytes(_noise())
     argv = ("run", "-q", "--progress", "--", "cat", str(noise))
-    terminal = weigh.terminal(*WEIGH, *argv)
+    terminal = weigh.terminal(*HASTY_WEIGH, *argv)
     assert terminal.wait() == 0
     # what the user's own terminal makes of a newline, once
     assert terminal.shown.encode() == _noise().replace(b"\n", b"\r\n")
@@ -158,7 +160,7 @@ def test_stdout_and_stderr_stay_apart(weigh: Weigh) -> None:
 
 
 def test_a_reader_that_has_enough_ends_the_job(weigh: Weigh) -> None:
-    line = " ".join([*WEIGH, "run -q --progress -- yes | head -n 1"])
+    line = " ".join([*HASTY_WEIGH, "run -q --progress -- yes | head -n 1"])
     done = subprocess.run(
         ["bash", "-c", line],
         check=False,
@@ -192,7 +194,7 @@ def test_a_new_window_size_reaches_the_job(weigh: Weigh) -> None:
         "while True: signal.pause()\n"
     )
     argv = ("run", "-q", "--progress", "--", PYTHON, "-c", job)
-    terminal = weigh.terminal(*WEIGH, *argv)
+    terminal = weigh.terminal(*HASTY_WEIGH, *argv)
     terminal.expect("ready")
     terminal.resize(30, 100)
     terminal.expect("now 100 30")
@@ -273,7 +275,7 @@ def test_a_stalled_job_is_reported_once(weigh: Weigh) -> None:
     log = (weigh.folder / "log").open("wb")
     env = weigh.env(**IN_A_JOB, WEIGH_STALLED_AFTER="1.5")
     with log:
-        done = weigh.run("--", "sleep", "6", stdout=log, env=env)
+        done = weigh.run("--", "sleep", "3", stdout=log, env=env)
     said = done.stderr.decode()
     assert said.count("no output and no CPU time for 1.50 s") == 1
 
@@ -307,7 +309,7 @@ def test_the_jobs_file_is_opened_to_read_and_never_written_nor_moved(
         shutil.rmtree(weigh.store, ignore_errors=True)
         with log.open("wb") as out:
             traced = subprocess.run(
-                (*strace, *WEIGH, "run", "-q", "--", PYTHON, "-c", job),
+                (*strace, *HASTY_WEIGH, "run", "-q", "--", PYTHON, "-c", job),
                 cwd=weigh.folder,
                 stdout=out,
                 env=weigh.env(**IN_A_JOB),

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
+from weigh import waits
 from weigh.errors import UsageError, WeighError
 from weigh.flow.here import Here
 from weigh.flow.plan.directory import read_plan
@@ -147,7 +148,7 @@ def _is_joblog_lock_silent(joblog: str) -> bool:
         return True
     except OSError:
         return False  # what cannot be seen may be alive
-    return time.time() - touched > owned_file.SILENCE
+    return time.time() - touched > waits.times.silence
 
 
 def _ended_jobs(here: Here, owners: Sequence[QueueOwner]) -> set[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from weigh import waits
 from weigh.errors import WeighError
 from weigh.lazy_modules import lazy_module
 from weigh.measure.output import own_streams, written_so_far
@@ -86,14 +87,11 @@ def asking(env: Mapping[str, str]) -> Callable[[Seconds], str]:
     return lambda seconds: text.OPTIONS.time.format(text.format_time(round(seconds)))
 
 
-_FIRST = 1.0  # seconds until the first read: short runs need none
 _FIRST_PASSING = 0.05  # seconds, if the output passes through a copier
-_SHORTEST, _LONGEST = 0.1, 1.0  # seconds between two reads
+_SHORTEST = 0.1  # seconds between two reads
 _OF_ELAPSED = 0.05  # of the time so far: long runs are read less often
 _COST_SHARE = 0.01  # of a core, for reading
 _LEAST_COST = 0.002  # seconds of CPU per read
-_FORECAST_EVERY = 1.0  # seconds
-_DRAW_FIRST = 2.0  # seconds: short runs draw nothing
 _WIDTH = 80  # of a terminal that does not know its own
 _SPEAK_FIRST = 60.0  # seconds until the first line in a log
 _SPEAK_LATER = 3600.0  # seconds between two lines at most
@@ -160,7 +158,7 @@ class RunObserver:
             if self.tee is not None:
                 self.tee.launched()
                 return _FIRST_PASSING
-            return _FIRST
+            return waits.times.first_read_of_run
         now = run.elapsed()
         self._start_reader()
         if not self._has_limit:
@@ -168,7 +166,7 @@ class RunObserver:
         has_changed = self._read(now)
         self._send_signal(run, now)
         if now >= self._forecast_at:
-            self._forecast_at = now + _FORECAST_EVERY
+            self._forecast_at = now + waits.times.forecast_of_run
             self._consider(run, now)
         return self._pause(now, has_changed=has_changed)
 
@@ -217,7 +215,10 @@ class RunObserver:
             pause = _SHORTEST if has_changed else 2 * _SHORTEST
         else:
             # short runs are looked at often: there is little time to see them
-            pause = min(_LONGEST, max(_SHORTEST, current_time * _OF_ELAPSED))
+            pause = min(
+                waits.times.longest_between_reads,
+                max(_SHORTEST, current_time * _OF_ELAPSED),
+            )
         if self._signal_at is None:
             return pause
         return max(0.0, min(pause, self._signal_at - current_time))  # never late
@@ -253,7 +254,7 @@ class RunObserver:
 
     def _draw(self, tee: "PtyTee", current_time: Seconds) -> None:
         """Show one line on the terminal: how far the run is, and when it ends."""
-        if current_time < _DRAW_FIRST or tee.terminal is None:
+        if current_time < waits.times.first_drawing or tee.terminal is None:
             return
         try:
             width = os.get_terminal_size(tee.terminal).columns
@@ -290,7 +291,7 @@ class RunObserver:
         if at < self._limit * (1 - _LATEST_SIGNAL):
             self._notify("the checkpoint signal comes early: the limit is near already")
         # not before the program can have installed its handler
-        return max(at, min(_FIRST, self._limit * _LATEST_SIGNAL))
+        return max(at, min(waits.times.first_read_of_run, self._limit * _LATEST_SIGNAL))
 
     def _send_signal(self, run: "TreeWatcher", current_time: Seconds) -> None:
         wanted = self._signal
