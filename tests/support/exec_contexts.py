@@ -14,7 +14,7 @@ from weigh.runner.run_context import (
     RunConsole,
     RunContext,
 )
-from weigh.runner.shared_queue import PullSettings
+from weigh.runner.shared_queue import QueuedWork
 from weigh.runner.slots import NO_RESERVATION, TaskReservation, lay_out
 from weigh.runner.task_source import TaskSource
 from weigh.store.identity import process_identity, this_machine
@@ -26,7 +26,7 @@ def exec_context(
     notify: Callable[[str], None] = lambda _line: None,
     number_of: Callable[[int], int] = int,
     plan_of: Callable[[int], TaskReservation] = lambda _seq: NO_RESERVATION,
-    shared: PullSettings | None = None,
+    shared: QueuedWork | None = None,
     **options: Any,
 ) -> RunContext:
     """Return the context of a run of one task in *folder*, with these options."""

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from weigh.runner import shared_queue
     from weigh.runner.shared_queue import (
         OwnClaims,
-        PullSettings,
         QueueOwner,
         SharedQueue,
         UntakenTasks,
@@ -208,35 +207,11 @@ class TaskFileRun:
         if shared is None:
             queue = TurnQueue(left_to_run(settled, options))
         else:
-            queue = self._shared = self._shared_queue(shared, tally)
+            claims = self._claims(shared.folder)
+            claims.enter()
+            run = shared_queue.PullingRun(context, tally, claims.owner)
+            queue = self._shared = shared_queue.SharedQueue(claims, shared, run)
         return queue, tally
-
-    def _shared_queue(self, shared: "PullSettings", tally: TaskTally) -> "SharedQueue":
-        """Return the queue that several runs pull from."""
-        context, folder = self._context, shared.folder
-
-        def taken(tasks: int) -> None:
-            tally.tasks += tasks
-
-        def time_left() -> Seconds | None:
-            if context.ends_at is None:
-                return None
-            return context.ends_at - context.options.grace - time.monotonic()
-
-        claims = self._claims(folder)
-        claims.enter()
-        element = claims.owner.element
-        pulling = msgspec.structs.replace(
-            shared,
-            # any number that differs between runs by hand
-            place=sum(claims.owner.name.encode()) if element is None else element,
-            time_left=time_left,
-            sync=context.journal.sync,
-            ended=lambda owner: shared_queue.tasks_ended_by(folder, owner),
-            left=lambda owner: shared_queue.tasks_left_by(folder, owner),
-            taken=taken,
-        )
-        return shared_queue.SharedQueue(claims, pulling)
 
     def _claims(self, queue_folder: str) -> "OwnClaims":
         """Return the claims of a queue, with this run among its owners."""

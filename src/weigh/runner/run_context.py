@@ -20,7 +20,7 @@ from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.checkpoint_signal import CheckpointSignal
-    from weigh.runner.shared_queue import PullSettings
+    from weigh.runner.shared_queue import QueuedWork
 
 
 class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +106,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     parameters: Callable[[int, str], dict[str, int | float | str]]
     plan_of: Callable[[int], TaskReservation]
     number_of: Callable[[int], int]
-    shared: "PullSettings | None" = None
+    shared: "QueuedWork | None" = None
     checkpoint: "CheckpointSignal | None" = None  # to send before a time limit
 
     @property

@@ -16,13 +16,16 @@ import itertools
 import os
 import posixpath
 import random
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from weigh.errors import StoreError, UsageError
 from weigh.planning.queue_order import units_looked_ahead
+from weigh.progress.eta import TaskTally
 from weigh.regular_file import only_regular, write_all
 from weigh.runner.events import SUFFIX, TaskLeft, ended_tasks, read_left
 from weigh.runner.slots import (
@@ -37,6 +40,9 @@ from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import file_mode
 from weigh.units import Seconds
+
+if TYPE_CHECKING:
+    from weigh.runner.run_context import RunContext
 
 # how link(2) fails on a file system without hard links, or with few for each file
 _NO_LINKS = frozenset(
@@ -283,59 +289,100 @@ def _parsed_claim_name(file_name: str) -> tuple[int, int] | None:
     return None
 
 
-def tasks_ended_by(folder: str, owner: QueueOwner) -> dict[int, bool]:
-    """Return the tasks that have ended in a run on the queue in *folder*.
+class QueuedWork:
+    """The tasks of a queue. Here all are alike; those of a plan have needs and times.
 
-    Raises:
-        StoreError: its joblog cannot be read.
-    """
-    path = os.path.join(folder, owner.joblog)
-    try:
-        return ended_tasks(path)
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}") from error
-
-
-def tasks_left_by(folder: str, owner: QueueOwner) -> dict[int, TaskLeft]:
-    """Return why tasks did not end in a run on the queue in *folder*."""
-    path = os.path.join(folder, owner.joblog) + SUFFIX
-    try:
-        with open(path, "rb", opener=only_regular) as file:
-            return read_left(file)
-    except OSError:
-        return {}
-
-
-class PullSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run needs to pull: the queue's units and who has to be asked.
-
-    ``units`` are the numbers of their tasks, in the order in which they are claimed.
-    ``elements`` is how many runs pull, ``place`` which of them this is. Tasks of the
-    same kind have equal needs; all tasks have if ``room``, what the plan has for all
-    that run at once, is none. One starts only if ``time_to_start`` of its kind is None
-    or at most ``time_left``. ``gone`` returns the names of those runs that have
-    certainly ended, with all their tasks. ``sync`` writes the joblog to disk. ``ended``
-    reads the joblog of a run, ``left`` why tasks did not end there; ``choose`` picks
-    one unit, ``taken`` counts tasks that were claimed. ``need_of`` and ``number_of``
-    return what a task needs and its number in the plan.
+    ``units`` are the numbers of their tasks, in the order in which they are claimed,
+    and ``elements`` is how many runs pull. ``room`` is what the plan has for all tasks
+    that run at once; with none, all need the same.
     """
 
-    folder: str = ""  # its directory
-    units: Sequence[Sequence[int]]
-    elements: int
-    room: TaskReservation = NO_RESERVATION
-    place: int = 0
-    kind_of: Callable[[int], int] = lambda _seq: 0
-    need_of: Callable[[int], TaskReservation] = lambda _seq: NO_RESERVATION
-    number_of: Callable[[int], int] = int
-    time_to_start: Callable[[int], Seconds | None] = lambda _kind: None
-    time_left: Callable[[], Seconds | None] = lambda: None
-    gone: Callable[[Collection[QueueOwner]], Collection[str]] = lambda _owners: ()
-    sync: Callable[[], None] = lambda: None
-    ended: Callable[[QueueOwner], Mapping[int, bool]] = lambda _owner: {}
-    left: Callable[[QueueOwner], Mapping[int, TaskLeft]] = lambda _owner: {}
-    choose: Callable[[Sequence[int]], int] = random.choice
-    taken: Callable[[int], None] = lambda _count: None
+    def __init__(
+        self,
+        units: Sequence[Sequence[int]],
+        elements: int,
+        *,
+        folder: str = "",
+        room: TaskReservation = NO_RESERVATION,
+    ) -> None:
+        self.units = units
+        self.elements = elements
+        self.folder = folder
+        self.room = room
+
+    def kind_of(self, _task_number: int) -> int:
+        """Return the kind of a task: those of one kind have equal needs."""
+        return 0
+
+    def need_of(self, _task_number: int) -> TaskReservation:
+        """Return what a task needs."""
+        return NO_RESERVATION
+
+    def number_of(self, task_number: int) -> int:
+        """Return a task's number in the plan, which users know it by."""
+        return task_number
+
+    def time_to_start(self, _task_number: int) -> Seconds | None:
+        """Return the time that has to be left for a task to start; None: any."""
+        return None
+
+    def gone_runs(self, _owners: Collection[QueueOwner]) -> Collection[str]:
+        """Return the names of the runs that have certainly ended, with all tasks."""
+        return ()
+
+
+class PullingRun:
+    """This run as its queue sees it; ``place`` is which of the elements it is."""
+
+    def __init__(
+        self, context: "RunContext", tally: TaskTally, owner: QueueOwner
+    ) -> None:
+        self._context = context
+        self._tally = tally
+        self._folder = owner.folder
+        # any number that differs between runs by hand
+        by_hand = sum(owner.name.encode())
+        self.place = by_hand if owner.element is None else owner.element
+
+    def sync(self) -> None:
+        """Write the joblog to the disk."""
+        self._context.journal.sync()
+
+    def time_left(self) -> Seconds | None:
+        """Return the time until the tasks are asked to end; None without a limit."""
+        ends_at = self._context.ends_at
+        if ends_at is None:
+            return None
+        return ends_at - self._context.options.grace - time.monotonic()
+
+    def note_claimed(self, count: int) -> None:
+        """Count tasks that were claimed."""
+        self._tally.tasks += count
+
+    def choose_unit(self, units: Sequence[int]) -> int:
+        """Return one of several units that are as good as each other."""
+        return random.choice(units)  # noqa: S311 - no secret
+
+    def tasks_ended_by(self, owner: QueueOwner) -> Mapping[int, bool]:
+        """Return the tasks that have ended in a run.
+
+        Raises:
+            StoreError: its joblog cannot be read.
+        """
+        path = os.path.join(self._folder, owner.joblog)
+        try:
+            return ended_tasks(path)
+        except OSError as error:
+            raise StoreError(f"cannot read {path}: {error.strerror}") from error
+
+    def tasks_left_by(self, owner: QueueOwner) -> Mapping[int, TaskLeft]:
+        """Return why tasks did not end in a run."""
+        path = os.path.join(self._folder, owner.joblog) + SUFFIX
+        try:
+            with open(path, "rb", opener=only_regular) as file:
+                return read_left(file)
+        except OSError:
+            return {}
 
 
 class UntakenTasks(msgspec.Struct, frozen=True):
@@ -370,11 +417,12 @@ class SharedQueue(TurnQueue):
     end, and may be alive.
     """
 
-    def __init__(self, claims: OwnClaims, pulling: PullSettings) -> None:
+    def __init__(self, claims: OwnClaims, work: QueuedWork, run: PullingRun) -> None:
         super().__init__(iter(()))
         self.claims = claims
-        self._pulling = pulling
-        self._units = pulling.units
+        self._work = work
+        self._run = run
+        self._units = work.units
         self._begin = 0  # the units before it are all claimed
         self._ours: list[int] = []  # tasks of claimed units that have still to start
         self._passed = 0  # starts since the first of them was the first
@@ -442,7 +490,7 @@ class SharedQueue(TurnQueue):
         while units := self._fitting(place_task):
             unit = self._chosen(units)
             # others judge this run by its joblog, so what ended must be on disk
-            self._pulling.sync()
+            self._run.sync()
             if self.claims.take(unit):
                 self._own(self._units[unit])
                 return self._of_ours(place_task)
@@ -458,22 +506,22 @@ class SharedQueue(TurnQueue):
         Where all took the first one, many links would be in vain. With unlike needs the
         longest task that fits fills an element best, and elements differ in what fits.
         """
-        pulling = self._pulling
         # the units are sorted, the longest first
-        if pulling.room != NO_RESERVATION:
+        if self._work.room != NO_RESERVATION:
             return units[0]
+        elements = self._work.elements
         for unit in units:
-            if unit % pulling.elements == pulling.place % pulling.elements:
+            if unit % elements == self._run.place % elements:
                 return unit
-        return pulling.choose(units[: pulling.elements])
+        return self._run.choose_unit(units[:elements])
 
     def _fitting(self, place_task: Callable[[int], RunSlot | None]) -> list[int]:
         """Return the first free units of which a task fits."""
-        pulling, taken = self._pulling, self.claims.taken
+        taken = self.claims.taken
         while self._begin < len(self._units) and self._begin in taken:
             self._begin += 1
         found: list[int] = []
-        ahead = units_looked_ahead(pulling.elements)
+        ahead = units_looked_ahead(self._work.elements)
         fits: dict[int, bool] = {}
         for unit in range(self._begin, len(self._units)):
             if unit in taken:
@@ -481,7 +529,7 @@ class SharedQueue(TurnQueue):
             seq = self._units[unit][0]
             if not self._has_time(seq):
                 continue
-            kind = pulling.kind_of(seq)
+            kind = self._work.kind_of(seq)
             # tasks of a kind have equal needs, so one answer is enough
             if kind not in fits:
                 fits[kind] = place_task(seq) is not None
@@ -493,14 +541,13 @@ class SharedQueue(TurnQueue):
         return found
 
     def _has_time(self, task_number: int) -> bool:
-        pulling = self._pulling
-        needed = pulling.time_to_start(pulling.kind_of(task_number))
-        left = None if needed is None else pulling.time_left()
+        needed = self._work.time_to_start(task_number)
+        left = None if needed is None else self._run.time_left()
         return needed is None or left is None or needed <= left
 
     def _own(self, tasks: Sequence[int]) -> None:
         self._ours += tasks
-        self._pulling.taken(len(tasks))
+        self._run.note_claimed(len(tasks))
 
     def _left_over(
         self, place_task: Callable[[int], RunSlot | None]
@@ -509,7 +556,7 @@ class SharedQueue(TurnQueue):
         refused: set[int] = set()  # kinds: tasks of one have equal needs
         for one in tuple(self._lost):
             first = next(iter((*one.tasks, *one.short)))
-            kind = self._pulling.kind_of(first)
+            kind = self._work.kind_of(first)
             if kind in refused:
                 continue
             # before the claim, which cannot be given back
@@ -519,22 +566,22 @@ class SharedQueue(TurnQueue):
                 refused.add(kind)
                 continue
             self._lost.remove(one)
-            self._pulling.sync()
+            self._run.sync()
             if self.claims.take(one.unit, one.number):
-                self._pulling.taken(len(one.short))
+                self._run.note_claimed(len(one.short))
                 for seq in one.short:  # less than all memory was too little
                     self.retry_alone(seq)
                 # the first one starts now, the others when there are slots
                 self._own(one.tasks[1:])
                 if one.tasks:
-                    self._pulling.taken(1)
+                    self._run.note_claimed(1)
                     return TaskTurn(first), slot
             # else another run was faster, or all that is left has to run alone
         return None
 
     def _find_lost(self) -> None:
         """Ask which runs are gone, and note the tasks that they left."""
-        claims, pulling = self.claims, self._pulling
+        claims = self.claims
         self._lost.clear()  # those that did not fit are found again
         claims.look()
         held = {
@@ -554,7 +601,7 @@ class SharedQueue(TurnQueue):
         mine = claims.owner.joblog  # whose lock this run has: earlier ones are gone
         gone = {name for name, one in asked.items() if one.joblog == mine}
         others = tuple(one for name, one in asked.items() if name not in gone)
-        gone |= set(pulling.gone(others)) if others else set()
+        gone |= set(self._work.gone_runs(others)) if others else set()
         self._ended.clear()  # opened anew: now all that they wrote is there
         self.unsure = tuple(one for name, one in asked.items() if name not in gone)
         for unit, owners in doubtful.items():
@@ -564,12 +611,12 @@ class SharedQueue(TurnQueue):
 
     def _left_untaken(self) -> UntakenTasks | None:
         """Return the tasks that nobody has taken, if time is too short for them."""
-        claims, pulling = self.claims, self._pulling
+        claims, work = self.claims, self._work
         free = [unit for unit in range(len(self._units)) if unit not in claims.taken]
         tasks = [*self._ours, *(seq for unit in free for seq in self._units[unit])]
         tasks += (seq for one in self._lost for seq in (*one.tasks, *one.short))
-        left = pulling.time_left()
-        needs = [pulling.time_to_start(pulling.kind_of(seq)) for seq in tasks]
+        left = self._run.time_left()
+        needs = [work.time_to_start(seq) for seq in tasks]
         # without a limit, or for a task of unknown time, time is not the reason
         if left is None or not needs or None in needs:
             return None
@@ -590,7 +637,7 @@ class SharedQueue(TurnQueue):
         if ours.element is None:
             return False
         owners = self.claims.owners()
-        if len({one.element for one in owners} - {None}) < self._pulling.elements:
+        if len({one.element for one in owners} - {None}) < self._work.elements:
             return True
         # both by the clock of the file system, so clocks of machines do not matter
         since = self.claims.entered(ours) + lacked
@@ -604,12 +651,12 @@ class SharedQueue(TurnQueue):
         One that was stopped at the time limit needs more than it had. One that ran out
         of memory gets all there is; if that was too little, nobody takes it.
         """
-        time = self._pulling.time_left()
-        left = [self._pulling.left(owner) for owner in owners]
+        time_left = self._run.time_left()
+        left = [self._run.tasks_left_by(owner) for owner in owners]
         known = {seq: [one[seq] for one in left if seq in one] for seq in tasks}
         had = max((one.time for ones in known.values() for one in ones), default=0.0)
         hopeless = any(one.alone for ones in known.values() for one in ones)
-        if hopeless or (time is not None and time < _MORE * had):
+        if hopeless or (time_left is not None and time_left < _MORE * had):
             return
         short = [seq for seq in tasks if any(one.short for one in known[seq])]
         others = [seq for seq in tasks if seq not in short]
@@ -620,7 +667,7 @@ class SharedQueue(TurnQueue):
         over: set[int] = set()
         for owner in owners:
             if owner.name not in self._ended:
-                self._ended[owner.name] = self._pulling.ended(owner)
+                self._ended[owner.name] = self._run.tasks_ended_by(owner)
             over |= set(self._ended[owner.name])
         return [seq for seq in self._units[unit] if seq not in over]
 

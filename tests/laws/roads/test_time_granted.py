@@ -7,18 +7,18 @@ not real, so that days pass in no time.
 import heapq
 import itertools
 import os
-import random
 import re
 from errno import EEXIST
 from typing import Any, NamedTuple
 
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from pulling_runs import PretendedRun
 
 from weigh.errors import UsageError
 from weigh.model.element_time import reserved_time
 from weigh.model.job import JobRequest, JobScript
-from weigh.model.plan import Plan, TaskKind, TaskNeed
+from weigh.model.plan import Plan, PlannedQueue, TaskKind, TaskNeed
 from weigh.model.staging import StagingPlan
 from weigh.planning.make_plan import plan_for_target
 from weigh.planning.needs import TaskNeeds
@@ -33,7 +33,7 @@ from weigh.planning.queue_order import (
 from weigh.request import round_time
 from weigh.runner.shared_queue import (
     OwnClaims,
-    PullSettings,
+    QueuedWork,
     QueueFiles,
     QueueOwner,
     SharedQueue,
@@ -122,13 +122,28 @@ def time_of_exec(plan: Plan, staging: StagingPlan | None, *, requeue: bool) -> f
     return int(until[1]) - int(grace[1])
 
 
+class TimedWork(QueuedWork):
+    """The queue of a plan, by the times of its tasks alone."""
+
+    def __init__(self, plan: Plan, queue: PlannedQueue) -> None:
+        units = [unit.tasks for unit in units_of(queue, plan.kinds)]
+        super().__init__(units, len(plan.elements))
+        self._kinds = queue.kinds
+        self._times = [time_to_start(kind) for kind in plan.kinds]
+
+    def kind_of(self, task_number: int) -> int:
+        return self._kinds[task_number - 1]
+
+    def time_to_start(self, task_number: int) -> float | None:
+        return self._times[self.kind_of(task_number)]
+
+
 def started_by(plan: Plan, available: float, starts: float, seed: int) -> list[int]:
     """Return the tasks that the elements of *plan* start, each *starts* after t = 0."""
     queue = plan.queue
     assert queue is not None
-    units = [unit.tasks for unit in units_of(queue, plan.kinds)]
-    needed = [time_to_start(kind) for kind in plan.kinds]
-    files, rng, now = FilesInMemory(), random.Random(seed), starts
+    files, now = FilesInMemory(), starts
+    runs = [PretendedRun(at, seed=seed + at) for at in range(len(plan.elements))]
 
     def pulling(number: int) -> SharedQueue:
         owner = QueueOwner(
@@ -142,33 +157,23 @@ def started_by(plan: Plan, available: float, starts: float, seed: int) -> list[i
         claims = OwnClaims("/q", owner, files)
         claims.look()
         claims.owner = claims._new_file(owner)
-        return SharedQueue(
-            claims,
-            PullSettings(
-                units=units,
-                elements=len(plan.elements),
-                place=number,
-                kind_of=lambda seq: queue.kinds[seq - 1],
-                time_to_start=lambda kind: needed[kind],
-                time_left=lambda: available - now,
-                ended=lambda _owner: dict.fromkeys(started, True),
-                choose=rng.choice,
-            ),
-        )
+        return SharedQueue(claims, TimedWork(plan, queue), runs[number])
 
-    started: list[int] = []
+    started: dict[int, bool] = {}  # in their order
     ends: list[tuple[float, int, int]] = []
     running = [0] * len(plan.elements)
     order = itertools.count()
     queues = [pulling(number) for number in range(len(plan.elements))]
 
     def fill(number: int) -> None:
+        runs[number].limit, runs[number].ended = available - now, started
         while running[number] < queue.slots and len(started) < len(queue.tasks):
             found = queues[number].take_where(running[number], lambda _: SLOT)
             if found is None:
                 return
             seq = found[0].seq
-            started.append(seq)
+            assert seq not in started
+            started[seq] = True
             running[number] += 1
             time = plan.kinds[queue.kinds[seq - 1]].used.time or 0.0
             heapq.heappush(ends, (now + time, next(order), number))
@@ -179,7 +184,7 @@ def started_by(plan: Plan, available: float, starts: float, seed: int) -> list[i
         now, _, number = heapq.heappop(ends)
         running[number] -= 1
         fill(number)
-    return started
+    return list(started)
 
 
 @st.composite

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, cast
 from exec_contexts import exec_context
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pulling_runs import PretendedRun
 from test_time_granted import FilesInMemory
 
 from weigh.planning.queue_order import MOST_UNITS, _queue_units, units_looked_ahead
 from weigh.runner.memory_guard import TurnPlacer
 from weigh.runner.shared_queue import (
     OwnClaims,
-    PullSettings,
+    QueuedWork,
     QueueOwner,
     SharedQueue,
 )
@@ -134,17 +135,17 @@ def test_above_4096_tasks_each_starts_once_the_longest_first(
     )
     claims = OwnClaims("/q", owner, files)
     claims.owner = claims._new_file(owner)
+
+    class UnlikeWork(QueuedWork):
+        def kind_of(self, task_number: int) -> int:
+            return needs[task_number - 1]
+
+    run = PretendedRun(seed=seed)
+    run.ended = ended = dict[int, bool]()
     queue = SharedQueue(
         claims,
-        PullSettings(
-            units=units,
-            elements=elements,
-            place=0,
-            kind_of=lambda seq: needs[seq - 1],
-            room=TaskReservation(ROOM),
-            ended=lambda _owner: dict.fromkeys(started, True),
-            choose=rng.choice,
-        ),
+        UnlikeWork(units, elements, room=TaskReservation(ROOM)),
+        run,
     )
     place_of = {seq: at for at, unit in enumerate(units) for seq in unit}
     waiting = set(range(len(units)))
@@ -171,6 +172,7 @@ def test_above_4096_tasks_each_starts_once_the_longest_first(
             ahead.setdefault(other, position)
         clock.begin(needs[seq - 1])
         started.append(seq)
+        ended[seq] = True
         return True
 
     clock.run(start_one)

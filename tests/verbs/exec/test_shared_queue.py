@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-import msgspec
 import pytest
+from pulling_runs import PretendedRun
 
 from weigh.errors import StoreError, UsageError
 from weigh.runner.attempt import TaskAttempt
@@ -24,8 +24,8 @@ from weigh.runner.events import TaskLeft, read_left
 from weigh.runner.memory_guard import fits_by_plan
 from weigh.runner.shared_queue import (
     OwnClaims,
-    PullSettings,
     QueueClaims,
+    QueuedWork,
     QueueFiles,
     QueueOwner,
     SharedQueue,
@@ -177,35 +177,7 @@ class World:
         disk = {"look first": LookFirst, "": Disk}.get(self.broken, Disk)(worker)
         claims = OwnClaims("q", owner, disk)
         claims.enter()
-        cache: dict[str, dict[int, bool]] = {}
-
-        def ended(one: QueueOwner) -> Mapping[int, bool]:
-            worker.wait()
-            element = one.element
-            assert element is not None
-            lines = dict.fromkeys(self.joblogs.get(element, []), True)
-            return cache.setdefault(one.name, lines) if self.broken == "old" else lines
-
-        def gone(owners: Collection[QueueOwner]) -> Collection[str]:
-            worker.wait()
-            if self.broken == "all gone":
-                return [one.name for one in owners]
-            over = {one.run for one in self.workers if one.is_over}
-            worker.wait()
-            return [one.name for one in owners if one.run in over]
-
-        return SharedQueue(
-            claims,
-            PullSettings(
-                units=[(seq,) for seq in range(1, TASKS + 1)],
-                elements=ELEMENTS,
-                place=worker.element,
-                gone=gone,
-                sync=worker.sync,
-                ended=ended,
-                choose=self.rng.choice,
-            ),
-        )
+        return SharedQueue(claims, WorldsWork(worker), WorldsRun(worker))
 
     def begin(self, worker: Worker, seq: int) -> None:
         """Note that a task starts, and whether that is wrong."""
@@ -250,6 +222,43 @@ class World:
         again = sum(self.begins.values()) - TASKS
         if again > self.in_flight:
             self.faults.append(f"{again} run again, {self.in_flight} were in flight")
+
+
+class WorldsWork(QueuedWork):
+    """The queue of a world, which knows whose runs are over."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__([(seq,) for seq in range(1, TASKS + 1)], ELEMENTS)
+        self._worker = worker
+
+    def gone_runs(self, owners: Collection[QueueOwner]) -> Collection[str]:
+        self._worker.wait()
+        if self._worker.world.broken == "all gone":
+            return [one.name for one in owners]
+        over = {one.run for one in self._worker.world.workers if one.is_over}
+        self._worker.wait()
+        return [one.name for one in owners if one.run in over]
+
+
+class WorldsRun(PretendedRun):
+    """A run of a world, whose joblogs others read."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__(worker.element)
+        self.rng = worker.world.rng
+        self._worker = worker
+        self._cache: dict[str, dict[int, bool]] = {}
+
+    def sync(self) -> None:
+        self._worker.sync()
+
+    def tasks_ended_by(self, owner: QueueOwner) -> Mapping[int, bool]:
+        self._worker.wait()
+        world, element = self._worker.world, owner.element
+        assert element is not None
+        lines = dict.fromkeys(world.joblogs.get(element, []), True)
+        is_old = world.broken == "old"
+        return self._cache.setdefault(owner.name, lines) if is_old else lines
 
 
 class LookFirst(Disk):
@@ -412,22 +421,24 @@ def test_tasks_fit_by_what_they_are_planned_to_need_and_what_they_hold() -> None
     assert fits(TaskReservation(99))  # alone: it may not wait for ever
 
 
+class WorkOfGoneRuns(QueuedWork):
+    """A queue that only runs have pulled from that are gone."""
+
+    def gone_runs(self, owners: Collection[QueueOwner]) -> Collection[str]:
+        return [one.name for one in owners]
+
+
 def _after_another(
-    units: list[tuple[int, ...]],
+    folder: Path,
+    work: QueuedWork,
     left: dict[int, TaskLeft],
     *,
     time_left: float | None = None,
-) -> PullSettings:
-    """Return the rules of an element whose only neighbour has gone and left *left*."""
-    return PullSettings(
-        units=units,
-        elements=2,
-        place=1,
-        time_left=lambda: time_left,
-        gone=lambda owners: [one.name for one in owners],
-        left=lambda _owner: left,
-        choose=lambda units: units[0],
-    )
+) -> SharedQueue:
+    """Return an element's queue whose only neighbour has gone and left *left*."""
+    run = PretendedRun(1)
+    run.left, run.limit = left, time_left
+    return SharedQueue(_claims(folder, "tasks_1"), work, run)
 
 
 @pytest.mark.parametrize(("left", "taken"), [(40.0, None), (100.0, 1), (None, 1)])
@@ -435,10 +446,8 @@ def test_a_task_cut_off_by_the_time_limit_starts_again_only_with_more_time(
     tmp_path: Path, left: float | None, taken: int | None
 ) -> None:
     _claims(tmp_path, "tasks_0").take(0)
-    queue = SharedQueue(
-        _claims(tmp_path, "tasks_1"),
-        _after_another([(1,)], {1: TaskLeft(30.0)}, time_left=left),
-    )
+    work = WorkOfGoneRuns([(1,)], 2)
+    queue = _after_another(tmp_path, work, {1: TaskLeft(30.0)}, time_left=left)
 
     found = queue.take_where(0, lambda _seq: RunSlot(1))
 
@@ -458,10 +467,7 @@ def test_a_task_that_ran_out_of_memory_elsewhere_gets_more_or_is_left(
     gone = _claims(tmp_path, "tasks_0")
     assert gone.take(0)
     assert gone.take(1)
-    queue = SharedQueue(
-        _claims(tmp_path, "tasks_1"),
-        _after_another([(1,), (2,)], {1: left}),
-    )
+    queue = _after_another(tmp_path, WorkOfGoneRuns([(1,), (2,)], 2), {1: left})
     found: list[tuple[int, bool]] = []
     while not queue.is_empty():
         turn = queue.take_where(0, lambda _seq: RunSlot(1))
@@ -475,12 +481,16 @@ def test_a_lost_task_that_has_no_time_leaves_those_behind_it_to_start(
     gone = _claims(tmp_path, "tasks_0")
     assert gone.take(0)
     assert gone.take(1)
-    rules = msgspec.structs.replace(
-        _after_another([(1,), (2,)], {}, time_left=50.0),
-        kind_of=lambda seq: seq,
-        time_to_start=lambda kind: {1: 100.0, 2: 10.0}[kind],
-    )
-    queue = SharedQueue(_claims(tmp_path, "tasks_1"), rules)
+
+    class LongAndShort(WorkOfGoneRuns):
+        def kind_of(self, task_number: int) -> int:
+            return task_number
+
+        def time_to_start(self, task_number: int) -> float:
+            return {1: 100.0, 2: 10.0}[task_number]
+
+    work = LongAndShort([(1,), (2,)], 2)
+    queue = _after_another(tmp_path, work, {}, time_left=50.0)
     found: list[int] = []
     while not queue.is_empty():
         turn = queue.take_where(0, lambda _seq: RunSlot(1))

@@ -11,7 +11,7 @@ from weigh.errors import UsageError, WeighError
 from weigh.flow.here import Here
 from weigh.flow.plan.directory import read_plan
 from weigh.flow.site import schedulers
-from weigh.model.plan import QUEUE_TASKS, TaskNeed
+from weigh.model.plan import QUEUE_TASKS, Plan, PlannedQueue, TaskNeed
 from weigh.planning.queue_order import (
     element_capacity_for_tasks,
     time_to_start,
@@ -19,10 +19,11 @@ from weigh.planning.queue_order import (
 )
 from weigh.runner import events, orphans, owned_file
 from weigh.runner.run_context import ExecOptions
-from weigh.runner.shared_queue import PullSettings, QueueOwner
+from weigh.runner.shared_queue import QueuedWork, QueueOwner
 from weigh.runner.slots import TaskReservation
 from weigh.store import jobs
 from weigh.store.identity import is_alive, this_machine
+from weigh.units import Seconds
 
 _LOGS = "log"
 
@@ -75,7 +76,58 @@ def _default_joblog(folder: str) -> str:
     return os.path.join(logs, f"{this_machine().host}.joblog")
 
 
-def pulled_queue(here: Here, folder: str, gone: Sequence[str]) -> PullSettings:
+class PlannedWork(QueuedWork):
+    """The work of a plan's queue."""
+
+    def __init__(
+        self,
+        here: Here,
+        plan: Plan,
+        queue: PlannedQueue,
+        *,
+        folder: str,
+        gone: Sequence[str],
+    ) -> None:
+        """*gone* are hosts that have failed."""
+        room = element_capacity_for_tasks(plan)
+        super().__init__(
+            [unit.tasks for unit in units_of(queue, plan.kinds)],
+            max(1, len(plan.elements)),
+            folder=folder,
+            # None: all tasks need the same, so the slots are the limit
+            room=TaskReservation() if room is None else _reservation(room),
+        )
+        self._here = here
+        self._gone = gone
+        self._queue = queue
+        self._needs = [_reservation(kind.item) for kind in plan.kinds]
+        self._times = [time_to_start(kind) for kind in plan.kinds]
+
+    def kind_of(self, task_number: int) -> int:
+        """Return the kind of a task in the plan."""
+        return self._queue.kinds[task_number - 1]
+
+    def need_of(self, task_number: int) -> TaskReservation:
+        """Return what the plan has for a task."""
+        return self._needs[self.kind_of(task_number)]
+
+    def number_of(self, task_number: int) -> int:
+        """Return a task's number in the whole task file."""
+        numbers = self._queue.tasks
+        # the joblog of an earlier plan may name tasks that the queue does not have
+        is_known = 0 < task_number <= len(numbers)
+        return numbers[task_number - 1] if is_known else task_number
+
+    def time_to_start(self, task_number: int) -> Seconds | None:
+        """Return the planned time of a task with its headroom; None if unknown."""
+        return self._times[self.kind_of(task_number)]
+
+    def gone_runs(self, owners: Collection[QueueOwner]) -> set[str]:
+        """Ask the runs' events, this machine and their scheduler."""
+        return _gone(self._here, owners, self.folder, self._gone)
+
+
+def pulled_queue(here: Here, folder: str, gone: Sequence[str]) -> PlannedWork:
     """Return the queue in *folder*; *gone* are hosts that have failed.
 
     Raises:
@@ -84,25 +136,7 @@ def pulled_queue(here: Here, folder: str, gone: Sequence[str]) -> PullSettings:
     plan = read_plan(folder)
     if plan.queue is None:
         raise UsageError(f"{folder} is not the directory of a queue")
-    queue, elements = plan.queue, max(1, len(plan.elements))
-    room = element_capacity_for_tasks(plan)
-    needs = [_reservation(kind.item) for kind in plan.kinds]
-    times = [time_to_start(kind) for kind in plan.kinds]
-    return PullSettings(
-        folder=folder,
-        units=[unit.tasks for unit in units_of(queue, plan.kinds)],
-        elements=elements,
-        kind_of=lambda seq: queue.kinds[seq - 1],
-        need_of=lambda seq: needs[queue.kinds[seq - 1]],
-        # the joblog of an earlier plan may name tasks that the queue does not have
-        number_of=lambda seq: (
-            queue.tasks[seq - 1] if 0 < seq <= len(queue.tasks) else seq
-        ),
-        time_to_start=times.__getitem__,
-        # None: all tasks need the same, so the slots are the limit
-        room=TaskReservation() if room is None else _reservation(room),
-        gone=lambda owners: _gone(here, owners, folder, gone),
-    )
+    return PlannedWork(here, plan, plan.queue, folder=folder, gone=gone)
 
 
 def _reservation(task_need: TaskNeed) -> TaskReservation:
