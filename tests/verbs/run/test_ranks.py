@@ -122,13 +122,16 @@ def test_a_rank_that_clears_its_environment_is_in_the_figures_of_its_node(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     """Two ranks as srun starts them; the second is the larger one."""
+    # held until both weighs have looked twice at what both ranks hold
     hold = """
 import os, sys, time
-own, other, size = sys.argv[1:]
-held = bytearray(int(size) << 20)
-open(own, "w")
-while not os.path.exists(other): time.sleep(0.01)
-time.sleep(2)
+rank, held = int(sys.argv[1]), bytearray(int(sys.argv[2]) << 20)
+def read_by_weigh(): return int(open(f"/proc/{os.getppid()}/io").read().split()[1])
+for turn in "ab":
+    begin = read_by_weigh()
+    while read_by_weigh() < begin + 20_000: time.sleep(0.01)
+    open(f"{turn}{rank}", "w")
+    while not os.path.exists(f"{turn}{1 - rank}"): time.sleep(0.01)
 """
     runs = []
     for rank, size in ((0, "20"), (1, "150")):
@@ -138,7 +141,7 @@ time.sleep(2)
             SLURM_PROCID=str(rank),
             SLURM_STEP_NUM_TASKS="2",
         )
-        words = [sys.executable, "-c", hold, f"held{rank}", f"held{1 - rank}", size]
+        words = [sys.executable, "-c", hold, str(rank), size]
         output = ["-q", "-o", f"{rank}.json"]
         runs.append(weigh.start("run", *output, "--", "env", "-i", *words, env=env))
     assert [run.wait() for run in runs] == [0, 0]
