@@ -137,7 +137,7 @@ def advise_from_estimate(estimate: SizeEstimate, options: FitOptions) -> ScanAdv
         for limit in options.limits
         if getattr(estimate, limit.of) is not None
     )
-    timed = estimate.speed
+    timed = estimate.speed if is_size_free(estimate, options) else None
     # only a time that falls with the size makes a larger size better
     quicker = timed is not None and isinstance(timed.curve, InverseCurve)
     best = estimate.best_size(NEAR) if quicker else None
@@ -212,10 +212,22 @@ def _sizes_within_limit(
     split = None
     # a part of a sample cannot be split
     # a batch on a GPU, whose gradients can be summed
-    is_batch = "batch" in estimate.by.lower() and limit.of == GPU
+    is_batch = limit.of == GPU and _is_batch(estimate)
     if is_batch and float(target).is_integer() and not fits:
         split = accumulate(int(target), size)
     return SizesWithinLimit(limit, held, fits, split)
+
+
+def _is_batch(estimate: SizeEstimate) -> bool:
+    return "batch" in estimate.by.lower()
+
+
+def is_size_free(estimate: SizeEstimate, options: FitOptions) -> bool:
+    """Return whether a size may be chosen for its speed.
+
+    A target is chosen already, and sizes other than batches are given by the work.
+    """
+    return options.target is None and _is_batch(estimate)
 
 
 def _recommended_size(

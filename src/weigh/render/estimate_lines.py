@@ -11,6 +11,7 @@ from weigh.estimate.advice import (
     ScanAdvice,
     SizeNeed,
     SizesWithinLimit,
+    is_size_free,
 )
 from weigh.estimate.curve import ConstantCurve, size_text
 from weigh.estimate.fit import FittedCurve
@@ -177,7 +178,7 @@ def _target_fit_text(limit: SizesWithinLimit) -> str:
 
 def _speed_lines(advice: ScanAdvice) -> Iterator[str]:
     timed = advice.estimate.speed
-    if timed is None:
+    if timed is None or not is_size_free(advice.estimate, advice.options):
         return
     if not advice.speeds:
         if isinstance(timed.curve, ConstantCurve):

@@ -574,6 +574,18 @@ def test_no_more_is_recommended_than_the_largest_gpu_holds() -> None:
     assert tiny.recommended is None
 
 
+def test_no_size_is_recommended_for_its_speed_where_one_was_asked_for() -> None:
+    made = memory_fit(falling(8, 16, 32))
+    of_work = msgspec.structs.replace(made, by="workers")
+
+    assert advise_from_estimate(made, FitOptions()).recommended is not None
+    for advice in (
+        advise_from_estimate(made, FitOptions(target=64)),
+        advise_from_estimate(of_work, FitOptions()),
+    ):
+        assert (advice.recommended, advice.best_size, advice.speeds) == (None, None, ())
+
+
 @pytest.mark.parametrize(("more", "size"), [([], 128), ([64], 63)])
 def test_nothing_is_recommended_beyond_four_times_the_largest_nor_what_ran_out(
     more: list[int], size: int
