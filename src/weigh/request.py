@@ -21,11 +21,11 @@ from weigh.model.record import (
 from weigh.outcome import ran_out_on_gpu
 
 if TYPE_CHECKING:
-    from weigh import need as weigh_need
+    from weigh import usage_needs
     from weigh.model.plan import TaskKind
-    from weigh.need import HeapNeed
+    from weigh.usage_needs import HeapNeed
 else:  # each is imported when it is first used
-    weigh_need = lazy_module("weigh.need")
+    usage_needs = lazy_module("weigh.usage_needs")
 from weigh.units import (
     GIB,
     HOUR,
@@ -465,7 +465,7 @@ def _memory_need(runs: Sequence[RunForRequest], headroom: float) -> QuantityNeed
     # the peak of a Java program shows how far its heap was allowed to fill, not its
     # need
     is_java = run.usage.jvm is not None and run.completed
-    heap = weigh_need.heap_need(run.usage) if is_java else None
+    heap = usage_needs.heap_need(run.usage) if is_java else None
     if heap is not None:
         need = _value_with_headroom(heap.memory, headroom)
         return QuantityNeed(
@@ -585,9 +585,9 @@ def _memory_notes(usage: Usage) -> Iterator[str]:
         yield "memory is that of the largest process only: weigh run measures all"
         return
     if usage.cache is not None:
-        yield from weigh_need.cache_words(usage)
+        yield from usage_needs.cache_words(usage)
     if usage.jvm is not None:
-        yield from weigh_need.crawl_note(usage)
+        yield from usage_needs.crawl_note(usage)
     # below the least request a wide bound changes nothing
     is_wide = peak.high > max(peak.value * _WIDEST_BOUND, LEAST_MEMORY)
     if peak.certainty != "exact" and is_wide:
@@ -716,7 +716,7 @@ def _cpus_needed(runs: Sequence[RunForRequest], records: Sequence[Record]) -> in
         # those that a run used, or wanted where others had them
         cpus_to_request(usage.cpus_used)
         if usage.cpu_wait is None
-        else weigh_need.cpus_for(usage)
+        else usage_needs.cpus_for(usage)
         for usage in usages
     )
 
@@ -727,7 +727,7 @@ def _cpu_notes(runs: Sequence[RunForRequest], layout: RankLayout) -> Iterator[st
     # where ranks are tasks, CPUs are counted per rank, and this wait is not
     if waits and not layout.cpus:
         _, run = max(waits, key=lambda wait: wait[0])
-        yield from weigh_need.need_notes(run.usage)
+        yield from usage_needs.need_notes(run.usage)
 
 
 def cpus_to_request(cpus_used: float | None) -> int:

@@ -48,14 +48,14 @@ from weigh.units import (
 )
 
 if TYPE_CHECKING:
-    from weigh import joined, need
+    from weigh import joined, usage_needs
     from weigh.estimate import growth as estimate_growth
     from weigh.render import columns, gpu_lines, progress_lines, region_lines
     from weigh.render import words as render_words
 else:  # each is imported when it is first used
     estimate_growth = lazy_module("weigh.estimate.growth")
     joined = lazy_module("weigh.joined")
-    need = lazy_module("weigh.need")
+    usage_needs = lazy_module("weigh.usage_needs")
     columns = lazy_module("weigh.render.columns")
     gpu_lines = lazy_module("weigh.render.gpu_lines")
     progress_lines = lazy_module("weigh.render.progress_lines")
@@ -304,9 +304,9 @@ def _usage_rows(usage: Usage, trend: str) -> Iterator[ShownRow]:
             yield ShownRow("", f"{name} {format_size(size)}")
     # most runs are of no kind that is known, and need no import
     if usage.jvm is not None or usage.sign is not None or usage.cache is not None:
-        for words in (*need.heap_words(usage), *need.sign_words(usage)):
+        for words in (*usage_needs.heap_words(usage), *usage_needs.sign_words(usage)):
             yield ShownRow("", words, is_summary=True)
-        for words in need.cache_words(usage):
+        for words in usage_needs.cache_words(usage):
             yield ShownRow("", words)
     yield from _cpu_rows(usage)
     if usage.read_bytes is not None and usage.write_bytes is not None:
@@ -322,8 +322,8 @@ def _cpu_rows(usage: Usage) -> Iterator[ShownRow]:
         yield ShownRow("", ", ".join(words))
     if usage.cpu_wait is not None:
         # the request has a note of what more CPUs would change
-        is_noted = any(need.need_notes(usage))
-        yield ShownRow("", need.wait_words(usage), is_summary=not is_noted)
+        is_noted = any(usage_needs.need_notes(usage))
+        yield ShownRow("", usage_needs.wait_words(usage), is_summary=not is_noted)
 
 
 def _cpu_usage_text(usage: Usage) -> str:

@@ -7,7 +7,6 @@ import msgspec
 from weigh.model.job import JobRequest
 from weigh.model.record import Record, State, Usage
 from weigh.model.report import ReportMeasure, ReportNote
-from weigh.need import cpus_for, has_waited, need_notes, wait_words
 from weigh.outcome import out_of_memory, ran_out_on_gpu
 from weigh.outside_work import outside_work
 from weigh.planning.resume_policy import enough_time_factor
@@ -35,6 +34,7 @@ from weigh.units import (
     format_limit,
     format_size,
 )
+from weigh.usage_needs import cpus_for, has_waited, need_notes, wait_words
 
 # of a limit used: the next run may exceed it
 _NEAR = 0.9

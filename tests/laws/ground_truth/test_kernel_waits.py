@@ -18,7 +18,7 @@ import pytest
 from taskstats import Exits
 
 from weigh.model.record import Usage
-from weigh.need import cpus_for
+from weigh.usage_needs import cpus_for
 
 pytestmark = pytest.mark.skipif(
     not os.path.exists("/proc/self/schedstat"),

@@ -13,8 +13,8 @@ from weigh.measure.programs import (
     sign_of,
 )
 from weigh.model.record import JvmHeap, PageCache, ProgramSign, Record, Usage
-from weigh.need import cache_words, knobs_in, knobs_of, sign_words
 from weigh.units import MIB
+from weigh.usage_needs import cache_words, knobs_in, knobs_of, sign_words
 
 RULES = read_rules({}, site="/nowhere")
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.model.record import CpuWait, Usage
-from weigh.need import cpus_for, need_notes, wait_words
+from weigh.usage_needs import cpus_for, need_notes, wait_words
 
 FULL = CpuWait(time=10.1, wanted=1.95, alone=1.6, threads=3, cpus=2, others=1.5)
 

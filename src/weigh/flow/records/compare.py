@@ -11,7 +11,6 @@ from weigh.estimate.readings import gpu_memory
 from weigh.flow.here import Here, here_now
 from weigh.flow.records.records import find_record, open_store
 from weigh.model.record import BatchTimes, Record, Usage
-from weigh.need import has_waited, knobs_of, wait_words
 from weigh.render.comparison_lines import (
     ComparedFigure,
     ComparisonRow,
@@ -27,6 +26,7 @@ from weigh.robust import ratio_interval
 from weigh.store.find import labelled_entries
 from weigh.store.index import read_index, read_record
 from weigh.units import count_with_noun
+from weigh.usage_needs import has_waited, knobs_of, wait_words
 
 
 class ComparedRecords(msgspec.Struct, frozen=True):

@@ -33,7 +33,6 @@ from weigh.flow.request.request import (
     request_answer_of,
 )
 from weigh.model.record import Record, Request
-from weigh.need import knobs_in, knobs_of
 from weigh.planning.record_match import kind_of_command
 from weigh.render import history_lines
 from weigh.render.history_lines import HistoryKind, RequestFromHistory
@@ -48,6 +47,7 @@ from weigh.request import (
 )
 from weigh.store.find import LAST
 from weigh.store.index import RecordHead, read_record
+from weigh.usage_needs import knobs_in, knobs_of
 
 READ = 1000  # the latest records that are learnt from
 _OUT_OF_MEMORY, _TIMEOUT = "OUT_OF_MEMORY", "TIMEOUT"

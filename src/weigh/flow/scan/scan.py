@@ -33,7 +33,6 @@ from weigh.flow.scan.from_records import (
     scan_answer_of_records,
 )
 from weigh.model.record import Record, Usage
-from weigh.need import has_waited, need_notes
 from weigh.request import COMPLETED, from_usages
 from weigh.store.find import find_all
 from weigh.store.identity import new_id
@@ -44,6 +43,7 @@ from weigh.sweep.quoting import bash_quoted
 from weigh.sweep.tasks import field_names, fill_fields, match_fields
 from weigh.sweep.values import ParameterAxis, parse_axis, typed_value
 from weigh.units import Seconds, format_duration, format_size
+from weigh.usage_needs import has_waited, need_notes
 
 _OUTPUT = "output"
 _LONGEST_NAME = 80
