@@ -48,8 +48,7 @@ def measured(
 ) -> Any:
     """Measure every call of a function, as a phase with its name.
 
-    For functions, coroutines and generators; a generator counts only while it runs
-    itself, not while its consumer does.
+    For functions and coroutines.
 
     Args:
         function: the function, if the decorator has no parentheses.
@@ -58,7 +57,7 @@ def measured(
         sync: wait for the GPU before and after each call, so that its work counts here.
 
     Raises:
-        UsageError: the decorated object is not a function.
+        UsageError: the decorated object is not a function, or a generator.
     """
     decorate = measuring(name=name, after=_show_gpus if show_gpus else None, sync=sync)
     return decorate if function is None else decorate(function)

@@ -2,14 +2,13 @@
 
 # ruff: noqa: ANN401 - decorators take and return whatever is called
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import wraps
 from operator import index
 from typing import Any, NoReturn, Self, TypeVar
 
 from weigh.errors import UsageError
-from weigh.measure.region.channel import clock
-from weigh.measure.region.spans import OpenPhase, cpu_time, here, step_in
+from weigh.measure.region.spans import OpenPhase
 from weigh.measure.region.tracker import current, leave_region
 from weigh.probe.gpu_libraries import wait_quietly
 from weigh.units import Bytes, Seconds
@@ -139,17 +138,15 @@ def measuring(
 ) -> Callable[[_Function], _Function]:
     """Return a decorator that makes every call of a function a phase.
 
-    Coroutines count from their first step to their last; generators only while they
-    run, not while their consumer does.
+    Coroutines count from their first step to their last.
 
     Args:
         name: the name in the report; by default the function's own.
         after: called with that name after each call.
-        sync: wait for the GPU before and after each call, and each step of a generator.
+        sync: wait for the GPU before and after each call.
 
     Raises:
-        UsageError: later, if the decorated object is no function, or an async
-            generator.
+        UsageError: later, if the decorated object is no function, or a generator.
     """
     if name is not None:
         name = region_name(name, of="measured")
@@ -178,9 +175,10 @@ def _decorated(
     def region() -> _MeasuredCall:
         return _MeasuredCall(called, after, sync=sync)
 
-    if inspect.isasyncgenfunction(function):
+    # its time would be its consumer's, too
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise UsageError(
-            f"{called} is an async generator, which measured does not time: "
+            f"{called} is a generator, which measured does not time: "
             "write `with weigh.phase(...)` around the steps in it"
         )
     if inspect.iscoroutinefunction(function):
@@ -192,87 +190,12 @@ def _decorated(
 
         return call_coroutine
 
-    if inspect.isgeneratorfunction(function):
-
-        @wraps(function)
-        def call_generator(*args: Any, **kwargs: Any) -> _MeasuredGenerator:
-            steps = function(*args, **kwargs)
-            return _MeasuredGenerator(steps, called, after, sync=sync)
-
-        return call_generator
-
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         with region():
             return function(*args, **kwargs)
 
     return call
-
-
-class _MeasuredGenerator(Generator[Any, Any, Any]):
-    """A generator whose region is open only while it runs itself.
-
-    Where it is advanced within another region it does not affect that one, and keeps
-    its own open regions separate.
-    """
-
-    def __init__(
-        self,
-        steps: Generator[Any, Any, Any],
-        name: str,
-        after: After | None,
-        *,
-        sync: bool,
-    ) -> None:
-        self._steps, self._name, self._after = steps, name, after
-        self._wait = wait_quietly if sync else bool
-        self._account: OpenPhase | None = None
-        self._inside: OpenPhase | None = None  # the innermost region in the generator
-        self._wall = self._cpu = 0.0
-        self._state = "new"
-
-    def send(self, value: Any) -> Any:
-        return self._timed_step(self._steps.send, value)
-
-    def throw(self, *error: Any) -> Any:
-        return self._timed_step(self._steps.throw, *error)
-
-    def close(self) -> None:
-        # its clean-up counts too
-        if self._state == "open":
-            self._timed_step(self._steps.close)
-            self._end()
-
-    __del__ = close
-
-    def _timed_step(self, step: Callable[..., Any], *args: Any) -> Any:
-        around = here()
-        if self._state == "new":
-            self._state = "open"
-            self._account = current().enter(self._name)
-            self._inside = here()
-        self._wait()
-        step_in(self._inside)
-        wall, cpu = clock(), cpu_time()
-        try:
-            return step(*args)
-        except BaseException:  # that of its end, too
-            self._state = "ending"
-            raise
-        finally:
-            self._wait()
-            self._wall += clock() - wall
-            self._cpu += cpu_time() - cpu
-            self._inside = step_in(around)
-            if self._state == "ending":
-                self._end()
-
-    def _end(self) -> None:
-        self._state = "closed"
-        if self._account is not None:
-            leave_region(self._account, self._wall, self._cpu)
-        if self._after is not None:
-            self._after(self._name)
 
 
 def region_name(name: object, *, of: str) -> str:

@@ -215,11 +215,9 @@ def here() -> OpenPhase | None:
     return _innermost.get()
 
 
-def step_in(region: OpenPhase | None) -> OpenPhase | None:
-    """Make *region* the innermost region here; return the previous one."""
-    before = here()
+def step_in(region: OpenPhase) -> None:
+    """Make *region* the innermost region here."""
     _innermost.set(region)
-    return before
 
 
 def step_out(region: OpenPhase) -> None:

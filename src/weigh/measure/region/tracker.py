@@ -116,17 +116,12 @@ class RegionTracker:
             region.start = channel.clock()
         return region
 
-    def leave(
-        self,
-        region: OpenPhase,
-        wall: Seconds | None = None,
-        cpu: Seconds | None = None,
-    ) -> None:
-        """End a region; *wall* and *cpu* are given if it did not run all the time."""
+    def leave(self, region: OpenPhase) -> None:
+        """End a region."""
         # the clock stops first, for the same reason
         now = channel.clock()
-        region.wall = now - region.start if wall is None else wall
-        region.cpu = cpu_time() - region.cpu if cpu is None else cpu
+        region.wall = now - region.start
+        region.cpu = cpu_time() - region.cpu
         step_out(region)
         self._leave(region, now)
 
@@ -347,12 +342,10 @@ def is_current(tracker: object) -> bool:
     return process.tracker is tracker
 
 
-def leave_region(
-    region: OpenPhase, wall: Seconds | None = None, cpu: Seconds | None = None
-) -> None:
+def leave_region(region: OpenPhase) -> None:
     """Leave a region, unless this is a fork of the process that entered it."""
     if is_current(region.owner):
-        current().leave(region, wall, cpu)
+        current().leave(region)
     else:
         step_out(region)
 

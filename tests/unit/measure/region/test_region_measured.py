@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Any
 
@@ -110,105 +110,17 @@ def test_tasks_nest_below_what_started_them_and_not_in_each_other(
     ]
 
 
-def test_a_generators_consumer_is_not_inside_it(tracker: RegionTracker) -> None:
-    @measured(name="produce")
-    def produce() -> Iterator[int]:
-        for number in range(3):
-            with phase("made"):
-                pass
-            yield number
-
-    for _ in produce():
-        with phase("used"):
-            sum(range(100_000))
-    assert places(tracker) == [("produce", 0, 1), ("made", 1, 3), ("used", 0, 3)]
-    produced, _, used = tracker.regions().phases
-    assert (produced.cpu_time or 0) < (used.cpu_time or 0)
+def of_numbers() -> Iterator[int]:
+    yield 1
 
 
-def test_a_generator_stepped_in_several_phases_leaves_each_as_it_was(
-    tracker: RegionTracker,
-) -> None:
-    @measured(name="produce")
-    def produce() -> Iterator[int]:
-        yield 1
-        yield 2
-
-    items = produce()
-    with phase("a"):
-        next(items)
-    with phase("b"):
-        next(items)
-        with phase("inside b"):
-            pass
-    assert places(tracker)[1:] == [("produce", 1, 0), ("b", 0, 1), ("inside b", 1, 1)]
+async def of_later_numbers() -> AsyncIterator[int]:
+    yield 1
 
 
-def test_what_a_generator_has_open_is_not_around_its_consumer(
-    tracker: RegionTracker,
-) -> None:
-    @measured(name="produce")
-    def produce() -> Iterator[int]:
-        with phase("making"):
-            yield 1
-            with phase("more"):
-                yield 2
-
-    for _ in produce():
-        with phase("use"):
-            pass
-    assert places(tracker) == [
-        ("produce", 0, 1),
-        ("making", 1, 1),
-        ("more", 2, 1),
-        ("use", 0, 2),
-    ]
-
-
-def test_a_generator_takes_and_gives_all_that_it_did(tracker: RegionTracker) -> None:
-    @measured(name="talk")
-    def talk() -> Generator[str, str, str]:
-        heard = yield "hello"
-        try:
-            yield heard.upper()
-        except KeyError as error:
-            yield f"caught {error}"
-        return "bye"
-
-    talking = talk()
-    assert next(talking) == "hello"
-    assert talking.send("you") == "YOU"
-    assert talking.throw(KeyError(1)) == "caught 1"
-    with pytest.raises(StopIteration) as stop:
-        next(talking)
-    assert stop.value.value == "bye"
-    assert places(tracker) == [("talk", 0, 1)]
-
-
-def test_a_generator_left_half_way_is_closed_and_counted(
-    tracker: RegionTracker,
-) -> None:
-    closed = []
-
-    @measured(name="produce")
-    def produce() -> Iterator[int]:
-        try:
-            yield 1
-            yield 2
-        finally:
-            closed.append(True)
-
-    for _ in produce():
-        break
-    assert closed == [True]
-    assert places(tracker) == [("produce", 0, 1)]
-
-
-def test_an_async_generator_is_refused_with_what_to_write() -> None:
-    async def produce() -> AsyncIterator[int]:
-        yield 1
-
-    with pytest.raises(UsageError, match=r"produce is an async .*`with weigh\."):
+@pytest.mark.parametrize("produce", [of_numbers, of_later_numbers])
+def test_a_generator_is_refused_with_what_to_write(produce: Any) -> None:
+    with pytest.raises(UsageError, match=r"numbers is a generator.*`with weigh\."):
         measured(produce)
 
 
