@@ -30,8 +30,6 @@ _WORTH_TIME: Seconds = 0.3  # seconds; a shorter wait changes no request
 _OTHERS = 0.1  # CPUs; less is weigh itself, and the noise of /proc/stat
 _FULL = 0.85  # of the CPUs
 _BOUND = 0.9  # of a CPU wanted: there is little else that the run waits for
-_BLOCKED = 0.25  # of the looks
-_FEW_CPUS = 0.5  # a run that used fewer was mostly idle
 _NOT_ITS_OWN = ("others", "limit")  # causes that go away with CPUs of the job's own
 
 
@@ -83,10 +81,8 @@ def _whole_cpus(cpus_used: float | None) -> int:
 def wait_words(usage: Usage) -> str:
     """Describe what a run waited for; empty if it did not wait, or that is unknown."""
     wait = usage.cpu_wait
-    if wait is None:
+    if wait is None or not has_waited(usage):
         return ""
-    if not has_waited(usage):
-        return _blocked_words(usage, wait)
     waited = f"waited {format_duration(wait.time)} for a CPU"
     if cause_of_cpu_wait(wait) == "limit":
         return f"{waited}: a control group limits its CPU time"
@@ -110,14 +106,6 @@ def _others_words(usage: Usage, cpu_wait: CpuWait) -> str:
     return used
 
 
-def _blocked_words(usage: Usage, cpu_wait: CpuWait) -> str:
-    is_idle = (usage.cpus_used or 0.0) < _FEW_CPUS
-    if is_idle and (cpu_wait.blocked or 0.0) >= _BLOCKED:
-        share = f"{100 * (cpu_wait.blocked or 0.0):.0f} %"
-        return f"blocked on storage for {share} of the time: more CPUs do not help"
-    return ""
-
-
 def need_notes(usage: Usage) -> Iterator[str]:
     """Yield what more CPUs would change, in words."""
     wait = usage.cpu_wait
@@ -127,7 +115,7 @@ def need_notes(usage: Usage) -> Iterator[str]:
     if cause in _NOT_ITS_OWN:
         count = cpus_for(usage)
         if count == _whole_cpus(usage.cpus_used) and wait.wanted < _BOUND:
-            return  # it sleeps or is blocked: another CPU changes neither line
+            return  # it sleeps or waits for storage: another CPU changes neither line
         alone, wall = format_duration(wait.alone), format_duration(usage.wall_time)
         yield (
             f"on {_counted_cpus_text(count)} of its own it would take {alone} instead "

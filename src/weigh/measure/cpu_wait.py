@@ -23,8 +23,6 @@ _LEAST_COVERAGE = 0.5  # of the CPU time; what was not seen may have waited othe
 # of a thread's life, before its first look and after its last; a wait counts at its end
 _UNSEEN: Seconds = 0.2
 _UNSEEN_SHARE = 0.05
-_MOSTLY_IDLE = 0.5  # of a core; below that, what processes are blocked on is read
-_MOST_STATES = 8  # processes whose state is read in a look
 _BUSY = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _LONGEST = 1 << 20  # bytes of /proc/stat with thousands of CPUs
@@ -103,9 +101,6 @@ class CpuWaits:
         self._live: dict[tuple[int, int], _ThreadTimes] = {}
         self._ended = (0.0, 0.0, 0.0)  # of ended threads: ran, waited, wanted
         self._most_threads = 0
-        # of these, with a process that waits for storage
-        self._looks = self._blocked_looks = 0
-        self._looked: tuple[Seconds, Seconds] | None = None  # time, CPU time seen
         self._cpus: set[int] = set()
         self._met: set[int] = set()
         self._own_at_first: Seconds | None = None  # CPU seconds seen at the first look
@@ -125,16 +120,8 @@ class CpuWaits:
         for key in self._live.keys() - set(keys):
             self._retire(key)
         self._most_threads = max(self._most_threads, active)
-        run, _, _ = self._seen()
         if self._own_at_first is None:
-            self._own_at_first = run
-        if self._looked is not None:
-            self._looks += 1
-            elapsed, used = current_time - self._looked[0], run - self._looked[1]
-            # only while little CPU is used, since reading the state costs as well
-            if used < _MOSTLY_IDLE * elapsed:
-                self._blocked_looks += self._is_blocked(readings)
-        self._looked = current_time, run
+            self._own_at_first, _, _ = self._seen()
         return max(_INTERVAL, (self._clock() - began) / _SHARE)
 
     def finish(self) -> None:
@@ -169,14 +156,7 @@ class CpuWaits:
             cpus=len(self._cpus) or None,
             others=min(others, float(len(cpus))) if cpus else None,
             throttled=max(0.0, throttled - throttled_before),
-            blocked=self._blocked_looks / self._looks if self._looks else None,
         )
-
-    def _is_blocked(self, readings: Sequence[ProcessReading]) -> bool:
-        """Return whether a process is in state D: it waits for storage."""
-        texts = (self._read(f"{one.pid}/stat") for one in readings[:_MOST_STATES])
-        # the state follows the name, which may hold parentheses
-        return any(text[text.rfind(b")") + 2 :].startswith(b"D") for text in texts)
 
     def _seen(self) -> tuple[Seconds, Seconds, Seconds]:
         """Return the seconds that the seen threads ran, waited and wanted to run."""

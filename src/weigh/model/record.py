@@ -234,8 +234,7 @@ class CpuWait(msgspec.Struct, frozen=True):
     run that also waits for its disk or sleeps takes more. ``threads`` is the largest
     number that used a CPU at once, of the ``cpus`` that the run may use, ``others`` how
     many of those other programs kept busy on average, and ``throttled`` how long the
-    CPU limit of a control group held the run. ``blocked`` is the share of looks at
-    which it used little CPU and a process waited for storage.
+    CPU limit of a control group held the run.
     """
 
     time: Seconds
@@ -245,7 +244,6 @@ class CpuWait(msgspec.Struct, frozen=True):
     cpus: int | None = None  # None: not known
     others: float | None = None
     throttled: Seconds | None = None
-    blocked: float | None = None
 
 
 class JvmHeap(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from doctored import DoctoredProc, stat_text
+from doctored import DoctoredProc
 from looks import reading
 
 from weigh.measure.cpu_wait import (
@@ -148,15 +148,6 @@ def test_a_cpu_limit_is_seen_in_the_control_groups(machine: Machine) -> None:
     machine.proc.write("groups/a/cpu.stat", b"usage_usec 5\nthrottled_usec 2500000\n")
     found = machine.figures(1.0, 4.0)
     assert found.throttled == 2.5
-
-
-def test_an_idle_run_that_waits_for_storage_is_called_blocked(machine: Machine) -> None:
-    machine.proc.write("7/stat", stat_text(state="D"))
-    machine.thread(7, 7, 0.1, 0)
-    for _ in range(3):
-        machine.look(reading(7, 1))
-    found = machine.figures(0.1, 3.0)
-    assert found.blocked == 1.0
 
 
 @pytest.mark.parametrize("text", [b"", b"12", b"a b", b"\xff"])

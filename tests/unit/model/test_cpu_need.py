@@ -62,13 +62,6 @@ def test_a_run_that_mostly_sleeps_gets_no_advice_on_cpus() -> None:
     assert list(need_notes(usage(idle))) == []
 
 
-def test_a_run_that_waits_for_its_disk_is_called_that() -> None:
-    blocked = CpuWait(time=0.0, wanted=0.1, alone=6.8, threads=1, cpus=2, blocked=0.6)
-    assert wait_words(usage(blocked, used=0.1)) == (
-        "blocked on storage for 60 % of the time: more CPUs do not help"
-    )
-
-
 @given(
     wait=st.floats(0, 1e6),
     wanted=st.floats(0, 1e4),
