@@ -7,7 +7,7 @@ made up for it.
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,8 +19,6 @@ PER_PROCESS = "NVML per process"
 DEVICE_RISE = (
     "NVML device memory minus what was in use before; other users' changes count too"
 )
-_COUNTED = "difference of the GPU's own counter, all users' work"
-_INTEGRATED = "power samples added up, all users' work"
 _MOST_MOMENTS = 4096  # of a GPU; beyond it, the larger of each two stays
 _MOST_PROCESSES = 64  # of one GPU, whose figures are kept one by one
 # of readings on shared GPUs and in containers (test_gpu_account.py)
@@ -28,8 +26,17 @@ _DOUBTS = 3  # readings that the driver's list did not explain, if it names the 
 _OVERHEAD = 64 * MIB, 0.05  # of the GPU's memory that belongs to no listed process
 _LATE = 0.5  # seconds after the start; a later baseline is reported as late
 # the figures of readings and counters whose mean and bounds are kept
-_OF_READINGS = ("utilization", "memory_utilization", "sm_clock", "memory_clock")
+_OF_READINGS = (
+    "utilization",
+    "memory_utilization",
+    "sm_clock",
+    "memory_clock",
+    "power",
+)
 _OF_THE_BUS = ("pcie_rx", "pcie_tx")
+
+
+_Count = TypeVar("_Count", int, float)
 
 
 class GpuMoment(msgspec.Struct, frozen=True, gc=False):
@@ -103,11 +110,7 @@ class GpuAccount:
         self._unlisted: Bytes | None = None  # in use by nobody listed, at the start
         self._explained: Bytes = 0  # the most in use that the lists explained
         self._doubts = 0
-        self._figures = {
-            name: _BoundedMean() for name in (*_OF_READINGS, "power", *_OF_THE_BUS)
-        }
-        self._power_at: tuple[Seconds, float] | None = None
-        self._integral: float | None = None  # joules
+        self._figures = {name: _BoundedMean() for name in (*_OF_READINGS, *_OF_THE_BUS)}
         # at the start, and the last ones
         self._first_counters = self._counters = GpuCounters()
         self._xids: list[int] | None = None
@@ -135,7 +138,6 @@ class GpuAccount:
             reading.utilization is not None and self.idle_since is None
         ):
             self.idle_since = time
-        self._take_power(time, reading.power)
         if reading.slowed is not None:
             self._slowed_looks += 1
             self._slowed.update(reading.slowed)
@@ -181,7 +183,6 @@ class GpuAccount:
         """Return the usage so far."""
         device = self.device
         peak, source = self._peak()
-        energy, energy_source = self._energy()
         first, last = self._first_counters, self._counters
         ecc_errors = _increase(first.ecc_errors, last.ecc_errors)
         xids, looks = tuple(self._xids or ()), self._slowed_looks
@@ -194,13 +195,12 @@ class GpuAccount:
             peak_memory=peak,
             process_peak_memory=(self._job_peak or 0) if is_per_process else None,
             source=source,
-            energy=energy,
+            energy=_increase(first.energy, last.energy),
             ecc_errors=ecc_errors,
             xid_errors=None if self._xids is None else len(self._xids),
             index=device.index,
             memory_reserved=device.memory_reserved,
             device_peak_memory=self.device_peak,
-            energy_source=energy_source,
             xids=xids,
             processes=tuple(
                 GpuProcess(pid, peak_memory=self._peaks[pid])
@@ -329,26 +329,6 @@ class GpuAccount:
         words = f"; first looked {late:.1f} s after the start" if late > _LATE else ""
         return self._rise(), DEVICE_RISE + words
 
-    def _take_power(self, time: Seconds, power: float | None) -> None:
-        self._figures["power"].add(power)
-        if power is None:
-            return
-        if self._power_at is not None:
-            before, at_that = self._power_at
-            # the trapezoid between two readings
-            rise = (time - before) * (power + at_that) / 2
-            self._integral = (self._integral or 0.0) + rise
-        self._power_at = (time, power)
-
-    def _energy(self) -> tuple[float | None, str | None]:
-        first, last = self._first_counters.energy, self._counters.energy
-        # the GPU's own counter is exact; power is only sampled
-        if first is not None and last is not None:
-            return max(0.0, last - first), _COUNTED
-        if self._integral is None:
-            return None, None
-        return self._integral, _INTEGRATED
-
 
 def process_exists(pid: int) -> bool:
     """Return whether *pid* is a process here, of any user."""
@@ -434,7 +414,7 @@ def _memory_at_times(
     return tuple(column)
 
 
-def _increase(before: int | None, after: int | None) -> int | None:
+def _increase(before: _Count | None, after: _Count | None) -> _Count | None:
     return None if before is None or after is None else max(0, after - before)
 
 
