@@ -11,7 +11,6 @@ import signal
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from os.path import basename
 
 import msgspec
 
@@ -74,8 +73,7 @@ class RunResult(msgspec.Struct, frozen=True):
 
 _RARELY = 20_000  # objects between collections: tasks create no reference cycles
 _TICK = 0.25  # seconds; the longest sleep
-_WIDTH = 80 - len("weigh: ")  # columns left for a message after its prefix
-_MOST_FAILURES = 20  # that get a line each
+_MOST_FAILURES = 20  # that are named
 _LONGEST_DOUBT = 160  # characters; the last line of an output may be long
 _POLL = 0.02  # seconds between looks at tasks that end after an unexpected error
 _RESPAWN_PAUSE = 0.5  # seconds until the next try after a fork failed
@@ -433,7 +431,7 @@ class TaskLoop:
             self._progress.note_done(wall)
         else:
             self._tally.failed += 1
-            self._report_failed(attempt, ending)
+            self._keep_failure(attempt, ending)
         self._consider_halt(attempt, ending)
 
     def _write_the_rest(self) -> None:
@@ -444,7 +442,7 @@ class TaskLoop:
         for entry in self._journal.unwritten:
             self._tally.take_back(was_done=entry.succeeded)
 
-    def _report_failed(self, attempt: TaskAttempt, ending: AttemptEnding) -> None:
+    def _keep_failure(self, attempt: TaskAttempt, ending: AttemptEnding) -> None:
         if len(self._failures) >= _MOST_FAILURES:
             return
         reason = "failed" if ending.outcome is None else ending.outcome.reason
@@ -452,9 +450,6 @@ class TaskLoop:
             reason += f" ({attempt.state.evidence})"
         task = self._context.number_of(attempt.seq)
         self._failures.append(FailedTask(task, reason, attempt.output.path))
-        self._notify(_failure_line(self._failures[-1]))
-        if len(self._failures) == _MOST_FAILURES:
-            self._notify("further failures are in the joblog")
 
     def _report_doubts(self) -> None:
         """State that tasks count as done whose output ends in an error."""
@@ -601,15 +596,6 @@ class TaskLoop:
                 if attempt.state.stop is None:
                     wake_at = min(wake_at, attempt.launch.began + self._options.timeout)
         return max(0.0, wake_at - now)
-
-
-def _failure_line(failed_task: FailedTask) -> str:
-    """Describe a failure in one line; shorten the path if the line is too long."""
-    line = f"task {failed_task.task} failed: {failed_task.reason}"
-    if failed_task.output is None:
-        return line
-    full = f"{line}   {failed_task.output}"
-    return full if len(full) <= _WIDTH else f"{line}   {basename(failed_task.output)}"
 
 
 def _close_output(attempt: TaskAttempt) -> tuple[Bytes, OSError | None]:
