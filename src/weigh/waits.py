@@ -32,6 +32,7 @@ class WaitTimes(msgspec.Struct, frozen=True, kw_only=True):
     silence: Seconds = 60.0  # then a holder on another machine counts as dead
     lock_without_name: Seconds = 3.0  # in which its creator writes its name into it
     look_at_files: Seconds = 1.0  # and at what tasks have left behind
+    blocked_stream: Seconds = 5.0  # in all, for a reader of the output that stopped
     # ending tasks
     second_signal: Seconds = 3.0  # sooner, it is the first one, passed on by a shell
     orphans_reported: Seconds = 5.0  # after their task has ended

@@ -14,6 +14,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
+from weigh import waits
 from weigh.lazy_modules import lazy_module
 from weigh.units import Seconds
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 else:  # each is imported when it is first used
     printable = lazy_module("weigh.render.printable")
 
-PATIENCE: Seconds = 5.0  # the longest total time that a blocked stream delays weigh
 _MOST = 1 << 20  # bytes that may wait to be written; newer ones are dropped
 _PIECE = 4096  # bytes of one write
 
@@ -33,12 +33,12 @@ class PatientStream:
     After an ``error`` of the stream nothing is written any more.
     """
 
-    def __init__(self, stream: Any, *, patience: Seconds = PATIENCE) -> None:  # noqa: ANN401 - any text stream
-        """Write to the descriptor of *stream*; wait *patience* seconds in total."""
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - any text stream
+        """Write to the descriptor of *stream*."""
         self.error: OSError | None = None
         self._stream = stream
         self._fd: int = stream.fileno()
-        self._patience = patience
+        self._patience = waits.times.blocked_stream
         self._waiting: deque[bytes] = deque()
         self._size = 0  # bytes in it, and those being written
         self._changed = threading.Condition()

@@ -44,7 +44,7 @@ _LOSS = re.compile("(?i)loss|nll|ppl|perplexity|mse|objective")
 _NO_LOSS = re.compile(
     "(?i)scale|scaling|weight|factor|coef|rate|lr|step|count|every|limit"
 )
-_LONGEST_LINE = 65_536  # bytes kept of a line whose end has not arrived
+_LONGEST_LINE = 4096  # bytes; of a longer line the end is read
 _IN_A_ROW = 3  # values whose median is the beginning; and high ones that are certain
 _TIMES = 1e3  # what a loss began with: then it has exploded
 
@@ -77,20 +77,15 @@ class DivergenceWatch:
         output_piece = self._rest + output_piece
         end = max(output_piece.rfind(b"\n"), output_piece.rfind(b"\r")) + 1
         self._rest = output_piece[end:][-_LONGEST_LINE:]
-        return self._look(output_piece[:end])
-
-    def end(self) -> LostNumber | None:
-        """Return the first divergence in a last line without an end."""
-        return self._look(self._rest)
-
-    def _look(self, whole_lines: bytes) -> LostNumber | None:
+        whole_lines = output_piece[:end]
         before, self._lines = self._lines, self._lines + whole_lines.count(b"\n")
         if not _HINT.search(whole_lines):
             return None
         for number, line in enumerate(whole_lines.split(b"\n"), start=before + 1):
             parts = line.split(b"\r") if _HINT.search(line) else ()
             for part in parts:  # a progress bar overwrites its line
-                shown = _COLOUR.sub(b"", part).decode("utf-8", "replace")
+                text = _COLOUR.sub(b"", part[-_LONGEST_LINE:])
+                shown = text.decode("utf-8", "replace")
                 word = lost_number(shown)
                 if word is not None:
                     self._patience -= 1
