@@ -148,7 +148,7 @@ def from_usages(
         gpus=gpus,
         gpu_type=gpu_type,
         notes=(
-            *_request_basis_notes(runs, headroom, apart),
+            *_request_basis_notes(runs, headroom, apart or _mixed_commands(records)),
             *_unmeasured_notes(records),
             *memory.notes,
             *_weigh_memory_notes(layout),
@@ -156,7 +156,6 @@ def from_usages(
             *_cpu_notes(_runs_of_whole_jobs(runs), layout),
             *((STILL_RISING,) if any(run.usage.growing for run in runs) else ()),
             *gpu_notes,
-            *(() if apart else _mixed_command_notes(records)),
         ),
         nodes=layout.nodes,
         ntasks=layout.ntasks,
@@ -672,10 +671,12 @@ def _relative_range(values: Sequence[float]) -> float:
     return (largest - min(values)) / largest if largest > 0 else 0
 
 
-def _mixed_command_notes(records: Sequence[Record]) -> Iterator[str]:
+def _mixed_commands(records: Sequence[Record]) -> str:
+    """Return that *records* are no repeats, so that how far they vary is no spread."""
     commands = {record.command for record in records}
-    if len(commands) > 1:
-        yield f"the runs are of {len(commands)} different commands: the largest counts"
+    if len(commands) == 1:
+        return ""
+    return f"the runs are of {len(commands)} different commands: the largest counts"
 
 
 def _gpu_need(runs: Sequence[RunForRequest]) -> tuple[int, str | None, tuple[str, ...]]:

@@ -62,7 +62,7 @@ _MORE = {
     "logs": ("weigh.cli.logs", "show the output of a job or a task"),
     "cancel": ("weigh.cli.cancel", "cancel jobs, or only their waiting elements"),
     "resume": ("weigh.cli.resume", "run unfinished tasks again"),
-    "top": ("weigh.cli.top", "watch runs in progress, GPUs and my processes"),
+    "top": ("weigh.cli.top", "watch what weigh run runs here, and the GPUs"),
     "profile": ("weigh.cli.profile", "measure where a Python program spends its time"),
     "records": ("weigh.cli.records", "list, show, remove and export records"),
     "compare": ("weigh.cli.compare", "compare runs with a first one"),

@@ -40,9 +40,10 @@ _CLEAR, _HOME, _NEXT, _CLEAR_BELOW = "\x1b[2J", "\x1b[H", "\x1b[K\n", "\x1b[J"
 )
 @options.as_json("With --gpus: print one JSON document.")
 def top(*, gpus: bool, as_json: bool) -> int:
-    """Watch the runs in progress here, the machine and the GPUs.
+    """Watch what `weigh run` runs here, the machine and the GPUs.
 
-    Ctrl-C quits; the runs continue. If the output is not a terminal, one screen is
+    Tasks are not listed: `weigh status` and `weigh report last` show them. Ctrl-C
+    quits; the runs continue. If the output is not a terminal, one screen is
     printed. `weigh records show ID` shows all of one run.
 
     With --gpus my GPUs are listed once, one line each, as CUDA_VISIBLE_DEVICES and

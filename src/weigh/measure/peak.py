@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from weigh.measure.memory.holding import MemoryHolding, nearest_holding
-from weigh.model.record import PeakMemory, TreeSample
+from weigh.model.record import LAUNCHER_FLOOR, PeakMemory, TreeSample
 from weigh.probe.proc import ProcessReading
 from weigh.units import GIB, KIB, MIB, Bytes, Seconds
 
@@ -258,7 +258,7 @@ class PeakTracker:
             low=0 if self._top is None else min(high, self._top.low),
             high=high,
             **_parts_of_peak(0, None),
-            source="launcher floor",
+            source=LAUNCHER_FLOOR,
             certainty="guessed",
         )
 

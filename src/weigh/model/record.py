@@ -49,6 +49,9 @@ class TreeSample(msgspec.Struct, frozen=True):
 Certainty = Literal["exact", "counted", "guessed"]
 
 
+LAUNCHER_FLOOR = "launcher floor"  # the source of a peak that is weigh's own
+
+
 class PeakMemory(msgspec.Struct, frozen=True, omit_defaults=False):
     """The peak memory of a job, as if it ran alone on a node.
 
@@ -69,6 +72,11 @@ class PeakMemory(msgspec.Struct, frozen=True, omit_defaults=False):
     time: Seconds | None = None  # of the peak, since the run began; None: not known
     kernel: Bytes | None = None
     certainty: Certainty | None = None
+
+    @property
+    def is_bound(self) -> bool:
+        """Return whether the command was too short: this is what started it."""
+        return self.source == LAUNCHER_FLOOR
 
 
 class ProgramPhase(msgspec.Struct, frozen=True):
@@ -569,3 +577,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         """The peak memory in bytes; None if it was not measured."""
         peak = None if self.usage is None else self.usage.peak_memory
         return None if peak is None else peak.value
+
+    @property
+    def peak_is_bound(self) -> bool:
+        """Whether the peak memory is only an upper bound."""
+        peak = None if self.usage is None else self.usage.peak_memory
+        return peak is not None and peak.is_bound

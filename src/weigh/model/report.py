@@ -35,7 +35,8 @@ class ReportMeasure(msgspec.Struct, frozen=True, kw_only=True):
 
     ``median`` and ``most`` are over elements (over runs without a job), each the sum
     of its simultaneous tasks. ``efficiency`` is ``most / requested``, for CPUs
-    ``median / requested``. ``values`` are the figures of the elements.
+    ``median / requested``. ``values`` are the figures of the elements. A figure up to
+    ``bound`` is an upper bound: the runs were too short to measure more exactly.
     """
 
     name: Name
@@ -47,6 +48,7 @@ class ReportMeasure(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     others: tuple[OtherFigure, ...] = ()
     values: tuple[float, ...] = ()  # in the unit of the measure
+    bound: float | None = None  # None: no figure is one
 
 
 class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +76,7 @@ class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
     cpu_time: Seconds | None = None
     cpus: float | None = None  # busy on average
     memory: int | None = None  # bytes, peak
+    memory_is_bound: bool = False  # too short a run to measure it more exactly
     gpu_memory: int | None = None  # bytes, peak
     gpu_utilization: float | None = None
     output: str | None = None

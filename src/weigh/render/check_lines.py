@@ -1,6 +1,7 @@
 """Text and JSON of ``weigh check TASKS``: one row per trial task, failures, notes."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -9,15 +10,18 @@ from weigh.render.columns import TableColumn, fill_by_columns, table_lines
 from weigh.render.printable import (
     count_with_commas,
     indented_json,
+    peak_text,
     printable_text,
     shortened_text,
 )
 from weigh.render.request_lines import folded_lines
 from weigh.schedulers import kind_or_first
+from weigh.schedulers.words import format_ranges
 from weigh.sweep.quoting import bash_quoted
 from weigh.units import Bytes, Seconds, format_duration, size_or_dash
 
 WIDTH = 80
+_NUMBER = re.compile(r"\d+")
 
 
 class TaskTrial(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +45,7 @@ class TaskTrial(msgspec.Struct, frozen=True, kw_only=True):
     cpu_time: Seconds | None = None
     cpus_used: float | None = None  # on average
     peak_memory: Bytes | None = None
+    peak_is_bound: bool = False  # the task ended before more could be measured
     gpu_memory: Bytes | None = None
     growth_rate: float | None = None
     output: str | None = None
@@ -75,9 +80,8 @@ def check_screen(check: CheckedTasks) -> Iterator[str]:
     """Write the screen."""
     yield _check_headline(check)
     yield from table_lines(_trial_columns(check), WIDTH)
-    for trial in check.trials:
-        if trial.is_wrong:
-            yield from _trial_failure(trial)
+    for alike in _equal_failures(check.trials):
+        yield from _failure_lines(alike)
     for note in check.notes:
         yield fill_by_columns(
             f"  {printable_text(note)}", WIDTH, subsequent_indent="    "
@@ -109,16 +113,13 @@ def _trial_columns(check: CheckedTasks) -> list[TableColumn]:
             flexible=True,
         ),
         TableColumn("state", tuple(trial.state for trial in trials), right=False),
-        TableColumn(
-            "memory", tuple(size_or_dash(trial.peak_memory) for trial in trials)
-        ),
+        TableColumn("memory", tuple(map(_trial_memory, trials))),
         TableColumn("GPU", tuple(size_or_dash(trial.gpu_memory) for trial in trials)),
         TableColumn("cpu", tuple(map(_trial_cpus_used, trials)), drop=1),
         TableColumn("verdict", tuple(trial.verdict for trial in trials), right=False),
     ]
     # a column of dashes would take room from the parameters
-    used_a_gpu = any(trial.gpu_memory is not None for trial in trials)
-    return [one for one in columns if one.title != "GPU" or used_a_gpu]
+    return [one for one in columns if {*one.cells} != {"-"}]
 
 
 def _trial_parameters(trial: TaskTrial) -> str:
@@ -131,18 +132,36 @@ def _trial_parameters(trial: TaskTrial) -> str:
     return printable_text(" ".join(words)) or printable_text(trial.command)
 
 
+def _trial_memory(trial: TaskTrial) -> str:
+    peak = trial.peak_memory
+    return "-" if peak is None else peak_text(peak, is_bound=trial.peak_is_bound)
+
+
 def _trial_cpus_used(trial: TaskTrial) -> str:
     return "-" if trial.cpus_used is None else f"{trial.cpus_used:.2f}"
 
 
-def _trial_failure(trial: TaskTrial) -> Iterator[str]:
-    # 14 columns: the indent, "task" and its number
-    command = shortened_text(printable_text(trial.command), WIDTH - 14)
-    yield f"  task {trial.task:<6} {command}"
-    evidence = printable_text(trial.evidence) or "(no output)"
-    yield shortened_text(f"    {trial.verdict}: {evidence}", WIDTH)
-    if trial.output is not None:
-        yield f"    {printable_text(trial.output)}"
+def _equal_failures(trials: Sequence[TaskTrial]) -> Iterable[list[TaskTrial]]:
+    """Group the tasks that failed in the same way: but for numbers the same words."""
+    ways: dict[object, list[TaskTrial]] = {}
+    for trial in trials:
+        if trial.is_wrong:
+            words = _NUMBER.sub("N", trial.evidence)
+            way = trial.state, trial.exit_code, trial.signal, words
+            ways.setdefault(way, []).append(trial)
+    return ways.values()
+
+
+def _failure_lines(alike: Sequence[TaskTrial]) -> Iterator[str]:
+    """Write one failure: its tasks, and the command and the output of the first."""
+    first = alike[0]
+    numbers = format_ranges(trial.task for trial in alike)
+    tasks = f"  {'task' if len(alike) == 1 else 'tasks'} {numbers:<6} "
+    yield shortened_text(tasks + printable_text(first.command), WIDTH)
+    evidence = printable_text(first.evidence) or "(no output)"
+    yield shortened_text(f"    {first.verdict}: {evidence}", WIDTH)
+    if first.output is not None:
+        yield f"    {printable_text(first.output)}"
 
 
 def _check_conclusion(check: CheckedTasks) -> Iterator[str]:

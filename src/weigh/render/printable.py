@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 
 from weigh.lazy_modules import lazy_module
-from weigh.units import is_number
+from weigh.units import Bytes, format_size, is_number
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -227,3 +227,8 @@ def three_digit_text(shown_number: float) -> str:
 
 def _escaped_control_character(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+def peak_text(peak: Bytes, *, is_bound: bool) -> str:
+    """Write a peak; a bound is weigh's own memory, of a command that ended at once."""
+    return f"up to {format_size(peak)}" if is_bound else format_size(peak)

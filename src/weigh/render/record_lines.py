@@ -24,6 +24,7 @@ from weigh.model.record import (
 )
 from weigh.render.printable import (
     local_time,
+    peak_text,
     printable_text,
     quoted_command_line,
     range_text,
@@ -337,8 +338,9 @@ def _cpu_usage_text(usage: Usage) -> str:
 
 def _peak_memory_rows(peak: PeakMemory, trend: str) -> Iterator[ShownRow]:
     """Yield the peak, and what it is made of."""
-    if peak.source == "launcher floor":
-        words = f"up to {format_size(peak.high)}: too short to measure more exactly"
+    if peak.is_bound:
+        at_most = peak_text(peak.high, is_bound=True)
+        words = f"{at_most}: too short to measure more exactly"
         yield ShownRow("memory", words, is_summary=True)
         return
     figure = f"{format_size(peak.value):<10}"

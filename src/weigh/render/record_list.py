@@ -8,11 +8,12 @@ from typing import BinaryIO
 import msgspec
 
 from weigh.model.gpu import GpuUsage, job_peak
-from weigh.model.record import Record, Usage
+from weigh.model.record import LAUNCHER_FLOOR, Record, Usage
 from weigh.render.printable import (
     count_with_commas,
     csv_cell,
     local_time,
+    peak_text,
     printable_text,
     quoted_command_line,
     short_command,
@@ -287,7 +288,8 @@ def _record_state_text(record_row: RecordRow) -> str:
 
 def _record_memory_text(usage: UsageHead) -> str:
     if usage.peak_memory is not None:
-        return format_size(usage.peak_memory.value)
+        is_bound = usage.peak_memory.source == LAUNCHER_FLOOR
+        return peak_text(usage.peak_memory.value, is_bound=is_bound)
     if usage.max_process_memory is not None:
         return format_size(usage.max_process_memory) + _SINGLE
     return "-"

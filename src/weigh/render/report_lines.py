@@ -22,11 +22,13 @@ from weigh.render.words import (
     AS_USUAL,
     NAMES,
     STATE_WORDS,
-    held_words,
+    held_hours,
+    measure_value_text,
     requested_words,
     share_of_request_text,
     state_counts_text,
     unit_value_text,
+    used_words,
 )
 from weigh.units import count_with_noun, duration_or_dash
 
@@ -120,9 +122,8 @@ def words_with_flag(note_text: str, flag: str | None, room: int) -> list[str]:
 
 def _report_screen_lines(report: JobReport) -> Iterator[str]:
     yield from _report_title_lines(report)
-    many = any(len(one.values) > 1 for one in report.measures)
     if report.measures:
-        yield from _measure_lines(report.measures, many=many)
+        yield from _measure_lines(report)
     else:
         yield "    nothing was measured"
     for note in report.notes[:_MOST_NOTES]:
@@ -136,7 +137,8 @@ def _report_title_lines(report: JobReport) -> Iterator[str]:
     rows = len(report.rows)
     total = count_with_noun(rows, report.unit)
     total += f", {state_counts_text(report)}" if report.states else ""
-    right = held_words(report)
+    # of a job with GPUs their hours, else those of the CPUs
+    right = " ".join(next(held_hours(report), ()))
     title = printable_text(report.title)
     line = f"  {title}   {total}"
     # the title gets a line of its own where both do not fit
@@ -146,19 +148,25 @@ def _report_title_lines(report: JobReport) -> Iterator[str]:
     yield f"{line}{right:>{WIDTH - width_of(line)}}".rstrip()
 
 
-def _measure_lines(measures: Sequence[ReportMeasure], *, many: bool) -> Iterator[str]:
-    used = "used (median, peak)" if many else "used"
+def _measure_lines(report: JobReport) -> Iterator[str]:
+    measures = report.measures
+    many = any(len(one.values) > 1 for one in measures)
+    used = used_words(report) + (" (median, peak)" if many else "")
     judged = any(one.efficiency is not None for one in measures)
-    asked = any(one.requested is not None for one in measures)
     # the column is left out where nothing was requested
-    head = f"{_INDENT}{'requested' if asked else '':<{13 if asked else 0}}{used:<23}"
+    asked = 13 if any(one.requested is not None for one in measures) else 0
+    medians = [measure_value_text(one, one.median) for one in measures]
+    middle = max(11, *(len(text) + 2 for text in medians))
+    figures = [
+        f"{text:<{middle}}{measure_value_text(one, one.most) if many else ''}"
+        for one, text in zip(measures, medians, strict=True)
+    ]
+    width = max(23, *(len(text.rstrip()) + 3 for text in (used, *figures)))
+    head = f"{_INDENT}{'requested' if asked else '':<{asked}}{used:<{width}}"
     yield (head + ("used of request" if judged else "")).rstrip()
-    for one in measures:
-        figures = f"{unit_value_text(one.median, one.unit):<11}"
-        if many:
-            figures += unit_value_text(one.most, one.unit)
-        request = f"{requested_words(one):<13}" if asked else ""
-        line = f"  {NAMES[one.name]:<10}{request}{figures:<23}"
+    for one, text in zip(measures, figures, strict=True):
+        request = f"{requested_words(one) if asked else '':<{asked}}"
+        line = f"  {NAMES[one.name]:<10}{request}{text:<{width}}"
         if one.efficiency is not None:
             line += share_of_request_text(one.efficiency)
         yield line.rstrip()

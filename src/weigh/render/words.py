@@ -174,13 +174,22 @@ def state_counts_text(report: JobReport) -> str:
     )
 
 
-def held_words(report: JobReport) -> str:
-    """Write the GPU hours held, or else the CPU hours."""
-    if report.gpu_hours:
-        return f"{three_digit_text(report.gpu_hours)} GPU hours"
-    if report.cpu_hours:
-        return f"{three_digit_text(report.cpu_hours)} CPU hours"
-    return ""
+def held_hours(report: JobReport) -> Iterator[tuple[str, str]]:
+    """Yield the hours that were held, used or not, and their units."""
+    held = (
+        (report.gpu_hours, "GPU hours held"),
+        (report.cpu_hours, "CPU hours held"),
+        (report.memory_hours, "GiB hours of memory held"),
+    )
+    for value, unit in held:
+        if value:
+            yield three_digit_text(value), unit
+
+
+def used_words(report: JobReport) -> str:
+    """Return what the figures are: where an element runs several tasks, no task's."""
+    shares = (report.elements or len(report.rows)) < len(report.rows)
+    return "used per element" if shares else "used"
 
 
 def unit_value_text(figure_value: float | None, unit: Unit) -> str:
@@ -195,6 +204,13 @@ def unit_value_text(figure_value: float | None, unit: Unit) -> str:
     if unit == "share":
         return f"{100 * figure_value:.0f} %"
     return _plain_value_text(figure_value)
+
+
+def measure_value_text(measure: ReportMeasure, value: float | None) -> str:
+    """Write a figure of a measure: the median, the peak."""
+    text = unit_value_text(value, measure.unit)
+    is_bound = value is not None and value <= (measure.bound or -1)
+    return f"up to {text}" if is_bound else text
 
 
 def requested_words(measure: ReportMeasure) -> str:

@@ -298,9 +298,17 @@ def resource_measures(
     for name, unit, source, field, asked in rows:
         values = [getattr(one, field) for one in ran]
         known = [value for value in values if value is not None]
-        blank = ReportMeasure(name=name, unit=unit, source=source)
+        bound = max(filter(None, map(_memory_bound, ran)), default=None)
+        bound = bound if name == "memory" else None
+        blank = ReportMeasure(name=name, unit=unit, source=source, bound=bound)
         measures.append(measure_of(blank, known, asked))
     return tuple(measures)
+
+
+def _memory_bound(element: ReviewedElement) -> Bytes | None:
+    """Return the memory of an element whose runs were all too short to measure it."""
+    rows = [run.row for run in element.runs if run.row.memory is not None]
+    return element.memory if all(row.memory_is_bound for row in rows) else None
 
 
 def measure_of(

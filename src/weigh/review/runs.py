@@ -144,6 +144,7 @@ def _row_usage_fields(usage: Usage) -> dict[str, object]:
         "cpu_time": usage.cpu_time,
         "cpus": usage.cpus_used,
         "memory": peak.value if peak else usage.max_process_memory,
+        "memory_is_bound": peak is not None and peak.is_bound,
         "gpu_memory": max(held, default=None),
         # NVML's per cent as a share; the mean over the run's GPUs
         "gpu_utilization": sum(busy) / len(busy) / 100 if busy else None,

@@ -37,6 +37,7 @@ class PeakHead(msgspec.Struct, gc=False):
     """The peak of the tree, in bytes."""
 
     value: int
+    source: str = ""
 
 
 class GpuHead(msgspec.Struct, gc=False):

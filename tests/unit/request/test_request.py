@@ -354,9 +354,11 @@ def test_times_that_the_least_limit_holds_call_for_no_larger_headroom() -> None:
     assert not noted(request, "more than the headroom")
 
 
-def test_different_commands_are_pointed_out() -> None:
-    assert noted(
-        from_usages([record(), record(command=("train.py",))]), "2 different commands"
+def test_runs_of_different_commands_are_no_repeats_that_vary() -> None:
+    runs = [record(wall_time=t, command=(str(t),)) for t in (1000.0, 1500.0, 2000.0)]
+
+    assert from_usages(runs).notes == (
+        "from 3 runs + 20 %; the runs are of 3 different commands: the largest counts",
     )
 
 

@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from weigh.render.check_lines import CheckedTasks, TaskTrial, check_screen
+from weigh.units import MIB
+
 Weigh = Callable[..., tuple[int, str, str]]
 PATIENCE = 90.0
 
@@ -168,6 +171,44 @@ def test_a_crash_and_silence_are_on_the_screen(weigh: Weigh, tmp_path: Path) -> 
     assert "/2.out" in out
     assert "1 of 3 failed" in out
     assert "task 3 printed nothing" in out
+
+
+def test_the_memory_of_a_task_that_ended_at_once_is_a_bound() -> None:
+    rows = [
+        TaskTrial(
+            task=number,
+            command="true",
+            state="COMPLETED",
+            verdict="fine",
+            peak_memory=24 * MIB,
+            peak_is_bound=number == 1,
+        )
+        for number in (1, 2)
+    ]
+    check = CheckedTasks(
+        task_file="t",
+        tasks=2,
+        label="",
+        seconds=1.0,
+        side_by_side=1,
+        trials=tuple(rows),
+    )
+    assert list(check_screen(check))[2:4] == [
+        "     1  true        COMPLETED  up to 24.0 MiB  fine",
+        "     2  true        COMPLETED        24.0 MiB  fine",
+    ]
+
+
+def test_equal_failures_are_one(weigh: Weigh, tmp_path: Path) -> None:
+    bad = [f"echo no file {n} >&2; exit 1" for n in range(4)]
+    _, out, _ = weigh(
+        "check", "-n", "6", write(tmp_path, *bad, "true", "echo oh; exit 1")
+    )
+    failures = out[out.index("  tasks 1-4") :].splitlines()
+    assert [line for line in failures if line[:6] == "  task" and "exit" in line] == [
+        f"  tasks 1-4    {bad[0]}",
+        "  task 6      echo oh; exit 1",
+    ]
 
 
 def test_nan_can_be_allowed(weigh: Weigh, tmp_path: Path) -> None:

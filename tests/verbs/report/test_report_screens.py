@@ -14,6 +14,7 @@ from transcript import check_transcript
 from weigh.model.job import JobRequest
 from weigh.model.plan import TargetGpu
 from weigh.model.record import (
+    LAUNCHER_FLOOR,
     Allocation,
     CpuWait,
     JvmHeap,
@@ -138,6 +139,18 @@ def four_runs(root: str) -> None:
         measured(root, number, label="tag")
 
 
+def runs_too_short_to_measure(root: str) -> None:
+    """Leave two runs that ended at once, and one whose own memory was seen."""
+    for number, size in enumerate((24, 24, 30)):
+        record = record_of(Task(memory=size * MIB, wall_time=0.1), number)
+        assert record.usage is not None
+        peak = record.usage.peak_memory
+        if peak is not None and size == 24:
+            peak = msgspec.structs.replace(peak, source=LAUNCHER_FLOOR)
+        usage = msgspec.structs.replace(record.usage, peak_memory=peak)
+        measured(root, number, label="short" if number else "tiny", usage=usage)
+
+
 def run_after_the_job(root: str) -> None:
     job(Task())(root)
     measured(root, 0xFFFF, label="late", started="2030-01-01T00:00:00Z")
@@ -247,6 +260,7 @@ SITUATIONS: dict[str, Situation] = {
     "a run that was cancelled": run(state="CANCELLED"),
     "half a record": half_a_record,
     "four runs of a label": four_runs,
+    "runs too short to measure": runs_too_short_to_measure,
     "a run after the job": run_after_the_job,
     "a run in a script after the job": run_in_a_script_after_the_job,
     "a plan that was not submitted": plan_not_submitted,

@@ -242,6 +242,7 @@ def judged_trial(
         cpu_time=record.usage.cpu_time,
         cpus_used=record.usage.cpus_used,
         peak_memory=record.peak_memory,
+        peak_is_bound=record.peak_is_bound,
         gpu_memory=gpu_memory(record.usage),
         growth_rate=_growth_rate(record),
         output=os.path.relpath(log),

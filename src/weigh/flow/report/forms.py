@@ -389,8 +389,11 @@ def _statement_items(runs: Sequence[ReviewedRun]) -> Iterator[tuple[str, str]]:
     cpu_times, hours = _known_figures(runs, "cpu_time"), list[str]()
     wall_time = sum(_known_figures(runs, "wall_time"))
     hours.append(f"{_hours_text(wall_time)} hours of runs, failed ones included")
-    hours += [f"{_hours_text(sum(cpu_times))} CPU hours"] if cpu_times else []
-    hours += [] if totals.time is None else [f"{_hours_text(totals.time)} GPU hours"]
+    # what was used; the hours of a report are those that were held
+    if cpu_times:
+        hours.append(f"{_hours_text(sum(cpu_times))} hours of CPU time")
+    if totals.time is not None:
+        hours.append(f"{_hours_text(totals.time)} hours of GPU time")
     yield "Total time", ", ".join(hours)
     if totals.energy is not None:
         of = f", measured in {totals.measured:,} of {count_with_noun(len(runs), 'run')}"

@@ -33,6 +33,7 @@ from weigh.flow.scan.from_records import (
     scan_answer_of_records,
 )
 from weigh.model.record import Record, Usage
+from weigh.render.printable import peak_text
 from weigh.request import COMPLETED, from_usages
 from weigh.store.find import find_all
 from weigh.store.identity import new_id
@@ -150,7 +151,8 @@ def _scan_line(texts: Texts, record: Record) -> str:
         return f"{name}  {record.state}"
     words = [name, format_duration(usage.wall_time)]
     if usage.peak_memory is not None:
-        words.append(f"{format_size(usage.peak_memory.value)} RAM")
+        peak = peak_text(usage.peak_memory.value, is_bound=record.peak_is_bound)
+        words.append(f"{peak} RAM")
     gpu = gpu_memory(usage)
     if gpu is not None:
         words.append(f"{format_size(gpu)} GPU")

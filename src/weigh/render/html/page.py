@@ -27,10 +27,13 @@ from weigh.render.html.run_view import (
 from weigh.render.printable import count_with_commas, printable_text, three_digit_text
 from weigh.render.words import (
     NAMES,
+    held_hours,
+    measure_value_text,
     requested_words,
     share_of_request_text,
     state_text,
     unit_value_text,
+    used_words,
 )
 from weigh.schedulers import find_kind
 from weigh.schedulers.this_machine import NAME as LOCAL
@@ -267,14 +270,7 @@ def _on_scheduler_text(scheduler: str | None) -> str:
 
 def held_totals(report: JobReport) -> Iterator[tuple[str, str]]:
     """Yield the hours and the energy that were held, and their units."""
-    held = (
-        (report.gpu_hours, "GPU hours"),
-        (report.cpu_hours, "CPU hours"),
-        (report.memory_hours, "GiB hours of memory"),
-    )
-    for value, unit in held:
-        if value is not None:
-            yield three_digit_text(value), unit
+    yield from held_hours(report)
     if report.energy is not None:
         is_large = report.energy >= _KWH
         unit = "kWh" if is_large else "Wh"
@@ -414,10 +410,12 @@ def template_environment() -> Environment:
     made.filters |= {
         "bar_tone": _bar_tone,
         "figure": unit_value_text,
+        "measured": measure_value_text,
         "name": NAMES.__getitem__,
         "of_request": share_of_request_text,
         "printable": printable_text,
         "requested": requested_words,
         "state_words": state_text,
+        "used": used_words,
     }
     return made
