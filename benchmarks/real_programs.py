@@ -308,9 +308,7 @@ class Runner:
             raise ValueError(f"exit code {code} under weigh: {_last_line(f'{to}/log')}")
         with open(f"{to}/record.json", encoding="utf-8") as file:
             usage = json.load(file)["usage"]
-        said = self._user.run(
-            [weigh, "request", "--for", "json", f"{to}/record.json"], to
-        )
+        said = self._user.run([weigh, "request", "--json", f"{to}/record.json"], to)
         return usage, json.loads(said.stdout)["memory"]
 
     def _peak(self, line: str) -> int:

@@ -68,7 +68,7 @@ def on_windows(program: str, *words: str, store: Path) -> str:
     "words",
     [
         ("report", "tag"),
-        ("report", "last", "--for", "paper"),
+        ("report", "last", "--as", "paper"),
         ("report", "last", "-o", "page.html"),
         ("records",),
         ("records", "export", "-o", "runs.csv"),

@@ -35,7 +35,7 @@ _STDOUT = "-"
 _TICKET, _PAPER = "ticket", "paper"
 _SINCE = "7d"  # jobs that are listed without --since
 # what is not here would be ignored
-_GO_TOGETHER = {("--since", "--json"), ("--since", "--for paper")}
+_GO_TOGETHER = {("--since", "--json"), ("--since", "--as paper")}
 
 
 def print_report(name: str, words: Mapping[str, Any]) -> None:
@@ -89,7 +89,7 @@ def _write_html(html: str, path: str) -> None:
     help="Write one self-contained page with curves and tasks; - for stdout.",
 )
 @click.option(
-    "--for",
+    "--as",
     "reader",
     type=click.Choice((_TICKET, _PAPER)),
     help="Text for a support ticket, or the compute statement of a publication in "
@@ -116,7 +116,7 @@ def report(name: str | None, **words: Any) -> int:  # noqa: ANN401 - click's
     weigh report --since 30d
     weigh report last
     weigh report 481516 -o job.html
-    weigh report ppo-sweep --for paper
+    weigh report ppo-sweep --as paper
     """  # noqa: D301 - click reads \b as: keep these lines
     _refuse_report_contradictions(name, words)
     here, since = here_now(options.warn_on_stderr), words["since"]
@@ -151,7 +151,7 @@ def _refuse_report_contradictions(name: str | None, words: Mapping[str, Any]) ->
         "--since": words["since"] is not None,
         "--json": words["is_json"],
         "--output": words["html"] is not None,
-        f"--for {words['reader']}": words["reader"] is not None,
+        f"--as {words['reader']}": words["reader"] is not None,
     }
     used = [option for option, is_given in given.items() if is_given]
     for first, second in combinations(used, 2):

@@ -10,7 +10,7 @@ from weigh.errors import UsageError
 from weigh.flow.here import here_now
 from weigh.flow.request.request import RequestAnswer, request_of_records
 from weigh.lazy_modules import lazy_module
-from weigh.render.request_lines import FORMS
+from weigh.render.request_lines import FLAGS, JSON
 from weigh.schedulers import KINDS
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _next_run_parameters(
 @click.option(
     "--for",
     "form",
-    type=click.Choice(FORMS),
+    type=click.Choice((*KINDS, FLAGS)),
     help=f"Form of the request.  [default: {'; '.join(_DEFAULTS)}]",
 )
 @click.option(
@@ -94,10 +94,11 @@ def _next_run_parameters(
     callback=_next_run_parameters,
     help="Parameter of the next run; repeatable.  [default: the record's]",
 )
+@options.as_json()
 @click.argument(
     "records", nargs=-1, metavar="[ID]...", shell_complete=options.offer_record_names
 )
-def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - click's
+def request(records: tuple[str, ...], *, as_json: bool, **words: Any) -> int:  # noqa: ANN401 - click's
     """Print what to request from the scheduler, based on one or several records.
 
     ID is a record's id, the beginning of one, its label, `last` or a file of
@@ -120,10 +121,13 @@ def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - cl
     weigh request --for gridengine --headroom 30% tag-50 tag-100 tag-300
     sbatch $(weigh request --for flags) job.sh
     """  # noqa: D301 - click reads \b as: keep these lines
+    if as_json and words["form"]:
+        raise UsageError(f"--json and --for {words['form']}: leave out one of them")
+    words["form"] = JSON if as_json else words["form"]
     answer = _request_answer(records, words)
     # without a name there is no single request, only the kinds of jobs found
     if not isinstance(answer, RequestAnswer):
-        if words["form"] == "json":
+        if as_json:
             raise UsageError(
                 f"{len(answer)} kinds of jobs: --from {_accounting_of(words)}:NAME "
                 "chooses one"
@@ -139,7 +143,7 @@ def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - cl
     sys.stdout.flush()  # the lines before the notes, where both reach one terminal
     for warning in answer.warnings:
         options.warn_on_stderr(warning)
-    if words["form"] != "json":  # the document holds them
+    if not as_json:  # the document holds them
         for note in answer.notes:
             click.echo(note, err=True)
     return 0

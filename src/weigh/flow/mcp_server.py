@@ -120,7 +120,7 @@ class AgentTools:
         """
         options = {"--headroom": headroom, "--target": steps}
         return self._read(
-            ["request", "--for=json", *_command_line_flags(options), "--", record]
+            ["request", "--json", *_command_line_flags(options), "--", record]
         )
 
     def plan(  # noqa: PLR0913, PLR0917 - what an agent fills in by name

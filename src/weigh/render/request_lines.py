@@ -13,7 +13,8 @@ from weigh.schedulers.kind import directive_line
 SCHEMA = "weigh.request/1"
 WIDTH = 80
 
-FORMS = (*KINDS, "flags", "json")
+FLAGS, JSON = "flags", "json"
+FORMS = (*KINDS, FLAGS, JSON)
 
 
 def request_form_lines(
@@ -35,9 +36,9 @@ def request_form_lines(
     if form in KINDS:
         dialect = KINDS[form].text
         return tuple(directive_line(dialect, d) for d in dialect.directives(request))
-    if form == "flags":
+    if form == FLAGS:
         return (" ".join(kind_or_first(scheduler).text.directives(request)),)
-    if form == "json":
+    if form == JSON:
         return tuple(_request_json(request, records, history).splitlines())
     raise UsageError(f"no such form: {form!r} (one of {', '.join(FORMS)})")
 

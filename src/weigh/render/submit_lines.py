@@ -46,6 +46,8 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     commands: tuple[tuple[str, ...], ...] = ()
     now: Seconds = 0.0
     healer: SubmittedJob | None = None
+    without_cluster: tuple[str, ...] = ()
+    """The commands of the schedulers that were tried before, and reach no cluster."""
 
     @property
     def most(self) -> MostHours | None:
@@ -68,6 +70,7 @@ def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
     text = f"submitted {what} as job {job.id}{_throttle_text(job)}"
     if job.scheduler == "local":
         text += ", on this machine"
+    text += _without_cluster_text(answer)
     # sbatch --test-only also predicts a later start where nodes are free, and is wrong
     is_soon = job.expected is not None and job.expected <= answer.now + _AT_ONCE
     if job.request.after:  # of which the scheduler's forecast knows nothing
@@ -148,6 +151,11 @@ def _job_contents_text(submitted_job: SubmittedJob) -> str:
     return elements if is_same else f"{elements} with {tasks}"
 
 
+def _without_cluster_text(answer: SubmitAnswer) -> str:
+    tried = ", ".join(answer.without_cluster)
+    return f" (no cluster: {tried})" if tried else ""
+
+
 def _throttle_text(submitted_job: SubmittedJob) -> str:
     most = submitted_job.request.throttle
     few = most is not None and most < submitted_job.elements
@@ -167,6 +175,9 @@ def start_time_text(then: Seconds, current_time: Seconds) -> str:
 
 def command_lines(answer: SubmitAnswer) -> Iterator[str]:
     """Write the commands that would be run, one per line."""
+    is_tried = answer.job is None and answer.without_cluster
+    if is_tried and answer.scheduler == "local":
+        yield f"would run on this machine{_without_cluster_text(answer)}"
     most = len(answer.commands)
     shown = answer.commands[:_SHOWN] if most > _SHOWN + 1 else answer.commands
     yield from (f"would run {shlex.join(argv)}" for argv in shown)

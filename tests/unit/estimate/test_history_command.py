@@ -143,10 +143,10 @@ def test_what_history_requests_is_as_it_was_reviewed(
 def test_each_run_that_ends_sharpens_the_next(weigh: Weigh, keep: Keep) -> None:
     for batch in (50, 100, 75):
         keep(batch)
-    before = memory_of(weigh("--for", "json")[1])
+    before = memory_of(weigh("--json")[1])
     keep(100, memory=3 * GIB)
 
-    assert memory_of(weigh("--for", "json")[1]) > max(before, 3 * GIB)
+    assert memory_of(weigh("--json")[1]) > max(before, 3 * GIB)
 
 
 def test_what_belongs_to_history_is_refused_without_it(

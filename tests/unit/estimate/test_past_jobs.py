@@ -140,7 +140,7 @@ def test_no_advice_is_above_what_completed_whatever_the_jobs(
             for used in (chance.randint(1, asked) for _ in range(chance.randint(1, 12)))
         ]
         accounting(rows(*jobs))
-        memory = json.loads(weigh("--for", "json")[1])["memory"]
+        memory = json.loads(weigh("--json")[1])["memory"]
         assert memory <= asked * MIB
 
 
@@ -162,13 +162,13 @@ def test_a_site_that_samples_often_is_believed_for_short_jobs(
     weigh: Weigh, accounting: Callable[..., None], tmp_path: Path
 ) -> None:
     accounting(rows(*[("short", "COMPLETED", 12, "3G", "1G")] * 30))
-    before = json.loads(weigh("--for", "json")[1])["memory"]
+    before = json.loads(weigh("--json")[1])["memory"]
     settings = tmp_path / "bin" / "scontrol"
     settings.write_text("#!/bin/sh\necho JobAcctGatherFrequency = task=1\n")
     settings.chmod(0o755)
 
     assert before == 3 * GIB
-    assert GIB < json.loads(weigh("--for", "json")[1])["memory"] < 1.5 * GIB
+    assert GIB < json.loads(weigh("--json")[1])["memory"] < 1.5 * GIB
     assert "sampled every 1 s" in weigh()[2]
 
 

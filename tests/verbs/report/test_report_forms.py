@@ -88,5 +88,5 @@ def test_a_paper_of_a_time_counts_runs_outside_of_jobs_once(
         record_of(Task(), 0xABC), started=record_time_text(1_795_299_000.0)
     )
     shards.append_record(month, late, MachineIdentity("node01", "0" * 32, None, None))
-    _, out, _ = say("report", "--since", "30d", "--for", "paper")
+    _, out, _ = say("report", "--since", "30d", "--as", "paper")
     assert "16 in total" in out

@@ -59,7 +59,7 @@ def test_a_report_has_weighs_figures_and_the_accounts_of_each_element(
 def test_a_ticket_names_an_element_as_the_scheduler_does(weigh: Weigh) -> None:
     job = weigh.submit(weigh.plan("true", "sh -c 'echo no luck; exit 3'"))
     weigh.finish(job)
-    _, out, _ = weigh("report", job, "--for", "ticket")
+    _, out, _ = weigh("report", job, "--as", "ticket")
     name = f"{job}_1"
     if weigh.scheduler in KINDS:
         traits = KINDS[weigh.scheduler].traits

@@ -1,7 +1,7 @@
 """What ``weigh report`` writes besides a report: a list, a ticket, a statement.
 
-Without a name it lists the user's jobs, ``--for ticket`` is one failure for the support
-staff, ``--for paper`` the compute statement of a publication in Markdown.
+Without a name it lists the user's jobs, ``--as ticket`` is one failure for the support
+staff, ``--as paper`` the compute statement of a publication in Markdown.
 """
 
 import os

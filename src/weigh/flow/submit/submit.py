@@ -94,6 +94,7 @@ def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
     # a command on PATH may have no cluster behind it: then the next one counts
     names = [options.scheduler] if options.scheduler else []
     names = names or schedulers.available_schedulers(here.env)
+    without_cluster = list[str]()
     while True:
         name = names.pop(0)
         try:
@@ -101,12 +102,12 @@ def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
             # the job to wait for be at a scheduler without one
             if (options.dry_run or options.after) and names:
                 _refuse_without_cluster(here, name)
-            return _submit_to(here, options, name)
+            answer = _submit_to(here, options, name)
+            return replace(answer, without_cluster=tuple(without_cluster))
         except NoClusterError as error:
             if not names:
                 raise
-            titles = {LOCAL: "this machine"} | {n: k.title for n, k in KINDS.items()}
-            here.notify(f"{error.command} finds no cluster: trying {titles[names[0]]}")
+            without_cluster.append(error.command)
 
 
 def _refuse_without_cluster(here: Here, name: str) -> None:
