@@ -123,7 +123,7 @@ def memory_at_once(
     files: dict[str, list[Bytes]] = {}
     most = own = mapped = 0
     # the number of the run makes the keys differ, since held cannot be compared
-    for _, begins, _, held in sorted(changes, key=lambda change: change[:3]):
+    for _, begins, _, held in sorted(changes, key=lambda change: change[:-1]):
         sizes = files.setdefault(held.program, [])
         # each program counts with its largest run: replace its part, as that may have
         # changed

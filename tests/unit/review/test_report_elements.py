@@ -1,12 +1,23 @@
 """What an element held at once, against counting moment by moment."""
 
-import msgspec
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.model.record import PeakMemory, Record, RepeatedRun, Usage
 from weigh.model.report import ReportRow
-from weigh.review.elements import elements_of_runs, memory_at_once, most_at_once
+from weigh.review.elements import (
+    ReviewedElement,
+    elements_of_runs,
+    memory_at_once,
+    most_at_once,
+    resource_measures,
+    single_run_element,
+)
 from weigh.review.runs import (
     ElementRequest,
     ReviewedRun,
@@ -36,78 +47,156 @@ def test_a_run_of_no_length_counts(start: float, size: float) -> None:
     assert most_at_once([(start, start, size)]) == size
 
 
-def run_of(start: float, wall: float, own: int, file: int, command: str) -> ReviewedRun:
-    """A run that held *own* bytes and mapped *file* bytes of files."""
-    memory = own + file
-    peak = PeakMemory(
-        value=memory,
-        low=memory,
-        high=memory,
-        anonymous=own,
-        shared=0,
-        file=file,
-        source="test",
-    )
-    record = Record(
-        id="0" * 12,
-        command=tuple(command.split()),
-        started="2026-01-01T00:00:00Z",
-        usage=Usage(wall_time=wall, peak_memory=peak),
-    )
-    row = ReportRow(started=start, wall_time=wall, memory=memory, command=command)
-    return ReviewedRun(row=row, record=record)
+class Held(NamedTuple):
+    """What a run held, and from when to when, in quarters of a second."""
+
+    start: int
+    wall: int  # 0: it still runs
+    own: int
+    file: int
+    command: str
+    virtual: int
+    gpus: tuple[int, int]
+    cpu_time: int
+    busy: float
+
+    @property
+    def run(self) -> ReviewedRun:
+        """Return it as the program reads it."""
+        memory = self.own + self.file
+        figures = (self.own, 0, self.file, "test")
+        peak = PeakMemory(memory, memory, memory, *figures)
+        usage = Usage(
+            wall_time=self.wall / 4, peak_memory=peak, virtual_memory=self.virtual
+        )
+        record = Record(
+            id="0" * 12,
+            command=tuple(self.command.split()),
+            started="2026-01-01T00:00:00Z",
+            usage=usage,
+        )
+        row = ReportRow(
+            started=self.start / 4,
+            wall_time=self.wall / 4 or None,
+            memory=memory,
+            command=self.command,
+            cpu_time=self.cpu_time,
+            gpu_utilization=self.busy,
+        )
+        peaks = tuple(zip("AB", self.gpus, strict=True))
+        return ReviewedRun(row=row, record=record, need=memory, gpu_peaks=peaks)
+
+    def runs_at(self, quarter: int) -> bool:
+        """Return whether it runs in this quarter of a second."""
+        return self.start <= quarter < self.start + max(1, self.wall)
 
 
+SIZES = st.integers(0, 100)
 HELD = st.lists(
-    st.tuples(
-        *(st.integers(0, 30), st.integers(1, 10), st.integers(0, 100)),
-        *(st.integers(0, 100), st.sampled_from(["python a", "X=1 python b", "R"])),
+    st.builds(
+        Held,
+        *(st.integers(0, 30), st.integers(0, 10), SIZES, SIZES),
+        st.sampled_from(["python a", "X=1 python b", "R"]),
+        *(SIZES, st.tuples(SIZES, SIZES), SIZES, st.sampled_from([0.25, 0.5, 1.0])),
     ),
+    min_size=1,
     max_size=8,
 )
 
 
-@given(HELD)
-def test_libraries_count_once_in_the_fullest_second(
-    held: list[tuple[int, int, int, int, str]],
-) -> None:
-    sums = []
-    for second in range(50):
-        now = [one for one in held if one[0] <= second < one[0] + one[1]]
-        largest = {"python": 0, "R": 0}
-        for _, _, _, file, command in now:
-            program = "python" if "python" in command else "R"
-            largest[program] = max(largest[program], file)
-        sums.append(sum(own for _, _, own, _, _ in now) + sum(largest.values()))
-    assert memory_at_once(run_of(*one) for one in held) == (max(sums) if held else None)
+def largest_files(runs: Sequence[Held]) -> int:
+    """The largest mapped files of each program."""
+    programs = {one.command.split()[-2:][0]: 0 for one in runs}
+    for program in programs:
+        files = [one.file for one in runs if program in one.command.split()]
+        programs[program] = max(files)
+    return sum(programs.values())
 
 
 @given(HELD)
-def test_memory_lies_between_the_largest_run_and_the_sum(
-    held: list[tuple[int, int, int, int, str]],
+def test_an_element_held_what_its_runs_held_in_the_fullest_moment(
+    held: list[Held],
 ) -> None:
-    runs = [run_of(*one) for one in held]
-    sizes = [run.row.memory or 0 for run in runs]
-    assert max(sizes, default=0) <= (memory_at_once(runs) or 0) <= sum(sizes)
+    moments = [[one for one in held if one.runs_at(n)] for n in range(50)]
+
+    (element,) = elements_of_runs([one.run for one in held], (), ElementRequest())
+
+    memory = max(sum(one.own for one in now) + largest_files(now) for now in moments)
+    # a request is judged by the figure that the table shows
+    assert (element.memory, element.need) == (memory, memory)
+    assert element.virtual == max(sum(one.virtual for one in now) for now in moments)
+    assert element.gpu_memory == max(
+        sum(one.gpus[gpu] for one in now) for now in moments for gpu in (0, 1)
+    )
+
+
+@given(HELD)
+def test_an_element_lasts_from_its_first_start_to_its_last_end(
+    held: list[Held],
+) -> None:
+    started = min(one.start for one in held) / 4
+    over = max((one.start + one.wall for one in held if one.wall), default=None)
+
+    (element,) = elements_of_runs([one.run for one in held], (), ElementRequest())
+
+    assert element.started == started
+    if over is None:
+        assert (element.wall_time, element.cpus, element.utilization) == (None,) * 3
+        return
+    assert element.wall_time == max(0, over / 4 - started)
+    if over / 4 > started:
+        busy = sum(one.cpu_time for one in held) / (over / 4 - started)
+        assert element.cpus == pytest.approx(busy)
+    weights = [one.wall for one in held]
+    mean = statistics.fmean([one.busy for one in held], weights)
+    assert element.utilization == pytest.approx(mean)
+
+
+@given(HELD)
+def test_memory_lies_between_the_largest_run_and_the_sum(held: list[Held]) -> None:
+    runs = [one.run for one in held]
+    sizes = [one.own + one.file for one in held]
+    assert max(sizes) <= (memory_at_once(runs) or 0) <= sum(sizes)
 
 
 def test_a_run_without_a_record_counts_as_a_whole() -> None:
-    known = run_of(0.0, 5.0, 10, 40, "python a")
+    known = Held(0, 20, 10, 40, "python a", 0, (0, 0), 0, 0.5).run
     row = ReportRow(started=1.0, wall_time=2.0, memory=50, command="python a")
     assert memory_at_once([known, ReviewedRun(row=row)]) == 100
     assert memory_at_once([ReviewedRun(row=ReportRow())]) is None
 
 
-@given(HELD)
-def test_a_request_is_judged_by_the_figure_that_the_table_shows(
-    held: list[tuple[int, int, int, int, str]],
+@pytest.mark.parametrize(
+    ("gpus", "used", "judged_by"),
+    [
+        (1, 5, 20),
+        (1, None, 20),
+        (0, 5, 20),
+        (0, None, None),  # it was planned for, and no GPU was requested
+    ],
+)
+def test_gpu_memory_is_judged_by_the_type_of_a_gpu_that_was_had(
+    gpus: int, used: int | None, judged_by: int | None
 ) -> None:
+    requested = ElementRequest(gpus=gpus, gpu_memory=20, memory=40, cpus=4)
     runs = [
-        msgspec.structs.replace(run, need=run.row.memory)
-        for run in (run_of(*one) for one in held)
+        ReviewedRun(row=ReportRow(memory=size, cpus=size / 5, gpu_memory=used))
+        for size in (5, 10, 30)
     ]
-    for element in elements_of_runs(runs, (), ElementRequest()):
-        assert element.need == element.memory
+    # the one that never started is not one that used nothing
+    elements = [
+        *(single_run_element(run, requested) for run in runs),
+        ReviewedElement(runs=(), requested=requested),
+    ]
+
+    by_name = {one.name: one for one in resource_measures(elements, requested)}
+
+    gpu, memory, cpus = by_name["gpu_memory"], by_name["memory"], by_name["cpus"]
+    assert gpu.requested == judged_by
+    assert gpu.efficiency == (5 / 20 if used else None)
+    assert (memory.median, memory.most, memory.efficiency) == (10, 30, 30 / 40)
+    # a limit must hold for the largest; CPUs make only one element slower
+    assert (cpus.median, cpus.most, cpus.efficiency) == (2.0, 6.0, 2.0 / 4)
 
 
 def test_a_repeat_starts_after_the_warm_ups_and_repeats_before_it() -> None:
