@@ -18,7 +18,7 @@ from weigh.model.record import (
     Request,
     Usage,
 )
-from weigh.outcome import ran_out_on_gpu
+from weigh.why_run_ended import ran_out_on_gpu
 
 if TYPE_CHECKING:
     from weigh import usage_needs
@@ -321,7 +321,7 @@ def why_no_request(record: Record) -> str | None:
     at_once = failed_at_once(record.state, usage.wall_time)
     if at_once and not any(run.completed for run in _runs_of_record(record)):
         return "it failed within its first second"
-    from weigh.outside_work import outside_work  # noqa: PLC0415 - start-up time
+    from weigh.work_done_elsewhere import outside_work  # noqa: PLC0415 - start-up time
 
     return outside_work(record)
 

@@ -16,7 +16,7 @@ SOURCE = Path(weigh.__file__).parent
 ALLOWED = {
     "model/record.py": {"ngpus"},  # the default of a name that sites choose
     # clients like docker and ssh: the commands of any scheduler, not those of one
-    "outside_work.py": {"sbatch", "srun", "salloc", "qsub", "qrsh"},
+    "work_done_elsewhere.py": {"sbatch", "srun", "salloc", "qsub", "qrsh"},
     "flow/run/channel.py": {"SLURM_PROCID"},
     # jobs of any batch system, also of those that are not in the table
     "measure/memory/ledger.py": {"SLURM_JOB_ID", "SGE_TASK_ID"},

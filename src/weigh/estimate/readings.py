@@ -10,9 +10,9 @@ import msgspec
 from weigh.errors import UsageError
 from weigh.estimate.curve import LARGEST_SIZE, MemoryFailure
 from weigh.model.record import BatchTimes, Record, Usage
-from weigh.outcome import ran_out_on_gpu
 from weigh.units import Bytes, count_with_noun
 from weigh.usage_needs import knobs_of
+from weigh.why_run_ended import ran_out_on_gpu
 
 _NUMBER = re.compile(r"(?<![\d.])\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?!\d)")
 _WORD_END, _A_NUMBER = "\0", "\1"  # an argument cannot hold \0, and hardly holds \1

@@ -17,7 +17,7 @@ from contextlib import suppress
 import msgspec
 from msgspec.structs import replace
 
-from weigh.joined import (
+from weigh.joined_ranks import (
     counted_ranks,
     joined_nodes,
     joined_ranks,

@@ -30,7 +30,6 @@ from weigh.model.plan import (
     TaskNeed,
 )
 from weigh.model.record import State
-from weigh.outcome import fixed_heap, out_of_memory
 from weigh.planning.queue_order import size_of_round
 from weigh.request import round_shared, round_time
 from weigh.units import (
@@ -43,6 +42,7 @@ from weigh.units import (
     parse_limit,
     parse_size,
 )
+from weigh.why_run_ended import fixed_heap, out_of_memory
 
 _LARGER_GPU = "needs more GPU memory than the GPU has: --gpus TYPE:N"
 # the need is not known, only that it is more: doubling finds it in few rounds and

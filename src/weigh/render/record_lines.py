@@ -49,13 +49,13 @@ from weigh.units import (
 )
 
 if TYPE_CHECKING:
-    from weigh import joined, usage_needs
+    from weigh import joined_ranks, usage_needs
     from weigh.estimate import growth as estimate_growth
     from weigh.render import columns, gpu_lines, progress_lines, region_lines
     from weigh.render import words as render_words
 else:  # each is imported when it is first used
     estimate_growth = lazy_module("weigh.estimate.growth")
-    joined = lazy_module("weigh.joined")
+    joined_ranks = lazy_module("weigh.joined_ranks")
     usage_needs = lazy_module("weigh.usage_needs")
     columns = lazy_module("weigh.render.columns")
     gpu_lines = lazy_module("weigh.render.gpu_lines")
@@ -407,7 +407,7 @@ def _ranks_rows(ranks: Sequence[RecordedRank]) -> Iterator[ShownRow]:
         each = format_size(most) if most <= least * _SURE else f"between {span}"
         yield ShownRow("ranks", f"{len(ranks)}, each {each} (RSS)", is_summary=True)
     if len(ranks) > 1:
-        for note in joined.imbalance_notes(ranks):
+        for note in joined_ranks.imbalance_notes(ranks):
             yield ShownRow("", note, is_summary=True)
 
 

@@ -7,8 +7,6 @@ import msgspec
 from weigh.model.job import JobRequest
 from weigh.model.record import Record, State, Usage
 from weigh.model.report import ReportMeasure, ReportNote
-from weigh.outcome import out_of_memory, ran_out_on_gpu
-from weigh.outside_work import outside_work
 from weigh.planning.resume_policy import enough_time_factor
 from weigh.request import (
     DEFAULT_HEADROOM,
@@ -35,6 +33,8 @@ from weigh.units import (
     format_size,
 )
 from weigh.usage_needs import cpus_for, has_waited, need_notes, wait_words
+from weigh.why_run_ended import out_of_memory, ran_out_on_gpu
+from weigh.work_done_elsewhere import outside_work
 
 # of a limit used: the next run may exceed it
 _NEAR = 0.9

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.joined import imbalance_notes
+from weigh.joined_ranks import imbalance_notes
 from weigh.model.gpu import GpuUsage
 from weigh.model.job import ACTIVE
 from weigh.model.record import Request, SiteFlags

@@ -17,16 +17,16 @@ from weigh.model.record import (
     State,
     Usage,
 )
-from weigh.outcome import (
+from weigh.probe.cgroup import OomKillCount
+from weigh.runner.attempt import Stop, TaskAttempt
+from weigh.runner.events import STOPPED_FOR_MEMORY
+from weigh.why_run_ended import (
     counted_no_kill,
     error_at_end,
     fixed_heap,
     judge_run_end,
     out_of_memory,
 )
-from weigh.probe.cgroup import OomKillCount
-from weigh.runner.attempt import Stop, TaskAttempt
-from weigh.runner.events import STOPPED_FOR_MEMORY
 
 _KILLED_IN_A_SHELL = SIGNAL_BASE + signal.SIGKILL
 _STOPPED: dict[Stop, tuple[State, str]] = {

@@ -13,7 +13,7 @@ from contextlib import suppress
 import msgspec
 
 from weigh.errors import FormatError, StoreError, WeighError
-from weigh.joined import join_records
+from weigh.joined_ranks import join_records
 from weigh.model.record import Record, RunOutcome
 from weigh.regular_file import only_regular
 from weigh.store.identity import (

@@ -11,7 +11,7 @@ from contextlib import suppress
 import msgspec
 
 from weigh.errors import FormatError, RecordNotFoundError, SchemaError, StoreError
-from weigh.joined import join_records
+from weigh.joined_ranks import join_records
 from weigh.model.record import SCHEMA, Record
 from weigh.regular_file import only_regular
 from weigh.store.lines import UNREADABLE, decode_record, encode_record, read_tail

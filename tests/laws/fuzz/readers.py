@@ -16,7 +16,7 @@ from weigh.errors import FormatError
 from weigh.flow.doctor import code_check_of
 from weigh.flow.follow.task_history import JoblogHistory
 from weigh.flow.plan.directory import read_plan
-from weigh.flow.records.joined_records import read_light
+from weigh.flow.records.record_lookup import decode_without_series
 from weigh.flow.submit.job_request import parse_gpus
 from weigh.flow.sweep.stages import read_stages
 from weigh.measure.checkpoint_signal import parse_checkpoint_signal
@@ -421,7 +421,9 @@ READERS: dict[str, Reader] = {
     "record.file": Reader(
         in_file("r.json", lambda _, path: read_file(path)), (written.RECORDS,)
     ),
-    "record.light": Reader(lambda text: read_light(raw(text)), (written.RECORDS,)),
+    "record.light": Reader(
+        lambda text: decode_without_series(raw(text)), (written.RECORDS,)
+    ),
     "record.heads": Reader(
         in_file("records/2026-11/node07-01234567.jsonl", _heads), (written.RECORDS * 2,)
     ),

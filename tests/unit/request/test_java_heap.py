@@ -3,10 +3,10 @@
 import pytest
 
 from weigh.model.record import JvmHeap, PeakMemory, Record, Usage
-from weigh.outcome import fixed_heap
 from weigh.request import from_usages
 from weigh.units import GIB, MIB
 from weigh.usage_needs import heap_need, heap_words
+from weigh.why_run_ended import fixed_heap
 
 
 def usage(jvm: JvmHeap, size: int = 1742 * MIB) -> Usage:

@@ -16,7 +16,7 @@ from transcript import check_transcript
 
 from weigh.cli.records import records
 from weigh.errors import RecordNotFoundError, SchemaError, UsageError
-from weigh.flow.records.joined_records import by_ids, whole
+from weigh.flow.records.record_lookup import records_by_ids, whole_records_by_ids
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     MeasuringCost,
@@ -321,6 +321,6 @@ def test_records_are_read_by_their_ids_and_only_whole_ones_have_their_series(
     series = SampleSeries(t=(0.0, 9.8), memory=(1 << 20, 392 << 20), cpu=(None, 0.9))
     kept = keep(root, "aaaaaaaaaaaa", series=series)
     keep(root, "bbbbbbbbbbbb")
-    light = by_ids(root, ["aaaaaaaaaaaa", "cccccccccccc"])
+    light = records_by_ids(root, ["aaaaaaaaaaaa", "cccccccccccc"])
     assert light == {kept.id: msgspec.structs.replace(kept, series=None)}
-    assert whole(root, ["aaaaaaaaaaaa"]) == {kept.id: kept}
+    assert whole_records_by_ids(root, ["aaaaaaaaaaaa"]) == {kept.id: kept}

@@ -18,7 +18,6 @@ from weigh.flow.run.run_measured import error_in, last_line
 from weigh.joblog import output_name
 from weigh.model.mask import SecretMask
 from weigh.model.record import Record
-from weigh.outcome import signal_name
 from weigh.render.check_lines import CheckedTasks, TaskTrial
 from weigh.render.words import rate_words
 from weigh.runner.divergence import DivergenceWatch, LostNumber
@@ -35,6 +34,7 @@ from weigh.sweep.diverse import (
 )
 from weigh.sweep.task_file import is_script, lines_of_task_file
 from weigh.units import MIB, Seconds, format_duration
+from weigh.why_run_ended import signal_name
 
 _OUTPUT = "output"
 _LABEL_LETTERS = 6  # letters of an id in a label

@@ -34,7 +34,6 @@ from weigh.lazy_modules import lazy_module
 from weigh.model.element_time import NOT_STARTED
 from weigh.model.job import CANCELLING, ON_HOLD, SubmittedJob, TaskState
 from weigh.model.record import ReportedProgress, State
-from weigh.outcome import error_at_end
 from weigh.progress.eta import TaskDurations, TimeSpan, still_to_run, until_done
 from weigh.render.printable import last_line_of
 from weigh.render.progress_lines import ExpectedEnd, TaskEnd
@@ -50,6 +49,7 @@ from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.job_script import ENDED
 from weigh.store import jobs as jobs_file
 from weigh.units import Seconds
+from weigh.why_run_ended import error_at_end
 
 if TYPE_CHECKING:
     from weigh.flow.follow import dependency, resume

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weigh.errors import FormatError, StoreError
-from weigh.flow.records import joined_records
+from weigh.flow.records import record_lookup
 from weigh.joblog import (
     JoblogEntry,
     output_folder,
@@ -313,7 +313,7 @@ class JobHistory:
         """
         places = {index: at for at, index in enumerate(element_numbers_of(self.job))}
         found: dict[int, list[Record]] = {}
-        for record in joined_records.of_jobs(root, {self.job.id}):
+        for record in record_lookup.records_of_jobs(root, {self.job.id}):
             place = places.get(row_of(record).element or 0)
             if place is not None and is_record_of_job(record, self.job):
                 found.setdefault(place, []).append(record)
@@ -373,7 +373,7 @@ def records_of_attempts(
         for one in attempts
         if one.ended is not None
     }
-    found = joined_records.by_ids(root, places)
+    found = record_lookup.records_by_ids(root, places)
     records = {places[record_id]: record for record_id, record in found.items()}
     # killed together with weigh exec: no event names its record
     lost = [one for one in attempts if one.ended is None]
@@ -381,7 +381,7 @@ def records_of_attempts(
     jobs = {one.started.run for one in lost}
     if lost and submitted_job is not None:
         jobs.add(submitted_job.id)
-    for record in joined_records.of_jobs(root, jobs):
+    for record in record_lookup.records_of_jobs(root, jobs):
         if submitted_job is not None and not is_record_of_job(record, submitted_job):
             continue
         row, job = row_of(record), record.job

@@ -29,13 +29,13 @@ from weigh.model.job import (
 )
 from weigh.model.plan import Plan, PlannedQueue
 from weigh.model.record import State
-from weigh.outcome import failure_line, failure_lines
 from weigh.runner import events
 from weigh.runner.shared_queue import QueueOwner
 from weigh.schedulers import KINDS
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.job_script import AGAIN, ENDED, NEAR
 from weigh.units import Seconds
+from weigh.why_run_ended import failure_line, failure_lines
 
 # lines of weigh on the steps of a task
 _OF_STAGES = ('weigh: step "', "weigh: go on with: ")

@@ -32,11 +32,11 @@ from weigh.model.job import (
     TaskState,
 )
 from weigh.model.plan import Plan
-from weigh.outcome import out_of_memory
 from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.backend import Scheduler, SchedulerUserScripts
 from weigh.schedulers.protocol import Argv, JobSnapshot, indices_of
 from weigh.schedulers.words import format_ranges
+from weigh.why_run_ended import out_of_memory
 
 if TYPE_CHECKING:
     from weigh.flow.check import script as check_script

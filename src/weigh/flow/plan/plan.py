@@ -33,7 +33,6 @@ from weigh.joblog import output_name
 from weigh.lazy_modules import lazy_module
 from weigh.model.plan import Plan, TogetherRun
 from weigh.model.record import Record, Usage
-from weigh.outside_work import outside_work_of
 from weigh.planning.bin_packing import most_work, sharing_notes
 from weigh.planning.make_plan import (
     line_run_on_nodes,
@@ -67,6 +66,7 @@ from weigh.sweep.quoting import bash_quoted, shell_line
 from weigh.sweep.task_file import INTERPRETERS
 from weigh.units import Seconds, format_duration
 from weigh.usage_needs import has_waited
+from weigh.work_done_elsewhere import outside_work_of
 
 if TYPE_CHECKING:
     from weigh.flow.exec import exec as flow_exec

@@ -7,7 +7,7 @@ from typing import BinaryIO
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.flow.records.joined_records import of_jobs
+from weigh.flow.records.record_lookup import records_of_jobs
 from weigh.flow.run import channel
 from weigh.model.record import Record
 from weigh.render.record_list import RecordListing, RecordRow, write_csv
@@ -81,7 +81,7 @@ def runs_of_last(store: RecordStore) -> list[Record]:
         return [read_record(entry) for entry in entries]
     # weigh exec outside of a job has an id of its own, and no allocation
     if newest.job is not None and newest.allocation is None:
-        return of_jobs(store.root, (newest.job.id,)) or [newest]
+        return records_of_jobs(store.root, (newest.job.id,)) or [newest]
     return [newest]
 
 

@@ -18,7 +18,7 @@ from weigh.errors import SchedulerError, UsageError
 from weigh.flow.follow.task_history import tail_of
 from weigh.flow.follow.view import JobView, look
 from weigh.flow.here import Here
-from weigh.flow.records import joined_records as report_records
+from weigh.flow.records import record_lookup
 from weigh.flow.records.records import RecordStore, open_store
 from weigh.flow.report.report import (
     ReportMaterial,
@@ -27,7 +27,7 @@ from weigh.flow.report.report import (
     plan_if_still_there,
 )
 from weigh.flow.site.schedulers import current_user
-from weigh.joined import largest_known
+from weigh.joined_ranks import largest_known
 from weigh.model.mask import MASK
 from weigh.model.record import RecordedHost, State
 from weigh.model.report import AccountedElement, ListedJob, ListedJobs, ReportRow
@@ -212,7 +212,9 @@ def _runs_since(here: Here, store: RecordStore, begin: Seconds) -> list[Reviewed
     heads = [entry.head for entry in read_index(store.root).entries]
     recent = (one for one in heads if (epoch_seconds(one.started) or 0.0) >= begin)
     outside = [one.id for one in recent if one.id not in counted_ids]
-    return runs + list(map(run_of, report_records.by_ids(store.root, outside).values()))
+    return runs + list(
+        map(run_of, record_lookup.records_by_ids(store.root, outside).values())
+    )
 
 
 _TITLE_WIDTH = 12  # columns of the titles of a ticket

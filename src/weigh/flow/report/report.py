@@ -19,7 +19,7 @@ from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here, here_now
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import FILE as PLAN
-from weigh.flow.records import joined_records as report_records
+from weigh.flow.records import record_lookup
 from weigh.flow.records.records import (
     RecordStore,
     find_record,
@@ -193,7 +193,7 @@ def _foreign_job(
         SchedulerError: a scheduler does not answer.
     """
     # a job's id starts with a digit; a label rarely does
-    if not name[:1].isdigit() or report_records.of_jobs(store.root, (name,)):
+    if not name[:1].isdigit() or record_lookup.records_of_jobs(store.root, (name,)):
         return None
     # the scheduler is queried only now, as it takes a moment
     try:
@@ -287,7 +287,7 @@ def records_of_last_job_or_exec(store: RecordStore) -> list[Record] | None:
             "shows them), or name a record"
         )
     # with the series, by which a single run is carried on to the full job
-    return list(report_records.whole(store.root, ids).values())
+    return list(record_lookup.whole_records_by_ids(store.root, ids).values())
 
 
 def _is_outside_jobs(record: Record, known_jobs: Sequence[SubmittedJob]) -> bool:
@@ -312,7 +312,7 @@ def _records_to_report(
     if labelled:
         return [read_record(entry) for entry in labelled]
     # only then can it be the id of a job, which has no path in it
-    ours = report_records.of_jobs(store.root, (name,)) if name.isalnum() else []
+    ours = record_lookup.records_of_jobs(store.root, (name,)) if name.isalnum() else []
     if ours:
         return ours
     try:
@@ -521,7 +521,9 @@ def _records_to_draw(
     # records of a file have their series; those of the store were read without
     if all(record.series is not None for record in light):
         return tuple(light)
-    whole = report_records.whole(store.root, [record.id for record in light])
+    whole = record_lookup.whole_records_by_ids(
+        store.root, [record.id for record in light]
+    )
     return tuple(whole.get(record.id, record) for record in light)
 
 

@@ -19,7 +19,6 @@ from weigh.flow.site.cluster import site_flags
 from weigh.flow.site.schedulers import installed_scheduler
 from weigh.model.job import STEP_OUT_OF_MEMORY, SubmittedJob
 from weigh.model.record import Record, Request, RunOutcome, SiteFlags
-from weigh.outside_work import outside_work
 from weigh.render import request_lines
 from weigh.request import (
     COMPLETED,
@@ -33,6 +32,7 @@ from weigh.store import jobs as jobs_file
 from weigh.store.find import LAST, find_all
 from weigh.store.past_calls import StoredScan, last_scan, read_exec_runs
 from weigh.sweep.quoting import bash_quoted
+from weigh.work_done_elsewhere import outside_work
 
 _MOST_NAMED = 3  # runs, as many as fit on a line of 80 columns
 

@@ -40,10 +40,15 @@ from weigh.model.record import (
     RunOutcome,
     State,
 )
-from weigh.outcome import counted_no_kill, fixed_heap, judge_run_end, out_of_memory
 from weigh.probe.host import may_be_login_node, read_commit, read_host
 from weigh.store import identity, location
 from weigh.units import Seconds, record_time_text
+from weigh.why_run_ended import (
+    counted_no_kill,
+    fixed_heap,
+    judge_run_end,
+    out_of_memory,
+)
 
 if TYPE_CHECKING:
     from weigh import request as weigh_request

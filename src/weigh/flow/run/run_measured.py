@@ -22,9 +22,9 @@ from weigh.errors import (
     WeighError,
 )
 from weigh.model.record import MeasuringCost, Record, RunMeasurement, SampleSeries
-from weigh.outcome import failure_line
 from weigh.store import identity, shards
 from weigh.store.lines import UNREADABLE, read_tail
+from weigh.why_run_ended import failure_line
 
 _TAIL = 16384  # bytes of output: a traceback, and what torch prints below it
 _ERRORS: dict[int, type[WeighError]] = {

@@ -14,7 +14,7 @@ from weigh.model.record import (
     SampleSeries,
     Usage,
 )
-from weigh.outcome import (
+from weigh.why_run_ended import (
     counted_no_kill,
     error_at_end,
     failure_line,

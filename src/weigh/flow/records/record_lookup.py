@@ -1,4 +1,4 @@
-"""Records of a report: read by id or by job, without their series."""
+"""Find records in the store by their ids or by their job, mostly without series."""
 
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -17,7 +17,7 @@ _AFTER_NODES = b',"repeats":['
 _JOB = b',"job":{"id":"'
 
 
-def read_light(line: bytes) -> Record | None:
+def decode_without_series(line: bytes) -> Record | None:
     """Read a record without its series, which is faster; None if it is not a record."""
     try:
         return decode_record(_without_series(line))
@@ -25,17 +25,17 @@ def read_light(line: bytes) -> Record | None:
         return None
 
 
-def by_ids(root: str, wanted: Collection[str]) -> dict[str, Record]:
+def records_by_ids(root: str, wanted: Collection[str]) -> dict[str, Record]:
     """Return the records of these ids; unknown ids are left out.
 
     Raises:
         StoreError: a shard cannot be read.
     """
-    found = (read_light(line) for line in _lines_of_records(root, wanted))
+    found = (decode_without_series(line) for line in _lines_of_records(root, wanted))
     return {one.id: one for one in join_parts(one for one in found if one is not None)}
 
 
-def whole(root: str, wanted: Collection[str]) -> dict[str, Record]:
+def whole_records_by_ids(root: str, wanted: Collection[str]) -> dict[str, Record]:
     """Return the records of these ids with their series.
 
     Raises:
@@ -48,7 +48,7 @@ def whole(root: str, wanted: Collection[str]) -> dict[str, Record]:
     return {record.id: record for record in join_parts(found)}
 
 
-def of_jobs(root: str, jobs: Collection[str]) -> list[Record]:
+def records_of_jobs(root: str, jobs: Collection[str]) -> list[Record]:
     """Return the records of jobs by their ids, in the order of the store.
 
     Raises:
@@ -61,7 +61,7 @@ def of_jobs(root: str, jobs: Collection[str]) -> list[Record]:
         # a search for bytes first: decoding each record would take a hundred times as
         # long
         if any(mark in line for mark in marks)
-        if (record := read_light(line)) is not None
+        if (record := decode_without_series(line)) is not None
         if record.job is not None and record.job.id in jobs
     )
 

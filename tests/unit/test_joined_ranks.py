@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.joined import (
+from weigh.joined_ranks import (
     imbalance_notes,
     join_records,
     joined_gpus,

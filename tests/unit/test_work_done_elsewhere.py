@@ -4,8 +4,8 @@ import pytest
 
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import ProgramSign, Record, Usage
-from weigh.outside_work import outside_work, outside_work_of
 from weigh.units import MIB
+from weigh.work_done_elsewhere import outside_work, outside_work_of
 
 ELSEWHERE = {
     "docker": ("docker", "run", "--rm", "img", "python", "a.py"),
