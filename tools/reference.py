@@ -9,6 +9,7 @@ a test generates them again and compares, so that they cannot go stale.
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_type_hints
@@ -19,6 +20,7 @@ from click.shell_completion import BashComplete, FishComplete, ZshComplete
 from click_man.core import generate_man_page
 
 import weigh
+from weigh import errors
 from weigh.cli.help_groups import HELP_ALL
 from weigh.cli.main import VERBS, read_page
 from weigh.cli.main import weigh as command_line
@@ -56,6 +58,9 @@ def command_line_page() -> str:
     ]
     top = _top()
     parts.append(_fence(command_line.get_help(top), "text"))
+    # the one table of them, which stands where the errors do
+    table = inspect.cleandoc(errors.__doc__ or "").split("\n\n")[1]
+    parts += ["## Exit codes", _fence(textwrap.dedent(table), "text")]
     for name in VERBS:
         command = command_line.get_command(top, name)
         assert command is not None

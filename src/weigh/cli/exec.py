@@ -61,7 +61,7 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
     "--per-gpu",
     type=options.BoundedCount(1, 1000),
     metavar="K",
-    help="Number of parallel tasks per GPU.",
+    help="Number of parallel tasks per GPU.  [default: 1]",
 )
 @click.option(
     "--gpus",
@@ -106,7 +106,7 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
     "--timeout",
     metavar="TIME",
     type=SECONDS,
-    help="Stop a task after TIME; a bare number is seconds.",
+    help="Stop a task after TIME; a bare number is seconds.  [default: never]",
 )
 @click.option(
     "--grace",
@@ -198,7 +198,7 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
     metavar="SIGNAL@TIME",
     help="Send SIGNAL to tasks TIME before the limit, such as USR1@10m.",
 )
-@options.as_json("Print the result as one JSON document.")
+@options.as_json()
 @options.quiet("Print nothing while tasks run.")
 @click.argument("task_file", metavar="TASKFILE", shell_complete=options.files)
 def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own

@@ -30,17 +30,28 @@ _COUNT = options.BoundedCount()
     "are compared.  [default: the GPU of the records]",
 )
 @click.option(
-    "--gpu-memory", type=SIZE_TEXT, metavar="SIZE", help="GPU memory a task uses."
+    "--gpu-memory",
+    type=SIZE_TEXT,
+    metavar="SIZE",
+    help="GPU memory a task uses.  [default: of the records]",
 )
 @click.option(
-    "--memory", type=SIZE_TEXT, metavar="SIZE", help="Host memory a task uses."
+    "--memory",
+    type=SIZE_TEXT,
+    metavar="SIZE",
+    help="Host memory a task uses.  [default: of the records]",
 )
-@click.option("--cpus", type=_COUNT, metavar="N", help="CPUs a task uses.")
+@click.option(
+    "--cpus",
+    type=_COUNT,
+    metavar="N",
+    help="CPUs a task uses.  [default: of the records, else 1]",
+)
 @click.option(
     "--time",
     type=TIME_TEXT,
     metavar="TIME",
-    help="Wall time of a task: 90m, 1-12:00:00.",
+    help="Wall time of a task: 90m, 1-12:00:00.  [default: of the records]",
 )
 @click.option(
     "--hours",
@@ -57,7 +68,12 @@ _COUNT = options.BoundedCount()
     help="Labels or ids of the records that supply the figures not given here.  "
     "[default: all records of matching commands]",
 )
-@click.option("--per-gpu", type=_COUNT, metavar="N", help="At most N tasks per GPU.")
+@click.option(
+    "--per-gpu",
+    type=_COUNT,
+    metavar="N",
+    help="At most N tasks per GPU.  [default: as many as fit]",
+)
 @click.option(
     "--gpus",
     "gpus_per_task",
@@ -69,13 +85,13 @@ _COUNT = options.BoundedCount()
     "--nodes",
     type=_COUNT,
     metavar="N",
-    help="Nodes per task; the other options then count per node.",
+    help="Nodes per task; the other options then count per node.  [default: 1]",
 )
 @click.option(
     "--node",
     metavar="[SIZE,]CPUS[,GPUS]",
     help="Pack tasks onto nodes of this size, such as 128G,16,4; with GPUs each "
-    "element gets one and its share of the node.",
+    "element gets one and its share of the node.  [default: only GPUs are packed]",
 )
 @click.option(
     "--probe",

@@ -111,7 +111,7 @@ def records(
 
 @records.command()
 @click.argument("name", metavar="ID", shell_complete=options.offer_record_names)
-@options.as_json("Print the whole record as JSON.")
+@options.as_json()
 def show(name: str, *, as_json: bool) -> None:
     """Show one record; ID can also be a file of `weigh run -o`."""
     record = find_record(_store(), name)

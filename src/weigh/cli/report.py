@@ -49,7 +49,7 @@ def print_report(name: str, words: Mapping[str, Any]) -> None:
         # on stdout the page itself is the output
         if path != _STDOUT:
             options.warn_on_stderr(f"wrote {path}")
-    elif words["is_json"]:
+    elif words["as_json"]:
         click.echo(indented_json(report))
     else:
         click.echo(report_lines.report_screen_text(report))
@@ -80,7 +80,7 @@ def _write_html(html: str, path: str) -> None:
 @click.argument(
     "name", required=False, default=None, metavar="[ID|JOB|PLAN|TASKS|last]"
 )
-@click.option("--json", "is_json", is_flag=True, help="One JSON document.")
+@options.as_json()
 @click.option(
     "-o",
     "--output",
@@ -132,7 +132,7 @@ def report(name: str | None, **words: Any) -> int:  # noqa: ANN401 - click's
 
 
 def _print_job_list(found: ListedJobs, words: Mapping[str, Any]) -> None:
-    if words["is_json"]:
+    if words["as_json"]:
         click.echo(indented_json(found))
     elif not found.jobs:
         raise UsageError(
@@ -149,7 +149,7 @@ def _print_job_list(found: ListedJobs, words: Mapping[str, Any]) -> None:
 def _refuse_report_contradictions(name: str | None, words: Mapping[str, Any]) -> None:
     given = {
         "--since": words["since"] is not None,
-        "--json": words["is_json"],
+        "--json": words["as_json"],
         "--output": words["html"] is not None,
         f"--as {words['reader']}": words["reader"] is not None,
     }

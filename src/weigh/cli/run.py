@@ -164,7 +164,7 @@ def _repeats(
     callback=_repeats,
     metavar="N[,WARMUP]",
     help="Run it N times, after WARMUP more that do not count; report minimum, median "
-    "and maximum.",
+    "and maximum.  [default: 1,0]",
 )
 @click.option(
     "--headroom",

@@ -54,7 +54,7 @@ class ScanCommand(AxesThenCommand):
     type=options.BoundedCount(1, 1000),
     default=1,
     metavar="N",
-    help="Run each size N times, to measure how much runs vary.",
+    help="Run each size N times, to measure how much runs vary.  [default: 1]",
 )
 @click.option("--label", metavar="NAME", help="Label of the records of this scan.")
 @click.option(

@@ -208,15 +208,29 @@ def notify(line: str) -> None:
     help="Memory per element.  [default: as planned]",
 )
 @click.option(
-    "--time", type=TIME_TEXT, metavar="TIME", help="Time limit: 90m, 1-12:00:00."
+    "--time",
+    type=TIME_TEXT,
+    metavar="TIME",
+    help="Time limit: 90m, 1-12:00:00.  [default: as planned]",
 )
-@click.option("--cpus", type=_COUNT, metavar="N", help="CPUs per element.")
-@click.option("--gpus", metavar="TYPE:N", help="GPUs per element: 1, v100, v100:2.")
 @click.option(
-    "--nodes", type=_COUNT, metavar="N", help="Nodes; the request is per node."
+    "--cpus", type=_COUNT, metavar="N", help="CPUs per element.  [default: as planned]"
 )
-@options.queue("Partition or queue.")
-@click.option("-A", "--account", metavar="NAME", help="The account or project.")
+@click.option(
+    "--gpus",
+    metavar="TYPE:N",
+    help="GPUs per element: 1, v100, v100:2.  [default: as planned]",
+)
+@click.option(
+    "--nodes",
+    type=_COUNT,
+    metavar="N",
+    help="Nodes; the request is per node.  [default: 1, or as planned]",
+)
+@options.queue("Partition or queue.  [default: the scheduler's]")
+@click.option(
+    "-A", "--account", metavar="NAME", help="The account or project.  [default: yours]"
+)
 @click.option(
     "--notify",
     multiple=True,
@@ -267,7 +281,7 @@ def notify(line: str) -> None:
     metavar="[=LIMITS]",
     help="Resume what memory, time or a node ended, by a small job that follows: "
     "--heal=memory=64G,time=2d,rounds=6,hours=500 limits it, --heal=no overrides the "
-    "setting.  [default: 4 rounds]",
+    "setting.  [default: no; of --heal: 4 rounds]",
 )
 @click.option(
     "--checks/--no-checks",

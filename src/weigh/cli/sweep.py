@@ -45,7 +45,7 @@ from weigh.render.sweep_lines import (
 )
 @options.dry_run("Print a few tasks; write nothing.")
 @click.option("--replace", "force", is_flag=True, help="Replace files that differ.")
-@options.as_json("Print the result as one JSON document.")
+@options.as_json()
 @click.argument("axes", nargs=-1, metavar="NAME=VALUES... -- COMMAND")
 @click.pass_context
 def sweep(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click's own

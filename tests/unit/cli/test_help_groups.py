@@ -50,6 +50,18 @@ def test_help_lists_ten_options_and_help_all_every_one_once(
         assert len(shown) == 1, name
 
 
+@pytest.mark.parametrize("verb", FIRST_OPTIONS)
+def test_the_options_used_first_say_their_defaults(verb: str) -> None:
+    command = weigh.get_command(TOP, verb)
+    assert command is not None
+    known = options_by_name(command, click.Context(command, info_name=verb, parent=TOP))
+
+    for option in map(known.__getitem__, FIRST_OPTIONS[verb].split()):
+        help_text = option.help or ""
+        says = "[default: " in help_text or "repeatable" in help_text
+        assert option.is_flag or says, option.name
+
+
 def test_a_verb_with_few_options_takes_help_all_too(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
