@@ -16,6 +16,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from difflib import unified_diff
 from pathlib import Path
 
 from called_weigh import CalledWeigh
@@ -42,7 +43,8 @@ def check_transcript(
     if WRITES_ANEW:
         path.write_text(after)
     else:
-        assert after == before
+        rows = before.splitlines(), after.splitlines()
+        assert after == before, "\n".join(unified_diff(*rows, n=0, lineterm=""))
 
 
 def check_texts(path: Path, texts: Mapping[str, str]) -> None:

@@ -160,7 +160,8 @@ MASKS = {
     r"(?m)^(.*cpu +).*": r"\1FIGURES",
     r"(?m)^(  request +).*": r"\1FIGURES",
     r"(?m)^(#SBATCH --mem=).*": r"\1SIZE",
-    r"(exit 3) at once": r"\1",  # a busy machine is slower
+    r"(exit 3) (?:at once|after [\d.]+ \w+)": r"\1",  # a busy machine is slower
+    r"\d+ at once": "N at once",
     r"\d\d:\d\d:\d\d": "TIME",
     r"(COMPLETED|FAILED) +(?:up to )?\d.* (fine|exit)": r"\1  FIGURES  \2",
     r"(?m)^(  task  parameters).*": r"\1  FIGURES",
@@ -169,6 +170,7 @@ MASKS = {
     r"\d[\d.]* (?:ms|us|s)\b *": "SECONDS  ",
     r"(?m)[\d.]+ of \d+ CPUs": "N of N CPUs",
     r"weigh top .*": "weigh top   HOST   TIME",
+    r"(?<=\S) {2,}": "  ",  # columns are as wide as their figures
 }
 
 
