@@ -119,7 +119,6 @@ class SchedulerCommands(SchedulerQuestions, ABC):
     the body of its job scripts has.
     """
 
-    NAME: str
     LOGIN_HINT: str  # what to do where the command is missing
     NO_CLUSTER: re.Pattern[str]  # its command is here, and no cluster
     LOST: re.Pattern[str]  # the request may have arrived nevertheless

@@ -27,14 +27,14 @@ from weigh.model.job import (
     SubmittedJob,
 )
 from weigh.regular_file import only_regular
-from weigh.schedulers import KINDS
-from weigh.schedulers.backend import Scheduler, SchedulerCommands
+from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.command import (
     CommandOutput,
     NoAnswerError,
     Runner,
     outside_of_job,
 )
+from weigh.schedulers.kind import SchedulerKind
 from weigh.schedulers.protocol import (
     ABSENT,
     Argv,
@@ -192,9 +192,10 @@ class SchedulerReach(msgspec.Struct, frozen=True, kw_only=True):
 class SchedulerClient(Scheduler):
     """A scheduler that is reached through its commands."""
 
-    def __init__(self, backend: SchedulerCommands, way: SchedulerReach) -> None:
-        self.name = backend.NAME
-        self.questions = self._backend = backend
+    def __init__(self, kind: SchedulerKind, way: SchedulerReach) -> None:
+        self.name = kind.name
+        self.questions = self._backend = kind.backend
+        self._kind = kind
         self._way = way
 
     def render(self, job_script: JobScript) -> str:
@@ -274,7 +275,7 @@ class SchedulerClient(Scheduler):
         Raises:
             SchedulerError: accounting does not answer.
         """
-        scripts = KINDS[self._backend.NAME].user_scripts
+        scripts = self._kind.user_scripts
         question, outputs = scripts.sent(submitted_job, self._way.user), []
         for argv in question.argvs:
             try:
@@ -364,7 +365,7 @@ class SchedulerClient(Scheduler):
             SchedulerError: the scheduler does not answer.
         """
         # the first command asks the queue; the others, accounting
-        question = KINDS[self._backend.NAME].user_scripts.known(name)
+        question = self._kind.user_scripts.known(name)
         asked = question.argvs[:1] if is_new else question.argvs
         outs = [self._answer_of(argv) for argv in asked]
         # a question reads as many outputs as it has commands
@@ -392,7 +393,7 @@ class SchedulerClient(Scheduler):
         Raises:
             SchedulerError: the scheduler refuses it, or does not answer.
         """
-        scripts = KINDS[self._backend.NAME].user_scripts
+        scripts = self._kind.user_scripts
         forget_poll(self._way.root, self.name)
         argv = scripts.awaited_argv(submitted_job, awaited_ids)
         ran = self._run(argv)

@@ -147,9 +147,7 @@ TEXT = HTCondorText()
 class HTCondorScheduler(dialect.SchedulerKind):
     """HTCondor in the table of schedulers: see `kind.SchedulerKind`."""
 
-    name = TEXT.NAME
     title = "HTCondor"
-    submits = "condor_submit"
     lists = "condor_status"
     accounts = "condor_history"
     commands: tuple[str, ...] = (
@@ -159,7 +157,6 @@ class HTCondorScheduler(dialect.SchedulerKind):
     starts = "condor_submit -interactive"
     probe: Argv = ("condor_q", "-totals")
     nodes_argv: Argv = ("condor_status", "-af", "Machine")
-    job_variable = JOB_AD
     directive = re.compile(  # bash would not take it for an assignment
         r"\s*(?:(?:executable|universe|output|arguments)\s+="
         r"|(?:request_\w+|should_transfer_files|\+\w+)\s*=\s*\S+\s*$"
@@ -421,12 +418,6 @@ def _condor_node(name: str, slots: Sequence[CondorSlot]) -> cluster.ClusterNode:
 # bash takes the commands for the text of a here-document, condor_submit takes the body
 # for the value of a variable; `queue` is the last line, since nothing may follow it
 CLUSTER, PROCESS = "CONDOR_CLUSTER_ID", "CONDOR_PROC_ID"  # set by our scripts only
-RULES = job_script.ScriptRules(
-    job_id=f"${CLUSTER}",
-    requeue=f"code={job_script.AGAIN}",
-    forget='$(grep -qsx "NumShadowStarts = 1" "$_CONDOR_JOB_AD" || '
-    "echo --forget-survivors)",
-)
 BODY = "# ---- the job, for bash"
 # weigh makes a job end for the reasons in _OVER, which HTCondor keeps it on hold for
 _ENDS = (
@@ -514,8 +505,12 @@ def _condor_quoted(text: str) -> str:
 class HTCondorCommands(backend.SchedulerCommands):
     """HTCondor: how jobs are submitted, listed and cancelled."""
 
-    NAME = TEXT.NAME
-    RULES = RULES
+    RULES = job_script.ScriptRules(
+        job_id=f"${CLUSTER}",
+        requeue=f"code={job_script.AGAIN}",
+        forget='$(grep -qsx "NumShadowStarts = 1" "$_CONDOR_JOB_AD" || '
+        "echo --forget-survivors)",
+    )
     LOGIN_HINT = "submit from an access point of the pool, or with --on local here"
     NO_CLUSTER = re.compile(r"Neither the environment variable CONDOR_CONFIG")
     LOST = re.compile(
@@ -614,10 +609,10 @@ class HTCondorCommands(backend.SchedulerCommands):
             BODY,
             "true @=bash",
         )
-        element = f'"$(({PROCESS} + {script.first}))"'
+        element = f"$(({PROCESS} + {script.first}))" if script.first else f"${PROCESS}"
         name = None if _can_hold(script.log) else f'"${CLUSTER}_${PROCESS}.out"'
         body = job_script.render_job_script(
-            head, script, element=element, log=name, rules=RULES
+            head, script, element=f'"{element}"', log=name, rules=self.RULES
         )
         tail = ("@bash", "true = true", f"queue {script.elements}", "")
         return "\n".join((body.rstrip("\n"), *tail))

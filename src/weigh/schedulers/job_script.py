@@ -34,10 +34,7 @@ ON_SIGNAL = (
     "  ending=1 again=1",
     "}",
     "tasks= ending= again=1 by= before=$!",
-    *(
-        f"trap 'on_signal {name}' {name}"
-        for name in ("TERM", "INT", "USR1", "USR2", "XCPU")
-    ),
+    'for name in TERM INT USR1 USR2 XCPU; do trap "on_signal $name" "$name"; done',
 )
 # a trap interrupts `wait`; a second `wait` still returns the exit code
 # "again" is set before the first round, and by the trap

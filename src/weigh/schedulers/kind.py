@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast
 import msgspec
 
 from weigh.model.record import Allocation, RecordedJob, Request
+from weigh.schedulers import JOB_VARIABLES, SUBMITS
 from weigh.schedulers.words import binary_size
 from weigh.units import Bytes, Seconds
 
@@ -205,25 +206,21 @@ class LatePart(Generic[PartT]):
 class SchedulerKind:
     """One scheduler in the table; ``schedulers/NAME`` holds its parts.
 
-    ``title`` is its name in a sentence. ``submits``, ``lists`` and ``accounts`` are the
-    commands that show whether the scheduler is installed, ``commands`` are all that
-    weigh and its users need, ``starts`` runs a program on a node. ``probe`` is a cheap
-    question that shows whether it answers, ``nodes_argv`` lists the names of the
-    compute nodes. ``directive`` matches a line that looks like a directive, even
-    misspelled. ``job_variable`` is set in its jobs. ``in_one_file``: all its parts are
-    in ``schedulers/NAME.py``.
+    ``title`` is its name in a sentence. ``lists`` and ``accounts`` are the commands
+    that show, with that to submit, whether the scheduler is installed, ``commands`` are
+    all that weigh and its users need, ``starts`` runs a program on a node. ``probe`` is
+    a cheap question that shows whether it answers, ``nodes_argv`` lists the names of
+    the compute nodes. ``directive`` matches a line that looks like a directive, even
+    misspelled. ``in_one_file``: all its parts are in ``schedulers/NAME.py``.
     """
 
-    name: str
     title: str
-    submits: str
     lists: str
     accounts: str
     commands: tuple[str, ...]
     starts: str
     probe: "Argv"
     nodes_argv: "Argv"
-    job_variable: str
     directive: re.Pattern[str]
     variables: DialectVariables
     traits: DialectTraits
@@ -236,6 +233,21 @@ class SchedulerKind:
         "user_script", "USER_SCRIPTS"
     )
     site: "LatePart[SchedulerSite]" = LatePart("cluster", "SITE")
+
+    @property
+    def name(self) -> str:
+        """Return its name in the table."""
+        return self.text.NAME
+
+    @property
+    def submits(self) -> str:
+        """Return the command that submits a job."""
+        return SUBMITS[self.name]
+
+    @property
+    def job_variable(self) -> str:
+        """Return the variable that is set in its jobs."""
+        return JOB_VARIABLES[self.name]
 
     @property
     def steps(self) -> "StepStarter | None":

@@ -59,7 +59,7 @@ CANCELLED = "cancelled"  # there: the job is; with _N: its element N alone
 ELEMENT = "element"  # there, with _N: the process of element N
 AWAITED = "awaited"  # there: the ids of the jobs that it waits for, once changed
 # a local job is never requeued; its shell may itself run inside a job of Slurm
-RULES = ScriptRules(
+LOCAL_RULES = ScriptRules(
     job_id="$job",
     requeue="",
     forget="${SLURM_RESTART_COUNT:+--forget-survivors}",
@@ -89,7 +89,7 @@ def _local_body_lines(job_script: JobScript) -> Iterator[str]:
     yield from setup_lines(job_script)
     yield ""
     # the function that an element calls at its end, if it notifies
-    *function, trap = at_exit(job_script, RULES.job_id)
+    *function, trap = at_exit(job_script, LOCAL_RULES.job_id)
     yield from (line for line in function if line != "plan= requeued=")
     yield "element() {"
     yield f"  {trap}"
@@ -124,7 +124,7 @@ def _local_task_lines(job_script: JobScript) -> Iterator[str]:
         yield job_script.staged.rstrip("\n")
         return
     yield from (f"  {line}" for line in ON_SIGNAL)
-    yield f"  {tasks_command(job_script, RULES)} &"
+    yield f"  {tasks_command(job_script, LOCAL_RULES)} &"
     yield "  tasks=$!"
     yield f"  {WAIT}"
     yield '  exit "$code"'
@@ -159,7 +159,7 @@ def _wait_for_jobs_lines(job_script: JobScript) -> Iterator[str]:
     yield "do"
     yield f"  sleep {_LONGEST_WAIT}"
     yield "done"
-    yield from check_needs(job_script, RULES)
+    yield from check_needs(job_script, LOCAL_RULES)
 
 
 NAME = "local"

@@ -40,7 +40,7 @@ from weigh.runner.shared_queue import (
 )
 from weigh.runner.slots import RunSlot
 from weigh.schedulers.job_script import tasks_command
-from weigh.schedulers.slurm.script import RULES
+from weigh.schedulers.slurm.scheduler import COMMANDS
 from weigh.store.identity import MachineIdentity, ProcessIdentity
 
 MOST_TASKS = 2000 if os.environ.get("WEIGH_FUZZ") == "long" else 300
@@ -114,7 +114,7 @@ def time_of_exec(plan: Plan, staging: StagingPlan | None, *, requeue: bool) -> f
         staging=staging,
         requeue=requeue,
     )
-    line = tasks_command(script, RULES)
+    line = tasks_command(script, COMMANDS.RULES)
     until = re.search(r"--time \"\$\(\((\d+) - SECONDS", line)
     grace = re.search(r"--grace (\d+)", line)
     assert until is not None

@@ -13,7 +13,7 @@ from weigh.model.job import JobRequest, JobScript
 from weigh.model.record import SiteComplexes
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import scheduler as gridengine_commands
-from weigh.schedulers.gridengine.scheduler import gridengine_script
+from weigh.schedulers.gridengine.scheduler import COMMANDS
 
 CELL = """\
 #name        shortcut type   relop requestable consumable default urgency
@@ -81,7 +81,7 @@ def test_a_script_is_written_in_the_words_of_its_site() -> None:
         request=wanted,
     )
 
-    lines = gridengine_script(script).splitlines()
+    lines = COMMANDS.render(script).splitlines()
 
     assert {"#$ -pe sharedmem 4", "#$ -l gpu=2", "#$ -l gpu_model=a100"} <= set(lines)
 

@@ -9,6 +9,7 @@ from some_requests import a_submitted_job
 
 from weigh.errors import SchedulerError, SubmissionUnknownError
 from weigh.model.job import ElementState, OwnScript, SubmittedJob
+from weigh.schedulers import KINDS
 from weigh.schedulers.client import (
     SchedulerClient,
     SchedulerPoll,
@@ -18,7 +19,6 @@ from weigh.schedulers.client import (
 )
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.slurm import node_names
-from weigh.schedulers.slurm import scheduler as slurm_commands
 from weigh.schedulers.words import parse_ranges
 from weigh.units import DAY
 
@@ -29,7 +29,7 @@ def client(root: Path, answer: Callable[..., CommandOutput]) -> SchedulerClient:
     reach = SchedulerReach(
         run=answer, env={}, root=str(root), user="me", clock=lambda: NOW
     )
-    return SchedulerClient(slurm_commands.COMMANDS, reach)
+    return SchedulerClient(KINDS["slurm"], reach)
 
 
 def job(*, submitted: float) -> SubmittedJob:

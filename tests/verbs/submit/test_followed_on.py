@@ -8,9 +8,9 @@ from following import Weigh
 from some_requests import a_submitted_job
 
 from weigh.model.job import STUCK, JobRequest, SubmittedJob
+from weigh.schedulers import KINDS
 from weigh.schedulers.client import SchedulerClient, SchedulerReach
 from weigh.schedulers.command import CommandOutput
-from weigh.schedulers.gridengine import scheduler as gridengine_commands
 from weigh.schedulers.this_machine import LocalScheduler
 
 LISTED = """<?xml version='1.0'?><job_info><queue_info/><job_info>
@@ -48,7 +48,7 @@ def cell(tmp_path: Path) -> tuple[SchedulerClient, dict[str, str]]:
     way = SchedulerReach(
         run=run, env={}, root=str(tmp_path), user="me", clock=lambda: 1.0, interval=0.0
     )
-    return SchedulerClient(gridengine_commands.COMMANDS, way), said
+    return SchedulerClient(KINDS["gridengine"], way), said
 
 
 def test_an_element_whose_error_was_cleared_goes_on(

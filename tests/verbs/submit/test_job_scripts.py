@@ -14,9 +14,7 @@ from rigs import EACH_KIND
 from weigh.model.job import JobRequest, JobScript, JobSetup
 from weigh.model.lint import ScriptFacts
 from weigh.schedulers import KINDS
-from weigh.schedulers.gridengine.scheduler import gridengine_script
 from weigh.schedulers.slurm import lint as slurm_lint
-from weigh.schedulers.slurm.script import slurm_script
 from weigh.schedulers.this_machine import local_script
 from weigh.units import GIB, HOUR
 
@@ -124,28 +122,30 @@ def test_no_name_breaks_out_of_its_directive(
 
 
 def test_an_array_is_exactly_as_long_as_the_plan() -> None:
-    assert "#SBATCH --array=0-19%10" in slurm_script(
+    assert "#SBATCH --array=0-19%10" in RENDER["slurm"](
         a_script(elements=20, request=JobRequest(throttle=10))
     )
-    assert "#$ -t 1-20\n#$ -tc 10\n" in gridengine_script(
+    assert "#$ -t 1-20\n#$ -tc 10\n" in RENDER["gridengine"](
         a_script(elements=20, request=JobRequest(throttle=10))
     )
 
 
 def test_one_element_is_no_array() -> None:
-    assert "--array" not in slurm_script(a_script(elements=1))
-    assert "#$ -t" not in gridengine_script(a_script(elements=1))
+    assert "--array" not in RENDER["slurm"](a_script(elements=1))
+    assert "#$ -t" not in RENDER["gridengine"](a_script(elements=1))
 
 
 def test_a_path_that_no_directive_holds_is_opened_by_bash() -> None:
-    text = slurm_script(a_script(folder='/home/"me"'))
+    text = RENDER["slurm"](a_script(folder='/home/"me"'))
 
     assert "#SBATCH --output=/dev/null\n" in text
     assert "exec >'/home/\"me\"/log'/" in text
 
 
 def test_a_per_cent_sign_in_a_path_is_no_pattern() -> None:
-    assert "--output=/100%%j/log/%A_%a.out" in slurm_script(a_script(folder="/100%j"))
+    assert "--output=/100%%j/log/%A_%a.out" in RENDER["slurm"](
+        a_script(folder="/100%j")
+    )
 
 
 def exec_words(text: str, env: dict[str, str]) -> list[str]:
@@ -165,7 +165,7 @@ def exec_words(text: str, env: dict[str, str]) -> list[str]:
 def test_grid_engine_s_second_run_waits_for_nobody_on_a_lost_node(
     env: dict[str, str], *, is_rerun: bool
 ) -> None:
-    words = exec_words(gridengine_script(PLAIN), env)
+    words = exec_words(RENDER["gridengine"](PLAIN), env)
 
     assert ("--forget-survivors" in words) is is_rerun
 
@@ -177,7 +177,7 @@ def test_grid_engine_s_gpus_are_chosen_where_there_is_a_driver(
     device = tmp_path / "nvidiactl"
     if driver:
         device.touch()
-    text = gridengine_script(a_script(request=JobRequest(gpus=2)))
+    text = RENDER["gridengine"](a_script(request=JobRequest(gpus=2)))
 
     words = exec_words(text.replace("/dev/nvidiactl", str(device)), {})
 
@@ -185,7 +185,7 @@ def test_grid_engine_s_gpus_are_chosen_where_there_is_a_driver(
 
 
 def test_a_job_that_is_put_back_has_a_trap_for_its_own_warning() -> None:
-    text = slurm_script(a_script(requeue=True))
+    text = RENDER["slurm"](a_script(requeue=True))
 
     found = {one.rule for one in slurm_lint.LINT.lint(text, ScriptFacts())}
 

@@ -12,7 +12,6 @@ from weigh.model.job import JobRequest, JobScript, JobSetup
 from weigh.model.staging import StagingPlan
 from weigh.schedulers import KINDS
 from weigh.schedulers.job_script import bind_lines, staged_lines, warning, when_home
-from weigh.schedulers.slurm.script import RULES, slurm_script
 
 NAMES = (*KINDS, "local")
 SETUPS = (
@@ -30,7 +29,7 @@ def is_bash(text: str) -> bool:
 
 def staged(**changes: object) -> JobScript:
     script = a_script(staging=STAGED, **changes)
-    tasks = staged_lines(script, RULES)
+    tasks = staged_lines(script, KINDS["slurm"].backend.RULES)
     lines = f"staged() {{\n{tasks}\n}}\nhome() {{\n{when_home()}\n}}\n"
     return a_script(staging=STAGED, **changes | {"staged": lines})
 
@@ -55,7 +54,7 @@ def test_bash_reads_a_script_that_goes_back_into_its_queue(
 def test_programs_of_the_working_folder_are_looked_for_once_it_is_there() -> None:
     script = staged(programs=("python", "bin/tag"))
 
-    text = slurm_script(script)
+    text = RENDER["slurm"](script)
 
     before, _, after = text.partition("staged() {")
     assert ("command -v python" in before, "command -v bin/tag" in before) == (
@@ -70,7 +69,7 @@ def test_a_python_of_the_working_folder_tries_no_imports() -> None:
         programs=("bin/python",), setup=JobSetup(), request=JobRequest(gpus=1)
     )
 
-    assert "torch" not in slurm_script(script)
+    assert "torch" not in RENDER["slurm"](script)
 
 
 def test_a_container_sees_what_was_staged_for_all_tasks() -> None:
@@ -82,7 +81,7 @@ def test_a_container_sees_what_was_staged_for_all_tasks() -> None:
 
 
 def test_an_image_of_a_registry_is_looked_for_by_no_file() -> None:
-    text = slurm_script(a_script(setup=JobSetup(container="docker://python:3.11")))
+    text = RENDER["slurm"](a_script(setup=JobSetup(container="docker://python:3.11")))
 
     assert "[ -e docker" not in text
 

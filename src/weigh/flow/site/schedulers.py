@@ -58,7 +58,7 @@ def reach(here: Here, name: str) -> Scheduler:
         clock=time.time,
         interval=_poll_interval(here.env),
     )
-    return SchedulerClient(KINDS[name].backend, way)
+    return SchedulerClient(KINDS[name], way)
 
 
 def _poll_interval(env: Mapping[str, str]) -> Seconds:

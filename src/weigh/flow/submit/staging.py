@@ -22,8 +22,8 @@ from weigh.schedulers.job_script import (
     staged_lines,
     when_home,
 )
+from weigh.schedulers.this_machine import LOCAL_RULES
 from weigh.schedulers.this_machine import NAME as LOCAL
-from weigh.schedulers.this_machine import RULES as LOCAL_RULES
 from weigh.staging.script import (
     JOB,
     StagedJobWords,

@@ -183,12 +183,9 @@ TEXT = GridEngineText()
 class GridEngine(SchedulerKind):
     """Grid Engine in the table of schedulers: see `kind.SchedulerKind`."""
 
-    name = TEXT.NAME
     title = "Grid Engine"
-    submits = "qsub"
     lists = "qhost"
     accounts = "qacct"
-    job_variable = "SGE_TASK_ID"
     directive = re.compile(r"\s*#+\s*\$\s*-")
     commands: tuple[str, ...] = ("qsub", "qstat", "qdel", "qconf", "qhost", "qacct")
     starts = "qrsh -now no"

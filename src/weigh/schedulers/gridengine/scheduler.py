@@ -51,13 +51,6 @@ from weigh.schedulers.words import (
 )
 from weigh.units import Seconds
 
-RULES = ScriptRules(
-    job_id="$JOB_ID",
-    requeue=f"code={AGAIN}",
-    forget='$([ "${RESTARTED:-0}" = 0 ] || echo --forget-survivors)',
-    takes_gpus=True,
-    checks_needs=True,
-)
 _NAME = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+=%"
 )
@@ -70,22 +63,6 @@ _WARNING = 2 * GRACE  # from s_rt, which warns, to h_rt, which kills
 _LATE_WARNING = GRACE // 2
 _LOG = '"$JOB_ID.$SGE_TASK_ID.out"'
 _PLAIN_LOG = '"$JOB_ID.out"'
-
-
-def gridengine_script(job_script: JobScript) -> str:
-    """Return the script of a job.
-
-    Raises:
-        UsageError: a directive cannot hold a value.
-    """
-    own = _LOG if job_script.is_array else _PLAIN_LOG
-    return render_job_script(
-        (f"{TEXT.PREFIX} {flag}" for flag in _gridengine_flags(job_script)),
-        job_script,
-        element=_gridengine_element_expression(job_script),
-        log=None if can_hold_path(job_script.log) else own,
-        rules=RULES,
-    )
 
 
 def can_hold_path(text: str) -> bool:
@@ -322,7 +299,6 @@ def epoch_time(text: str) -> Seconds | None:
 class GridEngineCommands(SchedulerCommands):
     """Grid Engine: how jobs are submitted, listed and cancelled."""
 
-    NAME = "gridengine"
     OWN: Mapping[str, str] = {
         **dict.fromkeys(("t", "tc"), "weigh plan makes the elements, --jobs"),
         **dict.fromkeys(("o", "e", "j"), "weigh logs shows the output"),
@@ -342,8 +318,28 @@ class GridEngineCommands(SchedulerCommands):
         re.IGNORECASE,
     )
     NOT_LISTED = re.compile("do not exist")  # no job has that name
-    RULES = RULES
-    render = staticmethod(gridengine_script)
+    RULES = ScriptRules(
+        job_id="$JOB_ID",
+        requeue=f"code={AGAIN}",
+        forget='$([ "${RESTARTED:-0}" = 0 ] || echo --forget-survivors)',
+        takes_gpus=True,
+        checks_needs=True,
+    )
+
+    def render(self, job_script: JobScript) -> str:
+        """Return the script of a job.
+
+        Raises:
+            UsageError: a directive cannot hold a value.
+        """
+        own = _LOG if job_script.is_array else _PLAIN_LOG
+        return render_job_script(
+            (f"{TEXT.PREFIX} {flag}" for flag in _gridengine_flags(job_script)),
+            job_script,
+            element=_gridengine_element_expression(job_script),
+            log=None if can_hold_path(job_script.log) else own,
+            rules=self.RULES,
+        )
 
     def log_name(self, job_id: str, element: int, *, is_array: bool) -> str:
         """Return the name of an element's log; Grid Engine numbers from 1."""

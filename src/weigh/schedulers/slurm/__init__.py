@@ -295,12 +295,9 @@ TEXT = SlurmText()
 class SlurmScheduler(SchedulerKind):
     """Slurm in the table of schedulers: see `kind.SchedulerKind`."""
 
-    name = TEXT.NAME
     title = "Slurm"
-    submits = "sbatch"
     lists = "sinfo"
     accounts = "sacct"
-    job_variable = JOB_VARIABLE
     directive = re.compile(r"\s*#+\s*(?:SB\w*|S\w*BATCH|sbatch)\s*-")
     commands: tuple[str, ...] = (
         *("sbatch", "squeue", "scancel", "scontrol", "sinfo", "srun", "sacct"),

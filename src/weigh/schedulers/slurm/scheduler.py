@@ -18,6 +18,7 @@ from weigh.model.job import (
     Elements,
     ElementState,
     JobRequest,
+    JobScript,
     RecordedRequest,
     States,
     SubmittedJob,
@@ -30,11 +31,11 @@ from weigh.schedulers.backend import (
     one_command,
 )
 from weigh.schedulers.command import CommandOutput
+from weigh.schedulers.job_script import ScriptRules
 from weigh.schedulers.protocol import Answer, Argv, EndMessages
 from weigh.schedulers.slurm.cluster import pairs_of, rows_of
 from weigh.schedulers.slurm.script import (
     GRES,
-    RULES,
     job_lines,
     parse_scontrol_job,
     requested_flags,
@@ -57,6 +58,8 @@ _OVER_MEMORY = (
     r"(?:exceeded memory limit|Exceeded job memory limit|oom.kill)"
 )
 _THROTTLE = "JobArrayTaskLimit"
+_OWN_ELEMENT = "${SLURM_ARRAY_JOB_ID:+_$SLURM_ARRAY_TASK_ID}"
+_JOB_ID = "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}"
 
 _LISTS_OF_WORDS = read_sections("weigh.schedulers.slurm", "words.txt")
 _REASONS = dict(row.split(": ", 1) for row in _LISTS_OF_WORDS["reasons to wait"])
@@ -207,7 +210,6 @@ def _slurm_wait_reason(text: str, word: str, state: State) -> str | None:
 class SlurmCommands(SchedulerCommands):
     """Slurm: how jobs are submitted, listed and cancelled."""
 
-    NAME = "slurm"
     OWN: Mapping[str, str] = {
         **dict.fromkeys(("array", "a"), "weigh plan makes the elements, --jobs"),
         **dict.fromkeys(("output", "o", "error", "e"), "weigh logs shows the output"),
@@ -225,8 +227,12 @@ class SlurmCommands(SchedulerCommands):
     )
     SHOWS_TOKENS = True
     NOT_LISTED = re.compile("Invalid job id")  # of jobs by their ids
-    RULES = RULES
-    render = staticmethod(slurm_script)
+    RULES = ScriptRules(
+        job_id=_JOB_ID,
+        # the job id of an array's last element is that of the whole array
+        requeue=f'scontrol requeue "{_JOB_ID}{_OWN_ELEMENT}"',
+        forget="${SLURM_RESTART_COUNT:+--forget-survivors}",
+    )
     MESSAGES = EndMessages(
         over_memory=re.compile(_OVER_MEMORY),
         # in the output of the task that started the step, srun's messages, too
@@ -243,6 +249,14 @@ class SlurmCommands(SchedulerCommands):
             "PREEMPTION": "PREEMPTED",
         },
     )
+
+    def render(self, job_script: JobScript) -> str:
+        """Return the script of a job.
+
+        Raises:
+            UsageError: a directive cannot hold a value.
+        """
+        return slurm_script(job_script, self.RULES)
 
     def submit_argv(self, script: str) -> Argv:
         """Return the command that submits a script."""

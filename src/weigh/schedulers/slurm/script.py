@@ -23,14 +23,6 @@ from weigh.schedulers.words import (
 )
 from weigh.units import Bytes
 
-_OWN_ELEMENT = "${SLURM_ARRAY_JOB_ID:+_$SLURM_ARRAY_TASK_ID}"
-_JOB_ID = "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}"
-RULES = ScriptRules(
-    job_id=_JOB_ID,
-    # the job id of an array's last element is that of the whole array
-    requeue=f'scontrol requeue "{_JOB_ID}{_OWN_ELEMENT}"',
-    forget="${SLURM_RESTART_COUNT:+--forget-survivors}",
-)
 # sbatch splits directives itself; these characters need no quotes
 _PLAIN = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_-+=:,./[]*~^"
@@ -43,7 +35,7 @@ _LOG = (
 GRES = "gres"  # the GPUs, and what else a node has
 
 
-def slurm_script(job_script: JobScript) -> str:
+def slurm_script(job_script: JobScript, rules: ScriptRules) -> str:
     """Return the script of a job.
 
     Raises:
@@ -54,7 +46,7 @@ def slurm_script(job_script: JobScript) -> str:
         job_script,
         element=_slurm_element_expression(job_script.first),
         log=None if can_hold(job_script.log) else _LOG,
-        rules=RULES,
+        rules=rules,
     )
 
 

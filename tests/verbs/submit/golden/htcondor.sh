@@ -30,7 +30,7 @@ trap 'echo "weigh: exit code $?"' EXIT
 export WEIGH_DIR=/home/me/rl/.weigh
 cd /home/me/rl || exit
 plan=/home/me/rl/plan/ppo-sweep
-element="$((CONDOR_PROC_ID + 0))"
+element="$CONDOR_PROC_ID"
 
 # the environment of the tasks
 source /etc/profile
@@ -70,11 +70,7 @@ on_signal() {
   ending=1 again=1
 }
 tasks= ending= again=1 by= before=$!
-trap 'on_signal TERM' TERM
-trap 'on_signal INT' INT
-trap 'on_signal USR1' USR1
-trap 'on_signal USR2' USR2
-trap 'on_signal XCPU' XCPU
+for name in TERM INT USR1 USR2 XCPU; do trap "on_signal $name" "$name"; done
 /home/me/env/bin/python -P -m weigh exec --jobs 4 --grace 20 --time "$((21600 - SECONDS))s" \
   $(grep -qsx "NumShadowStarts = 1" "$_CONDOR_JOB_AD" || echo --forget-survivors) \
   --joblog "$plan/log/tasks_$element.joblog" "$plan/tasks_$element.txt" &

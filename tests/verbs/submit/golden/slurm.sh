@@ -61,11 +61,7 @@ on_signal() {
   ending=1 again=1
 }
 tasks= ending= again=1 by= before=$!
-trap 'on_signal TERM' TERM
-trap 'on_signal INT' INT
-trap 'on_signal USR1' USR1
-trap 'on_signal USR2' USR2
-trap 'on_signal XCPU' XCPU
+for name in TERM INT USR1 USR2 XCPU; do trap "on_signal $name" "$name"; done
 /home/me/env/bin/python -P -m weigh exec --jobs 4 --grace 20 --time "$((21600 - SECONDS))s" \
   ${SLURM_RESTART_COUNT:+--forget-survivors} \
   --joblog "$plan/log/tasks_$element.joblog" "$plan/tasks_$element.txt" &
