@@ -239,26 +239,14 @@ class ListedJobs(msgspec.Struct, frozen=True, kw_only=True):
 class GpuTable(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU in the scheduler's own table in a job's log.
 
-    Bytes, joules, watts, MHz; utilisations are shares from 0 to 1. ``one_look``: mean,
-    maximum and minimum are the same, so there was one sample. ``health`` is its text.
+    Utilisations are shares from 0 to 1; ``one_look``: mean, maximum and minimum are the
+    same, so there was one sample.
     """
 
     gpu: str
-    wall_time: Seconds | None = None
-    processes: int | None = None  # that used the GPU
     gpu_memory: Bytes | None = None
     utilization: float | None = None
-    utilization_max: float | None = None
-    memory_utilization: float | None = None
-    energy: float | None = None
-    power_mean: float | None = None
-    power_max: float | None = None
-    sm_clock: float | None = None
-    memory_clock: float | None = None
     process_utilization: float | None = None
-    ecc_errors: int | None = None
-    xid_errors: int | None = None
-    health: str | None = None
     one_look: bool = False
 
 

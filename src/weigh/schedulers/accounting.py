@@ -81,31 +81,13 @@ def _tables(text: str) -> Iterator[GpuTable]:
 def _gpu_table_of_rows(gpu: str, rows: dict[str, str]) -> GpuTable:
     power = _minimum_to_maximum(rows.get("Power Usage (Watts)", ""))
     busy = _minimum_to_maximum(rows.get("SM Utilization (%)", ""))
-    single, double = (
-        whole_number(rows.get(f"{kind} Bit ECC Errors", ""))
-        for kind in ("Single", "Double")
-    )
     return GpuTable(
         gpu=gpu,
-        wall_time=_accounting_number(rows.get("Total Execution Time (sec)", "")),
-        processes=whole_number(rows.get("No. of Processes", "")),
         gpu_memory=whole_number(rows["Max GPU Memory Used (bytes)"]),
         utilization=_share_of_per_cent(busy.get("Avg")),
-        utilization_max=_share_of_per_cent(busy.get("Max")),
-        memory_utilization=_share_of_per_cent(
-            _minimum_to_maximum(rows.get("Memory Utilization (%)", "")).get("Avg")
-        ),
-        energy=_accounting_number(rows.get("Energy Consumed (Joules)", "")),
-        power_mean=power.get("Avg"),
-        power_max=power.get("Max"),
-        sm_clock=_minimum_to_maximum(rows.get("SM Clock (MHz)", "")).get("Avg"),
-        memory_clock=_minimum_to_maximum(rows.get("Memory Clock (MHz)", "")).get("Avg"),
         process_utilization=_share_of_per_cent(
             _accounting_number(rows.get("Avg SM Utilization (%)", ""))
         ),
-        ecc_errors=_sum_or_none(single, double),
-        xid_errors=whole_number(rows.get("Critical XID Errors", "")),
-        health=rows.get("Overall Health") or None,
         # mean, largest and smallest are equal in power and in use: there was one sample
         one_look=len(set(power.values())) == len(set(busy.values())) == 1,
     )
@@ -127,8 +109,3 @@ def _accounting_number(text: str) -> float | None:
 
 def _share_of_per_cent(per_cent: float | None) -> float | None:
     return None if per_cent is None else per_cent / 100
-
-
-def _sum_or_none(*counts: int | None) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None

@@ -105,9 +105,7 @@ def test_a_gpu_table_of_the_log_is_read() -> None:
     (table,) = read_tables(f"output of the job\n{TABLE}\n")
     assert (table.gpu, table.gpu_memory) == ("1", 2205155328)
     assert (table.utilization, table.process_utilization) == (0.39, 0.16)
-    assert (table.power_mean, table.sm_clock, table.energy) == (56.378, 1380.0, 0.0)
     assert table.one_look
-    assert table.health == "Healthy"
 
 
 @given(st.text(max_size=300))

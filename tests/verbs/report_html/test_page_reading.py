@@ -148,16 +148,6 @@ def test_everything_that_can_be_pressed_has_a_name_and_shows_focus(
     assert unseen == []
 
 
-def test_a_chart_s_values_can_be_read_without_it(opened: Opened) -> None:
-    page = opened(one_run())
-    page.get_by_text("The curves as a table").click()
-    table = page.locator("details table").filter(visible=True).last
-    usage = one_run().records[0].usage
-    assert usage is not None
-    assert usage.peak_memory is not None
-    assert format_size(usage.peak_memory.value) in table.inner_text()
-
-
 def test_without_its_script_a_page_still_states_most(opened: Opened) -> None:
     page = opened(array(60), java_script_enabled=False)
     assert page.locator(".notes li").count() == 2

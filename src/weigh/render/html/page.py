@@ -14,15 +14,12 @@ import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from weigh.model.report import GpuTable, JobReport, ReportMeasure, ReportRow
+from weigh.model.report import JobReport, ReportMeasure, ReportRow
 from weigh.render.html.run_view import (
-    ABSENT,
     ChartLevel,
-    HtmlTable,
     RunSeries,
     run_series,
     run_view,
-    table_of,
 )
 from weigh.render.printable import count_with_commas, printable_text, three_digit_text
 from weigh.render.words import (
@@ -37,32 +34,7 @@ from weigh.render.words import (
 )
 from weigh.schedulers import find_kind
 from weigh.schedulers.this_machine import NAME as LOCAL
-from weigh.units import Seconds, format_duration, size_or_dash
-
-_MOST_GPUS = 64  # rows; an array can have thousands of GPUs
-_GPU_TITLES = ("GPU", "memory", "busy", "busiest", "power", "time", "health", "looked")
-
-
-def gpu_table(tables: Sequence[GpuTable]) -> HtmlTable | None:
-    """Return the scheduler's GPU figures as a table; None if no log had any."""
-    if not tables:
-        return None
-    rows = [_gpu_table_row(gpu) for gpu in tables[:_MOST_GPUS]]
-    return table_of(_GPU_TITLES, rows, left_out=max(0, len(tables) - _MOST_GPUS))
-
-
-def _gpu_table_row(gpu: GpuTable) -> tuple[str, ...]:
-    return (
-        printable_text(gpu.gpu),
-        size_or_dash(gpu.gpu_memory),
-        unit_value_text(gpu.utilization, "share"),
-        unit_value_text(gpu.utilization_max, "share"),
-        ABSENT if gpu.power_mean is None else f"{gpu.power_mean:.0f} W",
-        unit_value_text(gpu.wall_time, "seconds"),
-        printable_text(gpu.health or ABSENT),
-        "once" if gpu.one_look else "throughout",
-    )
-
+from weigh.units import Seconds, format_duration
 
 # shares of the request: above, it may be too little; below, it is too much
 _TIGHT, _LOOSE = 0.95, 0.5
@@ -313,7 +285,6 @@ def render_page(report: JobReport, *, version: str | None = None) -> str:
             totals=tuple(held_totals(report)),
             measures=[one for one in report.measures if _has_figures(one)],
             has_median=any(len(one.values) > 1 for one in report.measures),
-            gpu_table=gpu_table(report.gpu_tables),
             runs=[run_view(one, row_of.get(one.id)) for one in report.records],
             data=embedded_json(data),
             tasks=data.tasks,

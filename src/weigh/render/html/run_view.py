@@ -1,7 +1,6 @@
 """One run: its rows, phases, batches and ranks, and its curves as data and table."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -25,7 +24,7 @@ from weigh.render.record_lines import (
     signal_or_exit_text,
 )
 from weigh.render.region_lines import PHASE_TITLES, batch_rows, phase_cells
-from weigh.render.words import state_text, unit_value_text
+from weigh.render.words import state_text
 from weigh.units import format_duration, format_size, size_or_dash
 
 ABSENT = "-"
@@ -66,7 +65,6 @@ def table_of(
 
 
 _MOST_PHASES = 200  # rows
-_TABLE_ROWS = 20  # rows of the table in place of the charts
 _LONGEST_TEXT = 2000  # characters of a row
 
 
@@ -232,7 +230,6 @@ class HtmlRun(msgspec.Struct, frozen=True, kw_only=True):
     batches: tuple[tuple[str, str], ...]
     ranks: HtmlTable | None  # None: not a distributed run
     curves: tuple[str, ...]  # names of the charts
-    samples: HtmlTable | None  # None: no curves
 
 
 def run_view(record: Record, report_row: ReportRow | None = None) -> HtmlRun:
@@ -247,7 +244,6 @@ def run_view(record: Record, report_row: ReportRow | None = None) -> HtmlRun:
         batches=() if record.batches is None else tuple(_batch_facts(record.batches)),
         ranks=_rank_table(record.ranks),
         curves=tuple(chart.name for chart in drawn.charts),
-        samples=_curve_sample_table(drawn),
     )
 
 
@@ -315,22 +311,3 @@ def _rank_table(ranks: Sequence[RecordedRank]) -> HtmlTable | None:
     cells = rank_table(ranks)
     rows = list(zip(*cells.values(), strict=True))
     return table_of(tuple(cells), rows, left_out=max(0, len(ranks) - MOST_RANKS))
-
-
-def _curve_sample_table(drawn: RunSeries) -> HtmlTable | None:
-    """Return the curves as a short table, for readers without the charts.
-
-    It has the sample with the most memory of each of equal stretches.
-    """
-    if not drawn.charts:
-        return None
-    memory, number = drawn.charts[0].values, len(drawn.t)
-    edges = [number * i // _TABLE_ROWS for i in range(_TABLE_ROWS + 1)]
-    # stretches without a sample are left out
-    stretches = [range(a, b) for a, b in pairwise(edges) if b > a]
-    kept = [max(stretch, key=lambda at: memory[at] or 0) for stretch in stretches]
-    rows = []
-    for at in kept:
-        figures = (unit_value_text(one.values[at], one.kind) for one in drawn.charts)
-        rows.append((format_duration(drawn.t[at]), *figures))
-    return table_of(("time", *(chart.name for chart in drawn.charts)), rows)
