@@ -148,15 +148,6 @@ class HistoryReplay(msgspec.Struct, frozen=True):
         """Return what was requested and not used, relative to what was used."""
         return self.requested / self.used - 1 if self.used else None
 
-    @property
-    def expected_killed(self) -> float:
-        """Return the expected share of killed runs.
-
-        In random order one run in n + 1 exceeds the largest of n before it; the n
-        include the first runs, which were not replayed.
-        """
-        return (self.killed + 1) / (self.runs + ENOUGH + 1)
-
     def __add__(self, other: "HistoryReplay") -> "HistoryReplay":
         """Return both together."""
         return HistoryReplay(

@@ -18,7 +18,6 @@ from weigh.units import (
 )
 
 _LONGEST_COMMAND = 60  # characters
-_SURE = 0.1  # from this share on no decimal is shown
 
 
 class HistoryKind(msgspec.Struct, frozen=True):
@@ -98,8 +97,8 @@ def prediction_notes(learnt: RequestFromHistory) -> tuple[str, ...]:
     took = format_duration(time.value)
     return (
         f"from {runs} of {kind}",
-        f"memory {size}: {_prediction_source_text(memory, 'killed')}",
-        f"time {took}: {_prediction_source_text(time, 'cut off')}",
+        f"memory {size}: {_prediction_source_text(memory)}",
+        f"time {took}: {_prediction_source_text(time)}",
         *_node_limit_notes(learnt),
         *_extrapolation_notes(learnt),
         *kind_notes(learnt.kind),
@@ -170,7 +169,6 @@ def _prediction_figures(prediction: HistoryPrediction) -> dict[str, object]:
         "replayed": prediction.replay.runs,
         "killed": prediction.replay.killed,
         "waste": prediction.replay.waste,
-        "expected_killed": prediction.replay.expected_killed,
         "reach": prediction.reach,
         "after_kill": prediction.after_kill,
     }
@@ -189,8 +187,8 @@ def _kind_sizes_text(history_kind: HistoryKind) -> str:
     return f" for {', '.join(known)}" if known else ""
 
 
-def _prediction_source_text(prediction: HistoryPrediction, ended: str) -> str:
-    """Write what a figure follows from, and how many runs it is expected to fail."""
+def _prediction_source_text(prediction: HistoryPrediction) -> str:
+    """Write what a figure follows from, and for how many past runs it was enough."""
     # after a kill no earlier success of the method counts
     if prediction.after_kill is not None:
         return (
@@ -206,9 +204,11 @@ def _prediction_source_text(prediction: HistoryPrediction, ended: str) -> str:
     # a size beyond all measured ones has no past run to be compared with
     if prediction.reach > 1:
         return f"{source}; no run of that size was measured"
-    percent = 100 * prediction.replay.expected_killed
-    share = f"{percent:.1f}" if percent < _SURE * 100 else f"{percent:.0f}"
-    return f"{source}; expect {share} % {ended}"
+    runs, killed = prediction.replay.runs, prediction.replay.killed
+    if killed:
+        return f"{source}; too little for {killed} of the last {runs} runs"
+    # one run alone shows nothing
+    return f"{source}; enough for each of the last {runs} runs" if runs > 1 else source
 
 
 def _node_limit_notes(learnt: RequestFromHistory) -> Iterator[str]:

@@ -200,12 +200,6 @@ def test_the_replay_is_each_run_requested_from_those_before_it(
     assert replay.requested == pytest.approx(asked)
 
 
-def test_three_equal_runs_promise_no_more_than_three_runs_can() -> None:
-    said = of_values([1.0, 1.0, 1.0]).predict()
-
-    assert said.replay.expected_killed == 1 / 4
-
-
 def test_a_real_trace_costs_less_at_normal_risk_than_at_low() -> None:
     low, normal = metaspades("low").replay, metaspades("normal").replay
 
