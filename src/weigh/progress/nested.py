@@ -252,6 +252,9 @@ class NestedCounters:
         lower = [t for t in tracks if t.count.done <= done and not t.is_finished]
         yield from (track for track in lower if track in same)
         yield from (t for t in lower if t.count.total == total and t.count.done)
+        # the next round below an outer bar may be longer or shorter
+        if position:
+            yield from reversed(same)
 
     def _bear(self, step_count: StepCount, time: Seconds) -> None:
         # the counter that was seen longest ago makes room

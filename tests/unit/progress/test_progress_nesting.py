@@ -42,6 +42,22 @@ def test_of_two_nested_bars_the_outer_one_spans_the_run() -> None:
     assert forecast.remaining == pytest.approx(27, rel=0.02)
 
 
+def test_rounds_of_other_lengths_below_an_outer_bar_are_of_one_counter() -> None:
+    lengths = [45, 44, 69, 32, 83, 63, 58, 44, 45]
+
+    def printed() -> Printed:
+        begin = 0
+        for fold, length in enumerate(lengths):
+            yield float(begin), tqdm(fold, 9, "folds")
+            for step in range(length):
+                yield float(begin + step), tqdm(step, length, f"fold {fold}", below=1)
+            begin += length
+
+    forecast = seen(printed(), until=100)
+    assert forecast.done == pytest.approx(2.16, abs=0.1)
+    assert forecast.remaining == pytest.approx(sum(lengths) - 100, rel=0.2)
+
+
 def test_nested_bars_without_a_name_and_of_one_total_are_distinguished() -> None:
     def printed() -> Printed:
         for epoch in range(10):
