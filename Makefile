@@ -59,7 +59,6 @@ EACH_ONCE := $(if $(DIRTY),,$(shell [ "$$(id -u)" -eq 0 ] && \
   unshare -mnpuif --mount-proc true 2>/dev/null && echo ci/each_once.sh))
 
 # -rs, --durations: what was skipped and why, and the slowest tests
-test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/.dev
 	@$(MAKE) --no-print-directory -j 2 style compiled
 	@ci/packages.sh
@@ -67,7 +66,6 @@ test: $(VENV)/.dev
 	  $(BIN)/python -n $(WORKERS) -rfEs --durations=10 -m "not integrations" $(PYTEST)
 
 # what `make test` does once, with the other schedulers
-integrations: export PYTHONDONTWRITEBYTECODE :=
 integrations: $(VENV)/.dev
 	@ci/packages.sh
 	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) ci/pytest.sh $(BIN)/python \
@@ -93,7 +91,6 @@ QUICK := tests/unit tests/laws/fuzz tests/docs/test_words.py tests/docs/test_doc
   --ignore=tests/unit/estimate/test_scan_command.py --ignore=tests/unit/measure/test_jvm.py \
   --ignore=tests/laws/fuzz/test_shell_against_bash.py \
   --ignore=tests/unit/measure/gpu --ignore=tests/unit/measure/region -m "not slurm and not gridengine"
-test-quick: export PYTHONDONTWRITEBYTECODE :=
 test-quick: style
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q -n 2 \
 	  $(QUICK) $(PYTEST)

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
@@ -28,8 +29,10 @@ HOME = Path(os.environ.get("WEIGH_RIG", "/var/lib/weigh-rig"))
 USUALLY_IMPOSSIBLE = 3  # the exit code of a rig that lacks root or packages
 
 # the tests may themselves run in a job; before a test module copies the environment
-_FOREIGN = "WEIGH_ SLURM_ SBATCH_ SGE_ JOB_ SSH_ CUDA_VISIBLE OMP_"
+_FOREIGN = "WEIGH_ SLURM_ SBATCH_ SGE_ JOB_ SSH_ CUDA_VISIBLE OMP_ PYTHONDONTWRITE"
 FOREIGN = tuple(_FOREIGN.split())
+# thousands of processes would each compile what they import
+sys.dont_write_bytecode = False
 OURS = ("RIG", "EXAMPLES", "FUZZ", "ISOLATED", "NEW_GOLDEN", "IMAGES")
 for name in list(os.environ):
     if name.startswith(FOREIGN) and not name.startswith(
