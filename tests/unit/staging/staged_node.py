@@ -12,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 import pytest
 
-from weigh.model.staging import StagingPlan
+from weigh.model.staging import StagedInput, StagingPlan
 from weigh.staging.script import staged_script_lines
 
 PATIENCE = 60.0  # seconds until a test gives up; no test is about time
@@ -61,6 +61,11 @@ class Node:
     def staging(self, **changes: object) -> StagingPlan:
         usual = StagingPlan(destination=str(self.results), scratch=str(self.scratch))
         return msgspec.structs.replace(usual, **changes)
+
+    def taking(self, name: str, place: str | None = None) -> StagingPlan:
+        """Return the usual staging with one input, a path below ``home``."""
+        source = StagedInput(str(self.home / name), place or name)
+        return self.staging(sources=(source,))
 
     def start(  # noqa: PLR0913 - what varies from job to job
         self,

@@ -206,25 +206,23 @@ def test_a_destination_that_goes_keeps_the_results(node: Node) -> None:
     assert str(kept.parent) in task.errors
 
 
-def test_a_link_in_place_of_our_folder_is_not_followed(node: Node) -> None:
-    elsewhere = node.folder / "elsewhere"
-    elsewhere.mkdir()
-    (node.scratch / f"weigh-{os.geteuid()}").symlink_to(elsewhere)
+@pytest.mark.parametrize("kind", ["link", "another user's"])
+def test_what_is_not_ours_in_place_of_our_folder_is_not_used(
+    node: Node, kind: str
+) -> None:
+    elsewhere, ours = node.folder / "elsewhere", node.scratch / f"weigh-{os.geteuid()}"
+    if kind == "link":
+        elsewhere.mkdir()
+        ours.symlink_to(elsewhere)
+    elif os.geteuid() == 0:
+        ours.mkdir()
+        os.chown(ours, 65534, 65534)
+    else:
+        pytest.skip("only root can give folders away")
     task = node.run("touch a")
     assert task.process.returncode == 125
     assert "does not belong to you" in task.errors
-    assert list(elsewhere.iterdir()) == []
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
-def test_a_folder_of_another_user_is_not_used(node: Node) -> None:
-    theirs = node.scratch / "weigh-0"
-    theirs.mkdir()
-    os.chown(theirs, 65534, 65534)
-    task = node.run("touch a")
-    assert task.process.returncode == 125
-    assert "does not belong to you" in task.errors
-    assert list(theirs.iterdir()) == []
+    assert list(ours.iterdir()) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
@@ -339,15 +337,14 @@ def test_links_that_lead_out_of_an_input_are_followed(
     (node.home / "data/out").symlink_to("../elsewhere/a")
     (node.home / "data/in").symlink_to("b")
     (node.home / "link").symlink_to("data")
-    staging = node.staging(sources=(StagedInput(str(node.home / "link"), "data"),))
+    staging = node.taking("link", "data")
     task = node.run("cat data/out data/in", staging, env=tools[tool])
     assert task.output == "real\ninner\n"
 
 
 def test_an_input_that_a_task_replaced_is_a_result(node: Node) -> None:
     node.write("config", "old\n")
-    staging = node.staging(sources=(StagedInput(str(node.home / "config"), "config"),))
-    node.run("rm config; echo new > config", staging)
+    node.run("rm config; echo new > config", node.taking("config"))
     assert (node.results / "config").read_text() == "new\n"
     assert (node.home / "config").read_text() == "old\n"
 

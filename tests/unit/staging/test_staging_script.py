@@ -5,7 +5,7 @@ import signal
 import pytest
 from staged_node import Node, Task, Tools, until
 
-from weigh.model.staging import EarlierAttempts, StagedInput
+from weigh.model.staging import EarlierAttempts
 
 STAYS = "trap 'echo told > told; exit 9' TERM; touch ready; while :; do sleep 0.1; done"
 
@@ -24,18 +24,6 @@ def _stopped(node: Node, number: int, code: int = 9) -> Task:
     task.signal(number)
     task.end()
     return task
-
-
-def test_results_of_a_run_come_home_and_scratch_is_empty(node: Node) -> None:
-    node.write("data/a.txt", "hello\n")
-    source = StagedInput(str(node.home / "data"), "data")
-    task = node.run(
-        "mkdir out && tr a-z A-Z < data/a.txt > out/a", node.staging(sources=(source,))
-    )
-    assert (task.process.returncode, task.errors) == (0, "")
-    assert (node.results / "out/a").read_text() == "HELLO\n"
-    assert [path.name for path in node.results.iterdir()] == ["out"]
-    assert node.left() == []
 
 
 def test_output_of_the_tasks_is_the_scripts(node: Node) -> None:
@@ -109,8 +97,7 @@ def test_a_signal_while_results_are_copied_does_not_stop_that(node: Node) -> Non
 def test_a_signal_while_inputs_are_copied_ends_the_job_at_once(node: Node) -> None:
     node.write("data/a")
     env = node.slow("rsync", "--copy-unsafe-links")
-    source = StagedInput(str(node.home / "data"), "data")
-    task = node.start("touch ran", node.staging(sources=(source,)), env=env)
+    task = node.start("touch ran", node.taking("data"), env=env)
     until(node.is_held)
     task.signal(signal.SIGTERM)
     assert task.end() == 128 + 15
@@ -218,8 +205,7 @@ def test_results_have_the_modes_they_were_given_and_can_be_removed(
 def test_a_shared_folder_that_is_read_only_is_cleaned_away(node: Node) -> None:
     node.write("data/deep/a")
     (node.home / "data/deep").chmod(0o555)
-    source = StagedInput(str(node.home / "data"), "data")
-    assert node.run("true", node.staging(sources=(source,))).process.returncode == 0
+    assert node.run("true", node.taking("data")).process.returncode == 0
     assert node.left() == []
 
 

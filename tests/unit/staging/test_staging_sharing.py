@@ -3,6 +3,7 @@
 import os
 import signal
 
+import msgspec
 import pytest
 from staged_node import (
     Node,
@@ -14,17 +15,15 @@ from staged_node import (
     waits_for_lock,
 )
 
-from weigh.model.staging import StagedInput, StagingPlan
+from weigh.model.staging import StagingPlan
 
 WAITS = "touch ready; until [ -e go ]; do sleep 0.05; done; cat data/a >> seen"
 
 
 def _inputs(node: Node) -> StagingPlan:
     node.write("data/a", "hello\n")
-    return node.staging(
-        sources=(StagedInput(str(node.home / "data"), "data"),),
-        destination=f"{node.results}/%a",
-    )
+    to = f"{node.results}/%a"
+    return msgspec.structs.replace(node.taking("data"), destination=to)
 
 
 def _copies(node: Node) -> int:
@@ -95,25 +94,20 @@ def _kill_all_of(node: Node, task: Task, element: int) -> None:
     until(lambda: not is_running(group))
 
 
-def test_a_killed_task_keeps_no_inputs(node: Node) -> None:
-    killed, other = _started(node, 2)
-    _kill_all_of(node, killed, 0)
-    _go(node)
-    assert other.end() == 0
-    assert (node.results / "1/seen").read_text() == "hello\n"
-    assert node.left() == []
-
-
-def test_results_of_a_killed_task_are_brought_home_by_another(node: Node) -> None:
+def test_a_killed_task_keeps_no_inputs_and_another_brings_its_results_home(
+    node: Node,
+) -> None:
     killed, other = _started(node, 2)
     (work,) = node.found("work.4711_0.*")
     (work / "result").write_text("of the killed one\n")
     _kill_all_of(node, killed, 0)
     _go(node)
-    other.end()
+    assert other.end() == 0
+    assert (node.results / "1/seen").read_text() == "hello\n"
     found = node.results / "0/partial-4711_0/result"
     assert found.read_text() == "of the killed one\n"
     assert "task 4711_0 ended without copying its results back" in other.errors
+    assert node.left() == []
 
 
 def test_tasks_whose_shell_was_killed_keep_their_folder_while_they_run(

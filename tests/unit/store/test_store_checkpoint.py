@@ -109,38 +109,42 @@ def test_a_reused_process_number_is_not_the_same_process(tmp_path: Path) -> None
     assert record.outcome.reason == "weigh was killed before the command ended"
 
 
-def test_a_restart_of_the_machine_ends_a_run_that_is_silent(tmp_path: Path) -> None:
-    before = MachineIdentity(HERE.host, "machine", "boot-1", "pid:[1]")
-    after = MachineIdentity(HERE.host, "machine", "boot-2", "pid:[1]")
-    save_checkpoint(str(tmp_path), checkpoint_of(weigh=me(), machine=before))
+BEFORE, AFTER = (
+    MachineIdentity(HERE.host, "machine", f"boot-{n}", "pid:[1]") for n in (1, 2)
+)
+
+
+def silence(root: Path) -> None:
+    """Make the checkpoint look as if its run had been silent for long."""
     long_ago = time.time() - STALE_AFTER - 60
-    os.utime(tmp_path / "running" / "7f3a91c0d2e4.json", (long_ago, long_ago))
-    [record] = finalise_interrupted(str(tmp_path), after)
+    os.utime(root / "running" / "7f3a91c0d2e4.json", (long_ago, long_ago))
+
+
+def test_a_restart_of_the_machine_ends_a_run_that_is_silent(tmp_path: Path) -> None:
+    save_checkpoint(str(tmp_path), checkpoint_of(weigh=me(), machine=BEFORE))
+    silence(tmp_path)
+    [record] = finalise_interrupted(str(tmp_path), AFTER)
     assert record.outcome is not None
     assert "restarted" in record.outcome.reason
 
 
-def test_a_run_on_a_cloned_node_is_not_called_interrupted(tmp_path: Path) -> None:
-    clones = [
-        MachineIdentity(HERE.host, "machine", f"boot-{n}", "pid:[1]") for n in (1, 2)
-    ]
-    save_checkpoint(str(tmp_path), checkpoint_of(machine=clones[0]))
-    assert finalise_interrupted(str(tmp_path), clones[1]) == []
-    assert [
-        one.record.state for one in runs_in_progress(str(tmp_path), clones[1], 0)
-    ] == ["RUNNING"]
-
-
-def test_a_record_written_before_a_restart_is_not_written_over(tmp_path: Path) -> None:
-    before = MachineIdentity(HERE.host, "machine", "boot-1", "pid:[1]")
-    after = MachineIdentity(HERE.host, "machine", "boot-2", "pid:[1]")
-    append_record(str(tmp_path), some_record(), before)
-    save_checkpoint(str(tmp_path), checkpoint_of(machine=before))
-    long_ago = time.time() - STALE_AFTER - 60
-    os.utime(tmp_path / "running" / "7f3a91c0d2e4.json", (long_ago, long_ago))
-    assert finalise_interrupted(str(tmp_path), after) == []
+@pytest.mark.parametrize(("machine", "here"), [(HERE, HERE), (BEFORE, AFTER)])
+def test_a_record_that_was_written_is_not_written_over(
+    tmp_path: Path, machine: MachineIdentity, here: MachineIdentity
+) -> None:
+    append_record(str(tmp_path), some_record(), machine)
+    save_checkpoint(str(tmp_path), checkpoint_of(machine=machine))
+    silence(tmp_path)
+    assert finalise_interrupted(str(tmp_path), here) == []
     [entry] = read_index(str(tmp_path)).entries
-    assert entry.head.state == "COMPLETED"
+    assert (entry.head.state, files_in(tmp_path)) == ("COMPLETED", [])
+
+
+def test_a_run_on_a_cloned_node_is_not_called_interrupted(tmp_path: Path) -> None:
+    save_checkpoint(str(tmp_path), checkpoint_of(machine=BEFORE))
+    assert finalise_interrupted(str(tmp_path), AFTER) == []
+    (run,) = runs_in_progress(str(tmp_path), AFTER, 0)
+    assert run.record.state == "RUNNING"
 
 
 @pytest.mark.parametrize(
@@ -159,14 +163,6 @@ def test_a_run_that_cannot_be_looked_up_from_here_goes_stale_with_age(
     ages = (STALE_AFTER - 1, STALE_AFTER + 1)
     stale = [runs_in_progress(str(tmp_path), HERE, seen + age)[0].stale for age in ages]
     assert stale == [False, True]
-
-
-def test_a_record_that_was_written_is_not_written_over(tmp_path: Path) -> None:
-    append_record(str(tmp_path), some_record(), HERE)
-    save_checkpoint(str(tmp_path), checkpoint_of())
-    assert finalise_interrupted(str(tmp_path), HERE) == []
-    [entry] = read_index(str(tmp_path)).entries
-    assert (entry.head.state, files_in(tmp_path)) == ("COMPLETED", [])
 
 
 def _finalise_together(root: str, together: Barrier) -> None:

@@ -15,13 +15,6 @@ def test_every_task_runs_once_and_stands_in_the_joblog(batch: Batch) -> None:
     assert batch.ended() == dict.fromkeys(range(1, 21), (0, 0))
 
 
-def test_a_joblog_line_has_the_command_as_it_stands(batch: Batch) -> None:
-    line = """echo "a  b" 'c\td' # e"""
-    batch.write(line)
-    batch.run()
-    assert [entry.command for entry in batch.entries()] == [line]
-
-
 def test_what_a_task_prints_is_in_its_file_and_silent_ones_have_none(
     batch: Batch,
 ) -> None:

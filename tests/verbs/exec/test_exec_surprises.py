@@ -34,29 +34,6 @@ def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_a_task_that_a_full_disk_made_fail_runs_again(
-    batch: Batch, small_disk: tuple[str, ...]
-) -> None:
-    fill = "head -c 200000 /dev/zero > small/fill 2> small/why"
-    batch.write(f"{fill}; echo a >> ran; exit 1", "echo b >> ran")
-    finished = batch.run("-j", "1", "--output", "small/out", before=small_disk)
-    assert finished.returncode == 125
-    assert "is full" in finished.stderr
-    assert batch.ran() == ["a"]
-    assert batch.ended() == {}
-
-
-def test_ungrouped_output_to_a_file_on_a_full_disk_stops_the_launching(
-    batch: Batch, small_disk: tuple[str, ...]
-) -> None:
-    batch.write("head -c 200000 /dev/zero", "echo b >> ran")
-    shell = (*small_disk, "bash", "-c", '"$@" >small/said', "bash")
-    finished = batch.run("-j", "1", "--ungroup", before=shell)
-    assert finished.returncode == 125
-    assert batch.ran() == []
-    assert batch.ended() == {}
-
-
 @pytest.mark.few(2)
 @pytest.mark.parametrize("option", ["--grace=30", "--ungroup"])
 @pytest.mark.parametrize("most", [24, 40])

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -156,10 +156,30 @@ def _attempt(
     return attempt
 
 
-def test_each_task_gets_what_it_held_on_its_own_gpu() -> None:
+MeterOf = Callable[..., SlotGpuMeter]
+
+
+@pytest.fixture
+def meter() -> Iterator[MeterOf]:
+    """Return what measures GPUs, of which some may be named, once it has read them."""
+    made: list[SlotGpuMeter] = []
+
+    def meter_of(gpus: FakeGpus, names: str = "") -> SlotGpuMeter:
+        env = {"CUDA_VISIBLE_DEVICES": names} if names else {}
+        chosen = names.split(",") if names else ()
+        watch = SlotGpuMeter(lambda: gpus, list, names=chosen, env=env, interval=0.01)
+        until(lambda: gpus.looks > 1)
+        made.append(watch)
+        return watch
+
+    yield meter_of
+    for watch in made:
+        watch.stop()
+
+
+def test_each_task_gets_what_it_held_on_its_own_gpu(meter: MeterOf) -> None:
     gpus = FakeGpus({}, {})
-    watch = SlotGpuMeter(lambda: gpus, list, names=("3", "5"), env=ENV, interval=0.01)
-    until(lambda: gpus.looks > 1)
+    watch = meter(gpus, names="3,5")
     mine = os.getpid()  # the driver names processes that exist
     first = watch.begin(_attempt("3"), lambda: [1])
     second = watch.begin(_attempt("3"), lambda: [mine])
@@ -171,59 +191,51 @@ def test_each_task_gets_what_it_held_on_its_own_gpu() -> None:
         [(gpu.uuid, gpu.peak_memory) for gpu in watch.end(task)[0]]
         for task in (first, second, other)
     ]
-    watch.stop()
     assert peaks == [[("GPU-0", GIB)], [("GPU-0", 2 * GIB)], [("GPU-1", 3 * GIB)]]
 
 
-def test_a_task_with_several_gpus_has_an_account_for_each() -> None:
+def test_a_task_with_several_gpus_has_an_account_for_each(meter: MeterOf) -> None:
     gpus = FakeGpus({}, {})
-    watch = SlotGpuMeter(lambda: gpus, list, names=("3", "5"), env=ENV, interval=0.01)
-    until(lambda: gpus.looks > 1)
+    watch = meter(gpus, names="3,5")
     task = watch.begin(_attempt("3,5"), lambda: [11])
     gpus.hold(0, p11=GIB)
     gpus.hold(1, p11=2 * GIB)
     peaks = [(gpu.uuid, gpu.peak_memory) for gpu in watch.end(task)[0]]
-    watch.stop()
     assert peaks == [("GPU-0", GIB), ("GPU-1", 2 * GIB)]
 
 
-ENV = {"CUDA_VISIBLE_DEVICES": "3,5"}
-
-
-def test_a_slots_gpu_is_read_with_the_memory_of_all_processes() -> None:
+def test_a_slots_gpu_is_read_with_the_memory_of_all_processes(meter: MeterOf) -> None:
     gpus = FakeGpus({}, {7: GIB})
-    watch = SlotGpuMeter(lambda: gpus, list, names=("3", "5"), env=ENV, interval=0.01)
-    until(lambda: gpus.looks > 1)
+    watch = meter(gpus, names="3,5")
     gpu = watch.room_of("5")
-    watch.stop()
     assert gpu is not None
     assert (gpu.room.used, gpu.room.limit, gpu.label) == (GIB, 8 * GIB, "left on GPU 1")
 
 
-def test_what_a_driver_names_no_process_for_is_taken_for_no_tasks_own() -> None:
+def test_what_a_driver_names_no_process_for_is_taken_for_no_tasks_own(
+    meter: MeterOf,
+) -> None:
     gpus = FakeGpus({7: GIB})
-    watch = SlotGpuMeter(lambda: gpus, list, names=(), env={}, interval=0.01)
-    until(lambda: gpus.looks > 1)
+    watch = meter(gpus)
     tasks = [watch.begin(_attempt(None), lambda: [11]) for _ in range(2)]
     gpus.hold(0, p0=4 * GIB)  # a process of another namespace
     ends = [watch.end(task) for task in tasks]
-    watch.stop()
     for (usage,), moments in ends:
         assert (usage.peak_memory, usage.device_peak_memory) == (None, 5 * GIB)
         assert moments == [[]]
 
 
-def test_tasks_one_after_the_other_have_the_rise_of_a_hidden_gpu_each() -> None:
+def test_tasks_one_after_the_other_have_the_rise_of_a_hidden_gpu_each(
+    meter: MeterOf,
+) -> None:
     gpus = FakeGpus({7: GIB})
-    watch = SlotGpuMeter(lambda: gpus, list, names=(), env={}, interval=0.01)
-    until(lambda: gpus.looks > 1)
+    watch = meter(gpus)
     for size in (2 * GIB, 3 * GIB):
         task = watch.begin(_attempt(None), lambda: [11])
         gpus.hold(0, p0=size)
         ((usage,), _) = watch.end(task)
         assert (usage.peak_memory, usage.process_peak_memory) == (size, None)
         gpus.hold(0, p0=0)
-    watch.stop()
 
 
 def test_gpus_are_numbers_for_programs_unless_cuda_may_count_otherwise(
@@ -320,9 +332,5 @@ def test_the_larger_reservation_on_a_gpu(held: int, before: int, share: int) -> 
 
 
 def test_without_a_reading_there_is_no_share_to_give() -> None:
-    assert (
-        GuardedMemory("gpu_memory", lambda _: None, "0").larger_reservation(
-            _attempt("0")
-        )
-        is None
-    )
+    watch = GuardedMemory("gpu_memory", lambda _: None, "0")
+    assert watch.larger_reservation(_attempt("0")) is None

@@ -42,13 +42,6 @@ def test_what_is_run_has_its_secret_and_what_is_kept_has_not(tmp_path: Path) -> 
     assert "--password=********" in listed
 
 
-def test_a_task_with_a_secret_is_not_run_again(tmp_path: Path) -> None:
-    tasks(tmp_path, SECRET, "other")
-    assert weigh(tmp_path, "exec", "tasks.txt").returncode == 0
-    assert weigh(tmp_path, "exec", "tasks.txt").returncode == 0
-    assert len(seen(tmp_path)) == 2
-
-
 @pytest.mark.parametrize("setting", ["false", "true"])
 def test_a_joblog_from_before_the_setting_is_known_again(
     tmp_path: Path, setting: str
@@ -58,14 +51,6 @@ def test_a_joblog_from_before_the_setting_is_known_again(
     for value in (setting, other):
         (tmp_path / "weigh.toml").write_text(f"[records]\nmask = {value}\n")
         assert weigh(tmp_path, "exec", "tasks.txt").returncode == 0
-    assert len(seen(tmp_path)) == 1
-
-
-def test_a_joblog_without_its_key_is_still_known(tmp_path: Path) -> None:
-    tasks(tmp_path, SECRET)
-    assert weigh(tmp_path, "exec", "tasks.txt").returncode == 0
-    (tmp_path / "tasks.txt.joblog.key").unlink()
-    assert weigh(tmp_path, "exec", "tasks.txt").returncode == 0
     assert len(seen(tmp_path)) == 1
 
 
