@@ -65,11 +65,10 @@ class ProcessTotals(msgspec.Struct, frozen=True):
 class _PsutilFigures:
     """One process, and what was last read of it."""
 
-    __slots__ = ("is_detached", "peak", "process", "totals")
+    __slots__ = ("peak", "process", "totals")
 
     def __init__(self, process: PsutilProcess) -> None:
         self.process = process
-        self.is_detached = False  # its parent ended first: nobody here waits for it
         self.peak: Bytes = 0
         self.totals = ProcessTotals()
 
@@ -93,8 +92,7 @@ class PsutilTree(ProcTree):
         self._known = {}  # of /proc: no descriptor is open, no clock is there
         self._live: dict[int, _PsutilFigures] = {}
         self._zombies: set[PsutilProcess] = set()  # not read again until reaped
-        # what ended processes have used, by whether they were detached
-        self._ended = {False: ProcessTotals(), True: ProcessTotals()}
+        self._ended = ProcessTotals()  # what ended processes have used
         self._first: PsutilProcess | None = None
         with suppress(*self._errors):
             if psutil is not None:
@@ -125,10 +123,9 @@ class PsutilTree(ProcTree):
             if process in found or process == self._first or not self._runs(process):
                 continue
             # it runs, but is no longer below the root: its parent has ended
-            known.is_detached = True
             below = self._below(process)
             found.update(below)
-            self._add(below, is_detached=True)
+            self._add(below)
         self.walked += time.thread_time() - before
         now = time.perf_counter()
         age = now - self._began
@@ -154,19 +151,9 @@ class PsutilTree(ProcTree):
         used = known.totals.user_time + known.totals.system_time
         return ProcessTimes(parent=0, cpu_time=used)
 
-    def totals(self, *, detached_only: bool = False) -> ProcessTotals:
-        """Add up what the processes used by their last reading.
-
-        With *detached_only*, of those alone whose parent ended before them: no wait
-        will ever account for these.
-        """
-        total = self._ended[True]
-        if not detached_only:
-            total += self._ended[False]
-        for known in self._live.values():
-            if known.is_detached or not detached_only:
-                total += known.totals
-        return total
+    def totals(self) -> ProcessTotals:
+        """Add up what the processes used by their last reading."""
+        return sum((known.totals for known in self._live.values()), start=self._ended)
 
     def is_alive(self) -> bool:
         """Return whether the last reading found a process that has not ended."""
@@ -178,9 +165,7 @@ class PsutilTree(ProcTree):
             with suppress(*self._errors):
                 known.process.kill() if at_once else known.process.terminate()
 
-    def _add(
-        self, processes: Iterable[PsutilProcess], *, is_detached: bool = False
-    ) -> None:
+    def _add(self, processes: Iterable[PsutilProcess]) -> None:
         for process in processes:
             if process in self._zombies:
                 continue
@@ -189,7 +174,6 @@ class PsutilTree(ProcTree):
                 self._forget(known)
                 known = self._live[process.pid] = _PsutilFigures(process)
                 self.seen += 1
-            known.is_detached |= is_detached
 
     def _below(self, process: PsutilProcess | None) -> list[PsutilProcess]:
         try:
@@ -243,7 +227,7 @@ class PsutilTree(ProcTree):
     def _forget(self, known: _PsutilFigures | None) -> None:
         if known is not None:
             self._live.pop(known.process.pid, None)
-            self._ended[known.is_detached] += known.totals
+            self._ended += known.totals
 
 
 def _reading_of(pid: int, info: PsutilProcess, peak: Bytes) -> ProcessReading:
@@ -504,11 +488,12 @@ class _PortableRun:
         wall = self._watcher.elapsed() if ended is None else ended
         waiter = None if ended is None else self._waiter
         code, times = (None, None) if waiter is None else (waiter.code, waiter.times)
-        # the kernel's times lack those that nobody waited for
-        totals = self._tree.totals(detached_only=times is not None)
-        if times is not None:
-            totals += ProcessTotals(*times)
-        traffic = self._tree.totals().traffic
+        totals = self._tree.totals()
+        traffic = totals.traffic
+        # each is a lower bound: the kernel's times lack what nobody waited for, the
+        # looks lack what processes did after the last one
+        if times is not None and sum(times) > totals.user_time + totals.system_time:
+            totals = ProcessTotals(*times)
         is_alone = self._tree.seen <= 1
         usage = self._watcher.usage(
             wall,

@@ -240,20 +240,6 @@ def test_zombies_are_read_once_and_their_time_is_kept(windows: Machine) -> None:
     assert tree.totals().user_time == 2.0
 
 
-def test_only_what_outlived_its_parent_is_detached(machine: Machine) -> None:
-    machine.start(1, user=1.0)
-    middle = machine.start(2, parent=1, user=2.0)
-    orphan = machine.start(3, parent=2, user=4.0)
-    tree = PsutilTree(1, machine)
-    resident(tree)
-    middle.running, orphan.parent = False, None
-    resident(tree)
-    orphan.running = False
-    resident(tree)
-    assert tree.totals(detached_only=True).user_time == 4.0
-    assert (tree.totals().user_time, tree.seen) == (1.0 + 2.0 + 4.0, 3)
-
-
 def test_every_live_process_is_ended(machine: Machine) -> None:
     machine.start(1)
     machine.start(2, parent=1, denied=True)
