@@ -22,7 +22,7 @@ from weigh.measure.memory.ledger import (
     open_ledger,
     remove_forgotten,
 )
-from weigh.probe.cgroup import GroupGauge, GroupMemory, memory_folder, parse_memory_stat
+from weigh.probe.cgroup import GroupMemory, memory_folder, parse_memory_stat
 from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import MIB
 
@@ -303,13 +303,11 @@ def test_weighs_own_growth_is_not_the_jobs(
     assert ledger.read().total == 90 * MIB - 10 - 300 * page
 
 
-def test_a_stranger_at_the_start_makes_the_group_nobodys(doctored: Group) -> None:
-    doctored.processes(os.getpid(), 77, 4711)
-    assert doctored.open() is None
-
-
-def test_a_process_of_another_pid_namespace_is_a_stranger(doctored: Group) -> None:
-    doctored.processes(0, os.getpid(), 77)
+@pytest.mark.parametrize("stranger", [4711, 0])  # 0: of another pid namespace
+def test_a_stranger_at_the_start_makes_the_group_nobodys(
+    doctored: Group, stranger: int
+) -> None:
+    doctored.processes(os.getpid(), 77, stranger)
     assert doctored.open() is None
 
 
@@ -414,11 +412,6 @@ def test_a_group_made_for_a_job_counts_it_and_is_removed() -> None:
     assert after.total + after.spike == pytest.approx(before.total + 64 * MIB, rel=0.05)
     assert after.total < before.total + 32 * MIB
     assert not os.path.exists(ledger.folder)
-
-
-def test_a_gauge_refuses_a_group_that_is_gone(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match=r"."):
-        GroupGauge(str(tmp_path / "gone"), 2)
 
 
 def test_groups_of_killed_runs_are_removed_and_new_ones_stay(tmp_path: Path) -> None:

@@ -81,7 +81,9 @@ def test_a_hidden_stack_makes_nobody_a_fork() -> None:
     assert not hidden.is_fork_of(hidden)
 
 
-@pytest.mark.parametrize("parse", [parse_stat, lambda text: parse_status(7, text)])
+@pytest.mark.parametrize(
+    "parse", [parse_stat, parse_children, lambda text: parse_status(7, text)]
+)
 @given(text=st.binary() | st.text(alphabet="7 ()\n-_.VmPeak:", max_size=300))
 def test_no_text_stops_a_parser(
     parse: Callable[[bytes], object], text: bytes | str
@@ -98,11 +100,6 @@ def test_a_status_cut_short_is_half_a_reading_never_a_wrong_one(length: int) -> 
 @given(st.lists(st.integers(1, 1 << 22)))
 def test_children_are_read_back(pids: list[int]) -> None:
     assert parse_children("".join(f"{pid} " for pid in pids).encode()) == pids
-
-
-@given(st.binary())
-def test_no_text_stops_the_reading_of_children(text: bytes) -> None:
-    assert all(pid >= 0 for pid in parse_children(text))
 
 
 # A doctored tree
@@ -355,24 +352,10 @@ def test_a_live_process_reads_as_psutil_reads_it() -> None:
 
 
 @linux
-def test_a_child_started_by_a_thread_is_found() -> None:
-    code = "import subprocess as s, threading as t; t.Thread(target={}).start()"
-    child = "lambda: s.run(['/bin/sleep', '60'])"
-    tree = ProcTree(os.getpid())
-    with subprocess.Popen([sys.executable, "-c", code.format(child)]) as python:
-        below: list[psutil.Process] = []
-        while not below:
-            below = psutil.Process(python.pid).children()
-        assert {python.pid, below[0].pid} <= seen(tree)
-        below[0].kill()
-    tree.close()
-
-
-@linux
 def test_descriptors_are_given_back_as_processes_end() -> None:
     tree = ProcTree(os.getpid())
     before = len(os.listdir("/proc/self/fd"))
-    for _ in range(20):
+    for _ in range(3):
         with subprocess.Popen(["/bin/sleep", "60"]) as sleeper:
             tree.read()
             sleeper.kill()

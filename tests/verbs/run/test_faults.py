@@ -55,11 +55,6 @@ def test_a_full_disk_costs_one_warning(
     assert "No space left on device" in said
 
 
-def test_a_full_record_file_costs_one_warning(weigh: Weigh) -> None:
-    (said,) = _unharmed(weigh.run("-o", "/dev/full", "--", *JOB), warnings=1)
-    assert "/dev/full" in said
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -62,7 +62,7 @@ def test_pythonpath_may_name_a_folder_above_the_interpreter_or_its_packages(
     """As that of a project with its environment inside."""
     above = [str(folder) for folder in Path(library).parents]
 
-    for place in above[:-1]:
+    for place in above[:-1:2]:
         argv = (*WEIGH, "run", "-q", "--", "echo", "ran")
         done = run(tmp_path, *argv, PYTHONPATH=place)
         assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", ""), place

@@ -92,7 +92,7 @@ def test_attach_refuses_where_it_cannot_distinguish_processes(
     assert b"/proc shows another pid namespace" in done.stderr
 
 
-@pytest.mark.parametrize("options", [(), ("--timeout", "20"), ("--resume",)])
+@pytest.mark.parametrize("options", [(), ("--timeout", "20")])
 def test_exec_runs_every_task_next_to_strangers(
     weigh: Weigh, under_foreign_proc: tuple[str, ...], options: tuple[str, ...]
 ) -> None:

@@ -60,24 +60,16 @@ def _kill_after_a_checkpoint(weigh: Weigh, *options: str) -> tuple[int, Path, Pa
     return leader, go, made
 
 
-def test_the_job_lives_on_when_weigh_is_killed(weigh: Weigh) -> None:
-    leader, go, made = _kill_after_a_checkpoint(weigh)
-    assert is_running(leader)
-    go.touch()
-    until(made.exists, "the job to finish")
-    until(lambda: not is_running(leader))
-    assert made.read_text() == "finished"
-
-
 def test_nothing_of_weigh_itself_outlives_it(weigh: Weigh) -> None:
     leader, _, _ = _kill_after_a_checkpoint(weigh, "--repeat", "4")
     until(lambda: weigh.left() == [leader], "witness and launchers to end")
 
 
-def test_the_next_weigh_shows_the_run_as_interrupted_with_what_was_seen(
+def test_a_job_lives_on_without_weigh_and_the_next_one_shows_what_was_seen(
     weigh: Weigh,
 ) -> None:
-    leader, go, _ = _kill_after_a_checkpoint(weigh)
+    leader, go, made = _kill_after_a_checkpoint(weigh)
+    assert is_running(leader)
     listed = _weigh(weigh, "records").decode()
     assert "INTERRUPTED" in listed
     record = json.loads(_weigh(weigh, "records", "show", "killed", "--json"))
@@ -87,6 +79,7 @@ def test_the_next_weigh_shows_the_run_as_interrupted_with_what_was_seen(
     assert record["usage"]["peak_memory"]["value"] > 30 << 20
     go.touch()
     until(lambda: not is_running(leader))
+    assert made.read_text() == "finished"
 
 
 def test_a_weigh_killed_with_its_job_reads_the_same(weigh: Weigh) -> None:

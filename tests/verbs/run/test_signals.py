@@ -42,7 +42,7 @@ def test_a_signal_to_weigh_reaches_the_job_once(weigh: Weigh, name: str) -> None
     assert job.weigh.wait(PATIENCE) == 3
 
 
-@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "USR1", "TSTP"])
+@pytest.mark.parametrize("name", ["TERM", "INT", "TSTP"])
 def test_a_signal_to_the_whole_group_reaches_the_job_once(
     weigh: Weigh, name: str
 ) -> None:
@@ -84,23 +84,6 @@ def test_a_signal_to_the_group_does_not_swallow_the_next_to_weigh(weigh: Weigh) 
     os.kill(job.weigh.pid, signal.SIGUSR1)
     _wait_for(job, "USR1", 2)
     assert job.finish() == {"USR1": 2, "USR2": 1}
-
-
-def test_kill_0_from_within_the_job_reaches_it_once(weigh: Weigh) -> None:
-    job = weigh.count_signals("-q", process_group=0)
-    job.wait_for_witness()
-    kill = [shutil.which("kill") or "kill", "-USR1", "--", f"-{job.weigh.pid}"]
-    subprocess.run(kill, check=True)
-    _wait_for(job, "USR1")
-    assert job.finish() == {"USR1": 1}
-
-
-def test_a_second_int_works(weigh: Weigh) -> None:
-    job = weigh.count_signals("-q")
-    for count in (1, 2):
-        os.kill(job.weigh.pid, signal.SIGINT)
-        _wait_for(job, "INT", count)
-    assert job.finish() == {"INT": 2}
 
 
 def test_a_job_that_ignores_int_lives_on(weigh: Weigh) -> None:
@@ -149,7 +132,7 @@ def test_a_job_that_ends_itself_on_term_keeps_its_exit_code(
     assert weigh.record()["state"] == state
 
 
-@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "QUIT", "USR1"])
+@pytest.mark.parametrize("name", ["TERM", "USR1"])
 def test_a_job_that_a_passed_on_signal_ends_is_recorded(
     weigh: Weigh, name: str
 ) -> None:
@@ -163,7 +146,7 @@ def test_a_job_that_a_passed_on_signal_ends_is_recorded(
     assert not weigh.left()
 
 
-@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "USR1"])
+@pytest.mark.parametrize("name", ["TERM", "USR1"])
 def test_a_signal_that_ends_the_whole_group_still_leaves_a_record(
     weigh: Weigh, name: str
 ) -> None:
@@ -177,7 +160,7 @@ def test_a_signal_that_ends_the_whole_group_still_leaves_a_record(
     assert weigh.record()["signal"] == _number(name)
 
 
-@pytest.mark.parametrize("delay", [0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.09, 0.13])
+@pytest.mark.parametrize("delay", [0, 0.02, 0.04, 0.09])
 def test_term_at_any_moment_leaves_nothing_running(weigh: Weigh, delay: float) -> None:
     process = weigh.start("run", "-q", "--repeat", "3", "--", "sleep", "60")
     time.sleep(delay)
@@ -268,12 +251,11 @@ def test_stopped_for_long_and_continued_weigh_goes_on(weigh: Weigh) -> None:
     # longer than weigh ever sleeps: then its wait for a signal ends with none
     process = weigh.start("run", "-q", "--", "sleep", "60", process_group=0)
     job_of(process.pid, "sleep")
-    for _ in range(2):
-        process.send_signal(signal.SIGSTOP)
-        until(lambda: is_stopped(process.pid), "weigh to stop")
-        time.sleep(1.2)
-        process.send_signal(signal.SIGCONT)
-        until(lambda: not is_stopped(process.pid), "weigh to go on")
+    process.send_signal(signal.SIGSTOP)
+    until(lambda: is_stopped(process.pid), "weigh to stop")
+    time.sleep(1.2)
+    process.send_signal(signal.SIGCONT)
+    until(lambda: not is_stopped(process.pid), "weigh to go on")
     time.sleep(0.3)
     assert process.poll() is None
     process.terminate()

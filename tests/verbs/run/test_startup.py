@@ -91,20 +91,15 @@ def _environment(folder: Path) -> dict[str, str]:
     return {**kept, **ours, "CUDA_VISIBLE_DEVICES": ""}
 
 
-def test_a_run_loads_nothing_slow(tmp_path: Path) -> None:
-    modules, _ = weigh_true(tmp_path)
+def test_a_run_loads_nothing_slow_and_opens_few_files(tmp_path: Path) -> None:
+    modules, files = weigh_true(tmp_path)
     assert not modules & NEVER
+    assert 50 < len(files) <= MOST_FILES, sorted(files)
 
 
 def test_a_quiet_run_does_not_load_what_is_printed(tmp_path: Path) -> None:
     modules, _ = weigh_true(tmp_path, "--quiet")
     assert not {name for name in modules if name.startswith("weigh.render")}
-
-
-def test_a_run_opens_few_files(tmp_path: Path) -> None:
-    _, files = weigh_true(tmp_path)
-    assert len(files) > 50
-    assert len(files) <= MOST_FILES, sorted(files)
 
 
 # The floor that the launcher puts under the job's own getrusage

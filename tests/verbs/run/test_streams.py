@@ -241,14 +241,6 @@ def test_what_the_job_leaves_of_its_input_is_there_for_the_next(weigh: Weigh) ->
     assert done.stdout == b"job one\ntwo\n"
 
 
-def test_output_passes_byte_for_byte(weigh: Weigh) -> None:
-    every = bytes(range(256)) * 4096
-    with weigh.start(
-        "run", "-q", "--", "cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.communicate(every)[0] == every
-
-
 def test_a_reader_that_leaves_ends_the_job_as_without_weigh(weigh: Weigh) -> None:
     reading, writing = os.pipe()
     process = weigh.start("run", "-q", "--", "yes", stdout=writing)

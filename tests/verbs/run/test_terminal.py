@@ -19,7 +19,7 @@ from processes import (
 )
 
 PROMPT = "PROMPT> "
-CTRL_C, CTRL_Z, CTRL_BACKSLASH, CTRL_D = "\x03", "\x1a", "\x1c", "\x04"
+CTRL_C, CTRL_Z, CTRL_BACKSLASH = "\x03", "\x1a", "\x1c"
 RUN = " ".join([*WEIGH, "run", "-q", "--"])
 
 
@@ -203,26 +203,6 @@ def test_weigh_in_weigh_stops_and_goes_on(shell: Terminal) -> None:
     shell.expect("Stopped")
     shell.type("fg\n\n")
     assert _exit_code(shell) == 6
-
-
-def test_a_job_reads_the_terminal(shell: Terminal) -> None:
-    shell.type(f"{RUN} cat\n")
-    shell.type("hello\n")
-    shell.expect("hello\r\nhello\r\n")
-    shell.type(CTRL_D)
-    assert _exit_code(shell) == 0
-
-
-def test_the_job_sees_the_terminals_size(shell: Terminal) -> None:
-    shell.type(f"{RUN} stty size\n")
-    shell.expect("24 80")
-
-
-def test_the_summary_comes_after_what_the_job_wrote(weigh: Weigh) -> None:
-    terminal = weigh.terminal(*WEIGH, "run", "--", "echo", "mine")
-    terminal.expect("mine\r\n")
-    terminal.expect("COMPLETED")
-    assert terminal.wait() == 0
 
 
 def test_python_is_interactive_under_weigh(shell: Terminal) -> None:

@@ -222,13 +222,6 @@ def test_what_went_on_before_the_job_is_not_in_its_means() -> None:
     assert (usage.power_min, usage.power_mean, usage.power_max) == (20.0, 30.0, 40.0)
 
 
-def test_energy_is_the_difference_of_the_gpus_counter() -> None:
-    one = account()
-    one.begin_counters(GpuCounters(energy=1000.0))
-    one.end_counters(GpuCounters(energy=1500.0))
-    assert one.usage().energy == 500.0
-
-
 def test_errors_count_from_the_start_of_the_job() -> None:
     one = account()
     one.begin_counters(GpuCounters(ecc_errors=3))
@@ -291,17 +284,6 @@ def test_a_column_is_as_long_as_the_time_and_has_the_peak(
 def test_a_column_holds_its_last_value_between_looks() -> None:
     row = [(0.0, 5), (1.0, 9), (1.1, 3)]
     assert gpu_columns([row], [0.5, 2.0, 3.0]) == ((5, 9, 3),)
-
-
-def usage(process: int | None, peak: int | None) -> GpuUsage:
-    return GpuUsage("GPU-a", "V100", peak_memory=peak, process_peak_memory=process)
-
-
-def test_gpus_never_touched_are_named_and_the_unknown_are_not() -> None:
-    used, idle, hidden = usage(GIB, GIB), usage(0, 0), usage(None, 0)
-    unknown = usage(None, None)
-    states = [gpu.was_used for gpu in (used, idle, hidden, unknown)]
-    assert states == [True, False, False, None]
 
 
 def test_this_very_process_exists_and_an_impossible_one_does_not() -> None:

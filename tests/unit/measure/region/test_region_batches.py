@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,8 +19,9 @@ from weigh.flow.run.regions import batches
 from weigh.measure.region import loops, spans
 from weigh.measure.region.spans import DurationSummary
 from weigh.measure.region.tracker import RegionTracker
-from weigh.model.record import BatchTimes
+from weigh.model.record import BatchTimes, LengthPeak
 from weigh.probe.own_memory import NoMemory
+from weigh.render.region_lines import memory_by_length
 
 
 def only(tracker: RegionTracker) -> BatchTimes:
@@ -118,30 +120,32 @@ def test_the_longest_samples_of_a_loop_are_kept(
 
 LENGTHS = """
 import weigh
-kept = []
-for batch in weigh.batches([["x" * n] for n in {lengths}], size=1):
-    held = bytearray(b"1") * ({held})
-    kept += [bytearray(b"1") * ({leaks})]
+for batch in weigh.batches([["x" * n] for n in [20, 100, 50, 400, 60, 30]], size=1):
+    held = bytearray(b"1") * (len(batch[0]) << 17)
 """
 
 
+def test_memory_that_rises_with_the_length_of_batches_is_named() -> None:
+    report = run(LENGTHS).stderr
+    assert "length 20 to 400: memory " in report
+    assert "with the longest batch" in report
+
+
 @pytest.mark.parametrize(
-    ("lengths", "held", "leaks", "named"),
+    ("sizes", "peak"),
     [
-        ([20, 100, 50, 400, 60, 30], "len(batch[0]) << 17", "1", True),
-        ([400, 60, 30, 20, 50], "len(batch[0]) << 17", "1", False),  # no rise was seen
-        ([20, 100, 50, 400, 60, 30], "1 << 24", "1", False),
-        ([20, 100, 50, 400, 60, 30, 20, 20], "1", "1 << 24", False),
-        ([400, 410, 420, 405], "len(batch[0]) << 17", "1", False),
+        ({400: 200}, 200),  # no rise was seen
+        ({20: 64, 100: 64, 400: 64}, 64),
+        ({20: 16, 100: 32, 400: 64}, 128),  # it rose on, as with a leak
+        ({400: 64, 410: 66, 420: 68}, 68),  # of one length, nearly
     ],
 )
-def test_memory_that_rises_with_the_length_of_batches_is_named(
-    lengths: list[int], held: str, leaks: str, *, named: bool
+def test_memory_that_batches_do_not_explain_is_not_named(
+    sizes: dict[int, int], peak: int
 ) -> None:
-    program = LENGTHS.format(lengths=lengths, held=held, leaks=leaks)
-    report = run(program).stderr
-    assert ("length 20 to 400: memory " in report) is named, report
-    assert ("with the longest batch" in report) is named
+    lengths = tuple(LengthPeak(length, size) for length, size in sizes.items())
+    loop = BatchTimes(1, 9, 9, *[1.0] * 5, peak_memory=peak, shortest=min(sizes))
+    assert memory_by_length(msgspec.structs.replace(loop, lengths=lengths)) == ""
 
 
 def test_a_batch_of_no_length_leaves_the_samples_unknown(
