@@ -11,7 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from weigh.measure.memory.holding import MemoryHolding, nearest_holding
+from weigh.measure.memory.holding import (
+    MemoryHolding,
+    material_change,
+    nearest_holding,
+)
 from weigh.model.record import LAUNCHER_FLOOR, PeakMemory, TreeSample
 from weigh.probe.proc import ProcessReading
 from weigh.units import GIB, KIB, MIB, Bytes, Seconds
@@ -24,7 +28,6 @@ _NOTHING: Mapping[int, Bytes] = {}
 _SHORT = 0.1  # seconds; a shorter program is mostly start-up and exit
 _UNSEEN = 1.05  # a reaped peak this far above all samples: an unseen process
 _DOUBTFUL = 1.1  # of a peak: a bound above that is worth a word
-_MATERIAL = 0.01  # of a peak: a guess below that needs no count
 
 
 class PeakLook(msgspec.Struct, frozen=True):
@@ -123,7 +126,7 @@ class PeakTracker:
         if held.confirmed is not None and self._guessed is not None:
             self._keep(_without(self._guessed, 1 - held.confirmed))
             self._guessed = None
-        if held.guess <= _MATERIAL * look.value + MIB:
+        if held.guess <= material_change(look.value):
             self._keep(look)
             return
         if self._guessed is None or look.value > self._guessed.value:

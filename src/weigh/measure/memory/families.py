@@ -28,7 +28,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from weigh.measure.memory.holding import PageEstimate, nearest_within
+from weigh.measure.memory.holding import COUNT_ERROR, PageEstimate, nearest_within
 from weigh.probe.pages import (
     ALONE,
     PAGE,
@@ -47,7 +47,6 @@ _LEAST_READS, _MOST_READS = 60, 500  # per process
 _MOST_PROCESSES = 17
 _SPARSE = 4  # reads for each point that is expected to hold a page
 _ENOUGH = 0.6  # of the points, if a process ends during the count
-_ERROR = 0.015  # relative error of a count of all processes
 # the golden section: multiples of it are spread most evenly
 _GOLDEN = (math.sqrt(5) - 1) / 2
 # a bit of each page in a mask, for those shared and those of one process
@@ -136,11 +135,11 @@ def count_family(
     weighted = sum(present[pid] * weights[pid] for pid in pages)
     # A shared page that one process maps there: one that is not read maps it too; or
     # another has moved it, and then there are at least two addresses for each
-    single, error = sum(moved.values()), 1.5 * _ERROR
+    single, error = sum(moved.values()), 1.5 * COUNT_ERROR
     least = most = exclusive + several + single
     if len(pages) == len(sizes):
         least = exclusive + max(several, *moved.values())
-        most, error = max(least, most - single / 2), _ERROR
+        most, error = max(least, most - single / 2), COUNT_ERROR
     # the points not read add to the error
     if done < len(points):
         error += 3 / done
@@ -283,7 +282,6 @@ def _spread_order(places: Sequence[_Place], skip: int = 0) -> list[_Place]:
 
 
 _FILES_PER_FAULT = 8  # pages of a file that one fault maps, on average
-_CONFIRMED = 0.015  # a count that differs by less teaches nothing
 
 
 class MemberReading(msgspec.Struct, frozen=True, gc=False):
@@ -476,7 +474,7 @@ class ForkFamily:
             min(nearest + error, max(nearest - error, union)), least, most
         )
         # the count agrees: keep what is known of each member
-        if abs(union - estimate) <= _CONFIRMED * union:
+        if abs(union - estimate) <= COUNT_ERROR * union:
             self._begin_anew(self._shared, error)
             return
         sampled = min(count.distinct * most, max(count.least * most, union))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weigh.lazy_modules import lazy_module
-from weigh.measure.memory.holding import MemoryHolding
+from weigh.measure.memory.holding import MemoryHolding, material_change
 from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import KIB, MIB, Bytes, Seconds
 
@@ -27,7 +27,6 @@ else:  # each is imported when it is first used
     pages = lazy_module("weigh.probe.pages")
     tmpfs = lazy_module("weigh.probe.tmpfs")
 
-_MATERIAL = 0.02  # of a peak or of what is mapped: counts are no more exact
 _FILE_ERROR = 0.05  # of files that nobody maps, by which they may have grown since
 _ZOMBIE = 10 * KIB  # of the kernel's, until it is reaped
 _STRANGERS_INTERVAL = 1.0  # seconds between checks of who is in the group
@@ -122,7 +121,7 @@ class UnmappedMemory:
     def may_hold(self, mapped: Bytes, rise: Bytes) -> bool:
         """Return whether the job may hold more than the *mapped* bytes."""
         # a rise beyond what the job maps may be its files, or another user's
-        is_beyond = rise - mapped > _material_rise(mapped)
+        is_beyond = rise - mapped > material_change(2 * mapped)
         return is_beyond or self._own > 0 or self._has_news(mapped)
 
     def beyond(self, mapped: Bytes, rise: Bytes, folders: Sequence[str]) -> Bytes:
@@ -141,7 +140,7 @@ class UnmappedMemory:
         # A file that was mapped at the look, and no more at the search, is in both:
         # the next search shows it. Or others have given memory back
         limit = max(mapped, rise)
-        is_beyond = held > limit + _material_rise(mapped)
+        is_beyond = held > limit + material_change(2 * mapped)
         self._is_doubtful = is_beyond and not self._is_settled
         if self._is_doubtful:
             held = limit
@@ -157,9 +156,8 @@ class UnmappedMemory:
         self._checked = self._outside(mapped)
         # two searches that agree settle a doubt
         is_same = abs(self._own - before) <= MIB
-        self._is_settled = is_same and abs(mapped - self._mapped) <= _material_rise(
-            mapped
-        )
+        moved = abs(mapped - self._mapped)
+        self._is_settled = is_same and moved <= material_change(2 * mapped)
         self._mapped = mapped
         if not is_same:
             self._pause = _SHORTEST_PAUSE
@@ -174,11 +172,7 @@ class UnmappedMemory:
     def _has_news(self, mapped: Bytes) -> bool:
         """Return whether shared memory outside the job's mappings has changed."""
         changed = abs(self._outside(mapped) - self._checked)
-        return self._is_doubtful or changed > _material_rise(mapped)
-
-
-def _material_rise(mapped: Bytes) -> Bytes:
-    return MIB + round(mapped * _MATERIAL)
+        return self._is_doubtful or changed > material_change(2 * mapped)
 
 
 class TreeMemoryGauge:
@@ -294,7 +288,7 @@ class TreeMemoryGauge:
         # the kernel can drop the pages of files: they are in no group's figures
         files = [reading.file for reading in readings]
         file = max(files, default=0)
-        if sum(files) - file > _MATERIAL * best + MIB:
+        if sum(files) - file > material_change(2 * best):
             file = self._shared_pages().files(readings, best)
         before, self._file_before = self._file_before, file
         # at a spike, those of the look before may still have been mapped

@@ -3,7 +3,15 @@
 import msgspec
 
 from weigh.model.record import Certainty
-from weigh.units import Bytes
+from weigh.units import MIB, Bytes
+
+COUNT_ERROR = 0.015  # of a count of all processes, relative; less confirms a guess
+_MATERIAL = 0.01  # of a size
+
+
+def material_change(size: Bytes) -> Bytes:
+    """Return the change of *size* that matters: 1 % of a job of 2 MiB is jitter."""
+    return round(_MATERIAL * size) + MIB
 
 
 class MemoryHolding(msgspec.Struct, frozen=True, gc=False):

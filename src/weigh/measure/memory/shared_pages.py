@@ -21,22 +21,24 @@ from weigh.measure.memory.families import (
     count_files,
     processes_to_count,
 )
-from weigh.measure.memory.holding import MemoryHolding, PageEstimate, nearest_within
+from weigh.measure.memory.holding import (
+    COUNT_ERROR,
+    MemoryHolding,
+    PageEstimate,
+    material_change,
+    nearest_within,
+)
 from weigh.probe.pages import ProcessPages, own_mounts, tmpfs_devices
 from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import MIB, Bytes, Seconds
 
-_MATERIAL = 0.01  # relative change of a peak that matters
-_MATERIAL_FLOOR = MIB  # 1 % of a job of 2 MiB is jitter
 _COUNT_SHARE = 0.002  # of a core; looks have a share of their own
 # CPU seconds of counting before any are earned; a short job is not to feel them
 _FIRST_CREDIT, _MOST_CREDIT = 0.008, 0.03
 _CREDIT_SHARE = 0.05  # of the job's own CPU time
-_STEP = 0.02  # growth of the peak from one count to the next
 _CLOSE_INTERVAL = 0.5  # seconds between reads of faults where no new peak is possible
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 4.0  # seconds after a count without a peak
 _MOST_MAPPED = 16  # pages of a file that one fault maps (fault_around_bytes)
-_COUNT_ERROR = 0.015
 _GUESSED = 0.1  # a figure that may be off by more is no count
 
 
@@ -95,7 +97,7 @@ class SharedPages:
             held = self._learned(held, self._add_up(kept))
         else:
             held = self._as_far_as_trusted(held)
-        found_peak = is_counted and held.total > best * (1 + _MATERIAL)
+        found_peak = is_counted and held.total > best + material_change(best)
         # a peak that still grows is counted often, a level memory less and less often
         pause = _SHORTEST_PAUSE if found_peak else 2 * self._pause
         self._pause = min(pause, _LONGEST_PAUSE)
@@ -112,7 +114,7 @@ class SharedPages:
         doubt = estimate.high - estimate.low
         mapped = {reading.pid: reading.file for reading in readings}
         if (
-            doubt > 2 * _MATERIAL * best + _MATERIAL_FLOOR
+            doubt > material_change(2 * best)
             and self._clock() >= self._count_at
             and not self.is_refused
             and mapped != self._at_count
@@ -220,7 +222,7 @@ class SharedPages:
             error = round(total * (self._error + self._off))
             low = max(low, total - error - held.guess)
             high = min(high, total + error)
-        is_guess = high - low > 2 * _GUESSED * total + _MATERIAL_FLOOR
+        is_guess = high - low > 2 * _GUESSED * total + MIB
         return msgspec.structs.replace(
             held, low=low, high=high, certainty="guessed" if is_guess else "counted"
         )
@@ -228,10 +230,10 @@ class SharedPages:
     def _learned(self, before: MemoryHolding, now: MemoryHolding) -> MemoryHolding:
         """Return the holding after a count, having learned from the one *before* it."""
         off = abs(now.total - before.total) / max(1, now.total)
-        error = max(_COUNT_ERROR, (now.high - now.low) / 2 / max(1, now.total))
+        error = max(COUNT_ERROR, (now.high - now.low) / 2 / max(1, now.total))
         if self._off is not None:  # what was known before is evidence too
             known = self._error + self._off
-            error = max(_COUNT_ERROR, error * known / math.hypot(error, known))
+            error = max(COUNT_ERROR, error * known / math.hypot(error, known))
         self._error, self._off = error, max(off, (self._off or 0.0) / 2)
         margin = round(now.total * error)
         confirmed = 1.0
@@ -249,12 +251,12 @@ class SharedPages:
 
     def _is_worth_counting(self, held: MemoryHolding, best: Bytes) -> bool:
         """Return whether a count would show a peak, or correct the curve below it."""
-        may_be_peak = held.high > best * (1 + _MATERIAL) + _MATERIAL_FLOOR
+        may_be_peak = held.high > best + material_change(best)
         scale = max(best, held.total) if may_be_peak else held.total
         doubt = held.high - held.low
-        if self.is_refused or doubt <= 2 * _MATERIAL * scale + _MATERIAL_FLOOR:
+        if self.is_refused or doubt <= material_change(2 * scale):
             return False
-        is_new = held.total > best * (1 + _STEP) + _MATERIAL_FLOOR
+        is_new = held.total > best + material_change(2 * best)
         if not is_new and self._clock() < self._count_at:
             return False
         if not self._have_moved():
@@ -267,7 +269,7 @@ class SharedPages:
         if before.keys() != now.keys():
             return True
         changes = sum(abs(size - before[pid]) for pid, size in now.items())
-        return changes > _MATERIAL_FLOOR
+        return changes > MIB
 
     def _sizes_and_faults(self) -> dict[int, Bytes]:
         return {
@@ -291,7 +293,7 @@ class SharedPages:
                 if found is not None:
                     counts[name] = found
             # of one process, or of small files, nothing is shared that matters
-            if sum(mapped.values()) - max(mapped.values()) > _MATERIAL_FLOOR:
+            if sum(mapped.values()) - max(mapped.values()) > MIB:
                 files = self._counted_files(stack, opened, mapped)
             if any(self._has_let_go(one, own) for one in kept if one.pid in opened):
                 return False
@@ -313,7 +315,7 @@ class SharedPages:
         it frees is its *own* first.
         """
         now = self._tree.reading(old.pid)
-        material = _MATERIAL * old.resident + _MATERIAL_FLOOR
+        material = material_change(old.resident)
         return now is None or any(
             before - after > material
             for before, after in (
