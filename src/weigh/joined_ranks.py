@@ -73,11 +73,11 @@ def total_memory(recorded_nodes: Sequence[RecordedNode]) -> Bytes | None:
     )
 
 
-def name_order(node_name: str) -> tuple[int, str]:
+def name_order(node_name: str) -> tuple[int, str, str]:
     """Return a key that sorts cn9 before cn10."""
-    # a name of thousands of digits would be more than int() accepts
-    digits = "".join(c for c in node_name if c.isdecimal() and c.isascii())
-    return int(digits[:18] or 0), node_name
+    # int() refuses a name of thousands of digits: the longer number is the larger one
+    digits = "".join(c for c in node_name if c in "0123456789").lstrip("0")
+    return len(digits), digits, node_name
 
 
 def joined_ranks(ranks: Iterable[RecordedRank]) -> tuple[RecordedRank, ...]:

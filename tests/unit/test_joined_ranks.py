@@ -1,5 +1,7 @@
 """Several views of a job's nodes and ranks are one, and each counts once."""
 
+from collections.abc import Iterable
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -9,8 +11,10 @@ from weigh.joined_ranks import (
     imbalance_notes,
     join_records,
     joined_gpus,
+    joined_nodes,
     joined_ranks,
     name_order,
+    peak_of,
     unseen_ranks,
 )
 from weigh.model.gpu import GpuUsage
@@ -105,18 +109,61 @@ def test_a_failed_rank_fails_the_run_and_the_first_to_fail_states_why() -> None:
     assert (joined.state, joined.exit_code) == ("FAILED", 5)
 
 
-def test_a_rank_seen_twice_has_the_larger_figures() -> None:
-    seen = (
-        RecordedRank(
-            0, host="n1", pid=7, peak_memory=5, cpu_time=2.0, step="0", start=3.0
-        ),
-        RecordedRank(0, peak_memory=8, cpu_time=1.0, step="0", start=4.0, size=2),
-        RecordedRank(0, host="n1", pid=9, peak_memory=3, step="1"),
-    )
-    first, second = joined_ranks(seen)
-    assert (first.peak_memory, first.cpu_time) == (8, 2.0)
-    assert (first.host, first.pid, first.start, first.size) == ("n1", 7, 3.0, 2)
-    assert (second.step, second.peak_memory) == ("1", 3)
+def largest(values: Iterable[float | None]) -> float | None:
+    """The largest known value."""
+    return max((value for value in values if value is not None), default=None)
+
+
+FIGURE = st.none() | st.integers(0, 9)
+RANKS = st.builds(
+    RecordedRank,
+    *(st.integers(0, 1),),
+    step=st.sampled_from(["0", "1"]),
+    **dict.fromkeys(("pid", "peak_memory", "cpu_time", "wall_time", "size"), FIGURE),
+    host=st.sampled_from([None, "n1", "n2"]),
+    start=FIGURE,
+    gpus=st.sampled_from([(), ("A",), ("B",)]),
+)
+
+
+@given(st.lists(RANKS, max_size=5))
+def test_a_rank_has_the_largest_figures_that_were_seen_of_it(
+    views: list[RecordedRank],
+) -> None:
+    joined = joined_ranks(views)
+
+    places = sorted({(one.step, one.rank) for one in views})
+    assert [(one.step, one.rank) for one in joined] == places
+    for rank in joined:
+        seen = [v for v in views if (v.step, v.rank) == (rank.step, rank.rank)]
+        for name in ("peak_memory", "cpu_time", "wall_time", "size"):
+            assert getattr(rank, name) == largest(getattr(v, name) for v in seen)
+        starts = [v.start for v in seen if v.start is not None]
+        # whoever saw it first knows best when it began
+        assert rank.start == (min(starts) if starts else None)
+        assert rank.host == next((v.host for v in reversed(seen) if v.host), None)
+        assert rank.gpus == next((v.gpus for v in seen if v.gpus), ())
+
+
+NODES = st.builds(
+    RecordedNode,
+    name=st.sampled_from(["n1", "n2"]),
+    peak_memory=st.none() | st.integers(0, 9).map(a_peak),
+    **dict.fromkeys(("cpus", "heard"), FIGURE),
+    final=st.booleans(),
+)
+
+
+@given(st.lists(NODES, max_size=5))
+def test_a_node_has_the_largest_figures_that_were_seen_of_it(
+    views: list[RecordedNode],
+) -> None:
+    for node in joined_nodes(views):
+        seen = [one for one in views if one.name == node.name]
+        assert node.cpus == largest(one.cpus for one in seen)
+        assert node.heard == largest(one.heard for one in seen)
+        assert node.final == any(one.final for one in seen)
+        assert peak_of(node) == max(map(peak_of, seen))
 
 
 def test_unseen_ranks_are_counted_over_all_steps() -> None:
@@ -127,8 +174,8 @@ def test_unseen_ranks_are_counted_over_all_steps() -> None:
 
 
 def test_nodes_are_sorted_as_people_count() -> None:
-    names = ["cn10", "cn9", "cn1"]
-    assert sorted(names, key=name_order) == ["cn1", "cn9", "cn10"]
+    names = ["cn10", "cn09", "login", "cn1", "cn" + "9" * 5000]
+    assert sorted(names, key=name_order)[:-1] == ["login", "cn1", "cn09", "cn10"]
 
 
 def test_what_all_parts_have_in_common_is_that_of_the_first_rank() -> None:
@@ -166,24 +213,58 @@ def test_the_cost_of_measuring_adds_up_and_its_memory_is_the_largest() -> None:
     assert joined.warnings == ("w1", "w0")
 
 
-def test_a_part_that_began_later_ends_later() -> None:
-    later = a_part(1, "n2", 130, started="2026-11-22T10:00:05.000Z", node=200)
+@pytest.mark.parametrize(
+    ("started", "later"),
+    [
+        ("2026-11-22T10:00:05.000Z", 5.0),
+        ("2026-11-22T09:59:58.000Z", -2.0),
+        ("yesterday", 0.0),
+    ],
+)
+def test_a_part_that_began_later_ends_later(started: str, later: float) -> None:
+    # whichever began first sets the start; a start that is no time shifts nothing
+    part = a_part(1, "n2", 130, started=started, node=200)
+    node = msgspec.structs.replace(part.nodes[0], heard=1.5)
+    unknown = RecordedRank(2, step="0")
+    part = msgspec.structs.replace(part, nodes=(node,), ranks=(*part.ranks, unknown))
 
-    joined = join_records([four()[0], later])
+    joined = join_records([four()[0], part])
+
+    first, second = max(0.0, -later), max(0.0, later)
+    assert joined.usage is not None
+    assert joined.usage.wall_time == 2.0 + abs(later)
+    assert [rank.start for rank in joined.ranks] == [first, second, None]
+    (_, node) = joined.nodes
+    assert node.peak_memory == a_peak(200, 1.0 + second)
+    assert node.heard == 1.5 + second
+    assert node.series is not None
+    assert node.series.t == (second, 1.0 + second)
+
+
+def test_ranks_whose_nodes_nobody_watched_have_no_peak_and_the_first_ones_curve() -> (
+    None
+):
+    series = SampleSeries((0.0,), (1,), (None,))
+    parts = [
+        msgspec.structs.replace(
+            part, nodes=(), series=series if not part.part else None
+        )
+        for part in four()
+    ]
+
+    joined = join_records(parts)
 
     assert joined.usage is not None
-    assert joined.usage.wall_time == 7.0
-    assert [rank.start for rank in joined.ranks] == [0.0, 5.0]
-    (_, node) = joined.nodes
-    assert node.peak_memory == a_peak(200, 6.0)
-    assert node.series is not None
-    assert node.series.t == (5.0, 6.0)
+    assert (joined.usage.peak_memory, joined.usage.total_memory) == (None, None)
+    assert (joined.nodes, joined.series) == ((), series)
 
 
 def test_a_gpu_counts_once_as_who_saw_most_of_the_job_on_it_did() -> None:
     gpus = [
         GpuUsage("A", "V100", peak_memory=5),
         GpuUsage("B", "V100"),
+        GpuUsage("C", "V100"),
+        GpuUsage("C", "V100", peak_memory=1),
         GpuUsage("A", "V100", peak_memory=9),
         GpuUsage("A", "V100", peak_memory=7),
     ]
@@ -191,6 +272,7 @@ def test_a_gpu_counts_once_as_who_saw_most_of_the_job_on_it_did() -> None:
     assert [(one.uuid, one.peak_memory) for one in joined_gpus(gpus)] == [
         ("A", 9),
         ("B", None),
+        ("C", 1),
     ]
 
 
@@ -211,7 +293,7 @@ def test_a_rank_far_above_the_mean_is_named(
     named: bool,  # noqa: FBT001 - a table
 ) -> None:
     ranks = [
-        RecordedRank(number, host="n1", peak_memory=size * MIB)
+        RecordedRank(number, step="0", host="n1", peak_memory=size * MIB)
         for number, size in enumerate(sizes)
     ]
 
