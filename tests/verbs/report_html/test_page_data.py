@@ -156,6 +156,13 @@ def test_columns_that_print_nothing_are_left_out() -> None:
     assert [column.key for column in made.columns] == ["task", "state"]
 
 
+def test_an_exit_code_is_in_one_column() -> None:
+    rows = [ReportRow(task=1), ReportRow(task=2, exit_code=1, reason="exit code 1")]
+    made = task_columns(rows)
+    assert made is not None
+    assert [column.key for column in made.columns] == ["task", "state", "exit_code"]
+
+
 def test_a_seed_too_large_for_a_script_stays_exact_as_text() -> None:
     seeds = [2**63 - 25, 7]
     made = task_columns(

@@ -24,6 +24,7 @@ from weigh.runner.divergence import DivergenceWatch, LostNumber
 from weigh.runner.run_context import ExecOptions, RunConsole
 from weigh.runner.task_source import TaskParameters, TaskSource
 from weigh.schedulers import KINDS
+from weigh.schedulers.words import format_ranges
 from weigh.store.identity import new_id
 from weigh.store.location import make_folder
 from weigh.sweep.diverse import (
@@ -326,7 +327,7 @@ def trial_notes(
 
 
 def _tasks_named(tasks: Sequence[int]) -> str:
-    return f"task{'s' * (len(tasks) > 1)} {', '.join(map(str, tasks))}"
+    return f"task{'s' * (len(tasks) > 1)} {format_ranges(tasks)}"
 
 
 def _trial_log_size(log: str) -> int:

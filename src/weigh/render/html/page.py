@@ -134,6 +134,8 @@ def task_columns(report_rows: Sequence[ReportRow]) -> TaskColumns | None:
 def _run_table_columns(report_rows: Sequence[ReportRow]) -> Iterator[PageColumn]:
     for key, title, kind in _COLUMNS:
         cells = [getattr(row, key) for row in report_rows]
+        if key == "reason":  # the column of exit codes has them
+            cells = [None if (c or "").startswith("exit code") else c for c in cells]
         if key in _DIFFERING and len(set(cells)) == 1:
             continue
         if key == "state":
