@@ -99,10 +99,16 @@ def _link(programs: Path, tools: Path) -> None:
             (tools / one.name).symlink_to(one)
 
 
-def walk(page: Path, home: Path, scheduler: Mapping[str, str] | None = None) -> None:
-    """Do what a page shows, from its beginning to its end."""
+def walk(
+    page: Path,
+    home: Path,
+    scheduler: Mapping[str, str] | None = None,
+    last: Block | None = None,
+) -> None:
+    """Do what a page shows, from its beginning to the block *last*, or its end."""
     here = place(home, scheduler)
-    for block in blocks(page):
+    shown = blocks(page)
+    for block in shown[: shown.index(last) + 1] if last else shown:
         prepare(block, here)
         if is_run(block, here.env):
             follow(block, here)
