@@ -31,16 +31,22 @@ def a_task(state: State, exit_code: int | None = 1) -> TaskState:
     )
 
 
-def test_out_of_memory_doubles_the_memory() -> None:
-    choice = choose(a_task("OUT_OF_MEMORY"), ENDED, "", 0)
+@pytest.mark.parametrize(
+    ("state", "memory", "time", "avoid"),
+    [
+        ("OUT_OF_MEMORY", 2, 1, None),
+        ("TIMEOUT", 1, 2, None),
+        ("NODE_FAIL", 1, 1, "node7"),
+        *((state, 1, 1, None) for state in ("CANCELLED", "INTERRUPTED", "PREEMPTED")),
+    ],
+)
+def test_what_lacked_is_doubled_and_a_node_that_failed_avoided(
+    state: State, memory: int, time: int, avoid: str | None
+) -> None:
+    choice = choose(a_task(state), ENDED, "", 0)
 
-    assert (choice.run, choice.memory, choice.time) == (True, 2, 1)
-
-
-def test_out_of_time_doubles_the_time() -> None:
-    choice = choose(a_task("TIMEOUT"), ENDED, "", 0)
-
-    assert (choice.run, choice.memory, choice.time) == (True, 1, 2)
+    assert (choice.run, choice.memory, choice.time) == (True, memory, time)
+    assert choice.avoid == avoid
 
 
 @pytest.mark.parametrize(
@@ -70,23 +76,6 @@ def test_more_time_is_what_the_progress_asks_for(
     assert not run or choice.time == time
 
 
-@pytest.mark.parametrize(("typed", "run"), [("2h", True), (None, False)])
-def test_a_time_that_is_typed_serves_where_none_was_requested(
-    typed: str | None, *, run: bool
-) -> None:
-    had, evidence = LastRequest(JobRequest()), TaskEvidence(ENDED)
-    options = ResumeOptions(time=typed)
-    choice = decide_resumption(a_task("TIMEOUT"), evidence, had, options)
-    assert choice.run == run
-    assert run or "--time TIME" in choice.reason
-
-
-def test_a_node_that_failed_is_avoided() -> None:
-    choice = choose(a_task("NODE_FAIL"), ENDED, "", 0)
-
-    assert (choice.run, choice.avoid) == (True, "node7")
-
-
 def test_more_host_memory_is_no_fix_for_a_full_gpu() -> None:
     words = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
 
@@ -108,35 +97,27 @@ def test_what_filled_a_gpu_runs_on_another_one_that_is_requested() -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "code", "failures", "run"),
     [
-        "Traceback (most recent call last):\nValueError: NaN",
-        "ModuleNotFoundError: No module named 'torch'",
-        "json.decoder.JSONDecodeError: x\nKeyError: 'lr'",
-        "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
-        "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff in position 0",
+        *(
+            (words, 1, 1, False)
+            for words in (
+                "Traceback (most recent call last):\nValueError: NaN",
+                "ModuleNotFoundError: No module named 'torch'",
+                "json.decoder.JSONDecodeError: x\nKeyError: 'lr'",
+                "json.decoder.JSONDecodeError: Expecting value: line 1 column 1",
+                "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff",
+            )
+        ),
+        *(("", code, 1, False) for code in (2, 126, 127)),  # a wrong command line
+        ("connection reset", 1, 1, True),
+        ("", 1, 2, False),
     ],
 )
-def test_a_bug_is_not_run_again(words: str) -> None:
-    assert not choose(a_task("FAILED"), ENDED, words, 1).run
-
-
-@pytest.mark.parametrize("code", [2, 126, 127])
-def test_a_wrong_command_line_is_not_run_again(code: int) -> None:
-    assert not choose(a_task("FAILED", code), ENDED, "", 1).run
-
-
-def test_what_failed_once_without_a_word_is_run_again() -> None:
-    assert choose(a_task("FAILED"), ENDED, "connection reset", 1).run
-
-
-def test_what_failed_twice_is_not() -> None:
-    assert not choose(a_task("FAILED"), ENDED, "", 2).run
-
-
-@pytest.mark.parametrize("state", ["CANCELLED", "INTERRUPTED", "PREEMPTED"])
-def test_what_was_ended_from_outside_is_run_again(state: State) -> None:
-    assert choose(a_task(state), ENDED, "", 0).run
+def test_a_failure_that_may_be_an_accident_is_run_again_once(
+    words: str, code: int, failures: int, *, run: bool
+) -> None:
+    assert choose(a_task("FAILED", code), ENDED, words, failures).run is run
 
 
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING", "UNKNOWN", "COMPLETED"])

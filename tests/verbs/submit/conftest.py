@@ -28,14 +28,26 @@ def here(
     return Weigh(folder, capsys)
 
 
+@pytest.fixture
+def real(here: Weigh, slurm: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Weigh:
+    """``weigh`` with a real Slurm."""
+    return here.with_cluster("slurm", slurm, monkeypatch)
+
+
+@pytest.fixture
+def cell(
+    here: Weigh, gridengine: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> Weigh:
+    """``weigh`` with a real Grid Engine."""
+    return here.with_cluster("gridengine", gridengine, monkeypatch)
+
+
 @pytest.fixture(params=[*RIGS, "local"])
 def weigh(
     request: pytest.FixtureRequest, here: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Weigh]:
     """``weigh`` with each scheduler in turn."""
-    here.scheduler = request.param
-    env: dict[str, str] = request.getfixturevalue(here.scheduler)
-    for key, value in env.items():
-        monkeypatch.setenv(key, value)
+    env: dict[str, str] = request.getfixturevalue(request.param)
+    here.with_cluster(request.param, env, monkeypatch)
     with acting_as(env.get("WEIGH_RIG_AS"), here.folder.parent):
         yield here

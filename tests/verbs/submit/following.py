@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,15 @@ class Weigh:
         code = run_cli(argv, [])
         out, err = self._capsys.readouterr()
         return code, out, err
+
+    def with_cluster(
+        self, scheduler: str, env: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> "Weigh":
+        """Send jobs to a scheduler whose commands need *env*."""
+        self.scheduler = scheduler
+        for key, value in env.items():
+            monkeypatch.setenv(key, value)
+        return self
 
     def needs_waiting(self) -> None:
         """Skip a test of jobs that wait for others where they cannot."""

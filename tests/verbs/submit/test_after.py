@@ -87,20 +87,6 @@ def test_a_job_starts_after_the_one_that_was_resumed_by_hand(weigh: Weigh) -> No
     assert order() == ["a", "b"]
 
 
-@mainly("local")
-def test_resuming_the_one_that_waits_names_the_one_to_resume(weigh: Weigh) -> None:
-    first, second = chained(weigh, BUG)
-    weigh.finish(first)
-    settled(weigh, second)
-
-    _, out, _ = weigh("resume", second)
-    weigh("cancel", "all")
-
-    assert "b: nothing resumed" in out
-    assert f"fixed?   weigh resume {first} --also bugs" in out
-    assert order() == []
-
-
 @mainly("slurm")
 def test_a_job_waits_for_one_that_was_cancelled_until_that_is_resumed(
     weigh: Weigh,

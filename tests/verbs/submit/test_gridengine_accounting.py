@@ -12,20 +12,9 @@ from following import Weigh, until
 
 
 @pytest.fixture
-def real(
-    here: Weigh, gridengine: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> Weigh:
-    """``weigh`` with a real Grid Engine."""
-    for key, value in gridengine.items():
-        monkeypatch.setenv(key, value)
-    here.scheduler = "gridengine"
-    return here
-
-
-@pytest.fixture
-def accounting(real: Weigh) -> Iterator[Path]:
+def accounting(cell: Weigh) -> Iterator[Path]:
     """The file with how jobs ended; what a test does to it is undone."""
-    assert real.scheduler == "gridengine"
+    assert cell.scheduler == "gridengine"
     common = Path(os.environ["SGE_ROOT"], os.environ["SGE_CELL"], "common")
     path, kept = common / "accounting", common / "accounting.kept"
     yield path
@@ -33,10 +22,10 @@ def accounting(real: Weigh) -> Iterator[Path]:
         kept.rename(path)
 
 
-def killed(real: Weigh) -> str:
+def killed(cell: Weigh) -> str:
     """Submit a job, and kill all of it so that only accounting knows how it ended."""
-    job = real.submit("--memory", "200M", "--time", "5m", "--", "sleep", "60")
-    real.wait_for(job, lambda one: "RUNNING" in one["tasks"])
+    job = cell.submit("--memory", "200M", "--time", "5m", "--", "sleep", "60")
+    cell.wait_for(job, lambda one: "RUNNING" in one["tasks"])
     mark = f"JOB_ID={job}".encode()
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -45,10 +34,10 @@ def killed(real: Weigh) -> str:
         except OSError:
             continue
     until(lambda: job not in queue())
-    jobs = real.folder / ".weigh/jobs.jsonl"
+    jobs = cell.folder / ".weigh/jobs.jsonl"
     document = json.loads(jobs.read_text())
     jobs.write_text(json.dumps(document | {"submitted": time.time() - 9000}) + "\n")
-    (real.folder / ".weigh/queue/gridengine.json").unlink(missing_ok=True)
+    (cell.folder / ".weigh/queue/gridengine.json").unlink(missing_ok=True)
     return job
 
 
@@ -62,15 +51,15 @@ def queue() -> str:
 @pytest.mark.gridengine
 @pytest.mark.alone
 def test_a_job_that_is_not_in_the_accounting_file_yet_is_unknown(
-    real: Weigh, accounting: Path
+    cell: Weigh, accounting: Path
 ) -> None:
-    job = killed(real)
+    job = killed(cell)
     accounting.rename(accounting.with_suffix(".kept"))
-    missing = real.status(job)
+    missing = cell.status(job)
     accounting.touch()
-    empty = real.status(job)
+    empty = cell.status(job)
     accounting.with_suffix(".kept").rename(accounting)
-    found = real.status(job)
+    found = cell.status(job)
 
     for standing in (missing, empty):
         assert standing["tasks"] == {"UNKNOWN": 1}
@@ -79,13 +68,13 @@ def test_a_job_that_is_not_in_the_accounting_file_yet_is_unknown(
 
 
 @pytest.mark.gridengine
-def test_what_weigh_exec_sums_up_is_no_reason_why_a_job_failed(real: Weigh) -> None:
-    plan = real.plan("exit 3", "sleep 1", "true", together=2)
-    job = real.submit(plan)
-    real.finish(job)
-    for log in (real.folder / plan / "log").glob("*.joblog*"):
+def test_what_weigh_exec_sums_up_is_no_reason_why_a_job_failed(cell: Weigh) -> None:
+    plan = cell.plan("exit 3", "sleep 1", "true", together=2)
+    job = cell.submit(plan)
+    cell.finish(job)
+    for log in (cell.folder / plan / "log").glob("*.joblog*"):
         log.unlink(missing_ok=True)  # a lock goes with its owner
 
-    reasons = " ".join(str(one["reason"]) for one in real.status(job)["failures"])
+    reasons = " ".join(str(one["reason"]) for one in cell.status(job)["failures"])
 
     assert "joblog" not in reasons

@@ -26,14 +26,9 @@ WARNED_SOON = ("--time", "60s", "--l=s_rt=4")
 
 
 @pytest.fixture
-def cell(
-    here: Weigh, gridengine: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> Weigh:
-    for key, value in gridengine.items():
-        monkeypatch.setenv(key, value)
-    here.scheduler = "gridengine"
-    (here.folder / "only_term.py").write_text(ONLY_TERM)
-    return here
+def cell(cell: Weigh) -> Weigh:
+    (cell.folder / "only_term.py").write_text(ONLY_TERM)
+    return cell
 
 
 def _log(here: Weigh) -> str:

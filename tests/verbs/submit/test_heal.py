@@ -102,18 +102,6 @@ def test_an_invalid_setting_is_named(here: Weigh) -> None:
     assert "weigh.toml: submit.heal: memory: " in err
 
 
-def test_cancelling_a_job_cancels_its_healer(here: Weigh) -> None:
-    job = here.submit(here.plan("sleep 60"), "--heal")
-    here.wait_for(job, lambda one: "RUNNING" in one["tasks"])
-
-    here("cancel", job)
-    here.finish(job)
-
-    assert here.wait_for(job, lambda one: one["healing"]["state"] == "CANCELLED")
-    assert f"weigh resume {job}" in here("status", job)[1]
-    assert logs() == []
-
-
 def test_a_cancelled_healer_is_replaced(here: Weigh) -> None:
     waits = "until [ -e go ]; do sleep 0.1; done"
     job = here.submit(here.plan(waits, ONCE.format("x")), "--heal")
@@ -157,36 +145,26 @@ def test_a_held_element_is_named_with_the_command_that_frees_it(weigh: Weigh) ->
     assert "scontrol release" in out
 
 
-PARTITION = "PartitionName={} AllocNodes={} Default={} Nodes=cn[1-3] State=UP\n"
+def a_partition(name: str, nodes: str, default: str = "YES") -> str:
+    """Return a line of scontrol: the nodes that may submit to a partition."""
+    return (
+        f"PartitionName={name} AllocNodes={nodes} Default={default} "
+        "Nodes=cn[1-3] State=UP\n"
+    )
+
+
+ANY, LOGIN = a_partition("a", "ALL"), a_partition("a", "login1")
 
 
 @pytest.mark.parametrize(
     ("backend", "outs", "only"),
     [
-        (slurm.COMMANDS, [PARTITION.format("a", "ALL", "YES")], None),
-        (slurm.COMMANDS, [PARTITION.format("a", "login1,cn[1-3]", "YES")], None),
-        (slurm.COMMANDS, [PARTITION.format("a", "login[1-2]", "YES")], "login[1-2]"),
-        (
-            slurm.COMMANDS,
-            [
-                PARTITION.format("a", "ALL", "YES")
-                + PARTITION.format("b", "login1", "NO")
-            ],
-            None,
-        ),
-        (
-            slurm.COMMANDS,
-            [PARTITION.format("a", "login1", "YES"), PARTITION.format("b", "x", "NO")],
-            "takes jobs from x",
-        ),
-        (
-            slurm.COMMANDS,
-            [
-                PARTITION.format("a", "login1", "YES"),
-                PARTITION.format("b", "ALL", "NO"),
-            ],
-            None,
-        ),
+        (slurm.COMMANDS, [ANY], None),
+        (slurm.COMMANDS, [a_partition("a", "login1,cn[1-3]")], None),
+        (slurm.COMMANDS, [a_partition("a", "login[1-2]")], "login[1-2]"),
+        (slurm.COMMANDS, [ANY + a_partition("b", "login1", "NO")], None),
+        (slurm.COMMANDS, [LOGIN, a_partition("b", "x", "NO")], "takes jobs from x"),
+        (slurm.COMMANDS, [LOGIN, a_partition("b", "ALL", "NO")], None),
         (slurm.COMMANDS, [""], None),
         (gridengine.COMMANDS, ["login1\nnode1\n", "node1\nnode2\n"], None),
         (gridengine.COMMANDS, ["login1\n", "node1\nnode2\n"], "login1"),

@@ -75,9 +75,7 @@ def pool(
     here: Weigh, htcondor: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Weigh]:
     """``weigh`` with a real HTCondor."""
-    here.scheduler = "htcondor"
-    for key, value in htcondor.items():
-        monkeypatch.setenv(key, value)
+    here.with_cluster("htcondor", htcondor, monkeypatch)
     with acting_as(htcondor["WEIGH_RIG_AS"], here.folder.parent):
         yield here
 

@@ -60,31 +60,40 @@ def a_job(folder: Path, *, tasks: int) -> tuple[SubmittedJob, Plan]:
     return job, plan
 
 
+def writes(
+    folder: Path, rows: str, *written: msgspec.Struct, name: str = "tasks_0"
+) -> None:
+    """Write rows `SEQ EXIT SIGNAL` of a joblog, and its events."""
+    joblog = folder / f"log/{name}.joblog"
+    joblog.parent.mkdir(exist_ok=True)
+    ends = (row.split() for row in rows.splitlines())
+    lines = (f"{n}\t:\t1.0\t1.0\t0\t0\t{code}\t{by}\ta\n" for n, code, by in ends)
+    joblog.write_text(f"{HEADER}\n{''.join(lines)}")
+    text = b"".join(msgspec.json.encode(one) + b"\n" for one in written)
+    if written:
+        Path(f"{joblog}{events.SUFFIX}").write_bytes(text)
+
+
 def prints_killed(folder: Path, *, state: str) -> None:
     """Write what weigh exec writes when the first task is killed."""
-    log = folder / "log"
-    log.mkdir()
-    (log / "tasks_0.joblog").write_text(
-        f"{HEADER}\n1\t:\t1.000\t1.000\t0\t0\t0\t{KILL}\ta\n"
-    )
     ended = events.AttemptEnded(1, 1, 2.0, state, None, KILL, "r")
-    (log / f"tasks_0.joblog{events.SUFFIX}").write_bytes(
-        msgspec.json.encode(ended) + b"\n"
-    )
+    writes(folder, f"1 0 {KILL}", ended)
 
 
 def prints_failed(folder: Path, *, at: float, closed: float | None) -> None:
     """Write what weigh exec writes when the first task exits with 1."""
-    log = folder / "log"
-    log.mkdir()
-    (log / "tasks_0.joblog").write_text(
-        f"{HEADER}\n1\t:\t1.000\t1.000\t0\t0\t1\t0\ta\n"
-    )
     said: list[msgspec.Struct] = [events.AttemptEnded(1, 1, at, "FAILED", 1, None, "r")]
     if closed is not None:
         said.append(events.RunClosed("run", closed, "stopped by a signal"))
-    lines = b"".join(msgspec.json.encode(one) + b"\n" for one in said)
-    (log / f"tasks_0.joblog{events.SUFFIX}").write_bytes(lines)
+    writes(folder, "1 1 0", *said)
+
+
+def states_of(
+    job: SubmittedJob, plan: Plan, state: State, **known: float | str
+) -> list[str]:
+    """Return the state of each task, in an element of this state."""
+    element = ElementState(state=state, **known)  # type: ignore[arg-type]
+    return [task.state for task in read_tasks(history_of(job), plan, LOCAL, [element])]
 
 
 @pytest.mark.parametrize(
@@ -103,9 +112,7 @@ def test_a_killed_task_waits_for_its_element_to_state_why(
     job, plan = a_job(tmp_path, tasks=tasks)
     prints_killed(tmp_path, state="FAILED")
 
-    read = read_tasks(history_of(job), plan, LOCAL, [ElementState(state=element)])
-
-    assert next(read).state == expected
+    assert states_of(job, plan, element)[0] == expected
 
 
 @pytest.mark.parametrize("element", ["RUNNING", "FAILED", "COMPLETED"])
@@ -115,9 +122,7 @@ def test_a_task_that_the_kernel_killed_for_memory_ran_out_of_it_whatever_is_prin
     job, plan = a_job(tmp_path, tasks=1)
     prints_killed(tmp_path, state="OUT_OF_MEMORY")
 
-    read = read_tasks(history_of(job), plan, LOCAL, [ElementState(state=element)])
-
-    assert next(read).state == "OUT_OF_MEMORY"
+    assert states_of(job, plan, element) == ["OUT_OF_MEMORY"]
 
 
 @pytest.mark.parametrize(
@@ -134,9 +139,6 @@ def test_a_task_that_waited_for_memory_until_the_time_limit_lacked_memory_not_ti
 ) -> None:
     """A task beside it hung, and held the memory that it needed."""
     job, plan = a_job(tmp_path, tasks=1)
-    log = tmp_path / "log"
-    log.mkdir()
-    (log / "tasks_0.joblog").write_text(f"{HEADER}\n")
     written: list[msgspec.Struct] = []
     for attempt in range(1, attempts + 1):
         written.append(events.AttemptStarted(1, attempt, "run", 1.0, 1, 5, 6, "task"))
@@ -145,13 +147,10 @@ def test_a_task_that_waited_for_memory_until_the_time_limit_lacked_memory_not_ti
                 1, 1, 2.0, state, None, KILL, "r", reason, again=True
             )
             written.append(ended)
-    lines = b"".join(msgspec.json.encode(one) + b"\n" for one in written)
-    (log / f"tasks_0.joblog{events.SUFFIX}").write_bytes(lines)
-    element = ElementState(state="TIMEOUT", reason="stopped before its time limit")
+    writes(tmp_path, "", *written)
 
-    read = read_tasks(history_of(job), plan, LOCAL, [element])
-
-    assert next(read).state == expected
+    reason = "stopped before its time limit"
+    assert states_of(job, plan, "TIMEOUT", reason=reason) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -167,12 +166,6 @@ def test_a_kill_that_only_the_scheduler_saw_is_that_of_the_tasks_it_may_be(
     tmp_path: Path, exits: tuple[int, ...], killed: tuple[int, ...], expected: list[str]
 ) -> None:
     job, plan = a_job(tmp_path, tasks=len(exits))
-    (tmp_path / "log").mkdir()
-    joblog = tmp_path / "log/tasks_0.joblog"
-    lines = (
-        f"{n}\t:\t1.0\t1.0\t0\t0\t{code}\t0\ta\n" for n, code in enumerate(exits, 1)
-    )
-    joblog.write_text(f"{HEADER}\n{''.join(lines)}")
     ends = [
         *(
             events.AttemptEnded(n, 1, 2.0, "OUT_OF_MEMORY", None, KILL, "r")
@@ -183,13 +176,10 @@ def test_a_kill_that_only_the_scheduler_saw_is_that_of_the_tasks_it_may_be(
             for n, code in enumerate(exits, 1)
         ),
     ]
-    text = b"".join(msgspec.json.encode(end) + b"\n" for end in ends)
-    Path(f"{joblog}{events.SUFFIX}").write_bytes(text)
+    rows = (f"{n} {code} 0\n" for n, code in enumerate(exits, 1))
+    writes(tmp_path, "".join(rows), *ends)
 
-    short = ElementState(state="OUT_OF_MEMORY")
-    read = read_tasks(history_of(job), plan, LOCAL, [short])
-
-    assert [task.state for task in read] == expected
+    assert states_of(job, plan, "OUT_OF_MEMORY") == expected
 
 
 @pytest.mark.parametrize(
@@ -212,11 +202,8 @@ def test_a_task_that_ends_as_its_element_is_cancelled_was_cancelled(
 ) -> None:
     job, plan = a_job(tmp_path, tasks=2)
     prints_failed(tmp_path, at=1000.0, closed=1000.0 + before if closed else None)
-    state = ElementState(state=element, ended=1000.0 + before)
 
-    read = read_tasks(history_of(job), plan, LOCAL, [state])
-
-    assert next(read).state == expected
+    assert states_of(job, plan, element, ended=1000.0 + before)[0] == expected
 
 
 def test_a_failure_is_a_failure_where_nobody_knows_when_the_element_ended(
@@ -225,9 +212,7 @@ def test_a_failure_is_a_failure_where_nobody_knows_when_the_element_ended(
     job, plan = a_job(tmp_path, tasks=2)
     prints_failed(tmp_path, at=1000.0, closed=None)
 
-    read = read_tasks(history_of(job), plan, LOCAL, [ElementState(state="CANCELLED")])
-
-    assert next(read).state == "FAILED"
+    assert states_of(job, plan, "CANCELLED")[0] == "FAILED"
 
 
 @pytest.mark.parametrize(
@@ -285,9 +270,7 @@ def test_a_task_whose_command_holds_a_carriage_return_is_done(tmp_path: Path) ->
     line = f"{HEADER}\n1\t:\t1.0\t1.0\t0\t0\t0\t0\tprintf 'a\rb'\n"
     (tmp_path / "log/tasks_0.joblog").write_bytes(line.encode())
 
-    read = read_tasks(history_of(job), plan, LOCAL, [ElementState(state="FAILED")])
-
-    assert next(read).state == "COMPLETED"
+    assert states_of(job, plan, "FAILED") == ["COMPLETED"]
 
 
 def claims_of(folder: Path, name: str, joblog: str) -> OwnClaims:
@@ -322,25 +305,20 @@ def test_a_task_of_a_queue_is_as_its_owner_left_it_or_free(
     numbers = tuple(range(1, 7))
     queue = PlannedQueue(folder="queue", tasks=numbers, kinds=(0,) * 6, slots=1)
     plan = msgspec.structs.replace(plan, queue=queue)
-    folder, log = tmp_path / "queue", tmp_path / "log"
+    folder = tmp_path / "queue"
     folder.mkdir()
-    log.mkdir()
     own = claims_of(folder, "tasks_0", "../log/tasks_0.joblog")
     assert all(own.take(unit, 0) for unit in (0, 1, 4))
     resumed = claims_of(folder, "round_2", "")
     assert resumed.take(1, 1)
     assert resumed.take(2, 0)
     assert claims_of(folder, "login1", "../log/login1.joblog").take(5, 0)
-    (log / "tasks_0.joblog").write_text(
-        f"{HEADER}\n1\t:\t1.0\t1.0\t0\t0\t0\t0\ta\n2\t:\t1.0\t1.0\t0\t0\t1\t0\ta\n"
-    )
-    (log / "login1.joblog").write_text(f"{HEADER}\n6\t:\t1.0\t1.0\t0\t0\t0\t0\ta\n")
     written = [
         events.AttemptStarted(5, 1, "tasks_0", 1.0, 1, 5, 6, "task"),
         events.AttemptEnded(2, 1, 2.0, "FAILED", 1, None, "r"),
     ]
-    lines = b"".join(msgspec.json.encode(one) + b"\n" for one in written)
-    (log / f"tasks_0.joblog{events.SUFFIX}").write_bytes(lines)
+    writes(tmp_path, "1 0 0\n2 1 0", *written)
+    writes(tmp_path, "6 0 0", name="login1")
 
     read = list(read_tasks(history_of(job), plan, LOCAL, [ElementState(state=element)]))
 
@@ -419,11 +397,7 @@ def test_tasks_that_an_element_left_for_want_of_time_say_so(tmp_path: Path) -> N
 
 def test_a_task_of_a_running_element_runs_once_it_has_begun(tmp_path: Path) -> None:
     job, plan = a_job(tmp_path, tasks=2)
-    joblog = tmp_path / "log/tasks_0.joblog"
-    joblog.parent.mkdir()
     begun = events.AttemptStarted(1, 1, "run", 1.0, 1, 5, 6, "task")
-    Path(f"{joblog}{events.SUFFIX}").write_bytes(msgspec.json.encode(begun) + b"\n")
+    writes(tmp_path, "", begun)
 
-    read = read_tasks(history_of(job), plan, LOCAL, [ElementState(state="RUNNING")])
-
-    assert [task.state for task in read] == ["RUNNING", "PENDING"]
+    assert states_of(job, plan, "RUNNING") == ["RUNNING", "PENDING"]

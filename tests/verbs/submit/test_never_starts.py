@@ -18,16 +18,13 @@ ELSEWHERE = pytest.mark.integrations
     ],
 )
 def test_what_grid_engine_would_keep_for_ever_is_refused(
-    gridengine: dict[str, str],
-    here: Weigh,
-    monkeypatch: pytest.MonkeyPatch,
+    cell: Weigh,
     words: tuple[str, ...],
     reason: str,
 ) -> None:
-    for key, value in gridengine.items():
-        monkeypatch.setenv(key, value)
+    plan = cell.plan("true")
 
-    code, _, err = here("submit", here.plan("true"), "--on", "gridengine", *words)
+    code, _, err = cell("submit", plan, "--on", "gridengine", *words)
 
     assert code == 2
     assert reason in err

@@ -37,15 +37,6 @@ def site(request: pytest.FixtureRequest, slurm: dict[str, str]) -> Iterator[str]
     bring_up()
 
 
-@pytest.fixture
-def real(here: Weigh, slurm: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Weigh:
-    """``weigh`` with a real Slurm."""
-    for key, value in slurm.items():
-        monkeypatch.setenv(key, value)
-    here.scheduler = "slurm"
-    return here
-
-
 def forget(job: str) -> None:
     """Make the controller forget a job that has ended, as it does after MinJobAge."""
     text = Path(os.environ["SLURM_CONF"]).read_text()

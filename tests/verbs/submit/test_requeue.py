@@ -15,19 +15,9 @@ BEGINS_ANEW = "trap 'exit 1' TERM; echo run >>{0}/runs; echo step 1; sleep 60 & 
 SOON = ("--time", "30s")  # weigh exec tells its tasks to end after 3 seconds
 
 
-@pytest.fixture
-def on_slurm(
-    here: Weigh, slurm: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> Weigh:
-    for key, value in slurm.items():
-        monkeypatch.setenv(key, value)
-    here.scheduler = "slurm"
-    return here
-
-
 @pytest.mark.slurm
-def test_a_requeued_job_repeats_nothing_that_is_done(on_slurm: Weigh) -> None:
-    here = on_slurm
+def test_a_requeued_job_repeats_nothing_that_is_done(real: Weigh) -> None:
+    here = real
     waits = "touch began; for i in $(seq 300); do [ -e go ] && exit; sleep 0.2; done"
     meets = "sleep 0.3; echo one >>done"  # side by side with the one that waits
     job = here.submit(here.plan(meets, waits, together=2))
@@ -41,8 +31,8 @@ def test_a_requeued_job_repeats_nothing_that_is_done(on_slurm: Weigh) -> None:
 
 
 @pytest.mark.slurm
-def test_the_warning_puts_only_the_element_back_that_it_is_for(on_slurm: Weigh) -> None:
-    here = on_slurm
+def test_the_warning_puts_only_the_element_back_that_it_is_for(real: Weigh) -> None:
+    here = real
     lines = ("echo one >>done", TWO_RUNS.format(here.folder))
     job = here.submit(here.plan(*lines), "--requeue", "--time", "10m")
     until((here.folder / "began").exists)
@@ -74,8 +64,8 @@ def test_a_job_out_of_time_goes_on_in_another_run(weigh: Weigh) -> None:
 
 
 @pytest.mark.slurm
-def test_a_job_that_gets_no_further_is_not_put_back_for_ever(on_slurm: Weigh) -> None:
-    here = on_slurm
+def test_a_job_that_gets_no_further_is_not_put_back_for_ever(real: Weigh) -> None:
+    here = real
     plan = here.plan(BEGINS_ANEW.format(here.folder))
 
     job = here.submit(plan, "--requeue", *SOON)

@@ -90,17 +90,6 @@ def test_exactly_the_three_that_failed_are_run_again(weigh: Weigh) -> None:
     assert ran(weigh, "succeeded") == list(range(1, 9))
 
 
-@mainly("local")
-def test_what_a_bug_ended_is_only_run_again_on_demand(weigh: Weigh) -> None:
-    job = weigh.submit(weigh.plan("python3 -c 'raise ValueError(\"NaN\")'", "true"))
-    assert weigh.finish(job) == {"FAILED": 1, "COMPLETED": 1}
-
-    assert weigh.resume(job)["left"] == [
-        {"task": 1, "reason": "a bug: ValueError: NaN"}
-    ]
-    assert weigh.resume(job, "--also", "bugs", "--dry-run")["again"][0]["tasks"] == [1]
-
-
 def test_what_ran_out_of_memory_gets_twice_as_much(weigh: Weigh) -> None:
     if weigh.scheduler == "local":
         pytest.skip("nothing limits the memory of a job on this machine")
@@ -140,16 +129,6 @@ def test_a_cancelled_job_stops_its_tasks(weigh: Weigh) -> None:
     assert not {"COMPLETED", "FAILED"} & set(weigh.finish(job))
     if weigh.scheduler != "gridengine":  # qdel kills at once
         assert (weigh.folder / "saved").exists()
-
-
-@mainly("slurm", "local")
-def test_a_job_begins_after_the_one_it_depends_on(weigh: Weigh) -> None:
-    weigh.needs_waiting()
-    first = weigh.submit(weigh.plan("sleep 1; echo first >>order", name="a"))
-    second = weigh.submit(weigh.plan("echo second >>order", name="b"), "--after", first)
-
-    assert weigh.finish(second) == {"COMPLETED": 1}
-    assert (weigh.folder / "order").read_text() == "first\nsecond\n"
 
 
 def test_a_task_s_words_are_shown_and_followed(weigh: Weigh) -> None:

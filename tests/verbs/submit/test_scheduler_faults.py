@@ -67,32 +67,41 @@ def test_a_missing_sbatch_is_reported_with_the_way_out(
     assert "login node" in err
 
 
-def test_a_refusal_is_passed_on_on_one_line(here: Weigh, fake: Fake) -> None:
-    fake("sbatch", "echo 'sbatch: error: invalid partition' >&2; echo BSF >&2; exit 1")
+# Slurm's own message on a machine that has its commands and no slurm.conf
+NO_SLURM_CONF = (
+    "sbatch: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host",
+    "sbatch: error: fetch_config: DNS SRV lookup failed",
+    "sbatch: error: _establish_config_source: failed to fetch config",
+    "sbatch: fatal: Could not establish a configuration source",
+)
+REFUSED = ("sbatch: error: invalid partition", "BSF")
 
-    assert submit(here) == (
-        125,
-        "weigh: sbatch refused the job: sbatch: error: invalid partition; BSF",
-    )
 
-
-def test_an_sbatch_without_a_cluster_is_reported_with_the_way_out(
-    here: Weigh, fake: Fake
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        *(
+            ("; ".join(f"echo '{line}' >&2" for line in lines) + "; exit 1", said)
+            for lines, said in (
+                (REFUSED, ("sbatch refused the job: " + "; ".join(REFUSED),)),
+                (NO_SLURM_CONF, ("finds no cluster from this machine", "--on local")),
+            )
+        ),
+        *(
+            (f"printf '{lie}'", ("printed no job id",))
+            for lie in ("all is well", "", r"\xff\xfe", "Submitted -1")
+        ),
+    ],
+)
+def test_an_sbatch_that_takes_no_job_is_one_line_with_what_it_said(
+    here: Weigh, fake: Fake, body: str, said: tuple[str, ...]
 ) -> None:
-    """Slurm's own message on a machine that has its commands and no slurm.conf."""
-    said = (
-        "sbatch: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host",
-        "sbatch: error: fetch_config: DNS SRV lookup failed",
-        "sbatch: error: _establish_config_source: failed to fetch config",
-        "sbatch: fatal: Could not establish a configuration source",
-    )
-    fake("sbatch", "; ".join(f"echo '{line}' >&2" for line in said) + "; exit 1")
+    fake("sbatch", body)
 
     code, err = submit(here)
 
     assert code == 125
-    assert "sbatch finds no cluster from this machine (submit from a login" in err
-    assert "--on local" in err
+    assert [text for text in said if text not in err] == []
 
 
 def test_a_command_that_was_refused_keeps_its_name(here: Weigh, fake: Fake) -> None:
@@ -153,18 +162,6 @@ def test_a_silent_sbatch_is_not_queried_twice(
 
     assert code == 125
     assert "not known whether slurm accepted the job" in err
-
-
-@pytest.mark.parametrize("lie", ["all is well", "", r"\xff\xfe", "Submitted -1"])
-def test_an_answer_without_a_job_id_is_no_job(
-    here: Weigh, fake: Fake, lie: str
-) -> None:
-    fake("sbatch", f"printf '{lie}'")
-
-    code, err = submit(here)
-
-    assert code == 125
-    assert "printed no job id" in err
 
 
 def test_what_a_site_s_wrapper_states_before_the_id_does_no_harm(
@@ -240,6 +237,11 @@ STANDINGS: dict[str, tuple[str, str, list[str], dict[str, int]]] = {
             for words in (" DUE TO TIME LIMIT", " DUE TO NODE FAILURE, SEE", "")
         ],
         {"TIMEOUT": 1, "NODE_FAIL": 1, "CANCELLED": 1},
+    ),
+    "without accounting, the last line of each log": (
+        *(":", NO_ACCOUNTING),
+        ["weigh: exit code 143", "activate: No such file\nweigh: exit code 1"],
+        {"INTERRUPTED": 2, "FAILED": 1},
     ),
     "an array cancelled before it started, Slurm 20.11": (
         *(WAITED, CANCELLED_ROW.format("7_[0-2%10]|CANCELLED by 0"), []),
@@ -514,20 +516,6 @@ def test_a_reason_that_a_job_and_its_resume_wait_for_is_one_line(
     waiting = here.status("last")["waiting"]
 
     assert [one["elements"] for one in waiting] == [3]
-
-
-def test_without_accounting_the_log_reports_the_end(
-    here: Weigh, fake: Fake, job: str
-) -> None:
-    fake("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
-    logs = here.folder / "plan/p/log"
-    (logs / "7_0.out").write_text("weigh: exit code 143\n")
-    (logs / "7_1.out").write_text("activate: No such file\nweigh: exit code 1\n")
-
-    standing = here.status(job)
-
-    assert standing["tasks"] == {"INTERRUPTED": 1, "FAILED": 1, "UNKNOWN": 1}
-    assert standing["failures"][0]["reason"] == "activate: No such file"
 
 
 def test_many_looks_are_one_question(
@@ -816,13 +804,6 @@ def test_only_a_letter_that_has_a_value_takes_the_next_word(
     code, out, err = here("submit", *flags, plan, "--on", scheduler, "--dry-run")
 
     assert (code, line in out) == (0, True), out + err
-
-
-def test_a_word_that_no_scheduler_knows_is_no_flag(here: Weigh) -> None:
-    code, _, err = here("submit", here.plan("true"), "--memroy", "4G")
-
-    expected = "no such option: --memroy (did you mean --memory?)"
-    assert (code, expected in err) == (2, True), err
 
 
 def test_a_limit_behind_heal_is_written_with_its_sign(here: Weigh) -> None:

@@ -25,15 +25,6 @@ from weigh.schedulers.slurm import lint as slurm_lint
 from weigh.units import GIB, MIB
 
 
-@pytest.fixture
-def real(here: Weigh, slurm: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Weigh:
-    """``weigh`` with a real Slurm."""
-    for key, value in slurm.items():
-        monkeypatch.setenv(key, value)
-    here.scheduler = "slurm"
-    return here
-
-
 def attempt(weigh: Weigh, *words: str) -> tuple[int, str, str]:
     plan = weigh.plan(*["true"] * 3)
     return weigh("submit", plan, "--on", weigh.scheduler, *words)

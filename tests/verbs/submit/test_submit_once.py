@@ -99,27 +99,6 @@ def test_a_job_that_sbatch_gave_up_is_found_and_not_sent_again(here: Weigh) -> N
     assert begun(here) == [1, 1, 1]
 
 
-@pytest.mark.slurm
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.alone
-def test_a_killed_sender_leaves_no_sbatch_that_sends_later(here: Weigh) -> None:
-    plan = counted(here, 2)
-    with stopped("slurm"):
-        sender = start(here, "submit", plan, "--on", "slurm", "--no-checks")
-        until(lambda: bool(list(Path(plan, "sent").glob("*.part"))))
-        time.sleep(0.5)
-        sender.kill()
-        sender.communicate()
-        until(lambda: not sbatch_runs(here.folder))
-
-
-def sbatch_runs(folder: Path) -> bool:
-    ran = subprocess.run(
-        ["pgrep", "-f", f"sbatch --parsable {folder}"], capture_output=True, check=False
-    )
-    return ran.returncode == 0
-
-
 @EACH_RIG
 @pytest.mark.alone
 def test_the_job_of_a_sender_that_was_killed_runs_once(
@@ -164,22 +143,6 @@ def test_of_three_who_submit_a_plan_at_once_one_does(weigh: Weigh) -> None:
     assert all("as job" in text for text in lost), said
     assert weigh.finish("last") == {"COMPLETED": 2}
     assert begun(weigh) == [1, 1]
-
-
-@mainly("local")
-def test_of_three_who_resume_a_plan_at_once_one_does(weigh: Weigh) -> None:
-    plan = counted(weigh, 2, more="; [ -e good ]")
-    job = weigh.submit(plan)
-    assert weigh.finish(job) == {"FAILED": 2}
-    Path("good").touch()
-
-    senders = [start(weigh, "resume", job, "--also", "bugs") for _ in range(3)]
-    said = [sender.communicate(timeout=90)[0] for sender in senders]
-
-    assert [sender.returncode for sender in senders].count(0) >= 1, said
-    assert sum("resumed 2 tasks" in text for text in said) == 1, said
-    assert weigh.finish("last") == {"COMPLETED": 2}
-    assert begun(weigh) == [2, 2]
 
 
 @mainly("slurm")

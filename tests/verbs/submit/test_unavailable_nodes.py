@@ -17,14 +17,9 @@ def scontrol(*words: str) -> None:
 
 
 @pytest.fixture
-def real(
-    here: Weigh, slurm: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Weigh]:
+def real(real: Weigh) -> Iterator[Weigh]:
     """``weigh`` with a real Slurm; nodes and partitions are resumed at the end."""
-    for key, value in slurm.items():
-        monkeypatch.setenv(key, value)
-    here.scheduler = "slurm"
-    yield here
+    yield real
     subprocess.run(["scancel", "--user=root"], check=True, timeout=20)
     for name in ("cn1", "cn2", "cn3"):
         subprocess.run(
@@ -124,14 +119,9 @@ def test_a_request_that_sbatch_names_an_error_of_is_refused_all_the_same() -> No
 
 
 @pytest.fixture
-def grid(
-    here: Weigh, gridengine: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Weigh]:
+def grid(cell: Weigh) -> Iterator[Weigh]:
     """``weigh`` with a real Grid Engine whose queues are opened again at the end."""
-    for key, value in gridengine.items():
-        monkeypatch.setenv(key, value)
-    here.scheduler = "gridengine"
-    yield here
+    yield cell
     subprocess.run(["qdel", "-u", "root"], check=False, timeout=20, capture_output=True)
     for flag in ("-e", "-us"):
         subprocess.run(["qmod", flag, "*"], check=False, timeout=20)
