@@ -59,12 +59,8 @@ def _copes_without(lint_case: LintCase) -> bool:
     ]
     return (
         any(
-            "ARRAY_" in _whole_command_text(one)
-            for one in lint_case.body.named("[", "[[", "test")
-        )
-        or any(
-            element in _whole_command_text(one)
-            for one in lint_case.body.named("[", "[[", "test")
+            "ARRAY_" in text or element in text
+            for text in map(_whole_command_text, lint_case.body.named(*_TESTS))
         )
         or any(default.search(_whole_command_text(one)) for one in used)
         or all(one.name in _PRINTS for one in used)

@@ -434,7 +434,6 @@ def _is_guard(shell_body: ShellBody, place: int) -> bool:
     return bool(_ASKS_FOR_TERMINAL.search(subject))
 
 
-_ACTIVATES = frozenset({"conda", "mamba", "micromamba"})
 _LOADS = frozenset({"module", "ml", "spack"})
 
 
@@ -461,7 +460,7 @@ def _has_u(word: str) -> bool:
 
 def _reads_scripts_of_others(command: ShellCommand) -> bool:
     words = command.words
-    if command.name in _ACTIVATES:
+    if command.name in _CONDA:
         return len(words) > 1 and words[1] in {"activate", "deactivate"}
     if command.name in _LOADS:
         return len(words) > 1 and words[1] not in {"list", "avail", "spider"}

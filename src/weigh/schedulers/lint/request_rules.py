@@ -300,35 +300,10 @@ def _more_cpus(lint_case: LintCase, count: int) -> str:
     return f"-pe smp {count}, or $NSLOTS threads" if lint_case.tool == "qsub" else ""
 
 
-_DEVICES = re.compile(r"\d+(?:,\d+)*")
 _WANTS_GPU = re.compile(
     r"--device[= ][\"']?(?:cuda|gpu)|--accelerator[= ][\"']?(?:gpu|cuda)"
     r"|--gpus?[= ][1-9]\d*\b|--use[-_](?:cuda|gpu)(?:[= ][Tt]rue|\s|$)|-nb gpu\b"
 )
-_PER_NODE = re.compile(r"--nproc[-_]per[-_]node[= ](\d{1,4})\b")
-
-
-def _devices(lint_case: LintCase) -> Iterator[LintFinding]:
-    gpus = lint_case.granted.gpus
-    for command, name, value in lint_case.assignments() if gpus else ():
-        if name != "CUDA_VISIBLE_DEVICES" or not _DEVICES.fullmatch(value) or not gpus:
-            continue
-        highest = max(map(int, value.split(",")))
-        if highest >= gpus:
-            have = count_with_noun(gpus, "GPU")
-            effect = f"device {highest} of {have}: numbers begin at 0"
-            yield problem(command, "devices-overridden", effect, "remove it")
-
-
-def _processes(lint_case: LintCase) -> Iterator[LintFinding]:
-    gpus = lint_case.granted.gpus
-    for command in lint_case.body.commands if gpus else ():
-        found = _PER_NODE.search(command.text)
-        if found and gpus and int(found[1]) > gpus:
-            have = count_with_noun(gpus, "GPU")
-            effect = f"{found[1]} processes on {have}: those without one fail"
-            yield problem(command, "processes-beyond-gpus", effect, "")
-            return
 
 
 def _no_gpu(lint_case: LintCase) -> Iterator[LintFinding]:
@@ -346,7 +321,5 @@ RULES: tuple[Rule, ...] = (
     _site_rules,
     _limit_findings,
     _thread_findings,
-    _devices,
-    _processes,
     _no_gpu,
 )

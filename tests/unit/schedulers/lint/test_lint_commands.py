@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from some_limits import GRIDENGINE, SLURM, idle_node
 from some_scripts import (
     CWD,
-    HOME,
     facts,
     of_gridengine,
     of_slurm,
@@ -48,7 +47,6 @@ SOLVERS = [
     *("./solver in.dat\n", "srun ./solver\n", "srun -n 4 --exclusive ./solver\n"),
     *("mpirun -np 4 ./solver\n", "time ./solver\n"),
 ]
-GPUS = ["export CUDA_VISIBLE_DEVICES=0,1\npython x.py\n"]
 
 
 ESCAPES = {"n": "\n", "r": "\r", "b": "\ufeff", "\\": "\\"}
@@ -139,16 +137,6 @@ def test_the_program_behind_env_is_found() -> None:
     assert read_script("#! /bin/bash -l\n").program == "bash"
 
 
-def test_module_is_a_function_that_dash_does_not_get() -> None:
-    text = "#!/bin/sh\n#SBATCH --mem=1G\nmodule load gcc\n"
-    assert of_slurm(text)["module"].severity == "note"
-
-
-def test_a_script_that_writes_job_scripts_is_not_one() -> None:
-    body = 'n=4\necho "\n#$ -t 1-$n\n#$ -l h_rt=$n:0\nhostname" > job.sh\n'
-    assert of_gridengine(f"#!/bin/bash\n{body}") == {}
-
-
 # with the limits of a cluster
 
 
@@ -205,16 +193,6 @@ def test_what_bash_cannot_read_is_found(body: str, *, is_broken: bool) -> None:
     assert ("syntax" in checked(body)) is is_broken
 
 
-CONDA = CommandPlace(path="/home/me/miniconda3/bin/accelerate")
-PYTHON = CommandPlace(path="/home/me/venv/bin/python3", bare_path="/usr/bin/python3")
-HERE = {f"{HOME}/train.py": "missing", f"{CWD}/train.py": "file"}
-
-
-def test_windows_line_ends_are_eqw_only_if_the_interpreter_has_one() -> None:
-    found = of_gridengine("#!/bin/bash\n#$ -cwd\nhostname\r\n")
-    assert "Eqw" not in found["carriage-returns"].effect
-
-
 def test_a_missing_interpreter_is_eqw() -> None:
     missing = {"/bin/bsah": "missing"}
     found = of_gridengine("#!/bin/bsah\nhostname\n", paths=missing)
@@ -249,9 +227,6 @@ def test_gpus_that_each_slot_takes_anew_are_counted_so() -> None:
     )
 
 
-ELEMENT = "${SLURM_ARRAY_TASK_ID}"
-
-
 def test_where_no_queue_is_requested_the_cluster_is_what_is_too_small() -> None:
     queues = tuple(replace(one, default=False) for one in GRIDENGINE.queues)
     limits = replace(GRIDENGINE, queues=queues)
@@ -266,11 +241,6 @@ def test_a_queue_may_allow_fewer_cpus_than_its_nodes_have() -> None:
     assert "6 CPUs on one node; short allows 4" in found.effect
 
 
-def test_behind_a_second_component_directives_are_about_that() -> None:
-    found = sbatch("--mem=1G", "hetjob", "--no-such-option")
-    assert "unknown-option" not in found
-
-
 def test_a_missing_folder_of_two_logs_is_reported_once() -> None:
     lines = ("--output=logs/a.out", "--error=logs/a.err")
     found = sbatch(*lines, paths={f"{CWD}/logs": "missing"})
@@ -283,35 +253,10 @@ def test_a_newline_within_a_case_ends_no_command() -> None:
     assert words == [("python", "a.py"), ("python", "b.py")]
 
 
-NO = "refused"
-
-
 def test_gpus_without_a_type_may_be_of_any() -> None:
     nodes = (idle_node(GIB, ("short",), UNTYPED),)
     limits = msgspec.structs.replace(SLURM, nodes=nodes)
     assert "gpus-beyond-node" not in sbatch("--gres=gpu:v100:2", limits=limits)
-
-
-def test_a_directive_that_goes_on_in_the_next_line_ends_them_all() -> None:
-    text = "#!/bin/bash\n#SBATCH --mem=8G \\\n--time=5\n#SBATCH -c 4\nhostname\n"
-    assert "directive-after-command" in of_slurm(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "# sbatch --array=1-9 job.sh\n",
-        "# Slurm - the basics\n",
-        "# BATCH size\n",
-        "# SBATCH\n",
-        "# sbach --mem --time\n",
-        "cat <<EOF > job.sh\n#!/bin/bash\n#SBATCH --mem=8G\nEOF\nsbatch job.sh\n",
-    ],
-)
-def test_prose_and_other_scripts_are_no_directives(text: str) -> None:
-    found = of_slurm(f"#!/bin/bash\n{text}hostname\n")
-    assert "directive-after-command" not in found
-    assert {one.severity for one in found.values()} <= {"note"}
 
 
 def test_a_missing_interpreter_fails_the_job() -> None:
