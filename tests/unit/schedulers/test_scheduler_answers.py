@@ -1,6 +1,7 @@
 """What schedulers print, read: captured from real ones and from their manuals."""
 
 import pytest
+from captured_text import captured
 from hypothesis import given
 from hypothesis import strategies as st
 from some_requests import a_submitted_job
@@ -11,56 +12,10 @@ from weigh.schedulers.slurm import scheduler as slurm_commands
 from weigh.schedulers.words import format_ranges, parse_ranges
 
 # squeue 22.05 -h -r -t all -o '%F|%K|%T|%S|%N|%r'
-SQUEUE = """\
-5|0|COMPLETED|1795248320|cn1|None
-5|1|FAILED|1795248320|cn1|NonZeroExitCode
-5|2|PENDING|N/A||JobArrayTaskLimit
-6|N/A|RUNNING|1795248321|cn2|None
-7|3-5,9%2|PENDING|N/A||Priority
-8|N/A|COMPLETING|1795248320|cn2|None
-9|N/A|PENDING|1795250000||BeginTime
-"""
-
+SQUEUE = captured("slurm-22.05-squeue-elements.txt")
 # sacct 22.05 -X -n -P -o JobID,State,ExitCode,DerivedExitCode,Start,End,NodeList,Reason
-SACCT = """\
-5_0|COMPLETED|0:0|0:0|1795248320|1795248321|cn1|None
-5_1|FAILED|3:0|3:0|1795248320|1795248322|cn1|None
-5_2|CANCELLED by 1001|0:0|0:0|None|1795248322|None assigned|None
-6|OUT_OF_MEMORY|0:125|0:0|1795248320|1795248322|cn1|None
-7|COMPLETED|0:0|0:125|1795248320|1795248322|cn1|None
-8_[3-4%2]|PENDING|0:0|0:0|Unknown|Unknown|None assigned|Priority
-9.batch|FAILED|1:0||1795248320|1795248322|cn1|
-9|NODE_FAIL|1:0|0:0|1795248320|1795248322|cn1|None
-"""
-
-QSTAT = """\
-<?xml version='1.0'?>
-<job_info  xmlns:xsd="http://arc.liv.ac.uk/repos/darcs/sge/source/dist/qstat.xsd">
-  <queue_info>
-    <job_list state="running">
-      <JB_job_number>1</JB_job_number><JB_name>a &amp; b</JB_name>
-      <state>r</state><JAT_start_time>2026-11-21T07:51:59</JAT_start_time>
-      <queue_name>serial@vm</queue_name><slots>1</slots><tasks>1</tasks>
-    </job_list>
-    <job_list state="running">
-      <JB_job_number>4</JB_job_number><state>dr</state>
-      <queue_name>serial@vm</queue_name><slots>1</slots>
-    </job_list>
-  </queue_info>
-  <job_info>
-    <job_list state="pending">
-      <JB_job_number>1</JB_job_number><state>qw</state><queue_name></queue_name>
-      <slots>1</slots><tasks>3-9:3,12</tasks>
-    </job_list>
-    <job_list state="pending">
-      <JB_job_number>2</JB_job_number><state>hqw</state><slots>1</slots>
-    </job_list>
-    <job_list state="pending">
-      <JB_job_number>3</JB_job_number><state>Eqw</state><slots>1</slots>
-    </job_list>
-  </job_info>
-</job_info>
-"""
+SACCT = captured("slurm-22.05-sacct-ended.txt")
+QSTAT = captured("gridengine-8.1.9-qstat-states.xml")
 
 
 def qacct(*, failed: str, status: str, task: str = "undefined", job: str = "1") -> str:
