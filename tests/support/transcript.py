@@ -55,6 +55,12 @@ def check_texts(path: Path, texts: Mapping[str, str]) -> None:
     assert after == path.read_text()
 
 
+def named_texts(path: Path) -> dict[str, str]:
+    """Return the texts of a file by their names, which stand behind ``## ``."""
+    parts = re.split(r"^## (.*)\n", path.read_text(), flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
 def _played(
     text: str,
     weigh: CalledWeigh,
