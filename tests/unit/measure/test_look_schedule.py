@@ -1,4 +1,4 @@
-from weigh.measure.watcher import LookSchedule, cost_of_look
+from weigh.measure.watcher import LookSchedule
 
 INTERVAL = 0.05
 
@@ -47,8 +47,3 @@ def test_a_look_at_an_idle_tree_is_skipped_for_a_while_if_it_saw_a_process() -> 
     assert not schedule.may_skip(1.6)
     schedule.wait_after(float("-inf"), 2.0, 0.0, 1.0)
     assert not schedule.may_skip(2.0)
-
-
-def test_a_look_that_loads_modules_counts_little() -> None:
-    assert cost_of_look(0.5, has_loaded=True) < 0.001
-    assert cost_of_look(0.5, has_loaded=False) == 0.5

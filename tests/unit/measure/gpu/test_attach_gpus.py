@@ -69,13 +69,3 @@ def test_what_a_process_holds_on_its_gpu_is_measured(
     assert (gpu["uuid"], gpu["memory_before"]) == (uuid(1), GIB)
     assert gpu["peak_memory"] == gpu["process_peak_memory"] == 5 * GIB
     assert max(gpu["series"][0]) == 5 * GIB
-
-
-def test_where_processes_are_hidden_nobody_knows_what_it_held_before(
-    script: Script, tmp_path: Path, job: subprocess.Popen[str]
-) -> None:
-    script.gpus(2, used=3 * GIB)
-    gpu = attached(script, job, tmp_path, lambda: script.set("1.used", 4 * GIB))
-    assert (gpu["peak_memory"], gpu["memory_before"], gpu["source"]) == (None,) * 3
-    assert gpu["device_peak_memory"] == 4 * GIB
-    assert not gpu["series"]

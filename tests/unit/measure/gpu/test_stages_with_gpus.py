@@ -80,12 +80,3 @@ def test_steps_in_a_task_of_exec_have_them_as_well(
     (shard,) = (tmp_path / "store").glob("records/**/*.jsonl")
     record = json.loads(shard.read_text())
     assert peaks(record)["train"] == [3 * GIB]
-
-
-def test_without_a_gpu_a_step_has_none(script: Script, tmp_path: Path) -> None:
-    script.gpus(0)
-    write_steps(tmp_path)
-    (tmp_path / "steps.toml").write_text('[[stage]]\nname = "a"\nrun = "sleep 0.3"\n')
-    weigh(script, tmp_path, "run", "steps.toml", "-o", "record.json")
-    record = json.loads((tmp_path / "record.json").read_text())
-    assert peaks(record) == {"a": []}
