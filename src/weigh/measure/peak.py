@@ -47,11 +47,13 @@ class EndedProcess(msgspec.Struct, frozen=True):
     """The largest process that ended between two looks.
 
     It ``held`` so much at the first, with ``others``, and may have grown to ``most``.
+    Up to ``shared`` of it were pages of others, which it may have copied since.
     """
 
     others: Bytes
     held: Bytes
     most: float  # bytes; infinite where the CPU time is not exact
+    shared: Bytes = 0
 
 
 class PeakTracker:
@@ -221,13 +223,16 @@ class PeakTracker:
             return self._below_the_floor()
         if top is None:
             top = PeakLook(0, 0, 0, 0.0, MemoryHolding(0, 0, 0, low=0, high=0))
-        value = max(top.value, reaped, self._grown, self._grown_unseen())
+        grown = max(self._grown, self._grown_unseen())
+        value = max(top.value, reaped, grown)
         certainty = top.held.certainty
         low = max(top.low, self.largest, reaped)
         # what a process grew by after the last look adds to what was counted then. A
         # reaped process below the floor may have been the launcher itself
-        counted = value + top.high - top.value
-        high = max(counted, self._most_by_account, self._reaped)
+        high = value + top.high - top.value
+        if value == grown > top.value:
+            high += max((one.shared for one in self._ended), default=0)
+        high = max(high, self._most_by_account, self._reaped)
         # a bound far above the figure means that much was not seen
         if high > value * _DOUBTFUL + MIB:
             certainty = "guessed"
@@ -299,7 +304,10 @@ class PeakTracker:
         held, room = max(one.resident for one in gone), math.inf
         if cpu_time is not None and last_cpu_time is not None:
             room = (cpu_time - last_cpu_time) * _FASTEST_GROWTH + MIB
-        self._ended.append(EndedProcess(last.total - whole, held, held + room))
+        sizes = sum(one.resident for one in self._readings.values())
+        shared = min(whole, max(0, sizes + last.kernel - last.total))
+        others = last.total - whole
+        self._ended.append(EndedProcess(others, held, held + room, shared))
         if len(self._ended) > _MOST_ENDED:
             # the smallest can matter least for the peak
             self._ended.remove(min(self._ended, key=lambda one: one.others + one.held))

@@ -356,6 +356,16 @@ def test_a_process_that_grew_after_a_count_leaves_its_error_in_the_bound() -> No
     assert (peak.value, peak.high) == (5 * H, 5 * H + 8 * MIB)
 
 
+def test_a_fork_that_grew_after_the_last_look_may_have_copied_what_it_shared() -> None:
+    tracker = PeakTracker(0)
+    forks = [reading(1, H), reading(2, H)]
+    tracker.look(1.0, forks, MemoryHolding(H, 0, 0, low=H, high=H))
+    tracker.look(2.0, forks[:1], unshared(forks[0]))
+    tracker.reap(3 * H)
+    peak = peak_of(tracker)
+    assert (peak.value, peak.high, peak.certainty) == (3 * H, 4 * H, "guessed")
+
+
 def test_shared_memory_that_a_process_left_is_not_in_its_mark_again() -> None:
     tracker = PeakTracker(0)
     tracker.look(1.0, [reading(7, 10)], MemoryHolding(10, 0, 0, low=10, high=10))
