@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weigh.cli import options
-from weigh.errors import FAILED, SIGNAL_BASE
+from weigh.errors import FAILED, SIGNAL_BASE, UsageError
 from weigh.flow.check.check import CheckOptions, is_job_script, try_tasks
 from weigh.flow.here import here_now
 from weigh.lazy_modules import lazy_module
@@ -17,8 +17,10 @@ from weigh.render.check_lines import (
 )
 
 if TYPE_CHECKING:
+    from weigh import task_metric
     from weigh.flow.check import script
 else:  # each is imported when it is first used
+    task_metric = lazy_module("weigh.task_metric")
     script = lazy_module("weigh.flow.check.script")
 
 _SHORTEST_TIMEOUT = 0.001  # seconds
@@ -37,6 +39,11 @@ _LONGEST_TIMEOUT = 86400.0  # seconds, a day: trying is no run
     help="Stop each after TIME; a bare number is seconds.  [default: 30s]",
 )
 @options.jobs_at_once(1000)
+@click.option(
+    "--expect",
+    metavar="BOUND",
+    help="Fail unless each task's best value meets BOUND in that time: 'loss<0.05'.",
+)
 @options.scheduler(
     "Scheduler to check SCRIPT for.  [default: detected from the directives]", "form"
 )
@@ -59,18 +66,23 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
     \b
     weigh check tasks.txt
     weigh check tasks.txt -n 8 --timeout 60
+    weigh check overfit.txt --expect 'loss<0.05'
     weigh check run.sh
     """  # noqa: D301 - click reads \b
     # CheckOptions has no fields of these names
     as_json, form = words.pop("as_json"), words.pop("form")
     words["tasks"] = words.pop("limit") or CheckOptions().tasks
+    expect = words.pop("expect")
     here = here_now()
     check_options = CheckOptions(
         **words,
+        expect=None if expect is None else task_metric.metric_expectation(expect),
         allow_nan=here.settings.allow_nan,
         mask=here.settings.mask,
     )
     if is_job_script(path):
+        if expect is not None:
+            raise UsageError(f"--expect is for tasks; {path} is a job script")
         return _check_script(path, form, as_json=as_json)
     done = try_tasks(
         here,

@@ -186,6 +186,16 @@ def scheduler(text: str, name: str = "scheduler") -> Decorator:
     return click.option("--for", name, type=click.Choice(tuple(KINDS)), help=text)
 
 
+def metric() -> Decorator:
+    """Return the option ``--metric``: what the tasks print about what they learn."""
+    return click.option(
+        "--metric",
+        metavar="NAME",
+        help="Show a metric that the tasks print or write to a table, such as loss; "
+        "NAME:min or NAME:max says which end is good, /REGEX/ how it is printed.",
+    )
+
+
 class FlagPair(click.Option):
     """A flag with a negation, of which the help lists the one that changes anything."""
 

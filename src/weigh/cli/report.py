@@ -21,11 +21,16 @@ from weigh.store.find import LAST
 from weigh.store.location import replace_whole_file
 
 if TYPE_CHECKING:
+    from weigh import task_metric
     from weigh.flow.report import forms
+    from weigh.flow.report import metric as metric_report
     from weigh.flow.report import report as report_report
-    from weigh.render import report_lines
+    from weigh.render import metric_lines, report_lines
     from weigh.render.html import page as html_page
 else:  # each is imported when it is first used
+    task_metric = lazy_module("weigh.task_metric")
+    metric_report = lazy_module("weigh.flow.report.metric")
+    metric_lines = lazy_module("weigh.render.metric_lines")
     forms = lazy_module("weigh.flow.report.forms")
     report_report = lazy_module("weigh.flow.report.report")
     report_lines = lazy_module("weigh.render.report_lines")
@@ -35,7 +40,12 @@ _STDOUT = "-"
 _TICKET, _PAPER = "ticket", "paper"
 _SINCE = "7d"  # jobs that are listed without --since
 # what is not here would be ignored
-_GO_TOGETHER = {("--since", "--json"), ("--since", "--as paper")}
+_GO_TOGETHER = {
+    ("--since", "--json"),
+    ("--since", "--as paper"),
+    ("--json", "--metric"),
+    ("--output", "--metric"),
+}
 
 
 def print_report(name: str, words: Mapping[str, Any]) -> None:
@@ -43,7 +53,12 @@ def print_report(name: str, words: Mapping[str, Any]) -> None:
     path = words["html"]
     if path not in (None, _STDOUT) and not path.endswith((".html", ".htm")):
         raise UsageError(f"--output {path}: a page is a file that ends in .html")
-    report = report_report.build_job_report(here_now(), name)
+    here, metric = here_now(), words["metric"]
+    if metric is None:
+        report = report_report.build_job_report(here, name)
+    else:
+        wanted = task_metric.task_metric(metric)
+        report = metric_report.build_metric_report(here, name, wanted)
     if path is not None:
         _write_html(html_page.render_page(report, version=__version__), path)
         # on stdout the page itself is the output
@@ -51,6 +66,8 @@ def print_report(name: str, words: Mapping[str, Any]) -> None:
             options.warn_on_stderr(f"wrote {path}")
     elif words["as_json"]:
         click.echo(indented_json(report))
+    elif metric is not None:
+        click.echo("\n".join(metric_lines.metric_report_lines(report)))
     else:
         click.echo(report_lines.report_screen_text(report))
 
@@ -101,6 +118,7 @@ def _write_html(html: str, path: str) -> None:
     metavar="TIME",
     help="Without a name: jobs of the last 30d, 12h, ...  [default: 7d]",
 )
+@options.metric()
 def report(name: str | None, **words: Any) -> int:  # noqa: ANN401 - click's
     """Show requested vs. used resources, and what to change.
 
@@ -116,6 +134,7 @@ def report(name: str | None, **words: Any) -> int:  # noqa: ANN401 - click's
     weigh report --since 30d
     weigh report last
     weigh report 481516 -o job.html
+    weigh report ppo-sweep --metric val_loss
     weigh report ppo-sweep --as paper
     """  # noqa: D301 - click reads \b as: keep these lines
     _refuse_report_contradictions(name, words)
@@ -124,7 +143,7 @@ def report(name: str | None, **words: Any) -> int:  # noqa: ANN401 - click's
         click.echo(forms.compute_statement(here, name or LAST, since=since))
     elif words["reader"] == _TICKET:
         click.echo(forms.support_ticket(here, name or LAST))
-    elif name is None and words["html"] is None:
+    elif name is None and words["html"] is None and words["metric"] is None:
         _print_job_list(forms.listed_jobs(here, since or _SINCE), words)
     else:
         print_report(name or LAST, words)
@@ -151,6 +170,7 @@ def _refuse_report_contradictions(name: str | None, words: Mapping[str, Any]) ->
         "--since": words["since"] is not None,
         "--json": words["as_json"],
         "--output": words["html"] is not None,
+        "--metric": words["metric"] is not None,
         f"--as {words['reader']}": words["reader"] is not None,
     }
     used = [option for option, is_given in given.items() if is_given]

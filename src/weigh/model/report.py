@@ -51,12 +51,29 @@ class ReportMeasure(msgspec.Struct, frozen=True, kw_only=True):
     bound: float | None = None  # None: no figure is one
 
 
+MetricTrend = Literal["improving", "standing still", "getting worse", "diverged"]
+
+
+class MetricSummary(msgspec.Struct, frozen=True):
+    """What became of a metric that a task prints: its ``values`` counts them."""
+
+    values: int
+    last: float
+    best: float | None
+    """None if no value is finite."""
+    best_at: int | None
+    """The place of the best among the values, from 1."""
+    trend: MetricTrend | None
+    """None: too few values."""
+
+
 class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
     """One task, or one run: where it ran, how it ended, what it used.
 
     ``gpu_utilization`` is a share, ``energy`` joules of the GPUs; ``attempts`` counts
     starts of the task, in ``job`` and the jobs it resumed, and the figures are of the
-    last. ``error`` is the line of a failed task's output that states why.
+    last. ``error`` is the line of a failed task's output that states why, ``metric``
+    what became of the requested metric.
     """
 
     job: str | None = None
@@ -86,6 +103,7 @@ class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
     energy: float | None = None
     growing: bool | None = None
     error: str | None = None
+    metric: MetricSummary | None = None
 
 
 class ReportNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,7 +276,8 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     all. ``runs`` counts attempts; ``run_time``, ``cpu_time`` and ``energy`` (joules)
     are over all of them. ``accounted`` is accounting's data on the elements,
     ``gpu_tables`` those of the tables in their logs.
-    ``unit`` is what a row is: a task, an element of a script's job, a run.
+    ``unit`` is what a row is: a task, an element of a script's job, a run. ``metric``
+    is the name of the metric in the rows, None without one.
     """
 
     schema: str = SCHEMA
@@ -283,3 +302,5 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     energy: float | None = None
     accounted: tuple[AccountedElement, ...] = ()
     gpu_tables: tuple[GpuTable, ...] = ()
+    metric: str | None = None
+    lower_is_better: bool = False

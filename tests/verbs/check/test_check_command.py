@@ -344,3 +344,30 @@ def test_the_job_script_of_a_staged_array_has_no_problem(
     code, out, _ = weigh("check", "--for", "slurm", "job.sh")
 
     assert (code, out.count("\n")) == (0, 1), out
+
+
+def test_a_task_that_does_not_reach_what_is_expected_is_wrong(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    path = write(
+        tmp_path,
+        "echo loss: 0.5; echo loss: 0.04",
+        "echo loss=0.5",
+        "echo hello",
+        "exit 3",
+        "echo loss: 0.01; sleep 60",
+    )
+    code, out = checked(weigh, path, "--expect", "loss<0.05", "--timeout", "2")
+    assert code == 1
+    found = {trial["task"]: trial["verdict"] for trial in out["trials"]}
+    assert found[2] == "loss 0.5, not < 0.05"
+    assert found[3] == "printed no loss"
+    assert [one["task"] for one in out["trials"] if one["is_wrong"]] == [2, 3, 4]
+
+
+def test_an_expectation_of_a_job_script_is_refused(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    (tmp_path / "run.sh").write_text("#!/bin/bash\ntrue\n")
+    code, _, err = weigh("check", "run.sh", "--expect", "loss<1")
+    assert (code, err) == (2, "weigh: --expect is for tasks; run.sh is a job script\n")

@@ -14,6 +14,7 @@ from weigh.flow.exec.exec import execute
 from weigh.flow.here import Here
 from weigh.flow.job_scripts import hidden_exit_note, refuse_submissions
 from weigh.flow.records.records import open_store
+from weigh.flow.report.metric import read_metric
 from weigh.flow.run.run_measured import error_in, last_line
 from weigh.joblog import output_name
 from weigh.model.mask import SecretMask
@@ -34,6 +35,7 @@ from weigh.sweep.diverse import (
     varying_task_parameters,
 )
 from weigh.sweep.task_file import is_script, lines_of_task_file
+from weigh.task_metric import MetricExpectation
 from weigh.units import MIB, Seconds, format_duration
 from weigh.why_run_ended import signal_name
 
@@ -46,19 +48,23 @@ _PIECE = 4 * MIB  # bytes
 _LONGEST_EVIDENCE = 200  # characters
 _MOST_NAMED = 3  # tasks whose output ends in an error although they end with 0
 
+_TRIED = frozenset({"COMPLETED", "TIMEOUT"})  # as far as a trial goes
+
 Say = Callable[[str], None]
 
 
 class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How many tasks to try, how long each, how many at once (None: as weigh exec).
 
-    With ``allow_nan`` NaN and inf in the output are accepted.
+    With ``allow_nan`` NaN and inf in the output are accepted. ``expect`` is what the
+    tasks have to reach in that time, None for nothing.
     """
 
     tasks: int = 5
     seconds: Seconds = 30.0
     jobs: int | None = None
     allow_nan: bool = False
+    expect: MetricExpectation | None = None
     mask: SecretMask = SecretMask()
 
 
@@ -229,6 +235,10 @@ def judged_trial(
     log = os.path.join(folder, output_name(task.seq, attempt))
     lost = None if options.allow_nan else _divergence_in(log)
     verdict, is_wrong = _verdict_on(record, lost)
+    if options.expect is not None and not is_wrong and record.state in _TRIED:
+        values = read_metric([log], options.expect.metric)
+        failure = options.expect.failure(values)
+        verdict, is_wrong = failure or verdict, failure is not None
     evidence = error_in(log) if is_wrong else last_line(log)
     is_cut = record.state in {"TIMEOUT", "INTERRUPTED", "PREEMPTED"}
     return msgspec.structs.replace(

@@ -138,6 +138,14 @@ class JobOutputFinder:
         return views
 
 
+def output_paths_of_tasks(views: Sequence[JobView]) -> dict[int, list[str]]:
+    """Return where each task of the jobs prints, or printed at its last attempt."""
+    return {
+        task: [one.path for one in _logs_of_task(views, state, lambda _: True)]
+        for task, state in latest_task_states(views).items()
+    }
+
+
 def _without_repeated_logs(
     found: Sequence[LogFile], task_states: Sequence[TaskState]
 ) -> list[LogFile]:

@@ -109,8 +109,11 @@ def build_job_report(here: Here, name: str = LAST) -> JobReport:
         StoreError: the store cannot be read.
     """
     store = open_store(here.cwd, here.env)
-    material = gather_report_material(here, name, store)
-    # with the series that a page draws
+    return report_of_material(gather_report_material(here, name, store), store)
+
+
+def report_of_material(material: ReportMaterial, store: RecordStore) -> JobReport:
+    """Return the report of what was gathered, with the series that a page draws."""
     return compose_report(material, _records_to_draw(material.runs, store))
 
 

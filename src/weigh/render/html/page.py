@@ -1,5 +1,6 @@
 """A report as one self-contained page: no network, everything escaped."""
 
+import math
 import os
 from base64 import b64encode
 from collections import Counter
@@ -58,6 +59,7 @@ _MOST_PARAMETERS = 12  # columns
 _LONGEST = 300  # characters of a cell
 _DIGITS, _DIGITS_OF_LARGE = 6, 3  # microseconds, and a millisecond in 16 minutes
 _LARGE = 1000.0  # from here on fewer digits behind the point
+_LOGARITHMIC = 30.0  # the most times the least: from here on an axis is logarithmic
 _EXACT = 2**53  # integers beyond lose digits in JavaScript
 # of the cells: with more different texts, indexes save nothing
 _WORTH_A_DICTIONARY = 0.5
@@ -126,7 +128,7 @@ def task_columns(report_rows: Sequence[ReportRow]) -> TaskColumns | None:
     parameters = list(_parameter_columns(report_rows))
     if parameters:  # in which the commands differ
         columns = [column for column in columns if column.key != "command"]
-    columns[named:named] = parameters
+    columns[named:named] = [*parameters, *_metric_columns(report_rows)]
     noun: Literal["tasks", "runs"] = "tasks" if are_tasks else "runs"
     return TaskColumns(noun=noun, count=len(report_rows), columns=tuple(columns))
 
@@ -168,6 +170,68 @@ def _parameter_columns(report_rows: Sequence[ReportRow]) -> Iterator[PageColumn]
         else:
             texts = [_shortened_cell("" if c is None else str(c)) for c in cells]
             yield _text_column(shown, shown, "text", texts)
+
+
+def _metric_columns(report_rows: Sequence[ReportRow]) -> Iterator[PageColumn]:
+    """Yield the columns of the requested metric."""
+    found = [row.metric for row in report_rows]
+    if any(one is not None for one in found):
+        bests = [None if one is None else one.best for one in found]
+        yield _number_column("best", "best", "number", bests)
+        lasts = [None if one is None else one.last for one in found]
+        yield _number_column("last", "last", "number", lasts)
+        trends = ["" if one is None else one.trend or "" for one in found]
+        yield _text_column("trend", "trend", "text", trends)
+
+
+class ScatterPlot(msgspec.Struct, frozen=True):
+    """The best value of a metric against a parameter: a point for each task.
+
+    The points are in a square of 100 by 100, upwards as in the picture.
+    """
+
+    parameter: str
+    points: tuple[tuple[float, float], ...]
+    low: str
+    high: str
+    """The ends of the parameter's axis."""
+    is_logarithmic: bool
+    least: str
+    most: str
+    """The ends of the metric's axis."""
+
+
+def scatter_plots(report_rows: Sequence[ReportRow]) -> Iterator[ScatterPlot]:
+    """Yield a plot for each numeric parameter that differs between tasks."""
+    names = dict.fromkeys(name for row in report_rows for name in row.parameters)
+    for name in list(names)[:_MOST_PARAMETERS]:
+        pairs = [
+            (float(value), row.metric.best)
+            for row in report_rows
+            if row.metric is not None
+            and row.metric.best is not None
+            and isinstance(value := row.parameters.get(name), int | float)
+            and math.isfinite(value)
+        ]
+        xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
+        if len(set(xs)) >= _FEWEST and len(set(ys)) >= _FEWEST:
+            is_log = min(xs) > 0 and max(xs) / min(xs) >= _LOGARITHMIC
+            places = [math.log(x) for x in xs] if is_log else xs
+            yield ScatterPlot(
+                parameter=_shortened_cell(name),
+                points=tuple(zip(_of_hundred(places), _of_hundred(ys), strict=True)),
+                low=f"{min(xs):g}",
+                high=f"{max(xs):g}",
+                is_logarithmic=is_log,
+                least=f"{min(ys):.4g}",
+                most=f"{max(ys):.4g}",
+            )
+
+
+def _of_hundred(values: Sequence[float]) -> list[float]:
+    """Return each value's place between the least, 0, and the most, 100."""
+    least, most = min(values), max(values)
+    return [round(100 * (value - least) / (most - least), 2) for value in values]
 
 
 def _is_number(cell: Cell) -> bool:
@@ -287,6 +351,7 @@ def render_page(report: JobReport, *, version: str | None = None) -> str:
             totals=tuple(held_totals(report)),
             measures=[one for one in report.measures if _has_figures(one)],
             has_median=any(len(one.values) > 1 for one in report.measures),
+            scatter_plots=tuple(scatter_plots(report.rows)),
             runs=[run_view(one, row_of.get(one.id)) for one in report.records],
             data=embedded_json(data),
             tasks=data.tasks,

@@ -1,0 +1,180 @@
+"""A metric over the tasks of a job as text: who learns best, who learns nothing."""
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from statistics import fmean, stdev
+
+import msgspec
+
+from weigh.model.report import JobReport, ReportRow
+from weigh.render.columns import TableColumn, table_lines
+from weigh.render.printable import count_with_commas, printable_text, shortened_text
+from weigh.render.words import STATE_WORDS, held_hours, state_counts_text
+from weigh.task_metric import Parameters, without_seeds
+from weigh.units import count_with_noun, duration_or_dash, size_or_dash
+
+WIDTH = 80
+_MOST_ROWS = 30  # on the screen; --json has all
+_HOUR = 3600.0
+# what needs a decision first
+_URGENCY = ("diverged", "getting worse", "standing still", "improving")
+
+
+class MetricGroup(msgspec.Struct, frozen=True):
+    """Tasks that differ in nothing but their seed: the best value over them."""
+
+    parameters: dict[str, int | float | str]
+    tasks: tuple[int, ...]
+    mean: float
+    spread: float | None
+    """The standard deviation; None of one task."""
+
+
+def metric_groups(report: JobReport) -> list[MetricGroup]:
+    """Return the repeats of a sweep, the best first; none if no task has a seed."""
+    together: dict[str, list[ReportRow]] = {}
+    for row in report.rows:
+        together.setdefault(repr(without_seeds(row.parameters)), []).append(row)
+    if all(without_seeds(row.parameters) == row.parameters for row in report.rows):
+        return []
+    groups = []
+    for rows in together.values():
+        bests = [one.metric.best for one in rows if one.metric is not None]
+        finite = [best for best in bests if best is not None]
+        if finite:
+            groups.append(
+                MetricGroup(
+                    without_seeds(rows[0].parameters),
+                    tuple(row.task or 0 for row in rows),
+                    fmean(finite),
+                    stdev(finite) if len(finite) > 1 else None,
+                )
+            )
+    sign = 1 if report.lower_is_better else -1
+    return sorted(groups, key=lambda group: sign * group.mean)
+
+
+def metric_report_lines(report: JobReport) -> Iterator[str]:
+    """Write the tasks by their best value with their cost, and the mean over seeds."""
+    yield from _metric_title_lines(report, " ".join(next(held_hours(report), ())))
+    rows = sorted(report.rows, key=lambda row: _badness(row, report))
+    columns = [
+        *_columns_of_tasks(rows),
+        TableColumn("time", tuple(duration_or_dash(row.wall_time) for row in rows)),
+        TableColumn("memory", tuple(size_or_dash(row.memory) for row in rows), drop=2),
+    ]
+    if any(row.gpus for row in rows):
+        columns.append(TableColumn("GPU h", tuple(map(_gpu_hours_text, rows)), drop=1))
+    yield from _first_rows(columns)
+    groups = metric_groups(report)
+    if groups:
+        yield ""
+        yield from _first_rows(_columns_of_groups(groups))
+
+
+def metric_status_lines(report: JobReport) -> Iterator[str]:
+    """Write how each task learns, first those that need a decision."""
+    yield from _metric_title_lines(report, "")
+    rows = sorted(report.rows, key=_urgency)
+    columns = [
+        *_columns_of_tasks(rows),
+        TableColumn("last", tuple(_value_text(_last(row)) for row in rows)),
+        TableColumn("of", tuple(_count_text(row) for row in rows), drop=1),
+        TableColumn(
+            "state", tuple(STATE_WORDS[row.state] for row in rows), right=False
+        ),
+    ]
+    yield from _first_rows(columns)
+
+
+def _metric_title_lines(report: JobReport, held: str) -> Iterator[str]:
+    counts = count_with_noun(len(report.rows), report.unit)
+    if report.states:
+        counts += f", {state_counts_text(report)}"
+    yield shortened_text(f"  {printable_text(report.title)}   {counts}", WIDTH)
+    better = "less" if report.lower_is_better else "more"
+    sentence = f"  {printable_text(report.metric or '')}: {better} is better"
+    yield f"{sentence}{held:>{WIDTH - len(sentence)}}".rstrip() if held else sentence
+
+
+def _columns_of_tasks(rows: Sequence[ReportRow]) -> Iterator[TableColumn]:
+    yield TableColumn("task", tuple(str(row.task or "-") for row in rows))
+    yield TableColumn(
+        "parameters",
+        tuple(_parameters_text(row.parameters) or _command_text(row) for row in rows),
+        right=False,
+        flexible=True,
+    )
+    bests = [None if row.metric is None else row.metric.best for row in rows]
+    yield TableColumn("best", tuple(map(_value_text, bests)))
+    places = [None if row.metric is None else row.metric.best_at for row in rows]
+    yield TableColumn("at", tuple("-" if at is None else str(at) for at in places))
+    yield TableColumn("trend", tuple(map(_trend_text, rows)), right=False)
+
+
+def _columns_of_groups(groups: Sequence[MetricGroup]) -> Iterator[TableColumn]:
+    yield TableColumn(
+        "without the seed",
+        tuple(_parameters_text(group.parameters) or "-" for group in groups),
+        right=False,
+        flexible=True,
+    )
+    yield TableColumn("tasks", tuple(str(len(group.tasks)) for group in groups))
+    yield TableColumn("mean", tuple(_value_text(group.mean) for group in groups))
+    yield TableColumn("spread", tuple(_value_text(group.spread) for group in groups))
+
+
+def _first_rows(
+    columns: Sequence[TableColumn] | Iterator[TableColumn],
+) -> Iterator[str]:
+    lines = list(table_lines(list(columns), WIDTH))
+    yield from islice(lines, _MOST_ROWS + 1)
+    more = len(lines) - 1 - _MOST_ROWS
+    if more > 0:
+        yield f"  and {count_with_commas(more)} more (--json has them all)"
+
+
+def _badness(row: ReportRow, report: JobReport) -> float:
+    """Return what tasks are sorted by: the best first, those without a value last."""
+    if row.metric is None or row.metric.best is None:
+        return math.inf
+    return row.metric.best if report.lower_is_better else -row.metric.best
+
+
+def _urgency(row: ReportRow) -> tuple[int, int]:
+    trend = None if row.metric is None else row.metric.trend
+    place = _URGENCY.index(trend) if trend in _URGENCY else len(_URGENCY)
+    return place, row.task or 0
+
+
+def _parameters_text(parameters: Parameters) -> str:
+    return printable_text(" ".join(f"{key}={one}" for key, one in parameters.items()))
+
+
+def _command_text(row: ReportRow) -> str:
+    return printable_text(row.command or row.label)
+
+
+def _trend_text(row: ReportRow) -> str:
+    if row.metric is None:
+        return "-"
+    return row.metric.trend or "-"
+
+
+def _last(row: ReportRow) -> float | None:
+    return None if row.metric is None else row.metric.last
+
+
+def _count_text(row: ReportRow) -> str:
+    return "-" if row.metric is None else count_with_commas(row.metric.values)
+
+
+def _value_text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _gpu_hours_text(row: ReportRow) -> str:
+    if not row.gpus or row.wall_time is None:
+        return "-"
+    return f"{row.gpus * row.wall_time / _HOUR:.2f}"

@@ -1,0 +1,91 @@
+"""``report --metric``, ``status --metric``: a loss as the tasks wrote it."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from called_weigh import called_apart
+from some_jobs import JOB, Say, SomeJob, Task, write_job
+from transcript import check_transcript
+
+HERE = Path(__file__).parent
+LEARNS = Task(
+    prints="".join(f"loss: {0.5**n}\n" for n in range(9)),
+    parameters={"lr": 0.1, "seed": 1},
+)
+AGAIN = Task(
+    prints="".join(f"loss: {0.6**n}\n" for n in range(9)),
+    parameters={"lr": 0.1, "seed": 2},
+)
+LOST = Task(prints="loss: 2.0\nloss: nan\n", parameters={"lr": 9.0, "seed": 1})
+STANDS = Task(prints="loss: 1.0\n" * 9, parameters={"lr": 1e-6, "seed": 1})
+SILENT = Task(prints="hello\n", parameters={"lr": 1e-6, "seed": 2})
+
+
+@pytest.fixture
+def job(root: str, tmp_path: Path) -> str:
+    tasks = (STANDS, LEARNS, LOST, SILENT, AGAIN)
+    write_job(root, str(tmp_path / "plan" / "p"), SomeJob(tasks=tasks))
+    return JOB
+
+
+def test_the_screens_of_a_metric_are_as_they_were_reviewed(job: str, say: Say) -> None:
+    del job
+    check_transcript(HERE / "metric.transcript", say)
+
+
+def test_each_row_of_the_json_has_its_metric(job: str, say: Say) -> None:
+    rows = json.loads(say("report", job, "--metric", "loss", "--json")[1])["rows"]
+    found = {row["task"]: row["metric"] for row in rows}
+    assert found[2] == {
+        "values": 9,
+        "last": 0.5**8,
+        "best": 0.5**8,
+        "best_at": 9,
+        "trend": "improving",
+    }
+    assert found[3]["last"] is None  # NaN is no JSON
+    assert found[3]["best"] == 2.0
+    assert found[4] is None
+
+
+def test_a_page_plots_each_parameter_that_differs(
+    job: str, say: Say, tmp_path: Path
+) -> None:
+    assert say("report", job, "--metric", "loss", "-o", "r.html")[0] == 0
+    page = (tmp_path / "r.html").read_text()
+    assert "4 tasks, lr from 1e-06 to 9, best from 0.003906 to 2" in page
+    assert page.count("<circle") == 8
+
+
+def test_the_best_values_are_those_that_the_tasks_wrote_themselves(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "train.py").write_text(
+        "import random, sys\n"
+        "numbers = [random.random() for _ in range(20)]\n"
+        "print(*(f'step {n}: loss={v}' for n, v in enumerate(numbers)), sep='\\n')\n"
+        "open(sys.argv[1], 'w').write('n,f1\\n' + ''.join(\n"
+        "    f'{n},{v / 2}\\n' for n, v in enumerate(numbers)))\n"
+        "open(sys.argv[1] + '.best', 'w').write(f'{min(numbers)} {max(numbers) / 2}')\n"
+    )
+    lines = [f"{sys.executable} train.py {n}.csv\n" for n in range(3)]
+    (tmp_path / "t.txt").write_text("".join(lines))
+    assert called_apart(tmp_path, "exec", "t.txt").returncode == 0
+    for metric, column in (("loss", 0), ("f1", 1)):
+        done = called_apart(tmp_path, "report", "t.txt", "--metric", metric, "--json")
+        best = [row["metric"]["best"] for row in json.loads(done.stdout)["rows"]]
+        assert best == [
+            float((tmp_path / f"{n}.csv.best").read_text().split()[column])
+            for n in range(3)
+        ]
+
+
+def test_a_table_that_was_there_before_is_no_result(tmp_path: Path) -> None:
+    (tmp_path / "given.csv").write_text("loss\n1\n")
+    (tmp_path / "t.txt").write_text("sh -c 'sleep 0.1; cat given.csv >/dev/null'\n")
+    assert called_apart(tmp_path, "exec", "t.txt").returncode == 0
+    done = called_apart(tmp_path, "report", "t.txt", "--metric", "loss")
+    assert done.returncode == 2
+    assert "no task of t.txt printed loss" in done.stderr
