@@ -51,7 +51,7 @@ class Held(NamedTuple):
     """What a run held, and from when to when, in quarters of a second."""
 
     start: int
-    wall: int  # 0: it still runs
+    wall: int | None  # None: it still runs
     own: int
     file: int
     command: str
@@ -67,7 +67,9 @@ class Held(NamedTuple):
         figures = (self.own, 0, self.file, "test")
         peak = PeakMemory(memory, memory, memory, *figures)
         usage = Usage(
-            wall_time=self.wall / 4, peak_memory=peak, virtual_memory=self.virtual
+            wall_time=(self.wall or 0) / 4,
+            peak_memory=peak,
+            virtual_memory=self.virtual,
         )
         record = Record(
             id="0" * 12,
@@ -77,7 +79,7 @@ class Held(NamedTuple):
         )
         row = ReportRow(
             started=self.start / 4,
-            wall_time=self.wall / 4 or None,
+            wall_time=None if self.wall is None else self.wall / 4,
             memory=memory,
             command=self.command,
             cpu_time=self.cpu_time,
@@ -88,14 +90,14 @@ class Held(NamedTuple):
 
     def runs_at(self, quarter: int) -> bool:
         """Return whether it runs in this quarter of a second."""
-        return self.start <= quarter < self.start + max(1, self.wall)
+        return self.start <= quarter < self.start + max(1, self.wall or 0)
 
 
 SIZES = st.integers(0, 100)
 HELD = st.lists(
     st.builds(
         Held,
-        *(st.integers(0, 30), st.integers(0, 10), SIZES, SIZES),
+        *(st.integers(0, 30), st.none() | st.integers(0, 10), SIZES, SIZES),
         st.sampled_from(["python a", "X=1 python b", "R"]),
         *(SIZES, st.tuples(SIZES, SIZES), SIZES, st.sampled_from([0.25, 0.5, 1.0])),
     ),
@@ -134,22 +136,21 @@ def test_an_element_held_what_its_runs_held_in_the_fullest_moment(
 def test_an_element_lasts_from_its_first_start_to_its_last_end(
     held: list[Held],
 ) -> None:
-    started = min(one.start for one in held) / 4
-    over = max((one.start + one.wall for one in held if one.wall), default=None)
+    started = min(one.start for one in held)
+    ends = [one.start + one.wall for one in held if one.wall is not None]
+    wall = max(0, max(ends) - started) / 4 if ends else None
+    weights = [one.wall or 0 for one in held]
 
     (element,) = elements_of_runs([one.run for one in held], (), ElementRequest())
 
-    assert element.started == started
-    if over is None:
-        assert (element.wall_time, element.cpus, element.utilization) == (None,) * 3
-        return
-    assert element.wall_time == max(0, over / 4 - started)
-    if over / 4 > started:
-        busy = sum(one.cpu_time for one in held) / (over / 4 - started)
-        assert element.cpus == pytest.approx(busy)
-    weights = [one.wall for one in held]
-    mean = statistics.fmean([one.busy for one in held], weights)
-    assert element.utilization == pytest.approx(mean)
+    assert (element.started, element.wall_time) == (started / 4, wall)
+    cpu_time = sum(one.cpu_time for one in held)
+    assert element.cpus == (pytest.approx(cpu_time / wall) if wall else None)
+    # a longer run has more weight in the mean
+    busy = (
+        statistics.fmean([one.busy for one in held], weights) if any(weights) else None
+    )
+    assert element.utilization == (busy and pytest.approx(busy))
 
 
 @given(HELD)

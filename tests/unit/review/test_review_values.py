@@ -315,12 +315,6 @@ def test_an_element_that_never_ran_held_nothing() -> None:
     assert (report.cpu_hours, report.memory_hours) == (2.0, 1.0)
 
 
-def test_runs_of_no_length_hold_their_memory() -> None:
-    runs = [ReviewedRun(row=ReportRow(started=1.0, wall_time=0.0, memory=7))] * 2
-
-    assert memory_at_once(runs) == 14
-
-
 def test_memory_is_compared_with_h_vmem_where_nothing_else_was_requested() -> None:
     requested = ElementRequest(virtual_memory=GIB)
     accounted = AccountedElement(element=0, state="COMPLETED", virtual_memory=GIB // 2)
@@ -334,48 +328,14 @@ def test_memory_is_compared_with_h_vmem_where_nothing_else_was_requested() -> No
     assert source.startswith("qacct maxvmem")
 
 
-@pytest.mark.parametrize(
-    ("wall_time", "busy", "cpus", "utilization"),
-    [(10.0, 0.5, 2.0, 0.5), (0.0, 0.5, None, None), (None, None, None, None)],
-)
-def test_means_over_an_element_need_a_time(
-    wall_time: float | None,
-    busy: float | None,
-    cpus: float | None,
-    utilization: float | None,
-) -> None:
-    row = ReportRow(
-        element=0,
-        started=5.0,
-        wall_time=wall_time,
-        cpu_time=20.0,
-        gpu_utilization=busy,
-    )
+def test_runs_are_of_their_element_and_one_without_runs_has_a_state() -> None:
+    states = [ElementState(state="PENDING")] * 3
+    rows = [ReportRow(element=number, started=0.0) for number in (1, 1, None)]
 
-    (element,) = elements_of_runs([ReviewedRun(row=row)], [], NOTHING)
+    found = elements_of_runs([ReviewedRun(row=row) for row in rows], states, NOTHING)
 
-    assert (element.cpus, element.utilization) == (cpus, utilization)
-
-
-def test_gpu_memory_adds_up_on_one_gpu_and_not_over_several() -> None:
-    row = ReportRow(element=0, started=0.0, wall_time=10.0)
-    runs = [
-        ReviewedRun(row=row, gpu_peaks=peaks)
-        for peaks in ((("A", 3),), (("A", 4), ("B", 6)), (("B", 0),))
-    ]
-
-    (element,) = elements_of_runs(runs, [], NOTHING)
-
-    assert element.gpu_memory == 7
-
-
-def test_runs_are_of_their_element_and_hold_address_space() -> None:
-    record = a_record(usage=Usage(wall_time=1.0, virtual_memory=9))
-    row = ReportRow(element=1, started=0.0, wall_time=1.0)
-
-    (element,) = elements_of_runs([ReviewedRun(row=row, record=record)], [], NOTHING)
-
-    assert (element.number, element.virtual) == (1, 9)
+    assert [(one.number, len(one.runs)) for one in found] == [(0, 1), (1, 2), (2, 0)]
+    assert [one.state for one in found] == states
 
 
 @pytest.mark.parametrize(("wall_time", "most"), [(1.001, 7), (1.1, 14)])
