@@ -159,6 +159,11 @@ VIEWS = {
     "a stopped run on a machine that is all mine": replace(
         OVERVIEW, machine=ALL_CPUS, runs=(replace(RUN, stopped=True),)
     ),
+    "a machine of unknown CPUs, and a run elsewhere a minute ago": replace(
+        NOTHING,
+        machine=replace(MACHINE, all_cpus=None, memory_total=None),
+        runs=(replace(ELSEWHERE, age=60.0),),
+    ),
     "nothing runs, and the driver is in trouble": replace(
         NOTHING, gpu_note="the GPU driver does not answer"
     ),
@@ -175,12 +180,17 @@ def test_the_screens_are_as_they_were_reviewed() -> None:
 
 @pytest.mark.parametrize(
     ("width", "columns"),
-    [(60, "run label memory peak cores elapsed"), (36, "run label memory peak")],
+    [
+        (56, "run label memory peak cores elapsed"),
+        (42, "run label memory peak cores"),
+        (36, "run label memory peak"),
+    ],
 )
 def test_a_narrow_window_keeps_the_run_and_its_memory(width: int, columns: str) -> None:
+    stopped = replace(RUN, stopped=True)
     titles = next(
         line.split()
-        for line in top_screen_lines(replace(OVERVIEW, runs=(RUN,)), width)
+        for line in top_screen_lines(replace(OVERVIEW, runs=(stopped,)), width)
         if line.startswith("  run ")
     )
     assert titles == columns.split()
