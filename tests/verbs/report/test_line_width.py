@@ -1,11 +1,9 @@
 """Wide letters (Chinese, Japanese, Korean) take two columns each."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from called_weigh import called_here, work_alone_in
 
 from weigh.render.columns import fill_by_columns, wrap_by_columns
 from weigh.render.printable import shortened_text, width_of
@@ -23,30 +21,19 @@ def test_text_is_cut_and_folded_by_columns(width: int) -> None:
     assert fill_by_columns(WORDS, width).split() == WORDS.split()
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+def test_no_line_is_wider_than_80_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    work_alone_in(tmp_path, monkeypatch)
+    weigh = called_here(capfd)
+    weigh("run", "--label", WIDE, "--", "/bin/true", WIDE)
+    for words in (
         ("records",),
         ("records", "show", "last"),
         ("report", "last"),
         ("top",),
         ("sweep", "n=1,2", "--dry-run", "--", "echo", WIDE, "{n}"),
-    ],
-)
-def test_no_line_is_wider_than_80_columns(
-    tmp_path: Path, words: tuple[str, ...]
-) -> None:
-    def weigh(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "weigh", *words],
-            cwd=tmp_path,
-            env={**os.environ, "WEIGH_DIR": str(tmp_path / "store")},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return done.stdout + done.stderr
-
-    weigh("run", "--label", WIDE, "--", "true", WIDE)
-    said = weigh(*words)
-    assert max(map(width_of, said.splitlines())) <= 80, said
+    ):
+        code, out, err = weigh(*words)
+        assert (code, err) == (0, "")
+        assert max(map(width_of, out.splitlines())) <= 80, out

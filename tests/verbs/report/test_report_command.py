@@ -2,14 +2,15 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
-import time
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
 import pytest
+from processes import until
 from some_jobs import BEGAN, JOB, Say, SomeJob, Task, record_of, write_job
 from some_requests import a_submitted_job
 from transcript import check_transcript
@@ -80,51 +81,23 @@ def test_a_program_gets_the_same_report(root: str, say: Say) -> None:
     assert regions == "ProgramRegions"
 
 
-def run_here(say: Say, tasks: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plan a task file, run it on this machine, and wait for its end."""
-    monkeypatch.setenv("PATH", f"{os.path.dirname(sys.executable)}:/usr/bin:/bin")
-    monkeypatch.setenv("WEIGH_HEADROOM", "0")
-    plan = ("--memory", "1G", "--cpus", "1", "--time", "5m")
-    assert say("plan", tasks, *plan)[0] == 0
-    assert say("submit", "--on", "local", f"plan/{tasks.removesuffix('.txt')}")[0] == 0
-    end = time.monotonic() + 60
-    while True:
-        code, out, err = say("status", "last")
-        assert code in {0, 1}, err
-        assert "tasks: " in out, (out, err)
-        if not any(word in out for word in ("running", "waiting")):
-            return
-        assert time.monotonic() < end, out
-        time.sleep(0.2)
-
-
-def test_the_parameters_of_a_sweep_reach_the_report_of_its_job(
+def test_a_sweep_run_here_is_reported_by_its_own_figures_and_parameters(
     say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("lr=0.1,0.01", "model=base,big", "-o", "s.txt", "--")
-    assert say("sweep", *words, "echo", "{lr}", "{model}")[0] == 0
-    run_here(say, "s.txt", monkeypatch)
+    monkeypatch.setenv("PATH", f"{os.path.dirname(sys.executable)}:/usr/bin:/bin")
+    holds = "x = bytearray({mib} << 20); assert {mib}, 'no luck'"
+    assert say("sweep", "mib=100,0", "--", sys.executable, "-c", holds)[0] == 0
+    assert say("plan", "tasks.txt", "--memory", "1G", "--time", "5m")[0] == 0
+    assert say("submit", "--on", "local", "plan/tasks")[0] == 0
+    until(lambda: not re.search("running|waiting", say("status", "last")[1]))
     told = msgspec.json.decode(say("report", "last", "--json")[1], type=JobReport)
-    assert [row.parameters for row in told.rows] == [
-        {"lr": lr, "model": model} for lr in (0.1, 0.01) for model in ("base", "big")
-    ]
-
-
-def test_a_job_run_here_is_reported_by_its_own_figures(
-    say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    big = f"{sys.executable} -c 'x = bytearray(100 << 20)'"
-    Path("t.txt").write_text(f"{big}\nsh -c 'echo no luck; exit 3'\n")
-    run_here(say, "t.txt", monkeypatch)
-    code, out, _ = say("report", "last", "--json")
-    assert code == 0
-    told = msgspec.json.decode(out, type=JobReport)
     assert told.states == {"COMPLETED": 1, "FAILED": 1}
     memory = next(one for one in told.measures if one.name == "memory")
     assert 100 * MIB < (memory.most or 0) < 150 * MIB
-    assert [row.error for row in told.rows] == [None, "no luck"]
+    assert [row.parameters for row in told.rows] == [{"mib": 100}, {"mib": 0}]
+    assert [row.error for row in told.rows] == [None, "AssertionError: no luck"]
     assert {row.wall_time is not None for row in told.rows} == {True}
-    assert tmp_path.name in (told.rows[1].output or "")
+    assert (told.rows[1].output or "").endswith("/2.out")
 
 
 def test_a_task_that_still_runs_has_no_error(root: str, say: Say) -> None:

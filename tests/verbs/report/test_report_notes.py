@@ -31,7 +31,6 @@ def like_full(**changes: Any) -> Task:
 
 SMALL, KILLED = like_full(memory=2 * GIB), Task(state="OUT_OF_MEMORY", memory=2 * GIB)
 BAD = Task(state="FAILED", node="node07")
-GROWING = like_full(growing=True)
 TWO_GPUS = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR, gpus=2)
 V100 = TargetGpu("V100", 32 * GIB)
 # the tasks, an element each, what was requested, and what else is known of the job
@@ -51,7 +50,6 @@ JOBS: dict[str, tuple[list[Task], JobRequest, dict[str, Any]]] = {
         *(ASKED, {"together": 4}),
     ),
     "memory that still rises": ([like_full(memory=GIB, growing=True)] * 3, ASKED, {}),
-    "memory that rises to the end": ([GROWING] * 3, ASKED, {}),
     "memory near the limit": (
         [like_full(memory=8 * GIB - 100 * MIB), FULL, FULL],
         *(ASKED, {}),

@@ -10,7 +10,7 @@ from weigh.flow.report.forms import escaped_markdown
 from weigh.model.record import Certainty, PeakMemory, Record, Usage
 from weigh.model.report import JobReport
 from weigh.render.html.run_view import run_view
-from weigh.render.printable import indented_json, three_digit_text
+from weigh.render.printable import indented_json, three_digit_text, width_of
 from weigh.render.record_lines import render_record, render_summary
 from weigh.render.report_lines import report_screen_text
 from weigh.render.words import unit_value_text
@@ -26,8 +26,11 @@ def test_json_reads_back_as_the_report(report: JobReport) -> None:
 
 
 @given(reports())
-def test_the_text_holds_every_figure_of_every_measure(report: JobReport) -> None:
+def test_the_text_holds_every_figure_of_every_measure_in_80_columns(
+    report: JobReport,
+) -> None:
     text = report_screen_text(report)
+    assert max(map(width_of, text.splitlines())) <= 80
     for measure in report.measures:
         if measure.median is not None:
             assert unit_value_text(measure.median, measure.unit) in text
