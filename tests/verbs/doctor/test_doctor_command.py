@@ -4,87 +4,75 @@ import subprocess
 import sys
 from pathlib import Path
 
-
-def weigh_doctor(
-    folder: Path, *words: str, **env: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "weigh", "doctor", *words],
-        cwd=folder,
-        # no scheduler on PATH: one whose daemons are not there is asked for long
-        env=dict(os.environ) | {"HOME": str(folder), "PATH": str(folder)} | env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+import pytest
+from called_weigh import CalledWeigh, called_here, work_alone_in
 
 
-def fake(folder: Path, name: str, body: str) -> None:
-    (folder / name).write_text(f"#!/bin/sh\n{body}\n")
-    (folder / name).chmod(0o755)
+@pytest.fixture
+def doctor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> CalledWeigh:
+    """Call ``weigh doctor`` in a home of its own, with no other program on PATH."""
+    work_alone_in(tmp_path, monkeypatch)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return called_here(capsys, "doctor", "--json")
 
 
-def states(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    document = json.loads(done.stdout)
+NO_CLUSTER = "sinfo: fatal: Could not establish a configuration source"
+
+
+@pytest.mark.parametrize(
+    ("sinfo", "code", "found"),
+    [
+        ("no controller", 1, ("scheduler", "broken", "Slurm: no controller")),
+        (NO_CLUSTER, 0, ("scheduler", "warning", "Slurm: no cluster is set up here")),
+        (None, 1, ("script", "broken", "nosuch.sh: it is not there")),
+    ],
+)
+def test_what_is_broken_is_the_exit_code_and_nothing_is_left_behind(
+    doctor: CalledWeigh,
+    tmp_path: Path,
+    sinfo: str | None,
+    code: int,
+    found: tuple[str, str, str],
+) -> None:
+    for name in ("sbatch", "sinfo") if sinfo else ():
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{sinfo}' >&2; exit 1\n")
+        (tmp_path / name).chmod(0o755)
+    before = set(tmp_path.iterdir())
+    ended, out, _ = doctor(*([] if sinfo else ["nosuch.sh"]))
+    document = json.loads(out)
     checks = [*document["checks"], *document["job"]]
-    return {check["name"]: check["state"] for check in checks}
+    assert found in {(one["name"], one["state"], one["text"]) for one in checks}
+    assert (ended, document["broken"]) == (code, bool(code))
+    assert set(tmp_path.iterdir()) == before
 
 
-def test_nothing_is_left_behind(tmp_path: Path) -> None:
-    weigh_doctor(tmp_path, "run.sh", PATH=str(tmp_path))
-    assert list(tmp_path.iterdir()) == []
+def test_a_store_that_cannot_be_written_is_broken(
+    doctor: CalledWeigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIGH_DIR", "/proc/self/weigh")
+    states = {one["name"]: one["state"] for one in json.loads(doctor()[1])["checks"]}
+    assert states["records"] == "broken"
 
 
-def test_a_scheduler_that_fails_breaks_the_page(tmp_path: Path) -> None:
-    fake(tmp_path, "sbatch", "exit 0")
-    fake(tmp_path, "sinfo", "echo 'cannot contact controller' >&2; exit 1")
-    done = weigh_doctor(tmp_path, "--json", PATH=str(tmp_path))
-    assert done.returncode == 1
-    assert states(done)["scheduler"] == "broken"
-    assert json.loads(done.stdout)["broken"] is True
-
-
-def test_commands_of_a_scheduler_without_a_cluster_break_nothing(
+def test_a_driver_that_is_no_library_and_a_folder_that_is_gone_are_no_traceback(
     tmp_path: Path,
 ) -> None:
-    fake(tmp_path, "sbatch", "exit 0")
-    words = "sinfo: fatal: Could not establish a configuration source"
-    fake(tmp_path, "sinfo", f"echo '{words}' >&2; exit 1")
-    done = weigh_doctor(tmp_path, PATH=str(tmp_path))
-    assert done.returncode == 0, done.stdout
-    assert "Slurm: no cluster is set up here" in done.stdout
-
-
-def test_a_driver_that_lies_about_gives_no_traceback(tmp_path: Path) -> None:
-    library = tmp_path / "libnvidia-ml.so.1"
-    library.write_text("not a library")
-    done = weigh_doctor(tmp_path, PATH=str(tmp_path), LD_LIBRARY_PATH=str(tmp_path))
-    assert "Traceback" not in done.stderr
-
-
-def test_a_script_that_is_not_there_breaks_the_page(tmp_path: Path) -> None:
-    done = weigh_doctor(tmp_path, "nosuch.sh")
-    assert done.returncode == 1
-    assert "nosuch.sh: it is not there" in done.stdout
-
-
-def test_records_that_cannot_be_written_break_the_page(tmp_path: Path) -> None:
-    done = weigh_doctor(tmp_path, "--json", WEIGH_DIR="/proc/self/weigh")
-    assert states(done)["records"] == "broken"
-
-
-def test_a_folder_that_is_gone_is_no_reason_to_fail(tmp_path: Path) -> None:
+    (tmp_path / "libnvidia-ml.so.1").write_text("not a library")
     gone = tmp_path / "gone"
     gone.mkdir()
     script = f"/bin/rmdir {gone}; exec {sys.executable} -m weigh doctor --json"
+    paths = {"PATH": str(tmp_path), "LD_LIBRARY_PATH": str(tmp_path)}
     done = subprocess.run(
         ["/bin/sh", "-c", script],
         cwd=gone,
-        env=dict(os.environ) | {"PATH": str(tmp_path)},
+        env=dict(os.environ) | paths,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert json.loads(done.stdout)["schema"] == "weigh.doctor/1"
+    assert "Traceback" not in done.stderr

@@ -184,11 +184,6 @@ def test_a_plan_that_does_not_parse_is_reported(tmp_path: Path, text: str) -> No
     assert "cannot be read" in found.trouble
 
 
-def test_a_script_that_is_not_there_is_broken(tmp_path: Path) -> None:
-    check = check_of(tmp_path, "script", "nosuch.sh")
-    assert (check.state, check.text) == ("broken", "nosuch.sh: it is not there")
-
-
 def test_sizes_are_ticked_when_records_stand_behind_them(tmp_path: Path) -> None:
     a_plan(tmp_path)
     assert check_of(tmp_path, "RAM", "plan/p").text == "known from 2 runs"
