@@ -1,6 +1,8 @@
 """One command of a scheduler, run: it ends in time, and in forms that we read."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,3 +47,18 @@ def test_what_a_job_would_inherit_is_left_as_it_is() -> None:
     ran = run_scheduler_command(("env",), cwd=None, env=env, timeout=10, submits=True)
 
     assert dict(line.split("=", 1) for line in ran.out.splitlines()) == env
+
+
+def test_a_job_gets_no_variable_that_the_interpreter_sets(tmp_path: Path) -> None:
+    script = f"#!/bin/sh\nenv >{tmp_path}/env\necho 7\n"
+    for name in ("sbatch", "squeue", "sacct", "scontrol"):
+        (tmp_path / name).write_text(script if name == "sbatch" else "#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH --mem=1G -t 5\ntrue\n")
+    words = (sys.executable, "-m", "weigh", "submit", "--no-checks", "job.sh")
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path)}
+
+    subprocess.run(words, cwd=tmp_path, env=env, check=True, capture_output=True)
+
+    seen = dict(row.split("=", 1) for row in (tmp_path / "env").read_text().split())
+    assert {*seen} - {"PWD", "_", "SHLVL", "OLDPWD"} == {*env}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from weigh.errors import FormatError, UsageError
 from weigh.flow.here import Here
+from weigh.measure.launcher import first_environment
 from weigh.probe.host import may_be_login_node
 from weigh.schedulers import KINDS, client, kind_or_first, schedulers_on_path
 from weigh.schedulers.backend import Scheduler
@@ -46,19 +47,28 @@ def reach(here: Here, name: str) -> Scheduler:
         UsageError: there is no scheduler of that name.
         FormatError: WEIGH_POLL is not a time.
     """
+    env = _environment_of_jobs(here.env)
     if name == LOCAL:
-        return LocalScheduler(env=here.env, root=here.root, machine=this_machine())
+        return LocalScheduler(env=env, root=here.root, machine=this_machine())
     if name not in KINDS:
         raise UsageError(f"no such scheduler: {name} (one of {', '.join(NAMES)})")
     way = SchedulerReach(
         run=run_scheduler_command,
-        env=here.env,
+        env=env,
         root=here.root,
         user=current_user(),
         clock=time.time,
         interval=_poll_interval(here.env),
     )
     return SchedulerClient(KINDS[name], way)
+
+
+def _environment_of_jobs(env: Mapping[str, str]) -> dict[str, str]:
+    """Return *env* without the LC_CTYPE that the interpreter sets in a C locale."""
+    is_added = "LC_CTYPE" in env and b"LC_CTYPE" not in first_environment()
+    return {
+        key: value for key, value in env.items() if key != "LC_CTYPE" or not is_added
+    }
 
 
 def _poll_interval(env: Mapping[str, str]) -> Seconds:
