@@ -108,21 +108,19 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
     type=SECONDS,
     help="Stop a task after TIME; a bare number is seconds.  [default: never]",
 )
+# time from TERM to KILL; a bare number is seconds
 @click.option(
     "--grace",
     hidden=True,  # a setting of a site: [exec] grace
-    metavar="TIME",
     type=SECONDS,
     default="30",
-    help="Time from TERM to KILL; a bare number is seconds.  [default: 30s]",
 )
+# stop the tasks before TIME is over
 @click.option(
     "--time",
     "time_limit",
     hidden=True,  # job scripts give it
-    metavar="TIME",
     type=DURATION,
-    help="Stop the tasks before TIME is over.  [default: the job's]",
 )
 @click.option(
     "--memory",
@@ -130,12 +128,11 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
     type=SIZE,
     help="Keep the memory of all tasks below SIZE.  [default: the job's]",
 )
+# --no-guard: stop no task before host or GPU memory runs out
 @click.option(
     "--guard/--no-guard",
     hidden=True,  # a setting: [exec] guard
-    cls=options.FlagPair,
     default=True,
-    help="Stop no task before host or GPU memory runs out.",
 )
 @click.option(
     "--stop",
@@ -144,45 +141,42 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
     help="Stop a task that prints NaN or a loss that explodes.",
 )
 @options.dry_run("Print the tasks that would run.")
+# --no-pin: do not bind tasks to cores of their own
 @click.option(
     "--pin/--no-pin",
     hidden=True,  # a setting: [exec] pin
-    cls=options.FlagPair,
     default=True,
-    help="Do not bind tasks to cores of their own.",
 )
+# --no-wait-orphans: stop processes a task leaves behind, instead of waiting
 @click.option(
     "--wait-orphans/--no-wait-orphans",
     hidden=True,  # a setting: [exec] wait_orphans
-    cls=options.FlagPair,
     default=True,
-    help="Stop processes a task leaves behind, instead of waiting.",
 )
 # job scripts give these four, and messages name them where a person needs one
+# kill processes that a killed run left
 @click.option(
     "--kill-survivors",
     is_flag=True,
     hidden=True,
-    help="Kill processes that a killed run left.",
 )
+# ignore processes that a killed run left
 @click.option(
     "--forget-survivors",
     is_flag=True,
     hidden=True,
-    help="Ignore processes that a killed run left.",
 )
+# TASKFILE is the directory of a plan with a shared queue: pull its tasks
 @click.option(
     "--pull",
     is_flag=True,
     hidden=True,
-    help="TASKFILE is the directory of a plan with a shared queue: pull its tasks.",
 )
+# with --pull: HOST has failed: run the tasks that it had taken
 @click.option(
     "--gone",
     hidden=True,
     multiple=True,
-    metavar="HOST",
-    help="With --pull: HOST has failed: run the tasks that it had taken.",
 )
 @click.option("--interval", type=SECONDS, default=0.05, metavar="SECONDS", hidden=True)
 @click.option("--stalled-after", type=SECONDS, default=600.0, hidden=True)

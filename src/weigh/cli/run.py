@@ -150,13 +150,12 @@ def _repeats(
     callback=_run_parameters,
     help="A parameter of this run, for `weigh scan`; repeatable.",
 )
+# shortest time between samples
 @click.option(
     "--interval",
     hidden=True,  # a setting
     type=options.seconds_between(_SHORTEST_INTERVAL, _LONGEST_INTERVAL),
     default=0.05,
-    metavar="SECONDS",
-    help="Shortest time between samples.  [default: 0.05]",
 )
 @click.option(
     "--repeat",
@@ -166,12 +165,11 @@ def _repeats(
     help="Run it N times, after WARMUP more that do not count; report minimum, median "
     "and maximum.  [default: 1,0]",
 )
+# what to request beyond the usage
 @click.option(
     "--headroom",
     hidden=True,  # a setting
     type=HEADROOM,
-    metavar="SHARE",
-    help="What to request beyond the usage.  [default: 20%]",
 )
 @click.option(
     "--memory",
@@ -181,12 +179,11 @@ def _repeats(
     help="Memory that has to be enough: exit with 123 if the peak was larger.",
 )
 @options.quiet("Print nothing but what went wrong.")
+# --no-wait-orphans: stop processes that outlive it, instead of waiting for them
 @click.option(
     "--wait-orphans/--no-wait-orphans",
     hidden=True,  # a setting
-    cls=options.FlagPair,
     default=True,
-    help="Stop processes that outlive it, instead of waiting for them.",
 )
 @click.option(
     "--progress",

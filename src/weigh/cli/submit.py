@@ -286,7 +286,6 @@ def notify(line: str) -> None:
 @click.option(
     "--checks/--no-checks",
     hidden=True,  # messages name it where a person needs it
-    cls=options.FlagPair,
     default=True,
 )
 @click.option(

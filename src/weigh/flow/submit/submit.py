@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -77,7 +77,6 @@ else:  # each is imported when it is first used
     submit_staging = lazy_module("weigh.flow.submit.staging")
 
 # directories that each node usually has for itself
-_OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm", "/scratch")  # noqa: S108 - only named
 
 
 def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
@@ -266,7 +265,7 @@ def _written_submission(
     request, notes = complete_request(
         plan, typed.request, scheduler, reserved, typed.heal
     )
-    notes += [*site_warnings(here), *_reach_notes(kind), *typed.notes]
+    notes += [*site_warnings(here), *typed.notes]
     if typed.heal is not None:
         label = options.name or plan.name
         notes += why_none(scheduler, request.queue, label)
@@ -332,13 +331,6 @@ def _job_script_of_plan(
         needs=typed.needs,
         version=__version__,
     )
-
-
-def _reach_notes(scheduler: str) -> Iterator[str]:
-    """Warn if the nodes may not have the Python that the script calls."""
-    own = [place for place in _OWN_DISKS if sys.prefix.startswith(f"{place}/")]
-    if own and scheduler != LOCAL:
-        yield f"weigh is in {sys.prefix}: usually nodes do not share {own[0]}"
 
 
 def _checked_submission(here: Here, written: WrittenSubmission) -> WrittenSubmission:
