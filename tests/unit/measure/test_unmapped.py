@@ -1,10 +1,14 @@
 import time
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from looks import reading
 
 from weigh.measure.memory.gauge import TreeMemoryGauge, UnmappedMemory
+from weigh.measure.memory.holding import MemoryHolding
 from weigh.probe.proc import ProcTree
 from weigh.probe.tmpfs import MachineSharedMemory, TmpfsFiles
 from weigh.units import KIB, MIB
@@ -126,3 +130,17 @@ def test_a_search_leaves_the_budget_of_counts_alone(
     machine.unmapped.spent = 5.0
     assert gauge.spent == 5.0
     assert gauge._shared_pages().may_spend()
+
+
+def test_files_that_nobody_seems_to_map_are_within_what_processes_may_map(
+    machine: Machine, tmp_path: Path
+) -> None:
+    """Two of 100 MiB each: the same 100, or 200."""
+    gauge = TreeMemoryGauge(ProcTree(10, str(tmp_path)), lambda: machine.now)
+    held = MemoryHolding(0, 100 * MIB, 0, low=0, high=200 * MIB, shared_doubt=100 * MIB)
+    pages: Any = SimpleNamespace(hold=lambda *_: held, used=0.0, spent=0.0)
+    gauge._pages, gauge._unmapped = pages, machine.unmapped
+    machine.hold(1200)
+    machine.files(200, mapped=100)
+    found = gauge.hold([reading(1, 100 * MIB), reading(2, 100 * MIB)], 0)
+    assert (found.total, found.high) == (200 * MIB, 205 * MIB)

@@ -235,12 +235,15 @@ class TreeMemoryGauge:
         beyond = 0 if rise is None else self._beyond(readings, held.shared, rise)
         if not zombies and not beyond:
             return held
+        # what they may map more than was taken is among the files that nobody maps
+        doubt = min(held.shared_doubt, held.high - held.total)
+        above = max(0, round(beyond * (1 + _FILE_ERROR)) - doubt)
         return msgspec.structs.replace(
             held,
             shared=held.shared + beyond,
             kernel=held.kernel + zombies,
             low=held.low + zombies,
-            high=held.high + zombies + round(beyond * (1 + _FILE_ERROR)),
+            high=held.high + zombies + above,
             unmapped=beyond,
             certainty="counted"
             if beyond and held.certainty == "exact"

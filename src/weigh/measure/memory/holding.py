@@ -20,7 +20,8 @@ class MemoryHolding(msgspec.Struct, frozen=True, gc=False):
     ``kernel`` are page tables, stacks and the like, which count for the job too.
     ``guess`` is the part of the total that is assumed to be copies of shared pages;
     ``confirmed`` is the part of such guesses that a count just made found right, None
-    without a count. ``unmapped`` is the part of ``shared`` that no process maps.
+    without a count. ``unmapped`` is the part of ``shared`` that no process maps,
+    ``shared_doubt`` how much more the processes may map than ``shared``.
 
     From the kernel's own account (``is_account``), ``spike`` is by how much the tree
     exceeded the total since the look before.
@@ -36,6 +37,7 @@ class MemoryHolding(msgspec.Struct, frozen=True, gc=False):
     guess: Bytes = 0
     confirmed: float | None = None
     unmapped: Bytes = 0
+    shared_doubt: Bytes = 0
     is_account: bool = False
     spike: Bytes = 0
 

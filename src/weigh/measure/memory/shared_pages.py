@@ -211,6 +211,7 @@ class SharedPages:
             kernel + sum(one.high for one in parts),
             kernel,
             guess=sum(family.guess for family in self._families.values()),
+            shared_doubt=shared.high - shared.value,
         )
 
     def _as_far_as_trusted(self, held: MemoryHolding) -> MemoryHolding:
