@@ -93,7 +93,7 @@ REFUSED = ("sbatch: error: invalid partition", "BSF")
         ),
     ],
 )
-def test_an_sbatch_that_takes_no_job_is_one_line_with_what_it_said(
+def test_an_sbatch_that_takes_no_job_is_one_line_with_what_it_printed(
     here: Weigh, fake: Fake, body: str, said: tuple[str, ...]
 ) -> None:
     fake("sbatch", body)

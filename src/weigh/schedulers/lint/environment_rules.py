@@ -66,7 +66,7 @@ def _is_without_conda(lint_case: LintCase, command: ShellCommand) -> bool:
 
 
 def _missing_environments(lint_case: LintCase) -> Iterator[LintFinding]:
-    """Find an environment that is neither beside conda nor one that conda lists.
+    """Find an environment that is not in a folder of conda, nor one that it lists.
 
     Nothing is known of the conda of a module, and of one whose settings name folders.
     """
@@ -83,9 +83,9 @@ def _missing_environments(lint_case: LintCase) -> Iterator[LintFinding]:
         if {"create", "env"} & {*command.words} or _loads_conda(command):
             return
         for name in _ACTIVATES_NAME.findall(command.text):
-            beside = [f"{one}/envs/{name}" for one in roots]
+            of_roots = [f"{one}/envs/{name}" for one in roots]
             of_user = [one for one in listed if one.endswith(f"/{name}")]
-            if all(map(lint_case.is_missing, [*beside, *of_user])):
+            if all(map(lint_case.is_missing, [*of_roots, *of_user])):
                 effect, fix = f"conda has no environment {name}", "conda env create"
                 yield problem(command, "conda", effect, fix)
 
