@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from called_weigh import called_apart
 
 from weigh.flow.follow.tasks import last_lines_of_output
 from weigh.units import MIB
@@ -39,50 +40,58 @@ def write(folder: Path, **steps: str) -> None:
     (folder / "steps.toml").write_text(text)
 
 
-def environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "WEIGH_DIR": str(folder / "store")}
-
-
-def weigh(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        (*WEIGH, *argv),
-        cwd=folder,
-        env=environment(folder),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
-
-
 def records(folder: Path) -> list[dict[str, Any]]:
-    done = weigh(folder, "records", "--json")
-    listed = json.loads(done.stdout)["records"]
-    return [
-        json.loads(weigh(folder, "records", "show", one["id"], "--json").stdout)
-        for one in listed
-    ]
+    shards = sorted((folder / "store/records").glob("*/*.jsonl"))
+    return [json.loads(line) for one in shards for line in one.read_text().splitlines()]
 
 
 def names(record: dict[str, Any]) -> Sequence[str]:
     return [phase["name"] for phase in record["phases"]]
 
 
-def test_the_steps_are_phases_of_one_record(tmp_path: Path) -> None:
-    write(tmp_path, prepare="echo one", train="sleep 0.2", collect="echo three")
-    done = weigh(tmp_path, "run", "steps.toml")
-    assert done.returncode == 0
-    assert done.stdout == "one\nthree\n"
-    (record,) = records(tmp_path)
-    assert names(record) == ["prepare", "train", "collect"]
-    train = record["phases"][1]
-    assert (train["calls"], train["depth"]) == (1, 0)
-    assert 0.2 <= train["wall_time"] < record["usage"]["wall_time"]
+@pytest.fixture(scope="module")
+def phases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The phases of one run with steps of each kind, by their names."""
+    folder = tmp_path_factory.mktemp("steps")
+    steps = {
+        "prepare": "echo one",
+        "one": python(HOLD.format(30, 0.4)),
+        "two": f"{python(MEETS.format('a', 'b'))} & {python(MEETS.format('b', 'a'))}; "
+        "wait",
+        "short": python("x = bytearray(40 << 20)"),
+        "busy": python("import time\nwhile time.process_time() < 0.3: pass"),
+        "idle": "sleep 0.3; echo three",
+    }
+    write(folder, **steps)
+    done = called_apart(folder, "run", "steps.toml")
+    assert (done.returncode, done.stdout) == (0, "one\nthree\n")
+    (record,) = records(folder)
+    assert names(record) == [*steps]
+    return {phase["name"]: phase for phase in record["phases"]}
+
+
+def test_a_step_is_a_phase_with_its_times(phases: dict[str, dict[str, Any]]) -> None:
+    busy, idle = phases["busy"], phases["idle"]
+    assert (idle["calls"], idle["depth"]) == (1, 0)
+    assert idle["wall_time"] >= 0.3
+    assert busy["cpu_time"] >= 0.3
+    assert idle["cpu_time"] < 0.1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads a tree from /proc")
+def test_a_step_s_peak_is_that_of_all_its_processes(
+    phases: dict[str, dict[str, Any]],
+) -> None:
+    peaks = {name: phase["peak_memory"] / MIB for name, phase in phases.items()}
+    assert 30 < peaks["one"] < 60
+    assert 120 < peaks["two"] < 170
+    assert 40 < peaks["short"] < 70  # however short it is
+    assert peaks["idle"] < 20
 
 
 def test_the_first_failure_ends_it_with_its_exit_code(tmp_path: Path) -> None:
     write(tmp_path, prepare="true", train="exit 7", collect="touch was-run")
-    done = weigh(tmp_path, "run", "steps.toml", "lr=2")
+    done = called_apart(tmp_path, "run", "steps.toml", "lr=2")
     assert done.returncode == 7
     assert not (tmp_path / "was-run").exists()
     (record,) = records(tmp_path)
@@ -93,43 +102,15 @@ def test_the_first_failure_ends_it_with_its_exit_code(tmp_path: Path) -> None:
 
 def test_it_goes_on_at_a_step(tmp_path: Path) -> None:
     write(tmp_path, prepare="touch was-run", train="echo on")
-    done = weigh(tmp_path, "run", "steps.toml:train")
+    done = called_apart(tmp_path, "run", "steps.toml:train")
     assert done.stdout == "on\n"
     assert not (tmp_path / "was-run").exists()
     assert names(records(tmp_path)[0]) == ["train"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads a tree from /proc")
-def test_a_step_s_peak_is_that_of_all_its_processes(tmp_path: Path) -> None:
-    two = f"{python(MEETS.format('a', 'b'))} & {python(MEETS.format('b', 'a'))}; wait"
-    write(tmp_path, one=python(HOLD.format(30, 0.4)), two=two, three="sleep 0.2")
-    weigh(tmp_path, "run", "steps.toml")
-    phases = records(tmp_path)[0]["phases"]
-    one, two_, three = (phase["peak_memory"] for phase in phases)
-    assert 30 * MIB < one < 60 * MIB
-    assert 120 * MIB < two_ < 170 * MIB
-    assert three < 20 * MIB
-
-
-def test_a_step_s_peak_is_known_however_short_it_is(tmp_path: Path) -> None:
-    write(tmp_path, short=python("x = bytearray(40 << 20)"), long="sleep 0.2")
-    weigh(tmp_path, "run", "steps.toml")
-    short, _ = records(tmp_path)[0]["phases"]
-    assert 40 * MIB < short["peak_memory"] < 70 * MIB
-
-
-def test_cpu_time_is_distinguished(tmp_path: Path) -> None:
-    busy = python("import time\nwhile time.process_time() < 0.3: pass")
-    write(tmp_path, busy=busy, idle="sleep 0.3")
-    weigh(tmp_path, "run", "steps.toml")
-    busy_, idle = records(tmp_path)[0]["phases"]
-    assert busy_["cpu_time"] >= 0.3
-    assert idle["cpu_time"] < 0.1
-
-
 def test_settings_reach_the_steps_and_the_record(tmp_path: Path) -> None:
     write(tmp_path, train='echo "$lr $name"')
-    done = weigh(tmp_path, "run", "steps.toml", "lr=0.1", "name=a b")
+    done = called_apart(tmp_path, "run", "steps.toml", "lr=0.1", "name=a b")
     assert done.stdout == "0.1 a b\n"
     assert records(tmp_path)[0]["parameters"] == {"lr": 0.1, "name": "a b"}
 
@@ -137,7 +118,7 @@ def test_settings_reach_the_steps_and_the_record(tmp_path: Path) -> None:
 def test_under_weigh_run_there_is_still_one_record(tmp_path: Path) -> None:
     write(tmp_path, prepare="true", train="true")
     inner = (*WEIGH, "run", "steps.toml")
-    done = weigh(tmp_path, "run", "--label", "mine", "--", *inner)
+    done = called_apart(tmp_path, "run", "--label", "mine", "--", *inner)
     assert done.returncode == 0
     (record,) = records(tmp_path)
     assert record["label"] == "mine"
@@ -147,7 +128,7 @@ def test_under_weigh_run_there_is_still_one_record(tmp_path: Path) -> None:
 def test_an_output_file_is_for_the_outer_one(tmp_path: Path) -> None:
     write(tmp_path, train="touch was-run")
     inner = (*WEIGH, "run", "steps.toml", "-o", "record.json")
-    done = weigh(tmp_path, "run", "-q", "--", *inner)
+    done = called_apart(tmp_path, "run", "-q", "--", *inner)
     assert done.returncode == 125
     assert "the outer one" in done.stderr
     assert not (tmp_path / "was-run").exists()
@@ -158,7 +139,7 @@ def test_tasks_of_exec_may_be_stages(tmp_path: Path) -> None:
     write(tmp_path, prepare="true", train=python(HOLD.format(30, 0.3)))
     line = shlex.join((*WEIGH, "run", "steps.toml"))
     (tmp_path / "tasks.txt").write_text(f"{line} lr=1\n{line} lr=2\n")
-    assert weigh(tmp_path, "exec", "tasks.txt").returncode == 0
+    assert called_apart(tmp_path, "exec", "tasks.txt").returncode == 0
     found = records(tmp_path)
     assert [names(record) for record in found] == [["prepare", "train"]] * 2
     assert all(record["phases"][1]["peak_memory"] > 30 * MIB for record in found)
@@ -177,7 +158,7 @@ def test_what_cannot_be_run_is_reported_before_anything_is(
     tmp_path: Path, argv: Sequence[str], said: str
 ) -> None:
     write(tmp_path, train="touch was-run")
-    done = weigh(tmp_path, "run", *argv)
+    done = called_apart(tmp_path, "run", *argv)
     assert done.returncode == 125
     assert said in done.stderr
     assert not (tmp_path / "was-run").exists()
@@ -191,7 +172,10 @@ def test_a_signal_reaches_the_step_that_runs(tmp_path: Path, number: int) -> Non
     write(tmp_path, train=trap, collect="echo collected")
     argv = (*WEIGH, "run", "steps.toml", "-q")
     with subprocess.Popen(
-        argv, cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE
+        argv,
+        cwd=tmp_path,
+        env={**os.environ, "WEIGH_DIR": str(tmp_path / "store")},
+        stdout=subprocess.PIPE,
     ) as run:
         deadline = time.monotonic() + PATIENCE
         while not (tmp_path / "ready").exists() and time.monotonic() < deadline:
@@ -206,7 +190,7 @@ def test_a_signal_reaches_the_step_that_runs(tmp_path: Path, number: int) -> Non
 
 def test_a_step_has_the_signals_of_a_shell(tmp_path: Path) -> None:
     write(tmp_path, train="kill -PIPE $$; echo alive")
-    done = weigh(tmp_path, "run", "steps.toml", "-q")
+    done = called_apart(tmp_path, "run", "steps.toml", "-q")
     assert done.returncode == 128 + signal.SIGPIPE
     assert "alive" not in done.stdout
 
