@@ -15,8 +15,8 @@ from weigh.runner.run_context import (
     RunContext,
 )
 from weigh.runner.shared_queue import QueuedWork
-from weigh.runner.slots import NO_RESERVATION, TaskReservation, lay_out
-from weigh.runner.task_source import TaskSource
+from weigh.runner.slots import TaskPlan, lay_out
+from weigh.runner.task_source import TaskParameters, TaskSource
 from weigh.store.identity import process_identity, this_machine
 
 
@@ -24,8 +24,6 @@ def exec_context(
     folder: Path,
     *,
     notify: Callable[[str], None] = lambda _line: None,
-    number_of: Callable[[int], int] = int,
-    plan_of: Callable[[int], TaskReservation] = lambda _seq: NO_RESERVATION,
     shared: QueuedWork | None = None,
     **options: Any,
 ) -> RunContext:
@@ -35,6 +33,8 @@ def exec_context(
     holder = JoblogHolder(this_machine(), process_identity(os.getpid()))
     source = TaskSource(str(tasks))
     source.close()
+    table = TaskParameters(str(tasks))
+    table.close()
     journal = RunJournal(f"{tasks}.joblog", holder)
     journal.close()
     return RunContext(
@@ -51,8 +51,7 @@ def exec_context(
         ends_at=None,
         ask=str,
         add_regions=_with_task_regions,
-        parameters=lambda _seq, _text: {},
-        plan_of=plan_of,
-        number_of=number_of,
+        table=table,
+        plan=shared or TaskPlan(),
         shared=shared,
     )

@@ -261,7 +261,7 @@ class TaskLoop:
                 run_slot,
                 record=new_id(),
                 reservation=task_turn.reservation,
-                plan=context.plan_of(task_turn.seq),
+                plan=context.plan.need_of(task_turn.seq),
                 alone=task_turn.alone,
                 floor=self._watcher.floor,
                 output=stream,

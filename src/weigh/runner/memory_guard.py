@@ -542,7 +542,7 @@ class TurnPlacer:
         context: "RunContext",
     ) -> None:
         self._queue = queue
-        self._plan_of = context.plan_of
+        self._plan = context.plan
         self._free = free
         self._memory = memory
         self._passed = 0  # starts since the large turn that is next has waited
@@ -561,7 +561,7 @@ class TurnPlacer:
                 return None
 
         def place(task_number: int) -> RunSlot | None:
-            return self._slot(running, NO_RESERVATION, self._plan_of(task_number))
+            return self._slot(running, NO_RESERVATION, self._plan.need_of(task_number))
 
         found = self._queue.take_where(len(running), place)
         if found is not None:

@@ -14,8 +14,8 @@ from weigh.model.record import Record, RunMeasurement
 from weigh.progress.eta import TaskTally
 from weigh.runner.journal import RunJournal
 from weigh.runner.retry import HaltRule
-from weigh.runner.slots import SlotLayout, TaskReservation
-from weigh.runner.task_source import TaskSource
+from weigh.runner.slots import SlotLayout, TaskPlan
+from weigh.runner.task_source import TaskParameters, TaskSource
 from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
@@ -84,10 +84,8 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     ``blank`` is the record of any attempt before it starts. ``ends_at`` is the time
     limit of weigh itself, on the monotonic clock. ``ask`` writes a time limit as an
     option of the scheduler. ``add_regions`` adds what a program wrote to its file of
-    regions. ``parameters`` returns those of a task, by its number and text; ``plan_of``
-    returns a task's planned need, ``number_of`` the number that users know it by: its
-    place in the whole task file. ``shared`` is the queue to pull from, if it is not the
-    task file's own.
+    regions. ``table`` has the parameters of tasks, ``plan`` what is planned for them.
+    ``shared`` is the queue to pull from, if it is not the task file's own.
     """
 
     id: str
@@ -103,11 +101,14 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     ends_at: Seconds | None
     ask: Callable[[Seconds], str]
     add_regions: Callable[[str, RunMeasurement], RunMeasurement]
-    parameters: Callable[[int, str], dict[str, int | float | str]]
-    plan_of: Callable[[int], TaskReservation]
-    number_of: Callable[[int], int]
+    table: TaskParameters
+    plan: TaskPlan
     shared: "QueuedWork | None" = None
     checkpoint: "CheckpointSignal | None" = None  # to send before a time limit
+
+    def number_of(self, task_number: int) -> int:
+        """Return the number that users know a task by."""
+        return self.plan.number_of(task_number)
 
     @property
     def memory_limit(self) -> Bytes | None:

@@ -32,6 +32,7 @@ from weigh.runner.slots import (
     MOST_PASSING,
     NO_RESERVATION,
     RunSlot,
+    TaskPlan,
     TaskReservation,
     TaskTurn,
     TurnQueue,
@@ -289,7 +290,7 @@ def _parsed_claim_name(file_name: str) -> tuple[int, int] | None:
     return None
 
 
-class QueuedWork:
+class QueuedWork(TaskPlan):
     """The tasks of a queue. Here all are alike; those of a plan have needs and times.
 
     ``units`` are the numbers of their tasks, in the order in which they are claimed,
@@ -313,14 +314,6 @@ class QueuedWork:
     def kind_of(self, _task_number: int) -> int:
         """Return the kind of a task: those of one kind have equal needs."""
         return 0
-
-    def need_of(self, _task_number: int) -> TaskReservation:
-        """Return what a task needs."""
-        return NO_RESERVATION
-
-    def number_of(self, task_number: int) -> int:
-        """Return a task's number in the plan, which users know it by."""
-        return task_number
 
     def time_to_start(self, _task_number: int) -> Seconds | None:
         """Return the time that has to be left for a task to start; None: any."""

@@ -38,6 +38,18 @@ class TaskReservation(msgspec.Struct, frozen=True, gc=False):
 NO_RESERVATION = TaskReservation()
 
 
+class TaskPlan:
+    """What a plan states of the tasks of a file. This one states nothing."""
+
+    def need_of(self, _task_number: int) -> TaskReservation:
+        """Return a task's planned need."""
+        return NO_RESERVATION
+
+    def number_of(self, task_number: int) -> int:
+        """Return the number that users know a task by: its place in the whole file."""
+        return task_number
+
+
 # libraries that start a thread for each CPU of the machine, not of the slot
 _THREADS = (
     "OPENBLAS_NUM_THREADS",

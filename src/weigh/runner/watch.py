@@ -377,7 +377,7 @@ class AttemptWatcher:
             self._blank, attempt, measured, command=command, ending=ending
         )
         with self._noting_task("parameters of", attempt.seq):
-            parameters = context.parameters(attempt.seq, os.fsdecode(attempt.text))
+            parameters = context.table.of(attempt.seq, os.fsdecode(attempt.text))
             if parameters:
                 shown = {name: hide(name, parameters[name]) for name in parameters}
                 record = msgspec.structs.replace(record, parameters=shown)

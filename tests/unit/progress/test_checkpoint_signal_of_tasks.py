@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from weigh.measure.checkpoint_signal import CheckpointSignal
 from weigh.runner.attempt import LaunchedAttempt, LoopState, TaskAttempt
 from weigh.runner.progress_watch import ProgressWatch, TaskProgress
-from weigh.runner.slots import RunSlot
+from weigh.runner.slots import RunSlot, TaskPlan
 
 HANDLER = (
     "import signal; signal.signal(signal.SIGUSR1, lambda *_: print('sent'));"
@@ -19,14 +19,20 @@ HANDLER = (
 )
 
 
+class LaterTasks(TaskPlan):
+    """A plan whose file begins with its seventh task."""
+
+    def number_of(self, task_number: int) -> int:
+        return task_number + 6
+
+
 def test_a_process_with_the_number_of_a_leader_that_was_reaped_gets_nothing(
     tmp_path: Path,
 ) -> None:
     told: list[str] = []
     context = replace(
-        exec_context(
-            tmp_path, notify=told.append, number_of=lambda seq: seq + 6, timeout=60.0
-        ),
+        exec_context(tmp_path, notify=told.append, timeout=60.0),
+        plan=LaterTasks(),
         checkpoint=CheckpointSignal(signal.SIGUSR1, 30.0),
     )
     with subprocess.Popen(

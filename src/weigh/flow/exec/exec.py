@@ -40,6 +40,7 @@ from weigh.runner.run_context import ExecOptions, RunConsole, RunContext
 from weigh.runner.slots import (
     NO_RESERVATION,
     SlotLayout,
+    TaskPlan,
     TaskReservation,
     lay_out,
     read_cpu_quota,
@@ -135,10 +136,9 @@ def execute(
             ends_at=end_at(options.time_limit, here.env),
             ask=asking(here.env),
             add_regions=_with_task_regions,
-            parameters=table.of,
+            table=table,
             # tasks of a queue have their needs by kind, numbers of the whole plan
-            plan_of=(shared or planned).need_of,
-            number_of=(shared or planned).number_of,
+            plan=shared or planned,
             shared=shared,
             checkpoint=checkpoint,
         )
@@ -365,7 +365,7 @@ def end_at(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
     return None if end is None else time.monotonic() + end - time.time()
 
 
-class PlannedTasks:
+class PlannedTasks(TaskPlan):
     """What the plan in the folder of a task file states of its tasks.
 
     A task that is not in it has no planned need and its own number; so has each task of
