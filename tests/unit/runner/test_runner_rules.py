@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -435,8 +436,6 @@ def test_out_of_memory_is_distinguished_from_a_bug(
 
 
 def _events() -> list[bytes]:
-    import msgspec  # noqa: PLC0415
-
     def started(seq: int) -> AttemptStarted:
         return AttemptStarted(
             seq, 1, "r1", 1.0, slot=1, pid=10 + seq, start_time=5, task="x"
@@ -456,8 +455,6 @@ def test_starts_without_an_end_are_in_flight() -> None:
 
 
 def test_a_run_that_closed_its_file_is_not_open() -> None:
-    import msgspec  # noqa: PLC0415
-
     closed = msgspec.json.encode(RunClosed("r1", 3.0, "done")) + b"\n"
     assert read_past_events([*_events(), closed], lambda _: True).open_runs == {}
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from processes import HASTY_WEIGH, PATIENCE
+from processes import HASTY_WEIGH, PATIENCE, until
 
 from weigh.joblog import JoblogEntry, parse_line
 
@@ -68,6 +68,22 @@ class Batch:
         )
         self.started.append(started)
         return started
+
+    def begin(self, *options: str, **env: str) -> "subprocess.Popen[str]":
+        """Start running the tasks, and wait until one has written to ``ran``."""
+        started = self.start(*options, **env)
+        until(self.ran)
+        return started
+
+    def kill(self, started: "subprocess.Popen[str]") -> None:
+        """End weigh by SIGKILL."""
+        started.kill()
+        started.wait()
+
+    def next_line(self, started: "subprocess.Popen[str]") -> str:
+        """Return the next line of stderr."""
+        assert started.stderr is not None
+        return started.stderr.readline()
 
     def entries(self) -> list[JoblogEntry]:
         """Read the joblog."""

@@ -25,13 +25,10 @@ if "exec" in sys.argv:
 def test_tasks_that_survived_kill_9_are_waited_for(batch: Batch) -> None:
     slow = "echo in >> ran; while [ ! -e go ]; do sleep 0.05; done; echo out >> ran"
     batch.write(slow)
-    first = batch.start()
-    until(batch.ran)
-    first.kill()
-    first.wait()
+    first = batch.begin()
+    batch.kill(first)
     second = batch.start()
-    assert second.stderr is not None
-    assert "waiting for" in second.stderr.readline()
+    assert "waiting for" in batch.next_line(second)
     assert batch.ran() == ["in"]
     (batch.folder / "go").touch()
     assert second.wait(30) == 0
@@ -42,13 +39,10 @@ def test_an_interrupt_while_waiting_for_survivors_ends_by_that_signal(
     batch: Batch,
 ) -> None:
     batch.write("echo in >> ran; while [ ! -e go ]; do sleep 0.05; done")
-    first = batch.start()
-    until(batch.ran)
-    first.kill()
-    first.wait()
+    first = batch.begin()
+    batch.kill(first)
     second = batch.start()
-    assert second.stderr is not None
-    assert "waiting for" in second.stderr.readline()
+    assert "waiting for" in batch.next_line(second)
     second.terminate()
     out, _ = second.communicate(timeout=60)
     (batch.folder / "go").touch()
@@ -59,10 +53,8 @@ def test_an_interrupt_while_waiting_for_survivors_ends_by_that_signal(
 
 def test_survivors_can_be_killed_instead(batch: Batch) -> None:
     batch.write("echo in >> ran; [ -e go ] || sleep 100")
-    first = batch.start()
-    until(batch.ran)
-    first.kill()
-    first.wait()
+    first = batch.begin()
+    batch.kill(first)
     (batch.folder / "go").touch()
     finished = batch.run("--kill-survivors")
     assert finished.returncode == 0
@@ -77,8 +69,7 @@ def test_a_signal_is_passed_on_to_the_tasks_and_the_run_can_resume(
 ) -> None:
     trap = f"trap 'echo signalled >> ran; exit 0' {number}"
     batch.write(f"{trap}; echo in >> ran; [ -e go ] || sleep 100 & wait", "true")
-    started = batch.start("-j", "1", "--grace", "20")
-    until(batch.ran)
+    started = batch.begin("-j", "1", "--grace", "20")
     started.send_signal(getattr(signal, f"SIG{number}"))
     assert started.wait(30) == 128 + getattr(signal, f"SIG{number}")
     assert batch.ran() == ["in", "signalled"]
@@ -92,8 +83,7 @@ def test_a_signal_is_passed_on_to_the_tasks_and_the_run_can_resume(
 
 def test_a_task_that_ignores_term_is_killed_after_the_grace(batch: Batch) -> None:
     batch.write("trap '' TERM; echo in >> ran; while :; do sleep 0.1; done")
-    started = batch.start("--grace", "0.5")
-    until(batch.ran)
+    started = batch.begin("--grace", "0.5")
     started.terminate()
     assert started.wait(30) == 128 + signal.SIGTERM
     assert batch.marked() == []
@@ -101,11 +91,9 @@ def test_a_task_that_ignores_term_is_killed_after_the_grace(batch: Batch) -> Non
 
 def test_a_second_signal_ends_the_grace_time(batch: Batch) -> None:
     batch.write("trap '' TERM; echo in >> ran; while :; do sleep 0.1; done")
-    started = batch.start("--grace", "1000")
-    until(batch.ran)
+    started = batch.begin("--grace", "1000")
     started.terminate()
-    assert started.stderr is not None
-    assert "SIGTERM" in started.stderr.readline()
+    assert "SIGTERM" in batch.next_line(started)
     time.sleep(0.4)
     started.terminate()
     assert started.wait(30) == 128 + signal.SIGTERM
@@ -117,11 +105,9 @@ def test_a_signal_from_a_scheduler_and_its_shell_keeps_the_grace_time(
 ) -> None:
     saves = "sleep 0.3; touch saved; exit 1"
     batch.write(f"trap '{saves}' TERM; echo in >> ran; while :; do sleep 0.1; done")
-    started = batch.start("--grace", "1000")
-    until(batch.ran)
+    started = batch.begin("--grace", "1000")
     started.terminate()
-    assert started.stderr is not None
-    assert "SIGTERM" in started.stderr.readline()
+    assert "SIGTERM" in batch.next_line(started)
     started.terminate()
     assert started.wait(30) == 128 + signal.SIGTERM
     assert (batch.folder / "saved").exists()
@@ -131,8 +117,7 @@ def test_what_a_task_leaves_in_another_session_dies_with_the_run(
     batch: Batch,
 ) -> None:
     batch.write("setsid bash -c 'echo in >> ran; sleep 1000' & sleep 1000")
-    started = batch.start("--grace", "1")
-    until(batch.ran)
+    started = batch.begin("--grace", "1")
     started.terminate()
     assert started.wait(30) == 128 + signal.SIGTERM
     assert batch.marked() == []
@@ -208,8 +193,7 @@ def test_quotes_inside_a_substitution_are_left_to_the_shell(batch: Batch) -> Non
 def test_a_task_file_changed_while_it_runs_stops_the_launching(batch: Batch) -> None:
     first = "echo a >> ran; while [ ! -e go ]; do sleep 0.05; done"
     batch.write(first, "echo b >> ran")
-    started = batch.start("-j", "1")
-    until(batch.ran)
+    started = batch.begin("-j", "1")
     batch.write(first, "rm -r thing")
     (batch.folder / "go").touch()
     assert started.wait(30) == 125
@@ -306,8 +290,7 @@ def test_an_interrupt_that_comes_while_the_run_ends_cuts_off_no_summary(
 ) -> None:
     (batch.folder / "sitecustomize.py").write_text(SIGNALLED_AT_THE_END)
     batch.write("echo in >> ran; sleep 100")
-    started = batch.start(PYTHONPATH=str(batch.folder))
-    until(batch.ran)
+    started = batch.begin(PYTHONPATH=str(batch.folder))
     started.send_signal(signal.SIGINT)
     out, _ = started.communicate(timeout=60)
     assert started.returncode == 128 + signal.SIGINT
@@ -380,8 +363,7 @@ def test_a_scheduler_s_warning_reaches_a_program_with_only_a_term_handler_as_ter
     (batch.folder / "only_term.py").write_text(_ONLY_TERM)
     weigh = before.replace("weigh", f"{sys.executable} -m weigh")
     batch.write(f"{weigh}{sys.executable} only_term.py")
-    started = batch.start("--grace", "20")
-    until(batch.ran)
+    started = batch.begin("--grace", "20")
 
     started.send_signal(getattr(signal, f"SIG{number}"))
 
@@ -393,8 +375,7 @@ def test_a_scheduler_s_warning_ends_a_task_without_handlers_by_term(
     batch: Batch,
 ) -> None:
     batch.write("echo in >> ran; sleep 100")
-    started = batch.start("--grace", "20")
-    until(batch.ran)
+    started = batch.begin("--grace", "20")
 
     started.send_signal(signal.SIGUSR1)
 
@@ -408,8 +389,7 @@ def test_a_warning_that_comes_after_term_kills_no_task_that_saves(
     slow = _ONLY_TERM.replace("    open(", "    time.sleep(1); open(", 1)
     (batch.folder / "only_term.py").write_text(slow)
     batch.write(f"{sys.executable} only_term.py")
-    started = batch.start("--grace", "20")
-    until(batch.ran)
+    started = batch.begin("--grace", "20")
 
     started.terminate()
     started.send_signal(signal.SIGUSR1)

@@ -53,7 +53,8 @@ def test_the_kill_is_none_of_a_task_that_held_far_less(
     batch: Batch, in_group: tuple[str, ...]
 ) -> None:
     (batch.folder / "driver.py").write_text(DRIVER)
-    beside = "until grep -q ^1 tasks.txt.joblog; do sleep 0.1; done"
+    events = "tasks.txt.joblog.events.jsonl"
+    beside = f"until grep -q OUT_OF_MEMORY {events}; do sleep 0.1; done"
     batch.write(f"sleep 0.5; {sys.executable} driver.py 0 150 400", *[beside] * 2)
     batch.run("-j", "3", before=in_group)
     assert batch.ended() == {1: (137, 0), 2: (0, 0), 3: (0, 0)}

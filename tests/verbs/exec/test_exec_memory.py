@@ -40,13 +40,6 @@ def test_without_the_guard_nobody_is_stopped(batch: Batch) -> None:
     assert [one["state"] for one in batch.records()] == ["COMPLETED"] * 2
 
 
-def test_a_task_alone_is_never_stopped(batch: Batch) -> None:
-    (batch.folder / "hold.py").write_text(HOLD)
-    batch.write(f"{sys.executable} hold.py 10 a")
-    assert batch.run("--memory", "50MiB").returncode == 0
-    assert batch.ran() == ["a"]
-
-
 def test_out_of_memory_is_tried_again_alone_and_a_bug_is_not(batch: Batch) -> None:
     oom = "echo oom >> ran; [ $(grep -c oom ran) = 2 ] || {{ {}; exit 1; }}"
     said = 'echo "torch.OutOfMemoryError: CUDA out of memory. Tried to" >&2'

@@ -164,22 +164,6 @@ def test_progress_is_dropped_while_stderr_is_blocked_and_then_goes_on(
 # other verbs
 
 
-@pytest.mark.parametrize("words", [("run", "--", "sh", "-c", "exit 3")])
-@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "2>&1 | true"])
-def test_weigh_run_ends_with_the_commands_exit_code_whatever_stderr_does(
-    batch: Batch, words: tuple[str, ...], redirection: str
-) -> None:
-    line = f'set -o pipefail; "$@" {redirection}'
-    finished = subprocess.run(
-        ["bash", "-c", line, "bash", *HASTY_WEIGH, *words],
-        cwd=batch.folder,
-        env=batch.env(),
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert finished.returncode == 3
-
-
 @BLOCKED
 def test_weigh_run_ends_although_stderr_is_blocked(
     batch: Batch, blocked: object

@@ -12,13 +12,10 @@ import pytest
 from batches import Batch
 from processes import HASTY_WEIGH, until
 
-from weigh.flow.exec.exec import _SCRIPT
-
 
 def test_stopped_and_continued_it_goes_on(batch: Batch) -> None:
     batch.write("echo in >> ran; while [ ! -e go ]; do sleep 0.05; done; echo out")
-    started = batch.start()
-    until(batch.ran)
+    started = batch.begin()
     for _ in range(3):
         started.send_signal(signal.SIGSTOP)
         until(lambda: _state(started.pid) == "T")
@@ -176,8 +173,3 @@ def _read(master: int) -> bytes:
         if error.errno != errno.EIO:
             raise
         return b""
-
-
-def test_a_script_of_any_scheduler_is_noticed_by_its_suffix() -> None:
-    suffixes = ("sbatch", "slurm", "sge", "sub", "submit", "condor")
-    assert [one for one in suffixes if not _SCRIPT.search(f"./run.{one}")] == []

@@ -83,8 +83,7 @@ def test_a_second_exec_is_refused_where_files_of_the_first_were_removed(
     batch: Batch, names: list[str]
 ) -> None:
     batch.write(WAITS)
-    first = batch.start()
-    until(batch.ran)
+    first = batch.begin()
     for name in names:
         (batch.folder / f"tasks.txt.joblog{name}").unlink()
     second = batch.run()
@@ -103,8 +102,7 @@ def test_a_lock_file_replaced_by_something_else_does_no_harm(
     batch: Batch, kind: str
 ) -> None:
     batch.write(WAITS)
-    first = batch.start()
-    until(batch.ran)
+    first = batch.begin()
     path = lock_of(batch)
     (batch.folder / "precious").write_text("words")
     make: dict[str, Callable[[], object]] = {
@@ -128,8 +126,7 @@ def test_a_lock_file_replaced_by_something_else_does_no_harm(
 @pytest.mark.usefixtures("no_locks")
 def test_without_locks_a_second_exec_is_refused(batch: Batch) -> None:
     batch.write(WAITS)
-    first = batch.start()
-    until(batch.ran)
+    first = batch.begin()
     second = batch.run()
     assert second.returncode == 2
     assert f"process {first.pid}" in second.stderr
@@ -166,8 +163,7 @@ def test_without_locks_it_goes_on_when_the_other_machine_has_finished(
     first = start_elsewhere(batch)
     until(batch.ran)
     second = batch.start()
-    assert second.stderr is not None
-    assert "waiting up to" in second.stderr.readline()
+    assert "waiting up to" in batch.next_line(second)
     go(batch)
     assert first.wait(30) == 0
     assert second.wait(30) == 0
@@ -289,11 +285,9 @@ def test_a_daemon_without_environment_or_parent_is_a_survivor(batch: Batch) -> N
     shell = shutil.which("bash")
     wait = "echo in >> ran; while [ ! -e go ]; do sleep 0.05; done; echo out >> ran"
     batch.write(f"[ -e go ] || setsid env -i {shell} -c '{wait}' & sleep 100")
-    first = batch.start()
-    until(batch.ran)
+    first = batch.begin()
     leader = until(lambda: batch.events_of("started"))[0]["pid"]
-    first.kill()
-    first.wait()
+    batch.kill(first)
     os.killpg(leader, signal.SIGKILL)
     batch.write("echo after >> ran")
     batch.joblog.write_text(f"{HEADER}\n")

@@ -1,9 +1,6 @@
 """The memory guard where a plan says what each task needs."""
 
-import json
 import random
-import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import get_args
@@ -13,7 +10,6 @@ import pytest
 from batches import Batch
 from hypothesis import given
 from hypothesis import strategies as st
-from processes import HASTY_WEIGH
 
 from weigh.flow.exec.exec import PlannedTasks
 from weigh.model.plan import (
@@ -24,7 +20,6 @@ from weigh.model.plan import (
     TaskKind,
     TaskNeed,
 )
-from weigh.request import RUNNER_MEMORY
 from weigh.runner.attempt import TaskAttempt
 from weigh.runner.memory_guard import GuardedMemory, MemoryKind, MemoryRoom
 from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
@@ -247,24 +242,3 @@ def test_the_one_over_its_plan_is_stopped_and_runs_later_with_more(
     assert sorted(batch.ran()) == ["0", "1", "2"]
     kept = [one["memory"] for one in batch.events_of("started") if one["seq"] == 1]
     assert kept[-1] > 100 * MIB
-
-
-def test_needs_of_small_tasks_and_the_runner_fit_what_their_element_gets(
-    batch: Batch,
-) -> None:
-    """Else the guard stops tasks of 30 MiB that their plan gave 50 each."""
-    line = "python3 -c 'import time; b = bytearray(20 << 20); time.sleep(1)'"
-    batch.write(*(f"{line} {seq}" for seq in range(1, 4)))
-    node = ("--node", "3", "--hours", "0")
-    for words in (["run", "-q", "--", *shlex.split(line), "1"], ["plan", *node]):
-        typed = [*words, "tasks.txt"] if words[0] == "plan" else words
-        subprocess.run(
-            [*HASTY_WEIGH, *typed], cwd=batch.folder, env=batch.env(), check=True
-        )
-
-    folder = batch.folder / "plan" / "tasks"
-    (element,) = json.loads((folder / "plan.json").read_text())["elements"]
-    planned = PlannedTasks(str(folder / "tasks_0.txt"), 3)
-    needs = [planned.need_of(seq).memory for seq in (1, 2, 3)]
-    assert min(needs) > 20 * MIB
-    assert sum(needs) + RUNNER_MEMORY <= element["memory"]
