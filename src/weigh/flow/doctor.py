@@ -23,6 +23,7 @@ from weigh.model.doctor import (
     DoctorCheck,
     DoctorDiagnosis,
     PythonEnvironment,
+    TorchBuild,
 )
 from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.probe.filesystem import is_in_memory, read_disk
@@ -123,7 +124,8 @@ def torch_checks(env: Mapping[str, str]) -> list[DoctorCheck]:
     if found.torch is None or python is None:
         return []
     # without a GPU, a build for CPUs matters only if jobs go elsewhere
-    checks = [torch_check(found, is_likely=has_gpu or bool(schedulers_on_path(env)))]
+    is_likely = has_gpu or bool(schedulers_on_path(env))
+    checks = [torch_check(found, found.torch, "warning" if is_likely else "ok")]
     # only where a GPU is: importing torch takes seconds
     if has_gpu and (found.torch.cuda or found.torch.hip):
         with suppress(OSError, subprocess.TimeoutExpired):
@@ -146,19 +148,16 @@ def torch_checks(env: Mapping[str, str]) -> list[DoctorCheck]:
 
 
 def torch_check(
-    found: PythonEnvironment, *, is_likely: bool, is_requested: bool = False
+    found: PythonEnvironment, build: TorchBuild, cpus_only: CheckState
 ) -> DoctorCheck:
-    """Check what torch was built for; broken only if the job requests GPUs."""
-    build = found.torch
-    if build is None:
-        return DoctorCheck("torch", "ok", f"no torch in {environment_words(found)}")
+    """Check what torch was built for; *cpus_only* is what a build for CPUs is."""
     if build.cuda or build.hip:
         kind = f"CUDA {build.cuda}" if build.cuda else f"ROCm {build.hip}"
         return DoctorCheck("torch", "ok", f"torch {build.version}, built for {kind}")
     text = f"torch {build.version} is built for CPUs only: it cannot use a GPU"
-    if is_likely or is_requested:
-        return _torch_to_exchange(found, "broken" if is_requested else "warning", text)
-    return DoctorCheck("torch", "ok", text)
+    if cpus_only == "ok":
+        return DoctorCheck("torch", "ok", text)
+    return _torch_to_exchange(found, cpus_only, text)
 
 
 def _torch_to_exchange(
@@ -268,7 +267,7 @@ def environment_words(found: PythonEnvironment) -> str:
         return f"the system ({found.prefix})"
     if found.kind == "conda":
         return f"conda's {found.name} ({found.prefix})"
-    return f"the venv {found.prefix}" if found.kind == "venv" else "no environment"
+    return f"the venv {found.prefix}"
 
 
 def _write_trouble(folder: str) -> str | None:
@@ -278,7 +277,7 @@ def _write_trouble(folder: str) -> str | None:
             file.write(b"weigh doctor\n")
             file.flush()
     except OSError as error:
-        return error.strerror or "not writable"
+        return str(error.strerror)
     return None
 
 
@@ -366,7 +365,7 @@ def _job_environment_checks(here: Here, job: DoctorJob) -> Iterator[DoctorCheck]
     yield from environment_checks(here.env)
     found = environment_of(find_python(here.env))
     if found.torch is not None and job.asks_gpus:
-        yield torch_check(found, is_likely=True, is_requested=True)
+        yield torch_check(found, found.torch, "broken")
 
 
 def _ok_or_warning(name: str, text: str, cure: str | None) -> DoctorCheck:
@@ -501,8 +500,7 @@ def _shell_words(lines: Sequence[str]) -> Iterator[str]:
             words = line.split()
         for word in words:
             yield word
-            name, equals, value = word.partition("=")
-            if equals and name:
+            if value := word.partition("=")[2]:
                 yield value
 
 

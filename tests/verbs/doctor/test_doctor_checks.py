@@ -1,6 +1,7 @@
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from weigh.flow.doctor import (
     code_check_of,
     disk_check,
     environment_checks,
+    gpu_checks,
     nodes_checks,
     records_checks,
     scheduler_checks,
@@ -17,19 +19,20 @@ from weigh.flow.doctor import (
 )
 from weigh.flow.here import here_of
 from weigh.model.doctor import (
+    CheckState,
     DiskSpace,
     DoctorCheck,
     DoctorDiagnosis,
     PythonEnvironment,
     TorchBuild,
 )
+from weigh.probe import nvml
 from weigh.render.doctor_lines import doctor_document, doctor_page
 from weigh.schedulers.command import CommandOutput
 from weigh.units import GIB, MIB
 
-CPU_TORCH = PythonEnvironment(
-    kind="conda", prefix="/envs/a", name="a", torch=TorchBuild("2.4.0+cpu")
-)
+CPU_BUILD = TorchBuild("2.4.0+cpu")
+CPU_TORCH = PythonEnvironment(kind="conda", prefix="/envs/a", name="a", torch=CPU_BUILD)
 
 
 @pytest.fixture
@@ -113,23 +116,14 @@ def test_two_environments_at_once_are_a_warning(
     assert check.state == state
 
 
-@pytest.mark.parametrize(
-    ("is_likely", "is_requested", "state"),
-    [(True, True, "broken"), (True, False, "warning"), (False, False, "ok")],
-)
-def test_a_torch_for_cpus_is_judged_by_the_need_for_a_gpu(
-    is_likely: bool,  # noqa: FBT001 - a parameter of the table
-    is_requested: bool,  # noqa: FBT001
-    state: str,
-) -> None:
-    check = torch_check(CPU_TORCH, is_likely=is_likely, is_requested=is_requested)
+@pytest.mark.parametrize("state", ["ok", "warning", "broken"])
+def test_a_torch_for_cpus_is_judged_by_the_need_for_a_gpu(state: CheckState) -> None:
+    check = torch_check(CPU_TORCH, CPU_BUILD, state)
     assert check.state == state
-    assert state == "ok" or "CUDA build" in (check.cure or "")
-
-
-def test_a_rocm_torch_is_no_cpu_torch() -> None:
-    rocm = msgspec.structs.replace(CPU_TORCH, torch=TorchBuild("2.4", None, "6.0"))
-    assert torch_check(rocm, is_likely=True, is_requested=True).state == "ok"
+    assert (check.cure is None) == (state == "ok")
+    for build, kind in (("12.1", None), "CUDA 12.1"), ((None, "6.0"), "ROCm 6.0"):
+        of_gpu = torch_check(CPU_TORCH, TorchBuild("2.4", *build), state)
+        assert (of_gpu.state, of_gpu.text) == ("ok", f"torch 2.4, built for {kind}")
 
 
 @pytest.mark.parametrize(
@@ -160,14 +154,35 @@ def test_a_disk_is_judged_by_what_is_left(
     assert (check.cure is None) == (state == "ok")
 
 
-def test_a_disk_over_quota_is_broken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_disk_that_refuses_a_file_as_over_quota_is_broken(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with_disk(monkeypatch)
-    trouble = "Disk quota exceeded"
-    monkeypatch.setattr(doctor, "_write_trouble", lambda _: trouble)
-    check = disk_check("home", str(tmp_path))
-    assert (check.state, trouble in check.text) == ("broken", True)
+    with pytest.raises(OSError) as refused:  # noqa: PT011 - which, the kernel decides
+        Path("/proc/self/a-file").touch()
+    check = disk_check("home", "/proc/self")
+    assert check.state == "broken"
+    assert check.text.endswith(f" cannot be written: {refused.value.strerror}")
+
+
+@pytest.mark.parametrize(
+    ("names", "absence", "text"),
+    [
+        ([], None, "no GPU here"),
+        ([], "the driver is older", "the driver is older"),
+        (["T4", "A100", "T4"], None, "1 x A100, 2 x T4, driver 550.1 (CUDA 12.4)"),
+    ],
+)
+def test_gpus_are_counted_by_name(
+    names: list[str], absence: str | None, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices = [SimpleNamespace(name=name) for name in names]
+    probe = SimpleNamespace(devices=lambda: devices, absence=absence, close=list)
+    monkeypatch.setattr(doctor, "gpu_may_be_present", lambda _env: True)
+    monkeypatch.setattr(doctor, "open_probe", lambda _env: probe)
+    monkeypatch.setattr(nvml, "read_driver_version", lambda: ("550.1", "12.4"))
+    (check,) = gpu_checks({"PATH": ""})
+    assert (check.state, check.text) == ("ok", text)
 
 
 @pytest.mark.parametrize(

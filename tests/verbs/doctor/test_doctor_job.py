@@ -186,7 +186,8 @@ def test_a_plan_that_does_not_parse_is_reported(tmp_path: Path, text: str) -> No
 
 def test_sizes_are_ticked_when_records_stand_behind_them(tmp_path: Path) -> None:
     a_plan(tmp_path)
-    assert check_of(tmp_path, "RAM", "plan/p").text == "known from 2 runs"
+    known = check_of(tmp_path, "RAM", "plan/p")
+    assert (known.state, known.text) == ("ok", "known from 2 runs")
     assert check_of(tmp_path, "GPUs", "plan/p").state == "ok"
     a_script(tmp_path, "#SBATCH --gres=gpu:1", "python never-measured.py")
     assert check_of(tmp_path, "RAM").state == "warning"
