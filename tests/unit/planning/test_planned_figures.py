@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from weigh.errors import UsageError
-from weigh.model.job import ElementState, HealLimits, JobRequest, TaskState
+from weigh.model.job import HealLimits, JobRequest, TaskState
 from weigh.model.plan import (
     BinCapacity,
     Plan,
@@ -25,13 +25,10 @@ from weigh.planning.options import PlanOptions, PlanTarget, plan_targets
 from weigh.planning.queue_order import enough_time, least_element_time
 from weigh.planning.resume_policy import (
     EarlierRounds,
-    LastRequest,
     PreviousPlace,
     ResumeChoice,
     ResumeOptions,
-    TaskEvidence,
     choices_kept_together,
-    decide_resumption,
     enlarged_request,
     healer_stop_reason,
     narrowed_request,
@@ -121,16 +118,6 @@ def more_memory(asked: JobRequest, choice: ResumeChoice) -> JobRequest:
     return enlarged_request(asked, [choice], ResumeOptions())
 
 
-def test_a_need_that_is_known_has_a_share_of_the_runner_and_fewer_tasks_at_once() -> (
-    None
-):
-    known = ResumeChoice(run=True, reason="", need=GIB, together=2)
-    asked = more_memory(JobRequest(memory=GIB, cpus=4), known)
-    assert (asked.memory, asked.cpus) == (GIB, 2)
-    grown = more_memory(JobRequest(memory=GIB, cpus=4), replace(known, need=3 * GIB))
-    assert (grown.memory, grown.cpus) == (3 * GIB, 2)
-
-
 @pytest.mark.parametrize(
     ("virtual", "choice", "expected"),
     [
@@ -159,17 +146,6 @@ def test_a_task_of_an_element_is_known_by_its_place(
     )
     plan = replace(a_plan(), elements=(element,), queue=None)
     assert previous_task_place(plan, 0, number).kind == kind
-
-
-@pytest.mark.parametrize(("memory", "factor"), [(None, 2), ("3GiB", 1)])
-def test_a_task_that_was_short_before_gets_more_unless_memory_is_typed(
-    memory: str | None, factor: int
-) -> None:
-    task = TaskState(task=1, job="7", element=0, seq=1, state="TIMEOUT", short=True)
-    evidence = TaskEvidence(ElementState(state="FAILED"), "", failures=0)
-    had = LastRequest(JobRequest(memory=GIB, time_limit=HOUR))
-    choice = decide_resumption(task, evidence, had, ResumeOptions(memory=memory))
-    assert (choice.run, choice.memory) == (True, factor)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Which unfinished tasks run again, and with what more."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -11,8 +13,9 @@ from weigh.planning.resume_policy import (
     ResumeOptions,
     TaskEvidence,
     decide_resumption,
+    enlarged_request,
 )
-from weigh.units import GIB, HOUR
+from weigh.units import GIB, HOUR, MIB
 
 ENDED = ElementState(state="FAILED", node="node7")
 
@@ -29,6 +32,14 @@ def a_task(state: State, exit_code: int | None = 1) -> TaskState:
     return TaskState(
         task=1, job="7", element=0, seq=1, state=state, exit_code=exit_code
     )
+
+
+def short_task(
+    state: State = "OUT_OF_MEMORY", peak: int = 0, reserved: int = 0, **known: bool
+) -> TaskState:
+    """Return a task with sizes in MiB."""
+    sizes = {"peak": peak * MIB, "reserved": reserved * MIB or None}
+    return replace(a_task(state), **sizes, **known)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +85,62 @@ def test_more_time_is_what_the_progress_asks_for(
     choice = decide_resumption(task, evidence, had, ResumeOptions(limits=limits))
     assert choice.run == run
     assert not run or choice.time == time
+
+
+# an element had 1000 MiB and 4 CPUs: what a task of it gets in MiB, then how many tasks
+# at once, memory and CPUs an element has
+@pytest.mark.parametrize(
+    ("round_", "together", "known", "most", "expected"),
+    [
+        (1, 1, {}, None, (2000, 1, 2000, 4)),
+        (1, 1, {"state": "NODE_FAIL", "short": True}, None, (2000, 1, 2000, 4)),
+        (1, 1, {"state": "NODE_FAIL"}, None, (None, 1, 1000, 4)),
+        (2, 1, {}, None, (4000, 1, 4000, 4)),  # four times from the third round on
+        (1, 1, {"peak": 1600}, None, (2000, 1, 2000, 4)),
+        (1, 1, {"peak": 1900}, None, (2280, 1, 2300, 4)),  # 20 % above the peak
+        # tasks that had a share each: twice that share, and fewer of them at once
+        (1, 4, {}, None, (500, 2, 1000, 2)),
+        (1, 4, {"reserved": 300}, None, (600, 1, 1000, 1)),
+        (1, 4, {"reserved": 1200}, None, (2000, 1, 2000, 1)),
+        (1, 4, {"reserved": 300, "alone": True}, None, (2000, 1, 2000, 1)),
+        # within the limits of a healer
+        (1, 1, {}, 1500, (1500, 1, 1500, 4)),
+        (1, 1, {}, 1001, (1001, 1, 1001, 4)),
+        (1, 1, {}, 1000, None),
+        (1, 1, {"peak": 1600}, 1500, None),
+    ],
+)
+def test_more_memory_is_twice_what_was_too_small(
+    round_: int,
+    together: int,
+    known: dict[str, Any],
+    most: int | None,
+    expected: tuple[int | None, int, int, int] | None,
+) -> None:
+    had = LastRequest(JobRequest(memory=1000 * MIB, cpus=4), together, round_)
+    limits = None if most is None else HealLimits(max_memory=most * MIB)
+    options = ResumeOptions(limits=limits)
+
+    choice = decide_resumption(short_task(**known), TaskEvidence(ENDED), had, options)
+
+    assert choice.run == (expected is not None)
+    if expected is not None:
+        request = enlarged_request(had.request, [choice], options)
+        need = None if choice.need is None else choice.need / MIB
+        at_once = choice.at_once(had.request.memory)
+        assert (need, at_once) == expected[:2]
+        assert ((request.memory or 0) / MIB, request.cpus) == expected[2:]
+
+
+def test_memory_that_is_typed_is_what_a_task_gets_that_was_short_before() -> None:
+    had = LastRequest(JobRequest(memory=GIB, time_limit=HOUR))
+    task = short_task(state="TIMEOUT", short=True)
+
+    choice = decide_resumption(
+        task, TaskEvidence(ENDED), had, ResumeOptions(memory="3GiB")
+    )
+
+    assert (choice.run, choice.memory, choice.time) == (True, 1, 2)
 
 
 def test_more_host_memory_is_no_fix_for_a_full_gpu() -> None:

@@ -273,35 +273,6 @@ def test_a_diverged_run_is_a_bug() -> None:
     ).run
 
 
-def test_a_task_that_had_a_share_gets_twice_that_share() -> None:
-    task = TaskState(task=1, job="1", element=0, seq=1, state="OUT_OF_MEMORY")
-    had = LastRequest(JobRequest(cpus=4, memory=4 * GIB, time_limit=HOUR), 4)
-
-    shared = decide_resumption(task, ENDED, had, ResumeOptions())
-    alone = decide_resumption(replace(task, alone=True), ENDED, had, ResumeOptions())
-
-    assert (shared.need, shared.at_once(4 * GIB)) == (2 * GIB, 2)
-    assert (alone.need, alone.at_once(4 * GIB)) == (8 * GIB, 1)
-    assert enlarged_request(had.request, [shared], ResumeOptions()) == replace(
-        had.request, cpus=2
-    )
-    assert enlarged_request(had.request, [alone], ResumeOptions()) == replace(
-        had.request, cpus=1, memory=8 * GIB
-    )
-
-
-def test_what_ran_out_of_memory_before_its_node_failed_gets_more() -> None:
-    task = TaskState(
-        task=1, job="1", element=0, seq=1, state="NODE_FAIL", short=True, alone=True
-    )
-    had = LastRequest(JobRequest(cpus=4, memory=GIB, time_limit=HOUR), 4)
-
-    more = decide_resumption(task, ENDED, had, ResumeOptions())
-
-    assert (more.run, more.need) == (True, 2 * GIB)
-    assert "ran out of memory before" in more.reason
-
-
 def test_an_attempt_that_ran_out_of_memory_is_read_from_the_events(
     tmp_path: Path,
 ) -> None:
