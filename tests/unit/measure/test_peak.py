@@ -291,7 +291,7 @@ def test_virtual_size_is_summed_with_its_spikes() -> None:
     looks = Looks()
     looks.look({1: HUNDRED, 2: HUNDRED})
     looks.look({1: (HUNDRED, 3 * HUNDRED), 2: HUNDRED})
-    looks.look({1: (HUNDRED, 3 * HUNDRED), 2: HUNDRED})
+    looks.look({1: (HUNDRED, 3 * HUNDRED), 2: 2 * HUNDRED})  # the mark is the old one
     assert looks.tracker.virtual == 2 * 4 * HUNDRED
 
 
@@ -373,6 +373,41 @@ def test_shared_memory_that_a_process_left_is_not_in_its_mark_again() -> None:
     tracker.look(2.0, [reading(7, 10, 100)], left)
     peak = peak_of(tracker)
     assert peak.value == 100
+
+
+def test_shared_memory_that_a_process_left_long_ago_is_not_in_its_next_mark() -> None:
+    tracker = PeakTracker(0)
+    left = MemoryHolding(2 * H, H, 0, low=3 * H, high=3 * H, unmapped=H)
+    tracker.look(1.0, [reading(1, H), reading(2, H)], left)
+    tracker.look(2.0, [reading(1, H), reading(2, H, 2 * H)], left)
+    assert peak_of(tracker).value == 4 * H
+
+
+def test_a_short_process_that_was_hardly_seen_is_bounded_by_the_launcher() -> None:
+    tracker = PeakTracker(FLOOR)
+    tracker.look(0.01, [reading(1, MIB)], unshared(reading(1, MIB)))
+    tracker.reap(FLOOR)
+    tracker.finish(0.05)
+    peak = peak_of(tracker)
+    assert (peak.value, peak.low, peak.high) == (FLOOR, MIB, FLOOR)
+    assert peak.certainty == "guessed"
+
+
+def test_a_peak_that_no_look_met_is_of_no_kind() -> None:
+    peak = Looks(FLOOR).end(max_rss=FLOOR + 1)
+    assert (peak.anonymous, peak.shared, peak.file, peak.time) == (None,) * 4
+
+
+@pytest.mark.parametrize("known", [(None, 1.0), (1.0, None)])
+def test_the_room_to_grow_is_open_where_one_cpu_time_is_unknown(
+    known: tuple[float | None, float | None],
+) -> None:
+    tracker = PeakTracker(0)
+    for cpu_time, pids in zip(known, ((1, 2), (1,)), strict=True):
+        readings = [reading(pid, H) for pid in pids]
+        tracker.look(1.0, readings, unshared(*readings), cpu_time=cpu_time)
+    tracker.reap(9 * H)
+    assert peak_of(tracker).value == 10 * H
 
 
 def test_a_sample_reports_the_moment_and_who_was_there() -> None:

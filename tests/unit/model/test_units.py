@@ -122,6 +122,8 @@ def test_a_duration_written_and_read_again_is_within_two_percent(seconds: int) -
         (5400, "1 h 30 m"),
         (47 * HOUR, "47 h 00 m"),
         (2 * DAY, "2 d 00 h"),
+        (366_000 * DAY, "366000 d 00 h"),
+        (366_001 * DAY, "over 1000 years"),
     ],
 )
 def test_a_duration_is_written_as_a_person_writes_it(seconds: float, text: str) -> None:
