@@ -83,6 +83,23 @@ def a_plan(expected: float | None = None) -> Plan:
     )
 
 
+def planned(
+    options: PlanOptions,
+    *needs: TaskNeed,
+    gpu: TargetGpu | None = None,
+    busy: float | None = None,
+) -> Plan:
+    """Return the plan of a task for each of *needs*; equal ones are one kind."""
+    unlike = [*dict.fromkeys(needs)]
+    kinds = tuple(
+        TaskKind(item=one, used=one, tasks=needs.count(one), example="x", busy=busy)
+        for one in unlike
+    )
+    places = tuple(map(unlike.index, needs))
+    found = TaskNeeds(kinds, places, None)
+    return plan_for_target(options, found, PlanTarget(gpu), 0.2)
+
+
 @given(st.integers(10, 90))
 def test_the_note_on_a_short_limit_states_the_share_of_the_tasks(per_cent: int) -> None:
     plan = a_plan(expected=HOUR * 100.0 / per_cent)
@@ -160,13 +177,10 @@ def test_a_task_of_an_element_is_known_by_its_place(
 def test_an_element_has_its_gpus_share_of_the_node(
     gpus_of_task: int, node_gpus: int | None, cpus: int, memory: int
 ) -> None:
-    item = TaskNeed(memory=GIB, cpus=1, gpus=gpus_of_task)
-    kind = TaskKind(item=item, used=TaskNeed(memory=GIB), tasks=1, example="x")
-    needs = TaskNeeds((kind,), (0,), None)
-    options = PlanOptions(
+    node = PlanOptions(
         task_file="t", node_cpus=16, node_memory="64GiB", node_gpus=node_gpus
     )
-    capacity = plan_for_target(options, needs, PlanTarget(None), 0.2).capacity
+    capacity = planned(node, TaskNeed(memory=GIB, gpus=gpus_of_task)).capacity
     assert (capacity.cpus, capacity.memory) == (cpus, memory * GIB)
 
 
@@ -182,26 +196,14 @@ def test_a_plan_that_shares_a_gpu_states_what_its_time_assumes(
     busy: float | None, typed: str | None, words: str
 ) -> None:
     need = TaskNeed(memory=GIB, cpus=1, gpu_memory=4 * GIB, time=60.0)
-    kind = TaskKind(item=need, used=need, tasks=2, example="x", busy=busy)
-    needs = TaskNeeds((kind,), (0, 0), None)
-    target = PlanTarget(TargetGpu("V100", 16 * GIB))
     options = PlanOptions(task_file="t", time=typed)
-    (note,) = (
-        note
-        for note in plan_for_target(options, needs, target, 0.2).notes
-        if "sharing" in note or "share a GPU" in note
-    )
-    assert words in note
+    plan = planned(options, need, need, gpu=TargetGpu("V100", 16 * GIB), busy=busy)
+    assert sum(words in note for note in plan.notes) == 1
 
 
 def test_tasks_that_fit_into_no_node_are_named_by_their_numbers_from_1() -> None:
-    kinds = tuple(
-        TaskKind(item=need, used=need, tasks=1, example="x")
-        for need in (TaskNeed(memory=GIB, cpus=1), TaskNeed(memory=GIB, cpus=9))
-    )
-    options = PlanOptions(task_file="t", node_cpus=8)
-    needs = TaskNeeds(kinds, (0, 1, 1), None)
-    plan = plan_for_target(options, needs, PlanTarget(None), 0.2)
+    small, large = TaskNeed(memory=GIB, cpus=1), TaskNeed(memory=GIB, cpus=9)
+    plan = planned(PlanOptions(task_file="t", node_cpus=8), small, large, large)
     assert [(short.task, short.need) for short in plan.left_out] == [(2, 9), (3, 9)]
     words = "tasks 2, 3: 9 CPUs as measured, and the node has 8; --cpus 8 if fewer are"
     assert tasks_too_big_message(plan).startswith(words)
@@ -214,10 +216,7 @@ def test_two_long_tasks_are_pulled_only_where_hours_are_typed(
     hours: str | None, *, has_queue: bool
 ) -> None:
     need = TaskNeed(memory=GIB, cpus=1, time=1200.0)
-    kind = TaskKind(item=need, used=need, tasks=2, example="x")
-    options = PlanOptions(task_file="t", hours=hours)
-    needs = TaskNeeds((kind,), (0, 0), None)
-    plan = plan_for_target(options, needs, PlanTarget(None), 0.2)
+    plan = planned(PlanOptions(task_file="t", hours=hours), need, need)
     assert (plan.queue is not None) == has_queue
 
 
@@ -249,26 +248,45 @@ def test_the_gpu_of_a_plan_is_the_one_that_is_named_or_measured(
 
 AGAIN = ResumeChoice(run=True, reason="")
 MORE = ResumeChoice(run=True, reason="", memory=2)
+BUG = ResumeChoice(run=False, reason="a bug: KeyError: 1")
+FULL = ResumeChoice(run=False, reason="ran out of memory: --max-memory is 1.00 GiB")
 BUDGET = HealLimits(max_rounds=3, max_hours=10.0)
+FIRST = EarlierRounds(rounds=1, finished=1, hours=1.0)
 
 
 @pytest.mark.parametrize(
-    ("choice", "before", "hours", "words"),
+    ("choices", "before", "hours", "words"),
     [
-        (AGAIN, EarlierRounds(rounds=2, finished=1, hours=6.0), 4.0, None),
-        (AGAIN, EarlierRounds(rounds=2, finished=1, hours=6.0), 4.1, "10.1 CPU hours"),
-        (AGAIN, EarlierRounds(rounds=2, finished=1, hours=None), 4.0, "no time limit"),
-        (AGAIN, EarlierRounds(rounds=2, finished=1, hours=6.0), None, "no time limit"),
-        (AGAIN, EarlierRounds(rounds=3, finished=1, hours=1.0), 1.0, "3 rounds, as"),
-        (AGAIN, EarlierRounds(rounds=2, finished=0, hours=1.0), 1.0, "no progress in"),
-        (AGAIN, EarlierRounds(rounds=1, finished=0, hours=1.0), 1.0, None),
-        (MORE, EarlierRounds(rounds=2, finished=0, hours=1.0), 1.0, None),
+        *(
+            (
+                [AGAIN],
+                EarlierRounds(rounds=rounds, finished=finished, hours=spent),
+                hours,
+                words,
+            )
+            for rounds, finished, spent, hours, words in (
+                (2, 1, 6.0, 4.0, None),
+                (2, 1, 6.0, 4.1, "10.1 CPU hours"),
+                (2, 1, None, 4.0, "no time limit"),
+                (2, 1, 6.0, None, "no time limit"),
+                (3, 1, 1.0, 1.0, "3 rounds, as"),
+                (2, 0, 1.0, 1.0, "no progress in"),
+                (1, 0, 1.0, 1.0, None),
+            )
+        ),
+        ([MORE], EarlierRounds(rounds=2, finished=0, hours=1.0), 1.0, None),
+        ([], FIRST, None, "all tasks are done"),
+        ([BUG, BUG], FIRST, None, "only bugs are left"),
+        ([BUG, FULL], FIRST, None, "nothing left that a retry could fix"),
     ],
 )
-def test_a_healer_stops_at_its_limits_and_not_before(
-    choice: ResumeChoice, before: EarlierRounds, hours: float | None, words: str | None
+def test_a_healer_stops_at_its_limits_and_where_no_retry_helps(
+    choices: list[ResumeChoice],
+    before: EarlierRounds,
+    hours: float | None,
+    words: str | None,
 ) -> None:
-    reason = healer_stop_reason([choice], before, hours, BUDGET)
+    reason = healer_stop_reason(choices, before, hours, BUDGET)
     assert (reason is None) == (words is None)
     assert (words or "") in (reason or "")
 
@@ -334,22 +352,3 @@ def test_what_a_second_try_requests_otherwise_is_in_its_line(
 ) -> None:
     before = JobRequest(cpus=4, memory=GIB, time_limit=HOUR)
     assert request_change_text(before, after) == words
-
-
-BUG = ResumeChoice(run=False, reason="a bug: KeyError: 1")
-FULL = ResumeChoice(run=False, reason="ran out of memory: --max-memory is 1.00 GiB")
-
-
-@pytest.mark.parametrize(
-    ("chosen", "why"),
-    [
-        ([], "all tasks are done"),
-        ([BUG, BUG], "only bugs are left"),
-        ([BUG, FULL], "nothing left that a retry could fix"),
-    ],
-)
-def test_a_healer_states_why_no_task_runs_again(
-    chosen: list[ResumeChoice], why: str
-) -> None:
-    before = EarlierRounds(rounds=1, finished=1, hours=1.0)
-    assert healer_stop_reason(chosen, before, None, BUDGET) == why

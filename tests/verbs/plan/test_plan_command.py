@@ -2,56 +2,25 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
-from planning import HUNDRED, Weigh
+from msgspec.structs import replace
+from planning import HUNDRED, Keep, Weigh, a_run, keep_run, read_plan
 
-from weigh.model.gpu import GpuUsage
-from weigh.model.plan import Plan
-from weigh.model.record import PeakMemory, Record, Usage
-from weigh.store import identity, shards
+from weigh.model.record import PeakMemory, Usage
 from weigh.units import GIB, MIB
 
 SAID = ("--gpu-memory", "2.3GiB", "--memory", "1GiB", "--time", "5h", "--cpus", "1")
 
 
-@pytest.fixture
-def keep(tmp_path: Path) -> Callable[[str, int, float], None]:
-    """Keep a record of one algorithm: its GPU memory, and how busy it kept a V100."""
-
-    def keep_it(algorithm: str, gpu_memory: int, busy: float) -> None:
-        peak = PeakMemory(GIB, GIB, GIB, None, None, None, "test")
-        card = GpuUsage(
-            "GPU-1",
-            "Tesla V100-SXM2-32GB",
-            32768 * MIB,
-            peak_memory=gpu_memory,
-            utilization_mean=busy,
-        )
-        record = Record(
-            id=algorithm.encode().hex().ljust(12, "0"),
-            label=algorithm,
-            command=("python", "rl.py", "--algo", algorithm, "--seed", "1"),
-            started="2026-11-21T10:00:00Z",
-            state="COMPLETED",
-            exit_code=0,
-            usage=Usage(wall_time=3000.0, peak_memory=peak, gpus=(card,)),
-        )
-        shards.append_record(str(tmp_path / ".weigh"), record, identity.this_machine())
-
-    return keep_it
+PPO, DQN = (f"python rl.py --algo {name} --seed 1" for name in ("ppo", "dqn"))
 
 
 def lines_of(folder: Path) -> Iterator[str]:
     for path in folder.glob("tasks_*.txt"):
         yield from path.read_text().splitlines()
-
-
-def read_plan(folder: Path) -> Plan:
-    return msgspec.json.decode((folder / "plan.json").read_bytes(), type=Plan)
 
 
 def test_a_hundred_experiments_are_25_task_files_of_four(
@@ -110,10 +79,10 @@ def test_json_is_the_document_that_is_written(weigh: Weigh, tmp_path: Path) -> N
 
 
 def test_algorithms_are_packed_each_by_its_own_record(
-    weigh: Weigh, tmp_path: Path, keep: Callable[[str, int, float], None]
+    weigh: Weigh, tmp_path: Path, keep: Keep
 ) -> None:
-    keep("ppo", 2 * GIB, 30.0)
-    keep("dqn", 9 * GIB, 60.0)
+    keep(PPO, 2 * GIB, busy=30.0)
+    keep(DQN, 9 * GIB, busy=60.0)
     lines = [
         f"python rl.py --algo {a} --seed {n}" for n in range(9) for a in ("ppo", "dqn")
     ]
@@ -134,9 +103,9 @@ def test_algorithms_are_packed_each_by_its_own_record(
 
 
 def test_tasks_that_keep_a_gpu_busy_are_given_the_time_to_take_turns(
-    weigh: Weigh, tmp_path: Path, keep: Callable[[str, int, float], None]
+    weigh: Weigh, tmp_path: Path, keep: Keep
 ) -> None:
-    keep("ppo", 2 * GIB, 100.0)
+    keep(PPO, 2 * GIB, busy=100.0)
     (tmp_path / "rl.txt").write_text("python rl.py --algo ppo --seed 2\n" * 4)
 
     weigh("plan", "rl.txt")
@@ -146,11 +115,9 @@ def test_tasks_that_keep_a_gpu_busy_are_given_the_time_to_take_turns(
     assert plan.request.time_limit == 4 * 3600
 
 
-def test_every_line_fits_80_columns(
-    weigh: Weigh, tmp_path: Path, keep: Callable[[str, int, float], None]
-) -> None:
-    keep("ppo", 2 * GIB, 30.0)
-    keep("dqn", 9 * GIB, 60.0)
+def test_every_line_fits_80_columns(weigh: Weigh, tmp_path: Path, keep: Keep) -> None:
+    keep(PPO, 2 * GIB, busy=30.0)
+    keep(DQN, 9 * GIB, busy=60.0)
     long = " ".join(f"--option-{n} value" for n in range(9))
     (tmp_path / "rl.txt").write_text(
         f"python rl.py --algo ppo {long}\npython rl.py --algo dqn {long}\n"
@@ -164,10 +131,10 @@ def test_every_line_fits_80_columns(
 
 
 def test_a_task_too_big_is_named_and_nothing_is_written(
-    weigh: Weigh, tmp_path: Path, keep: Callable[[str, int, float], None]
+    weigh: Weigh, tmp_path: Path, keep: Keep
 ) -> None:
-    keep("ppo", 2 * GIB, 30.0)
-    keep("dqn", 20 * GIB, 30.0)
+    keep(PPO, 2 * GIB, busy=30.0)
+    keep(DQN, 20 * GIB, busy=30.0)
     (tmp_path / "rl.txt").write_text(
         "python rl.py --algo ppo --seed 2\npython rl.py --algo dqn --seed 2\n"
     )
@@ -184,15 +151,8 @@ def test_measured_cpus_that_a_node_lacks_come_with_the_option_for_fewer(
 ) -> None:
     """Eight threads on a busy machine were taken for four CPUs."""
     peak = PeakMemory(GIB, GIB, GIB, None, None, None, "test")
-    record = Record(
-        id="bbbbbbbbbbbb",
-        command=("python", "threads.py", "1"),
-        started="2026-11-21T10:00:00Z",
-        state="COMPLETED",
-        exit_code=0,
-        usage=Usage(wall_time=60.0, peak_memory=peak, cpus_used=3.9),
-    )
-    shards.append_record(str(tmp_path / ".weigh"), record, identity.this_machine())
+    usage = Usage(wall_time=60.0, peak_memory=peak, cpus_used=3.9)
+    keep_run(tmp_path, a_run("python threads.py 1", usage=usage))
     (tmp_path / "threads.txt").write_text("python threads.py 2\n")
 
     code, _, err = weigh("plan", "threads.txt", "--node", "2")
@@ -220,13 +180,18 @@ def test_a_plan_is_not_overwritten_unless_requested(
     assert (folder / "log").is_dir()
 
 
-def test_a_folder_that_is_no_plan_is_left_alone(weigh: Weigh, tmp_path: Path) -> None:
-    (tmp_path / "plan" / "tasks").mkdir(parents=True)
+@pytest.mark.parametrize("files", [(), ("tasks_0.txt", "thesis.tex")])
+def test_a_folder_that_is_no_plan_is_left_alone(
+    weigh: Weigh, tmp_path: Path, files: tuple[str, ...]
+) -> None:
+    folder = tmp_path / "plan" / "tasks"
+    folder.mkdir(parents=True)
+    for name in files:
+        (folder / name).write_text("true\n")
 
     code, _, err = weigh("plan", "tasks.txt", "--gpu", "T4", *SAID, "--replace")
 
-    assert code == 2
-    assert "not a plan" in err
+    assert (code, "exists and is not a plan" in err) == (2, True), err
 
 
 def test_lines_from_windows_with_comments_are_written_bare(
@@ -286,7 +251,6 @@ def test_a_plan_whose_writing_broke_off_is_planned_anew(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     """A full disk leaves task files and no plan.json behind."""
-    (tmp_path / "tasks.txt").write_text(HUNDRED)
     half = tmp_path / "plan" / "tasks"
     half.mkdir(parents=True)
     (half / "tasks_0.txt").write_text("true\n")
@@ -294,19 +258,6 @@ def test_a_plan_whose_writing_broke_off_is_planned_anew(
     code, _, err = weigh("plan", "tasks.txt", "--memory", "1GiB", "--time", "1h")
     assert code == 0, err
     assert not (half / "tasks_700.txt").exists()
-
-
-def test_a_folder_with_files_of_others_is_left_alone(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    (tmp_path / "tasks.txt").write_text(HUNDRED)
-    other = tmp_path / "plan" / "tasks"
-    other.mkdir(parents=True)
-    (other / "tasks_0.txt").write_text("true\n")
-    (other / "thesis.tex").write_text("")
-    code, _, err = weigh("plan", "tasks.txt", "--memory", "1GiB", "--time", "1h")
-    assert code == 2
-    assert "exists and is not a plan" in err
 
 
 def test_a_plan_without_one_of_its_files_is_planned_again(
@@ -324,23 +275,16 @@ def test_a_run_that_failed_at_once_is_nothing_to_plan_with(
 ) -> None:
     """A program with a typing mistake ended after 0.01 s, at 10 MiB."""
     peak = PeakMemory(10 * MIB, 10 * MIB, 10 * MIB, None, None, None, "test")
-    record = Record(
-        id="aaaaaaaaaaaa",
-        label="typo",
-        command=("srun", "./solve"),
-        started="2026-11-21T10:00:00Z",
-        state="FAILED",
-        exit_code=2,
-        usage=Usage(wall_time=0.01, peak_memory=peak),
-    )
-    shards.append_record(str(tmp_path / ".weigh"), record, identity.this_machine())
+    usage = Usage(wall_time=0.01, peak_memory=peak)
+    failed = a_run("srun ./solve", usage=usage, state="FAILED", exit_code=2)
+    keep_run(tmp_path, replace(failed, id="aaaaaaaaaaaa", label="typo"))
     (tmp_path / "solve.txt").write_text("srun ./solve\n")
     code, out, err = weigh("plan", "solve.txt")
     assert (code, "memory is not known" in out + err) == (0, True)
     assert "measured run aaaaaa failed" in " ".join(err.split())
     code, _, err = weigh("plan", "solve.txt", "--from", "typo", "--name", "b")
     assert (code, "(state --memory and --time)" in err) == (2, True)
-    usage = ("--memory", "100M", "--time", "1m")
-    words = ("plan", "solve.txt", "--from", "typo", "--name", "b", *usage)
+    figures = ("--memory", "100M", "--time", "1m")
+    words = ("plan", "solve.txt", "--from", "typo", "--name", "b", *figures)
     code, out, _ = weigh(*words)
     assert (code, "1 CPU, 120 MiB RAM" in out) == (0, True)

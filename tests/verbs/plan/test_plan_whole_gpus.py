@@ -1,48 +1,14 @@
 """Tasks on several GPUs or several nodes, and those whose sizes nobody measured."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
-from planning import Weigh
+from planning import Keep, Weigh, read_plan
 
-from weigh.model.gpu import GpuUsage
-from weigh.model.plan import Plan
-from weigh.model.record import PeakMemory, Record, Usage
-from weigh.store import identity, shards
 from weigh.units import GIB, MIB
 
-Keep = Callable[..., None]
 SAID = ("--memory", "1GiB", "--time", "5h", "--cpus", "2")
-
-
-@pytest.fixture
-def keep(tmp_path: Path) -> Keep:
-    """Keep a record of a command that held so much on each of its GPUs."""
-
-    def keep_it(command: str, *held: int) -> None:
-        peak = PeakMemory(GIB, GIB, GIB, None, None, None, "test")
-        cards = tuple(
-            GpuUsage(f"GPU-{at}", "Tesla V100-SXM2-32GB", 32768 * MIB, peak_memory=one)
-            for at, one in enumerate(held)
-        )
-        record = Record(
-            id=command.encode().hex(),
-            command=tuple(command.split()),
-            started="2026-11-21T10:00:00Z",
-            state="COMPLETED",
-            exit_code=0,
-            usage=Usage(wall_time=3000.0, peak_memory=peak, gpus=cards),
-        )
-        shards.append_record(str(tmp_path / ".weigh"), record, identity.this_machine())
-
-    return keep_it
-
-
-def read_plan(folder: Path) -> Plan:
-    return msgspec.json.decode((folder / "plan.json").read_bytes(), type=Plan)
 
 
 def write(folder: Path, *lines: str) -> None:
