@@ -16,6 +16,7 @@ Rows = list[tuple[float, bytes]]
 
 @cache
 def rows(name: str) -> Rows:
+    """Read a recording: its name, after a folder's name and a slash if it is in one."""
     with gzip.open(DIRECTORY / f"{name}.jsonl.gz", "rt") as file:
         return [(at, text.encode("latin-1")) for at, text in map(json.loads, file)]
 

@@ -1,7 +1,7 @@
 """Forecasts on recordings of real tools, against when they truly ended."""
 
 import pytest
-from recorded import NAMES, forecast_at, rows
+from recorded import DIRECTORY, NAMES, forecast_at, rows
 
 from weigh.progress.reader import RunProgressReader
 
@@ -78,3 +78,22 @@ def test_an_end_is_known_where_the_user_gives_how_many_epochs() -> None:
     forecast = reader.forecast(0.6 * end)
     assert forecast
     assert forecast.remaining == pytest.approx(0.4 * end, rel=0.1)
+
+
+# they print no figure of the whole, or only of parts one after the other
+NOT_UNDERSTOOD = {
+    "tools": (
+        "bowtie2_build fasttree gensim gmsh iqtree lrzip mafft mmseqs muscle numpyro "
+        "plink rstanarm umap zpaq zstd"
+    ),
+    "kept_back": "fastqc gs imagemagick wkhtmltopdf",
+    "recent": "ab pip_install rmlint xdist",
+}
+
+
+@pytest.mark.parametrize("folder", NOT_UNDERSTOOD)
+def test_half_way_through_other_tools_no_fewer_ends_are_known(folder: str) -> None:
+    paths = (DIRECTORY / folder).glob("*.jsonl.gz")
+    names = {path.name.split(".")[0] for path in paths}
+    for name in names - set(NOT_UNDERSTOOD[folder].split()):
+        assert forecast_at(f"{folder}/{name}", 0.5)[0].remaining is not None, name
