@@ -14,9 +14,9 @@ way and read only once the reader was committed; what they print had been seen. 
 been used for repairs since. ``recent/`` holds 20 more,
 recorded on a crowded machine and read before any change: 16 understood, 78 % of 65
 intervals held, 44 % off at 20 %. Those from q to z were then used; those from a to p
-are kept back and were not looked at again. Left out for want of a figure of how far they are: joblib,
-scikit-learn's grid search, rav1e and duplicity. Folder, host and kernel names are
-replaced.
+are kept back and were not looked at again. Left out for want of a figure of how far
+they are: joblib, scikit-learn's grid search, rav1e and duplicity. Folder, host and
+kernel names are replaced.
 """
 
 import fcntl
