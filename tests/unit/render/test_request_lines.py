@@ -1,5 +1,3 @@
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,15 +11,6 @@ from weigh.render.request_lines import (
     request_form_lines,
     request_note_lines,
 )
-from weigh.units import MIB
-
-
-def test_slurm_lines_are_one_directive_each() -> None:
-    assert request_form_lines(a_request(), "slurm") == (
-        "#SBATCH --mem=500M",
-        "#SBATCH --cpus-per-task=1",
-        "#SBATCH --time=00:05:00",
-    )
 
 
 def test_grid_engine_lines_are_one_directive_each() -> None:
@@ -29,15 +18,6 @@ def test_grid_engine_lines_are_one_directive_each() -> None:
         "#$ -l h_vmem=600M",
         "#$ -pe smp 2",
         "#$ -l h_rt=00:05:00",
-    )
-
-
-def test_flags_are_one_line_for_the_available_scheduler() -> None:
-    assert request_form_lines(a_request(), "flags") == (
-        "--mem=500M --cpus-per-task=1 --time=00:05:00",
-    )
-    assert request_form_lines(a_request(), "flags", scheduler="gridengine") == (
-        "-l h_vmem=1200M -l h_rt=00:05:00",
     )
 
 
@@ -55,17 +35,6 @@ def test_directives_beyond_the_width_go_on_a_line_of_their_own() -> None:
         "#$ -l h_vmem=600M -pe smp 2",
         "#$ -l h_rt=00:05:00",
     )
-
-
-def test_json_is_one_document_that_names_its_schema_first() -> None:
-    text = "\n".join(request_form_lines(a_request(), "json", records=("7f3a91",)))
-
-    document = json.loads(text)
-    assert next(iter(document)) == "schema"
-    assert document["schema"] == "weigh.request/1"
-    assert document["memory"] == 500 * MIB
-    assert document["records"] == ["7f3a91"]
-    assert document["slurm"][0] == "--mem=500M"
 
 
 @given(REQUESTS, st.sampled_from(FORMS))

@@ -134,11 +134,14 @@ def test_a_script_requests_gpus_by_its_directives(
 
 
 def test_the_files_a_script_names_are_found(tmp_path: Path) -> None:
-    (tmp_path / "data.csv").touch()
-    a_script(tmp_path, "python train.py --data=data.csv 'it goes on", "# x.csv'")
-    lines = facts(tmp_path).lines
-    paths = named_paths(lines, str(tmp_path))
-    assert set(paths) == {str(tmp_path), str(tmp_path / "data.csv")}
+    named = (tmp_path / "data.csv", tmp_path / "a" / "in")
+    named[1].parent.mkdir()
+    # a file is called as a word by chance
+    for path in (*named, tmp_path / "python"):
+        path.touch()
+    a_script(tmp_path, "python t.py a/in --data=data.csv 'it goes on", "# x.csv'")
+    paths = named_paths(facts(tmp_path).lines, str(tmp_path))
+    assert set(paths) == {str(path) for path in (tmp_path, *named)}
 
 
 def test_records_of_what_a_script_runs_are_counted(tmp_path: Path) -> None:

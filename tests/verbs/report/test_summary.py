@@ -154,11 +154,6 @@ def test_records_are_written_as_in_the_golden_file(
     assert written == path.read_text()
 
 
-def test_what_a_job_wrote_does_not_steer_the_terminal() -> None:
-    outcome = RunOutcome("found in its output", ("\x1b[2Jerror",))
-    assert "\x1b" not in "".join(summary(state="FAILED", outcome=outcome))
-
-
 @pytest.mark.parametrize("scheduler", ["slurm", "gridengine", "htcondor", None])
 def test_a_plain_run_takes_five_lines_each_of_which_is_a_thing_to_do(
     scheduler: str | None,
@@ -263,6 +258,7 @@ def test_no_line_is_longer_than_80_columns(
     text = render_summary(record, request)
     assert text.endswith("\n")
     assert all(0 < len(line) <= 80 for line in text.splitlines())
+    assert "\x1b" not in text
 
 
 @given(USAGES)

@@ -188,11 +188,6 @@ def test_runs_stand_in_their_order_until_a_head_is_pressed(opened: Opened) -> No
     assert found(page) == "1 to 3 of 3 runs"
 
 
-def test_one_run_needs_no_table(opened: Opened) -> None:
-    page = opened(msgspec.structs.replace(array(1), title="one"))
-    assert page.locator("#tasks").count() == 0
-
-
 def test_nothing_of_the_table_is_cut_on_a_usual_screen(opened: Opened) -> None:
     rows = [
         msgspec.structs.replace(
@@ -211,13 +206,3 @@ def test_nothing_of_the_table_is_cut_on_a_usual_screen(opened: Opened) -> None:
         "all => all.filter(one => one.scrollWidth > one.clientWidth + 1).length"
     )
     assert cut == 0
-
-
-def test_columns_that_say_nothing_are_left_out(opened: Opened) -> None:
-    rows = [
-        ReportRow(task=n, state="COMPLETED", node="n1", label="a", wall_time=float(n))
-        for n in range(1, 4)
-    ]
-    page = opened(JobReport(title="few", unit="task", rows=tuple(rows)))
-    titles = page.locator(".tasks thead th").all_inner_texts()
-    assert [title.strip() for title in titles] == ["task", "state", "time"]

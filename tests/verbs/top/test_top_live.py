@@ -76,11 +76,6 @@ class Job:
             check=False,
         )
 
-    def finish(self) -> None:
-        if self.process.poll() is None:
-            with suppress(BrokenPipeError):
-                self.process.communicate(b"\n")
-
     def close(self) -> None:
         with suppress(psutil.NoSuchProcess):
             for child in psutil.Process(self.process.pid).children(recursive=True):
@@ -235,10 +230,3 @@ def test_a_label_beyond_latin_1_does_not_break_a_latin_1_output(tmp_path: Path) 
     job.close()
     assert done.returncode == 0
     assert "\\u0416\\u0438" in done.stdout
-
-
-def test_with_nothing_running_it_states_what_to_do(job: Job) -> None:
-    job.finish()
-    done = job.top()
-    assert done.returncode == 0
-    assert "weigh run -- COMMAND" in done.stdout
