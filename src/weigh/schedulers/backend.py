@@ -36,6 +36,7 @@ from weigh.schedulers.protocol import (
     LiveAnswers,
     SchedulerQuery,
 )
+from weigh.schedulers.script import ScriptText, read_script
 from weigh.units import Seconds
 
 if TYPE_CHECKING:  # a submission needs none
@@ -313,6 +314,10 @@ class SchedulerLint:
     def lint(self, text: str, facts: "ScriptFacts") -> "tuple[LintFinding, ...]":
         """Return the problems of the script *text*."""
         return ()
+
+    def script_as_started(self, text: str, facts: "ScriptFacts") -> ScriptText:
+        """Return the script, with the interpreter that the scheduler starts it by."""
+        return read_script(text)
 
     def directives(self, text: str) -> tuple[str, ...]:
         """Return the directive lines that the scheduler reads."""

@@ -29,7 +29,7 @@ from weigh.schedulers.lint.case import note, problem
 from weigh.schedulers.lint.environment_rules import BARE_PATH
 from weigh.schedulers.lint.rules import acknowledged
 from weigh.schedulers.protocol import LiveAnswers
-from weigh.schedulers.script import ScriptLine, ScriptText, read_script
+from weigh.schedulers.script import ScriptLine, ScriptText
 
 _LONGEST = 4 << 20  # the usual limit of schedulers on a script
 _MOST_LINES_READ = 64 << 20  # bytes of a file whose lines are counted
@@ -63,7 +63,7 @@ def check_script(
         raise UsageError(f"{path}: weigh checks no scripts for {title} {cure}")
     dialect = dialect_of(scheduler)
     facts = facts_of(here, scheduler=scheduler, live_answers=live_answers)
-    found, script = dialect.lint(text, facts), read_script(text)
+    found, script = dialect.lint(text, facts), dialect.script_as_started(text, facts)
     program = shellcheck_program(here.env)
     # shellcheck would only repeat that the script cannot be parsed
     is_readable = not any(one.rule == "syntax" for one in found)

@@ -25,6 +25,7 @@ from weigh.schedulers.lint.case import (
     note,
     problem,
     refused,
+    starts_by_first_line,
 )
 from weigh.schedulers.lint.common import ScriptLint
 from weigh.schedulers.lint.path_rules import holds_placeholder
@@ -262,12 +263,14 @@ def _arrays(lint_case: LintCase) -> Iterator[LintFinding]:
         return
     value = option.value
     found = _RANGE.fullmatch(value)
+    is_chosen = sum(one.name == "t" for one in lint_case.options) > 1
     if "," in value:
         effect = f"{value} becomes one range here, from the first to the last"
         yield problem(option, "array", effect, "one -t FIRST-LAST:STEP per job")
     elif found and found[2] and int(found[2]) < int(found[1]):
         yield note(option, "array", f"is read as {found[2]}-{found[1]}")
-    elif found and not found[2] and int(found[1]) > 1:
+    # one that overrules another was chosen: -t 3 typed runs one element again
+    elif found and not found[2] and int(found[1]) > 1 and not is_chosen:
         effect = f"is the one element {value}, not {value} of them"
         yield problem(option, "array", effect, f"-t 1-{value}")
 
@@ -360,8 +363,8 @@ def _shared_log(lint_case: LintCase) -> Iterator[LintFinding]:
 
 
 def _shell(lint_case: LintCase) -> Iterator[LintFinding]:
-    option, limits = lint_case.option("S"), lint_case.facts.limits
-    if limits is not None and limits.start_mode == "unix_behavior":
+    option = lint_case.option("S")
+    if starts_by_first_line(lint_case.facts):
         return  # '#!' counts, and -S has no effect
     if option is None:
         if lint_case.script.interpreter and lint_case.script.is_shell:

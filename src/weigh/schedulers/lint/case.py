@@ -232,6 +232,12 @@ class LintCase(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind(path) == "missing"
 
 
+def starts_by_first_line(script_facts: ScriptFacts) -> bool:
+    """Return whether the queue certainly starts scripts by #!, and no login shell."""
+    limits = script_facts.limits
+    return limits is not None and limits.start_mode == "unix_behavior"
+
+
 Rule: TypeAlias = Callable[[LintCase], Iterator[LintFinding]]
 # what has a line number, from 1, and the text as written
 LineSpot: TypeAlias = ScriptOption | ScriptLine | ShellCommand | HiddenExit

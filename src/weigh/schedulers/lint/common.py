@@ -24,8 +24,9 @@ from weigh.schedulers.lint.case import (
     SchedulerWords,
     ScriptOption,
     ScriptRequest,
+    starts_by_first_line,
 )
-from weigh.schedulers.script import ScriptText, read_script
+from weigh.schedulers.script import SHELLS, ScriptText, read_script
 from weigh.schedulers.shell import ShellBody, read_body
 
 COMMON: tuple[Rule, ...] = (
@@ -100,9 +101,19 @@ class ScriptLint(SchedulerLint):
             body=read_body(plain) if script.is_shell else ShellBody(),
             facts=facts,
         )
+        shell = tuple(case.value("S").rpartition(":")[2].split())  # of qsub alone
+        is_shell = not shell or shell[0].rpartition("/")[2] in SHELLS
+        # of csh or Python, unless the queue starts the script by itself
+        if not is_shell and not starts_by_first_line(facts):
+            script = msgspec.structs.replace(script, interpreter=shell)
+            case = msgspec.structs.replace(case, script=script, body=ShellBody())
         case = msgspec.structs.replace(case, start=self.start(case))
         case = msgspec.structs.replace(case, requested=self.requested(case))
         return msgspec.structs.replace(case, granted=self.granted(case))
+
+    def script_as_started(self, text: str, facts: ScriptFacts) -> ScriptText:
+        """Return the script, with the interpreter that an option may name."""
+        return self.case(text, facts).script
 
     def directives(self, text: str) -> tuple[str, ...]:
         """Return the directive lines that the scheduler reads."""

@@ -13,6 +13,7 @@ from weigh.schedulers.lint.case import (
     most_similar_word,
     note,
     problem,
+    starts_by_first_line,
 )
 from weigh.schedulers.script import ScriptLine
 from weigh.schedulers.shell import ShellBody, ShellCommand, read_body
@@ -55,7 +56,11 @@ def _conda(lint_case: LintCase) -> Iterator[LintFinding]:
         if useless:
             effect, fix = _early_return_words(lint_case, useless[-1], words[0])
         # Grid Engine starts login shells at many sites
-        make = problem if lint_case.tool == "sbatch" or _is_plain(lint_case) else note
+        make = (
+            problem
+            if lint_case.tool == "sbatch" or starts_by_first_line(lint_case.facts)
+            else note
+        )
         yield make(command, "conda", effect, fix)
         return
 
@@ -120,7 +125,7 @@ def _modules(lint_case: LintCase) -> Iterator[LintFinding]:
         where, fix = "in a batch shell", "source /etc/profile before it"
         if in_sh:
             where, fix = "where sh is dash", "write #!/bin/bash"
-        make = problem if _is_plain(lint_case) and not in_sh else note
+        make = problem if starts_by_first_line(lint_case.facts) and not in_sh else note
         yield make(command, "module", f"{command.name} is not found {where}", fix)
         return
 
@@ -128,14 +133,8 @@ def _modules(lint_case: LintCase) -> Iterator[LintFinding]:
 def _is_plain_sh(lint_case: LintCase) -> bool:
     """Return whether /bin/sh runs the script: so does ``unix_behavior`` without #!."""
     return lint_case.script.program in _PLAIN or (
-        not lint_case.script.interpreter and _is_plain(lint_case)
+        not lint_case.script.interpreter and starts_by_first_line(lint_case.facts)
     )
-
-
-def _is_plain(lint_case: LintCase) -> bool:
-    """Return whether the queue certainly starts no login shell."""
-    limits = lint_case.facts.limits
-    return limits is not None and limits.start_mode == "unix_behavior"
 
 
 def _programs(lint_case: LintCase) -> Iterator[LintFinding]:

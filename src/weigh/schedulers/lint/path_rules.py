@@ -13,6 +13,7 @@ from weigh.schedulers.lint.case import (
     note,
     problem,
     refused,
+    starts_by_first_line,
 )
 from weigh.schedulers.script import ScriptLine
 from weigh.schedulers.shell import ShellCommand
@@ -64,8 +65,7 @@ def _first_line_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     if lint_case.tool == _SBATCH:
         yield refused(spot, "no-shebang", f"{where}: refused")
         return
-    limits = lint_case.facts.limits
-    is_plain = limits is not None and limits.start_mode == "unix_behavior"
+    is_plain = starts_by_first_line(lint_case.facts)
     if lint_case.option("S") is None or is_plain:
         fix = "put #!/bin/bash first"
         effect = "no '#!': the queue's shell or /bin/sh runs it, maybe not bash"

@@ -72,6 +72,12 @@ def test_the_files_of_an_array_are_counted_on_disk(
     assert found.effect == "3 files tasks_N.txt, 0 to 2: element 3 has none"
 
 
+def test_a_script_for_another_shell_is_not_checked_as_bash(check: Check) -> None:
+    csh = "#$ -S /bin/csh\n#$ -cwd -l h_rt=9\nforeach x (1 2)\n  echo $x\nend\n"
+    assert codes(check(csh)) == []
+    assert codes(check(csh.replace("csh", "bash"))) == ["syntax"]
+
+
 def test_a_last_line_without_its_end_counts(check: Check, tmp_path: Path) -> None:
     (tmp_path / "params.txt").write_text("a\nb\nc")
     body = 'sed -n "${SLURM_ARRAY_TASK_ID}p" params.txt\n'

@@ -193,6 +193,17 @@ def test_what_bash_cannot_read_is_found(body: str, *, is_broken: bool) -> None:
     assert ("syntax" in checked(body)) is is_broken
 
 
+def test_a_script_is_read_by_the_shell_that_an_option_names() -> None:
+    known: dict[str, Any] = {"syntax": facts_of(here_of("/", {})).syntax}
+    csh = "#$ -S /bin/csh\n#$ -cwd\nforeach x (1 2)\n  echo $x\nend\n"
+    queue = QueueLimits(name="a.q", start_mode="unix_behavior")
+
+    assert "syntax" not in of_gridengine(csh, **known)
+    assert "syntax" in of_gridengine(csh.replace("csh", "bash"), **known)
+    limits = ClusterLimits(queues=(queue,))  # such a queue starts sh
+    assert "syntax" in of_gridengine(csh, limits=limits, **known)
+
+
 def test_a_missing_interpreter_is_eqw() -> None:
     missing = {"/bin/bsah": "missing"}
     found = of_gridengine("#!/bin/bsah\nhostname\n", paths=missing)
