@@ -23,9 +23,6 @@ else:  # each is imported when it is first used
     task_metric = lazy_module("weigh.task_metric")
     script = lazy_module("weigh.flow.check.script")
 
-_SHORTEST_TIMEOUT = 0.001  # seconds
-_LONGEST_TIMEOUT = 86400.0  # seconds, a day: trying is no run
-
 
 @click.command(context_settings=options.SETTINGS)
 @click.argument("path", metavar="TASKS|SCRIPT", shell_complete=options.files)
@@ -33,7 +30,7 @@ _LONGEST_TIMEOUT = 86400.0  # seconds, a day: trying is no run
 @click.option(
     "--timeout",
     "seconds",
-    type=options.seconds_between(_SHORTEST_TIMEOUT, _LONGEST_TIMEOUT),
+    type=options.SECONDS_ABOVE_0,
     default=30.0,
     metavar="TIME",
     help="Stop each after TIME; a bare number is seconds.  [default: 30s]",

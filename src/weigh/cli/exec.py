@@ -10,7 +10,7 @@ import msgspec
 
 from weigh import config
 from weigh.cli import options
-from weigh.cli.options import DURATION, SECONDS, SIZE
+from weigh.cli.options import DURATION, SECONDS, SECONDS_ABOVE_0, SIZE
 from weigh.cli.output import draw_on_stderr, print_patiently
 from weigh.errors import (
     FAILED,
@@ -105,7 +105,7 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
 @click.option(
     "--timeout",
     metavar="TIME",
-    type=SECONDS,
+    type=SECONDS_ABOVE_0,
     help="Stop a task after TIME; a bare number is seconds.  [default: never]",
 )
 # time from TERM to KILL; a bare number is seconds
@@ -178,8 +178,8 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
     hidden=True,
     multiple=True,
 )
-@click.option("--interval", type=SECONDS, default=0.05, metavar="SECONDS", hidden=True)
-@click.option("--stalled-after", type=SECONDS, default=600.0, hidden=True)
+@click.option("--interval", type=SECONDS_ABOVE_0, default=0.05, hidden=True)
+@click.option("--stalled-after", type=SECONDS_ABOVE_0, default=600.0, hidden=True)
 @click.option(
     "--progress",
     "progress_patterns",
@@ -270,10 +270,8 @@ def _refuse_exec_contradictions(words: dict[str, Any]) -> None:
         raise click.UsageError("--pull continues by its claims: omit --no-resume")
     if words["gone"] and not words["pull"]:
         raise click.UsageError("--gone is about the runs of a queue: add --pull")
-    for name in ("timeout", "time_limit"):
-        if words[name] == 0:
-            option = "--" + name.replace("_", "-")
-            raise click.UsageError(f"{option} 0 leaves a task no time")
+    if words["time_limit"] == 0:
+        raise click.UsageError("--time 0 leaves a task no time")
 
 
 class _StderrConsole:

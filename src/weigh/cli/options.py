@@ -44,12 +44,10 @@ class ParsedQuantity(_Type):
         read: Callable[[str], float],
         *,
         as_text: bool = False,
-        limits: tuple[float, float] | None = None,
     ) -> None:
         self.name = name
         self._read = read
         self._as_text = as_text
-        self._limits = limits
 
     def convert(
         self,
@@ -68,9 +66,6 @@ class ParsedQuantity(_Type):
             found = self._read(text)
         except FormatError as error:
             self.fail(str(error), param, ctx)
-        if self._limits is not None and not self._limits[0] <= found <= self._limits[1]:
-            least, most = self._limits
-            self.fail(f"{found:g} s is not in {least:g} to {most:g} s", param, ctx)
         return text if self._as_text else found
 
 
@@ -115,14 +110,16 @@ SIZE = ParsedQuantity("size", parse_size)  # bytes
 DURATION = ParsedQuantity("time", parse_duration)  # seconds
 
 
+def _time_above_zero(text: str) -> Seconds:
+    seconds = parse_duration(text, bare_unit=1)
+    if seconds <= 0:
+        raise FormatError(f"{text} is no time above 0")
+    return seconds
+
+
 # a bare number is seconds: only for options that are not named as a scheduler's
-def seconds_between(least: Seconds, most: Seconds) -> ParsedQuantity:
-    """Return a type of times, a bare number being seconds, within limits."""
-    read = partial(parse_duration, bare_unit=1)
-    return ParsedQuantity("time", read, limits=(least, most))
-
-
 SECONDS = ParsedQuantity("time", partial(parse_duration, bare_unit=1))
+SECONDS_ABOVE_0 = ParsedQuantity("time", _time_above_zero)
 HEADROOM = ParsedQuantity("share", _parse_share)  # 0.2 is 20 %
 # for flows that read the text themselves, as they do for Python programs
 SIZE_TEXT = ParsedQuantity("size", parse_size, as_text=True)

@@ -21,8 +21,6 @@ from weigh.errors import FormatError
 from weigh.flow.run.run import RunOptions, WatchedCommand, run_command_measured
 from weigh.measure.launcher import JobLauncher
 
-_SHORTEST_INTERVAL = 0.001  # seconds
-_LONGEST_INTERVAL = 86400.0  # seconds
 _MOST_RUNS = 10000  # of --repeat
 _WITHOUT_OPTION = ("login_node", "stalled_after")  # settings only
 # with these no command has to follow
@@ -154,7 +152,7 @@ def _repeats(
 @click.option(
     "--interval",
     hidden=True,  # a setting
-    type=options.seconds_between(_SHORTEST_INTERVAL, _LONGEST_INTERVAL),
+    type=options.SECONDS_ABOVE_0,
     default=0.05,
 )
 @click.option(
