@@ -487,10 +487,7 @@ def healer_stop_reason(
 
 def _no_retry_reason(chosen: Sequence[ResumeChoice]) -> str:
     """Return why none of the unfinished tasks runs again."""
-    if not chosen:
-        return "all tasks are done"
-    bugs = all(is_bug(choice.reason) for choice in chosen)
-    return "only bugs are left" if bugs else "nothing left that a retry could fix"
+    return "nothing left that a retry could fix" if chosen else "all tasks are done"
 
 
 class PreviousPlace(NamedTuple):

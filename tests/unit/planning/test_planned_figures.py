@@ -276,7 +276,6 @@ FIRST = EarlierRounds(rounds=1, finished=1, hours=1.0)
         ),
         ([MORE], EarlierRounds(rounds=2, finished=0, hours=1.0), 1.0, None),
         ([], FIRST, None, "all tasks are done"),
-        ([BUG, BUG], FIRST, None, "only bugs are left"),
         ([BUG, FULL], FIRST, None, "nothing left that a retry could fix"),
     ],
 )

@@ -79,7 +79,7 @@ def test_status_shows_each_round_and_why_it_was_sent(here: Weigh) -> None:
     _, out, _ = here("status", job)
 
     assert "round 2  1 task failed once" in out
-    assert "stopped  only bugs are left: 1 task: a bug" in out
+    assert "stopped  nothing left that a retry could fix: 1 task: a bug" in out
 
 
 def test_a_setting_heals_without_an_option(here: Weigh) -> None:

@@ -239,7 +239,7 @@ def test_a_script_of_the_user_s_own_is_healed_until_only_bugs_are_left(
 
     until(lambda: healing()["stopped"] is not None)
 
-    assert healing()["stopped"] == "only bugs are left"
+    assert healing()["stopped"] == "nothing left that a retry could fix"
     assert standing(weigh, job)["tasks"] == {"COMPLETED": 2, "FAILED": 1}
     began = [(weigh.folder / f"began_{n}").read_text() for n in (1, 2, 3)]
     assert began == ["x\n", "x\nx\n", "x\n"]
