@@ -14,7 +14,7 @@ from weigh.render.printable import shortened_text
 from weigh.schedulers import KINDS
 from weigh.schedulers.hidden_exit import hidden_exit
 from weigh.schedulers.launched import (
-    SUBMITS,
+    SUBMIT_COMMANDS,
     LaunchedScript,
     directives_of,
     launched,
@@ -105,7 +105,7 @@ def _refuse_pieces_of_loops(task_file: str, lines: Sequence[str]) -> None:
 
 
 def _submissions(line: str) -> Iterator[LaunchedScript]:
-    return (one for one in launched_by_line(line) if one.runner in SUBMITS)
+    return (one for one in launched_by_line(line) if one.runner in SUBMIT_COMMANDS)
 
 
 def _of_submissions(task_file: str, first: LaunchedScript) -> str:
@@ -138,7 +138,7 @@ def _losses(
     launched_scripts: Iterable[LaunchedScript], cwd: str, path: str | None
 ) -> Iterator[str]:
     for one in launched_scripts:
-        if one.runner in SUBMITS:
+        if one.runner in SUBMIT_COMMANDS:
             yield _of_a_submission(one)
             continue
         for file in one.files:

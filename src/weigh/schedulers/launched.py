@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.schedulers import KINDS
+from weigh.schedulers import KINDS, SUBMITS
 from weigh.schedulers.script import read_script
 from weigh.schedulers.shell import read_body, unquoted
 
-SUBMITS = frozenset(kind.submits for kind in KINDS.values())
+SUBMIT_COMMANDS = frozenset(SUBMITS.values())
 
 # programs whose arguments are a command to run
 _WRAPPERS = frozenset(
@@ -54,7 +54,7 @@ def launched(words: Sequence[str]) -> Iterator[LaunchedScript]:
     name = words[0].rpartition("/")[2]
     if name in _WRAPPERS:
         yield from _script_behind_wrapper(words[1:])
-    elif name in SUBMITS:
+    elif name in SUBMIT_COMMANDS:
         yield LaunchedScript(name, tuple(word for word in words[1:] if word[:1] != "-"))
     elif name in _SOURCE:
         yield LaunchedScript(name, tuple(words[1:2]))
@@ -96,7 +96,7 @@ def _script_behind_wrapper(words: Sequence[str]) -> Iterator[LaunchedScript]:
     for place, word in enumerate(words):
         name = word.rpartition("/")[2]
         is_known = _SHELL.fullmatch(name) or _INTERPRETER.fullmatch(name)
-        if is_known or name in _WRAPPERS | SUBMITS:
+        if is_known or name in _WRAPPERS | SUBMIT_COMMANDS:
             yield from launched(words[place:])
             return
         if word[:1] != "-" and not _ASSIGNMENT.match(word):

@@ -21,12 +21,6 @@ def test_several_cpus_are_slots_that_share_the_virtual_memory() -> None:
     )
 
 
-def test_gpus_are_requested_by_count() -> None:
-    flags = gridengine_text.TEXT.directives(a_request(gpus=2, gpu_type="v100"))
-
-    assert flags[-1] == "-l ngpus=2"
-
-
 @given(REQUESTS)
 def test_all_slots_together_hold_the_virtual_memory(request: Request) -> None:
     words = shlex.split(" ".join(gridengine_text.TEXT.directives(request)))

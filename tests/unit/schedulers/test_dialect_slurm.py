@@ -18,14 +18,6 @@ def test_the_flags_come_memory_first_then_cpus_and_time() -> None:
     )
 
 
-def test_gpus_are_requested_by_type_where_it_is_known() -> None:
-    known = slurm_text.TEXT.directives(a_request(gpus=2, gpu_type="v100"))
-    unknown = slurm_text.TEXT.directives(a_request(gpus=1))
-
-    assert known[-1] == "--gres=gpu:v100:2"
-    assert unknown[-1] == "--gres=gpu:1"
-
-
 @given(REQUESTS)
 def test_a_parser_of_sbatch_flags_finds_what_was_requested(request: Request) -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False)

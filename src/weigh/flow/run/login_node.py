@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from weigh.flow.site.ask import CommandRunner, ask_scheduler
-from weigh.schedulers import KINDS
+from weigh.schedulers import JOB_VARIABLES, KINDS
 from weigh.units import DAY, Seconds
 
 WARNING = "this is a login node: heavy work belongs on a compute node"
@@ -40,7 +40,7 @@ def is_login_node(
 ) -> bool:
     """Return whether *host_name* submits to compute nodes and is not one of them."""
     # within a job this is a compute node
-    if any(kind.job_variable in env for kind in KINDS.values()):
+    if any(name in env for name in JOB_VARIABLES.values()):
         return False
     return any(
         # a scheduler that does not answer yields no nodes, and decides nothing

@@ -8,7 +8,14 @@ from weigh.errors import FormatError, UsageError
 from weigh.flow.here import Here
 from weigh.measure.launcher import first_environment
 from weigh.probe.host import may_be_login_node
-from weigh.schedulers import KINDS, client, kind_or_first, schedulers_on_path
+from weigh.schedulers import (
+    JOB_VARIABLES,
+    KINDS,
+    SUBMITS,
+    client,
+    kind_or_first,
+    schedulers_on_path,
+)
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.client import SchedulerClient, SchedulerReach
 from weigh.schedulers.command import run_scheduler_command
@@ -28,9 +35,8 @@ def available_schedulers(env: Mapping[str, str]) -> list[str]:
     be a login node, which runs no jobs.
     """
     names = schedulers_on_path(env)
-    commands = [KINDS[name].submits for name in names]
-    job_variables = [kind.job_variable for kind in KINDS.values()]
-    if not may_be_login_node(env, commands, job_variables):
+    commands = [SUBMITS[name] for name in names]
+    if not may_be_login_node(env, commands, [*JOB_VARIABLES.values()]):
         names.append(LOCAL)
     return names
 

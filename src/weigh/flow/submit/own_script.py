@@ -47,7 +47,7 @@ from weigh.request import RUNNER_MEMORY
 from weigh.schedulers import KINDS
 from weigh.schedulers.backend import Scheduler, SchedulerUserScripts
 from weigh.schedulers.job_script import announce_line
-from weigh.schedulers.launched import SUBMITS, launched_by_line
+from weigh.schedulers.launched import SUBMIT_COMMANDS, launched_by_line
 from weigh.schedulers.protocol import Argv, DescribedScript, KnownJob
 from weigh.schedulers.script import read_script
 from weigh.schedulers.this_machine import NAME as LOCAL
@@ -438,7 +438,9 @@ def _refuse_no_job(
     # a file named *.py is a program, whatever it contains
     submits: set[str] = set()
     if program is None:
-        submits = {one.runner for one in launched_by_line(text[:_MOST_READ])} & SUBMITS
+        submits = {
+            one.runner for one in launched_by_line(text[:_MOST_READ])
+        } & SUBMIT_COMMANDS
     if not text.startswith("#!") and not submits:
         way_out = f"tasks: weigh plan {name}"
         if program is not None:
