@@ -19,7 +19,6 @@ class WaitTimes(msgspec.Struct, frozen=True, kw_only=True):
     remaining_time: Seconds = 5.0  # between estimates of it
     # the progress of weigh run
     first_read_of_run: Seconds = 1.0  # short runs need none
-    longest_between_reads: Seconds = 1.0
     forecast_of_run: Seconds = 1.0  # between forecasts
     first_drawing: Seconds = 2.0  # short runs draw nothing
     # checkpoints of records, which survive a kill -9

@@ -14,7 +14,7 @@ from weigh.runner.run_context import (
     RunConsole,
     RunContext,
 )
-from weigh.runner.shared_queue import QueuedWork
+from weigh.runner.shared_queue import PulledTasks
 from weigh.runner.slots import TaskPlan, lay_out
 from weigh.runner.task_source import TaskParameters, TaskSource
 from weigh.store.identity import process_identity, this_machine
@@ -24,7 +24,7 @@ def exec_context(
     folder: Path,
     *,
     notify: Callable[[str], None] = lambda _line: None,
-    shared: QueuedWork | None = None,
+    shared: PulledTasks | None = None,
     **options: Any,
 ) -> RunContext:
     """Return the context of a run of one task in *folder*, with these options."""

@@ -20,7 +20,7 @@ from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.checkpoint_signal import CheckpointSignal
-    from weigh.runner.shared_queue import QueuedWork
+    from weigh.runner.shared_queue import PulledTasks
 
 
 class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     add_regions: Callable[[str, RunMeasurement], RunMeasurement]
     table: TaskParameters
     plan: TaskPlan
-    shared: "QueuedWork | None" = None
+    shared: "PulledTasks | None" = None
     checkpoint: "CheckpointSignal | None" = None  # to send before a time limit
 
     def number_of(self, task_number: int) -> int:

@@ -290,7 +290,7 @@ def _parsed_claim_name(file_name: str) -> tuple[int, int] | None:
     return None
 
 
-class QueuedWork(TaskPlan):
+class PulledTasks(TaskPlan):
     """The tasks of a queue. Here all are alike; those of a plan have needs and times.
 
     ``units`` are the numbers of their tasks, in the order in which they are claimed,
@@ -410,7 +410,7 @@ class SharedQueue(TurnQueue):
     end, and may be alive.
     """
 
-    def __init__(self, claims: OwnClaims, work: QueuedWork, run: PullingRun) -> None:
+    def __init__(self, claims: OwnClaims, work: PulledTasks, run: PullingRun) -> None:
         super().__init__(iter(()))
         self.claims = claims
         self._work = work

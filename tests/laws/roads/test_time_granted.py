@@ -33,7 +33,7 @@ from weigh.planning.queue_order import (
 from weigh.request import round_time
 from weigh.runner.shared_queue import (
     OwnClaims,
-    QueuedWork,
+    PulledTasks,
     QueueFiles,
     QueueOwner,
     SharedQueue,
@@ -122,7 +122,7 @@ def time_of_exec(plan: Plan, staging: StagingPlan | None, *, requeue: bool) -> f
     return int(until[1]) - int(grace[1])
 
 
-class TimedWork(QueuedWork):
+class TimedWork(PulledTasks):
     """The queue of a plan, by the times of its tasks alone."""
 
     def __init__(self, plan: Plan, queue: PlannedQueue) -> None:

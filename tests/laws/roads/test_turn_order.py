@@ -18,7 +18,7 @@ from weigh.planning.queue_order import MOST_UNITS, _queue_units, units_looked_ah
 from weigh.runner.memory_guard import TurnPlacer
 from weigh.runner.shared_queue import (
     OwnClaims,
-    QueuedWork,
+    PulledTasks,
     QueueOwner,
     SharedQueue,
 )
@@ -136,7 +136,7 @@ def test_above_4096_tasks_each_starts_once_the_longest_first(
     claims = OwnClaims("/q", owner, files)
     claims.owner = claims._new_file(owner)
 
-    class UnlikeWork(QueuedWork):
+    class UnlikeWork(PulledTasks):
         def kind_of(self, task_number: int) -> int:
             return needs[task_number - 1]
 

@@ -24,8 +24,8 @@ from weigh.runner.events import TaskLeft, read_left
 from weigh.runner.memory_guard import fits_by_plan
 from weigh.runner.shared_queue import (
     OwnClaims,
+    PulledTasks,
     QueueClaims,
-    QueuedWork,
     QueueFiles,
     QueueOwner,
     SharedQueue,
@@ -224,7 +224,7 @@ class World:
             self.faults.append(f"{again} run again, {self.in_flight} were in flight")
 
 
-class WorldsWork(QueuedWork):
+class WorldsWork(PulledTasks):
     """The queue of a world, which knows whose runs are over."""
 
     def __init__(self, worker: Worker) -> None:
@@ -421,7 +421,7 @@ def test_tasks_fit_by_what_they_are_planned_to_need_and_what_they_hold() -> None
     assert fits(TaskReservation(99))  # alone: it may not wait for ever
 
 
-class WorkOfGoneRuns(QueuedWork):
+class WorkOfGoneRuns(PulledTasks):
     """A queue that only runs have pulled from that are gone."""
 
     def gone_runs(self, owners: Collection[QueueOwner]) -> Collection[str]:
@@ -430,7 +430,7 @@ class WorkOfGoneRuns(QueuedWork):
 
 def _after_another(
     folder: Path,
-    work: QueuedWork,
+    work: PulledTasks,
     left: dict[int, TaskLeft],
     *,
     time_left: float | None = None,

@@ -116,7 +116,7 @@ def execute(
         _warn_of_job_scripts(here, source, console)
         shared = None
         if queue is not None:
-            shared = pull.pulled_queue(here, queue, options.gone)
+            shared = pull.QueueOfPlan(here, queue, options.gone)
         blank = blank_record(
             [], RunOptions(interval=options.interval, label=options.label), here.env
         )

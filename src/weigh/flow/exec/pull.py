@@ -11,7 +11,7 @@ from weigh.errors import UsageError, WeighError
 from weigh.flow.here import Here
 from weigh.flow.plan.directory import read_plan
 from weigh.flow.site import schedulers
-from weigh.model.plan import QUEUE_TASKS, Plan, PlannedQueue, TaskNeed
+from weigh.model.plan import QUEUE_TASKS, TaskNeed
 from weigh.planning.queue_order import (
     element_capacity_for_tasks,
     time_to_start,
@@ -19,7 +19,7 @@ from weigh.planning.queue_order import (
 )
 from weigh.runner import events, orphans, owned_file
 from weigh.runner.run_context import ExecOptions
-from weigh.runner.shared_queue import QueuedWork, QueueOwner
+from weigh.runner.shared_queue import PulledTasks, QueueOwner
 from weigh.runner.slots import TaskReservation
 from weigh.store import jobs
 from weigh.store.identity import is_alive, this_machine
@@ -76,30 +76,24 @@ def _default_joblog(folder: str) -> str:
     return os.path.join(logs, f"{this_machine().host}.joblog")
 
 
-class PlannedWork(QueuedWork):
-    """The work of a plan's queue."""
+class QueueOfPlan(PulledTasks):
+    """The tasks of a plan's queue, which is in *folder*."""
 
-    def __init__(
-        self,
-        here: Here,
-        plan: Plan,
-        queue: PlannedQueue,
-        *,
-        folder: str,
-        gone: Sequence[str],
-    ) -> None:
-        """*gone* are hosts that have failed."""
+    def __init__(self, here: Here, folder: str, gone: Sequence[str]) -> None:
+        """Read the plan; *gone* are hosts that have failed.
+
+        Raises:
+            UsageError, FormatError, StoreError: its plan cannot be read.
+        """
+        plan = read_plan(folder)
+        if plan.queue is None:
+            raise UsageError(f"{folder} is not the directory of a queue")
+        units = [unit.tasks for unit in units_of(plan.queue, plan.kinds)]
         room = element_capacity_for_tasks(plan)
-        super().__init__(
-            [unit.tasks for unit in units_of(queue, plan.kinds)],
-            max(1, len(plan.elements)),
-            folder=folder,
-            # None: all tasks need the same, so the slots are the limit
-            room=TaskReservation() if room is None else _reservation(room),
-        )
-        self._here = here
-        self._gone = gone
-        self._queue = queue
+        # None: all tasks need the same, so the slots are the limit
+        most = TaskReservation() if room is None else _reservation(room)
+        super().__init__(units, max(1, len(plan.elements)), folder=folder, room=most)
+        self._here, self._gone, self._queue = here, gone, plan.queue
         self._needs = [_reservation(kind.item) for kind in plan.kinds]
         self._times = [time_to_start(kind) for kind in plan.kinds]
 
@@ -125,18 +119,6 @@ class PlannedWork(QueuedWork):
     def gone_runs(self, owners: Collection[QueueOwner]) -> set[str]:
         """Ask the runs' events, this machine and their scheduler."""
         return _gone(self._here, owners, self.folder, self._gone)
-
-
-def pulled_queue(here: Here, folder: str, gone: Sequence[str]) -> PlannedWork:
-    """Return the queue in *folder*; *gone* are hosts that have failed.
-
-    Raises:
-        UsageError, FormatError, StoreError: its plan cannot be read.
-    """
-    plan = read_plan(folder)
-    if plan.queue is None:
-        raise UsageError(f"{folder} is not the directory of a queue")
-    return PlannedWork(here, plan, plan.queue, folder=folder, gone=gone)
 
 
 def _reservation(task_need: TaskNeed) -> TaskReservation:

@@ -88,7 +88,7 @@ def asking(env: Mapping[str, str]) -> Callable[[Seconds], str]:
 
 
 _FIRST_PASSING = 0.05  # seconds, if the output passes through a copier
-_SHORTEST = 0.1  # seconds between two reads
+_SHORTEST, _LONGEST = 0.1, 1.0  # seconds between two reads
 _OF_ELAPSED = 0.05  # of the time so far: long runs are read less often
 _COST_SHARE = 0.01  # of a core, for reading
 _LEAST_COST = 0.002  # seconds of CPU per read
@@ -215,10 +215,7 @@ class RunObserver:
             pause = _SHORTEST if has_changed else 2 * _SHORTEST
         else:
             # short runs are looked at often: there is little time to see them
-            pause = min(
-                waits.times.longest_between_reads,
-                max(_SHORTEST, current_time * _OF_ELAPSED),
-            )
+            pause = min(_LONGEST, max(_SHORTEST, current_time * _OF_ELAPSED))
         if self._signal_at is None:
             return pause
         return max(0.0, min(pause, self._signal_at - current_time))  # never late
