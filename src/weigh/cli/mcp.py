@@ -39,7 +39,7 @@ def mcp(
     allow_submit: str | None,
     run_time: float,
 ) -> int:
-    """Serve run, request, plan, submit, status and report as tools for agents.
+    """Serve run, request, plan, submit, wait, logs and others as tools for agents.
 
     A server of the Model Context Protocol on stdin and stdout, for the settings
     of an agent; it needs the Python package mcp. Nothing is submitted without

@@ -7,11 +7,13 @@ the server was started so, and no more than its budget.
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,19 +25,36 @@ from weigh._version import __version__
 from weigh.errors import FAILED, USAGE, UsageError, WeighError
 from weigh.flow.here import here_of
 from weigh.flow.submit.rounds import rounds_of_plan, settle_all
+from weigh.model.job import ACTIVE
 from weigh.regular_file import only_regular
 from weigh.render.printable import last_line_of
 from weigh.store.jobs import read_jobs
 from weigh.units import HOUR, format_limit, parse_limit
 
+# in the order in which a job goes through them
+TOOLS = (
+    "run",
+    "request",
+    "plan",
+    "submit",
+    "confirm",
+    "status",
+    "wait",
+    "logs",
+    "cancel",
+    "report",
+)
 _INSTRUCTIONS = """\
 Measure one run of a command with run, read what to request with request, pack many runs
-with plan, check the job script with submit (a dry run by default), follow with status,
-compare requested and used with report. Bytes and seconds are numbers; null is
-not measured. Never guess GPU memory: it is only measured on a GPU."""
+with plan, check the job script with submit, send it with confirm, wait until the job
+has ended or needs a decision, read its logs, compare requested and used with report.
+Bytes and seconds are numbers; null is not measured. Never guess GPU memory: it is only
+measured on a GPU."""
 _LONGEST_OUTPUT = 4000  # characters of a command's output that an agent gets
 _PATIENCE = 120.0  # seconds for a verb that runs no job
 _PIECE, _MOST_KEPT = 1 << 16, 64 << 20  # bytes; of a slow writer's pieces fewer
+_LONGEST_LOG = 16_000  # characters
+_LOOK_EVERY = 10.0  # seconds; the scheduler itself is queried less often
 _GRACE = 15.0  # seconds until a stopped command is killed
 
 
@@ -46,6 +65,17 @@ class AgentLimits(msgspec.Struct, frozen=True, kw_only=True):
     cpu_hours: float | None = None  # None: no limit
     gpu_hours: float | None = None  # None: no limit
     run_time: float = 600.0  # seconds
+
+
+class ShownSubmission(msgspec.Struct, frozen=True):
+    """What submit has shown, and confirm sends."""
+
+    folder: str
+    argv: tuple[str, ...]
+    costs: Mapping[str, float | None]
+    """CPU and GPU hours; None without a time limit."""
+    plan_text: bytes
+    """Of plan.json: another plan in its place is not what was shown."""
 
 
 class RefusedCall(Exception):  # noqa: N818 - what an agent reads
@@ -67,6 +97,10 @@ class AgentTools:
         self._limits = limits
         # hours submitted since the server started
         self._spent = {"CPU": 0.0, "GPU": 0.0}
+        self._shown: dict[str, ShownSubmission] = {}  # by token
+        self._sent: set[str] = set()  # ids of jobs
+        # failures that an answer has shown, by job: further ones are news
+        self._known_failures: dict[str, int] = {}
         # of plans whose submission failed, and whose jobs may exist all the same
         self._unsure: dict[str, Mapping[str, float | None]] = {}
         self._lock = threading.Lock()  # the SDK runs calls side by side
@@ -173,53 +207,120 @@ class AgentTools:
     def submit(
         self,
         plan: str,
-        dry_run: bool = True,  # noqa: FBT001, FBT002 - by name
         queue: str | None = None,
         time: str | None = None,
         on: str | None = None,
     ) -> dict[str, Any]:
-        """Write and check the job script of a plan; submit it only with dry_run false.
+        """Write and check the job script of a plan, and send nothing yet.
 
-        on is slurm, gridengine, htcondor or local (this machine). Submitting needs a
-        server that was started with --allow-submit, and counts against its budget:
-        elements x CPUs (or GPUs) x time limit.
+        The answer has the script, the hours it may take and a token: confirm(token)
+        sends what was shown. on is slurm, gridengine, htcondor or local (this machine).
         """
         # below this server's folder, whatever path the agent wrote
         folder = os.path.join("plan", os.path.basename(plan.rstrip("/")))
         costs = self._costs(folder, time)
         options = {"--queue": queue, "--time": time, "--on": on}
         # healing sends more than the budget counts, whatever the settings say
-        argv = ["submit", folder, "--json", "--heal=no", *_command_line_flags(options)]
-        if dry_run:
-            return {"hours": costs, **self._read([*argv, "--dry-run"])}
+        argv = ("submit", folder, "--json", "--heal=no", *_command_line_flags(options))
+        shown = self._read([*argv, "--dry-run"])
+        token = secrets.token_hex(4)
+        plan_text = self._plan_text(folder)
+        self._shown[token] = ShownSubmission(folder, argv, costs, plan_text)
+        return {"hours": costs, "token": token, **shown}
+
+    def confirm(self, token: str) -> dict[str, Any]:
+        """Submit what submit has shown, by the token of its answer, once.
+
+        Needs a server that was started with --allow-submit, and counts against its
+        budget: elements x CPUs (or GPUs) x time limit.
+        """
         if not self._limits.submit:
             raise RefusedCall(
                 "this server submits nothing: its user has to start it as "
-                "weigh mcp --allow-submit HOURS; dry_run shows the script"
+                "weigh mcp --allow-submit HOURS; submit shows the script"
             )
         # counted before the scheduler is asked: its answer may be lost, and two
         # submissions could each fit the budget, but not both
         with self._lock:
+            shown = self._shown.get(token)
+            if shown is None:
+                raise RefusedCall(f"no submission was shown as {token!r:.40}: submit")
+            if self._plan_text(shown.folder) != shown.plan_text:
+                raise RefusedCall(f"{shown.folder} has changed since: submit it again")
             self._return_unspent_hours()
-            self._check_budget(costs)
-            self._count_hours(costs, 1)
+            self._check_budget(shown.costs)
+            del self._shown[token]
+            self._count_hours(shown.costs, 1)
         try:
-            answer = self._read(argv)
+            answer = self._read(shown.argv)
         except RefusedCall as refusal:
             # weigh itself refused it, so nothing was sent
             if refusal.code == USAGE:
                 with self._lock:
-                    self._count_hours(costs, -1)
+                    self._count_hours(shown.costs, -1)
                 raise
-            self._unsure[folder] = costs
+            self._unsure[shown.folder] = shown.costs
             raise RefusedCall(
                 f"{refusal} (its hours stay counted while jobs may have been submitted)"
             ) from refusal
-        return {"hours": costs, "spent": dict(self._spent), **answer}
+        self._sent.add(str(answer["job"]["id"]))
+        return {"hours": shown.costs, "spent": dict(self._spent), **answer}
 
     def status(self, job: str | None = None) -> dict[str, Any]:
         """Show the state of jobs: done, failed, running, waiting tasks, and why."""
+        answer = self._look(job)
+        self._note_failures(answer)
+        return answer
+
+    def wait(self, job: str = "last", seconds: float = 3600) -> dict[str, Any]:
+        """Wait until a job has ended or needs a decision; one call in place of many.
+
+        Returns its state, as status does, and why: ended, failed (more tasks than the
+        last answer on this job showed), stuck (it can never start), or time (seconds
+        have passed).
+        """
+        until = time.monotonic() + seconds
+        while True:
+            answer = self._look(job)
+            standing = answer["jobs"][0]
+            known = self._known_failures.get(standing["job"]["id"], 0)
+            is_news = len(standing["failures"]) > known
+            why = _why_to_decide(standing, more_failed=is_news)
+            if why is None and time.monotonic() < until:
+                time.sleep(min(_LOOK_EVERY, max(0.0, until - time.monotonic())))
+            else:
+                self._note_failures(answer)
+                return {"why": why or "time", **answer}
+
+    def _look(self, job: str | None) -> dict[str, Any]:
         return self._read(["status", "--json", *([] if job is None else ["--", job])])
+
+    def _note_failures(self, answer: Mapping[str, Any]) -> None:
+        for one in answer["jobs"]:
+            self._known_failures[one["job"]["id"]] = len(one["failures"])
+
+    def logs(
+        self, job: str = "last", task: int | None = None, lines: int = 40
+    ) -> dict[str, Any]:
+        """Return the last lines that a job's tasks printed, or one of its tasks."""
+        words = [job] if task is None else [job, str(task)]
+        code, output, error = self._call(["logs", f"--limit={lines}", "--", *words])
+        if code:
+            raise RefusedCall(_end_of_output(error) or f"exit code {code}", code)
+        return {"output": output[-_LONGEST_LOG:]}
+
+    def cancel(self, job: str) -> dict[str, Any]:
+        """Cancel a job that this server has submitted."""
+        if job not in self._sent:
+            sent = ", ".join(sorted(self._sent)) or "none"
+            raise RefusedCall(
+                f"{job!r:.40} is no job that this server submitted ({sent}): its user "
+                "can cancel it"
+            )
+        code, output, error = self._call(["cancel", "--", job])
+        if code:
+            raise RefusedCall(_end_of_output(error) or f"exit code {code}", code)
+        return {"output": output.strip()}
 
     def report(self, name: str = "last") -> dict[str, Any]:
         """Compare requested and used for a job, plan or record, with what to change."""
@@ -240,6 +341,10 @@ class AgentTools:
             return {"CPU": hours * ask["cpus"], "GPU": hours * ask["gpus"]}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RefusedCall(f"no plan in {folder}: make one with plan") from error
+
+    def _plan_text(self, folder: str) -> bytes:
+        with open(os.path.join(self._folder, folder, "plan.json"), "rb") as file:
+            return file.read()
 
     def _return_unspent_hours(self) -> None:
         """Stop counting submissions that are now known to have sent nothing."""
@@ -346,6 +451,20 @@ class _OutputEnd(threading.Thread):
         return b"".join([*self._kept]).decode("utf-8", "replace")
 
 
+def _why_to_decide(standing: Mapping[str, Any], *, more_failed: bool) -> str | None:
+    """Return why a job needs an agent now; None while it only goes on."""
+    runs = sum(standing["tasks"].get(state, 0) for state in ("RUNNING", "UNKNOWN"))
+    goes_on = runs + standing["tasks"].get("PENDING", 0)
+    healing = standing["healing"]
+    heals = healing and not healing["stopped"] and healing["state"] in ACTIVE
+    if not goes_on and not heals:
+        return "ended"
+    if more_failed:
+        return "failed"
+    hopeless = [one["hopeless"] for one in standing["waiting"]]
+    return "stuck" if not runs and hopeless and all(hopeless) else None
+
+
 def _text_of(path: str, most: int) -> str | None:
     """Return the text of a file, with one character more than *most* at most."""
     try:
@@ -381,7 +500,7 @@ def serve(folder: str, limits: AgentLimits) -> None:
     server = MCPServer("weigh", instructions=_INSTRUCTIONS, version=__version__)
     tools = AgentTools(folder, limits)
     # the SDK reads names, types and docstrings of the methods to describe them
-    for name in ("run", "request", "plan", "submit", "status", "report"):
+    for name in TOOLS:
         server.add_tool(_in_thread(getattr(tools, name), anyio, ToolError), name=name)
     server.run("stdio")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from processes import is_running, until
 
-from weigh.flow.mcp_server import AgentLimits, AgentTools, RefusedCall
+from weigh.flow.mcp_server import TOOLS, AgentLimits, AgentTools, RefusedCall
 
 HOLDS_60_MIB = "b = bytearray(b'x') * (60 << 20); print('done'); raise SystemExit({})"
 
@@ -21,6 +21,10 @@ HOLDS_60_MIB = "b = bytearray(b'x') * (60 << 20); print('done'); raise SystemExi
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("WEIGH_DIR", str(tmp_path / ".weigh"))
     return tmp_path
+
+
+def confirmed(tools: AgentTools, plan: str, **options: str | None) -> dict[str, Any]:
+    return tools.confirm(tools.submit(plan, **options)["token"])
 
 
 def program(code: int = 0) -> list[str]:
@@ -99,6 +103,9 @@ def test_the_request_is_that_of_the_command_line(folder: Path) -> None:
         (lambda tools: tools.plan(["a\nb"], "x"), "one shell command per task"),
         (lambda tools: tools.submit("nothing"), "no plan in plan/nothing"),
         (lambda tools: tools.report("nothing"), "no "),
+        (lambda tools: tools.wait("nothing"), "no job nothing"),
+        (lambda tools: tools.logs("nothing"), "no job nothing"),
+        (lambda tools: tools.cancel("481516"), "no job that this server submitted"),
     ],
 )
 def test_a_mistake_is_refused_with_the_way_out(
@@ -113,7 +120,7 @@ def test_nothing_is_submitted_unless_allowed(folder: Path) -> None:
     tools.plan(["true", "true"], "two", cpus=1, memory="100M", time="1h")
     assert "#!/bin/bash" in tools.submit("two")["text"]
     with pytest.raises(RefusedCall, match="--allow-submit"):
-        tools.submit("two", dry_run=False, on="local")
+        confirmed(tools, "two", on="local")
     assert not (folder / "plan/two/sent").exists()
 
 
@@ -123,16 +130,16 @@ def test_all_submissions_share_one_budget(folder: Path) -> None:
     for name in ("one", "two"):
         plan = tools.plan([f"true {name}", "true"], name, 1, "100M", "1h")
         assert plan["ask"]["cpus"] * len(plan["elements"]) == 2
-    done = tools.submit("one", dry_run=False, on="local")
+    done = confirmed(tools, "one", on="local")
     hours = 2 * done["job"]["wanted"]["time_limit"] / 3600
     assert (done["job"]["tasks"], done["hours"]["CPU"]) == (2, hours)
     with pytest.raises(
         RefusedCall, match="5 CPU hours exceed this server's budget of 3"
     ):
-        tools.submit("two", dry_run=False, on="local")
+        confirmed(tools, "two", on="local")
     with pytest.raises(RefusedCall, match=r"6\.5 CPU hours exceed"):
-        tools.submit("two", dry_run=False, time="2h", on="local")
-    tools.submit("two", dry_run=False, time="15m", on="local")
+        confirmed(tools, "two", time="2h", on="local")
+    confirmed(tools, "two", time="15m", on="local")
 
 
 @pytest.mark.parametrize("time", [None, "0"])
@@ -143,7 +150,7 @@ def test_hours_without_a_limit_fit_no_budget(folder: Path, time: str | None) -> 
     tools.plan(["true"], "open", 1, "100M")
     assert tools.submit("open", time=time)["hours"] == {"CPU": None, "GPU": None}
     with pytest.raises(RefusedCall, match="no hours can be counted: give time"):
-        tools.submit("open", dry_run=False, time=time, on="local")
+        confirmed(tools, "open", time=time, on="local")
     assert not (folder / "plan/open/sent").exists()
 
 
@@ -155,7 +162,7 @@ def test_submissions_side_by_side_share_one_budget(folder: Path) -> None:
 
     def submit(name: str) -> bool:
         with suppress(RefusedCall):
-            return bool(tools.submit(name, dry_run=False, on="local"))
+            return bool(confirmed(tools, name, on="local"))
         return False
 
     with ThreadPoolExecutor(len(names)) as pool:
@@ -176,10 +183,10 @@ def test_hours_stay_counted_while_a_job_may_exist(
     with monkeypatch.context() as patched:
         patched.setenv("PATH", f"{programs}:{os.environ['PATH']}")
         with pytest.raises(RefusedCall, match="its hours stay counted while"):
-            tools.submit("a", dry_run=False, on="slurm")
+            confirmed(tools, "a", on="slurm")
 
         with pytest.raises(RefusedCall, match="exceed this server's budget of 2"):
-            tools.submit("b", dry_run=False, on="local")
+            confirmed(tools, "b", on="local")
 
 
 def test_hours_of_what_was_never_sent_are_given_back(
@@ -192,18 +199,55 @@ def test_hours_of_what_was_never_sent_are_given_back(
     with monkeypatch.context() as patched:
         patched.setattr(AgentTools, "_call", lambda *_: lost)
         with pytest.raises(RefusedCall, match="no space left"):
-            tools.submit("a", dry_run=False)
+            confirmed(tools, "a")
 
-    assert tools.submit("b", dry_run=False, on="local")["spent"]["CPU"] == 1.25
+    assert confirmed(tools, "b", on="local")["spent"]["CPU"] == 1.25
 
 
 def test_what_weigh_itself_refused_costs_no_hours(folder: Path) -> None:
     tools = AgentTools(str(folder), AgentLimits(submit=True, cpu_hours=2, gpu_hours=0))
     tools.plan(["true"], "a", 1, "100M", "1h")
     with pytest.raises(RefusedCall, match="no queue: omit --queue"):
-        tools.submit("a", dry_run=False, on="local", queue="gpu")
+        confirmed(tools, "a", on="local", queue="gpu")
 
-    assert tools.submit("a", dry_run=False, on="local")["spent"]["CPU"] == 1.25
+    assert confirmed(tools, "a", on="local")["spent"]["CPU"] == 1.25
+
+
+RICH = AgentLimits(submit=True, cpu_hours=100)
+
+
+def test_what_was_shown_is_sent_once_and_only_as_it_was_shown(folder: Path) -> None:
+    tools = AgentTools(str(folder), RICH)
+    tools.plan(["echo hi"], "a", 1, "100M", "1h")
+    changed = tools.submit("a", on="local")["token"]
+    (folder / "a.txt").write_text("echo other\n")
+    with suppress(RefusedCall):
+        tools._call(["plan", "a.txt", "--replace", "--time=2h", "--memory=1G"])
+    with pytest.raises(RefusedCall, match="has changed since"):
+        tools.confirm(changed)
+    token = tools.submit("a", on="local")["token"]
+    job = tools.confirm(token)["job"]["id"]
+    with pytest.raises(RefusedCall, match="no submission was shown"):
+        tools.confirm(token)
+    assert tools.wait(job)["why"] == "ended"
+    assert "other" in tools.logs(job)["output"]
+
+
+def test_a_wait_ends_when_a_task_has_failed_though_others_run(folder: Path) -> None:
+    tools = AgentTools(str(folder), RICH)
+    go = folder / "go"
+    waits = f"while [ ! -e {go} ]; do sleep 0.1; done"
+    tools.plan([f"{waits}; exit 3", "sleep 1000"], "a", 1, "100M", "1h")
+    job = confirmed(tools, "a", on="local")["job"]["id"]
+    assert tools.wait(job, seconds=0)["why"] == "time"
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(tools.wait, job)
+        go.touch()
+        answer = waiting.result(timeout=100)
+    assert answer["why"] == "failed"
+    assert answer["jobs"][0]["tasks"]["RUNNING"] == 1
+    assert "cancelled" in tools.cancel(job)["output"]
+    assert tools.wait(job)["why"] == "ended"
 
 
 @pytest.mark.integrations
@@ -224,7 +268,7 @@ async def _walk(folder: Path) -> None:
     )
     async with Client(server) as client:
         listed = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert [*listed] == ["run", "request", "plan", "submit", "status", "report"]
+        assert [*listed] == [*TOOLS]
         assert all(tool.description for tool in listed.values())
         done = await client.call_tool("run", {"command": program(), "label": "big"})
         assert _document(done)["record"]["label"] == "big"
@@ -236,7 +280,7 @@ async def _walk(folder: Path) -> None:
         assert dry["text"].startswith("#!/bin/bash")
         odd = await client.call_tool("submit", {"plan": "one", "time": "soon"})
         assert "not a time: 'soon'" in odd.content[0].text
-        wet = await client.call_tool("submit", {"plan": "one", "dry_run": False})
+        wet = await client.call_tool("confirm", {"token": dry["token"]})
         assert wet.is_error
         assert "--allow-submit" in wet.content[0].text
         report = await client.call_tool("report", {"name": "big"})
