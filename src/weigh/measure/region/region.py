@@ -41,14 +41,18 @@ After = Callable[[str], None]  # called with the name of the function, after eac
 class MeasuredRegion:
     """A region of a program: the block of a ``with`` statement.
 
-    Its figures are available after its end. It can be used once.
+    Its figures are available after its end. It can be used once. *after* is called
+    with its name at the end.
     """
 
-    __slots__ = ("_account", "_state", "_sync", "name")
+    __slots__ = ("_account", "_after", "_state", "_sync", "name")
 
-    def __init__(self, name: str, *, sync: bool = False) -> None:
+    def __init__(
+        self, name: str, *, sync: bool = False, after: After | None = None
+    ) -> None:
         self.name = region_name(name, of="phase")
         self._sync = sync
+        self._after = after
         self._account: OpenPhase | None = None
         self._state = "new"
 
@@ -72,6 +76,8 @@ class MeasuredRegion:
         self._state = "closed"
         if self._account is not None:
             leave_region(self._account)
+        if self._after is not None:
+            self._after(self.name)
 
     @property
     def wall_time(self) -> Seconds | None:
@@ -118,21 +124,6 @@ def phase(name: str, *, sync: bool = False) -> MeasuredRegion:
     return MeasuredRegion(name, sync=sync)
 
 
-class _MeasuredCall(MeasuredRegion):
-    """The region of one call; *after* is called with its name at the end."""
-
-    __slots__ = ("_after",)
-
-    def __init__(self, name: str, after: After | None, *, sync: bool) -> None:
-        super().__init__(name, sync=sync)
-        self._after = after
-
-    def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
-        if self._after is not None:
-            self._after(self.name)
-
-
 def measuring(
     *, name: str | None = None, after: After | None = None, sync: bool = False
 ) -> Callable[[_Function], _Function]:
@@ -172,8 +163,8 @@ def _decorated(
     own_name = getattr(function, "__qualname__", None) or type(function).__name__
     called = name or region_name(own_name.replace("<locals>.", ""), of="measured")
 
-    def region() -> _MeasuredCall:
-        return _MeasuredCall(called, after, sync=sync)
+    def region() -> MeasuredRegion:
+        return MeasuredRegion(called, sync=sync, after=after)
 
     # its time would be its consumer's, too
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
