@@ -176,9 +176,6 @@ _OUTER = re.compile(
     rf"(?i:\b({_OUTER_WORDS})(?![a-z])[\s:#=]{{0,4}}(?:\(?train(?:ing)?\)\s{{0,4}})?"
     rf"[\[(]?\s{{0,4}}(\d{{1,9}})(?![\d.]){_OF}(\d{{1,9}})(?![\d/]|\.\d))"
 )
-_OUTER_AFTER = re.compile(
-    r"(?i:(?<![\w/.,])(\d{1,9})(?:\.\d{1,9})?\s?/\s?(\d{1,9})\s?epochs?\b)"
-)
 # the first column of YOLO's bars, of which the others are measures
 _COLUMN = re.compile(r"\s*\[?(\d{1,9})/(\d{1,9})(?=[\]\s:,|])")
 # Swin, DCGAN: "Train: [0/300][50/1251]"
@@ -293,8 +290,6 @@ def _outer_in(text: str) -> tuple[list[StepCount], int]:
             counts.append(_ordinal(part[1].lower(), part[2], None))
         counts.append(_ordinal(found[1].lower(), found[2], found[3]))
         end = found.end()
-    if not counts and (found := _OUTER_AFTER.search(text)):
-        return [_ordinal("epoch", found[1], found[2])], found.end()
     file = _FILE.search(text) if not counts and "%" in text else None
     if file and float(file[2]) > 1 and _share_after(text, file.end()):
         return [_ordinal("file", file[1], file[2])], file.end()
