@@ -80,12 +80,9 @@ def test_an_end_is_known_where_the_user_gives_how_many_epochs() -> None:
     assert forecast.remaining == pytest.approx(0.4 * end, rel=0.1)
 
 
-# they print no figure of the whole, or only of parts one after the other
+# they print no figure of the whole, or only of parts one after the other; those of the
+# folder tools are in test_progress_figures.py
 NOT_UNDERSTOOD = {
-    "tools": (
-        "bowtie2_build fasttree gensim gmsh iqtree lrzip mafft mmseqs muscle numpyro "
-        "plink rstanarm umap zpaq zstd"
-    ),
     "kept_back": "fastqc gs imagemagick wkhtmltopdf",
     "recent": "ab pip_install rmlint xdist",
 }
