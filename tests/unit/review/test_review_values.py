@@ -1,6 +1,7 @@
 """Rows, requests and figures of a report, by values worked out by hand."""
 
 import pytest
+from msgspec.structs import replace
 
 from weigh.model.job import ElementState
 from weigh.model.record import (
@@ -11,7 +12,12 @@ from weigh.model.record import (
     RunOutcome,
     Usage,
 )
-from weigh.model.report import AccountedElement, ReportMeasure, ReportRow
+from weigh.model.report import (
+    AccountedElement,
+    OtherFigure,
+    ReportMeasure,
+    ReportRow,
+)
 from weigh.review.advice import AdviceSubject, resource_notes
 from weigh.review.elements import elements_of_runs, memory_at_once, single_run_element
 from weigh.review.figures import (
@@ -296,6 +302,33 @@ def test_a_flag_is_advised_from_a_threshold_on(
     # what wastes more comes first, and what loses work before it
     expected: list[object] = [] if note is None else [(note[0], pytest.approx(note[1]))]
     assert notes == expected
+
+
+@pytest.mark.parametrize(("elapsed", "advised"), [(None, True), (200.0, False)])
+def test_what_accounting_saw_counts_where_weigh_saw_only_a_part_of_the_job(
+    elapsed: float | None, *, advised: bool
+) -> None:
+    requested = ElementRequest(scheduler="slurm", memory=1000 * MIB)
+    seen = {"memory": 800.0 * MIB, "time": elapsed}
+    measures = {
+        name: replace(
+            OURS[name],
+            others=tuple(
+                OtherFigure(source="sacct", value=value)
+                for value in [seen[name]]
+                if value is not None
+            ),
+        )
+        for name in ("memory", "time")
+    }
+    row = ReportRow(started=0.0, wall_time=100.0, state="COMPLETED")
+    element = single_run_element(ReviewedRun(row=row, need=100 * MIB), requested)
+
+    notes = resource_notes(
+        AdviceSubject(elements=[element], requested=requested, measures=measures)
+    )
+
+    assert any(note.flag == "--mem=120M" for note in notes) is advised
 
 
 def test_an_element_that_never_ran_held_nothing() -> None:

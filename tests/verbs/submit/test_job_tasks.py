@@ -17,7 +17,7 @@ from weigh.flow.follow.tasks import (
 )
 from weigh.joblog import HEADER
 from weigh.model.element_time import NOT_STARTED
-from weigh.model.job import ElementState, SubmittedJob
+from weigh.model.job import ElementState, OwnScript, SubmittedJob
 from weigh.model.plan import (
     BinCapacity,
     Plan,
@@ -25,11 +25,12 @@ from weigh.model.plan import (
     PlannedQueue,
     PlanRequest,
 )
-from weigh.model.record import State
+from weigh.model.record import Record, RecordedJob, ReportedProgress, State
 from weigh.runner import events
 from weigh.runner.shared_queue import OwnClaims, QueueOwner
 from weigh.schedulers.job_script import AGAIN, ENDED, NEAR
 from weigh.schedulers.this_machine import LocalScheduler
+from weigh.store import shards
 from weigh.store.identity import ProcessIdentity, this_machine
 
 KILL = 9
@@ -401,3 +402,31 @@ def test_a_task_of_a_running_element_runs_once_it_has_begun(tmp_path: Path) -> N
     writes(tmp_path, "", begun)
 
     assert states_of(job, plan, "RUNNING") == ["RUNNING", "PENDING"]
+
+
+@pytest.mark.parametrize("is_script", [False, True])
+def test_how_long_a_killed_task_would_have_taken_is_in_its_newest_record(
+    tmp_path: Path, *, is_script: bool
+) -> None:
+    job, _ = a_job(tmp_path, tasks=2)
+    if is_script:
+        job = msgspec.structs.replace(job, own=OwnScript())
+    begun = [
+        events.AttemptStarted(1, attempt, "r", 1.0, 1, 1, None, "")
+        for attempt in (1, 2)
+    ]
+    writes(tmp_path, "", *begun)  # killed with their element: no end
+    for attempt, remaining in ((1, 30.0), (2, 120.0)):
+        progress = ReportedProgress(
+            done=1.0, total=3.0, source="tqdm", time=60.0, remaining=remaining
+        )
+        record = Record(
+            id=f"{attempt:012}",
+            command=("true",),
+            started="2026-11-26T10:00:05Z",
+            job=RecordedJob(job.id, task=1, attempt=attempt),
+            progress=progress,
+        )
+        shards.append_record(str(tmp_path), record, this_machine())
+
+    assert history_of(job).whole_times(str(tmp_path)) == {(0, 1): 180.0}

@@ -5,6 +5,7 @@ and report. What follows for a task is decided in `tasks`.
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -296,63 +297,37 @@ class JobHistory:
         ]
 
     def records(self, root: str) -> dict[TaskAttemptKey, Record]:
-        """Return the records of a plan's attempts that have one.
+        """Return the records of attempts; an element of a user's own script is a task.
 
         Raises:
             StoreError: the records cannot be read.
         """
-        return records_of_attempts(root, self.attempts, self.job)
-
-    def records_of_script(self, root: str) -> dict[int, list[Record]]:
-        """Return the records of each element of a user's own script, oldest first.
-
-        A requeued element has a record of each attempt.
-
-        Raises:
-            StoreError: the records cannot be read.
-        """
+        if not self.job.is_script:
+            return records_of_attempts(root, self.attempts, self.job)
         places = {index: at for at, index in enumerate(element_numbers_of(self.job))}
-        found: dict[int, list[Record]] = {}
+        begun = Counter[int]()  # a requeued element has a record of each attempt
+        found: dict[TaskAttemptKey, Record] = {}
         for record in record_lookup.records_of_jobs(root, {self.job.id}):
             place = places.get(row_of(record).element or 0)
             if place is not None and is_record_of_job(record, self.job):
-                found.setdefault(place, []).append(record)
+                begun[place] += 1
+                found[place, 1, begun[place]] = record
         return found
-
-    def all_records(self, root: str) -> list[Record]:
-        """Return the records of all attempts, without asking the scheduler.
-
-        Raises:
-            StoreError: the records cannot be read.
-        """
-        if self.job.is_script:
-            found = self.records_of_script(root).values()
-            return [record for records in found for record in records]
-        return list(self.records(root).values())
 
     def whole_times(self, root: str) -> dict[tuple[int, int], Seconds]:
         """Return the whole time of tasks, by element and number in it.
 
-        It is forecast by the progress in the record of the last attempt: an element
-        that is killed at its limit leaves no event with the need of its task.
+        It is forecast by the progress in the newest record: an element that is killed
+        at its limit leaves no event with the need of its task.
 
         Raises:
             StoreError: the records cannot be read.
         """
-        last: dict[tuple[int, int], Record | None] = {}
-        if self.job.is_script:
-            by_element = self.records_of_script(root)
-            last = {(place, 1): found[-1] for place, found in by_element.items()}
-        else:
-            records = self.records(root)
-            for one in self.attempts:
-                key = one.element, one.seq, one.attempt
-                last[one.element, one.seq] = records.get(key)
-        times = dict[tuple[int, int], Seconds]()
-        for task, record in last.items():
-            progress = None if record is None else record.progress
-            if progress is not None and progress.whole_time is not None:
-                times[task] = progress.whole_time
+        times: dict[tuple[int, int], Seconds] = {}
+        for (element, seq, _), record in sorted(self.records(root).items()):
+            whole = None if record.progress is None else record.progress.whole_time
+            if whole is not None:
+                times[element, seq] = whole
         return times
 
 

@@ -282,7 +282,7 @@ def records_of_last_job_or_exec(store: RecordStore) -> list[Record] | None:
         ids = [
             record.id
             for job in jobs_file.chain_of(known, last)
-            for record in history_of(job).all_records(store.root)
+            for record in history_of(job).records(store.root).values()
         ]
     if not ids:
         raise UsageError(

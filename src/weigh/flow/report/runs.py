@@ -130,10 +130,11 @@ def unsent_runs(views: Sequence[JobView]) -> Iterator[ReviewedRun]:
 
 def _runs_of_own(job_view: JobView, root: str) -> Iterator[ReviewedRun]:
     """Yield the runs of a job with the user's own script: measured ones, or states."""
-    records = job_view.history.records_of_script(root)
+    found: dict[int, list[ReviewedRun]] = {}
+    for (element, _, _), record in job_view.history.records(root).items():
+        found.setdefault(element, []).append(run_of(record))
     for task in job_view.tasks:
-        tried = [run_of(one) for one in records.get(task.element, ())]
-        tried = tried or [_by_state(job_view, task)]
+        tried = found.get(task.element) or [_by_state(job_view, task)]
         for run in _attempts_with_task(task, tried, {}):
             job = msgspec.structs.replace(run.row, job=job_view.job.id)
             yield msgspec.structs.replace(run, row=job)
