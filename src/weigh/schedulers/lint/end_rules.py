@@ -130,7 +130,9 @@ def _signal_option(lint_case: LintCase) -> Iterator[LintFinding]:
             fix = f"--signal=B:{rest}, and a trap with '& wait'"
             yield problem(option, "signal-to-nobody", effect, fix)
     elif not any(lint_case.body.named("exec", "source", ".")) and not any(
-        name in " ".join(one.words).upper() for one in lint_case.body.named("trap")
+        # in a loop over signals a variable has the name
+        name in " ".join(one.words).upper() or "$" in " ".join(one.words[2:])
+        for one in lint_case.body.named("trap")
     ):
         effect = f"the script has no trap for {name}: it ends bash and the job early"
         yield problem(option, "signal-untrapped", effect, f"trap '...' {name}")
