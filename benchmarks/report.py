@@ -24,10 +24,7 @@ ASKED = 2.0  # seconds
 FORMS = (
     (),
     ("--json",),
-    (
-        "--for",
-        "paper",
-    ),
+    ("--as", "paper"),
 )
 
 

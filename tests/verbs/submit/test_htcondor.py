@@ -12,6 +12,7 @@ from following import Weigh
 from rigs import acting_as
 
 MIB = 1 << 20
+NO_NODE = "no node of the queue has all of that: the job would never"
 
 
 def script(weigh: Weigh, *words: str) -> str:
@@ -122,12 +123,9 @@ def test_a_run_in_a_job_knows_the_job_and_its_slot(pool: Weigh) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--cpus", "20"), "no node of the queue has all of that: the job would never"),
-        (
-            ("--memory", "64G"),
-            "no node of the queue has all of that: the job would never",
-        ),
-        (("--gpus", "9"), "no node of the queue has all of that: the job would never"),
+        (("--cpus", "20"), NO_NODE),
+        (("--memory", "64G"), NO_NODE),
+        (("--gpus", "9"), NO_NODE),
         (("--requirements=Memory >",), "would reject the job: Parse error"),
     ],
 )
