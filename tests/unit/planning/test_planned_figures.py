@@ -36,7 +36,7 @@ from weigh.planning.resume_policy import (
     previous_task_place,
     request_change_text,
 )
-from weigh.units import GIB, HOUR
+from weigh.units import GIB, HOUR, MIB
 
 TWO_SLOTS = TaskNeed(cpus=4, memory=10, gpu_memory=10)
 
@@ -152,6 +152,53 @@ def test_address_space_follows_memory(
     assert (asked.memory, asked.virtual_memory) == expected
     typed = enlarged_request(had, [choice], ResumeOptions(memory="3GiB"))
     assert typed.virtual_memory == virtual + GIB
+
+
+@pytest.mark.parametrize(
+    ("factor", "limit", "most", "expected"),
+    [
+        (1, 3601, None, 3601),
+        (2, 3600, None, 7200),
+        (2, 2000, None, 4500),  # 67 minutes, in quarters of an hour
+        (2, 3600, 5400, 5400),  # a healer's limit
+        (2, 3600, 1800, 3600),  # never less than before
+        (2, None, None, None),
+    ],
+)
+def test_a_time_limit_grows_by_its_factor_and_memory_stays(
+    factor: int, limit: int | None, most: int | None, expected: int | None
+) -> None:
+    choice = ResumeChoice(run=True, reason="", time=factor)
+    limits = None if most is None else HealLimits(max_time=most)
+    # more than round figures: nothing is rounded without a need
+    had = JobRequest(memory=1001 * MIB, time_limit=limit)
+    grown = enlarged_request(had, [choice], ResumeOptions(limits=limits))
+    assert (grown.time_limit, grown.memory) == (expected, had.memory)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "need", "keeps", "parts"),
+    [
+        (1, None, False, [(1, 3)]),
+        (1, None, True, [(1,), (3,)]),  # what they left on their nodes is copied back
+        (2, None, False, [(1,), (3,)]),  # packed to fit together
+        (2, GIB, False, [(1, 3)]),
+        (2, GIB, True, [(1,), (3,)]),
+    ],
+)
+def test_elements_of_a_round_are_filled_unless_their_tasks_belong_together(
+    kinds: int, need: int | None, *, keeps: bool, parts: list[tuple[int, ...]]
+) -> None:
+    plan = a_plan()
+    elements = tuple(
+        PlannedElement(f"tasks_{n}.txt", tasks, 0, 0, 1)
+        for n, tasks in enumerate([(1, 2), (3, 4)])
+    )
+    plan = replace(plan, elements=elements, kinds=plan.kinds * kinds, queue=None)
+    places = {1: PreviousPlace(plan, 0, 0), 3: PreviousPlace(plan, 1, 0)}
+    choice = ResumeChoice(run=True, reason="", need=need)
+    again = plan_of_round(plan, places, choice, 2, keeps=keeps)
+    assert [element.tasks for element in again.elements] == parts
 
 
 @pytest.mark.parametrize(("number", "kind"), [(0, None), (1, 4), (3, 6), (4, None)])
