@@ -185,7 +185,8 @@ def test_grid_engine_s_gpus_are_chosen_where_there_is_a_driver(
 
 
 def test_a_job_that_is_put_back_has_a_trap_for_its_own_warning() -> None:
-    text = RENDER["slurm"](a_script(requeue=True))
+    # a script that sources something may get its trap there
+    text = RENDER["slurm"](a_script(requeue=True, setup=JobSetup()))
 
     found = {one.rule for one in slurm_lint.LINT.lint(text, ScriptFacts())}
 
