@@ -83,7 +83,9 @@ def test_the_order_of_the_parts_does_not_matter(parts: list[Record]) -> None:
 
 
 def test_a_part_that_has_not_come_is_missing() -> None:
-    assert join_records(four()[:3]).missing == ("1 of 4 ranks were not seen",)
+    joined = join_records(four()[:3])
+    assert joined.missing == ("1 of 4 ranks were not seen",)
+    assert [node.ranks for node in joined.nodes] == [2, 1]
 
 
 def test_who_watches_a_node_after_another_adds_nothing_to_its_peak() -> None:
