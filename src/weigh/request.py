@@ -76,7 +76,6 @@ _GPU_MAKERS = frozenset(
     ("nvidia", "tesla", "geforce", "quadro", "amd", "radeon", "instinct")
 )
 _GPU_FAMILIES = frozenset(("rtx", "gtx", "titan"))
-_CPU_TOLERANCE = 0.1  # a reader of the command's output, or the odd helper thread
 
 
 class RunForRequest(msgspec.Struct, frozen=True):
@@ -240,7 +239,7 @@ def _layout_of(record: Record) -> RankLayout:
         ntasks=tasks,
         ntasks_per_node=per_node,
         weigh=(record.monitor.rank_memory or 0) if record.monitor else 0,
-        cpus=max(cpus_to_request(used) for used in busy.values()),
+        cpus=max(usage_needs.cpus_to_request(used) for used in busy.values()),
         rank=max((rank.peak_memory or 0 for rank in ranks), default=0) or None,
         script=max(0, *script, 0),
     )
@@ -715,7 +714,7 @@ def _cpus_needed(runs: Sequence[RunForRequest], records: Sequence[Record]) -> in
         return max((cpus for cpus in had if cpus), default=1)
     return max(
         # those that a run used, or wanted where others had them
-        cpus_to_request(usage.cpus_used)
+        usage_needs.cpus_to_request(usage.cpus_used)
         if usage.cpu_wait is None
         else usage_needs.cpus_for(usage)
         for usage in usages
@@ -729,11 +728,6 @@ def _cpu_notes(runs: Sequence[RunForRequest], layout: RankLayout) -> Iterator[st
     if waits and not layout.cpus:
         _, run = max(waits, key=lambda wait: wait[0])
         yield from usage_needs.need_notes(run.usage)
-
-
-def cpus_to_request(cpus_used: float | None) -> int:
-    """Return the whole CPUs for a mean number that was busy."""
-    return 1 if cpus_used is None else max(1, math.ceil(cpus_used - _CPU_TOLERANCE))
 
 
 def memory_to_request(peak: float, headroom: float = DEFAULT_HEADROOM) -> Bytes:

@@ -24,7 +24,7 @@ from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
 Cause = Literal["others", "own", "limit", "unknown"]
 
-CPU_TOLERANCE = 0.1  # a reader of the command's output, or the odd helper thread
+_CPU_TOLERANCE = 0.1  # a reader of the command's output, or the odd helper thread
 _WORTH_SHARE = 0.1  # of the CPU time
 _WORTH_TIME: Seconds = 0.3  # seconds; a shorter wait changes no request
 _OTHERS = 0.1  # CPUs; less is weigh itself, and the noise of /proc/stat
@@ -59,7 +59,7 @@ def cpus_for(usage: Usage) -> int:
 
     What it used, or, where others or a limit kept it waiting, what it wanted.
     """
-    used = _whole_cpus(usage.cpus_used)
+    used = cpus_to_request(usage.cpus_used)
     wait = usage.cpu_wait
     if (
         wait is None
@@ -71,11 +71,12 @@ def cpus_for(usage: Usage) -> int:
     most = max(wait.threads, 1)
     if usage.jvm is not None and wait.cpus is not None:
         most = min(most, wait.cpus)  # Java starts as many threads as it sees CPUs
-    return max(used, min(_whole_cpus(wait.wanted), most))
+    return max(used, min(cpus_to_request(wait.wanted), most))
 
 
-def _whole_cpus(cpus_used: float | None) -> int:
-    return 1 if cpus_used is None else max(1, math.ceil(cpus_used - CPU_TOLERANCE))
+def cpus_to_request(cpus_used: float | None) -> int:
+    """Return the whole CPUs for a mean number that was busy."""
+    return 1 if cpus_used is None else max(1, math.ceil(cpus_used - _CPU_TOLERANCE))
 
 
 def wait_words(usage: Usage) -> str:
@@ -114,7 +115,7 @@ def need_notes(usage: Usage) -> Iterator[str]:
     cause = cause_of_cpu_wait(wait)
     if cause in _NOT_ITS_OWN:
         count = cpus_for(usage)
-        if count == _whole_cpus(usage.cpus_used) and wait.wanted < _BOUND:
+        if count == cpus_to_request(usage.cpus_used) and wait.wanted < _BOUND:
             return  # it sleeps or waits for storage: another CPU changes neither line
         alone, wall = format_duration(wait.alone), format_duration(usage.wall_time)
         yield (

@@ -13,7 +13,6 @@ from weigh.request import (
     ENOUGH_RUNS,
     LEAST_VIRTUAL,
     SHORTEST_WORK,
-    cpus_to_request,
     memory_to_request,
     round_memory,
     round_time,
@@ -32,7 +31,13 @@ from weigh.units import (
     format_limit,
     format_size,
 )
-from weigh.usage_needs import cpus_for, has_waited, need_notes, wait_words
+from weigh.usage_needs import (
+    cpus_for,
+    cpus_to_request,
+    has_waited,
+    need_notes,
+    wait_words,
+)
 from weigh.why_run_ended import out_of_memory, ran_out_on_gpu
 from weigh.work_done_elsewhere import outside_work
 
