@@ -7,7 +7,6 @@ from collections import deque
 from typing import Any
 
 import click
-import msgspec
 
 from weigh.cli import options
 from weigh.flow.follow.logs import JobOutputFinder, LogFile, LogListing
@@ -21,14 +20,6 @@ _PIECE = 1 << 16  # bytes that are read of a file before the next one has its tu
 _LAST = 10  # lines of each of several files
 _FAILED = "failed"  # in place of a task's number
 _MOST_FILES = 20  # files that are shown; an array can have thousands
-
-
-class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options as typed; click's names are those of the fields."""
-
-    follow: bool
-    limit: int | None
-    as_json: bool
 
 
 class TaskNumber(options.BoundedCount):
@@ -52,7 +43,14 @@ class TaskNumber(options.BoundedCount):
     "Show the last N lines of each file.  [default: all of one file, 10 of several]"
 )
 @options.as_json("Print where the files are, as one JSON document.")
-def logs(name: str, task: int | str | None, **words: int | bool | None) -> int:
+def logs(
+    name: str,
+    task: int | str | None,
+    *,
+    follow: bool,
+    limit: int | None,
+    as_json: bool,
+) -> int:
     """Show the output of a job's tasks, of one of them, or of those that failed.
 
     JOB is a job's id, a plan's name or directory, or `last`; TASK is the number of a
@@ -65,34 +63,33 @@ def logs(name: str, task: int | str | None, **words: int | bool | None) -> int:
     weigh logs -f last
     weigh logs ppo-sweep failed
     """  # noqa: D301 - click reads \b as: keep these lines
-    chosen = LogOptions(**words)  # type: ignore[arg-type]
     number = task if isinstance(task, int) else None
     finder = JobOutputFinder(here_now(), name, number, failed=task == _FAILED)
     listing = finder.look()
     files = listing.files
     if not files:
         options.warn_on_stderr("nothing has been printed yet")
-    if chosen.as_json:
+    if as_json:
         found = [{"title": one.title, "path": one.to_show()} for one in files]
         click.echo(indented_json({"schema": "weigh.logs/1", "files": found}))
         return 0
-    if len(files) > _MOST_FILES and not chosen.follow:
+    if len(files) > _MOST_FILES and not follow:
         options.warn_on_stderr(
             f"{_MOST_FILES} of {len(files):,} tasks, those that printed last "
             f"(weigh logs {name} TASK)"
         )
         files = tuple(sorted(files, key=_last_change)[-_MOST_FILES:])
     # 0 lines cannot be requested, so "or" serves as the default
-    most = chosen.limit or (_LAST if len(files) > 1 else None)
+    most = limit or (_LAST if len(files) > 1 else None)
 
     ends = {}
     for one in files:
         # a file to follow that is not there yet comes later, and begins at 0
-        path = _path_to_follow(one) if chosen.follow else one.to_show()
+        path = _path_to_follow(one) if follow else one.to_show()
         end = _show(path, most, title=one.title if len(files) > 1 else None)
         if end is not None:
             ends[path] = end
-    if chosen.follow:
+    if follow:
         _FollowedOutput(finder, listing, ends).print_all()
     return 0
 
