@@ -288,3 +288,17 @@ def test_a_scan_under_a_name_of_its_own_counts_next_to_a_plain_run(name: str) ->
     kind = kind_of([plain, *scanned], "python tag.py --batch 200 --lr 0.1")
 
     assert kind.records == (scanned[1].id,)
+
+
+@pytest.mark.parametrize(("smallest", "is_growth"), [(90, True), (10, False)])
+def test_four_per_cent_are_growth_only_between_sizes_that_are_close(
+    smallest: int, *, is_growth: bool
+) -> None:
+    records = [
+        run(f"python tag.py --batch {batch}", memory)
+        for batch, memory in ((smallest, GIB), (100, round(1.04 * GIB)))
+    ]
+
+    kind = kind_of(records, "python tag.py --batch 95")
+
+    assert any(one.quantity == "memory" for one in kind.predictions) is is_growth
