@@ -46,15 +46,11 @@ def test_folders_on_one_disk_are_one_line(
 ) -> None:
     monkeypatch.setattr(doctor, "find_scratch", lambda _env: None)
     env = {"PATH": "", "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
-    names = [
-        check.name
-        for check in diagnose_machine(
-            here_of(str(tmp_path), env), run_command=silent
-        ).checks
-    ]
-    assert [name for name in names if name in {"home", "folder", "temporary"}] == [
-        "home"
-    ]
+    (tmp_path / "work").mkdir()
+    here = here_of(f"{tmp_path}/work", env)
+    checks = diagnose_machine(here, run_command=silent).checks
+    (home,) = (one for one in checks if one.name in {"home", "folder", "temporary"})
+    assert (home.name, f" {tmp_path} (" in home.text) == ("home", True)
 
 
 def test_no_gpu_is_no_fault() -> None:
