@@ -120,6 +120,7 @@ def test_every_model_is_found_by_its_own_name_and_fits_its_box(model: GpuModel) 
         ("toaster", "--gpu-memory"),
         ("", "--gpu-memory"),
         ("T4:1g.5gb", "no such GPU"),
+        ("9g.900gb", r"no such GPU: '9g\.900gb'"),
     ],
 )
 def test_a_name_that_settles_nothing_states_what_would(name: str, says: str) -> None:
@@ -127,21 +128,17 @@ def test_a_name_that_settles_nothing_states_what_would(name: str, says: str) -> 
         find_gpu_model(name)
 
 
-def test_a_name_of_two_sizes_means_the_smaller_first() -> None:
-    assert [model.name for model in gpu_models_called("p100")] == [
-        "P100-12GB",
-        "P100-16GB",
-    ]
-
-
-def test_a_name_of_one_gpu_means_that_gpu() -> None:
-    assert [model.name for model in gpu_models_called("v100l")] == ["V100-32GB"]
-
-
-def test_a_sites_own_figure_settles_a_name_of_two_sizes() -> None:
-    assert [m.memory for m in gpu_models_called("p100", sites={"p100": 12 * GIB})] == [
-        12 * GIB
-    ]
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [("p100", ["P100-12GB", "P100-16GB"]), ("v100l", ["V100-32GB"])],
+)
+def test_a_name_of_two_sizes_means_the_smaller_first(
+    name: str, called: list[str]
+) -> None:
+    assert [model.name for model in gpu_models_called(name)] == called
+    # a site's own figure settles it
+    (own,) = gpu_models_called(name, sites={name: 12 * GIB})
+    assert own.memory == 12 * GIB
 
 
 def test_a_total_that_no_driver_lists_is_believed() -> None:
@@ -166,6 +163,7 @@ def test_a_gpu_that_is_new_matches_nothing() -> None:
         ("nvidia_h100_80gb_hbm3_3g.40gb", "H100-80GB:3g.40gb", 39.5),
         ("NVIDIA H200 MIG 1g.18gb", "H200:1g.18gb", 16),
         ("NVIDIA A30 MIG 1g.6gb+me", "A30:1g.6gb", 5.81),
+        ("1g.10gb", "A100-80GB:1g.10gb", 9.5),  # the GPU that gives it least
     ],
 )
 def test_a_mig_slice_has_the_memory_of_its_profile(
@@ -175,14 +173,6 @@ def test_a_mig_slice_has_the_memory_of_its_profile(
 
     assert model.name == name
     assert model.memory == round(gib * GIB)
-
-
-def test_a_bare_profile_means_the_gpu_that_gives_it_least() -> None:
-    assert find_gpu_model("1g.10gb").memory == round(9.5 * GIB)
-
-
-def test_an_mi250x_is_two_gpus_to_its_users() -> None:
-    assert find_gpu_model("MI250X").memory < 65 * GIB
 
 
 def test_a_sites_own_figure_wins() -> None:
@@ -202,8 +192,3 @@ def test_no_name_that_nvml_may_give_breaks_it(name: str) -> None:
     model = model_of_nvml_name(name, 32 * GIB)
 
     assert model is None or model.memory > 0
-
-
-def test_a_profile_that_no_gpu_has_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"no such GPU: '9g\.900gb'"):
-        find_gpu_model("9g.900gb")
