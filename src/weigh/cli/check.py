@@ -53,9 +53,9 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
 
     weigh chooses tasks with the extreme and some middle values of each parameter.
     They run concurrently, each is measured as by `weigh run`, and weigh looks for
-    crashes, NaN and inf in the output, running out of memory, memory that still
-    rises, and missing output. A task that still runs after --timeout is stopped
-    and counts as fine.
+    crashes, NaN and inf in the output or in saved files, running out of memory,
+    memory that still rises, and missing output. A task that still runs after
+    --timeout is stopped and counts as fine.
 
     Exit codes: 0 no problem, 1 problems found, 2 invalid command line or file,
     125 weigh failed, 128+n ended by signal n.

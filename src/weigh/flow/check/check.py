@@ -2,7 +2,9 @@
 
 import glob
 import os
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing, suppress
 
 import msgspec
@@ -10,6 +12,7 @@ import msgspec
 from weigh.errors import StoreError, UsageError, cannot_read
 from weigh.estimate.growth import growth_of
 from weigh.estimate.readings import gpu_memory
+from weigh.flow.check import saved
 from weigh.flow.exec.exec import execute
 from weigh.flow.here import Here
 from weigh.flow.job_scripts import hidden_exit_note, refuse_submissions
@@ -44,6 +47,7 @@ _LABEL_LETTERS = 6  # letters of an id in a label
 _STDIN = "-"
 _GRACE: Seconds = 5.0  # from TERM to KILL
 _AT_ONCE: Seconds = 1.0  # a crash before that is one of the start
+_CLOCK_STEP: Seconds = 0.1  # a file system's clock may be that much behind
 _PIECE = 4 * MIB  # bytes
 _LONGEST_EVIDENCE = 200  # characters
 _MOST_NAMED = 3  # tasks whose output ends in an error although they end with 0
@@ -169,11 +173,14 @@ def try_tasks(
         f"{format_duration(options.seconds)} each"
     )
     folder = make_folder(root, _OUTPUT, label)
+    begun = time.time()
     records: dict[int, Record] = {}  # of the last attempt, by task number
+    ends: dict[int, Seconds] = {}
 
     def is_kept(record: Record) -> bool:
         if record.job is not None and record.job.task is not None:
             records[record.job.task] = record
+            ends[record.job.task] = time.time()
         # a report shows what failed and what Ctrl-C interrupted; the time is ours
         return record.state != "TIMEOUT"
 
@@ -205,6 +212,15 @@ def try_tasks(
         judged_trial(task, records.get(task.seq), folder, options)
         for task in sorted(chosen.tasks, key=lambda task: task.seq)
     ]
+    saved_notes: list[str] = []
+    if not options.allow_nan:
+        lines = [task.line for task in chosen.tasks]
+        found = saved.lost_in_saved_files(
+            [here.cwd, *folders_named(lines, here.cwd)],
+            begun - _CLOCK_STEP,
+            saved.pythons_of(lines, here.env),
+        )
+        trials, saved_notes = with_saved_files(trials, ends, found)
     hidden = filter(None, [hidden_exit_note(lines_of_tasks(path))])
     return CheckedTasks(
         task_file=path,
@@ -213,7 +229,7 @@ def try_tasks(
         seconds=options.seconds,
         side_by_side=min(finished.slots, len(trials)),
         trials=tuple(trials),
-        notes=(*hidden, *trial_notes(trials, records)),
+        notes=(*hidden, *trial_notes(trials, records), *saved_notes),
         signal=finished.result.signal,
     )
 
@@ -260,6 +276,63 @@ def judged_trial(
         output_size=_trial_log_size(log),
         evidence=(evidence if lost is None else lost.text)[:_LONGEST_EVIDENCE],
     )
+
+
+def folders_named(lines: Iterable[str], folder: str) -> Iterator[str]:
+    """Yield the folders that commands name, where they may save what they learned."""
+    for word in dict.fromkeys(word for line in lines for word in line.split()):
+        path = os.path.join(folder, word.rpartition("=")[2].strip("\"'"))
+        if os.path.isdir(path):
+            yield path
+
+
+def with_saved_files(
+    trials: Sequence[TaskTrial],
+    ends: Mapping[int, Seconds],
+    found: Iterable[saved.SavedFile],
+) -> tuple[list[TaskTrial], list[str]]:
+    """Return the trials with those wrong that saved lost numbers, and notes.
+
+    A file is of the task that names it, or else of those that ran when it was written;
+    *ends* are when the tasks ended, in seconds since the epoch.
+    """
+    judged = {trial.task: trial for trial in trials}
+    notes = []
+    for file in found:
+        path = os.path.relpath(file.path)
+        if file.unread is not None:
+            notes.append(f"{path} was not searched for NaN: {file.unread}")
+            continue
+        ran = [one for one in trials if _ran_at(one, ends, file.changed)]
+        name = os.path.basename(path)
+        names = {name, os.path.splitext(name)[0]}, {*path.split(os.sep)}
+        named = ([one for one in ran if _has_word(one.command, some)] for some in names)
+        writers = next(filter(None, named), ran)
+        whose = _tasks_named([one.task for one in writers])
+        verdict = f"saved {file.tensors[0].word}"
+        if len(writers) > 1:
+            verdict = f"one of {whose} {verdict}"
+        for one in writers or trials:
+            judged[one.task] = msgspec.structs.replace(
+                judged[one.task],
+                verdict=verdict,
+                is_wrong=True,
+                evidence=f"{path}: {file.words()}"[:_LONGEST_EVIDENCE],
+            )
+    return list(judged.values()), notes
+
+
+def _ran_at(trial: TaskTrial, ends: Mapping[int, Seconds], moment: Seconds) -> bool:
+    ended = ends.get(trial.task)
+    if ended is None or trial.wall_time is None:
+        return False
+    return ended - trial.wall_time - _CLOCK_STEP <= moment <= ended + _CLOCK_STEP
+
+
+def _has_word(command: str, names: AbstractSet[str]) -> bool:
+    """Return whether a command names a file, its stem or a folder that it is in."""
+    words = (word.rpartition("=")[2].split(os.sep) for word in command.split())
+    return any(not names.isdisjoint(parts) for parts in words)
 
 
 def _verdict_on(record: Record, lost: LostNumber | None) -> tuple[str, bool]:

@@ -1,0 +1,173 @@
+"""NaN in what tasks saved: found as numpy finds it, in the task that saved it."""
+
+import json
+import math
+import struct
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weigh.flow.check.saved import lost_in_saved_files, pythons_of
+
+numpy = pytest.importorskip("numpy", reason="numpy is not installed")
+Weigh = Callable[..., tuple[int, str, str]]
+
+
+def found_in(folder: Path) -> dict[str, dict[str, tuple[int, int, int]]]:
+    """Return nan, inf and all numbers of each lost tensor, by file and name."""
+    return {
+        Path(one.path).name: {
+            lost.name: (lost.nan, lost.infinite, lost.numbers) for lost in one.tensors
+        }
+        for one in lost_in_saved_files([str(folder)], 0, [sys.executable])
+    }
+
+
+def safetensors(tensors: Mapping[str, tuple[str, bytes]]) -> bytes:
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for name, (kind, data) in tensors.items():
+        header[name] = {
+            "dtype": kind,
+            "shape": [1],
+            "data_offsets": [at, at + len(data)],
+        }
+        at += len(data)
+    text = json.dumps(header).encode()
+    return (
+        struct.pack("<Q", len(text)) + text + b"".join(d for _, d in tensors.values())
+    )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_lost_numbers_are_counted_as_numpy_counts_them(
+    tmp_path: Path, seed: int
+) -> None:
+    draw = numpy.random.default_rng(seed)
+    wanted = {}
+    tensors = {}
+    for place, (letter, kind) in enumerate(
+        {"f2": "F16", "f4": "F32", "f8": "F64"}.items()
+    ):
+        # bits at random: every exponent, with NaN, inf and huge numbers among them
+        size = int(draw.integers(0, 3_000_000 // (place + 1)))
+        bits = draw.integers(0, 256, size * int(letter[1]), dtype="u1")
+        values = bits.view(f"<{letter}")
+        tensors[letter] = (kind, values.tobytes())
+        nan, infinite = int(numpy.isnan(values).sum()), int(numpy.isinf(values).sum())
+        if nan or infinite:
+            wanted[letter] = (nan, infinite, size)
+    (tmp_path / "m.safetensors").write_bytes(safetensors(tensors))
+    assert found_in(tmp_path) == ({"m.safetensors": wanted} if wanted else {})
+
+
+def test_half_of_a_number_is_read_as_its_upper_half(tmp_path: Path) -> None:
+    values = (1.0, math.nan, -math.inf, 3e38, math.inf)
+    data = b"".join(struct.pack("<f", one)[2:] for one in values)
+    (tmp_path / "m.safetensors").write_bytes(safetensors({"w": ("BF16", data)}))
+    assert found_in(tmp_path) == {"m.safetensors": {"w": (1, 2, 5)}}
+
+
+def test_arrays_may_lack_some_numbers_but_not_all(tmp_path: Path) -> None:
+    nan, inf = math.nan, math.inf
+    numpy.save(tmp_path / "some.npy", numpy.array([[1.0, nan], [2.0, 3.0]]))
+    numpy.save(tmp_path / "all.npy", numpy.full((3, 4), nan, "f4"))
+    numpy.savez(tmp_path / "z.npz", whole=numpy.arange(3), a=numpy.array([inf, 1]))
+    numpy.savez_compressed(tmp_path / "c.npz", a=numpy.array([nan]), names=["x"])
+    numpy.save(tmp_path / "object.npy", numpy.array([nan, None]), allow_pickle=True)
+    assert found_in(tmp_path) == {
+        "all.npy": {"": (12, 0, 12)},
+        "z.npz": {"a": (0, 1, 2)},
+        "c.npz": {"a": (1, 0, 1)},
+    }
+
+
+def test_a_mask_of_minus_infinity_is_meant(tmp_path: Path) -> None:
+    data = struct.pack("<2f", -math.inf, 0.0)
+    file = safetensors({"attn.mask": ("F32", data), "bias": ("F32", data)})
+    (tmp_path / "m.safetensors").write_bytes(file)
+    assert found_in(tmp_path) == {"m.safetensors": {"bias": (0, 1, 2)}}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.npy", b"garbage"),
+        ("a.npy", b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f4'}"),
+        ("a.npy", b"\x93NUMPY\x01\x00\x06\x00__ev__"),
+        ("a.npz", b"PK\x03\x04 no archive"),
+        ("a.safetensors", b"\xff" * 64),
+        ("a.safetensors", struct.pack("<Q", 4) + b"[1]}"),
+        ("a.safetensors", safetensors({"w": ("F32", b"")})[:-20]),
+        ("a.pt", b"garbage"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_its_reason(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    (one,) = lost_in_saved_files([str(tmp_path)], 0, [sys.executable])
+    assert one.unread
+    assert not one.tensors
+
+
+def test_what_was_there_before_is_not_searched(tmp_path: Path) -> None:
+    numpy.save(tmp_path / "old.npy", numpy.array([math.nan]))
+    (one,) = lost_in_saved_files([str(tmp_path)], 0, [])
+    assert not list(lost_in_saved_files([str(tmp_path)], one.changed + 1, []))
+
+
+def test_a_task_that_saves_nan_fails_its_check(weigh: Weigh, tmp_path: Path) -> None:
+    (tmp_path / "fit.py").write_text(
+        "import numpy, sys\n"
+        "numpy.savez(sys.argv[1], w=numpy.full(9, float(sys.argv[2])))\nprint('done')\n"
+    )
+    (tmp_path / "out").mkdir()
+    lines = (
+        f"{sys.executable} fit.py out/m{n}.npz {v}\n" for n, v in [(1, 1), (2, "nan")]
+    )
+    (tmp_path / "tasks.txt").write_text("".join(lines))
+    code, out, _ = weigh("check", "tasks.txt", "--json")
+    trials: list[dict[str, Any]] = json.loads(out)["trials"]
+    assert code == 1
+    assert [(one["is_wrong"], one["verdict"]) for one in trials] == [
+        (False, trials[0]["verdict"]),
+        (True, "saved NaN"),
+    ]
+    assert trials[1]["evidence"] == "out/m2.npz: all 9 numbers of w are NaN"
+
+
+def test_torch_reads_its_own_files_and_runs_no_code_in_them(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    layer = torch.nn.Linear(4, 3)
+    torch.save(layer.state_dict(), tmp_path / "good.pt")
+    layer.weight.data[1, 2] = math.nan
+    torch.save({"model": layer.state_dict(), "step": 3}, tmp_path / "lost.ckpt")
+
+    class Attack:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return eval, (f"open({str(tmp_path / 'ran')!r}, 'w')",)
+
+    torch.save({"model": Attack()}, tmp_path / "attack.pt")
+    found = {
+        Path(one.path).name: (one.tensors, one.unread)
+        for one in lost_in_saved_files([str(tmp_path)], 0, [sys.executable])
+    }
+    assert not (tmp_path / "ran").exists()
+    assert found["attack.pt"] == ((), "torch cannot read it as weights only")
+    assert [(t.name, t.nan, t.numbers) for t in found["lost.ckpt"][0]] == [
+        ("model.weight", 1, 12)
+    ]
+    assert "good.pt" not in found
+
+
+def test_the_interpreters_of_the_tasks_are_tried_before_the_one_on_the_path() -> None:
+    mine = sys.executable
+    found = pythons_of(
+        [f"{mine} train.py --x 1", "nosuch/python3 a.py"], {"PATH": "/bin"}
+    )
+    assert found[0] == mine
+    assert "nosuch/python3" not in found
