@@ -20,8 +20,6 @@ WIDTH = 80
 
 State: TypeAlias = Literal["written", "unchanged", "printed", "dry run"]
 
-_REPEATED_NAMED = 3  # values that are named in a warning
-
 
 class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a sweep.
@@ -29,7 +27,6 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     ``dimensions`` are parameters, or groups of them, with their numbers of values;
     ``combinations`` is the product, ``kept`` how many of them become tasks before
     repeated lines are left out; ``first`` and ``last`` are a few tasks.
-    ``like_counting`` is a parameter with the value 1-5 or 1:5, and that as a range.
     """
 
     tasks: int  # lines of the task file
@@ -39,13 +36,11 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     conditions: int = 0
     random: int | None = None  # drawn combinations; None: all
     seed: int | None = None  # None: nothing was drawn
-    repeated: tuple[str, ...] = ()  # as NAME=VALUE
     first: tuple[Task, ...] = ()
     last: tuple[Task, ...] = ()
     output: str | None = None  # path; None: standard output
     table: str | None = None  # path of the table of parameters; None: not written
     state: State
-    like_counting: tuple[str, str] | None = None
 
 
 def sweep_screen_lines(sweep: SweepResult) -> Iterator[str]:
@@ -79,20 +74,12 @@ def head_line(sweep: SweepResult) -> str:
 
 
 def sweep_warnings(sweep: SweepResult) -> Iterator[str]:
-    """Yield warnings on repeated values, repeated lines and ranges."""
-    if sweep.repeated:
-        named = ", ".join(map(printable_text, sweep.repeated[:_REPEATED_NAMED]))
-        more = len(sweep.repeated) - _REPEATED_NAMED
-        rest = f" and {more:,} more" if more > 0 else ""
-        yield shortened_text(f"given more than once, used once: {named}{rest}", WIDTH)
+    """Yield warnings on repeated lines, and on fewer tasks than were to be drawn."""
     if sweep.kept > sweep.tasks:
         repeated = count_with_noun(sweep.kept - sweep.tasks, "task")
         yield f"left out {repeated} with a repeated line"
     if sweep.random is not None and sweep.kept < sweep.random:
         yield f"only {count_with_commas(sweep.kept)} combinations to draw from"
-    if sweep.like_counting is not None:
-        name, counted_up = sweep.like_counting
-        yield f"{name} has one value: to count, write {name}={counted_up}"
 
 
 def sweep_json(sweep: SweepResult) -> str:

@@ -14,8 +14,8 @@ from weigh.model.mask import SIGNS
 from weigh.runner.shell import does_shell_accept, plain_words
 from weigh.sweep.task_file import (
     TaskLine,
+    has_open_quote,
     lines_of_task_file,
-    open_quote,
     read_task_lines,
     table_path,
     task_text,
@@ -168,15 +168,16 @@ class TaskSource:
                 f"{len(task_line.text):,} of "
                 f"{_WORD - 1:,} bytes (put it into a script)"
             )
-        missing = open_quote(task_line.text)
-        if missing is None:
+        if not has_open_quote(task_line.text):
             return
-        what = missing
-        if len(missing) == 1:
-            if does_shell_accept(task_line.text):
-                return
-            what = f"a {missing} that is never closed"
-        raise FormatError(f"{self.name}:{task_line.line}: {what}")
+        # a backslash at the end: a shell would take the line as if it had none
+        escapes = len(task_line.text) - len(task_line.text.rstrip(b"\\"))
+        if not escapes % 2 and does_shell_accept(task_line.text):
+            return
+        raise FormatError(
+            f"{self.name}:{task_line.line}: a quote is never closed, or the line ends "
+            "in a backslash (a task is one line)"
+        )
 
 
 def _has_a_long_word(text: bytes) -> bool:

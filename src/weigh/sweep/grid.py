@@ -20,19 +20,11 @@ Row: TypeAlias = Mapping[str, Value]
 Condition: TypeAlias = Callable[[Row], bool]
 
 _LONGEST = 1000  # characters
-_NUMBER_CALL = "number()"  # no parameter can have this name
-
-
-def _checked_number(row_value: object) -> int | float:
-    # True is an int to Python, but no number in a condition; text times a number would
-    # be long
-    if isinstance(row_value, int | float) and not isinstance(row_value, bool):
-        return row_value
-    raise TypeError
+_LOGIC = "is not true or false (write it like lr < 1e-2, or seed in (1, 2))"
 
 
 def parse_condition(condition_text: str, names: Collection[str]) -> Condition:
-    """Parse a condition on the parameters *names*.
+    """Parse comparisons of the parameters *names*, joined by ``and``, ``or``, ``not``.
 
     The returned function raises FormatError if the condition makes no sense for a row,
     for example if it compares text with a number.
@@ -45,30 +37,25 @@ def parse_condition(condition_text: str, names: Collection[str]) -> Condition:
         raise _condition_error(condition_text, "null bytes")
     try:
         tree = _parse_condition(condition_text)
-        tree.body = _boolean_node(tree.body, names)
+        tree.body = _condition_node(tree.body, names)
         code = compile(ast.fix_missing_locations(tree), "condition", "eval")
     except SyntaxError as error:
-        raise _condition_error(
-            condition_text, _syntax_error_text(condition_text, error)
-        ) from error
+        # a usual mistake, which Python's own words do not name
+        is_assigned = re.search(r"(?<![<>=!])=(?!=)", condition_text) and error.lineno
+        why = "write ==, <= or >= to compare" if is_assigned else error.msg
+        raise _condition_error(condition_text, why) from error
     # thousands of nested parentheses
     except (ValueError, RecursionError, MemoryError) as error:
         raise _condition_error(condition_text, "too deep, or no text") from error
 
-    known = {"__builtins__": {}, _NUMBER_CALL: _checked_number}
-
     def holds(parameter_row: Row) -> bool:
         try:
             # of the nodes below alone: no call of the user's can be among them
-            return bool(eval(code, known, parameter_row))  # noqa: S307
+            return bool(eval(code, {"__builtins__": {}}, parameter_row))  # noqa: S307
         except TypeError as error:
             raise _condition_error(
                 condition_text,
                 f"text and numbers do not mix: {_row_values_text(parameter_row)}",
-            ) from error
-        except (ArithmeticError, RecursionError) as error:
-            raise _condition_error(
-                condition_text, f"{error}: {_row_values_text(parameter_row)}"
             ) from error
 
     return holds
@@ -83,33 +70,34 @@ def _parse_condition(condition_text: str) -> ast.Expression:
 
 
 def _condition_node(node: ast.expr, names: Collection[str]) -> ast.expr:
-    """Return a node as it may be evaluated.
+    """Return a node that is true or false, as it may be evaluated.
 
     Raises:
-        SyntaxError: it is not allowed in a condition.
+        SyntaxError: it is another one, or has a part that is not allowed.
     """
     match node:
         case ast.BoolOp(values=values):
-            node.values = [_boolean_node(value, names) for value in values]
+            node.values = [_condition_node(value, names) for value in values]
         case ast.UnaryOp(op=ast.Not()):
-            node.operand = _boolean_node(node.operand, names)
+            node.operand = _condition_node(node.operand, names)
         case ast.Compare(ops=comparisons, comparators=others):
             if any(isinstance(one, ast.Is | ast.IsNot) for one in comparisons):
                 raise SyntaxError("'is' cannot stand in a condition (write ==)")
-            node.left = _condition_node(node.left, names)
-            node.comparators = [_condition_node(other, names) for other in others]
+            node.left = _compared_node(node.left, names)
+            node.comparators = [_compared_node(other, names) for other in others]
+        case _:
+            raise SyntaxError(f"{ast.unparse(node)!r} {_LOGIC}")
+    return node
+
+
+def _compared_node(node: ast.expr, names: Collection[str]) -> ast.expr:
+    """Return a parameter, a value, or a list of them."""
+    match node:
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
-            node.elts = [_condition_node(element, names) for element in elements]
-        case ast.UnaryOp(op=ast.USub()):
-            node.operand = _number_node(node.operand, names)
-        # no powers: 9**9**9 would never end
-        case (
-            ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div())
-            | ast.BinOp(op=ast.FloorDiv() | ast.Mod())
-        ):
-            node.left = _number_node(node.left, names)
-            node.right = _number_node(node.right, names)
+            node.elts = [_compared_node(element, names) for element in elements]
         case ast.Constant(value=bool() | int() | float() | str()):
+            pass
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):
             pass
         # a dotted name is an attribute to Python, and one parameter here
         case ast.Name() | ast.Attribute():
@@ -126,39 +114,6 @@ def _parameter_node(name: str, names: Collection[str]) -> ast.expr:
             f"{name} is not a parameter (there are: {known}; text goes in quotes)"
         )
     return ast.Name(name, ast.Load())
-
-
-def _boolean_node(node: ast.expr, names: Collection[str]) -> ast.expr:
-    """Return a node that is true or false; refuse any other node."""
-    word = ast.unparse(node)
-    found = _condition_node(node, names)  # an error inside it comes first
-    match found:
-        case ast.BoolOp() | ast.Compare() | ast.UnaryOp(op=ast.Not()):
-            return found
-        case ast.Constant(value=bool()):
-            return found
-        case _:
-            raise SyntaxError(f"{word!r} is not true or false (write {word} == ...)")
-
-
-def _number_node(node: ast.expr, names: Collection[str]) -> ast.expr:
-    """Return a node whose value is checked to be a number."""
-    function = ast.Name(_NUMBER_CALL, ast.Load())
-    return ast.Call(function, [_condition_node(node, names)], [])
-
-
-def _syntax_error_text(condition_text: str, error: SyntaxError) -> str:
-    if error.lineno is None:  # ours
-        return error.msg
-    # the usual mistakes first: Python's own messages for them are hard to understand
-    if "=>" in condition_text or "=<" in condition_text:
-        return "write >= or <="
-    if "=" in condition_text and not re.search("[=!<>]=", condition_text):
-        return "write == to compare"
-    # Python points behind the text where something is missing
-    if not error.offset or error.offset > len(condition_text.strip()):
-        return "it is incomplete"
-    return f"{error.msg}, character {error.offset}"
 
 
 def _row_values_text(parameter_row: Row) -> str:
@@ -196,13 +151,9 @@ class GridDimension(msgspec.Struct, frozen=True):
 
 
 class ParameterGrid(msgspec.Struct, frozen=True):
-    """The product of its dimensions; the last one varies fastest.
-
-    ``repeated`` are the values that were given more than once; they count once.
-    """
+    """The product of its dimensions; the last one varies fastest."""
 
     dimensions: tuple[GridDimension, ...]
-    repeated: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -257,14 +208,9 @@ def make_grid(
         group_of |= dict.fromkeys(group, tuple(group))
     # a group stands where its first parameter does
     groups = dict.fromkeys(group_of.get(name, (name,)) for name in by_name)
-    repeated: list[str] = []
-    dimensions = tuple(
-        _without_repeated_values(
-            GridDimension(tuple(by_name[name] for name in group)), repeated
-        )
-        for group in groups
+    return ParameterGrid(
+        tuple(GridDimension(tuple(by_name[name] for name in group)) for group in groups)
     )
-    return ParameterGrid(dimensions, tuple(repeated))
 
 
 def matching_combinations(
@@ -360,28 +306,3 @@ def _check_zip(
     if len(set(counts.values())) > 1:
         numbers = ", ".join(f"{name} has {count}" for name, count in counts.items())
         raise UsageError(f"--zip {words}: needs as many values of each ({numbers})")
-
-
-def _without_repeated_values(
-    dimension: GridDimension, repeated: list[str]
-) -> GridDimension:
-    """Keep the first of equal values, and add the others to *repeated*."""
-    # values that advance together are repeated only as a whole row
-    rows = list(zip(*(axis.texts for axis in dimension.axes), strict=True))
-    first: dict[tuple[str, ...], int] = {}
-    for place, row in enumerate(rows):
-        if first.setdefault(row, place) != place:
-            repeated.append(f"{dimension.name}={','.join(row)}")
-    if len(first) == len(rows):
-        return dimension
-    kept = first.values()
-    return GridDimension(
-        tuple(
-            ParameterAxis(
-                axis.name,
-                values=tuple(axis.values[place] for place in kept),
-                texts=tuple(axis.texts[place] for place in kept),
-            )
-            for axis in dimension.axes
-        )
-    )

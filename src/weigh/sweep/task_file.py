@@ -15,13 +15,14 @@ from weigh.errors import FormatError, UsageError
 _BOM = b"\xef\xbb\xbf"
 _LONGEST_LINE = 1 << 24  # bytes; Linux takes 6 MiB of arguments at most
 _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")  # UTF-16
-# closed quotes, and backslashes before something: most lines need no further check
+# closed quotes, backslashes before something, and a comment after the end of a word
 # each character matches in one way: possessive quantifiers are wrong before 3.11.5
 _WHOLE = re.compile(
-    rb"""[^'"\\$]* (?: (?:
-        \\. | '[^']*' | "[^"\\]*(?:\\.[^"\\]*)*"
+    rb"""[^'"\\$\#]* (?: (?:
+        \\.\#* | '[^']*' | "[^"\\]*(?:\\.[^"\\]*)*"
         | \$\$ | \$'[^'\\]*(?:\\.[^'\\]*)*' | \$(?!['$])
-    ) [^'"\\$]* )*""",
+        | \#(?<![ \t;&|()<>]\#)(?<!\A\#) | (?:(?<=[ \t;&|()<>])|\A)\#.*
+    ) [^'"\\$\#]* )*""",
     re.DOTALL | re.VERBOSE,
 )
 # what a scheduler or the kernel reads in a script; a space in between is a typing error
@@ -30,14 +31,7 @@ _DIRECTIVE = re.compile(
     rb"#(?:SBATCH|PBS|BSUB)\b|#+\s*(?:SBATCH|PBS|BSUB)\s+-|#\$\s*-[a-zA-Z]"
 )
 _INTERPRETER = re.compile(rb"#!\s*/")
-# directives of other tools: what they ask for, in weigh's words
-_OTHER_DIRECTIVE = re.compile(rb"#\s*(DISBATCH)\s+(\w+)|#(HQ|PARALLEL)\s+(-\S+)")
-_INSTEAD = {
-    "PREFIX": "write it before the command of each line",
-    "SUFFIX": "write it behind the command of each line",
-    "REPEAT": "write one line per task: weigh sweep i=1..N -- COMMAND {i}",
-    "BARRIER": "write two task files: weigh submit SECOND --after FIRST",
-}
+_DISBATCH = re.compile(rb"#\s*DISBATCH\s+\w")  # disBatch's own directives
 # a line that only changes the shell which the next line does not get
 _ONLY_SETS = re.compile(
     rb"""\s*(?:
@@ -51,8 +45,6 @@ _ONLY_SETS = re.compile(
     )\s*(?:\#.*)?""",
     re.VERBOSE,
 )
-# after one of them, or at the start, a # begins a comment
-_WORD_ENDS = frozenset(" \t;&|()<>")
 INTERPRETERS = {".py": "python3", ".r": "Rscript", ".jl": "julia", ".pl": "perl"}
 
 
@@ -100,9 +92,12 @@ def read_task_lines(file_lines: Iterable[bytes], file_name: str) -> Iterator[Tas
         if not text:
             if makes_a_script(raw, is_first=number == 1):
                 raise UsageError(_script_not_tasks_text(file_name, number, raw))
-            directive = _OTHER_DIRECTIVE.match(raw)
-            if directive is not None:
-                raise UsageError(_foreign_directive_text(file_name, number, directive))
+            if _DISBATCH.match(raw):
+                raise UsageError(
+                    f"{file_name}:{number}: #DISBATCH is not obeyed here: write each "
+                    "command in full (weigh sweep repeats one), and what waits for "
+                    "others into a second file (weigh submit SECOND --after FIRST)"
+                )
         else:
             # first of all UTF-16, in which every other byte is NUL
             if b"\0" in text:
@@ -152,39 +147,13 @@ def makes_a_script(raw_line: bytes, *, is_first: bool = False) -> bool:
     return (_INTERPRETER.match(bare) or _DIRECTIVE.match(bare)) is not None
 
 
-def open_quote(text: bytes) -> str | None:
-    """Return what a shell would wait for the end of: a quote, or a continued line.
+def has_open_quote(text: bytes) -> bool:
+    """Return whether a shell would wait for the end of a quote, or for another line.
 
-    Quotes within ``$(...)`` within quotes are not followed: a result there may be
-    wrong, as only a shell can decide that.
+    Quotes within ``$(...)`` within quotes are not followed: a line that seems to have
+    an open one there is for a shell to decide on.
     """
-    # the pattern decides nearly all lines at once; the loop below names what is open
-    if _WHOLE.fullmatch(text):
-        return None
-    return _unclosed_quote(text.decode("utf-8", "replace"))
-
-
-def _unclosed_quote(command_text: str) -> str | None:
-    quote, at, before = "", 0, " "
-    while at < len(command_text):
-        character = command_text[at]
-        is_escape = character == "\\" and quote != "'"
-        if is_escape and at + 1 == len(command_text):
-            return "a backslash at its end" if not quote else quote[-1]
-        if is_escape:
-            at += 1
-        elif quote:
-            quote = "" if character == quote[-1] else quote
-        elif character in "'\"":
-            # $'...' has escapes, unlike plain quotes
-            quote = "$'" if character == "'" and before == "$" else character
-        # the rest is a comment, in which quotes are plain characters
-        elif character == "#" and before in _WORD_ENDS:
-            return None
-        # the second of two dollars starts nothing: $$ is the process id of the shell
-        before = "" if character == before == "$" else character
-        at += 1
-    return quote[-1] if quote else None
+    return _WHOLE.fullmatch(text) is None
 
 
 def _kind_of_other_file(file_name: str) -> str | None:
@@ -215,14 +184,6 @@ def _script_not_tasks_text(file_name: str, line_number: int, raw_line: bytes) ->
         f"{file_name}:{line_number} is a directive: a job script, no task file "
         f"(try weigh submit {file_name})"
     )
-
-
-def _foreign_directive_text(
-    file_name: str, line_number: int, match: "re.Match[bytes]"
-) -> str:
-    tool, word = (part.decode("utf-8", "replace") for part in match.groups() if part)
-    instead = _INSTEAD.get(word.upper(), "weigh plan has options for what tasks need")
-    return f"{file_name}:{line_number}: #{tool} {word} is not obeyed here: {instead}"
 
 
 def _lone_assignment_text(file_name: str, line_number: int, text: bytes) -> str:

@@ -6,9 +6,7 @@ except that ``{{name}}`` of a parameter becomes ``{name}``.
 """
 
 import re
-from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from hashlib import blake2b
 
 import msgspec
 
@@ -71,9 +69,6 @@ def _missing_field_hint(field_name: str, names: Collection[str]) -> str:
     return f"add {field_name}=..., or write {{ {field_name} }} for plain braces"
 
 
-_HASH_SIZE = 16  # bytes: a collision in one of 10**26 sweeps of a million tasks
-
-
 class SweepTask(msgspec.Struct, frozen=True):
     """A task, and its parameters as they were typed."""
 
@@ -97,17 +92,10 @@ def bash_command_line(argv: Sequence[str]) -> str:
 
 def _task_command_line(argv: Sequence[str], texts: Mapping[str, str]) -> str:
     """Return the line of a task, with variables for what an attempt may use."""
-    # a sweep's own parameter called memory or cpus takes precedence
-    reserved = [name for name in variables.NAMES if name not in texts]
-    if not any(f"{{{name}" in word for name in reserved for word in argv):
-        return shell_line(fill_fields(argv, texts))
-    return " ".join(
-        # a placeholder cannot be the program, so the first word stays as it is
-        _quoted_with_variables(word, texts)
-        if turn
-        else shell_line(fill_fields((word,), texts))
-        for turn, word in enumerate(argv)
-    )
+    # a placeholder cannot be the program, so the first word stays as it is
+    first, *rest = argv
+    program = shell_line(fill_fields((first,), texts))
+    return " ".join([program, *(_quoted_with_variables(word, texts) for word in rest)])
 
 
 def _quoted_with_variables(command_word: str, texts: Mapping[str, str]) -> str:
@@ -115,6 +103,7 @@ def _quoted_with_variables(command_word: str, texts: Mapping[str, str]) -> str:
     variables.check_heap(command_word)
     parts, end = [], 0
     for found in variables.PLACEHOLDER.finditer(command_word):
+        # a sweep's own parameter called memory or cpus takes precedence
         if found[1] in texts:
             continue
         if command_word[end : found.start()]:
@@ -142,26 +131,25 @@ def with_distinct_lines(
     grid: ParameterGrid, indices: Sequence[int], argv: Sequence[str]
 ) -> Sequence[int]:
     """Drop combinations with the line of another one: of ``{a}{b}``, 1,11 and 11,1."""
-    # a digest per task would be needed otherwise: 10 million of them are a gigabyte
+    # every line would be in memory otherwise
     if _are_all_distinct(grid, argv):
         return indices
-    seen: set[bytes] = set()
-    kept: list[int] = []
+    by_line: dict[str, int] = {}
     for index in indices:
-        line = make_entry(grid, index, argv, task_number=0).task.line.encode()
-        digest = blake2b(line, digest_size=_HASH_SIZE).digest()
-        if digest not in seen:
-            seen.add(digest)
-            kept.append(index)
-    # an index of a grid that large does not fit into 8 bytes
-    return kept if grid.size >= 1 << 64 else array("Q", kept)
+        line = make_entry(grid, index, argv, task_number=0).task.line
+        by_line.setdefault(line, index)
+    return list(by_line.values())
 
 
 def _are_all_distinct(grid: ParameterGrid, argv: Sequence[str]) -> bool:
     """Return whether every parameter has a word of the command to itself.
 
-    Then no two combinations have the same line.
+    Then no two combinations have the same line, unless a value is given twice.
     """
+    for dimension in grid.dimensions:
+        rows = set(zip(*(axis.texts for axis in dimension.axes), strict=True))
+        if len(rows) < len(dimension):
+            return False
     # with a second field in the word, two different pairs may give the same text
     alone = {
         name

@@ -6,7 +6,7 @@ that a command never contains 0.30000000000000004.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Context, Decimal, localcontext
 from typing import TypeAlias
 
@@ -25,7 +25,6 @@ _LIKE_A_RANGE = re.compile(rf"{_END}\.\..*|\.\.{_END}", re.DOTALL)
 _LOG = re.compile(r"log *([0-9]{1,9})")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _EXACT = Context(prec=400)
-_SHORT, _LONG = 6, 15  # significant digits of a geometric value
 
 
 def is_range(range_text: str) -> bool:
@@ -100,24 +99,19 @@ def _geometric_range(
     step = (math.log(high) - math.log(low)) / (value_count - 1)
     points = [math.exp(math.log(low) + n * step) for n in range(1, value_count - 1)]
     like = first_end + last_end
-    between: dict[float, str] = {}
     are_integers = _INTEGER.fullmatch(first_end) and _INTEGER.fullmatch(last_end)
-    # few digits are easy to read, and enough unless values are close together
-    for digits in (_SHORT, _LONG):
-        inner = (
-            str(round(point))
-            if are_integers
-            else _number_text(Decimal(f"{point:.{digits}g}"), like)
-            for point in points
-        )
-        # each number once, and only those between the ends: rounding may exceed
-        between = {
-            float(text): text
-            for text in inner
-            if min(low, high) < float(text) < max(low, high)
-        }
-        if are_integers or len(between) == len(points):
-            break
+    inner = (
+        str(round(point))
+        if are_integers
+        else _number_text(Decimal(f"{point:.6g}"), like)
+        for point in points
+    )
+    # each number once, and only those between the ends: rounding may exceed
+    between = {
+        float(text): text
+        for text in inner
+        if min(low, high) < float(text) < max(low, high)
+    }
     # the ends are as typed: computed, they could differ in the last digit
     return (first_end, *between.values(), *([last_end] if low != high else []))
 
@@ -150,8 +144,8 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")  # every JSON reader can hold th
 _LONGEST_SAID = 40  # characters of a value in a message
 # an item and what ends it: in quotes, of which one inside is written twice, or plain
 _ITEM = re.compile(
-    r"""\s*(?:'(?P<single>(?:[^']|'')*)'|"(?P<double>(?:[^"]|"")*)")\s*(?P<end>,|$|.)"""
-    r"""|(?P<plain>\s*(?!\s*['"])[^,]*)(?:,|$)""",
+    r"""\s*(?:(?P<quoted>'(?:[^']|'')*'|"(?:[^"]|"")*")\s*|(?!['"\s])(?P<plain>[^,]*)|)"""
+    r"""(?P<end>,|\Z)""",
     re.DOTALL,
 )
 
@@ -296,27 +290,20 @@ def _matching_files(
 def _split_items(parameter_name: str, values_text: str) -> Iterator[tuple[str, bool]]:
     """Split at commas outside quotes; yield each item, and whether it was quoted."""
     at = 0
-    while at <= len(values_text):
-        item = _ITEM.match(values_text, at)
-        rest = values_text[at:].strip()
-        if item is None:
-            raise FormatError(
-                f"{parameter_name}: no closing {rest[:1]} in {_shortened_quote(rest)}"
-            )
-        if item["plain"] is not None:
-            yield item["plain"].strip(), False
-        elif item["end"] not in {",", ""}:
-            quoted = item[0][: item.start("end") - at].strip()
-            raise FormatError(
-                f"{parameter_name}: a comma must follow {_shortened_quote(quoted)} "
-                f"(a {rest[0]} inside is written twice)"
-            )
+    while (item := _ITEM.match(values_text, at)) is not None:
+        quoted = item["quoted"]
+        if quoted is None:
+            yield (item["plain"] or "").strip(), False
         else:
-            is_double = item["single"] is None
-            text = item["double"] if is_double else item["single"]
-            yield text.replace(rest[0] * 2, rest[0]), True
-        # the comma, or past the end
-        at = max(item.end(), at + 1) if item[0].endswith(",") else len(values_text) + 1
+            yield quoted[1:-1].replace(quoted[0] * 2, quoted[0]), True
+        if not item["end"]:
+            return
+        at = item.end()
+    rest = values_text[at:].strip()
+    raise FormatError(
+        f"{parameter_name}: {_shortened_quote(rest)}: a quote must end before the "
+        f"next comma (a {rest[0]} inside is written twice)"
+    )
 
 
 def _shortened_quote(long_text: str) -> str:
@@ -334,19 +321,3 @@ _SEED = re.compile(r"(.*[_.-])?(seeds?|random_state)([_.-].*)?", re.IGNORECASE)
 def is_seed(parameter_name: str) -> bool:
     """Return whether a parameter is a seed, by its name."""
     return _SEED.fullmatch(parameter_name) is not None
-
-
-_LIKE_COUNTING = re.compile(r"([0-9]{1,9})[-:]([0-9]{1,9})", re.ASCII)
-
-
-def like_counting(axes: Iterable[ParameterAxis]) -> tuple[str, str] | None:
-    """Return the name of a parameter whose only value is ``1-5`` or ``1:5``, as 1..5.
-
-    That is how a range is written elsewhere; it may still be meant as it is.
-    """
-    for axis in axes:
-        # only a lone value: 1-5,7-9 is a list of what it looks like
-        ends = _LIKE_COUNTING.fullmatch(axis.texts[0]) if len(axis.texts) == 1 else None
-        if ends is not None:
-            return axis.name, f"{ends[1]}..{ends[2]}"
-    return None

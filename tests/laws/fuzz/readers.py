@@ -45,7 +45,7 @@ from weigh.store.past_calls import last_scan
 from weigh.sweep.diverse import read_parameters
 from weigh.sweep.grid import parse_condition
 from weigh.sweep.table import read_table
-from weigh.sweep.task_file import open_quote, read_task_lines
+from weigh.sweep.task_file import has_open_quote, read_task_lines
 from weigh.sweep.values import parse_axis
 
 DATA = Path(__file__).parents[2] / "support" / "data" / "outside"
@@ -393,7 +393,7 @@ READERS: dict[str, Reader] = {
         sample("tasks.txt"),
     ),
     "task_file.quotes": Reader(
-        lambda text: open_quote(raw(text)),
+        lambda text: has_open_quote(raw(text)),
         ("echo 'a", "echo $'a\\'", *sample("tasks.txt", "sbatch.sh")),
     ),
     "task.parameters": Reader(

@@ -49,7 +49,7 @@ from weigh.runner.slots import (
 )
 from weigh.runner.task_source import TaskSource
 from weigh.store.identity import MachineIdentity, ProcessIdentity
-from weigh.sweep.task_file import is_script, open_quote, read_task_lines
+from weigh.sweep.task_file import has_open_quote, is_script, read_task_lines
 from weigh.units import GIB, MIB
 
 MACHINE = MachineIdentity("here", "m", "b", "p")
@@ -159,27 +159,30 @@ def test_a_nul_byte_is_refused_with_its_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "missing"),
+    ("line", "is_open"),
     [
-        (b"echo 'a", "'"),
-        (b'echo "a', '"'),
-        (b"echo 'it''s", "'"),
-        (b"echo 'it''s'", None),
-        (b"""echo "it's" """, None),
-        (b"echo 'a\\'", None),
-        (b"echo $'a\\'b'", None),
-        (b"echo $$'a\\'", None),
-        (b"echo $'a\\'", "'"),
-        (b'echo "a\\"b"', None),
-        (b'echo "a\\"', '"'),
-        (b"echo a # don't", None),
-        (b"echo a\\", "a backslash at its end"),
-        (b"echo a\\\\", None),
-        (b"$" * 90 + b" 'a", "'"),  # in a moment, too
+        (b"echo 'a", True),
+        (b'echo "a', True),
+        (b"echo 'it''s", True),
+        (b"echo 'it''s'", False),
+        (b"""echo "it's" """, False),
+        (b"echo 'a\\'", False),
+        (b"echo $'a\\'b'", False),
+        (b"echo $$'a\\'", False),
+        (b"echo $'a\\'", True),
+        (b'echo "a\\"b"', False),
+        (b'echo "a\\"', True),
+        (b"echo a # don't", False),
+        (b"echo a#don't", True),
+        (b"echo ${#a} $# \\#'", True),
+        (b"echo a\\", True),
+        (b"echo a\\\\", False),
+        (b"$" * 90 + b" 'a", True),  # in a moment, too
+        (b"# " * 90 + b"echo 'a", False),
     ],
 )
-def test_an_open_quote_is_found(line: bytes, missing: str | None) -> None:
-    assert open_quote(line) == missing
+def test_an_open_quote_is_found(line: bytes, *, is_open: bool) -> None:
+    assert has_open_quote(line) == is_open
 
 
 SHELLISH = st.text(alphabet="ab '\"\\$#", max_size=12)
@@ -187,7 +190,7 @@ SHELLISH = st.text(alphabet="ab '\"\\$#", max_size=12)
 
 @given(line=SHELLISH)
 def test_a_line_that_bash_cannot_read_is_never_thought_whole(line: str) -> None:
-    if open_quote(line.encode()) is None:
+    if not has_open_quote(line.encode()):
         read = ["bash", "-n", "-c", line]
         assert subprocess.run(read, capture_output=True, check=False).returncode == 0
 

@@ -11,23 +11,10 @@ def tasks(text: str) -> list[str]:
     return [task.command for task in read_task_lines(lines, "tasks.txt")]
 
 
-@pytest.mark.parametrize(
-    ("line", "way_out"),
-    [
-        ("#DISBATCH PREFIX ( cd sub &&", "before the command of each line"),
-        ("#DISBATCH SUFFIX ) > ${DISBATCH_TASKID}.log", "behind the command"),
-        ("# DISBATCH REPEAT 5 echo hi", "weigh sweep i=1..N"),
-        ("#DISBATCH BARRIER", "--after"),
-        ("#HQ --cpus=4", "weigh plan"),
-        ("#PARALLEL --jobs 4", "weigh plan"),
-    ],
-)
-def test_a_directive_of_another_tool_is_refused_with_the_way_out(
-    line: str, way_out: str
-) -> None:
-    with pytest.raises(UsageError, match=r"tasks\.txt:2: #") as error:
+@pytest.mark.parametrize("line", ["#DISBATCH PREFIX ( cd a &&", "# DISBATCH BARRIER"])
+def test_a_directive_of_disbatch_is_refused_with_the_way_out(line: str) -> None:
+    with pytest.raises(UsageError, match=r"tasks\.txt:2: #DISBATCH .* --after FIRST"):
         tasks(f"pwd\n{line}\necho b\n")
-    assert way_out in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +57,6 @@ def test_a_line_that_only_sets_something_for_others_is_refused(line: str) -> Non
         "setup.sh",
         "moduleload x",
         "# DISBATCHed on Monday",
-        "# set the #PARALLEL runs apart",
     ],
 )
 def test_a_line_that_does_something_is_a_task_or_a_comment(line: str) -> None:

@@ -23,14 +23,9 @@ ROW: dict[str, Any] = {"lr": 0.01, "seed": 1, "name": "adam", "opt.beta": 0.9}
         ("seed not in [2, 3]", True),
         ("name == 'adam' and lr != 1", True),
         ('"ad" in name', True),
-        ("lr * 100 == seed", True),
-        ("seed % 2 == 1", True),
-        ("-seed + 3 // 2 == 0", True),
-        ("seed / 4 - 0.25 == 0", True),
+        ("seed > -1", True),
         ("opt.beta > 0.5", True),
-        ("True", True),
         (" (lr < 1)\n", True),
-        ("(lr < 1) == (seed < 2)", True),
         ("name == 'sgd' or lr > 1 or seed == 2", False),
     ],
 )
@@ -41,12 +36,12 @@ def test_conditions_read_as_they_are_written(text: str, holds: bool) -> None:  #
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "it is incomplete"),
-        ("lr <", "it is incomplete"),
-        ("lr => 1", "write >="),
+        ("", "invalid syntax"),
+        ("lr <", "invalid syntax"),
+        ("lr => 1", "write ==, <= or >="),
         ("lr ≤ 1", "invalid character '≤'"),
-        ("lr = 1", "write =="),
-        ("lr", "write lr == ..."),
+        ("lr = 1", "write ==, <= or >="),
+        ("lr", "'lr' is not true or false (write it like lr < 1e-2"),
         ("seed == 1 or 2", "'2' is not true or false"),
         ("not seed", "'seed' is not true or false"),
         ("rl < 1", "rl is not a parameter (there are: lr, seed, name, opt.beta"),
@@ -57,10 +52,7 @@ def test_conditions_read_as_they_are_written(text: str, holds: bool) -> None:  #
         ("().__class__ == 1", "is not a parameter"),
         ("name[0] == 'a'", "cannot stand in a condition"),
         ("9 ** 9 ** 9 ** 9 > 1", "cannot stand in a condition"),
-        ("1 << 9999999999 > 1", "cannot stand in a condition"),
-        ("f'{lr}' == '1'", "cannot stand in a condition"),
-        ("(lambda: 1) == 1", "cannot stand in a condition"),
-        ("[x for x in (1,)] == 1", "cannot stand in a condition"),
+        ("lr + 1 > 1", "'lr + 1' cannot stand in a condition"),
         ("(seed := 2) == 2", "cannot stand in a condition"),
         ("lr == None", "cannot stand in a condition"),
         ("lr == 1j", "cannot stand in a condition"),
@@ -87,12 +79,8 @@ def test_a_long_condition_is_no_trouble(text: str) -> None:
     ("text", "words"),
     [
         ("name < 1", "text and numbers do not mix: lr=0.01"),
-        ("name * 1000000000 == name", "do not mix"),
-        ("name % 3 == 1", "do not mix"),
-        ("-name == 1", "do not mix"),
         ("1 in name", "do not mix"),
         ("seed in 1", "do not mix"),
-        ("lr / (seed - 1) > 1", "division by zero"),
     ],
 )
 def test_what_makes_no_sense_for_a_row_names_its_parameters(
@@ -110,17 +98,10 @@ def test_a_comparison_never_made_is_never_wrong() -> None:
     assert holds(ROW)
 
 
-NUMBERS = st.integers(-5, 5).map(str) | st.sampled_from(["lr", "seed"])
-ARITHMETIC = st.recursive(
-    NUMBERS,
-    lambda inner: st.builds(
-        "({} {} {})".format, inner, st.sampled_from(["+", "-", "*", "/", "//"]), inner
-    ),
-    max_leaves=4,
-)
+OPERANDS = st.integers(-5, 5).map(str) | st.sampled_from(["lr", "seed"])
 CONDITIONS = st.recursive(
     st.builds(
-        "{} {} {}".format, ARITHMETIC, st.sampled_from(["<", "<=", "==", "!="]), NUMBERS
+        "{} {} {}".format, OPERANDS, st.sampled_from(["<", "<=", "==", "!="]), OPERANDS
     ),
     lambda inner: (
         st.builds("({} {} {})".format, inner, st.sampled_from(["and", "or"]), inner)
@@ -132,12 +113,8 @@ CONDITIONS = st.recursive(
 
 @given(CONDITIONS)
 def test_python_itself_agrees(text: str) -> None:
-    try:
-        expected = eval(text, {"lr": 0.01, "seed": 1})
-    except ZeroDivisionError:
-        with pytest.raises(FormatError, match="zero"):
-            parse_condition(text, NAMES)(ROW)
-        return
+    expected = eval(text, {"lr": 0.01, "seed": 1})
+
     assert parse_condition(text, NAMES)(ROW) == expected
 
 

@@ -30,11 +30,7 @@ from weigh.sweep.tasks import (
     match_fields,
     with_distinct_lines,
 )
-from weigh.sweep.values import (
-    ParameterAxis,
-    like_counting,
-    parse_axis,
-)
+from weigh.sweep.values import ParameterAxis, parse_axis
 
 STDOUT = "-"
 MANY = 100_000  # tasks, from which on the user is asked
@@ -126,7 +122,6 @@ def _summary(
     expanded_sweep: _ExpandedSweep, paths: tuple[str, str] | None, state: State
 ) -> SweepResult:
     grid, tasks = expanded_sweep.grid, len(expanded_sweep.indices)
-    axes = [axis for one in grid.dimensions for axis in one.axes]
     return SweepResult(
         tasks=tasks,
         dimensions=tuple((one.name, len(one)) for one in grid.dimensions),
@@ -135,7 +130,6 @@ def _summary(
         conditions=len(expanded_sweep.spec.where),
         random=expanded_sweep.spec.random,
         seed=expanded_sweep.spec.seed,
-        repeated=grid.repeated,
         first=_tasks_of_places(expanded_sweep, range(min(_SHOWN_FIRST, tasks))),
         # no task is shown twice: not before the end of the first ones
         last=_tasks_of_places(
@@ -143,7 +137,6 @@ def _summary(
         ),
         output=None if paths is None else paths[0],
         table=None if paths is None else paths[1],
-        like_counting=like_counting(axes),
         state=state,
     )
 
