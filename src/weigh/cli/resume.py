@@ -29,7 +29,7 @@ from weigh.render.resume_lines import resume_json, resumed_lines
     help="Time limit.  [default: twice as long after a timeout]",
 )
 @click.option("--gpus", metavar="TYPE:N", help="Request another GPU.")
-@options.queue("Another partition or queue.")
+@options.queue("Another partition or queue; auto: all that take it.")
 @click.option(
     "--also",
     multiple=True,

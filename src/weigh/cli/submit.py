@@ -227,7 +227,9 @@ def notify(line: str) -> None:
     metavar="N",
     help="Nodes; the request is per node.  [default: 1, or as planned]",
 )
-@options.queue("Partition or queue.  [default: the scheduler's]")
+@options.queue(
+    "Partition or queue; auto: all that take the job.  [default: the scheduler's]"
+)
 @click.option(
     "-A", "--account", metavar="NAME", help="The account or project.  [default: yours]"
 )
@@ -372,7 +374,7 @@ def _open_session(chosen: SubmitOptions) -> int:
         session_of,
     )
 
-    session = session_of(here_now(), chosen)
+    session = session_of(here_now(notify), chosen)
     line = shlex.join(session.argv)
     if chosen.dry_run:
         click.echo(line)

@@ -17,6 +17,7 @@ AGAIN = "again_"  # prefix of the directories in a plan's for each --again
 RESUME = "resume_"  # and for each job that runs its unfinished tasks
 REST = -1  # in an answer: all elements that are not listed
 WHOLE = -2  # in accounting's answer: the row without an index
+ANY_QUEUE = "auto"  # as --queue: all that take the request
 ON_HOLD = "held"  # Grid Engine's word, also for a job that waits for others
 STUCK = "in error state"  # Grid Engine keeps the element until it is deleted
 CANCELLING = "being cancelled"  # a signal was sent, but the element has not ended
@@ -38,7 +39,8 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     (name, value). With several ``nodes`` CPUs, memory and GPUs are per node; ``ntasks``
     is the number of all ranks, 0 where tasks start none. ``complexes`` are the site's
     names of resources, if they are not the usual ones; of ``site`` account and QOS are
-    not used.
+    not used. ``is_any_queue``: ``queue`` are those that took it, chosen again for a
+    request that grew.
     """
 
     cpus: int = 1
@@ -48,6 +50,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int = 0
     gpu_type: str | None = None  # as the site names it
     queue: str | None = None
+    is_any_queue: bool = False
     account: str | None = None
     qos: str | None = None
     mail: str | None = None  # address that the scheduler writes to

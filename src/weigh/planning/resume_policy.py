@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from weigh.errors import NOT_EXECUTABLE, NOT_FOUND, USAGE
 from weigh.model.job import (
+    ANY_QUEUE,
     NOT_STARTED,
     OUTCOME_UNKNOWN,
     ElementState,
@@ -406,7 +407,9 @@ def enlarged_request(
         memory=memory,
         virtual_memory=virtual,
         time_limit=limit,
-        queue=options.queue or job_request.queue,
+        queue=options.queue
+        or (ANY_QUEUE if job_request.is_any_queue else job_request.queue),
+        is_any_queue=False,
         exclude=tuple(dict.fromkeys((*job_request.exclude, *avoid))),
     )
 

@@ -316,7 +316,8 @@ def submitted(**wanted: object) -> SubmittedJob:
         (RecordedRequest(time_limit=59 * 60 + 1), []),
         (RecordedRequest(elements=4), ["elements: 5 requested, "]),
         (RecordedRequest(throttle=5), ["throttle: 2 requested, "]),
-        (RecordedRequest(queue="r"), ["queue: q requested, "]),
+        (RecordedRequest(queue="p"), []),  # it has started in one of them
+        (RecordedRequest(queue="r"), ["queue: q,p requested, "]),
         (RecordedRequest(account="LAB"), []),
         (RecordedRequest(cpus=4), []),  # whole cores of two or four threads
         (RecordedRequest(cpus=1), ["CPUs: 2 requested, "]),
@@ -334,7 +335,7 @@ def test_only_what_the_scheduler_shows_can_differ(
         gpu_type="v100",
         time_limit=3600,
         throttle=2,
-        queue="q",
+        queue="q,p",
         account="lab",
     )
 

@@ -36,7 +36,12 @@ from weigh.flow.here import Here, here_of
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import replaced_since
 from weigh.flow.submit import own_script
-from weigh.flow.submit.checks import ScriptToCheck, check_request, imports_torch
+from weigh.flow.submit.checks import (
+    check_request,
+    imports_torch,
+    script_to_check,
+    with_queues_that_take,
+)
 from weigh.flow.submit.job_request import (
     elements_this_machine_holds,
     parse_gpus,
@@ -62,6 +67,7 @@ from weigh.flow.submit.submit_script import (
 )
 from weigh.model.element_time import NOT_STARTED, reserved_time
 from weigh.model.job import (
+    ANY_QUEUE,
     CANCELLING,
     RESUME,
     HealLimits,
@@ -392,7 +398,28 @@ class ResumeRound:
             request=request,
             elements=elements,
         )
-        return _ResumeGroup(before, tasks, again, plan)
+        group = _ResumeGroup(before, tasks, again, plan)
+        return self._with_queue(group) if request.queue == ANY_QUEUE else group
+
+    def _with_queue(self, group: _ResumeGroup) -> _ResumeGroup:
+        """Return the group with the queues that take its request: ``--queue auto``.
+
+        Raises:
+            UsageError: none does, or the script is the user's own.
+        """
+        if group.plan is None:
+            raise UsageError("--queue auto is for jobs of a plan: name the queue")
+        scheduler = self.views[-1].scheduler
+        refuse_absent(group.again.request, scheduler.name)
+        script = self._script(group, group.plan, group.before.folder)
+        request, line = with_queues_that_take(
+            self.here.in_folder(script.cwd),
+            scheduler,
+            group.again.request,
+            lambda one: script_to_check(scheduler, script, one),
+        )
+        self.here.notify(line)
+        return replace(group, again=replace(group.again, request=request))
 
     def _with_time_to_start(
         self, job_request: JobRequest, plan: Plan, task_states: Sequence[TaskState]
@@ -512,17 +539,12 @@ class ResumeRound:
             self.here.notify(line)
         if self.options.dry_run:
             return
-        name, scheduler = last.scheduler, self.views[-1].scheduler
+        scheduler = self.views[-1].scheduler
         for group in self.groups:
             if group.plan is None or not group.before.setup.checks:
                 continue
             script = self._script(group, group.plan, group.before.folder)
-            to_check = ScriptToCheck(
-                text=scheduler.render(script),
-                request=script.request,
-                scheduler=name,
-                written=script,
-            )
+            to_check = script_to_check(scheduler, script, script.request)
             check_request(self.here.in_folder(script.cwd), to_check)
 
     def _end(self, why: str, sendings: SubmissionRounds) -> None:

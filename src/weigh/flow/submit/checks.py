@@ -3,7 +3,8 @@
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 import msgspec
@@ -26,6 +27,7 @@ from weigh.model.plan import Plan
 from weigh.regular_file import only_regular
 from weigh.render.request_lines import WIDTH, folded_lines
 from weigh.schedulers import KINDS
+from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.lint.rules import acknowledged
 from weigh.schedulers.protocol import LiveAnswers
 from weigh.schedulers.script import read_script
@@ -39,6 +41,10 @@ _OURS = frozenset(
 )
 # names in one line at most
 _NAMED = 3
+# of a finding: what happens where no other queue takes the job
+_END_OF_REFUSED = re.compile(
+    r": (?:refused|(?:accepted, )?never starts|.*never start)$"
+)
 
 
 class SubmitChecks(msgspec.Struct, frozen=True):
@@ -58,6 +64,19 @@ class ScriptToCheck(msgspec.Struct, frozen=True, kw_only=True):
     """None: it is the user's own."""
 
 
+def script_to_check(
+    scheduler: Scheduler, job_script: JobScript, job_request: JobRequest
+) -> ScriptToCheck:
+    """Return a script of weigh's with this request."""
+    job_script = replace(job_script, request=job_request)
+    return ScriptToCheck(
+        text=scheduler.render(job_script),
+        request=job_request,
+        scheduler=scheduler.name,
+        written=job_script,
+    )
+
+
 def check_request(
     here: Here, script: ScriptToCheck, run_command: CommandRunner = ask_scheduler
 ) -> SubmitChecks:
@@ -68,23 +87,11 @@ def check_request(
             the message names the reason and the fix.
         FormatError: a settings file does not parse.
     """
-    text, job_request, written = script.text, script.request, script.written
-    scheduler = script.scheduler
+    job_request, scheduler = script.request, script.scheduler
     if scheduler not in KINDS:  # this machine has no limits
         return SubmitChecks()
-    live = live_limits(
-        scheduler,
-        dialect_of(scheduler).awaited(text),
-        env=here.env,
-        run_command=run_command,
-    )
-    found = text_findings(here, text, live, scheduler=scheduler)
-    if written is not None:
-        lines = _own_lines(written, text, scheduler)
-        # the user cannot act on what weigh wrote itself
-        found = tuple(
-            one for one in found if not _is_finding_on_weigh(one, written, lines)
-        )
+    live = _limits_for_script(here, script, run_command)
+    found = _findings_on_user(here, script, live)
     refuse(found)
     # each part of the request is allowed here: is there a node with all of it?
     fit = _fitting(job_request, live, scheduler)
@@ -94,6 +101,91 @@ def check_request(
         why = live.trouble or "the scheduler names no queue"
         doubts.append(f"limits not checked: {why}")
     return SubmitChecks(tuple(doubts), _has_free_nodes(job_request, fit))
+
+
+def _limits_for_script(
+    here: Here, script: ScriptToCheck, run_command: CommandRunner
+) -> LiveAnswers:
+    awaited = dialect_of(script.scheduler).awaited(script.text)
+    return live_limits(script.scheduler, awaited, env=here.env, run_command=run_command)
+
+
+def _findings_on_user(
+    here: Here, script: ScriptToCheck, live_answers: LiveAnswers
+) -> tuple[LintFinding, ...]:
+    """Lint a script; the user cannot act on what weigh wrote itself."""
+    text, written = script.text, script.written
+    found = text_findings(here, text, live_answers, scheduler=script.scheduler)
+    if written is None:
+        return found
+    lines = _own_lines(written, text, script.scheduler)
+    return tuple(one for one in found if not _is_finding_on_weigh(one, written, lines))
+
+
+def with_queues_that_take(
+    here: Here,
+    scheduler: Scheduler,
+    job_request: JobRequest,
+    script_of: Callable[[JobRequest], ScriptToCheck],
+) -> tuple[JobRequest, str]:
+    """Return the request with all queues that take it, and a line that names them.
+
+    The scheduler starts the job in that one of them which has room first.
+
+    Raises:
+        UsageError: none takes it, or the queues are not known.
+        FormatError: a settings file does not parse.
+    """
+    live = _limits_for_script(here, script_of(job_request), ask_scheduler)
+    queues = live.limits.queues if live.limits else ()
+    if not queues:
+        why = live.trouble or "the scheduler names none"
+        raise UsageError(f"--queue auto: no queue is known: {why} (--queue NAME)")
+    reasons = {
+        queue.name: "closed"
+        if not queue.open
+        else _why_not_in_queue(
+            here,
+            scheduler,
+            script_of(replace(job_request, queue=queue.name)),
+            live,
+        )
+        for queue in queues
+    }
+    taking = [name for name, reason in reasons.items() if not reason]
+    others = "; ".join(f"{name}: {why}" for name, why in reasons.items() if why)
+    if not taking:
+        raise UsageError(f"--queue auto: no queue takes the job: {others}")
+    line = f"--queue auto: {', '.join(taking)}" + (f" (not {others})" if others else "")
+    return replace(job_request, queue=",".join(taking), is_any_queue=True), line
+
+
+def _why_not_in_queue(
+    here: Here, scheduler: Scheduler, script: ScriptToCheck, live_answers: LiveAnswers
+) -> str | None:
+    """Return why the one queue of a script does not take it; None if it does."""
+    queue = script.request.queue
+    fit = _fitting(script.request, live_answers, script.scheduler)
+    found = (
+        *_findings_on_user(here, script, live_answers),
+        *_no_node(script.request, live_answers, fit),
+    )
+    for one in found:
+        if one.severity == "problem":
+            effect = _END_OF_REFUSED.sub("", one.effect).replace(f"{queue} ", "")
+            # "is 2 h": the subject stands in the script's line
+            what = one.rule.partition("-")[0] if effect.startswith("is ") else ""
+            return f"{what} {effect}".strip()
+    # accounts, QOS and what plugins refuse: only the scheduler itself knows
+    with tempfile.NamedTemporaryFile("w", errors="surrogateescape") as file:
+        file.write(script.text)
+        file.flush()
+        try:
+            scheduler.predict_start(file.name, cwd=here.cwd)
+        except UsageError as error:
+            # without who found it, and without the way to submit it anyway
+            return str(error).partition(": ")[2].partition(" (--no-checks")[0]
+    return None
 
 
 def text_findings(

@@ -10,10 +10,16 @@ from weigh.flow.here import Here
 from weigh.flow.job_scripts import refuse_job_script
 from weigh.flow.site.ask import CommandRunner, ask_scheduler
 from weigh.flow.site.cluster import live_limits
-from weigh.flow.submit.checks import refuse, text_findings
+from weigh.flow.site.schedulers import reach
+from weigh.flow.submit.checks import (
+    ScriptToCheck,
+    refuse,
+    text_findings,
+    with_queues_that_take,
+)
 from weigh.flow.submit.job_request import SubmitOptions, typed_request, where_to
 from weigh.model.cluster import ClusterLimits
-from weigh.model.job import JobRequest, JobSetup
+from weigh.model.job import ANY_QUEUE, JobRequest, JobSetup
 from weigh.model.record import SiteComplexes
 from weigh.schedulers import KINDS
 from weigh.schedulers.kind import SchedulerKind, directive_line
@@ -99,14 +105,29 @@ def interactive(
         filled = _one_slot_interactive_request(
             filled, live.limits, *kind.text.OPTIONS.resource
         )
+    if filled.queue == ANY_QUEUE:
+        filled, line = with_queues_that_take(
+            here,
+            reach(here, scheduler),
+            filled,
+            lambda one: _script_of_session(one, kind),
+        )
+        here.notify(line)
     flags = kind.backend.session_flags(filled)
     # checked as the script that would request the same
-    rows = [directive_line(kind.text, *words) for words in flags]
-    script = "\n".join(("#!/bin/bash", *rows, ""))
+    script = _script_of_session(filled, kind).text
     refuse(text_findings(here, script, live, scheduler=scheduler))
     words = tuple(word for flag in flags for word in flag)
     argv = kind.backend.session_argv(words, tuple(command))
     return InteractiveSession(argv=argv, request=filled)
+
+
+def _script_of_session(job_request: JobRequest, kind: SchedulerKind) -> ScriptToCheck:
+    """Return the script that would request what a shell does."""
+    flags = kind.backend.session_flags(job_request)
+    rows = [directive_line(kind.text, *words) for words in flags]
+    text = "\n".join(("#!/bin/bash", *rows, ""))
+    return ScriptToCheck(text=text, request=job_request, scheduler=kind.name)
 
 
 def _filled_interactive_request(

@@ -575,8 +575,9 @@ def differences(
     ):
         if None in {requested, got}:
             continue
-        # accounts may be kept in lower case, and queues in another order
-        if _words_of(requested) != _words_of(got):
+        # accounts may be kept in lower case; of several queues the one of a job that
+        # has started
+        if not _words_of(got) <= _words_of(requested):
             yield _differs(name, requested, got)
 
 

@@ -52,6 +52,7 @@ from weigh.lazy_modules import lazy_module
 from weigh.model.element_time import reserved_time
 from weigh.model.job import (
     AGAIN,
+    ANY_QUEUE,
     HealLimits,
     JobRequest,
     JobScript,
@@ -266,9 +267,6 @@ def _written_submission(
         plan, typed.request, scheduler, reserved, typed.heal
     )
     notes += [*site_warnings(here), *typed.notes]
-    if typed.heal is not None:
-        label = options.name or plan.name
-        notes += why_none(scheduler, request.queue, label)
     if typed.staging is not None and request.nodes > 1:
         raise UsageError("staging copies to the disk of one node: the job has several")
     # paths in task lines start where weigh plan was called; with staging results go
@@ -279,6 +277,18 @@ def _written_submission(
     if not os.path.samefile(folder, here.cwd):
         notes.append(f"the tasks run in {folder}, as planned")
     script = _job_script_of_plan(options, typed, work, request, here.in_folder(folder))
+    if request.queue == ANY_QUEUE:
+        request, note = submit_checks.with_queues_that_take(
+            here.in_folder(folder),
+            scheduler,
+            request,
+            lambda one: submit_checks.script_to_check(scheduler, script, one),
+        )
+        script = replace(script, request=request)
+        notes.append(note)
+    if typed.heal is not None:
+        label = options.name or plan.name
+        notes += why_none(scheduler, request.queue, label)
     if typed.staging is not None:
         script = submit_staging.staged(script, kind)
         notes += submit_staging.left_behind(plan, typed.staging, here.cwd)

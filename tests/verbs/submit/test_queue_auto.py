@@ -1,0 +1,105 @@
+"""``--queue auto``: all queues that take the job, and why the others do not."""
+
+import re
+
+import pytest
+from following import Weigh
+
+
+def submit_to_any_queue(weigh: Weigh, *words: str) -> tuple[str, str]:
+    plan = weigh.plan("true", words=("--replace",))
+    code, _, err = weigh(
+        "submit", plan, "--on", weigh.scheduler, "--queue", "auto", *words
+    )
+    assert code == 0, err
+    return queue_of_script(weigh, "job.sh"), " ".join(err.split())
+
+
+def queue_of_script(weigh: Weigh, name: str) -> str:
+    script = (weigh.folder / "plan" / "p" / name).read_text()
+    found = re.search(r"^#(?:SBATCH --partition=|\$ -q )(\S+)$", script, re.MULTILINE)
+    assert found
+    return found[1]
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize(
+    ("words", "queue", "why"),
+    [
+        (("--time", "1h"), "long,gpu", "(not short: time is 1 h 00 m; allows 30 m "),
+        (("--memory", "20G"), "short,long", "(not gpu: 20.0 GiB on one node; allows "),
+        (("--gpus", "v100"), "short,gpu", "(not long: 1 v100 GPU on one node; "),
+        (("--gpus", "a100"), "short,long,gpu", "--queue auto: short, long, gpu"),
+    ],
+)
+def test_all_partitions_that_take_the_job_are_requested(
+    real: Weigh, words: tuple[str, ...], queue: str, why: str
+) -> None:
+    requested, err = submit_to_any_queue(real, *words)
+
+    assert requested == queue
+    assert why in err
+    assert "recorded" not in err  # a running job shows one of them
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--time", "3d"), "short: time is 3 d 00 h; allows 30 m 00 s; long: "),
+        (("--licenses=matlab",), "short: Invalid license specification; "),
+    ],
+)
+def test_where_no_queue_takes_the_job_each_reason_is_shown(
+    real: Weigh, words: tuple[str, ...], why: str
+) -> None:
+    code, _, err = real(
+        "submit", real.plan("true"), "--on", "slurm", "--queue", "auto", *words
+    )
+
+    assert code == 2
+    assert f"--queue auto: no queue takes the job: {why}" in " ".join(err.split())
+    assert real("status", "last")[0] == 2
+
+
+@pytest.mark.slurm
+def test_the_queues_are_chosen_again_for_a_longer_job(real: Weigh) -> None:
+    job = real.submit(real.plan("exit 1"), "--queue", "auto", "--time", "1h")
+    real.finish(job)
+
+    real.resume(job, "--also", "bugs", "--time", "5h")
+
+    assert queue_of_script(real, "resume_1/job.sh") == "long"
+
+
+@pytest.mark.slurm
+def test_a_shell_on_a_node_takes_any_queue(real: Weigh) -> None:
+    words = ("--interactive", "--queue", "auto", "--time", "1h", "--dry-run")
+    code, out, err = real("submit", "--on", "slurm", *words)
+
+    assert code == 0, err
+    assert "--partition=long,gpu" in out
+    assert "--queue auto: long, gpu (not short: " in err
+
+
+@pytest.mark.gridengine
+def test_grid_engine_gets_the_queues_that_take_the_job(cell: Weigh) -> None:
+    requested, err = submit_to_any_queue(cell, "--time", "13h")
+
+    assert requested == "serial,medium,long"
+    assert "(not short: time is 13 h 00 m; allows 12 h 00 m)" in err
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "why"),
+    [("htcondor", "HTCondor has no queues"), ("local", "this machine have no queue")],
+)
+def test_without_queues_there_is_none_to_choose(
+    here: Weigh, scheduler: str, why: str
+) -> None:
+    code, _, err = here(
+        "submit", here.plan("true"), "--on", scheduler, "--queue", "auto"
+    )
+
+    assert code == 2
+    assert f"{why}: omit --queue" in err
