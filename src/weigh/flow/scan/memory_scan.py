@@ -52,7 +52,6 @@ class MemoryScan(msgspec.Struct, frozen=True, kw_only=True):
     squeeze: SqueezeResult | None  # None: it has no limit to be set
     request: Request | None
     runs: int  # runs with a limit
-    exit_code: int = 0
 
 
 class ProgramLimit(msgspec.Struct, frozen=True):
@@ -129,7 +128,7 @@ class LimitedRuns:
         way = self._program_limit(usage)
         if way is None:
             return MemoryScan(
-                kind="rigid as far as known: the program has no limit to set",
+                kind="rigid as far as known: no limit to set ({memory} gives one)",
                 squeeze=None,
                 request=from_usages([plain]),
                 runs=0,
@@ -162,8 +161,7 @@ class LimitedRuns:
 
     def limited(self, limit: int, way: ProgramLimit) -> SqueezeRun:
         """Run it with a limit of so many MiB."""
-        plain, working = self._runs[0], [one for one in self._runs if one.works]
-        best = min(one.time for one in working)
+        plain, best = self._runs[0], min(one.time for one in self._runs if one.works)
         # on a busy machine the clock runs ahead of the program's own time
         slow = plain.wall / plain.time if plain.time else 1.0
         patience = 2 * best * max(1.0, slow) + _GRACE
@@ -176,11 +174,7 @@ class LimitedRuns:
         self._records[limit] = record
         usage = record.usage or Usage(wall_time=patience)
         made = _limited_run(limit, usage, works=record.state == COMPLETED)
-        # without a figure of its wait "time" is the clock's, and compared with it
-        is_clock = made.time == made.wall
-        limit_time = 2 * (min(one.wall for one in working) if is_clock else best)
-        works = made.works and made.time <= max(limit_time, 2 * best)
-        return msgspec.structs.replace(made, works=works)
+        return msgspec.structs.replace(made, works=made.works and made.time <= 2 * best)
 
     def run(self, name: str, env: Mapping[str, str], words: Sequence[str]) -> Record:
         """Run *words*, print a line of it, and return its record."""
@@ -215,10 +209,6 @@ class LimitedRuns:
             return ProgramLimit(*_KNOBS[name])
         if name == "malloc arenas":
             return ProgramLimit(*_ARENAS, is_switch=True)
-        if sign is not None and sign.knob in self._command:
-            self._say(
-                f"{sign.knob} stays as it is: write {sign.knob} {{memory}} to try less"
-            )
         return None
 
 

@@ -44,7 +44,7 @@ from weigh.sweep.quoting import bash_quoted
 from weigh.sweep.tasks import field_names, fill_fields, match_fields
 from weigh.sweep.values import ParameterAxis, parse_axis, typed_value
 from weigh.units import Seconds, format_duration, format_size
-from weigh.usage_needs import has_waited, need_notes
+from weigh.usage_needs import need_notes
 
 _OUTPUT = "output"
 _LONGEST_NAME = 80
@@ -156,8 +156,6 @@ def _scan_line(texts: Texts, record: Record) -> str:
     gpu = gpu_memory(usage)
     if gpu is not None:
         words.append(f"{format_size(gpu)} GPU")
-    if has_waited(usage) and usage.cpu_wait is not None:
-        words.append(f"waited {format_duration(usage.cpu_wait.time)} for a CPU")
     if record.state != "COMPLETED":
         words.append(record.state)
     return "  ".join(words)
@@ -209,13 +207,11 @@ def scan_sizes(
         )
     by = _sized(axes)
     settings = here.settings
-    parsed = parse_options(
-        typed_options, by, settings.gpus
-    )  # refused before anything is run
     plan = _scan_to_run(here, options, axes)
     if typed_options.target is None and plan.by == by:  # as before it was resumed
         typed_options = msgspec.structs.replace(typed_options, target=plan.target)
-        parsed = parse_options(typed_options, by, settings.gpus)
+    # refused before anything is run
+    parsed = parse_options(typed_options, by, settings.gpus)
     # small sizes first: the scan stops at one that does not fit
     grid = make_grid(axes)
     sizes = [grid.combination(index).texts for index in range(grid.size)]
