@@ -189,6 +189,12 @@ def fit_power(points: Sequence[SizePoint], base: float = 0.0) -> PowerCurve | No
     return PowerCurve(base, (last.y - base) / last.x**_STEEPEST, _STEEPEST)
 
 
+def fit_square(points: Sequence[SizePoint]) -> QuadraticCurve:
+    """Fit a Theil-Sen line in the square of the size; it takes two sizes."""
+    line = fit_line([msgspec.structs.replace(p, x=p.x**2) for p in points])
+    return QuadraticCurve(line.intercept, 0.0, max(0.0, line.slope))
+
+
 def fit_quadratic(points: Sequence[SizePoint]) -> QuadraticCurve | None:
     """Fit a parabola by least relative squares; None unless it bends upwards.
 

@@ -13,7 +13,8 @@ from weigh.estimate.advice import (
     SizesWithinLimit,
     is_size_free,
 )
-from weigh.estimate.curve import ConstantCurve, size_text
+from weigh.estimate.curve import ConstantCurve, QuadraticCurve, size_text
+from weigh.estimate.estimate import SizeEstimate
 from weigh.estimate.fit import FittedCurve
 from weigh.estimate.scaling import LEAST_EFFICIENCY, CpuRow, CpuScan, SqueezeResult
 from weigh.model.record import Request
@@ -54,6 +55,7 @@ def estimate_screen_lines(
     yield from _capacity_table_lines(advice)
     yield from _speed_lines(advice)
     yield from _constant_quantity_lines(advice)
+    yield from _labelled_lines("grows", list(_growth_shape_texts(advice.estimate)))
     request_rows = tuple(_estimate_request_lines(advice, request))
     if advice.recommended is not None:
         yield from _labelled_lines(
@@ -210,6 +212,19 @@ def _constant_quantity_lines(advice: ScanAdvice) -> Iterator[str]:
             upper = round(fit.upper(fit.largest_size, LEVEL))
             text = f"the same at every size: up to {format_size(upper)}"
             yield from _labelled_lines(name, [text])
+
+
+def _growth_shape_texts(size_estimate: SizeEstimate) -> Iterator[str]:
+    """Yield what grows faster than the size, and how."""
+    for name, fit in (
+        ("GPU memory", size_estimate.gpu_memory),
+        ("RAM", size_estimate.memory),
+        ("time", size_estimate.time),
+    ):
+        if fit is not None and isinstance(fit.curve, QuadraticCurve):
+            by = size_estimate.by
+            shape = f"{by} and its square" if fit.curve.slope else f"the square of {by}"
+            yield f"{name} with {shape}"
 
 
 def _recommendation_texts(advice: ScanAdvice, size_need: SizeNeed) -> list[str]:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from called_weigh import CalledWeigh as Weigh
 from called_weigh import called_here
-from sized_runs import guide_runs, on_a_line, sized_run
+from sized_runs import guide_runs, on_a_line, sized_run, sized_runs
 from transcript import check_transcript
 
 import weigh as api
@@ -61,6 +61,11 @@ def test_fits_of_records_print_what_was_reviewed(
         records = {
             "the guide": {"guide": guide_runs()},
             "a line": {"tag": on_a_line(8, 16, 32)},
+            "a square": {
+                "pairs": sized_runs(
+                    (8, 16, 32, 64), [GIB + MIB * x * x for x in (8, 16, 32, 64)]
+                )
+            },
             "two sizes": {"one": on_a_line(8, 16), "other": on_a_line(32)},
             "another command": {
                 "tag": [

@@ -1,6 +1,7 @@
 """What holds of every fit, whatever was measured."""
 
 import math
+import random
 
 import pytest
 from hypothesis import assume, given
@@ -15,7 +16,7 @@ from weigh.estimate.advice import (
     accumulate,
     advise_from_estimate,
 )
-from weigh.estimate.curve import SizePoint, gather_size_points
+from weigh.estimate.curve import QuadraticCurve, SizePoint, gather_size_points
 from weigh.estimate.fit import (
     FittedCurve,
     Quantity,
@@ -250,3 +251,59 @@ def test_a_line_leans_towards_proportionality_as_far_as_its_slopes_disagree(
     assert made.curve.at(600) == pytest.approx(line * MIB)
     assert made.predict(600) == pytest.approx(expected * MIB)
     assert made.predict(300) == pytest.approx(held[-1] * MIB)
+
+
+# as a person chooses them: each at least a fifth larger than the one before
+growing_sizes = st.lists(st.floats(1.2, 2.5), min_size=3, max_size=6).map(
+    lambda ratios: [100 * math.prod(ratios[:turn]) for turn in range(len(ratios) + 1)]
+)
+
+
+@given(growing_sizes, st.floats(0, 1), st.floats(1.1, 4))
+def test_an_exact_square_is_predicted_as_one(
+    sizes: list[float], base: float, times: float
+) -> None:
+    def used(size: float) -> float:
+        return GIB * (base + (size / sizes[0]) ** 2)
+
+    made = fit_curve(
+        gather_size_points([(size, used(size)) for size in sizes], keep="most"),
+        "memory",
+    )
+    target = times * sizes[-1]
+
+    assert isinstance(made.curve, QuadraticCurve)
+    assert made.curve.slope == 0
+    assert made.predict(target) == pytest.approx(used(target), rel=0.05)
+
+
+@given(growing_sizes, st.floats(0, 1), st.floats(1.1, 4))
+def test_an_exact_line_is_taken_for_no_square(
+    sizes: list[float], base: float, times: float
+) -> None:
+    def used(size: float) -> float:
+        return GIB * (base + size / sizes[0])
+
+    made = fit_curve(
+        gather_size_points([(size, used(size)) for size in sizes], keep="most"),
+        "memory",
+    )
+    target = times * sizes[-1]
+
+    assert made.predict(target) == pytest.approx(used(target), rel=0.05)
+
+
+@pytest.mark.parametrize("count", [4, 5, 7])
+def test_bounds_of_squares_with_noise_hold(count: int) -> None:
+    draw, held = random.Random(count), []
+    for _ in range(300):
+        sizes = [100 * draw.uniform(1, 1.3) * 1.6**turn for turn in range(count)]
+        base, target = draw.uniform(0, 1), sizes[-1] * draw.uniform(1.1, 3)
+        pairs = [
+            (size, GIB * (base + (size / sizes[0]) ** 2) * draw.gauss(1, 0.01))
+            for size in sizes
+        ]
+        made = fit_curve(gather_size_points(pairs, keep="most"), "memory")
+        held.append(made.upper(target) >= GIB * (base + (target / sizes[0]) ** 2))
+
+    assert sum(held) / len(held) >= 0.95
