@@ -16,7 +16,7 @@ Pure Python, some milliseconds: ``weigh run`` calls it after the job.
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from statistics import fmean
+from statistics import linear_regression
 
 import msgspec
 
@@ -40,7 +40,7 @@ _SCORE = 2.33  # one flat series in a hundred reaches it
 _MATERIAL = 0.05  # of the peak, in another run as long: at 2 %, flat curves rise, too
 _NEGLIGIBLE = 0.002  # of the peak over the whole run: less than that is no rise
 _LEAST = MIB  # the same, in bytes: an interpreter's memory is never quite steady
-_DYING = 0.6  # of the earlier rate, left in the last quarter
+_DYING = 0.55  # of the earlier rate, left in the last quarter
 _RELEASE = 0.05  # of the run, at its end, in which a program may release its memory
 _KEPT = 0.8  # share of the recent memory below which it has released
 _HELD = 0.98  # of the peak: a run that holds as much has levelled out
@@ -169,9 +169,11 @@ def _rising_trend(
         ([float(stretch.most) for stretch in stretches], tops),
         ([stretch.level for stretch in stretches], levels),
     ):
+        half = len(points) // 2
+        # a straight line uses all of a quarter's points: noise hides least of its rate
         third, last = (
-            _rate_within(part)
-            for part in (points[: len(points) // 2], points[len(points) // 2 :])
+            linear_regression(*zip(*part, strict=True)).slope
+            for part in (points[:half], points[half:])
         )
         is_lasting = min(third, last) > least and last >= _DYING * third
         if is_lasting and rise_score(heights) >= _SCORE:
@@ -179,18 +181,6 @@ def _rising_trend(
     rising = [trend for trend in trends if trend.rate > least]
     # of two rising views, the one whose slope is known best
     return min(rising, key=lambda t: (t.high - t.low) / t.rate, default=None)
-
-
-def _rate_within(points: Sequence[tuple[Seconds, float]]) -> float:
-    """Return the rate at which the later half of *points* lies above the earlier."""
-    half = len(points) // 2
-    (begin, low), (end, high) = (
-        (fmean(times), fmean(values))
-        for times, values in (
-            zip(*part, strict=True) for part in (points[:half], points[half:])
-        )
-    )
-    return (high - low) / (end - begin)
 
 
 def _line_through_stretches(
