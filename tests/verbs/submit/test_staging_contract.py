@@ -159,15 +159,66 @@ def test_an_input_that_is_not_there_is_refused_at_once(here: Weigh) -> None:
         "python run --code=train.py",
     ],
 )
-def test_a_program_that_would_stay_behind_is_named(here: Weigh, line: str) -> None:
+def test_a_program_that_would_stay_behind_is_staged(here: Weigh, line: str) -> None:
     (here.folder / "train.py").touch()
+    (here.folder / "data.txt").touch()
     plan = here.plan(line)
 
-    _, _, err = here(
+    code, out, err = here(
         "submit", plan, "--on", "local", "--stage-out", "results", "--dry-run"
     )
 
-    assert "train.py is not staged in" in err
+    assert code == 0
+    assert "\nplaces=(train.py)\n" in out
+    assert "staged in too: train.py, without what it imports" in err
+    assert ("data.txt is not staged in" in err) == ("data.txt" in line)
+
+
+@mainly("slurm")
+def test_programs_of_the_folder_run_on_the_node(weigh: Weigh) -> None:
+    (weigh.folder / "bin").mkdir()
+    program = weigh.folder / "bin" / "shout"
+    program.write_text("#!/bin/sh\ntr a-z A-Z <data/a >out\n")
+    program.chmod(0o755)
+
+    job = weigh.submit(weigh.plan("./bin/shout"), *words(weigh))
+
+    assert weigh.finish(job) == {"COMPLETED": 1}
+    assert results(weigh) == {"out": "HELLO\n"}
+
+
+@pytest.mark.parametrize(
+    ("line", "staged", "why"),
+    [
+        ("python3 big.py", "data", "50.0 MiB of programs are too much to stage in"),
+        ("./nosuch.sh 1", "data", "program nosuch.sh is missing (--stage-in FOLDER:.)"),
+        ("python3 ../above.py", "data", "(--stage-in ../above.py:PLACE, and PLACE in"),
+        ("python3 in/run.py", "data:in", "program in/run.py would be missing on the "),
+    ],
+)
+def test_a_program_that_cannot_be_staged_is_refused(
+    here: Weigh, line: str, staged: str, why: str
+) -> None:
+    (here.folder / "in").mkdir()
+    for name in ("data", "../above.py", "big.py", "in/run.py"):
+        (here.folder / name).touch()
+    os.truncate(here.folder / "big.py", (50 << 20) + 1)
+
+    code, _, err = here(
+        "submit", here.plan(line), "--on", "local", "--stage-in", staged
+    )
+
+    assert code == 2
+    assert why in " ".join(err.split())
+
+
+def test_a_program_that_an_earlier_job_makes_is_awaited(here: Weigh) -> None:
+    here("submit", here.plan("true", name="first"), "--on", "local")
+
+    words = ("--stage-in", "data", "--after", "first", "--dry-run")
+    code, _, err = here("submit", here.plan("./made.sh"), "--on", "local", *words)
+
+    assert code == 0, err
 
 
 def test_a_program_that_every_task_would_read_from_home_is_named(

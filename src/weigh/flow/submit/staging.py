@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from weigh.config import Value
 from weigh.errors import UsageError
 from weigh.flow.here import Here
+from weigh.flow.submit.submit_script import programs_of
 from weigh.model.job import JobScript, SubmittedJob, TaskState
 from weigh.model.plan import Plan
-from weigh.model.staging import EarlierAttempts, StagingPlan
+from weigh.model.staging import EarlierAttempts, StagedInput, StagingPlan
 from weigh.regular_file import is_regular_file
 from weigh.schedulers import KINDS
 from weigh.schedulers.job_script import (
@@ -30,11 +31,13 @@ from weigh.staging.script import (
     parse_staging,
     staged_script_lines,
 )
-from weigh.units import GIB, Bytes, format_size, parse_size
+from weigh.units import GIB, MIB, Bytes, format_size, parse_size
 
 _MOST_STAGED = 10 * GIB  # copied to a node unless the user confirms more
 # what ends a name in a command, or in one that a shell gets within it
 _NO_NAME = re.compile(r"[\s;|&<>()'\"=]+")
+_MOST_OF_PROGRAMS = 50 * MIB  # staged without being named
+_PROGRAM_SUFFIXES = (".py", ".sh", ".R", ".pl", ".jl", ".rb")
 _MOST_ENTRIES = 500_000  # counted at most: submitting must not take minutes
 
 
@@ -228,6 +231,79 @@ def _last_element_name(job_script: JobScript, scheduler: str) -> str:
     return "\n".join(("by=$hurry", *requeue_lines(_rules(scheduler).requeue)))
 
 
+def with_programs_of_tasks(
+    plan: Plan, staging: StagingPlan, cwd: str, *, may_come: bool
+) -> tuple[StagingPlan, str | None]:
+    """Return the staging with the tasks' programs in *cwd* that it lacks, and a note.
+
+    *may_come*: an earlier job may still make what is missing.
+
+    Raises:
+        UsageError: a program is missing, too large, or outside of *cwd*.
+    """
+    relative = [word for word in _words_of_tasks(plan) if not os.path.isabs(word)]
+    programs = [one for one in relative if _is_program(os.path.join(cwd, one))]
+    # a relative program without a folder is one on PATH
+    started = [one for one in programs_of(plan) if one in relative and "/" in one]
+    lacking = [
+        name
+        for name in dict.fromkeys(map(os.path.normpath, (*programs, *started)))
+        if not _is_staged_file(name, staging)
+        and not (may_come and not os.path.exists(os.path.join(cwd, name)))
+    ]
+    if not lacking:
+        return staging, None
+    size = sum(_size_of_program(name, cwd, staging) for name in lacking)
+    names = ", ".join(lacking)
+    if size > _MOST_OF_PROGRAMS:
+        raise UsageError(
+            f"{names}: {format_size(size)} of programs are too much to stage in "
+            f"unasked (--stage-in {' --stage-in '.join(lacking)})"
+        )
+    added = (StagedInput(path=os.path.join(cwd, one), place=one) for one in lacking)
+    note = f"staged in too: {names}, without what it imports (--stage-in FOLDER:.)"
+    return replace(staging, sources=(*staging.sources, *added)), note
+
+
+def _size_of_program(name: str, cwd: str, staging: StagingPlan) -> Bytes:
+    """Return the size of a program that can be staged as *name*.
+
+    Raises:
+        UsageError: it is missing, or its place is taken or outside of the folder.
+    """
+    if not os.path.exists(os.path.join(cwd, name)):
+        raise UsageError(f"the tasks' program {name} is missing (--stage-in FOLDER:.)")
+    if name.startswith("../") or _is_staged(name.partition("/")[0], staging):
+        raise UsageError(
+            f"the tasks' program {name} would be missing on the node "
+            f"(--stage-in {name}:PLACE, and PLACE in the tasks)"
+        )
+    return os.path.getsize(os.path.join(cwd, name))
+
+
+def _is_program(path: str) -> bool:
+    return is_regular_file(path) and (
+        path.endswith(_PROGRAM_SUFFIXES) or os.access(path, os.X_OK)
+    )
+
+
+def _is_staged_file(name: str, staging: StagingPlan) -> bool:
+    """Return whether a relative path exists in the folder of the tasks."""
+    return any(
+        os.path.exists(
+            os.path.normpath(f"{source.path}/{os.path.relpath(name, place)}")
+        )
+        for source in staging.sources
+        if (place := source.place) == "." or _is_below(name, place)
+    )
+
+
+def _words_of_tasks(plan: Plan) -> list[str]:
+    """Return the words of an example of each kind of task; other tasks are not read."""
+    words = (word for kind in plan.kinds for word in _NO_NAME.split(kind.example))
+    return list(dict.fromkeys(os.path.expanduser(word) for word in words if word))
+
+
 def left_behind(plan: Plan, staging: StagingPlan, cwd: str) -> Iterator[str]:
     """Yield warnings on files that tasks name and that are not staged in.
 
@@ -235,9 +311,7 @@ def left_behind(plan: Plan, staging: StagingPlan, cwd: str) -> Iterator[str]:
     directory would be read from there by every task.
     """
     home = os.path.expanduser("~")
-    # one example per kind: files that only other tasks name are not seen
-    words = (word for kind in plan.kinds for word in _NO_NAME.split(kind.example))
-    for word in dict.fromkeys(os.path.normpath(os.path.expanduser(w)) for w in words):
+    for word in dict.fromkeys(map(os.path.normpath, _words_of_tasks(plan))):
         name = word.split("/")[0]
         is_here = name not in {"", ".", ".."} and os.path.exists(f"{cwd}/{name}")
         if _is_below(word, home) and os.path.isfile(word):

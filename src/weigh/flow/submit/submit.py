@@ -276,6 +276,12 @@ def _written_submission(
         folder = plan_directory.planned_in(work.folder) or here.cwd
     if not os.path.samefile(folder, here.cwd):
         notes.append(f"the tasks run in {folder}, as planned")
+    if typed.staging is not None:
+        staging, note = submit_staging.with_programs_of_tasks(
+            plan, typed.staging, here.cwd, may_come=bool(options.after)
+        )
+        typed = replace(typed, staging=staging)
+        notes += [note] if note else []
     script = _job_script_of_plan(options, typed, work, request, here.in_folder(folder))
     if request.queue == ANY_QUEUE:
         request, note = submit_checks.with_queues_that_take(
