@@ -153,6 +153,23 @@ def _of_sweep(path: str, lines: Sequence[str]) -> list[Parameters]:
     return found if all(found) else []
 
 
+class TrialEnds:
+    """The trials that have ended: each last attempt's record, and when it ended."""
+
+    def __init__(self) -> None:
+        self.begun: Seconds = time.time()  # since the epoch, as the next
+        self.times: dict[int, Seconds] = {}  # by task number
+        self.records: dict[int, Record] = {}
+
+    def is_kept(self, record: Record) -> bool:
+        """Note the record of a trial; return whether it is kept in the store."""
+        if record.job is not None and record.job.task is not None:
+            self.records[record.job.task] = record
+            self.times[record.job.task] = time.time()
+        # a report shows what failed and what Ctrl-C interrupted; the time is ours
+        return record.state != "TIMEOUT"
+
+
 def try_tasks(
     here: Here, path: str, options: CheckOptions, *, say: Say
 ) -> CheckedTasks:
@@ -173,31 +190,14 @@ def try_tasks(
         f"{format_duration(options.seconds)} each"
     )
     folder = make_folder(root, _OUTPUT, label)
-    begun = time.time()
-    records: dict[int, Record] = {}  # of the last attempt, by task number
-    ends: dict[int, Seconds] = {}
-
-    def is_kept(record: Record) -> bool:
-        if record.job is not None and record.job.task is not None:
-            records[record.job.task] = record
-            ends[record.job.task] = time.time()
-        # a report shows what failed and what Ctrl-C interrupted; the time is ours
-        return record.state != "TIMEOUT"
-
-    exec_options = ExecOptions(
-        jobs=options.jobs,
-        joblog=f"{folder}.joblog",
+    ended = TrialEnds()
+    console = RunConsole(lambda _: None, lambda _: options.seconds, ended.is_kept)
+    exec_options = msgspec.structs.replace(
+        _options_of_trials(chosen, folder, options),
         label=label,
-        output=folder,
-        is_trial=True,
-        timeout=options.seconds,
-        grace=_GRACE,
-        only=tuple(task.seq for task in chosen.tasks),
         # what a task prints is read even if it is stopped before its end
         variables={} if "PYTHONUNBUFFERED" in here.env else {"PYTHONUNBUFFERED": "1"},
-        mask=options.mask,
     )
-    console = RunConsole(lambda _: None, lambda _: options.seconds, is_kept)
     try:
         finished = execute(here, path, exec_options, console)
     finally:
@@ -209,18 +209,11 @@ def try_tasks(
     for warning in finished.warnings:
         say(warning)
     trials = [
-        judged_trial(task, records.get(task.seq), folder, options)
+        judged_trial(task, ended.records.get(task.seq), folder, options)
         for task in sorted(chosen.tasks, key=lambda task: task.seq)
     ]
-    saved_notes: list[str] = []
-    if not options.allow_nan:
-        lines = [task.line for task in chosen.tasks]
-        found = saved.lost_in_saved_files(
-            [here.cwd, *folders_named(lines, here.cwd)],
-            begun - _CLOCK_STEP,
-            saved.pythons_of(lines, here.env),
-        )
-        trials, saved_notes = with_saved_files(trials, ends, found)
+    found = () if options.allow_nan else _lost_in_files_of(here, chosen, ended)
+    trials, saved_notes = with_saved_files(trials, ended.times, found)
     hidden = filter(None, [hidden_exit_note(lines_of_tasks(path))])
     return CheckedTasks(
         task_file=path,
@@ -229,8 +222,35 @@ def try_tasks(
         seconds=options.seconds,
         side_by_side=min(finished.slots, len(trials)),
         trials=tuple(trials),
-        notes=(*hidden, *trial_notes(trials, records), *saved_notes),
+        notes=(*hidden, *trial_notes(trials, ended.records), *saved_notes),
         signal=finished.result.signal,
+    )
+
+
+def _options_of_trials(
+    chosen: ChosenTasks, folder: str, options: CheckOptions
+) -> ExecOptions:
+    return ExecOptions(
+        jobs=options.jobs,
+        joblog=f"{folder}.joblog",
+        output=folder,
+        is_trial=True,
+        timeout=options.seconds,
+        grace=_GRACE,
+        only=tuple(task.seq for task in chosen.tasks),
+        mask=options.mask,
+    )
+
+
+def _lost_in_files_of(
+    here: Here, chosen: ChosenTasks, ended: TrialEnds
+) -> Iterator[saved.SavedFile]:
+    """Yield what trials saved below this folder, and in folders that they name."""
+    lines = [task.line for task in chosen.tasks]
+    return saved.lost_in_saved_files(
+        [here.cwd, *folders_named(lines, here.cwd)],
+        ended.begun - _CLOCK_STEP,
+        saved.pythons_of(lines, here.env),
     )
 
 
