@@ -5,7 +5,8 @@ import click
 from weigh.cli import options
 from weigh.flow.here import here_now
 from weigh.flow.records.compare import compare_named
-from weigh.render.comparison_lines import comparison_json, comparison_text
+from weigh.render.comparison_lines import comparison_text
+from weigh.render.printable import indented_json
 
 
 @click.command(context_settings=options.SETTINGS)
@@ -29,6 +30,5 @@ def compare(records: tuple[str, ...], *, as_json: bool) -> int:
     weigh compare cpu v100 a100
     """  # noqa: D301 - click reads \b as: keep these lines
     comparison = compare_named(here_now(), records)
-    write = comparison_json if as_json else comparison_text
-    click.echo(write(comparison))
+    click.echo(indented_json(comparison) if as_json else comparison_text(comparison))
     return 0

@@ -7,7 +7,6 @@ import msgspec
 
 from weigh.render.columns import TableColumn, table_lines, wrap_by_columns
 from weigh.render.printable import (
-    indented_json,
     printable_text,
     range_text,
     short_command,
@@ -145,11 +144,6 @@ def _difference_text(difference: ParameterDifference) -> str:
     return f"{difference.name}: {', '.join(words)}"
 
 
-def comparison_json(comparison: RunComparison) -> str:
-    """Write a comparison as one document."""
-    return indented_json(comparison)
-
-
 def figure_change_text(figure_name: str, unit: Unit, change: FigureChange) -> str:
     """Write how a figure differs: ``31 % quicker``, ``256 % more (3.6 x)``.
 
@@ -225,6 +219,5 @@ def _figure_range_text(figure: ComparedFigure, write: Callable[[float], str]) ->
     """Write the range of several runs."""
     if figure.runs == 1:
         return ""
-    first, last = write(figure.least), write(figure.most)
-    spread = "all the same" if first == last else range_text(first, last)
+    spread = range_text(write(figure.least), write(figure.most))
     return f"{spread}, {figure.runs} runs"

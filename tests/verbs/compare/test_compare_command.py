@@ -65,5 +65,5 @@ def test_names_are_found_from_python_too(weigh: Weigh) -> None:
 
 
 def test_an_empty_list_is_refused() -> None:
-    with pytest.raises(UsageError, match="empty list"):
+    with pytest.raises(UsageError, match="an empty list has no measurement"):
         compare(guide_run(50), [])

@@ -26,7 +26,7 @@ from weigh.robust import ratio_interval
 from weigh.store.find import labelled_entries
 from weigh.store.index import read_index, read_record
 from weigh.units import count_with_noun
-from weigh.usage_needs import has_waited, knobs_of, wait_words
+from weigh.usage_needs import has_waited, wait_words
 
 
 class ComparedRecords(msgspec.Struct, frozen=True):
@@ -64,9 +64,8 @@ def compare_named(
             group = _records_called(here, run)
         else:
             records = (run,) if isinstance(run, Record) else tuple(run)
-            if not records:
-                raise UsageError("an empty list of records: nothing to compare")
-            group = ComparedRecords(records[0].label or records[0].id, records)
+            name = records[0].label or records[0].id if records else "an empty list"
+            group = ComparedRecords(name, records)
         for record in group.records:
             # the same record on two sides would show a difference of 0
             if record.id in seen:
@@ -192,19 +191,12 @@ def _comparison_doubts(sides: Sequence[_ComparedSide]) -> Iterator[str]:
 
 def _doubts_of_side(side: _ComparedSide) -> Iterator[str]:
     shown = side.shown
-    if shown.state == "RUNNING":
-        yield " is still running: its figures are not final"
-    elif shown.state != COMPLETED:
+    if shown.state != COMPLETED:
         code = next(r.exit_code for r in side.records if r.state == shown.state)
         state = f"{shown.state}, exit code {code}" if code else shown.state
         yield f" did not complete ({state}): its figures are not those of a whole run"
     if shown.failed:
         yield f": {count_with_noun(shown.failed, 'run')} failed and left out"
-    if any(usage.growing for usage in side.usages):
-        yield (
-            ": memory was still rising at the end; "
-            "the peak holds for this length of run only"
-        )
     waited = [usage for usage in side.usages if has_waited(usage)]
     if waited:
         yield f" {wait_words(waited[0])}"
@@ -226,7 +218,6 @@ _SURROUNDINGS: tuple[tuple[str, Callable[[Record], str]], ...] = (
     ("hosts", lambda record: record.host.name if record.host else ""),
     ("GPUs", _gpu_names),
     ("commits", _commit_of),
-    ("limits of memory in the program", lambda record: " ".join(knobs_of(record))),
 )
 
 
