@@ -143,7 +143,9 @@ def test_a_rank_has_the_largest_figures_that_were_seen_of_it(
         starts = [v.start for v in seen if v.start is not None]
         # whoever saw it first knows best when it began
         assert rank.start == (min(starts) if starts else None)
-        assert rank.host == next((v.host for v in reversed(seen) if v.host), None)
+        for name in ("host", "pid"):  # as whoever saw it last
+            last = [getattr(v, name) for v in seen if getattr(v, name)]
+            assert (getattr(rank, name) or None) == (last[-1] if last else None)
         assert rank.gpus == next((v.gpus for v in seen if v.gpus), ())
 
 
@@ -287,6 +289,7 @@ def test_a_gpu_counts_once_as_who_saw_most_of_the_job_on_it_did() -> None:
         ((75, 75, 105, 45), True),
         # 32 MiB are the least worth a line; ranks without a figure lower no mean
         ((1, 1, 31), False),
+        ((1, 1, 32), True),
         ((0, 0, 40, 40), False),
     ],
 )
@@ -303,7 +306,8 @@ def test_a_rank_far_above_the_mean_is_named(
 
     largest = max(range(len(sizes)), key=lambda number: sizes[number])
     most, mean = sizes[largest], sum(sizes) / len(sizes)
-    expected = f"largest: rank {largest} on n1, {most} MiB, {most / mean:.1f} times the"
+    size = f"{most:#.3g}".rstrip(".")
+    expected = f"largest: rank {largest} on n1, {size} MiB, {most / mean:.1f} times the"
     assert [note[: len(expected)] for note in notes] == [expected] * named
 
 

@@ -94,8 +94,11 @@ def test_every_printed_value_is_read_however_the_output_arrives(
         ("/took (\\d+) ms/", "took 12 ms\ntook 9 ms", [12.0, 9.0]),
         ("/took (.*) ms/", "took long ms", []),
         ("loss", "lossless: 3 loss_scale: 4 no loss today 5x loss: 1.2.3", []),
-        ("loss", f"{'x' * 70_000} loss: 3\nloss: 4", [4.0]),
+        # 64 KiB are the longest line
+        ("loss", f"{'loss: 5':>65536}\n{'loss: 3':>65537}\nloss: 4", [5.0, 4.0]),
         ("f1", "epoch,f1\n1,.5\nsome words, and more\n2,.75", [0.5, 0.75]),
+        ("f1", "epoch,f1\n1,2\n3,4,5\nf1,epoch\n6,7", [2.0, 6.0]),
+        ("f1", "epoch,my_f1\n1,2\nf1,3\n4,5\nf1\n6", []),  # no head of f1
     ],
 )
 def test_a_metric_is_its_whole_name_and_a_number(
@@ -139,7 +142,12 @@ NOISE = [random.Random(2).gauss(1, 0.1) for _ in range(60)]
         ([2.3 * 0.9**n for n in range(30)], "improving"),
         ([2.0, 1.5, 1.2, 1.1, 1.0, 0.9], "improving"),
         (NOISE, "standing still"),
-        ([3.0] * 6 + [1.0] * 12, "standing still"),
+        # beyond a hundredth of all that the values moved
+        ([1.0] * 3 + [0.0] * 3 + [-0.009] * 3, "standing still"),
+        ([1.0] * 3 + [0.0] * 3 + [-0.011] * 3, "improving"),
+        ([100 - n / 10 for n in range(12)], "improving"),
+        # up and down by 2, and then down by .2: two standard errors are 4 / sqrt(5)
+        ([*[1, 3, 1, 3, 1] * 2, 0.8, 2.8, 0.8, 2.8, 0.8], "standing still"),
         ([2, 1, 0.5, 0.4, 0.5, 0.9, 1.4, 2, 3], "getting worse"),
         ([v + 0.02 * n for n, v in enumerate(NOISE)], "getting worse"),
         ([2.0, 1.0, math.nan], "diverged"),
