@@ -117,7 +117,17 @@ def test_what_cannot_be_read_is_named_with_its_reason(
 def test_what_was_there_before_is_not_searched(tmp_path: Path) -> None:
     numpy.save(tmp_path / "old.npy", numpy.array([math.nan]))
     (one,) = lost_in_saved_files([str(tmp_path)], 0, [])
-    assert not list(lost_in_saved_files([str(tmp_path)], one.changed + 1, []))
+    assert list(lost_in_saved_files([str(tmp_path)], one.changed, [])) == [one]
+    assert not list(lost_in_saved_files([str(tmp_path)], one.changed + 0.001, []))
+
+
+def test_four_folders_below_are_searched_and_none_that_is_hidden(
+    tmp_path: Path,
+) -> None:
+    for place in ("1/2/3/4", "1/2/3/4/5", ".git"):
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        numpy.save(tmp_path / place / f"in{place[-1]}.npy", numpy.array([math.nan]))
+    assert found_in(tmp_path).keys() == {"in4.npy"}
 
 
 def test_a_task_that_saves_nan_fails_its_check(weigh: Weigh, tmp_path: Path) -> None:
