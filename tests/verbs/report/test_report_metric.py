@@ -1,13 +1,17 @@
 """``report --metric``, ``status --metric``: a loss as the tasks wrote it."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
 from called_weigh import called_apart
-from some_jobs import JOB, Say, SomeJob, Task, write_job
+from some_jobs import BEGAN, JOB, Say, SomeJob, Task, write_job
 from transcript import check_transcript
+
+from weigh.model.report import JobReport, MetricSummary, ReportRow
+from weigh.render.metric_lines import metric_report_lines
 
 HERE = Path(__file__).parent
 LEARNS = Task(
@@ -82,10 +86,42 @@ def test_the_best_values_are_those_that_the_tasks_wrote_themselves(
         ]
 
 
-def test_a_table_that_was_there_before_is_no_result(tmp_path: Path) -> None:
-    (tmp_path / "given.csv").write_text("loss\n1\n")
-    (tmp_path / "t.txt").write_text("sh -c 'sleep 0.1; cat given.csv >/dev/null'\n")
-    assert called_apart(tmp_path, "exec", "t.txt").returncode == 0
-    done = called_apart(tmp_path, "report", "t.txt", "--metric", "loss")
-    assert done.returncode == 2
-    assert "no task of t.txt printed loss" in done.stderr
+@pytest.mark.parametrize(
+    ("name", "written", "code"),
+    [("m.csv", BEGAN + 1, 0), ("m.csv", BEGAN - 1, 2), ("m.py", BEGAN + 1, 2)],
+)
+def test_a_table_in_the_folder_of_the_job_counts_if_the_task_wrote_it(
+    root: str, say: Say, name: str, written: float, code: int
+) -> None:
+    task = Task(parameters={"out": name})
+    folder = Path(root).with_name("plan")
+    write_job(root, str(folder / "p"), SomeJob(tasks=(task,)))
+    table = folder / name
+    table.write_text("n,loss\n1,4\n2,3\n")
+    os.utime(table, (written, written))
+    found, out, _ = say("report", JOB, "--metric", "loss")
+    assert found == code
+    # a title, the metric, a head and the task; without a seed there are no repeats
+    rows = [line.split()[1:4] for line in out.splitlines()[3:]]
+    assert rows == ([[f"out={name}", "3", "2"]] if not code else [])
+
+
+@pytest.mark.parametrize(("count", "more"), [(30, 0), (33, 3)])
+def test_thirty_tasks_are_shown_the_best_first_with_the_hours_of_their_gpus(
+    count: int, more: int
+) -> None:
+    tasks = range(1, count + 1)
+    rows = tuple(
+        ReportRow(
+            task=n,
+            gpus=2,
+            wall_time=n * 1800.0,
+            metric=MetricSummary(values=1, last=n, best=n, best_at=1, trend=None),
+        )
+        for n in tasks
+    )
+    report = JobReport(title="t", metric="acc", lower_is_better=False, rows=rows)
+    lines = list(metric_report_lines(report))
+    shown = [(line.split()[0], line.split()[-1]) for line in lines[3:33]]
+    assert shown == [(str(n), f"{n}.00") for n in tasks[::-1][:30]]
+    assert lines[33:] == ([f"  and {more} more (--json has them all)"] if more else [])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from some_jobs import JOB, SomeJob, Task, write_job
+from some_jobs import JOB, SomeJob, Task, record_of, write_job
 from transcript import check_texts
 
 from weigh.flow.here import here_of
@@ -15,8 +15,9 @@ from weigh.model.job import JobRequest
 from weigh.model.plan import TargetGpu
 from weigh.model.report import ReportNote, ReportRow
 from weigh.review.advice import AdviceSubject
-from weigh.review.notes import failure_notes, gpu_notes
-from weigh.review.runs import ElementRequest
+from weigh.review.elements import single_run_element
+from weigh.review.notes import failure_notes, gpu_notes, report_notes
+from weigh.review.runs import ElementRequest, runs_of_records
 from weigh.units import GIB, HOUR, MIB
 
 ASKED = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR)
@@ -69,7 +70,12 @@ JOBS: dict[str, tuple[list[Task], JobRequest, dict[str, Any]]] = {
         [SMALL] * 3,
         *(ASKED, {"scheduler": "gridengine"}),
     ),
-    "a GPU never used": ([like_full(gpu_memory=0, busy=0.0)] * 3, ON_GPU, {}),
+    # a failure of many comes first
+    "a GPU never used": (
+        [*[like_full(gpu_memory=0, busy=0.0)] * 3, *[Task(state="FAILED")] * 2],
+        *(ON_GPU, {}),
+    ),
+    "a GPU that no run detected": ([FULL] * 3, ON_GPU, {}),
     "an idle GPU with room": ([like_full(gpu_memory=GIB, busy=8.0)] * 3, ON_GPU, {}),
     "a hot GPU": (
         [like_full(gpu_memory=9 * GIB, busy=80.0, slowed={"thermal": 60.0})] * 3,
@@ -79,8 +85,9 @@ JOBS: dict[str, tuple[list[Task], JobRequest, dict[str, Any]]] = {
         [like_full(gpu_memory=9 * GIB, busy=80.0)] * 3,
         *(TWO_GPUS, {}),
     ),
+    # memory that ends a longer job comes first
     "a full GPU": (
-        [like_full(gpu_memory=32 * GIB, busy=80.0)] * 3,
+        [like_full(gpu_memory=32 * GIB, busy=80.0, growing=True)] * 3,
         *(ON_GPU, {"card": V100}),
     ),
     "failures of one way": (
@@ -126,6 +133,35 @@ def test_a_gpu_of_a_job_without_measured_runs_brings_no_note() -> None:
     subject = AdviceSubject(elements=(), requested=requested, measures={})
 
     assert list(gpu_notes(subject)) == []
+
+
+@pytest.mark.parametrize(
+    ("task", "rule"),
+    [
+        (FULL, "usage + 20 %"),
+        (KILLED, "twice the memory that was exceeded, else usage + 20 %"),
+    ],
+)
+def test_the_rule_of_a_request_is_that_of_how_its_run_ended(
+    task: Task, rule: str
+) -> None:
+    (run,) = runs_of_records([record_of(task)])
+    requested = ElementRequest()
+    elements = [single_run_element(run, requested)]
+    subject = AdviceSubject(elements=elements, requested=requested, measures={})
+    notes = {note.about: note.words for note in report_notes(subject, [run.row])}
+    assert notes["request"] == rule
+
+
+@pytest.mark.parametrize(
+    ("name", "noted"), [("local", []), ("slurm", []), ("lsf", ["scheduler"])]
+)
+def test_whose_flags_are_shown_is_noted_of_an_unknown_scheduler(
+    name: str, noted: list[str]
+) -> None:
+    requested = ElementRequest(scheduler=name, cpus=1)
+    subject = AdviceSubject(elements=(), requested=requested, measures={})
+    assert [note.about for note in report_notes(subject, ())] == noted
 
 
 @pytest.mark.parametrize("order", [1, -1])
