@@ -133,7 +133,7 @@ class MetricReader:
 
     def __init__(self, metric: TaskMetric) -> None:
         self._metric = metric
-        self._hint = metric.name.lower().encode()
+        self._hint = metric.name.lower()
         self._rest = b""
         self._column: tuple[str, int, int] | None = None  # separator, place, cells
         self.values: list[float] = []
@@ -153,18 +153,28 @@ class MetricReader:
     def _read_lines(self, whole_lines: bytes) -> None:
         own = self._metric.is_own_pattern
         # most output has other figures: do not take it apart
-        if not own and self._column is None and self._hint not in whole_lines.lower():
+        if (
+            not own
+            and self._column is None
+            and self._hint.encode() not in whole_lines.lower()
+        ):
             return
         # a progress bar overwrites its line
-        for line in re.split(rb"[\r\n]", whole_lines):
+        text = COLOUR.sub(b"", whole_lines).decode("utf-8", "replace")
+        for line in text.replace("\r", "\n").split("\n"):
             if line and len(line) <= _LONGEST_LINE:
-                self._read_line(COLOUR.sub(b"", line).decode("utf-8", "replace"))
+                self._read_line(line)
 
     def _read_line(self, line: str) -> None:
-        found = [match[1] for match in self._metric.pattern.finditer(line)]
+        found = self._metric.pattern.findall(line)
+        if found and self._metric.pattern.groups > 1:
+            found = [first for first, *_ in found]
         if not found and not self._metric.is_own_pattern:
             found = self._cell_of_table(line)
-        self.values += (value for value in map(_number_in, found) if value is not None)
+        for text in found:
+            value = _number_in(text)
+            if value is not None:
+                self.values.append(value)
 
     def _cell_of_table(self, line: str) -> list[str]:
         """Return the cell in the metric's column; none in a head or outside a table."""
@@ -173,7 +183,7 @@ class MetricReader:
             cells = _cells_of(line, separator)
             if len(cells) == width and _number_in(cells[place]) is not None:
                 return [cells[place]]
-        if self._hint in line.lower().encode():
+        if self._hint in line.lower():
             self._column = self._column_in_head(line) or self._column
         return []
 
