@@ -165,6 +165,7 @@ EXEC_KEYS = (
     "retries",
     "halt",
     "timeout",
+    "end_stuck",
     "grace",
     "memory",
     "guard",

@@ -34,6 +34,7 @@ _FIGURES: tuple[tuple[str, _OfRank, float, Callable[[float], str]], ...] = (
 _WORST_FIRST = (
     "OUT_OF_MEMORY",
     "TIMEOUT",
+    "STUCK",
     "NODE_FAIL",
     "PREEMPTED",
     "FAILED",

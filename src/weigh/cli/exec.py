@@ -108,6 +108,12 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
     type=SECONDS_ABOVE_0,
     help="Stop a task after TIME; a bare number is seconds.  [default: never]",
 )
+@click.option(
+    "--end-stuck",
+    metavar="TIME",
+    type=SECONDS_ABOVE_0,
+    help="End a task that has shown no sign of life for TIME.  [default: never]",
+)
 # time from TERM to KILL; a bare number is seconds
 @click.option(
     "--grace",
@@ -270,6 +276,10 @@ def _refuse_exec_contradictions(words: dict[str, Any]) -> None:
         raise click.UsageError("--pull continues by its claims: omit --no-resume")
     if words["gone"] and not words["pull"]:
         raise click.UsageError("--gone is about the runs of a queue: add --pull")
+    if words["end_stuck"] is not None and words["ungroup"]:
+        raise click.UsageError(
+            "--end-stuck reads what tasks print, and with -u cannot: omit one"
+        )
     if words["time_limit"] == 0:
         raise click.UsageError("--time 0 leaves a task no time")
 

@@ -26,7 +26,7 @@ OPTION_GROUPS = {
     },
     "exec": {
         "Resources": "jobs per-gpu gpus memory",
-        "Failures": "retries halt timeout stop",
+        "Failures": "retries halt timeout end-stuck stop",
         "Continue": "resume resume-failed checkpoint-signal",
         "Output": "joblog output ungroup progress json quiet dry-run",
     },

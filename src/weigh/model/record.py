@@ -20,6 +20,7 @@ State = Literal[
     "COMPLETED",
     "FAILED",
     "TIMEOUT",
+    "STUCK",
     "OUT_OF_MEMORY",
     "CANCELLED",
     "NODE_FAIL",

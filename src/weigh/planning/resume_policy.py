@@ -76,6 +76,7 @@ _NOT_LEFT: dict[State, str] = {
 _WORDS: dict[State, str] = {
     "TIMEOUT": "ran out of time",
     "NODE_FAIL": "its node failed",
+    "STUCK": "was stuck",
 }
 
 
@@ -177,7 +178,7 @@ def decide_resumption(
     if options.gpus is not None and choice.reason == _LARGER_GPU:
         choice = ResumeChoice(run=True, reason="ran out of GPU memory")
     # the user knows better: the program was fixed, or the outcome looked up
-    if (options.bugs and task_state.state == "FAILED") or (
+    if (options.bugs and task_state.state in {"FAILED", "STUCK"}) or (
         options.unknown and task_state.state == "UNKNOWN"
     ):
         choice = replace(choice, run=True)
@@ -206,18 +207,20 @@ def _choice_by_cause(task_state: TaskState, evidence: TaskEvidence) -> ResumeCho
         return _choice_after_failure(task_state, evidence)
     if state == "OUT_OF_MEMORY":
         return _choice_after_out_of_memory(evidence)
+    why_left = _NOT_LEFT.get(state)
     if state == "UNKNOWN":
-        return _choice_to_leave(
-            ": ".join(filter(None, (OUTCOME_UNKNOWN, element.reason)))
-        )
-    if state in _NOT_LEFT:
-        return _choice_to_leave(_NOT_LEFT[state])
+        why_left = ": ".join(filter(None, (OUTCOME_UNKNOWN, element.reason)))
+    # a hang may be the node's (a driver, a mount); on two nodes it is the program's
+    if state == "STUCK" and evidence.failures > 1:
+        why_left = f"stuck or failed {evidence.failures} times"
+    if why_left is not None:
+        return _choice_to_leave(why_left)
     return ResumeChoice(
         run=True,
         reason=_WORDS.get(state, state.lower()),
         time=_FACTOR if state == "TIMEOUT" else 1,
-        # only a lost node is suspect: what the scheduler preempted may go back there
-        avoid=element.node if state == "NODE_FAIL" else None,
+        # what the scheduler preempted may go back there
+        avoid=element.node if state in {"NODE_FAIL", "STUCK"} else None,
     )
 
 

@@ -2,11 +2,11 @@
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
 from weigh.model.progress import EndForecast
-from weigh.units import HOUR, MINUTE, Seconds, count_with_noun, format_duration
+from weigh.units import HOUR, KIB, MINUTE, Seconds, count_with_noun, format_duration
 
 Outlook: TypeAlias = Literal["fits", "doubtful", "too late"]
 
@@ -175,3 +175,71 @@ def _round_time(seconds: Seconds) -> str:
     if seconds % MINUTE or seconds >= HOUR:
         return format_duration(seconds)
     return count_with_noun(round(seconds / MINUTE), "minute")
+
+
+_STUCK_CORES = 0.005  # heartbeats and watchdogs of a hung program use less
+_STUCK_TRAFFIC = KIB  # bytes per second: less is no copy and no download
+_MOST_BETWEEN: Seconds = 10.0  # looks; weigh itself was stopped for the rest of a gap
+
+
+class StuckWatch:
+    """Finds that a task is stuck: for *after* seconds it has shown no sign of life.
+
+    Signs are output, CPU time, traffic of files and pipes, a busy GPU, and progress. A
+    hung collective keeps a GPU busy: then progress that has stopped half-way decides.
+    Time in which the task or weigh itself is suspended does not count.
+    """
+
+    def __init__(self, after: Seconds) -> None:
+        self._after = after
+        self._clock: Seconds = 0.0  # seconds in which the task could have worked
+        self._looked_at: Seconds = 0.0
+        self._signs: dict[str, float | None] = {}  # the latest value of each
+        self._changed: dict[str, Seconds] = {}  # when, on the clock
+
+    def look(
+        self,
+        current_time: Seconds,
+        signs: Mapping[str, float | None],
+        *,
+        is_suspended: bool,
+        forecast: EndForecast | None,
+    ) -> str | None:
+        """Return what the task lacks if it is stuck, at each look while it is.
+
+        *signs* are the sums of ``output``, ``work`` (CPU seconds) and ``traffic`` so
+        far, and when a GPU was busy, ``gpu``; None if unknown.
+        """
+        gap, self._looked_at = current_time - self._looked_at, current_time
+        self._clock += 0.0 if is_suspended else min(gap, _MOST_BETWEEN)
+        progress = None if forecast is None else forecast.done
+        self._note("output", signs["output"], 0.0)
+        self._note("progress", progress, 0.0)
+        self._note("work", signs["work"], _STUCK_CORES * self._after)
+        self._note("traffic", signs["traffic"], _STUCK_TRAFFIC * self._after)
+        self._note("gpu", signs["gpu"], 0.01)
+        # output that cannot be read may be written
+        is_quiet = signs["output"] is not None and self._stopped("output", "progress")
+        span = _round_time(self._after)
+        if is_quiet and self._stopped("work", "traffic", "gpu"):
+            idle = "no output, no CPU time" + ", no GPU work" * bool(signs["gpu"])
+            return f"{idle} and no progress for {span}"
+        is_gpu_busy = signs["gpu"] is not None and not self._stopped("gpu")
+        if not is_quiet or forecast is None or not is_gpu_busy:
+            return None
+        # after its last step a program may well work in silence
+        if forecast.total and forecast.done >= forecast.total:
+            return None
+        total = f" of {forecast.total:g}" if forecast.total else ""
+        return f"no output for {span}, and no progress after {forecast.done:g}{total}"
+
+    def _note(self, name: str, value: float | None, least: float) -> None:
+        """Note when a sign of life has changed by more than *least*."""
+        known = self._signs.get(name)
+        if name not in self._changed or (
+            value is not None and (known is None or abs(value - known) > least)
+        ):
+            self._signs[name], self._changed[name] = value, self._clock
+
+    def _stopped(self, *names: str) -> bool:
+        return all(self._clock - self._changed[one] >= self._after for one in names)

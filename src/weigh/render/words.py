@@ -27,6 +27,7 @@ STATE_WORDS: dict[State, str] = {
     "FAILED": "failed",
     "OUT_OF_MEMORY": "out of memory",
     "TIMEOUT": "out of time",
+    "STUCK": "stuck",
     "NODE_FAIL": "lost with a node",
     "PREEMPTED": "preempted",
     "CANCELLED": "cancelled",

@@ -251,7 +251,8 @@ def _request_rule_text(subject: AdviceSubject, request: Request) -> str:
 
 
 FAILED = frozenset(
-    {"FAILED", "NODE_FAIL", "PREEMPTED", "INTERRUPTED", "OUT_OF_MEMORY", "TIMEOUT"}
+    {"FAILED", "NODE_FAIL", "PREEMPTED", "INTERRUPTED", "STUCK"}
+    | {"OUT_OF_MEMORY", "TIMEOUT"}
 )
 _OF_LIMITS = frozenset({"OUT_OF_MEMORY", "TIMEOUT"})  # these are noted with the request
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
@@ -290,6 +291,8 @@ def failure_text_without_numbers(report_row: ReportRow) -> str:
 def failure_text(report_row: ReportRow) -> str:
     """Return how a run failed; output before a signal is not its cause."""
     row = report_row
+    if row.state == "STUCK":
+        return f"stuck, after: {row.error}" if row.error else "stuck"
     if row.signal and row.error:
         return f"signal {row.signal}, after: {row.error}"
     if row.signal and not row.reason:

@@ -53,6 +53,13 @@ class AttemptOutput:
         except OSError:
             return b""
 
+    def size(self) -> Bytes | None:
+        """Return the bytes written so far; None if it cannot be read."""
+        try:
+            return os.fstat(self._fd).st_size
+        except OSError:
+            return None
+
     def close(self) -> Bytes:
         """Close the file and return its size, 0 if none; remove an empty one.
 
@@ -166,7 +173,7 @@ def is_full(os_error: OSError) -> bool:
 
 
 # why weigh stopped a task before its end
-Stop = Literal["timeout", "signal", "halt", "memory", "gpu_memory", "diverged"]
+Stop = Literal["timeout", "signal", "halt", "memory", "gpu_memory", "diverged", "stuck"]
 
 
 class LaunchedAttempt(msgspec.Struct):

@@ -408,7 +408,8 @@ class TaskLoop:
     ) -> None:
         """Write a task's final end to the joblog."""
         wall = attempt.state.ended - attempt.launch.began
-        timed_out = attempt.state.stop == "timeout"
+        # it may exit with 0 when it is stopped, and is not done all the same
+        was_stopped = attempt.state.stop is not None
         trouble = self._journal.append_end(
             JoblogEntry(
                 seq=attempt.seq,
@@ -417,7 +418,7 @@ class TaskLoop:
                 wall_time=wall,
                 sent=0,
                 received=output_size,
-                exit_code=TIMED_OUT if timed_out else ending.exit_code or 0,
+                exit_code=TIMED_OUT if was_stopped else ending.exit_code or 0,
                 signal=ending.signal or 0,
                 command=attempt.text.decode("utf-8", "surrogateescape"),
             )
@@ -522,10 +523,7 @@ class TaskLoop:
                     and now - attempt.launch.began >= options.timeout
                 ):
                     self._stopper.stop(attempt, "timeout", signal.SIGTERM)
-        for attempt, evidence in self._progress.lost():  # maybe ended since
-            if attempt.state.stop is None and attempt.record in self._running:
-                attempt.state.evidence = evidence
-                self._stopper.stop(attempt, "diverged", signal.SIGTERM)
+        self._end_lost()
         self._stopper.act_on_deadlines(now)
         for attempt in self._stopper.outlived(now - waits.times.end_after_kill):
             self._abandon(attempt, now)
@@ -543,6 +541,38 @@ class TaskLoop:
         if now >= self._look_at:
             self._look_at = now + waits.times.look_at_files
             self._look_around(now)
+
+    def _end_lost(self) -> None:
+        """End the attempts that have diverged or are stuck, if they still run."""
+
+        def runs_on(attempt: TaskAttempt) -> bool:
+            return attempt.state.stop is None and attempt.record in self._running
+
+        for attempt, evidence in self._progress.lost():
+            if runs_on(attempt):
+                attempt.state.evidence = evidence
+                self._stopper.stop(attempt, "diverged", signal.SIGTERM)
+        for attempt, evidence, size in self._progress.stuck():
+            if runs_on(attempt):
+                self._end_stuck(attempt, evidence, size)
+
+    def _end_stuck(
+        self, attempt: TaskAttempt, evidence: str, output_size: Bytes | None
+    ) -> None:
+        """End an attempt that is stuck, unless it has woken up meanwhile."""
+        # what left its tree and works may not have been met: the next look decides
+        orphans = list(self._orphans.find())
+        for its_attempt, orphan in orphans:
+            self._watcher.left(its_attempt, orphan)
+        if orphans or attempt.output.size() != output_size:
+            return
+        lines = attempt.output.tail().decode("utf-8", "replace").split("\n")
+        last = next((line.strip() for line in lines[::-1] if line.strip()), "nothing")
+        evidence += f"; printed last: {last[-_LONGEST_DOUBT:]}"
+        attempt.state.evidence = evidence
+        number = self._context.number_of(attempt.seq)
+        self._notify(f"task {number} is stuck: {evidence}")
+        self._stopper.stop(attempt, "stuck", signal.SIGTERM)
 
     def _abandon(self, attempt: TaskAttempt, current_time: Seconds) -> None:
         """Continue without the processes of an attempt that cannot be killed."""

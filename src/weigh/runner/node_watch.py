@@ -73,6 +73,11 @@ class NodeWatch:
         self._remote: str | None = None
         self._trouble: str | None = None
 
+    @property
+    def has_launched(self) -> bool:
+        """Return whether the task has started processes on other nodes, perhaps."""
+        return bool(self._launchers or self._agents or self._remote)
+
     def look(self, run: "TreeWatcher") -> Seconds:
         """Look for launchers; return the seconds until the next call."""
         now = run.elapsed()

@@ -17,7 +17,8 @@ from weigh.measure.output import WatchedOutput
 from weigh.model.record import ReportedProgress
 from weigh.probe.proc import ProcTree
 from weigh.progress.eta import TaskDurations, TaskTally, TimeSpan, until_done
-from weigh.progress.notices import LimitWatch, StallWatch
+from weigh.progress.notices import LimitWatch, StallWatch, StuckWatch
+from weigh.regular_file import file_head
 from weigh.runner.attempt import TaskAttempt
 from weigh.runner.events import (
     PROGRESS_SUFFIX,
@@ -27,7 +28,7 @@ from weigh.runner.events import (
 )
 from weigh.runner.run_context import RunContext
 from weigh.runner.stopping import send_warning_to_attempt
-from weigh.units import KIB, Seconds, format_duration
+from weigh.units import KIB, Bytes, Seconds, format_duration
 
 if TYPE_CHECKING:
     from weigh.measure import progress_reader
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from weigh.runner import divergence
     from weigh.runner.divergence import LostNumber
     from weigh.runner.gpus import TaskGpus
+    from weigh.runner.node_watch import NodeWatch
 else:  # each is imported when it is first used
     progress_reader = lazy_module("weigh.measure.progress_reader")
     divergence = lazy_module("weigh.runner.divergence")
@@ -89,6 +91,7 @@ class TaskProgress:
             None if self.limit is None else LimitWatch(self.limit, context.ask)
         )
         self.stalls = StallWatch(options.stalled_after, gpus=len(context.layout.gpus))
+        self.stuck = StuckWatch(options.end_stuck) if options.end_stuck else None
         self.work: Seconds = 0.0
         self.diverged: LostNumber | None = None
         self._output: WatchedOutput | None = None
@@ -184,6 +187,7 @@ class WatchedAttempt(Protocol):
     watcher: "TreeWatcher"
     tree: "TaskTree"
     gpus: "TaskGpus | None"
+    nodes: "NodeWatch | None"
 
 
 class ProgressWatch:
@@ -210,6 +214,7 @@ class ProgressWatch:
         self._is_written = False
         self._warnings = 0
         self._lost: deque[tuple[TaskAttempt, str]] = deque()
+        self._stuck: deque[tuple[TaskAttempt, str, Bytes | None]] = deque()
 
     def lost(self) -> Iterator[tuple[TaskAttempt, str]]:
         """Yield the attempts that have diverged, and what shows it.
@@ -218,6 +223,11 @@ class ProgressWatch:
         """
         while self._lost:
             yield self._lost.popleft()
+
+    def stuck(self) -> Iterator[tuple[TaskAttempt, str, Bytes | None]]:
+        """Yield the attempts that are stuck, why, and the size of their output then."""
+        while self._stuck:
+            yield self._stuck.popleft()
 
     def look(self, current_time: Seconds, watched: Iterable[WatchedAttempt]) -> None:
         """Read the tasks that are due; the watcher's thread calls this often."""
@@ -343,13 +353,28 @@ class ProgressWatch:
         if task.limits is not None:
             self._warn(task, task.limits.look(elapsed, task.forecast))
         gpus = watched_attempt.gpus
+        gpu_idle = None if gpus is None else gpus.idle(current_time)
+        work = task.spent(watched_attempt.watcher, watched_attempt.tree.seen)
         stalled = task.stalls.look(
-            elapsed,
-            cpu_time=task.spent(watched_attempt.watcher, watched_attempt.tree.seen),
-            wrote_at=task.wrote_at,
-            gpu_idle=None if gpus is None else gpus.idle(current_time),
+            elapsed, cpu_time=work, wrote_at=task.wrote_at, gpu_idle=gpu_idle
         )
         self._warn(task, stalled)
+        if task.stuck is not None:
+            size = task.attempt.output.size()
+            traffic, is_suspended = _traffic_of(watched_attempt.tree.pids())
+            nodes = watched_attempt.nodes
+            signs = {
+                "output": size,
+                # what a launcher has started on other nodes may work there
+                "work": elapsed if nodes is not None and nodes.has_launched else work,
+                "traffic": traffic,
+                "gpu": None if gpu_idle is None else current_time - gpu_idle,
+            }
+            lacks = task.stuck.look(
+                elapsed, signs, is_suspended=is_suspended, forecast=task.forecast
+            )
+            if lacks is not None:
+                self._stuck.append((task.attempt, lacks, size))
         lost = task.look_for_divergence() if self._options.stop_nan else None
         if lost is not None:
             words = f"{lost.word} in line {lost.line} of its output"
@@ -400,6 +425,18 @@ class ProgressWatch:
                 tasks=tasks,
             ),
         )
+
+
+def _traffic_of(pids: Iterable[int]) -> tuple[Bytes, bool]:
+    """Return what processes have read and written, and whether one is suspended."""
+    traffic, is_suspended = 0, False
+    for pid in pids:
+        moved = file_head(f"/proc/{pid}/io", KIB).split()[1:4:2]  # rchar and wchar
+        traffic += sum(map(int, moved))
+        # a name may have blanks and brackets: the state follows the last one
+        state = file_head(f"/proc/{pid}/stat", KIB).rpartition(b") ")[2][:1]
+        is_suspended |= state in {b"T", b"t"}
+    return traffic, is_suspended
 
 
 def _remaining_span(

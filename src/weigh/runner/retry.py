@@ -35,6 +35,7 @@ _STOPPED: dict[Stop, tuple[State, str]] = {
     "halt": ("CANCELLED", "stopped by --halt"),
     "memory": ("PREEMPTED", STOPPED_FOR_MEMORY),
     "diverged": ("CANCELLED", "diverged: stopped by --stop nan"),
+    "stuck": ("STUCK", "stuck: ended by --end-stuck"),
     "gpu_memory": ("PREEMPTED", "stopped to make room: GPU memory was running out"),
 }
 

@@ -60,6 +60,7 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_signal: str | None = None
     stalled_after: Seconds = 600.0  # without work or output, then a warning
     stop_nan: bool = False
+    end_stuck: Seconds | None = None  # without any sign of life; None: never
     only: tuple[int, ...] = ()
     variables: dict[str, str] = {}
     mask: SecretMask = SecretMask()

@@ -1,9 +1,13 @@
 """What is said of a run while there is still time: once, and not too easily."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
+from msgspec.structs import replace
 
 from weigh.model.progress import EndForecast
-from weigh.progress.notices import LimitWatch, StallWatch
+from weigh.progress.notices import LimitWatch, StallWatch, StuckWatch
 
 MINUTES = 60.0
 
@@ -127,3 +131,57 @@ def test_a_stall_of_odd_seconds_is_reported_in_seconds_too() -> None:
     words = stall.look(90.0, cpu_time=None, wrote_at=None, gpu_idle=90.0)
 
     assert words == "0 % GPU for 1 m 30 s"
+
+
+def stuck_after(step: int = 5, **signs: Callable[[int], Any]) -> tuple[int, str] | None:
+    """Return when a task is found stuck after 30 minutes, and the words."""
+    watch = StuckWatch(30 * MINUTES)
+    usual = {"output": lambda _: 7.0, "work": lambda _: 0.0, "gpu": lambda _: None}
+    for now in range(0, 3600, step):
+        at = {name: of_time(now) for name, of_time in {**usual, **signs}.items()}
+        is_suspended, steps = at.pop("suspended", False), at.pop("done", None)
+        made = replace(forecast(0.0, 1.0, 2.0), done=steps) if steps else None
+        words = watch.look(
+            float(now), {**at, "traffic": 0.0}, is_suspended=is_suspended, forecast=made
+        )
+        if words is not None:
+            return now, words
+    return None
+
+
+def test_a_task_without_any_sign_of_life_is_stuck_when_the_time_is_over() -> None:
+    idle = "no output, no CPU time and no progress for 30 minutes"
+    assert stuck_after() == (1800, idle)
+    # a heartbeat of a hung program is no work
+    assert stuck_after(work=lambda now: now * 0.002) == (1800, idle)
+    # it worked for ten minutes first
+    assert stuck_after(work=lambda now: min(now, 600)) == (2400, idle)
+    found = stuck_after(gpu=lambda now: min(now, 60))
+    assert found == (1860, idle.replace(" and", ", no GPU work and"))
+
+
+def test_a_hung_collective_that_keeps_the_gpu_busy_is_stuck_by_its_progress() -> None:
+    found = stuck_after(gpu=float, work=float, done=lambda now: min(now // 10 + 1, 42))
+    assert found == (
+        2210,
+        "no output for 30 minutes, and no progress after 42 of 100",
+    )
+
+
+@pytest.mark.parametrize(
+    "signs",
+    [
+        {"output": lambda now: now // 600},
+        {"output": lambda _: None},  # it cannot be read
+        {"work": lambda now: now * 0.01},
+        {"work": lambda now: now // 60},  # new processes, in a loop that waits
+        {"gpu": float},  # busy, and progress was never reported
+        {"gpu": float, "done": lambda now: min(now + 1, 100)},  # after the last step
+        {"gpu": lambda _: 0.0, "work": float, "done": lambda _: 42},  # on the CPU
+        {"done": lambda now: now // 600 + 1},
+        {"suspended": lambda now: now > 600},
+        {"step": 600},  # weigh itself was stopped, time and again
+    ],
+)
+def test_a_task_that_shows_any_sign_of_life_is_not_stuck(signs: Any) -> None:
+    assert stuck_after(**signs) is None

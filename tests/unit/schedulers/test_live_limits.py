@@ -9,6 +9,7 @@ from scheduler_scripts import GRIDENGINE, SLURM, answering
 from weigh.errors import UsageError
 from weigh.flow.here import here_of
 from weigh.flow.site.cluster import live_limits
+from weigh.flow.submit.checks import excluding_if_others_fit
 from weigh.flow.submit.interactive import interactive
 from weigh.model.job import JobRequest
 from weigh.schedulers import KINDS
@@ -165,3 +166,28 @@ def test_a_cell_s_hosts_are_requested_their_gpus(env: dict[str, str]) -> None:
     live_limits("gridengine", (), env=env, run_command=answering(CELL, asked))
 
     assert gridengine_cluster.host_argv("rig") in asked
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "queue", "exclude", "is_kept"),
+    [
+        ("slurm", "gpu", ("node1",), True),
+        ("slurm", "gpu", ("node1", "node2.site.org"), False),
+        ("slurm", None, ("node1", "node2"), True),
+        ("this machine", None, ("node1",), False),
+    ],
+)
+def test_a_node_is_excluded_only_where_another_could_run_the_job(
+    env: dict[str, str],
+    scheduler: str,
+    queue: str | None,
+    exclude: tuple[str, ...],
+    *,
+    is_kept: bool,
+) -> None:
+    request = JobRequest(cpus=1, queue=queue, exclude=exclude)
+    here = here_of("/", env)
+
+    sent = excluding_if_others_fit(here, request, scheduler, answering(CLUSTER))
+
+    assert sent.exclude == (exclude if is_kept else ())

@@ -273,6 +273,32 @@ def test_a_diverged_run_is_a_bug() -> None:
     ).run
 
 
+def test_a_stuck_task_goes_to_another_node_once_and_then_to_a_person() -> None:
+    task = TaskState(task=1, job="1", element=0, seq=1, state="STUCK")
+    there = replace(ENDED, element=ElementState(state="FAILED", node="n1"), failures=1)
+    had = LastRequest(JobRequest(memory=GIB, time_limit=HOUR))
+
+    again = decide_resumption(task, there, had, ResumeOptions())
+
+    assert (again.run, again.avoid, again.time, again.memory) == (True, "n1", 1, 1)
+    twice = replace(there, failures=2)
+    assert not decide_resumption(task, twice, had, ResumeOptions()).run
+    assert decide_resumption(task, twice, had, ResumeOptions(bugs=True)).run
+
+
+def test_a_stuck_task_is_read_as_such_though_a_signal_ended_it(tmp_path: Path) -> None:
+    joblog = tmp_path / "tasks_0.joblog"
+    started = events.AttemptStarted(1, 1, "r", 1.0, 1, 7, None, "t")
+    ended = events.AttemptEnded(1, 1, 2.0, "STUCK", None, 15, "r", reason="stuck")
+    lines = [msgspec.json.encode(one) + b"\n" for one in (started, ended)]
+    Path(f"{joblog}{events.SUFFIX}").write_bytes(b"".join(lines))
+    element, history = ElementState(state="FAILED"), JoblogHistory(str(joblog))
+
+    (task,) = ElementTasks("7", 0, (1,), element, history).tasks({1: False})
+
+    assert (task.state, task.reason, task.signal) == ("STUCK", "stuck", 15)
+
+
 def test_an_attempt_that_ran_out_of_memory_is_read_from_the_events(
     tmp_path: Path,
 ) -> None:

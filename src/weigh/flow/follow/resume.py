@@ -38,6 +38,7 @@ from weigh.flow.plan.directory import replaced_since
 from weigh.flow.submit import own_script
 from weigh.flow.submit.checks import (
     check_request,
+    excluding_if_others_fit,
     imports_torch,
     script_to_check,
     with_queues_that_take,
@@ -176,6 +177,7 @@ class ResumeRound:
         self._until = until  # no wait goes on later, by the monotonic clock
         self._limits: HealLimits | None = None  # None: no healer follows
         self._wait = AwaitedJobs()
+        self._may_ask = False  # the cluster, which a screen does not
 
     def carry_out(self) -> ResumedJob:
         """Submit what is left, and lead on the jobs that wait for it."""
@@ -194,6 +196,7 @@ class ResumeRound:
 
     def _carry_out(self) -> ResumedJob:
         """Decide on each unfinished task; submit the round, and the healer after it."""
+        self._may_ask = True
         settle_all(self.here)
         folder = self._chain()[0].folder
         sendings = rounds_of_plan(self.here, folder)
@@ -307,7 +310,7 @@ class ResumeRound:
             task.task
             for view in self.views
             for task in view.tasks
-            if task.state == "FAILED" and not is_kept_back(task)
+            if task.state in {"FAILED", "STUCK"} and not is_kept_back(task)
         )
         with ExitStack() as opened:
             lines = dict[str, Callable[[int], bytes]]()
@@ -377,6 +380,8 @@ class ResumeRound:
         before = view.job
         gpu_type, gpus = parse_gpus(self.options.gpus)
         request = enlarged_request(before.request, choices, self.options)
+        if self._may_ask:
+            request = excluding_if_others_fit(self.here, request, before.scheduler)
         request = replace(request, after=self._wait.ids, gpus=gpus or request.gpus)
         if gpus:
             request = replace(request, gpu_type=gpu_type)

@@ -239,6 +239,29 @@ def _fitting(
     ]
 
 
+def excluding_if_others_fit(
+    here: Here,
+    job_request: JobRequest,
+    scheduler: str,
+    run_command: CommandRunner = ask_scheduler,
+) -> JobRequest:
+    """Return the request; it excludes no node where no other could run the job.
+
+    It would be refused or never start: the node that is left is better than none.
+    """
+    if not job_request.exclude:
+        return job_request
+    if scheduler in KINDS:  # else it is this machine
+        live = live_limits(scheduler, (), env=here.env, run_command=run_command)
+        excluded = {name.partition(".")[0] for name in job_request.exclude}
+        fit = {one.name for one in _fitting(job_request, live, scheduler)}
+        others = {name.partition(".")[0] for name in fit} - excluded
+        # without a list of nodes nothing follows
+        if others or live.limits is None or not live.limits.nodes:
+            return job_request
+    return replace(job_request, exclude=())
+
+
 def _has_room(
     cluster_node: ClusterNode, job_request: JobRequest, *, is_free: bool = False
 ) -> bool:

