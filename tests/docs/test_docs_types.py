@@ -13,7 +13,7 @@ pytest.importorskip("mypy", reason="mypy is not installed: pip install '.[dev]'"
 _LOOSE = """\
 [mypy]
 strict = True
-[mypy-transformers.*,lightning.*,torch.*,hydra.*,optuna.*,mlflow.*,wandb.*,IPython.*]
+[mypy-transformers.*,lightning.*,torch.*,hydra.*,optuna.*,mlflow.*,IPython.*]
 ignore_missing_imports = True
 """
 
