@@ -2,10 +2,96 @@
 
 import json
 import os
+import shlex
+import signal
+import subprocess
 import sys
+import tomllib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from batches import Batch
+from processes import PATIENCE
+
+from weigh.config import EXEC_KEYS
+
+Done = subprocess.CompletedProcess[str]
+PROMISES = tomllib.loads(Path(__file__).with_name("batches.toml").read_text())
+_FOUND: dict[str, Callable[[Batch, Done], Any]] = {
+    "ran": lambda batch, _: batch.ran(),
+    "ran_in_any_order": lambda batch, _: sorted(batch.ran()),
+    "ended": lambda batch, _: {str(n): [*end] for n, end in batch.ended().items()},
+    "joblog_lines": lambda batch, _: len(batch.entries()),
+    "attempts": lambda batch, _: by_task(
+        (event["seq"], event["attempt"]) for event in batch.events_of("ended")
+    ),
+    "again": lambda batch, _: [event["again"] for event in batch.events_of("ended")],
+    "states": lambda batch, _: by_task(
+        (record["job"]["task"], record["state"]) for record in batch.records()
+    ),
+    "signals_of_tasks": lambda batch, _: [one["signal"] for one in batch.records()],
+    "outputs": lambda batch, _: outputs(batch),
+    "folder": lambda batch, _: os.listdir(batch.folder),
+    "is_nothing_left": lambda batch, _: not batch.marked(),
+    "slots": lambda _, done: json.loads(done.stdout)["slots"],
+    "result": lambda _, done: {
+        name: json.loads(done.stdout)[name]
+        for name in ("schema", "tasks", "done", "failed")
+    },
+    "exit_codes_named": lambda _, done: [
+        line for line in (done.stdout + done.stderr).splitlines() if "exit code" in line
+    ],
+    "stdout": lambda _, done: done.stdout,
+    "stderr_lines": lambda _, done: done.stderr.count("\n"),
+}
+_TEXTS: dict[str, Callable[[Batch, Done], str]] = {
+    "output": lambda batch, _: "".join(outputs(batch).values()),
+    "evidence": lambda batch, _: str(batch.records()[-1]["outcome"]["evidence"]),
+    "stdout": lambda _, done: done.stdout,
+    "stderr": lambda _, done: done.stderr,
+}
+
+
+def by_task(pairs: Iterable[tuple[int, Any]]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for task, value in pairs:
+        found.setdefault(str(task), []).append(value)
+    return found
+
+
+def outputs(batch: Batch) -> dict[str, str]:
+    files = batch.output.iterdir() if batch.output.exists() else ()
+    return {path.name: path.read_text() for path in files}
+
+
+def run_of_promise(batch: Batch, given: dict[str, Any]) -> Done:
+    """Run what a table gives, and take from it all but what is expected."""
+    for name, text in given.pop("files", {}).items():
+        (batch.folder / name).write_text(text)
+    if tasks := given.pop("tasks", []) * given.pop("repeat", 1):
+        batch.write(*(task.replace("{python}", sys.executable) for task in tasks))
+    options, env = shlex.split(given.pop("options", "")), given.pop("env", {})
+    if "signal" not in given:
+        return batch.run(*options, **env)
+    started = batch.begin(*options, **env)
+    started.send_signal(signal.Signals["SIG" + given.pop("signal")])
+    return Done(started.args, started.wait(PATIENCE), "", "")
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_exec_keeps(batch: Batch, promise: str) -> None:
+    for table in PROMISES[promise]:
+        expected = dict(table)
+        done = run_of_promise(batch, expected)
+        assert done.returncode == expected.pop("code", 0), done.stderr
+        for key, value in expected.items():
+            text, _, way = key.rpartition("_")
+            if way in {"has", "lacks"}:
+                assert (value in _TEXTS[text](batch, done)) == (way == "has"), key
+            else:
+                assert _FOUND[key](batch, done) == value, key
 
 
 def test_every_task_runs_once_and_stands_in_the_joblog(batch: Batch) -> None:
@@ -15,30 +101,6 @@ def test_every_task_runs_once_and_stands_in_the_joblog(batch: Batch) -> None:
     assert batch.ended() == dict.fromkeys(range(1, 21), (0, 0))
 
 
-def test_what_a_task_prints_is_in_its_file_and_silent_ones_have_none(
-    batch: Batch,
-) -> None:
-    batch.write("echo out; echo err >&2", "true", "echo third")
-    batch.run("-j", "1")
-    assert sorted(os.listdir(batch.output)) == ["1.out", "3.out"]
-    assert (batch.output / "1.out").read_text() == "out\nerr\n"
-    assert (batch.output / "3.out").read_text() == "third\n"
-
-
-def test_exit_codes_and_signals_are_distinguished(batch: Batch) -> None:
-    batch.write("exit 3", "kill -TERM $$", "true")
-    finished = batch.run("-j", "1")
-    assert finished.returncode == 1
-    assert batch.ended() == {1: (3, 0), 2: (0, 15), 3: (0, 0)}
-    assert "1 of 3 tasks done, 2 failed" in finished.stdout
-
-
-def test_a_task_knows_its_number_and_slot(batch: Batch) -> None:
-    batch.write(*["echo $PARALLEL_SEQ $PARALLEL_JOBSLOT $WEIGH_SLOT >> ran"] * 3)
-    batch.run("-j", "1")
-    assert batch.ran() == ["1", "1", "1", "2", "1", "1", "3", "1", "1"]
-
-
 def test_a_line_needs_no_shell_or_gets_bash(batch: Batch) -> None:
     batch.write(f"{sys.executable} -c 'print(1)'", "[[ a == a ]] && echo $BASH")
     batch.run()
@@ -46,19 +108,6 @@ def test_a_line_needs_no_shell_or_gets_bash(batch: Batch) -> None:
     assert (batch.output / "2.out").read_text().endswith("bash\n")
     assert batch.record(1)["command"] == [sys.executable, "-c", "print(1)"]
     assert batch.record(2)["command"][:2] == ["bash", "-c"]
-
-
-def test_a_missing_program_fails_as_in_a_shell(batch: Batch) -> None:
-    batch.write("no-such-program-at-all")
-    assert batch.run().returncode == 1
-    assert batch.ended() == {1: (127, 0)}
-    assert "no-such-program-at-all" in (batch.output / "1.out").read_text()
-
-
-def test_tasks_read_nothing_from_the_terminal_or_pipe(batch: Batch) -> None:
-    batch.write("cat; echo end >> ran")
-    batch.run()
-    assert batch.ran() == ["end"]
 
 
 def test_each_task_has_a_record_of_what_it_used(batch: Batch) -> None:
@@ -73,80 +122,12 @@ def test_each_task_has_a_record_of_what_it_used(batch: Batch) -> None:
     assert small["usage"]["peak_memory"]["source"] == "launcher floor"
 
 
-def test_resume_leaves_failed_tasks_and_resume_failed_runs_them(batch: Batch) -> None:
-    batch.write("echo a >> ran; [ -e ok ]", "echo b >> ran")
-    batch.run("-j", "1")
-    (batch.folder / "ok").touch()
-    assert batch.run().returncode == 1
-    assert batch.ran() == ["a", "b"]
-    assert batch.run("--resume-failed").returncode == 0
-    assert batch.ran() == ["a", "b", "a"]
-    assert batch.events_of("started")[-1]["attempt"] == 2
-
-
-def test_an_edited_task_file_reruns_what_changed_and_nothing_else(
-    batch: Batch,
-) -> None:
-    batch.write("echo a >> ran", "echo b >> ran", "echo c >> ran")
-    batch.run("-j", "1")
-    batch.write("echo new >> ran", "echo a >> ran", "echo B >> ran", "echo c >> ran")
-    assert batch.run("-j", "1").returncode == 0
-    assert batch.ran() == ["a", "b", "c", "new", "B"]
-
-
-def test_retries_are_tries_in_all(batch: Batch) -> None:
-    batch.write("echo a >> ran; false", "echo b >> ran")
-    assert batch.run("-j", "1", "--retries", "3").returncode == 1
-    assert sorted(batch.ran()) == ["a", "a", "a", "b"]
-    assert [entry.seq for entry in batch.entries()].count(1) == 1
-    states = [
-        event["attempt"] for event in batch.events_of("ended") if event["seq"] == 1
-    ]
-    assert states == [1, 2, 3]
-
-
-def test_halt_now_kills_what_runs(batch: Batch) -> None:
-    batch.write("sleep 100", "exit 7", "echo a >> ran")
-    finished = batch.run("-j", "2", "--halt", "now,fail=1")
-    assert finished.returncode == 7
-    assert batch.ran() == []
-    assert batch.ended() == {2: (7, 0)}
-    assert batch.marked() == []
-
-
-def test_a_task_that_takes_too_long_is_ended_as_gnu_parallel_states(
-    batch: Batch,
-) -> None:
-    batch.write("sleep 100", "true")
-    assert batch.run("--timeout", "0.3").returncode == 1
-    assert batch.ended() == {1: (-1, 15), 2: (0, 0)}
-    assert batch.record(1)["state"] == "TIMEOUT"
-
-
 @pytest.mark.integrations
 def test_the_whole_time_of_a_task_that_was_stopped_is_estimated(batch: Batch) -> None:
     batch.write('for i in $(seq 200); do echo "step $i/200"; sleep 0.05; done')
     assert batch.run("--timeout", "5").returncode == 1
     (end,) = batch.events_of("ended")
     assert end["needs"] > 9  # seconds: the pauses alone are 10
-
-
-def test_a_dry_run_prints_what_is_left_and_runs_nothing(batch: Batch) -> None:
-    batch.write("echo a >> ran", "echo b >> ran")
-    assert batch.run("--dry-run").stdout.splitlines() == [
-        "1\techo a >> ran",
-        "2\techo b >> ran",
-        "2 of 2 tasks would run",
-    ]
-    assert os.listdir(batch.folder) == ["tasks.txt"]
-
-
-def test_ungrouped_output_comes_through_at_once(batch: Batch) -> None:
-    batch.write("echo out; echo err >&2")
-    finished = batch.run("-u")
-    assert finished.stdout == "out\n"
-    assert "err\n" in finished.stderr
-    assert not batch.output.exists()
 
 
 def test_threads_of_numeric_libraries_follow_the_slots_share(batch: Batch) -> None:
@@ -170,14 +151,6 @@ def test_slots_have_disjoint_cores(batch: Batch) -> None:
     assert first
     assert second
     assert not first & second
-
-
-def test_the_result_can_be_read_by_a_program(batch: Batch) -> None:
-    batch.write("true", "false")
-    finished = batch.run("--json")
-    result = json.loads(finished.stdout)
-    assert result["schema"] == "weigh.exec/1"
-    assert (result["tasks"], result["done"], result["failed"]) == (2, 1, 1)
 
 
 def test_gpus_are_shared_out_among_the_slots(batch: Batch) -> None:
@@ -218,10 +191,7 @@ def test_a_task_that_prints_a_traceback_and_exits_with_0_is_named(batch: Batch) 
     assert batch.record(2)["outcome"]["evidence"] == ["ValueError: no column x"]
 
 
-def test_a_traceback_that_a_task_handled_is_not_its_end(batch: Batch) -> None:
-    handled = (
-        "import traceback\ntry: 1 / 0\nexcept ArithmeticError: traceback.print_exc()"
-    )
-    (batch.folder / "a.py").write_text(f"{handled}\nfor n in range(9): print(n)\n")
-    batch.write(f"{sys.executable} a.py")
-    assert "yet the output ends in" not in batch.run().stderr
+def test_every_key_of_the_table_is_an_option() -> None:
+    from weigh.cli.exec import exec_  # noqa: PLC0415 - the test's own subject
+
+    assert {option.name for option in exec_.params} >= set(EXEC_KEYS)

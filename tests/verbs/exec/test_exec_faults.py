@@ -51,17 +51,6 @@ def test_an_interrupt_while_waiting_for_survivors_ends_by_that_signal(
     assert batch.ran() == ["in"]
 
 
-def test_survivors_can_be_killed_instead(batch: Batch) -> None:
-    batch.write("echo in >> ran; [ -e go ] || sleep 100")
-    first = batch.begin()
-    batch.kill(first)
-    (batch.folder / "go").touch()
-    finished = batch.run("--kill-survivors")
-    assert finished.returncode == 0
-    assert batch.ran() == ["in", "in"]
-    assert batch.marked() == []
-
-
 @pytest.mark.few(2)
 @pytest.mark.parametrize("number", ["TERM", "INT", "HUP", "USR1", "USR2"])
 def test_a_signal_is_passed_on_to_the_tasks_and_the_run_can_resume(
@@ -79,14 +68,6 @@ def test_a_signal_is_passed_on_to_the_tasks_and_the_run_can_resume(
     (batch.folder / "go").touch()
     assert batch.run("-j", "1").returncode == 0
     assert batch.ended() == {1: (0, 0), 2: (0, 0)}
-
-
-def test_a_task_that_ignores_term_is_killed_after_the_grace(batch: Batch) -> None:
-    batch.write("trap '' TERM; echo in >> ran; while :; do sleep 0.1; done")
-    started = batch.begin("--grace", "0.5")
-    started.terminate()
-    assert started.wait(30) == 128 + signal.SIGTERM
-    assert batch.marked() == []
 
 
 def test_a_second_signal_ends_the_grace_time(batch: Batch) -> None:
@@ -113,16 +94,6 @@ def test_a_signal_from_a_scheduler_and_its_shell_keeps_the_grace_time(
     assert (batch.folder / "saved").exists()
 
 
-def test_what_a_task_leaves_in_another_session_dies_with_the_run(
-    batch: Batch,
-) -> None:
-    batch.write("setsid bash -c 'echo in >> ran; sleep 1000' & sleep 1000")
-    started = batch.begin("--grace", "1")
-    started.terminate()
-    assert started.wait(30) == 128 + signal.SIGTERM
-    assert batch.marked() == []
-
-
 HOLDER = """
 import os, sys, time
 if os.fork():
@@ -146,12 +117,6 @@ def test_a_daemon_belongs_to_its_task_and_ends_before_it(batch: Batch) -> None:
     assert 50 << 20 < peaks[0] < 80 << 20
     assert 120 << 20 < peaks[1] < 150 << 20
     assert all(entry.wall_time > 0.6 for entry in batch.entries())
-
-
-def test_what_a_task_leaves_behind_can_be_stopped(batch: Batch) -> None:
-    batch.write("setsid sleep 1000 & echo a >> ran")
-    assert batch.run("--no-wait-orphans").returncode == 0
-    assert batch.marked() == []
 
 
 @pytest.mark.few(5)
@@ -182,12 +147,6 @@ def test_a_line_that_cannot_be_a_command_is_named_before_anything_starts(
     assert len(finished.stderr.splitlines()) == 1
     assert batch.ran() == []
     assert not batch.joblog.exists()
-
-
-def test_quotes_inside_a_substitution_are_left_to_the_shell(batch: Batch) -> None:
-    batch.write("""echo "$(echo 'it"s')" >> ran""")
-    assert batch.run().returncode == 0
-    assert batch.ran() == ['it"s']
 
 
 def test_a_task_file_changed_while_it_runs_stops_the_launching(batch: Batch) -> None:
@@ -321,14 +280,6 @@ def test_killed_repeatedly_every_task_ends_and_none_runs_twice_at_once(
     assert batch.ended() == dict.fromkeys(range(1, 41), (0, 0))
 
 
-def test_tasks_get_a_signal_before_the_time_limit(batch: Batch) -> None:
-    batch.write("trap 'echo saved >> ran; exit 0' TERM; sleep 100 & wait", "true")
-    finished = batch.run("-j", "1", "--time", "1s", "--grace", "0.7")
-    assert finished.returncode == 128 + signal.SIGTERM
-    assert "time limit" in finished.stderr
-    assert batch.ran() == ["saved"]
-
-
 def test_the_end_of_a_slurm_job_is_a_time_limit(batch: Batch) -> None:
     def until_the_end(seconds: int) -> None:
         end = str(int(time.time()) + seconds)
@@ -369,18 +320,6 @@ def test_a_scheduler_s_warning_reaches_a_program_with_only_a_term_handler_as_ter
 
     assert started.wait(30) == 128 + getattr(signal, f"SIG{number}")
     assert batch.ran() == ["in", "saved"]
-
-
-def test_a_scheduler_s_warning_ends_a_task_without_handlers_by_term(
-    batch: Batch,
-) -> None:
-    batch.write("echo in >> ran; sleep 100")
-    started = batch.begin("--grace", "20")
-
-    started.send_signal(signal.SIGUSR1)
-
-    assert started.wait(30) == 128 + signal.SIGUSR1
-    assert batch.record(1)["signal"] == signal.SIGTERM
 
 
 def test_a_warning_that_comes_after_term_kills_no_task_that_saves(

@@ -1,7 +1,6 @@
 """The lines of ``weigh exec``, at 80 columns."""
 
 import pytest
-from batches import Batch
 from msgspec.structs import replace
 from terminal_columns import columns_of
 
@@ -72,14 +71,3 @@ def test_no_path_or_reason_of_a_summary_steers_the_terminal() -> None:
         unsure=(evil,),
     )
     assert "\x1b" not in "".join(summary_lines(report))
-
-
-def test_a_failure_is_named_once(batch: Batch) -> None:
-    batch.write("echo a; exit 3")
-    finished = batch.run()
-    (line,) = (
-        line
-        for line in (finished.stdout + finished.stderr).splitlines()
-        if "exit code 3" in line
-    )
-    assert line == "  failed    task 1: exit code 3   tasks.txt.out/1.out"

@@ -40,26 +40,6 @@ def test_without_the_guard_nobody_is_stopped(batch: Batch) -> None:
     assert [one["state"] for one in batch.records()] == ["COMPLETED"] * 2
 
 
-def test_out_of_memory_is_tried_again_alone_and_a_bug_is_not(batch: Batch) -> None:
-    oom = "echo oom >> ran; [ $(grep -c oom ran) = 2 ] || {{ {}; exit 1; }}"
-    said = 'echo "torch.OutOfMemoryError: CUDA out of memory. Tried to" >&2'
-    batch.write(oom.format(said), "echo bug >> ran; echo ValueError; exit 1")
-    assert batch.run("-j", "2").returncode == 1
-    assert sorted(batch.ran()) == ["bug", "oom", "oom"]
-    assert batch.ended() == {1: (0, 0), 2: (1, 0)}
-    states = [one["state"] for one in batch.records() if one["job"]["task"] == 1]
-    assert states == ["OUT_OF_MEMORY", "COMPLETED"]
-    attempts = [one["attempt"] for one in batch.events_of("ended") if one["seq"] == 1]
-    assert attempts == [1, 2]
-
-
-def test_exit_code_137_is_tried_again_so_often_and_no_more(batch: Batch) -> None:
-    batch.write("echo a >> ran; exit 137")
-    assert batch.run().returncode == 1
-    assert batch.ran() == ["a", "a", "a"]
-    assert batch.ended() == {1: (137, 0)}
-
-
 # each waits for the others, however busy the machine: two run until both are counted
 COUNT = "$(ls .weigh-test-* 2>/dev/null | wc -l)"
 SHOW = (
@@ -111,24 +91,3 @@ def test_a_task_that_had_all_memory_to_itself_does_not_get_it_again(
     assert batch.run("-j", "3", "--memory", "200MiB").returncode == 1
     assert batch.ran() == ran
     assert all(one["alone"] for one in batch.events_of("ended"))
-
-
-def test_a_retry_with_more_memory_raises_the_programs_own_limit(batch: Batch) -> None:
-    """The task keeps its text, so the joblog has it once."""
-    batch.write(
-        "echo {memory:m} >> ran; [ {memory:m} -gt 60 ] || "
-        "{ echo java.lang.OutOfMemoryError; exit 1; }"
-    )
-    finished = batch.run("-j", "2", "--memory", "100MiB")
-    assert finished.returncode == 0, finished.stderr
-    assert batch.ran() == ["50", "100"]
-    assert batch.ended() == {1: (0, 0)}
-
-
-def test_a_full_heap_of_a_fixed_size_is_not_retried(batch: Batch) -> None:
-    batch.write("echo a >> ran; : -Xmx100m; echo java.lang.OutOfMemoryError; exit 3")
-    assert batch.run("--memory", "100MiB").returncode != 0
-    assert batch.ran() == ["a"]
-    (record,) = batch.records()
-    assert record["state"] == "OUT_OF_MEMORY"
-    assert any("raise -Xmx100m" in words for words in record["outcome"]["evidence"])

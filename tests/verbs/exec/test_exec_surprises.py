@@ -90,12 +90,6 @@ def test_a_line_as_long_as_the_kernel_takes_runs(batch: Batch) -> None:
     assert batch.ran() == ["a"]
 
 
-def test_an_event_states_whether_its_task_has_another_turn(batch: Batch) -> None:
-    batch.write("[ -e once ] || { touch once; exit 1; }")
-    assert batch.run("--retries", "2").returncode == 0
-    assert [event["again"] for event in batch.events_of("ended")] == [True, False]
-
-
 @pytest.mark.parametrize("option", ["--resume", "--no-resume"])
 def test_what_is_no_joblog_is_neither_written_nor_renamed(
     batch: Batch, option: str
