@@ -38,7 +38,11 @@ _OF_SCRIPTS = frozenset(
 )
 _VALUED = {"--on", "--notify"}
 _SHORT_FLAG = re.compile("-[A-Za-z]")
-_LIMIT_BEHIND_HEAL = re.compile("(?:memory|time|rounds|hours)=")
+# options whose value follows = or is left out, and values that are no word of their own
+_LIMIT_BEHIND = {
+    "--heal": re.compile("(?:memory|time|rounds|hours)="),
+    "--interactive": re.compile("end-idle="),
+}
 _SETUP_KIND = re.compile("(module|conda|venv|container):(.+)")
 
 
@@ -52,10 +56,11 @@ class SubmitCommand(options.PlainHelp):
             ctx.meta[_COMMAND] = tuple(args[at + 1 :])
             args = args[:at]
         for word, behind in pairwise(args):
-            if word == "--heal" and _LIMIT_BEHIND_HEAL.match(behind):
+            limit = _LIMIT_BEHIND.get(word)
+            if limit is not None and limit.match(behind):
                 raise click.UsageError(f"{word} {behind}: write {word}={behind}", ctx)
         # without its limits the next word is no value of it
-        args = ["--heal=" if word == "--heal" else word for word in args]
+        args = [f"{word}=" if word in _LIMIT_BEHIND else word for word in args]
         place = self._script_at(args)
         # "weigh submit python3 train.py": the file is an argument of a command
         if place and args[0][:1] != "-":
@@ -254,7 +259,10 @@ def notify(line: str) -> None:
     help="Elements at once.  [default: 10, on this machine as many as it holds]",
 )
 @click.option(
-    "--interactive", is_flag=True, help="Open a shell on a node, or run COMMAND there."
+    "--interactive",
+    metavar="[=end-idle=TIME]",
+    help="Open a shell on a node, or run COMMAND there; =end-idle=30m ends a shell "
+    "that waits so long for input.",
 )
 @click.option("--name", help="Name of the job.  [default: the plan's name]")
 @click.option(
@@ -319,7 +327,7 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
     if command and words["plan"]:
         raise UsageError("give a plan or a command, not both")
     setup = _typed_job_setup(words.pop("setup"), checks=words.pop("checks"))
-    is_interactive = words.pop("interactive")
+    interactive = words.pop("interactive")
     measure = words.pop("measure")
     if _SCRIPT in ctx.meta:
         from weigh.flow.submit.own_script import ScriptOptions, submit_own  # noqa: PLC0415 - a plan needs none of it
@@ -347,8 +355,8 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
     chosen = SubmitOptions(
         **words, command=command, setup=setup, extra=ctx.meta.get(_EXTRA, ())
     )
-    if is_interactive:
-        return _open_session(chosen)
+    if interactive is not None:
+        return _open_session(chosen, interactive)
     answer = submit_plan(here_now(notify), chosen)
     return _print_submit_answer(answer, as_json=as_json)
 
@@ -368,13 +376,13 @@ def _print_submit_answer(answer: SubmitAnswer, *, as_json: bool) -> int:
     return 0
 
 
-def _open_session(chosen: SubmitOptions) -> int:
+def _open_session(chosen: SubmitOptions, limit: str) -> int:
     """Replace this process by the command that opens a shell on a node, or print it."""
     from weigh.flow.submit.interactive import (  # noqa: PLC0415 - start-up time
         session_of,
     )
 
-    session = session_of(here_now(notify), chosen)
+    session = session_of(here_now(notify), chosen, limit)
     line = shlex.join(session.argv)
     if chosen.dry_run:
         click.echo(line)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from weigh.errors import UsageError
+from weigh.errors import FormatError, UsageError
 from weigh.flow.here import Here
 from weigh.flow.job_scripts import refuse_job_script
 from weigh.flow.site.ask import CommandRunner, ask_scheduler
@@ -24,7 +24,7 @@ from weigh.model.record import SiteComplexes
 from weigh.schedulers import KINDS
 from weigh.schedulers.kind import SchedulerKind, directive_line
 from weigh.schedulers.this_machine import NAME as LOCAL
-from weigh.units import GIB, HOUR
+from weigh.units import GIB, HOUR, parse_limit
 
 # the default request: enough to look at a job, small enough to start soon
 _CPUS, _CPUS_WITH_GPU = 2, 4
@@ -45,8 +45,12 @@ class InteractiveSession(msgspec.Struct, frozen=True, kw_only=True):
     request: JobRequest  # with what was filled in
 
 
-def session_of(here: Here, options: SubmitOptions) -> InteractiveSession:
+def session_of(
+    here: Here, options: SubmitOptions, limit: str = ""
+) -> InteractiveSession:
     """Return the command line that opens a shell on a node with these options.
+
+    *limit* is the value of ``--interactive``: ``end-idle=30m``, or empty.
 
     Raises:
         UsageError: there is no scheduler here, or it would refuse the request.
@@ -65,15 +69,38 @@ def session_of(here: Here, options: SubmitOptions) -> InteractiveSession:
             "--interactive opens a shell and runs no job script: omit "
             f"{', '.join(idle) or '--setup'}"
         )
+    if limit and options.command:
+        raise UsageError(
+            f"--interactive={limit} is for a shell: a command ends by itself (omit it)"
+        )
     # the script would run in the shell, its directives without effect
     refuse_job_script(options.command, cwd=here.cwd, path=here.env.get("PATH"))
     kind = where_to(here, options)
     return interactive(
         here,
         typed_request(here, options, kind),
-        options.command,
+        options.command or _shell_that_ends_idle(limit),
         scheduler=kind,
     )
+
+
+def _shell_that_ends_idle(limit: str) -> tuple[str, ...]:
+    """Return the command of a shell that ends while it waits; empty: one that does not.
+
+    Raises:
+        FormatError: the value is invalid.
+    """
+    if not limit:
+        return ()
+    name, _, text = limit.partition("=")
+    try:
+        seconds = parse_limit(text) if name == "end-idle" else 0
+    except FormatError as error:
+        raise FormatError(f"--interactive={limit}: {error}") from error
+    if seconds < 1:
+        raise FormatError(f"--interactive={limit}: write --interactive=end-idle=30m")
+    # bash(1): seconds to wait for input at the prompt; what runs is not idle
+    return ("env", f"TMOUT={seconds}", "bash", "-l")
 
 
 def interactive(

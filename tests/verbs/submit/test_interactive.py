@@ -1,0 +1,45 @@
+"""``weigh submit --interactive``: a shell on a node, which ends when nobody types."""
+
+import subprocess
+
+import pytest
+from following import Weigh
+
+
+@pytest.mark.slurm
+def test_a_shell_that_nobody_types_into_ends(real: Weigh) -> None:
+    words = ("--interactive=end-idle=1s", "--memory", "200M", "--dry-run")
+    code, line, err = real("submit", "--on", "slurm", *words)
+    assert code == 0, err
+
+    with subprocess.Popen(
+        ("script", "-qec", line.strip(), "/dev/null"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as terminal:
+        assert terminal.stdout
+        printed = terminal.stdout.read()  # its input is still open
+
+    assert "timed out waiting for input: auto-logout" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["=end-idle=x"], "--interactive=end-idle=x: not a time: 'x' (write it like"),
+        (["=end-idle=0s"], "=end-idle=0s: write --interactive=end-idle=30m"),
+        (["=3m"], "--interactive=3m: write --interactive=end-idle=30m"),
+        (["", "end-idle=3m"], "end-idle=3m: write --interactive=end-idle=3m"),
+        (["=end-idle=3m", "--", "true"], "is for a shell: a command ends by itself"),
+    ],
+)
+def test_what_no_shell_can_have_is_refused(
+    here: Weigh, words: list[str], why: str
+) -> None:
+    code, _, err = here(
+        "submit", "--on", "slurm", f"--interactive{words[0]}", *words[1:]
+    )
+
+    assert code == 2
+    assert why in " ".join(err.split())
