@@ -165,28 +165,7 @@ def test_how_cpus_are_requested_next_to_gpus_follows_from_the_cell(
     assert gridengine_commands.COMMANDS.parse_slots(cell) == word
 
 
-CAPTURED = """\
-==============================================================
-job_number:                 1
-exec_file:                  job_scripts/1
-submission_time:            Sat Nov 21 10:00:11 2026
-owner:                      root
-sge_o_host:                 localhost
-account:                    sge
-merge:                      y
-hard resource_list:         h_vmem=2G,h_rt=300,ngpus=1,gpu_type=v100
-mail_list:                  root@vm
-notify:                     FALSE
-job_name:                   a7.sh
-hard_queue_list:            short
-shell_list:                 NONE:/bin/bash
-env_list:                   TERM=NONE
-script_file:                a7.sh
-parallel environment:  smp range: 2
-job-array tasks:            1-5:1
-maximum concurrency:        2
-scheduling info:            Job is in hold state
-"""
+CAPTURED = captured("gridengine-8.1.9-qstat-job.txt")
 
 
 def test_what_was_requested_is_read() -> None:

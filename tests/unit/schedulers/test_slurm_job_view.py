@@ -5,24 +5,16 @@ versions: ReqTRES and AllocTRES from 23.02 on, TresPerJob with ``gres/`` from 23
 """
 
 import pytest
+from captured_text import captured
 
 from weigh.model.job import RecordedRequest
 from weigh.schedulers.slurm.scheduler import COMMANDS
 from weigh.schedulers.slurm.script import parse_scontrol_job
 from weigh.units import GIB, MIB
 
-V22 = (
-    "JobId=2 ArrayJobId=2 ArrayTaskId=0-24%3 ArrayTaskThrottle=3 JobName=a6.sh "
-    "UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=4294901758 Nice=0 "
-    "Account=lab QOS=normal JobState=PENDING Reason=None Dependency=(null) Requeue=1 "
-    "Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0 RunTime=00:00:00 TimeLimit=00:05:00 "
-    "TimeMin=N/A SubmitTime=2026-11-21T10:04:02 StartTime=Unknown EndTime=Unknown "
-    "Partition=gpu AllocNode:Sid=localhost:12996 ReqNodeList=(null) NumNodes=1 "
-    "NumCPUs=1 NumTasks=1 CPUs/Task=1 ReqB:S:C:T=0:0:*:* "
-    "TRES=cpu=1,mem=100M,node=1,billing=1,gres/gpu=1,gres/gpu:v100=1 Socks/Node=* "
-    "MinCPUsNode=1 MinMemoryNode=100M MinTmpDiskNode=0 Features=(null) "
-    "Command=/tmp/a6.sh WorkDir=/tmp Power= TresPerNode=gres:gpu:v100:1 \n"
-)
+V22 = captured("slurm-22.05-scontrol-job.txt")
+
+
 V23 = V22.replace(
     "TRES=cpu=1,mem=100M,node=1,billing=1,gres/gpu=1,gres/gpu:v100=1",
     "ReqTRES=cpu=1,mem=100M,node=1,billing=1,gres/gpu=1,gres/gpu:v100=1 "

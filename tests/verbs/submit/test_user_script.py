@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 from following import Weigh, until
@@ -13,42 +14,12 @@ from weigh.store import jobs
 
 # scripts of the shape that groups hand on: one line of a file per element, scratch on
 # the node's disk, results copied back; an environment, then a program
-SLURM = """#!/bin/bash
-#SBATCH -N 1
-#SBATCH -n 1
-#SBATCH --mem=200M
-#SBATCH --time=0-00:10
-#SBATCH --array=2-6:2%2
-#SBATCH --comment="grant 7"
-#SBATCH --output=log/%x-%A_%a.out
-set -e
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-line=$(sed -n "${SLURM_ARRAY_TASK_ID}p" experiments.txt)
-cp experiments.txt "$scratch"
-cd "$scratch"
-eval "$line" "$@"
-mkdir -p "$SLURM_SUBMIT_DIR/results"
-cp -r result "$SLURM_SUBMIT_DIR/results/$SLURM_ARRAY_TASK_ID"
-"""
-GRID = """#!/bin/bash
-#$ -S /bin/bash
-#$ -q short
-#$ -l h_vmem=500M
-#$ -l h_rt=00:10:00
-#$ -N tagger
-#$ -t 2-6:2
-#$ -tc 2
-#$ -cwd
-#$ -j y
-source /etc/profile
-set -e
-line=$(sed -n "${SGE_TASK_ID}p" experiments.txt)
-eval "$line" "$@"
-mkdir -p results
-mv result results/$SGE_TASK_ID
-"""
-SCRIPTS = {"slurm": SLURM, "gridengine": GRID}
+SCRIPTS = {
+    name: (Path(__file__).parent / f"user_scripts/array.{name}.sh").read_text()
+    for name in ("slurm", "gridengine")
+}
+
+
 CALLS = {"slurm": ("sbatch", "--parsable"), "gridengine": ("qsub", "-terse")}
 MARKS = {"slurm": "_", "gridengine": "."}
 BOTH = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in SCRIPTS]

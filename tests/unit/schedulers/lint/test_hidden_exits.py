@@ -1,77 +1,20 @@
 """Failures that the exit code of a line or a script does not show."""
 
 import subprocess
+from pathlib import Path
 
 import pytest
+from transcript import named_texts
 
 from weigh.schedulers.hidden_exit import hidden_exit
 
-# FAILS stands for a program that exits with 3
-HIDES = [
-    "FAILS 2>&1 | tee log",
-    "FAILS |& tee -a log",
-    "FAILS | tee log | tail -n 3",
-    "FAILS > log 2>&1; echo done",
-    "FAILS; date",
-    "FAILS; exit 0",
-    "FAILS || true",
-    "FAILS || :",
-    "FAILS || echo failed >> errors",
-    "FAILS &",
-    "FAILS & FAILS & wait",
-    "time FAILS | cat",
-    "X=1 FAILS | sort",
-    "cd . && FAILS | tee log",
-    "for i in 1 2; do FAILS $i; done | tee log",
-    "for i in 1 2; do FAILS $i || true; done",
-    "(cd . && FAILS) | tee log",
-    "{ FAILS; } 2>&1 | tee log",
-    "if true; then FAILS | tee log; fi",
-    "set -e; FAILS | tee log",
-    'bash -c "FAILS 2>&1 | tee log"',
-    "f() {\n FAILS | tee log\n}\nf",
-    "FAILS \\\n  --x 1 |\n  tee log",
-    "FAILS\necho finished",
-    "for i in 1 2; do\n  FAILS $i &\ndone\nwait",
-]
-SHOWS = [
-    "FAILS",
-    "set -o pipefail; FAILS | tee log",
-    "set -euo pipefail; FAILS | tee log",
-    "bash -o pipefail -c 'FAILS | tee log'",
-    "FAILS && echo done",
-    "FAILS || exit 1; echo done",
-    "FAILS || { echo failed; exit 1; }",
-    "set -e; FAILS; echo done",
-    "set -e\nFAILS\necho done",
-    "trap 'exit 1' ERR; FAILS; echo done",
-    "echo start; FAILS",
-    "cat /dev/null | FAILS",
-    "FAILS | tee log; exit ${PIPESTATUS[0]}",
-    "FAILS; code=$?; echo done; exit $code",
-    "FAILS & pid=$!; wait $pid",
-    'FAILS "a | tee b; echo done"',
-    "FAILS || FAILS",
-    "FAILS > log 2>&1",
-]
-# nothing of the task can fail unseen in these
-SILENT = [
-    "echo done",
-    "grep -q x f || true",
-    "mkdir -p a || true",
-    "ls | tee x",
-    "cat x | sort | uniq -c",
-    "seq 10 | tee x",
-    "rm -rf x; echo done",
-    "if ./ask | grep -q ok; then echo yes; fi",
-    "while ! ./probe | grep -q up; do sleep 1; done",
-    "cat <<EOF > x\npython | tee a\nEOF\n./run",
-    "./run\nif [ -f x ]; then echo yes; fi",
-    "out=$(./run | tail -1); ./use $out",
-    "echo 'unclosed",
-    "x=1\ncase $x in\n*\\ $x\\ *)\n  ;;\n*)\n  y=2\n  ;;\nesac\necho $y\nexit 0",
-    "case $x in start) y=1 ;; stop|halt) y=2 ;; esac; echo $y",
-]
+# FAILS stands for a program that exits with 3; in silent ones nothing of the task can
+# fail unseen
+TEXTS = named_texts(Path(__file__).with_name("hidden_exits.texts"))
+HIDES, SHOWS, SILENT = (
+    [line.replace("\\n", "\n") for line in TEXTS[name].splitlines()]
+    for name in ("hides", "shows", "silent")
+)
 
 
 def _exit_code(line: str, folder: str) -> int:
