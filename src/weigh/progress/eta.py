@@ -16,6 +16,8 @@ from statistics import NormalDist, fmean, stdev
 
 import msgspec
 
+from weigh.model.progress import EndForecast
+from weigh.model.record import ReportedProgress
 from weigh.units import Seconds
 
 _NORMAL = NormalDist()
@@ -27,7 +29,6 @@ _WORTH = 2  # tasks that the usual spread weighs as much as, against measured on
 _LAST = 40  # tasks at the end that are simulated one by one; more with many lanes
 _MOST_DRAWS, _MOST_PLAYS, _FEWEST_PLAYS = 4000, 100, 12  # some 10 ms of work
 _FEW_LONGER = 2  # so many tasks that took longer weigh as much as a guess
-_OVERDUE = 0.25  # of its time so far: the rest of a task longer than all others
 _SHORTEST = 1e-3  # of the mean: the least time of which a logarithm is taken
 
 
@@ -50,20 +51,19 @@ class TaskDurations(msgspec.Struct, frozen=True):
     begun: tuple[Seconds, ...] = ()
 
 
-def still_to_run(elapsed: Seconds, task_durations: TaskDurations) -> TimeSpan | None:
-    """Return the remaining time of a task without progress after *elapsed* seconds.
-
-    It takes as long as the tasks that took longer than that; if there are none, a
-    little longer than all.
-    """
-    if not task_durations.times:
+def time_left_of(
+    headway: EndForecast | ReportedProgress | None, elapsed: Seconds
+) -> TimeSpan | None:
+    """Return what is left after *elapsed* seconds of a task with a forecast."""
+    if headway is None or headway.remaining is None:
         return None
-    longer = sorted(time - elapsed for time in task_durations.times if time > elapsed)
-    if not longer:
-        return TimeSpan(_OVERDUE * elapsed, 0.0, elapsed)
-    value = fmean(longer)
-    # one in twenty ends before the low end
-    return TimeSpan(value, longer[len(longer) // 20], max(longer[-1], 1.3 * value))
+    # the forecast is as old as the last count
+    passed = elapsed - headway.time
+    value, low, high = (
+        max(0.0, (headway.remaining if end is None else end) - passed)
+        for end in (headway.remaining, headway.low, headway.high)
+    )
+    return TimeSpan(value, low, high)
 
 
 def until_done(

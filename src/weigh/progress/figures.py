@@ -22,7 +22,6 @@ _NUMBER = r"\d[\d,]{0,18}(?:\.\d{1,9})?"
 _UNIT = r"(?:\s?[kKMGTP]?i?(?:B|b|bytes)?(?![\w]))"
 # not within a word, a path or a number
 _PERCENT = re.compile(rf"(?<![\w.,/+-])({PER_CENT})\s?%")
-_GROWING = re.compile(r"(?<![\w.,/+-])0\s?%(?:[\s.,-]{1,4}(\d{1,3})\s?%)+")
 _PAIR = re.compile(
     rf"(?<![\w.,/+:-])({_NUMBER})({_UNIT})?\s{{0,4}}(?:/|of|out of)\s{{0,4}}"
     rf"({_NUMBER})({_UNIT})?(?![\w/:]|\.\d)"
@@ -64,10 +63,7 @@ class RisingFigure(NamedTuple):
 
 def figures_in(text: str) -> Iterator[RisingFigure]:
     """Yield the figures in *text* that may be progress."""
-    growing = _GROWING.search(text)  # "0% 10% 20%": the last counts
-    if growing:
-        yield RisingFigure(float(growing[1]), 100.0, _places("%", text, growing))
-    for found in _PERCENT.finditer(text, growing.end() if growing else 0):
+    for found in _PERCENT.finditer(text):
         yield from _figure_in(text, found, parse_per_cent(found[1]), 100.0, "%")
     for found in _PAIR.finditer(text):
         # "3/10 MB": the unit is that of both

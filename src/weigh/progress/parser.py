@@ -303,11 +303,9 @@ class CountParser:
     lines that count without a name count inside it.
     """
 
-    def __init__(
-        self, patterns: Sequence[str] = (), *, epochs: float | None = None
-    ) -> None:
+    def __init__(self, patterns: Sequence[str] = ()) -> None:
         self._patterns = [_compiled_count_pattern(pattern) for pattern in patterns]
-        self._epochs = epochs
+        self._epochs: float | None = None
         self._is_in_epoch = False
 
     def counts(self, line: bytes) -> Iterator[StepCount]:

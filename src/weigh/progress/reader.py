@@ -406,16 +406,13 @@ class RunProgressReader:
     Args:
         patterns: The user's own regular expressions with the named groups ``done``
             and ``total``, or ``percent``.
-        epochs: The number of epochs, if the run does not print it.
 
     Raises:
         FormatError: A pattern is not a regular expression, or lacks these groups.
     """
 
-    def __init__(
-        self, patterns: Sequence[str] = (), *, epochs: float | None = None
-    ) -> None:
-        self._parser = CountParser(patterns, epochs=epochs)
+    def __init__(self, patterns: Sequence[str] = ()) -> None:
+        self._parser = CountParser(patterns)
         self._lines = LineSplitter()
         self._nest = NestedCounters()
         self._figures = RisingFigures()

@@ -16,7 +16,13 @@ from weigh.lazy_modules import lazy_module
 from weigh.measure.output import WatchedOutput
 from weigh.model.record import ReportedProgress
 from weigh.probe.proc import ProcTree
-from weigh.progress.eta import TaskDurations, TaskTally, TimeSpan, until_done
+from weigh.progress.eta import (
+    TaskDurations,
+    TaskTally,
+    TimeSpan,
+    time_left_of,
+    until_done,
+)
 from weigh.progress.notices import LimitWatch, StallWatch, StuckWatch
 from weigh.regular_file import file_head
 from weigh.runner.attempt import TaskAttempt
@@ -320,7 +326,7 @@ class ProgressWatch:
         totals, silent = [], []
         for attempt in running:
             elapsed = current_time - attempt.launch.began
-            span = _remaining_span(self._forecasts.get(attempt.record), elapsed)
+            span = time_left_of(self._forecasts.get(attempt.record), elapsed)
             if span is None:
                 silent.append(elapsed)
             else:
@@ -437,16 +443,3 @@ def _traffic_of(pids: Iterable[int]) -> tuple[Bytes, bool]:
         state = file_head(f"/proc/{pid}/stat", KIB).rpartition(b") ")[2][:1]
         is_suspended |= state in {b"T", b"t"}
     return traffic, is_suspended
-
-
-def _remaining_span(
-    forecast: "EndForecast | None", elapsed: Seconds
-) -> TimeSpan | None:
-    if forecast is None or forecast.remaining is None:
-        return None
-    passed = elapsed - forecast.time
-    ends = (forecast.remaining, forecast.low, forecast.high)
-    value, low, high = (
-        max(0.0, (forecast.remaining if end is None else end) - passed) for end in ends
-    )
-    return TimeSpan(value, low, high)

@@ -19,8 +19,8 @@ def tqdm(done: int, total: int, label: str = "", *, below: int = 0) -> str:
     return f"{down}\r{name}{bar} [00:01<00:09, 9.9it/s]{up}"
 
 
-def seen(printed: Printed, *, until: float, epochs: float | None = None) -> EndForecast:
-    reader = RunProgressReader(epochs=epochs)
+def seen(printed: Printed, *, until: float) -> EndForecast:
+    reader = RunProgressReader()
     for time, text in printed:
         if time <= until:
             reader.feed(text.encode(), time)
@@ -185,13 +185,14 @@ def test_epochs_without_a_total_give_no_end() -> None:
     assert forecast.step_time == pytest.approx(10, rel=0.02)
 
 
-def test_epochs_without_a_total_end_where_the_user_gives() -> None:
+def test_epochs_without_a_total_end_where_the_program_printed_it_once() -> None:
     def printed() -> Printed:
+        yield 0.0, "Namespace(epochs=20, lr=0.1)\n"
         for epoch in range(9):
             for step in range(11):
                 yield epoch * 10.0 + step, tqdm(step, 10, f"Epoch {epoch}")
 
-    forecast = seen(printed(), until=45, epochs=20)
+    forecast = seen(printed(), until=45)
     assert forecast.remaining == pytest.approx(155, rel=0.02)
 
 

@@ -8,8 +8,8 @@ from weigh.progress.parser import EPOCH, FOLD, PATTERN, STEP, CountParser, StepC
 BAR = "━" * 10
 
 
-def counts(text: str, *, epochs: float | None = None) -> list[StepCount]:
-    return list(CountParser(epochs=epochs).counts(text.encode()))
+def counts(text: str) -> list[StepCount]:
+    return list(CountParser().counts(text.encode()))
 
 
 @pytest.mark.parametrize(
@@ -122,10 +122,6 @@ def test_the_trainer_s_lines_count_once_the_epochs_are_known() -> None:
     assert list(parser.counts(b"  Num Epochs = 3")) == []
     (count,) = parser.counts(b"{'loss': '0.5', 'epoch': '1.5'}")
     assert (count.source, count.done, count.total) == ("Trainer", 1.5, 3)
-
-
-def test_epochs_given_complete_what_is_printed_without_a_total() -> None:
-    assert counts("Epoch 2:  40%|██ | 40/100 [00:04<00:06]", epochs=20)[0].total == 20
 
 
 def test_a_bar_reports_its_line_on_the_display() -> None:

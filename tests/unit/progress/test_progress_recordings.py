@@ -1,9 +1,7 @@
 """Forecasts on recordings of real tools, against when they truly ended."""
 
 import pytest
-from recorded import DIRECTORY, NAMES, forecast_at, rows
-
-from weigh.progress.reader import RunProgressReader
+from recorded import DIRECTORY, NAMES, forecast_at
 
 ENDLESS = {"lightning_tqdm", "tqdm_endless"}  # they print no total
 SLOW_FIRST = {"tqdm_warm", "tqdm_level"}  # not steady in the first tenth
@@ -66,18 +64,6 @@ def test_no_end_is_made_up(name: str) -> None:
     forecast, _ = forecast_at(name, 0.5)
     assert forecast.remaining is None
     assert forecast.step_time is not None
-
-
-def test_an_end_is_known_where_the_user_gives_how_many_epochs() -> None:
-    recorded = rows("lightning_tqdm")
-    begin, end = 0.0, recorded[-1][0]
-    reader = RunProgressReader(epochs=10)
-    for at, chunk in recorded:
-        if at <= begin + 0.6 * (end - begin):
-            reader.feed(chunk, at)
-    forecast = reader.forecast(0.6 * end)
-    assert forecast
-    assert forecast.remaining == pytest.approx(0.4 * end, rel=0.1)
 
 
 # they print no figure of the whole, or only of parts one after the other; those of the

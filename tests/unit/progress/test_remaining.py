@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.progress.eta import TaskDurations, TimeSpan, still_to_run, until_done
+from weigh.progress.eta import TaskDurations, TimeSpan, until_done
 
 SECONDS = st.floats(0.0, 1e6)
 TRIALS = 100
@@ -155,24 +155,6 @@ def test_the_end_of_tasks_that_take_longer_by_a_factor_is_later_by_it(
     assert scaled is not None
     expected = [factor * plain.value, factor * plain.low, factor * plain.high]
     assert [scaled.value, scaled.low, scaled.high] == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("elapsed", "times", "left"),
-    [
-        (5.0, [], None),
-        (15.0, [10.0, 20.0, 30.0], (10.0, 5.0, 15.0)),
-        (1.0, [11.0, 11.0], (10.0, 10.0, 13.0)),  # 30 % more than expected
-        # one in twenty ends before the low end
-        (0.0, [float(n) for n in range(1, 41)], (20.5, 3.0, 40.0)),
-        (100.0, [10.0], (25.0, 0.0, 100.0)),  # longer than all others
-    ],
-)
-def test_a_silent_task_takes_as_long_as_those_that_took_longer(
-    elapsed: float, times: list[float], left: tuple[float, float, float] | None
-) -> None:
-    expected = None if left is None else TimeSpan(*left)
-    assert still_to_run(elapsed, known(times)) == expected
 
 
 def test_tasks_that_are_at_their_end_are_done_at_once() -> None:

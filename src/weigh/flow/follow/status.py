@@ -34,7 +34,7 @@ from weigh.lazy_modules import lazy_module
 from weigh.model.element_time import NOT_STARTED
 from weigh.model.job import CANCELLING, ON_HOLD, SubmittedJob, TaskState
 from weigh.model.record import ReportedProgress, State
-from weigh.progress.eta import TaskDurations, TimeSpan, still_to_run, until_done
+from weigh.progress.eta import TaskDurations, TimeSpan, time_left_of, until_done
 from weigh.render.printable import last_line_of
 from weigh.render.progress_lines import ExpectedEnd, TaskEnd
 from weigh.render.status_lines import (
@@ -459,7 +459,7 @@ class _RunningElement:
             headway = found.headway if found is not None and is_current else None
             # clocks of nodes differ: a start may lie in the future
             elapsed = max(0.0, current_time - start.time)
-            left = _span_of_progress(headway, elapsed)
+            left = time_left_of(headway, elapsed)
             number = numbers.get(seq, seq)
             self.tasks.append(_RunningTask(number, elapsed, headway, left))
         self.lanes = progress.slots if progress else max(1, len(self.tasks))
@@ -475,7 +475,7 @@ class _RunningElement:
         """Yield when each task that reports its progress will be done."""
         for one in self.tasks:
             if one.headway is not None:
-                span = one.left or still_to_run(one.elapsed, task_durations)
+                span = one.left or until_done([one.elapsed], 0, task_durations, lanes=1)
                 yield TaskEnd(
                     task=one.number,
                     done=one.headway.done,
@@ -485,20 +485,6 @@ class _RunningElement:
                     low=None if span is None else span.low,
                     high=None if span is None else span.high,
                 )
-
-
-def _span_of_progress(
-    headway: ReportedProgress | None, elapsed: Seconds
-) -> TimeSpan | None:
-    if headway is None or headway.remaining is None:
-        return None
-    # the estimate is as old as the last report
-    passed = elapsed - headway.time
-    value, low, high = (
-        max(0.0, (headway.remaining if end is None else end) - passed)
-        for end in (headway.remaining, headway.low, headway.high)
-    )
-    return TimeSpan(value, low, high)
 
 
 def _times_of_done_tasks(job_view: JobView) -> Iterator[Seconds]:
