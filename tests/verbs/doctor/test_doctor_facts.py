@@ -1,5 +1,6 @@
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -41,6 +42,24 @@ def test_commands_that_hang_are_reported_and_the_page_is_whole(tmp_path: Path) -
     assert names == {check.name for check in page.checks} >= {"records"}
 
 
+def test_a_check_that_does_not_end_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sbatch").touch(mode=0o755)
+    monkeypatch.setattr(doctor, "PATIENCE", 0.1)
+    ended = threading.Event()
+
+    def endless(*_: object, **__: object) -> CommandOutput:
+        ended.wait()
+        return CommandOutput(0, "", "")
+
+    here = here_of(str(tmp_path), {"PATH": str(tmp_path), "HOME": str(tmp_path)})
+    page = diagnose_machine(here, run_command=endless)
+    ended.set()
+    found = {check.name: (check.state, check.text) for check in page.checks}
+    assert found["scheduler"] == ("broken", "has not answered for 20 s")
+
+
 def test_folders_on_one_disk_are_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,9 +91,15 @@ cuda = N(
 """
 
 
-@pytest.mark.parametrize(("major", "troubles"), [(7, 1), (8, 0)])
+@pytest.mark.parametrize(
+    ("major", "gpu", "troubles"), [(7, True, 1), (8, True, 0), (7, False, 0)]
+)
 def test_a_torch_that_was_not_built_for_the_gpu_is_broken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, major: int, troubles: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    major: int,
+    gpu: bool,  # noqa: FBT001 - a table
+    troubles: int,
 ) -> None:
     packages = tmp_path / "lib/python3.11/site-packages/torch"
     packages.mkdir(parents=True)
@@ -84,7 +109,7 @@ def test_a_torch_that_was_not_built_for_the_gpu_is_broken(
     python = tmp_path / "bin/python"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    monkeypatch.setattr(doctor, "gpu_may_be_present", lambda _env: True)
+    monkeypatch.setattr(doctor, "gpu_may_be_present", lambda _env: gpu)
     env = {"PATH": f"{python.parent}:/usr/bin", "PYTHONPATH": str(packages.parent)}
     checks = doctor.torch_checks(env)
     found = [check for check in checks if check.state == "broken"]

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from weigh.flow import doctor
 from weigh.flow.doctor import (
     DoctorJob,
     job_checks,
@@ -14,7 +15,7 @@ from weigh.flow.doctor import (
 )
 from weigh.flow.here import here_of
 from weigh.flow.site.ask import run_query_command
-from weigh.model.doctor import DoctorCheck
+from weigh.model.doctor import DiskSpace, DoctorCheck
 from weigh.model.plan import (
     BinCapacity,
     Plan,
@@ -144,6 +145,18 @@ def test_the_files_a_script_names_are_found(tmp_path: Path) -> None:
     assert set(paths) == {str(path) for path in (tmp_path, *named)}
 
 
+def test_400_words_of_a_script_are_looked_at_and_40_paths_in_it(
+    tmp_path: Path,
+) -> None:
+    names = [f"in.{number}" for number in range(50)]
+    for name in names:
+        (tmp_path / name).touch()
+    paths = [str(tmp_path / name) for name in names]
+    cwd = str(tmp_path)
+    assert named_paths([" ".join(names)], cwd) == [cwd, *paths[:39]]
+    assert named_paths(["x " * 399 + " ".join(names)], cwd) == [cwd, paths[0]]
+
+
 def test_records_of_what_a_script_runs_are_counted(tmp_path: Path) -> None:
     ran = (["python", "a.py", "data", "7"], ["python", "b.py"], ["python", "-m", "a"])
     for number, command in enumerate(ran):
@@ -173,6 +186,9 @@ def test_a_plan_reports_its_runs_and_whether_its_files_are_there(
     found = facts(tmp_path, "plan/p")
     assert (found.description, found.runs) == ("plan/p: a plan of 4 tasks", 2)
     assert (found.asks_gpus, found.gpu_runs, found.trouble) == (True, 2, None)
+    a_plan(tmp_path / "unknown", kinds=())
+    unknown = facts(tmp_path / "unknown", "plan/p")
+    assert (unknown.runs, unknown.gpu_runs) == (0, 0)
     (tmp_path / "plan" / "p" / "tasks_1.txt").unlink()
     assert "1 task files are missing: tasks_1.txt" in (
         check_of(tmp_path, "script", "plan/p").text
@@ -194,13 +210,30 @@ def test_sizes_are_ticked_when_records_stand_behind_them(tmp_path: Path) -> None
     assert check_of(tmp_path, "GPUs", "plan/p").state == "ok"
     a_script(tmp_path, "#SBATCH --gres=gpu:1", "python never-measured.py")
     assert check_of(tmp_path, "RAM").state == "warning"
-    assert check_of(tmp_path, "GPUs").state == "warning"
+    found = check_of(tmp_path, "GPUs")
+    assert found.state == "warning"
+    assert found.text == "it requests GPUs, but no record used one"
 
 
-def test_data_on_a_disk_of_this_machine_alone_is_a_warning(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "is_shared", "text"),
+    [
+        ("ext4", False, "on this machine's own disk: this directory, data.csv"),
+        ("nfs4", True, "its files are on a shared disk (nfs4)"),
+        (None, None, "its files are on a shared disk (?)"),
+    ],
+)
+def test_data_on_a_disk_of_this_machine_alone_is_a_warning(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str | None,
+    is_shared: bool | None,  # noqa: FBT001 - a table
+    text: str,
+) -> None:
+    disk = DiskSpace(path="/", kind=kind, is_shared=is_shared)
+    monkeypatch.setattr(doctor, "read_disk", lambda *_: disk)
     (tmp_path / "sbatch").touch(mode=0o755)
     (tmp_path / "data.csv").touch()
     a_script(tmp_path, "python train.py data.csv")
     check = check_of(tmp_path, "data", PATH=str(tmp_path))
-    assert check.state == "warning"
-    assert "this directory, data.csv" in check.text
+    assert (check.state, check.text) == ("ok" if "shared" in text else "warning", text)

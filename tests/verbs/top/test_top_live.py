@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from processes import until
 
 from weigh.flow.records.records import RecordStore, open_store
+from weigh.flow.watch import top
 from weigh.flow.watch.top import RunFollower, TopWatcher
 from weigh.model.record import Record
 from weigh.render.top_screen import TopRun
@@ -119,6 +120,17 @@ def test_the_whole_tree_is_looked_at_now(job: Job, watch: Open) -> None:
     assert run.peak is not None
     assert run.peak >= run.memory
     assert run.age == 0
+
+
+def test_the_memory_that_is_used_is_what_another_program_reads(
+    tmp_path: Path, watch: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watcher = watch(open_store(str(tmp_path), {}))
+    found, theirs = watcher.look().machine, psutil.virtual_memory()
+    used = theirs.total - theirs.available
+    assert found.memory_used == pytest.approx(used, abs=theirs.total / 10)
+    monkeypatch.setattr(top, "file_head", lambda _path: b"")  # no meminfo
+    assert watcher.look().machine.memory_used is None
 
 
 def test_memory_given_back_shows_while_the_peak_stays(job: Job, watch: Open) -> None:
