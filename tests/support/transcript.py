@@ -47,6 +47,22 @@ def check_transcript(
         assert after == before, "\n".join(unified_diff(*rows, n=0, lineterm=""))
 
 
+def file_writer(folder: Path) -> Callable[[str], None]:
+    """Return a *given* that writes a file: its name in *folder*, and its text.
+
+    ``\\n`` in it begins a line; whoever likes may run it.
+    """
+
+    def write(words: str) -> None:
+        name, _, text = words.partition(" ")
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text.replace("\\n", "\n") + "\n")
+        path.chmod(0o755)
+
+    return write
+
+
 def check_texts(path: Path, texts: Mapping[str, str]) -> None:
     """Compare texts, each of a situation, with a file that has them under its name."""
     after = "\n".join(f"## {name}\n{text}" for name, text in texts.items()) + "\n"

@@ -92,12 +92,6 @@ def test_a_task_that_fails_alone_is_reported_with_its_last_words(
     assert not (tmp_path / "plan").exists()
 
 
-def test_several_gpus_cannot_be_probed_at_once(tmp_path: Path) -> None:
-    done = probed(tmp_path, "true\n", "--gpu", "T4,L4", "--gpu-memory", "1GiB")
-    assert done.returncode == 2
-    assert "name one --gpu" in done.stderr
-
-
 def test_a_stopped_probe_leaves_nothing_running(tmp_path: Path) -> None:
     (tmp_path / "tasks.txt").write_text("echo $$ > pid; exec sleep 300\n" * 2)
     probe = subprocess.Popen(

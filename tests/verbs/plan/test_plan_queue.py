@@ -198,26 +198,6 @@ def test_hours_are_the_time_limit_of_an_element(weigh: Weigh, tmp_path: Path) ->
     assert len(plan["elements"]) == 14  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
-        (("--hours", "4"), "--hours needs the time of each task"),
-        (("--hours", "1", "--time", "40m"), "--hours 1.4 or more"),
-        (("--hours", "soon", "--time", "40m"), "soon"),
-        (("--hours", "-1", "--time", "40m"), "--hours -1: not a time"),
-        (("--hours", "nan", "--time", "40m"), "--hours nan: not a time"),
-    ],
-)
-def test_hours_that_cannot_be_are_refused(
-    weigh: Weigh, tmp_path: Path, said: tuple[str, ...], words: str
-) -> None:
-    (tmp_path / "tasks.txt").write_text(MANY)
-    code, _, err = weigh("plan", "tasks.txt", *SAID, *said)
-    assert code == 2
-    assert words in err
-    assert not (tmp_path / "plan").exists()
-
-
 def test_a_replaced_plan_has_a_queue_of_its_own(weigh: Weigh, tmp_path: Path) -> None:
     (tmp_path / "tasks.txt").write_text(MANY)
     folders = []

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 from planning import Keep, Weigh, read_plan
 
 from weigh.units import GIB, MIB
@@ -110,28 +109,6 @@ def test_two_sizes_are_reported_to_be_few(
     assert "too far to trust" in " ".join(err.split())
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (("--gpus", "4", "--node", ",2"), "a node has 2: --nodes"),
-        (("--gpus", "2", "--per-gpu", "3"), "--per-gpu shares a GPU"),
-        (("--gpus", "2", "--probe"), "--probe runs tasks together"),
-        (("--nodes", "2", "--probe"), "--nodes runs each alone"),
-        (("--nodes", "0"), "--nodes"),
-        (("--gpus", "two"), "--gpus"),
-    ],
-)
-def test_what_does_not_go_together_is_one_line(
-    weigh: Weigh, tmp_path: Path, options: tuple[str, ...], says: str
-) -> None:
-    code, out, err = weigh("plan", "tasks.txt", *SAID, *options)
-
-    assert (code, out) == (2, "")
-    assert says in err
-    assert err.count("\n") == 1
-    assert not (tmp_path / "plan").exists()
-
-
 def test_tasks_of_one_gpu_and_of_two_are_planned_apart(
     weigh: Weigh, tmp_path: Path, keep: Keep
 ) -> None:
@@ -165,12 +142,3 @@ def test_one_command_measured_on_two_gpus_is_submitted_with_two(
 
     assert code == 0, err
     assert "#SBATCH --gres=gpu:2\n" in out
-
-
-def test_a_command_for_several_nodes_is_none_for_this_machine(weigh: Weigh) -> None:
-    words = ("--on", "local", "--nodes", "2", "--dry-run", "--", "torchrun", "t.py")
-
-    code, out, err = weigh("submit", *words)
-
-    assert (code, out) == (2, "")
-    assert "several nodes need Slurm" in err

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from transcript import check_transcript
 
 from weigh.cli.records import records
-from weigh.errors import RecordNotFoundError, SchemaError, UsageError
+from weigh.errors import RecordNotFoundError, UsageError
 from weigh.flow.records.record_lookup import records_by_ids, whole_records_by_ids
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
@@ -175,20 +175,6 @@ def test_show_reads_a_file_of_run(root: str, tmp_path: Path) -> None:
     (tmp_path / "out.json").write_bytes(msgspec.json.encode(record))
     weigh("rm", "last")
     assert "aaaa11112222" in weigh("show", "out.json").stdout
-
-
-def test_show_refuses_a_newer_schema_by_name(root: str) -> None:
-    path = append_record(root, keep(root, "aaaa11112222"), HERE)
-    append_line(path, b'{"schema":"weigh.record/2","id":"ffff00001111"}')
-    with pytest.raises(SchemaError, match=r"weigh\.record/2"):
-        weigh("show", "ffff")
-
-
-def test_rm_with_one_wrong_name_removes_none(root: str) -> None:
-    keep(root, "aaaa11112222", label="train")
-    with pytest.raises(RecordNotFoundError, match="did you mean train"):
-        weigh("rm", "aaaa", "trian")
-    assert first_words(weigh().stdout)[1:] == ["aaaa11"]
 
 
 def test_rm_of_a_running_one_is_refused(root: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from called_weigh import called_here, work_alone_in
-from transcript import check_transcript
+from transcript import check_transcript, file_writer
 
 from weigh.model.record import PeakMemory, Record, RecordedJob, SampleSeries, Usage
 from weigh.store import identity, shards
@@ -85,45 +85,9 @@ def test_requests_and_mistakes_print_what_was_reviewed(
     (tmp_path / "tag.json").write_bytes(msgspec.json.encode(TAG))
     transcript = Path(__file__).with_name("request.transcript")
 
-    check_transcript(transcript, weigh, {str(tmp_path): "FOLDER"})
-
-
-def test_grid_engine_is_the_default_where_only_its_commands_are(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    (tmp_path / "bin").mkdir()
-    qsub = tmp_path / "bin" / "qsub"
-    qsub.touch(mode=0o755)
-
-    assert weigh("request")[1].startswith("#$ -l h_vmem")
-    assert weigh("request", "--for", "flags")[1].startswith("-l h_vmem")
-
-
-def test_headroom_comes_from_the_settings_where_no_flag_states_it(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    (tmp_path / "weigh.toml").write_text("headroom = 1")
-
-    assert "--mem=790M" in weigh("request")[1]
-    assert "--mem=480M" in weigh("request", "--headroom", "20%")[1]
-
-
-def test_a_setting_that_is_off_names_its_file(weigh: Weigh, tmp_path: Path) -> None:
-    (tmp_path / "weigh.toml").write_text("headroom = 'much'")
-
-    code, out, err = weigh("request")
-
-    assert (code, out) == (2, "")
-    assert f"{tmp_path / 'weigh.toml'}: not a headroom: 'much'" in err
-
-
-def test_an_unknown_setting_is_one_warning(weigh: Weigh, tmp_path: Path) -> None:
-    (tmp_path / "weigh.toml").write_text("headrom = 1")
-
-    code, out, err = weigh("request")
-
-    assert (code, out) == (0, LINES)
-    assert "unknown key 'headrom' (did you mean headroom?)" in err.splitlines()[0]
+    check_transcript(
+        transcript, weigh, {str(tmp_path): "FOLDER"}, file_writer(tmp_path)
+    )
 
 
 def test_with_no_record_at_all_the_way_out_is_named(

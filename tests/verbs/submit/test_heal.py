@@ -49,21 +49,6 @@ def test_only_the_bug_is_left(weigh: Weigh) -> None:
     assert len(logs()) == 2
 
 
-def test_a_limit_that_is_no_limit_is_refused(here: Weigh) -> None:
-    code, _, err = here("submit", here.plan("true"), "--heal=rounds=0")
-
-    assert code == 2
-    assert "--heal=rounds=0: rounds: '0' is not a number above 0" in err
-
-
-def test_a_limit_below_the_request_is_refused(here: Weigh) -> None:
-    folder = here.plan("true")
-    code, _, err = here("submit", folder, "--heal=memory=50M")
-
-    assert code == 2
-    assert "--heal=memory=50.0 MiB is less than the request" in err
-
-
 def test_the_number_of_rounds_is_limited(here: Weigh) -> None:
     job = here.submit(here.plan(ONCE.format("x")), "--heal=rounds=1")
 
@@ -90,16 +75,6 @@ def test_a_setting_heals_without_an_option(here: Weigh) -> None:
     _, out, _ = here("submit", folder, "--on", "local")
 
     assert "at most 2 rounds" in out
-
-
-def test_an_invalid_setting_is_named(here: Weigh) -> None:
-    folder = here.plan("true")
-    Path("weigh.toml").write_text('[submit]\nheal = "memory=much"\n')
-
-    code, _, err = here("submit", folder, "--on", "local")
-
-    assert code == 2
-    assert "weigh.toml: submit.heal: memory: " in err
 
 
 def test_a_cancelled_healer_is_replaced(here: Weigh) -> None:

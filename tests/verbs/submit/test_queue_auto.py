@@ -88,18 +88,3 @@ def test_grid_engine_gets_the_queues_that_take_the_job(cell: Weigh) -> None:
 
     assert requested == "serial,medium,long"
     assert "(not short: time is 13 h 00 m; allows 12 h 00 m)" in err
-
-
-@pytest.mark.parametrize(
-    ("scheduler", "why"),
-    [("htcondor", "HTCondor has no queues"), ("local", "this machine have no queue")],
-)
-def test_without_queues_there_is_none_to_choose(
-    here: Weigh, scheduler: str, why: str
-) -> None:
-    code, _, err = here(
-        "submit", here.plan("true"), "--on", scheduler, "--queue", "auto"
-    )
-
-    assert code == 2
-    assert f"{why}: omit --queue" in err

@@ -74,11 +74,3 @@ def test_a_job_that_gets_no_further_is_not_put_back_for_ever(real: Weigh) -> Non
     assert (here.folder / "runs").read_text() == "run\nrun\n"
     log = (here.folder / f"plan/p/log/{job}.out").read_text()
     assert "no progress since the last attempt" in log
-
-
-def test_this_machine_has_no_queue_to_go_back_into(here: Weigh) -> None:
-    plan = here.plan("true")
-
-    code, _, err = here("submit", plan, "--on", "local", "--requeue")
-
-    assert (code, "no queue" in err) == (2, True)

@@ -806,12 +806,6 @@ def test_only_a_letter_that_has_a_value_takes_the_next_word(
     assert (code, line in out) == (0, True), out + err
 
 
-def test_a_limit_behind_heal_is_written_with_its_sign(here: Weigh) -> None:
-    code, _, err = here("submit", here.plan("true"), "--heal", "memory=64G")
-
-    assert (code, "write --heal=memory=64G" in err) == (2, True), err
-
-
 def test_one_option_names_who_is_notified(here: Weigh, fake: Fake) -> None:
     fake("sbatch", ":")
     words = ("--on", "slurm", "--dry-run", "--notify", "me@uni.edu")

@@ -139,14 +139,6 @@ def test_what_was_done_and_never_results_copied_is_done_again(
     assert results(here)["one"] == "one\n"
 
 
-def test_an_input_that_is_not_there_is_refused_at_once(here: Weigh) -> None:
-    plan = here.plan("true")
-
-    code, _, err = here("submit", plan, "--on", "local", "--stage-in", "nowhere")
-
-    assert (code, "no such file" in err) == (2, True)
-
-
 @pytest.mark.parametrize(
     "line",
     [

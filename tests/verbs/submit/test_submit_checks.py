@@ -250,30 +250,6 @@ def test_a_shell_with_a_gpu_is_checked_like_a_job(real: Weigh) -> None:
     assert "did you mean v100?" in err
 
 
-def test_a_shell_needs_a_scheduler(here: Weigh) -> None:
-    code, _, err = here("submit", "--on", "local", "--interactive")
-
-    assert code == 2
-    assert "no scheduler" in err
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (("--after", "7"), "--after"),
-        (("--stage-in", "x", "--after", "7"), "--after, --stage-in"),
-        (("--setup", "conda:rl"), "--setup"),
-    ],
-)
-def test_a_shell_refuses_what_only_a_job_can_have(
-    here: Weigh, words: tuple[str, ...], named: str
-) -> None:
-    code, _, err = here("submit", "--on", "slurm", "--interactive", *words)
-
-    assert code == 2
-    assert f"omit {named}" in err
-
-
 @pytest.mark.parametrize(
     ("kind", "flag"), [("slurm", "wrap"), ("gridengine", "o"), ("gridengine", "t")]
 )

@@ -172,17 +172,6 @@ def test_a_scheduler_that_was_typed_is_not_exchanged(here: Weigh) -> None:
     assert (code, "sbatch finds no cluster" in err) == (125, True)
 
 
-@pytest.mark.parametrize("typed", ["sweep", "plan/swep", "plan/sweeep"])
-def test_a_plan_is_named_where_its_path_is_nearly_right(
-    here: Weigh, typed: str
-) -> None:
-    here.plan("true", name="sweep")
-
-    code, _, err = here("submit", typed)
-
-    assert (code, "(did you mean plan/sweep?)" in err) == (2, True)
-
-
 def test_a_dry_run_shows_the_script_of_the_scheduler_that_has_a_cluster(
     here: Weigh, commands: Path
 ) -> None:
