@@ -82,7 +82,7 @@ class HealLimits(msgspec.Struct, frozen=True, kw_only=True):
 class JobSetup(msgspec.Struct, frozen=True, kw_only=True):
     """The environment of the tasks, set up in this order; ``lines`` are bash.
 
-    ``container`` is the image that tasks run in.
+    ``container`` is the image that tasks run in, ``is_pyxis``: as steps of Pyxis.
     """
 
     modules: tuple[str, ...] = ()
@@ -90,6 +90,7 @@ class JobSetup(msgspec.Struct, frozen=True, kw_only=True):
     venv: str | None = None  # its directory
     lines: tuple[str, ...] = ()
     container: str | None = None
+    is_pyxis: bool = False
     checks: bool = True
 
 

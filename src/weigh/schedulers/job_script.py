@@ -346,6 +346,25 @@ if kinds and not any(wanted <= (major, minor) and (kind == "compute" or
 # a GPU may be used without torch: then its check is only a remark
 _NO_TORCH = 'echo "weigh: no task is known to import torch: they run" >&2'
 WITHIN = '"$container"'
+# how the program that runs a container is found, and what to report without it
+_APPTAINER = (
+    "runs=$(command -v apptainer || command -v singularity)",
+    "neither apptainer nor singularity",
+)
+_PYXIS = (
+    "runs=$(command -v srun) && srun --help | grep -q container-image",
+    "no srun with --container-image (Pyxis)",
+)
+# a step that shares all that the element has: without --cpus-per-task it has one CPU.
+# srun sets CUDA_VISIBLE_DEVICES to all GPUs of the job, and a task has its own.
+# https://github.com/NVIDIA/pyxis/wiki/Usage
+_PYXIS_STEP = (
+    '--overlap --nodes=1 --ntasks=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" '
+    "--container-image=%q --container-mount-home "
+    '--container-mounts="$PWD:$PWD${WEIGH_SHARED:+,$WEIGH_SHARED:$WEIGH_SHARED}" '
+    '--container-workdir="$PWD" env '
+    '${CUDA_VISIBLE_DEVICES+"CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES"} /bin/bash'
+)
 # by node: each may have another of the two programs, at another path
 _FOLDER = '"$plan/log/container.$HOSTNAME"'
 
@@ -384,7 +403,9 @@ def is_relative(name: str) -> bool:
 
 def bind_lines(setup: JobSetup) -> Iterator[str]:
     """Yield the lines that bind the staged inputs into the container."""
-    if setup.container is not None:
+    if setup.is_pyxis:
+        yield 'export WEIGH_SHARED="$shared"'
+    elif setup.container is not None:
         yield 'export APPTAINER_BIND="${APPTAINER_BIND:+$APPTAINER_BIND,}$shared"'
         yield 'export SINGULARITY_BIND="${SINGULARITY_BIND:+$SINGULARITY_BIND,}$shared"'
 
@@ -426,8 +447,12 @@ def _container(job_script: JobScript) -> Iterator[str]:
     if image is None:
         return
     gpu = " --nv" if job_script.request.gpus else ""
-    yield "runs=$(command -v apptainer || command -v singularity) || {"
-    yield '  echo "weigh: neither apptainer nor singularity on $(hostname)" >&2'
+    begin = f'exec{gpu} --bind "$PWD" %q /bin/bash'
+    find, missing = _APPTAINER
+    if job_script.setup.is_pyxis:
+        begin, find, missing = _PYXIS_STEP, *_PYXIS
+    yield f"{find} || {{"
+    yield f'  echo "weigh: {missing} on $(hostname)" >&2'
     yield f"  exit {_NOT_FOUND}"
     yield "}"
     # docker://... is fetched; a plain path has to exist
@@ -438,10 +463,7 @@ def _container(job_script: JobScript) -> Iterator[str]:
         yield "}"
     yield f"mkdir -p {_FOLDER} || exit"
     yield f"container={_FOLDER}/bash"
-    yield (
-        f'printf \'#!/bin/bash\\nexec %q exec{gpu} --bind "$PWD" %q /bin/bash '
-        f'"$@"\\n\' "$runs" \\'
-    )
+    yield f'printf \'#!/bin/bash\\nexec %q {begin} "$@"\\n\' "$runs" \\'
     # several elements on one node write the same file: each replaces it whole
     yield f'  {quoted(image)} >"$container.$$" && chmod 755 "$container.$$" &&'
     yield '  mv -f -- "$container.$$" "$container" || exit'

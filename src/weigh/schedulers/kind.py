@@ -89,7 +89,7 @@ class DialectTraits(msgspec.Struct, frozen=True, kw_only=True):
     checks a user's own and submits it as it is. ``constraint`` is how a job chooses
     nodes by their features: by a word, an expression, or not at all.
     ``exclusive``: a job can have whole nodes (by a name that the site chose, if it
-    names resources).
+    names resources). ``container_steps``: its steps may run in containers (Pyxis).
     """
 
     several_nodes: bool = False
@@ -103,6 +103,7 @@ class DialectTraits(msgspec.Struct, frozen=True, kw_only=True):
     takes_scripts: bool = True
     constraint: Literal["", "word", "expression"] = ""
     exclusive: bool = False
+    container_steps: bool = False
 
 
 class SchedulerText(ABC):

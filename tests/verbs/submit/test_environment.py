@@ -1,5 +1,7 @@
 """The environment of the tasks: made, and seen to be there before anything runs."""
 
+import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -100,6 +102,110 @@ def test_only_a_job_with_a_gpu_sees_it_inside(here: Weigh, image: Path) -> None:
     with_one, without = here(*words, "--gpus", "1")[1], here(*words)[1]
 
     assert ("exec --nv" in with_one, "exec --nv" in without) == (True, False)
+
+
+# Pyxis as far as a job needs it: flags of containers are noted, and start none
+PYXIS = """\
+#!/bin/bash
+[ "$1" != --help ] || {{ echo "  --container-image=IMAGE|PATH"; exit; }}
+for word; do
+  case $word in
+    --container-image=*) export INSIDE=${{word#*=}} ;;
+    --container-*) echo "$word" >>{flags} ;;
+    *) words+=("$word") ;;
+  esac
+done
+exec {srun} "${{words[@]}}"
+"""
+
+
+def with_pyxis(real: Weigh, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Set Pyxis up, and return the file with the flags that it got."""
+    (real.folder / "weigh.toml").write_text('[cluster]\ncontainer = "pyxis"\n')
+    flags, program = real.folder / "flags", real.folder / "bin" / "srun"
+    program.parent.mkdir()
+    program.write_text(PYXIS.format(flags=flags, srun=shutil.which("srun")))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), ":")
+    (real.folder / "my.sqsh").touch()
+    return flags
+
+
+@pytest.mark.slurm
+def test_a_task_is_a_step_of_pyxis_with_all_that_its_element_has(
+    real: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = with_pyxis(real, monkeypatch)
+    tasks = ("echo $INSIDE $SLURM_STEP_NUM_TASKS $SLURM_CPUS_PER_TASK", "exit 7")
+    words = ("--setup", "container:my.sqsh", "--cpus", "2")
+
+    job = real.submit(real.plan(*tasks), *words)
+
+    assert real.finish(job) == {"COMPLETED": 1, "FAILED": 1}
+    assert real("logs", f"{job}_1")[1] == f"{real.folder}/my.sqsh 1 2\n"
+    assert "exit code 7" in words_of(real, job)
+    assert set(flags.read_text().splitlines()) == {
+        "--container-mount-home",
+        f"--container-mounts={real.folder}:{real.folder}",
+        f"--container-workdir={real.folder}",
+    }
+
+
+@pytest.mark.slurm
+def test_staged_inputs_are_mounted_into_the_container(
+    real: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = with_pyxis(real, monkeypatch)
+    (real.folder / "data").write_text("hello\n")
+    words = ("--setup", "container:my.sqsh", "--stage-in", "data")
+
+    job = real.submit(real.plan("tr a-z A-Z <data >out"), *words)
+
+    assert real.finish(job) == {"COMPLETED": 1}
+    assert (real.folder / "out").read_text() == "HELLO\n"
+    mounts = next(line for line in flags.read_text().split() if "," in line)
+    own, shared = (mount.split(":") for mount in mounts.split("=")[1].split(","))
+    assert own[0] == own[1]
+    assert shared[0] == shared[1]
+    assert os.path.dirname(own[0]) == shared[0]
+
+
+@pytest.mark.slurm
+def test_a_node_without_pyxis_is_reported(real: Weigh) -> None:
+    (real.folder / "weigh.toml").write_text('[cluster]\ncontainer = "pyxis"\n')
+
+    words = ("--setup", "container:docker://ubuntu:24.04")
+    job = real.submit(real.plan("true"), *words)
+
+    assert real.finish(job) == {"FAILED": 1}
+    assert "no srun with --container-image (Pyxis)" in words_of(real, job)
+
+
+@pytest.mark.parametrize(
+    ("program", "image", "why"),
+    [
+        ("pyxis", "a.sif", "Pyxis does not read "),
+        ("docker", "a.sqsh", "cluster.container must be 'apptainer' or 'pyxis'"),
+    ],
+)
+def test_what_runs_no_container_is_refused(
+    here: Weigh, program: str, image: str, why: str
+) -> None:
+    (here.folder / "weigh.toml").write_text(f'[cluster]\ncontainer = "{program}"\n')
+    (here.folder / image).touch()
+    words = ("--on", "slurm", "--setup", f"container:{image}", "--dry-run")
+
+    code, _, err = here("submit", here.plan("true"), *words)
+
+    assert code == 2
+    assert why in err
+
+
+def test_without_steps_apptainer_runs_the_container(here: Weigh, image: Path) -> None:
+    (here.folder / "weigh.toml").write_text('[cluster]\ncontainer = "pyxis"\n')
+    words = ("--on", "local", "--setup", f"container:{image}", "--dry-run")
+
+    assert "command -v apptainer" in here("submit", here.plan("true"), *words)[1]
 
 
 @pytest.mark.parametrize("sees", [True, False])

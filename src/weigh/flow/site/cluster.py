@@ -43,6 +43,7 @@ _OPTIONS = {
     ),
     "account": SettingKind(Annotated[str, msgspec.Meta(min_length=1)], "a name"),
     "qos": SettingKind(Annotated[str, msgspec.Meta(min_length=1)], "a name"),
+    "container": SettingKind(Literal["apptainer", "pyxis"], "'apptainer' or 'pyxis'"),
     "require": SettingKind(
         list[Literal["account", "qos", "queue", "time", "memory"]],
         f"a list of {', '.join(_ASKED_FOR)}",
@@ -100,6 +101,17 @@ def site_requires(site_settings: Mapping[str, object]) -> tuple[str, ...]:
     """
     asked = site_settings.get("require", [])
     return tuple(_OPTIONS["require"].read("cluster.require", asked))
+
+
+def has_container_steps(kind: str, site_settings: Mapping[str, object]) -> bool:
+    """Return whether tasks in a container are steps of Pyxis: a setting, for Slurm.
+
+    Raises:
+        FormatError: the value is invalid.
+    """
+    asked = site_settings.get("container", "apptainer")
+    program = _OPTIONS["container"].read("cluster.container", asked)
+    return kind in KINDS and KINDS[kind].traits.container_steps and program == "pyxis"
 
 
 def _is_expression(kind: str) -> bool:

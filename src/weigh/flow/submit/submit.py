@@ -20,7 +20,7 @@ from weigh.flow.here import Here
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
 from weigh.flow.site.ask import ask_scheduler
-from weigh.flow.site.cluster import site_warnings
+from weigh.flow.site.cluster import has_container_steps, site_warnings
 from weigh.flow.submit.job_request import (
     UNKNOWN,
     SubmitOptions,
@@ -56,6 +56,7 @@ from weigh.model.job import (
     HealLimits,
     JobRequest,
     JobScript,
+    JobSetup,
     SubmittedJob,
 )
 from weigh.model.plan import HIDES_FAILURES, PLAN_FILE, QUEUE_TASKS, Plan
@@ -337,7 +338,7 @@ def _job_script_of_plan(
         together=plan.together,
         queue=plan.queue.folder if plan.queue else "",
         request=job_request,
-        setup=options.setup,
+        setup=_setup_of_site(here, options.setup, typed.scheduler.name),
         programs=programs_of(plan),
         # asked here too: the checks are many modules, which most dry runs do not need
         imports_torch=job_request.gpus > 0
@@ -347,6 +348,22 @@ def _job_script_of_plan(
         needs=typed.needs,
         version=__version__,
     )
+
+
+def _setup_of_site(here: Here, setup: JobSetup, kind: str) -> JobSetup:
+    """Return the setup with the program that runs containers here.
+
+    Raises:
+        UsageError: that program does not read the image.
+    """
+    if setup.container is None or not has_container_steps(kind, here.settings.cluster):
+        return setup
+    if setup.container.endswith(".sif"):
+        raise UsageError(
+            f"Pyxis does not read {setup.container}: name an image of squashfs "
+            "(.sqsh), or docker://IMAGE"
+        )
+    return replace(setup, is_pyxis=True)
 
 
 def _checked_submission(here: Here, written: WrittenSubmission) -> WrittenSubmission:

@@ -329,6 +329,7 @@ class SlurmScheduler(SchedulerKind):
         fits_nodes=True,
         constraint="word",
         exclusive=True,
+        container_steps=True,
     )
     text = TEXT
 
