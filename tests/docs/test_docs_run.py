@@ -1,11 +1,11 @@
 """What the pages show happens when it is done: see doc_walk."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 from doc_pages import GENERATED, PAGES, WALKS, blocks
 from doc_walk import NOT_RUN, left_out, walk
+from run_captured import run_captured
 
 RUN = {"console", "bash", "python"}
 LANGUAGES = RUN | {"java", "toml", "text"}
@@ -46,13 +46,7 @@ def test_a_block_states_what_it_is_and_why_it_is_not_run() -> None:
 def test_bash_understands_what_stands_for_it() -> None:
     for one in BLOCKS:
         if one.language == "bash":
-            read = subprocess.run(
-                ["bash", "-n"],
-                input=one.text,
-                text=True,
-                capture_output=True,
-                check=False,
-            )
+            read = run_captured(["bash", "-n"], input=one.text)
             assert (read.returncode, read.stderr) == (0, ""), one
 
 

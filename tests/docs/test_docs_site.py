@@ -3,12 +3,12 @@
 import importlib.util
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from doc_pages import ROOT
+from run_captured import run_captured
 
 
 @pytest.mark.skipif(
@@ -18,12 +18,8 @@ from doc_pages import ROOT
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
-    built = subprocess.run(
-        [sys.executable, "-m", "zensical", "build", "--clean", "--strict"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
+    built = run_captured(
+        [sys.executable, "-m", "zensical", "build", "--clean", "--strict"], cwd=tmp_path
     )
     said = built.stdout + built.stderr
 

@@ -1,11 +1,11 @@
 """The pages' pieces of Python are valid under ``mypy --strict``."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from doc_pages import ROOT
+from run_captured import run_captured
 from test_docs_run import BLOCKS
 
 pytest.importorskip("mypy", reason="mypy is not installed: pip install '.[dev]'")
@@ -29,7 +29,7 @@ def test_python_on_the_pages_passes_mypy_strict(tmp_path: Path) -> None:
         file.write_text(head + block.text)
         files.append(file)
     (tmp_path / "mypy.ini").write_text(_LOOSE)
-    checked = subprocess.run(
+    checked = run_captured(
         [
             *(
                 sys.executable,
@@ -42,9 +42,6 @@ def test_python_on_the_pages_passes_mypy_strict(tmp_path: Path) -> None:
             *map(str, files),
         ],
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
     assert files

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from run_captured import run_captured
 
 # as on Windows: https://docs.python.org/3/library/unix.html
 WINDOWS = """if True:
@@ -51,13 +52,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def on_windows(program: str, *words: str, store: Path) -> str:
-    done = subprocess.run(
+    done = run_captured(
         [sys.executable, "-c", program, *words],
         env={**os.environ, "WEIGH_DIR": str(store)},
         cwd=store.parent,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

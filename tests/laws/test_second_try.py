@@ -1,11 +1,11 @@
 """ci/pytest.sh tries again, alone, what failed beside others, and hides nothing."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from run_captured import CapturedRun, run_captured
 
 SCRIPT = Path(__file__).parents[2] / "ci" / "pytest.sh"
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -34,17 +34,14 @@ def test_wrong(x):
 """
 
 
-def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, text: str) -> CapturedRun:
     (folder / "test_it.py").write_text(text)
     env = os.environ | {"PYTHONPATH": str(SUPPORT)}
     env.pop("PYTEST_FORKED_WORKER", None)  # of these tests
-    return subprocess.run(
+    return run_captured(
         [SCRIPT, sys.executable, "-q", "-n", "1", *PLUGINS, "test_it.py"],
         cwd=folder,
         env=env,
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
 

@@ -1,13 +1,13 @@
 """weigh as a test calls it: in this process, or in one of its own."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from run_captured import CapturedRun, run_captured
 
 from weigh.cli.main import run_cli
 
@@ -36,16 +36,10 @@ def work_alone_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(folder / "bin"))
 
 
-def called_apart(
-    folder: Path, *words: str, **env: str
-) -> "subprocess.CompletedProcess[str]":
+def called_apart(folder: Path, *words: str, **env: str) -> CapturedRun:
     """Call weigh in a process of its own, with a store in *folder*."""
-    return subprocess.run(
+    return run_captured(
         [sys.executable, "-m", "weigh", *words],
         cwd=folder,
         env={**os.environ, "WEIGH_DIR": str(folder / "store"), **env},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
     )

@@ -1,7 +1,7 @@
 """A /proc made of plain files, for what no live kernel can be made to say."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 KIB = 1024
@@ -73,6 +73,11 @@ class DoctoredProc:
         self.write(f"{pid}/status", status or status_text())
         self.write(f"{pid}/stat", stat or stat_text())
         self.thread(pid, pid, children)
+
+    def family(self, children: Mapping[int, Sequence[int]]) -> None:
+        """Write processes with their children."""
+        for pid, own in children.items():
+            self.process(pid, own)
 
     def thread(self, pid: int, tid: int, children: Sequence[int] = ()) -> None:
         """Write one thread of a process."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from run_captured import CapturedRun, run_captured
 
 from weigh.schedulers import KINDS
 
@@ -44,17 +45,15 @@ def mainly(*names: str) -> pytest.MarkDecorator:
 
 def sbatch_and_wait(
     *argv: str | Path, cwd: Path, env: Mapping[str, str]
-) -> subprocess.CompletedProcess[str]:
+) -> CapturedRun:
     """Submit to Slurm and wait for the end, as `sbatch --wait` would.
 
     That looks only every ten seconds. The exit code is sbatch's if it fails, else the
     largest of the elements'.
     """
 
-    def called(*argv: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            argv, cwd=cwd, env=env, capture_output=True, text=True, check=False
-        )
+    def called(*argv: str | Path) -> CapturedRun:
+        return run_captured(argv, cwd=cwd, env=env)
 
     sent = called("sbatch", "--parsable", *argv)
     if sent.returncode != 0:

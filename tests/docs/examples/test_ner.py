@@ -2,11 +2,11 @@
 
 import importlib.util
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from run_captured import CapturedRun, run_captured
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "ner"
 BOOK = EXAMPLE / "alice.txt"
@@ -16,15 +16,8 @@ needs_spacy = pytest.mark.skipif(
 )
 
 
-def tag(
-    text: Path, output: Path, batch_size: str = "50"
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, EXAMPLE / "tag.py", text, output, batch_size],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def tag(text: Path, output: Path, batch_size: str = "50") -> CapturedRun:
+    return run_captured([sys.executable, EXAMPLE / "tag.py", text, output, batch_size])
 
 
 def read_paragraphs(path: Path) -> list[str]:

@@ -1,5 +1,6 @@
 """What people install: one pure wheel, the same from the source archive, complete."""
 
+from run_captured import run_captured
 import hashlib
 import os
 import subprocess
@@ -22,13 +23,7 @@ ELSEWHERE = {"psutil"}  # by platform
 def built(source: Path, out: Path, *kinds: str) -> list[Path]:
     """Build what is said in *kinds* from a tree or an archive; give the files."""
     argv = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out)]
-    done = subprocess.run(
-        [*argv, *kinds, str(source)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_captured([*argv, *kinds, str(source)])
     assert done.returncode == 0, done.stdout + done.stderr
     return sorted(out.iterdir())
 
@@ -96,15 +91,7 @@ def test_it_runs_from_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
     empty.mkdir()
     env = {**os.environ, "PYTHONPATH": str(place)}
 
-    run = subprocess.run(
-        [place / "bin" / "weigh", "run", "--", "echo", "hello"],
-        cwd=empty,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    run = run_captured([place / "bin" / "weigh", "run", "--", "echo", "hello"], cwd=empty, env=env)
 
     assert (run.returncode, run.stdout) == (0, "hello\n")
     assert "COMPLETED" in run.stderr
@@ -114,14 +101,7 @@ def test_it_runs_from_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_a_tag_names_the_version() -> None:
-    tags = subprocess.run(
-        ["git", "tag", "--points-at", "HEAD"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    ).stdout.split()
+    tags = run_captured(["git", "tag", "--points-at", "HEAD"], cwd=ROOT).stdout.split()
 
     assert all(tag == f"v{weigh.__version__}" for tag in tags)
 

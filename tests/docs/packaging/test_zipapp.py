@@ -1,5 +1,6 @@
 """The one file of `make zipapp`: without pip, as its own user, in a fresh home."""
 
+from run_captured import CapturedRun, run_captured
 import ast
 import os
 import subprocess
@@ -17,12 +18,7 @@ VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 @pytest.fixture(scope="module")
 def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("zipapp") / "weigh.pyz"
-    made = subprocess.run(
-        [sys.executable, ROOT / "tools/zipapp.py", target, VERSION],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    made = run_captured([sys.executable, ROOT / "tools/zipapp.py", target, VERSION])
     if made.returncode and "No matching distribution" in made.stderr:
         pytest.skip("no package index to take the libraries from")
     assert made.returncode == 0, made.stderr
@@ -31,16 +27,9 @@ def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(
     zipapp: Path, home: Path, *words: str, **env: str
-) -> "subprocess.CompletedProcess[str]":
+) -> CapturedRun:
     known = {"HOME": str(home), "PATH": os.environ["PATH"], "WEIGH_LOGIN_NODE": "no"}
-    return subprocess.run(
-        [os.path.realpath(sys.executable), "-S", zipapp, *words],
-        cwd=home,
-        env={**known, **env},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_captured([os.path.realpath(sys.executable), "-S", zipapp, *words], cwd=home, env={**known, **env})
 
 
 def test_the_file_runs_and_starts_jobs(zipapp: Path, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import ctypes
 import os
 import re
 import struct
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from drawn_shell import DrawnShell
+from run_captured import run_captured
 
 from weigh.schedulers.shell import read_body
 
@@ -83,9 +83,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> list[TracedLine]:
         (root / f"{seed:03}.sh").write_text(text)
         lines[folder] = TracedLine(text=text)
         opened.watch(folder)
-    checked = subprocess.run(
-        ["bash", "-c", _RUN_ALL], cwd=root, capture_output=True, text=True, check=False
-    )
+    checked = run_captured(["bash", "-c", _RUN_ALL], cwd=root)
     assert not checked.stderr
     for folder, name in opened.names():
         lines[folder].opened.add(name)

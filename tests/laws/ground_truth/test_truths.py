@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_captured import run_captured
 
 from weigh.probe.cgroup import memory_folder
 from weigh.units import MIB
@@ -206,7 +207,7 @@ def measured(
 
 
 def test_the_programs_are_those_of_the_benchmark(programs: Path) -> None:
-    listed = subprocess.run([programs], check=True, capture_output=True, text=True)
+    listed = run_captured([programs], check=True)
     names = {line.split("\t")[0] for line in listed.stdout.splitlines()}
     assert set(KINDS) <= names
     assert len(names) >= 25

@@ -11,6 +11,7 @@ import pytest
 from doctored import KIB, ZOMBIE, DoctoredProc, stat_text, status_text
 from hypothesis import example, given
 from hypothesis import strategies as st
+from run_captured import run_captured
 
 from weigh.probe.proc import ProcTree, parse_children, parse_stat, parse_status
 
@@ -105,22 +106,33 @@ def test_children_are_read_back(pids: list[int]) -> None:
 # A doctored tree
 
 
-def test_the_tree_is_all_below_the_top(proc: DoctoredProc, tree: ProcTree) -> None:
-    proc.process(TOP, [11, 12])
-    proc.process(11, [13])
-    proc.process(12)
-    proc.process(13)
-    proc.process(99)
-    assert seen(tree) == {11, 12, 13}
+# the children of processes, those of a second thread of 11, and who is left out
+TREES: dict[str, tuple[dict[int, list[int]], list[int], set[int], set[int]]] = {
+    "all below the top": (
+        {TOP: [11, 12], 11: [13], 12: [], 13: [], 99: []},
+        [],
+        set(),
+        {11, 12, 13},
+    ),
+    "children of every thread": (
+        {TOP: [11], 11: [12], 12: [], 13: []},
+        [13],
+        set(),
+        {11, 12, 13},
+    ),
+    "none besides the job": ({TOP: [11, 12], 11: [], 12: []}, [], {12}, {11}),
+}
 
 
-def test_children_of_every_thread_belong(proc: DoctoredProc, tree: ProcTree) -> None:
-    proc.process(TOP, [11])
-    proc.process(11, [12])
-    proc.thread(11, 501, [13])
-    proc.process(12)
-    proc.process(13)
-    assert seen(tree) == {11, 12, 13}
+@pytest.mark.parametrize("what", TREES)
+def test_the_tree_is(proc: DoctoredProc, tree: ProcTree, what: str) -> None:
+    children, of_a_thread, excluded, expected = TREES[what]
+    proc.family(children)
+    if of_a_thread:
+        proc.thread(11, 501, of_a_thread)
+    tree.excluded = frozenset(excluded)
+    assert seen(tree) == expected
+    assert tree.children() == sorted({*children[TOP]} - excluded)
 
 
 def test_a_list_of_children_longer_than_pages_is_read_whole(
@@ -132,21 +144,10 @@ def test_a_list_of_children_longer_than_pages_is_read_whole(
     assert tree.children() == children
 
 
-def test_those_besides_the_job_are_left_out(proc: DoctoredProc, tree: ProcTree) -> None:
-    proc.process(TOP, [11, 12])
-    proc.process(11)
-    proc.process(12)
-    tree.excluded = frozenset({12})
-    assert tree.children() == [11]
-    assert seen(tree) == {11}
-
-
 def test_an_orphan_stays_in_the_tree_whoever_adopts_it(
     proc: DoctoredProc, tree: ProcTree
 ) -> None:
-    proc.process(TOP, [11])
-    proc.process(11, [12])
-    proc.process(12)
+    proc.family({TOP: [11], 11: [12], 12: []})
     assert seen(tree) == {11, 12}
 
     proc.process(TOP, [])
@@ -163,8 +164,7 @@ def test_a_child_shown_late_is_found_though_nothing_was_started_since(
     proc.process(TOP)
     assert seen(tree) == set()
 
-    proc.process(TOP, [11])
-    proc.process(11)
+    proc.family({TOP: [11], 11: []})
 
     assert seen(tree) == {11}
 
@@ -172,15 +172,13 @@ def test_a_child_shown_late_is_found_though_nothing_was_started_since(
 def test_nobody_is_looked_for_while_nothing_is_started(
     proc: DoctoredProc, tree: ProcTree
 ) -> None:
-    proc.process(TOP, [11])
-    proc.process(11)
+    proc.family({TOP: [11], 11: []})
     seen(tree)
     for pid in (11, 11, 11):
         proc.last_pid(pid)
         seen(tree)
 
-    proc.process(TOP, [11, 12])
-    proc.process(12)
+    proc.family({TOP: [11, 12], 12: []})
     assert seen(tree) == {11}
 
     proc.last_pid(12)
@@ -193,8 +191,7 @@ def test_a_loadavg_that_never_moves_ends_no_walk(
     children: list[int] = []
     for pid in range(11, 40):
         children.append(pid)
-        proc.process(TOP, children)
-        proc.process(pid)
+        proc.family({TOP: children, pid: []})
         assert seen(tree) == set(children)
 
 
@@ -206,8 +203,7 @@ def test_a_loadavg_that_stops_moving_is_believed_for_some_looks_only(
     proc.last_pid(11)
     for _ in range(3):
         seen(tree)
-    proc.process(TOP, [12])
-    proc.process(12)
+    proc.family({TOP: [12], 12: []})
     looks = 0
     while not seen(tree):
         looks += 1
@@ -259,8 +255,7 @@ def test_without_loadavg_the_tree_is_walked_at_every_look(
 ) -> None:
     proc.remove("loadavg")
     for children in ([11], [11, 12], [11, 12, 13]):
-        proc.process(TOP, children)
-        proc.process(children[-1])
+        proc.family({TOP: children, children[-1]: []})
         assert seen(tree) == set(children)
 
 
@@ -311,9 +306,7 @@ def test_a_process_with_a_thousand_groups_is_seen(
 
 def test_more_processes_than_descriptors_are_all_seen(proc: DoctoredProc) -> None:
     children = list(range(1000, 1500))
-    proc.process(TOP, children)
-    for pid in children:
-        proc.process(pid)
+    proc.family({TOP: children, **{pid: [] for pid in children}})
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (128, limits[1]))
     tree = ProcTree(TOP, str(proc.root))
@@ -375,12 +368,8 @@ def test_cpu_time_is_read_where_standard_input_is_closed() -> None:
         "print(tree.times(child) is not None, tree.times(child) is not None)\n"
         "os.kill(child, 9)\n"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", program, *sys.path],
-        stdin=subprocess.PIPE,
-        capture_output=True,
-        text=True,
-        check=True,
+    ran = run_captured(
+        [sys.executable, "-c", program, *sys.path], stdin=subprocess.PIPE, check=True
     )
 
     assert ran.stdout.split() == ["True", "True"]

@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from processes import HASTY_WEIGH, PATIENCE, until
+from processes import HASTY_WEIGH, until
+from run_captured import CapturedRun, run_captured
 
 from weigh.joblog import JoblogEntry, parse_line
 
@@ -44,16 +45,12 @@ class Batch:
 
     def run(
         self, *options: str, before: tuple[str, ...] = (), **env: str
-    ) -> subprocess.CompletedProcess[str]:
+    ) -> CapturedRun:
         """Run the tasks to the end."""
-        return subprocess.run(
+        return run_captured(
             [*before, *HASTY_WEIGH, "exec", *options, "tasks.txt"],
             cwd=self.folder,
             env=self.env(**env),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
         )
 
     def start(self, *options: str, **env: str) -> "subprocess.Popen[str]":

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from run_captured import CapturedRun, run_captured
 
 from weigh.cli.main import exit_code_of
 from weigh.cli.output import PatientStream
@@ -75,9 +76,7 @@ def test_a_folder_that_was_deleted_is_named(tmp_path: Path, verb: str) -> None:
     words += " x" if verb in {"plan", "submit"} else ""
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
-    done = subprocess.run(
-        ["bash", "-c", words], capture_output=True, text=True, env=env, check=False
-    )
+    done = run_captured(["bash", "-c", words], env=env)
 
     assert "the current directory was deleted: cd to another" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -90,12 +89,7 @@ def test_a_folder_that_was_deleted_is_named(tmp_path: Path, verb: str) -> None:
 def test_a_clock_beyond_what_computers_count_is_named_and_runs_the_command(
     argv: list[str], code: int, out: str
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", BROKEN, *argv],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_captured([sys.executable, "-c", BROKEN, *argv])
 
     assert (done.returncode, done.stdout) == (code, out)
     assert "clock is set beyond the year 2262" in done.stderr
@@ -105,14 +99,8 @@ def test_a_clock_beyond_what_computers_count_is_named_and_runs_the_command(
 def test_tasks_left_by_a_machine_that_may_be_dead_are_no_success(
     tmp_path: Path,
 ) -> None:
-    def weigh(*argv: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "weigh", *argv],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    def weigh(*argv: str) -> CapturedRun:
+        return run_captured([sys.executable, "-m", "weigh", *argv], cwd=tmp_path)
 
     dies = "[ -e second ] || { kill -9 $PPID; exit 1; }; echo a >> ran\n"
     (tmp_path / "tasks.txt").write_text(dies * 3)
@@ -143,13 +131,10 @@ def test_a_line_that_no_command_can_be_is_refused_without_being_read(
         file.write(b"echo 1\necho ")
         file.truncate(4 << 30)  # a hole: no disk holds it
     weigh = [sys.executable, "-m", "weigh"]
-    ran = subprocess.run(
+    ran = run_captured(
         ["bash", "-c", 'ulimit -v 4000000; exec "$@"', "bash", *weigh, verb, str(path)],
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
     assert ran.returncode == 2, ran.stderr

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from batches import Batch
-from processes import PATIENCE, WEIGH, until
+from processes import WEIGH, until
+from run_captured import run_captured
 
 SOURCE = Path(__file__).with_name("faulty_output.c")
 
@@ -153,15 +154,7 @@ def test_after_an_unforeseen_error_the_tasks_have_their_grace(batch: Batch) -> N
     )
     (batch.folder / "planted.py").write_text(plant)
     words = (WEIGH[0], "planted.py", "exec", "--grace", "20", "tasks.txt")
-    finished = subprocess.run(
-        words,
-        cwd=batch.folder,
-        env=batch.env(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    finished = run_captured(words, cwd=batch.folder, env=batch.env())
     assert finished.returncode == 125
     assert "planted" in finished.stderr
     assert batch.ran() == ["in", "saved"]

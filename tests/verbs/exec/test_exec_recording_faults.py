@@ -1,11 +1,10 @@
 """What fails in one task's record costs that task's figures, and nothing else."""
 
-import subprocess
 import sys
 
 import pytest
 from batches import Batch
-from processes import PATIENCE
+from run_captured import CapturedRun, run_captured
 
 PLANT = """
 import sys
@@ -24,16 +23,12 @@ def fails(whole):
 """
 
 
-def _run(batch: Batch, plant: str) -> "subprocess.CompletedProcess[str]":
+def _run(batch: Batch, plant: str) -> CapturedRun:
     (batch.folder / "planted.py").write_text(PLANT.format(plant=plant))
-    return subprocess.run(
+    return run_captured(
         [sys.executable, "planted.py", "exec", "-j", "1", "tasks.txt"],
         cwd=batch.folder,
         env=batch.env(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
     )
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import pytest
 from batches import Batch
 from processes import HASTY_WEIGH, PATIENCE, until
+from run_captured import run_captured
 
 PIPE_SIZE = 4096
 
@@ -185,14 +186,10 @@ def test_output_that_cannot_be_written_is_125_with_its_reason_and_never_120(
     batch: Batch, words: tuple[str, ...]
 ) -> None:
     line = '"$@" > /dev/full'
-    finished = subprocess.run(
+    finished = run_captured(
         ["bash", "-c", line, "bash", *HASTY_WEIGH, *words],
         cwd=batch.folder,
         env=batch.env(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
     )
     assert finished.returncode == 125
     why = os.strerror(errno.ENOSPC)
@@ -224,9 +221,7 @@ def test_at_the_end_python_flushes_a_stream_without_a_thread() -> None:
         "run_cli(['no-such-verb'], [])\n"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
+    done = run_captured([sys.executable, "-c", program], check=True)
 
     assert done.stdout == "TextIOWrapper\n"
     assert "no-such-verb" in done.stderr

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from batches import Batch
 from processes import HASTY_WEIGH, until
+from run_captured import CapturedRun, run_captured
 
 from weigh.joblog import HEADER
 from weigh.runner.events import ended_tasks
@@ -349,11 +350,9 @@ def test_a_queue_knows_what_ended_in_a_run_whose_joblog_was_removed(
     assert ended_tasks(str(batch.joblog)) == before == {1: True, 2: False, 3: True}
 
 
-def _weigh(batch: Batch, *words: str) -> "subprocess.CompletedProcess[str]":
+def _weigh(batch: Batch, *words: str) -> CapturedRun:
     argv = [sys.executable, "-m", "weigh", *words]
-    return subprocess.run(
-        argv, cwd=batch.folder, capture_output=True, text=True, check=False
-    )
+    return run_captured(argv, cwd=batch.folder)
 
 
 EDITS: tuple[Callable[[bytes], bytes], ...] = (

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from called_weigh import called_apart
 from processes import Weigh
+from run_captured import run_captured
 from transcript import check_transcript
 
 ENV = shutil.which("env") or "env"
@@ -131,9 +132,7 @@ def test_a_launcher_that_fails_before_it_is_measured_names_its_error() -> None:
         "try: print('ran', launcher.JobLauncher().launch(['true'], {}).peak_memory)\n"
         "except CommandNotExecutableError as error: print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
+    done = run_captured([sys.executable, "-c", code])
     assert done.stdout == "cannot execute true: Too many open files\n"
 
 

@@ -2,12 +2,12 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from processes import WEIGH
+from run_captured import CapturedRun, run_captured
 
 import weigh
 
@@ -26,17 +26,8 @@ def folder_with(place: Path, name: str) -> Path:
     return place
 
 
-def run(
-    folder: Path, *words: str, **environ: str
-) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        words,
-        cwd=folder,
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def run(folder: Path, *words: str, **environ: str) -> CapturedRun:
+    return run_captured(words, cwd=folder, env={**os.environ, **environ})
 
 
 @pytest.mark.parametrize("name", PACKAGES)
@@ -91,9 +82,7 @@ def broken(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([str(copy.parent), *sys.path[1:]])}
 
 
-def in_broken_weigh(
-    tmp_path: Path, broken: dict[str, str], *words: str
-) -> "subprocess.CompletedProcess[str]":
+def in_broken_weigh(tmp_path: Path, broken: dict[str, str], *words: str) -> CapturedRun:
     # -S: an editable installation would find the whole one
     return run(tmp_path, sys.executable, "-S", "-m", "weigh", *words, **broken)
 

@@ -1,13 +1,13 @@
 """A login node: a machine that submits to other nodes, said once a day."""
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from run_captured import run_captured
 
 from weigh.flow.run.login_node import WARNING, is_login_node, login_node_warning
 from weigh.schedulers.command import CommandOutput
@@ -99,12 +99,10 @@ def weigh_run(folder: Path, **env: str | None) -> str:
         "WEIGH_DIR": str(folder / "store"),
         **env,
     }
-    done = subprocess.run(
+    done = run_captured(
         [sys.executable, "-m", "weigh", "run", "--", "true"],
         cwd=folder,
         check=True,
-        capture_output=True,
-        text=True,
         env={n: v for n, v in variables.items() if v is not None},
     )
     return done.stderr

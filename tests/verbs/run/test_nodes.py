@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from rigs import WAIT_FOR_AGENTS, sbatch_and_wait
+from run_captured import CapturedRun, run_captured
 
 pytestmark = pytest.mark.slurm
 
@@ -42,7 +43,7 @@ for local in range(2):
 sys.exit(max(process.wait() for process in started))
 """
 Json = dict[str, Any]
-Job = Callable[..., subprocess.CompletedProcess[str]]
+Job = Callable[..., CapturedRun]
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def job(slurm: Mapping[str, str], tmp_path: Path) -> Job:
     env |= {**slurm, "WEIGH_DIR": str(tmp_path / "store"), "PYTHON": sys.executable}
     (tmp_path / "hold.py").write_text(HOLD)
 
-    def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
+    def run(script: str, *options: str) -> CapturedRun:
         path = tmp_path / "job.sh"
         path.write_text(f"#!/bin/bash\n{script}\n")
         flags = ("--output=out", "--error=err", *options)
@@ -169,7 +170,7 @@ def stored(folder: Path) -> Json:
     """Return the one record of the store, as it is exported."""
     env = {**os.environ, "WEIGH_DIR": str(folder / "store")}
     words = (sys.executable, "-m", "weigh", "records", "export")
-    done = subprocess.run(words, capture_output=True, text=True, env=env, check=True)
+    done = run_captured(words, env=env, check=True)
     (line,) = done.stdout.splitlines()
     found: Json = json.loads(line)
     return found

@@ -1,7 +1,6 @@
 """Plain command lines of `weigh run`, read without click: click must read the same."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from processes import WEIGH
+from run_captured import run_captured
 
 from weigh.cli.plain_run import read_plain
 from weigh.cli.run import run
@@ -85,13 +85,10 @@ def run_it(folder: Path, *words: str, **env: str) -> tuple[int, str, set[str]]:
         "tell = lambda: open('modules', 'w').write(' '.join(sys.modules));"
         "atexit.register(tell); main()"
     )
-    done = subprocess.run(
+    done = run_captured(
         [sys.executable, "-c", code, "run", *words],
         cwd=folder,
-        capture_output=True,
-        text=True,
         env={**os.environ, "WEIGH_DIR": str(folder / "store"), **env},
-        check=False,
     )
     return done.returncode, done.stderr, {*(folder / "modules").read_text().split()}
 
@@ -137,13 +134,10 @@ def test_settings_count_as_ever(tmp_path: Path) -> None:
 
 
 def test_other_verbs_import_no_part_of_a_run(tmp_path: Path) -> None:
-    done = subprocess.run(
+    done = run_captured(
         [sys.executable, "-X", "importtime", *WEIGH[1:], "records"],
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
         env={**os.environ, "WEIGH_DIR": str(tmp_path / "store")},
-        check=False,
     )
     assert "weigh.cli.main" in done.stderr
     assert "weigh.cli.plain_run" not in done.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from processes import WEIGH, Weigh
+from run_captured import run_captured
 
 from weigh.units import MIB
 
@@ -49,13 +50,8 @@ def _request(weigh: Weigh, *, notes: bool = False) -> str:
 
 
 def _report(weigh: Weigh) -> str:
-    return subprocess.run(
-        [*WEIGH, "report", "last"],
-        capture_output=True,
-        text=True,
-        env=weigh.env(),
-        cwd=weigh.folder,
-        check=False,
+    return run_captured(
+        [*WEIGH, "report", "last"], env=weigh.env(), cwd=weigh.folder
     ).stdout
 
 

@@ -12,6 +12,7 @@ from importlib.util import source_from_cache
 from pathlib import Path
 
 import pytest
+from run_captured import run_captured
 
 from weigh.units import KIB, MIB
 
@@ -125,14 +126,12 @@ def sizes(text: str) -> list[int]:
 def test_a_jobs_own_max_rss_has_a_low_floor(
     print_max_rss: Path, runs: int, tmp_path: Path
 ) -> None:
-    done = subprocess.run(
+    done = run_captured(
         [
             *(sys.executable, "-m", "weigh", "run", "-q", f"--repeat={runs}"),
             *("--", print_max_rss),
         ],
         check=True,
-        capture_output=True,
-        text=True,
         env=_environment(tmp_path),
     )
     said = sizes(done.stdout)
@@ -143,11 +142,9 @@ def test_a_jobs_own_max_rss_has_a_low_floor(
 def test_a_large_python_passes_nothing_on_to_what_it_runs(
     print_max_rss: Path, tmp_path: Path
 ) -> None:
-    done = subprocess.run(
+    done = run_captured(
         [sys.executable, "-c", FROM_A_LARGE_PYTHON, print_max_rss],
         check=True,
-        capture_output=True,
-        text=True,
         env=_environment(tmp_path),
     )
     by_subprocess, by_weigh = sizes(done.stdout)

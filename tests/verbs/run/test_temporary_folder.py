@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from processes import WEIGH, Weigh, until
+from run_captured import run_captured
 
 
 def missing(place: Path) -> None:
@@ -39,14 +40,10 @@ def test_an_unusable_tmpdir_stops_no_task(
     (tmp_path / "tasks.txt").write_text("echo a >> ran\necho b >> ran\necho c >> ran\n")
     words = verb if verb[0] == "run" else (*verb, "tasks.txt")
 
-    done = subprocess.run(
+    done = run_captured(
         [*WEIGH, *words],
         cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(tmp_path / "place")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
 
     assert done.returncode == 0, done.stderr

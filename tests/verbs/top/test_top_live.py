@@ -16,6 +16,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 from processes import until
+from run_captured import CapturedRun, run_captured
 
 from weigh.flow.records.records import RecordStore, open_store
 from weigh.flow.watch import top
@@ -67,15 +68,8 @@ class Job:
         pid: int = json.loads(path.read_text())["leader"]["pid"]
         return pid
 
-    def top(self, *argv: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [*WEIGH, "top", *argv],
-            capture_output=True,
-            text=True,
-            env=self.env,
-            cwd=self.folder,
-            check=False,
-        )
+    def top(self, *argv: str) -> CapturedRun:
+        return run_captured([*WEIGH, "top", *argv], env=self.env, cwd=self.folder)
 
     def close(self) -> None:
         with suppress(psutil.NoSuchProcess):

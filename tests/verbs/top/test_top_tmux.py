@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from run_captured import run_captured
 
 pytestmark = pytest.mark.skipif(
     shutil.which("tmux") is None, reason="no tmux here (apt-get install tmux)"
@@ -35,9 +36,7 @@ class Tmux:
 
     def do(self, *words: str) -> str:
         argv = ["tmux", "-S", self._socket, *words]
-        return subprocess.run(
-            argv, env=self._env, capture_output=True, text=True, check=True
-        ).stdout
+        return run_captured(argv, env=self._env, check=True).stdout
 
     def type(self, *keys: str) -> None:
         self.do("send-keys", *keys)

@@ -1,12 +1,12 @@
 import ctypes
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from nvml_script import Script
+from run_captured import run_captured
 
 SOURCES = Path(__file__).parent
 
@@ -46,14 +46,11 @@ def _compiled(source: str, name: str, folder: Path) -> Path:
         pytest.skip("needs gcc on Linux: a stand-in for a driver is compiled")
     library = folder / name
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-O1", "-shared", "-fPIC"]
-    built = subprocess.run(
+    built = run_captured(
         [
             *(compiler, *flags, f"-Wl,-soname,{name}"),
             *("-o", str(library), str(SOURCES / source)),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+        ]
     )
     assert built.returncode == 0, built.stderr
     return library

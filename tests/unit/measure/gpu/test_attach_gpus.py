@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from nvml_script import GIB, Script, uuid
+from processes import until
 
 DEADLINE = 60.0
 WAITS = "import sys; print('ready', flush=True); sys.stdin.readline()"
@@ -43,10 +44,7 @@ def attached(
         [sys.executable, "-m", "weigh", *words],
         env=script.environment() | {"WEIGH_DIR": str(store)},
     )
-    end = time.monotonic() + DEADLINE
-    while not list(store.glob("running/*.json")):
-        assert time.monotonic() < end, "weigh does not watch"
-        time.sleep(0.01)
+    until(lambda: list(store.glob("running/*.json")), "weigh to watch")
     play()
     time.sleep(0.5)
     weigh.send_signal(signal.SIGINT)

@@ -1,13 +1,13 @@
 """``weigh exec`` on the stub's cards: tasks that share one, and fill it."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from nvml_script import GIB, Script
+from run_captured import CapturedRun, run_captured
 
 # a task plays what it holds of a card, step by step; what it holds goes with it
 TASK = """
@@ -50,28 +50,22 @@ class Tasks:
         self.script, self.folder = script, folder
         (folder / "task.py").write_text(TASK)
 
-    def run(
-        self, *lines: str, options: tuple[str, ...], cards: str
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, *lines: str, options: tuple[str, ...], cards: str) -> CapturedRun:
         """Run lines of name, card, how to end, and GiB held over time."""
         path = self.folder / "tasks.txt"
         path.write_text("".join(f"{sys.executable} task.py {line}\n" for line in lines))
         return self.execute(*options, cards=cards)
 
-    def execute(self, *options: str, cards: str) -> subprocess.CompletedProcess[str]:
+    def execute(self, *options: str, cards: str) -> CapturedRun:
         """Run the task file."""
         store = {
             "WEIGH_DIR": str(self.folder / ".weigh"),
             "CUDA_VISIBLE_DEVICES": cards,
         }
-        return subprocess.run(
+        return run_captured(
             [sys.executable, "-m", "weigh", "exec", *options, "tasks.txt"],
             cwd=self.folder,
             env=self.script.environment() | store,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
         )
 
     def events_of(self, kind: str) -> list[dict[str, Any]]:

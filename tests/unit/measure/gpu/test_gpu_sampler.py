@@ -3,12 +3,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from nvml_script import GIB, MIB, Script
+from processes import until
+from run_captured import CapturedRun, run_captured
 
 from weigh.measure.gpu_account import PER_PROCESS
 from weigh.measure.gpu_sampler import GpuSampler
@@ -53,17 +55,10 @@ def sampling(
         sampler.stop(DEADLINE)
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE
-    while not is_so():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.002)
-
-
 def let_look(sampler: GpuSampler, times: int = 3) -> None:
     """Wait for so many whole looks from now on."""
     target = sampler.looks + times + 1
-    wait_until(lambda: sampler.looks >= target)
+    until(lambda: sampler.looks >= target)
 
 
 def is_sampling(thread: threading.Thread) -> bool:
@@ -119,7 +114,7 @@ def test_counters_are_read_at_the_start_and_the_end(nvml: Script) -> None:
 def test_memory_is_looked_at_more_often_than_the_bus(nvml: Script) -> None:
     nvml.gpus(1, rx="1;2;3;4;5;6;7;8;9", tx=1)
     with sampling() as sampler:
-        wait_until(lambda: sampler.usages()[0].pcie_rx is not None)
+        until(lambda: sampler.usages()[0].pcie_rx is not None)
         let_look(sampler, 50)
         usage = only(sampler)
     assert (usage.pcie_rx, usage.pcie_tx) == (1000, 1000)  # asked once
@@ -138,7 +133,7 @@ def test_a_slow_driver_is_queried_for_the_bus_seldom(
 
     monkeypatch.setattr(NvmlProbe, "bus_traffic", slow)
     with sampling() as sampler:
-        wait_until(lambda: bool(asked))
+        until(lambda: bool(asked))
         let_look(sampler, 8 * 5 + 20)
         assert len(asked) == 1  # and not seven more GPUs meanwhile
 
@@ -219,7 +214,7 @@ def test_trouble_of_any_kind_stays_in_the_thread() -> None:
 def test_no_gpu_of_mine_ends_the_thread(nvml: Script) -> None:
     nvml.gpus(2)
     with sampling({"CUDA_VISIBLE_DEVICES": ""}):
-        wait_until(lambda: not any(is_sampling(t) for t in threading.enumerate()))
+        until(lambda: not any(is_sampling(t) for t in threading.enumerate()))
 
 
 def test_it_can_be_stopped_before_the_driver_has_started() -> None:
@@ -258,15 +253,11 @@ def test_a_start_that_hangs_keeps_nobody(script: Script) -> None:
     assert "has not answered" in done.stdout
 
 
-def hangs(script: Script, function: str) -> subprocess.CompletedProcess[str]:
+def hangs(script: Script, function: str) -> CapturedRun:
     """Let one call hang for ten minutes; the process has to end long before."""
-    done = subprocess.run(
+    done = run_captured(
         [sys.executable, "-c", HANGS, str(script.path), function],
         env=script.environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from nvml_script import GIB, MIB, Script, uuid
+from run_captured import CapturedRun, run_captured
 
 from weigh.errors import GpuError
 from weigh.flow.watch.gpus import list_gpus
@@ -24,16 +25,9 @@ sys.exit(top.main(["--gpus", *sys.argv[1:]], standalone_mode=False))
 """
 
 
-def weigh_gpus(
-    script: Script, *options: str, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", CLICK, *options],
-        env=script.environment() | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+def weigh_gpus(script: Script, *options: str, **environment: str) -> CapturedRun:
+    return run_captured(
+        [sys.executable, "-c", CLICK, *options], env=script.environment() | environment
     )
 
 
@@ -141,43 +135,40 @@ class Cuda:
         return (index + 1) * GIB
 
 
-def with_torch(monkeypatch: pytest.MonkeyPatch, cuda: Cuda) -> tuple[GpuState, ...]:
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    return my_gpus()
+BY_UUID = [uuid(1).removeprefix("GPU-"), uuid(0).removeprefix("GPU-")]
+MINE = f"{{pid}}:{GIB + 450 * MIB}"  # the test is a process of its own
 
 
-def test_torchs_gpus_are_found_by_uuid_whatever_their_order(
-    nvml: Script, monkeypatch: pytest.MonkeyPatch
+# what torch calls its GPUs, what the driver says of each, and what is listed of them
+@pytest.mark.parametrize(
+    ("uuids", "played", "listed"),
+    [
+        (BY_UUID, {}, {"cuda_index": [1, 0], "torch_current": [True, False]}),
+        (BY_UUID, {}, {"torch_allocated": [3 * GIB, 2 * GIB]}),
+        # an older torch counts as CUDA does
+        ([None, None], {}, {"torch_current": [False, True]}),
+        ([None], {"procs": MINE}, {"outside_torch": [450 * MIB]}),
+        # where processes are hidden the difference is not named
+        (
+            [None],
+            {"used": 9 * GIB},
+            {"torch_reserved": [3 * GIB], "outside_torch": [None]},
+        ),
+    ],
+)
+def test_what_torch_holds_is_listed_with_its_gpu(
+    nvml: Script,
+    monkeypatch: pytest.MonkeyPatch,
+    uuids: list[str | None],
+    played: dict[str, object],
+    listed: dict[str, list[object]],
 ) -> None:
-    nvml.gpus(2)
-    order = [uuid(1).removeprefix("GPU-"), uuid(0).removeprefix("GPU-")]
-    first, second = with_torch(monkeypatch, Cuda(*order))
-    assert (first.cuda_index, first.torch_current) == (1, True)
-    assert (second.cuda_index, second.torch_allocated) == (0, 2 * GIB)
-
-
-def test_an_older_torch_counts_as_cuda_does(
-    nvml: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nvml.gpus(2)
-    first, second = with_torch(monkeypatch, Cuda(None, None))
-    assert (first.torch_current, second.torch_current) == (False, True)
-
-
-def test_what_this_process_holds_outside_torch_is_named(
-    nvml: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nvml.gpus(1, procs=f"{os.getpid()}:{GIB + 450 * MIB}")
-    (gpu,) = with_torch(monkeypatch, Cuda(None))
-    assert gpu.outside_torch == 450 * MIB
-
-
-def test_the_difference_is_not_named_where_processes_are_hidden(
-    nvml: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nvml.gpus(1, used=9 * GIB)
-    (gpu,) = with_torch(monkeypatch, Cuda(None))
-    assert (gpu.torch_reserved, gpu.outside_torch) == (3 * GIB, None)
+    known = {name: str(word).format(pid=os.getpid()) for name, word in played.items()}
+    nvml.gpus(len(uuids), **known)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=Cuda(*uuids)))
+    gpus = my_gpus()
+    for field, values in listed.items():
+        assert [getattr(gpu, field) for gpu in gpus] == values
 
 
 def test_a_torch_that_has_not_used_cuda_is_left_alone() -> None:
@@ -185,34 +176,34 @@ def test_a_torch_that_has_not_used_cuda_is_left_alone() -> None:
     assert read_torch(None) == ()
 
 
-def test_no_gpu_can_be_where_nothing_of_a_driver_is(tmp_path: Path) -> None:
-    assert not gpu_may_be_present({}, root=str(tmp_path))
+KNOWS = {"etc/ld.so.cache": b"ld.so-1.7.0\0libnvidia-ml.so.1\0"}
+NODE = {"dev/nvidiactl": b""}
+UNLOADED = {"sys/module/other": b""}  # the kernel lists its modules: no driver's
 
 
-@pytest.mark.parametrize("path", ["dev/nvidiactl", "proc/driver/nvidia", "dev/dxg"])
-def test_a_gpu_may_be_where_the_drivers_files_are(tmp_path: Path, path: str) -> None:
-    os.makedirs(f"{tmp_path}/{path}")
-    assert gpu_may_be_present({}, root=str(tmp_path))
-    assert not gpu_may_be_present({"CUDA_VISIBLE_DEVICES": ""}, root=str(tmp_path))
-
-
-@pytest.mark.parametrize("left", ["dev/nvidiactl", "etc/ld.so.cache"])
-def test_a_driver_left_behind_without_its_module_is_no_gpu(
-    tmp_path: Path, left: str
+@pytest.mark.parametrize(
+    ("files", "may_be"),
+    [
+        ({}, False),
+        (NODE, True),
+        ({"proc/driver/nvidia": b""}, True),
+        ({"dev/dxg": b""}, True),
+        (KNOWS, True),
+        # a driver left behind without its module
+        (NODE | UNLOADED, False),
+        (KNOWS | UNLOADED, False),
+        (NODE | UNLOADED | {"sys/module/nvidia": b""}, True),
+        (KNOWS | UNLOADED | {"sys/module/nvidia": b""}, True),
+    ],
+)
+def test_a_gpu_may_be_where_files_of_a_driver_are(
+    tmp_path: Path, files: dict[str, bytes], *, may_be: bool
 ) -> None:
-    for folder in ("dev", "etc", "sys/module"):
-        os.makedirs(tmp_path / folder)
-    (tmp_path / left).write_bytes(b"libnvidia-ml.so.1\0")
-    assert not gpu_may_be_present({}, root=str(tmp_path))
-    os.makedirs(tmp_path / "sys/module/nvidia")
-    assert gpu_may_be_present({}, root=str(tmp_path))
-
-
-def test_a_gpu_may_be_where_the_loader_knows_the_library(tmp_path: Path) -> None:
-    os.makedirs(tmp_path / "etc")
-    cache = tmp_path / "etc/ld.so.cache"
-    cache.write_bytes(b"ld.so-1.7.0\0libnvidia-ml.so.1\0")
-    assert gpu_may_be_present({}, root=str(tmp_path))
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    assert gpu_may_be_present({}, root=str(tmp_path)) == may_be
+    assert not gpu_may_be_present({"CUDA_VISIBLE_DEVICES": ""}, root=str(tmp_path))
 
 
 def test_a_gpu_may_be_where_the_library_is_on_the_path(script: Script) -> None:
@@ -232,11 +223,7 @@ def test_asking_whether_a_gpu_may_be_here_loads_nothing() -> None:
 def test_doctor_counts_the_gpus_by_their_names(script: Script) -> None:
     script.gpus(2)
     show = "import os; from weigh.flow.doctor import *; print(*gpu_checks(os.environ))"
-    done = subprocess.run(
-        [sys.executable, "-c", show],
-        env=script.environment(),
-        capture_output=True,
-        text=True,
-        check=True,
+    done = run_captured(
+        [sys.executable, "-c", show], env=script.environment(), check=True
     )
     assert "name='GPU', state='ok', text='2 x Tesla V100" in done.stdout

@@ -1,6 +1,7 @@
 import sys
 import types
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from nvml_script import GIB, MIB, Script, uuid
@@ -41,13 +42,56 @@ def test_a_gpu_is_described_by_its_driver(nvml: Script) -> None:
     assert (second.memory_total, second.memory_reserved) == (32 * GIB, 500 * MIB)
 
 
-def test_one_look_reads_every_figure_in_our_units(nvml: Script) -> None:
-    nvml.gpus(1, used=3 * GIB, **EVERYTHING)
+_OLDER = {
+    "fail.nvmlDeviceGetMemoryInfo_v2": NOT_FOUND_HERE,
+    "fail.nvmlDeviceGetComputeRunningProcesses_v3": NOT_FOUND_HERE,
+}
+# what a card plays, with what else, and some of what is read of it
+READINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "every figure in our units": (
+        {"used": 3 * GIB, **EVERYTHING},
+        {},
+        {
+            "memory_used": 3 * GIB,
+            "process_memory": {71: 2 * GIB, 72: GIB},
+            "utilization": 84.0,
+            "memory_utilization": 40.0,
+            "power": 212.5,
+            "sm_clock": 1530,
+            "memory_clock": 877,
+        },
+    ),
+    "older drivers the older way": (
+        {"used": GIB, "procs": "71:4096"},
+        _OLDER,
+        {"memory_used": GIB, "process_memory": {71: 4096}},
+    ),
+    "processes whose memory is hidden by name": (
+        {"procs": "71:na,72:4096"},
+        {},
+        {"process_memory": None, "processes": (71, 72)},
+    ),
+    "clients of MPS from a list of their own": (
+        {"used": 3 * GIB, "procs": "50:1024", "mps": f"71:{2 * GIB},72:{GIB}"},
+        {},
+        {"process_memory": {50: 1024, 71: 2 * GIB, 72: GIB}},
+    ),
+    "reasons for low clocks without idleness": (
+        {"reasons": 0x01 | 0x04 | 0x80},
+        {},
+        {"slowed": frozenset({"power", "power brake"})},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", READINGS)
+def test_a_look_reads(nvml: Script, what: str) -> None:
+    played, others, expected = READINGS[what]
+    nvml.gpus(1, **played)
+    for key, value in others.items():
+        nvml.set(key, value)
     (reading,) = probe().read()
-    assert reading.memory_used == 3 * GIB
-    assert reading.process_memory == {71: 2 * GIB, 72: GIB}
-    assert (reading.utilization, reading.memory_utilization) == (84.0, 40.0)
-    assert (reading.power, reading.sm_clock, reading.memory_clock) == (212.5, 1530, 877)
+    assert {name: getattr(reading, name) for name in expected} == expected
 
 
 def test_counters_come_in_our_units(nvml: Script) -> None:
@@ -91,21 +135,6 @@ def test_a_figure_that_fails_is_none_and_the_others_stay(
     (reading,) = probe().read()
     assert getattr(reading, field) is None
     assert reading.process_memory == {71: 2 * GIB, 72: GIB}
-
-
-def test_older_drivers_are_read_the_older_way(nvml: Script) -> None:
-    nvml.gpus(1, used=GIB, procs="71:4096")
-    nvml.set("fail.nvmlDeviceGetMemoryInfo_v2", NOT_FOUND_HERE)
-    nvml.set("fail.nvmlDeviceGetComputeRunningProcesses_v3", NOT_FOUND_HERE)
-    (reading,) = probe().read()
-    assert (reading.memory_used, reading.process_memory) == (GIB, {71: 4096})
-
-
-def test_processes_whose_memory_is_hidden_are_named_all_the_same(nvml: Script) -> None:
-    nvml.gpus(1, procs="71:na,72:4096")
-    (reading,) = probe().read()
-    assert reading.process_memory is None
-    assert reading.processes == (71, 72)
 
 
 def test_no_process_is_not_the_same_as_hidden_ones(nvml: Script) -> None:
@@ -264,12 +293,6 @@ def test_a_passing_failure_does_not_add_the_drivers_own_memory(nvml: Script) -> 
     assert [reading.memory_used for reading in one.read()] == [GIB]
 
 
-def test_clients_of_mps_are_on_a_list_of_their_own(nvml: Script) -> None:
-    nvml.gpus(1, used=3 * GIB, procs="50:1024", mps=f"71:{2 * GIB},72:{GIB}")
-    (reading,) = probe().read()
-    assert reading.process_memory == {50: 1024, 71: 2 * GIB, 72: GIB}
-
-
 def test_an_old_package_of_that_name_comes_not_between(
     nvml: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,9 +339,3 @@ def test_memory_taken_out_of_use_is_read_the_older_and_the_newer_way(
     assert probe().counters(uuid(0)) == newer
     nvml.drop("0.remapped")
     assert probe().counters(uuid(0)) == GpuCounters()
-
-
-def test_reasons_for_low_clocks_are_read_without_idleness(nvml: Script) -> None:
-    nvml.gpus(1, reasons=0x01 | 0x04 | 0x80)
-    (reading,) = probe().read()
-    assert reading.slowed == frozenset({"power", "power brake"})

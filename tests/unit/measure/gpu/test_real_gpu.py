@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_captured import run_captured
 
 MIB = 1 << 20
 SEGMENT = 20 * MIB  # what torch's allocator takes at once for middle-sized tensors
@@ -267,7 +268,7 @@ def test_nvidia_smi_reports_the_same_memory(uuid: str, tmp_path: Path) -> None:
         pytest.skip("needs nvidia-smi")
     query = "--query-gpu=memory.total,memory.used"
     words = [tool, query, "--format=csv,noheader,nounits", "-i", uuid]
-    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    said = run_captured(words, check=True).stdout
     total, used = (int(word) * MIB for word in said.split(","))
     record = weighed(tmp_path, "sleep", "0.5", CUDA_VISIBLE_DEVICES=uuid)
     (gpu,) = record["usage"]["gpus"]

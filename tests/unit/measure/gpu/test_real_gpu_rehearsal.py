@@ -5,11 +5,11 @@ for a slip of their own.
 """
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 from nvml_script import MIB, Script, uuid
+from run_captured import run_captured
 
 MEASURE = Path(__file__).parents[4] / "tools" / "real_gpu.py"
 CONTEXT = 300 * MIB
@@ -67,14 +67,10 @@ def test_each_part_of_make_gpu_measures_something(
 ) -> None:
     script.gpus(1)
     (tmp_path / "torch.py").write_text(TORCH)
-    done = subprocess.run(
+    done = run_captured(
         [sys.executable, MEASURE, tmp_path / "out", "--rehearse"],
         env=script.environment()
         | {"PYTHONPATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": uuid(0)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
     )
     table = (tmp_path / "out" / "gpu.md").read_text()
     rows = dict(json.loads((tmp_path / "out" / "gpu.json").read_text()))

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 from nvml_script import GIB
+from run_captured import CapturedRun, run_captured
 
 from weigh.gpu_models import model_of_nvml_name
 from weigh.probe.gpu import GpuDevice
@@ -52,7 +52,7 @@ else:
     } if one.devices() else {"absence": one.absence})))
     one.close()
 """
-Weigh = Callable[..., subprocess.CompletedProcess[str]]
+Weigh = Callable[..., CapturedRun]
 
 
 @pytest.fixture
@@ -66,14 +66,8 @@ def played(rsmi_library: Path, tmp_path: Path) -> Weigh:
         kept = {k: v for k, v in os.environ.items() if "VISIBLE" not in k}
         place = {"LD_LIBRARY_PATH": str(rsmi_library.parent)}
         more = {"RSMI_STUB_SCRIPT": str(script), "WEIGH_DIR": str(tmp_path / "store")}
-        return subprocess.run(
-            [sys.executable, *words],
-            env=kept | place | more | env,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
+        return run_captured(
+            [sys.executable, *words], env=kept | place | more | env, cwd=tmp_path
         )
 
     return run

@@ -3,13 +3,13 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from nvml_script import GIB, MIB, Script
+from run_captured import CapturedRun, run_captured
 
 from weigh.model.record import Record
 from weigh.render.record_lines import render_record
@@ -30,15 +30,11 @@ sys.exit(3)
 
 def weigh_run(
     script: Script, folder: Path, *command: str, **environment: str
-) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+) -> tuple[CapturedRun, dict[str, Any]]:
     path = folder / "record.json"
-    done = subprocess.run(
+    done = run_captured(
         [sys.executable, "-m", "weigh", "run", "-o", path, "--", *command],
         env=script.environment() | {"WEIGH_DIR": str(folder / "store")} | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
     )
     record: dict[str, Any] = json.loads(path.read_text())
     return done, record

@@ -2,13 +2,13 @@
 
 import json
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from nvml_script import GIB, Script
+from run_captured import CapturedRun, run_captured
 
 # a step plays that it holds so many GiB of card 0, and then lets go
 HOLD = """
@@ -33,17 +33,11 @@ def write_steps(folder: Path) -> None:
     (folder / "steps.toml").write_text(text)
 
 
-def weigh(
-    script: Script, folder: Path, *words: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+def weigh(script: Script, folder: Path, *words: str) -> CapturedRun:
+    return run_captured(
         [sys.executable, "-m", "weigh", *words],
         cwd=folder,
         env=script.environment() | {"WEIGH_DIR": str(folder / "store")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
 
 

@@ -3,12 +3,13 @@
 import json
 import mmap
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from run_captured import CapturedRun, run_captured
 
 from weigh.measure.region.channel import read_channel
 from weigh.measure.region.tracker import ProcessRegions, RegionTracker
@@ -22,15 +23,11 @@ print(msgspec.json.encode(weigh.report()).decode())
 """
 
 
-def run(code: str, **env: str) -> "subprocess.CompletedProcess[str]":
+def run(code: str, **env: str) -> CapturedRun:
     """Run Python code with ``import weigh`` before it; *env* is added."""
-    return subprocess.run(
+    return run_captured(
         [sys.executable, "-W", "error", "-c", f"import weigh\n{code}"],
         env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
     )
 
 
@@ -48,7 +45,7 @@ class Channel:
         self.path = path
         self.path.touch()
 
-    def run(self, code: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, code: str, **env: str) -> CapturedRun:
         """Run code that tells this channel."""
         return run(code, WEIGH_CHANNEL=str(self.path), **env)
 

@@ -1,11 +1,11 @@
 """The examples with regions in them do what their READMEs say."""
 
 import importlib.util
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from run_captured import CapturedRun, run_captured
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 BOOK = EXAMPLES / "ner" / "alice.txt"
@@ -19,9 +19,9 @@ needs_torch = pytest.mark.skipif(
 )
 
 
-def run(script: Path, *words: object) -> "subprocess.CompletedProcess[str]":
+def run(script: Path, *words: object) -> CapturedRun:
     argv = [sys.executable, str(script), *map(str, words)]
-    return subprocess.run(argv, capture_output=True, text=True, check=False)
+    return run_captured(argv)
 
 
 def test_a_missing_text_is_named_in_one_line(tmp_path: Path) -> None:
