@@ -17,65 +17,69 @@ def machine(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def belong_to(machine: Path, text: str) -> None:
-    (machine / "proc/self/cgroup").write_text(text)
-
-
-def write(machine: Path, path: str, text: str) -> None:
-    file = machine / "cgroup" / path
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
-
-
 def read(machine: Path) -> CgroupReading:
     return read_cgroup(f"{machine}/proc", f"{machine}/cgroup")
 
 
-def test_version_1_has_its_own_memory_hierarchy(machine: Path) -> None:
-    belong_to(machine, HYBRID)
-    write(machine, "memory/slurm/uid_7/job_9/memory.max_usage_in_bytes", "123\n")
-    oom = "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"
-    write(machine, "memory/slurm/uid_7/job_9/memory.oom_control", oom)
-    assert read(machine) == CgroupReading(peak=123, oom_kills=2)
+V1_JOB = "memory/slurm/uid_7/job_9"
+V2_JOB = "system.slice/slurmstepd.scope/job_9"
+# what the process belongs to, the files of its groups, and what is read
+GROUPS: dict[str, tuple[str, dict[str, str], CgroupReading]] = {
+    "version 1 has its own memory hierarchy": (
+        HYBRID,
+        {
+            f"{V1_JOB}/memory.max_usage_in_bytes": "123\n",
+            f"{V1_JOB}/memory.oom_control": "oom_kill_disable 0\noom_kill 2\n",
+        },
+        CgroupReading(peak=123, oom_kills=2),
+    ),
+    "version 2 has one hierarchy": (
+        UNIFIED,
+        {
+            f"{V2_JOB}/step_0/memory.peak": "456\n",
+            f"{V2_JOB}/step_0/memory.events": "oom 3\noom_kill 1\noom_group_kill 0\n",
+        },
+        CgroupReading(peak=456, oom_kills=1),
+    ),
+    "a group without the controller counts in the one above": (
+        UNIFIED,
+        {
+            f"{V2_JOB}/step_0/cgroup.procs": "",
+            f"{V2_JOB}/memory.peak": "456\n",
+            f"{V2_JOB}/memory.events": "oom_kill 1\n",
+            "system.slice/memory.events": "oom_kill 50\n",
+        },
+        CgroupReading(peak=456, oom_kills=1),
+    ),
+    "an older kernel has no peak and that is not zero": (
+        "0::/job\n",
+        {"job/memory.events": "oom_kill 0\n"},
+        CgroupReading(peak=None, oom_kills=0),
+    ),
+    "an unreadable group is not known": (
+        "0::/job\n",  # a folder in the place of a file reads as an error
+        {"job/memory.peak/a": "", "job/memory.events/a": ""},
+        CgroupReading(),
+    ),
+}
 
 
-def test_version_2_has_one_hierarchy(machine: Path) -> None:
-    belong_to(machine, UNIFIED)
-    folder = "system.slice/slurmstepd.scope/job_9/step_0"
-    write(machine, f"{folder}/memory.peak", "456\n")
-    events = "low 0\nhigh 0\nmax 9\noom 3\noom_kill 1\noom_group_kill 0\n"
-    write(machine, f"{folder}/memory.events", events)
-    assert read(machine) == CgroupReading(peak=456, oom_kills=1)
-
-
-def test_a_group_without_the_controller_counts_in_the_one_above(machine: Path) -> None:
-    belong_to(machine, UNIFIED)
-    (machine / "cgroup/system.slice/slurmstepd.scope/job_9/step_0").mkdir(parents=True)
-    above = "system.slice/slurmstepd.scope/job_9"
-    write(machine, f"{above}/memory.peak", "456\n")
-    write(machine, f"{above}/memory.events", "oom_kill 1\n")
-    write(machine, "system.slice/memory.events", "oom_kill 50\n")
-    assert read(machine) == CgroupReading(peak=456, oom_kills=1)
-
-
-def test_an_older_kernel_has_no_peak_and_that_is_not_zero(machine: Path) -> None:
-    belong_to(machine, "0::/job\n")
-    write(machine, "job/memory.events", "oom_kill 0\n")
-    assert read(machine) == CgroupReading(peak=None, oom_kills=0)
+@pytest.mark.parametrize("what", GROUPS)
+def test_a_group_is_read(machine: Path, what: str) -> None:
+    text, files, found = GROUPS[what]
+    (machine / "proc/self/cgroup").write_text(text)
+    for path, content in files.items():
+        file = machine / "cgroup" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+    assert read(machine) == found
 
 
 @pytest.mark.parametrize(
     "text", ["", "0::/\n", "0::/../../elsewhere\n", "4:memory:/gone\n", "odd\n", "\n"]
 )
 def test_where_nothing_is_reported_nothing_is_known(machine: Path, text: str) -> None:
-    belong_to(machine, text)
-    assert read(machine) == CgroupReading()
-
-
-def test_an_unreadable_group_is_not_known(machine: Path) -> None:
-    belong_to(machine, "0::/job\n")
-    for name in ("memory.peak", "memory.events"):
-        (machine / "cgroup/job" / name).mkdir(parents=True)  # reads as an error
+    (machine / "proc/self/cgroup").write_text(text)
     assert read(machine) == CgroupReading()
 
 

@@ -4,11 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes import until
 
 from weigh.probe.job_members import JobGroup, JobMembers, MemberSigns, find_job_group
 
@@ -82,13 +82,10 @@ def members(mark: str = "NO_MARK", **env: str) -> JobMembers:
 
 def test_without_a_group_the_environment_names_the_job(sleeper: int) -> None:
     tree = members(JOB=our_job(), NODE="cn1")
-    found: list[str] = []
-    deadline = time.monotonic() + 30
-    while len(found) < 2 and time.monotonic() < deadline:  # Python and its child
-        found = [str(one.pid) for one in tree.read()]
-    assert len(found) == 2
-    assert str(sleeper) in found
-    assert str(os.getpid()) not in found
+    until(lambda: len(tree.read()) == 2)  # Python and its child
+    found = {one.pid for one in tree.read()}
+    assert sleeper in found
+    assert os.getpid() not in found
 
 
 @pytest.mark.parametrize("env", [{"JOB": "18", "NODE": "cn1"}, {"NODE": "cn1"}])
@@ -172,10 +169,7 @@ os.wait()
         assert tree.members() == []
         process.stdin.write(b"\n")
         process.stdin.flush()
-        found: list[int] = []
-        deadline = time.monotonic() + 30
-        while not found and time.monotonic() < deadline:
-            found = tree.members()
+        found = until(tree.members)
         assert Path(f"/proc/{found[0]}/cmdline").read_bytes() == b"sleep\x0060\0"
     finally:
         os.killpg(process.pid, 9)

@@ -1,10 +1,10 @@
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from run_captured import run_captured
 
 from weigh.probe.host import read_commit
 
@@ -15,9 +15,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 def git(folder: Path, *words: str) -> str:
     argv = ["git", *AUTHOR, "-C", str(folder), *words]
-    return subprocess.run(
-        argv, check=True, capture_output=True, text=True
-    ).stdout.strip()
+    return run_captured(argv, check=True).stdout.strip()
 
 
 @pytest.fixture
@@ -64,17 +62,21 @@ def test_where_there_is_no_checkout_there_is_no_commit() -> None:
     assert read_commit("/") is None
 
 
-def test_a_branch_without_commits_has_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("head", "commit"),
+    [
+        pytest.param("ref: refs/heads/main\n", None, id="a branch without commits"),
+        pytest.param("ref: ../secret\n", None, id="a file that holds no commit"),
+        pytest.param(f"{COMMIT}\n", COMMIT, id="a detached head is its own"),
+    ],
+)
+def test_a_commit_is_what_head_names(
+    tmp_path: Path, head: str, commit: str | None
+) -> None:
     (tmp_path / ".git").mkdir()
-    (tmp_path / ".git/HEAD").write_text("ref: refs/heads/main\n")
-    assert read_commit(str(tmp_path)) is None
-
-
-def test_only_a_commit_is_taken_from_the_file_that_head_names(tmp_path: Path) -> None:
-    (tmp_path / ".git").mkdir()
-    (tmp_path / ".git/HEAD").write_text("ref: ../secret\n")
+    (tmp_path / ".git/HEAD").write_text(head)
     (tmp_path / "secret").write_text("not for the record\n")
-    assert read_commit(str(tmp_path)) is None
+    assert read_commit(str(tmp_path)) == commit
 
 
 @given(head=st.binary(max_size=80) | st.text("ref: /.\0\n").map(str.encode))
@@ -85,9 +87,3 @@ def test_no_head_stops_the_reading(
     (folder / ".git").mkdir()
     (folder / ".git/HEAD").write_bytes(head)
     assert read_commit(str(folder)) is None
-
-
-def test_a_detached_head_is_its_own_commit(tmp_path: Path) -> None:
-    (tmp_path / ".git").mkdir()
-    (tmp_path / ".git/HEAD").write_text(COMMIT + "\n")
-    assert read_commit(str(tmp_path)) == COMMIT

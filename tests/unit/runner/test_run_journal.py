@@ -31,6 +31,7 @@ from weigh.store.identity import process_identity, this_machine
 ME = JoblogHolder(this_machine(), process_identity(os.getpid()))
 LINE = "{}\t:\t1.000\t     1.000\t0\t0\t{}\t0\t{}\n"
 Open = Callable[..., RunJournal]
+Tasks = Callable[..., TaskSource]
 
 
 @pytest.fixture
@@ -63,10 +64,20 @@ def entry(seq: int, command: str = "true", *, exit_code: int = 0) -> JoblogEntry
     )
 
 
-def tasks(folder: Path, *lines: str) -> TaskSource:
-    path = folder / "tasks.txt"
-    path.write_text("".join(f"{line}\n" for line in lines))
-    return TaskSource(str(path))
+@pytest.fixture
+def tasks(tmp_path: Path) -> Iterator[Tasks]:
+    """Write a task file, and open it; it is closed at the end."""
+    opened: list[TaskSource] = []
+
+    def written(*lines: str) -> TaskSource:
+        path = tmp_path / "tasks.txt"
+        path.write_text("".join(f"{line}\n" for line in lines))
+        opened.append(TaskSource(str(path)))
+        return opened[-1]
+
+    yield written
+    for source in opened:
+        source.close()
 
 
 def test_each_end_is_a_line_below_the_header(
@@ -80,14 +91,6 @@ def test_each_end_is_a_line_below_the_header(
     assert (journal.trouble(), journal.unwritten) == (None, [])
 
 
-def removed(path: Path) -> None:
-    path.unlink()
-
-
-def moved_away(path: Path) -> None:
-    path.rename(path.with_name("moved"))
-
-
 def replaced(path: Path) -> None:
     other = path.with_name("other")
     other.write_bytes(path.read_bytes())
@@ -99,37 +102,27 @@ def made_a_folder(path: Path) -> None:
     path.mkdir()
 
 
-def truncated(path: Path) -> None:
-    os.truncate(path, 0)
-
-
-def cut_by_a_byte(path: Path) -> None:
-    os.truncate(path, path.stat().st_size - 1)
-
-
-def overwritten(path: Path) -> None:
-    size = path.stat().st_size
-    path.write_bytes(b"x" * (size + 5))
-
-
-TAMPERS = (
-    removed,
-    moved_away,
-    replaced,
-    made_a_folder,
-    truncated,
-    cut_by_a_byte,
-    overwritten,
-)
+REMOVALS: dict[str, Callable[[Path], object]] = {
+    "removed": Path.unlink,
+    "moved away": lambda path: path.rename(path.with_name("moved")),
+    "replaced": replaced,
+    "made a folder": made_a_folder,
+}
+TAMPERS: dict[str, Callable[[Path], object]] = {
+    **REMOVALS,
+    "truncated": lambda path: os.truncate(path, 0),
+    "cut by a byte": lambda path: os.truncate(path, path.stat().st_size - 1),
+    "overwritten": lambda path: path.write_bytes(b"x" * (path.stat().st_size + 5)),
+}
 
 
 @pytest.mark.parametrize("tamper", TAMPERS)
 def test_nothing_more_is_written_to_a_joblog_that_others_took(
-    open_journal: Open, tmp_path: Path, tamper: Callable[[Path], None]
+    open_journal: Open, tmp_path: Path, tamper: str
 ) -> None:
     journal, path = open_journal(), tmp_path / "log"
     journal.append_end(entry(1))
-    tamper(path)
+    TAMPERS[tamper](path)
     after = path.read_bytes() if path.is_file() else None
 
     trouble = journal.append_end(entry(2))
@@ -141,12 +134,10 @@ def test_nothing_more_is_written_to_a_joblog_that_others_took(
     assert (path.read_bytes() if path.is_file() else None) == after
 
 
-@pytest.mark.parametrize("tamper", [removed, moved_away, replaced, made_a_folder])
-def test_events_that_others_took_are_named(
-    open_journal: Open, tamper: Callable[[Path], None]
-) -> None:
+@pytest.mark.parametrize("tamper", REMOVALS)
+def test_events_that_others_took_are_named(open_journal: Open, tamper: str) -> None:
     journal = open_journal()
-    tamper(Path(journal.events_path))
+    REMOVALS[tamper](Path(journal.events_path))
     trouble = journal.trouble()
     assert trouble is not None
     assert trouble.startswith(f"{journal.events_path} was removed or overwritten")
@@ -296,9 +287,9 @@ def _ended(seq: int, time: float) -> AttemptEnded:
 
 
 def test_what_earlier_runs_settled_is_read_with_its_events(
-    open_journal: Open, tmp_path: Path
+    open_journal: Open, tasks: Tasks
 ) -> None:
-    journal, source = open_journal(), tasks(tmp_path, "a", "b", "c")
+    journal, source = open_journal(), tasks("a", "b", "c")
     journal.append_events(_ended(1, 1.0), _ended(2, 2.0))
     journal.append_end(entry(1, "a"))
     journal.append_end(entry(2, "b", exit_code=1))
@@ -307,7 +298,6 @@ def test_what_earlier_runs_settled_is_read_with_its_events(
     assert (settled.done, settled.failed, settled.known) == (1, 1, 2)
     # those that are done may not run again: nothing of them is kept
     assert list(past.ended) == [2]
-    source.close()
 
 
 @pytest.mark.parametrize(
@@ -321,12 +311,12 @@ def test_what_earlier_runs_settled_is_read_with_its_events(
 )
 def test_an_end_that_only_the_events_know_stops_the_next_run(
     open_journal: Open,
-    tmp_path: Path,
+    tasks: Tasks,
     in_joblog: tuple[int, ...],
     ends: tuple[float, float],
     lost: str | None,
 ) -> None:
-    journal, source = open_journal(), tasks(tmp_path, "a", "b")
+    journal, source = open_journal(), tasks("a", "b")
     journal.append_events(*(_ended(at + 1, time) for at, time in enumerate(ends)))
     for seq in in_joblog:
         journal.append_end(entry(seq, "ab"[seq - 1]))
@@ -335,23 +325,21 @@ def test_an_end_that_only_the_events_know_stops_the_next_run(
     else:
         with pytest.raises(UsageError, match=f"has no line of {lost}"):
             journal.read_past(source)
-    source.close()
 
 
 def test_whoever_begins_anew_is_not_asked_about_old_ends(
-    open_journal: Open, tmp_path: Path
+    open_journal: Open, tasks: Tasks
 ) -> None:
-    source = tasks(tmp_path, "a")
+    source = tasks("a")
     open_journal().append_events(_ended(1, 10.0))
     settled, _ = open_journal(resume=False).read_past(source)
     assert list(settled.states) == [WAITING]
-    source.close()
 
 
 def test_a_run_afresh_makes_earlier_ends_no_matter(
-    open_journal: Open, tmp_path: Path
+    open_journal: Open, tasks: Tasks
 ) -> None:
-    journal, source = open_journal(), tasks(tmp_path, "a", "b")
+    journal, source = open_journal(), tasks("a", "b")
     opened = RunOpened(
         "r", 15.0, ME.machine, ME.process, "tasks.txt", 2, "0", afresh=True
     )
@@ -360,77 +348,69 @@ def test_a_run_afresh_makes_earlier_ends_no_matter(
     settled, past = journal.read_past(source)
     assert list(settled.states) == [WAITING, DONE]
     assert past.ended == {}
-    source.close()
 
 
 def test_the_joblog_of_another_task_file_is_refused(
-    open_journal: Open, tmp_path: Path
+    open_journal: Open, tasks: Tasks, tmp_path: Path
 ) -> None:
     open_journal().append_end(entry(1, "other"))
-    source = tasks(tmp_path, "a")
+    source = tasks("a")
     with pytest.raises(FormatError, match=r"none of its 1 lines is about a task"):
         settle_by(str(tmp_path / "log"), source)
-    source.close()
     # one known line is enough: the file was edited
-    source = tasks(tmp_path, "a", "other")
+    source = tasks("a", "other")
     settled = settle_by(str(tmp_path / "log"), source)
     assert list(settled.states) == [WAITING, DONE]
     assert (settled.moved, settled.strange) == (1, 0)
-    source.close()
 
 
 def test_tasks_that_differ_in_a_secret_alone_stay_two_without_it(
-    open_journal: Open, tmp_path: Path
+    open_journal: Open, tasks: Tasks, tmp_path: Path
 ) -> None:
     lines = [f"train --password=number-{n} x" for n in (1, 2)]
-    journal, source = open_journal(), tasks(tmp_path, *lines)
+    journal, source = open_journal(), tasks(*lines)
     journal.append_end(entry(1, lines[0]))
     assert "number-1" not in (tmp_path / "log").read_text()
     assert list(settle_by(str(tmp_path / "log"), source).states) == [DONE, WAITING]
-    source.close()
-    source = tasks(tmp_path, *reversed(lines))
+    source = tasks(*reversed(lines))
     assert list(settle_by(str(tmp_path / "log"), source).states) == [WAITING, DONE]
     assert (tmp_path / "log.key").stat().st_mode & 0o077 == 0
-    source.close()
 
 
 def test_a_joblog_that_has_its_secrets_or_lost_its_key_is_known_again(
-    open_journal: Open, tmp_path: Path
+    open_journal: Open, tasks: Tasks, tmp_path: Path
 ) -> None:
     line = "train --password=number-1 x"
-    journal, source = open_journal(), tasks(tmp_path, line, "train 2")
+    journal, source = open_journal(), tasks(line, "train 2")
     journal.append_end(entry(1, line))
     (tmp_path / "log.key").unlink()
     assert list(settle_by(str(tmp_path / "log"), source).states) == [DONE, WAITING]
     # as it was written while nothing was hidden
     (tmp_path / "log").write_text(f"{HEADER}\n" + LINE.format(1, 0, line))
     assert list(settle_by(str(tmp_path / "log"), source).states) == [DONE, WAITING]
-    source.close()
 
 
 def test_events_that_are_gone_before_they_are_read_stop_the_run(
-    open_journal: Open, tmp_path: Path
+    open_journal: Open, tasks: Tasks
 ) -> None:
-    journal, source = open_journal(), tasks(tmp_path, "a")
+    journal, source = open_journal(), tasks("a")
     os.unlink(journal.events_path)
     with pytest.raises(StoreError, match="cannot read"):
         journal.read_past(source)
-    source.close()
 
 
 def test_tasks_that_differ_in_what_a_users_pattern_hides_stay_two(
-    open_journal: Open, tmp_path: Path
+    open_journal: Open, tasks: Tasks, tmp_path: Path
 ) -> None:
     mask = SecretMask(patterns=(r"word-(\w+)",))
     journal, source = (
         open_journal(mask=mask),
-        tasks(tmp_path, "say word-a", "say word-b"),
+        tasks("say word-a", "say word-b"),
     )
     journal.append_end(entry(1, "say word-a"))
     assert "word-a" not in (tmp_path / "log").read_text()
     settled = settle_by(str(tmp_path / "log"), source, mask)
     assert (list(settled.states), settled.known) == ([DONE, WAITING], 1)
-    source.close()
 
 
 # which tasks the ends are about

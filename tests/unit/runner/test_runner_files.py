@@ -165,42 +165,44 @@ def _groups(tmp_path: Path) -> tuple[str, str]:
     return str(proc), str(root)
 
 
-def test_the_tightest_limit_above_counts_without_inactive_cache(tmp_path: Path) -> None:
+V2_LIMITS = {
+    "cgroup/job/step/memory.max": "max\n",
+    "cgroup/job/memory.max": str(MIB),
+    "cgroup/job/memory.current": str(MIB // 2),
+    "cgroup/job/memory.stat": f"anon 1\ninactive_file {MIB // 4}\nactive_file 5\n",
+}
+V1_LIMITS = {
+    "proc/self/cgroup": "4:memory:/job\n0::/\n",
+    "cgroup/memory/job/memory.limit_in_bytes": str(MIB),
+    "cgroup/memory/job/memory.usage_in_bytes": str(MIB // 2),
+    "cgroup/memory/job/memory.stat": f"cache 1\ntotal_inactive_file {MIB // 4}\n",
+    "cgroup/memory/memory.limit_in_bytes": str((1 << 63) - 4096),
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "limit", "used", "room"),
+    [
+        (V2_LIMITS, None, 0, MemoryRoom(MIB // 4, MIB)),
+        (V1_LIMITS, None, 0, MemoryRoom(MIB // 4, MIB)),
+        ({}, None, 0, MemoryRoom(500 * 1024, 2000 * 1024)),
+        ({}, 100_000, 90_000, MemoryRoom(90_000, 100_000)),
+    ],
+    ids=["above, without inactive cache", "version 1", "the machine", "of the tasks"],
+)
+def test_the_tightest_limit_counts(
+    tmp_path: Path,
+    files: dict[str, str],
+    limit: int | None,
+    used: int,
+    room: MemoryRoom,
+) -> None:
     proc, root = _groups(tmp_path)
-    step, job = tmp_path / "cgroup/job/step", tmp_path / "cgroup/job"
-    write(step / "memory.max", "max\n")
-    write(job / "memory.max", str(1 * MIB))
-    write(job / "memory.current", str(MIB // 2))
-    write(job / "memory.stat", f"anon 1\ninactive_file {MIB // 4}\nactive_file 5\n")
-    gauge = MachineMemoryGauge(proc_folder=proc, root=root)
-    assert gauge.is_grouped
-    assert gauge.tightest(0) == MemoryRoom(MIB // 4, MIB)
-
-
-def test_version_1_groups_are_read_too(tmp_path: Path) -> None:
-    proc, root = _groups(tmp_path)
-    write(tmp_path / "proc/self/cgroup", "4:memory:/job\n0::/\n")
-    job = tmp_path / "cgroup/memory/job"
-    write(job / "memory.limit_in_bytes", str(MIB))
-    write(job / "memory.usage_in_bytes", str(MIB // 2))
-    write(job / "memory.stat", f"cache 1\ntotal_inactive_file {MIB // 4}\n")
-    write(tmp_path / "cgroup/memory/memory.limit_in_bytes", str((1 << 63) - 4096))
-    assert MachineMemoryGauge(proc_folder=proc, root=root).tightest(0) == MemoryRoom(
-        MIB // 4, MIB
-    )
-
-
-def test_without_a_group_the_machine_counts(tmp_path: Path) -> None:
-    proc, root = _groups(tmp_path)
-    gauge = MachineMemoryGauge(proc_folder=proc, root=root)
-    assert not gauge.is_grouped
-    assert gauge.tightest(0) == MemoryRoom(500 * 1024, 2000 * 1024)
-
-
-def test_a_limit_on_the_tasks_is_one_among_others(tmp_path: Path) -> None:
-    proc, root = _groups(tmp_path)
-    gauge = MachineMemoryGauge(100_000, proc_folder=proc, root=root)
-    assert gauge.tightest(90_000) == MemoryRoom(90_000, 100_000)
+    for name, text in files.items():
+        write(tmp_path / name, text)
+    gauge = MachineMemoryGauge(limit, proc_folder=proc, root=root)
+    assert gauge.is_grouped == bool(files)
+    assert gauge.tightest(used) == room
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,13 @@
 """A folder of a user, and weigh in it, with jobs on this machine only."""
 
 import os
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from processes import until
+from run_captured import run_captured
 
 from weigh.cli.main import run_cli
 
@@ -35,7 +35,7 @@ def weigh(
     def call(*words: str) -> tuple[int, str, str]:
         if words[0] in LAUNCHING:
             argv = [sys.executable, "-m", "weigh", *words]
-            done = subprocess.run(argv, capture_output=True, text=True, check=False)
+            done = run_captured(argv)
             return done.returncode, done.stdout, done.stderr
         capfdbinary.readouterr()
         code = run_cli(words, [])
@@ -43,6 +43,10 @@ def weigh(
         return code, out.decode(), err.decode()
 
     return call
+
+
+def has_ended(shown: str) -> bool:
+    return "running" not in shown and "waiting" not in shown
 
 
 @pytest.fixture
@@ -62,12 +66,6 @@ def submitted(weigh: Weigh) -> Callable[..., None]:
         assert code == 0, err
         code, _, err = weigh("submit", f"plan/{name}", "--on", "local", *words)
         assert code == 0, err
-        deadline = time.monotonic() + 60
-        while wait:
-            out = weigh("status", "last")[1]
-            if "running" not in out and "waiting" not in out:
-                return
-            assert time.monotonic() < deadline, out
-            time.sleep(0.1)
+        until(lambda: not wait or has_ended(weigh("status", "last")[1]))
 
     return submit

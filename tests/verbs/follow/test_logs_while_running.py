@@ -6,12 +6,12 @@ The oracle is what the programs themselves write to files of the test.
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from processes import until
 
 Weigh = Callable[..., tuple[int, str, str]]
 Submit = Callable[..., None]
@@ -39,13 +39,6 @@ def _lines_of_programs(text: str) -> list[str]:
     return sorted(line for line in text.splitlines() if not line.startswith("==> "))
 
 
-def _wait_until(is_so: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
 @contextmanager
 def _followed(*words: str) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
     """Follow a job by another process; what it prints is in a file."""
@@ -66,7 +59,7 @@ def test_each_task_that_is_pulled_from_a_queue_is_followed_to_its_end(
     # several elements pull the tasks: those begin later that nobody has yet
     submitted(lines, plan=HALF, wait=False)
     assert list(Path("plan/pp").glob("queue_*"))
-    _wait_until(lambda: bool(_printed_lines(Path())), "no task began")
+    until(lambda: _printed_lines(Path()), "a task to begin")
 
     code, out, _ = weigh("logs", "-f", "last")
 
@@ -96,12 +89,12 @@ def test_a_task_is_followed_into_its_next_attempts(submitted: Submit) -> None:
     wait = "until [ -e go ]; do sleep .05; done"
     submitted(f"echo first; {wait}; echo end\n", wait=False)
     with _followed("last") as (process, followed):
-        _wait_until(lambda: "first" in followed.read_text(), "nothing was followed")
+        until(lambda: "first" in followed.read_text(), "the first line")
         (first,) = Path().glob("plan/pp/log/*.out/1.out")
         # two attempts begin between two looks, as those that lacked memory
         first.with_name("1.2.out").write_text("second\n")
         first.with_name("1.3.out").write_text("third\n")
-        _wait_until(lambda: "third" in followed.read_text(), followed.read_text())
+        until(lambda: "third" in followed.read_text())
         Path("go").touch()
         assert process.wait(60) == 0
         out = followed.read_text()
@@ -120,10 +113,10 @@ def test_a_task_is_followed_into_the_job_that_resumes_it(
     once = "if [ -e again ]; then echo good; else touch again; echo bad; exit 3; fi"
     submitted(f"{once}\necho waits; {wait}; echo end\n", wait=False)
     with _followed("last") as (process, followed):
-        _wait_until(lambda: "bad" in followed.read_text(), "nothing was followed")
+        until(lambda: "bad" in followed.read_text(), "the first line")
         code, _, err = weigh("resume", "last", "--also", "bugs")
         assert code == 0, err
-        _wait_until(lambda: "good" in followed.read_text(), followed.read_text())
+        until(lambda: "good" in followed.read_text())
         Path("go").touch()
         assert process.wait(60) == 0
         out = followed.read_text()
@@ -135,7 +128,7 @@ def test_last_stays_the_job_that_it_was(submitted: Submit) -> None:
     wait = "until [ -e go ]; do sleep .05; done"
     submitted(f"echo first; {wait}; echo end\n", wait=False)
     with _followed("last") as (process, followed):
-        _wait_until(lambda: "first" in followed.read_text(), "nothing was followed")
+        until(lambda: "first" in followed.read_text(), "the first line")
         submitted("echo another\n", name="qq", wait=False)
         Path("go").touch()
         assert process.wait(60) == 0
@@ -150,7 +143,7 @@ def test_a_task_of_the_queue_that_was_run_by_hand_is_shown_where_it_ran(
     wait = '[ -n "$BY_HAND" ] || until [ -e go ]; do sleep .05; done'
     lines = "".join(f"echo this is {number}; {wait}\n" for number in range(1, 13))
     submitted(lines, plan=HALF, wait=False)
-    _wait_until(lambda: len([*Path().glob("plan/pp/log/*.out/*")]) == 2, "no task runs")
+    until(lambda: len([*Path().glob("plan/pp/log/*.out/*")]) == 2, "tasks to run")
     (queue,) = Path("plan/pp").glob("queue_*")
     monkeypatch.setenv("BY_HAND", "1")
     argv = ("exec", "--jobs", "4", "--pull", str(queue), "--joblog", "hand.joblog")

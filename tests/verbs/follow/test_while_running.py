@@ -1,11 +1,11 @@
 """``weigh status`` and ``weigh report`` of a job that is running."""
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from processes import until
 
 Weigh = Callable[..., tuple[int, str, str]]
 
@@ -22,10 +22,7 @@ def test_status_and_report_count_the_same_states(
     submitted(
         "true\n" * 8 + f"touch begun; {wait}\n" * 4, plan=(*plan, *hours), wait=False
     )
-    deadline = time.monotonic() + 60
-    while not Path("begun").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(Path("begun").exists)
     shown = []
     for verb in ("status", "report", "status"):
         document = json.loads(weigh(verb, "last", "--json")[1])

@@ -1,5 +1,7 @@
 """Since when no GPU was busy: what a warning of an idle one goes by."""
 
+import pytest
+
 from weigh.measure.gpu_account import GpuAccount, idle_for
 from weigh.probe.gpu import GpuDevice, GpuReading
 from weigh.units import GIB
@@ -17,22 +19,18 @@ def account(*looks: float | None, gpu: GpuDevice = GPU) -> GpuAccount:
     return one
 
 
-def idle(*accounts: GpuAccount, now: float) -> float | None:
-    return idle_for(accounts, now)
-
-
-def test_a_gpu_is_idle_since_it_was_last_busy() -> None:
-    assert idle(account(0.0, 0.0, 70.0, 0.0, 0.0), now=10.0) == 8.0
-
-
-def test_a_gpu_that_never_was_busy_is_idle_since_the_first_look() -> None:
-    assert idle(account(0.0, 0.0, 0.0), now=10.0) == 9.0
-
-
-def test_a_gpu_that_does_not_report_is_not_called_idle() -> None:
-    assert idle(account(None, None, None), now=10.0) is None
+@pytest.mark.parametrize(
+    ("looks", "since"),
+    [
+        ([0.0, 0.0, 70.0, 0.0, 0.0], 8.0),  # since it was last busy
+        ([0.0, 0.0, 0.0], 9.0),  # never busy: since the first look
+        ([None, None, None], None),  # it does not report
+    ],
+)
+def test_a_gpu_is_idle_since(looks: list[float | None], since: float | None) -> None:
+    assert idle_for([account(*looks)], 10.0) == since
 
 
 def test_one_busy_gpu_of_two_is_enough() -> None:
     busy = account(0.0, 0.0, 0.0, 90.0, gpu=OTHER)
-    assert idle(account(0.0, 0.0, 0.0), busy, now=10.0) == 7.0
+    assert idle_for([account(0.0, 0.0, 0.0), busy], 10.0) == 7.0
