@@ -5,6 +5,7 @@ time limit doubles the limit at which it was stopped.
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -433,11 +434,25 @@ def _runs_of_record(record: Record) -> Iterator[RunForRequest]:
         for one in repeats
     ]
     if not runs and record.usage is not None:
-        runs = [(record.usage, record.state)]
+        runs = [(_usage_of_whole_loop(record, record.usage), record.state)]
     for usage, state in runs:
         # 0 stands for unknown here: no limit is 0 bytes
         granted = max(of_job or 0, usage.memory_limit or 0) or None
         yield RunForRequest(usage, state, granted, on_gpu)
+
+
+def _usage_of_whole_loop(record: Record, usage: Usage) -> Usage:
+    """Return the usage with the time of the batches that `--worst-batch` left out."""
+    if record.batches is None or record.batches.forecast is None:
+        return usage
+    wall_time = usage.wall_time + record.batches.forecast.left_out
+    times = wall_time / max(usage.wall_time, sys.float_info.min)
+    wait = usage.cpu_wait
+    if wait is not None:
+        wait = msgspec.structs.replace(
+            wait, time=wait.time * times, alone=wait.alone * times
+        )
+    return msgspec.structs.replace(usage, wall_time=wall_time, cpu_wait=wait)
 
 
 def _nothing_measured(records: Sequence[Record]) -> str:

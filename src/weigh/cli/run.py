@@ -208,6 +208,12 @@ def _repeats(
     help="Send a signal before the time limit, such as USR1@10m.",
 )
 @click.option(
+    "--worst-batch",
+    is_flag=True,
+    help="Run only the longest and some other batches of each weigh.batches loop, for "
+    "the memory and time of all.",
+)
+@click.option(
     "--attach",
     type=options.BoundedCount(),
     metavar="PID",
@@ -290,6 +296,8 @@ def _watch(
     """Run the command, or attach to a process: exactly one of the two."""
     if pid is not None and command:
         raise click.UsageError("--attach takes no command: it measures a process")
+    if pid is not None and options.worst_batch:
+        raise click.UsageError("--attach changes no loop: leave out --worst-batch")
     flags = _progress_flags(options)
     if flags and pid is not None:
         raise click.UsageError(f"--attach reads no output: leave out {flags[0]}")

@@ -115,6 +115,28 @@ class LengthPeak(msgspec.Struct, frozen=True):
     gpu_memory: Bytes | None = None
 
 
+class WholeLoopForecast(msgspec.Struct, frozen=True):
+    """What all batches of a loop take, of which the longest and a few others ran.
+
+    ``batches`` are all, ``longest`` is the longest sample in them. ``left_out`` is the
+    time that is missing from the run, also of other loops of it.
+    """
+
+    batches: int
+    longest: int
+    time: Seconds
+    left_out: Seconds
+
+    def joined(self, other: "WholeLoopForecast") -> "WholeLoopForecast":
+        """Return the forecast of another pass over the same batches added."""
+        return WholeLoopForecast(
+            self.batches + other.batches,
+            max(self.longest, other.longest),
+            self.time + other.time,
+            self.left_out + other.left_out,
+        )
+
+
 # longest over shortest sample, from which lengths are taken to vary
 _LONGER = 1.5
 
@@ -142,6 +164,7 @@ class BatchTimes(msgspec.Struct, frozen=True):
     end: Seconds | None = None
     shortest: int | None = None
     lengths: tuple[LengthPeak, ...] = ()
+    forecast: WholeLoopForecast | None = None  # None: all batches were to run
 
     @property
     def lengths_vary(self) -> bool:

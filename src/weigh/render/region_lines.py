@@ -10,6 +10,7 @@ from weigh.model.record import (
     ProgramEvent,
     ProgramPhase,
     ProgramRegions,
+    WholeLoopForecast,
 )
 from weigh.render.printable import (
     count_with_commas,
@@ -170,8 +171,9 @@ def _phase_gpus(
 def batch_rows(loop: BatchTimes) -> Iterator[tuple[str, str]]:
     """Yield name and text of what is known of a loop over batches."""
     many = count_with_commas(loop.count)
-    if loop.total is not None:
-        many = f"{many} of {count_with_commas(loop.total)}"
+    total = loop.total if loop.forecast is None else loop.forecast.batches
+    if total is not None:
+        many = f"{many} of {count_with_commas(total)}"
     size = "" if loop.size is None else f", of {count_with_commas(loop.size)} each"
     samples = (
         "" if loop.samples is None else f", {count_with_noun(loop.samples, 'sample')}"
@@ -179,11 +181,11 @@ def batch_rows(loop: BatchTimes) -> Iterator[tuple[str, str]]:
     yield "batches", f"{many}{size}{samples}"
     if loop.time_mean is None:
         return
-    total = format_brief(loop.time_mean * loop.count)
+    all_time = format_brief(loop.time_mean * loop.count)
     each = ""
     if loop.time_per_sample is not None:
         each = f", {format_brief(loop.time_per_sample)} per sample"
-    yield "time", f"{total}, mean {format_brief(loop.time_mean)}{each}"
+    yield "time", f"{all_time}, mean {format_brief(loop.time_mean)}{each}"
     three = (
         ("quickest", loop.time_min),
         ("median", loop.time_median),
@@ -194,10 +196,20 @@ def batch_rows(loop: BatchTimes) -> Iterator[tuple[str, str]]:
         yield "", ", ".join(words)
     if loop.peak_memory is not None:
         yield "peak", f"{format_size(loop.peak_memory)} of memory in the loop"
+    if loop.forecast is not None:
+        yield from _whole_loop_rows(loop.forecast)
     if why := memory_by_length(loop):
         # behind its own first word
         name, _, text = why.partition(" ")
         yield name, text
+
+
+def _whole_loop_rows(forecast: WholeLoopForecast) -> Iterator[tuple[str, str]]:
+    """Yield that the longest batch ran, and how long all batches take."""
+    count = count_with_commas(forecast.batches)
+    longest = count_with_commas(forecast.longest)
+    yield "", f"with the longest batch of {count}, of length {longest}"
+    yield "all", f"{count} batches about {format_duration(forecast.time)}"
 
 
 _FEWEST = 3  # points from which on a correlation is looked at

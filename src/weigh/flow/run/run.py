@@ -28,6 +28,7 @@ from weigh.measure.launcher import JobLauncher
 from weigh.model.mask import SecretMask
 from weigh.model.record import (
     Allocation,
+    BatchTimes,
     CodeProvenance,
     MeasuringCost,
     ProgramRegions,
@@ -103,6 +104,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     progress_patterns: tuple[str, ...] = ()  # regular expressions
     time_limit: float | None = None  # None: the job's limit
     checkpoint_signal: str | None = None  # None: no signal
+    worst_batch: bool = False  # run a loop's longest batch and a few others
     stalled_after: float = 600.0  # no output and no CPU time, or idle GPUs
     mask: SecretMask = SecretMask()
 
@@ -177,6 +179,7 @@ def run_command_measured(
             _note_login_node(record.host, options, warner)
             _note_directives(record, warner)
             _note_hidden_exit(record, warner)
+            _note_worst_batch(record, options, warner)
         except Exception as error:  # noqa: BLE001 - the job's exit code must pass
             warner.lose(f"internal error: {type(error).__name__}: {error}")
     return WatchedCommand(record, warner.lines, joined, warner.losses)
@@ -269,6 +272,17 @@ def _note_hidden_exit(record: Record, warner: WarningCollector) -> None:
     hidden = hidden_exit(join(record.command))
     if hidden is not None:
         warner.warn(f"{hidden.effect} ({hidden.cure})")
+
+
+def _note_worst_batch(
+    record: Record, options: RunOptions, warner: WarningCollector
+) -> None:
+    is_known = record.batches is not None and record.batches.forecast is not None
+    if options.worst_batch and not is_known and not record.exit_code:
+        warner.warn(
+            "--worst-batch: all batches ran, as no loop over "
+            "weigh.batches(loader) could name its longest"
+        )
 
 
 def _note_login_node(
@@ -385,6 +399,8 @@ class RunToMeasure(msgspec.Struct, frozen=True, kw_only=True):
         """Run the command once, in the best way to measure on this machine."""
         options, group = self.options, self.group
         env = {**self.channel.environment(), **(group.environment if group else {})}
+        if options.worst_batch:
+            env["WEIGH_WORST_BATCH"] = "1"
         if sys.platform != "linux":
             return portable.run_portable_command(
                 self.command,
@@ -501,10 +517,14 @@ def finished(
     biggest = last if last.exit_code != 0 else max(counted, key=_peak_memory_or_zero)
     state, outcome = _state_and_outcome(last, words, unfinished_record.command)
     regions = biggest.regions or ProgramRegions()
+    loop, usage = _loop_to_record(regions.batches), biggest.usage
+    if loop is not None and loop.forecast is not None:
+        # memory rose with the length of the batches, in the order that weigh chose
+        usage = msgspec.structs.replace(usage, growing=None)
     return msgspec.structs.replace(
         unfinished_record,
         phases=regions.phases,
-        batches=regions.batches[0] if regions.batches else None,
+        batches=loop,
         events=regions.events,
         progress=biggest.progress,
         ranks=biggest.ranks or regions.ranks,
@@ -516,11 +536,22 @@ def finished(
         outcome=outcome,
         exit_code=last.exit_code,
         signal=last.signal,
-        usage=biggest.usage,
+        usage=usage,
         series=biggest.series,
         monitor=_monitor(biggest, measured),
         repeats=_repeated_runs(measured, options) if len(measured) > 1 else (),
     )
+
+
+def _loop_to_record(loops: Sequence[BatchTimes]) -> BatchTimes | None:
+    """Return the longest loop; if some batches ran for all, that of all of them."""
+    forecasts = [(one, one.forecast) for one in loops if one.forecast is not None]
+    if not forecasts:
+        return loops[0] if loops else None
+    loop, forecast = max(forecasts, key=lambda pair: pair[1].time)
+    left_out = sum(other.left_out for _, other in forecasts)
+    forecast = msgspec.structs.replace(forecast, left_out=left_out)
+    return msgspec.structs.replace(loop, forecast=forecast)
 
 
 def _state_and_outcome(

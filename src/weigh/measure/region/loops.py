@@ -1,12 +1,14 @@
 """Loops over batches: each batch is timed, memory is measured for the whole loop."""
 
+import os
 from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from math import prod
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from weigh.errors import UsageError
+from weigh.lazy_modules import lazy_module
+from weigh.measure.region.batch_shapes import longest_row, rows_of_batch
 from weigh.measure.region.channel import clock
 from weigh.measure.region.region import checked_whole_number
 from weigh.measure.region.spans import OpenLoop
@@ -14,11 +16,17 @@ from weigh.measure.region.tracker import RegionTracker, current, is_current
 from weigh.probe.gpu_libraries import wait_quietly
 from weigh.units import Seconds
 
+if TYPE_CHECKING:
+    from weigh.measure.region import worst_batch
+    from weigh.measure.region.worst_batch import LongestBatchesFirst
+else:  # imported when it is first used
+    worst_batch = lazy_module("weigh.measure.region.worst_batch")
+
+_WORST_BATCH = "WEIGH_WORST_BATCH"  # set by weigh run --worst-batch
 _Batch = TypeVar("_Batch")
 # so that a batch costs 0.7 us (docs/python.md)
 _LOOK_INTERVAL = 1.0  # seconds between two flushes
 _MOST_KEPT = 4096  # batch times kept before they are added up
-_MOST_ROWS = 10_000  # rows of a batch whose lengths are looked at
 _LONGER = 21 / 20  # what makes a batch so much longer that the memory is read
 
 
@@ -56,13 +64,18 @@ class TimedLoop(Generic[_Batch]):
             yield from self._iterable
             return
         running = RunningLoop(tracker, region, self._size)
+        iterable, sync = self._iterable, self._sync
+        longest_first: LongestBatchesFirst | None = None
+        if os.environ.get(_WORST_BATCH) == "1":
+            iterable, longest_first = self._longest_first(tracker)
+            sync = True  # the few times count for all
         times = running.times
         # a name would keep the batch alive while the program works on the next one
         box: list[_Batch] = []
         look_at = clock() + _LOOK_INTERVAL
         started = clock()
         try:
-            for batch in self._iterable:
+            for batch in iterable:
                 try:
                     plain = type(batch) is running.plain
                     # len is a fast way for the type that was counted that way before
@@ -73,7 +86,7 @@ class TimedLoop(Generic[_Batch]):
                 box.append(batch)
                 del batch
                 yield box.pop()
-                if self._sync:
+                if sync:
                     wait_quietly()
                 now = clock()
                 times.append(now - started)
@@ -89,8 +102,25 @@ class TimedLoop(Generic[_Batch]):
                 running.flush(ends=False)
                 started = clock()
                 look_at = started + _LOOK_INTERVAL
+            if longest_first is not None:
+                running.predict_all(longest_first, self._total)
         finally:
             running.end()
+
+    def _longest_first(
+        self, tracker: RegionTracker
+    ) -> "tuple[Iterable[_Batch], LongestBatchesFirst | None]":
+        """Return the batches that run in place of all, where they can be known."""
+        asked = worst_batch.longest_batches_first(self._iterable, self._size)
+        if isinstance(asked, worst_batch.UnaskedBatches):
+            tracker.warn(f"--worst-batch: all batches run: {asked.why}")
+            return asked.batches, None
+        if asked.is_cut:
+            count = len(asked.shapes)
+            tracker.warn(
+                f"--worst-batch: only the first {count} batches were looked at"
+            )
+        return asked, asked
 
 
 def batches(
@@ -160,6 +190,12 @@ class RunningLoop:
         if is_current(self._tracker):
             self._tracker.add_length(self._loop, length)
 
+    def predict_all(self, some: "LongestBatchesFirst", expected: int | None) -> None:
+        """Pass on what all batches of a loop take, of which *some* ran."""
+        forecast = some.forecast(expected)
+        if forecast is not None and is_current(self._tracker):
+            self._tracker.add_forecast(self._loop, forecast)
+
     def flush(self, *, ends: bool) -> None:
         """Pass them to the tracker, unless this is a fork of the looping process."""
         if is_current(self._tracker):
@@ -179,7 +215,7 @@ class RunningLoop:
         """Return the number of samples: 1 for text, the rows for columns."""
         if isinstance(batch, str | bytes):
             return 1
-        rows = self._rows(batch)
+        rows = rows_of_batch(batch, self._size)
         count = len(rows)
         # rows that are the batch itself: the next one of this type needs only len
         if rows is batch:
@@ -193,47 +229,11 @@ class RunningLoop:
         """
         found = None
         with suppress(Exception):  # as for the count of such a batch
-            found = _longest_row(
-                batch if type(batch) is self.plain else self._rows(batch)
-            )
+            is_rows = type(batch) is self.plain
+            found = longest_row(batch if is_rows else rows_of_batch(batch, self._size))
         self.has_lengths = found is not None
         if found is None:
             return 0
         if self._shortest is None or found < self._shortest:
             self._shortest = found
         return found
-
-    def _rows(self, batch: Any) -> Any:  # noqa: ANN401 - as above
-        """Return what has a batch's rows: its first column, or the batch itself."""
-        # a mapping of columns, as of a tokenizer
-        if hasattr(batch, "keys") and hasattr(batch, "values"):
-            return next(iter(batch.values()))
-        if isinstance(batch, list | tuple) and self._is_columns(batch):
-            return batch[0]
-        return batch
-
-    def _is_columns(self, batch: "list[Any] | tuple[Any, ...]") -> bool:
-        """Return whether a batch is columns, such as (inputs, labels), and not rows."""
-        # as many entries as samples: a list of rows
-        if len(batch) == self._size:
-            return False
-        # columns have the same number of rows
-        shapes = [getattr(column, "shape", None) for column in batch]
-        rows = {shape[0] for shape in shapes if shape}
-        return bool(shapes and shapes[0]) and len(rows) == 1
-
-
-def _longest_row(rows: Any) -> int | None:  # noqa: ANN401 - any loader's batch
-    """Return the length of the longest of *rows*; None if they are not text or lists.
-
-    To go over anything else could load or use up what it holds.
-    """
-    shape = getattr(rows, "shape", None)
-    # a padded tensor: each row is as long as the longest
-    if shape is not None:
-        return int(prod(shape[1:])) if len(shape) > 1 else None
-    if isinstance(rows, str | bytes):
-        return len(rows)
-    if isinstance(rows, list | tuple) and len(rows) <= _MOST_ROWS:
-        return max(map(len, rows), default=0)
-    return None

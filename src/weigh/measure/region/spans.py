@@ -16,7 +16,12 @@ import msgspec
 from weigh.measure.region.channel import BatchesLine, PhaseLine
 from weigh.measure.region.gpu_meter import RegionGpuMeter, joined_gpu_memory, most
 from weigh.model.gpu import GpuMemory
-from weigh.model.record import BatchTimes, LengthPeak, ProgramPhase
+from weigh.model.record import (
+    BatchTimes,
+    LengthPeak,
+    ProgramPhase,
+    WholeLoopForecast,
+)
 from weigh.probe.own_memory import OwnMemory
 from weigh.robust import median_of
 from weigh.units import KIB, Bytes, Seconds
@@ -142,6 +147,7 @@ class LoopTotal(RegionTotal):
     total: int | None = None  # batches that are expected; None: unknown
     shortest: int | None = None  # of the shortest batch; None: no lengths
     lengths: list[LengthPeak] = []  # each longer than the one before
+    forecast: WholeLoopForecast | None = None  # None: all batches ran
 
     def add_batches(
         self, times: Sequence[float], samples: int | None, shortest: int | None
@@ -161,6 +167,12 @@ class LoopTotal(RegionTotal):
         on_gpu = max((gpu.of_program for gpu in region.gpus), default=None)
         self.lengths.append(LengthPeak(length, region.peak, on_gpu))
 
+    def add_forecast(self, forecast: WholeLoopForecast) -> None:
+        """Add another pass of which some batches ran."""
+        if self.forecast is not None:
+            forecast = self.forecast.joined(forecast)
+        self.forecast = forecast
+
     def line(self, process: str) -> BatchesLine:
         """Return the figures so far."""
         times = self.times
@@ -176,11 +188,13 @@ class LoopTotal(RegionTotal):
             time_per_sample=times.total / self.samples if self.samples else None,
             peak_memory=self.peak,
             gpus=self.gpus,
-            total=self.total,
+            # the loop has reached its end
+            total=self.total if self.forecast is None else times.count,
             start=self.start if some else None,
             end=self.end if some else None,
             shortest=self.shortest,
             lengths=tuple(self.lengths),
+            forecast=self.forecast,
         )
         return BatchesLine(process, self.key, times.total, batches)
 

@@ -26,7 +26,7 @@ from weigh.measure.region.spans import (
     step_in,
     step_out,
 )
-from weigh.model.record import ProgramEvent, ProgramRegions
+from weigh.model.record import ProgramEvent, ProgramRegions, WholeLoopForecast
 from weigh.probe.gpu import GpuDevice
 from weigh.probe.own_memory import OwnMemory, own_memory
 from weigh.units import Bytes, Seconds
@@ -167,6 +167,11 @@ class RegionTracker:
         if not region.closed:
             self._high_water.look(region, often=True)
             region.total.add_length(length, region)
+
+    @_measures_or_turns_off
+    def add_forecast(self, region: OpenLoop, forecast: WholeLoopForecast) -> None:
+        """Add what all batches take of a loop that ran some of them."""
+        region.total.add_forecast(forecast)
 
     @_measures_or_turns_off
     def add_event(self, name: str, value: float | str | None) -> None:

@@ -1,0 +1,242 @@
+"""The longest batches of a loop in place of all of them, and the time of all."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from region_programs import report_of, run
+
+from weigh.measure.region import worst_batch
+from weigh.measure.region.batch_shapes import BatchShape, sample_length, shape_of_batch
+from weigh.measure.region.worst_batch import (
+    LongestBatchesFirst,
+    UnaskedBatches,
+    longest_batches_first,
+)
+
+texts = st.lists(st.text("ab", max_size=60), min_size=1, max_size=4)
+
+
+class Rows(list[Any]):
+    """A padded batch of rows."""
+
+    def __init__(self, rows: int, width: int) -> None:
+        super().__init__([width] * rows)
+        self.shape = (rows, width)
+
+
+def padded(batch: Sequence[str]) -> int:
+    return len(batch) * max(map(len, batch))
+
+
+@pytest.mark.parametrize(
+    ("batch", "shape"),
+    [
+        (["a", "abc"], (2, 3, 4)),
+        ("a sentence", (1, 10, 10)),
+        (Rows(4, 7), (4, 7, 28)),
+        ({"ids": Rows(4, 7), "labels": [1]}, (4, 7, 28)),
+        (7, None),
+        ([1, 2], None),
+    ],
+)
+def test_a_batch_has_rows_and_the_lengths_of_them(
+    batch: Any, shape: tuple[int, int, int] | None
+) -> None:
+    assert shape_of_batch(batch, None) == (shape and BatchShape(*shape))
+
+
+@pytest.mark.parametrize(
+    ("sample", "length"),
+    [
+        ("text", 4),
+        (["some", "token"], 2),
+        (("a text", 1), 6),
+        (([1, 2, 3], [0]), 3),
+        ({"label": 1, "ids": [1, 2]}, 2),
+        (Rows(1, 5), 5),
+        (7, 1),
+        ({}, 0),
+    ],
+)
+def test_a_sample_is_as_long_as_its_longest_column(sample: Any, length: int) -> None:
+    assert sample_length(sample) == length
+
+
+@given(st.lists(texts, min_size=1, max_size=400), st.sampled_from((iter, list)))
+def test_the_largest_batches_of_a_list_or_a_stream_run_and_the_longest_ends_it(
+    loader: list[list[str]], passed_as: Callable[[Any], Any]
+) -> None:
+    asked = longest_batches_first(passed_as(loader), None)
+    assert isinstance(asked, LongestBatchesFirst)
+    ran = [*asked]
+    assert padded(ran[-1]) == max(map(padded, loader))
+    for size in (padded, lambda batch: sum(map(len, batch))):
+        assert max(map(size, ran)) == max(map(size, loader))
+    assert all(batch in loader for batch in ran)
+    assert len(ran) <= 8
+
+
+def test_of_many_batches_one_of_a_hundred_runs_with_all_lengths_among_them() -> None:
+    loader = [["x" * (number % 1000)] for number in range(1500)]
+    asked = longest_batches_first(loader, None)
+    assert isinstance(asked, LongestBatchesFirst)
+    lengths = [len(batch[0]) for batch in asked]
+    assert len(lengths) == 15
+    assert lengths[0] == lengths[-1] == 999
+    assert min(lengths) < 100
+    assert 450 < sorted(lengths)[7] < 550
+
+
+class Clock:
+    """Seconds that pass while batches are worked on, and not otherwise."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(worst_batch, "clock", lambda: self.now)
+
+
+@pytest.mark.parametrize(
+    ("seconds_of", "within"),
+    [
+        (lambda length: 0.2 + length, 1.001),
+        (lambda length: length, 1.001),
+        (lambda _length: 3.0, 1.001),
+        (lambda length: length * length, 1.6),
+    ],
+)
+def test_the_time_of_all_follows_from_a_few_and_the_lengths_of_all(
+    monkeypatch: pytest.MonkeyPatch, seconds_of: Any, within: float
+) -> None:
+    clock = Clock(monkeypatch)
+    loader = [["x" * (10 + number * 37 % 200)] for number in range(300)]
+    asked = longest_batches_first(loader, None)
+    assert isinstance(asked, LongestBatchesFirst)
+    spent = 5.0  # the start of the program, which only the first batch pays for
+    clock.now -= spent
+    clock_at_start = clock.now
+    for batch in asked:
+        clock.now += seconds_of(len(batch[0])) + spent
+        spent = 0.0
+    forecast = asked.forecast(None)
+    assert forecast is not None
+    whole = sum(seconds_of(len(batch[0])) for batch in loader)
+    assert whole / within <= forecast.time <= whole * within
+    assert forecast.left_out == pytest.approx(
+        max(0.0, forecast.time - (clock.now - clock_at_start))
+    )
+    assert (forecast.batches, forecast.longest) == (300, 209)
+
+
+def test_a_loop_that_was_left_has_no_forecast() -> None:
+    asked = longest_batches_first([["a"], ["ab"], ["abc"]], None)
+    assert isinstance(asked, LongestBatchesFirst)
+    next(iter(asked))
+    assert asked.forecast(None) is None
+
+
+def test_a_stream_without_end_is_looked_at_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+
+    def endless() -> Iterator[list[str]]:
+        while True:
+            clock.now += 1.0
+            yield ["x" * int(clock.now)]
+
+    asked = longest_batches_first(endless(), None)
+    assert isinstance(asked, LongestBatchesFirst)
+    assert asked.is_cut
+    assert max(len(batch[0]) for batch in asked) == len(asked.shapes)
+    forecast = asked.forecast(1000)
+    assert forecast is not None
+    assert forecast.batches == 1000
+
+
+class Broken(list[Any]):
+    def __getitem__(self, _index: Any) -> Any:
+        raise OSError("disk")
+
+
+@pytest.mark.parametrize(
+    ("loader", "why"),
+    [
+        ([1, 2, 3], "its batches have no lengths"),
+        (iter([1, 2, 3]), "its batches have no lengths"),
+        (iter([Rows(2, 3), Rows(2, 5)]), "it is a stream of tensors"),
+        ({1: "a"}, "its batches have no lengths"),
+        ([], "it has no batches"),
+        (iter([]), "it has no batches"),
+        (Broken([1, 2]), "OSError: disk"),
+    ],
+)
+def test_a_loop_that_cannot_be_asked_runs_whole(loader: Any, why: str) -> None:
+    expected = [*loader] if hasattr(loader, "__len__") else None
+    asked = longest_batches_first(loader, None)
+    assert isinstance(asked, UnaskedBatches)
+    assert asked.why == why
+    ran = [*asked.batches]
+    assert ran == expected or len(ran) in (0, 2, 3)
+
+
+def test_without_the_option_all_batches_run() -> None:
+    (loop,) = report_of("for _ in weigh.batches([['a'], ['ab']] * 9): pass\n")[
+        "batches"
+    ]
+    assert (loop["count"], loop["forecast"]) == (18, None)
+
+
+def test_passes_over_one_loop_add_up() -> None:
+    code = (
+        "for epoch in range(3):\n"
+        "  for _ in weigh.batches([['a' * n] for n in range(200)]): pass\n"
+    )
+    (loop,) = report_of(code, WEIGH_WORST_BATCH="1")["batches"]
+    assert loop["forecast"]["batches"] == 600
+    assert loop["count"] == loop["total"] <= 24
+
+
+def test_why_a_loop_runs_whole_is_one_line() -> None:
+    done = run("for _ in weigh.batches([1, 2]): pass\n", WEIGH_WORST_BATCH="1")
+    assert done.returncode == 0
+    lines = [line for line in done.stderr.splitlines() if "worst" in line]
+    assert lines == [
+        "weigh: --worst-batch: all batches run: its batches have no lengths"
+    ]
+
+
+TORCH = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Texts(Dataset):
+    reads = 0
+    def __len__(self): return 800
+    def __getitem__(self, index):
+        Texts.reads += 1
+        return torch.ones(1 + index % 400), index % 2
+
+def padded(samples):
+    return torch.nn.utils.rnn.pad_sequence([one for one, _ in samples], True), None
+
+loader = DataLoader(
+    Texts(), batch_size=4, shuffle=True, collate_fn=padded, num_workers=WORKERS
+)
+for epoch in range(2):
+    for batch, _ in weigh.batches(loader, size=4):
+        print(batch.shape[1])
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loader_of_torch_is_asked_by_its_samples(workers: int) -> None:
+    pytest.importorskip("torch")
+    done = run(TORCH.replace("WORKERS", str(workers)), WEIGH_WORST_BATCH="1")
+    assert done.returncode == 0, done.stderr
+    widths = [int(line) for line in done.stdout.split()]
+    assert 8 <= len(widths) <= 16
+    assert widths[0] == max(widths) == 400
+    assert "of 400, of 4 each" in done.stderr
