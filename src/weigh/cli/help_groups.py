@@ -18,7 +18,7 @@ FIRST_OPTIONS = {
 OPTION_GROUPS = {
     "submit": {
         "Request": ("memory time cpus gpus nodes queue account"),
-        "Order": "after jobs interactive name on",
+        "Order": "after then jobs interactive name on",
         "Environment": "setup measure",
         "Files": "stage-in stage-out",
         "Healing": "heal requeue",

@@ -34,9 +34,9 @@ _SCRIPT = "weigh.script"
 # options of weigh with a script of the user's own: all others are the scheduler's
 _OF_SCRIPTS = frozenset(
     {"--measure", "--again", "--checks", "--no-checks", "--dry-run", "--json", "--on"}
-    | {"--notify", "--help", "--help-all", "--heal"}
+    | {"--notify", "--help", "--help-all", "--heal", "--then"}
 )
-_VALUED = {"--on", "--notify"}
+_VALUED = {"--on", "--notify", "--then"}
 _SHORT_FLAG = re.compile("-[A-Za-z]")
 # options whose value follows = or is left out, and values that are no word of their own
 _LIMIT_BEHIND = {
@@ -252,6 +252,11 @@ def notify(line: str) -> None:
     help="Start after JOB has succeeded; repeatable.",
 )
 @click.option(
+    "--then",
+    metavar="COMMAND",
+    help="Run COMMAND once, as a job of 1 CPU, when all tasks have succeeded.",
+)
+@click.option(
     "--jobs",  # without -j, which is a flag of qsub
     "throttle",
     type=_COUNT,
@@ -336,6 +341,11 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
         if words["notify"]:
             raise UsageError(
                 "--notify: weigh does not change your script (in it: trap COMMAND EXIT)"
+            )
+        if words["then"] is not None:
+            raise UsageError(
+                "--then is for a plan or a command: submit the script, then weigh "
+                "submit --after JOB -- COMMAND"
             )
         shared = {name: words[name] for name in HealOptions.__struct_fields__}
         if shared["heal"] is None:

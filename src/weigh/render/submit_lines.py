@@ -46,6 +46,7 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     commands: tuple[tuple[str, ...], ...] = ()
     now: Seconds = 0.0
     healer: SubmittedJob | None = None
+    then: SubmittedJob | None = None
     without_cluster: tuple[str, ...] = ()
     """The commands of the schedulers that were tried before, and reach no cluster."""
 
@@ -98,6 +99,8 @@ def _rows_of_submission(
     yield "each", f"{request_words(job.request)}{_most_hours_text(answer, job)}"
     if answer.healer is not None and job.heal is not None:
         yield "heals", f"job {answer.healer.id} follows: {heal_words(job.heal)}"
+    if answer.then is not None:
+        yield "then", f"job {answer.then.id} ({answer.then.name}), when all are done"
     yield "next", f"weigh status {job.id}"
 
 
@@ -204,6 +207,7 @@ def submission_json(answer: SubmitAnswer) -> str:
         if answer.most is None
         else {"gpu": answer.most.gpu, "cpu": answer.most.cpu},
         "healer": None if answer.healer is None else answer.healer.id,
+        "then": None if answer.then is None else answer.then.id,
         "text": answer.text,
     }
     return indented_json(document)

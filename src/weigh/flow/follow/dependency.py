@@ -112,6 +112,18 @@ def await_jobs(
     return wait
 
 
+def await_sent_jobs(
+    here: Here, sent_ids: tuple[str, ...], scheduler: str
+) -> AwaitedJobs:
+    """Return what a job waits for that follows jobs which were sent just now.
+
+    They may have failed already: it waits all the same, until they are resumed.
+    """
+    known = jobs_file.read_jobs(here.root)
+    wait = jobs_to_await(here, needs_of(sent_ids[:1], scheduler, known), known)
+    return replace(wait, ids=wait.ids or sent_ids) if wait.needs else wait
+
+
 def needed(here: Here, need: str, known_jobs: Sequence[SubmittedJob]) -> NeededJob:
     """Return the state of the job that another one needs.
 

@@ -99,6 +99,9 @@ class SubmitOptions(HealOptions, frozen=True, kw_only=True):
     account: str | None = None
     notify: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    follows: tuple[str, ...] = ()
+    """The jobs that were sent just now, and may have failed already."""
+    then: str | None = None
     throttle: int | None = None
     setup: JobSetup = JobSetup()
     stage_in: tuple[str, ...] = ()

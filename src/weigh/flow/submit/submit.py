@@ -1,6 +1,7 @@
 """``weigh submit``: write the job script of a plan or a command, and submit it."""
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from weigh._version import __version__
 from weigh.errors import (
     NoClusterError,
+    SchedulerError,
     UsageError,
     WeighError,
 )
@@ -62,6 +64,7 @@ from weigh.model.job import (
 from weigh.model.plan import HIDES_FAILURES, PLAN_FILE, QUEUE_TASKS, Plan
 from weigh.model.staging import StagingPlan
 from weigh.render.submit_lines import SubmitAnswer
+from weigh.runner.shell import does_shell_accept, plain_words
 from weigh.schedulers import KINDS
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.this_machine import NAME as LOCAL
@@ -103,12 +106,73 @@ def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
             # the job to wait for be at a scheduler without one
             if (options.dry_run or options.after) and names:
                 _refuse_without_cluster(here, name)
+            then = None if options.then is None else _job_for_then(here, options, name)
             answer = _submit_to(here, options, name)
+            if then is not None:
+                answer = _with_then(here, then, answer)
             return replace(answer, without_cluster=tuple(without_cluster))
         except NoClusterError as error:
             if not names:
                 raise
             without_cluster.append(error.command)
+
+
+_MEMORY_OF_THEN = "1G"  # of a command that was never measured
+# of the tasks alone: what follows has a request and a place of its own
+_OF_TASKS = (
+    *("memory", "cpus", "gpus", "nodes", "time", "name", "throttle"),
+    *("stage_in", "stage_out", "requeue", "again"),
+)
+
+
+def _job_for_then(here: Here, options: SubmitOptions, kind: str) -> SubmitOptions:
+    """Return the options of the job that runs ``--then``; plan it before all else.
+
+    Raises:
+        UsageError: it is no command, or jobs cannot wait for others there.
+    """
+    text = options.then or ""
+    line = os.fsencode(text)
+    if not text.strip() or not does_shell_accept(line):
+        raise UsageError(f"--then {text!r} is no command (bash -n shows why)")
+    if kind in KINDS and not KINDS[kind].traits.waits:
+        title = KINDS[kind].title
+        raise UsageError(f"{title} lets no job wait for another: omit --then")
+    # a shell only where one is needed, as the words name the plan
+    words = map(os.fsdecode, plain_words(line) or (b"bash", b"-c", line))
+    usual = SubmitOptions()
+    then = replace(
+        options,
+        plan=None,
+        command=tuple(words),
+        then=None,
+        after=(),
+        **{name: getattr(usual, name) for name in _OF_TASKS},
+    )
+    folders = {job.folder for job in jobs.read_jobs(here.root)}
+    _, plan = plan_flow.plan_command(here, then, folders)
+    return then if plan.request.memory else replace(then, memory=_MEMORY_OF_THEN)
+
+
+def _with_then(here: Here, then: SubmitOptions, answer: SubmitAnswer) -> SubmitAnswer:
+    """Submit the job that follows the one of *answer*.
+
+    Raises:
+        UsageError, SchedulerError: it was refused, while the tasks are submitted.
+    """
+    if answer.job is None:
+        line = f"then, when all tasks are done: {shlex.join(then.command)}"
+        return replace(answer, notes=(*answer.notes, line))
+    sent = tuple(job.id for job in (answer.job, *answer.more))
+    try:
+        follower = _submit_to(here, replace(then, follows=sent), answer.scheduler)
+    except WeighError as error:
+        line = f"weigh submit --after {sent[0]} -- {shlex.join(then.command)}"
+        message = f"job {sent[0]} is submitted, --then not: {error} ({line})"
+        if isinstance(error, UsageError):
+            raise UsageError(message) from error
+        raise SchedulerError(message) from error
+    return replace(answer, then=follower.job)
 
 
 def _refuse_without_cluster(here: Here, name: str) -> None:
@@ -187,6 +251,9 @@ def _typed_submission(here: Here, options: SubmitOptions, kind: str) -> TypedSub
     if options.after:
         known = jobs.read_jobs(here.root)
         wait = dependency.await_jobs(here, options.after, kind, known)
+        hang_on, needs = wait.ids, wait.needs
+    elif options.follows:
+        wait = dependency.await_sent_jobs(here, options.follows, kind)
         hang_on, needs = wait.ids, wait.needs
     request = typed_request(here, options, kind, hang_on)
     heal = limits_of(here, options, kind)

@@ -1,0 +1,153 @@
+"""--then COMMAND: it runs once, when all tasks of a plan are done, in any round."""
+
+import json
+from pathlib import Path
+
+import pytest
+from following import Weigh
+from rigs import mainly
+
+from weigh.errors import SchedulerError
+from weigh.flow.follow import dependency
+
+EACH = mainly("slurm", "gridengine", "local")
+ONCE = "[ -e once ] || { touch once; exit 9; }; echo task >>order"
+BUG = "[ -e fixed ] && echo task >>order"
+GATHER = "echo gathered $(wc -l <order) >>order"
+
+
+def order() -> list[str]:
+    """Return what has run, in order."""
+    path = Path("order")
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def submitted(weigh: Weigh, plan: str, *words: str) -> tuple[str, str]:
+    """Submit a plan with what follows it; return the ids of both jobs."""
+    weigh.needs_waiting()
+    words = ("--json", "--on", weigh.scheduler, "--then", GATHER, *words)
+    code, out, err = weigh("submit", plan, *words)
+    assert code == 0, err
+    document = json.loads(out)
+    return document["job"]["id"], document["then"]
+
+
+@EACH
+def test_the_command_runs_once_after_the_healed_rounds(weigh: Weigh) -> None:
+    plan = weigh.plan("sleep 1; echo task >>order", ONCE, name="a")
+
+    first, then = submitted(weigh, plan, "--heal")
+
+    assert weigh.finish(then) == {"COMPLETED": 1}
+    assert order() == ["task", "task", "gathered 2"]
+    assert weigh.status(first)["tasks"] == {"COMPLETED": 2}
+
+
+@EACH
+def test_it_does_not_run_until_what_has_failed_was_resumed(weigh: Weigh) -> None:
+    first, then = submitted(weigh, weigh.plan("echo task >>order", BUG, name="a"))
+    weigh.finish(first)
+    weigh.wait_for(then, lambda one: any(need["is_blocked"] for need in one["needs"]))
+    weigh.wait_for(
+        then,
+        lambda one: (
+            "FAILED" in one["tasks"] or any(wait["hopeless"] for wait in one["waiting"])
+        ),
+    )
+    assert order() == ["task"]
+    assert "1 of 2 tasks failed" in " ".join(weigh("status", then)[1].split())
+    Path("fixed").touch()
+
+    weigh.resume(first)
+
+    assert weigh.finish("bash") == {"COMPLETED": 1}
+    assert order() == ["task", "task", "gathered 2"]
+
+
+@mainly("local")
+def test_it_asks_for_little_and_is_named_on_the_screen(weigh: Weigh) -> None:
+    plan = weigh.plan("true", name="a")
+
+    code, out, err = weigh(
+        "submit", plan, "--on", "local", "--cpus", "2", "--then", "sh -c true"
+    )
+
+    assert code == 0, err
+    (line,) = (one for one in out.splitlines() if one.startswith("  then"))
+    assert line.split() == [
+        "then",
+        "job",
+        "local-2",
+        "(sh),",
+        "when",
+        "all",
+        "are",
+        "done",
+    ]
+    job = json.loads(weigh("status", "local-2", "--json")[1])["jobs"][0]["job"]
+    assert (job["wanted"]["cpus"], job["wanted"]["memory"]) == (1, 1 << 30)
+
+
+@mainly("local")
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--then", " "), "--then ' ' is no command"),
+        (("--then", "echo 'a"), "is no command (bash -n shows why)"),
+        (("--then", "gather.py"), "did you mean python3 gather.py"),
+        (("--then", "sbatch job.sh"), "job.sh"),
+        (("--interactive", "--then", "true"), "--then"),
+    ],
+)
+def test_what_cannot_follow_is_refused_before_anything_is_sent(
+    weigh: Weigh, words: tuple[str, ...], why: str
+) -> None:
+    Path("gather.py").touch()
+    Path("job.sh").write_text("#!/bin/bash\n#SBATCH --mem=1G\ntrue\n")
+    plan = () if "--interactive" in words else (weigh.plan("true", name="a"),)
+
+    code, _, err = weigh("submit", *plan, "--on", "local", *words)
+
+    assert code == 2
+    assert why in " ".join(err.split())
+    assert weigh("status")[0] == 2  # there is no job
+
+
+@mainly("local")
+def test_where_it_is_refused_the_line_that_sends_it_is_printed(
+    weigh: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise SchedulerError("sbatch refused the job")
+
+    monkeypatch.setattr(dependency, "await_sent_jobs", refuse)
+    plan = weigh.plan("true", name="a")
+
+    code, _, err = weigh("submit", plan, "--on", "local", "--then", "sh 'a b'")
+
+    assert code == 125
+    assert "job local-1 is submitted, --then not: sbatch refused the job" in err
+    assert "(weigh submit --after local-1 -- sh 'a b')" in " ".join(err.split())
+    assert weigh.finish("local-1") == {"COMPLETED": 1}
+
+
+@mainly("local")
+def test_a_dry_run_shows_what_would_follow_and_sends_nothing(weigh: Weigh) -> None:
+    plan = weigh.plan("true", name="a")
+
+    code, out, err = weigh("submit", plan, "--dry-run", "--then", "sh gather.sh")
+
+    assert (code, out[:2]) == (0, "#!")
+    assert "then, when all tasks are done: sh gather.sh" in err
+    assert sorted(path.name for path in Path("plan").iterdir()) == ["a"]
+    assert weigh("status")[0] == 2
+
+
+@mainly("local")
+def test_a_script_of_the_users_own_has_another_way(weigh: Weigh) -> None:
+    Path("job.sh").write_text("#!/bin/bash\n#SBATCH --mem=1G\ntrue\n")
+
+    code, _, err = weigh("submit", "job.sh", "--then", "true")
+
+    assert code == 2
+    assert "weigh submit --after JOB -- COMMAND" in " ".join(err.split())
