@@ -145,7 +145,8 @@ def test_the_throttle_states_how_many_run_at_a_time(tmp_path: Path) -> None:
     found = job.ends()
     assert found is not None
     assert found.at_a_time == 3
-    assert found.value == pytest.approx(HOUR, rel=0.1)
+    # the later of two that begin now and vary by .3: 1 + .3 / sqrt(pi) on average
+    assert found.value == pytest.approx(1.17 * HOUR, rel=0.1)
 
 
 def test_a_job_that_has_not_begun_has_no_end(tmp_path: Path) -> None:
@@ -200,16 +201,14 @@ def test_ten_jobs_are_listed_the_latest_first_with_those_they_resumed(
 
 def test_elements_in_a_like_state_for_a_like_reason_are_counted(root: str) -> None:
     write_job(root, f"{os.path.dirname(root)}/plan/p", SomeJob(tasks=(FINE,) * 5))
-    states = [
-        ElementState(state=state, reason=reason)
-        for state, reason in (
-            ("UNKNOWN", "sacct is down"),
-            ("COMPLETED", None),
-            ("UNKNOWN", "sacct is down"),
-            ("UNKNOWN", None),
-            ("RUNNING", "other"),
-        )
+    ended: list[tuple[State, str | None]] = [
+        ("UNKNOWN", "sacct is down"),
+        ("COMPLETED", None),
+        ("UNKNOWN", "sacct is down"),
+        ("UNKNOWN", None),
+        ("RUNNING", "other"),
     ]
+    states = [ElementState(state=state, reason=reason) for state, reason in ended]
     poll = client.SchedulerPoll(
         asked=time.time(), tried=time.time(), states={JOB: dict(enumerate(states))}
     )
