@@ -14,13 +14,14 @@ was enough in each measured program, with three collectors.
 
 import math
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
 from weigh.model.record import CpuWait, JvmHeap, Record, Usage
-from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
+from weigh.units import KIB, MIB, Bytes, Seconds, format_duration, format_size
 
 Cause = Literal["others", "own", "limit", "unknown"]
 
@@ -296,6 +297,28 @@ def sign_words(usage: Usage) -> Iterator[str]:
         if sign.knob is not None:
             knob = f" ({sign.knob}={sign.value})" if sign.value else f" ({sign.knob})"
         yield f"{sign.name}: {sign.advice}{knob}"
+
+
+_SMALL_READ = 4 * KIB  # bytes, on average; Python's buffer is twice that
+_SMALL_FILE = 64 * KIB  # bytes of a read, where files follow each other
+_SEVERAL_FILES = 3
+_MANY_READS, _MANY_A_MINUTE = 10_000, 3000
+
+
+def small_read_words(usage: Usage) -> Iterator[str]:
+    """Yield what a run does to a shared file system, where many reads are small."""
+    calls = usage.file_calls
+    if calls is None or calls.folder is None or not calls.is_shared:
+        return
+    rate = 60 * calls.reads / max(usage.wall_time, 1.0)
+    is_several = (calls.files or 0) >= _SEVERAL_FILES
+    small = _SMALL_FILE if is_several else _SMALL_READ
+    is_many = calls.reads >= _MANY_READS and rate >= _MANY_A_MINUTE
+    if is_many and calls.read < small * calls.reads:
+        yield (
+            f"{round(rate, -2):,.0f} small reads a minute on {calls.mount} "
+            f"({calls.file_system}): use --stage-in {shlex.quote(calls.folder)}"
+        )
 
 
 def cache_words(usage: Usage) -> Iterator[str]:

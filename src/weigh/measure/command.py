@@ -374,6 +374,7 @@ class _MeasuredCommand:
             cgroup_peak=cgroup.peak if rose else None,
             read_bytes=None if io is None else io.read_bytes,
             write_bytes=None if io is None else max(0, io.write_bytes),
+            file_calls=None if io is None else watcher.file_calls(io),
             memory_limit=read_memory_limit() if self._exit else None,
         )
 

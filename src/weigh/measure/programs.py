@@ -17,16 +17,25 @@ import pwd
 import re
 import stat
 import struct
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from weigh.model.record import JvmHeap, PageCache, ProgramSign
+from weigh.lazy_modules import lazy_module
+from weigh.model.record import FileCalls, JvmHeap, PageCache, ProgramSign
 from weigh.probe.proc import ProcessReading
 from weigh.regular_file import file_head
 from weigh.units import MIB, Bytes, Seconds
+
+if TYPE_CHECKING:
+    from weigh.probe import filesystem, pages
+else:  # most runs read nothing that is seen
+    filesystem = lazy_module("weigh.probe.filesystem")
+    pages = lazy_module("weigh.probe.pages")
 
 _MAGIC = b"\xca\xfe\xc0\xc0"
 _HEADER, _ENTRY = 32, 20  # bytes
@@ -202,6 +211,12 @@ _GO = b"\xff Go buildinf:"  # debug/buildinfo of Go
 _INTERPRETERS = re.compile(r"(?:python|perl|ruby|bash|sh|node)[\d.]*")
 _MOST_FILES = 64  # open files of a process that are looked at
 _NEXT_FILES = 1.25  # times the age of the run; what it has read, it shows while it runs
+_MOST_READERS = 8  # processes whose open files are looked at
+_LEAST_LOOKS = 2  # that saw a folder read; one may be by chance
+_OUTPUTS = ("1", "2")
+_NOT_DATA = (".py", ".pyc", ".so", " (deleted)")
+_WRITE_ONLY = re.compile(rb"^flags:\s*\d*[15]$", re.MULTILINE)  # O_WRONLY, in octal
+_MOST_FDINFO = 128  # bytes of text
 _REREAD = 2.0  # times the files it has open
 _LEAST_CACHE = 32 * MIB  # bytes; a smaller cache is not worth a word
 
@@ -318,8 +333,71 @@ def count_arenas(maps: bytes) -> int:
     return sum(low % _ARENA == 0 and high - low <= _ARENA for low, high in spans)
 
 
+class OpenFile(NamedTuple):
+    """A plain file that a process has open."""
+
+    path: str
+    number: str  # of the descriptor
+    status: os.stat_result
+
+
+class FolderLooks:
+    """Counts the looks at open files that saw those of a folder being read.
+
+    A file that is newly open, or whose position moved, is being read. One at which
+    neither shows is if nothing else can be: the process has no pipe or socket.
+    """
+
+    def __init__(self, proc_folder: str) -> None:
+        self._proc = proc_folder
+        self._working = os.readlink("/proc/self/cwd")  # also of one that was deleted
+        self._seen: dict[int, dict[str, bytes]] = {}  # positions, by process and path
+        self._looks: Counter[str] = Counter()
+        self._paths: defaultdict[str, set[str]] = defaultdict(set)
+
+    def note(self, pid: int, files: Sequence[OpenFile], *, has_pipe: bool) -> None:
+        """Enter a look at a process that has read since the one before."""
+        seen = {}
+        for path, number, _ in files:
+            # position and flags
+            shown = file_head(f"{self._proc}/{pid}/fdinfo/{number}", _MOST_FDINFO)
+            # a text that is not printable may be no Unicode, and belongs in no record
+            is_other = path.endswith(_NOT_DATA) or not path.isprintable()
+            if not is_other and not _WRITE_ONLY.search(shown):
+                seen[path] = shown
+        before, self._seen[pid] = self._seen.get(pid, {}), seen
+        read = [p for p in seen if not has_pipe or before.get(p) != seen[p]]
+        for folder, path in {self._staged_as(path): path for path in read}.items():
+            self._looks[folder] += 1
+            self._paths[folder].add(path)
+
+    def add_to(self, calls: FileCalls) -> FileCalls:
+        """Return *calls* with the folder that most looks saw, if several did."""
+        for folder, looks in self._looks.most_common(1):
+            if looks >= _LEAST_LOOKS:
+                path = os.path.join(self._working, folder)
+                mount = filesystem.mounted_system_of(path, pages.own_mounts(self._proc))
+                return msgspec.structs.replace(
+                    calls,
+                    folder=folder,
+                    files=len(self._paths[folder]),
+                    mount=mount and mount.point,
+                    file_system=mount and mount.kind,
+                    is_shared=mount and filesystem.is_over_network(mount.kind),
+                )
+        return calls
+
+    def _staged_as(self, path: str) -> str:
+        """Return what to stage: the file, or the folder, as the user would write it."""
+        inside = os.path.relpath(path, self._working)
+        if inside.startswith("../"):
+            return f"{os.path.dirname(path)}/"
+        top, slash, _ = inside.partition("/")
+        return top + slash
+
+
 class SignWatch:
-    """Looks at the largest process now and then."""
+    """Looks at the largest process now and then, and at what the large ones read."""
 
     def __init__(self, env: Mapping[str, str], *, proc_folder: str = "/proc") -> None:
         self._proc = proc_folder
@@ -330,6 +408,8 @@ class SignWatch:
         # process, resident bytes, bytes read: at the last looks at files, at a program
         self._at_files: tuple[int, Bytes, Bytes | None] | None = None
         self._at_program: tuple[int, Bytes, Bytes | None] | None = None
+        self._read_by: dict[int, Bytes | None] = {}  # bytes, at the last look
+        self.folders = FolderLooks(proc_folder)
         self.sign: ProgramSign | None = None
         self.cache: PageCache | None = None
 
@@ -344,7 +424,8 @@ class SignWatch:
         # where it has neither read nor touched anything, it shows nothing new
         if state != self._at_files:
             self._at_files = state
-            self._look_at_files(largest.pid, read)
+            self._look_at_cache(read, self._open_files(largest.pid))
+        self._look_at_others(largest, readings)
         if current_time >= self._next:
             self._next = 2 * current_time
             if state != self._at_program:
@@ -373,11 +454,24 @@ class SignWatch:
         if found is not None and largest.resident >= self._largest:
             self.sign, self._largest = found, largest.resident
 
-    def _look_at_files(self, pid: int, read: Bytes | None) -> None:
-        files = self._open_files(pid)
+    def _look_at_others(
+        self, largest: ProcessReading, readings: Sequence[ProcessReading]
+    ) -> None:
+        """Look at the files of the large processes, which may read for the largest."""
+        others = [one for one in readings if one.pid != largest.pid]
+        others.sort(key=lambda reading: -reading.resident)
+        for other in others[: _MOST_READERS - 1]:
+            read = self._bytes_read(other.pid)
+            if read != self._read_by.get(other.pid):
+                self._read_by[other.pid] = read
+                self._open_files(other.pid)
+
+    def _look_at_cache(self, read: Bytes | None, files: Sequence[OpenFile]) -> None:
+        nodes = {(f.status.st_dev, f.status.st_ino): f.status.st_size for f in files}
+        size = sum(nodes.values())
         # what is read over and over could stay in the page cache
-        if read is not None and files >= _LEAST_CACHE and read > _REREAD * files:
-            self.cache = PageCache(read=read, files=files)
+        if read is not None and size >= _LEAST_CACHE and read > _REREAD * size:
+            self.cache = PageCache(read=read, files=size)
 
     def _bytes_read(self, pid: int) -> Bytes | None:
         # rchar counts reads from the page cache as well, not only those from storage
@@ -385,16 +479,21 @@ class SignWatch:
         found = re.search(rb"^rchar:\s*(\d+)$", text, re.MULTILINE)
         return int(found[1]) if found else None
 
-    def _open_files(self, pid: int) -> Bytes:
-        """Return the size of the plain files that a process has open."""
-        sizes: dict[tuple[int, int], int] = {}
+    def _open_files(self, pid: int) -> list[OpenFile]:
+        """Return the plain files that a process has open, and note their folders."""
+        files: list[OpenFile] = []
+        has_pipe = False
         with suppress(OSError):
             for name in os.listdir(f"{self._proc}/{pid}/fd")[:_MOST_FILES]:
+                link = f"{self._proc}/{pid}/fd/{name}"
                 with suppress(OSError):  # it was closed meanwhile
-                    status = os.stat(f"{self._proc}/{pid}/fd/{name}")
+                    status = os.stat(link)
                     if stat.S_ISREG(status.st_mode):
-                        sizes[status.st_dev, status.st_ino] = status.st_size
-        return sum(sizes.values())
+                        files.append(OpenFile(os.readlink(link), name, status))
+                    elif name not in _OUTPUTS:
+                        has_pipe |= not stat.S_ISCHR(status.st_mode)
+        self.folders.note(pid, files, has_pipe=has_pipe)
+        return files
 
 
 def _is_go(folder: str, exe: str, maps: bytes) -> bool:

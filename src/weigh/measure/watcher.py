@@ -24,6 +24,7 @@ from weigh.measure.series import (
 )
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
+    FileCalls,
     MeasuringCost,
     RecordedRank,
     RunMeasurement,
@@ -32,7 +33,7 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.probe.driver import gpu_may_be_present, open_probe
-from weigh.probe.proc import ProcessReading, ProcTree
+from weigh.probe.proc import IoReading, ProcessReading, ProcTree
 from weigh.units import MIB, Bytes, Seconds
 
 if TYPE_CHECKING:
@@ -416,6 +417,16 @@ class TreeWatcher:
             sign=None if signs is None else signs.sign,
             cache=None if signs is None else signs.cache,
         )
+
+    def file_calls(self, traffic: IoReading) -> FileCalls:
+        """Return the calls of a run's *traffic*, and the folder seen read most."""
+        calls = FileCalls(
+            reads=traffic.read_calls,
+            writes=traffic.write_calls,
+            read=traffic.read_by_calls,
+            written=traffic.written_by_calls,
+        )
+        return calls if self._signs is None else self._signs.folders.add_to(calls)
 
     def measurement(
         self,

@@ -320,6 +320,24 @@ class PageCache(msgspec.Struct, frozen=True):
     files: Bytes
 
 
+class FileCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls that read and write, of all processes also that ended, and their bytes.
+
+    They count files, read from the page cache too, pipes and sockets. ``folder`` is
+    what most of the looks at open files saw read, of which ``files`` were different.
+    """
+
+    reads: int
+    writes: int
+    read: Bytes
+    written: Bytes
+    folder: str | None = None  # in the working folder relative to it; None: none seen
+    files: int | None = None
+    mount: str | None = None  # where the folder's file system is mounted
+    file_system: str | None = None  # its type, such as nfs4
+    is_shared: bool | None = None  # over a network
+
+
 class Usage(msgspec.Struct, frozen=True):
     """The usage of one run.
 
@@ -331,8 +349,9 @@ class Usage(msgspec.Struct, frozen=True):
     largest address space mapped at once (what Grid Engine's h_vmem counts);
     ``cgroup_peak`` includes page cache; ``memory_limit`` is the tightest limit of a
     cgroup, read if the run failed; ``read_bytes`` and ``write_bytes`` are the kernel's
-    count of storage traffic; ``processes`` is the number of different processes.
-    ``cpu_wait`` is None if less than half of the CPU time could be observed.
+    count of storage traffic, ``file_calls`` that of calls; ``processes`` is the number
+    of different processes. ``cpu_wait`` is None if less than half of the CPU time could
+    be observed.
     """
 
     wall_time: Seconds
@@ -355,6 +374,7 @@ class Usage(msgspec.Struct, frozen=True):
     jvm: JvmHeap | None = None
     sign: ProgramSign | None = None
     cache: PageCache | None = None
+    file_calls: FileCalls | None = None
 
 
 class RunOutcome(msgspec.Struct, frozen=True):

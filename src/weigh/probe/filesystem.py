@@ -50,13 +50,26 @@ def read_disk(path: str, proc_folder: str = "/proc") -> DiskSpace:
 
 def file_system_of(path: str, mounts: Iterable[MountedSystem]) -> str | None:
     """Find the type of *path*; of mounts on one point the last is on top."""
-    kind, point = None, ""
+    mount = mounted_system_of(path, mounts)
+    return None if mount is None else mount.kind
+
+
+def mounted_system_of(
+    path: str, mounts: Iterable[MountedSystem]
+) -> MountedSystem | None:
+    """Find the mount that *path* is on."""
+    found = None
     for mount in mounts:
         # a folder on the way to it, not just a name that begins alike
         is_above = f"{path}/".startswith(f"{mount.point.rstrip('/')}/")
-        if is_above and len(mount.point) >= len(point):
-            kind, point = mount.kind, mount.point
-    return kind
+        if is_above and len(mount.point) >= len(found.point if found else ""):
+            found = mount
+    return found
+
+
+def is_over_network(kind: str) -> bool:
+    """Return whether a file system of *kind* is shared over a network."""
+    return kind in _SHARED
 
 
 def is_in_memory(kind: str | None) -> bool:

@@ -8,8 +8,10 @@ When a process is reaped, the kernel adds its traffic to its parent's. What weig
 /proc/self/io has beyond weigh's own threads is therefore exactly the job's traffic.
 """
 
+import operator
 import os
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -490,31 +492,41 @@ def _read_from(descriptor: int, size: int = _CHILDREN_BYTES) -> bytes:
 
 
 class IoReading(msgspec.Struct, frozen=True):
-    """Bytes that reached storage, as the kernel counts them.
+    """Bytes that reached storage, as the kernel counts them, and all calls.
 
-    Not those in files that were deleted or cut short before they were written.
+    Not the bytes in files that were deleted or cut short before they were written.
+    ``*_calls`` and ``*_by_calls`` are calls that read and write, and their bytes: of
+    files also from the page cache, of pipes and sockets too.
     """
 
     read_bytes: Bytes
     write_bytes: Bytes
+    read_calls: int = 0
+    write_calls: int = 0
+    read_by_calls: Bytes = 0
+    written_by_calls: Bytes = 0
 
     def __add__(self, other: "IoReading") -> "IoReading":
-        return IoReading(
-            self.read_bytes + other.read_bytes, self.write_bytes + other.write_bytes
-        )
+        return self._each_with(operator.add, other)
 
     def since(self, before: "IoReading") -> "IoReading":
         """Return the traffic between two readings."""
-        return IoReading(
-            self.read_bytes - before.read_bytes, self.write_bytes - before.write_bytes
-        )
+        return self._each_with(operator.sub, before)
+
+    def _each_with(
+        self, combine: Callable[[int, int], int], other: "IoReading"
+    ) -> "IoReading":
+        figures = map(msgspec.structs.astuple, (self, other))
+        return IoReading(*map(combine, *figures))
 
 
 def parse_io(text: bytes) -> IoReading:
     """Read /proc/PID/io. Raises ValueError or KeyError when it is something else."""
     fields = dict(line.split(b":") for line in text.splitlines())
     written = int(fields[b"write_bytes"]) - int(fields[b"cancelled_write_bytes"])
-    return IoReading(int(fields[b"read_bytes"]), written)
+    names = (b"syscr", b"syscw", b"rchar", b"wchar")
+    calls = (int(fields[name]) for name in names)
+    return IoReading(int(fields[b"read_bytes"]), written, *calls)
 
 
 def read_reaped_io(proc_folder: str = "/proc") -> IoReading | None:

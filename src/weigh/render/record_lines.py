@@ -310,6 +310,14 @@ def _usage_rows(usage: Usage, trend: str) -> Iterator[ShownRow]:
         for words in usage_needs.cache_words(usage):
             yield ShownRow("", words)
     yield from _cpu_rows(usage)
+    yield from _disk_rows(usage)
+
+
+def _disk_rows(usage: Usage) -> Iterator[ShownRow]:
+    # most runs read nothing that is shared, and need no import
+    if usage.file_calls is not None and usage.file_calls.is_shared:
+        for words in usage_needs.small_read_words(usage):
+            yield ShownRow("disk", words, is_summary=True)
     if usage.read_bytes is not None and usage.write_bytes is not None:
         read, written = format_size(usage.read_bytes), format_size(usage.write_bytes)
         yield ShownRow("disk", f"{read} read, {written} written")

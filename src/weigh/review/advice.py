@@ -1,5 +1,6 @@
 """What to request next time: memory, time and CPUs, from the usage of elements."""
 
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -36,6 +37,7 @@ from weigh.usage_needs import (
     cpus_to_request,
     has_waited,
     need_notes,
+    small_read_words,
     wait_words,
 )
 from weigh.why_run_ended import out_of_memory, ran_out_on_gpu
@@ -140,6 +142,7 @@ def resource_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     yield from _time_limit_advice(subject)
     yield from _cpu_advice(subject)
     yield from _cpu_waits(subject)
+    yield from _small_reads(subject)
 
 
 def memory_flag(subject: AdviceSubject, memory: Bytes) -> str:
@@ -535,6 +538,18 @@ def _cpu_waits(subject: AdviceSubject) -> Iterator[ReportNote]:
     worst = max(waited, key=_wait_time)
     notes = (wait_words(worst), *need_notes(worst))
     yield ReportNote(about="CPUs", words="; ".join(notes), weight=25)
+
+
+def _small_reads(subject: AdviceSubject) -> Iterator[ReportNote]:
+    """Yield what the task with most reads does to a shared file system."""
+    harms = [usage for usage in subject.usages if any(small_read_words(usage))]
+    for worst in heapq.nlargest(1, harms, key=_read_calls):
+        words = " ".join(small_read_words(worst))
+        yield ReportNote(about="disk", words=words, weight=25)
+
+
+def _read_calls(usage: Usage) -> int:
+    return 0 if usage.file_calls is None else usage.file_calls.reads
 
 
 def _wait_time(usage: Usage) -> Seconds:

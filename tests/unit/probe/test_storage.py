@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from weigh.probe.proc import IoReading, parse_io, read_reaped_io
 
 IO = (
-    "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\n"
+    "rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\n"
     "read_bytes: {}\nwrite_bytes: {}\ncancelled_write_bytes: 0\n"
 )
 WRITER = """

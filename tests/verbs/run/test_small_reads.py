@@ -1,0 +1,129 @@
+"""Many small reads on a shared file system: counted, and one line on the screens."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# no mount here is NFS: each file system counts as one that is
+WEIGH = """
+import sys
+from weigh.__main__ import main
+from weigh.probe import filesystem
+is_shared = sys.argv.pop(1) == "shared"
+filesystem.is_over_network = lambda kind: is_shared
+main()
+"""
+CALLS = 16_000
+# each keeps a file open while it waits as long as a file server may take
+PAUSE = "import os, time\npause = lambda: time.sleep(0.0002)\n"
+MANY_FILES = f"""{PAUSE}
+os.mkdir("data")
+for number in range(400):
+    with open(f"data/{{number}}.txt", "w") as file:
+        file.write("x" * 300)
+for turn in range({CALLS} // 2):
+    file = os.open(f"data/{{turn % 400}}.txt", os.O_RDONLY)
+    os.read(file, 4096)
+    pause()
+    os.read(file, 4096)
+    os.close(file)
+"""
+ONE_FILE = f"""{PAUSE}
+with open("big.bin", "wb") as file:
+    file.truncate({{size}} * {CALLS})
+file = os.open("big.bin", os.O_RDONLY)
+for turn in range({CALLS}):
+    assert len(os.read(file, {{size}})) == {{size}}
+    pause()
+"""
+FROM_A_PIPE = f"""{PAUSE}
+with open("big.bin", "wb") as file:
+    file.truncate(1 << 20)
+kept = open("big.bin", "rb")
+outlet, inlet = os.pipe()
+for turn in range({CALLS}):
+    os.write(inlet, bytes(100))
+    os.read(outlet, 100)
+    pause()
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> "Run":
+    return Run(tmp_path)
+
+
+class Run:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def weigh(self, kind: str, *words: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "WEIGH_DIR": str(self.folder / "store")}
+        return subprocess.run(
+            [sys.executable, "-c", WEIGH, kind, *words],
+            cwd=self.folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+
+    def screen(self, program: str, *, kind: str = "shared") -> str:
+        done = self.weigh(kind, "run", "--", sys.executable, "-c", program)
+        return " ".join(done.stderr.split())
+
+    def file_calls(self) -> dict[str, object]:
+        shown = self.weigh("shared", "records", "show", "last", "--json")
+        found: dict[str, object] = json.loads(shown.stdout)["usage"]["file_calls"]
+        return found
+
+
+@pytest.mark.parametrize(
+    ("program", "staged"),
+    [(MANY_FILES, "data/"), (ONE_FILE.format(size=100), "big.bin")],
+)
+def test_small_reads_of_a_shared_file_system_are_one_line(
+    run: Run, program: str, staged: str
+) -> None:
+    words = (
+        rf"disk [\d,]+00 small reads a minute on /\S* \(\w+\): use --stage-in {staged}"
+    )
+
+    shown = re.search(words, run.screen(program))
+
+    assert shown is not None
+    report = run.weigh("shared", "report", "last").stdout
+    assert shown[0] in " ".join(report.split())
+    # the program's own count, and what an interpreter reads as it starts
+    reads = run.file_calls()["reads"]
+    assert isinstance(reads, int)
+    assert CALLS <= reads < CALLS + 2000
+
+
+@pytest.mark.parametrize(
+    ("program", "kind"),
+    [
+        (MANY_FILES, "local"),
+        (ONE_FILE.format(size=64 << 10), "shared"),
+        (FROM_A_PIPE, "shared"),
+    ],
+)
+def test_reads_that_do_no_harm_are_no_line(run: Run, program: str, kind: str) -> None:
+    assert "small reads" not in run.screen(program, kind=kind)
+
+
+def test_calls_of_children_count_when_they_have_ended(run: Run) -> None:
+    child = "import os; [os.read(0, 1) for _ in range(3000)]"
+    run.weigh(
+        "shared", "run", "--", "sh", "-c", f"{sys.executable} -c '{child}' </dev/zero"
+    )
+
+    reads = run.file_calls()["reads"]
+
+    assert isinstance(reads, int)
+    assert 3000 <= reads < 5000
