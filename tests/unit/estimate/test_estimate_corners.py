@@ -15,10 +15,16 @@ from weigh.estimate.curve import (
 )
 from weigh.estimate.estimate import near_best, share_of_best
 from weigh.estimate.fit import FittedCurve, caveats, next_size
-from weigh.estimate.growth import growth_of, progress_of
+from weigh.estimate.growth import progress_of, time_needed
 from weigh.estimate.readings import gpu_memory
 from weigh.model.gpu import GpuUsage
-from weigh.model.record import BatchTimes, ProgramEvent, Record, Usage
+from weigh.model.record import (
+    BatchTimes,
+    ProgramEvent,
+    Record,
+    ReportedProgress,
+    Usage,
+)
 
 
 def points(*pairs: tuple[float, float]) -> tuple[SizePoint, ...]:
@@ -99,6 +105,15 @@ def events(*pairs: tuple[float, int]) -> tuple[ProgramEvent, ...]:
     return tuple(ProgramEvent("step", time, value) for time, value in pairs)
 
 
+def printed(
+    *, done: float, step_time: float | None, **parameters: int
+) -> dict[str, Any]:
+    found = ReportedProgress(
+        done=done, total=900, source="tqdm", time=99.0, step_time=step_time
+    )
+    return {"progress": found, "parameters": parameters}
+
+
 @pytest.mark.parametrize(
     ("known", "given", "steps"),
     [
@@ -110,6 +125,11 @@ def events(*pairs: tuple[float, int]) -> tuple[ProgramEvent, ...]:
         ({"events": events((1.0, 5), (2.0, 5))}, None, None),  # does not get on
         ({"events": events((2.0, 1), (2.0, 9))}, None, None),  # in no time
         ({"events": events((1.0, 1))}, None, None),
+        (printed(done=90, step_time=2.0), None, (90, 2)),
+        # what was printed counts before a parameter named like steps
+        (printed(done=90, step_time=1.0, max_steps=50), None, (90, 1)),
+        (printed(done=0, step_time=2.0), None, None),
+        (printed(done=90, step_time=None), None, None),
     ],
 )
 def test_steps_and_the_time_of_one_follow_from_what_a_record_counts(
@@ -120,13 +140,18 @@ def test_steps_and_the_time_of_one_follow_from_what_a_record_counts(
     assert (made and (made.done, made.step_time)) == steps
 
 
+@pytest.mark.parametrize("done", [1, 90])
+def test_a_run_that_was_cut_short_states_how_long_the_whole_takes(done: int) -> None:
+    cut = a_run(**printed(done=done, step_time=2.0))
+    found = progress_of(cut)
+
+    assert found is not None
+    assert time_needed(cut, found) == 100.0 + (900 - done) * 2.0
+
+
 def test_a_size_to_measure_is_one_at_least() -> None:
     fit = FittedCurve(
         quantity="memory", points=points((0.1, 1), (0.2, 2)), curve=LinearCurve(0.0, 10)
     )
 
     assert next_size(fit) == 1
-
-
-def test_memory_that_nobody_saw_grew_in_no_way() -> None:
-    assert growth_of([], []) is None
