@@ -73,12 +73,7 @@ def sweep(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - cli
     if to_stdout and as_json:
         raise click.UsageError("-o - and --json both use standard output")
 
-    def confirm(tasks: int) -> None:
-        # who redirects them does not fill a disk by mistake
-        if not to_stdout:
-            _confirm_task_count(tasks)
-
-    done = write_sweep(sweep_options, confirm=confirm, stdout=sys.stdout.buffer)
+    done = write_sweep(sweep_options, stdout=sys.stdout.buffer)
     if as_json:
         click.echo(sweep_json(done))
         return 0
@@ -100,12 +95,3 @@ def _drawn_number_and_seed(text: str | None) -> tuple[int | None, int | None]:
     except ValueError as error:
         message = f"--random {text}: not a number (write it like 20, or 20:7)"
         raise UsageError(message) from error
-
-
-def _confirm_task_count(tasks: int) -> None:
-    """Ask for confirmation; refuse if nobody can answer."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(
-            f"{tasks:,} tasks: -o - >FILE writes them all, --random N some of them"
-        )
-    click.confirm(f"{tasks:,} tasks: write them all?", abort=True, err=True)

@@ -110,7 +110,7 @@ def extrapolate(growth: MemoryGrowth, time: Seconds) -> MemoryExtrapolation:
     value = max(peak, round(middle + trend.scatter))
     return MemoryExtrapolation(
         value,
-        low=min(max(peak, round(low - trend.sag)), value),
+        low=min(max(peak, round(low - trend.scatter)), value),
         high=max(value, round(max(high + trend.scatter, high * trend.surge))),
         time=time,
         factor=factor,
@@ -197,7 +197,6 @@ def _line_through_stretches(
     middle = times[len(times) // 2]
     level = median_of([value - rate * (time - middle) for time, value in points])
     above = [(s.most, level + rate * (s.end - middle)) for s in stretches]
-    below = [level + rate * (time - middle) - value for time, value in points]
     return MemoryTrend(
         time=middle,
         level=level,
@@ -206,7 +205,6 @@ def _line_through_stretches(
         high=high,
         scatter=max(0.0, *(most - line for most, line in above)),
         surge=max(1.0, *(most / line for most, line in above if line > 0)),
-        sag=max(0.0, *below),
     )
 
 

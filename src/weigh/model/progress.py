@@ -40,7 +40,7 @@ class MemoryTrend(msgspec.Struct, frozen=True):
     """A line through the memory: ``level`` bytes at ``time``, and ``rate`` bytes/s.
 
     ``low`` and ``high`` are the interval of the rate. Memory was at most ``scatter``
-    bytes above the line, or a factor of ``surge``, and at most ``sag`` bytes below.
+    bytes above the line, or a factor of ``surge``.
     """
 
     time: Seconds
@@ -50,7 +50,6 @@ class MemoryTrend(msgspec.Struct, frozen=True):
     high: float
     scatter: float = 0.0
     surge: float = 1.0
-    sag: float = 0.0
 
 
 class MemoryGrowth(msgspec.Struct, frozen=True):

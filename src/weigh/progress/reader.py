@@ -339,9 +339,6 @@ def _ending_counter(
         known = StepPace(step_time, 0.0, 0.0, 0.0, 0.0)
     if known is None:
         return counter
-    # at its end, other parts may follow that are as long as the run so far
-    if before and _is_at_end(counter):
-        before = counter.time
     # the more of the time went to earlier parts, the less this part shows
     factor = math.exp(_OF_PARTS * min(1.0, before / counter.time)) if before else 1.0
     # a program has more to do after its last per cent

@@ -134,6 +134,23 @@ def test_a_leak_beneath_a_peak_of_its_own_is_found() -> None:
     assert is_memory_growing(times, memory) is True
 
 
+def test_a_slow_leak_is_found_though_the_run_released_its_memory_at_the_end() -> None:
+    found = sum(
+        is_memory_growing(
+            *run(
+                lambda x: 1 + 0.1 * x if x < 0.95 else 0.1,
+                off=[
+                    e if n < 190 else 0
+                    for n, e in enumerate(noise(seed, 200, 0.3, 0.01))
+                ],
+            )
+        )
+        is True
+        for seed in range(20)
+    )
+    assert found >= 18
+
+
 @pytest.mark.parametrize("rises", [(0.3, 0.5, 0.7, 0.9), (0.4, 0.6, 0.8)])
 def test_even_steps_that_go_on_are_growth(rises: tuple[float, ...]) -> None:
     assert is_memory_growing(*run(steps(*rises))) is True

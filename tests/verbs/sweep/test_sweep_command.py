@@ -1,6 +1,5 @@
 import csv
 import itertools
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +9,7 @@ import pytest
 from called_weigh import called_here
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from processes import WEIGH, Terminal
+from processes import WEIGH
 from transcript import check_transcript
 
 Weigh = Callable[..., tuple[int, str, str]]
@@ -155,34 +154,6 @@ def test_a_file_that_differs_is_kept_unless_forced(
     assert f"{name} is there and differs" in err
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert weigh("x=1..3", "--replace", "--", "run", "{x}")[0] == 0
-
-
-@pytest.mark.integrations
-def test_many_tasks_are_refused_where_nobody_can_be_prompted(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    code, _, err = weigh("x=1..100001", "--", "run", "{x}")
-
-    assert code == 2
-    assert "100,001 tasks: -o - >FILE writes them all" in err
-    assert list(tmp_path.iterdir()) == []
-    code, out, _ = weigh("x=1..100001", "-o", "-", "--", "run", "{x}")
-    assert (code, len(out.splitlines())) == (0, 100_001)
-
-
-@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 130)])
-def test_a_person_is_prompted_before_many_tasks(
-    tmp_path: Path, answer: str, code: int
-) -> None:
-    argv = [*WEIGH, "sweep", "x=1..100001", "--", "run", "{x}"]
-    terminal = Terminal(argv, dict(os.environ), tmp_path)
-    try:
-        terminal.expect("100,001 tasks")
-        terminal.type(answer)
-        assert terminal.wait() == code
-    finally:
-        terminal.close()
-    assert (tmp_path / "tasks.txt").exists() == (code == 0)
 
 
 def test_a_full_disk_leaves_what_was_there(weigh: Weigh, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import filecmp
 import os
 import random
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from glob import glob
 from typing import BinaryIO
@@ -33,7 +33,6 @@ from weigh.sweep.tasks import (
 from weigh.sweep.values import ParameterAxis, parse_axis
 
 STDOUT = "-"
-MANY = 100_000  # tasks, from which on the user is asked
 
 _SHOWN_FIRST, _SHOWN_LAST = 3, 2  # tasks that are shown
 _SEEDS = 1 << 31  # drawn seeds are below it
@@ -53,13 +52,10 @@ class SweepOptions(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-def write_sweep(
-    options: SweepOptions, *, confirm: Callable[[int], None], stdout: BinaryIO
-) -> SweepResult:
+def write_sweep(options: SweepOptions, *, stdout: BinaryIO) -> SweepResult:
     """Write the task file, and next to it the table of each task's parameters.
 
-    *confirm* is asked before more than 100,000 tasks are written, and raises where
-    they are not to be; ``-`` writes the lines to *stdout*, and no table.
+    ``-`` writes the lines to *stdout*, and no table.
 
     Raises:
         UsageError: the command and the parameters do not go together, no task is
@@ -71,8 +67,6 @@ def write_sweep(
     paths = _sweep_output_paths(options.output)
     if options.dry_run:
         return _summary(made, paths, "dry run")
-    if len(made.indices) > MANY:
-        confirm(len(made.indices))
     entries = make_entries(made.grid, made.indices, made.spec.command)
     if paths is None:
         stdout.writelines(entry.task.line.encode() + b"\n" for entry in entries)
