@@ -1,9 +1,10 @@
-"""Requests and jobs: a plain one of each to vary, and a strategy for requests."""
+"""Requests, jobs, plans: a plain one of each to vary, and a strategy for requests."""
 
 import msgspec
 from hypothesis import strategies as st
 
-from weigh.model.job import JobRequest, SubmittedJob
+from weigh.model.job import JobRequest, JobScript, SubmittedJob
+from weigh.model.plan import BinCapacity, Plan, PlannedElement, PlanRequest
 from weigh.model.record import Request
 from weigh.units import MIB
 
@@ -42,6 +43,28 @@ PLAIN_JOB = SubmittedJob(
     request=JobRequest(),
 )
 
+PLAIN_PLAN = Plan(
+    name="p",
+    task_file="t.txt",
+    tasks=1,
+    headroom=0.2,
+    gpu=None,
+    capacity=BinCapacity(),
+    request=PlanRequest(1),
+    kinds=(),
+    elements=(PlannedElement("tasks_0.txt", (1,), 0, 0, 1),),
+)
+PLAIN_SCRIPT = JobScript(
+    name="p",
+    folder="/p",
+    cwd="/",
+    store="/s",
+    python="python3",
+    elements=1,
+    together=1,
+    request=JobRequest(),
+)
+
 
 def a_request(**changes: object) -> Request:
     return msgspec.structs.replace(PLAIN, **changes)
@@ -49,3 +72,11 @@ def a_request(**changes: object) -> Request:
 
 def a_submitted_job(**changes: object) -> SubmittedJob:
     return msgspec.structs.replace(PLAIN_JOB, **changes)
+
+
+def some_plan(**changes: object) -> Plan:
+    return msgspec.structs.replace(PLAIN_PLAN, **changes)
+
+
+def some_job_script(**changes: object) -> JobScript:
+    return msgspec.structs.replace(PLAIN_SCRIPT, **changes)

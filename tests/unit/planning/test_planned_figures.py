@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from some_requests import some_plan
 
 from weigh.errors import UsageError
 from weigh.model.job import HealLimits, JobRequest, TaskState
 from weigh.model.plan import (
-    BinCapacity,
     Plan,
     PlannedElement,
     PlannedQueue,
@@ -61,26 +61,10 @@ def a_plan(expected: float | None = None) -> Plan:
     kind = TaskKind(
         item=TaskNeed(time=60), used=TaskNeed(time=60.0), tasks=1, example=""
     )
-    queue = PlannedQueue(
-        folder="q",
-        tasks=(1,),
-        kinds=(0,),
-        slots=2,
-        expected=expected,
-    )
+    queue = PlannedQueue(folder="q", tasks=(1,), kinds=(0,), slots=2, expected=expected)
     element = PlannedElement(file="", tasks=(), gpu_memory=0, memory=20, cpus=2)
-    return Plan(
-        name="p",
-        task_file="t",
-        tasks=1,
-        headroom=0,
-        gpu=None,
-        capacity=BinCapacity(),
-        request=PlanRequest(cpus=2),
-        kinds=(kind,),
-        elements=(element,),
-        queue=queue,
-    )
+    request = PlanRequest(cpus=2)
+    return some_plan(request=request, kinds=(kind,), elements=(element,), queue=queue)
 
 
 def planned(

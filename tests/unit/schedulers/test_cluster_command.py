@@ -1,11 +1,10 @@
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
+from called_weigh import called_apart as weigh
 from hypothesis import given
 from hypothesis import strategies as st
 from scheduler_scripts import GRIDENGINE, SLURM, Answers, answering
@@ -35,18 +34,6 @@ SYSTEMS = {"slurm": SLURM, "gridengine": GRIDENGINE}
 def seen(system: str, changed: Answers | None = None) -> ClusterState:
     answers = SYSTEMS[system] | dict(changed or {})
     return query_cluster({}, scheduler=system, run_command=answering(answers))
-
-
-def weigh(*words: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
-    env = dict(os.environ) | ({} if path is None else {"PATH": path})
-    return subprocess.run(
-        [sys.executable, "-m", "weigh", *words],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize("system", sorted(SYSTEMS))
@@ -118,7 +105,7 @@ def test_commands_without_a_cluster_are_reported_as_such(tmp_path: Path) -> None
         script.write_text(f"#!/bin/sh\necho '{said.get(name, '')}' >&2; exit 1\n")
         script.chmod(0o755)
 
-    done = weigh("cluster", path=str(tmp_path))
+    done = weigh(tmp_path, "cluster", PATH=str(tmp_path))
 
     assert done.returncode == 125
     assert done.stderr == (
@@ -128,7 +115,7 @@ def test_commands_without_a_cluster_are_reported_as_such(tmp_path: Path) -> None
 
 
 def test_without_a_scheduler_weigh_is_reported(tmp_path: Path) -> None:
-    done = weigh("cluster", path=str(tmp_path))
+    done = weigh(tmp_path, "cluster", PATH=str(tmp_path))
     assert done.returncode == 125
     assert done.stdout == ""
     assert done.stderr.startswith("weigh: Slurm: scontrol is not on this machine")
@@ -143,12 +130,11 @@ def test_without_a_scheduler_weigh_is_reported(tmp_path: Path) -> None:
     ],
 )
 def test_the_real_daemons_are_read(
-    system: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    system: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    for key, value in request.getfixturevalue(system).items():
-        monkeypatch.setenv(key, value)
+    env = request.getfixturevalue(system)
 
-    done = weigh("cluster", "--on", system, "--json")
+    done = weigh(tmp_path, "cluster", "--on", system, "--json", **env)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["nodes"]

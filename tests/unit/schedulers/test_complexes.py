@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 import pytest
+from some_requests import some_job_script
 
 from weigh.errors import FormatError
 from weigh.flow.here import here_of
 from weigh.flow.site.ask import PATIENCE
 from weigh.flow.site.cluster import in_site_words, read_complexes
 from weigh.flow.submit.interactive import interactive
-from weigh.model.job import JobRequest, JobScript
+from weigh.model.job import JobRequest
 from weigh.model.record import SiteComplexes
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import scheduler as gridengine_commands
@@ -70,18 +71,8 @@ def test_a_script_is_written_in_the_words_of_its_site() -> None:
     wanted = in_site_words(
         JobRequest(cpus=4, gpus=2, gpu_type="a100"), "gridengine", {"gridengine": OURS}
     )
-    script = JobScript(
-        name="p",
-        folder="/p",
-        cwd="/",
-        store="/s",
-        python="python",
-        elements=1,
-        together=1,
-        request=wanted,
-    )
 
-    lines = COMMANDS.render(script).splitlines()
+    lines = COMMANDS.render(some_job_script(request=wanted)).splitlines()
 
     assert {"#$ -pe sharedmem 4", "#$ -l gpu=2", "#$ -l gpu_model=a100"} <= set(lines)
 

@@ -16,7 +16,7 @@ from weigh.flow.run.progress import (
     time_until_limit,
 )
 from weigh.flow.submit.job_request import refuse_own
-from weigh.model.job import JobRequest, JobScript
+from weigh.model.job import JobRequest
 from weigh.model.report import AccountedElement, ReportMeasure
 from weigh.render.request_lines import FORMS, packed_lines, request_form_lines
 from weigh.review.advice import AdviceSubject, cpu_flag, memory_flag, time_flag
@@ -31,16 +31,7 @@ from weigh.units import GIB, HOUR
 
 FOLDER = Path(weigh.schedulers.__file__).parent
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
-SCRIPT = JobScript(
-    name="p",
-    folder="/p",
-    cwd="/",
-    store="/s",
-    python="python",
-    elements=2,
-    together=1,
-    request=JobRequest(cpus=2, memory=GIB, time_limit=HOUR, virtual_memory=2 * GIB),
-)
+REQUEST = JobRequest(cpus=2, memory=GIB, time_limit=HOUR, virtual_memory=2 * GIB)
 
 
 @pytest.fixture(params=list(KINDS))
@@ -156,9 +147,9 @@ def test_flags_of_its_job_scripts_are_refused(kind: SchedulerKind) -> None:
 def test_a_shell_on_a_node_runs_the_words_as_they_are(kind: SchedulerKind) -> None:
     if not kind.traits.queues:  # only its own command can open one
         with pytest.raises(UsageError, match=kind.submits):
-            kind.backend.session_flags(SCRIPT.request)
+            kind.backend.session_flags(REQUEST)
         return
-    flags = kind.backend.session_flags(SCRIPT.request)
+    flags = kind.backend.session_flags(REQUEST)
     words = tuple(word for flag in flags for word in flag)
 
     argv = kind.backend.session_argv(words, ("python", "a b"))

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from scheduler_scripts import SLURM, answering
-from some_requests import REQUESTS, a_submitted_job
+from some_requests import REQUESTS, a_submitted_job, some_job_script
 
 from weigh.errors import FormatError, UsageError
 from weigh.flow.check.script import check_script
@@ -20,7 +20,7 @@ from weigh.flow.here import here_of
 from weigh.flow.site.cluster import in_site_words
 from weigh.flow.submit.interactive import interactive
 from weigh.flow.submit.job_request import differences
-from weigh.model.job import JobRequest, JobScript, RecordedRequest
+from weigh.model.job import JobRequest, RecordedRequest
 from weigh.model.record import Request, SiteFlags
 from weigh.review.advice import AdviceSubject, cpu_flag, memory_flag
 from weigh.review.runs import ElementRequest
@@ -33,17 +33,7 @@ PER_CPU = {"memory": "per-cpu"}
 
 def script(kind: str, request: JobRequest) -> str:
     """Return the job script of one task, with this request."""
-    whole = JobScript(
-        name="p",
-        folder="/p",
-        cwd="/",
-        store="/s",
-        python="/usr/bin/python3",
-        elements=1,
-        together=1,
-        request=request,
-    )
-    return KINDS[kind].backend.render(whole)
+    return KINDS[kind].backend.render(some_job_script(request=request))
 
 
 @given(request=REQUESTS)

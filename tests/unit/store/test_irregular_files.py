@@ -1,27 +1,14 @@
 """A FIFO or a device where weigh expects its files: named, not waited for."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from called_weigh import called_apart as weigh
 
 from weigh.errors import UsageError
 from weigh.flow.submit.staging import measure_source
-
-
-def weigh(cwd: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "weigh", *words],
-        cwd=cwd,
-        env={**os.environ, "WEIGH_DIR": str(cwd / ".weigh")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def fifo(path: Path) -> None:
@@ -37,7 +24,7 @@ def test_other_records_are_read_though_a_file_is_none(
     tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
     assert weigh(tmp_path, "run", "-q", "--", "true").returncode == 0
-    (month,) = (tmp_path / ".weigh/records").iterdir()
+    (month,) = (tmp_path / "store/records").iterdir()
     make(month / "other-12345678-aaaaaaaa.jsonl")
 
     for words in (("records",), ("report", "last"), ("request",)):
@@ -50,7 +37,7 @@ def test_other_records_are_read_though_a_file_is_none(
     ("file", "words"),
     [
         ("plan/p/plan.json", ("submit", "plan/p", "--on", "local")),
-        (".weigh/jobs.jsonl", ("status",)),
+        ("store/jobs.jsonl", ("status",)),
         ("tasks.txt.joblog", ("exec", "tasks.txt")),
     ],
 )

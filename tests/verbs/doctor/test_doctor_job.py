@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from some_requests import some_plan
 
 from weigh.flow import doctor
 from weigh.flow.doctor import (
@@ -17,8 +18,6 @@ from weigh.flow.here import here_of
 from weigh.flow.site.ask import run_query_command
 from weigh.model.doctor import DiskSpace, DoctorCheck
 from weigh.model.plan import (
-    BinCapacity,
-    Plan,
     PlannedElement,
     PlanRequest,
     TaskKind,
@@ -65,23 +64,10 @@ def a_script(folder: Path, *lines: str) -> None:
 
 
 def a_plan(folder: Path, **changed: object) -> None:
-    plan = Plan(
-        name="p",
-        task_file="tasks.txt",
+    plan = some_plan(
         tasks=4,
-        headroom=0.2,
-        gpu=None,
-        capacity=BinCapacity(),
         request=PlanRequest(cpus=1, gpus=1),
-        kinds=(
-            TaskKind(
-                item=TaskNeed(),
-                used=TaskNeed(gpu_memory=1),
-                tasks=4,
-                example="python a.py",
-                runs=2,
-            ),
-        ),
+        kinds=(TaskKind(TaskNeed(), TaskNeed(gpu_memory=1), 4, "python a.py", runs=2),),
         elements=(PlannedElement("tasks_1.txt", (1, 2, 3, 4), 0, 0, 1),),
     )
     (folder / "plan" / "p").mkdir(parents=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from called_weigh import called_apart
 
 from weigh.model.plan import TogetherRun
 from weigh.planning.bin_packing import most_work
@@ -26,15 +27,7 @@ def together(count: int, speed_up: float) -> TogetherRun:
 
 def probed(folder: Path, lines: str, *words: str) -> subprocess.CompletedProcess[str]:
     (folder / "tasks.txt").write_text(lines)
-    return subprocess.run(
-        [sys.executable, "-m", "weigh", "plan", "tasks.txt", "--probe", *words],
-        cwd=folder,
-        env={**os.environ, "WEIGH_DIR": str(folder / ".weigh")},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    return called_apart(folder, "plan", "tasks.txt", "--probe", *words)
 
 
 def test_the_number_that_does_the_most_work_is_taken() -> None:
@@ -69,7 +62,7 @@ def test_tasks_that_wait_for_one_lock_do_not_gain_by_company(tmp_path: Path) -> 
 
 def test_only_the_run_alone_is_kept_as_a_record(tmp_path: Path) -> None:
     probed(tmp_path, "sleep 0.2\n" * 3, "--node", "3")
-    shards = list((tmp_path / ".weigh").glob("records/**/*.jsonl"))
+    shards = list((tmp_path / "store").glob("records/**/*.jsonl"))
     assert sum(len(shard.read_text().splitlines()) for shard in shards) == 1
 
 

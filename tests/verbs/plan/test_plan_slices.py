@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 from planning import Weigh
+from some_requests import some_plan
 
 from weigh.flow.submit.job_request import complete_request
 from weigh.model.job import JobRequest
-from weigh.model.plan import BinCapacity, Plan, PlannedElement, PlanRequest, TargetGpu
+from weigh.model.plan import Plan, PlanRequest, TargetGpu
 from weigh.schedulers.backend import SchedulerQuestion, known_answer
 from weigh.units import GIB
 
@@ -34,18 +35,8 @@ class Site:
 
 
 def plan_for(gpu: str) -> Plan:
-    element = PlannedElement("tasks_0.txt", (1,), GIB, GIB, 1)
-    return Plan(
-        name="p",
-        task_file="t.txt",
-        tasks=1,
-        headroom=0.2,
-        gpu=TargetGpu(gpu, GIB),
-        capacity=BinCapacity(),
-        request=PlanRequest(1, GIB, 60, gpus=1, gpu=gpu),
-        kinds=(),
-        elements=(element,),
-    )
+    request = PlanRequest(1, GIB, 60, gpus=1, gpu=gpu)
+    return some_plan(gpu=TargetGpu(gpu, GIB), request=request)
 
 
 def word_for(gpu: str, *words: str) -> str | None:

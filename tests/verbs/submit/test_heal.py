@@ -105,9 +105,7 @@ def test_resuming_by_hand_keeps_on_healing(here: Weigh) -> None:
     assert answer["again"][0]["job"]["round"] == 2
 
 
-@pytest.mark.parametrize(
-    "weigh", [pytest.param("slurm", marks=pytest.mark.slurm)], indirect=True
-)
+@SLURM
 def test_a_held_element_is_named_with_the_command_that_frees_it(weigh: Weigh) -> None:
     job = weigh.submit(weigh.plan("sleep 30", "true"), "--heal")
     weigh.wait_for(job, lambda one: "RUNNING" in one["tasks"])
@@ -189,9 +187,7 @@ EATS = "python3 -c 'x = bytearray({} << 20); x[::4096] = x[::4096]'"
 
 
 @pytest.mark.integrations
-@pytest.mark.parametrize(
-    "weigh", [pytest.param("slurm", marks=pytest.mark.slurm)], indirect=True
-)
+@SLURM
 def test_a_task_killed_for_memory_gets_as_much_as_it_may(weigh: Weigh) -> None:
     plan = weigh.plan(EATS.format(150), EATS.format(330), BUG, "true")
     job = weigh.submit(plan, "--heal=memory=300M")

@@ -39,7 +39,7 @@ def test_its_own_commands_go_through(here: Weigh) -> None:
 
 
 @pytest.fixture
-def pool(
+def weigh(
     here: Weigh, htcondor: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Weigh]:
     """``weigh`` with a real HTCondor."""
@@ -60,8 +60,7 @@ def submits(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.htcondor
-def test_a_user_may_submit_the_script_without_weigh(pool: Weigh) -> None:
-    weigh = pool
+def test_a_user_may_submit_the_script_without_weigh(weigh: Weigh) -> None:
     weigh.finish(weigh.submit(weigh.plan("true")))
 
     sent = submits(weigh.folder)
@@ -71,8 +70,7 @@ def test_a_user_may_submit_the_script_without_weigh(pool: Weigh) -> None:
 
 
 @pytest.mark.htcondor
-def test_a_run_in_a_job_knows_the_job_and_its_slot(pool: Weigh) -> None:
-    weigh = pool
+def test_a_run_in_a_job_knows_the_job_and_its_slot(weigh: Weigh) -> None:
     run = f"{sys.executable} -m weigh run -q -o {weigh.folder}/record.json -- true"
     weigh.plan(run)
 
@@ -97,10 +95,8 @@ def test_a_run_in_a_job_knows_the_job_and_its_slot(pool: Weigh) -> None:
     ],
 )
 def test_what_it_would_keep_for_ever_is_refused(
-    pool: Weigh, words: tuple[str, ...], reason: str
+    weigh: Weigh, words: tuple[str, ...], reason: str
 ) -> None:
-    weigh = pool
-
     code, _, err = weigh("submit", weigh.plan("true"), "--on", "htcondor", *words)
 
     assert code == 2
@@ -108,8 +104,7 @@ def test_what_it_would_keep_for_ever_is_refused(
 
 
 @pytest.mark.htcondor
-def test_a_job_on_hold_shows_the_reason(pool: Weigh) -> None:
-    weigh = pool
+def test_a_job_on_hold_shows_the_reason(weigh: Weigh) -> None:
     job = weigh.submit(weigh.plan("sleep 60"))
     weigh.wait_for(job, lambda one: "RUNNING" in one["tasks"])
     subprocess.run(["condor_hold", job], check=True, timeout=30, capture_output=True)

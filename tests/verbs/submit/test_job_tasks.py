@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from some_requests import a_submitted_job
+from some_requests import a_submitted_job, some_plan
 
 from weigh.errors import NO_TIME_LEFT
 from weigh.flow.follow.task_history import JoblogHistory, history_of
@@ -19,11 +19,9 @@ from weigh.joblog import HEADER
 from weigh.model.element_time import NOT_STARTED
 from weigh.model.job import ElementState, OwnScript, SubmittedJob
 from weigh.model.plan import (
-    BinCapacity,
     Plan,
     PlannedElement,
     PlannedQueue,
-    PlanRequest,
 )
 from weigh.model.record import Record, RecordedJob, ReportedProgress, State
 from weigh.runner import events
@@ -40,17 +38,7 @@ LOCAL = LocalScheduler(env={}, root="", machine=this_machine())
 def a_job(folder: Path, *, tasks: int) -> tuple[SubmittedJob, Plan]:
     """Return a job of one element with so many tasks."""
     element = PlannedElement("tasks_0.txt", tuple(range(1, tasks + 1)), 0, 0, 1)
-    plan = Plan(
-        name="p",
-        task_file="t.txt",
-        tasks=tasks,
-        headroom=0.0,
-        gpu=None,
-        capacity=BinCapacity(),
-        request=PlanRequest(1),
-        kinds=(),
-        elements=(element,),
-    )
+    plan = some_plan(tasks=tasks, elements=(element,))
     job = a_submitted_job(
         scheduler="local",
         folder=str(folder),

@@ -205,11 +205,9 @@ def test_no_command_is_named_where_none_helps(here: Weigh) -> None:
 
 @pytest.mark.slurm
 def test_a_job_of_others_is_submitted_again_by_its_script(
-    here: Weigh, slurm: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    real: Weigh,
 ) -> None:
-    for name, value in slurm.items():
-        monkeypatch.setenv(name, value)
-    script = here.folder / "my job.sh"
+    script = real.folder / "my job.sh"
     script.write_text("#!/bin/bash\n#SBATCH --mem=50M\n#SBATCH -t 5\nexit 3\n")
     sent = subprocess.run(
         ["sbatch", "--parsable", str(script)],
@@ -218,9 +216,9 @@ def test_a_job_of_others_is_submitted_again_by_its_script(
         check=True,
     )
     job = sent.stdout.strip()
-    until(lambda: "FAILED" in here.status(job)["tasks"])
+    until(lambda: "FAILED" in real.status(job)["tasks"])
 
-    (screen,) = types_each(here, here("status", job)[1])
+    (screen,) = types_each(real, real("status", job)[1])
 
     assert "submitted my job.sh" in screen
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from following import Weigh, until
+from some_requests import some_job_script
 
-from weigh.model.job import JobRequest, JobScript
+from weigh.model.job import JobRequest
 from weigh.schedulers.job_script import at_exit
 
 
@@ -73,14 +74,10 @@ def test_an_address_gets_the_line(here: Weigh) -> None:
 def test_of_elements_that_end_together_one_notifies(
     tmp_path: Path, elements: int
 ) -> None:
-    script = JobScript(
+    script = some_job_script(
         name='a "quoted" 100% name',
         folder=str(tmp_path),
-        cwd="/",
-        store="/s",
-        python="python3",
         elements=elements,
-        together=1,
         request=JobRequest(notify=f"cat >>{tmp_path}/events"),
     )
     (tmp_path / "job.sh").write_text(

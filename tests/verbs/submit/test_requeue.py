@@ -17,33 +17,31 @@ SOON = ("--time", "30s")  # weigh exec tells its tasks to end after 3 seconds
 
 @pytest.mark.slurm
 def test_a_requeued_job_repeats_nothing_that_is_done(real: Weigh) -> None:
-    here = real
     waits = "touch began; for i in $(seq 300); do [ -e go ] && exit; sleep 0.2; done"
     meets = "sleep 0.3; echo one >>done"  # side by side with the one that waits
-    job = here.submit(here.plan(meets, waits, together=2))
-    until(lambda: here.status(job)["tasks"] == {"COMPLETED": 1, "RUNNING": 1})
+    job = real.submit(real.plan(meets, waits, together=2))
+    until(lambda: real.status(job)["tasks"] == {"COMPLETED": 1, "RUNNING": 1})
 
     subprocess.run(["scontrol", "requeue", job], check=True, timeout=90)
-    (here.folder / "go").touch()
+    (real.folder / "go").touch()
 
-    assert here.finish(job) == {"COMPLETED": 2}
-    assert (here.folder / "done").read_text() == "one\n"
+    assert real.finish(job) == {"COMPLETED": 2}
+    assert (real.folder / "done").read_text() == "one\n"
 
 
 @pytest.mark.slurm
 def test_the_warning_puts_only_the_element_back_that_it_is_for(real: Weigh) -> None:
-    here = real
-    lines = ("echo one >>done", TWO_RUNS.format(here.folder))
-    job = here.submit(here.plan(*lines), "--requeue", "--time", "10m")
-    until((here.folder / "began").exists)
-    until(lambda: here.status(job)["tasks"] == {"COMPLETED": 1, "RUNNING": 1})
+    lines = ("echo one >>done", TWO_RUNS.format(real.folder))
+    job = real.submit(real.plan(*lines), "--requeue", "--time", "10m")
+    until((real.folder / "began").exists)
+    until(lambda: real.status(job)["tasks"] == {"COMPLETED": 1, "RUNNING": 1})
 
     warn = ["scancel", "--batch", "-s", "USR1", f"{job}_1"]
     subprocess.run(warn, check=True, timeout=90)
 
-    assert here.finish(job) == {"COMPLETED": 2}
-    assert (here.folder / "runs").read_text() == "run\nrun\n"
-    assert (here.folder / "done").read_text() == "one\n"
+    assert real.finish(job) == {"COMPLETED": 2}
+    assert (real.folder / "runs").read_text() == "run\nrun\n"
+    assert (real.folder / "done").read_text() == "one\n"
 
 
 @mainly("slurm")
@@ -65,12 +63,11 @@ def test_a_job_out_of_time_goes_on_in_another_run(weigh: Weigh) -> None:
 
 @pytest.mark.slurm
 def test_a_job_that_gets_no_further_is_not_put_back_for_ever(real: Weigh) -> None:
-    here = real
-    plan = here.plan(BEGINS_ANEW.format(here.folder))
+    plan = real.plan(BEGINS_ANEW.format(real.folder))
 
-    job = here.submit(plan, "--requeue", *SOON)
+    job = real.submit(plan, "--requeue", *SOON)
 
-    assert here.finish(job) == {"TIMEOUT": 1}
-    assert (here.folder / "runs").read_text() == "run\nrun\n"
-    log = (here.folder / f"plan/p/log/{job}.out").read_text()
+    assert real.finish(job) == {"TIMEOUT": 1}
+    assert (real.folder / "runs").read_text() == "run\nrun\n"
+    log = (real.folder / f"plan/p/log/{job}.out").read_text()
     assert "no progress since the last attempt" in log

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from some_requests import a_submitted_job
+from some_requests import a_submitted_job, some_plan
 
 from weigh.flow.follow.resume import ResumeRound
 from weigh.flow.follow.view import JobView, work_of
 from weigh.flow.here import here_of
 from weigh.model.job import ElementState, JobRequest, SubmittedJob, TaskState
-from weigh.model.plan import BinCapacity, Plan, PlannedElement, PlanRequest
+from weigh.model.plan import Plan, PlannedElement
 from weigh.model.record import State
 from weigh.planning.resume_policy import (
     Chosen,
@@ -151,17 +151,8 @@ def test_the_plan_of_a_job_is_read_once_however_many_tasks_are_left(
 
     def plan_of(job: SubmittedJob) -> Plan:
         read.append(job.id)
-        return Plan(
-            name="p",
-            task_file="t.txt",
-            tasks=5,
-            headroom=0.0,
-            gpu=None,
-            capacity=BinCapacity(),
-            request=PlanRequest(1),
-            kinds=(),
-            elements=(PlannedElement("tasks_0.txt", (1, 2, 3, 4, 5), 0, 0, 1),),
-        )
+        element = PlannedElement("tasks_0.txt", (1, 2, 3, 4, 5), 0, 0, 1)
+        return some_plan(tasks=5, elements=(element,))
 
     monkeypatch.setattr("weigh.flow.follow.view.plan_in_folder_of", plan_of)
 

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 from following import Weigh
+from some_requests import some_job_script
 
 from weigh.errors import UsageError
 from weigh.flow.here import here_of
 from weigh.flow.submit import checks
 from weigh.model.cluster import ClusterLimits, QueueLimits
-from weigh.model.job import JobRequest, JobScript
+from weigh.model.job import JobRequest
 from weigh.schedulers.protocol import LiveAnswers
 
 SITE = """\
@@ -25,14 +26,11 @@ require = ["account"]
 
 @pytest.mark.slurm
 def test_slurm_takes_a_job_as_the_site_wants_it(
-    here: Weigh, slurm: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    real: Weigh,
 ) -> None:
-    for key, value in slurm.items():
-        monkeypatch.setenv(key, value)
-    here.scheduler = "slurm"
-    (here.folder / "weigh.toml").write_text(SITE)
+    (real.folder / "weigh.toml").write_text(SITE)
 
-    code, out, err = here(
+    code, out, err = real(
         *("submit", "--on", "slurm", "--memory", "900M", "--cpus", "3"),
         *("--time", "5m", "--", "env"),
     )
@@ -50,7 +48,7 @@ def test_slurm_takes_a_job_as_the_site_wants_it(
     assert "MinMemoryCPU=300M" in shown
     assert "Features=v100" in shown
     assert "OverSubscribe=NO" in shown
-    here.finish(job)
+    real.finish(job)
 
 
 @pytest.mark.parametrize("written", [False, True])
@@ -80,16 +78,7 @@ def test_a_site_asks_the_same_of_users_scripts_and_of_ours(
     )
     lines = (f"#SBATCH {one}" for one in directives)
     text = "\n".join(("#!/bin/bash", *lines, "date", ""))
-    script = JobScript(
-        name="p",
-        folder="/p",
-        cwd=str(tmp_path),
-        store="/s",
-        python="python",
-        elements=1,
-        together=1,
-        request=JobRequest(),
-    )
+    script = some_job_script(cwd=str(tmp_path))
     found = ""
     try:
         checks.check_request(

@@ -119,24 +119,21 @@ def test_a_folder_an_element_stays_the_same_when_it_is_resumed(weigh: Weigh) -> 
 
 @pytest.mark.slurm
 def test_what_was_done_and_never_results_copied_is_done_again(
-    here: Weigh, slurm: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    real: Weigh,
 ) -> None:
-    for key, value in slurm.items():
-        monkeypatch.setenv(key, value)
-    here.scheduler = "slurm"
-    task = ("touch {0}/began; " + WAITS).format(here.folder)
-    plan = here.plan(f"echo one >one; echo >>{here.folder}/ran", task, together=2)
-    job = here.submit(plan, *words(here))
-    until(lambda: here.status(job)["tasks"] == {"COMPLETED": 1, "RUNNING": 1})
+    task = ("touch {0}/began; " + WAITS).format(real.folder)
+    plan = real.plan(f"echo one >one; echo >>{real.folder}/ran", task, together=2)
+    job = real.submit(plan, *words(real))
+    until(lambda: real.status(job)["tasks"] == {"COMPLETED": 1, "RUNNING": 1})
 
-    os.kill(staging_shell(here), signal.SIGKILL)
-    assert "COMPLETED" not in here.finish(job)
+    os.kill(staging_shell(real), signal.SIGKILL)
+    assert "COMPLETED" not in real.finish(job)
 
-    (here.folder / "go").touch()
-    again = here.resume(job, "--also", "bugs")["again"][0]["job"]["id"]
-    assert here.finish(again) == {"COMPLETED": 2}
-    assert (here.folder / "ran").read_text() == "\n\n"
-    assert results(here)["one"] == "one\n"
+    (real.folder / "go").touch()
+    again = real.resume(job, "--also", "bugs")["again"][0]["job"]["id"]
+    assert real.finish(again) == {"COMPLETED": 2}
+    assert (real.folder / "ran").read_text() == "\n\n"
+    assert results(real)["one"] == "one\n"
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 from following import Weigh
-from some_requests import a_submitted_job
+from some_requests import a_submitted_job, some_plan
 
 from weigh.errors import UsageError
 from weigh.flow.submit.job_request import complete_request, differences, refuse_own
 from weigh.model.job import JobRequest, RecordedRequest, SubmittedJob
 from weigh.model.plan import (
-    BinCapacity,
-    Plan,
     PlannedElement,
     PlanRequest,
     TaskKind,
@@ -39,13 +37,8 @@ def test_h_vmem_is_the_address_space_that_the_tasks_at_once_had(
 ) -> None:
     """And 1 GiB for weigh and the shell; where nothing was measured, an estimate."""
     need = TaskNeed(0, GIB, 1, 60)
-    plan = Plan(
-        name="p",
-        task_file="t.txt",
+    plan = some_plan(
         tasks=2,
-        headroom=0.2,
-        gpu=None,
-        capacity=BinCapacity(),
         request=PlanRequest(2, 2 * GIB, 60),
         kinds=(TaskKind(need, need, 2, "java A", virtual_memory=virtual),),
         elements=(PlannedElement("tasks_0.txt", (1, 2), 0, 2 * GIB, 2),),

@@ -109,9 +109,7 @@ def test_the_job_of_a_sender_that_was_killed_runs_once(
     scheduler: str,
 ) -> None:
     env: dict[str, str] = request.getfixturevalue(scheduler)
-    for key, value in env.items():
-        monkeypatch.setenv(key, value)
-    here.scheduler = scheduler
+    here.with_cluster(scheduler, env, monkeypatch)
     user = env.get("WEIGH_RIG_AS")
     plan = counted(here, 2)
     with stopped(scheduler), acting_as(user, here.folder.parent):

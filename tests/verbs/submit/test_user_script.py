@@ -30,9 +30,8 @@ def weigh(
     request: pytest.FixtureRequest, here: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> Weigh:
     """Weigh in a folder with a script for the scheduler."""
-    here.scheduler = request.param
-    for key, value in request.getfixturevalue(here.scheduler).items():
-        monkeypatch.setenv(key, value)
+    env = request.getfixturevalue(request.param)
+    here.with_cluster(request.param, env, monkeypatch)
     home = here.folder.parent / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
