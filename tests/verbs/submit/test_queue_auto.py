@@ -73,6 +73,25 @@ def test_the_queues_are_chosen_again_for_a_longer_job(real: Weigh) -> None:
 
 
 @pytest.mark.slurm
+def test_without_the_limits_no_queue_can_be_chosen(
+    real: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = real.folder / "bin" / "scontrol"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho scontrol: out of order >&2; exit 1\n")
+    program.chmod(0o755)
+    plan = real.plan("true")
+    monkeypatch.setenv("PATH", str(program.parent), ":")
+
+    code, _, err = real("submit", plan, "--on", "slurm", "--queue", "auto")
+
+    assert code == 2
+    assert "--queue auto: no queue is known: scontrol: out of order (--queue NAME)" in (
+        " ".join(err.split())
+    )
+
+
+@pytest.mark.slurm
 def test_a_shell_on_a_node_takes_any_queue(real: Weigh) -> None:
     words = ("--interactive", "--queue", "auto", "--time", "1h", "--dry-run")
     code, out, err = real("submit", "--on", "slurm", *words)

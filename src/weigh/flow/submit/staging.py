@@ -242,7 +242,7 @@ def with_programs_of_tasks(
         UsageError: a program is missing, too large, or outside of *cwd*.
     """
     relative = [word for word in _words_of_tasks(plan) if not os.path.isabs(word)]
-    programs = [one for one in relative if _is_program(os.path.join(cwd, one))]
+    programs = [one for one in relative if _is_program_to_stage(os.path.join(cwd, one))]
     # a relative program without a folder is one on PATH
     started = [one for one in programs_of(plan) if one in relative and "/" in one]
     lacking = [
@@ -281,7 +281,7 @@ def _size_of_program(name: str, cwd: str, staging: StagingPlan) -> Bytes:
     return os.path.getsize(os.path.join(cwd, name))
 
 
-def _is_program(path: str) -> bool:
+def _is_program_to_stage(path: str) -> bool:
     return is_regular_file(path) and (
         path.endswith(_PROGRAM_SUFFIXES) or os.access(path, os.X_OK)
     )

@@ -344,28 +344,13 @@ def _written_submission(
         folder = plan_directory.planned_in(work.folder) or here.cwd
     if not os.path.samefile(folder, here.cwd):
         notes.append(f"the tasks run in {folder}, as planned")
-    if typed.staging is not None:
-        staging, note = submit_staging.with_programs_of_tasks(
-            plan, typed.staging, here.cwd, may_come=bool(options.after)
-        )
-        typed = replace(typed, staging=staging)
-        notes += [note] if note else []
-    script = _job_script_of_plan(options, typed, work, request, here.in_folder(folder))
-    if request.queue == ANY_QUEUE:
-        request, note = submit_checks.with_queues_that_take(
-            here.in_folder(folder),
-            scheduler,
-            request,
-            lambda one: submit_checks.script_to_check(scheduler, script, one),
-        )
-        script = replace(script, request=request)
-        notes.append(note)
-    if typed.heal is not None:
-        label = options.name or plan.name
-        notes += why_none(scheduler, request.queue, label)
-    if typed.staging is not None:
+    script, more = _script_in_its_queue(
+        options, typed, work, request, here.in_folder(folder)
+    )
+    notes += more
+    if (staging := script.staging) is not None:
         script = submit_staging.staged(script, kind)
-        notes += submit_staging.left_behind(plan, typed.staging, here.cwd)
+        notes += submit_staging.left_behind(plan, staging, here.cwd)
     # exit codes that hide failures, as the plan noted already
     notes += (note for note in plan.notes if HIDES_FAILURES in note)
     # a longer array would be refused, by Slurm above MaxArraySize
@@ -384,6 +369,37 @@ def _written_submission(
         ),
     )
     return WrittenSubmission(parts=parts, plan=plan, answer=answer)
+
+
+def _script_in_its_queue(
+    options: SubmitOptions,
+    typed: TypedSubmission,
+    work: WorkToSend,
+    request: JobRequest,
+    here: Here,
+) -> tuple[JobScript, list[str]]:
+    """Return the script of all elements, with its programs and queues, and notes."""
+    plan, scheduler, notes = work.plan, typed.scheduler, list[str]()
+    if typed.staging is not None:
+        staging, note = submit_staging.with_programs_of_tasks(
+            plan, typed.staging, here.cwd, may_come=bool(options.after)
+        )
+        typed = replace(typed, staging=staging)
+        notes += [note] if note else []
+    script = _job_script_of_plan(options, typed, work, request, here)
+    if request.queue == ANY_QUEUE:
+        request, note = submit_checks.with_queues_that_take(
+            here,
+            scheduler,
+            request,
+            lambda one: submit_checks.script_to_check(scheduler, script, one),
+        )
+        script = replace(script, request=request)
+        notes.append(note)
+    if typed.heal is not None:
+        label = options.name or plan.name
+        notes += why_none(scheduler, request.queue, label)
+    return script, notes
 
 
 def _job_script_of_plan(
