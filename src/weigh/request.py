@@ -443,9 +443,9 @@ def _runs_of_record(record: Record) -> Iterator[RunForRequest]:
 
 def _usage_of_whole_loop(record: Record, usage: Usage) -> Usage:
     """Return the usage with the time of the batches that `--worst-batch` left out."""
-    if record.batches is None or record.batches.forecast is None:
+    if not record.left_out_time:
         return usage
-    wall_time = usage.wall_time + record.batches.forecast.left_out
+    wall_time = usage.wall_time + record.left_out_time
     times = wall_time / max(usage.wall_time, sys.float_info.min)
     wait = usage.cpu_wait
     if wait is not None:

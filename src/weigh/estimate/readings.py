@@ -286,7 +286,7 @@ def _size_reading(size: float, usage: Usage, record: Record) -> SizeReading:
         x=size,
         memory=usage.peak_memory.value if usage.peak_memory else None,
         gpu_memory=gpu_memory(usage),
-        time=usage.wall_time,
+        time=usage.wall_time + record.left_out_time,
         time_per_sample=batches.time_per_sample if batches else None,
         gpu_base=_gpu_base(usage, batches),
     )

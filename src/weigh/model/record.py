@@ -617,6 +617,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     monitor: MeasuringCost | None = None
 
     @property
+    def left_out_time(self) -> Seconds:
+        """The time of the batches that ``weigh run --worst-batch`` left out."""
+        forecast = None if self.batches is None else self.batches.forecast
+        return 0.0 if forecast is None else forecast.left_out
+
+    @property
     def peak_memory(self) -> Bytes | None:
         """The peak memory in bytes; None if it was not measured."""
         peak = None if self.usage is None else self.usage.peak_memory

@@ -512,7 +512,11 @@ def _measured_kind(
     """Return the kind of task with these records; *given* overrides them."""
     request = from_usages(records, headroom=headroom) if records else None
     gpus = [gpu for record in records for gpu in _gpus_with_memory(record)]
-    walls = (record.usage.wall_time for record in records if record.usage)
+    walls = (
+        record.usage.wall_time + record.left_out_time
+        for record in records
+        if record.usage
+    )
     time = _longest_time(walls) if given.time is None else given.time
     gpu_memory = given.gpu_memory
     if gpu_memory is None:

@@ -43,7 +43,7 @@ def test_the_time_to_request_is_that_of_all_batches(weigh: Weigh) -> None:
 @pytest.mark.parametrize(
     ("program", "why"),
     [
-        ("pass", "all batches ran, as no loop over"),
+        ("pass", "nothing is predicted: no loop over"),
         (
             "import weigh\nfor _ in weigh.batches([1, 2]): pass",
             "all batches run: its batches have no lengths",

@@ -280,8 +280,8 @@ def _note_worst_batch(
     is_known = record.batches is not None and record.batches.forecast is not None
     if options.worst_batch and not is_known and not record.exit_code:
         warner.warn(
-            "--worst-batch: all batches ran, as no loop over "
-            "weigh.batches(loader) could name its longest"
+            "--worst-batch: nothing is predicted: no loop over "
+            "weigh.batches(loader) ended after its longest batches"
         )
 
 

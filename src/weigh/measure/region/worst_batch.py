@@ -26,7 +26,9 @@ from weigh.units import Seconds
 _LOOK = 60.0  # seconds in which lengths are read: a stream may have no end
 _PART = 100  # of so many batches one is run, besides the longest
 _LEAST_SPREAD, _MOST_SPREAD = 3, 20  # batches of other lengths that are run
-_KEPT = 5  # batches of a stream, by chance, of which three are run
+_FEW = 8  # of no more batches each is run, once
+# batches of a stream that are kept, by chance; each 3rd of them is run
+_KEPT = _FEW
 # what memory may follow: padded samples, each with each (attention), all text
 _MEASURES: tuple[Callable[[BatchShape], int], ...] = (
     lambda shape: shape.padded,
@@ -215,7 +217,8 @@ def _asked_stream(
         for gone in kept.keys() - {*worst, *two, *others}:
             del kept[gone]
     others.sort(key=lambda one: -shapes[one].padded)
-    order = _there_and_back(worst, others[::2], two)
+    is_few = len(shapes) <= _FEW
+    order = others if is_few else _there_and_back(worst, others[::3], two)
     return shapes.first(order, map(kept.__getitem__, order))
 
 
@@ -251,6 +254,8 @@ def _order_of_batches(shapes: Sequence[BatchShape]) -> list[int]:
     ]
     spread = len(shapes) // _PART - len({*worst}) - 2
     spread = min(max(_LEAST_SPREAD, spread), _MOST_SPREAD)
+    if len(shapes) <= _FEW:
+        return numbers[::-1]
     step = len(numbers) / spread
     # falling: malloc keeps the room of a batch for shorter ones, as in the whole loop
     others = [numbers[int((place + 0.5) * step)] for place in reversed(range(spread))]
