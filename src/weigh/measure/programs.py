@@ -214,8 +214,8 @@ _NEXT_FILES = 1.25  # times the age of the run; what it has read, it shows while
 _MOST_READERS = 8  # processes whose open files are looked at
 _LEAST_LOOKS = 2  # that saw a folder read; one may be by chance
 _OUTPUTS = ("1", "2")
-_NOT_DATA = (".py", ".pyc", ".so", " (deleted)")
-_WRITE_ONLY = re.compile(rb"^flags:\s*\d*[15]$", re.MULTILINE)  # O_WRONLY, in octal
+_NOT_DATA = re.compile(r"^/(?:proc|sys|dev)/|\.(?:py|pyc|so)$| \(deleted\)$")
+_NOT_READ = os.O_WRONLY | os.O_DIRECTORY | os.O_PATH
 _MOST_FDINFO = 128  # bytes of text
 _REREAD = 2.0  # times the files it has open
 _LEAST_CACHE = 32 * MIB  # bytes; a smaller cache is not worth a word
@@ -334,11 +334,10 @@ def count_arenas(maps: bytes) -> int:
 
 
 class OpenFile(NamedTuple):
-    """A plain file that a process has open."""
+    """What a descriptor of a process leads to: a path, or a text such as pipe:[3]."""
 
     path: str
     number: str  # of the descriptor
-    status: os.stat_result
 
 
 class FolderLooks:
@@ -355,16 +354,22 @@ class FolderLooks:
         self._looks: Counter[str] = Counter()
         self._paths: defaultdict[str, set[str]] = defaultdict(set)
 
-    def note(self, pid: int, files: Sequence[OpenFile], *, has_pipe: bool) -> None:
-        """Enter a look at a process that has read since the one before."""
-        seen = {}
-        for path, number, _ in files:
-            # position and flags
-            shown = file_head(f"{self._proc}/{pid}/fdinfo/{number}", _MOST_FDINFO)
+    def note(self, pid: int, files: Sequence[OpenFile]) -> None:
+        """Enter a look at a process that has read since the one before.
+
+        Nothing here asks a file server, which may not answer.
+        """
+        seen, has_pipe = {}, False
+        for path, number in files:
+            if not path.startswith("/"):
+                has_pipe |= number not in _OUTPUTS
             # a text that is not printable may be no Unicode, and belongs in no record
-            is_other = path.endswith(_NOT_DATA) or not path.isprintable()
-            if not is_other and not _WRITE_ONLY.search(shown):
-                seen[path] = shown
+            elif path.isprintable() and not _NOT_DATA.search(path):
+                # position and flags
+                shown = file_head(f"{self._proc}/{pid}/fdinfo/{number}", _MOST_FDINFO)
+                flags = re.search(rb"^flags:\s*([0-7]+)$", shown, re.MULTILINE)
+                if flags is not None and not int(flags[1], 8) & _NOT_READ:
+                    seen[path] = shown
         before, self._seen[pid] = self._seen.get(pid, {}), seen
         read = [p for p in seen if not has_pipe or before.get(p) != seen[p]]
         for folder, path in {self._staged_as(path): path for path in read}.items():
@@ -424,7 +429,7 @@ class SignWatch:
         # where it has neither read nor touched anything, it shows nothing new
         if state != self._at_files:
             self._at_files = state
-            self._look_at_cache(read, self._open_files(largest.pid))
+            self._look_at_cache(largest.pid, read)
         self._look_at_others(largest, readings)
         if current_time >= self._next:
             self._next = 2 * current_time
@@ -464,11 +469,18 @@ class SignWatch:
             read = self._bytes_read(other.pid)
             if read != self._read_by.get(other.pid):
                 self._read_by[other.pid] = read
-                self._open_files(other.pid)
+                self.folders.note(other.pid, self._open_files(other.pid))
 
-    def _look_at_cache(self, read: Bytes | None, files: Sequence[OpenFile]) -> None:
-        nodes = {(f.status.st_dev, f.status.st_ino): f.status.st_size for f in files}
-        size = sum(nodes.values())
+    def _look_at_cache(self, pid: int, read: Bytes | None) -> None:
+        files = self._open_files(pid)
+        self.folders.note(pid, files)
+        sizes: dict[tuple[int, int], int] = {}
+        for path, number in files:
+            with suppress(OSError):  # it was closed meanwhile
+                status = os.stat(f"{self._proc}/{pid}/fd/{number}")
+                if path.startswith("/") and stat.S_ISREG(status.st_mode):
+                    sizes[status.st_dev, status.st_ino] = status.st_size
+        size = sum(sizes.values())
         # what is read over and over could stay in the page cache
         if read is not None and size >= _LEAST_CACHE and read > _REREAD * size:
             self.cache = PageCache(read=read, files=size)
@@ -480,19 +492,12 @@ class SignWatch:
         return int(found[1]) if found else None
 
     def _open_files(self, pid: int) -> list[OpenFile]:
-        """Return the plain files that a process has open, and note their folders."""
         files: list[OpenFile] = []
-        has_pipe = False
+        folder = f"{self._proc}/{pid}/fd"
         with suppress(OSError):
-            for name in os.listdir(f"{self._proc}/{pid}/fd")[:_MOST_FILES]:
-                link = f"{self._proc}/{pid}/fd/{name}"
+            for name in os.listdir(folder)[:_MOST_FILES]:
                 with suppress(OSError):  # it was closed meanwhile
-                    status = os.stat(link)
-                    if stat.S_ISREG(status.st_mode):
-                        files.append(OpenFile(os.readlink(link), name, status))
-                    elif name not in _OUTPUTS:
-                        has_pipe |= not stat.S_ISCHR(status.st_mode)
-        self.folders.note(pid, files, has_pipe=has_pipe)
+                    files.append(OpenFile(os.readlink(f"{folder}/{name}"), name))
         return files
 
 

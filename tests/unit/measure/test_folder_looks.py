@@ -24,13 +24,13 @@ class Looks:
     def note(
         self, *files: tuple[str, str], has_pipe: bool = True, flags: str = "0100000"
     ) -> None:
-        status, noted = os.stat("/"), []
-        for number, (path, position) in enumerate(files):
+        noted = [OpenFile("pipe:[3]", "0")] if has_pipe else []
+        for number, (path, position) in enumerate(files, start=3):
             info = self.proc / "7/fdinfo" / str(number)
             info.parent.mkdir(parents=True, exist_ok=True)
             info.write_text(f"pos:\t{position}\nflags:\t{flags}\nmnt_id:\t30\n")
-            noted.append(OpenFile(path, str(number), status))
-        self.folders.note(7, noted, has_pipe=has_pipe)
+            noted.append(OpenFile(path, str(number)))
+        self.folders.note(7, noted)
 
     @property
     def folder(self) -> str | None:
@@ -66,6 +66,8 @@ def test_a_file_is_read_that_moves_or_is_the_only_one(
     ("path", "flags"),
     [
         ("/srv/out.txt", "0100001"),  # O_WRONLY
+        ("/srv/folder", "0300000"),  # O_DIRECTORY
+        ("/proc/7/stat", "0100000"),
         ("/srv/lib/module.pyc", "0100000"),
         ("/srv/gone (deleted)", "0100000"),
         ("/srv/\udcff/data", "0100000"),  # no Unicode, so no record can hold it
