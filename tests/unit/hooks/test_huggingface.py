@@ -1,7 +1,5 @@
 import importlib
 import importlib.util
-import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
@@ -13,42 +11,6 @@ from weigh.model.record import ProgramRegions
 
 MODULE = "weigh.hooks.huggingface"
 Measured = Callable[[], ProgramRegions]
-REAL = """\
-import json, os, sys
-os.environ["HF_HUB_OFFLINE"] = "1"
-import torch, weigh
-from transformers import Trainer, TrainingArguments
-from weigh.hooks.huggingface import WeighCallback
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(4, 2)
-    def forward(self, x=None, labels=None):
-        logits = self.layer(x)
-        loss = torch.nn.functional.cross_entropy(logits, labels)
-        return {"loss": loss, "logits": logits}
-
-rows = [{"x": torch.ones(4), "labels": torch.tensor(n % 2)} for n in range(20)]
-arguments = TrainingArguments(
-    output_dir=sys.argv[1], per_device_train_batch_size=2, num_train_epochs=2,
-    gradient_accumulation_steps=2, eval_strategy="epoch", save_strategy="no",
-    report_to=[], use_cpu=True, disable_tqdm=True,
-)
-trainer = Trainer(
-    model=Model(), args=arguments, train_dataset=rows, eval_dataset=rows,
-    callbacks=[WeighCallback],
-)
-trainer.train()
-trainer.predict(rows)
-regions = weigh.report()
-(loop,) = regions.batches
-print(json.dumps([
-    [[phase.name, phase.depth, phase.calls] for phase in regions.phases],
-    [loop.size, loop.count, loop.total],
-    [[event.name, event.value] for event in regions.events],
-]))
-"""
 
 
 @pytest.fixture
@@ -160,22 +122,3 @@ def test_a_training_begun_again_after_an_error_is_a_second_call(
     Trainer(callback).train(breaks_at=5)
     Trainer(callback).train()
     assert phases(regions) == [("train", 0, 2), ("evaluate", 1, 3)]
-
-
-@pytest.mark.skipif(
-    any(not importlib.util.find_spec(name) for name in ("transformers", "torch")),
-    reason="transformers or torch is not installed",
-)
-def test_the_real_trainer_reports_the_same(tmp_path: Any) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", REAL, str(tmp_path)],
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-        timeout=300,
-    )
-    assert json.loads(done.stdout.splitlines()[-1]) == [
-        [["train", 0, 1], ["evaluate", 1, 2], ["evaluate", 0, 1]],
-        [4, 10, 10],
-        [["epoch", 0], ["epoch", 1]],
-    ]

@@ -1,7 +1,5 @@
 import importlib
 import importlib.util
-import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
@@ -13,38 +11,6 @@ from weigh.model.record import ProgramRegions
 
 MODULE = "weigh.hooks.lightning"
 Measured = Callable[[], ProgramRegions]
-REAL = """\
-import json, warnings
-warnings.simplefilter("ignore")
-import lightning, torch, weigh
-from weigh.hooks.lightning import WeighCallback
-
-class Model(lightning.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(4, 2)
-    def training_step(self, batch, number):
-        return self.layer(batch[0]).sum()
-    validation_step = test_step = training_step
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.01)
-
-rows = torch.utils.data.TensorDataset(torch.ones(20, 4))
-loader = torch.utils.data.DataLoader(rows, batch_size=6)
-trainer = lightning.Trainer(
-    max_epochs=2, callbacks=[WeighCallback()], logger=False, accelerator="cpu",
-    enable_checkpointing=False, enable_progress_bar=False,
-)
-trainer.fit(Model(), loader, loader)
-trainer.test(Model(), loader, verbose=False)
-regions = weigh.report()
-(loop,) = regions.batches
-print(json.dumps([
-    [[phase.name, phase.depth, phase.calls] for phase in regions.phases],
-    [loop.size, loop.count, loop.total, loop.samples],
-    [[event.name, event.value] for event in regions.events],
-]))
-"""
 
 
 @pytest.fixture
@@ -182,22 +148,3 @@ def test_a_batch_of_a_shape_never_seen_does_not_end_a_training(
     callback.on_train_end(None, None)
     (loop,) = regions().batches
     assert (loop.count, loop.samples) == (1, None)
-
-
-@pytest.mark.skipif(
-    any(not importlib.util.find_spec(name) for name in ("lightning", "torch")),
-    reason="lightning or torch is not installed",
-)
-def test_the_real_trainer_reports_the_same() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", REAL],
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-        timeout=300,
-    )
-    assert json.loads(done.stdout.splitlines()[-1]) == [
-        [["sanity check", 0, 1], ["train", 0, 1], ["validate", 1, 2], ["test", 0, 1]],
-        [6, 8, 8, 40],
-        [["epoch", 0], ["epoch", 1]],
-    ]

@@ -37,9 +37,26 @@ def test_a_record_answers_to(root: str, name: str, found: object) -> None:
     assert find_stored_record(root, name) == found
 
 
-def test_a_prefix_of_several_lists_them(root: str) -> None:
-    with pytest.raises(UsageError, match="aaaa33334444, aaaa11112222"):
-        find_stored_record(root, "aaaa")
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [
+        ("aaaa", UsageError, "aaaa33334444, aaaa11112222"),
+        ("bbb", RecordNotFoundError, "bbb"),  # three letters are too few for an id
+        ("trian", RecordNotFoundError, "did you mean train"),
+        ("lsat", RecordNotFoundError, "did you mean last"),
+        ("bbbb65", RecordNotFoundError, "did you mean bbbb55"),
+        ("none.json", RecordNotFoundError, r"none\.json: No such file"),
+        ("ffff00001111", SchemaError, "ffff00001111"),
+        ("ffff", SchemaError, "ffff00001111"),
+    ],
+)
+def test_a_name_of_no_record_is_refused_with_what_is_near(
+    root: str, name: str, error: type[Exception], words: str
+) -> None:
+    path = append_record(root, LATEST, HERE)
+    append_line(path, b'{"schema":"weigh.record/2","id":"ffff00001111"}')
+    with pytest.raises(error, match=words):
+        find_stored_record(root, name)
 
 
 def test_a_prefix_of_many_counts_the_rest(tmp_path: Path) -> None:
@@ -47,21 +64,6 @@ def test_a_prefix_of_many_counts_the_rest(tmp_path: Path) -> None:
         append_record(str(tmp_path), some_record(f"cccc{number:08}"), HERE)
     with pytest.raises(UsageError, match="and 3 more"):
         find_stored_record(str(tmp_path), "cccc")
-
-
-def test_three_letters_are_too_few_for_an_id(root: str) -> None:
-    with pytest.raises(RecordNotFoundError):
-        find_stored_record(root, "bbb")
-
-
-@pytest.mark.parametrize(
-    ("typed", "offered"), [("trian", "train"), ("lsat", "last"), ("bbbb65", "bbbb55")]
-)
-def test_a_typing_error_is_offered_the_nearest_name(
-    root: str, typed: str, offered: str
-) -> None:
-    with pytest.raises(RecordNotFoundError, match=f"did you mean {offered}"):
-        find_stored_record(root, typed)
 
 
 def test_an_empty_store_states_how_to_fill_it(tmp_path: Path) -> None:
@@ -89,19 +91,6 @@ def test_a_file_that_is_no_record_is_named(tmp_path: Path) -> None:
     path.write_text('{"name": "x"}')
     with pytest.raises(FormatError, match=r"package\.json is not a record"):
         find_stored_record(str(tmp_path), str(path))
-
-
-def test_a_file_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RecordNotFoundError, match=r"none\.json: No such file"):
-        find_stored_record(str(tmp_path), "none.json")
-
-
-@pytest.mark.parametrize("name", ["ffff00001111", "ffff"])
-def test_a_record_of_a_newer_weigh_is_refused_by_name(root: str, name: str) -> None:
-    path = append_record(root, LATEST, HERE)
-    append_line(path, b'{"schema":"weigh.record/2","id":"ffff00001111"}')
-    with pytest.raises(SchemaError, match="ffff00001111"):
-        find_stored_record(root, name)
 
 
 def test_a_run_in_progress_is_found_after_the_finished(root: str) -> None:

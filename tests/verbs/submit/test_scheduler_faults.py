@@ -661,27 +661,30 @@ def test_a_job_waits_for_none_of_another_scheduler(here: Weigh, fake: Fake) -> N
     assert "cannot wait for it" in err
 
 
-def test_a_cancel_that_fails_is_reported(here: Weigh, fake: Fake, job: str) -> None:
-    fake("squeue", 'for i in 0 1 2; do echo "7|$i|PENDING|N/A||Priority"; done')
-    fake("scancel", "echo 'scancel: error: Access denied' >&2; exit 1")
-
-    code, _, err = here("cancel", job)
-
-    assert (code, err) == (125, "weigh: scancel: scancel: error: Access denied\n")
-    assert here.status(job)["cancelling"] == 0
-
-
-def test_a_cancel_without_an_answer_may_have_been_made(
-    here: Weigh, fake: Fake, job: str, shorten: Callable[[str, float], None]
+@pytest.mark.parametrize(
+    ("answer", "shown", "cancelling"),
+    [
+        ("echo 'Access denied' >&2; exit 1", "weigh: scancel: Access denied\n", 0),
+        ("exec sleep 30", "did not answer within", 3),  # it may have been made
+    ],
+)
+def test_a_cancel_that_fails_is_reported(  # noqa: PLR0913, PLR0917 - a table
+    answer: str,
+    shown: str,
+    cancelling: int,
+    here: Weigh,
+    fake: Fake,
+    job: str,
+    shorten: Callable[[str, float], None],
 ) -> None:
     shorten("schedulers.client._TO_ASK", 0.5)
     fake("squeue", 'for i in 0 1 2; do echo "7|$i|RUNNING|1|node1|None"; done')
-    fake("scancel", "exec sleep 30")
+    fake("scancel", answer)
 
     code, _, err = here("cancel", job)
 
-    assert (code, "did not answer within" in err) == (125, True)
-    assert here.status(job)["cancelling"] == 3
+    assert (code, shown in err) == (125, True), err
+    assert here.status(job)["cancelling"] == cancelling
 
 
 def test_only_what_waits_is_cancelled(
@@ -768,24 +771,15 @@ def test_a_local_job_of_another_machine_is_not_called_dead(here: Weigh) -> None:
     assert here.status(job)["tasks"] == {"COMPLETED": 1, "UNKNOWN": 1}
 
 
-def test_a_scheduler_s_own_flags_go_through(here: Weigh, fake: Fake) -> None:
-    fake("sbatch", ":")
-    words = ("--constraint=a100&ib", "--comment=it's mine", "--exclusive", "-w", "n1")
-    plan = here.plan("true")
-
-    more = ("--qos", "high", plan, "--on", "slurm", "--dry-run")
-    _, out, _ = here("submit", *words, *more)
-
-    assert '#SBATCH --constraint="a100&ib"\n' in out
-    assert '#SBATCH --comment="it\'s mine"\n' in out
-    assert "#SBATCH --exclusive\n" in out
-    assert "#SBATCH --nodelist=n1\n" in out
-    assert "#SBATCH --qos=high\n" in out
-
-
 @pytest.mark.parametrize(
     ("scheduler", "flags", "line"),
     [
+        ("slurm", ("--constraint=a100&ib",), '#SBATCH --constraint="a100&ib"\n'),
+        ("slurm", ("--comment=it's mine",), '#SBATCH --comment="it\'s mine"\n'),
+        ("slurm", ("--exclusive", "-w", "n1"), "#SBATCH --nodelist=n1\n"),
+        ("slurm", ("-w", "n1", "--exclusive"), "#SBATCH --exclusive\n"),
+        ("slurm", ("--qos", "high"), "#SBATCH --qos=high\n"),
+        # only a letter that has a value takes the next word
         ("slurm", ("-H",), "#SBATCH --hold\n"),
         ("slurm", ("-O",), "#SBATCH --overcommit\n"),
         ("slurm", ("-x", "n1"), "#SBATCH --exclude=n1\n"),
@@ -794,7 +788,7 @@ def test_a_scheduler_s_own_flags_go_through(here: Weigh, fake: Fake) -> None:
         ("gridengine", ("-R", "y"), "#$ -R y\n"),
     ],
 )
-def test_only_a_letter_that_has_a_value_takes_the_next_word(
+def test_a_scheduler_s_own_flags_go_through(
     scheduler: str, flags: tuple[str, ...], line: str, here: Weigh, fake: Fake
 ) -> None:
     fake("sbatch", ":")

@@ -210,37 +210,28 @@ def test_a_program_that_an_earlier_job_makes_is_awaited(here: Weigh) -> None:
     assert code == 0, err
 
 
+@pytest.mark.parametrize(
+    ("line", "program"),
+    [
+        ("bash -c 'python ~/code/train.py'", "code/train.py"),
+        ("~/env/bin/python -V", "env/bin/python"),  # an environment is more than that
+    ],
+)
 def test_a_program_that_every_task_would_read_from_home_is_named(
-    here: Weigh, monkeypatch: pytest.MonkeyPatch
+    here: Weigh, monkeypatch: pytest.MonkeyPatch, line: str, program: str
 ) -> None:
     home = here.folder.parent / "home"
-    (home / "code").mkdir(parents=True)
-    (home / "code/train.py").touch()
+    for name in (program, "env/pyvenv.cfg"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).touch()
     monkeypatch.setenv("HOME", str(home))
-    plan = here.plan("bash -c 'python ~/code/train.py'")
-    submit = ("submit", plan, "--on", "local", "--stage-out", "results", "--dry-run")
+    submit = ("submit", here.plan(line), "--on", "local", "--stage-out", "r")
 
-    _, _, err = here(*submit)
-    said = " ".join(err.split())
-    assert f"{home}/code/train.py is read from home by each task" in said
-
-
-def test_an_environment_in_home_is_not_to_be_staged_in(
-    here: Weigh, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = here.folder.parent / "home"
-    (home / "env/bin").mkdir(parents=True)
-    (home / "env/bin/python").touch()
-    (home / "env/pyvenv.cfg").touch()
-    monkeypatch.setenv("HOME", str(home))
-    plan = here.plan("~/env/bin/python -V")
-    words = ("--on", "local", "--stage-out", "results", "--dry-run")
-
-    _, _, err = here("submit", plan, *words)
+    _, _, err = here(*submit, "--dry-run")
 
     said = " ".join(err.split())
-    assert f"{home}/env/bin/python is read from home by each task" in said
-    assert "--stage-in" not in said
+    assert f"{home}/{program} is read from home by each task" in said
+    assert program == "code/train.py" or "--stage-in" not in said
 
 
 def test_scratch_is_the_one_that_the_settings_name(here: Weigh) -> None:

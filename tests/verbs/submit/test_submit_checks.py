@@ -72,6 +72,7 @@ def test_h_vmem_is_the_address_space_that_the_tasks_at_once_had(
         (("--gpus", "a100:5"), "5 a100 GPUs on one node; short has 4"),
         (("--time", "31m"), "short allows 30 m 00 s: refused (queues long, gpu"),
         (("--nodelist=cn7",), "Invalid node name specified"),
+        (("--licenses=matlab",), "reject the job: Invalid license specification"),
         (("--after", "4711"), "job 4711 is not known"),
         (("--dependency=afterany:4711",), "job 4711 is not known"),
         (("--array=0-3",), "--array is set by the job script"),
@@ -116,14 +117,6 @@ def test_a_job_of_sbatch_that_fails_keeps_back_what_waits_for_it(real: Weigh) ->
     assert f"next     run job {other} again, and submit this with --after" in out
     assert code == 2
     assert f"(job {other}) cannot succeed: 1 of 1 task failed" in " ".join(err.split())
-
-
-@pytest.mark.slurm
-def test_what_only_slurm_finds_is_its_own_word(real: Weigh) -> None:
-    code, _, err = attempt(real, "--licenses=matlab")
-
-    assert code == 2
-    assert "sbatch would reject the job: Invalid license specification" in err
 
 
 @pytest.mark.slurm

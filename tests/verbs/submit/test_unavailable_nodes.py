@@ -60,42 +60,32 @@ def test_a_reserved_node_is_no_reason_to_refuse(real: Weigh) -> None:
     assert code == 0, said
 
 
-@pytest.mark.slurm
-def test_a_partition_that_is_down_takes_the_job_and_is_named(real: Weigh) -> None:
-    scontrol("update", "PartitionName=long", "State=DOWN")
-
-    code, said = submit(real, "-p", "long")
-
-    assert code == 0, said
-    assert "queue long starts no jobs now" in said
+LONG, FIVE_GPUS = ("-p", "long"), ("--gpus", "v100:5")
+REFUSED = "sbatch would reject the job: Required partition not available"
+NO_NODE = "5 v100 GPUs on one node"
 
 
 @pytest.mark.slurm
-@pytest.mark.parametrize("state", ["DRAIN", "INACTIVE"])
-def test_a_partition_where_sbatch_refuses_is_not_called_impossible(
-    real: Weigh, state: str
+@pytest.mark.parametrize(
+    ("changed", "words", "code", "shown"),
+    [
+        ("PartitionName=long State=DOWN", LONG, 0, "queue long starts no jobs now"),
+        ("PartitionName=long State=DRAIN", LONG, 2, REFUSED),
+        ("PartitionName=long State=INACTIVE", LONG, 2, REFUSED),
+        ("NodeName=cn1 State=DRAIN Reason=x", FIVE_GPUS, 2, NO_NODE),
+        ("NodeName=cn1 State=RESUME", FIVE_GPUS, 2, NO_NODE),
+    ],
+)
+def test_only_what_no_node_or_partition_will_take_is_refused(
+    real: Weigh, changed: str, words: tuple[str, ...], code: int, shown: str
 ) -> None:
-    scontrol("update", "PartitionName=long", f"State={state}")
+    if "RESUME" not in changed:
+        scontrol("update", *changed.split())
 
-    code, said = submit(real, "-p", "long")
+    ended, said = submit(real, *words)
 
-    assert code == 2
-    assert "sbatch would reject the job: Required partition not available" in said
-    assert "never" not in said
-
-
-@pytest.mark.slurm
-@pytest.mark.parametrize("state", ["DRAIN", "RESUME"])
-def test_what_no_node_has_is_refused_whether_nodes_are_up_or_not(
-    real: Weigh, state: str
-) -> None:
-    if state == "DRAIN":
-        scontrol("update", "NodeName=cn1", "State=DRAIN", "Reason=x")
-
-    code, said = submit(real, "--gpus", "v100:5")
-
-    assert code == 2
-    assert "5 v100 GPUs on one node" in said
+    assert (ended, shown in said) == (code, True), said
+    assert shown == NO_NODE or "never" not in said
 
 
 @pytest.mark.slurm
