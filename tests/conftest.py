@@ -18,6 +18,7 @@ from typing import TextIO
 
 import pytest
 from hypothesis import settings
+from run_captured import run_captured
 
 from weigh.schedulers import KINDS
 
@@ -278,12 +279,8 @@ def bring_up(name: str) -> Iterator[dict[str, str]]:
         with locked(f"{name}.start", fcntl.LOCK_EX):
             if is_first(users):
                 # its daemons serve other tests: none ends them with its own processes
-                started = subprocess.run(
-                    ["env", "-u", PYTEST_MARK[:-1], CI / f"{name}-up.sh"],
-                    capture_output=True,
-                    text=True,
-                    timeout=300,
-                    check=False,
+                started = run_captured(
+                    ["env", "-u", PYTEST_MARK[:-1], CI / f"{name}-up.sh"]
                 )
                 result = (started.returncode, started.stdout, started.stderr)
                 kept.write_text(json.dumps(result))

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import IO, Any, Protocol, TypeVar
 
 WEIGH = (sys.executable, "-m", "weigh")
 # with each of its waits a tenth as long
@@ -241,6 +241,15 @@ class Weigh:
         process = subprocess.Popen(argv, **options)
         self.started.append(process)
         return process
+
+    def start_ready(
+        self, *words: str, **options: Any
+    ) -> "tuple[subprocess.Popen[bytes], IO[bytes]]":
+        """Start ``weigh run WORDS``; return it and its stdout after the first line."""
+        process = self.start("run", *words, stdout=subprocess.PIPE, **options)
+        assert process.stdout is not None
+        assert process.stdout.readline().endswith(b"\n")
+        return process, process.stdout
 
     def run(
         self, *words: str | bytes, prefix: Sequence[str] = (), **options: Any

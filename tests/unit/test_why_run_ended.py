@@ -1,11 +1,11 @@
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from run_captured import run_captured
 from transcript import named_texts
 
 from weigh.model.record import (
@@ -217,12 +217,7 @@ def test_any_text_can_be_searched_for_words_of_memory(text: str) -> None:
 
 def test_a_real_memory_error_is_known() -> None:
     limited = "import resource as r; r.setrlimit(r.RLIMIT_AS, (1 << 30, 1 << 30)); "
-    done = subprocess.run(
-        [sys.executable, "-c", limited + "bytearray(8 << 30)"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_captured([sys.executable, "-c", limited + "bytearray(8 << 30)"])
     found = out_of_memory(done.stderr)
     assert found is not None
     assert found.words == "MemoryError"
@@ -254,13 +249,7 @@ def test_an_exception_in_a_library_is_placed_in_the_users_own_code(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "job.py").write_text("import json\n\ndef f():\n    json.loads('')\nf()")
-    ran = subprocess.run(
-        [sys.executable, "job.py"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
+    ran = run_captured([sys.executable, "job.py"], cwd=tmp_path)
     assert failure_lines(ran.stderr)[1:] == ("job.py, line 4, in f",)
 
 

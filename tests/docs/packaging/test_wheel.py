@@ -1,6 +1,5 @@
 """What people install: one pure wheel, the same from the source archive, complete."""
 
-from run_captured import run_captured
 import hashlib
 import os
 import subprocess
@@ -10,6 +9,7 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from run_captured import run_captured
 
 import weigh
 
@@ -91,7 +91,9 @@ def test_it_runs_from_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
     empty.mkdir()
     env = {**os.environ, "PYTHONPATH": str(place)}
 
-    run = run_captured([place / "bin" / "weigh", "run", "--", "echo", "hello"], cwd=empty, env=env)
+    run = run_captured(
+        [place / "bin" / "weigh", "run", "--", "echo", "hello"], cwd=empty, env=env
+    )
 
     assert (run.returncode, run.stdout) == (0, "hello\n")
     assert "COMPLETED" in run.stderr

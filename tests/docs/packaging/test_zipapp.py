@@ -1,15 +1,14 @@
 """The one file of `make zipapp`: without pip, as its own user, in a fresh home."""
 
-from run_captured import CapturedRun, run_captured
 import ast
 import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 from doc_pages import ROOT
+from run_captured import CapturedRun, run_captured
 
 pytestmark = pytest.mark.integrations
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -25,11 +24,13 @@ def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def call(
-    zipapp: Path, home: Path, *words: str, **env: str
-) -> CapturedRun:
+def call(zipapp: Path, home: Path, *words: str, **env: str) -> CapturedRun:
     known = {"HOME": str(home), "PATH": os.environ["PATH"], "WEIGH_LOGIN_NODE": "no"}
-    return run_captured([os.path.realpath(sys.executable), "-S", zipapp, *words], cwd=home, env={**known, **env})
+    return run_captured(
+        [os.path.realpath(sys.executable), "-S", zipapp, *words],
+        cwd=home,
+        env={**known, **env},
+    )
 
 
 def test_the_file_runs_and_starts_jobs(zipapp: Path, tmp_path: Path) -> None:

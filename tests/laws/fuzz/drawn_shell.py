@@ -22,6 +22,11 @@ NO_REDIRECTIONS = (
 )
 
 
+_OPERATORS = """
+    < 0< > > >> 2> 2>> &> &>> >| >& 1> {fd}> {fd}< <<< 2>&1 >&2 3>&1 3>&-
+"""
+
+
 class DrawnShell:
     """Draws one line; `files` counts the names that it has used."""
 
@@ -49,29 +54,7 @@ class DrawnShell:
     def _redirections(self, most: int = 2) -> str:
         drawn = []
         for _ in range(self._random.randint(0, most)):
-            operator = self._random.choice(
-                [
-                    "<",
-                    "0<",
-                    ">",
-                    ">",
-                    ">>",
-                    "2>",
-                    "2>>",
-                    "&>",
-                    "&>>",
-                    ">|",
-                    ">&",
-                    "1>",
-                    "{fd}>",
-                    "{fd}<",
-                    "<<<",
-                    "2>&1",
-                    ">&2",
-                    "3>&1",
-                    "3>&-",
-                ]
-            )
+            operator = self._random.choice(_OPERATORS.split())
             if operator[-1] in "12-":
                 drawn.append(operator)
                 continue

@@ -4,13 +4,13 @@ import json
 import os
 import pwd
 import random
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from called_weigh import called_here, work_alone_in
+from run_captured import run_captured
 from transcript import check_transcript
 
 from weigh.units import GIB, MIB
@@ -177,12 +177,9 @@ def test_without_the_variable_the_user_is_known_by_the_uid(tmp_path: Path) -> No
     fake.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\nexit 1\n')
     fake.chmod(0o755)
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(
+    done = run_captured(
         [sys.executable, "-m", "weigh", "request", "--from", "sacct"],
         env={k: v for k, v in os.environ.items() if k not in {"USER", "LOGNAME"}} | env,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 125
     user = pwd.getpwuid(os.geteuid()).pw_name

@@ -29,17 +29,19 @@ class Family:
         self.faults = {1: 0}
         self._next = 0
 
-    def write(self, pid: int, address: int) -> None:
-        """Touch an address: a fault unless the page is the process's own."""
-        page = self.pages[pid].get(address)
-        sharers = sum(page in own.values() for own in self.pages.values())
-        if page is None or sharers > 1:
-            self._next += 1
-            self.pages[pid][address] = self._next
-            self.faults[pid] += 1
+    def write(self, pid: int, addresses: range) -> None:
+        """Touch each address: a fault unless the page is the process's own."""
+        for address in addresses:
+            page = self.pages[pid].get(address)
+            sharers = sum(page in own.values() for own in self.pages.values())
+            if page is None or sharers > 1:
+                self._next += 1
+                self.pages[pid][address] = self._next
+                self.faults[pid] += 1
 
-    def free(self, pid: int, address: int) -> None:
-        self.pages[pid].pop(address, None)
+    def free(self, pid: int, addresses: range) -> None:
+        for address in addresses:
+            self.pages[pid].pop(address, None)
 
     def fork(self, parent: int) -> int:
         pid = max(self.parents) + 1
@@ -110,8 +112,7 @@ def happen(family: Family, what: str, which: int, first: int, many: int) -> None
     elif what == "end" and len(alive) > 1 and pid != 1:
         family.end(pid)
     elif what in ("write", "free"):
-        for address in range(first, first + many):
-            getattr(family, what)(pid, address)
+        getattr(family, what)(pid, range(first, first + many))
 
 
 @given(STEPS)
@@ -179,8 +180,7 @@ def test_a_cheap_look_lies_within_the_bounds_of_a_close_one(
 def grown(pages: int) -> tuple[Family, FollowedFamily]:
     """Return a family of one member with so many pages, and the model that saw it."""
     family, model = Family(), FollowedFamily()
-    for address in range(pages):
-        family.write(1, address)
+    family.write(1, range(pages))
     model.look(family.seen())
     return family, model
 
@@ -191,40 +191,31 @@ def test_copies_are_reported_by_their_faults(copied: int) -> None:
     children = [family.fork(1), family.fork(1)]
     assert model.look(family.seen()).value == 100 * PAGE
     for pid in children:
-        for address in range(copied):
-            family.write(pid, address)
+        family.write(pid, range(copied))
     assert model.look(family.seen()).value == (100 + 2 * copied) * PAGE
     assert family.truth() == (100 + 2 * copied) * PAGE
 
 
-def test_a_parent_that_writes_leaves_the_old_pages_to_its_forks() -> None:
+def test_a_count_that_cannot_tell_versions_of_a_page_apart_changes_nothing() -> None:
     family, model = grown(100)
-    estimate = model.estimate()
     for _ in range(3):
         family.fork(1)
         family.fork(1)
         model.look(family.seen())
-        for address in range(100):
-            family.write(1, address)
-        estimate = model.look(family.seen())
-    assert estimate.value == family.truth() == 400 * PAGE
-
-    # a count cannot tell the two versions of a page apart that are shared in pairs
-    model.correct(family.count())
+        family.write(1, range(100))
+        model.look(family.seen())
+    model.correct(family.count())  # those that are shared in pairs
     assert model.estimate().value == family.truth()
 
 
 def test_old_pages_are_gone_with_the_last_who_held_them() -> None:
-    family, model = Family(), FollowedFamily()
-    for address in range(100):
-        family.write(1, address)
-    estimate = model.look(family.seen())
+    family, model = grown(100)
+    estimate = model.estimate()
     # a pool: the parent writes between its forks, and they end one at a time
     for _ in range(20):
         pid = family.fork(1)
         model.look(family.seen())
-        for address in range(50):
-            family.write(1, address)
+        family.write(1, range(50))
         model.look(family.seen())
         other = family.fork(1)
         model.look(family.seen())
@@ -240,59 +231,64 @@ def test_children_one_after_another_do_not_add_up(*, is_seen_alone: bool) -> Non
     family, model = grown(100)
     for _ in range(30):
         child = family.fork(1)
-        for address in range(100, 150):
-            family.write(child, address)
+        family.write(child, range(100, 150))
         assert model.look(family.seen()).value == family.truth() == 150 * PAGE
-        for address in range(10):  # a copy as long as the child lives
-            family.write(1, address)
+        family.write(1, range(10))  # a copy as long as the child lives
         family.end(child)
         if is_seen_alone:
             model.look(family.seen())
 
 
-def test_old_pages_stay_with_the_only_fork_of_who_held_them() -> None:
-    family, model = grown(100)
-    holder = family.fork(1)
-    model.look(family.seen())
-    for address in range(100):
-        family.write(1, address)
-    model.look(family.seen())
-    family.fork(holder)
-    family.end(holder)
-    assert model.look(family.seen()).value == family.truth() == 200 * PAGE
+ONE_WROTE_AGAIN = "1 writes, look, 1 forks, look, 1 writes, look, "
+# what processes do with a hundred pages, between looks, and how many pages are left
+SCENES = {
+    "the old pages of a parent stay with its forks": (
+        "1 writes, look, " + "1 forks, 1 forks, look, 1 writes, look, " * 3,
+        400,
+    ),
+    "old pages stay with the only fork of who held them": (
+        ONE_WROTE_AGAIN + "2 forks, 2 ends, look",
+        200,
+    ),
+    "old pages stay with a fork of who held them": (
+        ONE_WROTE_AGAIN + "1 forks, look, 2 forks, look, 2 ends, look",
+        200,
+    ),
+    "old pages stay with a fork that no look saw with its parent": (
+        ONE_WROTE_AGAIN + "1 forks, look, 2 forks, 2 ends, look",
+        200,
+    ),
+}
 
 
-@pytest.mark.parametrize("looks_between", [True, False])
-def test_old_pages_stay_with_a_fork_of_who_held_them(*, looks_between: bool) -> None:
-    family, model = grown(100)
-    holder = family.fork(1)
-    model.look(family.seen())
-    for address in range(100):
-        family.write(1, address)
-    model.look(family.seen())
-    family.fork(1)
-    model.look(family.seen())
-    family.fork(holder)
-    if looks_between:
-        model.look(family.seen())
-    family.end(holder)
-    assert model.look(family.seen()).value == family.truth() == 200 * PAGE
+def played(script: str) -> tuple[Family, PageEstimate]:
+    """Play a scene; return the family, and the estimate after its last look."""
+    family, model = Family(), FollowedFamily()
+    estimate = model.estimate()
+    for step in script.strip(", ").split(", "):
+        pid, _, what = step.partition(" ")
+        if step == "look":
+            estimate = model.look(family.seen())
+        elif what == "writes":
+            family.write(int(pid), range(100))
+        else:
+            {"forks": family.fork, "ends": family.end}[what](int(pid))
+    return family, estimate
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_the_estimate_is_the_truth_where(scene: str) -> None:
+    script, pages = SCENES[scene]
+    family, estimate = played(script)
+    assert estimate.value == family.truth() == pages * PAGE
 
 
 def test_what_a_fork_shared_with_its_own_fork_may_go_with_it() -> None:
-    family, model = Family(), FollowedFamily()
-    family.fork(1)
-    for address in range(100):
-        family.write(2, address)
-    model.look(family.seen())
-    family.fork(2)
-    model.look(family.seen())
-    family.end(3)
-    model.look(family.seen())
-    family.fork(1)
-    model.look(family.seen())
-    family.end(2)
-    assert model.look(family.seen()).low == family.truth() == 0
+    family, estimate = played(
+        "1 forks, 2 writes, look, 2 forks, look, 3 ends, look, 1 forks, look, "
+        "2 ends, look"
+    )
+    assert estimate.low == family.truth() == 0
 
 
 def test_faults_that_were_no_copies_are_learned_from_a_count() -> None:
@@ -302,10 +298,8 @@ def test_faults_that_were_no_copies_are_learned_from_a_count() -> None:
 
     def churn() -> PageEstimate:
         for _ in range(10):
-            for address in range(2000, 2050):
-                family.write(child, address)
-            for address in range(2000, 2050):
-                family.free(child, address)
+            family.write(child, range(2000, 2050))
+            family.free(child, range(2000, 2050))
         return model.look(family.seen())
 
     before = churn()
@@ -320,27 +314,22 @@ def test_memory_taken_and_given_back_does_not_add_up() -> None:
     model.look(family.seen())
     estimate = model.estimate()
     for _ in range(30):
-        for address in range(1000, 1100):
-            family.write(child, address)
+        family.write(child, range(1000, 1100))
         model.look(family.seen())
-        for address in range(1000, 1100):
-            family.free(child, address)
+        family.free(child, range(1000, 1100))
         estimate = model.look(family.seen())
     assert estimate.value == family.truth() == 500 * PAGE
 
 
 def test_what_a_parent_got_before_it_forked_is_no_growth_of_the_fork() -> None:
     family, model = Family(), FollowedFamily()
-    for address in range(10):
-        family.write(1, address)
+    family.write(1, range(10))
     family.fork(1)
     model.look(family.seen())
-    for address in range(10, 100):
-        family.write(1, address)
+    family.write(1, range(10, 100))
     for _ in range(2):
         child = family.fork(1)
-        for address in range(1000, 1005):
-            family.write(child, address)
+        family.write(child, range(1000, 1005))
     estimate = model.look(family.seen())
     assert estimate.low <= family.truth() == 110 * PAGE <= estimate.high
     assert estimate.value == pytest.approx(family.truth(), rel=0.06)

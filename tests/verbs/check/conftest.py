@@ -1,9 +1,9 @@
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from run_captured import run_captured
 
 Weigh = Callable[..., tuple[int, str, str]]
 
@@ -17,12 +17,7 @@ def weigh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Weigh:
 
     def call(*argv: str) -> tuple[int, str, str]:
         # a process of its own: what runs tasks becomes the parent of all that is left
-        done = subprocess.run(
-            [sys.executable, "-m", "weigh", *argv],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_captured([sys.executable, "-m", "weigh", *argv])
         return done.returncode, done.stdout, done.stderr
 
     return call

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from run_captured import run_captured
 
 from weigh.render.check_lines import CheckedTasks, TaskTrial, check_screen
 from weigh.units import MIB
@@ -150,13 +151,10 @@ def test_verdicts_are_shown_even_if_no_record_can_be_kept(tmp_path: Path) -> Non
     write(tmp_path, "echo a", "echo b")
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "records").touch()
-    done = subprocess.run(
+    done = run_captured(
         [sys.executable, "-m", "weigh", "check", "tasks.txt"],
         cwd=tmp_path,
         env={**os.environ, "WEIGH_DIR": str(tmp_path / "store")},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0
     assert done.stdout.count("fine") == 2

@@ -14,6 +14,7 @@ from run_captured import CapturedRun, run_captured
 from weigh.joblog import JoblogEntry, parse_line
 
 _MARK = "WEIGH_TEST_MARK"
+HOLD = Path(__file__).with_name("hold.py")
 
 
 class Batch:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from batches import Batch
+from batches import HOLD, Batch
 from processes import PATIENCE
 
 from weigh.config import EXEC_KEYS
@@ -27,6 +27,8 @@ _FOUND: dict[str, Callable[[Batch, Done], Any]] = {
     "attempts": lambda batch, _: by_task(
         (event["seq"], event["attempt"]) for event in batch.events_of("ended")
     ),
+    "alone": lambda batch, _: [event["alone"] for event in batch.events_of("ended")],
+    "records": lambda batch, _: len(batch.records()),
     "again": lambda batch, _: [event["again"] for event in batch.events_of("ended")],
     "states": lambda batch, _: by_task(
         (record["job"]["task"], record["state"]) for record in batch.records()
@@ -44,6 +46,7 @@ _FOUND: dict[str, Callable[[Batch, Done], Any]] = {
         line for line in (done.stdout + done.stderr).splitlines() if "exit code" in line
     ],
     "stdout": lambda _, done: done.stdout,
+    "stderr": lambda _, done: done.stderr,
     "stderr_lines": lambda _, done: done.stderr.count("\n"),
 }
 _TEXTS: dict[str, Callable[[Batch, Done], str]] = {
@@ -70,11 +73,16 @@ def run_of_promise(batch: Batch, given: dict[str, Any]) -> Done:
     """Run what a table gives, and take from it all but what is expected."""
     for name, text in given.pop("files", {}).items():
         (batch.folder / name).write_text(text)
+    if "removed" in given:
+        (batch.folder / given.pop("removed")).unlink()
     if tasks := given.pop("tasks", []) * given.pop("repeat", 1):
-        batch.write(*(task.replace("{python}", sys.executable) for task in tasks))
+        hold = f"{sys.executable} {HOLD}"
+        lines = (task.replace("{python}", sys.executable) for task in tasks)
+        batch.write(*(line.replace("{hold}", hold) for line in lines))
     options, env = shlex.split(given.pop("options", "")), given.pop("env", {})
     if "signal" not in given:
-        return batch.run(*options, **env)
+        limit = f'ulimit {given.pop("limit", "-c 0")}; "$@"'
+        return batch.run(*options, before=("bash", "-c", limit, "bash"), **env)
     started = batch.begin(*options, **env)
     started.send_signal(signal.Signals["SIG" + given.pop("signal")])
     return Done(started.args, started.wait(PATIENCE), "", "")

@@ -49,14 +49,6 @@ def test_with_few_open_files_it_runs_fewer_at_once_and_states_how_many_it_needs(
     assert len(batch.records()) == 20
 
 
-def test_a_soft_limit_of_open_files_is_raised_without_a_word(batch: Batch) -> None:
-    batch.write(*(f"sleep 0.1; echo {n} >> ran" for n in range(20)))
-    few = ("bash", "-c", 'ulimit -Sn 30; "$@"', "bash")
-    finished = batch.run("-j", "20", before=few)
-    assert (finished.returncode, finished.stderr) == (0, "")
-    assert len(batch.records()) == 20
-
-
 def test_a_line_that_only_the_kernel_finds_too_long_stops_the_run(
     batch: Batch,
 ) -> None:

@@ -321,24 +321,6 @@ def test_a_process_that_cannot_be_killed_is_reported_and_not_waited_for(
 # between two runs
 
 
-def test_a_joblog_that_was_removed_after_its_run_stops_the_next_in_one_line(
-    batch: Batch,
-) -> None:
-    batch.write("echo a >> ran", "echo b >> ran")
-    assert batch.run().returncode == 0
-    batch.joblog.unlink()
-
-    again = batch.run()
-
-    assert again.returncode == 2
-    assert "joblog has no line of 2 tasks that ended by tasks.txt" in again.stderr
-    assert again.stderr.count("\n") == 1
-    assert batch.run().returncode == 2  # it stays so
-    batch.events.unlink()  # the way out that it names
-    assert batch.run().returncode == 0
-    assert sorted(batch.ran()) == ["a", "a", "b", "b"]
-
-
 def test_a_queue_knows_what_ended_in_a_run_whose_joblog_was_removed(
     batch: Batch,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import get_args
 
 import msgspec
 import pytest
-from batches import Batch
+from batches import HOLD, Batch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -202,20 +202,8 @@ def test_a_plan_that_cannot_be_read_is_no_plan(tmp_path: Path, text: str) -> Non
     assert PlannedTasks(str(tmp_path / "tasks_0.txt"), 2).need_of(1) == NO_RESERVATION
 
 
-HOLD = """
-import sys, time
-held = bytearray()
-for _ in range(int(sys.argv[1])):
-    held += bytes(10 << 20)
-    time.sleep(0.02)
-time.sleep(0.6)
-open("ran", "a").write(sys.argv[2] + "\\n")
-"""
-
-
 def _exec_planned(batch: Batch, held: list[int], plans: list[int], memory: str) -> str:
-    (batch.folder / "hold.py").write_text(HOLD)
-    lines = [f"{sys.executable} hold.py {size} {n}" for n, size in enumerate(held)]
+    lines = [f"{sys.executable} {HOLD} {size} {n}" for n, size in enumerate(held)]
     _plan(batch.folder, [TaskNeed(memory=plan * MIB) for plan in plans], lines)
     (batch.folder / "tasks_0.txt").rename(batch.tasks)
     text = (batch.folder / "plan.json").read_text().replace("tasks_0.txt", "tasks.txt")

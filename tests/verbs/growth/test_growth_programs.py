@@ -1,6 +1,5 @@
 """Real processes, of which is known what their memory does, under ``weigh run``."""
 
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -9,6 +8,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 import pytest
 from growing_programs import STEPS
+from run_captured import run_captured
 
 from weigh.estimate.growth import extrapolate, growth_of, progress_of, time_needed
 from weigh.model.progress import MemoryGrowth
@@ -44,14 +44,12 @@ def is_in_time(record: Record) -> bool:
 def measured_once(kind: str) -> tuple[Record, str]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "record.json"
-        done = subprocess.run(
+        done = run_captured(
             [
                 *(sys.executable, "-m", "weigh", "run", "-o", path, "--"),
                 *(sys.executable, PROGRAM, kind, str(SECONDS)),
             ],
             check=True,
-            capture_output=True,
-            text=True,
             cwd=folder,
         )
         return msgspec.json.decode(path.read_bytes(), type=Record), done.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from processes import until
+from run_captured import run_captured
 from some_jobs import BEGAN, JOB, Say, SomeJob, Task, record_of, write_job
 from some_requests import a_submitted_job
 from transcript import check_transcript
@@ -73,9 +74,7 @@ def test_a_program_gets_the_same_report(root: str, say: Say) -> None:
         f"print(msgspec.json.encode(weigh.report({JOB!r})).decode())\n"
         "print(type(weigh.report()).__name__)"
     )
-    done = subprocess.run(
-        (sys.executable, "-c", code), capture_output=True, text=True, check=True
-    )
+    done = run_captured((sys.executable, "-c", code), check=True)
     own, regions = done.stdout.splitlines()
     assert json.loads(own) == json.loads(say("report", JOB, "--json")[1])
     assert regions == "ProgramRegions"

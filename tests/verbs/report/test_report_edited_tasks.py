@@ -9,15 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
+from run_captured import run_captured
 
 WEIGH = [sys.executable, "-m", "weigh"]
 
 
 def weigh(folder: Path, *words: str) -> str:
     """Run weigh in *folder*; return what it printed."""
-    done = subprocess.run(
-        [*WEIGH, *words], cwd=folder, capture_output=True, text=True, check=False
-    )
+    done = run_captured([*WEIGH, *words], cwd=folder)
     return done.stdout
 
 

@@ -1,11 +1,11 @@
 """A real Chromium, without a window, that opens reports from disk."""
 
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from run_captured import run_captured
 
 from weigh.model.report import JobReport
 from weigh.render.html.page import render_page
@@ -17,9 +17,7 @@ UNAVAILABLE = 3  # the exit code of a rig that lacks root or packages
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """Give the path of a Chromium; Debian's is installed where it can be."""
-    found = subprocess.run(
-        [CHROMIUM], capture_output=True, text=True, timeout=300, check=False
-    )
+    found = run_captured([CHROMIUM])
     if found.returncode == UNAVAILABLE:
         pytest.skip(f"no Chromium: {found.stderr.strip()}")
     assert found.returncode == 0, found.stderr

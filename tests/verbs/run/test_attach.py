@@ -31,11 +31,17 @@ def holder() -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
+def watch(weigh: Weigh, holder: subprocess.Popen[str]) -> subprocess.Popen[bytes]:
+    """Start watching it; return once a checkpoint shows that."""
+    watching = weigh.start("run", "-q", "--attach", str(holder.pid))
+    until(lambda: list(weigh.store.glob("running/*.json")))
+    return watching
+
+
 def test_a_running_process_is_measured_to_its_end(
     weigh: Weigh, holder: subprocess.Popen[str]
 ) -> None:
-    watching = weigh.start("run", "-q", "--attach", str(holder.pid))
-    until(lambda: list(weigh.store.glob("running/*.json")))
+    watching = watch(weigh, holder)
     holder.communicate("end\n")
     assert watching.wait(20) == 0
     record = weigh.record()
@@ -47,8 +53,7 @@ def test_a_running_process_is_measured_to_its_end(
 def test_an_end_of_the_watch_leaves_the_process_alone(
     weigh: Weigh, holder: subprocess.Popen[str]
 ) -> None:
-    watching = weigh.start("run", "-q", "--attach", str(holder.pid))
-    until(lambda: list(weigh.store.glob("running/*.json")))
+    watching = watch(weigh, holder)
     os.kill(watching.pid, signal.SIGINT)
     assert watching.wait(20) == 0
     assert holder.poll() is None
@@ -58,8 +63,7 @@ def test_an_end_of_the_watch_leaves_the_process_alone(
 def test_ctrl_z_stops_the_watch_until_it_is_continued(
     weigh: Weigh, holder: subprocess.Popen[str]
 ) -> None:
-    watching = weigh.start("run", "-q", "--attach", str(holder.pid))
-    until(lambda: list(weigh.store.glob("running/*.json")))
+    watching = watch(weigh, holder)
     os.kill(watching.pid, signal.SIGTSTP)
     until(lambda: ") T " in _stat(watching.pid))
     os.kill(watching.pid, signal.SIGCONT)
@@ -70,8 +74,7 @@ def test_ctrl_z_stops_the_watch_until_it_is_continued(
 def test_a_process_that_ends_unnoticed_by_its_parent_ends_the_watch(
     weigh: Weigh, holder: subprocess.Popen[str]
 ) -> None:
-    watching = weigh.start("run", "-q", "--attach", str(holder.pid))
-    until(lambda: list(weigh.store.glob("running/*.json")))
+    watching = watch(weigh, holder)
     assert holder.stdin is not None
     holder.stdin.close()  # it ends, and stays a zombie for now
     assert watching.wait(20) == 0

@@ -16,6 +16,7 @@ from processes import (
     job_of,
     until,
 )
+from run_captured import run_captured
 
 # Holds 30 MiB, and writes a file when it is told to go on.
 HOLDER = """
@@ -29,10 +30,8 @@ with open(sys.argv[2], "w") as file:
 """
 
 
-def _weigh(weigh: Weigh, *words: str) -> bytes:
-    return subprocess.run(
-        [*WEIGH, *words], env=weigh.env(), check=True, capture_output=True
-    ).stdout
+def _weigh(weigh: Weigh, *words: str) -> str:
+    return run_captured([*WEIGH, *words], env=weigh.env(), check=True).stdout
 
 
 def _peaks(weigh: Weigh) -> int:
@@ -49,10 +48,7 @@ def _kill_after_a_checkpoint(weigh: Weigh, *options: str) -> tuple[int, Path, Pa
     """Kill weigh -9; give the job's id, the file to let it go on and what it makes."""
     go, made = weigh.folder / "go", weigh.folder / "made"
     job = (sys.executable, "-c", HOLDER, str(go), str(made))
-    words = ("run", "--label", "killed", *options, "--", *job)
-    process = weigh.start(*words, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.readline()
+    process, _ = weigh.start_ready("--label", "killed", *options, "--", *job)
     until(lambda: _peaks(weigh) > 30 << 20, "a checkpoint of all the job holds")
     leader = min(children_of(process.pid))
     process.kill()
@@ -70,7 +66,7 @@ def test_a_job_lives_on_without_weigh_and_the_next_one_shows_what_was_seen(
 ) -> None:
     leader, go, made = _kill_after_a_checkpoint(weigh)
     assert is_running(leader)
-    listed = _weigh(weigh, "records").decode()
+    listed = _weigh(weigh, "records")
     assert "INTERRUPTED" in listed
     record = json.loads(_weigh(weigh, "records", "show", "killed", "--json"))
     assert record["state"] == "INTERRUPTED"
@@ -86,7 +82,7 @@ def test_a_weigh_killed_with_its_job_reads_the_same(weigh: Weigh) -> None:
     leader, _, _ = _kill_after_a_checkpoint(weigh)
     os.kill(leader, signal.SIGKILL)
     until(lambda: not is_running(leader))
-    assert "INTERRUPTED" in _weigh(weigh, "records").decode()
+    assert "INTERRUPTED" in _weigh(weigh, "records")
 
 
 def test_a_run_that_ended_leaves_no_checkpoint(weigh: Weigh) -> None:

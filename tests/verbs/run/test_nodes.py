@@ -72,6 +72,14 @@ def record(folder: Path) -> Json:
     return found
 
 
+def check_ranks(found: Json) -> None:
+    """Check that there are four ranks, each with what it held and Python itself."""
+    assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
+    for number, rank in enumerate(found["ranks"]):
+        held = (60 + 40 * number) * MIB
+        assert held < rank["peak_memory"] < held + 14 * MIB
+
+
 def with_mpi(launcher: str) -> Any:
     """Return a command of an MPI's own launcher, skipped where that is missing."""
     lacks = shutil.which(launcher) is None
@@ -111,11 +119,8 @@ def test_one_record_has_all_nodes_and_ranks(
     assert done.returncode == 0, said
     found = record(tmp_path)
     # the daemons of an MPI, which srun starts, are none
-    assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
+    check_ranks(found)
     assert len({rank["step"] for rank in found["ranks"]}) == 1
-    for number, rank in enumerate(found["ranks"]):
-        held = (60 + 40 * number) * MIB
-        assert held < rank["peak_memory"] < held + 14 * MIB  # Python itself
     assert all(node["final"] for node in found["nodes"])
     assert [node["ranks"] for node in found["nodes"]] == [2, 2]
     peaks = [node["peak_memory"]["value"] for node in found["nodes"]]
@@ -137,10 +142,7 @@ def test_ranks_under_a_weigh_each_are_one_record(job: Job, tmp_path: Path) -> No
     # RUNNING where the others have not written their lines yet
     assert len(re.findall("^weigh  (?:COMPLETED|RUNNING)", said, re.MULTILINE)) == 1
     found = stored(tmp_path)
-    assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
-    for number, rank in enumerate(found["ranks"]):
-        held = (60 + 40 * number) * MIB
-        assert held < rank["peak_memory"] < held + 14 * MIB  # with its interpreter
+    check_ranks(found)
     peaks = [node["peak_memory"]["value"] for node in found["nodes"]]
     for peak, held in zip(peaks, (160, 320), strict=True):
         assert held * MIB < peak < (held + 40) * MIB
@@ -295,11 +297,8 @@ def test_the_ranks_of_one_launcher_per_node_are_one_record(
     said = (tmp_path / "err").read_text()
     assert done.returncode == 0, said
     found = stored(tmp_path)
-    assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
+    check_ranks(found)
     assert {rank["launcher"] for rank in found["ranks"]} == {"torch"}
-    for number, rank in enumerate(found["ranks"]):
-        held = (60 + 40 * number) * MIB
-        assert held < rank["peak_memory"] < held + 14 * MIB  # Python itself
     assert [node["ranks"] for node in found["nodes"]] == [2, 2]
     assert found["missing"] == []
     # one process per node starts its ranks: they are no tasks of the scheduler
@@ -327,10 +326,7 @@ def test_a_run_on_a_login_node_finds_its_job_and_all_ranks(
     )
     assert done.returncode == 0, done.stderr
     found = record(tmp_path)
-    assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
-    for number, rank in enumerate(found["ranks"]):
-        held = (60 + 40 * number) * MIB
-        assert held < rank["peak_memory"] < held + 14 * MIB  # Python itself
+    check_ranks(found)
     assert sorted(node["ranks"] for node in found["nodes"]) == [2, 2]
     assert found["missing"] == []
 

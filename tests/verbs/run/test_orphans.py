@@ -46,14 +46,19 @@ def _started(noted: Path) -> int:
     return int(noted.read_text())
 
 
+def _left_by(weigh: Weigh, *words: str) -> tuple["subprocess.Popen[bytes]", str]:
+    """Run a command to its end; return weigh, which waits now, and what it says."""
+    process = weigh.start("run", "--", *words, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    return process, process.stderr.readline().decode()
+
+
 def test_weigh_waits_for_what_the_command_leaves_behind(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     words, noted = _daemon(tmp_path)
-    process = weigh.start("run", "--", *words, stderr=subprocess.PIPE)
+    process, line = _left_by(weigh, *words)
     pid = _started(noted)
-    assert process.stderr is not None
-    line = process.stderr.readline().decode()
     assert f"left process {pid} behind" in line
     assert process.poll() is None
     os.kill(pid, signal.SIGKILL)
@@ -80,12 +85,7 @@ def test_a_signal_during_the_wait_ends_the_orphans_and_keeps_the_exit_code(
     weigh: Weigh, tmp_path: Path, name: str
 ) -> None:
     words, noted = _daemon(tmp_path)
-    script = '"$@"; exit 7'
-    process = weigh.start(
-        "run", "--", "sh", "-c", script, "sh", *words, stderr=subprocess.PIPE
-    )
-    assert process.stderr is not None
-    process.stderr.readline()  # it waits now
+    process, _ = _left_by(weigh, "sh", "-c", '"$@"; exit 7', "sh", *words)
     process.send_signal(signal.Signals[f"SIG{name}"])
     assert process.wait(PATIENCE) == 7
     assert not is_running(_started(noted))
@@ -96,9 +96,7 @@ def test_a_second_signal_kills_what_ignores_the_first(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     words, noted = _daemon(tmp_path, "TERM", "INT", "HUP")
-    process = weigh.start("run", "--", *words, stderr=subprocess.PIPE)
-    assert process.stderr is not None
-    process.stderr.readline()
+    process, _ = _left_by(weigh, *words)
     process.terminate()
     until(lambda: _pending(process.pid) == 0)
     process.terminate()
@@ -119,6 +117,8 @@ def _run_impatiently(weigh: Weigh, words: Sequence[str]) -> "subprocess.Popen[by
         cwd=weigh.folder,
     )
     weigh.started.append(process)
+    assert process.stdout is not None
+    process.stdout.readline()  # it is ready
     return process
 
 
@@ -129,8 +129,6 @@ def test_a_job_that_is_stopped_leaves_no_daemon_however_deaf(
     words, noted = _daemon(tmp_path, "TERM", "INT", "HUP")
     script = '"$@"; echo ready; exec sleep 60'
     process = _run_impatiently(weigh, ["sh", "-c", script, "sh", *words])
-    assert process.stdout is not None
-    process.stdout.readline()
     process.send_signal(signal.Signals[f"SIG{name}"])
     assert process.wait(PATIENCE) == 128 + signal.Signals[f"SIG{name}"]
     assert not is_running(_started(noted))
@@ -143,8 +141,6 @@ def test_a_job_that_ends_well_when_stopped_leaves_no_daemon_either(
     words, noted = _daemon(tmp_path, "TERM")
     script = 'trap "exit 5" TERM; "$@"; echo ready; while :; do sleep 0.01; done'
     process = _run_impatiently(weigh, ["sh", "-c", script, "sh", *words])
-    assert process.stdout is not None
-    process.stdout.readline()
     process.terminate()
     assert process.wait(PATIENCE) == 5
     assert not is_running(_started(noted))

@@ -38,12 +38,6 @@ def test_each_rank_has_its_part_in_one_record(weigh: Weigh) -> None:
     assert b"ranks    2, each between" in done.stderr
 
 
-def test_one_process_alone_is_no_rank(weigh: Weigh) -> None:
-    env = weigh.env(RANK="0", WORLD_SIZE="1")
-    weigh.run("-q", "--", "sleep", "0.3", env=env)
-    assert weigh.record()["ranks"] == []
-
-
 @pytest.mark.parametrize(
     "env",
     [

@@ -124,9 +124,7 @@ def test_a_job_that_ends_itself_on_term_keeps_its_exit_code(
     weigh: Weigh, code: int, state: str
 ) -> None:
     job = (sys.executable, "-c", GRACEFUL, str(code))
-    process = weigh.start("run", "-q", "--", *job, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.readline()
+    process, _ = weigh.start_ready("-q", "--", *job)
     process.terminate()
     assert process.wait(PATIENCE) == code
     assert weigh.record()["state"] == state
@@ -171,41 +169,30 @@ def test_term_at_any_moment_leaves_nothing_running(weigh: Weigh, delay: float) -
 
 def test_repeats_end_with_a_job_that_was_stopped(weigh: Weigh) -> None:
     job = (sys.executable, "-c", GRACEFUL, "0")
-    process = weigh.start(
-        "run", "-q", "--repeat", "3", "--", *job, stdout=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
+    process, out = weigh.start_ready("-q", "--repeat", "3", "--", *job)
     process.terminate()
     assert process.wait(PATIENCE) == 0
-    assert process.stdout.read() == b""
+    assert out.read() == b""
 
 
 def test_a_signal_to_the_group_leaves_the_repeats_to_come(weigh: Weigh) -> None:
-    words = ("run", "-q", "--repeat", "2", "--", sys.executable, "-c")
+    words = ("-q", "--repeat", "2", "--", sys.executable, "-c")
     script = (
         "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1});"
         "print('ready', flush=True); signal.sigwait({signal.SIGUSR1})"
     )
-    process = weigh.start(*words, script, stdout=subprocess.PIPE, process_group=0)
-    assert process.stdout is not None
-    for _ in range(2):
-        assert process.stdout.readline() == b"ready\n"
-        os.killpg(process.pid, signal.SIGUSR1)
+    process, out = weigh.start_ready(*words, script, process_group=0)
+    os.killpg(process.pid, signal.SIGUSR1)
+    assert out.readline() == b"ready\n"
+    os.killpg(process.pid, signal.SIGUSR1)
     assert process.wait(PATIENCE) == 0
 
 
 @pytest.mark.skipif(not shutil.which("nohup"), reason="no nohup here")
 def test_under_nohup_a_hang_up_changes_nothing(weigh: Weigh) -> None:
-    process = weigh.start(
-        "run", "-q", "--", "sh", "-c", "echo; read line; exit 4",
-        prefix=["nohup"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        process_group=0,
-    )  # fmt: skip
-    assert process.stdout is not None
-    process.stdout.readline()
+    job = ("sh", "-c", "echo; read line; exit 4")
+    pipe = {"stdin": subprocess.PIPE, "process_group": 0}
+    process, _ = weigh.start_ready("-q", "--", *job, prefix=["nohup"], **pipe)
     os.killpg(process.pid, signal.SIGHUP)
     os.kill(process.pid, signal.SIGHUP)
     process.communicate(b"\n")

@@ -188,51 +188,69 @@ def test_a_reader_in_the_background_stops_until_fg(shell: Terminal) -> None:
     assert _exit_code(shell) == 6
 
 
-def test_a_program_that_stops_itself_gives_the_shell_back(shell: Terminal) -> None:
-    shell.type(f"{RUN} sh -c 'kill -STOP $$; exit 6'\n")
-    shell.expect("Stopped")
-    shell.expect(PROMPT)
-    shell.type("fg\n")
-    assert _exit_code(shell) == 6
+# what a person types, and what the screen shows after it; a Ctrl-C drops what was not
+# yet read
+TALKS: dict[str, tuple[list[tuple[str, str]], int]] = {
+    "a program that stops itself gives the shell back": (
+        [
+            (f"{RUN} sh -c 'kill -STOP $$; exit 6'\n", "Stopped"),
+            ("", PROMPT),
+            ("fg\n", ""),
+        ],
+        6,
+    ),
+    "weigh in weigh stops and goes on": (
+        [
+            (f"{RUN} {RUN} sh -c 'echo up; read line; exit 6'\n", "\nup"),
+            (CTRL_Z, "Stopped"),
+            ("fg\n\n", ""),
+        ],
+        6,
+    ),
+    "python is interactive under weigh": (
+        [
+            (f"{RUN} {sys.executable} -q\n", ">>> "),
+            ("6 * 7\n", "42"),
+            ("", ">>> "),
+            (
+                "import time; [time.sleep(0.01) for _ in iter(int, 1)]\n",
+                r"iter\(int, 1\)\]\r?\n",
+            ),
+            (CTRL_C, "KeyboardInterrupt"),
+            ("", ">>> "),
+            ("raise SystemExit(8)\n", ""),
+        ],
+        8,
+    ),
+}
 
 
-def test_weigh_in_weigh_stops_and_goes_on(shell: Terminal) -> None:
-    shell.type(f"{RUN} {RUN} sh -c 'echo up; read line; exit 6'\n")
-    shell.expect("\nup")
-    shell.type(CTRL_Z)
-    shell.expect("Stopped")
-    shell.type("fg\n\n")
-    assert _exit_code(shell) == 6
+def talk(shell: Terminal, *lines: tuple[str, str]) -> int:
+    """Type each line and wait for what it shows; return the exit code at the end."""
+    for typed, shown in lines:
+        shell.type(typed)
+        shell.expect(shown)
+    return _exit_code(shell)
 
 
-def test_python_is_interactive_under_weigh(shell: Terminal) -> None:
-    shell.type(f"{RUN} {sys.executable} -q\n")
-    shell.expect(">>> ")
-    shell.type("6 * 7\n")
-    shell.expect("42")
-    shell.expect(">>> ")
-    shell.type("import time; [time.sleep(0.01) for _ in iter(int, 1)]\n")
-    shell.expect(r"iter\(int, 1\)\]\r?\n")  # a Ctrl-C drops what was not yet read
-    shell.type(CTRL_C)
-    shell.expect("KeyboardInterrupt")
-    shell.expect(">>> ")
-    shell.type("raise SystemExit(8)\n")
-    assert _exit_code(shell) == 8
+@pytest.mark.parametrize("what", TALKS)
+def test_at_a_terminal(shell: Terminal, what: str) -> None:
+    lines, code = TALKS[what]
+    assert talk(shell, *lines) == code
 
 
 @pytest.mark.skipif(not shutil.which("vim"), reason="no vim here")
 def test_vim_edits_stops_and_goes_on(weigh: Weigh, shell: Terminal) -> None:
-    shell.type(f"{RUN} vim -u NONE -n text\n")
-    shell.expect(r'"text"')
-    shell.type("ione")
-    shell.expect("one")
-    shell.type("\x1b" + CTRL_Z)
-    shell.expect("Stopped")
-    shell.expect(PROMPT)
-    shell.type("fg\n")
-    shell.expect("one")
-    shell.type("A two\x1b:wq\n")
-    assert _exit_code(shell) == 0
+    code = talk(
+        shell,
+        (f"{RUN} vim -u NONE -n text\n", r'"text"'),
+        ("ione", "one"),
+        ("\x1b" + CTRL_Z, "Stopped"),
+        ("", PROMPT),
+        ("fg\n", "one"),
+        ("A two\x1b:wq\n", ""),
+    )
+    assert code == 0
     assert (weigh.folder / "text").read_text() == "one two\n"
 
 
@@ -241,11 +259,5 @@ def test_vim_edits_stops_and_goes_on(weigh: Weigh, shell: Terminal) -> None:
 def test_less_pages(weigh: Weigh, shell: Terminal, line: str) -> None:
     lines = "".join(f"line {n} end\n" for n in range(1, 101))
     Path(weigh.folder / "text").write_text(lines)
-    shell.type(f"{line}\n")
-    shell.expect("line 20 end")
-    shell.type("G")
-    shell.expect("line 100 end")
-    shell.type("?line 50 \n")
-    shell.expect("line 60 end")
-    shell.type("q")
-    assert _exit_code(shell) == 0
+    pages = (("G", "line 100 end"), ("?line 50 \n", "line 60 end"), ("q", ""))
+    assert talk(shell, (f"{line}\n", "line 20 end"), *pages) == 0

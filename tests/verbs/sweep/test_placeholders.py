@@ -1,10 +1,9 @@
 """``{memory}`` and ``{cpus}``: what an attempt may use, read by the shell."""
 
-import subprocess
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from run_captured import run_captured
 
 from weigh.errors import FormatError, UsageError
 from weigh.sweep.grid import make_grid
@@ -23,12 +22,10 @@ def line(*argv: str, axis: str = "a=1") -> str:
 
 def echoed(text: str, env: dict[str, str] | None = None) -> list[str]:
     """Let a shell print the words of a line."""
-    done = subprocess.run(
+    done = run_captured(
         ["bash", "-c", f"printf '%s\\n' {text}"],
         env=GRANTED if env is None else env,
         check=True,
-        capture_output=True,
-        text=True,
     )
     return done.stdout.splitlines()
 
@@ -76,13 +73,7 @@ def test_doubled_braces_stay() -> None:
 
 
 def test_without_weigh_the_line_fails_and_names_the_variable() -> None:
-    done = subprocess.run(
-        ["bash", "-c", line("echo", "{memory}", "{a}")],
-        env={},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    done = run_captured(["bash", "-c", line("echo", "{memory}", "{a}")], env={})
     assert done.returncode == 127
     assert "WEIGH_MEMORY_MB: parameter null or not set" in done.stderr
 

@@ -57,22 +57,6 @@ def test_a_phase_knows_the_gpu_before_after_and_at_its_peak(fake_gpu: FakeGpu) -
     assert inner.gpus == (GpuMemory("GPU-a", 100 * MIB, 900 * MIB, 900 * MIB),)
 
 
-def test_the_four_stages_of_the_account_are_on_the_report(fake_gpu: FakeGpu) -> None:
-    with phase("load model"):
-        fake_gpu.used += 1327 * MIB
-    for _ in batches([[1]] * 3, size=1):
-        fake_gpu.used = (100 + 1327 + 664) * MIB
-    text = render_regions(current().regions(), "tag.py")
-    found = dict(re.findall(r"^ {11}(\S.*?) {2,}(\S.*)$", text, re.MULTILINE))
-    assert "V100-SXM2-32GB, 32.0 GiB" in text
-    assert found["in use before"] == "100 MiB"
-    assert found["taken until the batches: model"] == "1.30 GiB"
-    assert found["peak of the batches beyond that"] == "664 MiB"
-    assert found["peak beyond what was in use"] == "1.94 GiB"
-    assert found["peak of the whole GPU"] == "2.04 GiB"
-    assert max(len(line) for line in text.splitlines()) <= 80
-
-
 def test_a_phase_called_often_does_not_read_the_gpu_each_time(
     fake_gpu: FakeGpu,
 ) -> None:
