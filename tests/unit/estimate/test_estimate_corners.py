@@ -1,20 +1,28 @@
 """Curves, points and counts where there is little to go by."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from weigh.errors import UsageError
 from weigh.estimate.curve import (
     ConstantCurve,
     InverseCurve,
     LinearCurve,
+    PowerCurve,
+    QuadraticCurve,
     SizePoint,
+    apart,
+    bent_line,
+    fit_quadratic,
     gather_size_points,
 )
 from weigh.estimate.estimate import near_best, share_of_best
-from weigh.estimate.fit import FittedCurve, caveats, next_size
+from weigh.estimate.fit import FittedCurve, Quantity, caveats, choose_curve, next_size
 from weigh.estimate.growth import progress_of, time_needed
 from weigh.estimate.readings import gpu_memory
 from weigh.model.gpu import GpuUsage
@@ -55,18 +63,109 @@ def test_of_very_many_sizes_the_ends_and_the_largest_between_are_kept() -> None:
     assert len(made) == 100
     assert (made[0].x, made[-1].x) == (1, 1000)
     assert all(point.y == 7.0 for point in made[1:-1])
+    tall = [(size, 2.0 if size in {2, 999} else 1.0) for size in range(1, 1001)]
+    xs = [point.x for point in gather_size_points(tall, keep="most") if point.y > 1]
+    assert xs == [2, 999]
 
 
-@pytest.mark.parametrize(("bent", "way"), [(0.5, "grows"), (-0.5, "falls")])
-def test_a_slope_that_changes_is_a_doubt(bent: float, way: str) -> None:
-    fit = FittedCurve(
-        quantity="memory",
-        points=points((1, 1), (2, 2), (3, 3)),
-        curve=LinearCurve(0.0, 1.0),
-        bend=bent,
-    )
+SQUARE = PowerCurve(0.0, 1.0, 2.0)
+FASTER = "grows faster than the size: a line would start below"
 
-    assert caveats(fit) == (f"the slope {way} by 50 % along the sizes measured",)
+
+@pytest.mark.parametrize(
+    ("quantity", "known", "doubts"),
+    [
+        ("memory", {}, ()),
+        (
+            "memory",
+            {"bend": 0.5},
+            ("the slope grows by 50 % along the sizes measured",),
+        ),
+        (
+            "memory",
+            {"bend": -0.5},
+            ("the slope falls by 50 % along the sizes measured",),
+        ),
+        ("memory", {"power": SQUARE}, (f"memory {FASTER} zero",)),
+        (
+            "time",
+            {"power": SQUARE, "base": 5.0},
+            (f"time {FASTER} what the model alone holds",),
+        ),
+    ],
+)
+def test_a_slope_that_changes_is_a_doubt(
+    quantity: Quantity, known: dict[str, Any], doubts: tuple[str, ...]
+) -> None:
+    line, sizes = LinearCurve(0.0, 1.0), points((1, 1), (2, 2), (3, 3))
+    fit = FittedCurve(quantity=quantity, points=sizes, curve=line, **known)
+
+    assert caveats(fit) == doubts
+
+
+@pytest.mark.parametrize(
+    ("curve", "sizes", "bends"),
+    [
+        ((2.0, 3.0, 4.0), (1, 2, 3, 4, 5), True),
+        ((2.0, 3.0, 4.0), (1, 2, 3, 4), False),  # it takes five
+        ((90.0, 30.0, -1.0), (1, 2, 3, 4, 5), False),  # slower and slower
+        ((30.0, -3.0, 1.0), (1, 2, 3, 4, 5), False),  # it falls at first
+        ((30.0, -3.0, 1.0), (1.6, 2, 3, 4, 5), True),  # its minimum is at 1.5
+    ],
+)
+def test_five_sizes_of_a_rising_parabola_give_its_coefficients(
+    curve: tuple[float, float, float],
+    sizes: tuple[float, ...],
+    bends: bool,  # noqa: FBT001 - a table
+) -> None:
+    a, b, c = curve
+    found = fit_quadratic(points(*((x, a + b * x + c * x * x) for x in sizes)))
+
+    coefficients = found and (found.intercept, found.slope, found.square)
+    assert coefficients == (pytest.approx(curve) if bends else None)
+
+
+def test_a_parabola_left_of_its_minimum_stays_there() -> None:
+    curve = QuadraticCurve(10.0, -4.0, 1.0)
+
+    assert [curve.at(x) for x in (0.5, 2.0, 3.0)] == [6.0, 6.0, 7.0]
+
+
+@given(*[st.integers(-9, 9)] * 3, st.integers(1, 40))
+def test_a_bent_line_through_three_points_is_exact(
+    a: int, b: int, c: int, least: int
+) -> None:
+    made = [(x, float(a + b * x + c * x * x)) for x in (least, 2 * least, 5 * least)]
+    curve = bent_line(points(*made))
+
+    found = (curve.intercept, curve.slope, curve.square)
+    assert found == pytest.approx((a, b, c), abs=1e-6)
+
+
+def test_sizes_are_apart_from_five_per_cent_on() -> None:
+    assert [point.x for point in apart(points((100, 1), (105, 2)))] == [100, 105]
+    assert [point.x for point in apart(points((100, 1), (104, 2)))] == [104]
+
+
+UP_AND_DOWN = [*range(10, 18), 9.9]
+
+
+@pytest.mark.parametrize(
+    ("values", "falling"),
+    [
+        (UP_AND_DOWN, True),
+        (UP_AND_DOWN, False),
+        # a rise of 16, of which more than a tenth is lost in between
+        ([100, 110, 115, 107, 116], False),
+    ],
+)
+def test_what_does_not_follow_the_size_is_held_at_its_most(
+    values: Sequence[float],
+    falling: bool,  # noqa: FBT001 - a table
+) -> None:
+    made = choose_curve(points(*enumerate(values, start=1)), falling=falling)
+
+    assert made == ConstantCurve(max(values))
 
 
 def test_a_time_that_comes_down_without_end_has_no_best_size() -> None:
@@ -149,9 +248,14 @@ def test_a_run_that_was_cut_short_states_how_long_the_whole_takes(done: int) -> 
     assert time_needed(cut, found) == 100.0 + (900 - done) * 2.0
 
 
-def test_a_size_to_measure_is_one_at_least() -> None:
-    fit = FittedCurve(
-        quantity="memory", points=points((0.1, 1), (0.2, 2)), curve=LinearCurve(0.0, 10)
-    )
+@pytest.mark.parametrize(
+    ("largest", "following"),
+    [(0.2, 1), (4, 8), (61.7, 120), (617, 1200), (61728, 120_000)],
+)
+def test_a_size_to_measure_is_twice_the_largest_in_two_digits(
+    largest: float, following: int
+) -> None:
+    sizes = points((largest / 2, 1), (largest, 2))
+    fit = FittedCurve(quantity="memory", points=sizes, curve=LinearCurve(0.0, 10))
 
-    assert next_size(fit) == 1
+    assert next_size(fit) == following
