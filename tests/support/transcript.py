@@ -77,6 +77,14 @@ def named_texts(path: Path) -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
+def named_rows(path: Path) -> dict[str, list[list[str]]]:
+    """Return the rows of a file's tables by their names; `` = `` is between columns."""
+    texts = named_texts(path).items()
+    return {
+        name: [row.split(" = ") for row in text.splitlines()] for name, text in texts
+    }
+
+
 def _played(
     text: str,
     weigh: CalledWeigh,

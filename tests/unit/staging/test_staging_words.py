@@ -1,12 +1,17 @@
 """What ``--stage-in``, ``--stage-out`` and the setting ``scratch`` say."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transcript import named_rows
 
 from weigh.errors import UsageError
 from weigh.model.staging import StagedInput, StagingPlan
 from weigh.staging.script import parse_source, parse_staging, staged_script_lines
+
+INPUTS = named_rows(Path(__file__).with_name("staged_inputs.texts"))["inputs"]
 
 
 def _source(text: str) -> StagedInput:
@@ -15,22 +20,7 @@ def _source(text: str) -> StagedInput:
 
 @pytest.mark.parametrize(
     ("text", "path", "place"),
-    [
-        ("data", "/home/u/project/data", "data"),
-        ("data/", "/home/u/project/data", "data"),
-        ("/big/data//", "/big/data", "data"),
-        ("//big/data", "/big/data", "data"),
-        ("../data", "/home/u/data", "data"),
-        ("~/data", "/home/u/data", "data"),
-        ("data:train", "/home/u/project/data", "train"),
-        ("data/:in/train", "/home/u/project/data", "in/train"),
-        ("data:in/", "/home/u/project/data", "in/data"),
-        ("data:./x/../y", "/home/u/project/data", "y"),
-        ("code:.", "/home/u/project/code", "."),
-        ("a:b:c", "/home/u/project/a:b", "c"),
-        (".", "/home/u/project", "project"),
-        ("..x", "/home/u/project/..x", "..x"),
-    ],
+    INPUTS,
 )
 def test_an_input_has_a_path_and_a_place(text: str, path: str, place: str) -> None:
     assert _source(text) == StagedInput(path, place)
