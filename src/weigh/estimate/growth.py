@@ -38,8 +38,7 @@ _SETTLED = 0.25  # of the run: loading may peak higher than all that follows
 _STRETCHES = 8  # in each of the three quarters after that
 _SCORE = 2.33  # one flat series in a hundred reaches it
 _MATERIAL = 0.05  # of the peak, in another run as long: at 2 %, flat curves rise, too
-_NEGLIGIBLE = 0.002  # of the peak over the whole run: less than that is no rise
-_LEAST = MIB  # the same, in bytes: an interpreter's memory is never quite steady
+_LEAST = MIB  # over the whole run: an interpreter's memory is never quite steady
 _DYING = 0.55  # of the earlier rate, left in the last quarter
 _RELEASE = 0.05  # of the run, at its end, in which a program may release its memory
 _KEPT = 0.8  # share of the recent memory below which it has released
@@ -152,8 +151,7 @@ def _least_rise(
     jump = median_of(
         [abs(after - before) for before, after in pairwise(memory[first:])]
     )
-    least = max(_NEGLIGIBLE * max(memory), _LEAST, jump / (1 - _SETTLED))
-    return least / duration
+    return max(_LEAST, jump / (1 - _SETTLED)) / duration
 
 
 def _rising_trend(

@@ -198,19 +198,8 @@ class NestedCounters:
         return min(sum(times), track.begun)
 
     def contains(self, track: CounterTrack) -> bool:
-        """Return whether some counter starts over with each step of *track*.
-
-        In its first step, that is one of a smaller unit: an epoch has its batches.
-        """
-        return any(
-            _is_nested(track, child)
-            or (
-                track.count.rank < child.count.rank
-                and track.links[child.birth].passes() is None
-                and child.seen > track.begun
-            )
-            for child in self._after(track)
-        )
+        """Return whether some counter starts over with each step of *track*."""
+        return bool(self._inside(track))
 
     def is_unmoved(self, track: CounterTrack) -> bool:
         """Return whether an inner counter started over in the first step of *track*.

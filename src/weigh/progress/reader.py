@@ -154,13 +154,10 @@ class PrintedEnds:
             del places[min(places, key=lambda n: places[n].history.points[-1].time)]
         places.setdefault(name, PrintedEnd()).take(time, left)
 
-    def current(self, *, has_epochs: bool = False) -> ChosenCounter | None:
-        """Return the share of the run that is done by the last end stated.
-
-        With *has_epochs* only the first kind of line counts: others are of validations.
-        """
+    def current(self) -> ChosenCounter | None:
+        """Return the share of the run that is done by the last end stated."""
         found = []
-        for place in list(self._places.values())[: 1 if has_epochs else None]:
+        for place in self._places.values():
             if known := place.pace():
                 time, end = place.history.points[-1]
                 done = 100 * time / end if end else 100.0
@@ -375,9 +372,8 @@ def promised(own: PrintedEnds, nest: NestedCounters) -> ChosenCounter | None:
     Inside an epoch of unknown number it may be the end of the epoch that is printed,
     until it lies well past that.
     """
-    has_epochs = nest.has_outer()
-    found = own.current(has_epochs=has_epochs)
-    if found is None or found.pace is None or not has_epochs:
+    found = own.current()
+    if found is None or found.pace is None or not nest.has_outer():
         return found
     # the counters inside the epoch show how long that still lasts
     inner = [

@@ -106,6 +106,13 @@ def test_an_extrapolation_holds_the_true_peak_at_its_level(
     assert held >= 92  # of a true 95, with what chance does to a hundred
 
 
+def test_the_rate_that_goes_on_is_that_of_the_last_quarter() -> None:
+    growth = growth_of(*run(lambda x: 1 + x - 0.3 * max(0.0, x - 0.7)))
+    assert growth is not None
+    assert growth.trend is not None
+    assert growth.trend.rate == pytest.approx(0.7 * GIB / SECONDS, rel=0.02)
+
+
 def test_a_collectors_saw_tooth_that_leaks_is_carried_on() -> None:
     def shape(x: float) -> float:
         return 0.3 + 0.4 * (x * 20 % 1) + 0.5 * x
