@@ -25,7 +25,7 @@ def test_the_longest_batch_gives_the_peak_of_all_and_a_few_the_time(
     record = weigh.record()
     assert 160 * MIB < record["usage"]["peak_memory"]["value"] < 200 * MIB
     loop = record["batches"]
-    assert loop["count"] <= 7
+    assert loop["count"] == 8
     forecast = loop["forecast"]
     assert (forecast["batches"], forecast["longest"]) == (300, 160)
     assert "with the longest batch of 300, of length 160\n" in done.stderr.decode()

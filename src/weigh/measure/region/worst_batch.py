@@ -157,7 +157,7 @@ def _asked_torch_loader(
         shapes.append(BatchShape(len(several), max(several), sum(several)))
     if not shapes:
         return UnaskedBatches(_EMPTY, loader)
-    order = _order_of_batches(shapes)
+    order = _order_of_batches(shapes, len(loader))
     # with the loader's own workers and collation; its attributes refuse to be set
     short = copy.copy(loader)
     short.__dict__["batch_sampler"] = [batches[number] for number in order]
@@ -179,7 +179,7 @@ def _asked_sequence(
         if shape is None:
             return UnaskedBatches("its batches have no lengths", loader)
         shapes.append(shape)
-    order = _order_of_batches(shapes)
+    order = _order_of_batches(shapes, len(loader))
     return shapes.first(order, map(loader.__getitem__, order))
 
 
@@ -218,7 +218,7 @@ def _asked_stream(
             del kept[gone]
     others.sort(key=lambda one: -shapes[one].padded)
     is_few = len(shapes) <= _FEW
-    order = others if is_few else _there_and_back(worst, others[::3], two)
+    order = others if is_few else _there_and_back(worst, others[::3], others, two)
     return shapes.first(order, map(kept.__getitem__, order))
 
 
@@ -245,24 +245,33 @@ class _ShapesRead(list[BatchShape]):
         return loop
 
 
-def _order_of_batches(shapes: Sequence[BatchShape]) -> list[int]:
+def _order_of_batches(shapes: Sequence[BatchShape], count: int) -> list[int]:
     """Return the numbers of the batches to run: the longest, and evenly spread ones."""
     numbers = sorted(range(len(shapes)), key=lambda number: shapes[number].padded)
     worst = [
         max(reversed(numbers), key=lambda number: measure(shapes[number]))
         for measure in _MEASURES
     ]
-    spread = len(shapes) // _PART - len({*worst}) - 2
+    spread = count // _PART - len(worst) - 2
     spread = min(max(_LEAST_SPREAD, spread), _MOST_SPREAD)
+    falling = numbers[::-1]
     if len(shapes) <= _FEW:
-        return numbers[::-1]
+        return falling
     step = len(numbers) / spread
     # falling: malloc keeps the room of a batch for shorter ones, as in the whole loop
-    others = [numbers[int((place + 0.5) * step)] for place in reversed(range(spread))]
-    return _there_and_back(worst, others, numbers[-2:])
+    others = [falling[int((place + 0.5) * step)] for place in range(spread)]
+    return _there_and_back(worst, others, falling, numbers[-2:])
 
 
 def _there_and_back(
-    worst: Sequence[int], others: Sequence[int], two_longest: Sequence[int]
+    worst: Sequence[int],
+    others: Sequence[int],
+    rest: Sequence[int],
+    two_longest: Sequence[int],
 ) -> list[int]:
-    return [*dict.fromkeys((*worst, *others)), *two_longest]
+    """Return the order of the batches; its length depends on their number only.
+
+    Ranks that wait for each other in each batch have different longest ones.
+    """
+    different = dict.fromkeys((*worst, *others, *rest))
+    return [*islice(different, len(worst) + len(others)), *two_longest]
