@@ -15,6 +15,17 @@ def submit_to_any_queue(weigh: Weigh, *words: str) -> tuple[str, str]:
     return queue_of_script(weigh, "job.sh"), " ".join(err.split())
 
 
+def put_program(
+    weigh: Weigh, monkeypatch: pytest.MonkeyPatch, name: str, line: str
+) -> None:
+    """Put a program in front of the scheduler's own."""
+    program = weigh.folder / "bin" / name
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{line}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), ":")
+
+
 def queue_of_script(weigh: Weigh, name: str) -> str:
     script = (weigh.folder / "plan" / "p" / name).read_text()
     found = re.search(r"^#(?:SBATCH --partition=|\$ -q )(\S+)$", script, re.MULTILINE)
@@ -73,20 +84,30 @@ def test_the_queues_are_chosen_again_for_a_longer_job(real: Weigh) -> None:
 
 
 @pytest.mark.slurm
+def test_a_status_asks_for_no_queues(
+    real: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It decides on what is left as resume does, to name the next command."""
+    job = real.submit(real.plan("exit 1"), "--queue", "auto")
+    real.finish(job)
+    put_program(real, monkeypatch, "sbatch", f"echo >>{real.folder}/asked")
+
+    assert f"next     weigh resume {job}" in real("status", job)[1]
+
+    assert not (real.folder / "asked").exists()
+
+
+@pytest.mark.slurm
 def test_without_the_limits_no_queue_can_be_chosen(
     real: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = real.folder / "bin" / "scontrol"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho scontrol: out of order >&2; exit 1\n")
-    program.chmod(0o755)
     plan = real.plan("true")
-    monkeypatch.setenv("PATH", str(program.parent), ":")
+    put_program(real, monkeypatch, "scontrol", "echo out of order >&2; exit 1")
 
     code, _, err = real("submit", plan, "--on", "slurm", "--queue", "auto")
 
     assert code == 2
-    assert "--queue auto: no queue is known: scontrol: out of order (--queue NAME)" in (
+    assert "--queue auto: no queue is known: out of order (--queue NAME)" in (
         " ".join(err.split())
     )
 

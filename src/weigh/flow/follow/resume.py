@@ -403,8 +403,14 @@ class ResumeRound:
             request=request,
             elements=elements,
         )
-        group = _ResumeGroup(before, tasks, again, plan)
-        return self._with_queue(group) if request.queue == ANY_QUEUE else group
+        return _ResumeGroup(before, tasks, again, plan)
+
+    def _choose_queues(self) -> None:
+        """Choose the queues of each request that any queue may take."""
+        self.groups = [
+            self._with_queue(group) if group.again.request.queue == ANY_QUEUE else group
+            for group in self.groups
+        ]
 
     def _with_queue(self, group: _ResumeGroup) -> _ResumeGroup:
         """Return the group with the queues that take its request: ``--queue auto``.
@@ -415,7 +421,6 @@ class ResumeRound:
         if group.plan is None:
             raise UsageError("--queue auto is for jobs of a plan: name the queue")
         scheduler = self.views[-1].scheduler
-        refuse_absent(group.again.request, scheduler.name)
         script = self._script(group, group.plan, group.before.folder)
         request, line = with_queues_that_take(
             self.here.in_folder(script.cwd),
@@ -544,6 +549,8 @@ class ResumeRound:
             self.here.notify(line)
         if self.options.dry_run:
             return
+        # weigh status also decides as this does, and must not ask for queues
+        self._choose_queues()
         scheduler = self.views[-1].scheduler
         for group in self.groups:
             if group.plan is None or not group.before.setup.checks:
@@ -572,6 +579,7 @@ class ResumeRound:
             self.choices = list(self._claimed(sending.number))
             if len(self.choices) < count:
                 self.groups = self._grouped()
+                self._choose_queues()
         again = tuple(self._submit(group, sending) for group in self.groups)
         answer = replace(self._answer(), again=again)
         if self._limits is None:
