@@ -10,6 +10,7 @@ from weigh.measure.checkpoint_signal import send_checkpoint_signal
 
 HANDLES_USR1 = f"SigCgt:\t{1 << (signal.SIGUSR1 - 1):016x}\n"
 NOTHING = "SigCgt:\t0000000000000000\n"
+Threads = list[tuple[int, ...] | None]
 
 
 def process(
@@ -34,26 +35,29 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_the_program_behind_a_shell_gets_it_and_its_workers_do_not(
-    tmp_path: Path, sent: list[int]
-) -> None:
-    process(tmp_path, 10, NOTHING, (20,))
-    process(tmp_path, 20, HANDLES_USR1, (30,))
-    process(tmp_path, 30, HANDLES_USR1)
-    assert send_checkpoint_signal(10, signal.SIGUSR1, proc_folder=str(tmp_path)) == 1
-    assert sent == [20]
+# of each process its status, and of each of its threads the children or None where it
+# has ended; who gets the signal
+FAMILIES: dict[str, tuple[dict[int, tuple[str, Threads]], list[int]]] = {
+    "the program behind a shell and not its workers": (
+        {10: (NOTHING, [(20,)]), 20: (HANDLES_USR1, [(30,)]), 30: (HANDLES_USR1, [])},
+        [20],
+    ),
+    "children of the threads that did not end": (
+        {
+            10: (NOTHING, [None, (40,), None, (50,)]),
+            40: (HANDLES_USR1, []),
+            50: (HANDLES_USR1, []),
+        },
+        [40, 50],
+    ),
+    "nobody where the process has ended": ({}, []),
+}
 
 
-def test_a_thread_that_ends_meanwhile_hides_no_child_of_the_others(
-    tmp_path: Path, sent: list[int]
-) -> None:
-    process(tmp_path, 10, NOTHING, None, (40,), None, (50,))
-    process(tmp_path, 40, HANDLES_USR1)
-    process(tmp_path, 50, HANDLES_USR1)
-    assert send_checkpoint_signal(10, signal.SIGUSR1, proc_folder=str(tmp_path)) == 2
-    assert sorted(sent) == [40, 50]
-
-
-def test_a_process_that_ended_gets_nothing(tmp_path: Path, sent: list[int]) -> None:
-    assert send_checkpoint_signal(10, signal.SIGUSR1, proc_folder=str(tmp_path)) == 0
-    assert sent == []
+@pytest.mark.parametrize("who", FAMILIES)
+def test_the_signal_is_sent_to(tmp_path: Path, sent: list[int], who: str) -> None:
+    family, expected = FAMILIES[who]
+    for pid, (status, threads) in family.items():
+        process(tmp_path, pid, status, *threads)
+    count = send_checkpoint_signal(10, signal.SIGUSR1, proc_folder=str(tmp_path))
+    assert (count, sorted(sent)) == (len(expected), expected)

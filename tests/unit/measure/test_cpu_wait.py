@@ -16,6 +16,7 @@ from weigh.model.record import CpuWait
 from weigh.probe.proc import ProcessReading
 
 SECOND = 1_000_000_000
+Figures = dict[str, float]
 
 
 class Machine:
@@ -58,20 +59,35 @@ def threaded(pid: int, threads: int) -> ProcessReading:
     return msgspec.structs.replace(reading(pid, 1), threads=threads)
 
 
-def test_the_wait_of_all_threads_is_added_up(machine: Machine) -> None:
-    machine.thread(7, 7, 1, 2)
-    machine.thread(7, 8, 1, 4)
-    machine.look(threaded(7, 2))
-    found = machine.figures(2.0, 4.0)
-    assert (found.time, found.wanted, found.threads) == (6.0, 2.0, 2)
-    assert found.alone == pytest.approx(4 / 4)
+# seconds that each thread ran and waited, those of the run, and figures of its waits
+WAITS: dict[str, tuple[list[tuple[float, float]], tuple[float, float], Figures]] = {
+    "the wait of all threads is added up": (
+        [(1, 2), (1, 4)],
+        (2.0, 4.0),
+        {"time": 6.0, "wanted": 2.0, "threads": 2, "alone": 4 / 4},
+    ),
+    "a run that sleeps lost no more than it waited": (
+        [(0.1, 0.3)],
+        (0.1, 5.0),
+        {"alone": 4.7},
+    ),
+    "what was not seen is assumed to have waited as the rest": (
+        [(3, 6)],
+        (4.0, 12.0),
+        {"time": 8.0},
+    ),
+}
 
 
-def test_a_run_that_sleeps_lost_no_more_than_it_waited(machine: Machine) -> None:
-    machine.thread(7, 7, 0.1, 0.3)
-    machine.look(threaded(7, 1))
-    found = machine.figures(0.1, 5.0)
-    assert found.alone == pytest.approx(4.7)
+@pytest.mark.parametrize("what", WAITS)
+def test_waits_are_counted(machine: Machine, what: str) -> None:
+    threads, run, expected = WAITS[what]
+    for number, (ran, waited) in enumerate(threads):
+        machine.thread(7, 7 + number, ran, waited)
+    machine.look(threaded(7, len(threads)))
+    found = machine.figures(*run)
+    figures = {name: getattr(found, name) for name in expected}
+    assert figures == pytest.approx(expected)
 
 
 def test_an_ended_thread_keeps_its_last_figures(machine: Machine) -> None:
@@ -83,15 +99,6 @@ def test_an_ended_thread_keeps_its_last_figures(machine: Machine) -> None:
     machine.waits.finish()
     found = machine.figures(4.0, 4.0)
     assert found.time == 7.0
-
-
-def test_what_was_not_seen_is_assumed_to_have_waited_as_the_rest(
-    machine: Machine,
-) -> None:
-    machine.thread(7, 7, 3, 6)
-    machine.look(reading(7, 1))
-    found = machine.figures(4.0, 12.0)
-    assert found.time == 8.0
 
 
 @pytest.mark.parametrize("cpu_time", [None, 0.0, 6.1])

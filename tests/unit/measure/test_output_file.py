@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,23 +57,20 @@ def test_the_hole_that_cutting_leaves_is_stepped_over(tmp_path: Path) -> None:
     assert len(seen) < 10_000
 
 
-def test_a_renamed_file_is_followed_and_not_its_successor(tmp_path: Path) -> None:
+@pytest.mark.parametrize("successor", [b"another's", None], ids=["renamed", "removed"])
+def test_a_file_that_is_renamed_or_removed_is_read_on_and_not_its_successor(
+    tmp_path: Path, successor: bytes | None
+) -> None:
     path = tmp_path / "out"
     with path.open("ab", buffering=0) as writer:
         file = WatchedOutput(str(path))
-        path.rename(tmp_path / "out.1")
-        path.write_bytes(b"another's")
+        if successor is None:
+            path.unlink()
+        else:
+            path.rename(tmp_path / "out.1")
+            path.write_bytes(successor)
         writer.write(b"the job's")
         assert read_all(file) == b"the job's"
-
-
-def test_a_removed_file_is_read_on(tmp_path: Path) -> None:
-    path = tmp_path / "out"
-    with path.open("wb", buffering=0) as writer:
-        file = WatchedOutput(str(path))
-        path.unlink()
-        writer.write(b"still here")
-        assert read_all(file) == b"still here"
 
 
 def test_of_too_much_the_end_is_read_from_a_whole_line_on(tmp_path: Path) -> None:

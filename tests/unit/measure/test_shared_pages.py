@@ -106,16 +106,6 @@ def test_a_job_reads_the_same_next_to_three_copies_of_itself(big_file: str) -> N
 
 
 @linux
-def test_a_file_mapped_by_two_counts_once_and_as_a_file(big_file: str) -> None:
-    with jobs(READERS.format(path=big_file), ready=2) as (job,):
-        scene = Scene(job)
-        held = scene.look()
-        scene.close()
-    assert 64 * MIB <= held.file <= 64 * MIB + BASE
-    assert 16 * MIB <= held.anonymous <= 16 * MIB + BASE
-
-
-@linux
 @pytest.mark.parametrize(("first", "last"), [(96, 0), (48, 48), (64, 32)])
 def test_shared_memory_counts_by_the_pages_that_somebody_touched(
     first: int, last: int
@@ -206,29 +196,6 @@ os.wait()
 def test_what_a_fork_grows_by_during_a_count_is_no_larger_part_of_its_reading() -> None:
     held = _held_by_older_readings(GROWING)
     assert 40 * MIB < held.anonymous < 40 * MIB + BASE
-
-
-LATE = """
-ready(); wait()
-def hold():
-    private(64)
-fork(hold)
-fork(hold)
-for _ in range(2): os.wait()
-"""
-
-
-@linux
-def test_processes_that_start_below_an_earlier_peak_count() -> None:
-    with jobs(LATE, ready=1) as (job,):
-        scene = Scene(job)
-        scene.look(1024 * MIB)
-        job.go_on(1)
-        job.wait_for(2)
-        held = scene.look(1024 * MIB)
-        scene.close()
-    assert 128 * MIB < held.total < 128 * MIB + 3 * BASE
-    assert held.low > 64 * MIB
 
 
 # Readings by hand

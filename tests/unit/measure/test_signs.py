@@ -143,17 +143,23 @@ def test_a_table_that_is_wrong_is_left_out(tmp_path: Path, text: str) -> None:
     assert read_rules({}, site=str(tmp_path / "s.toml")) == RULES
 
 
-def test_files_that_are_read_again_and_again_need_page_cache(tmp_path: Path) -> None:
-    folder = tmp_path / "7"
+def process_7(proc: Path, program: str) -> Path:
+    """Make up a process of a program, with nothing in its files yet."""
+    folder = proc / "7"
     (folder / "fd").mkdir(parents=True)
+    (folder / "exe").symlink_to(program)
+    for name in ("cmdline", "environ", "maps", "io"):
+        (folder / name).touch()
+    return folder
+
+
+def test_files_that_are_read_again_and_again_need_page_cache(tmp_path: Path) -> None:
+    folder = process_7(tmp_path, "/usr/bin/sqlite3")
     data = tmp_path / "data"
     with data.open("wb") as file:
         file.truncate(100 * MIB)
     (folder / "fd" / "3").symlink_to(data)
     (folder / "fd" / "4").symlink_to(data)
-    (folder / "exe").symlink_to("/usr/bin/sqlite3")
-    for name in ("cmdline", "environ", "maps"):
-        (folder / name).touch()
     (folder / "io").write_text(f"rchar: {800 * MIB}\nwchar: 1\n")
     watch = SignWatch({}, proc_folder=str(tmp_path))
     watch.look(0.6, [reading(7, MIB)])
@@ -165,11 +171,7 @@ def test_files_that_are_read_again_and_again_need_page_cache(tmp_path: Path) -> 
 def test_a_program_is_read_again_once_it_has_touched_or_read_something(
     tmp_path: Path,
 ) -> None:
-    folder = tmp_path / "7"
-    folder.mkdir()
-    (folder / "exe").symlink_to("/opt/tool")
-    for name in ("cmdline", "environ", "maps", "io"):
-        (folder / name).touch()
+    folder = process_7(tmp_path, "/opt/tool")
     watch = SignWatch({}, proc_folder=str(tmp_path))
     watch.look(1.0, [reading(7, MIB)])
     (folder / "cmdline").write_text("samtools\0sort\0")

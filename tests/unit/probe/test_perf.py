@@ -59,9 +59,13 @@ def test_a_refusal_is_no_clock_and_no_error() -> None:
     assert open_cpu_clock(no_such_process) is None
 
 
-def test_an_unknown_machine_has_no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(perf, "_SYSCALL_NUMBERS", {})
+def test_an_unknown_machine_has_no_clock_and_compares_no_maps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (perf, pages):
+        monkeypatch.setattr(module, "_SYSCALL_NUMBERS", {})
     assert open_cpu_clock(os.getpid()) is None
+    assert not share_memory_map(os.getpid(), os.getpid())
 
 
 def test_a_clock_that_cannot_be_read_reports_nothing() -> None:
@@ -79,8 +83,3 @@ def test_a_process_shares_its_map_with_itself_and_with_no_child() -> None:
     with subprocess.Popen(["/bin/sleep", "60"]) as child:
         assert not share_memory_map(os.getpid(), child.pid)
         child.kill()
-
-
-def test_an_unknown_machine_compares_no_maps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "_SYSCALL_NUMBERS", {})
-    assert not share_memory_map(os.getpid(), os.getpid())

@@ -28,6 +28,7 @@ _FOUND: dict[str, Callable[[Batch, Done], Any]] = {
         (event["seq"], event["attempt"]) for event in batch.events_of("ended")
     ),
     "alone": lambda batch, _: [event["alone"] for event in batch.events_of("ended")],
+    "reasons": lambda batch, _: [one["reason"] for one in batch.events_of("ended")],
     "records": lambda batch, _: len(batch.records()),
     "again": lambda batch, _: [event["again"] for event in batch.events_of("ended")],
     "states": lambda batch, _: by_task(

@@ -3,11 +3,11 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from run_captured import CapturedRun, run_captured
 
 # no mount here is NFS: each file system counts as one that is
 WEIGH = """
@@ -62,14 +62,12 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def weigh(self, kind: str, *words: str) -> subprocess.CompletedProcess[str]:
+    def weigh(self, kind: str, *words: str) -> CapturedRun:
         env = {**os.environ, "WEIGH_DIR": str(self.folder / "store")}
-        return subprocess.run(
+        return run_captured(
             [sys.executable, "-c", WEIGH, kind, *words],
             cwd=self.folder,
             env=env,
-            capture_output=True,
-            text=True,
             check=True,
         )
 

@@ -126,19 +126,6 @@ def test_what_ran_out_of_a_gpus_memory_has_twice_as_much_next_to_others(
     assert ended[:2] == [(1, "OUT_OF_MEMORY"), (1, "COMPLETED")]
 
 
-def test_a_lost_task_is_ended_with_the_reason(tasks: Tasks) -> None:
-    tasks.script.gpus(1)
-    (tasks.folder / "tasks.txt").write_text(
-        "for i in 1 2 3 4; do echo loss: nan; done; exec sleep 60\n"
-    )
-    done = tasks.execute("--stop=nan", "--retries=1", cards="0")
-    assert done.returncode == 1, done.stderr
-    (end,) = tasks.events_of("ended")
-    assert end["state"] == "CANCELLED"
-    assert "--stop nan (NaN in line 3" in done.stdout
-    assert end["reason"] == "diverged: stopped by --stop nan"
-
-
 def test_a_hung_collective_is_stuck_on_its_busy_gpu_and_a_silent_kernel_is_not(
     tasks: Tasks,
 ) -> None:
