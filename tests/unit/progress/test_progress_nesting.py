@@ -1,6 +1,6 @@
 """Which counter spans the run, and how far it is: simulated displays and logs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -9,7 +9,7 @@ from weigh.progress.nested import MOST_COUNTERS
 from weigh.progress.reader import RunProgressReader
 
 BAR = "━" * 10
-Printed = Iterator[tuple[float, str]]
+Printed = Iterable[tuple[float, str]]
 
 
 def tqdm(done: int, total: int, label: str = "", *, below: int = 0) -> str:
@@ -29,17 +29,155 @@ def seen(printed: Printed, *, until: float) -> EndForecast:
     return forecast
 
 
-def test_of_two_nested_bars_the_outer_one_spans_the_run() -> None:
-    def printed() -> Printed:
-        for epoch in range(5):
-            yield epoch * 10.0, tqdm(epoch, 5, "epochs")
-            for step in range(11):
-                yield epoch * 10.0 + step, tqdm(step, 10, "steps", below=1)
+def rounds(
+    count: int,
+    seconds: float,
+    heading: Callable[[int], str],
+    line: Callable[[int, int], str],
+    steps: range = range(11),
+) -> list[tuple[float, str]]:
+    """Print a heading at the begin of each round, and a line each second."""
+    return [
+        printed
+        for turn in range(count)
+        for printed in (
+            (turn * seconds, heading(turn)),
+            *((turn * seconds + step, line(turn, step)) for step in steps),
+        )
+    ]
 
-    forecast = seen(printed(), until=23)
-    assert forecast.done == pytest.approx(2.3)
-    assert forecast.total == 5
-    assert forecast.remaining == pytest.approx(27, rel=0.02)
+
+TO_TWENTY = range(1, 21)
+
+
+@pytest.mark.parametrize(
+    ("printed", "until", "done", "total", "left"),
+    [
+        pytest.param(
+            rounds(
+                *(5, 10, lambda n: tqdm(n, 5, "epochs")),
+                lambda _, n: tqdm(n, 10, "steps", below=1),
+            ),
+            *(23, 2.3, 5, 27),
+            id="of two nested bars the outer one spans the run",
+        ),
+        pytest.param(
+            rounds(*(10, 10, lambda n: tqdm(n, 10)), lambda _, n: tqdm(n, 10, below=1)),
+            *(35, 3.5, 10, 65),
+            id="nested bars without a name and of one total are distinguished",
+        ),
+        pytest.param(
+            rounds(
+                *(10, 20, lambda n: f"\nEpoch {n + 1}/10\n"),
+                lambda _, n: f"\r{n}/20 {BAR} 5s 40ms/step - loss: 0.5",
+                TO_TWENTY,
+            ),
+            *(50, 2.5, 10, 150),
+            id="a bar inside an epoch counts as its fraction",
+        ),
+        pytest.param(
+            rounds(
+                *(10, 20, lambda n: f"\nEpoch {n + 1}/10 lr 0.1\n"),
+                lambda _, n: tqdm(n, 20),
+                TO_TWENTY,
+            ),
+            *(50, 2.5, 10, 150),
+            id="an epoch with a figure before its bar is under way",
+        ),
+        pytest.param(
+            rounds(
+                *(9, 10, lambda n: "" if n else "Namespace(epochs=20, lr=0.1)\n"),
+                lambda epoch, n: tqdm(n, 10, f"Epoch {epoch}"),
+            ),
+            *(45, 4.5, 20, 155),
+            id="epochs end where the program printed their number once",
+        ),
+        pytest.param(
+            [(10.0 * n + 10, f"Epoch {n}/24 loss 0.5\n") for n in range(25)],
+            *(60, 6, 25, 190),
+            id="epochs counted from zero to one less are completed",
+        ),
+        pytest.param(
+            [(n, f"epoch {1 + n // 100} step {n}/400\n") for n in range(1, 401)],
+            *(150, 150, 400, 250),
+            id="steps that go on through the epochs span the run",
+        ),
+        pytest.param(
+            [(n / 2, tqdm(n, 10, "loading")) for n in range(11)]
+            + [(6 + n, tqdm(n, 100, "training")) for n in range(101)],
+            *(26, 20, 100, 80),
+            id="a phase that is over gives way to the next",
+        ),
+        pytest.param(
+            [(n, tqdm(n, 1000, "searching")) for n in range(6)]
+            + [(6 + n, tqdm(n, 100, "training")) for n in range(101)],
+            *(40, 34, 100, 66),
+            id="a phase that was left gives way to the next",
+        ),
+        pytest.param(
+            [
+                (n, tqdm(n, 50, "quick") + tqdm(n, 500, "slow", below=1))
+                for n in range(50)
+            ],
+            *(30, 30, 500, 470),
+            id="of bars side by side the last to end counts",
+        ),
+        pytest.param(
+            [(n, tqdm(n, 100 if n < 30 else 300)) for n in range(100)],
+            *(50, 50, 300, 250),
+            id="a total that changes is followed",
+        ),
+        pytest.param(
+            [(n, tqdm(n, 100, "abcdefgh"[n % 7 :])) for n in range(100)],
+            *(50, 48, 100, 52),
+            id="a label that changes is followed",
+        ),
+        pytest.param(
+            [(n / 2, f"step {n // 2 - 3 * (n % 2)} of 100\n") for n in range(20, 200)],
+            *(50, 50, 100, 50),
+            id="counts that lag behind are left out",
+        ),
+        pytest.param(
+            [(10 * n, f"epoch {n}/10 step {100 - 3 * n}/100\n") for n in range(1, 8)],
+            *(70, 6.79, 10, None),
+            id="a step a little lower in a new epoch is a new pass",
+        ),
+        pytest.param(
+            [
+                (10 * n + late, f"epoch {max(1, n - late)}/10: loss 0.5\n")
+                for n in range(1, 5)
+                for late in (0, 1)
+            ],
+            *(25, 2, 10, None),
+            id="lines of a process that lags an epoch behind are left out",
+        ),
+        pytest.param(
+            [(n, tqdm(n, 100)) for n in range(101)],
+            *(100, 100, 100, 0),
+            id="a finished bar has nothing left",
+        ),
+        pytest.param(
+            [(1, tqdm(5, 5))],
+            *(1, 5, 5, 0),
+            id="a bar seen only at its end is finished too",
+        ),
+        pytest.param(
+            rounds(5, 20, lambda _: "", lambda _, n: tqdm(n, 20), range(21)),
+            *(50, 50, None, None),
+            id="a bar that begins again and again gives no end",
+        ),
+    ],
+)
+def test_it_is_known_how_far_a_run_is(
+    printed: Printed, until: float, done: float, total: float | None, left: float | None
+) -> None:
+    forecast = seen(printed, until=until)
+    assert forecast.done == pytest.approx(done)
+    assert forecast.total == total
+    if total is None:
+        assert forecast.remaining is None
+    if left is not None:
+        assert forecast.remaining == pytest.approx(left, rel=0.05)
 
 
 def test_rounds_of_other_lengths_below_an_outer_bar_are_of_one_counter() -> None:
@@ -58,33 +196,6 @@ def test_rounds_of_other_lengths_below_an_outer_bar_are_of_one_counter() -> None
     assert forecast.remaining == pytest.approx(sum(lengths) - 100, rel=0.2)
 
 
-def test_nested_bars_without_a_name_and_of_one_total_are_distinguished() -> None:
-    def printed() -> Printed:
-        for epoch in range(10):
-            yield epoch * 10.0, tqdm(epoch, 10)
-            for step in range(11):
-                yield epoch * 10.0 + step, tqdm(step, 10, below=1)
-
-    forecast = seen(printed(), until=35)
-    assert forecast.done == pytest.approx(3.5)
-    assert forecast.total == 10
-
-
-def test_a_bar_inside_an_epoch_heading_counts_as_its_fraction() -> None:
-    def printed() -> Printed:
-        for epoch in range(1, 11):
-            start = (epoch - 1) * 20.0
-            yield start, f"\nEpoch {epoch}/10\n"
-            for step in range(1, 21):
-                yield start + step, f"\r{step}/20 {BAR} 5s 40ms/step - loss: 0.5"
-
-    forecast = seen(printed(), until=50)
-    assert forecast.done == pytest.approx(2.5)
-    assert forecast.total == 10
-    assert forecast.remaining == pytest.approx(150, rel=0.02)
-    assert forecast.source == "epoch lines"
-
-
 def test_an_epoch_summed_up_after_its_bar_is_over() -> None:
     def printed() -> Printed:
         for epoch in range(1, 11):
@@ -95,26 +206,6 @@ def test_an_epoch_summed_up_after_its_bar_is_over() -> None:
 
     forecast = seen(printed(), until=50)
     assert forecast.done == pytest.approx(2.5, abs=0.06)
-
-
-def test_an_epoch_with_a_figure_before_its_bar_is_under_way() -> None:
-    def printed() -> Printed:
-        for epoch in range(1, 11):
-            start = (epoch - 1) * 20.0
-            yield start, f"\nEpoch {epoch}/10 lr 0.1\n"
-            for step in range(1, 21):
-                yield start + step, tqdm(step, 20)
-
-    assert seen(printed(), until=50).done == pytest.approx(2.5)
-
-
-def test_epochs_counted_from_zero_to_one_less_are_completed() -> None:
-    def printed() -> Printed:
-        for epoch in range(25):
-            yield epoch * 10.0 + 10, f"Epoch {epoch}/24 loss 0.5\n"
-
-    forecast = seen(printed(), until=60)
-    assert (forecast.done, forecast.total) == (6, 25)
 
 
 def test_training_and_validation_in_turn_are_phases_of_an_epoch() -> None:
@@ -147,16 +238,6 @@ def test_folds_contain_epochs_and_epochs_batches() -> None:
     assert forecast.remaining == pytest.approx(130, rel=0.05)
 
 
-def test_steps_that_go_on_through_the_epochs_span_the_run() -> None:
-    def printed() -> Printed:
-        for step in range(1, 401):
-            yield step * 1.0, f"epoch {1 + step // 100} step {step}/400\n"
-
-    forecast = seen(printed(), until=150)
-    assert (forecast.source, forecast.total) == ("step lines", 400)
-    assert forecast.remaining == pytest.approx(250, rel=0.02)
-
-
 def test_an_evaluation_inside_a_training_bar_changes_nothing() -> None:
     def printed() -> Printed:
         clock = 0.0
@@ -185,88 +266,6 @@ def test_epochs_without_a_total_give_no_end() -> None:
     assert forecast.step_time == pytest.approx(10, rel=0.02)
 
 
-def test_epochs_without_a_total_end_where_the_program_printed_it_once() -> None:
-    def printed() -> Printed:
-        yield 0.0, "Namespace(epochs=20, lr=0.1)\n"
-        for epoch in range(9):
-            for step in range(11):
-                yield epoch * 10.0 + step, tqdm(step, 10, f"Epoch {epoch}")
-
-    forecast = seen(printed(), until=45)
-    assert forecast.remaining == pytest.approx(155, rel=0.02)
-
-
-def test_a_bar_that_begins_again_and_again_gives_no_end() -> None:
-    def printed() -> Printed:
-        for start in range(0, 100, 20):
-            for step in range(21):
-                yield start + step * 0.9, tqdm(step, 20)
-
-    forecast = seen(printed(), until=50)
-    assert forecast.total is None
-    assert forecast.done == pytest.approx(51, abs=2)
-
-
-def test_a_phase_that_is_over_gives_way_to_the_next() -> None:
-    def printed() -> Printed:
-        for step in range(11):
-            yield step * 0.5, tqdm(step, 10, "loading")
-        for step in range(101):
-            yield 6.0 + step, tqdm(step, 100, "training")
-
-    forecast = seen(printed(), until=26)
-    assert (forecast.done, forecast.total) == (20, 100)
-
-
-def test_a_phase_that_was_left_gives_way_to_the_next() -> None:
-    def printed() -> Printed:
-        for step in range(6):
-            yield step * 1.0, tqdm(step, 1000, "searching")
-        for step in range(101):
-            yield 6.0 + step, tqdm(step, 100, "training")
-
-    assert seen(printed(), until=40).total == 100
-
-
-def test_of_bars_side_by_side_the_last_to_end_counts() -> None:
-    def printed() -> Printed:
-        for step in range(50):
-            yield step * 1.0, tqdm(step, 50, "quick")
-            yield step * 1.0, tqdm(step, 500, "slow", below=1)
-
-    assert seen(printed(), until=30).total == 500
-
-
-def test_a_total_that_changes_is_followed() -> None:
-    def printed() -> Printed:
-        for step in range(100):
-            yield step * 1.0, tqdm(step, 100 if step < 30 else 300)
-
-    forecast = seen(printed(), until=50)
-    assert forecast.total == 300
-    assert forecast.remaining == pytest.approx(250, rel=0.02)
-
-
-def test_a_label_that_changes_is_followed() -> None:
-    def printed() -> Printed:
-        for step in range(100):
-            name = "abcdefgh"[step % 7 :]
-            yield step * 1.0, tqdm(step, 100, name)
-
-    forecast = seen(printed(), until=50)
-    assert forecast.remaining == pytest.approx(50, rel=0.05)
-
-
-def test_counts_that_lag_behind_are_left_out() -> None:
-    def printed() -> Printed:
-        for step in range(10, 100):
-            yield step * 1.0, f"step {step} of 100\n"
-            yield step * 1.0 + 0.5, f"step {step - 3} of 100\n"
-
-    forecast = seen(printed(), until=50)
-    assert (forecast.done, forecast.total) == (50, 100)
-
-
 def test_a_run_that_is_taken_up_again_further_back_ends_later() -> None:
     def printed() -> Printed:
         for step in range(80):
@@ -277,20 +276,6 @@ def test_a_run_that_is_taken_up_again_further_back_ends_later() -> None:
     forecast = seen(printed(), until=100)
     assert forecast.high is not None
     assert forecast.high > 30
-
-
-def test_a_finished_bar_has_nothing_left() -> None:
-    def printed() -> Printed:
-        for step in range(101):
-            yield step * 1.0, tqdm(step, 100)
-
-    forecast = seen(printed(), until=100)
-    assert (forecast.remaining, forecast.low) == (0, 0)
-
-
-def test_a_bar_seen_only_at_its_end_is_finished_too() -> None:
-    forecast = seen(iter([(1.0, tqdm(5, 5))]), until=1)
-    assert (forecast.remaining, forecast.done) == (0, 5)
 
 
 def test_the_user_s_pattern_overrules_what_else_is_printed() -> None:
@@ -325,23 +310,6 @@ def test_an_epoch_counter_that_is_late_is_helped_by_its_bar() -> None:
                 yield epoch * 10.0 + step, tqdm(step, 10)
 
     assert seen(printed(), until=115).done == pytest.approx(11.5, abs=0.1)
-
-
-def test_a_step_a_little_lower_in_a_new_epoch_is_a_new_pass() -> None:
-    def printed() -> Printed:
-        for burst in range(1, 8):
-            yield burst * 10.0, f"epoch {burst}/10 step {100 - 3 * burst}/100\n"
-
-    assert seen(printed(), until=70).done == pytest.approx(6.79)
-
-
-def test_lines_of_a_process_that_lags_an_epoch_behind_are_left_out() -> None:
-    def printed() -> Printed:
-        for epoch in range(1, 5):
-            yield epoch * 10.0, f"epoch {epoch}/10: loss 0.5\n"
-            yield epoch * 10.0 + 1, f"epoch {max(1, epoch - 1)}/10: loss 0.5\n"
-
-    assert seen(printed(), until=25).done == 2
 
 
 @pytest.mark.parametrize(("first", "total"), [(0, 8), (1, 7)])
