@@ -2,10 +2,12 @@
 
 import subprocess
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
 from some_requests import a_submitted_job, some_plan
+from transcript import named_texts
 
 from weigh.errors import NO_TIME_LEFT
 from weigh.flow.follow.task_history import JoblogHistory, history_of
@@ -309,60 +311,24 @@ def test_a_task_of_a_queue_is_as_its_owner_left_it_or_free(
     assert [task.claims for task in read] == [1, 2, 1, 0, 1, 1]
 
 
-SLURM_ENDED = "slurmstepd: error: *** JOB 8 ON cn1 CANCELLED AT 2026-01-01{} ***\n"
-UNTIL_LIMIT = SLURM_ENDED.format(" DUE TO TIME LIMIT")
 LEFT = f"{NOT_STARTED} 2 tasks, as the next needs 5 m"
-# what the scheduler reports, the end of the log, and what follows
-JUDGED: dict[str, tuple[State, str, State, str | None]] = {
-    "a success": ("FAILED", f"{ENDED} 0\n", "COMPLETED", None),
-    "a failure": ("UNKNOWN", f"no mesh\n{ENDED} 3\n", "FAILED", "no mesh"),
-    "near its limit": (
-        *("FAILED", f"{NEAR}\n{ENDED} 143\n", "TIMEOUT"),
-        "stopped before its time limit",
-    ),
-    "a signal": ("FAILED", f"{ENDED} 143\n", "INTERRUPTED", "stopped by a signal"),
-    "tasks left": (
-        *("FAILED", f"weigh: {LEFT}\n{ENDED} {NO_TIME_LEFT}\n", "INTERRUPTED", LEFT),
-    ),
-    # its end is still to come
-    "a requeue": ("RUNNING", f"{ENDED} {AGAIN}\n", "RUNNING", None),
-    "a surer state": ("NODE_FAIL", f"{ENDED} 1\n", "NODE_FAIL", None),
-    "Slurm's last word": ("UNKNOWN", f"{ENDED} 1\n{UNTIL_LIMIT}", "TIMEOUT", None),
-    "Slurm's only word": ("UNKNOWN", SLURM_ENDED.format(""), "CANCELLED", None),
-    "a lost node": (
-        *(
-            "UNKNOWN",
-            SLURM_ENDED.format(" DUE TO NODE FAILURE, SEE"),
-            "NODE_FAIL",
-            None,
-        ),
-    ),
-    "preempted": (
-        *("UNKNOWN", SLURM_ENDED.format(" DUE TO PREEMPTION"), "PREEMPTED", None),
-    ),
-    **{
-        words: ("FAILED", f"{ENDED} 1\n{words}\n", "OUT_OF_MEMORY", "killed for memory")
-        for words in (
-            "slurmstepd-n1: error: Detected 3 oom-kill event(s)",
-            "slurmstepd: error: Exceeded job memory limit",
-            "slurmstepd: error: StepId=1.batch exceeded memory limit (2 > 1)",
-        )
-    },
-    # a later attempt
-    "another after it": ("UNKNOWN", f"{UNTIL_LIMIT}{ENDED} 0\n", "COMPLETED", None),
-    "nothing": ("UNKNOWN", "step 3\n", "UNKNOWN", None),
-}
+WORDS = {"LEFT": LEFT, "ENDED": ENDED, "NEAR": NEAR, "AGAIN": AGAIN}
+WORDS["NO_TIME_LEFT"] = NO_TIME_LEFT
+# what the scheduler reports, what follows, and the end of the log
+JUDGED = named_texts(Path(__file__).with_name("judged_logs.texts"))
 
 
 @pytest.mark.parametrize("end", JUDGED)
 def test_an_element_is_judged_by_the_end_of_its_log(tmp_path: Path, end: str) -> None:
-    reported, words, state, reason = JUDGED[end]
+    head, _, words = JUDGED[end].format(**WORDS).partition("\n")
+    reported, _, expected = head.partition(" -> ")
     log = tmp_path / "7.out"
     log.write_text(words)
 
-    judged = judge_by_log(ElementState(state=reported), str(log))
+    judged = judge_by_log(ElementState(state=cast("State", reported)), str(log))
 
-    assert (judged.state, judged.reason) == (state, reason)
+    why = "" if judged.reason is None else f": {judged.reason}"
+    assert f"{judged.state}{why}" == expected
 
 
 def test_tasks_that_an_element_left_for_want_of_time_say_so(tmp_path: Path) -> None:

@@ -5,12 +5,14 @@ import os
 import shutil
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 from following import Weigh, until
+from transcript import named_texts
 
 from weigh.runner import events
 
@@ -214,72 +216,23 @@ def gone(here: Weigh, fake: Fake, sacct: str, *, ago: float = 100.0) -> None:
     jobs.write_text(json.dumps(document | {"submitted": time.time() - ago}) + "\n")
 
 
-NO_ACCOUNTING = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
-ENDED_BY_SLURM = "slurmstepd-cn1: error: *** JOB 8 ON cn1 CANCELLED AT 2026-01-01{} ***"
-CANCELLED_ROW = "echo '{}|0:0|0:0|1|1|None assigned|Resources'"
-WAITED = "echo '7|N/A|CANCELLED|1795370134||Resources'"
 # what squeue lists, what sacct does, the end of the log of each element, and the states
-STANDINGS: dict[str, tuple[str, str, list[str], dict[str, int]]] = {
-    "a state that nobody knows": (
-        *('for i in 0 1 2; do echo "7|$i|LEVITATING|1|node1|None"; done', ":"),
-        *([], {"UNKNOWN": 3}),
-    ),
-    "accounting states how two ended, and not yet the third": (
-        ":",
-        "for i in 0 1; do echo 7_$i'|TIMEOUT|0:0|0:0|1|2|node1|None'; done",
-        *([], {"TIMEOUT": 2, "UNKNOWN": 1}),
-    ),
-    "gone, and no accounting": (":", NO_ACCOUNTING, [], {"INTERRUPTED": 3}),
-    "without accounting, Slurm's last words in the logs": (
-        *(":", NO_ACCOUNTING),
-        [
-            ENDED_BY_SLURM.format(words)
-            for words in (" DUE TO TIME LIMIT", " DUE TO NODE FAILURE, SEE", "")
-        ],
-        {"TIMEOUT": 1, "NODE_FAIL": 1, "CANCELLED": 1},
-    ),
-    "without accounting, the last line of each log": (
-        *(":", NO_ACCOUNTING),
-        ["weigh: exit code 143", "activate: No such file\nweigh: exit code 1"],
-        {"INTERRUPTED": 2, "FAILED": 1},
-    ),
-    "an array cancelled before it started, Slurm 20.11": (
-        *(WAITED, CANCELLED_ROW.format("7_[0-2%10]|CANCELLED by 0"), []),
-        {"CANCELLED": 3},
-    ),
-    "an array cancelled before it started, Slurm 22.05": (
-        *(WAITED, CANCELLED_ROW.format("7|CANCELLED by 0"), [], {"CANCELLED": 3}),
-    ),
-    "an array that only accounting shows": (
-        *(":", CANCELLED_ROW.format("7|CANCELLED by 0"), [], {"CANCELLED": 3}),
-    ),
-    "an array's own line leaves the elements that ran": (
-        f"{WAITED}; echo '7|0|FAILED|1795370130|cn1|NonZeroExitCode'",
-        *(":", [], {"FAILED": 1, "CANCELLED": 2}),
-    ),
-    # Slurm 22.05 lists an array so for some seconds, in the state of its last element
-    "an array without indices in accounting": (
-        "; ".join(
-            f"echo '7|{at}|{state}|1|node1|None'"
-            for at, state in enumerate(("COMPLETED", "COMPLETED", "OUT_OF_MEMORY"))
-        ),
-        "echo '7|OUT_OF_MEMORY|0:125|0:125|1|2|node1|OutOfMemory'",
-        *([], {"INTERRUPTED": 2, "OUT_OF_MEMORY": 1}),
-    ),
-}
+STANDINGS = named_texts(Path(__file__).with_name("standings.texts"))
 
 
 @pytest.mark.parametrize("row", STANDINGS)
 def test_what_queue_accounting_and_logs_show_is_how_the_job_stands(
     here: Weigh, fake: Fake, job: str, row: str
 ) -> None:
-    queue, accounting, logs, states = STANDINGS[row]
+    queue, accounting, *logs, states = STANDINGS[row].splitlines()
     gone(here, fake, accounting)
     fake("squeue", queue)
     for element, words in enumerate(logs):
-        (here.folder / f"plan/p/log/{job}_{element}.out").write_text(f"{words}\n")
+        (here.folder / f"plan/p/log/{job}_{element}.out").write_text(
+            words.replace("\\n", "\n") + "\n"
+        )
 
-    assert here.status(job)["tasks"] == states
+    assert here.status(job)["tasks"] == Counter(states.split())
 
 
 @pytest.mark.parametrize(
