@@ -7,13 +7,6 @@ from weigh.model.record import Allocation, RecordedJob, Request
 from weigh.schedulers import gridengine as gridengine_text
 
 
-def test_one_cpu_requests_virtual_memory_and_time_alone() -> None:
-    assert gridengine_text.TEXT.directives(a_request()) == (
-        "-l h_vmem=1200M",
-        "-l h_rt=00:05:00",
-    )
-
-
 def test_several_cpus_are_slots_that_share_the_virtual_memory() -> None:
     assert gridengine_text.TEXT.directives(a_request(cpus=3))[:2] == (
         "-l h_vmem=400M",

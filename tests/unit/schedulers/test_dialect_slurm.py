@@ -2,20 +2,12 @@ import argparse
 
 import pytest
 from hypothesis import given
-from some_requests import REQUESTS, a_request
+from some_requests import REQUESTS
 
 from weigh.model.record import Allocation, RecordedJob, Request
 from weigh.schedulers import slurm as slurm_text
 from weigh.schedulers.slurm import steps
 from weigh.units import GIB
-
-
-def test_the_flags_come_memory_first_then_cpus_and_time() -> None:
-    assert slurm_text.TEXT.directives(a_request()) == (
-        "--mem=500M",
-        "--cpus-per-task=1",
-        "--time=00:05:00",
-    )
 
 
 @given(REQUESTS)

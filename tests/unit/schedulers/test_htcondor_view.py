@@ -16,18 +16,7 @@ QUEUE = captured("htcondor-23.9-queue.json")
 HISTORY = captured("htcondor-23.9-history.json")
 SLOTS = captured("htcondor-23.9-status.json")
 HTCONDOR = KINDS["htcondor"]
-AD = """\
-ClusterId = 27
-ProcId = 3
-Cmd = "/home/me/job.sh"
-NumShadowStarts = 2
-CpusProvisioned = 4
-MemoryProvisioned = 2048
-RequestGPUs = 2
-Requirements = (TARGET.Memory >= RequestMemory)
-JobCurrentStartDate = 1795379927
-AllowedJobDuration = 300
-"""
+AD = Path(__file__).with_name("htcondor_job.ad.txt").read_text()
 
 
 def ads(recorded: str) -> dict[str, int]:

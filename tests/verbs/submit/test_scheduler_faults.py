@@ -510,16 +510,6 @@ def test_a_scheduler_that_fails_is_left_alone_for_longer(
     assert calls(tmp_path, "squeue") == 1
 
 
-def test_a_torn_cache_is_only_requested_again(
-    here: Weigh, fake: Fake, job: str
-) -> None:
-    here.status(job)
-    (here.folder / ".weigh/queue/slurm.json").write_text('{"asked": 1')
-    fake("squeue", 'for i in 0 1 2; do echo "7|$i|PENDING|N/A||Priority"; done')
-
-    assert here.status(job)["tasks"] == {"PENDING": 3}
-
-
 def test_a_job_that_was_submitted_elsewhere_is_refused_with_its_folder(
     here: Weigh, fake: Fake, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -574,18 +564,6 @@ def test_a_plan_that_was_deleted_leaves_the_job_listed(
     shutil.rmtree("plan")
 
     assert here.status(job)["tasks"] == {"RUNNING": 3}
-
-
-def test_jobs_of_long_ago_are_not_queried(
-    here: Weigh, job: str, tmp_path: Path
-) -> None:
-    jobs = here.folder / ".weigh/jobs.jsonl"
-    document = json.loads(jobs.read_text())
-    jobs.write_text(json.dumps(document | {"submitted": 1e9}))
-
-    here.status(job)
-
-    assert calls(tmp_path, "squeue") == calls(tmp_path, "sacct") == 0
 
 
 def test_waiting_ends_where_what_waits_will_never_start(
