@@ -18,7 +18,7 @@ from weigh.errors import (
     SIGNAL_BASE,
     WEIGH_FAILED,
 )
-from weigh.flow.exec.exec import execute, tasks_to_run
+from weigh.flow.exec.exec import execute, options_for_then, tasks_to_run
 from weigh.flow.here import here_of
 from weigh.flow.run.record_sink import current_folder
 from weigh.progress.eta import TaskTally
@@ -239,6 +239,27 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
         return 0
     # tasks that print here themselves would break a line that is redrawn
     console = _StderrConsole(quiet=quiet, alone=not exec_options.ungroup)
+    for line in settings.warnings:
+        _write_exec_text(f"weigh: {line}\n")
+    finished = _executed(task_file, exec_options, console, as_json=as_json)
+    if finished.then is not None and _exec_exit_code(finished) == 0:
+        console.notify("all tasks are done; then: " + os.fsdecode(finished.then))
+        task_file, exec_options = options_for_then(finished, exec_options)
+        finished = _executed(task_file, exec_options, console, as_json=as_json)
+    return _exec_exit_code(finished)
+
+
+exec = exec_  # noqa: A001 - the verb's name
+
+
+def _executed(
+    task_file: str,
+    exec_options: ExecOptions,
+    console: "_StderrConsole",
+    *,
+    as_json: bool,
+) -> FinishedRun:
+    """Run a task file, and print the summary."""
     finished = execute(
         here_of(current_folder() or os.sep, os.environ),
         task_file,
@@ -247,7 +268,7 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     )
     # a drawn line is removed before anything is printed for good
     console.clear()
-    for line in (*settings.warnings, *finished.warnings):
+    for line in finished.warnings:
         _write_exec_text(f"weigh: {line}\n")
     report = _exec_report(task_file, finished)
     if as_json:
@@ -256,10 +277,7 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
         text = "".join(f"{line}\n" for line in exec_lines.summary_lines(report))
         # with -u the output of tasks is on stdout, so the summary goes to stderr
         (_write_exec_text if exec_options.ungroup else _print_exec_line)(text)
-    return _exec_exit_code(finished)
-
-
-exec = exec_  # noqa: A001 - the verb's name
+    return finished
 
 
 def _refuse_exec_contradictions(words: dict[str, Any]) -> None:

@@ -247,6 +247,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     probe: tuple[TogetherRun, ...] = ()  # what tasks needed that were tried together
     notes: tuple[str, ...] = ()
     queue: PlannedQueue | None = None
+    then: str | None = None  # the command when all tasks are done
 
     @property
     def together(self) -> int:

@@ -85,6 +85,7 @@ class FinishedRun(msgspec.Struct, frozen=True):
     wall_time: Seconds  # of the whole run
     warnings: tuple[str, ...]
     pulled: "PulledUnits | None" = None
+    then: bytes | None = None  # the command of the file when all are done
 
 
 class PulledUnits(msgspec.Struct, frozen=True):

@@ -91,6 +91,7 @@ class TaskSource:
         self.name = "standard input" if file_path == "-" else file_path
         self.keys = array("q")
         self.suspects = array("Q")
+        self.then: bytes | None = None  # the command when all are done
         self._offsets = array("Q")
         self._file = _open_task_file(file_path)
         self._fd = self._file.fileno()
@@ -135,7 +136,8 @@ class TaskSource:
         return line[: end + 1]
 
     def _index(self) -> None:
-        for task in read_task_lines(lines_of_task_file(self._file), self.name):
+        lines = lines_of_task_file(self._file)
+        for task in read_task_lines(lines, self.name, self._take_then):
             self._check(task)
             self.keys.append(hash(task.text))
             self._offsets.append(task.offset)
@@ -145,6 +147,9 @@ class TaskSource:
             raise UsageError(
                 f"no task in {self.name}: write one command per line (weigh sweep)"
             )
+
+    def _take_then(self, command: bytes) -> None:
+        self.then = command
 
     def _find_suspects(self) -> Iterator[int]:
         """Yield the tasks with a sign of a secret: blocks are searched, not lines."""

@@ -31,6 +31,7 @@ _DIRECTIVE = re.compile(
     rb"#(?:SBATCH|PBS|BSUB)\b|#+\s*(?:SBATCH|PBS|BSUB)\s+-|#\$\s*-[a-zA-Z]"
 )
 _INTERPRETER = re.compile(rb"#!\s*/")
+_THEN = re.compile(rb"\s*#\s*weigh:\s*then\s*", re.IGNORECASE)
 _DISBATCH = re.compile(rb"#\s*DISBATCH\s+\w")  # disBatch's own directives
 # a line that only changes the shell which the next line does not get
 _ONLY_SETS = re.compile(
@@ -70,8 +71,14 @@ def lines_of_task_file(task_file: BinaryIO) -> Iterator[bytes]:
             return
 
 
-def read_task_lines(file_lines: Iterable[bytes], file_name: str) -> Iterator[TaskLine]:
+def read_task_lines(
+    file_lines: Iterable[bytes],
+    file_name: str,
+    take_then: Callable[[bytes], None] = lambda _: None,
+) -> Iterator[TaskLine]:
     """Yield the tasks of the file *file_name* with *file_lines*.
+
+    *take_then* is called with the command behind ``# weigh: then``, which is no task.
 
     Raises:
         UsageError: it is a script, whose lines belong together, or a table; a line is a
@@ -82,6 +89,7 @@ def read_task_lines(file_lines: Iterable[bytes], file_name: str) -> Iterator[Tas
     if other is not None:
         raise UsageError(f"{file_name} is {other}")
     seq = offset = 0
+    file_lines = iter(file_lines)
     for number, raw in enumerate(file_lines, start=1):
         if len(raw) > _LONGEST_LINE:
             raise FormatError(
@@ -90,6 +98,9 @@ def read_task_lines(file_lines: Iterable[bytes], file_name: str) -> Iterator[Tas
             )
         text = task_text(raw, is_first=number == 1)
         if not text:
+            if _THEN.fullmatch(raw):
+                take_then(_command_of_then(file_lines, f"{file_name}:{number}"))
+                return
             if makes_a_script(raw, is_first=number == 1):
                 raise UsageError(_script_not_tasks_text(file_name, number, raw))
             if _DISBATCH.match(raw):
@@ -108,6 +119,21 @@ def read_task_lines(file_lines: Iterable[bytes], file_name: str) -> Iterator[Tas
             yield TaskLine(seq, number, offset, text)
         # counted in raw bytes, so that a reader can seek to the task
         offset += len(raw)
+
+
+def _command_of_then(file_lines: Iterable[bytes], place: str) -> bytes:
+    """Return the one command in the lines behind ``# weigh: then``.
+
+    Raises:
+        FormatError: there is none, or there are several.
+    """
+    commands = [text for raw in file_lines if (text := task_text(raw))]
+    if len(commands) != 1:
+        raise FormatError(
+            f"{place}: one command follows '# weigh: then', not {len(commands)} "
+            "(a script holds several)"
+        )
+    return commands[0]
 
 
 def task_text(raw_line: bytes, *, is_first: bool = False) -> bytes:

@@ -151,3 +151,18 @@ def test_a_script_of_the_users_own_has_another_way(weigh: Weigh) -> None:
 
     assert code == 2
     assert "weigh submit --after JOB -- COMMAND" in " ".join(err.split())
+
+
+@mainly("local")
+def test_a_task_file_may_name_what_follows_its_plan(weigh: Weigh) -> None:
+    plan = weigh.plan(
+        "echo task >>order", "echo task >>order", "# weigh: then", GATHER, name="a"
+    )
+
+    code, out, err = weigh("submit", plan, "--json", "--on", weigh.scheduler)
+
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["job"]["tasks"] == 2
+    assert weigh.finish(document["then"]) == {"COMPLETED": 1}
+    assert order() == ["task", "task", "gathered 2"]

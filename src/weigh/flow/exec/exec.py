@@ -49,7 +49,7 @@ from weigh.runner.slots import (
 from weigh.runner.task_source import TaskParameters, TaskSource
 from weigh.schedulers import SUBMITS, end_from_environment
 from weigh.store import identity
-from weigh.store.location import locate_store
+from weigh.store.location import locate_store, replace_whole_file
 from weigh.store.past_calls import ExecRun, append_call
 from weigh.units import Seconds
 
@@ -145,7 +145,35 @@ def execute(
         run = TaskFileRun(context, opened)
         if blank.job is None and queue is None and not options.is_trial:
             _remember_run(here, context)
-        return run.run(began)
+        return replace(run.run(began), then=source.then)
+
+
+def options_for_then(
+    finished: FinishedRun, options: ExecOptions
+) -> tuple[str, ExecOptions]:
+    """Return a task file with the command that follows a run, and how it is run.
+
+    It has all CPUs, and runs again where tasks have run since.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    path = f"{finished.joblog}.then"
+    try:
+        replace_whole_file(path, (finished.then or b"") + b"\n")
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from error
+    tally = finished.result.tally
+    return path, replace(
+        options,
+        jobs=1,
+        per_gpu=None,
+        joblog=None,
+        output=None,
+        resume=options.resume and tally.done == tally.earlier,
+        resume_failed=options.resume,
+        is_trial=True,  # ``last`` means the tasks
+    )
 
 
 def _open_journal(

@@ -213,6 +213,8 @@ def plan_task_file(here: Here, options: PlanOptions) -> PlanAnswer:
         if place is not None and alone is not None and made.elements:
             found = _probed(source, made, needs, alone, place)
             made = _with_probe(options, needs, wanted[0], headroom, found)
+        if source.then is not None:
+            made = replace(made, then=os.fsdecode(source.then))
         hidden = hidden_exit_note(
             _line_of_task(source, n + 1) for n in range(len(source))
         )

@@ -95,6 +95,8 @@ def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
         StoreError: the script cannot be written.
     """
     settle_all(here)
+    if options.then is None and options.plan is not None:
+        options = replace(options, then=_plan_to_submit(here, options)[1].then)
     # a command on PATH may have no cluster behind it: then the next one counts
     names = [options.scheduler] if options.scheduler else []
     names = names or schedulers.available_schedulers(here.env)
