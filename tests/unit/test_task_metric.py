@@ -92,6 +92,7 @@ def test_every_printed_value_is_read_however_the_output_arrives(
         ("train/loss", "train/loss: 2 loss: 3", [2.0]),
         ("acc", "acc: 91.5% (acc: 90.)", [91.5, 90.0]),
         ("/took (\\d+) ms/", "took 12 ms\ntook 9 ms", [12.0, 9.0]),
+        ("/took (\\d+) (ms|s)/", "took 12 ms\ntook 9 s", [12.0, 9.0]),
         ("/took (.*) ms/", "took long ms", []),
         ("loss", "lossless: 3 loss_scale: 4 no loss today 5x loss: 1.2.3", []),
         # 64 KiB are the longest line

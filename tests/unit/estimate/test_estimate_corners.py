@@ -92,15 +92,63 @@ FASTER = "grows faster than the size: a line would start below"
             {"power": SQUARE, "base": 5.0},
             (f"time {FASTER} what the model alone holds",),
         ),
+        (
+            "memory",
+            {"curve": ConstantCurve(4.0), "points": points((1, 2), (2, 4), (3, 3))},
+            ("the values differ by 50 %, but do not follow the size",),
+        ),
     ],
 )
 def test_a_slope_that_changes_is_a_doubt(
     quantity: Quantity, known: dict[str, Any], doubts: tuple[str, ...]
 ) -> None:
     line, sizes = LinearCurve(0.0, 1.0), points((1, 1), (2, 2), (3, 3))
-    fit = FittedCurve(quantity=quantity, points=sizes, curve=line, **known)
+    fields = {"quantity": quantity, "points": sizes, "curve": line} | known
 
-    assert caveats(fit) == doubts
+    assert caveats(FittedCurve(**fields)) == doubts
+
+
+STEEP = {"points": points((1, 1), (2, 3), (4, 7)), "curve": LinearCurve(-1.0, 2.0)}
+FLAT = LinearCurve(100.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "known", "size", "factor", "bound"),
+    [
+        # within the sizes a line does not lean, however bent
+        ("memory", STEEP | {"bend": 0.5}, 4.0, 0.0, 7.0),
+        ("memory", STEEP | {"bend": 0.5}, 2.0, 0.0, 3.0),
+        # 10 off at size 4, and by the root of 16 / 4 more at 16
+        (
+            "time",
+            {"points": points((1, 10), (2, 20), (4, 50)), "curve": LinearCurve(0, 10)},
+            *(16.0, 0.0, 180.0),
+        ),
+        # three sizes show a line, two may hide a faster growth
+        (
+            "memory",
+            {"points": points((10, 110), (20, 120), (40, 140)), "curve": FLAT},
+            *(1.0, 0.0, 101.0),
+        ),
+        (
+            "memory",
+            {"points": points((10, 110), (20, 120)), "curve": FLAT},
+            *(1.0, 0.0, 110.0),
+        ),
+        # a constant varies by 8 %
+        (
+            "memory",
+            {"points": points((1, 100), (3, 100)), "curve": ConstantCurve(100.0)},
+            *(2.0, 1.0, 108.0),
+        ),
+    ],
+)
+def test_a_bound_is_as_it_is_worked_out_by_hand(
+    quantity: Quantity, known: dict[str, Any], size: float, factor: float, bound: float
+) -> None:
+    fit = FittedCurve(quantity=quantity, **known)
+
+    assert fit.bound(size, factor) == pytest.approx(bound)
 
 
 @pytest.mark.parametrize(

@@ -114,8 +114,8 @@ def test_thirty_tasks_are_shown_the_best_first_with_the_hours_of_their_gpus(
     rows = tuple(
         ReportRow(
             task=n,
-            gpus=2,
-            wall_time=n * 1800.0,
+            gpus=2 if n % 3 else None,
+            wall_time=n * 1800.0 if n % 3 != 1 else None,
             metric=MetricSummary(values=1, last=n, best=n, best_at=1, trend=None),
         )
         for n in tasks
@@ -123,5 +123,7 @@ def test_thirty_tasks_are_shown_the_best_first_with_the_hours_of_their_gpus(
     report = JobReport(title="t", metric="acc", lower_is_better=False, rows=rows)
     lines = list(metric_report_lines(report))
     shown = [(line.split()[0], line.split()[-1]) for line in lines[3:33]]
-    assert shown == [(str(n), f"{n}.00") for n in tasks[::-1][:30]]
+    assert shown == [
+        (str(n), f"{n}.00" if n % 3 == 2 else "-") for n in tasks[::-1][:30]
+    ]
     assert lines[33:] == ([f"  and {more} more (--json has them all)"] if more else [])

@@ -75,6 +75,10 @@ JOBS: dict[str, tuple[list[Task], JobRequest, dict[str, Any]]] = {
         [*[like_full(gpu_memory=0, busy=0.0)] * 3, *[Task(state="FAILED")] * 2],
         *(ON_GPU, {}),
     ),
+    "a GPU that nobody requested nor used": (
+        [like_full(gpu_memory=0, busy=0.0)] * 3,
+        *(ASKED, {}),
+    ),
     "a GPU that no run detected": ([FULL] * 3, ON_GPU, {}),
     "an idle GPU with room": ([like_full(gpu_memory=GIB, busy=8.0)] * 3, ON_GPU, {}),
     "a hot GPU": (

@@ -21,7 +21,7 @@ from run_captured import CapturedRun, run_captured
 from weigh.flow.records.records import RecordStore, open_store
 from weigh.flow.watch import top
 from weigh.flow.watch.top import RunFollower, TopWatcher
-from weigh.model.record import Record
+from weigh.model.record import Record, RecordedNode
 from weigh.render.top_screen import TopRun
 from weigh.store.checkpoint import RunCheckpoint, save_checkpoint
 from weigh.units import MIB
@@ -211,6 +211,16 @@ def test_a_run_on_another_machine_is_shown_as_written(job: Job, watch: Open) -> 
     os.utime(written, (time.time() + 60,) * 2)  # the clock of a file server
     runs = {run.record.label: run for run in watch(store).look().runs}
     assert runs["elsewhere"].age == 0
+
+
+def test_a_run_with_other_nodes_is_shown_as_written(job: Job, watch: Open) -> None:
+    os.kill(job.process.pid, signal.SIGSTOP)  # it writes no more
+    store = job.store()
+    (path,) = (job.folder / "records" / "running").glob("*.json")
+    known = msgspec.json.decode(path.read_bytes(), type=RunCheckpoint)
+    record = replace(known.record, nodes=(RecordedNode(name="n2"),))
+    save_checkpoint(store.root, replace(known, record=record))
+    assert only_run(watch(store)).memory is None
 
 
 def test_a_watcher_gives_its_descriptors_back(job: Job) -> None:
