@@ -544,14 +544,11 @@ def finished(
 
 
 def _loop_to_record(loops: Sequence[BatchTimes]) -> BatchTimes | None:
-    """Return the longest loop; if some batches ran for all, that of all of them."""
-    forecasts = [(one, one.forecast) for one in loops if one.forecast is not None]
-    if not forecasts:
-        return loops[0] if loops else None
-    loop, forecast = max(forecasts, key=lambda pair: pair[1].time)
-    left_out = sum(other.left_out for _, other in forecasts)
-    forecast = msgspec.structs.replace(forecast, left_out=left_out)
-    return msgspec.structs.replace(loop, forecast=forecast)
+    """Return the longest loop; if some batches ran for all, the longest with all."""
+    predicted = [(one.forecast.time, one) for one in loops if one.forecast is not None]
+    if predicted:
+        return max(predicted, key=lambda pair: pair[0])[1]
+    return loops[0] if loops else None
 
 
 def _state_and_outcome(

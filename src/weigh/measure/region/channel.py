@@ -10,7 +10,7 @@ the same for all processes of a machine.
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -250,7 +250,9 @@ class _ChannelEvents:
             phases=tuple(
                 _since(phase, started, ended) for phase in in_order(self._by_rank())
             ),
-            batches=tuple(_loop_since(line.batches, started) for line in loops),
+            batches=tuple(
+                _loop_since(loop, started) for loop in _with_all_left_out(loops)
+            ),
             events=tuple(
                 ProgramEvent(event.name, max(0.0, event.time - started), event.value)
                 for event in events
@@ -352,6 +354,25 @@ def _since(
         end=max(0.0, end - started),
         wall_time=wall,
     )
+
+
+def _with_all_left_out(lines: Sequence[BatchesLine]) -> Iterator[BatchTimes]:
+    """Yield the loops, with the time that is missing from the whole run in each.
+
+    The loops of a process run one after another, those of several at the same time.
+    """
+    by_process: dict[str, Seconds] = {}
+    for line in lines:
+        if line.batches.forecast is not None:
+            known = by_process.get(line.process, 0.0)
+            by_process[line.process] = known + line.batches.forecast.left_out
+    for line in lines:
+        loop = line.batches
+        if loop.forecast is not None:
+            left_out = max(by_process.values())
+            forecast = msgspec.structs.replace(loop.forecast, left_out=left_out)
+            loop = msgspec.structs.replace(loop, forecast=forecast)
+        yield loop
 
 
 def _loop_since(loop: BatchTimes, started: Seconds) -> BatchTimes:

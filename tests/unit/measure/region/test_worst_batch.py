@@ -10,11 +10,13 @@ from region_programs import report_of, run
 
 from weigh.measure.region import worst_batch
 from weigh.measure.region.batch_shapes import BatchShape, sample_length, shape_of_batch
+from weigh.measure.region.channel import BatchesLine, regions_of_lines
 from weigh.measure.region.worst_batch import (
     LongestBatchesFirst,
     UnaskedBatches,
     longest_batches_first,
 )
+from weigh.model.record import BatchTimes, WholeLoopForecast
 
 texts = st.lists(st.text("ab", max_size=60), min_size=1, max_size=4)
 
@@ -207,6 +209,17 @@ def test_passes_over_one_loop_add_up() -> None:
     (loop,) = report_of(code, WEIGH_WORST_BATCH="1")["batches"]
     assert loop["forecast"]["batches"] == 600
     assert loop["count"] == loop["total"] <= 24
+
+
+def test_what_is_left_out_adds_up_in_a_process_but_not_over_processes() -> None:
+    def line(process: str, loop: str, left_out: float) -> BatchesLine:
+        forecast = WholeLoopForecast(300, 9, time=50.0, left_out=left_out)
+        batches = BatchTimes(None, 8, 8, forecast=forecast)
+        return BatchesLine(process, loop, 1.0, batches)
+
+    lines = [line("a", "train", 40.0), line("a", "test", 5.0), line("b", "train", 41.0)]
+    loops = regions_of_lines(lines, started=0.0, ended=9.0).batches
+    assert [loop.forecast and loop.forecast.left_out for loop in loops] == [45.0] * 3
 
 
 def test_why_a_loop_runs_whole_is_one_line() -> None:
