@@ -282,41 +282,32 @@ MORE = ResumeChoice(run=True, reason="", memory=2)
 BUG = ResumeChoice(run=False, reason="a bug: KeyError: 1")
 FULL = ResumeChoice(run=False, reason="ran out of memory: --max-memory is 1.00 GiB")
 BUDGET = HealLimits(max_rounds=3, max_hours=10.0)
-FIRST = EarlierRounds(rounds=1, finished=1, hours=1.0)
 
 
 @pytest.mark.parametrize(
     ("choices", "before", "hours", "words"),
     [
-        *(
-            (
-                [AGAIN],
-                EarlierRounds(rounds=rounds, finished=finished, hours=spent),
-                hours,
-                words,
-            )
-            for rounds, finished, spent, hours, words in (
-                (2, 1, 6.0, 4.0, None),
-                (2, 1, 6.0, 4.1, "10.1 CPU hours"),
-                (2, 1, None, 4.0, "no time limit"),
-                (2, 1, 6.0, None, "no time limit"),
-                (3, 1, 1.0, 1.0, "3 rounds, as"),
-                (2, 0, 1.0, 1.0, "no progress in"),
-                (1, 0, 1.0, 1.0, None),
-            )
-        ),
-        ([MORE], EarlierRounds(rounds=2, finished=0, hours=1.0), 1.0, None),
-        ([], FIRST, None, "all tasks are done"),
-        ([BUG, FULL], FIRST, None, "nothing left that a retry could fix"),
+        ([AGAIN], (2, 1, 6.0), 4.0, None),
+        ([AGAIN], (2, 1, 6.0), 4.1, "10.1 CPU hours"),
+        ([AGAIN], (2, 1, None), 4.0, "no time limit"),
+        ([AGAIN], (2, 1, 6.0), None, "no time limit"),
+        ([AGAIN], (3, 1, 1.0), 1.0, "3 rounds, as"),
+        ([AGAIN], (2, 0, 1.0), 1.0, "no progress in"),
+        ([AGAIN], (1, 0, 1.0), 1.0, None),
+        ([MORE], (2, 0, 1.0), 1.0, None),
+        ([], (1, 1, 1.0), None, "all tasks are done"),
+        ([BUG, FULL], (1, 1, 1.0), None, "nothing left that a retry could fix"),
     ],
 )
 def test_a_healer_stops_at_its_limits_and_where_no_retry_helps(
     choices: list[ResumeChoice],
-    before: EarlierRounds,
+    before: tuple[int, int, float | None],
     hours: float | None,
     words: str | None,
 ) -> None:
-    reason = healer_stop_reason(choices, before, hours, BUDGET)
+    rounds, finished, spent = before
+    earlier = EarlierRounds(rounds=rounds, finished=finished, hours=spent)
+    reason = healer_stop_reason(choices, earlier, hours, BUDGET)
     assert (reason is None) == (words is None)
     assert (words or "") in (reason or "")
 

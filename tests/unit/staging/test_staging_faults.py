@@ -1,5 +1,6 @@
 """Disks that are full, sources that go, names that bite: said, and nothing lost."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,32 +14,7 @@ from staged_node import Node, Tools, until
 from weigh.model.staging import StagedInput, StagingPlan
 from weigh.staging.script import staged_script_lines
 
-HOSTILE = (
-    "with space",
-    "it's",
-    'a "quote"',
-    "$(touch hacked)",
-    "`touch hacked`",
-    "-rf",
-    "--help",
-    "a:b",
-    "*",
-    "[a-z]",
-    "new\nline",
-    "end\n",
-    "tab\there",
-    "back\\slash",
-    "100%a",
-    "!bang",
-    "#hash",
-    "ünïcode",
-    "bytes\udcff\udcfe",
-    "~",
-    "..x",
-    ".hidden",
-    ";touch hacked",
-    "&",
-)
+HOSTILE = json.loads(Path(__file__).with_name("hostile_names.json").read_text())
 
 
 MOSTLY_RSYNC = pytest.mark.parametrize(

@@ -209,25 +209,18 @@ def test_records_must_go_where_they_stay(
     ]
 
 
+# of git status --porcelain=v2 --branch
+COMMIT = "# branch.oid 1\n"
+BRANCH = f"{COMMIT}# branch.upstream origin/main\n# branch.ab "
+
+
 @pytest.mark.parametrize(
     ("status", "state", "word"),
     [
-        (
-            "# branch.oid 1\n# branch.upstream origin/main\n# branch.ab +0 -1\n",
-            "ok",
-            "pushed to origin/main",
-        ),
-        (
-            "# branch.oid 1\n# branch.upstream origin/main\n# branch.ab +2 -0\n",
-            "warning",
-            "committed, but not pushed",
-        ),
-        ("# branch.oid 1\n", "warning", "not pushed"),
-        (
-            "# branch.oid 1\n1 .M N... 100644 a b x y\n? new file\n",
-            "warning",
-            "2 files",
-        ),
+        (f"{BRANCH}+0 -1\n", "ok", "pushed to origin/main"),
+        (f"{BRANCH}+2 -0\n", "warning", "committed, but not pushed"),
+        (COMMIT, "warning", "not pushed"),
+        (f"{COMMIT}1 .M N... 100644 a b x y\n? new file\n", "warning", "2 files"),
         ("# branch.oid (initial)\n", "warning", "0 files"),
     ],
 )
