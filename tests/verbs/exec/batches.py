@@ -16,6 +16,8 @@ from weigh.joblog import JoblogEntry, parse_line
 _MARK = "WEIGH_TEST_MARK"
 HOLD = Path(__file__).with_name("hold.py")
 
+StartedExec = subprocess.Popen[str]
+
 
 class Batch:
     """A folder with ``tasks.txt``, and what came of running it."""
@@ -54,20 +56,27 @@ class Batch:
             env=self.env(**env),
         )
 
-    def start(self, *options: str, **env: str) -> "subprocess.Popen[str]":
+    def start(
+        self,
+        *options: str,
+        before: tuple[str, ...] = (),
+        out: int = subprocess.PIPE,
+        err: int = subprocess.PIPE,
+        **env: str,
+    ) -> "subprocess.Popen[str]":
         """Start running the tasks."""
         started = subprocess.Popen(
-            [*HASTY_WEIGH, "exec", *options, "tasks.txt"],
+            [*before, *HASTY_WEIGH, "exec", *options, "tasks.txt"],
             cwd=self.folder,
             env=self.env(**env),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=out,
+            stderr=err,
             text=True,
         )
         self.started.append(started)
         return started
 
-    def begin(self, *options: str, **env: str) -> "subprocess.Popen[str]":
+    def begin(self, *options: str, **env: Any) -> "subprocess.Popen[str]":
         """Start running the tasks, and wait until one has written to ``ran``."""
         started = self.start(*options, **env)
         until(self.ran)

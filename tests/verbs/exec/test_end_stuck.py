@@ -86,21 +86,3 @@ def test_a_task_that_somebody_suspended_is_not_stuck(batch: Batch) -> None:
 def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--end-stuck", "0"), "--end-stuck"),
-        (("--end-stuck", "soon"), "--end-stuck"),
-        ((*AFTER, "-u"), "with -u cannot: omit one"),
-    ],
-)
-def test_what_cannot_be_watched_is_refused(
-    batch: Batch, options: tuple[str, ...], words: str
-) -> None:
-    batch.write("echo a >> ran")
-    refused = batch.run(*options)
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert words in refused.stderr
-    assert batch.ran() == []

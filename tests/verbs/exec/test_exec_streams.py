@@ -43,21 +43,6 @@ def _stopped_terminal() -> Iterator[int]:
 BLOCKED = pytest.mark.parametrize("blocked", [_full_pipe, _stopped_terminal])
 
 
-def _start(
-    batch: Batch, *options: str, out: int = subprocess.PIPE, err: int = subprocess.PIPE
-) -> "subprocess.Popen[str]":
-    started = subprocess.Popen(
-        [*HASTY_WEIGH, "exec", *options, "tasks.txt"],
-        cwd=batch.folder,
-        env=batch.env(TERM="xterm"),
-        stdout=out,
-        stderr=err,
-        text=True,
-    )
-    batch.started.append(started)
-    return started
-
-
 @BLOCKED
 def test_with_a_blocked_stderr_all_tasks_run_and_timeouts_are_kept(
     batch: Batch, blocked: object
@@ -65,7 +50,7 @@ def test_with_a_blocked_stderr_all_tasks_run_and_timeouts_are_kept(
     lines = [f"echo {n} >> ran; exit {n % 2}" for n in range(8)]
     batch.write(*lines[:2], "sleep 1000", *lines[2:])
     with blocked() as stream:  # type: ignore[operator]
-        started = _start(batch, "-j", "1", "--timeout", "0.5", err=stream)
+        started = batch.start("-j", "1", "--timeout", "0.5", err=stream)
         assert started.wait(PATIENCE) == 1
     assert len(batch.ran()) == 8
     assert len(batch.ended()) == 9
@@ -83,7 +68,7 @@ def test_with_a_blocked_stderr_signals_are_received(
         "trap 'echo saved >> ran; exit 0' TERM INT; echo in >> ran; sleep 1000 & wait",
     )
     with blocked() as stream:  # type: ignore[operator]
-        started = _start(batch, "-j", "1", err=stream)
+        started = batch.start("-j", "1", err=stream)
         until(batch.ran)
         started.send_signal(number)
         assert started.wait(PATIENCE) == 128 + number
@@ -98,7 +83,7 @@ def test_with_a_blocked_stdout_it_ends_with_the_tasks_exit_code(
 ) -> None:
     batch.write("true", "exit 3")
     with blocked() as stream:  # type: ignore[operator]
-        assert _start(batch, *options, out=stream).wait(PATIENCE) == 1
+        assert batch.start(*options, out=stream).wait(PATIENCE) == 1
 
 
 @pytest.mark.few(4)
@@ -126,7 +111,7 @@ def test_with_a_dead_stream_the_exit_code_is_about_the_tasks(
 def test_a_terminal_that_is_gone_is_no_failure_of_the_tasks(batch: Batch) -> None:
     batch.write("echo in >> ran; while [ ! -e go ]; do sleep 0.02; done", "exit 0")
     master, slave = pty.openpty()
-    started = _start(batch, "-j", "1", out=slave, err=slave)
+    started = batch.start("-j", "1", out=slave, err=slave)
     os.close(slave)
     until(batch.ran)
     os.close(master)  # it is not weigh's controlling terminal: no SIGHUP
@@ -138,7 +123,7 @@ def test_a_terminal_that_is_gone_is_no_failure_of_the_tasks(batch: Batch) -> Non
 def test_a_stream_shared_with_others_stays_blocking(batch: Batch) -> None:
     batch.write("true")
     read, write = os.pipe()
-    assert _start(batch, out=write, err=write).wait(PATIENCE) == 0
+    assert batch.start(out=write, err=write).wait(PATIENCE) == 0
     assert not fcntl.fcntl(write, fcntl.F_GETFL) & os.O_NONBLOCK
     os.close(read)
     os.close(write)
@@ -152,7 +137,7 @@ def test_progress_is_dropped_while_stderr_is_blocked_and_then_goes_on(
     read, write = os.pipe()
     fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
     os.write(write, b"x" * PIPE_SIZE)
-    started = _start(batch, "-j", "1", err=write)
+    started = batch.start("-j", "1", err=write)
     os.close(write)
     until(batch.ran)
     with os.fdopen(read, "rb") as stream:

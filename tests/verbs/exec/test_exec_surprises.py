@@ -4,13 +4,12 @@ import errno
 import os
 import pty
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from batches import Batch
-from processes import HASTY_WEIGH, until
+from processes import until
 
 
 def test_stopped_and_continued_it_goes_on(batch: Batch) -> None:
@@ -101,23 +100,26 @@ def test_what_is_no_joblog_is_neither_written_nor_renamed(
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "words"),
     [
-        ("--resume-failed", "--no-resume"),
-        ("--timeout", "0"),
-        ("--time", "0"),
-        ("--halt", "soon,fail=101%"),
-        ("--stop", "idle"),
+        ("--resume-failed --no-resume", "--resume-failed"),
+        ("--timeout 0", "--timeout"),
+        ("--time 0", "--time"),
+        ("--halt soon,fail=101%", "--halt"),
+        ("--stop idle", "--stop"),
+        ("--end-stuck 0", "--end-stuck"),
+        ("--end-stuck soon", "--end-stuck"),
+        ("--end-stuck 1.5 -u", "with -u cannot: omit one"),
     ],
 )
 def test_options_that_make_no_sense_are_refused_in_one_line(
-    batch: Batch, options: tuple[str, ...]
+    batch: Batch, options: str, words: str
 ) -> None:
     batch.write("echo a >> ran")
-    finished = batch.run(*options)
+    finished = batch.run(*options.split())
     assert finished.returncode == 2
     assert finished.stderr.count("\n") == 1
-    assert options[0] in finished.stderr
+    assert words in finished.stderr
     assert batch.ran() == []
 
 
@@ -137,17 +139,11 @@ def test_on_a_terminal_the_progress_is_drawn(batch: Batch) -> None:
 
 def _on_a_terminal(batch: Batch, *options: str) -> str:
     master, slave = pty.openpty()
-    with subprocess.Popen(
-        [*HASTY_WEIGH, "exec", *options, "tasks.txt"],
-        cwd=batch.folder,
-        env=batch.env(TERM="xterm"),
-        stdout=slave,
-        stderr=slave,
-    ):
-        os.close(slave)
-        shown = b""
-        while piece := _read(master):
-            shown += piece
+    batch.start(*options, out=slave, err=slave, TERM="xterm")
+    os.close(slave)
+    shown = b""
+    while piece := _read(master):
+        shown += piece
     os.close(master)
     return shown.decode()
 

@@ -4,15 +4,14 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from batches import Batch
-from processes import HASTY_WEIGH, until
+from batches import Batch, StartedExec
+from processes import until
 from run_captured import CapturedRun, run_captured
 
 from weigh.joblog import HEADER
@@ -49,20 +48,11 @@ def no_locks(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def start_elsewhere(batch: Batch) -> "subprocess.Popen[str]":
+def start_elsewhere(batch: Batch) -> StartedExec:
     """Start weigh where its processes cannot be seen from here."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("no namespace of its own without root")
-    started = subprocess.Popen(
-        [*NAMESPACE, *HASTY_WEIGH, "exec", "tasks.txt"],
-        cwd=batch.folder,
-        env=batch.env(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    batch.started.append(started)
-    return started
+    return batch.start(before=NAMESPACE)
 
 
 def go(batch: Batch) -> None:

@@ -94,9 +94,3 @@ def test_a_process_that_has_ended_unnoticed_is_refused(weigh: Weigh) -> None:
 def _stat(pid: int) -> str:
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
         return file.read()
-
-
-def test_a_process_that_is_not_there_is_reported_in_one_line(weigh: Weigh) -> None:
-    done = weigh.run("--attach", "4194305")
-    assert done.returncode == 125
-    assert done.stderr.decode().startswith("weigh: no running process 4194305")
