@@ -49,11 +49,8 @@ def test_the_last_of_many_alike_ends_later_than_each_is_reported_to() -> None:
     assert found.value > 110.0
 
 
-def test_without_a_forecast_or_a_finished_task_nothing_is_predicted() -> None:
+def test_without_a_time_of_any_task_nothing_is_predicted() -> None:
     assert until_done([5.0], 0, known([]), lanes=1) is None
-
-
-def test_without_a_time_of_any_task_nothing_is_reported_of_those_that_wait() -> None:
     assert until_done([TimeSpan(1.0, 1.0, 1.0)], 3, known([]), lanes=2) is None
 
 

@@ -153,13 +153,6 @@ def test_an_element_lasts_from_its_first_start_to_its_last_end(
     assert element.utilization == (busy and pytest.approx(busy))
 
 
-@given(HELD)
-def test_memory_lies_between_the_largest_run_and_the_sum(held: list[Held]) -> None:
-    runs = [one.run for one in held]
-    sizes = [one.own + one.file for one in held]
-    assert max(sizes) <= (memory_at_once(runs) or 0) <= sum(sizes)
-
-
 def test_a_run_without_a_record_counts_as_a_whole() -> None:
     known = Held(0, 20, 10, 40, "python a", 0, (0, 0), 0, 0.5).run
     row = ReportRow(started=1.0, wall_time=2.0, memory=50, command="python a")

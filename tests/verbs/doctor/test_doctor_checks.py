@@ -58,22 +58,24 @@ def with_disk(monkeypatch: pytest.MonkeyPatch, **changed: object) -> None:
     monkeypatch.setattr(doctor, "read_disk", lambda *_: disk)
 
 
-def test_a_scheduler_that_does_not_answer_is_broken(login: dict[str, str]) -> None:
-    trouble = "Unable to contact slurm controller"
-    (check,) = scheduler_checks(login, lambda *_, **__: CommandOutput(trouble=trouble))
-    assert check.state == "broken"
-    assert trouble in check.text
-    assert check.cure
+DOWN = "Unable to contact slurm controller"
 
 
-def test_a_missing_command_is_a_warning(login: dict[str, str]) -> None:
-    (check,) = scheduler_checks(login, lambda *_, **__: CommandOutput(0, "", ""))
-    assert (check.state, "sacct" in check.text) == ("warning", True)
-
-
-def test_without_a_scheduler_jobs_run_here() -> None:
-    (check,) = scheduler_checks({"PATH": ""}, lambda *_, **__: CommandOutput(0, "", ""))
-    assert (check.state, "weigh exec" in check.text) == ("ok", True)
+@pytest.mark.parametrize(
+    ("path", "reply", "state", "word"),
+    [
+        (None, CommandOutput(trouble=DOWN), "broken", DOWN),
+        (None, CommandOutput(0, "", ""), "warning", "sacct"),
+        ("", CommandOutput(0, "", ""), "ok", "jobs run on this machine (weigh exec)"),
+    ],
+)
+def test_a_scheduler_answers_with_all_its_commands_or_jobs_run_here(
+    login: dict[str, str], path: str | None, reply: CommandOutput, state: str, word: str
+) -> None:
+    env = login if path is None else {"PATH": path}
+    (check,) = scheduler_checks(env, lambda *_, **__: reply)
+    assert (check.state, word in check.text) == (state, True)
+    assert (check.cure is None) == (state == "ok")
 
 
 def test_a_python_that_nodes_may_lack_comes_with_the_way_to_check_it(

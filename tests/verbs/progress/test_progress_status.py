@@ -153,21 +153,20 @@ def test_a_job_that_has_not_begun_has_no_end(tmp_path: Path) -> None:
     assert Job(tmp_path / "j", ["PENDING", "PENDING"]).ends() is None
 
 
-def test_an_element_that_exceeds_its_limit_is_counted(tmp_path: Path) -> None:
-    job = Job(tmp_path / "j", ["RUNNING", "RUNNING"], JobRequest(time_limit=2 * 3600))
-    job.runs(0, since=HOUR, left=2 * HOUR)  # an hour is left
-    job.runs(1, since=HOUR, left=HOUR / 2)
+@pytest.mark.parametrize(
+    ("left", "late", "near"),
+    [((2 * HOUR, HOUR / 2), 1, 0), ((HOUR,), 0, 1), ((HOUR / 2,), 0, 0)],
+)
+def test_elements_that_exceed_their_limit_or_may_are_counted(
+    tmp_path: Path, left: Sequence[float], late: int, near: int
+) -> None:
+    limit = JobRequest(time_limit=2 * 3600)  # an hour is left of it
+    job = Job(tmp_path / "j", ["RUNNING"] * len(left), limit)
+    for element, seconds in enumerate(left):
+        job.runs(element, since=HOUR, left=seconds)
     found = job.ends()
     assert found is not None
-    assert (found.late, found.near) == (1, 0)
-
-
-def test_an_element_that_may_exceed_its_limit_is_counted(tmp_path: Path) -> None:
-    job = Job(tmp_path / "j", ["RUNNING"], JobRequest(time_limit=2 * 3600))
-    job.runs(0, since=HOUR, left=HOUR)
-    found = job.ends()
-    assert found is not None
-    assert (found.late, found.near) == (0, 1)
+    assert (found.late, found.near) == (late, near)
 
 
 def test_a_torn_progress_file_is_none(tmp_path: Path) -> None:
