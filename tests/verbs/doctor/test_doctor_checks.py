@@ -2,6 +2,7 @@ import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Literal
 
 import msgspec
 import pytest
@@ -139,7 +140,8 @@ def test_a_torch_for_cpus_is_judged_by_the_need_for_a_gpu(state: CheckState) -> 
         ({"free": 15 * GIB}, "ok"),  # 1.5 %, in which much fits
         ({"free": 9 * GIB, "size": 400 * GIB}, "ok"),  # 2.25 %
         ({"free": 9 * GIB, "size": 500 * GIB}, "warning"),
-        ({"files_free": 0}, "broken"),
+        ({"files_free": 999}, "broken"),
+        ({"files_free": 1000}, "ok"),
         ({"files_free": 10, "role": "scratch"}, "warning"),
         ({"files_free": None}, "ok"),
         ({"writable": False}, "warning"),
@@ -187,6 +189,29 @@ def test_gpus_are_counted_by_name(
     monkeypatch.setattr(nvml, "read_driver_version", lambda: ("550.1", "12.4"))
     (check,) = gpu_checks({"PATH": ""})
     assert (check.state, check.text) == ("ok", text)
+
+
+def test_without_a_gpu_a_login_node_names_the_way_to_check_a_node(
+    login: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "gpu_may_be_present", lambda _env: False)
+    (there,), (within,) = gpu_checks(login), gpu_checks(login | {"SLURM_JOB_ID": "7"})
+    assert there.text == f"{within.text}; for a node, run weigh doctor in a job there"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("system", "the system (/p)"),
+        ("conda", "conda's a (/p)"),
+        ("venv", "the venv /p"),
+    ],
+)
+def test_an_environment_is_named_by_its_kind(
+    kind: Literal["system", "conda", "venv"], words: str
+) -> None:
+    found = PythonEnvironment(kind=kind, prefix="/p", name="a")
+    assert doctor.environment_words(found) == words
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,8 @@ def notes_of(
 
 def note_text(note: ReportNote) -> str:
     finding = "!" if note.is_finding else " "
-    return "  ".join(filter(None, (finding, note.about, note.words, note.flag)))
+    weight = f"{note.weight:2.0f}"
+    return "  ".join(filter(None, (finding, weight, note.about, note.words, note.flag)))
 
 
 def test_the_notes_on_each_job_are_as_they_were_reviewed(root: str) -> None:
@@ -158,14 +159,15 @@ def test_the_rule_of_a_request_is_that_of_how_its_run_ended(
 
 
 @pytest.mark.parametrize(
-    ("name", "noted"), [("local", []), ("slurm", []), ("lsf", ["scheduler"])]
+    ("name", "noted"), [("local", []), ("slurm", []), ("lsf", [("scheduler", 50)])]
 )
 def test_whose_flags_are_shown_is_noted_of_an_unknown_scheduler(
-    name: str, noted: list[str]
+    name: str, noted: list[tuple[str, int]]
 ) -> None:
     requested = ElementRequest(scheduler=name, cpus=1)
     subject = AdviceSubject(elements=(), requested=requested, measures={})
-    assert [note.about for note in report_notes(subject, ())] == noted
+    notes = report_notes(subject, ())
+    assert [(note.about, note.weight) for note in notes] == noted
 
 
 @pytest.mark.parametrize("order", [1, -1])
