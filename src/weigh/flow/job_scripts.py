@@ -139,7 +139,7 @@ def _losses(
 ) -> Iterator[str]:
     for one in launched_scripts:
         if one.runner in SUBMIT_COMMANDS:
-            yield _of_a_submission(one)
+            yield _of_a_submission(one, cwd)
             continue
         for file in one.files:
             place = os.path.join(cwd, file)
@@ -170,9 +170,11 @@ def _lost(file: str, options: Sequence[str]) -> str:
     )
 
 
-def _of_a_submission(submission: LaunchedScript) -> str:
+def _of_a_submission(submission: LaunchedScript, cwd: str) -> str:
     """Return what to do in place of a command that submits a job."""
-    script = next(iter(submission.files), None)
+    # words that may be files: the value of an option is one of them
+    there = (one for one in submission.files if os.path.isfile(os.path.join(cwd, one)))
+    script = next(there, None)
     way_out = "run it without weigh" if script is None else f"weigh submit {script}"
     return f"{submission.runner} submits a job of its own: {way_out}"
 
