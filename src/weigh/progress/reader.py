@@ -60,7 +60,6 @@ _HINTS = (b"eta", b"left", b"remain", b"to go", b"etc")
 _MOST_PLACES = 8  # of one run: a training's and a validation's, and some to spare
 _OFF = 0.6  # the logarithm of a factor (CatBoost, sklearn_gb of the recordings)
 _RECEDING = 0.6  # seconds per second: an end that recedes so fast is none (IQ-TREE)
-_ANEW = 0.3  # of the longest time left: below it was the end of a part, if more follows
 
 
 class ChosenCounter(NamedTuple):
@@ -83,25 +82,20 @@ class PrintedEnd:
     def __init__(self) -> None:
         self.history = ProgressHistory()  # when each was printed, and the end
         self._longest: Seconds = 0.0  # of the remaining times
-        self._is_of_part = False  # it started over: the end of an epoch, or of one file
 
     def take(self, time: Seconds, left: Seconds) -> None:
         """Add a remaining time that was printed."""
-        points = self.history.points
-        # the time left fell near zero, and is long again
-        if points and points[-1].position - points[-1].time <= _ANEW * self._longest:
-            self._is_of_part |= self._longest < 2 * left
         self._longest = max(self._longest, left)
         self.history.put(time, time + left)
 
     def pace(self) -> StepPace | None:
         """Return the pace per cent of the run; None if the end is not to be believed.
 
-        Those are ends of which there are few, that start over or that recede about as
-        fast as time passes.
+        Those are ends of which there are few, or that recede about as fast as time
+        passes, as those of one epoch after the other do.
         """
         ends = self.history.points
-        if len(ends) < FEWEST or not self._longest or self._is_of_part:
+        if len(ends) < FEWEST or not self._longest:
             return None
         time, end = ends[-1]
         # the end as it was stated after half of the time so far

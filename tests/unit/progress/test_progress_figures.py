@@ -248,6 +248,11 @@ def test_no_time_left_is_made_up(line: str) -> None:
     assert read([line.format(n=n) for n in range(1, 21)]) is None
 
 
+@pytest.mark.parametrize("seen", range(12, 60, 5))
+def test_a_time_left_of_one_part_after_the_other_is_not_believed(seen: int) -> None:
+    assert read([f"eta {9 - n % 10} s" for n in range(seen)], every=1.0) is None
+
+
 def test_a_time_left_that_never_falls_is_not_believed() -> None:
     assert read(["still 6 s left", "and 6 s left"] * 10, every=1.0) is None
 
