@@ -196,7 +196,7 @@ def test_copies_are_reported_by_their_faults(copied: int) -> None:
     assert family.truth() == (100 + 2 * copied) * PAGE
 
 
-def test_a_count_that_cannot_tell_versions_of_a_page_apart_changes_nothing() -> None:
+def test_a_count_without_the_versions_of_a_page_changes_nothing() -> None:
     family, model = grown(100)
     for _ in range(3):
         family.fork(1)
