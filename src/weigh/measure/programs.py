@@ -360,9 +360,9 @@ class FolderLooks:
         Nothing here asks a file server, which may not answer.
         """
         seen, has_pipe = {}, False
-        for path, number in files:
+        for path, number in (file for file in files if file.number not in _OUTPUTS):
             if not path.startswith("/"):
-                has_pipe |= number not in _OUTPUTS
+                has_pipe = True
             # a text that is not printable may be no Unicode, and belongs in no record
             elif path.isprintable() and not _NOT_DATA.search(path):
                 # position and flags
@@ -414,6 +414,7 @@ class SignWatch:
         self._at_files: tuple[int, Bytes, Bytes | None] | None = None
         self._at_program: tuple[int, Bytes, Bytes | None] | None = None
         self._read_by: dict[int, Bytes | None] = {}  # bytes, at the last look
+        self._turn = 0
         self.folders = FolderLooks(proc_folder)
         self.sign: ProgramSign | None = None
         self.cache: PageCache | None = None
@@ -430,7 +431,7 @@ class SignWatch:
         if state != self._at_files:
             self._at_files = state
             self._look_at_cache(largest.pid, read)
-        self._look_at_others(largest, readings)
+        self._look_at_another(largest, readings)
         if current_time >= self._next:
             self._next = 2 * current_time
             if state != self._at_program:
@@ -459,26 +460,30 @@ class SignWatch:
         if found is not None and largest.resident >= self._largest:
             self.sign, self._largest = found, largest.resident
 
-    def _look_at_others(
+    def _look_at_another(
         self, largest: ProcessReading, readings: Sequence[ProcessReading]
     ) -> None:
-        """Look at the files of the large processes, which may read for the largest."""
+        """Look at the files of a large process, which may read for the largest.
+
+        They take turns, so that a look costs the same however many there are.
+        """
         others = [one for one in readings if one.pid != largest.pid]
         others.sort(key=lambda reading: -reading.resident)
-        for other in others[: _MOST_READERS - 1]:
+        for other in others[: _MOST_READERS - 1][self._turn :][:1]:
             read = self._bytes_read(other.pid)
             if read != self._read_by.get(other.pid):
                 self._read_by[other.pid] = read
                 self.folders.note(other.pid, self._open_files(other.pid))
+        self._turn = (self._turn + 1) % min(max(len(others), 1), _MOST_READERS - 1)
 
     def _look_at_cache(self, pid: int, read: Bytes | None) -> None:
         files = self._open_files(pid)
         self.folders.note(pid, files)
         sizes: dict[tuple[int, int], int] = {}
-        for path, number in files:
+        for _, number in (file for file in files if file.path.startswith("/")):
             with suppress(OSError):  # it was closed meanwhile
                 status = os.stat(f"{self._proc}/{pid}/fd/{number}")
-                if path.startswith("/") and stat.S_ISREG(status.st_mode):
+                if stat.S_ISREG(status.st_mode):
                     sizes[status.st_dev, status.st_ino] = status.st_size
         size = sum(sizes.values())
         # what is read over and over could stay in the page cache

@@ -14,6 +14,7 @@ import msgspec
 
 from weigh.errors import StoreError
 from weigh.joblog import output_name
+from weigh.probe.proc import IoReading
 from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
 from weigh.units import Bytes, Seconds
 
@@ -199,8 +200,7 @@ class KernelUsage(msgspec.Struct, gc=False):
     user: Seconds = 0.0
     system: Seconds = 0.0
     max_rss: Bytes = 0  # of the largest process
-    read_bytes: Bytes = 0
-    write_bytes: Bytes = 0
+    traffic: IoReading = IoReading(0, 0)
     reaped: int = 0
 
     def add(self, other: "KernelUsage") -> None:
@@ -208,8 +208,7 @@ class KernelUsage(msgspec.Struct, gc=False):
         self.user += other.user
         self.system += other.system
         self.max_rss = max(self.max_rss, other.max_rss)
-        self.read_bytes += other.read_bytes
-        self.write_bytes += other.write_bytes
+        self.traffic += other.traffic
         self.reaped += other.reaped
 
 

@@ -24,7 +24,7 @@ import msgspec
 
 from weigh import waits
 from weigh.errors import UsageError
-from weigh.probe.proc import is_own_proc, parse_children, usable_proc
+from weigh.probe.proc import IoReading, is_own_proc, parse_children, usable_proc
 from weigh.regular_file import file_head
 from weigh.runner.attempt import KernelUsage, TaskAttempt
 from weigh.runner.events import PastRuns, RunOpened
@@ -32,7 +32,7 @@ from weigh.runner.spawn import MARK
 from weigh.runner.stopping import send_to_all
 from weigh.schedulers import KINDS
 from weigh.store.identity import MachineIdentity, ProcessIdentity, is_alive
-from weigh.units import KIB, Bytes, Seconds
+from weigh.units import KIB, Seconds
 
 _CHILDREN_BYTES = 1 << 20  # a hundred thousand children
 _ENVIRONMENT_BYTES = 1 << 20
@@ -42,7 +42,7 @@ _STAMPED = b"Max realtime timeout"
 _BASE = 1 << 62  # microseconds: 146,000 years
 _SEQ_BITS = 32  # the low ones, for the number of the task
 _RUN_MASK = (1 << 30) - 1  # the bits above them, for a hash of the run's id
-_READ, _WRITTEN = 9, 11  # words of /proc/PID/io
+_IO_WORDS = (9, 11, 5, 7, 1, 3)  # of /proc/PID/io, for the fields of an IoReading
 _SURVIVOR_POLL = 0.1  # seconds
 _QUERY_TIMEOUT = 30.0  # seconds
 
@@ -72,7 +72,7 @@ class ChildReaper:
     def reap(self) -> list[ReapedChild]:
         """Return the children that have ended since the last call."""
         found: list[ReapedChild] = []
-        read, written = self._traffic()
+        traffic = self._traffic()
         while True:
             try:
                 # one by one, so that each difference in traffic has one owner
@@ -82,23 +82,21 @@ class ChildReaper:
             if pid == 0:
                 return found
             at = time.monotonic()
-            read_then, written_then = read, written
-            read, written = self._traffic()
+            before, traffic = traffic, self._traffic()
             usage = KernelUsage(
                 used.ru_utime,
                 used.ru_stime,
                 used.ru_maxrss * KIB,
-                read - read_then,
-                written - written_then,
+                traffic.since(before),
                 reaped=1,
             )
             found.append(ReapedChild(pid, status, at, usage))
 
-    def _traffic(self) -> tuple[Bytes, Bytes]:
+    def _traffic(self) -> IoReading:
         if self._io is None:
-            return 0, 0
+            return IoReading(0, 0)
         words = os.pread(self._io, 512, 0).split()
-        return int(words[_READ]), int(words[_WRITTEN])
+        return IoReading(*(int(words[place]) for place in _IO_WORDS))
 
 
 class ClearedOrphans(NamedTuple):

@@ -524,8 +524,9 @@ def _attempt_usage(
         usage,
         user_time=kernel.user,
         system_time=kernel.system,
-        read_bytes=kernel.read_bytes,
-        write_bytes=kernel.write_bytes,
+        read_bytes=kernel.traffic.read_bytes,
+        write_bytes=kernel.traffic.write_bytes,
+        file_calls=None if watcher is None else watcher.file_calls(kernel.traffic),
     )
 
 

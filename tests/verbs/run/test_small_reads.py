@@ -125,3 +125,13 @@ def test_calls_of_children_count_when_they_have_ended(run: Run) -> None:
 
     assert isinstance(reads, int)
     assert 3000 <= reads < 5000
+
+
+def test_the_report_of_tasks_has_the_line(run: Run) -> None:
+    (run.folder / "one.py").write_text(ONE_FILE.format(size=100))
+    (run.folder / "tasks.txt").write_text(f"{sys.executable} one.py\n")
+    run.weigh("shared", "exec", "tasks.txt")
+
+    report = run.weigh("shared", "report", "tasks.txt.joblog").stdout
+
+    assert "use --stage-in big.bin" in " ".join(report.split())
