@@ -29,6 +29,13 @@ _FOUND: dict[str, Callable[[Batch, Done], Any]] = {
     ),
     "alone": lambda batch, _: [event["alone"] for event in batch.events_of("ended")],
     "reasons": lambda batch, _: [one["reason"] for one in batch.events_of("ended")],
+    "parameters": lambda batch, _: of_tasks(batch, lambda one: one["parameters"]),
+    "phases": lambda batch, _: of_tasks(
+        batch, lambda one: [phase["name"] for phase in one["phases"]]
+    ),
+    "evidence": lambda batch, _: of_tasks(
+        batch, lambda one: (one["outcome"] or {}).get("evidence", [])
+    ),
     "records": lambda batch, _: len(batch.records()),
     "again": lambda batch, _: [event["again"] for event in batch.events_of("ended")],
     "states": lambda batch, _: by_task(
@@ -63,6 +70,10 @@ def by_task(pairs: Iterable[tuple[int, Any]]) -> dict[str, list[Any]]:
     for task, value in pairs:
         found.setdefault(str(task), []).append(value)
     return found
+
+
+def of_tasks(batch: Batch, read: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    return {str(one["job"]["task"]): read(one) for one in batch.records()}
 
 
 def outputs(batch: Batch) -> dict[str, str]:
@@ -160,44 +171,6 @@ def test_slots_have_disjoint_cores(batch: Batch) -> None:
     assert first
     assert second
     assert not first & second
-
-
-def test_gpus_are_shared_out_among_the_slots(batch: Batch) -> None:
-    batch.write(*["echo $WEIGH_SLOT $CUDA_VISIBLE_DEVICES >> ran; sleep 0.3"] * 4)
-    batch.run("--per-gpu", "2", CUDA_VISIBLE_DEVICES="3,5")
-    lines = sorted((batch.folder / "ran").read_text().splitlines())
-    assert lines == ["1 3", "2 5", "3 3", "4 5"]
-
-
-def test_phases_of_a_program_are_in_the_record_of_its_task(
-    batch: Batch,
-) -> None:
-    for name in ("load", "train"):
-        program = f"import weigh\nwith weigh.phase({name!r}):\n    pass\n"
-        (batch.folder / f"{name}.py").write_text(program)
-    batch.write(*(f"{sys.executable} {name}.py" for name in ("load", "train", "load")))
-    batch.run("-j", "1")
-    phases = [[p["name"] for p in batch.record(task)["phases"]] for task in (1, 2, 3)]
-    assert phases == [["load"], ["train"], ["load"]]
-
-
-def test_a_sweeps_parameters_are_in_the_records(batch: Batch) -> None:
-    batch.write("echo 1e-2 a", "echo 3 'b c'", "echo new")
-    table = "Seq\tlr\tname\tCommand\n1\t1e-2\ta\techo 1e-2 a\n2\t3\tb c\techo 3 'b c'\n"
-    (batch.folder / "tasks.tsv").write_text(f"{table}3\t4\td\techo old\n")
-    batch.run("-j", "1")
-    parameters = [batch.record(task)["parameters"] for task in (1, 2, 3)]
-    assert parameters == [{"lr": 0.01, "name": "a"}, {"lr": 3, "name": "b c"}, {}]
-
-
-def test_a_task_that_prints_a_traceback_and_exits_with_0_is_named(batch: Batch) -> None:
-    fails = f"{sys.executable} -c 'raise ValueError(\"no column x\")'"
-    batch.write("echo fine", f"{fails} 2>&1 | tee log", f"{fails}; echo done")
-    finished = batch.run()
-    assert finished.returncode == 0
-    words = "2 tasks, the first is task 2, ended with 0, yet the output ends in: "
-    assert f"{words}ValueError: no column x" in finished.stderr
-    assert batch.record(2)["outcome"]["evidence"] == ["ValueError: no column x"]
 
 
 def test_every_key_of_the_table_is_an_option() -> None:
