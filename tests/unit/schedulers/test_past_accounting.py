@@ -69,16 +69,13 @@ def test_a_job_lists_its_own_steps_and_one_out_of_memory_is_the_jobs() -> None:
 # ---- memory of steps: what the programs of the recording held is known
 
 
-def test_a_step_of_four_tasks_holds_what_all_four_do() -> None:
-    assert near(job_of(USED, "1").max_rss, 400)  # its largest task had 103 MiB
-
-
-def test_steps_side_by_side_add_up() -> None:
-    assert near(job_of(USED, "2").max_rss, 300)
-
-
-def test_steps_one_after_the_other_do_not_add_up() -> None:
-    assert near(job_of(USED, "3").max_rss, 200)
+@pytest.mark.parametrize(
+    ("job", "mebibytes"),
+    [("1", 400), ("2", 300), ("3", 200)],  # the largest task of job 1 had 103 MiB
+    ids=["four tasks", "steps side by side", "steps one after the other"],
+)
+def test_a_job_holds_what_its_steps_hold_at_once(job: str, mebibytes: int) -> None:
+    assert near(job_of(USED, job).max_rss, mebibytes)
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from types import ModuleType
 
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from some_requests import a_submitted_job
+from transcript import named_rows
 
 from weigh.errors import SchedulerError, StoreError, SubmissionUnknownError, UsageError
 from weigh.flow.here import Here
@@ -28,8 +28,8 @@ from weigh.flow.submit.rounds import (
 )
 from weigh.flow.submit.rounds import settle_all as settle_store
 from weigh.model.job import SubmittedJob
+from weigh.schedulers import KINDS
 from weigh.schedulers.command import outside_of_job
-from weigh.schedulers.gridengine import scheduler as gridengine_commands
 from weigh.schedulers.slurm import scheduler as slurm_commands
 from weigh.schedulers.this_machine import LocalScheduler
 from weigh.store import jobs
@@ -446,33 +446,16 @@ def test_a_torn_round_blocks_no_longer_than_one_of_another_machine(
     assert bench.send(bench.begin()).id == "1"
 
 
-@pytest.mark.parametrize(
-    ("backend", "words", "is_open"),
-    [
-        *(
-            (slurm_commands, f"Batch job submission failed: {words}", is_open)
-            for words, is_open in (
-                ("Invalid partition name", False),
-                ("Access/permission denied", False),
-                ("Requested time limit is", False),
-                ("Socket timed out on send/recv operation", True),
-                ("Zero Bytes were transmitted or received", True),
-            )
-        ),
-        (slurm_commands, "sbatch: error: QOSMaxSubmitJobPerUserLimit", False),
-        (slurm_commands, "Unable to contact slurm controller (connect failure)", True),
-        (slurm_commands, "", True),
-        (gridengine_commands, 'Unable to run job: unknown resource "gpus".', False),
-        (gridengine_commands, "Unable to run job: denied: host x is not a", False),
-        (gridengine_commands, "commlib error: got select error (Connection", True),
-        (gridengine_commands, "Unable to run job: got send error", True),
-        (gridengine_commands, "", True),
-    ],
-)
+ANSWERS = named_rows(Path(__file__).with_name("refusals.texts"))["answers"]
+
+
+@pytest.mark.parametrize(("name", "words", "verdict"), ANSWERS)
 def test_a_refusal_is_distinguished_from_a_lost_connection(
-    backend: ModuleType, words: str, *, is_open: bool
+    name: str, words: str, verdict: str
 ) -> None:
-    assert backend.COMMANDS.is_unanswered(words) is is_open
+    is_open = KINDS[name].backend.is_unanswered(words)
+
+    assert is_open == (verdict == "open")
 
 
 def test_a_token_is_found_in_the_script_where_a_site_sets_the_comment() -> None:
