@@ -88,7 +88,7 @@ def test_the_best_values_are_those_that_the_tasks_wrote_themselves(
 
 @pytest.mark.parametrize(
     ("name", "written", "code"),
-    [("m.csv", BEGAN + 1, 0), ("m.csv", BEGAN - 1, 2), ("m.py", BEGAN + 1, 2)],
+    [("m.csv", BEGAN, 0), ("m.csv", BEGAN - 1, 2), ("m.py", BEGAN + 1, 2)],
 )
 def test_a_table_in_the_folder_of_the_job_counts_if_the_task_wrote_it(
     root: str, say: Say, name: str, written: float, code: int
