@@ -227,6 +227,9 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     # a typed -j wins over per_gpu of a settings file
     if options.is_typed(context, "jobs") and options.is_from_file(context, "per_gpu"):
         words["per_gpu"] = None
+    # a site's setting keeps nobody from seeing the output here
+    if words["ungroup"] and options.is_from_file(context, "end_stuck"):
+        words["end_stuck"] = None
     _refuse_exec_contradictions(words)
     words["pull"] = task_file if words["pull"] else None
     settings = options.settings_of(context)

@@ -218,8 +218,9 @@ class LoopState(msgspec.Struct):
     ``status`` is the wait status of the leader once it has ended, at ``ended`` on the
     monotonic clock. ``orphans`` are processes it left behind. ``stop`` is why weigh
     stops it, ``evidence`` what it saw, and ``kill_at`` when it is sent KILL.
-    ``channel`` is the file with its regions. ``again``: its task is retried in this
-    run. ``shared``: another task ran at the same time.
+    Before ``alive_until`` it is not stuck. ``channel`` is the file with its regions.
+    ``again``: its task is retried in this run. ``shared``: another task ran at the same
+    time.
     """
 
     status: int | None = None  # None: it runs
@@ -228,6 +229,7 @@ class LoopState(msgspec.Struct):
     stop: Stop | None = None
     evidence: str | None = None
     kill_at: Seconds | None = None  # on the monotonic clock; None: not stopped
+    alive_until: Seconds = 0.0  # on the monotonic clock
     channel: str | None = None  # None: its program wrote no regions
     again: bool = False
     shared: bool = False

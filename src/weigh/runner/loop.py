@@ -560,11 +560,12 @@ class TaskLoop:
         self, attempt: TaskAttempt, evidence: str, output_size: Bytes | None
     ) -> None:
         """End an attempt that is stuck, unless it has woken up meanwhile."""
-        # what left its tree and works may not have been met: the next look decides
-        orphans = list(self._orphans.find())
-        for its_attempt, orphan in orphans:
+        now = time.monotonic()
+        # what left its tree and works may not have been met: it is given time anew
+        for its_attempt, orphan in self._orphans.find():
             self._watcher.left(its_attempt, orphan)
-        if orphans or attempt.output.size() != output_size:
+            its_attempt.state.alive_until = now + (self._options.end_stuck or 0.0)
+        if now < attempt.state.alive_until or attempt.output.size() != output_size:
             return
         lines = attempt.output.tail().decode("utf-8", "replace").split("\n")
         last = next((line.strip() for line in lines[::-1] if line.strip()), "nothing")

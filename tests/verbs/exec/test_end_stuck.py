@@ -86,3 +86,16 @@ def test_a_task_that_somebody_suspended_is_not_stuck(batch: Batch) -> None:
 def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder
+
+
+def test_the_setting_ends_a_stuck_task_and_does_not_forbid_to_see_the_output(
+    batch: Batch,
+) -> None:
+    (batch.folder / "weigh.toml").write_text('[exec]\nend_stuck = "1.5s"\n')
+    batch.write("echo here; sleep 1000")
+    assert "is stuck" in batch.run().stderr
+    batch.write("echo there")
+
+    seen = batch.run("-u", "--no-resume")
+
+    assert (seen.returncode, seen.stdout) == (0, "there\n"), seen.stderr
