@@ -109,11 +109,10 @@ def _submissions(line: str) -> Iterator[LaunchedScript]:
 
 
 def _of_submissions(task_file: str, first: LaunchedScript) -> str:
-    what = " ".join((first.runner, *first.files[:1]))
     name = bash_quoted(task_file)
     return (
-        f"{task_file} submits jobs itself, by {what}: bash {name} submits them; for "
-        "one array write what the jobs run as task lines (weigh sweep)"
+        f"{task_file} submits jobs itself, by {first.runner}: bash {name} submits "
+        "them; for one array write what the jobs run as task lines (weigh sweep)"
     )
 
 

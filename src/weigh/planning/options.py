@@ -11,7 +11,7 @@ from weigh.errors import FormatError, UsageError
 from weigh.model.plan import TargetGpu
 from weigh.planning.needs import StatedUsage, TaskNeeds
 from weigh.request import gpu_type
-from weigh.units import HOUR, Bytes, Seconds, parse_limit, parse_size
+from weigh.units import HOUR, Bytes, Seconds, parse_duration, parse_limit, parse_size
 
 ALL = "all"
 # above any site's limit: a larger number is a typing error
@@ -106,9 +106,9 @@ def parse_hours(option_text: str) -> Seconds:
     """
     try:
         # a plain number is hours; with a unit it is a time like that of --time
-        seconds = float(option_text) * HOUR
-    except ValueError:
-        seconds = float(parse_limit(option_text))
+        seconds = parse_duration(option_text, bare_unit=HOUR)
+    except FormatError:
+        seconds = -1.0
     if not 0 <= seconds < _LONGEST:
         raise FormatError(
             f"--hours {option_text}: not a time (write it like 4, 0.5 or 90m)"
