@@ -1,9 +1,11 @@
 """NaN in what tasks saved: found as numpy finds it, in the task that saved it."""
 
+import io
 import json
 import math
 import struct
 import sys
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,33 @@ def safetensors(tensors: Mapping[str, tuple[str, bytes]]) -> bytes:
     text = json.dumps(header).encode()
     return (
         struct.pack("<Q", len(text)) + text + b"".join(d for _, d in tensors.values())
+    )
+
+
+INFINITIES = struct.pack("<3f", math.inf, 1, math.inf)
+
+
+def with_length(header: bytes) -> bytes:
+    return struct.pack("<Q", len(header)) + header
+
+
+def array_of_three(shape: str) -> bytes:
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}".encode()
+    size = struct.pack("<H", len(header))
+    return b"\x93NUMPY\x01\x00" + size + header + INFINITIES
+
+
+def archive_compressed_in_no_known_way() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.npy", array_of_three("(3,)"))
+    parts = file.getvalue().split(b"PK\x01\x02")
+    # the method, in the member's head and in the list at the end
+    return (
+        parts[0][:8]
+        + b"\x63"
+        + parts[0][9:]
+        + (b"PK\x01\x02" + parts[1][:6] + b"\x63" + parts[1][7:])
     )
 
 
@@ -103,6 +132,16 @@ def test_a_mask_of_minus_infinity_is_meant(tmp_path: Path) -> None:
         ("a.safetensors", struct.pack("<Q", 4) + b"[1]}"),
         ("a.safetensors", safetensors({"w": ("F32", b"")})[:-20]),
         ("a.pt", b"garbage"),
+        # a task was stopped while it saved
+        ("a.npy", array_of_three("(3,)")[:-1]),
+        ("a.safetensors", safetensors({"w": ("F32", INFINITIES)})[:-1]),
+        ("a.safetensors", safetensors({"w": ("BF16", INFINITIES)})[:-1]),
+        ("a.npy", array_of_three("('a',)")),
+        ("a.npz", archive_compressed_in_no_known_way()),
+        ("a.safetensors", with_length(b"[1]")),
+        ("a.safetensors", with_length(b'{"w": "F32"}')),
+        ("a.safetensors", with_length(b'{"w": {"dtype": "F32"}}')),
+        ("a.safetensors", with_length(b"[" * 100_000)),
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_reason(
@@ -112,6 +151,18 @@ def test_what_cannot_be_read_is_named_with_its_reason(
     (one,) = lost_in_saved_files([str(tmp_path)], 0, [sys.executable])
     assert one.unread
     assert not one.tensors
+
+
+def test_a_file_that_torch_reads_for_too_long_is_named_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weigh.flow.check.saved._PATIENCE", 0.1)
+    python = tmp_path / "python3"
+    python.write_text("#!/bin/sh\nexec sleep 60\n")
+    python.chmod(0o755)
+    (tmp_path / "a.pt").write_bytes(b"")
+    (one,) = lost_in_saved_files([str(tmp_path)], 0, [str(python)])
+    assert one.unread == "torch takes more than 0.1 s"
 
 
 def test_what_was_there_before_is_not_searched(tmp_path: Path) -> None:

@@ -110,13 +110,10 @@ def lost_in_saved_files(
                 unread = "no time was left"
             else:
                 tensors = tuple(_lost_tensors(path))
-        except (
-            OSError,
-            ValueError,
-            zipfile.BadZipFile,
-            subprocess.SubprocessError,
-        ) as e:
+        except (OSError, ValueError, zipfile.BadZipFile) as e:
             unread = str(e) or type(e).__name__
+        except Exception as e:  # noqa: BLE001 - a file may hold anything
+            unread = f"its contents are invalid ({type(e).__name__})"
         if tensors or unread:
             yield SavedFile(path, changed, tensors, unread)
 
@@ -212,7 +209,11 @@ def _lost_tensor(
     """Yield the tensor whose numbers stand next in the file, if any of them is lost."""
     nan = infinite = 0
     left = numbers * number_format.size
-    while left > 0 and (piece := file.read(min(left, _PIECE))):
+    while left > 0:
+        piece = file.read(min(left, _PIECE))
+        # of a task that was stopped while it saved
+        if len(piece) < min(left, _PIECE):
+            raise ValueError("its end is missing")
         left -= len(piece)
         high = piece[number_format.size - 1 :: number_format.size]
         # in the speed of C: nearly all pieces have none
@@ -262,20 +263,23 @@ def _lost_by_torch(path: str, pythons: Iterable[str]) -> Iterator[LostTensor]:
     """Yield the lost tensors of a file that torch saved.
 
     Raises:
-        ValueError: no interpreter has torch, or torch does not read it as weights only.
-        subprocess.SubprocessError: it took too long.
+        ValueError: no interpreter has torch, or torch does not read it as weights only,
+            or takes too long.
     """
     why = "no Python with torch was found"
     for python in dict.fromkeys(pythons):
-        done = subprocess.run(
-            [python, "-c", _READ_WITH_TORCH, path],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE,
-            check=False,
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        )
+        try:
+            done = subprocess.run(
+                [python, "-c", _READ_WITH_TORCH, path],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_PATIENCE,
+                check=False,
+                env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+            )
+        except subprocess.TimeoutExpired as error:  # its own words have all the code
+            raise ValueError(f"torch takes more than {_PATIENCE:g} s") from error
         if done.returncode == 0:
             for line in done.stdout.splitlines():
                 yield LostTensor(*json.loads(line))
