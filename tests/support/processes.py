@@ -68,11 +68,12 @@ def is_stopped(pid: int) -> bool:
 
 
 def children_of(pid: int) -> list[int]:
-    """Give the ids of the process's own children."""
-    with suppress(OSError):
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-        return [int(word) for word in text.split()]
-    return []
+    """Give the ids of the process's own children, whichever thread started them."""
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # a thread ends
+            found += map(int, path.read_text().split())
+    return found
 
 
 def job_of(pid: int, name: str) -> int:

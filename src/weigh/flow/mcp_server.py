@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
@@ -55,6 +55,7 @@ _PATIENCE = 120.0  # seconds for a verb that runs no job
 _PIECE, _MOST_KEPT = 1 << 16, 64 << 20  # bytes; of a slow writer's pieces fewer
 _LONGEST_LOG = 16_000  # characters
 _LOOK_EVERY = 10.0  # seconds; the scheduler itself is queried less often
+_NOTICE = 0.5  # seconds until a wait notices that its client has left
 _GRACE = 15.0  # seconds until a stopped command is killed
 
 
@@ -92,9 +93,16 @@ class RefusedCall(Exception):  # noqa: N818 - what an agent reads
 class AgentTools:
     """What agents can call; the methods' docstrings are what they read."""
 
-    def __init__(self, folder: str, limits: AgentLimits) -> None:
+    def __init__(
+        self,
+        folder: str,
+        limits: AgentLimits,
+        check_client: Callable[[], object] = lambda: None,
+    ) -> None:
+        """*check_client* raises once the client of a call has left or cancelled it."""
         self._folder = folder
         self._limits = limits
+        self._check_client = check_client
         # hours submitted since the server started
         self._spent = {"CPU": 0.0, "GPU": 0.0}
         self._shown: dict[str, ShownSubmission] = {}  # by token
@@ -263,7 +271,8 @@ class AgentTools:
             raise RefusedCall(
                 f"{refusal} (its hours stay counted while jobs may have been submitted)"
             ) from refusal
-        self._sent.add(str(answer["job"]["id"]))
+        sent = (answer["job"], *answer["more"])
+        self._sent |= {str(one["id"]) for one in sent}
         return {"hours": shown.costs, "spent": dict(self._spent), **answer}
 
     def status(self, job: str | None = None) -> dict[str, Any]:
@@ -287,10 +296,16 @@ class AgentTools:
             is_news = len(standing["failures"]) > known
             why = _why_to_decide(standing, more_failed=is_news)
             if why is None and time.monotonic() < until:
-                time.sleep(min(_LOOK_EVERY, max(0.0, until - time.monotonic())))
+                self._pause(min(_LOOK_EVERY, until - time.monotonic()))
             else:
                 self._note_failures(answer)
                 return {"why": why or "time", **answer}
+
+    def _pause(self, seconds: float) -> None:
+        ends_at = time.monotonic() + seconds
+        while (left := ends_at - time.monotonic()) > 0:
+            self._check_client()
+            time.sleep(min(left, _NOTICE))
 
     def _look(self, job: str | None) -> dict[str, Any]:
         return self._read(["status", "--json", *([] if job is None else ["--", job])])
@@ -489,7 +504,7 @@ def serve(folder: str, limits: AgentLimits) -> None:
         UsageError: the SDK is not installed.
     """
     try:
-        import anyio  # noqa: PLC0415 - of the SDK
+        import anyio.from_thread  # noqa: PLC0415 - of the SDK
         from mcp.server import MCPServer  # noqa: PLC0415 - an extra
         from mcp.server.mcpserver.exceptions import ToolError  # noqa: PLC0415 - as above
     except ImportError as error:
@@ -498,7 +513,7 @@ def serve(folder: str, limits: AgentLimits) -> None:
             "pip install 'weigh[mcp]'"
         ) from error
     server = MCPServer("weigh", instructions=_INSTRUCTIONS, version=__version__)
-    tools = AgentTools(folder, limits)
+    tools = AgentTools(folder, limits, anyio.from_thread.check_cancelled)
     # the SDK reads names, types and docstrings of the methods to describe them
     for name in TOOLS:
         server.add_tool(_in_thread(getattr(tools, name), anyio, ToolError), name=name)
