@@ -21,7 +21,9 @@ from weigh.robust import median_of
 
 NUMBER = r"[+-]?(?:\d{1,40}\.?\d{0,40}|\.\d{1,40})(?:e[+-]?\d{1,9})?(?!\w|\.\d)"
 COLOUR = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")  # escape sequences of a terminal
-_VALUE = rf"({NUMBER}|[+-]?(?:nan|inf(?:inity)?)(?![\w.]))"
+# {:,} of Python: 1,234.5
+_THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:,\d{3}){1,9}(?:\.\d{1,40})?(?![\w,]|\.\d)"
+_VALUE = rf"({_THOUSANDS}|{NUMBER}|[+-]?(?:nan|inf(?:inity)?)(?![\w.]))"
 # between a name and its value: quotes, brackets, = or :, the call of a tensor
 _BETWEEN = r"[\])%\"']{0,4}\s{0,9}(?:=>?|:|->)?\s{0,9}[\"'\[(]{0,4}(?:[\w.]{1,40}\()?"
 _DIRECTION = re.compile(r"^(.*):(min|max)$")
@@ -90,7 +92,7 @@ class MetricExpectation(msgspec.Struct, frozen=True):
 
     metric: TaskMetric
     relation: str
-    """<, <=, > or >=; its direction is that of the metric."""
+    """<, <=, > or >=; it is the metric's direction where none was typed."""
     bound: float
 
     def failure(self, values: Sequence[float]) -> str | None:
@@ -114,8 +116,9 @@ def metric_expectation(text: str) -> MetricExpectation:
     if found is None:
         raise FormatError(f"{text!r} is not like loss<0.05 or val_acc>=0.9")
     name, relation, bound = found.groups()
-    direction = "min" if relation[0] == "<" else "max"
-    return MetricExpectation(task_metric(f"{name}:{direction}"), relation, float(bound))
+    if not _DIRECTION.match(name):
+        name += ":min" if relation[0] == "<" else ":max"
+    return MetricExpectation(task_metric(name), relation, float(bound))
 
 
 def _own_pattern(pattern: str) -> "re.Pattern[str]":
@@ -151,10 +154,10 @@ class MetricReader:
         self._rest = b""
 
     def _read_lines(self, whole_lines: bytes) -> None:
-        own = self._metric.is_own_pattern
+        is_plain = not self._metric.is_own_pattern and self._hint.isascii()
         # most output has other figures: do not take it apart
         if (
-            not own
+            is_plain
             and self._column is None
             and self._hint.encode() not in whole_lines.lower()
         ):
@@ -205,6 +208,8 @@ def _cells_of(line: str, separator: str) -> list[str]:
 
 def _number_in(text: str) -> float | None:
     """Return the number that *text* is; None if it is none."""
+    if re.fullmatch(_THOUSANDS, text):
+        text = text.replace(",", "")
     try:
         return float(text.rstrip("%"))
     except ValueError:
