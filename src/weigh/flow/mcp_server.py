@@ -348,6 +348,11 @@ class AgentTools:
         try:
             with open(path, "rb") as file:
                 plan = json.load(file)
+            if plan.get("then"):
+                raise RefusedCall(
+                    f"{folder} has a command behind '# weigh: then', a further job "
+                    "that no budget counts: plan the tasks without it"
+                )
             ask, elements = plan["ask"], len(plan["elements"])
             seconds = ask["time_limit"] if limit is None else limit
             if not seconds:  # to Slurm 0 is no limit

@@ -155,6 +155,13 @@ def test_hours_without_a_limit_fit_no_budget(folder: Path, time: str | None) -> 
     assert not (folder / "plan/open/sent").exists()
 
 
+def test_a_job_that_follows_is_refused_as_no_budget_counts_it(folder: Path) -> None:
+    tools = AgentTools(str(folder), RICH)
+    tools.plan(["true", "# weigh: then", "sleep 100000"], "a", 1, "100M", "1m")
+    with pytest.raises(RefusedCall, match="plan the tasks without it"):
+        tools.submit("a", on="local")
+
+
 def test_submissions_side_by_side_share_one_budget(folder: Path) -> None:
     tools = AgentTools(str(folder), AgentLimits(submit=True, cpu_hours=2, gpu_hours=0))
     names = ("a", "b", "c")
