@@ -211,6 +211,7 @@ _GO = b"\xff Go buildinf:"  # debug/buildinfo of Go
 _INTERPRETERS = re.compile(r"(?:python|perl|ruby|bash|sh|node)[\d.]*")
 _MOST_FILES = 64  # open files of a process that are looked at
 _NEXT_FILES = 1.25  # times the age of the run; what it has read, it shows while it runs
+_LONGEST_COMM = 15  # characters of a process's name to the kernel
 _MOST_READERS = 8  # processes whose open files are looked at
 _LEAST_LOOKS = 2  # that saw a folder read; one may be by chance
 _OUTPUTS = ("1", "2")
@@ -268,6 +269,17 @@ def read_rules(
         except (OSError, ValueError, msgspec.ValidationError):
             continue
     return tuple(found)
+
+
+def client_programs(env: Mapping[str, str]) -> frozenset[bytes]:
+    """Return the names of programs that have others do their work, as docker does.
+
+    They are cut off as in /proc/PID/stat.
+    """
+    clients = (rule.program for rule in read_rules(env) if rule.kind == "client")
+    return frozenset(
+        os.fsencode(name)[:_LONGEST_COMM] for names in clients for name in names
+    )
 
 
 def sign_of(look: ProcessSigns, rules: Sequence[SignRule]) -> ProgramSign | None:

@@ -7,9 +7,10 @@ never changed, only replaced.
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from weigh import waits
 from weigh.lazy_modules import lazy_module
@@ -37,7 +38,7 @@ from weigh.runner.stopping import send_warning_to_attempt
 from weigh.units import KIB, Bytes, Seconds, format_duration
 
 if TYPE_CHECKING:
-    from weigh.measure import progress_reader
+    from weigh.measure import programs, progress_reader
     from weigh.measure.progress_reader import ProgressReader
     from weigh.measure.watcher import TreeWatcher
     from weigh.model.progress import EndForecast
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from weigh.runner.gpus import TaskGpus
     from weigh.runner.node_watch import NodeWatch
 else:  # each is imported when it is first used
+    programs = lazy_module("weigh.measure.programs")
     progress_reader = lazy_module("weigh.measure.progress_reader")
     divergence = lazy_module("weigh.runner.divergence")
 
@@ -222,6 +224,10 @@ class ProgressWatch:
         self._lost: deque[tuple[TaskAttempt, str]] = deque()
         self._stuck: deque[tuple[TaskAttempt, str, Bytes | None]] = deque()
 
+    @cached_property
+    def _clients(self) -> Collection[bytes]:
+        return programs.client_programs(self._context.env)
+
     def lost(self) -> Iterator[tuple[TaskAttempt, str]]:
         """Yield the attempts that have diverged, and what shows it.
 
@@ -367,17 +373,18 @@ class ProgressWatch:
         self._warn(task, stalled)
         if task.stuck is not None:
             size = task.attempt.output.size()
-            traffic, is_suspended = _traffic_of(watched_attempt.tree.pids())
+            seen = _traffic_of(watched_attempt.tree.pids(), self._clients)
             nodes = watched_attempt.nodes
+            is_elsewhere = seen.has_client or (nodes is not None and nodes.has_launched)
             signs = {
                 "output": size,
-                # what a launcher has started on other nodes may work there
-                "work": elapsed if nodes is not None and nodes.has_launched else work,
-                "traffic": traffic,
+                # what docker, ssh or srun has started may work there
+                "work": elapsed if is_elsewhere else work,
+                "traffic": seen.traffic,
                 "gpu": None if gpu_idle is None else current_time - gpu_idle,
             }
             lacks = task.stuck.look(
-                elapsed, signs, is_suspended=is_suspended, forecast=task.forecast
+                elapsed, signs, is_suspended=seen.is_suspended, forecast=task.forecast
             )
             if lacks is not None:
                 self._stuck.append((task.attempt, lacks, size))
@@ -433,13 +440,22 @@ class ProgressWatch:
         )
 
 
-def _traffic_of(pids: Iterable[int]) -> tuple[Bytes, bool]:
-    """Return what processes have read and written, and whether one is suspended."""
-    traffic, is_suspended = 0, False
+class _SeenProcesses(NamedTuple):
+    """What the processes of a task have read and written, and how they stand."""
+
+    traffic: Bytes
+    is_suspended: bool
+    has_client: bool
+    """One of them has others do its work."""
+
+
+def _traffic_of(pids: Iterable[int], clients: Collection[bytes]) -> _SeenProcesses:
+    traffic, is_suspended, has_client = 0, False, False
     for pid in pids:
         moved = file_head(f"/proc/{pid}/io", KIB).split()[1:4:2]  # rchar and wchar
         traffic += sum(map(int, moved))
         # a name may have blanks and brackets: the state follows the last one
-        state = file_head(f"/proc/{pid}/stat", KIB).rpartition(b") ")[2][:1]
-        is_suspended |= state in {b"T", b"t"}
-    return traffic, is_suspended
+        name, _, state = file_head(f"/proc/{pid}/stat", KIB).rpartition(b") ")
+        is_suspended |= state[:1] in {b"T", b"t"}
+        has_client |= name.partition(b"(")[2] in clients
+    return _SeenProcesses(traffic, is_suspended, has_client)

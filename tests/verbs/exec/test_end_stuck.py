@@ -68,6 +68,17 @@ def test_a_task_that_shows_a_sign_of_life_goes_on(batch: Batch, task: str) -> No
     assert "stuck" not in finished.stderr
 
 
+def test_a_task_whose_work_docker_does_is_not_stuck(batch: Batch) -> None:
+    docker = batch.folder / "docker"  # whose name the kernel has, though it is a script
+    docker.write_text("#!/bin/sh\nsleep 4\n")
+    docker.chmod(0o755)
+    batch.write("./docker 4; true", "./docker 4; true")
+
+    finished = batch.run(*AFTER, "-j2")
+
+    assert finished.returncode == 0, finished.stderr
+
+
 def test_a_task_that_somebody_suspended_is_not_stuck(batch: Batch) -> None:
     batch.write("echo $$ >> ran; sleep 1; echo done >> ran")
     started = batch.begin(*AFTER)
