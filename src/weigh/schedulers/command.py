@@ -95,7 +95,7 @@ def run_scheduler_command(
     """
     before = _dies_with(os.getpid()) if submits else None
     env = env if submits else query_environment(env)
-    return run_as_is(argv, cwd=cwd, env=env, timeout=timeout, before=before)
+    return run_as_is(argv, cwd, env, timeout=timeout, before=before)
 
 
 def query_environment(
@@ -135,9 +135,9 @@ def outside_of_job(env: Mapping[str, str]) -> dict[str, str]:
 
 def run_as_is(
     argv: Sequence[str],
-    *,
     cwd: str | None,
     env: Mapping[str, str],
+    *,
     timeout: Seconds,
     before: Callable[[], None] | None = None,
 ) -> CommandOutput:

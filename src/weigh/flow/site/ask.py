@@ -39,7 +39,7 @@ def run_query_command(
     patience: Seconds = PATIENCE,
 ) -> CommandOutput:
     """Run *argv* with no input for at most *patience* seconds; never raises."""
-    return _reply(lambda: run_as_is(argv, cwd=cwd, env=env, timeout=patience))
+    return _reply(lambda: run_as_is(argv, cwd, env, timeout=patience))
 
 
 def ask_scheduler(
