@@ -112,7 +112,8 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
     "--end-stuck",
     metavar="TIME",
     type=SECONDS_ABOVE_0,
-    help="End a task that has shown no sign of life for TIME.  [default: never]",
+    help="End a task without a sign of life for TIME; a bare number is seconds.  "
+    "[default: never]",
 )
 # time from TERM to KILL; a bare number is seconds
 @click.option(

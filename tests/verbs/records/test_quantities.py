@@ -8,7 +8,7 @@ import pytest
 from weigh.cli.main import weigh
 
 # their help states that a bare number is seconds
-IN_SECONDS = {"exec --timeout", "exec --grace", "check --timeout"}
+IN_SECONDS = {"exec --timeout", "exec --end-stuck", "exec --grace", "check --timeout"}
 EXAMPLES = {"SIZE": ("4", "4G"), "TIME": ("60", "60m")}
 
 

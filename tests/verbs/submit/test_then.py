@@ -9,6 +9,7 @@ from rigs import mainly
 
 from weigh.errors import SchedulerError
 from weigh.flow.follow import dependency
+from weigh.flow.here import Here
 
 EACH = mainly("slurm", "gridengine", "local")
 ONCE = "[ -e once ] || { touch once; exit 9; }; echo task >>order"
@@ -32,6 +33,16 @@ def submitted(weigh: Weigh, plan: str, *words: str) -> tuple[str, str]:
     return document["job"]["id"], document["then"]
 
 
+def wait_until_held_back(weigh: Weigh, then: str) -> None:
+    """Wait until a job is known not to start before another one was resumed."""
+    weigh.wait_for(
+        then,
+        lambda one: (
+            "FAILED" in one["tasks"] or any(wait["hopeless"] for wait in one["waiting"])
+        ),
+    )
+
+
 @EACH
 def test_the_command_runs_once_after_the_healed_rounds(weigh: Weigh) -> None:
     plan = weigh.plan("sleep 1; echo task >>order", ONCE, name="a")
@@ -48,12 +59,7 @@ def test_it_does_not_run_until_what_has_failed_was_resumed(weigh: Weigh) -> None
     first, then = submitted(weigh, weigh.plan("echo task >>order", BUG, name="a"))
     weigh.finish(first)
     weigh.wait_for(then, lambda one: any(need["is_blocked"] for need in one["needs"]))
-    weigh.wait_for(
-        then,
-        lambda one: (
-            "FAILED" in one["tasks"] or any(wait["hopeless"] for wait in one["waiting"])
-        ),
-    )
+    wait_until_held_back(weigh, then)
     assert order() == ["task"]
     assert "1 of 2 tasks failed" in " ".join(weigh("status", then)[1].split())
     Path("fixed").touch()
@@ -62,6 +68,28 @@ def test_it_does_not_run_until_what_has_failed_was_resumed(weigh: Weigh) -> None
 
     assert weigh.finish("bash") == {"COMPLETED": 1}
     assert order() == ["task", "task", "gathered 2"]
+
+
+@EACH
+def test_what_fails_before_the_command_is_sent_is_waited_for_all_the_same(
+    weigh: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sends = dependency.await_sent_jobs
+
+    def late(here: Here, sent: tuple[str, ...], kind: str) -> object:
+        weigh.finish(sent[0])
+        return sends(here, sent, kind)
+
+    plan = weigh.plan(BUG, name="a")
+    with monkeypatch.context() as patched:
+        patched.setattr(dependency, "await_sent_jobs", late)
+        first, then = submitted(weigh, plan)
+    wait_until_held_back(weigh, then)
+    Path("fixed").touch()
+    weigh.resume(first)
+
+    assert weigh.finish("bash") == {"COMPLETED": 1}
+    assert order() == ["task", "gathered 1"]
 
 
 @mainly("local")

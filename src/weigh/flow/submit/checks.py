@@ -202,15 +202,17 @@ def _is_finding_on_weigh(
 ) -> bool:
     """Return whether a finding is about what weigh wrote on purpose into *job_script*.
 
-    That is a rule of _OURS, one of its *lines*, or the log directory, which it makes.
+    That is a rule of _OURS, one of its *lines*, the log directory, which it makes, or a
+    hold that ends with a failure: the script itself looks at what it needs.
     """
     named = (
         job_script.log in lint_finding.text
         or job_script.log.replace("%", "%%") in lint_finding.text
     )
-    return (
+    return bool(
         lint_finding.rule in _OURS
         or lint_finding.line in lines
+        or (job_script.needs and lint_finding.rule == "dependency")
         or (named and lint_finding.rule in _LOGS)
     )
 
