@@ -108,8 +108,10 @@ def _shell_that_ends_idle(limit: str) -> tuple[str, ...]:
         raise FormatError(f"--interactive={limit}: {error}") from error
     if seconds < 1:
         raise FormatError(f"--interactive={limit}: write --interactive=end-idle=30m")
-    # bash(1): seconds to wait for input at the prompt; what runs is not idle
-    return ("env", f"TMOUT={seconds}", "bash", "-l")
+    # bash(1): seconds to wait for input at the prompt. What runs is not idle: `read` of
+    # a script would also end after TMOUT, so it is for this shell alone
+    alone = "PROMPT_COMMAND=export -n TMOUT"
+    return ("env", f"TMOUT={seconds}", alone, "bash", "-l")
 
 
 def interactive(

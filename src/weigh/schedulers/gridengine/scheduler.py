@@ -4,6 +4,7 @@ Grid Engine numbers elements from 1; weigh numbers them from 0 everywhere.
 """
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from xml.etree import ElementTree as ET
@@ -481,8 +482,10 @@ class GridEngineCommands(SchedulerCommands):
     def session_argv(self, words: Argv, command: Argv) -> Argv:
         """Return the command that runs *command*, or else a shell, on a node."""
         if command:
+            # a shell reads the words there, joined by spaces
+            quoted = map(shlex.quote, command)
             # -now no: wait in the queue like any job
-            return ("qrsh", "-pty", "yes", "-now", "no", *words, *command)
+            return ("qrsh", "-pty", "yes", "-now", "no", *words, *quoted)
         return ("qlogin", "-now", "no", *words)
 
     def understood(self, job_id: str) -> SchedulerQuestion[RecordedRequest | None]:
