@@ -9,10 +9,15 @@ import msgspec
 
 from weigh.model.report import JobReport, ReportRow
 from weigh.render.columns import TableColumn, table_lines
-from weigh.render.printable import count_with_commas, printable_text, shortened_text
+from weigh.render.printable import (
+    count_with_commas,
+    peak_text,
+    printable_text,
+    shortened_text,
+)
 from weigh.render.words import STATE_WORDS, held_hours, state_counts_text
 from weigh.task_metric import Parameters, without_seeds
-from weigh.units import count_with_noun, duration_or_dash, size_or_dash
+from weigh.units import count_with_noun, duration_or_dash
 
 WIDTH = 80
 _MOST_ROWS = 30  # on the screen; --json has all
@@ -25,7 +30,9 @@ class MetricGroup(msgspec.Struct, frozen=True):
     """Tasks that differ in nothing but their seed: the best value over them."""
 
     parameters: dict[str, int | float | str]
-    tasks: tuple[int, ...]
+    tasks: int
+    values: int
+    """Of so many tasks a value is known."""
     mean: float
     spread: float | None
     """The standard deviation; None of one task."""
@@ -46,7 +53,8 @@ def metric_groups(report: JobReport) -> list[MetricGroup]:
             groups.append(
                 MetricGroup(
                     without_seeds(rows[0].parameters),
-                    tuple(row.task or 0 for row in rows),
+                    len(rows),
+                    len(finite),
                     fmean(finite),
                     stdev(finite) if len(finite) > 1 else None,
                 )
@@ -62,7 +70,7 @@ def metric_report_lines(report: JobReport) -> Iterator[str]:
     columns = [
         *_columns_of_tasks(rows),
         TableColumn("time", tuple(duration_or_dash(row.wall_time) for row in rows)),
-        TableColumn("memory", tuple(size_or_dash(row.memory) for row in rows), drop=2),
+        TableColumn("memory", tuple(map(_memory_text, rows)), drop=2),
     ]
     if any(row.gpus for row in rows):
         columns.append(TableColumn("GPU h", tuple(map(_gpu_hours_text, rows)), drop=1))
@@ -120,7 +128,7 @@ def _columns_of_groups(groups: Sequence[MetricGroup]) -> Iterator[TableColumn]:
         right=False,
         flexible=True,
     )
-    yield TableColumn("tasks", tuple(str(len(group.tasks)) for group in groups))
+    yield TableColumn("tasks", tuple(map(_values_of_group_text, groups)))
     yield TableColumn("mean", tuple(_value_text(group.mean) for group in groups))
     yield TableColumn("spread", tuple(_value_text(group.spread) for group in groups))
 
@@ -172,6 +180,17 @@ def _count_text(row: ReportRow) -> str:
 
 def _value_text(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
+
+
+def _values_of_group_text(group: MetricGroup) -> str:
+    all_known = group.values == group.tasks
+    return str(group.tasks) if all_known else f"{group.values} of {group.tasks}"
+
+
+def _memory_text(row: ReportRow) -> str:
+    if row.memory is None:
+        return "-"
+    return peak_text(row.memory, is_bound=row.memory_is_bound)
 
 
 def _gpu_hours_text(row: ReportRow) -> str:

@@ -127,3 +127,10 @@ def test_thirty_tasks_are_shown_the_best_first_with_the_hours_of_their_gpus(
         (str(n), f"{n}.00" if n % 3 == 2 else "-") for n in tasks[::-1][:30]
     ]
     assert lines[33:] == ([f"  and {more} more (--json has them all)"] if more else [])
+
+
+def test_memory_of_a_task_that_was_too_short_is_only_a_bound() -> None:
+    values = MetricSummary(values=1, last=1.0, best=1.0, best_at=1, trend=None)
+    row = ReportRow(task=1, memory=21 << 20, memory_is_bound=True, metric=values)
+    report = JobReport(title="t", metric="acc", lower_is_better=False, rows=(row,))
+    assert "up to 21.0 MiB" in "\n".join(metric_report_lines(report))
