@@ -213,9 +213,18 @@ def _plan_name(options: PlanOptions) -> str:
     # the plan's directory has this name: it must not be hidden, an option or elsewhere
     stem = posixpath.splitext(posixpath.basename(options.task_file))[0]
     name = options.name or (stem if stem.strip("-.") else "tasks")
+    refuse_what_names_no_plan(name)
+    return name
+
+
+def refuse_what_names_no_plan(name: str) -> None:
+    """Refuse a name that is no folder's below ``plan/``.
+
+    Raises:
+        UsageError: it is elsewhere, hidden by its dots, or not printable.
+    """
     if posixpath.sep in name or name.strip(".") == "" or not name.isprintable():
         raise UsageError(f"not a directory name: {name!r} (choose another --name)")
-    return name
 
 
 def _whole_gpus_per_task(needs: TaskNeeds) -> int:

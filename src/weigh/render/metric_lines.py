@@ -33,6 +33,8 @@ class MetricGroup(msgspec.Struct, frozen=True):
     tasks: int
     values: int
     """Of so many tasks a value is known."""
+    diverged: int
+    """Of so many the last value is NaN or inf."""
     mean: float
     spread: float | None
     """The standard deviation; None of one task."""
@@ -55,12 +57,13 @@ def metric_groups(report: JobReport) -> list[MetricGroup]:
                     without_seeds(rows[0].parameters),
                     len(rows),
                     len(finite),
+                    sum(map(_has_diverged, rows)),
                     fmean(finite),
                     stdev(finite) if len(finite) > 1 else None,
                 )
             )
     sign = 1 if report.lower_is_better else -1
-    return sorted(groups, key=lambda group: sign * group.mean)
+    return sorted(groups, key=lambda one: (bool(one.diverged), sign * one.mean))
 
 
 def metric_report_lines(report: JobReport) -> Iterator[str]:
@@ -131,6 +134,8 @@ def _columns_of_groups(groups: Sequence[MetricGroup]) -> Iterator[TableColumn]:
     yield TableColumn("tasks", tuple(map(_values_of_group_text, groups)))
     yield TableColumn("mean", tuple(_value_text(group.mean) for group in groups))
     yield TableColumn("spread", tuple(_value_text(group.spread) for group in groups))
+    if any(group.diverged for group in groups):
+        yield TableColumn("diverged", tuple(str(one.diverged or "-") for one in groups))
 
 
 def _first_rows(
@@ -143,11 +148,16 @@ def _first_rows(
         yield f"  and {count_with_commas(more)} more (--json has them all)"
 
 
-def _badness(row: ReportRow, report: JobReport) -> float:
-    """Return what tasks are sorted by: the best first, those without a value last."""
+def _badness(row: ReportRow, report: JobReport) -> tuple[bool, float]:
+    """Return what tasks are sorted by: the best first, then diverged ones."""
     if row.metric is None or row.metric.best is None:
-        return math.inf
-    return row.metric.best if report.lower_is_better else -row.metric.best
+        return True, math.inf
+    best = row.metric.best if report.lower_is_better else -row.metric.best
+    return _has_diverged(row), best
+
+
+def _has_diverged(row: ReportRow) -> bool:
+    return row.metric is not None and row.metric.trend == "diverged"
 
 
 def _urgency(row: ReportRow) -> tuple[int, int]:

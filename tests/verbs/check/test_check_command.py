@@ -369,3 +369,12 @@ def test_an_expectation_of_a_job_script_is_refused(
     (tmp_path / "run.sh").write_text("#!/bin/bash\ntrue\n")
     code, _, err = weigh("check", "run.sh", "--expect", "loss<1")
     assert (code, err) == (2, "weigh: --expect is for tasks; run.sh is a job script\n")
+
+
+def test_what_is_expected_may_stand_in_a_table_of_a_folder_that_the_task_names(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    writes = "sh -c 'mkdir -p {n}; printf \"n,acc\\n1,0.{n}\\n\" >{n}/m.csv' sh {n}"
+    path = write(tmp_path, *(writes.format(n=n) for n in (3, 8)))
+    _, out = checked(weigh, path, "--expect", "acc>0.5")
+    assert [one["is_wrong"] for one in out["trials"]] == [True, False]

@@ -201,6 +201,26 @@ def test_a_task_that_saves_nan_fails_its_check(weigh: Weigh, tmp_path: Path) -> 
     assert trials[1]["evidence"] == "out/m2.npz: all 9 numbers of w are NaN"
 
 
+@pytest.mark.parametrize(
+    "path", ["model_{n}.npy", "run_{n}/model.npy", "m{n}.npy", "o/0.{n}.npy"]
+)
+def test_of_tasks_side_by_side_the_one_whose_words_the_path_has_has_saved_it(
+    weigh: Weigh, tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "fit.py").write_text(
+        "import numpy, os, sys\nn = sys.argv[1]\n"
+        f"path = {path!r}.replace('{{n}}', n.removeprefix('0.'))\n"
+        "os.makedirs(os.path.dirname(path) or '.', exist_ok=True)\n"
+        "numpy.save(path, numpy.full(9, float('nan' if n.endswith('3') else 1)))\n"
+    )
+    numbers = [f"0.{n}" if path.startswith("o/") else n for n in range(1, 5)]
+    lines = (f"{sys.executable} fit.py {number}\n" for number in numbers)
+    (tmp_path / "tasks.txt").write_text("".join(lines))
+    _, out, _ = weigh("check", "tasks.txt", "-j", "4", "--json")
+    trials = json.loads(out)["trials"]
+    assert [one["task"] for one in trials if one["is_wrong"]] == [3]
+
+
 def test_torch_reads_its_own_files_and_runs_no_code_in_them(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     layer = torch.nn.Linear(4, 3)

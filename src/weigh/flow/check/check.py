@@ -2,9 +2,9 @@
 
 import glob
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import closing, suppress
 
 import msgspec
@@ -17,13 +17,14 @@ from weigh.flow.exec.exec import execute
 from weigh.flow.here import Here
 from weigh.flow.job_scripts import hidden_exit_note, refuse_submissions
 from weigh.flow.records.records import open_store
-from weigh.flow.report.metric import read_metric
+from weigh.flow.report.metric import read_metric, tables_named_by
 from weigh.flow.run.run_measured import error_in, last_line
 from weigh.joblog import output_name
 from weigh.model.mask import SecretMask
 from weigh.model.record import Record
 from weigh.render.check_lines import CheckedTasks, TaskTrial
 from weigh.render.words import rate_words
+from weigh.review.runs import epoch_seconds
 from weigh.runner.divergence import DivergenceWatch, LostNumber
 from weigh.runner.run_context import ExecOptions, RunConsole
 from weigh.runner.task_source import TaskParameters, TaskSource
@@ -47,7 +48,10 @@ _LABEL_LETTERS = 6  # letters of an id in a label
 _STDIN = "-"
 _GRACE: Seconds = 5.0  # from TERM to KILL
 _AT_ONCE: Seconds = 1.0  # a crash before that is one of the start
-_CLOCK_STEP: Seconds = 0.1  # a file system's clock may be that much behind
+_CLOCK_STEP: Seconds = 0.02  # a file system's clock may be that much behind
+_NUMBER = r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"
+_WORDS = re.compile(rf"{_NUMBER}|[^\W\d_]+")  # numbers and letters
+_WORDS_OF_COMMAND = re.compile(rf"(?<![^\W\d_]){_NUMBER}|[^\W\d_]+")  # not python3's
 _PIECE = 4 * MIB  # bytes
 _LONGEST_EVIDENCE = 200  # characters
 _MOST_NAMED = 3  # tasks whose output ends in an error although they end with 0
@@ -273,6 +277,10 @@ def judged_trial(
     verdict, is_wrong = _verdict_on(record, lost)
     if options.expect is not None and not is_wrong and record.state in _TRIED:
         values = read_metric([log], options.expect.metric)
+        if not values:
+            began = epoch_seconds(record.started) or 0.0
+            tables = tables_named_by(task.line.split(), record.cwd or "", began)
+            values = read_metric(tables, options.expect.metric)
         failure = options.expect.failure(values)
         verdict, is_wrong = failure or verdict, failure is not None
     evidence = error_in(log) if is_wrong else last_line(log)
@@ -324,10 +332,7 @@ def with_saved_files(
             notes.append(f"{path} was not searched for NaN: {file.unread}")
             continue
         ran = [one for one in trials if _ran_at(one, ends, file.changed)]
-        name = os.path.basename(path)
-        names = {name, os.path.splitext(name)[0]}, {*path.split(os.sep)}
-        named = ([one for one in ran if _has_word(one.command, some)] for some in names)
-        writers = next(filter(None, named), ran)
+        writers = _most_named_by(ran or trials, path)
         whose = _tasks_named([one.task for one in writers])
         verdict = f"saved {file.tensors[0].word}"
         if len(writers) > 1:
@@ -346,13 +351,27 @@ def _ran_at(trial: TaskTrial, ends: Mapping[int, Seconds], moment: Seconds) -> b
     ended = ends.get(trial.task)
     if ended is None or trial.wall_time is None:
         return False
-    return ended - trial.wall_time - _CLOCK_STEP <= moment <= ended + _CLOCK_STEP
+    return ended - trial.wall_time - _CLOCK_STEP <= moment <= ended
 
 
-def _has_word(command: str, names: AbstractSet[str]) -> bool:
-    """Return whether a command names a file, its stem or a folder that it is in."""
-    words = (word.rpartition("=")[2].split(os.sep) for word in command.split())
-    return any(not names.isdisjoint(parts) for parts in words)
+def _most_named_by(trials: Sequence[TaskTrial], path: str) -> list[TaskTrial]:
+    """Return the trials whose command shares most words with a path; all if none does.
+
+    A task with seed 2 writes ``model_2.npy`` or ``run_2/model.npy``.
+    """
+    words = [
+        {*_WORDS_OF_COMMAND.findall(trial.command), *_parts_of_paths(trial.command)}
+        for trial in trials
+    ]
+    names = {*_WORDS.findall(os.path.splitext(path)[0]), *_parts_of_paths(path)}
+    names -= set.intersection(*words)
+    shared = [len(some & names) for some in words]
+    return [one for one, n in zip(trials, shared, strict=True) if n == max(shared)]
+
+
+def _parts_of_paths(text: str) -> list[str]:
+    """Return the folders and files that a text names."""
+    return re.split(r"[\s/='\"]+", text)
 
 
 def _verdict_on(record: Record, lost: LostNumber | None) -> tuple[str, bool]:

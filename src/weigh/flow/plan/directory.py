@@ -78,6 +78,14 @@ def release(directory: str) -> None:
             os.rmdir(os.path.dirname(directory))
 
 
+def remove_unsent(directory: str) -> None:
+    """Remove a plan that this process has made, and that nobody has begun to submit."""
+    if not os.path.lexists(os.path.join(directory, SENT)):
+        shutil.rmtree(directory, ignore_errors=True)
+        with suppress(OSError):  # there are other plans
+            os.rmdir(os.path.dirname(directory))
+
+
 def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> Plan:
     """Write *plan* and its task files; return it with their digests.
 

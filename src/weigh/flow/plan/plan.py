@@ -37,6 +37,7 @@ from weigh.planning.bin_packing import most_work, sharing_notes
 from weigh.planning.make_plan import (
     line_run_on_nodes,
     plan_for_target,
+    refuse_what_names_no_plan,
     tasks_too_big_message,
 )
 from weigh.planning.needs import StatedUsage, TaskNeeds, needs_of_tasks
@@ -474,8 +475,10 @@ _ENDINGS = (".py", ".sh", ".R", ".jl", ".pl")
 
 def plan_command(
     here: Here, options: "SubmitOptions", submitted: Collection[str]
-) -> tuple[str, Plan]:
-    """Plan a command from records of similar commands; return the directory and plan.
+) -> tuple[str, Plan, bool]:
+    """Plan a command from records of similar commands.
+
+    Return the directory, the plan, and whether this call has made the directory.
 
     A plan of the same command is replaced, unless it is among those *submitted*.
 
@@ -506,7 +509,7 @@ def plan_command(
                 replace=True,  # it is new, or of this very command
                 nodes=options.nodes,
             )
-            return folder, plan_task_file(here, plan_options).plans[0]
+            return folder, plan_task_file(here, plan_options).plans[0], is_new
     except OSError as error:
         where = error.filename or folder
         raise StoreError(f"cannot write {where}: {error.strerror}") from error
@@ -549,8 +552,10 @@ def _command_plan_folder(
     Several processes may submit commands at the same moment: each gets its own.
 
     Raises:
-        UsageError: the typed name is taken.
+        UsageError: the typed name is taken, or names no folder.
     """
+    if options.name is not None:
+        refuse_what_names_no_plan(options.name)
     stem, number = options.name or _stem(options.command), 1
     while True:
         name = stem if number == 1 else f"{stem}-{number}"

@@ -1,7 +1,7 @@
 """``--metric NAME``: what became of a metric, task by task, joined with the report."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -20,12 +20,13 @@ from weigh.task_metric import (
     metric_summary,
     printed_names,
 )
-from weigh.units import MIB, Bytes
+from weigh.units import MIB, Bytes, Seconds
 
 _PIECE = 4 * MIB  # bytes read at once
 _MOST_READ: Bytes = 256 * MIB  # of one file, its end: an output may have any size
 _TAIL: Bytes = 1 << 16  # of an output whose metrics are named
 _TABLES = (".csv", ".tsv", ".jsonl", ".json", ".log", ".txt")
+_CLOCK_STEP: Seconds = 0.02  # a file system's clock may be that much behind
 _MOST_NAMED = 8  # metrics that the tasks do print
 
 
@@ -71,16 +72,27 @@ def _outputs_of(row: ReportRow, outputs: Mapping[int, Sequence[str]]) -> Sequenc
 
 
 def _files_written_by(row: ReportRow, folder: str) -> Iterator[str]:
-    """Yield the tables that a task names and has written since it began."""
     if row.started is None:
-        return
+        return iter(())
     words = [*row.command.split(), *map(str, row.parameters.values())]
+    return tables_named_by(words, folder, row.started)
+
+
+def tables_named_by(words: Iterable[str], folder: str, since: Seconds) -> Iterator[str]:
+    """Yield the tables that a command names, or that are in a folder that it names.
+
+    What was there before *since* is an input, and not what the task learned.
+    """
     for word in dict.fromkeys(words):
-        path = os.path.join(folder, word.rpartition("=")[2].strip("\"'"))
+        named = os.path.join(folder, word.rpartition("=")[2].strip("\"'"))
+        paths = [named]
         with suppress(OSError):
-            # what was there before is an input, and not what the task learned
-            if path.endswith(_TABLES) and os.stat(path).st_mtime >= row.started:
-                yield path
+            paths = [os.path.join(named, name) for name in sorted(os.listdir(named))]
+        for path in paths:
+            with suppress(OSError):
+                changed = os.stat(path).st_mtime + _CLOCK_STEP
+                if path.endswith(_TABLES) and changed >= since:
+                    yield path
 
 
 def read_metric(

@@ -18,6 +18,7 @@ from weigh.flow.here import Here
 from weigh.flow.site import schedulers
 from weigh.flow.site.cluster import in_site_words
 from weigh.lazy_modules import lazy_module
+from weigh.model.element_time import GRACE, reserved_of
 from weigh.model.job import (
     HealLimits,
     JobRequest,
@@ -403,6 +404,13 @@ def _time_limit(
     """Return the time limit, planned or typed, and a note where that is too short."""
     if typed.time_limit is None:
         return queue_order.planned_limit(plan, reserved), None
+    typed_limit = typed.time_limit
+    # 0 is no limit
+    if 0 < typed_limit <= GRACE + reserved_of(typed_limit, reserved):
+        raise UsageError(
+            f"--time {format_limit(typed_limit)} leaves the tasks no time: the last "
+            f"{GRACE} seconds are for ending them"
+        )
     return queue_order.enough_time(plan, typed.time_limit, reserved)
 
 

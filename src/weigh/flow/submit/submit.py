@@ -4,8 +4,8 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -152,7 +152,7 @@ def _job_for_then(here: Here, options: SubmitOptions, kind: str) -> SubmitOption
         **{name: getattr(usual, name) for name in _OF_TASKS},
     )
     folders = {job.folder for job in jobs.read_jobs(here.root)}
-    _, plan = plan_flow.plan_command(here, then, folders)
+    _, plan, _ = plan_flow.plan_command(here, then, folders)
     return then if plan.request.memory else replace(then, memory=_MEMORY_OF_THEN)
 
 
@@ -206,6 +206,8 @@ class WorkToSend(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: str
     plan: Plan
+    is_new: bool
+    """This call has made it, of a command."""
 
 
 class WrittenSubmission(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,7 +222,8 @@ def _submit_to(here: Here, options: SubmitOptions, name: str) -> SubmitAnswer:
     """Submit to one scheduler: what was typed, its work, written, checked and sent."""
     typed = _typed_submission(here, options, name)
     work = _work_to_send(here, options)
-    written = _written_submission(here, options, typed, work)
+    with _plan_removed_if_refused(work):
+        written = _written_submission(here, options, typed, work)
     sendings = rounds_of_plan(here, work.folder)
     # before the jobs are read: who begins this number has seen all that were sent
     number = sendings.next_number(here.notify)
@@ -230,7 +233,8 @@ def _submit_to(here: Here, options: SubmitOptions, name: str) -> SubmitAnswer:
     if options.dry_run:
         return written.answer
     if options.setup.checks:
-        written = _checked_submission(here, written)
+        with _plan_removed_if_refused(work):
+            written = _checked_submission(here, written)
     # even with --again the plan's own round begins first: only one process may look
     # whether the plan was used
     with ExitStack() as rounds:
@@ -244,6 +248,17 @@ def _submit_to(here: Here, options: SubmitOptions, name: str) -> SubmitAnswer:
         answer = replace(written.answer, script=script_path(parts[0]))
         written = replace(written, parts=parts, answer=answer)
         return _sent(here, typed.scheduler, written, sending)
+
+
+@contextmanager
+def _plan_removed_if_refused(work: WorkToSend) -> Iterator[None]:
+    """Leave no plan of a command behind whose submission is refused."""
+    try:
+        yield
+    except UsageError:
+        if work.is_new:
+            plan_directory.remove_unsent(work.folder)
+        raise
 
 
 def _typed_submission(here: Here, options: SubmitOptions, kind: str) -> TypedSubmission:
@@ -281,13 +296,14 @@ def _work_to_send(here: Here, options: SubmitOptions) -> WorkToSend:
     known = jobs.read_jobs(here.root)
     if options.command:
         folders = {job.folder for job in known}
-        folder, plan = plan_flow.plan_command(here, options, folders)
+        folder, plan, is_new = plan_flow.plan_command(here, options, folders)
     else:
         folder, plan = _plan_to_submit(here, options)
+        is_new = False
     # a first look, before the script is written: it counts once rounds are settled
     if not options.again:
         _refuse_submitted_plan(known, folder)
-    return WorkToSend(folder=folder, plan=plan)
+    return WorkToSend(folder=folder, plan=plan, is_new=is_new)
 
 
 def _plan_to_submit(here: Here, options: SubmitOptions) -> tuple[str, Plan]:
