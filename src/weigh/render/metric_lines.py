@@ -22,6 +22,7 @@ from weigh.units import count_with_noun, duration_or_dash
 WIDTH = 80
 _MOST_ROWS = 30  # on the screen; --json has all
 _HOUR = 3600.0
+_LARGEST = 1e300
 # what needs a decision first
 _URGENCY = ("diverged", "getting worse", "standing still", "improving")
 
@@ -50,7 +51,8 @@ def metric_groups(report: JobReport) -> list[MetricGroup]:
     groups = []
     for rows in together.values():
         bests = [one.metric.best for one in rows if one.metric is not None]
-        finite = [best for best in bests if best is not None]
+        # sums of larger ones overflow
+        finite = [one for one in bests if one is not None and abs(one) < _LARGEST]
         if finite:
             groups.append(
                 MetricGroup(

@@ -134,3 +134,16 @@ def test_memory_of_a_task_that_was_too_short_is_only_a_bound() -> None:
     row = ReportRow(task=1, memory=21 << 20, memory_is_bound=True, metric=values)
     report = JobReport(title="t", metric="acc", lower_is_better=False, rows=(row,))
     assert "up to 21.0 MiB" in "\n".join(metric_report_lines(report))
+
+
+def test_values_whose_sum_overflows_are_in_no_mean(
+    root: str, say: Say, tmp_path: Path
+) -> None:
+    tasks = tuple(
+        Task(prints="score: 1.7e308\n", parameters={"lr": 10**n, "seed": n})
+        for n in (1, 400)
+    )
+    write_job(root, str(tmp_path / "plan" / "p"), SomeJob(tasks=tasks))
+    code, out, _ = say("report", JOB, "--metric", "score")
+    assert (code, "without the seed" in out) == (0, False)
+    assert say("report", JOB, "--metric", "score", "-o", "r.html")[0] == 0

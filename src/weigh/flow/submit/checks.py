@@ -184,7 +184,8 @@ def _why_not_in_queue(
             scheduler.predict_start(file.name, cwd=here.cwd)
         except UsageError as error:
             # without who found it, and without the way to submit it anyway
-            return str(error).partition(": ")[2].partition(" (--no-checks")[0]
+            why = str(error).partition(": ")[2].partition(" (--no-checks")[0]
+            return why or "refused"
     return None
 
 

@@ -59,6 +59,7 @@ _MOST_PARAMETERS = 12  # columns
 _LONGEST = 300  # characters of a cell
 _DIGITS, _DIGITS_OF_LARGE = 6, 3  # microseconds, and a millisecond in 16 minutes
 _LARGE = 1000.0  # from here on fewer digits behind the point
+_LARGEST = 1e300  # beyond it an axis is of no use, and its length overflows
 _LOGARITHMIC = 30.0  # the most times the least: from here on an axis is logarithmic
 _EXACT = 2**53  # integers beyond lose digits in JavaScript
 # of the cells: with more different texts, indexes save nothing
@@ -211,7 +212,7 @@ def scatter_plots(report_rows: Sequence[ReportRow]) -> Iterator[ScatterPlot]:
             if row.metric is not None
             and row.metric.best is not None
             and isinstance(value := row.parameters.get(name), int | float)
-            and math.isfinite(value)
+            and abs(value) <= _LARGEST
         ]
         xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
         if len(set(xs)) >= _FEWEST and len(set(ys)) >= _FEWEST:
