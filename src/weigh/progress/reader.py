@@ -270,6 +270,7 @@ class LineSplitter:
 _AFTERWARDS = 0.03  # of the time so far: a program does more after its last per cent
 _OF_PARTS = 1.5  # the logarithm of a factor, if all of the time went to earlier parts
 _LATE_AT_END = 4.0  # times as long as it has waited there
+_REFUTED = 2.0  # times the high end of what was left: then that was wrong
 _STANDS = 0.1  # of the time so far
 
 
@@ -459,9 +460,14 @@ class RunProgressReader:
             return None
         # the counter is at its end and the run goes on: for how long, nobody knows
         patience = max(PATIENCE, _STANDS * time)
-        if not is_through and _is_at_end(found) and time - found.time > patience:
+        waited = time - found.time
+        # nor for how long where it has been silent for longer than all of the rest
+        is_refuted = found.pace is not None and waited > max(
+            PATIENCE, _REFUTED * found.pace.high
+        )
+        if not is_through and (is_refuted or (_is_at_end(found) and waited > patience)):
             found = found._replace(pace=None)
-        return _forecast(found, current_time=self._last, waited=time - found.time)
+        return _forecast(found, current_time=self._last, waited=waited)
 
     def _read(self, output_lines: list[OutputLine]) -> None:
         """Read *output_lines*.

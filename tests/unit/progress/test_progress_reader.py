@@ -244,3 +244,14 @@ def test_the_epoch_that_a_run_ended_well_in_is_done(
         reader.feed(f"{line}\n".encode(), float(second))
     found = [reader.forecast(9.0), reader.forecast(9.0, is_through=True)]
     assert [one and one.done for one in found] == [under_way, through]
+
+
+def test_a_silence_longer_than_all_of_the_rest_leaves_no_end() -> None:
+    reader = read(range(21), 40)
+    left = known(reader, 20).high
+    assert left is not None
+    assert known(reader, 20 + left).remaining is not None
+    hung = known(reader, 20 + 2 * left + 1)
+    assert (hung.done, hung.remaining, hung.high) == (20, None, None)
+    reader.feed(b"step 21 of 40\n", 20 + 2 * left + 2)
+    assert known(reader, 20 + 2 * left + 2).remaining is not None
