@@ -59,7 +59,13 @@ def test_what_a_killed_run_leaves_in_the_temporary_folder_goes_with_its_record(
     started = weigh.start("run", "-q", "--", "sleep", "60", env=env)
     (left,) = until(lambda: [*place.iterdir()])
     listed = [*WEIGH, "records"]
-    subprocess.run(listed, env=env, capture_output=True, check=True)
+
+    def is_listed() -> bool:
+        """Return whether the run is known: its first figures are written."""
+        done = subprocess.run(listed, env=env, capture_output=True, check=False)
+        return b"RUNNING" in done.stdout
+
+    until(is_listed)
     assert left.exists()  # its run goes on
 
     started.send_signal(signal.SIGKILL)

@@ -404,14 +404,18 @@ def _time_limit(
     """Return the time limit, planned or typed, and a note where that is too short."""
     if typed.time_limit is None:
         return queue_order.planned_limit(plan, reserved), None
-    typed_limit = typed.time_limit
-    # 0 is no limit
-    if 0 < typed_limit <= GRACE + reserved_of(typed_limit, reserved):
-        raise UsageError(
-            f"--time {format_limit(typed_limit)} leaves the tasks no time: the last "
-            f"{GRACE} seconds are for ending them"
-        )
     return queue_order.enough_time(plan, typed.time_limit, reserved)
+
+
+def notes_on_no_time(limit: int | None, reserved: int) -> list[str]:
+    """Return a note where tasks would be stopped as soon as they begin.
+
+    *limit* and *reserved* are seconds; 0 and None are no limit.
+    """
+    if not limit or limit > GRACE + reserved_of(limit, reserved):
+        return []
+    last = f"the last {GRACE} seconds are for ending the tasks"
+    return [f"--time {format_limit(limit)}: {last}, so they are stopped at once"]
 
 
 def _gpu_word(

@@ -29,6 +29,7 @@ from weigh.flow.submit.job_request import (
     check_understood,
     complete_request,
     limits_of,
+    notes_on_no_time,
     typed_request,
 )
 from weigh.flow.submit.rounds import (
@@ -352,6 +353,9 @@ def _written_submission(
     request, notes = complete_request(
         plan, typed.request, scheduler, reserved, typed.heal
     )
+    # exact on this machine; Slurm's limits are whole minutes
+    if kind == LOCAL:
+        notes += notes_on_no_time(request.time_limit, reserved)
     notes += [*site_warnings(here), *typed.notes]
     if typed.staging is not None and request.nodes > 1:
         raise UsageError("staging copies to the disk of one node: the job has several")
