@@ -243,8 +243,8 @@ def working_in(folder: Path) -> list[str]:
 
 
 def test_a_time_in_which_tasks_are_stopped_as_they_begin_is_noted(here: Weigh) -> None:
-    for time, is_noted in (("20s", True), ("21s", False)):
-        words = ("--on", "local", "--time", time, "--dry-run", "--memory", "10M")
+    for limit, is_noted in (("20s", True), ("21s", False)):
+        words = ("--on", "local", "--time", limit, "--dry-run", "--memory", "10M")
         code, out, err = here("submit", *words, "--", "true")
         printed = " ".join((out + err).split())
         assert (code, "they are stopped at once" in printed) == (0, is_noted)
