@@ -59,7 +59,7 @@ def metric_groups(report: JobReport) -> list[MetricGroup]:
                     without_seeds(rows[0].parameters),
                     len(rows),
                     len(finite),
-                    sum(map(_has_diverged, rows)),
+                    sum(map(_is_diverged_row, rows)),
                     fmean(finite),
                     stdev(finite) if len(finite) > 1 else None,
                 )
@@ -155,10 +155,10 @@ def _badness(row: ReportRow, report: JobReport) -> tuple[bool, float]:
     if row.metric is None or row.metric.best is None:
         return True, math.inf
     best = row.metric.best if report.lower_is_better else -row.metric.best
-    return _has_diverged(row), best
+    return _is_diverged_row(row), best
 
 
-def _has_diverged(row: ReportRow) -> bool:
+def _is_diverged_row(row: ReportRow) -> bool:
     return row.metric is not None and row.metric.trend == "diverged"
 
 
