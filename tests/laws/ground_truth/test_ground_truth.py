@@ -79,7 +79,8 @@ def test_peak_memory_is_the_programs_own_and_within_the_bounds(
 ) -> None:
     run = run_of(tmp_path, kind)
     truth, peak = run.truth["peak_memory"], run.usage["peak_memory"]
-    assert peak["value"] == pytest.approx(truth, rel=0.05)
+    # what docs/accuracy.md calls right
+    assert peak["value"] == pytest.approx(truth, rel=0.06)
     # the truth is without page tables (1 / 512 of what a process maps, and other
     # processes map it too) and stacks, which weigh counts
     kernel = max(peak["kernel"] or 0, truth // 256)
