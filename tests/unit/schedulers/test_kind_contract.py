@@ -1,6 +1,7 @@
 """What each line of the table of schedulers promises to the rest of weigh."""
 
 import ast
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -155,7 +156,8 @@ def test_a_shell_on_a_node_runs_the_words_as_they_are(kind: SchedulerKind) -> No
     argv = kind.backend.session_argv(words, ("python", "a b"))
 
     # qrsh joins the words, and a shell on the node takes them apart again
-    assert argv[-2:] in {("python", "a b"), ("python", "'a b'")}
+    last = shlex.quote("a b") if argv[0] == "qrsh" else "a b"
+    assert argv[-2:] == ("python", last)
     assert argv[0] == kind.backend.session_argv((), ("x",))[0]
     assert set(words) <= set(argv)
     assert kind.backend.session_argv(words, ())
