@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from weigh import config
 from weigh.cli import options
@@ -245,25 +246,53 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     console = _StderrConsole(quiet=quiet, alone=not exec_options.ungroup)
     for line in settings.warnings:
         _write_exec_text(f"weigh: {line}\n")
-    finished = _executed(task_file, exec_options, console, as_json=as_json)
-    if finished.then is not None and _exec_exit_code(finished) == 0:
-        console.notify("all tasks are done; then: " + os.fsdecode(finished.then))
-        task_file, exec_options = options_for_then(finished, exec_options)
-        finished = _executed(task_file, exec_options, console, as_json=as_json)
+    finished, report = _executed_and_then(
+        task_file, exec_options, console, as_json=as_json
+    )
+    if as_json:
+        _print_exec_line(msgspec.json.encode(report).decode() + "\n")
     return _exec_exit_code(finished)
 
 
 exec = exec_  # noqa: A001 - the verb's name
 
 
-def _executed(
+def _executed_and_then(
     task_file: str,
     exec_options: ExecOptions,
     console: "_StderrConsole",
     *,
     as_json: bool,
+) -> tuple[FinishedRun, exec_lines.ExecReport]:
+    """Run a task file and what follows ``# weigh: then``; print the summaries.
+
+    The report is that of the tasks, and has the other in it.
+    """
+    resumes = exec_options.resume
+    finished = _executed(task_file, exec_options, console)
+    report = _exec_report(task_file, finished)
+    if not as_json:
+        _print_summary(exec_lines.summary_lines(report, resumes=resumes), exec_options)
+    if finished.then is None or _exec_exit_code(finished):
+        return finished, report
+    then = without_control_characters(os.fsdecode(finished.then))
+    if finished.pulled is not None:  # other runs may have tasks
+        _write_exec_text(f"weigh: when all runs of this queue end, run: {then}\n")
+        return finished, report
+    console.notify(f"all tasks are done; then: {then}")
+    task_file, exec_options = options_for_then(finished, exec_options)
+    finished = _executed(task_file, exec_options, console)
+    of_then = _exec_report(task_file, finished)
+    if not as_json:
+        summary = exec_lines.summary_lines(of_then, resumes=resumes, is_then=True)
+        _print_summary(summary, exec_options)
+    return finished, replace(report, then=of_then)
+
+
+def _executed(
+    task_file: str, exec_options: ExecOptions, console: "_StderrConsole"
 ) -> FinishedRun:
-    """Run a task file, and print the summary."""
+    """Run a task file, and print the warnings."""
     finished = execute(
         here_of(current_folder() or os.sep, os.environ),
         task_file,
@@ -274,14 +303,13 @@ def _executed(
     console.clear()
     for line in finished.warnings:
         _write_exec_text(f"weigh: {line}\n")
-    report = _exec_report(task_file, finished)
-    if as_json:
-        _print_exec_line(msgspec.json.encode(report).decode() + "\n")
-    else:
-        text = "".join(f"{line}\n" for line in exec_lines.summary_lines(report))
-        # with -u the output of tasks is on stdout, so the summary goes to stderr
-        (_write_exec_text if exec_options.ungroup else _print_exec_line)(text)
     return finished
+
+
+def _print_summary(summary: list[str], exec_options: ExecOptions) -> None:
+    # with -u the output of tasks is on stdout, so the summary goes to stderr
+    write = _write_exec_text if exec_options.ungroup else _print_exec_line
+    write("".join(f"{line}\n" for line in summary))
 
 
 def _refuse_exec_contradictions(words: dict[str, Any]) -> None:

@@ -50,6 +50,8 @@ class ExecReport(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None = None  # the folder of a shared queue; None: a task file
     unsure: tuple[str, ...] = ()  # hosts that may still run tasks which they took
     links: int | None = None
+    # the run of the command behind "# weigh: then"; None: it did not run
+    then: "ExecReport | None" = None
 
 
 def progress_line(tally: TaskTally) -> str:
@@ -75,7 +77,9 @@ def _progress_text(tally: TaskTally) -> str:
     return ", ".join(words)
 
 
-def _how_to_resume(report: ExecReport) -> tuple[str, str]:
+def _how_to_resume(
+    report: ExecReport, *, resumes: bool, is_then: bool
+) -> tuple[str, str]:
     """Return how to run what is left; in a job's log, as its user can."""
     # of a submitted plan: plan/NAME/sent/N.plan/tasks.txt
     folder = os.path.dirname(os.path.dirname(report.task_file))
@@ -85,13 +89,21 @@ def _how_to_resume(report: ExecReport) -> tuple[str, str]:
     if os.path.basename(folder) == _SENT:  # of a plan that was submitted
         name = os.path.basename(os.path.dirname(folder))
         return "next", f"weigh status {shlex.quote(name)}"
-    if report.left:
-        return "resume", "run the same command again"
-    return "resume", "add --resume-failed to run failed tasks again"
+    if report.left or is_then:
+        without = "" if resumes else " without --no-resume"
+        return "resume", f"run the same command again{without}"
+    what = "add --resume-failed" if resumes else "--resume-failed, not --no-resume,"
+    return "resume", f"{what} to run failed tasks again"
 
 
-def summary_lines(report: ExecReport) -> list[str]:
-    """Return the summary after the last task."""
+def summary_lines(
+    report: ExecReport, *, resumes: bool = True, is_then: bool = False
+) -> list[str]:
+    """Return the summary after the last task.
+
+    ``--no-resume`` was typed unless it *resumes*. *is_then*: it is of the command
+    behind ``# weigh: then``, whose tasks are all done.
+    """
     lines = [_exec_headline(report)]
     lines += [_failed_task_line(one) for one in report.failures[:_MOST_FAILURES]]
     more = report.failed - min(len(report.failures), _MOST_FAILURES)
@@ -102,7 +114,7 @@ def summary_lines(report: ExecReport) -> list[str]:
         ("stopped", report.trouble),
         ("stopped", report.halted),
         ("stopped", report.untaken),
-        _how_to_resume(report),
+        _how_to_resume(report, resumes=resumes, is_then=is_then),
     ]
     for host in report.unsure:
         text = f"tasks of {host}, which may still run them (--gone {host})"

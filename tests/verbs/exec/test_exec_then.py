@@ -1,7 +1,11 @@
 """A command behind ``# weigh: then``: no task, run once when all tasks are done."""
 
+import json
+
 import pytest
 from batches import Batch
+from processes import HASTY_WEIGH
+from run_captured import run_captured
 
 THEN = ("", "# weigh: then", "echo then $(sort ran) >> gathered; echo merged")
 
@@ -63,3 +67,53 @@ def test_not_exactly_one_command_is_refused(
         refused.stderr
     )
     assert batch.ran() == []
+
+
+def test_it_is_a_part_of_the_one_document(batch: Batch) -> None:
+    batch.write("echo a >> ran", *THEN)
+
+    document = json.loads(batch.run("--json").stdout)
+
+    assert (document["tasks"], document["then"]["done"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ((), "run the same command again"),
+        (("--no-resume",), "run the same command again without --no-resume"),
+    ],
+)
+def test_after_its_failure_the_hint_runs_it_alone(
+    batch: Batch, options: tuple[str, ...], hint: str
+) -> None:
+    batch.write("echo a >> ran", "# weigh: then", "test -e fixed && echo b >> ran")
+
+    failed = batch.run(*options)
+    (batch.folder / "fixed").touch()
+    again = batch.run()
+
+    assert f"  resume    {hint}\n" in failed.stdout
+    assert "--resume-failed" not in failed.stdout
+    assert (again.returncode, batch.ran()) == (0, ["a", "b"])
+
+
+def test_a_run_by_hand_of_a_queue_names_it(batch: Batch) -> None:
+    """No run of a queue knows that it is the last one."""
+    batch.write("echo a >> ran", *THEN)
+    needs = ("--time", "9s", "--memory", "90M", "--node", "1G,2", "--hours", "1")
+    planned = run_captured(
+        [*HASTY_WEIGH, "plan", "tasks.txt", *needs],
+        cwd=batch.folder,
+        env=batch.env(),
+    )
+    assert planned.returncode == 0, planned.stderr
+
+    pulled = run_captured(
+        [*HASTY_WEIGH, "exec", "--pull", "plan/tasks"],
+        cwd=batch.folder,
+        env=batch.env(),
+    )
+
+    assert (pulled.returncode, batch.ran()) == (0, ["a"])
+    assert f"weigh: when all runs of this queue end, run: {THEN[2]}\n" in pulled.stderr

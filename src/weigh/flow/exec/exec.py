@@ -114,7 +114,7 @@ def execute(
         if warning is not None:
             console.notify(warning)
         _warn_of_job_scripts(here, source, console)
-        shared = None
+        shared: pull.QueueOfPlan | None = None
         if queue is not None:
             shared = pull.QueueOfPlan(here, queue, options.gone)
         blank = blank_record(
@@ -145,7 +145,10 @@ def execute(
         run = TaskFileRun(context, opened)
         if blank.job is None and queue is None and not options.is_trial:
             _remember_run(here, context)
-        return replace(run.run(began), then=source.then)
+        then = source.then
+        if shared is not None and blank.job is None:
+            then = shared.then  # where jobs pull, a further job runs it
+        return replace(run.run(began), then=then)
 
 
 def options_for_then(

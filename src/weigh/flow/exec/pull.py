@@ -94,6 +94,7 @@ class QueueOfPlan(PulledTasks):
         most = TaskReservation() if room is None else _reservation(room)
         super().__init__(units, max(1, len(plan.elements)), folder=folder, room=most)
         self._here, self._gone, self._queue = here, gone, plan.queue
+        self.then = None if plan.then is None else os.fsencode(plan.then)
         self._needs = [_reservation(kind.item) for kind in plan.kinds]
         self._times = [time_to_start(kind) for kind in plan.kinds]
 
