@@ -268,20 +268,20 @@ def gpm_as_this_user() -> str:
 
 
 def gpm_metrics() -> Iterator[tuple[str, str]]:
-    """Read GPM as this user and, of root, as an ordinary one."""
+    """Read GPM as this user and, of root, as an ordinary one.
+
+    In a process without torch's threads, which a fork would not take along.
+    """
+    code = (
+        "import os, sys; sys.path.insert(0, sys.argv[1]); import real_gpu\n"
+        # opened first: the other user may not be able to read its folder
+        "real_gpu.ctypes.CDLL('libnvidia-ml.so.1'); os.setuid(int(sys.argv[2]))\n"
+        "print(real_gpu.gpm_as_this_user())"
+    )
     for user in sorted({os.getuid(), os.getuid() or NOBODY}):
-        reader, writer = os.pipe()
-        child = os.fork()  # no exec: the other user may not be able to read this Python
-        if not child:
-            try:
-                os.setuid(user)
-                os.write(writer, gpm_as_this_user().encode())
-            finally:
-                os._exit(0)
-        os.close(writer)
-        with os.fdopen(reader) as answers:
-            text = answers.read() or "no answer"
-        os.waitpid(child, 0)
+        command = [sys.executable, "-c", code, str(SOURCES / "tools"), str(user)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        text = done.stdout.strip() or "no answer"
         yield f"GPM as {'an ordinary user' if user else 'root'}", text
 
 

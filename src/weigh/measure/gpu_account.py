@@ -22,7 +22,9 @@ DEVICE_RISE = (
 _MOST_MOMENTS = 4096  # of a GPU; beyond it, the larger of each two stays
 _MOST_PROCESSES = 64  # of one GPU, whose figures are kept one by one
 # of readings on shared GPUs and in containers (test_gpu_account.py)
-_DOUBTS = 3  # readings that the driver's list did not explain, if it names the job
+# seconds that memory of nobody may stay: of tasks that start together on a GPU, some
+# 40 MiB are on no list for tenths of a second (eight_trainings_h100.json)
+_UNLISTED_FOR: Seconds = 2.0
 _OVERHEAD = 64 * MIB, 0.05  # of the GPU's memory that belongs to no listed process
 _LATE = 0.5  # seconds after the start; a later baseline is reported as late
 # the figures of readings and counters whose mean and bounds are kept
@@ -109,7 +111,8 @@ class GpuAccount:
         self._lists_processes = False
         self._unlisted: Bytes | None = None  # in use by nobody listed, at the start
         self._explained: Bytes = 0  # the most in use that the lists explained
-        self._doubts = 0
+        # (time, bytes in use) of the readings that no list has explained so far
+        self._unexplained: list[tuple[Seconds, Bytes]] = []
         self._figures = {name: _BoundedMean() for name in (*_OF_READINGS, *_OF_THE_BUS)}
         # at the start, and the last ones
         self._first_counters = self._counters = GpuCounters()
@@ -121,7 +124,7 @@ class GpuAccount:
         """Add one reading; *tree* are the job's processes at that time."""
         if reading.lost and self.lost_at is None:
             self.lost_at = time - self._started
-        job = self._job_memory(reading, tree)
+        job = self._job_memory(time, reading, tree)
         if reading.memory_used is not None:
             self._take_memory(time, reading.memory_used, job)
         elif job is not None:  # for GPUs that share the host's memory
@@ -248,7 +251,9 @@ class GpuAccount:
                 for pair in pairs
             ]
 
-    def _job_memory(self, reading: GpuReading, tree: Collection[int]) -> Bytes | None:
+    def _job_memory(
+        self, time: Seconds, reading: GpuReading, tree: Collection[int]
+    ) -> Bytes | None:
         """Add up the memory that the driver lists for the job's processes."""
         listed = reading.process_memory
         if listed is None:
@@ -268,10 +273,11 @@ class GpuAccount:
             self._other = max(self._other or 0, sum(also))
         if reading.memory_used is not None:
             others = (pid for pid in listed if pid not in held and self._exists(pid))
-            self._check(reading.memory_used, total, sum(listed[pid] for pid in others))
+            of_others = sum(listed[pid] for pid in others)
+            self._check(time, reading.memory_used, total, of_others)
         return total
 
-    def _check(self, used: Bytes, own: Bytes, others: Bytes) -> None:
+    def _check(self, time: Seconds, used: Bytes, own: Bytes, others: Bytes) -> None:
         """Check whether the listed processes explain what is in use.
 
         In a container the list is empty or has ids of elsewhere; some drivers list a
@@ -288,8 +294,10 @@ class GpuAccount:
         # explained: within what contexts and the driver hold for themselves
         if unlisted <= self._unlisted + slack:
             self._explained = max(self._explained, used)
-        elif used > self._explained + slack:
-            self._doubts += 1
+            explained = self._explained + slack
+            self._unexplained = [one for one in self._unexplained if one[1] > explained]
+        elif used > self._explained + slack and len(self._unexplained) < _MOST_MOMENTS:
+            self._unexplained.append((time, used))
 
     def _is_per_process(self) -> bool:
         """Return whether the driver's list of processes explains the GPU's memory.
@@ -297,9 +305,12 @@ class GpuAccount:
         An empty one explains nothing where that memory cannot be read.
         """
         is_seen = bool(self._job_peak) or self._is_checked
+        is_doubtful = bool(self._unexplained)
         # one doubt is enough where no process of the job was ever listed
-        few = _DOUBTS if self._job_peak else 1
-        return self._lists_processes and is_seen and self._doubts < few
+        if is_doubtful and self._job_peak:
+            since, until = self._unexplained[0][0], self._unexplained[-1][0]
+            is_doubtful = until - since >= _UNLISTED_FOR
+        return self._lists_processes and is_seen and not is_doubtful
 
     def _is_others(
         self, processes: Sequence[int] | None, tree: Collection[int]

@@ -24,9 +24,30 @@ _FIRST_BUS = 1.0  # seconds after the start
 # upper bounds of the sampler's cost (docs/gpu.md): per GPU, of one core, for memory
 # readings and for full ones; and of its time, for the bus
 _MEMORY_SHARE, _ACTIVITY_SHARE, _BUS_SHARE = 0.0075, 0.0025, 0.02
+# CPU seconds that readings may take beyond their share. A driver that is creating a
+# context spins for a tenth of a second (seen on an H100): just then memory rises
+_CREDIT: Seconds = 0.5
+_LONGEST_PAUSE: Seconds = 1.0  # between two readings of memory, however dear they are
 _HUNG_AFTER = 5.0  # seconds without an answer until it is reported as hung
 
 GpuListener = Callable[[tuple[GpuDevice, ...], tuple[GpuReading, ...]], None]
+
+
+class _ReadingBudget:
+    """The CPU time that readings may take: a share of a core, and a credit."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._left = _CREDIT
+        self._paid_at = time.monotonic()
+
+    def pause_after(self, spent: Seconds) -> Seconds:
+        """Pay for a reading; return the seconds until the next can be paid for."""
+        now = time.monotonic()
+        earned = self._share * (now - self._paid_at)
+        self._left = min(_CREDIT, self._left + earned) - spent
+        self._paid_at = now
+        return max(0.0, -self._left / self._share)
 
 
 class GpuSampler:
@@ -63,7 +84,8 @@ class GpuSampler:
         self._started: Seconds = 0.0
         self._turns: Iterator[GpuAccount] = iter(())  # whose bus comes next
         self._bus_at = self._activity_at = 0.0  # due times
-        self._cost: Seconds = 0.0  # recent cost of a memory reading
+        self._memory_budget = _ReadingBudget(_MEMORY_SHARE)
+        self._activity_budget = _ReadingBudget(_ACTIVITY_SHARE)
 
     def start(self, wait: Seconds = 1.0) -> None:
         """Start, and wait up to *wait* seconds for the baseline."""
@@ -179,23 +201,22 @@ class GpuSampler:
             rest = pause - min(pause, self._read_next_bus(probe))
 
     def _timed_look(self, probe: GpuProbe) -> Seconds:
-        """Take a reading; return the seconds until the next, by the recent cost.
+        """Take a reading; return the seconds until the next.
 
         If readings are expensive, all other figures are read less often before memory.
         """
-        now, before = time.monotonic(), time.thread_time()
-        is_due = now >= self._activity_at
+        before = time.thread_time()
+        is_due = time.monotonic() >= self._activity_at
         self._look(probe, activity=is_due)
         # per GPU, as the share is an upper bound per GPU
         spent = (time.thread_time() - before) / len(self._accounts)
-        if is_due:
-            rest = max(_ACTIVITY_INTERVAL, spent / _ACTIVITY_SHARE)
-            self._activity_at = now + rest
-        else:
-            # a moving average: one slow call must not change the pace
-            self._cost = 0.8 * self._cost + 0.2 * spent
         self.looks += 1
-        return max(self.interval, self._cost / _MEMORY_SHARE)
+        if is_due:
+            rest = max(_ACTIVITY_INTERVAL, self._activity_budget.pause_after(spent))
+            self._activity_at = time.monotonic() + rest
+            return self.interval
+        pause = self._memory_budget.pause_after(spent)
+        return max(self.interval, min(pause, _LONGEST_PAUSE))
 
     def _look(self, probe: GpuProbe, *, activity: bool) -> None:
         with self._driver_call():

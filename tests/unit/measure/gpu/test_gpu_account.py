@@ -1,4 +1,6 @@
+import json
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -110,6 +112,23 @@ def test_a_list_that_does_not_explain_the_rise_is_not_believed(
         one.take(turn + 1, reading((9 + turn) * GIB, listed), JOB)
     usage = one.usage()
     assert (usage.peak_memory, usage.source) == (10 * GIB, DEVICE_RISE)
+
+
+@pytest.mark.parametrize("task", [*range(8), None])
+def test_tasks_that_start_together_on_a_real_gpu_have_each_its_own_peak(
+    task: int | None,
+) -> None:
+    # recorded on an H100: some 40 MiB of starting processes are on no list at times
+    told = json.loads((Path(__file__).parent / "eight_trainings_h100.json").read_text())
+    own = () if task is None else (told["processes"][task],)
+    one, peak = account(), 0
+    one.mixed = True
+    for time, used, listed in told["rows"]:
+        held = {int(pid): size * MIB for pid, size in listed.items()}
+        peak = max(peak, *(held.get(pid, 0) for pid in own), 0)
+        one.take(time, reading(used * MIB, held), own)
+    assert (one.usage().peak_memory, one.usage().source) == (peak, PER_PROCESS)
+    assert bool(peak) is (task is not None)
 
 
 def test_what_tasks_with_hidden_processes_share_is_an_upper_bound_only() -> None:
