@@ -25,6 +25,7 @@ from weigh.schedulers import kind_or_first
 from weigh.schedulers.kind import SchedulerKind, SchedulerText
 from weigh.units import (
     MIB,
+    MINUTE,
     Bytes,
     Seconds,
     count_with_noun,
@@ -49,6 +50,8 @@ _NEAR = 0.9
 # request at 0.7 to 0.83; CPUs have neither
 _WELL, _CPUS_WELL = 0.7, 0.8
 _PETTY = 100 * MIB  # a smaller gain is not worth a line
+# a plan allows for twice the least time or more where tasks share a GPU
+_PETTY_TIME: Seconds = 10 * MINUTE
 
 
 # what resuming answers with more of what was too small
@@ -60,6 +63,7 @@ class AdviceSubject(msgspec.Struct, frozen=True, kw_only=True):
 
     ``unit`` is what a row of the report is: a task, an element of a script's job.
     ``next_requests`` are what resuming the job requests, by how tasks ended.
+    ``packing_command`` plans the tasks anew.
     """
 
     elements: Sequence[ReviewedElement]
@@ -67,6 +71,7 @@ class AdviceSubject(msgspec.Struct, frozen=True, kw_only=True):
     measures: dict[str, ReportMeasure]
     unit: str = "task"
     next_requests: Mapping[State, JobRequest] = {}  # empty: nothing can be resumed
+    packing_command: str = "weigh plan TASKS"
 
     @property
     def completed(self) -> int:
@@ -109,14 +114,17 @@ class AdviceSubject(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind.traits.address_space is not None
 
     def few(self) -> str:
-        """Return the number of runs or elements in words; nothing if enough."""
+        """Return the number of completed runs in words; nothing if enough.
+
+        Of a script's element, whose runs do different work, all count as one.
+        """
         number = self.completed
+        if self.unit != "element":
+            number = sum(run.row.state == "COMPLETED" for run in self.last_runs)
         if number >= ENOUGH_RUNS or not self.elements:
             return ""
-        noun = "element" if any(len(one.runs) > 1 for one in self.elements) else "run"
-        if not number:
-            return f"no {noun} completed"
-        return f"1 {noun}" if number == 1 else f"{number} {noun}s"
+        noun = "element" if self.unit == "element" else "run"
+        return count_with_noun(number, noun) if number else f"no {noun} completed"
 
 
 def ended_well(element: ReviewedElement) -> bool:
@@ -456,7 +464,7 @@ def _time_limit_advice(subject: AdviceSubject) -> Iterator[ReportNote]:
                 "limit: on a slower node it is stopped"
             )
             yield finding_note("time", words, 78, time_flag(subject, enough))
-        elif share < _WELL and enough < requested and subject.completed:
+        elif share < _WELL and requested - enough > _PETTY_TIME and subject.completed:
             yield _less_time(subject, enough, most)
 
 
@@ -500,7 +508,7 @@ def _less_time(
     subject: AdviceSubject, enough: int, longest_time: Seconds
 ) -> ReportNote:
     number = subject.completed
-    slowest = "the measured run" if number == 1 else f"the slowest of {number:,}"
+    slowest = "the measured time" if number == 1 else f"the slowest of {number:,}"
     words = (
         f"request {format_limit(enough)}: the job may start sooner; "
         f"{_excess_text(enough, longest_time)} {slowest}"

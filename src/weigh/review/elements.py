@@ -188,7 +188,7 @@ def _element_of_runs(
         virtual=_rounded_or_none(
             most_at_once(_amount_spans(timed, _run_virtual_memory))
         ),
-        gpu_memory=_peak_gpu_memory(timed),
+        gpu_memory=peak_gpu_memory(timed),
         cpus=_mean_busy_cpus(timed),
         utilization=_weighted_mean(busy),
         started=started,
@@ -231,7 +231,7 @@ def _run_virtual_memory(reviewed_run: ReviewedRun) -> Bytes | None:
     return usage.virtual_memory if usage else None
 
 
-def _peak_gpu_memory(runs: Sequence[ReviewedRun]) -> Bytes | None:
+def peak_gpu_memory(runs: Sequence[ReviewedRun]) -> Bytes | None:
     """Return the peak memory over GPUs, each summed over its runs."""
     # runs on different GPUs do not add up: the fullest one counts, which a request has
     # to fit

@@ -22,12 +22,15 @@ from weigh.review.advice import (
     tasks_out_of_memory,
     unmeasured_parts,
 )
+from weigh.review.elements import most_at_once, peak_gpu_memory
+from weigh.review.runs import ReviewedRun
 from weigh.schedulers import find_kind
 from weigh.schedulers.this_machine import NAME as LOCAL
-from weigh.units import count_with_noun
+from weigh.units import Seconds, count_with_noun
 
 _IDLE = 0.25  # busy less than that is worth a finding
 _ROOM = 0.5  # of a GPU used by a task: a second task fits
+_PAST_START: Seconds = 60.0  # a shorter run is mostly its start-up
 _FULL = 0.95  # of the GPU's memory
 _LOST = 90  # weight of what ends a job
 # busy so much, the CPU probably did what the GPU was requested for
@@ -105,16 +108,42 @@ def _idle_gpu_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     busy = subject.measures.get("gpu_utilization")
     if busy is None or busy.median is None or busy.median >= _IDLE:
         return
-    held = subject.measures.get("gpu_memory")
     words = f"busy {100 * busy.median:.0f} % of the time"
     # without: the GPU's memory is not known, so that it cannot be shared by memory
-    share = None if held is None else held.efficiency
-    if share and share <= _ROOM:
+    share = _share_of_fullest_gpu(subject)
+    if share is not None and share <= _ROOM and _took_turns_on_gpus(subject.last_runs):
         words += f" and {100 * share:.0f} % full: several tasks per GPU would do more"
-        yield finding_note("GPU", words, 65, "weigh plan TASKS --gpu")
-    else:
+        yield finding_note("GPU", words, 65, subject.packing_command)
+    elif any((one.wall_time or 0.0) >= _PAST_START for one in subject.elements):
         words += ": loading data may be too slow; try more loader workers or a local"
         yield finding_note("GPU", f"{words} disk", 65)
+
+
+def _share_of_fullest_gpu(subject: AdviceSubject) -> float | None:
+    """Return the peak of all runs on one GPU as a share of its memory, if known."""
+    held = subject.measures.get("gpu_memory")
+    peak = peak_gpu_memory([run for run in subject.runs if run.row.started is not None])
+    if held is None or not held.requested or not peak:
+        return None
+    return peak / held.requested
+
+
+def _took_turns_on_gpus(runs: Sequence[ReviewedRun]) -> bool:
+    """Return whether more runs used GPUs than ever ran at once on one of them.
+
+    Where they did not, all there is to run shared a GPU already.
+    """
+    spans: dict[str, list[tuple[Seconds, Seconds, float]]] = {}
+    for run in runs:
+        start = run.row.started or 0.0
+        for uuid, size in run.gpu_peaks:
+            if size:
+                span = (start, start + (run.row.wall_time or 0.0), 1)
+                spans.setdefault(uuid, []).append(span)
+    most = max((most_at_once(one) or 0 for one in spans.values()), default=0)
+    # repeats of a record are one program, which is not packed with itself
+    records = {run.row.record for run in runs if any(size for _, size in run.gpu_peaks)}
+    return len(records) > most
 
 
 def _full_gpu_memory_notes(subject: AdviceSubject) -> Iterator[ReportNote]:

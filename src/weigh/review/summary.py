@@ -31,7 +31,7 @@ class ReportFindings(msgspec.Struct, frozen=True, kw_only=True):
     are why the scheduler could not be queried. ``rounds`` are why the tasks of each
     later job were sent again, ``next_requests`` what resuming requests for tasks that
     ran short, by how they ended. ``unit`` is what a run of a job is: a task, or an
-    element of a script's.
+    element of a script's. ``packing_command`` plans the tasks anew.
     """
 
     title: str
@@ -48,6 +48,7 @@ class ReportFindings(msgspec.Struct, frozen=True, kw_only=True):
     request: ReportNote | None = None  # of a scan's target; None: by the runs
     rounds: tuple[str, ...] = ()
     next_requests: Mapping[State, JobRequest] = {}
+    packing_command: str = "weigh plan TASKS"
 
 
 def step_notes(accounted: Sequence[AccountedElement]) -> Iterator[ReportNote]:
@@ -141,6 +142,7 @@ def _all_notes(
         measures={str(one.name): one for one in measures},
         unit=found.unit,
         next_requests=found.next_requests,
+        packing_command=found.packing_command,
     )
     for note in report_notes(subject, rows):
         # the request of a scan is for its target, and not for the runs' usage

@@ -15,7 +15,7 @@ from weigh.model.report import JobReport, ReportNote
 from weigh.render.report_lines import report_note_lines
 from weigh.store import shards
 from weigh.store.identity import MachineIdentity
-from weigh.units import GIB, HOUR, MIB, record_time_text
+from weigh.units import GIB, HOUR, MIB, MINUTE, record_time_text
 
 ASKED = JobRequest(
     cpus=4, memory=8 * GIB, virtual_memory=12 * GIB, time_limit=6 * HOUR, gpus=1
@@ -51,6 +51,16 @@ def test_runs_that_all_failed_are_no_reason_to_request_less(root: str) -> None:
     told = report_of(root, EARLY, EARLY, EARLY)
     assert flags_of(told) == {}
     assert {note.about for note in told.notes} == {"failed"}
+
+
+def test_a_few_minutes_less_are_not_worth_a_line(root: str) -> None:
+    wanted = JobRequest(cpus=1, memory=8 * GIB, time_limit=15 * MINUTE)
+    job = SomeJob(tasks=(Task(wall_time=9.0, memory=7 * GIB),) * 3, wanted=wanted)
+    folder = Path(root).parent
+    write_job(root, f"{folder}/plan/p", job)
+    here = here_of(str(folder), {"PATH": "", "WEIGH_POLL": "9h"})
+
+    assert build_job_report(here, JOB).notes == ()
 
 
 def test_an_element_that_was_killed_at_once_does_not_count_for_cpus(root: str) -> None:

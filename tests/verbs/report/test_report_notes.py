@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from some_jobs import JOB, SomeJob, Task, record_of, write_job
+from msgspec.structs import replace
+from some_jobs import BEGAN, JOB, SomeJob, Task, record_of, write_job
 from transcript import check_texts
 
 from weigh.flow.here import here_of
@@ -15,10 +16,10 @@ from weigh.model.job import JobRequest
 from weigh.model.plan import TargetGpu
 from weigh.model.report import ReportNote, ReportRow
 from weigh.review.advice import AdviceSubject
-from weigh.review.elements import single_run_element
+from weigh.review.elements import resource_measures, single_run_element
 from weigh.review.notes import failure_notes, gpu_notes, report_notes
 from weigh.review.runs import ElementRequest, runs_of_records
-from weigh.units import GIB, HOUR, MIB
+from weigh.units import GIB, HOUR, MIB, record_time_text
 
 ASKED = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR)
 ON_GPU = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR, gpus=1)
@@ -81,6 +82,22 @@ JOBS: dict[str, tuple[list[Task], JobRequest, dict[str, Any]]] = {
     ),
     "a GPU that no run detected": ([FULL] * 3, ON_GPU, {}),
     "an idle GPU with room": ([like_full(gpu_memory=GIB, busy=8.0)] * 3, ON_GPU, {}),
+    # the advice to pack can only be followed where tasks took turns
+    "idle GPUs of a task each": (
+        [
+            like_full(gpu_memory=GIB, busy=8.0, node=f"node0{number}")
+            for number in (1, 2, 3)
+        ],
+        *(ON_GPU, {"card": V100}),
+    ),
+    "an idle GPU that all tasks share": (
+        [like_full(memory=GIB, gpu_memory=GIB, busy=8.0, cpus=0.9)] * 4,
+        *(ON_GPU, {"card": V100, "together": 4}),
+    ),
+    "a GPU that all tasks share for seconds": (
+        [Task(memory=GIB, wall_time=12.0, gpu_memory=GIB, busy=8.0)] * 4,
+        *(ON_GPU, {"card": V100, "together": 4}),
+    ),
     "a hot GPU": (
         [like_full(gpu_memory=9 * GIB, busy=80.0, slowed={"thermal": 60.0})] * 3,
         *(ON_GPU, {}),
@@ -131,6 +148,47 @@ def test_the_notes_on_each_job_are_as_they_were_reviewed(root: str) -> None:
         notes = notes_of(root, tasks, wanted, **how)
         texts[name] = "".join(f"{note_text(note)}\n" for note in notes)
     check_texts(Path(__file__).with_name("report_notes.texts"), texts)
+
+
+def test_the_advice_to_pack_names_the_task_file_that_is_still_there(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks, wanted, how = JOBS["idle GPUs of a task each"]
+    monkeypatch.chdir(Path(root).parent)
+    (gone,) = {note.flag for note in notes_of(root, tasks, wanted, **how)}
+
+    write_job(root, "again", SomeJob(tasks=tuple(tasks), wanted=wanted, id="7", **how))
+    Path("tasks.txt").touch()
+    there = build_job_report(here_of(".", {"PATH": "", "WEIGH_POLL": "9h"}), "7").notes
+
+    assert gone == "weigh plan TASKS"
+    assert {note.flag for note in there} == {"weigh plan tasks.txt --replace"}
+
+
+@pytest.mark.parametrize(("starts", "packed"), [((0.0, 0.0, 0.0), 0), ((0, 0, 9), 1)])
+def test_runs_outside_a_job_share_a_gpu_by_what_all_of_them_hold(
+    starts: tuple[float, ...], packed: int
+) -> None:
+    began = [
+        replace(
+            record_of(Task(wall_time=5.0, gpu_memory=4 * GIB, busy=0.0), number),
+            started=record_time_text(BEGAN + start),
+        )
+        for number, start in enumerate(starts)
+    ]
+    runs = runs_of_records(began)
+    requested = ElementRequest(gpu_memory=32 * GIB)
+    elements = [single_run_element(run, requested) for run in runs]
+    measures = {str(one.name): one for one in resource_measures(elements, requested)}
+    subject = AdviceSubject(elements=elements, requested=requested, measures=measures)
+
+    words = [note.words for note in gpu_notes(subject)]
+
+    assert (
+        words
+        == ["busy 0 % of the time and 25 % full: several tasks per GPU would do more"]
+        * packed
+    )
 
 
 def test_a_gpu_of_a_job_without_measured_runs_brings_no_note() -> None:

@@ -179,12 +179,21 @@ def _joblog_called(name: str) -> str | None:
 def _of_exec(joblog_path: str, store: RecordStore) -> ReportMaterial:
     runs = runs_of_exec(joblog_path, store.root)
     requested = requested_by_records([run.record for run in runs if run.record])
+    name = os.path.relpath(joblog_path).removesuffix(".joblog")
     return ReportMaterial(
-        title=os.path.relpath(joblog_path).removesuffix(".joblog"),
+        title=name,
+        packing_command=_packing_command(name),
         requested=requested,
         runs=tuple(runs),
         elements=tuple(single_run_element(run, requested) for run in runs),
     )
+
+
+def _packing_command(task_file: str) -> str:
+    """Return the command that plans the tasks of *task_file*, if it is still there."""
+    if not os.path.isfile(task_file):  # that of a submitted command is temporary
+        return "weigh plan TASKS"
+    return f"weigh plan {bash_quoted(os.path.relpath(task_file))} --replace"
 
 
 def _foreign_job(
@@ -390,8 +399,10 @@ def _of_jobs(
 ) -> ReportMaterial:
     last = views[-1].job
     by_job = _in_chain(views, [runs_of_view(view, store.root) for view in views])
+    plans = [plan_if_still_there(view.job) for view in views]
     requested = [
-        requested_by_job(view.job, plan_if_still_there(view.job)) for view in views
+        requested_by_job(view.job, plan)
+        for view, plan in zip(views, plans, strict=True)
     ]
     elements = [
         element
@@ -409,6 +420,9 @@ def _of_jobs(
         elements=tuple(elements),
         views=views,
         next_requests=requests_of_next_round(here.at_store(store.root), views),
+        packing_command=_packing_command(
+            os.path.join(last.cwd, plans[-1].task_file) if plans[-1] else ""
+        ),
         is_planned=True,
         # rounds are named only where healing was requested
         rounds=tuple(round_words(rounds_of(views))) if last.heal else (),
