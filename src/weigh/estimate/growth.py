@@ -6,7 +6,10 @@ batches of equal size, a garbage collector's saw-tooth and a release at the end.
 middle. A view grows if its stretches rise as only one flat series in a hundred does
 (Mann-Kendall), *and* it rises within the last two quarters, *and* the rise does not
 die out in the last one. The first quarter does not count: a model may peak while it
-loads.
+loads. A run of less than half a minute is never called growing: imports, a GPU's
+context and the first batch rise as a leak does, for ten seconds and more where files
+are slow. Its rise is extrapolated for a user who states the length of the job, unless
+it came in steps.
 
 The extrapolation is by time, or by the steps that a run did (`progress_of`).
 
@@ -33,12 +36,14 @@ from weigh.units import MIB, Bytes, Seconds
 LEVEL = 0.95  # confidence of an extrapolation's bounds
 FEWEST = 20  # samples; a trend of fewer is a guess
 SHORTEST = 1.0  # seconds; a shorter run is all start-up
+START_UP = 30.0  # seconds, in which memory may rise to a level that it keeps
 
 _SETTLED = 0.25  # of the run: loading may peak higher than all that follows
 _STRETCHES = 8  # in each of the three quarters after that
 _SCORE = 2.33  # one flat series in a hundred reaches it
 _MATERIAL = 0.05  # of the peak, in another run as long: at 2 %, flat curves rise, too
 _LEAST = MIB  # over the whole run: an interpreter's memory is never quite steady
+_STEP = 4.0  # times the mean rise: start-up rises so, in a stretch of the last half
 _DYING = 0.55  # of the earlier rate, left in the last quarter
 _RELEASE = 0.05  # of the run, at its end, in which a program may release its memory
 _KEPT = 0.8  # share of the recent memory below which it has released
@@ -69,9 +74,13 @@ def growth_of(times: Sequence[Seconds], memory: Sequence[Bytes]) -> MemoryGrowth
     stretches = list(_memory_stretches(times, memory, times[0] + duration))
     trend = _rising_trend(stretches, _least_rise(times, memory, duration))
     # a smaller rise is kept as the trend, but not called growth
-    is_growing = trend is not None and trend.rate * duration >= _MATERIAL * peak
+    is_material = trend is not None and trend.rate * duration >= _MATERIAL * peak
+    is_growing: bool | None = is_material
+    if is_material and end - times[0] < START_UP:
+        is_growing = None
+        trend = None if _rises_in_steps(stretches) else trend
     since = None
-    if not is_growing:
+    if is_growing is False:
         # the first moment at which the run held nearly its peak
         since = next(
             time
@@ -179,6 +188,13 @@ def _rising_trend(
     rising = [trend for trend in trends if trend.rate > least]
     # of two rising views, the one whose slope is known best
     return min(rising, key=lambda t: (t.high - t.low) / t.rate, default=None)
+
+
+def _rises_in_steps(stretches: Sequence[_MemoryStretch]) -> bool:
+    """Return whether one stretch of the last half rose by a large part of it all."""
+    tops = [stretch.top for stretch in stretches[len(stretches) // 3 :]]
+    rises = [after - before for before, after in pairwise(tops)]
+    return max(rises) * len(rises) > _STEP * sum(rises)
 
 
 def _line_through_stretches(

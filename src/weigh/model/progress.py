@@ -55,9 +55,9 @@ class MemoryTrend(msgspec.Struct, frozen=True):
 class MemoryGrowth(msgspec.Struct, frozen=True):
     """Whether memory still rose when the run ended, by how much, and since when.
 
-    ``growing`` is None if the run is too short. ``trend`` is set if a rise is certain,
-    even if it is too small to matter in a run of this length. ``since`` is when memory
-    that does not grow levelled out.
+    ``growing`` is None if the run is too short to be more than start-up, or to rise
+    after it. ``trend`` is set if a rise is certain, even if it is too small to matter
+    in a run of this length. ``since`` is when memory that does not grow levelled out.
     """
 
     growing: bool | None

@@ -1,8 +1,10 @@
 """Simulated runs: how often growth is found, claimed for nothing, and foretold."""
 
+import csv
 import math
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,15 +12,17 @@ from hypothesis import strategies as st
 
 from weigh.estimate.growth import (
     FEWEST,
+    START_UP,
     extrapolate,
     growth_of,
     is_memory_growing,
 )
 from weigh.measure import series
 from weigh.robust import rise_score, slope_interval
-from weigh.units import GIB
+from weigh.units import GIB, MIB
 
 SECONDS = 60.0
+ON_H100 = Path(__file__).parents[2] / "support/data/memory/training_on_h100.csv"
 Shape = Callable[[float], float]
 
 
@@ -57,6 +61,36 @@ def test_when_sampling_began_changes_nothing(shape: Shape, seconds: float) -> No
     late = [1000 + time for time in times]
     assert is_memory_growing(late, memory) is is_memory_growing(times, memory)
     assert (is_memory_growing(times, memory) is None) == (seconds < 1)
+
+
+def h100_run() -> tuple[list[float], list[int]]:
+    """Return a recorded training: imports, the context of CUDA, one epoch."""
+    with ON_H100.open() as file:
+        rows = list(csv.DictReader(file))
+    times = [float(row["seconds"]) for row in rows]
+    return times, [int(row["mib"]) * MIB for row in rows]
+
+
+def test_the_start_up_of_a_training_is_no_growth_wherever_it_ends() -> None:
+    times, memory = h100_run()
+    for count in range(1, len(times) + 1):
+        assert is_memory_growing(times[:count], memory[:count]) is not True
+
+
+def test_a_start_up_that_came_in_steps_is_not_extrapolated() -> None:
+    growth = growth_of(*h100_run())
+    assert growth is not None
+    assert extrapolate(growth, 3600.0).high == growth.peak
+
+
+def test_a_rise_within_half_a_minute_is_no_growth_but_is_extrapolated() -> None:
+    times, memory = run(lambda x: 1 + x)
+    short = [time * 0.9 * START_UP / SECONDS for time in times]
+    growth = growth_of(short, memory)
+    assert growth is not None
+    assert growth.growing is None
+    ahead = extrapolate(growth, 10 * growth.end)
+    assert ahead.low <= 11 * GIB <= ahead.high
 
 
 @pytest.mark.parametrize("correlation", [0, 0.5, 0.9])
