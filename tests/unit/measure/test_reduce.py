@@ -219,7 +219,9 @@ def test_the_beginning_may_be_sampled_more_often_than_the_end() -> None:
     assert is_sampled_memory_growing([at(t, round(t * GIB)) for t in times]) is True
 
 
-@pytest.mark.parametrize(("samples", "seconds"), [(19, 60.0), (200, 0.9), (200, 29.0), (0, 0.0)])
+@pytest.mark.parametrize(
+    ("samples", "seconds"), [(19, 60.0), (200, 0.9), (200, 29.0), (0, 0.0)]
+)
 def test_a_run_too_short_to_measure_is_reported(samples: int, seconds: float) -> None:
     run = [at(seconds * i / samples, i * GIB) for i in range(samples)]
     assert is_sampled_memory_growing(run) is None
