@@ -10,7 +10,7 @@ from weigh.model.report import AccountedElement, GpuTable, OtherFigure, ReportMe
 from weigh.review.elements import measure_of
 from weigh.review.runs import ElementRequest
 from weigh.schedulers import kind_or_first
-from weigh.schedulers.protocol import AccountingWords
+from weigh.schedulers.kind import AccountingWords
 from weigh.units import Seconds
 
 # sources differ by some per cent in what they count, which is no news to a reader

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:  # weigh run needs only the text of the schedulers
     from weigh.model.record import Allocation, RecordedJob
-    from weigh.schedulers.backend import StepStarter
-    from weigh.schedulers.kind import SchedulerKind
+    from weigh.schedulers.kind import SchedulerKind, StepStarter
     from weigh.units import Seconds
 
 # a scheduler's name, the variable that is set in its jobs, its command to submit

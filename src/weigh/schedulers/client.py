@@ -27,19 +27,17 @@ from weigh.model.job import (
     SubmittedJob,
 )
 from weigh.regular_file import only_regular
-from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.command import (
     CommandOutput,
     NoAnswerError,
     Runner,
     outside_of_job,
 )
-from weigh.schedulers.kind import SchedulerKind
-from weigh.schedulers.protocol import (
+from weigh.schedulers.kind import Argv, KnownJob, SchedulerKind
+from weigh.schedulers.reachable import (
     ABSENT,
-    Argv,
     JobSnapshot,
-    KnownJob,
+    Scheduler,
     element_numbers_of,
 )
 from weigh.schedulers.words import format_ranges, parse_ranges

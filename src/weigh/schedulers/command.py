@@ -11,6 +11,7 @@ import msgspec
 
 from weigh.errors import SchedulerError, WeighError
 from weigh.schedulers import KINDS
+from weigh.schedulers.kind import Argv
 from weigh.units import Seconds
 
 _PR_SET_PDEATHSIG = 1  # prctl(2): a signal at the parent's death
@@ -274,3 +275,20 @@ def _dies_with(parent: int) -> Callable[[], None] | None:
 
 def _printed_text(printed: bytes) -> str:
     return printed.decode("utf-8", "backslashreplace")
+
+
+def unanswered(replies: Mapping[str, CommandOutput]) -> tuple[str, ...]:
+    """Return a note for each command, by name, that did not answer."""
+    return tuple(
+        f"{name} does not answer: {reply.complaint()}"
+        for name, reply in replies.items()
+        if not reply.is_answer
+    )
+
+
+def answered_texts(
+    commands: Sequence[Argv], replies: Sequence[CommandOutput]
+) -> dict[Argv, str]:
+    """Return what the commands printed that answered."""
+    pairs = zip(commands, replies, strict=True)
+    return {argv: reply.out for argv, reply in pairs if reply.is_answer}

@@ -27,14 +27,23 @@ from weigh.model.job import (
 )
 from weigh.model.record import Allocation, RecordedJob, Request, State
 from weigh.model.report import AccountedElement, without_impossible
-from weigh.schedulers import backend, job_script
-from weigh.schedulers import kind as dialect
-from weigh.schedulers.backend import SchedulerQuestion, one_command
-from weigh.schedulers.protocol import (
+from weigh.schedulers import job_script
+from weigh.schedulers.kind import (
     AccountingWords,
     Argv,
+    DialectOptions,
+    DialectTraits,
+    DialectVariables,
     LiveAnswers,
+    SchedulerAccounting,
+    SchedulerCommands,
+    SchedulerKind,
+    SchedulerLint,
     SchedulerQuery,
+    SchedulerQuestion,
+    SchedulerSite,
+    SchedulerText,
+    one_command,
 )
 from weigh.schedulers.words import (
     ParsedT,
@@ -59,12 +68,12 @@ def _job_ad(env: Mapping[str, str]) -> dict[str, int]:
     return {name: int(value) for name, value in _ATTRIBUTE.findall(text)}
 
 
-class HTCondorText(dialect.SchedulerText):
+class HTCondorText(SchedulerText):
     """HTCondor: sizes, times, flags and the environment of its jobs."""
 
     NAME = "htcondor"
     PREFIX = ""  # submit commands are lines of their own
-    OPTIONS = dialect.DialectOptions(
+    OPTIONS = DialectOptions(
         memory="request_memory = {}",
         time="allowed_job_duration = {}",
         cpus="request_cpus = {}",
@@ -141,48 +150,6 @@ class HTCondorText(dialect.SchedulerText):
 
 
 TEXT = HTCondorText()
-
-
-# ---- what it is called, and in what it differs
-class HTCondorScheduler(dialect.SchedulerKind):
-    """HTCondor in the table of schedulers: see `kind.SchedulerKind`."""
-
-    title = "HTCondor"
-    lists = "condor_status"
-    accounts = "condor_history"
-    commands: tuple[str, ...] = (
-        *("condor_submit", "condor_q", "condor_rm", "condor_status", "condor_history"),
-        "condor_config_val",
-    )
-    starts = "condor_submit -interactive"
-    probe: Argv = ("condor_q", "-totals")
-    nodes_argv: Argv = ("condor_status", "-af", "Machine")
-    directive = re.compile(  # bash would not take it for an assignment
-        r"\s*(?:(?:executable|universe|output|arguments)\s+="
-        r"|(?:request_\w+|should_transfer_files|\+\w+)\s*=\s*\S+\s*$"
-        r"|queue(?:\s+\d+)?\s*$)",
-        re.IGNORECASE,
-    )
-    variables = dialect.DialectVariables(
-        job=("CONDOR_CLUSTER_ID",),
-        element=("CONDOR_PROC_ID",),
-        scratch=("_CONDOR_SCRATCH_DIR",),
-        gpus=("_CONDOR_AssignedGPUs",),
-        in_job=(JOB_AD,),
-    )
-    traits = dialect.DialectTraits(
-        fits_nodes=True,
-        element_name="{}.{}",
-        waits=False,
-        queues=False,
-        takes_scripts=False,
-        constraint="expression",
-    )
-    text = TEXT
-    in_one_file = True
-
-
-KIND = HTCondorScheduler()
 
 
 # ---- the jobs that it prints
@@ -307,12 +274,8 @@ def _read_list(command_output: str, kind: type[ParsedT]) -> list[ParsedT]:
         raise FormatError("HTCondor's answer is cut off or no list") from error
 
 
-def _read_ads(command_output: str) -> Sequence[CondorAd]:
-    return _read_list(command_output, CondorAd)
-
-
 def _read_or_none(command_output: str) -> Sequence[CondorAd]:
-    return parsed_or_none(_read_ads, command_output) or ()
+    return parsed_or_none(lambda out: _read_list(out, CondorAd), command_output) or ()
 
 
 def _states(condor_ads: Iterable[CondorAd]) -> States:
@@ -502,7 +465,7 @@ def _condor_quoted(text: str) -> str:
     return _submit_value(text)
 
 
-class HTCondorCommands(backend.SchedulerCommands):
+class HTCondorCommands(SchedulerCommands):
     """HTCondor: how jobs are submitted, listed and cancelled."""
 
     RULES = job_script.ScriptRules(
@@ -560,7 +523,7 @@ class HTCondorCommands(backend.SchedulerCommands):
         Raises:
             FormatError: the output is truncated.
         """
-        ads = _read_ads(command_output)
+        ads = _read_list(command_output, CondorAd)
         return next((str(ad.cluster_id) for ad in ads if ad.weigh_token == token), None)
 
     def parse_queue(self, command_output: str) -> States:
@@ -569,7 +532,7 @@ class HTCondorCommands(backend.SchedulerCommands):
         Raises:
             FormatError: the output is truncated, or a job has no number.
         """
-        return _states(_read_ads(command_output))
+        return _states(_read_list(command_output, CondorAd))
 
     def ended_argvs(self, job_ids: Sequence[str]) -> tuple[Argv, ...]:
         """Return one command for all jobs."""
@@ -668,16 +631,13 @@ class HTCondorCommands(backend.SchedulerCommands):
 COMMANDS = HTCondorCommands()
 
 
-class HTCondorLint(backend.SchedulerLint):
+class HTCondorLint(SchedulerLint):
     """HTCondor: condor_submit -dry-run checks its job scripts."""
 
     GPUS = re.compile(r"request_gpus\s*=\s*[1-9]", re.IGNORECASE)
 
 
-LINT = HTCondorLint()
-
-
-class HTCondorAccounting(backend.SchedulerAccounting):
+class HTCondorAccounting(SchedulerAccounting):
     """HTCondor: what its accounting reports."""
 
     WORDS = AccountingWords(
@@ -704,7 +664,7 @@ class HTCondorAccounting(backend.SchedulerAccounting):
 ACCOUNTING = HTCondorAccounting()
 
 
-class HTCondorSite(backend.SchedulerSite):
+class HTCondorSite(SchedulerSite):
     """HTCondor: the slots of its pool, which limit a job."""
 
     INSTEAD = "condor_status shows its slots, condor_q -allusers all jobs"
@@ -724,5 +684,46 @@ class HTCondorSite(backend.SchedulerSite):
         return LiveAnswers(limits=limits)
 
 
-SITE = HTCondorSite()
-USER_SCRIPTS = backend.SchedulerUserScripts()
+# ---- what it is called, and in what it differs
+class HTCondorScheduler(SchedulerKind):
+    """HTCondor in the table of schedulers: see `kind.SchedulerKind`."""
+
+    title = "HTCondor"
+    lists = "condor_status"
+    accounts = "condor_history"
+    commands: tuple[str, ...] = (
+        *("condor_submit", "condor_q", "condor_rm", "condor_status", "condor_history"),
+        "condor_config_val",
+    )
+    starts = "condor_submit -interactive"
+    probe: Argv = ("condor_q", "-totals")
+    nodes_argv: Argv = ("condor_status", "-af", "Machine")
+    directive = re.compile(  # bash would not take it for an assignment
+        r"\s*(?:(?:executable|universe|output|arguments)\s+="
+        r"|(?:request_\w+|should_transfer_files|\+\w+)\s*=\s*\S+\s*$"
+        r"|queue(?:\s+\d+)?\s*$)",
+        re.IGNORECASE,
+    )
+    variables = DialectVariables(
+        job=("CONDOR_CLUSTER_ID",),
+        element=("CONDOR_PROC_ID",),
+        scratch=("_CONDOR_SCRATCH_DIR",),
+        gpus=("_CONDOR_AssignedGPUs",),
+        in_job=(JOB_AD,),
+    )
+    traits = DialectTraits(
+        fits_nodes=True,
+        element_name="{}.{}",
+        waits=False,
+        queues=False,
+        takes_scripts=False,
+        constraint="expression",
+    )
+    text = TEXT
+    backend = COMMANDS
+    accounting = ACCOUNTING
+    site = HTCondorSite()
+    lint = HTCondorLint()
+
+
+KIND = HTCondorScheduler()

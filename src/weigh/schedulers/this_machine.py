@@ -23,12 +23,6 @@ from weigh.model.job import (
 )
 from weigh.model.record import State
 from weigh.regular_file import only_regular
-from weigh.schedulers.backend import (
-    Scheduler,
-    SchedulerQuestion,
-    SchedulerQuestions,
-    known_answer,
-)
 from weigh.schedulers.job_script import (
     ENDED,
     ON_SIGNAL,
@@ -42,7 +36,13 @@ from weigh.schedulers.job_script import (
     setup_lines,
     tasks_command,
 )
-from weigh.schedulers.protocol import Argv, JobSnapshot
+from weigh.schedulers.kind import (
+    Argv,
+    SchedulerQuestion,
+    SchedulerQuestions,
+    known_answer,
+)
+from weigh.schedulers.reachable import JobSnapshot, Scheduler
 from weigh.store.identity import (
     MachineIdentity,
     ProcessIdentity,

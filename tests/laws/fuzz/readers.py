@@ -29,9 +29,8 @@ from weigh.progress.reader import RunProgressReader
 from weigh.runner.events import read_past_events, read_progress
 from weigh.runner.retry import parse_halt
 from weigh.schedulers import KINDS, accounting, client
-from weigh.schedulers.backend import SchedulerQuestion
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
-from weigh.schedulers.kind import SchedulerKind
+from weigh.schedulers.kind import SchedulerKind, SchedulerQuestion
 from weigh.schedulers.slurm import accounting as slurm_accounting
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.words import count_elements, parse_ranges, text_pairs

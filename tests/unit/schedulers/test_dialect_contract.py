@@ -12,16 +12,18 @@ from some_requests import REQUESTS, SIZES, TIMES, a_request
 from weigh.errors import FormatError, WeighError
 from weigh.model.record import Allocation, Request
 from weigh.schedulers import KINDS
-from weigh.schedulers.backend import (
+from weigh.schedulers.command import CommandOutput
+from weigh.schedulers.kind import (
+    Argv,
     SchedulerAccounting,
     SchedulerCommands,
+    SchedulerKind,
     SchedulerLint,
     SchedulerSite,
+    SchedulerText,
     SchedulerUserScripts,
+    directive_line,
 )
-from weigh.schedulers.command import CommandOutput
-from weigh.schedulers.kind import SchedulerKind, SchedulerText, directive_line
-from weigh.schedulers.protocol import Argv
 from weigh.units import GIB, HOUR, KIB, MIB
 
 DIALECTS: dict[str, SchedulerText] = {name: kind.text for name, kind in KINDS.items()}

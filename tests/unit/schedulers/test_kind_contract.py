@@ -26,8 +26,7 @@ from weigh.review.notes import gpu_flag, report_notes
 from weigh.review.runs import ElementRequest
 from weigh.runner.slots import gpus_named
 from weigh.schedulers import KINDS, kind_of_job
-from weigh.schedulers.kind import SchedulerKind
-from weigh.schedulers.protocol import AccountingWords
+from weigh.schedulers.kind import AccountingWords, SchedulerKind
 from weigh.units import GIB, HOUR
 
 FOLDER = Path(weigh.schedulers.__file__).parent

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.model.cluster import ClusterLimits, ClusterNode, NodeGpus
-from weigh.schedulers.protocol import Argv
+from weigh.schedulers.kind import Argv
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.slurm import scheduler as slurm_commands
 from weigh.schedulers.slurm.cluster import slurm_cluster_limits

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from weigh.flow.follow import named
-from weigh.schedulers.protocol import KnownJob
+from weigh.schedulers.kind import KnownJob
 
 Weigh = Callable[..., tuple[int, str, str]]
 

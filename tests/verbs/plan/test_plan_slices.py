@@ -9,7 +9,7 @@ from some_requests import some_plan
 from weigh.flow.submit.job_request import complete_request
 from weigh.model.job import JobRequest
 from weigh.model.plan import Plan, PlanRequest, TargetGpu
-from weigh.schedulers.backend import SchedulerQuestion, known_answer
+from weigh.schedulers.kind import SchedulerQuestion, known_answer
 from weigh.units import GIB
 
 SAID = ("--gpu-memory", "2GiB", "--memory", "1GiB", "--time", "1h")

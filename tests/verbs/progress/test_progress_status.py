@@ -23,7 +23,7 @@ from weigh.render.progress_lines import ExpectedEnd, TaskEnd, ends_lines
 from weigh.render.status_lines import JobStanding
 from weigh.runner.events import RunningProgress, TaskHeadway, write_progress
 from weigh.schedulers import client
-from weigh.schedulers.protocol import JobSnapshot
+from weigh.schedulers.reachable import JobSnapshot
 
 HOUR = 3600.0
 FINE = Task()

@@ -30,7 +30,7 @@ from weigh.model.record import (
 from weigh.model.report import JobReport
 from weigh.runner import events
 from weigh.schedulers import client
-from weigh.schedulers.protocol import JobSnapshot
+from weigh.schedulers.reachable import JobSnapshot
 from weigh.store import shards
 from weigh.store.identity import MachineIdentity
 from weigh.units import GIB, MIB

@@ -13,8 +13,8 @@ from rigs import mainly
 from some_requests import a_submitted_job
 
 from weigh.model.job import SubmittedJob
-from weigh.schedulers.backend import SchedulerCommands
 from weigh.schedulers.gridengine import scheduler as gridengine
+from weigh.schedulers.kind import SchedulerCommands
 from weigh.schedulers.slurm import scheduler as slurm
 from weigh.store.jobs import chain_of, find_jobs
 

@@ -19,7 +19,7 @@ from weigh.planning.resume_policy import (
     enlarged_request,
     group_by_request,
 )
-from weigh.schedulers.protocol import JobSnapshot
+from weigh.schedulers.reachable import JobSnapshot
 from weigh.schedulers.this_machine import LocalScheduler
 from weigh.store.identity import this_machine
 from weigh.units import GIB, HOUR, MIB

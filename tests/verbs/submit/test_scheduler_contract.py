@@ -10,7 +10,7 @@ from rigs import mainly
 
 from weigh.joblog import parse_line
 from weigh.schedulers import KINDS
-from weigh.schedulers.backend import known_answer
+from weigh.schedulers.kind import known_answer
 
 # some clusters look at the memory now and then only
 TOUCHES = "python3 -c 'import time; x = b\"x\" * (330 << 20); time.sleep(3)'"

@@ -12,7 +12,7 @@ from weigh.flow.here import here_of
 from weigh.flow.submit import checks
 from weigh.model.cluster import ClusterLimits, QueueLimits
 from weigh.model.job import JobRequest
-from weigh.schedulers.protocol import LiveAnswers
+from weigh.schedulers.kind import LiveAnswers
 
 SITE = """\
 [cluster]

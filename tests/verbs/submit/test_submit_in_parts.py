@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from following import Weigh
 
-from weigh.schedulers.backend import known_answer
+from weigh.schedulers.kind import known_answer
 
 NAMES = ("scontrol", "squeue")
 

@@ -24,11 +24,10 @@ from weigh.model.lint import (
 )
 from weigh.probe.filesystem import read_disk
 from weigh.schedulers import KINDS
-from weigh.schedulers.backend import SchedulerLint
+from weigh.schedulers.kind import LiveAnswers, SchedulerLint
 from weigh.schedulers.lint.case import note, problem
 from weigh.schedulers.lint.environment_rules import BARE_PATH
 from weigh.schedulers.lint.rules import acknowledged
-from weigh.schedulers.protocol import LiveAnswers
 from weigh.schedulers.script import ScriptLine, ScriptText
 
 _LONGEST = 4 << 20  # the usual limit of schedulers on a script

@@ -14,8 +14,8 @@ from weigh.flow.submit.own_script import FOLDER, request_of_known
 from weigh.model.job import OwnScript, SubmittedJob
 from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.job_script import SHEBANG
-from weigh.schedulers.kind import DialectTraits
-from weigh.schedulers.protocol import KnownJob, indices_of
+from weigh.schedulers.kind import DialectTraits, KnownJob
+from weigh.schedulers.reachable import indices_of
 from weigh.schedulers.words import format_ranges, parse_ranges
 from weigh.store import jobs as jobs_file
 from weigh.store.location import locate_store

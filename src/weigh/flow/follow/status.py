@@ -45,8 +45,8 @@ from weigh.render.status_lines import (
     WaitingElements,
 )
 from weigh.schedulers import find_kind
-from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.job_script import ENDED
+from weigh.schedulers.reachable import Scheduler
 from weigh.store import jobs as jobs_file
 from weigh.units import Seconds
 from weigh.why_run_ended import error_at_end

@@ -32,9 +32,8 @@ from weigh.review.runs import epoch_seconds, row_of
 from weigh.runner import events
 from weigh.runner.shared_queue import QueueClaims, QueueOwner
 from weigh.schedulers import KINDS
-from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.job_script import HOME
-from weigh.schedulers.protocol import element_numbers_of
+from weigh.schedulers.reachable import Scheduler, element_numbers_of
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.store.lines import read_tail
 from weigh.units import Seconds

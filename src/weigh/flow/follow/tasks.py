@@ -32,8 +32,8 @@ from weigh.model.record import State
 from weigh.runner import events
 from weigh.runner.shared_queue import QueueOwner
 from weigh.schedulers import KINDS
-from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.job_script import AGAIN, ENDED, NEAR
+from weigh.schedulers.reachable import Scheduler
 from weigh.units import Seconds
 from weigh.why_run_ended import failure_line, failure_lines
 

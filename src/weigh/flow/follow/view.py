@@ -33,8 +33,8 @@ from weigh.model.job import (
 )
 from weigh.model.plan import Plan
 from weigh.schedulers import KINDS, find_kind
-from weigh.schedulers.backend import Scheduler, SchedulerUserScripts
-from weigh.schedulers.protocol import Argv, JobSnapshot, indices_of
+from weigh.schedulers.kind import Argv, SchedulerUserScripts
+from weigh.schedulers.reachable import JobSnapshot, Scheduler, indices_of
 from weigh.schedulers.words import format_ranges
 from weigh.why_run_ended import out_of_memory
 

@@ -43,9 +43,8 @@ from weigh.review.runs import (
     run_of,
 )
 from weigh.schedulers import KINDS, find_kind, schedulers_on_path
-from weigh.schedulers.backend import PastAccounting
 from weigh.schedulers.command import lines_of_command
-from weigh.schedulers.kind import DialectTraits
+from weigh.schedulers.kind import DialectTraits, PastAccounting
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.index import read_index

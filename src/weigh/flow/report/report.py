@@ -57,7 +57,7 @@ from weigh.review.summary import ReportFindings, compose_report
 from weigh.schedulers import KINDS, accounting
 from weigh.schedulers.accounting import read_tables
 from weigh.schedulers.command import run_scheduler_command
-from weigh.schedulers.protocol import element_numbers_of
+from weigh.schedulers.reachable import element_numbers_of
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.find import LAST, labelled_entries, read_file

@@ -27,9 +27,8 @@ from weigh.render import history_lines
 from weigh.render.history_lines import HistoryKind, PastKind, RequestFromHistory
 from weigh.request import COMPLETED, LEAST_MEMORY, round_memory, round_time
 from weigh.schedulers import KINDS, accounting
-from weigh.schedulers.backend import PastAccounting
 from weigh.schedulers.command import lines_of_command, run_scheduler_command
-from weigh.schedulers.kind import SchedulerKind
+from weigh.schedulers.kind import PastAccounting, SchedulerKind
 from weigh.units import DAY, Bytes, Seconds, count_with_noun
 
 DAYS = 30  # days

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from weigh.errors import SchedulerError
 from weigh.schedulers.command import CommandOutput, run_as_is, run_scheduler_command
-from weigh.schedulers.protocol import SchedulerQuery
+from weigh.schedulers.kind import SchedulerQuery
 from weigh.units import Seconds
 
 PATIENCE = 10.0  # seconds

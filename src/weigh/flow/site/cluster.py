@@ -27,7 +27,7 @@ from weigh.model.job import JobRequest
 from weigh.model.record import SiteComplexes, SiteFlags
 from weigh.schedulers import KINDS, schedulers_on_path
 from weigh.schedulers.command import query_environment
-from weigh.schedulers.protocol import LiveAnswers
+from weigh.schedulers.kind import LiveAnswers
 from weigh.units import Seconds
 
 _WORD = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)

@@ -16,9 +16,9 @@ from weigh.schedulers import (
     kind_or_first,
     schedulers_on_path,
 )
-from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.client import SchedulerClient, SchedulerReach
 from weigh.schedulers.command import run_scheduler_command
+from weigh.schedulers.reachable import Scheduler
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.schedulers.this_machine import LocalScheduler
 from weigh.store.identity import this_machine

@@ -27,9 +27,9 @@ from weigh.model.plan import Plan
 from weigh.regular_file import only_regular
 from weigh.render.request_lines import WIDTH, folded_lines
 from weigh.schedulers import KINDS
-from weigh.schedulers.backend import Scheduler
+from weigh.schedulers.kind import LiveAnswers
 from weigh.schedulers.lint.rules import acknowledged
-from weigh.schedulers.protocol import LiveAnswers
+from weigh.schedulers.reachable import Scheduler
 from weigh.schedulers.script import read_script
 from weigh.units import count_with_noun, format_size
 

@@ -28,8 +28,8 @@ from weigh.model.job import (
 )
 from weigh.model.plan import Plan
 from weigh.schedulers import KINDS, find_kind
-from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.kind import DialectOptions, DialectTraits
+from weigh.schedulers.reachable import Scheduler
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.schedulers.words import positive_number
 from weigh.units import (

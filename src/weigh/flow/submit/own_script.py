@@ -45,10 +45,10 @@ from weigh.model.job import ACTIVE, JobRequest, OwnScript, RecordedRequest, Subm
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.request import RUNNER_MEMORY
 from weigh.schedulers import KINDS
-from weigh.schedulers.backend import Scheduler, SchedulerUserScripts
 from weigh.schedulers.job_script import announce_line
+from weigh.schedulers.kind import Argv, DescribedScript, KnownJob, SchedulerUserScripts
 from weigh.schedulers.launched import SUBMIT_COMMANDS, launched_by_line
-from weigh.schedulers.protocol import Argv, DescribedScript, KnownJob
+from weigh.schedulers.reachable import Scheduler
 from weigh.schedulers.script import read_script
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.schedulers.words import parse_ranges

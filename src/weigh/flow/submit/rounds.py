@@ -44,10 +44,10 @@ from weigh.flow.here import Here
 from weigh.flow.site import schedulers
 from weigh.model.job import HealLimits, SubmittedJob
 from weigh.regular_file import only_regular, write_all
-from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.client import TO_SUBMIT
 from weigh.schedulers.job_script import ANNOUNCED
-from weigh.schedulers.protocol import Argv
+from weigh.schedulers.kind import Argv
+from weigh.schedulers.reachable import Scheduler
 from weigh.store import jobs
 from weigh.store.identity import (
     MachineIdentity,

@@ -67,7 +67,7 @@ from weigh.model.staging import StagingPlan
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.runner.shell import does_shell_accept, plain_words
 from weigh.schedulers import KINDS
-from weigh.schedulers.backend import Scheduler
+from weigh.schedulers.reachable import Scheduler
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.store import jobs
 

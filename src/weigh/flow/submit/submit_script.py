@@ -29,7 +29,7 @@ from weigh.model.plan import Plan
 from weigh.model.record import SiteFlags
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.schedulers import find_kind
-from weigh.schedulers.backend import Scheduler
+from weigh.schedulers.reachable import Scheduler
 from weigh.store import location
 from weigh.store.location import open_privately
 from weigh.units import GIB, MIB, MINUTE

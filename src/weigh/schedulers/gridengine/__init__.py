@@ -7,16 +7,17 @@ latter are written. ``h_vmem`` limits the virtual memory of one slot.
 import math
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from weigh.errors import FormatError
 from weigh.model.record import Allocation, RecordedJob, Request, SiteComplexes
 from weigh.schedulers.kind import (
+    Argv,
     DialectOptions,
     DialectTraits,
     DialectVariables,
     SchedulerKind,
     SchedulerText,
+    late_part,
 )
 from weigh.schedulers.words import (
     parsed_or_none,
@@ -25,10 +26,6 @@ from weigh.schedulers.words import (
     whole_number,
 )
 from weigh.units import HOUR, MINUTE, Bytes, Seconds
-
-if TYPE_CHECKING:
-    from weigh.schedulers.protocol import Argv
-
 
 _SIZE_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 _CLOCK_FIELDS = 3
@@ -189,7 +186,7 @@ class GridEngine(SchedulerKind):
     directive = re.compile(r"\s*#+\s*\$\s*-")
     commands: tuple[str, ...] = ("qsub", "qstat", "qdel", "qconf", "qhost", "qacct")
     starts = "qrsh -now no"
-    probe: "Argv" = ("qconf", "-sql")
+    probe: Argv = ("qconf", "-sql")
     nodes_argv: tuple[str, ...] = ("qconf", "-sel")
     variables = DialectVariables(
         job=("JOB_ID",),
@@ -215,6 +212,11 @@ class GridEngine(SchedulerKind):
         exclusive=True,
     )
     text = TEXT
+    backend = late_part("weigh.schedulers.gridengine.scheduler", "COMMANDS")
+    accounting = late_part("weigh.schedulers.gridengine.accounting", "ACCOUNTING")
+    site = late_part("weigh.schedulers.gridengine.cluster", "SITE")
+    lint = late_part("weigh.schedulers.gridengine.lint", "LINT")
+    user_scripts = late_part("weigh.schedulers.gridengine.user_script", "USER_SCRIPTS")
 
 
 KIND = GridEngine()

@@ -9,9 +9,8 @@ from functools import lru_cache
 from weigh.model.record import State
 from weigh.model.report import AccountedElement, PastJob, without_impossible
 from weigh.schedulers import gridengine as gridengine_text
-from weigh.schedulers.backend import PastAccounting
 from weigh.schedulers.gridengine import scheduler as gridengine_commands
-from weigh.schedulers.protocol import AccountingWords, Argv
+from weigh.schedulers.kind import AccountingWords, Argv, PastAccounting
 from weigh.schedulers.words import parsed_or_none, printed_size, whole_number
 from weigh.units import DAY, KIB, Bytes, Seconds
 

@@ -23,15 +23,15 @@ from weigh.model.cluster import (
 from weigh.model.record import State
 from weigh.schedulers import KINDS
 from weigh.schedulers import gridengine as gridengine_text
-from weigh.schedulers.backend import SchedulerSite
-from weigh.schedulers.protocol import (
+from weigh.schedulers.command import answered_texts, unanswered
+from weigh.schedulers.kind import (
     Argv,
     ClusterAnswers,
     LiveAnswers,
     SchedulerQuery,
-    answered_texts,
-    unanswered,
+    SchedulerSite,
 )
+from weigh.schedulers.reachable import awaited_states
 from weigh.schedulers.words import count_elements, parsed_or_none, whole_number
 from weigh.units import Bytes
 
@@ -435,7 +435,7 @@ class GridEngineSite(SchedulerSite):
         totals = gpu_totals_of_hosts(found, query)
         return LiveAnswers(
             limits=gridengine_cluster_limits(texts, totals),
-            jobs=backend.awaited_states(awaited_ids, replies[len(commands) :]),
+            jobs=awaited_states(backend, awaited_ids, replies[len(commands) :]),
         )
 
 

@@ -23,12 +23,6 @@ from weigh.model.job import (
 )
 from weigh.model.record import SiteComplexes, State
 from weigh.schedulers import gridengine as gridengine_text
-from weigh.schedulers.backend import (
-    SchedulerCommands,
-    SchedulerQuestion,
-    known_answer,
-    one_command,
-)
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import TEXT
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
@@ -40,7 +34,14 @@ from weigh.schedulers.job_script import (
     request_of,
     warning,
 )
-from weigh.schedulers.protocol import Answer, Argv
+from weigh.schedulers.kind import (
+    Answer,
+    Argv,
+    SchedulerCommands,
+    SchedulerQuestion,
+    known_answer,
+    one_command,
+)
 from weigh.schedulers.words import (
     comma_pairs,
     count_elements,

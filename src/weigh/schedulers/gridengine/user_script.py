@@ -10,12 +10,6 @@ import msgspec
 
 from weigh.model.job import JobRequest, OwnScript, RecordedRequest, SubmittedJob
 from weigh.model.lint import ScriptFacts
-from weigh.schedulers.backend import (
-    SchedulerQuestion,
-    SchedulerUserScripts,
-    known_answer,
-    one_command,
-)
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import TEXT
 from weigh.schedulers.gridengine.lint import (
@@ -29,8 +23,16 @@ from weigh.schedulers.gridengine.scheduler import (
     parse_qstat_job,
     qacct_blocks,
 )
+from weigh.schedulers.kind import (
+    Argv,
+    DescribedScript,
+    KnownJob,
+    SchedulerQuestion,
+    SchedulerUserScripts,
+    known_answer,
+    one_command,
+)
 from weigh.schedulers.lint.case import LintCase
-from weigh.schedulers.protocol import Argv, DescribedScript, KnownJob
 from weigh.schedulers.words import (
     format_ranges,
     positive_number,

@@ -8,7 +8,7 @@ import msgspec
 
 from weigh.model.job import JobRequest
 from weigh.model.lint import LintFinding, ScriptFacts
-from weigh.schedulers.backend import SchedulerLint
+from weigh.schedulers.kind import SchedulerLint
 from weigh.schedulers.lint import (
     element_rules,
     end_rules,

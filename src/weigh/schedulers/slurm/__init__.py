@@ -8,20 +8,24 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from weigh.errors import FormatError
+from weigh.lazy_modules import lazy_module
 from weigh.model.record import Allocation, RecordedJob, Request, SiteFlags
 from weigh.schedulers.kind import (
+    Argv,
     DialectOptions,
     DialectTraits,
     DialectVariables,
     SchedulerKind,
     SchedulerText,
+    late_part,
 )
 from weigh.schedulers.words import positive_number, whole_number
 from weigh.units import DAY, HOUR, MIB, MINUTE, Bytes, Seconds, format_limit
 
 if TYPE_CHECKING:
-    from weigh.schedulers.backend import StepStarter
-    from weigh.schedulers.protocol import Argv
+    from weigh.schedulers.slurm import steps as slurm_steps
+else:  # imported when it is first used
+    slurm_steps = lazy_module("weigh.schedulers.slurm.steps")
 
 
 JOB_VARIABLE = "SLURM_JOB_ID"
@@ -303,7 +307,7 @@ class SlurmScheduler(SchedulerKind):
         *("sbatch", "squeue", "scancel", "scontrol", "sinfo", "srun", "sacct"),
     )
     starts = "srun"
-    probe: "Argv" = ("sinfo", "-h", "-o", "%R")
+    probe: Argv = ("sinfo", "-h", "-o", "%R")
     nodes_argv: tuple[str, ...] = ("sinfo", "-h", "-N", "-o", "%N %n")
     variables = DialectVariables(
         job=("SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"),
@@ -332,13 +336,12 @@ class SlurmScheduler(SchedulerKind):
         container_steps=True,
     )
     text = TEXT
-
-    @property
-    def steps(self) -> "StepStarter":
-        """Return how its jobs start processes on their nodes."""
-        from weigh.schedulers.slurm import steps  # noqa: PLC0415 - rarely
-
-        return steps
+    backend = late_part("weigh.schedulers.slurm.scheduler", "COMMANDS")
+    accounting = late_part("weigh.schedulers.slurm.accounting", "ACCOUNTING")
+    site = late_part("weigh.schedulers.slurm.cluster", "SITE")
+    lint = late_part("weigh.schedulers.slurm.lint", "LINT")
+    user_scripts = late_part("weigh.schedulers.slurm.user_script", "USER_SCRIPTS")
+    steps = slurm_steps
 
 
 KIND = SlurmScheduler()

@@ -20,8 +20,7 @@ from weigh.model.report import (
     without_impossible,
     without_unseen_nodes,
 )
-from weigh.schedulers.backend import PastAccounting
-from weigh.schedulers.protocol import AccountingWords, Argv
+from weigh.schedulers.kind import AccountingWords, Argv, PastAccounting
 from weigh.schedulers.slurm.scheduler import STATES
 from weigh.schedulers.words import (
     comma_pairs,

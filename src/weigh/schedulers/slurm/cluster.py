@@ -21,15 +21,15 @@ from weigh.model.cluster import (
 )
 from weigh.schedulers import KINDS
 from weigh.schedulers import slurm as slurm_text
-from weigh.schedulers.backend import SchedulerSite
-from weigh.schedulers.protocol import (
+from weigh.schedulers.command import answered_texts, unanswered
+from weigh.schedulers.kind import (
     Argv,
     ClusterAnswers,
     LiveAnswers,
     SchedulerQuery,
-    answered_texts,
-    unanswered,
+    SchedulerSite,
 )
+from weigh.schedulers.reachable import awaited_states
 from weigh.schedulers.words import (
     count_elements,
     mebibytes_in,
@@ -311,7 +311,7 @@ class SlurmSite(SchedulerSite):
         texts = answered_texts(commands, replies[: len(commands)])
         return LiveAnswers(
             limits=slurm_cluster_limits(texts),
-            jobs=backend.awaited_states(awaited_ids, replies[len(commands) :]),
+            jobs=awaited_states(backend, awaited_ids, replies[len(commands) :]),
         )
 
 

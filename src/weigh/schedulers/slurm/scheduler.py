@@ -24,15 +24,17 @@ from weigh.model.job import (
     SubmittedJob,
 )
 from weigh.model.record import State
-from weigh.schedulers.backend import (
+from weigh.schedulers.command import CommandOutput
+from weigh.schedulers.job_script import ScriptRules
+from weigh.schedulers.kind import (
+    Answer,
+    Argv,
+    EndMessages,
     SchedulerCommands,
     SchedulerQuestion,
     known_answer,
     one_command,
 )
-from weigh.schedulers.command import CommandOutput
-from weigh.schedulers.job_script import ScriptRules
-from weigh.schedulers.protocol import Answer, Argv, EndMessages
 from weigh.schedulers.slurm.cluster import pairs_of, rows_of
 from weigh.schedulers.slurm.script import (
     GRES,

@@ -10,14 +10,16 @@ import msgspec
 from weigh.model.job import JobRequest, OwnScript, SubmittedJob
 from weigh.model.lint import ScriptFacts
 from weigh.schedulers import slurm as slurm_text
-from weigh.schedulers.backend import (
+from weigh.schedulers.command import CommandOutput
+from weigh.schedulers.kind import (
+    Argv,
+    DescribedScript,
+    KnownJob,
     SchedulerQuestion,
     SchedulerUserScripts,
     known_answer,
     one_command,
 )
-from weigh.schedulers.command import CommandOutput
-from weigh.schedulers.protocol import Argv, DescribedScript, KnownJob
 from weigh.schedulers.script import read_script
 from weigh.schedulers.slurm import TEXT
 from weigh.schedulers.slurm.cluster import pairs_of
