@@ -77,19 +77,25 @@ def _gpu_list_cells(gpu_state: GpuState) -> tuple[str, str, str, str, str, str]:
 def _gpu_load_text(gpu_state: GpuState) -> str:
     if gpu_state.utilization is None:
         return ""
-    return f"busy {gpu_state.utilization:.0f} %" if gpu_state.utilization else "idle"
+    # one that a program holds is not idle: weigh exec would not claim it
+    if _is_unused_gpu(gpu_state):
+        return "idle"
+    return f"busy {gpu_state.utilization:.0f} %"
+
+
+def _is_unused_gpu(gpu_state: GpuState) -> bool:
+    # a process of another user or container is not listed, but its memory and load are
+    is_held = gpu_state.occupants or (gpu_state.memory_used or 0) > _LITTLE
+    return gpu_state.occupants is not None and not is_held and not gpu_state.utilization
 
 
 def _first_occupant_text(gpu_state: GpuState) -> str:
     """Write who uses the GPU: the user's own process first, the others counted."""
     occupants = gpu_state.occupants
-    if occupants is None:
-        return _HIDDEN
-    # a process of another user or container is not listed, but its memory and load are
-    if not occupants:
-        if (gpu_state.memory_used or 0) > _LITTLE or gpu_state.utilization:
-            return _HIDDEN
+    if _is_unused_gpu(gpu_state):
         return "allocated, not used" if gpu_state.allocated else "free"
+    if not occupants:
+        return _HIDDEN
     # the user's own first, then the one with the most memory
     first = max(occupants, key=lambda one: (one.mine is True, one.memory or 0))
     more = f" +{len(occupants) - 1}" if len(occupants) > 1 else ""

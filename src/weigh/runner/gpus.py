@@ -74,10 +74,11 @@ class GpuClaims:
             found = named[:gpu_count]
         if len(found) < (gpu_count or 0):
             self.release()
-            who = "are idle and not claimed" if named is None else "named for this job"
+            how_many = f"only {len(found)} GPUs are" if found[1:] else "only 1 GPU is"
+            which = "idle and not claimed" if named is None else "named for this job"
             raise UsageError(
-                f"{option}: only {len(found)} GPUs {who} (ask the scheduler for more, "
-                "or name yours in CUDA_VISIBLE_DEVICES)"
+                f"{option}: {how_many if found else 'no GPU is'} {which} (ask the "
+                "scheduler for more, or name yours in CUDA_VISIBLE_DEVICES)"
             )
         return found
 

@@ -82,7 +82,9 @@ def test_what_the_environment_names_needs_no_driver(claims: GpuClaims) -> None:
 
 def test_more_gpus_than_the_environment_names_are_refused(claims: GpuClaims) -> None:
     env = {"CUDA_VISIBLE_DEVICES": "1,3"}
-    with pytest.raises(UsageError, match="--gpus 4: only 2 GPUs named for this job"):
+    with pytest.raises(
+        UsageError, match="--gpus 4: only 2 GPUs are named for this job"
+    ):
         claims.choose(env, None, FakeGpus, gpu_count=4)
 
 
@@ -94,7 +96,7 @@ def test_gpus_granted_without_a_name_are_idle_ones(claims: GpuClaims) -> None:
 def test_too_few_idle_gpus_are_refused_and_none_is_kept(
     claims: GpuClaims, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match="only 1 GPUs are idle and not claimed"):
+    with pytest.raises(UsageError, match="only 1 GPU is idle and not claimed"):
         claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}, {9: GIB}), gpu_count=2)
     other = GpuClaims(scope(tmp_path))
     assert other.choose({}, GRID_ENGINE, lambda: FakeGpus({}), gpu_count=1) == ("0",)
@@ -134,7 +136,7 @@ def test_a_claim_ends_with_the_process_that_has_it(
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"claimed\n"
-        with pytest.raises(UsageError, match="only 0 GPUs"):
+        with pytest.raises(UsageError, match="no GPU is idle"):
             claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}), gpu_count=1)
         other.kill()
     assert claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}), gpu_count=1) == ("0",)
