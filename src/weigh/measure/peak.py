@@ -75,6 +75,7 @@ class PeakTracker:
         self._grown: Bytes = 0  # with what they are known to have grown by
         self._met: set[int] = set()  # process ids
         self._has_unseen = False  # processes that other processes waited for
+        self._looked_at: Seconds = 0.0
         self._ended_at: Seconds | None = None
 
     @property
@@ -117,7 +118,7 @@ class PeakTracker:
             self._most_by_account = max(self._most_by_account, look.high)
         self._note(look, held)
         self._readings = {reading.pid: reading for reading in readings}
-        self._last = held
+        self._last, self._looked_at = held, current_time
         return TreeSample(current_time, look.value, None, len(readings))
 
     def _note(self, look: PeakLook, held: MemoryHolding) -> None:
@@ -255,8 +256,12 @@ class PeakTracker:
         )
 
     def _was_short(self) -> bool:
-        """Return whether the last sample came too early to be useful."""
-        return self._ended_at is not None and self._ended_at < _SHORT
+        """Return whether the last sample came too early to be useful.
+
+        On a busy machine a program waits at its start: a look finds 10 KiB then.
+        """
+        ended = self._ended_at
+        return ended is not None and (ended < _SHORT or self._looked_at < ended / 2)
 
     def _below_the_floor(self) -> PeakMemory:
         """Return a peak with the launcher's own memory as its upper bound."""
