@@ -139,7 +139,9 @@ class _MeasuredCommand:
         self._clock = open_cpu_clock(self._leader)
         if self._clock is not None:
             self._closing.callback(self._clock.close)
-        self._ledger = open_ledger(self._leader, os.environ)
+        self._ledger = open_ledger(
+            self._leader, os.environ, lambda: self._tree.excluded
+        )
         if self._ledger is not None:
             self._closing.callback(self._ledger.close)
         self._cgroup = read_cgroup()

@@ -79,10 +79,7 @@ def test_peak_memory_is_the_programs_own_and_within_the_bounds(
 ) -> None:
     run = run_of(tmp_path, kind)
     truth, peak = run.truth["peak_memory"], run.usage["peak_memory"]
-    # of c a user's group has 1.6 MiB that the program does not know of: the kernel and
-    # a count of pages agree on it. docs/accuracy.md calls 6 % right
-    within = 0.06 if kind == "c" else 0.05
-    assert peak["value"] == pytest.approx(truth, rel=within)
+    assert peak["value"] == pytest.approx(truth, rel=0.05)
     # the truth is without page tables (1 / 512 of what a process maps, and other
     # processes map it too) and stacks, which weigh counts
     kernel = max(peak["kernel"] or 0, truth // 256)

@@ -224,6 +224,7 @@ class Group:
         self.root = root / "cgroup"
         self.proc = root / "proc"
         self.version = version
+        self.helpers: set[int] = set()
         part = "memory/job" if version == 1 else "job"
         self.folder = self.root / part
         self.folder.mkdir(parents=True)
@@ -266,7 +267,11 @@ class Group:
         # as in a batch job: no group is made
         environment = {"SLURM_JOB_ID": "1"}
         return open_ledger(
-            leader, environment, proc_folder=str(self.proc), root=str(self.root)
+            leader,
+            environment,
+            lambda: self.helpers,
+            proc_folder=str(self.proc),
+            root=str(self.root),
         )
 
 
@@ -299,8 +304,40 @@ def test_weighs_own_growth_is_not_the_jobs(
 ) -> None:
     page = os.sysconf("SC_PAGE_SIZE")
     doctored.write(doctored.proc / "self/statm", "1000 800 100 0 0 0 0\n")
+    doctored.helpers = {78}  # a new one: weigh looks again
     doctored.charge(90 * MIB)
     assert ledger.read().total == 90 * MIB - 10 - 300 * page
+
+
+def test_pages_that_weigh_shares_with_its_forks_are_no_growth_of_the_job(
+    doctored: Group,
+) -> None:
+    """At first the launcher has half of weigh's 8 MiB; then a new fork copies 3."""
+
+    def shares(**mebibytes: int) -> None:
+        for process, size in mebibytes.items():
+            text = f"Rss: 1 kB\nPss_Anon: {size << 10} kB\n"
+            doctored.write(doctored.proc / process.strip("_") / "smaps_rollup", text)
+
+    shares(self=4, _77=4)
+    doctored.charge(8 * MIB)
+    ledger = doctored.open()
+    assert ledger is not None
+    doctored.helpers = {78}
+    shares(self=7, _78=4)
+    doctored.charge((11 + 64) * MIB)
+    assert ledger.read().total == 64 * MIB
+    ledger.close()
+
+
+def test_the_forks_that_help_weigh_are_no_strangers_in_its_group(
+    doctored: Group,
+) -> None:
+    doctored.processes(os.getpid(), 77, 78)
+    doctored.helpers = {78}
+    ledger = doctored.open()
+    assert ledger is not None
+    ledger.close()
 
 
 @pytest.mark.parametrize("stranger", [4711, 0])  # 0: of another pid namespace
@@ -398,7 +435,7 @@ def test_a_group_made_for_a_job_counts_it_and_is_removed() -> None:
     ) as job:
         assert job.stdin is not None
         assert job.stdout is not None
-        ledger = open_ledger(job.pid, {})
+        ledger = open_ledger(job.pid, {}, frozenset)
         assert ledger is not None
         assert ledger.is_own
         before = ledger.read()

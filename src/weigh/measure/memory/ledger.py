@@ -6,6 +6,7 @@ ancestors are in it besides the job, as in a Slurm step or a container.
 """
 
 import os
+import resource
 import time
 from collections.abc import Callable, Collection, Mapping
 
@@ -36,6 +37,7 @@ _NOBODY: frozenset[int] = frozenset()
 # (MEMCG_CHARGE_BATCH of 64 pages in the kernel's mm/memcontrol.c)
 _LATE = 256 * KIB
 _MOST_LATE = 16 * MIB  # however many CPUs there are
+_FEW_FAULTS = 32  # of pages, in which weigh's own share changes by less than that
 _UNSEEN = 8 * MIB  # of memory that nobody seems to hold: others may be in the group
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # include/linux/proc_ns.h of the kernel
 # In a job of theirs, moving processes to another group is the scheduler's business
@@ -50,6 +52,40 @@ _BATCH_JOBS = (
 )
 
 
+class WeighInGroup:
+    """The anonymous memory of weigh and its helpers, in the group that they stand in.
+
+    A fork shares its parent's pages until one of the two writes to a page, which is
+    there twice from then on: the sum of their proportional shares has each page once.
+    """
+
+    def __init__(
+        self, leader: int, helpers: Callable[[], Collection[int]], proc_folder: str
+    ) -> None:
+        """Count with *leader*, a fork of weigh until it becomes the job."""
+        self._helpers = helpers
+        self._proc = proc_folder
+        self._counted: Collection[int] = _NOBODY
+        self._faults = 0
+        self._first = self._share = self._shares({leader, *helpers()})
+
+    def growth(self) -> Bytes:
+        """Return by how much they have grown; below 0 where they have shrunk."""
+        helpers = set(self._helpers())
+        # a page that comes costs weigh a fault, and a count costs it 0.4 ms
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        if helpers != self._counted or faults >= self._faults + _FEW_FAULTS:
+            self._counted, self._faults = helpers, faults
+            self._share = self._shares(helpers)
+        return self._share - self._first
+
+    def _shares(self, helpers: Collection[int]) -> Bytes:
+        own = anonymous_share("self", self._proc)
+        if own is None:  # Linux before 5.4
+            return anonymous_of("self", self._proc)
+        return own + sum(anonymous_share(pid, self._proc) or 0 for pid in helpers)
+
+
 class MemoryLedger:
     """Reads a job's memory from the group's account; ``source`` describes it.
 
@@ -62,7 +98,7 @@ class MemoryLedger:
         *,
         is_own: bool,
         residents: Collection[int] = _NOBODY,
-        own_memory: Callable[[], Bytes] | None = None,
+        weigh: WeighInGroup | None = None,
         proc_folder: str = "/proc",
     ) -> None:
         """Start from the group's current figures.
@@ -71,8 +107,7 @@ class MemoryLedger:
             gauge: the group.
             is_own: whether the group was made for this job.
             residents: processes that are in it and not part of the job.
-            own_memory: reads weigh's own anonymous memory, where that is charged to
-                the group too.
+            weigh: weigh's own memory, where that is charged to the group too.
             proc_folder: where /proc is.
 
         Raises:
@@ -88,10 +123,7 @@ class MemoryLedger:
         self._may_be_shared = not is_own and lists_only_visible(
             gauge.version, proc_folder
         )
-        self._own_memory = own_memory or (lambda: 0)
-        # weigh's own memory is charged to the group too, where it stands in the same
-        # one
-        self._own_first = self._own_memory()
+        self._weigh = weigh
         self._base = self._last = gauge.read()
         self._late = min(_MOST_LATE, _LATE * (os.cpu_count() or 1))
 
@@ -104,7 +136,7 @@ class MemoryLedger:
         """
         before, now = self._last, self._gauge.read()
         self._last = now
-        own = max(0, self._own_memory() - self._own_first)
+        own = 0 if self._weigh is None else self._weigh.growth()
         held = memory_held_by_group(before, now, self._base, own=own)
         return msgspec.structs.replace(
             held,
@@ -207,13 +239,15 @@ def memory_held_by_group(
 def open_ledger(
     leader: int,
     environment: Mapping[str, str],
+    helpers: Callable[[], Collection[int]],
     *,
     proc_folder: str = "/proc",
     root: str = _SYSTEM,
 ) -> MemoryLedger | None:
     """Account for the process *leader*, which waits to become the job.
 
-    None where no group is, or can be, the job's own.
+    *helpers* returns weigh's other children. None where no group is, or can be, the
+    job's own.
     """
     try:
         with open(f"{proc_folder}/self/cgroup", encoding="utf-8") as cgroup:
@@ -224,7 +258,7 @@ def open_ledger(
         ledger = _make_group(folder, version, leader)
         if ledger is not None:
             return ledger
-    return _read_group(folder, version, leader, proc_folder)
+    return _read_group(folder, version, leader, helpers, proc_folder)
 
 
 def _make_group(folder: str, version: int, leader: int) -> MemoryLedger | None:
@@ -257,10 +291,14 @@ def _counts_upwards(folder: str, version: int) -> bool:
 
 
 def _read_group(
-    folder: str, version: int, leader: int, proc_folder: str
+    folder: str,
+    version: int,
+    leader: int,
+    helpers: Callable[[], Collection[int]],
+    proc_folder: str,
 ) -> MemoryLedger | None:
     """Read the group that weigh stands in; None if others are in it."""
-    residents = ancestors(proc_folder) | {leader}
+    residents = ancestors(proc_folder) | {leader, *helpers()}
     try:
         gauge = GroupGauge(folder, version)
     except OSError:
@@ -280,7 +318,7 @@ def _read_group(
                 gauge,
                 is_own=False,
                 residents=residents,
-                own_memory=lambda: anonymous_of("self", proc_folder),
+                weigh=WeighInGroup(leader, helpers, proc_folder),
                 proc_folder=proc_folder,
             )
     except (OSError, ValueError):
@@ -352,6 +390,13 @@ def anonymous_of(pid: int | str, proc_folder: str = "/proc") -> Bytes:
         return (int(resident) - int(shared)) * _PAGE
     except ValueError:
         return 0
+
+
+def anonymous_share(pid: int | str, proc_folder: str = "/proc") -> Bytes | None:
+    """Read a process's share of its anonymous memory; None where that is unknown."""
+    rollup = file_head(f"{proc_folder}/{pid}/smaps_rollup", _STAT_BYTES)
+    _, found, figure = rollup.partition(b"\nPss_Anon:")
+    return int(figure.split(None, 1)[0]) * KIB if found else None
 
 
 def lists_only_visible(version: int, proc_folder: str = "/proc") -> bool:
