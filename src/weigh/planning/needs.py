@@ -82,8 +82,10 @@ class NeedCurves:
         self._measured: dict[tuple[object, ...], tuple[str, ...]] = {}
         for record in self._records:
             # a run that was killed shows less than is needed at its size: it is no
-            # measurement
-            if record.state == COMPLETED:
+            # measurement; nor is one of whose GPU nothing is known, where a curve knows
+            # it
+            is_unknown = "gpu_memory" in self._fits and _is_gpu_use_unknown(record)
+            if record.state == COMPLETED and not is_unknown:
                 at = self._those_that_matter(record.parameters)
                 self._measured[at] = (*self._measured.get(at, ()), record.id)
 
@@ -345,7 +347,9 @@ def needs_of_tasks(
     kinds: list[TaskKind] = []
     for basis, place in found.items():
         if basis.records not in measured:
-            records = [library.read(name) for name in basis.records]
+            records = grounds.with_gpus_of_like_runs(
+                [library.read(name) for name in basis.records]
+            )
             gpus = tuple(gpu for record in records for gpu in _gpus_with_memory(record))
             measured[basis.records] = _measured_kind(records, given, headroom), gpus
         base = measured[basis.records][0]
@@ -384,6 +388,7 @@ class _NeedFinder:
         # by the ids of the records: lines that differ only in numbers share the fit
         self._fitted: dict[tuple[str, ...], NeedCurves | None] = {}
         self._only: dict[tuple[str, ...], Sizes] = {}  # sizes that all these runs share
+        self._like: dict[str, tuple[str, ...]] = {}  # ids of like runs, by that of one
         self.unlike: dict[str, float] = {}
         self.unnamed: Counter[str] = Counter()  # tasks without a size, by its name
 
@@ -426,10 +431,28 @@ class _NeedFinder:
             self.unnamed.update(name for name in curves.names if name not in sizes)
         return _NeedBasis(nearest_records(alike, line_parts[2]))
 
+    def with_gpus_of_like_runs(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Return the records; with the fullest GPUs of like runs if theirs are unknown.
+
+        Of tasks that shared a GPU while they were measured, one may lack its figure.
+        """
+        if any(not _is_gpu_use_unknown(record) for record in records):
+            return records
+        likes = dict.fromkeys(n for r in records for n in self._like.get(r.id, ()))
+        usages = [u for name in likes if (u := self._library.read(name).usage)]
+        gpus = max((u.gpus for u in usages), key=_fullest_gpu, default=())
+        return [
+            replace(record, usage=replace(record.usage, gpus=gpus))
+            if record.usage and _fullest_gpu(gpus)
+            else record
+            for record in records
+        ]
+
     def _curves(
         self, names: tuple[str, ...], alike: Sequence[CandidateRecords]
     ) -> NeedCurves | None:
         if names not in self._fitted:
+            self._like.update(dict.fromkeys(names, names))
             self._fitted[names] = self._fit(names, alike)
         return self._fitted[names]
 
@@ -520,7 +543,7 @@ def _measured_kind(
     time = _longest_time(walls) if given.time is None else given.time
     gpu_memory = given.gpu_memory
     if gpu_memory is None:
-        gpu_memory = max((_gpu_peak(gpu) or 0 for gpu in gpus), default=0)
+        gpu_memory = _fullest_gpu(gpus)
     cpus = given.cpus or (request.cpus if request else 1)
     whole = given.gpus or _whole_gpus_of_records(records)
     memory, limit = (
@@ -688,6 +711,17 @@ def _size_with_headroom(measured_size: float, headroom: float) -> int:
 
 def _longest_time(known_times: Iterable[float | None]) -> float | None:
     return max((value for value in known_times if value is not None), default=None)
+
+
+def _is_gpu_use_unknown(record: Record) -> bool:
+    """Return whether a run may have used a GPU of which its record has no memory."""
+    gpus = record.usage.gpus if record.usage else ()
+    is_unused = bool(gpus) and all(gpu.was_used is False for gpu in gpus)
+    return not is_unused and not _fullest_gpu(gpus)
+
+
+def _fullest_gpu(gpus: Sequence[GpuUsage]) -> Bytes:
+    return max((_gpu_peak(gpu) or 0 for gpu in gpus), default=0)
 
 
 def _gpus_with_memory(record: Record) -> tuple[GpuUsage, ...]:

@@ -110,6 +110,49 @@ def test_where_all_are_as_like_the_biggest_use_counts() -> None:
     assert found.kinds[0].item.memory == 3 * GIB
 
 
+def with_gpu(record: Record, **figures: float | None) -> Record:
+    gpu = msgspec.convert({"uuid": "GPU-1", "name": "Tesla T4", **figures}, GpuUsage)
+    assert record.usage is not None
+    return msgspec.structs.replace(
+        record, usage=msgspec.structs.replace(record.usage, gpus=(gpu,))
+    )
+
+
+def test_a_gpu_that_one_record_lacks_is_that_of_like_runs() -> None:
+    known = measured("cccc3", "python tag.py --lr 0.1 --seed 1", gpu=2 * GIB)
+    lacks = measured("dddd4", "python tag.py --lr 0.2 --seed 1")
+    busy = with_gpu(lacks, peak_memory=0, other_memory=GIB, utilization_max=9.0)
+    lines = [f"python tag.py --lr {rate} --seed 1" for rate in (0.1, 0.2)]
+
+    for record in (lacks, busy):
+        found = needs(lines, [known, record])
+        assert [kind.records for kind in found.kinds] == [("cccc3",), ("dddd4",)]
+        assert [kind.item.gpu_memory for kind in found.kinds] == [2 * GIB, 2 * GIB]
+        alone = needs(lines[1:], [known, record])
+        assert alone.gpu is not None
+
+
+def test_a_gpu_that_a_run_left_unused_is_not_that_of_like_runs() -> None:
+    known = measured("cccc3", "python tag.py --gpus 1", gpu=2 * GIB)
+    idle = with_gpu(measured("dddd4", "python tag.py --gpus 0"), process_peak_memory=0)
+
+    (kind,) = needs(["python tag.py --gpus 0"], [known, idle]).kinds
+
+    assert kind.item.gpu_memory == 0
+
+
+def test_a_curve_through_like_runs_knows_the_gpu_that_one_record_lacks() -> None:
+    runs = [
+        measured(f"cccc{n}", f"python tag.py --batch {n}", gpu=n * GIB)
+        for n in (2, 4, 8)
+    ]
+    lacks = measured("dddd4", "python tag.py --batch 3")
+
+    (kind,) = needs(["python tag.py --batch 3"], [*runs, lacks]).kinds
+
+    assert kind.used.gpu_memory == pytest.approx(3 * GIB, rel=0.01)
+
+
 def test_another_program_is_no_measure() -> None:
     found = needs(["python other.py --algo ppo"], [PPO, DQN])
 
