@@ -172,7 +172,7 @@ def _typed_job_setup(texts: tuple[str, ...], *, checks: bool) -> JobSetup:
         if kind in ("venv", "container") and "://" not in value:
             value = os.path.abspath(value)
         if kind == "container" and "://" not in value and not os.path.exists(value):
-            raise UsageError(f"--setup {text}: no such file")
+            raise UsageError(f"--setup {text}: no such file (or docker://IMAGE)")
         named.setdefault(kind, []).append(value)
     for kind in ("conda", "venv", "container"):
         if len(named.get(kind, ())) > 1:

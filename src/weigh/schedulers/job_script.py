@@ -437,6 +437,27 @@ def _environment_lines(setup: JobSetup) -> Iterator[str]:
     yield from setup.lines
 
 
+def image_as_run(image: str, *, is_pyxis: bool) -> str:
+    """Return an image as its program reads it, typed as Apptainer or enroot writes it.
+
+    ``docker://nvcr.io/nvidia/x`` is ``nvcr.io#nvidia/x`` for enroot: with a slash it
+    would look for all of it in Docker's own registry. No version of Pyxis needs
+    ``docker://`` (https://github.com/NVIDIA/enroot/blob/master/doc/cmd/import.md).
+    """
+    name = image.removeprefix("docker://")
+    if name == image:  # a path, or of another kind
+        return image
+    if not is_pyxis:
+        return f"docker://{name.replace('#', '/', 1)}"
+    registry, slash, path = name.partition("/")
+    # the registry that enroot asks if none is named
+    if registry in {"docker.io", "index.docker.io"}:
+        return path
+    # https://pkg.go.dev/github.com/distribution/reference: or it is a user's name
+    is_registry = registry == "localhost" or bool({".", ":"} & {*registry})
+    return f"{registry}#{path}" if slash and is_registry and "#" not in name else name
+
+
 def _container(job_script: JobScript) -> Iterator[str]:
     """Yield the lines that write a bash wrapper which runs each task in the container.
 
@@ -465,7 +486,8 @@ def _container(job_script: JobScript) -> Iterator[str]:
     yield f"container={_FOLDER}/bash"
     yield f'printf \'#!/bin/bash\\nexec %q {begin} "$@"\\n\' "$runs" \\'
     # several elements on one node write the same file: each replaces it whole
-    yield f'  {quoted(image)} >"$container.$$" && chmod 755 "$container.$$" &&'
+    name = image_as_run(image, is_pyxis=job_script.setup.is_pyxis)
+    yield f'  {quoted(name)} >"$container.$$" && chmod 755 "$container.$$" &&'
     yield '  mv -f -- "$container.$$" "$container" || exit'
     # from here on `bash` is the wrapper
     yield f'export PATH={_FOLDER}:"$PATH" BASH_ENV='

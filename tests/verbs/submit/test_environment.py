@@ -3,6 +3,7 @@
 import os
 import shutil
 from pathlib import Path
+from shlex import quote
 from types import SimpleNamespace
 from typing import Any
 
@@ -185,6 +186,7 @@ def test_a_node_without_pyxis_is_reported(real: Weigh) -> None:
     ("program", "image", "why"),
     [
         ("pyxis", "a.sif", "Pyxis does not read "),
+        ("pyxis", "oras://ghcr.io/a", "Pyxis does not read "),
         ("docker", "a.sqsh", "cluster.container must be 'apptainer' or 'pyxis'"),
     ],
 )
@@ -192,13 +194,40 @@ def test_what_runs_no_container_is_refused(
     here: Weigh, program: str, image: str, why: str
 ) -> None:
     (here.folder / "weigh.toml").write_text(f'[cluster]\ncontainer = "{program}"\n')
-    (here.folder / image).touch()
+    if "://" not in image:
+        (here.folder / image).touch()
     words = ("--on", "slurm", "--setup", f"container:{image}", "--dry-run")
 
     code, _, err = here("submit", here.plan("true"), *words)
 
     assert code == 2
     assert why in err
+
+
+@pytest.mark.parametrize(
+    ("typed", "enroot", "apptainer"),
+    [
+        ("ubuntu:24.04", "ubuntu:24.04", "ubuntu:24.04"),
+        ("me/tool", "me/tool", "me/tool"),
+        ("nvcr.io/nvidia/x:1", "nvcr.io#nvidia/x:1", "nvcr.io/nvidia/x:1"),
+        ("nvcr.io#nvidia/x:1", "nvcr.io#nvidia/x:1", "nvcr.io/nvidia/x:1"),
+        ("u@h:5000/a/b", "u@h:5000#a/b", "u@h:5000/a/b"),
+        ("localhost/a", "localhost#a", "localhost/a"),
+        ("docker.io/library/a", "library/a", "docker.io/library/a"),
+    ],
+)
+def test_an_image_of_a_registry_is_written_as_its_program_reads_it(
+    here: Weigh, typed: str, enroot: str, apptainer: str
+) -> None:
+    words = ("--on", "slurm", "--setup", f"container:docker://{typed}", "--dry-run")
+    plan = here.plan("true")
+
+    by_apptainer = here("submit", plan, *words)[1]
+    (here.folder / "weigh.toml").write_text('[cluster]\ncontainer = "pyxis"\n')
+    by_pyxis = here("submit", plan, *words)[1]
+
+    assert f" {quote('docker://' + apptainer)} >" in by_apptainer
+    assert f" {quote(enroot)} >" in by_pyxis
 
 
 def test_without_steps_apptainer_runs_the_container(here: Weigh, image: Path) -> None:

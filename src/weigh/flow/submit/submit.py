@@ -455,6 +455,9 @@ def _job_script_of_plan(
     )
 
 
+_READ_BY_ENROOT = frozenset({"", "docker", "dockerd", "podman"})  # "": a file
+
+
 def _setup_of_site(here: Here, setup: JobSetup, kind: str) -> JobSetup:
     """Return the setup with the program that runs containers here.
 
@@ -463,7 +466,8 @@ def _setup_of_site(here: Here, setup: JobSetup, kind: str) -> JobSetup:
     """
     if setup.container is None or not has_container_steps(kind, here.settings.cluster):
         return setup
-    if setup.container.endswith(".sif"):
+    source = setup.container.rpartition("://")[0]
+    if setup.container.endswith(".sif") or source not in _READ_BY_ENROOT:
         raise UsageError(
             f"Pyxis does not read {setup.container}: name an image of squashfs "
             "(.sqsh), or docker://IMAGE"
