@@ -5,6 +5,8 @@ import re
 import pytest
 from following import Weigh
 
+from weigh.flow.submit import checks
+
 
 def submit_to_any_queue(weigh: Weigh, *words: str) -> tuple[str, str]:
     plan = weigh.plan("true", words=("--replace",))
@@ -71,6 +73,20 @@ def test_where_no_queue_takes_the_job_each_reason_is_shown(
     assert code == 2
     assert f"--queue auto: no queue takes the job: {why}" in " ".join(err.split())
     assert real("status", "last")[0] == 2
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize("bound", ["MOST_QUEUES_ASKED", "LONGEST_ASKING_QUEUES"])
+def test_queues_beyond_a_bound_are_not_asked_and_named(
+    real: Weigh, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(checks, bound, 0)
+    words = ("--on", "slurm", "--queue", "auto", "--time", "1h")
+
+    code, _, err = real("submit", real.plan("true"), *words)
+
+    assert code == 2
+    assert "; not asked, name one by --queue: long, gpu" in " ".join(err.split())
 
 
 @pytest.mark.slurm

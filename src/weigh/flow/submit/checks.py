@@ -31,7 +31,7 @@ from weigh.schedulers.kind import LiveAnswers
 from weigh.schedulers.lint.rules import acknowledged
 from weigh.schedulers.reachable import Scheduler
 from weigh.schedulers.script import read_script
-from weigh.units import count_with_noun, format_size
+from weigh.units import Seconds, count_with_noun, format_size
 
 # findings on what weigh's own job script does on purpose
 _LOGS = frozenset({"log-directory", "log-pattern"})
@@ -45,6 +45,11 @@ _NAMED = 3
 _END_OF_REFUSED = re.compile(
     r": (?:refused|(?:accepted, )?never starts|.*never start)$"
 )
+
+
+# of --queue auto: a site may have a hundred partitions, and a controller that is slow
+MOST_QUEUES_ASKED = 16
+LONGEST_ASKING_QUEUES: Seconds = 30.0
 
 
 class SubmitChecks(msgspec.Struct, frozen=True):
@@ -141,29 +146,35 @@ def with_queues_that_take(
     if not queues:
         why = live.trouble or "the scheduler names none"
         raise UsageError(f"--queue auto: no queue is known: {why} (--queue NAME)")
-    reasons = {
-        queue.name: "closed"
-        if not queue.open
-        else _why_not_in_queue(
-            here,
-            scheduler,
-            script_of(replace(job_request, queue=queue.name)),
-            live,
-        )
-        for queue in queues
-    }
+    reasons: dict[str, str | None] = {}
+    not_asked: list[str] = []
+    asked, until = 0, here.clock() + LONGEST_ASKING_QUEUES
+    for queue in sorted(queues, key=lambda one: not one.default):
+        script = script_of(replace(job_request, queue=queue.name))
+        why = _why_limits_refuse(here, script, live) if queue.open else "closed"
+        # only a queue that its limits leave open is asked: each is a dry submission
+        if why is None and (asked == MOST_QUEUES_ASKED or here.clock() >= until):
+            not_asked.append(queue.name)
+            continue
+        if why is None:
+            asked += 1
+            why = _why_scheduler_refuses(here, scheduler, script)
+        reasons[queue.name] = why
     taking = [name for name, reason in reasons.items() if not reason]
-    others = "; ".join(f"{name}: {why}" for name, why in reasons.items() if why)
+    left_out = [f"{name}: {why}" for name, why in reasons.items() if why]
+    if not_asked:
+        left_out.append(f"not asked, name one by --queue: {', '.join(not_asked)}")
+    others = "; ".join(left_out)
     if not taking:
         raise UsageError(f"--queue auto: no queue takes the job: {others}")
     line = f"--queue auto: {', '.join(taking)}" + (f" (not {others})" if others else "")
     return replace(job_request, queue=",".join(taking), is_any_queue=True), line
 
 
-def _why_not_in_queue(
-    here: Here, scheduler: Scheduler, script: ScriptToCheck, live_answers: LiveAnswers
+def _why_limits_refuse(
+    here: Here, script: ScriptToCheck, live_answers: LiveAnswers
 ) -> str | None:
-    """Return why the one queue of a script does not take it; None if it does."""
+    """Return why the limits of a script's one queue refuse it; None if they do not."""
     queue = script.request.queue
     fit = _fitting(script.request, live_answers, script.scheduler)
     found = (
@@ -176,7 +187,13 @@ def _why_not_in_queue(
             # "is 2 h": the subject stands in the script's line
             what = one.rule.partition("-")[0] if effect.startswith("is ") else ""
             return f"{what} {effect}".strip()
-    # accounts, QOS and what plugins refuse: only the scheduler itself knows
+    return None
+
+
+def _why_scheduler_refuses(
+    here: Here, scheduler: Scheduler, script: ScriptToCheck
+) -> str | None:
+    """Return why the scheduler refuses a script: accounts, QOS, what plugins want."""
     with tempfile.NamedTemporaryFile("w", errors="surrogateescape") as file:
         file.write(script.text)
         file.flush()
