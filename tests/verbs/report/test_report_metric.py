@@ -106,6 +106,17 @@ def test_a_table_in_the_folder_of_the_job_counts_if_the_task_wrote_it(
     assert rows == ([[f"out={name}", "3", "2"]] if not code else [])
 
 
+def test_a_table_counts_whose_path_the_task_prints(root: str, say: Say) -> None:
+    folder = Path(root).with_name("plan")
+    task = Task(prints="saved 'runs/lr_0.1/history.csv'\n")
+    write_job(root, str(folder / "p"), SomeJob(tasks=(task,)))
+    table = folder / "runs" / "lr_0.1" / "history.csv"
+    table.parent.mkdir(parents=True)
+    table.write_text("n,loss\n1,4\n2,3\n")
+    out = say("report", JOB, "--metric", "loss", "--json")[1]
+    assert json.loads(out)["rows"][0]["metric"]["best"] == 3
+
+
 @pytest.mark.parametrize(("count", "more"), [(30, 0), (33, 3)])
 def test_thirty_tasks_are_shown_the_best_first_with_the_hours_of_their_gpus(
     count: int, more: int

@@ -60,9 +60,10 @@ def _metric_of_row(
     metric: TaskMetric,
 ) -> MetricSummary | None:
     """Return what became of the metric in the output, or in a file the task wrote."""
-    values = read_metric(_outputs_of(row, outputs), metric)
+    printed = _outputs_of(row, outputs)
+    values = read_metric(printed, metric)
     if not values:
-        values = read_metric(_files_written_by(row, folder), metric)
+        values = read_metric(_files_written_by(row, folder, printed), metric)
     return metric_summary(values, lower_is_better=metric.lower_is_better)
 
 
@@ -71,10 +72,17 @@ def _outputs_of(row: ReportRow, outputs: Mapping[int, Sequence[str]]) -> Sequenc
     return known or ([] if row.output is None else [row.output])
 
 
-def _files_written_by(row: ReportRow, folder: str) -> Iterator[str]:
+def _files_written_by(
+    row: ReportRow, folder: str, printed: Sequence[str]
+) -> Iterator[str]:
     if row.started is None:
         return iter(())
     words = [*row.command.split(), *map(str, row.parameters.values())]
+    # a program that builds the path itself often prints it: saved runs/3/history.csv
+    for path in printed:
+        text = read_tail(path, _TAIL).decode("utf-8", "replace")
+        bare = (word.strip("\"'.,:;()") for word in text.split())
+        words += (word for word in bare if word.endswith(_TABLES))
     return tables_named_by(words, folder, row.started)
 
 
@@ -119,5 +127,6 @@ def _words_without_metric(
         names = printed_names(read_tail(path, _TAIL).decode("utf-8", "replace"))
         if names:
             return f"{line}; printed are: {', '.join(names[:_MOST_NAMED])}"
+        line += ", nor the path of a table with it"
         return f"{line} (weigh logs shows what they print)"
     return f"{line}: no output of it is kept"
