@@ -151,15 +151,15 @@ def with_queues_that_take(
     asked, until = 0, here.clock() + LONGEST_ASKING_QUEUES
     for queue in sorted(queues, key=lambda one: not one.default):
         script = script_of(replace(job_request, queue=queue.name))
-        why = _why_limits_refuse(here, script, live) if queue.open else "closed"
+        refusal = _why_limits_refuse(here, script, live) if queue.open else "closed"
         # only a queue that its limits leave open is asked: each is a dry submission
-        if why is None and (asked == MOST_QUEUES_ASKED or here.clock() >= until):
+        if refusal is None and (asked == MOST_QUEUES_ASKED or here.clock() >= until):
             not_asked.append(queue.name)
             continue
-        if why is None:
+        if refusal is None:
             asked += 1
-            why = _why_scheduler_refuses(here, scheduler, script)
-        reasons[queue.name] = why
+            refusal = _why_scheduler_refuses(here, scheduler, script)
+        reasons[queue.name] = refusal
     taking = [name for name, reason in reasons.items() if not reason]
     left_out = [f"{name}: {why}" for name, why in reasons.items() if why]
     if not_asked:
