@@ -152,7 +152,7 @@ def test_a_loss_that_only_varies_is_not(values: tuple[float, ...]) -> None:
 
 
 def test_a_line_that_never_ends_is_read_in_time_that_grows_with_it() -> None:
-    for text in ("loss" * 50_000, "loss: " + "9" * 200_000, "loss" + " " * 200_000):
+    for text in ("loss" * 10_000, "loss: " + "9" * 40_000, "loss" + " " * 40_000):
         assert watched(text, pieces=3) is None
 
 

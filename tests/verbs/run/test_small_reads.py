@@ -18,7 +18,7 @@ is_shared = sys.argv.pop(1) == "shared"
 filesystem.is_over_network = lambda kind: is_shared
 main()
 """
-CALLS = 16_000
+CALLS = 11_000
 # each keeps a file open while it waits as long as a file server may take
 PAUSE = "import os, time\npause = lambda: time.sleep(0.0002)\n"
 MANY_FILES = f"""{PAUSE}

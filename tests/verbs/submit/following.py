@@ -102,17 +102,35 @@ class Weigh:
             standing = self.status(job)
             return is_so(standing)
 
-        until(look, what=lambda: json.dumps(standing, indent=1))
+        until(
+            look, what=lambda: json.dumps(standing, indent=1), sign=self.events_written
+        )
         return standing
+
+    def events_written(self) -> int:
+        """Return how many bytes the jobs of this folder have written about tasks."""
+        return sum(
+            path.stat().st_size for path in self.folder.glob("plan/**/*.events.jsonl")
+        )
 
 
 def until(
-    is_so: Callable[[], bool], *, what: Callable[[], str] = lambda: "it is not so"
+    is_so: Callable[[], bool],
+    *,
+    what: Callable[[], str] = lambda: "it is not so",
+    sign: Callable[[], object] = lambda: None,
 ) -> None:
-    """Wait until *is_so*, or fail with *what* there is instead."""
+    """Wait until *is_so*, or fail with *what* there is instead.
+
+    Each look may start programs of a scheduler: they are far apart where *sign* shows
+    nothing new.
+    """
     end = time.monotonic() + PATIENCE
-    pause = 0.1
+    longest = pause = 0.1
     while not is_so():
         assert time.monotonic() < end, what()
-        time.sleep(pause)
-        pause = min(1.0, pause * 1.4)  # each look may start programs of a scheduler
+        before, due = sign(), time.monotonic() + pause
+        while time.monotonic() < due and sign() == before:
+            time.sleep(0.1)
+        pause = 0.1 if sign() != before else min(longest, pause * 1.4)
+        longest = min(2.0, longest + 0.2)
