@@ -66,6 +66,7 @@ class NeedCurves:
         self._made: dict[tuple[str, ...], SizeEstimate | None] = {}
         # None: no curve goes through the runs at these sizes
         names = list(_varying_sizes(sizes_of_runs))[:_MOST_NAMES]
+        self._columns = _columns_of_sizes(sizes_of_runs)
         # only quantities that grow with a size; the others come from the records as
         # they are
         self._fits: dict[Quantity, tuple[tuple[str, ...], FittedCurve]] = {}
@@ -107,6 +108,23 @@ class NeedCurves:
         # program takes for the others is not known
         some_are_missing = None in key and any(value is not None for value in key)
         return () if some_are_missing else self._measured.get(key, ())
+
+    def sizes_under_all_names(self, task_sizes: Sizes) -> Sizes:
+        """Return the sizes of a task, with those that it has under another name.
+
+        A run has a number as a parameter, too, where the task's line only has it as an
+        argument: they agree in all runs, so it is one size.
+        """
+        found = dict(task_sizes)
+        for name in self.names:
+            agreeing = (
+                value
+                for other, value in task_sizes.items()
+                if self._columns.get(other) == self._columns[name]
+            )
+            if name not in found and (value := next(agreeing, None)) is not None:
+                found[name] = value
+        return found
 
     def _those_that_matter(
         self, known_sizes: Mapping[str, object]
@@ -192,13 +210,20 @@ def _varying_sizes(sizes_of_runs: Sequence[Sizes]) -> Iterator[str]:
     seen: set[tuple[float | None, ...]] = set()
     # by column: two options that always change together explain the same, and one is
     # enough
-    for name in dict.fromkeys(name for own in sizes_of_runs for name in own):
-        column = tuple(own.get(name) for own in sizes_of_runs)
+    for name, column in _columns_of_sizes(sizes_of_runs).items():
         known = [value for value in column if value is not None]
         # a size that fewer than half of the runs name explains too few of them
         if len(set(known)) > 1 and 2 * len(known) >= len(column) and column not in seen:
             seen.add(column)
             yield name
+
+
+def _columns_of_sizes(
+    sizes_of_runs: Sequence[Sizes],
+) -> dict[str, tuple[float | None, ...]]:
+    """Return the value of each size in all runs, by its name."""
+    names = dict.fromkeys(name for own in sizes_of_runs for name in own)
+    return {name: tuple(own.get(name) for own in sizes_of_runs) for name in names}
 
 
 def _grows_with_size(fitted_curve: FittedCurve | None) -> TypeGuard[FittedCurve]:
@@ -419,6 +444,7 @@ class _NeedFinder:
             if sizes.get(name, only) != only:
                 self.unlike[name] = only
         if curves is not None and curves.names:
+            sizes = curves.sizes_under_all_names(sizes)
             measured = curves.measured(sizes)
             # a run at the same sizes is worth more than any curve through others
             if measured:

@@ -153,6 +153,24 @@ def test_a_curve_through_like_runs_knows_the_gpu_that_one_record_lacks() -> None
     assert kind.used.gpu_memory == pytest.approx(3 * GIB, rel=0.01)
 
 
+def test_a_parameter_of_the_runs_is_the_argument_of_the_task_that_agrees() -> None:
+    runs = [
+        msgspec.structs.replace(
+            measured(f"cccc{n}", f"python tag.py {n}", memory=n * GIB),
+            parameters={"rows": n},
+        )
+        for n in (2, 4, 8)
+    ]
+
+    found = needs(["python tag.py 4", "python tag.py 5"], runs)
+
+    assert [kind.used.memory for kind in found.kinds] == [
+        4 * GIB,
+        pytest.approx(5 * GIB, rel=0.01),
+    ]
+    assert found.unnamed == {}
+
+
 def test_another_program_is_no_measure() -> None:
     found = needs(["python other.py --algo ppo"], [PPO, DQN])
 
