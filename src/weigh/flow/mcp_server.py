@@ -522,7 +522,10 @@ def serve(folder: str, limits: AgentLimits) -> None:
     # the SDK reads names, types and docstrings of the methods to describe them
     for name in TOOLS:
         server.add_tool(_in_thread(getattr(tools, name), anyio, ToolError), name=name)
-    server.run("stdio")
+    try:
+        server.run("stdio")
+    except* ConnectionError:
+        pass  # the client has left, and reads no answer
 
 
 def _in_thread(tool: Any, anyio: Any, refusal: type[Exception]) -> Any:  # noqa: ANN401 - the SDK's

@@ -285,6 +285,23 @@ def test_a_wait_ends_when_its_client_leaves(folder: Path) -> None:
     assert "cancelled" in tools.cancel(job)["output"]
 
 
+def test_a_client_that_reads_no_answer_ends_it_quietly(folder: Path) -> None:
+    pytest.importorskip("mcp", reason="mcp is not installed: pip install mcp")
+    reader, writer = os.pipe()
+    os.close(reader)
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+    ended = subprocess.run(
+        [sys.executable, "-m", "weigh", "mcp", str(folder)],
+        input=json.dumps(hello).encode() + b"\n",
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+        timeout=100,
+    )
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 HELLO = {
     "protocolVersion": "2025-03-26",
     "capabilities": {},
