@@ -163,6 +163,33 @@ def test_a_program_that_would_stay_behind_is_staged(here: Weigh, line: str) -> N
     assert ("data.txt is not staged in" in err) == ("data.txt" in line)
 
 
+@pytest.mark.parametrize(
+    ("line", "programs"),
+    [
+        ("./table data.txt", "table"),
+        ("X=1 srun -n 2 ./table <data.txt", "table"),
+        ("sh -c 'cat data.txt | nice ./table'", "table"),
+        ("cat data.txt table", ""),
+    ],
+)
+def test_of_executable_files_those_that_are_run_are_staged(
+    here: Weigh, line: str, programs: str
+) -> None:
+    """On SMB and vfat each file is executable, data included."""
+    for name in ("table", "data.txt"):
+        (here.folder / name).touch(mode=0o755)
+
+    code, out, err = here(
+        "submit",
+        here.plan(line),
+        *("--on", "local", "--stage-out", "results", "--dry-run"),
+    )
+
+    assert code == 0, err
+    assert f"\nplaces=({programs})\n" in out
+    assert "data.txt is not staged in" in err
+
+
 @mainly("slurm")
 def test_programs_of_the_folder_run_on_the_node(weigh: Weigh) -> None:
     (weigh.folder / "bin").mkdir()

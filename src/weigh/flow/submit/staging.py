@@ -23,6 +23,7 @@ from weigh.schedulers.job_script import (
     staged_lines,
     when_home,
 )
+from weigh.schedulers.launched import launched_by_line
 from weigh.schedulers.this_machine import LOCAL_RULES
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.staging.script import (
@@ -242,7 +243,7 @@ def with_programs_of_tasks(
         UsageError: a program is missing, too large, or outside of *cwd*.
     """
     relative = [word for word in _words_of_tasks(plan) if not os.path.isabs(word)]
-    programs = [one for one in relative if _is_program_to_stage(os.path.join(cwd, one))]
+    programs = [*_programs_to_stage(plan, relative, cwd)]
     # a relative program without a folder is one on PATH
     started = [one for one in programs_of(plan) if one in relative and "/" in one]
     lacking = [
@@ -281,10 +282,24 @@ def _size_of_program(name: str, cwd: str, staging: StagingPlan) -> Bytes:
     return os.path.getsize(os.path.join(cwd, name))
 
 
-def _is_program_to_stage(path: str) -> bool:
-    return is_regular_file(path) and (
-        path.endswith(_PROGRAM_SUFFIXES) or os.access(path, os.X_OK)
-    )
+def _programs_to_stage(plan: Plan, names: Sequence[str], cwd: str) -> Iterator[str]:
+    """Yield those of *names* that are a script in *cwd*, or a program that tasks run.
+
+    That a file is executable is not enough: on SMB and vfat every file is.
+    """
+    run = {
+        name
+        for kind in plan.kinds
+        for script in launched_by_line(kind.example)
+        for name in script.files
+    }
+    for name in names:
+        path = os.path.join(cwd, name)
+        is_script = name.endswith(_PROGRAM_SUFFIXES)
+        if is_regular_file(path) and (
+            is_script or (name in run and os.access(path, os.X_OK))
+        ):
+            yield name
 
 
 def _is_staged_file(name: str, staging: StagingPlan) -> bool:
