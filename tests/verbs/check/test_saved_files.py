@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import os
 import struct
 import sys
 import zipfile
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from weigh.flow.check.check import with_saved_files
 from weigh.flow.check.saved import lost_in_saved_files, pythons_of
 
 numpy = pytest.importorskip("numpy", reason="numpy is not installed")
@@ -163,6 +165,54 @@ def test_a_file_that_torch_reads_for_too_long_is_named_in_one_line(
     (tmp_path / "a.pt").write_bytes(b"")
     (one,) = lost_in_saved_files([str(tmp_path)], 0, [str(python)])
     assert one.unread == "torch takes more than 0.1 s"
+
+
+def stand_in_for_torch(folder: Path, script: str) -> str:
+    """Return an interpreter that answers as one with torch does, by *script*."""
+    python = folder / "python3"
+    python.write_text(f"#!/bin/sh\necho >>{folder}/starts\necho has torch\n{script}\n")
+    python.chmod(0o755)
+    return str(python)
+
+
+def saved_checkpoints(folder: Path, number: int) -> list[str]:
+    paths = [folder / f"{n}.pt" for n in range(number)]
+    for n, path in enumerate(paths):
+        path.touch()
+        os.utime(path, (0, 1000 - n))
+    return [str(path) for path in paths]
+
+
+def test_one_process_of_torch_reads_all_checkpoints(tmp_path: Path) -> None:
+    paths = saved_checkpoints(tmp_path, 3)
+    lost = "echo '[[\"w\", 1, 0, 2]]'"
+    python = stand_in_for_torch(tmp_path, f"{lost}; echo '[]'; {lost}")
+    found = list(lost_in_saved_files([str(tmp_path)], 0, [python]))
+    assert [one.path for one in found] == [paths[0], paths[2]]
+    assert (tmp_path / "starts").read_text() == "\n"
+
+
+def test_checkpoints_for_which_no_time_is_left_are_named_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("weigh.flow.check.saved._PATIENCE", 4)
+    saved_checkpoints(tmp_path, 4)
+    python = stand_in_for_torch(tmp_path, "echo '[]'; exec sleep 60")
+    found = lost_in_saved_files([str(tmp_path)], 0, [python])
+    assert with_saved_files([], {}, found) == (
+        [],
+        ["1.pt and 2 more were not searched for NaN: torch takes more than 4 s"],
+    )
+
+
+def test_a_checkpoint_that_ends_torch_costs_only_itself(tmp_path: Path) -> None:
+    paths = saved_checkpoints(tmp_path, 3)
+    python = stand_in_for_torch(tmp_path, "echo '[]'; kill -9 $$")
+    found = list(lost_in_saved_files([str(tmp_path)], 0, [python]))
+    assert [(one.path, one.unread) for one in found] == [
+        (paths[1], "torch cannot read it as weights only")
+    ]
 
 
 def test_what_was_there_before_is_not_searched(tmp_path: Path) -> None:

@@ -325,11 +325,11 @@ def with_saved_files(
     *ends* are when the tasks ended, in seconds since the epoch.
     """
     judged = {trial.task: trial for trial in trials}
-    notes = []
+    unread: dict[str, list[str]] = {}
     for file in found:
         path = os.path.relpath(file.path)
         if file.unread is not None:
-            notes.append(f"{path} was not searched for NaN: {file.unread}")
+            unread.setdefault(file.unread, []).append(path)
             continue
         ran = [one for one in trials if _ran_at(one, ends, file.changed)]
         writers = _most_named_by(ran or trials, path)
@@ -344,6 +344,12 @@ def with_saved_files(
                 is_wrong=True,
                 evidence=f"{path}: {file.words()}"[:_LONGEST_EVIDENCE],
             )
+    notes = [
+        f"{paths[0]} was not searched for NaN: {why}"
+        if len(paths) == 1
+        else f"{paths[0]} and {len(paths) - 1} more were not searched for NaN: {why}"
+        for why, paths in unread.items()
+    ]
     return list(judged.values()), notes
 
 

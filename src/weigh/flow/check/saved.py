@@ -16,7 +16,7 @@ import struct
 import subprocess
 import time
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, NamedTuple
 
@@ -29,7 +29,7 @@ _MOST_ENTRIES = 20_000  # of the folders that are searched
 _DEEPEST = 4  # folders below each other
 _PIECE = 4 * MIB  # bytes; a multiple of each number's size
 _LONGEST_HEADER = 100 << 20  # bytes; the limit of safetensors itself
-_PATIENCE: Seconds = 60.0  # for one file of torch, and for all of the others
+_PATIENCE: Seconds = 60.0  # for all files of a check
 _IS_MASK = "mask"  # in names of tensors whose -inf are meant
 
 
@@ -100,22 +100,30 @@ def lost_in_saved_files(
     *pythons* are interpreters that may have torch.
     """
     ends_at = time.monotonic() + _PATIENCE
-    for path, changed in _saved_files(folders, since):
+    # the newest first: the last checkpoint is the one that counts
+    found = sorted(_saved_files(folders, since), key=lambda one: one[1], reverse=True)
+    of_torch = []
+    for path, changed in found:
         tensors: tuple[LostTensor, ...] = ()
         unread = None
+        if path.endswith(_OF_TORCH):
+            of_torch.append((path, changed))
+            continue
         try:
-            if path.endswith(_OF_TORCH):
-                tensors = tuple(_lost_by_torch(path, pythons))
-            elif time.monotonic() > ends_at:
-                unread = "no time was left"
-            else:
-                tensors = tuple(_lost_tensors(path))
+            tensors = tuple(_lost_tensors(path, ends_at))
         except (OSError, ValueError, zipfile.BadZipFile) as e:
             unread = str(e) or type(e).__name__
         except Exception as e:  # noqa: BLE001 - a file may hold anything
             unread = f"its contents are invalid ({type(e).__name__})"
         if tensors or unread:
             yield SavedFile(path, changed, tensors, unread)
+    # one process for all of them: to import torch takes seconds
+    lost = _lost_by_torch([path for path, _ in of_torch], pythons, ends_at)
+    for (path, changed), answer in zip(of_torch, lost, strict=True):
+        if isinstance(answer, str):
+            yield SavedFile(path, changed, unread=answer)
+        elif answer:
+            yield SavedFile(path, changed, answer)
 
 
 _OF_TORCH = (".pt", ".pth", ".ckpt")
@@ -147,7 +155,7 @@ def _saved_files(
                         yield entry.path, changed
 
 
-def _lost_tensors(path: str) -> Iterator[LostTensor]:
+def _lost_tensors(path: str, ends_at: Seconds) -> Iterator[LostTensor]:
     """Yield the tensors of one file with numbers that are lost.
 
     Raises:
@@ -159,16 +167,16 @@ def _lost_tensors(path: str) -> Iterator[LostTensor]:
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():
                 with archive.open(name) as member:
-                    yield from _lost_in_npy(member, name.removesuffix(".npy"))
+                    yield from _lost_in_npy(member, name.removesuffix(".npy"), ends_at)
         return
     with open(path, "rb", opener=only_regular) as file:
         if path.endswith(".npy"):
-            yield from _lost_in_npy(file, "")
+            yield from _lost_in_npy(file, "", ends_at)
         else:
-            yield from _lost_in_safetensors(file)
+            yield from _lost_in_safetensors(file, ends_at)
 
 
-def _lost_in_npy(file: IO[bytes], name: str) -> Iterator[LostTensor]:
+def _lost_in_npy(file: IO[bytes], name: str, ends_at: Seconds) -> Iterator[LostTensor]:
     start = file.read(8)
     if start[:6] != b"\x93NUMPY":
         raise ValueError("no array of numpy")
@@ -183,13 +191,13 @@ def _lost_in_npy(file: IO[bytes], name: str) -> Iterator[LostTensor]:
         raise ValueError("its header cannot be read") from error
     # whole numbers, texts and objects have no NaN
     if kind is not None:
-        for one in _lost_tensor(file, name, _FORMATS[kind], numbers):
+        for one in _lost_tensor(file, name, _FORMATS[kind], numbers, ends_at):
             # data may lack some numbers, which are NaN then
             if one.infinite or one.nan == numbers:
                 yield one
 
 
-def _lost_in_safetensors(file: IO[bytes]) -> Iterator[LostTensor]:
+def _lost_in_safetensors(file: IO[bytes], ends_at: Seconds) -> Iterator[LostTensor]:
     length = int.from_bytes(file.read(8), "little")
     if length > _LONGEST_HEADER:
         raise ValueError("its header cannot be read")
@@ -200,16 +208,23 @@ def _lost_in_safetensors(file: IO[bytes]) -> Iterator[LostTensor]:
         if kind is not None:
             begin, end = tensor["data_offsets"]
             file.seek(base + begin)
-            yield from _lost_tensor(file, name, kind, (end - begin) // kind.size)
+            numbers = (end - begin) // kind.size
+            yield from _lost_tensor(file, name, kind, numbers, ends_at)
 
 
 def _lost_tensor(
-    file: IO[bytes], name: str, number_format: _NumberFormat, numbers: int
+    file: IO[bytes],
+    name: str,
+    number_format: _NumberFormat,
+    numbers: int,
+    ends_at: Seconds,
 ) -> Iterator[LostTensor]:
     """Yield the tensor whose numbers stand next in the file, if any of them is lost."""
     nan = infinite = 0
     left = numbers * number_format.size
     while left > 0:
+        if time.monotonic() > ends_at:
+            raise ValueError("no time was left")
         piece = file.read(min(left, _PIECE))
         # of a task that was stopped while it saved
         if len(piece) < min(left, _PIECE):
@@ -239,7 +254,7 @@ def _values_of(piece: bytes, number_format: _NumberFormat) -> tuple[float, ...]:
 
 _READ_WITH_TORCH = """
 import json, sys, torch
-found = torch.load(sys.argv[1], map_location="cpu", weights_only=True)
+print("has torch", flush=True)
 def tensors(name, thing):
     if isinstance(thing, torch.Tensor):
         yield name, thing
@@ -249,44 +264,68 @@ def tensors(name, thing):
     elif isinstance(thing, (list, tuple)):
         for place, one in enumerate(thing):
             yield from tensors(f"{name}.{place}" if name else str(place), one)
-for name, one in tensors("", found):
-    if one.is_floating_point():
-        nan = int(one.isnan().sum())
-        is_mask = "mask" in name.lower()
-        infinite = int((one.isposinf() if is_mask else one.isinf()).sum())
-        if nan or infinite:
-            print(json.dumps([name, nan, infinite, one.numel()]))
+def lost(path):
+    found = torch.load(path, map_location="cpu", weights_only=True)
+    for name, one in tensors("", found):
+        if one.is_floating_point():
+            nan = int(one.isnan().sum())
+            is_mask = "mask" in name.lower()
+            infinite = int((one.isposinf() if is_mask else one.isinf()).sum())
+            if nan or infinite:
+                yield [name, nan, infinite, one.numel()]
+for path in json.load(sys.stdin):
+    try:
+        answer = [*lost(path)]
+    except Exception:
+        answer = None
+    print(json.dumps(answer), flush=True)
 """
 
 
-def _lost_by_torch(path: str, pythons: Iterable[str]) -> Iterator[LostTensor]:
-    """Yield the lost tensors of a file that torch saved.
-
-    Raises:
-        ValueError: no interpreter has torch, or torch does not read it as weights only,
-            or takes too long.
-    """
-    why = "no Python with torch was found"
+def _lost_by_torch(
+    paths: Sequence[str], pythons: Iterable[str], ends_at: Seconds
+) -> Iterator[tuple[LostTensor, ...] | str]:
+    """Yield for each file the lost tensors, or why it was not read."""
+    left = [*paths]
     for python in dict.fromkeys(pythons):
-        try:
-            done = subprocess.run(
-                [python, "-c", _READ_WITH_TORCH, path],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_PATIENCE,
-                check=False,
-                env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-            )
-        except subprocess.TimeoutExpired as error:  # its own words have all the code
-            raise ValueError(f"torch takes more than {_PATIENCE:g} s") from error
-        if done.returncode == 0:
-            for line in done.stdout.splitlines():
-                yield LostTensor(*json.loads(line))
-            return
-        if "No module named 'torch'" not in done.stderr:
-            why = "torch cannot read it as weights only"
-    raise ValueError(why)
+        while left and time.monotonic() < ends_at:
+            started, *answers = _lines_by_torch(python, left, ends_at) or [b""]
+            if not started:
+                break  # another Python may have torch
+            for line in answers:
+                lost = json.loads(line)
+                yield (
+                    "torch cannot read it as weights only"
+                    if lost is None
+                    else tuple(LostTensor(*one) for one in lost)
+                )
+            left = left[len(answers) :]
+            if left and time.monotonic() < ends_at:
+                left.pop(0)
+                yield "torch cannot read it as weights only"  # it ended torch
+    why = "no Python with torch was found"
+    if time.monotonic() >= ends_at:
+        why = f"torch takes more than {_PATIENCE:g} s"
+    yield from [why] * len(left)
+
+
+def _lines_by_torch(python: str, paths: Sequence[str], ends_at: Seconds) -> list[bytes]:
+    """Return a line once torch is there, and one for each file that it came to."""
+    try:
+        printed = subprocess.run(
+            [python, "-c", _READ_WITH_TORCH],
+            input=json.dumps(paths).encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=max(0.0, ends_at - time.monotonic()),
+            check=False,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        ).stdout
+    except subprocess.TimeoutExpired as error:
+        printed = error.output or b""
+    except OSError:
+        return []
+    return printed.split(b"\n")[:-1]
 
 
 def pythons_of(lines: Iterable[str], env: Mapping[str, str]) -> list[str]:
