@@ -182,6 +182,8 @@ def _pulled_queue(
         waves=len(bins),
         limit=hours,
     )
+    if hours is None and size_.elements == len(bins):
+        return None  # each has one wave, and needs no time for a second one
     queue = PlannedQueue(
         folder="queue",
         tasks=tuple(at + 1 for at, _ in places),
@@ -442,9 +444,10 @@ def plan_notes(
     if shares_a_guess and options.time is None:
         # without the share of GPU time nothing can be assumed on taking turns
         unknown = any(kind.busy is None for kind in kinds)
+        enough = "that of a task alone" if unknown else "enough if they take turns"
         yield (
-            "the slow-down of tasks that share a GPU was not measured: the time "
-            + ("is that of tasks alone" if unknown else "assumes that they take turns")
+            f"the time is {enough}: how far tasks that share a GPU slow each other "
+            "down was not measured (--probe)"
         )
     elif shares_a_guess:
         yield "the time is taken from --time: no slow-down by sharing a GPU is added"

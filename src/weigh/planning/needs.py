@@ -526,7 +526,7 @@ def _kind_with_predictions(
             item = replace(item, memory=memory)
             used = replace(used, memory=math.ceil(one.expected))
         else:
-            item = replace(item, time=round_time(need))
+            item = replace(item, time=need)
             used = replace(used, time=one.expected)
     return replace(
         task_kind,
@@ -577,9 +577,10 @@ def _measured_kind(
         None if time is None else _size_with_headroom(time, headroom),
     )
     if request is not None and given.time is None:
+        asked = request.time_limit or 0
         # it knows more than the longest time: runs that were stopped by their limit
-        # double it
-        limit = request.time_limit
+        # double it. Else not rounded: tasks in turn would be that of many roundings
+        limit = asked if asked > round_time(limit or 0) else limit
     measured = (request and request.memory) or 0
     # 0: not known, and the plan notes that
     needed = measured if memory is None else _size_with_headroom(memory, headroom)

@@ -5,6 +5,7 @@ short, and all elements end together (Graham 1969). Elements claim units: one ta
 or several where there are very many tasks.
 """
 
+import heapq
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -173,18 +174,18 @@ class SizedElements(msgspec.Struct, frozen=True):
 
     elements: int  # how many
     limit: int  # seconds
-    expected: Seconds  # of one element
+    expected: Seconds  # until all tasks are done, if all start at once
 
 
 class QueuedWork(msgspec.Struct, frozen=True):
     """The tasks of a queue, the longest first, as one element would run them.
 
-    ``done`` is the predicted time of all tasks up to each. ``to_start`` has how much
-    time has to be left to start a task, by the place of the last task that needs it.
-    ``work`` is the time in which one element runs all in its ``slots``.
+    ``times`` are the predicted ones, ``done`` their sum up to each. ``to_start`` has
+    how much time has to be left to start a task, by the place of the last one that
+    needs it. ``work`` is the time in which one element runs all in its ``slots``.
     """
 
-    longest: Seconds  # of one task
+    times: tuple[Seconds, ...]
     done: tuple[Seconds, ...]
     to_start: tuple[tuple[int, Seconds], ...]
     work: Seconds
@@ -213,6 +214,18 @@ class QueuedWork(msgspec.Struct, frozen=True):
             most = max(most, waits + needed)
         return most
 
+    def end_of_last_task(self, elements: int) -> Seconds:
+        """Return after what time *elements* that start at once have done all tasks.
+
+        Each slot takes the longest task that is left: 16 equal ones in 10 slots take
+        twice the time of one.
+        """
+        ends = [0.0] * min(elements * self.slots, len(self.times))
+        for time in self.times:
+            heapq.heapreplace(ends, ends[0] + time)
+        # resources other than slots may let fewer tasks run at a time
+        return max(*ends, self.work / elements)
+
 
 def queued_work(
     kinds: Sequence[TaskKind], work_time: Seconds, slots: int, *, slower: float = 1.0
@@ -229,8 +242,8 @@ def queued_work(
     # the one that waits longest
     last_of = {needed: place for place, (_, needed) in enumerate(times)}
     return QueuedWork(
-        longest=times[0][0] * slower,
-        done=tuple(accumulate(time for time, _ in times)),
+        times=tuple(time * slower for time, _ in times),
+        done=tuple(accumulate(time * slower for time, _ in times)),
         to_start=tuple((place, needed * slower) for needed, place in last_of.items()),
         work=work_time * slower,
         slots=slots,
@@ -262,12 +275,12 @@ def sized_elements(
     least = limit_for_tasks(last)
     if limit is not None and math.floor(limit) < least:
         raise UsageError(
-            f"a task takes {format_duration(queued.longest)}, and starts only if "
+            f"a task takes {format_duration(queued.times[0])}, and starts only if "
             f"{format_duration(last)} is left: "
             f"--hours {math.ceil(10 * least / HOUR) / 10:g} or more"
         )
     # half an hour, or room for two of the longest tasks one after another
-    most = max(_SHORT, limit_for_tasks(last + queued.longest))
+    most = max(_SHORT, limit_for_tasks(last + queued.times[0]))
     most = most if limit is None else math.floor(limit)
     # few elements wait less in the scheduler's queue; more are needed if the work of
     # each would exceed the limit
@@ -280,8 +293,7 @@ def sized_elements(
     granted = round_time(needed)
     if limit is not None:
         granted = min(granted, most)
-    # no element ends before its longest task, however many share the work
-    return SizedElements(elements, granted, max(queued.work / elements, queued.longest))
+    return SizedElements(elements, granted, queued.end_of_last_task(elements))
 
 
 def _smallest_sufficient(

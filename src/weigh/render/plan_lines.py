@@ -14,12 +14,13 @@ from weigh.model.plan import (
     TogetherRun,
 )
 from weigh.planning.bin_packing import most_work
+from weigh.planning.queue_order import AT_ONCE, time_to_start
 from weigh.render.columns import TableColumn, table_lines
 from weigh.render.printable import indented_json, printable_text
 from weigh.render.request_lines import WIDTH, folded_lines
 from weigh.render.submit_lines import with_ranks
 from weigh.render.words import requested_amounts_text
-from weigh.request import RUNNER_MEMORY
+from weigh.request import LEAST_TIME, RUNNER_MEMORY, round_time
 from weigh.units import MIB, count_with_noun, format_duration, format_limit, format_size
 
 COMPARISON_SCHEMA = "weigh.plan-comparison/1"
@@ -97,7 +98,7 @@ def _merged_kind_rows(kinds: Sequence[TaskKind]) -> list[_PlanRow]:
             *map(_positive_size_text, sizes),
             item.gpus,
             item.cpus,
-            _limit_or_dash(item.time),
+            _kind_time_text(kind),
         )
         alike.setdefault((*shown, bool(kind.predictions)), []).append(kind)
     return [
@@ -122,7 +123,7 @@ def _kind_need_texts(task_kind: TaskKind) -> Iterator[str]:
     if item.memory:
         yield f"{format_size(item.memory)} RAM"
     if item.time is not None:
-        yield format_limit(item.time)
+        yield _kind_time_text(task_kind)
 
 
 def _kind_table_lines(plan_rows: Sequence[_PlanRow]) -> Iterator[str]:
@@ -138,7 +139,7 @@ def _kind_table_lines(plan_rows: Sequence[_PlanRow]) -> Iterator[str]:
         ),
         TableColumn("RAM", tuple(_positive_size_text(item.memory) for item in items)),
         TableColumn("CPUs", tuple(str(item.cpus) for item in items)),
-        TableColumn("time", tuple(_limit_or_dash(item.time) for item in items)),
+        TableColumn("time", tuple(_kind_time_text(row.kind) for row in plan_rows)),
         TableColumn("from", tuple(row.runs for row in plan_rows), drop=1),
     ]
     if not any(item.gpu_memory for item in items):
@@ -170,6 +171,14 @@ def _run_counts_text(kinds: Sequence[TaskKind]) -> str:
 
 def _positive_size_text(memory_size: int) -> str:
     return format_size(memory_size) if memory_size else "-"
+
+
+def _kind_time_text(task_kind: TaskKind) -> str:
+    time_limit = task_kind.item.time
+    if time_limit is None or not task_kind.runs:
+        return _limit_or_dash(time_limit)
+    # as requested: measured times of equal tasks differ by seconds
+    return format_limit(round_time(time_limit))
 
 
 def _limit_or_dash(time_limit: float | None) -> str:
@@ -216,9 +225,20 @@ def _element_lines(plan: Plan, tasks: str) -> Iterator[str]:
 def _pull_queue_lines(plan: Plan, queue: PlannedQueue) -> Iterator[str]:
     """Write the elements that pull from one queue, and when they should be done."""
     yield from _element_lines(plan, f"{count_with_noun(queue.slots, 'task')} at a time")
+    limit = plan.request.time_limit or 0
+    if limit > LEAST_TIME:
+        # else nobody knows why it is longer than what tasks take one after another
+        needed = max(time_to_start(kind) or 0.0 for kind in plan.kinds)
+        text = (
+            f"{format_limit(limit)}, as each task waits its turn, and starts only if "
+            f"{format_duration(needed)} are left (twice the longest)"
+        )
+        yield from (f"  {line}" for line in folded_lines(text, WIDTH - 2))
     if queue.expected is not None:
         about = format_duration(queue.expected)
-        yield f"  all tasks take about {about} if all elements start at once"
+        most = len(plan.elements)
+        jobs = f" (submit --jobs {most})" if most > AT_ONCE else ""
+        yield f"  all tasks take about {about} if all elements start at once{jobs}"
 
 
 def _probed_speed_lines(together_runs: Sequence[TogetherRun]) -> Iterator[str]:

@@ -30,7 +30,6 @@ from weigh.planning.queue_order import (
     time_to_start,
     units_of,
 )
-from weigh.request import round_time
 from weigh.runner.shared_queue import (
     OwnClaims,
     PulledTasks,
@@ -75,23 +74,20 @@ class FilesInMemory(QueueFiles):
         ]
 
 
-def kinds_of(times: list[float], headroom: float, *, measured: bool) -> list[TaskKind]:
+def kinds_of(times: list[float], headroom: float) -> list[TaskKind]:
     """Return the kinds of tasks that take these *times*, as records or options do."""
     kinds = []
     for time in dict.fromkeys(times):
         bound = time * (1 + headroom)
-        asked = float(round_time(bound)) if measured else bound
-        item = TaskNeed(memory=100, time=asked)
+        item = TaskNeed(memory=100, time=bound)
         used = TaskNeed(memory=80, time=time)
         count = times.count(time)
         kinds.append(TaskKind(item=item, used=used, tasks=count, example="x"))
     return kinds
 
 
-def plan_of(
-    times: list[float], headroom: float = 0.2, *, measured: bool = True, **options: Any
-) -> Plan:
-    kinds = kinds_of(times, headroom, measured=measured)
+def plan_of(times: list[float], headroom: float = 0.2, **options: Any) -> Plan:
+    kinds = kinds_of(times, headroom)
     place_of = {kind.used.time: place for place, kind in enumerate(kinds)}
     needs = TaskNeeds(tuple(kinds), tuple(place_of[time] for time in times), None)
     chosen = PlanOptions(task_file="tasks.txt", **options)
@@ -206,7 +202,6 @@ class DrawnPlan(NamedTuple):
 
     times: list[float]
     headroom: float = 0.2
-    measured: bool = True
     hours: str | None = None
     cpus: int | None = None
     staging: StagingPlan | None = None
@@ -220,7 +215,6 @@ class DrawnPlan(NamedTuple):
         DrawnPlan,
         times=drawn_times(),
         headroom=st.sampled_from([0.0, 0.05, 0.2, 1.0]),
-        measured=st.booleans(),
         hours=st.sampled_from([None, None, "0", "10m", "1", "4", "24"]),
         cpus=st.sampled_from([None, 2, 4, 8]),
         staging=st.sampled_from([None, StagingPlan()]),
@@ -238,7 +232,6 @@ def test_each_task_starts_in_the_time_that_is_granted(drawn: DrawnPlan) -> None:
         plan = plan_of(
             drawn.times,
             drawn.headroom,
-            measured=drawn.measured,
             hours=drawn.hours,
             node_cpus=drawn.cpus,
         )

@@ -218,8 +218,8 @@ def test_an_element_has_its_gpus_share_of_the_node(
 @pytest.mark.parametrize(
     ("busy", "typed", "words"),
     [
-        (0.3, None, "not measured: the time assumes that they take turns"),
-        (None, None, "not measured: the time is that of tasks alone"),
+        (0.3, None, "the time is enough if they take turns"),
+        (None, None, "the time is that of a task alone"),
         (0.3, "5m", "the time is taken from --time"),
     ],
 )

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from planning import HUNDRED, Keep, Weigh, a_run, keep_run, read_plan
 
 from weigh.model.record import PeakMemory, Usage
+from weigh.request import LEAST_TIME
 from weigh.units import GIB, MIB
 
 SAID = ("--gpu-memory", "2.3GiB", "--memory", "1GiB", "--time", "5h", "--cpus", "1")
@@ -113,6 +114,23 @@ def test_tasks_that_keep_a_gpu_busy_are_given_the_time_to_take_turns(
     plan = read_plan(tmp_path / "plan" / "rl")
     assert plan.kinds[0].item.time == 3600
     assert plan.request.time_limit == 4 * 3600
+
+
+def test_short_tasks_take_turns_by_what_they_took_not_by_the_least_request(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    # 8 s of a GPU that is busy for 28 % of them
+    peak = PeakMemory(GIB, GIB, GIB, None, None, None, "test")
+    record = a_run(PPO, 2 * GIB, busy=28.0)
+    gpus = record.usage.gpus if record.usage else ()
+    usage = Usage(wall_time=8.0, peak_memory=peak, gpus=gpus)
+    keep_run(tmp_path, replace(record, usage=usage))
+    (tmp_path / "rl.txt").write_text("python rl.py --algo ppo --seed 2\n" * 8)
+
+    out = weigh("plan", "rl.txt")[1]
+
+    assert "00:05:00 (1 run)" in out
+    assert read_plan(tmp_path / "plan" / "rl").request.time_limit == LEAST_TIME
 
 
 def test_every_line_fits_80_columns(weigh: Weigh, tmp_path: Path, keep: Keep) -> None:

@@ -109,6 +109,21 @@ def test_a_thousand_minutes_are_ten_elements_instead_of_hundreds() -> None:
     assert found.expected == 25 * MIN
 
 
+@pytest.mark.parametrize(
+    ("times", "slots", "expected"),
+    [
+        ([30.0] * 16, 1, 60.0),  # a second wave, if only for six of them
+        ([30.0] * 16, 2, 30.0),
+        ([90.0, *[30.0] * 19], 1, 90.0),  # the longest, beside two waves
+    ],
+)
+def test_tasks_end_when_the_last_wave_does(
+    times: list[float], slots: int, expected: float
+) -> None:
+    found = sized_elements(_work(times, slots), headroom=0.2, waves=16)
+    assert (found.elements, found.expected) == (AT_ONCE, expected)
+
+
 def test_a_time_limit_in_which_a_task_cannot_start_is_refused() -> None:
     with pytest.raises(UsageError, match=r"--hours 3\.4 or more"):
         sized_elements(_work([6000.0] * 17), headroom=0.2, waves=20, limit=3600.0)
@@ -153,9 +168,10 @@ def test_many_short_tasks_are_pulled_from_one_queue(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     (tmp_path / "tasks.txt").write_text(MANY)
-    code, out, err = weigh("plan", "tasks.txt", *SAID, "--time", "10m")
+    code, out, err = weigh("plan", "tasks.txt", *SAID, "--time", "2m")
     assert (code, err) == (0, "")
-    assert "if all elements start at once" in out
+    assert "00:30:00, as each task waits its turn, and starts only if 4 m 00 s" in out
+    assert "all tasks take about 20 m 00 s if all elements start at once" in out
     plan = _plan(tmp_path)
     queue = plan["queue"]
     assert isinstance(queue, dict)
@@ -189,6 +205,16 @@ def test_few_or_long_tasks_keep_one_wave_per_element(
     assert _plan(tmp_path)["queue"] is None
 
 
+def test_elements_of_one_wave_request_no_time_for_a_second_one(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    (tmp_path / "tasks.txt").write_text("".join(MANY.splitlines(keepends=True)[:11]))
+    code, out, _ = weigh("plan", "tasks.txt", *SAID, "--time", "10m")
+    assert code == 0
+    assert "11 array elements, 1 task each: 1 CPU, 1.23 GiB, 00:15:00" in out
+    assert _plan(tmp_path)["queue"] is None
+
+
 def test_hours_are_the_time_limit_of_an_element(weigh: Weigh, tmp_path: Path) -> None:
     (tmp_path / "tasks.txt").write_text(MANY)
     said = ("--time", "40m", "--hours", "4", "--node", "2")
@@ -202,7 +228,7 @@ def test_a_replaced_plan_has_a_queue_of_its_own(weigh: Weigh, tmp_path: Path) ->
     (tmp_path / "tasks.txt").write_text(MANY)
     folders = []
     for _ in range(2):
-        said = (*SAID, "--time", "10m", "--replace")
+        said = (*SAID, "--time", "2m", "--replace")
         assert weigh("plan", "tasks.txt", *said)[0] == 0
         queue = _plan(tmp_path)["queue"]
         assert isinstance(queue, dict)
