@@ -35,6 +35,7 @@ _WORST_FIRST = (
     "OUT_OF_MEMORY",
     "TIMEOUT",
     "STUCK",
+    "DIVERGED",
     "NODE_FAIL",
     "PREEMPTED",
     "FAILED",

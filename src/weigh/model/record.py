@@ -21,6 +21,7 @@ State = Literal[
     "FAILED",
     "TIMEOUT",
     "STUCK",
+    "DIVERGED",
     "OUT_OF_MEMORY",
     "CANCELLED",
     "NODE_FAIL",

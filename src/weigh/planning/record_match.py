@@ -137,7 +137,9 @@ def _plain_option_name(option_name: str) -> str:
 _MOST_RUNS = 5  # of one command, the newest
 # that are compared with each line: a history of years must not slow a plan down
 _MOST_COMMANDS = 300
-_USELESS = frozenset({"FAILED", "STUCK", "CANCELLED", "INTERRUPTED", "UNKNOWN"})
+_USELESS = frozenset(
+    {"FAILED", "STUCK", "DIVERGED", "CANCELLED", "INTERRUPTED", "UNKNOWN"}
+)
 
 Parts = tuple[tuple[str, ...], frozenset[str], frozenset[str]]
 

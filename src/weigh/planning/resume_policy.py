@@ -72,7 +72,10 @@ _NOT_LEFT: dict[State, str] = {
     "PENDING": "not ended yet",
     "RUNNING": "not ended yet",
     "COMPLETED": "done",
+    "DIVERGED": "a bug: its output diverged",
 }
+# states in which the program, not its request, may be at fault
+BUGGY_STATES: frozenset[State] = frozenset({"FAILED", "STUCK", "DIVERGED"})
 _WORDS: dict[State, str] = {
     "TIMEOUT": "ran out of time",
     "NODE_FAIL": "its node failed",
@@ -178,7 +181,7 @@ def decide_resumption(
     if options.gpus is not None and choice.reason == _LARGER_GPU:
         choice = ResumeChoice(run=True, reason="ran out of GPU memory")
     # the user knows better: the program was fixed, or the outcome looked up
-    if (options.bugs and task_state.state in {"FAILED", "STUCK"}) or (
+    if (options.bugs and task_state.state in BUGGY_STATES) or (
         options.unknown and task_state.state == "UNKNOWN"
     ):
         choice = replace(choice, run=True)
@@ -202,8 +205,7 @@ def _choice_by_cause(task_state: TaskState, evidence: TaskEvidence) -> ResumeCho
     # it never ran, so its program has not failed
     if state == "FAILED" and NOT_STARTED in (task_state.reason or ""):
         return ResumeChoice(run=True, reason="waited for a job that failed")
-    # a task that was stopped because its loss diverged fails the same way again
-    if state == "FAILED" or _has_diverged(task_state):
+    if state == "FAILED":
         return _choice_after_failure(task_state, evidence)
     if state == "OUT_OF_MEMORY":
         return _choice_after_out_of_memory(evidence)
@@ -242,17 +244,12 @@ def _choice_after_failure(
     shown = _BUG.findall(evidence.last_output)
     # the last one ended the program; earlier ones were caught, or are its causes
     bug = shown[-1].strip() if shown else _BUG_CODES.get(task_state.exit_code or 0)
-    bug = task_state.reason if _has_diverged(task_state) else bug
     if bug is not None:
         return _choice_to_leave(f"a bug: {bug}")
     # once may be chance (a file system, a network): twice is taken as the program's own
     if evidence.failures > 1:
         return _choice_to_leave(f"failed {evidence.failures} times")
     return ResumeChoice(run=True, reason="failed once")
-
-
-def _has_diverged(task_state: TaskState) -> bool:
-    return (task_state.reason or "").startswith("diverged")
 
 
 def _choice_to_leave(reason: str) -> ResumeChoice:

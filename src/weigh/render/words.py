@@ -28,6 +28,7 @@ STATE_WORDS: dict[State, str] = {
     "OUT_OF_MEMORY": "out of memory",
     "TIMEOUT": "out of time",
     "STUCK": "stuck",
+    "DIVERGED": "diverged",
     "NODE_FAIL": "lost with a node",
     "PREEMPTED": "preempted",
     "CANCELLED": "cancelled",

@@ -280,7 +280,7 @@ def _request_rule_text(subject: AdviceSubject, request: Request) -> str:
 
 
 FAILED = frozenset(
-    {"FAILED", "NODE_FAIL", "PREEMPTED", "INTERRUPTED", "STUCK"}
+    {"FAILED", "NODE_FAIL", "PREEMPTED", "INTERRUPTED", "STUCK", "DIVERGED"}
     | {"OUT_OF_MEMORY", "TIMEOUT"}
 )
 _OF_LIMITS = frozenset({"OUT_OF_MEMORY", "TIMEOUT"})  # these are noted with the request
@@ -320,8 +320,9 @@ def failure_text_without_numbers(report_row: ReportRow) -> str:
 def failure_text(report_row: ReportRow) -> str:
     """Return how a run failed; output before a signal is not its cause."""
     row = report_row
-    if row.state == "STUCK":
-        return f"stuck, after: {row.error}" if row.error else "stuck"
+    if row.state in {"STUCK", "DIVERGED"}:
+        state = row.state.lower()
+        return f"{state}, after: {row.error}" if row.error else state
     if row.signal and row.error:
         return f"signal {row.signal}, after: {row.error}"
     if row.signal and not row.reason:

@@ -125,6 +125,17 @@ def lost_number(output_line: str) -> str | None:
     return "NaN" if math.isnan(float(alone[1] or alone[2])) else "inf"
 
 
+def lost_at_end(output_end: bytes) -> str | None:
+    """Return "NaN" or "inf" where the last value of a metric is one.
+
+    Output that has ended needs no patience: no later value can be a number again.
+    """
+    text = output_end.decode("utf-8", "replace")
+    latest = dict(_metric_values(text)) if _HINT.search(output_end) else {}
+    words = (lost_number(f"{name}: {value}") for name, value in latest.items())
+    return next(filter(None, words), None)
+
+
 def _metric_values(output_line: str) -> Iterator[tuple[str, float]]:
     """Yield the name and the value of each metric in a line."""
     for name, text in _METRIC.findall(output_line):

@@ -11,12 +11,14 @@ import signal
 import time
 from collections.abc import Collection
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from weigh import waits
 from weigh.errors import SIGNAL_BASE, FormatError, StoreError
 from weigh.joblog import TIMED_OUT, JoblogEntry
+from weigh.lazy_modules import lazy_module
 from weigh.measure.orphans import adopt_orphans
 from weigh.model.progress import FailedTask
 from weigh.model.record import RunOutcome
@@ -53,6 +55,11 @@ from weigh.runner.watch import (
 )
 from weigh.store.identity import new_id
 from weigh.units import Bytes, Seconds
+
+if TYPE_CHECKING:
+    from weigh.runner import divergence
+else:  # imported when it is first used
+    divergence = lazy_module("weigh.runner.divergence")
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -350,6 +357,12 @@ class TaskLoop:
         self._is_alone = self._is_alone and not attempt.alone
         self._stopper.forget(attempt)
         # before its output is closed, whose end shows why it failed
+        if self._options.stop_nan and attempt.state.stop is None:
+            # it ended before it was looked at
+            word = divergence.lost_at_end(attempt.output.tail())
+            if word is not None:
+                attempt.state.stop = "diverged"
+                attempt.state.evidence = f"{word} at the end of its output"
         ending = self._retry_policy.judge(attempt, self._running.values())
         size, fault = _close_output(attempt)
         if fault is not None:

@@ -34,7 +34,7 @@ _STOPPED: dict[Stop, tuple[State, str]] = {
     "signal": ("INTERRUPTED", "weigh received a signal"),
     "halt": ("CANCELLED", "stopped by --halt"),
     "memory": ("PREEMPTED", STOPPED_FOR_MEMORY),
-    "diverged": ("CANCELLED", "diverged: stopped by --stop nan"),
+    "diverged": ("DIVERGED", "diverged: stopped by --stop nan"),
     "stuck": ("STUCK", "stuck: ended by --end-stuck"),
     "gpu_memory": ("PREEMPTED", "stopped to make room: GPU memory was running out"),
 }

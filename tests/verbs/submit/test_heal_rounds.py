@@ -264,7 +264,7 @@ def test_a_diverged_run_is_a_bug() -> None:
         job="1",
         element=0,
         seq=1,
-        state="CANCELLED",
+        state="DIVERGED",
         reason="diverged: stopped by --stop nan",
     )
 

@@ -32,7 +32,7 @@ from weigh.store import jobs as jobs_file
 from weigh.units import Seconds
 
 _FAILED: frozenset[State] = frozenset(
-    {"FAILED", "OUT_OF_MEMORY", "TIMEOUT", "STUCK", "CANCELLED"}
+    {"FAILED", "OUT_OF_MEMORY", "TIMEOUT", "STUCK", "DIVERGED", "CANCELLED"}
 )
 # between two looks while a need settles
 _PAUSE: Seconds = 2.0

@@ -80,6 +80,7 @@ from weigh.model.job import (
 from weigh.model.plan import Plan
 from weigh.planning.queue_order import least_limit, units_of
 from weigh.planning.resume_policy import (
+    BUGGY_STATES,
     Chosen,
     EarlierRounds,
     LastRequest,
@@ -310,7 +311,7 @@ class ResumeRound:
             task.task
             for view in self.views
             for task in view.tasks
-            if task.state in {"FAILED", "STUCK"} and not is_kept_back(task)
+            if task.state in BUGGY_STATES and not is_kept_back(task)
         )
         with ExitStack() as opened:
             lines = dict[str, Callable[[int], bytes]]()

@@ -57,7 +57,9 @@ else:  # each is imported when it is first used: not for a list
     dependency = lazy_module("weigh.flow.follow.dependency")
     resume = lazy_module("weigh.flow.follow.resume")
 
-FAILED: frozenset[State] = frozenset({"FAILED", "OUT_OF_MEMORY", "TIMEOUT", "STUCK"})
+FAILED: frozenset[State] = frozenset(
+    {"FAILED", "OUT_OF_MEMORY", "TIMEOUT", "STUCK", "DIVERGED"}
+)
 # outputs that are read: each is a file on a network disk
 _MOST_WORDS = 10
 # jobs in a list

@@ -264,7 +264,7 @@ class ElementTasks(msgspec.Struct, frozen=True, dict=True):
             output = self._output(task, 1)
             return self._task(task, task_number, "FAILED", output=output)
         state: State = _STATES.get(event.state, "FAILED")
-        if _is_killed(event) and state not in {"OUT_OF_MEMORY", "STUCK"}:
+        if _is_killed(event) and state not in {"OUT_OF_MEMORY", "STUCK", "DIVERGED"}:
             # who killed it is not known yet
             if is_last and self.state.state == "RUNNING":
                 return self._task(task, task_number, "RUNNING")
