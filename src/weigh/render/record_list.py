@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
@@ -232,6 +233,7 @@ def commands_within(heads: Sequence[RecordHead], room: int) -> list[str]:
     Of a long command the start and the end are kept.
     """
     names = _differing_names([head.parameters for head in heads])
+    of_label = Counter(head.label for head in heads)
     texts = []
     for head in heads:
         label = printable_text(f"{head.label}: ") if head.label else ""
@@ -239,8 +241,12 @@ def commands_within(heads: Sequence[RecordHead], room: int) -> list[str]:
         pairs = [f" {name}={value}" for name, value in values if value is not None]
         given = printable_text("".join(pairs))
         rest = room - width_of(label) - width_of(given)
-        command = _ends_of_text(short_command(head.command), rest)
-        texts.append(shortened_text(f"{label}{command}{given}", room))
+        text = label + _ends_of_text(short_command(head.command), rest)
+        # runs of one label, as of a check, differ at the end of their commands
+        if rest < _FEWEST and of_label[head.label] > 1:
+            whole = label + short_command(head.command)
+            text = _ends_of_text(whole, room - width_of(given))
+        texts.append(shortened_text(f"{text}{given}", room))
     return texts
 
 

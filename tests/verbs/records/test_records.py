@@ -301,6 +301,18 @@ def test_a_list_keeps_both_ends_of_a_long_command_and_parameters_that_differ() -
     ]
 
 
+def test_a_list_tells_runs_of_one_long_label_apart() -> None:
+    words = ("python3", "train.py", "--layers", "12", "--seed")
+    heads = [
+        RecordHead(id="0", label="check-53e5f2", command=(*words, seed))
+        for seed in "12"
+    ]
+    assert commands_within(heads, 21) == [
+        "check...s 12 --seed 1",
+        "check...s 12 --seed 2",
+    ]
+
+
 def test_records_are_read_by_their_ids_and_only_whole_ones_have_their_series(
     root: str,
 ) -> None:
