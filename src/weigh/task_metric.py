@@ -23,7 +23,12 @@ NUMBER = r"[+-]?(?:\d{1,40}\.?\d{0,40}|\.\d{1,40})(?:e[+-]?\d{1,9})?(?!\w|\.\d)"
 COLOUR = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")  # escape sequences of a terminal
 # {:,} of Python: 1,234.5
 _THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:,\d{3}){1,9}(?:\.\d{1,40})?(?![\w,]|\.\d)"
-_VALUE = rf"({_THOUSANDS}|{NUMBER}|[+-]?(?:nan|inf(?:inity)?)(?![\w.]))"
+_ONE_THOUSAND = r"[+-]?[1-9]\d{0,2},\d{3}"
+# 0,12 of a German locale; neither in a list ([0,12]) nor a part of 1,2,3
+_DECIMAL_COMMA = r"(?<![\[(])[+-]?\d{1,40},\d{1,40}(?:e[+-]?\d{1,9})?(?![\w\]]|[.,]\d)"
+_VALUE = (
+    rf"({_THOUSANDS}|{_DECIMAL_COMMA}|{NUMBER}|[+-]?(?:nan|inf(?:inity)?)(?![\w.]))"
+)
 # between a name and its value: quotes, brackets, = or :, the call of a tensor
 _BETWEEN = r"[\])%\"']{0,4}\s{0,9}(?:=>?|:|->)?\s{0,9}[\"'\[(]{0,4}(?:[\w.]{1,40}\()?"
 _DIRECTION = re.compile(r"^(.*):(min|max)$")
@@ -42,7 +47,7 @@ _RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
 SEED = re.compile(
     "(?i)(?:.*[_-])?(?:seed|random_state|rng|repeat|replicate|fold|trial)"
 )
-_CELLS = {"\t": re.compile("\t"), "|": re.compile(r"\|"), ",": re.compile(",")}
+_CELLS = {one: re.compile(re.escape(one)) for one in "\t|;,"}
 _GAP = re.compile(r"\s{2,}")  # between the columns of a printed table
 _PRINTED_NAME = re.compile(
     rf"(?<![\w./-])([A-Za-z][\w./-]{{0,60}})[\"']?\s{{0,3}}[:=]\s{{0,3}}{_VALUE}"
@@ -139,7 +144,18 @@ class MetricReader:
         self._hint = metric.name.lower()
         self._rest = b""
         self._column: tuple[str, int, int] | None = None  # separator, place, cells
-        self.values: list[float] = []
+        self._is_at_start = True  # a column with nothing beside it has its head there
+        self._values: list[float] = []
+        self._thousands: list[int] = []  # places of what may be 1.234 in 1,234
+        self._has_decimal_comma = False
+
+    @property
+    def values(self) -> list[float]:
+        """The values; one value as 0,12 shows that 1,234 is no thousand either."""
+        values = [*self._values]
+        for place in self._thousands if self._has_decimal_comma else ():
+            values[place] /= 1000
+        return values
 
     def feed(self, output_piece: bytes) -> None:
         """Read the whole lines of a piece; the rest waits for the next."""
@@ -161,6 +177,7 @@ class MetricReader:
             and self._column is None
             and self._hint.encode() not in whole_lines.lower()
         ):
+            self._is_at_start = self._is_at_start and not whole_lines.strip()
             return
         # a progress bar overwrites its line
         text = COLOUR.sub(b"", whole_lines).decode("utf-8", "replace")
@@ -176,8 +193,14 @@ class MetricReader:
             found = self._cell_of_table(line)
         for text in found:
             value = _number_in(text)
-            if value is not None:
-                self.values.append(value)
+            if value is None:
+                continue
+            if re.fullmatch(_ONE_THOUSAND, text):
+                self._thousands.append(len(self._values))
+            elif re.fullmatch(_DECIMAL_COMMA, text):
+                self._has_decimal_comma = True
+            self._values.append(value)
+        self._is_at_start = False
 
     def _cell_of_table(self, line: str) -> list[str]:
         """Return the cell in the metric's column; none in a head or outside a table."""
@@ -194,7 +217,9 @@ class MetricReader:
         """Return the separator, the metric's place and the number of columns."""
         separator = next((one for one in _CELLS if one in line), " ")
         cells = [cell.lower() for cell in _cells_of(line, separator)]
-        is_head = len(cells) > 1 and all(_number_in(cell) is None for cell in cells)
+        is_head = (len(cells) > 1 or self._is_at_start) and all(
+            _number_in(cell) is None for cell in cells
+        )
         name = self._metric.name.lower()
         if not is_head or name not in cells:
             return None
@@ -210,6 +235,8 @@ def _number_in(text: str) -> float | None:
     """Return the number that *text* is; None if it is none."""
     if re.fullmatch(_THOUSANDS, text):
         text = text.replace(",", "")
+    elif re.fullmatch(_DECIMAL_COMMA, text):
+        text = text.replace(",", ".")
     try:
         return float(text.rstrip("%"))
     except ValueError:
