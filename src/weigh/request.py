@@ -19,7 +19,7 @@ from weigh.model.record import (
     Request,
     Usage,
 )
-from weigh.why_run_ended import ran_out_on_gpu
+from weigh.why_run_ended import may_be_killed_for_memory, ran_out_on_gpu
 
 if TYPE_CHECKING:
     from weigh import usage_needs
@@ -82,13 +82,15 @@ _GPU_FAMILIES = frozenset(("rtx", "gtx", "titan"))
 class RunForRequest(msgspec.Struct, frozen=True):
     """One measured run. ``granted`` is the memory it was allowed, in bytes, if known.
 
-    ``on_gpu`` is set if it ran out of GPU memory.
+    ``on_gpu`` is set if it ran out of GPU memory, ``killed`` if it got SIGKILL, maybe
+    for memory.
     """
 
     usage: Usage
     state: str
     granted: Bytes | None = None
     on_gpu: bool = False
+    killed: bool = False
 
     @property
     def completed(self) -> bool:
@@ -99,6 +101,22 @@ class RunForRequest(msgspec.Struct, frozen=True):
     def lacked_memory(self) -> bool:
         """Return whether it ran out of host memory, and needs more than was granted."""
         return self.state == OUT_OF_MEMORY and not self.on_gpu
+
+    @property
+    def may_have_lacked_memory(self) -> bool:
+        """Return whether it failed perhaps for lack of host memory.
+
+        A program that got half of what it was granted may have failed as it took that
+        again, which no sample shows. A Java heap is a share of what is granted.
+        """
+        if self.state != "FAILED" or self.granted is None:
+            return False
+        usage, peak = self.usage, self.usage.peak_memory
+        held = max(_memory_base(usage) or 0, 0 if peak is None else peak.high)
+        # without a control group, address space may be what is limited: never exceeded
+        if usage.memory_limit is None and (usage.virtual_memory or 0) <= self.granted:
+            held = max(held, usage.virtual_memory or 0)
+        return self.killed or usage.jvm is not None or 2 * held >= self.granted
 
 
 class QuantityNeed(msgspec.Struct, frozen=True):
@@ -155,6 +173,7 @@ def from_usages(
             *time.notes,
             *_cpu_notes(_runs_of_whole_jobs(runs), layout),
             *((STILL_RISING,) if any(run.usage.growing for run in runs) else ()),
+            *_full_gpu_notes(runs),
             *gpu_notes,
         ),
         nodes=layout.nodes,
@@ -430,15 +449,23 @@ def _runs_of_record(record: Record) -> Iterator[RunForRequest]:
     # a run that failed in its warm-up has nothing else
     repeats = [one for one in record.repeats if not one.warmup] or record.repeats[-1:]
     runs = [
-        (one.usage, COMPLETED if one.exit_code == 0 and one.signal is None else failed)
+        (
+            one.usage,
+            COMPLETED if one.exit_code == 0 and one.signal is None else failed,
+            may_be_killed_for_memory(one.signal, one.exit_code, record.outcome),
+        )
         for one in repeats
     ]
     if not runs and record.usage is not None:
-        runs = [(_usage_of_whole_loop(record, record.usage), record.state)]
-    for usage, state in runs:
+        usage = _usage_of_whole_loop(record, record.usage)
+        killed = may_be_killed_for_memory(
+            record.signal, record.exit_code, record.outcome
+        )
+        runs = [(usage, record.state, killed)]
+    for usage, state, killed in runs:
         # 0 stands for unknown here: no limit is 0 bytes
         granted = max(of_job or 0, usage.memory_limit or 0) or None
-        yield RunForRequest(usage, state, granted, on_gpu)
+        yield RunForRequest(usage, state, granted, on_gpu, killed)
 
 
 def _usage_of_whole_loop(record: Record, usage: Usage) -> Usage:
@@ -486,42 +513,37 @@ def _memory_need(runs: Sequence[RunForRequest], headroom: float) -> QuantityNeed
         )
     notes = [*_memory_notes(run.usage), *_incomplete_run_notes("memory", run, runs)]
     granted = _granted_lower_limit(runs)
-    if granted is not None and granted > _value_with_headroom(base, headroom):
-        notes.append(_why_granted(runs, granted))
+    if granted > _value_with_headroom(base, headroom):
+        notes.append(
+            f"not less than the {format_size(granted)} granted: the run failed, "
+            "perhaps for lack of memory"
+        )
         return QuantityNeed(granted, tuple(notes))
     # an upper bound includes what samples can have missed, so it gets no headroom
     reach = max(_memory_reach(run.usage) for run in runs)
     return QuantityNeed(max(_value_with_headroom(base, headroom), reach), tuple(notes))
 
 
-def _granted_lower_limit(runs: Sequence[RunForRequest]) -> Bytes | None:
-    """Return the lower limit of the request: what failed runs were granted.
-
-    These are runs that ran out of GPU memory and, if no run completed, failed runs:
-    they may have lacked memory even if the samples do not show it.
-    """
+def _granted_lower_limit(runs: Sequence[RunForRequest]) -> Bytes:
+    """Return what runs were granted that failed perhaps for lack of memory, or 0."""
     # once a run completed, the failure of another is no sign of too little memory
-    none_completed = not any(run.completed for run in runs)
+    if any(run.completed for run in runs):
+        return 0
     return max(
-        (
-            run.granted or 0
-            for run in runs
-            if run.state == OUT_OF_MEMORY or (none_completed and run.state == "FAILED")
-        ),
-        default=None,
+        (run.granted or 0 for run in runs if run.may_have_lacked_memory), default=0
     )
 
 
-def _why_granted(runs: Sequence[RunForRequest], granted: Bytes) -> str:
-    if any(run.on_gpu for run in runs):
-        return (
-            f"not less than the {format_size(granted)} granted: the run ran out of GPU "
-            "memory, so it needs a larger GPU or a smaller batch"
-        )
-    return (
-        f"not less than the {format_size(granted)} granted: the run failed, perhaps "
-        "for lack of memory"
-    )
+def _full_gpu_notes(runs: Sequence[RunForRequest]) -> Iterator[str]:
+    """Yield that a GPU was full, if a run failed and none completed."""
+    if any(run.completed for run in runs):
+        return
+    for run in runs:
+        if run.state in {"FAILED", OUT_OF_MEMORY}:
+            full = usage_needs.full_gpu_words(run.usage, ran_out=run.on_gpu)
+            if full is not None:
+                yield full
+                return
 
 
 def _memory_use(run: RunForRequest) -> Bytes | None:

@@ -21,7 +21,7 @@ from typing import Literal
 import msgspec
 
 from weigh.model.record import CpuWait, JvmHeap, Record, Usage
-from weigh.units import KIB, MIB, Bytes, Seconds, format_duration, format_size
+from weigh.units import GIB, KIB, MIB, Bytes, Seconds, format_duration, format_size
 
 Cause = Literal["others", "own", "limit", "unknown"]
 
@@ -292,11 +292,54 @@ def _knobs_of_usage(usage: Usage) -> Iterator[tuple[str, str]]:
 def sign_words(usage: Usage) -> Iterator[str]:
     """Yield what a run's largest program is known to do with memory."""
     sign = usage.sign
+    if sign is not None and sign.knob in _GPU_SETTINGS:
+        held = [gpu for gpu in usage.gpus if gpu.may_be_needed]
+        # what was taken at once has words of its own
+        if not held or any(gpu.preallocated for gpu in held):
+            return
     if sign is not None and usage.jvm is None:  # Java's heap has words of its own
         knob = ""
         if sign.knob is not None:
             knob = f" ({sign.knob}={sign.value})" if sign.value else f" ({sign.knob})"
         yield f"{sign.name}: {sign.advice}{knob}"
+
+
+# of programs that take a GPU's memory whatever they need: what shows the need
+_GPU_SETTINGS = {
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "XLA_PYTHON_CLIENT_PREALLOCATE=false",
+    "TF_FORCE_GPU_ALLOW_GROWTH": "TF_FORCE_GPU_ALLOW_GROWTH=true",
+    "--gpu-memory-utilization": "a lower --gpu-memory-utilization",
+}
+_FULL_GPU = 0.9  # of the memory that the driver leaves to programs
+_RUNS_OUT = frozenset(("FAILED", "OUT_OF_MEMORY"))
+
+
+def preallocation_words(usage: Usage, state: str) -> Iterator[str]:
+    """Yield that a run took most of a GPU at once, which shows nothing of its need.
+
+    One that failed may have filled the GPU in steps, between two looks.
+    """
+    taken = max((gpu.preallocated or 0 for gpu in usage.gpus), default=0)
+    if taken and state not in _RUNS_OUT:
+        setting = _GPU_SETTINGS.get((usage.sign and usage.sign.knob) or "")
+        why = f"measure the need with {setting}" if setting else "it may need less"
+        yield f"{format_size(taken)} of a GPU taken at once: {why}"
+
+
+def full_gpu_words(usage: Usage, *, ran_out: bool) -> str | None:
+    """Return that a failed run filled a GPU; None if it did not.
+
+    What takes a GPU whatever it needs shows no lack of memory, unless it *ran_out*.
+    """
+    way_out = "a smaller batch, or a larger GPU"
+    is_filler = usage.sign is not None and usage.sign.knob in _GPU_SETTINGS
+    for gpu in usage.gpus if ran_out or not is_filler else ():
+        usable = (gpu.memory_total or 0) - (gpu.memory_reserved or 0)
+        held = max(gpu.peak_memory or 0, gpu.device_peak_memory or 0)
+        if gpu.may_be_needed and held >= _FULL_GPU * usable > 0:
+            words = f"{held / GIB:.1f} of {usable / GIB:.1f} GiB"
+            return f"GPU memory was full ({words}): {way_out}"
+    return f"the run ran out of GPU memory: {way_out}" if ran_out else None
 
 
 _SMALL_READ = 4 * KIB  # bytes, on average; Python's buffer is twice that

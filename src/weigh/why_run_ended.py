@@ -34,6 +34,7 @@ _SIGNAL_NAMES = {
     25: "SIGXFSZ",
 }
 _KILL, _XCPU = 9, 24
+_NO_KILL = "the kernel counted no out-of-memory kill here"
 # SIGKILL is missing: the kernel, the scheduler and users all send it
 _STATES_BY_SIGNAL: dict[int, State] = {
     1: "CANCELLED",
@@ -262,6 +263,14 @@ def ran_out_on_gpu(outcome: RunOutcome | None) -> bool | None:
     return named and not _is_on_cpu(evidence)
 
 
+def may_be_killed_for_memory(
+    signal_number: int | None, exit_code: int | None, outcome: RunOutcome | None
+) -> bool:
+    """Return whether a run got SIGKILL, unless a count shows that memory was enough."""
+    number = signal_number or signal_in_exit_code(exit_code)
+    return number == _KILL and _NO_KILL not in (outcome.evidence if outcome else ())
+
+
 def counted_no_kill(measurement: RunMeasurement) -> bool:
     """Return whether a run got SIGKILL, and the kernel killed nothing for memory."""
     number = measurement.signal or signal_in_exit_code(measurement.exit_code)
@@ -355,7 +364,7 @@ def _kill_hints(signal_number: int, oom_kills: int | None) -> tuple[str, ...]:
         return ()
     if oom_kills is None:
         return ("not known whether for memory: the cgroup cannot be read",)
-    return ("the kernel counted no out-of-memory kill here",)
+    return (_NO_KILL,)
 
 
 # what follows the error in a failed program's output: frames of Java and node, R's

@@ -109,6 +109,8 @@ def _all_record_rows(record: Record, *, gpus_allocated: bool) -> Iterator[ShownR
         if record.usage.gpus:
             fields = gpu_lines.gpu_rows(record.usage.gpus, allocated=gpus_allocated)
             yield from (ShownRow(*row) for row in fields)
+            for words in usage_needs.preallocation_words(record.usage, record.state):
+                yield ShownRow("", words, is_summary=True)
     yield ShownRow("nodes", _nodes_text(record), is_summary=True)
     yield from _ranks_rows(record.ranks)
     if record.missing:

@@ -106,14 +106,6 @@ def listed_numbers(numbers: Sequence[int | None]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def preallocation_words() -> str:
-    """Write how to see the need behind memory that a framework took at once."""
-    return (
-        "measure the need with XLA_PYTHON_CLIENT_PREALLOCATE=false (JAX) "
-        "or TF_FORCE_GPU_ALLOW_GROWTH=true"
-    )
-
-
 def gpu_trouble_words(gpu_usage: GpuUsage) -> Iterator[tuple[int, str]]:
     """Yield the weight and the words of each trouble of a GPU; 90 is a lost job."""
     if gpu_usage.xids:
@@ -124,10 +116,6 @@ def gpu_trouble_words(gpu_usage: GpuUsage) -> Iterator[tuple[int, str]]:
     hot = (gpu_usage.slowed or {}).get("thermal", 0.0)
     if hot >= _HOT:
         yield 48, f"slowed down by heat in {hot:.0f} % of readings"
-    if gpu_usage.preallocated:
-        # a framework that takes nearly all memory at once shows nothing of its need
-        size = format_size(gpu_usage.preallocated)
-        yield 40, f"{size} taken at once: {preallocation_words()}"
 
 
 def xid_words(xids: Sequence[int]) -> str:

@@ -27,6 +27,7 @@ from weigh.review.runs import ReviewedRun
 from weigh.schedulers import find_kind
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.units import Seconds, count_with_noun
+from weigh.usage_needs import full_gpu_words, preallocation_words
 
 _IDLE = 0.25  # busy less than that is worth a finding
 _ROOM = 0.5  # of a GPU used by a task: a second task fits
@@ -56,6 +57,7 @@ def gpu_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
         yield from _idle_gpu_notes(subject)
         yield from _full_gpu_memory_notes(subject)
     yield from _gpu_error_notes(gpus)
+    yield from _gpu_filled_notes(subject)
 
 
 def used_gpus(subject: AdviceSubject) -> int | None:
@@ -148,7 +150,7 @@ def _took_turns_on_gpus(runs: Sequence[ReviewedRun]) -> bool:
 
 def _full_gpu_memory_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     held = subject.measures.get("gpu_memory")
-    if held is not None and (held.efficiency or 0.0) >= _FULL:
+    if held is not None and (held.efficiency or 0.0) >= _FULL and subject.completed:
         words = (
             f"{100 * (held.efficiency or 0.0):.0f} % of the GPU's memory was used: a "
             "larger batch or longer sample does not fit (unless a framework reserved "
@@ -157,15 +159,28 @@ def _full_gpu_memory_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
         yield ReportNote(about="GPU mem", words=words, weight=35)
 
 
+def _gpu_filled_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
+    """Yield that a program took a GPU at once, or filled it and failed."""
+    measured = [(one.usage, one.state) for one in subject.records if one.usage]
+    taken = (words for run in measured for words in preallocation_words(*run))
+    for words in dict.fromkeys(taken):
+        yield ReportNote(about="GPU", words=words, weight=40)
+    # a failure whose words are known has its own note
+    has_words = any(run.row.error for run in subject.last_runs)
+    if {state for _, state in measured} == {"FAILED"} and not has_words:
+        full = (full_gpu_words(usage, ran_out=False) for usage, _ in measured)
+        for words in [words for words in full if words][:1]:
+            yield finding_note("GPU memory", words, 95)
+
+
 def _gpu_error_notes(gpu_usages: Sequence[GpuUsage]) -> Iterator[ReportNote]:
-    """Yield errors of the GPUs or their driver, heat, and memory taken at once."""
+    """Yield errors of the GPUs or their driver, and heat."""
     heat = max((gpu.slowed or {}).get("thermal", 0.0) for gpu in gpu_usages)
     together = msgspec.structs.replace(
         gpu_usages[0],
         xids=tuple(xid for gpu in gpu_usages for xid in gpu.xids),
         ecc_errors=sum(gpu.ecc_errors or 0 for gpu in gpu_usages),
         slowed={"thermal": heat},
-        preallocated=max(gpu.preallocated or 0 for gpu in gpu_usages),
     )
     for weight, words in gpu_trouble_words(together):
         is_lost = weight >= _LOST

@@ -12,8 +12,10 @@ from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     Allocation,
     CpuWait,
+    JvmHeap,
     PageCache,
     PeakMemory,
+    ProgramSign,
     Record,
     RepeatedRun,
     Request,
@@ -496,24 +498,89 @@ GRANTED = Allocation("slurm", memory=4 * GIB)
 ON_GPU = RunOutcome("ran out of memory", ("its output says 'CUDA out of memory'",))
 
 
+NOT_COUNTED = RunOutcome(
+    "ended by SIGKILL", ("the kernel counted no out-of-memory kill here",)
+)
+SMALL = {"peak_memory": peak(60 * MIB)}
+HALF = {"peak_memory": peak(2100 * MIB)}
+
+
 @pytest.mark.parametrize(
     "granted",
     [{"allocation": GRANTED}, {"memory_limit": 4 * GIB}],
     ids=["job", "group"],
 )
 @pytest.mark.parametrize(
-    ("state", "outcome", "asked"),
+    ("state", "changes", "asked"),
     [
-        ("OUT_OF_MEMORY", RunOutcome("killed for memory", ("oom_kill rose",)), 8 * GIB),
-        ("OUT_OF_MEMORY", ON_GPU, 4 * GIB),
-        ("FAILED", None, 4 * GIB),
+        (
+            "OUT_OF_MEMORY",
+            {"outcome": RunOutcome("killed for memory", ("oom_kill rose",)), **SMALL},
+            8 * GIB,
+        ),
+        ("FAILED", HALF, 4 * GIB),
+        ("FAILED", {"signal": 9, **SMALL}, 4 * GIB),
+        ("FAILED", {"exit_code": 137, **SMALL}, 4 * GIB),
+        ("FAILED", {"jvm": JvmHeap(heap_limit=GIB), **SMALL}, 4 * GIB),
     ],
 )
 def test_a_run_that_may_have_lacked_memory_requests_no_less_than_it_was_granted(
-    granted: dict[str, Any], state: str, outcome: RunOutcome | None, asked: int
+    granted: dict[str, Any], state: str, changes: dict[str, Any], asked: int
 ) -> None:
-    small = record(state, peak_memory=peak(60 * MIB), outcome=outcome, **granted)
-    assert from_usages([small]).memory == asked
+    assert from_usages([record(state, **changes, **granted)]).memory == asked
+
+
+@pytest.mark.parametrize(
+    ("state", "changes"),
+    [
+        ("FAILED", {"exit_code": 1}),
+        ("FAILED", {"signal": 9, "outcome": NOT_COUNTED}),
+        ("OUT_OF_MEMORY", {"outcome": ON_GPU}),
+    ],
+)
+def test_a_failed_run_far_below_what_it_was_granted_requests_its_peak(
+    state: str, changes: dict[str, Any]
+) -> None:
+    made = from_usages([record(state, **changes, **SMALL, allocation=GRANTED)])
+    assert made.memory == 80 * MIB
+    assert not noted(made, "granted")
+
+
+def test_address_space_near_what_was_granted_may_have_ended_a_run() -> None:
+    near = {"virtual_memory": 3 * GIB, **SMALL, "allocation": GRANTED}
+    assert from_usages([record("FAILED", **near)]).memory == 4 * GIB
+    in_group = record("FAILED", memory_limit=4 * GIB, **near)
+    assert from_usages([in_group]).memory == 80 * MIB
+
+
+H100 = GpuUsage(
+    "0",
+    "NVIDIA H100 80GB HBM3",
+    memory_total=85520809984,
+    memory_reserved=503316480,
+    peak_memory=82141249536,
+    process_peak_memory=82141249536,
+)
+FULL = "GPU memory was full (76.5 of 79.2 GiB): a smaller batch, or a larger GPU"
+
+
+def test_a_failed_run_that_filled_a_gpu_may_have_lacked_its_memory() -> None:
+    made = from_usages([record("FAILED", gpus=(H100,), exit_code=1)])
+    assert noted(made, FULL)
+    assert not noted(from_usages([record(gpus=(H100,))]), "GPU memory")
+
+
+def test_a_program_that_takes_a_gpu_anyway_lacked_memory_only_by_its_words() -> None:
+    sign = ProgramSign("jax", "elastic", "", knob="XLA_PYTHON_CLIENT_PREALLOCATE")
+    failed = record("FAILED", gpus=(H100,), sign=sign)
+    assert not noted(from_usages([failed]), "GPU memory")
+    ran_out = record("OUT_OF_MEMORY", gpus=(H100,), sign=sign, outcome=ON_GPU)
+    assert noted(from_usages([ran_out]), FULL)
+
+
+def test_a_run_that_ran_out_of_a_gpu_unseen_needs_a_larger_one() -> None:
+    made = from_usages([record("OUT_OF_MEMORY", outcome=ON_GPU)])
+    assert noted(made, "the run ran out of GPU memory: a smaller batch, or a larger")
 
 
 def test_a_failed_run_requests_no_more_where_another_completed() -> None:

@@ -116,6 +116,17 @@ def in_a_script(root: str) -> None:
     shards.append_record(root, record, MachineIdentity("node01", "0" * 32, None, None))
 
 
+def test_a_run_that_filled_a_gpu_and_failed_without_a_word_may_have_lacked_it(
+    root: str, say: Say
+) -> None:
+    filled = Task(state="FAILED", gpu_memory=31 * GIB, busy=80.0)
+    shards.append_record(
+        root, record_of(filled, 1), MachineIdentity("node01", "0" * 32, None, None)
+    )
+    _, out, _ = say("report", "last")
+    assert "GPU memory was full (31.0 of 32.0 GiB): a smaller batch, or a" in out
+
+
 @pytest.fixture
 def sacct(root: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Leave a sacct whose job did an hour's work before, beside a larger element."""

@@ -111,6 +111,10 @@ JOBS: dict[str, tuple[list[Task], JobRequest, dict[str, Any]]] = {
         [like_full(gpu_memory=32 * GIB, busy=80.0, growing=True)] * 3,
         *(ON_GPU, {"card": V100}),
     ),
+    "a GPU that a task filled, which failed of something else": (
+        [like_full(state="FAILED", gpu_memory=31 * GIB, busy=80.0)],
+        *(ON_GPU, {"card": V100}),
+    ),
     "failures of one way": (
         [
             *(Task(state="FAILED", words=f"KeyError: {n}") for n in range(3)),

@@ -66,12 +66,21 @@ def test_words_of_memory_in_the_output_file_double_what_was_granted(
     assert "--mem=800M" in said
 
 
-def test_without_words_a_failed_run_is_advised_no_less_than_was_granted(
+def test_without_words_a_failed_run_that_came_near_is_advised_what_was_granted(
+    weigh: Weigh, in_group: tuple[str, ...]
+) -> None:
+    holding = "held = b'x' * (220 << 20)\n" + DIES_OF_WORDS
+    done = weigh.run("--", sys.executable, "-c", holding, prefix=in_group)
+    assert b"FAILED" in done.stderr
+    assert b"--mem=400M" in done.stderr
+
+
+def test_a_failed_run_that_took_little_is_advised_no_more_than_its_use(
     weigh: Weigh, in_group: tuple[str, ...]
 ) -> None:
     done = weigh.run("--", sys.executable, "-c", DIES_OF_WORDS, prefix=in_group)
     assert b"FAILED" in done.stderr
-    assert b"--mem=400M" in done.stderr
+    assert b"--mem=50M" in done.stderr
 
 
 def test_words_from_before_the_run_are_not_the_runs_own(weigh: Weigh) -> None:

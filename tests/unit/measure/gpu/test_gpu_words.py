@@ -5,15 +5,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from transcript import check_texts
 
 from weigh.measure.gpu_account import DEVICE_RISE, PER_PROCESS
 from weigh.model.gpu import GpuOccupant, GpuState, GpuUsage
+from weigh.model.record import ProgramSign, Usage
 from weigh.render.gpu_lines import GpuListing, gpu_list, gpu_list_document, gpu_rows
 from weigh.render.printable import width_of
 from weigh.units import GIB
+from weigh.usage_needs import preallocation_words, sign_words
 
 V100 = GpuUsage(
     "GPU-a",
@@ -89,7 +92,6 @@ RUNS = {
         changed(V100, ecc_errors=2, xids=(79,), slowed={"thermal": 12.0, "power": 9})
     ),
     "an address that is wrong": words_of(changed(V100, xids=(31,))),
-    "memory taken at once": words_of(changed(V100, preallocated=24 * GIB)),
 }
 LISTS = {
     "a GPU of mine": listed(CARD),
@@ -188,3 +190,44 @@ def test_the_document_names_its_schema() -> None:
     assert document["schema"] == "weigh.gpus/1"
     assert document["gpus"][0]["occupants"][0]["pid"] == 457520
     assert document["notes"] == ["a doubt"]
+
+
+def filled_by(knob: str | None) -> Usage:
+    sign = None if knob is None else ProgramSign("name", "elastic", "advice", knob=knob)
+    taken = changed(V100, preallocated=24 * GIB)
+    return Usage(wall_time=9.0, gpus=(V100, taken, taken), sign=sign)
+
+
+@pytest.mark.parametrize(
+    ("knob", "why"),
+    [
+        (
+            "XLA_PYTHON_CLIENT_PREALLOCATE",
+            "measure the need with XLA_PYTHON_CLIENT_PREALLOCATE=false",
+        ),
+        (
+            "TF_FORCE_GPU_ALLOW_GROWTH",
+            "measure the need with TF_FORCE_GPU_ALLOW_GROWTH=true",
+        ),
+        ("MALLOC_ARENA_MAX", "it may need less"),
+        (None, "it may need less"),
+    ],
+)
+def test_memory_taken_at_once_is_stated_once_with_the_setting_of_its_program(
+    knob: str | None, why: str
+) -> None:
+    words = [*preallocation_words(filled_by(knob), "COMPLETED")]
+    assert words == [f"24.0 GiB of a GPU taken at once: {why}"]
+
+
+def test_a_program_that_takes_a_gpu_is_named_once_and_only_with_a_gpu() -> None:
+    took = filled_by("--gpu-memory-utilization")
+    assert not [*sign_words(took)]
+    assert not [*sign_words(msgspec.structs.replace(took, gpus=()))]
+    assert [*sign_words(msgspec.structs.replace(took, gpus=(V100,)))]
+    assert [*sign_words(filled_by("MALLOC_ARENA_MAX"))]
+
+
+@pytest.mark.parametrize("state", ["FAILED", "OUT_OF_MEMORY"])
+def test_a_run_that_failed_may_have_filled_its_gpu_in_steps(state: str) -> None:
+    assert not [*preallocation_words(filled_by(None), state)]
