@@ -153,7 +153,7 @@ def _abbreviated_examples(examples: Sequence[str]) -> list[str]:
     before, _, last = shared.rpartition(" ")
     if last.startswith("-"):  # an option stays with its value
         shared = before
-    if len(examples) < 2 or not shared:  # noqa: PLR2004 - one shares all with itself
+    if not shared:
         return list(examples)
     return [f"...{example.removeprefix(shared)}" for example in examples]
 

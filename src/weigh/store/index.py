@@ -217,7 +217,7 @@ def join_parts(records: Iterable[Record]) -> list[Record]:
 
 def read_parts(root: str, record_part: Record) -> Record:
     """Return a part joined with the other parts of its run that the store has."""
-    found = [record_part]
+    parts: list[Record] = []
     folder = os.path.join(root, RECORDS, month_folder(record_part.started))
     # searched first, as decoding is much slower
     mark = f'"id":"{record_part.id}"'.encode()
@@ -226,12 +226,8 @@ def read_parts(root: str, record_part: Record) -> Record:
             for line in read_tail(os.path.join(folder, name), _RECENT).splitlines():
                 if mark in line:
                     with suppress(FormatError, SchemaError):
-                        found.append(decode_record(line))
-    parts = [
-        one
-        for one in found
-        if one.id == record_part.id and one.part != record_part.part
-    ]
+                        parts.append(decode_record(line))
+    parts = [part for part in parts if part.id == record_part.id]
     # its own part last, whatever the store has of it
     return join_parts([*parts, record_part])[-1]
 

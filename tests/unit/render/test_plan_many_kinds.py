@@ -55,6 +55,24 @@ def test_of_few_kinds_all_are_shown() -> None:
     lines = list(plan_screen_lines([plan_of(12)]))
     assert sum("..." in line for line in lines) == 12
     assert not any("between them" in line for line in lines)
+    assert lines[-1] == "  1 array element, 12 tasks: 1 CPU, 1.00 GiB, 00:01:00"
+
+
+def test_examples_that_share_no_word_are_whole() -> None:
+    plan = plan_of(2)
+    kinds = tuple(
+        msgspec.structs.replace(kind, example=example)
+        for kind, example in zip(plan.kinds, ("train a", "test b"), strict=True)
+    )
+    lines = list(plan_screen_lines([msgspec.structs.replace(plan, kinds=kinds)]))
+    assert [" ".join(line.split()[1:3]) for line in lines[2:4]] == ["train a", "test b"]
+
+
+def test_what_an_element_requests_is_folded_at_80_columns() -> None:
+    request = PlanRequest(gpus=1000, cpus=128, memory=GIB, nodes=2, ntasks=1600)
+    plan = msgspec.structs.replace(plan_of(2), request=request)
+    *_, line = plan_screen_lines([plan])
+    assert line == "    1.00 GiB"
 
 
 def test_kinds_that_look_the_same_are_one_row_with_the_range_of_their_runs() -> None:

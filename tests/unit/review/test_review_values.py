@@ -8,6 +8,7 @@ from weigh.model.record import (
     Allocation,
     Record,
     RecordedJob,
+    RecordedRank,
     RepeatedRun,
     RunOutcome,
     Usage,
@@ -25,6 +26,7 @@ from weigh.review.figures import (
     request_with_accounting,
     with_other_figures,
 )
+from weigh.review.notes import report_notes
 from weigh.review.runs import (
     ElementRequest,
     ReviewedRun,
@@ -329,6 +331,24 @@ def test_what_accounting_saw_counts_where_weigh_saw_only_a_part_of_the_job(
     )
 
     assert any(note.flag == "--mem=120M" for note in notes) is advised
+
+
+@pytest.mark.parametrize(("runs", "notes"), [(1, 1), (2, 0)])
+def test_the_ranks_of_one_run_alone_are_compared(runs: int, notes: int) -> None:
+    ranks = tuple(
+        RecordedRank(number, host="n1", peak_memory=size * MIB)
+        for number, size in enumerate((100, 100, 400))
+    )
+    records = [a_record(id=f"{number:012x}", ranks=ranks) for number in range(runs)]
+    elements = [single_run_element(run, NOTHING) for run in runs_of_records(records)]
+
+    found = report_notes(
+        AdviceSubject(elements=elements, requested=NOTHING, measures={}), ()
+    )
+
+    words = [note.words for note in found if note.about == "ranks"]
+    assert len(words) == notes
+    assert all(one.startswith("largest: rank 2 on n1, 400 MiB") for one in words)
 
 
 def test_an_element_that_never_ran_held_nothing() -> None:

@@ -19,12 +19,13 @@ from weigh.errors import (
     SchemaError,
     StoreError,
 )
-from weigh.model.record import Record
+from weigh.model.record import MeasuringCost, Record, RecordedRank
 from weigh.store.checkpoint import RunCheckpoint, save_checkpoint
 from weigh.store.find import find_stored_record
 from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.store.index import (
     StoreIndex,
+    join_parts,
     read_index,
     read_record,
     read_record_without_series,
@@ -143,8 +144,19 @@ def test_a_line_torn_anywhere_costs_neither_neighbour(tmp_path: Path) -> None:
         assert (ids_of(index), index.torn) == (["cccccccccccc", "aaaaaaaaaaaa"], 1)
 
 
+MEASURED = encode_record(
+    msgspec.structs.replace(some_record("b" * 12), monitor=MeasuringCost())
+)
+
+
 @pytest.mark.parametrize(
-    "damage", [b"\xff\xfe", b"[" * 100_000, b"{}", b"null", b'{"id":5}', b"\0" * 4096]
+    "damage",
+    [
+        *(b"\xff\xfe", b"[" * 100_000, b"{}", b"null", b'{"id":5}', b"\0" * 4096),
+        b'{"schema":"weigh.record/1","id":"bbbbbbbbbbbb","started":7}',
+        # torn, though it ends as a whole one does
+        MEASURED[: MEASURED.index(b',"monitor":')] + b"}}",
+    ],
 )
 def test_a_damaged_line_is_counted_and_stepped_over(
     tmp_path: Path, damage: bytes
@@ -153,6 +165,21 @@ def test_a_damaged_line_is_counted_and_stepped_over(
     append_line(path, damage)
     index = read_index(str(tmp_path))
     assert (ids_of(index), index.torn) == ([some_record().id], 1)
+
+
+def test_the_parts_of_a_run_are_joined_and_a_whole_record_replaces_them() -> None:
+    parts = [
+        msgspec.structs.replace(
+            some_record(), part=number, ranks=(RecordedRank(number, peak_memory=7),)
+        )
+        for number in (0, 1)
+    ]
+    other = some_record("aaaaaaaaaaaa")
+
+    joined, last = join_parts([parts[0], other, parts[1]])
+
+    assert ([rank.rank for rank in joined.ranks], last) == ([0, 1], other)
+    assert join_parts([*parts, some_record()]) == [some_record()]
 
 
 def test_keys_in_another_order_are_read_as_well(tmp_path: Path) -> None:

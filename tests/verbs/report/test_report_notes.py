@@ -76,6 +76,14 @@ JOBS: dict[str, tuple[list[Task], JobRequest, dict[str, Any]]] = {
         [*[like_full(gpu_memory=0, busy=0.0)] * 3, *[Task(state="FAILED")] * 2],
         *(ON_GPU, {}),
     ),
+    "a GPU never used while 0.8 of a CPU was": (
+        [like_full(gpu_memory=0, busy=0.0, cpus=0.8)],
+        *(ON_GPU, {}),
+    ),
+    "a GPU never used while less of a CPU was": (
+        [like_full(gpu_memory=0, busy=0.0, cpus=0.79)],
+        *(ON_GPU, {}),
+    ),
     "a GPU that nobody requested nor used": (
         [like_full(gpu_memory=0, busy=0.0)] * 3,
         *(ASKED, {}),
@@ -252,5 +260,22 @@ def test_failures_name_what_a_row_is(unit: str) -> None:
 
     assert words[0] == f"2 {unit}s alike, the first is {unit} 3: no disk"
     assert words[1].startswith(f"1 {unit} has not ended")
-    (killed,) = failure_notes([ReportRow(task=3, state="FAILED", signal=9)], unit)
-    assert killed.words == f"{unit} 3: killed by signal 9"
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (ReportRow(task=3, state="FAILED", signal=9), "killed by signal 9"),
+        (ReportRow(task=3, state="FAILED", signal=9, error="x"), "signal 9, after: x"),
+        (ReportRow(task=3, state="FAILED", signal=9, reason="why"), "why"),
+        (ReportRow(task=3, state="STUCK", error="epoch 3"), "stuck, after: epoch 3"),
+        (ReportRow(task=3, state="STUCK"), "stuck"),
+        (ReportRow(task=3, state="NODE_FAIL"), "node fail"),
+    ],
+)
+def test_a_failure_is_named_by_its_cause_and_what_was_printed_before(
+    row: ReportRow, words: str
+) -> None:
+    (note,) = failure_notes([row])
+
+    assert note.words == f"task 3: {words}"
