@@ -6,12 +6,20 @@ home folder. Above the current folder it skips those that everybody shares: what
 """
 
 import os
+import re
 import stat
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
 from typing import TypeAlias
 
 _REPOSITORY = (".git", ".hg", ".svn")
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - nothing is written there
+# what runs have in a temporary folder: a file, or a folder of files
+_OF_RUN = re.compile(r"weigh-(?:exec-[0-9a-f]+|[0-9a-f]+\.regions)")
+_ABANDONED_AFTER = 86400.0  # seconds; a run may be about to lock what it has
+_MOST_LOOKED_AT = 10_000  # entries of a folder of everybody
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _Identity: TypeAlias = tuple[int, int]
 
@@ -43,6 +51,53 @@ def temporary_folders(environ: Mapping[str, str]) -> tuple[str, ...]:
     # /dev/shm is memory, so it gets no temporary files
     folders = dict.fromkeys((named, *_TEMPORARY[:2]))
     return tuple(folder for folder in folders if os.path.isabs(folder))
+
+
+def hold_temporary(file_path: str) -> int | None:
+    """Lock what this run has in a temporary folder; return the lock's descriptor.
+
+    None if somebody else holds it, or it cannot be locked.
+    """
+    import fcntl  # noqa: PLC0415 - not on Windows
+
+    try:
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(file_path, flags)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def remove_abandoned(folder: str) -> None:
+    """Remove what killed runs left in a temporary *folder* at least a day ago."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in islice(entries, _MOST_LOOKED_AT):
+            if not _OF_RUN.fullmatch(entry.name):
+                continue
+            with suppress(OSError):
+                changed = entry.stat(follow_symlinks=False).st_mtime
+                if time.time() - changed > _ABANDONED_AFTER:
+                    _remove_unless_held(entry.path)
+
+
+def _remove_unless_held(file_path: str) -> None:
+    descriptor = hold_temporary(file_path)
+    if descriptor is None:
+        return
+    try:
+        if os.path.isdir(file_path):
+            for name in os.listdir(file_path):
+                os.unlink(os.path.join(file_path, name))
+            os.rmdir(file_path)
+        else:
+            os.unlink(file_path)
+    finally:
+        os.close(descriptor)
 
 
 def distrust_reason(file_path: str) -> str | None:

@@ -9,6 +9,8 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 
+from weigh.project_folders import hold_temporary, remove_abandoned
+
 # O_EXCL and O_NOFOLLOW: others may write to the folder above
 _FLAGS = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 VARIABLE = "WEIGH_CHANNEL"
@@ -31,11 +33,14 @@ class SlotChannels:
         self._fds: dict[int, int] = {}
         self._taken = 0
         self._folder = ""
+        self._lock: int | None = None
         for folder in folders:
             path = os.path.join(folder, f"weigh-exec-{run_id}")
             with suppress(OSError):
                 os.mkdir(path, 0o700)
                 self._folder = path
+                # the kernel frees it when weigh is killed
+                self._lock = hold_temporary(path)
                 break
         for slot in slots if self._folder else ():
             self.paths[slot] = os.path.join(self._folder, f"{slot}.events")
@@ -68,7 +73,7 @@ class SlotChannels:
         return aside
 
     def close(self) -> None:
-        """Remove the files."""
+        """Remove the files, and those of runs that were killed long ago."""
         for slot, fd in self._fds.items():
             with suppress(OSError):
                 os.close(fd)
@@ -76,6 +81,10 @@ class SlotChannels:
         self._fds.clear()
         with suppress(OSError):
             os.rmdir(self._folder)
+            remove_abandoned(os.path.dirname(self._folder))
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _make(self, slot: int) -> None:
         # without one, the programs of this slot run without regions

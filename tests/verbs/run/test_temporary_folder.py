@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from processes import WEIGH, Weigh, until
+from processes import WEIGH, Weigh, job_of, until
 from run_captured import run_captured
 
 
@@ -72,4 +72,30 @@ def test_what_a_killed_run_leaves_in_the_temporary_folder_goes_with_its_record(
     started.wait()
     subprocess.run(listed, env=env, capture_output=True, check=True)
 
+    assert not [*place.iterdir()]
+
+
+@pytest.mark.parametrize("verb", ["run", "exec"])
+def test_what_a_run_left_that_was_killed_at_once_goes_with_a_later_one(
+    weigh: Weigh, tmp_path: Path, verb: str
+) -> None:
+    """No record has its name: it had no time to write one."""
+    place = tmp_path / "place"
+    place.mkdir()
+    (tmp_path / "tasks.txt").write_text("sleep 60\n")
+    env = weigh.env(TMPDIR=str(place))
+    words = {"run": ("--", "sleep", "60"), "exec": (str(tmp_path / "tasks.txt"),)}
+    started = weigh.start(verb, "-q", *words[verb], env=env)
+    job = job_of(started.pid, "sleep")
+    later = [*WEIGH, "run", "-q", "--", "true"]
+
+    for path in place.iterdir():
+        os.utime(path, (0, 0))
+    run_captured(later, env=env, check=True)
+    assert [*place.iterdir()]  # it runs, however old that is
+
+    os.kill(started.pid, signal.SIGKILL)
+    os.kill(job, signal.SIGKILL)
+    started.wait()
+    run_captured(later, env=env, check=True)
     assert not [*place.iterdir()]

@@ -19,7 +19,11 @@ from weigh.model.record import (
     SampleSeries,
     Usage,
 )
-from weigh.project_folders import temporary_folders
+from weigh.project_folders import (
+    hold_temporary,
+    remove_abandoned,
+    temporary_folders,
+)
 from weigh.units import Bytes, Seconds
 
 VARIABLE = "WEIGH_CHANNEL"
@@ -46,12 +50,15 @@ class PhaseChannel:
 
     def __init__(self, name: str) -> None:
         self._path: str | None = None
+        self._lock: int | None = None
         for path in _possible_channel_paths(name):
             with suppress(OSError):
                 # O_EXCL: a file that somebody put there is never written to
                 flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
                 os.close(os.open(path, flags, 0o600))
                 self._path = path
+                # the kernel frees it when weigh is killed
+                self._lock = hold_temporary(path)
                 break
 
     @property
@@ -84,9 +91,13 @@ class PhaseChannel:
         return with_regions(measurement, regions)
 
     def close(self) -> None:
-        """Remove the file."""
+        """Remove the file, and those of runs that were killed long ago."""
         if self._path is not None:
             _remove_channel_file(self._path)
+            remove_abandoned(os.path.dirname(self._path))
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
 def remove_channel_of_run(name: str) -> None:
