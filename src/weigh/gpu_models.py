@@ -233,6 +233,21 @@ def model_of_nvml_name(
     return found[0] if len(found) == 1 else None
 
 
+def is_gpu_of_kind(
+    nvml_name: str, memory_total: Bytes | None, kind: str, sites: Mapping[str, Bytes]
+) -> bool:
+    """Return whether a GPU of NVML's name may be of the *kind* of a scheduler's."""
+    model = model_of_nvml_name(nvml_name, memory_total)
+    if model is None:  # a new one: kinds are often a part of the name
+        return _joined_name_words(kind) in _joined_name_words(nvml_name)
+    try:
+        return any(
+            model.name == one.name for one in gpu_models_called(kind, sites=sites)
+        )
+    except UsageError:  # a name that only the site uses
+        return False
+
+
 def _site_model(gpu_name: str, sites: Mapping[str, Bytes]) -> GpuModel | None:
     for written, memory in sites.items():
         if _same_name(written, gpu_name):

@@ -15,7 +15,7 @@ from weigh.planning.options import ALL, PlanOptions, node_size
 from weigh.render.columns import fill_by_columns
 from weigh.render.plan_lines import plan_json, plan_screen_lines
 from weigh.render.printable import printable_text
-from weigh.sweep.quoting import bash_quoted
+from weigh.sweep.quoting import shell_line
 
 _COUNT = options.BoundedCount()
 
@@ -27,7 +27,8 @@ _COUNT = options.BoundedCount()
     "gpus",
     metavar="NAME[,NAME...]",
     help="GPU to plan for: V100-32GB, p100=11.9GiB, A100-80GB:1g.10gb. Several names "
-    "are compared.  [default: the GPU of the records]",
+    "are compared; auto: the cluster's kinds, by when the tasks would be done.  "
+    "[default: the GPU of the records]",
 )
 @click.option(
     "--gpu-memory",
@@ -125,9 +126,9 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     for warning in answer.warnings:
         options.warn_on_stderr(warning)
     if as_json:
-        click.echo(plan_json(answer.plans))
+        click.echo(plan_json(answer.plans, answer.forecasts))
         return 0
-    for line in plan_screen_lines(answer.plans):
+    for line in plan_screen_lines(answer.plans, answer.forecasts):
         click.echo(line)
     sys.stdout.flush()  # the plan before the notes, where both reach one terminal
     for note in answer.notes:
@@ -142,10 +143,12 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
 
 def _next_lines_of_plan(answer: PlanAnswer, chosen: PlanOptions) -> tuple[str, ...]:
     """Return the lines that name the plan's directory and the next command."""
-    directory = answer.directory
+    directory, to_measure = answer.directory, answer.to_measure
+    lines = tuple(f"  {printable_text(line)}" for line in to_measure)
     if directory is None:
-        return ("  next: the same command with --gpu and one of these",)
+        return lines or ("  next: the same command with --gpu and one of these",)
     if chosen.dry_run:
-        return (f"  would be written to {printable_text(directory)}{os.sep}",)
-    again = " --again" if answer.replaces_submitted else ""
-    return (f"  next: weigh submit {bash_quoted(directory)}{again}",)
+        return (*lines, f"  would be written to {printable_text(directory)}{os.sep}")
+    words = (*answer.submit_words, *(["--again"] if answer.replaces_submitted else []))
+    submit = shell_line(("weigh", "submit", directory, *words))
+    return (*lines, f"  next: {submit}")

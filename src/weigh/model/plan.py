@@ -227,6 +227,28 @@ class TogetherRun(msgspec.Struct, frozen=True, kw_only=True):
     others: float | None = None
 
 
+class KindForecast(msgspec.Struct, frozen=True, kw_only=True):
+    """When the tasks of a plan would be done on one kind of the cluster's GPUs.
+
+    ``gpu`` is the scheduler's name of the kind, of which ``free`` of ``total`` can be
+    had now. ``wait`` is the time until the first element starts, ``makespan`` from
+    then until all tasks are done; None: not known, or not measured on that kind.
+    """
+
+    gpu: str
+    total: int
+    free: int
+    wait: Seconds | None
+    makespan: Seconds | None
+
+    @property
+    def done_in(self) -> Seconds | None:
+        """Return the time from now until all tasks are done; None if not known."""
+        if self.wait is None or self.makespan is None:
+            return None
+        return self.wait + self.makespan
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Which tasks run together, and the request of each element of the array job.
 

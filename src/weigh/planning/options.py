@@ -14,6 +14,7 @@ from weigh.request import gpu_type
 from weigh.units import HOUR, Bytes, Seconds, parse_duration, parse_limit, parse_size
 
 ALL = "all"
+ANY_KIND = "auto"  # as --gpu: of the cluster's kinds the one where tasks end first
 # above any site's limit: a larger number is a typing error
 _LONGEST: Seconds = 10_000 * HOUR
 

@@ -7,6 +7,7 @@ import msgspec
 
 from weigh.model.plan import (
     RESOURCES,
+    KindForecast,
     Plan,
     PlannedQueue,
     PlanRequest,
@@ -21,7 +22,14 @@ from weigh.render.request_lines import WIDTH, folded_lines
 from weigh.render.submit_lines import with_ranks
 from weigh.render.words import requested_amounts_text
 from weigh.request import LEAST_TIME, RUNNER_MEMORY, round_time
-from weigh.units import MIB, count_with_noun, format_duration, format_limit, format_size
+from weigh.units import (
+    MIB,
+    Seconds,
+    count_with_noun,
+    format_duration,
+    format_limit,
+    format_size,
+)
 
 COMPARISON_SCHEMA = "weigh.plan-comparison/1"
 _MOST_KINDS = 12  # rows of a table that is shown whole
@@ -31,19 +39,23 @@ _NO_RUNS = "-"  # of a kind without records
 _WORDS = {"gpu_memory": "GPU memory", "memory": "memory", "cpus": "CPUs"}
 
 
-def plan_screen_lines(plans: Sequence[Plan]) -> Iterator[str]:
-    """Write a plan, or several side by side."""
+def plan_screen_lines(
+    plans: Sequence[Plan], forecasts: Sequence[KindForecast] = ()
+) -> Iterator[str]:
+    """Write a plan, or several side by side, for kinds of GPU with *forecasts*."""
     first = plans[0]
     yield from _task_needs_lines(first)
-    if len(plans) > 1:
-        yield from _plan_comparison_lines(plans)
+    if len(plans) > 1 or forecasts:
+        yield from _plan_comparison_lines(plans, forecasts)
     else:
         yield from _packing_lines(first)
 
 
-def plan_json(plans: Sequence[Plan]) -> str:
+def plan_json(plans: Sequence[Plan], forecasts: Sequence[KindForecast] = ()) -> str:
     """Write a plan as in ``plan.json``, or several plans in one document."""
     several = {"schema": COMPARISON_SCHEMA, "plans": list(plans)}
+    if forecasts:
+        return indented_json(several | {"forecasts": list(forecasts)})
     return indented_json(plans[0] if len(plans) == 1 else several)
 
 
@@ -282,7 +294,9 @@ def _plan_request_text(ask: PlanRequest) -> str:
     return with_ranks(amounts, ask.nodes, ask.ntasks)
 
 
-def _plan_comparison_lines(plans: Sequence[Plan]) -> Iterator[str]:
+def _plan_comparison_lines(
+    plans: Sequence[Plan], forecasts: Sequence[KindForecast]
+) -> Iterator[str]:
     gpus = [plan.gpu for plan in plans]
     columns = [
         TableColumn(
@@ -296,10 +310,11 @@ def _plan_comparison_lines(plans: Sequence[Plan]) -> Iterator[str]:
             tuple(_tasks_per_element_text(p) if p.elements else "0" for p in plans),
         ),
         TableColumn("elements", tuple(f"{len(plan.elements):,}" for plan in plans)),
-        TableColumn("CPUs", tuple(str(plan.request.cpus) for plan in plans), drop=1),
+        TableColumn("CPUs", tuple(str(plan.request.cpus) for plan in plans), drop=2),
         TableColumn(
             "RAM",
             tuple(_positive_size_text(plan.request.memory or 0) for plan in plans),
+            drop=1,
         ),
         TableColumn(
             "time", tuple(_limit_or_dash(plan.request.time_limit) for plan in plans)
@@ -308,7 +323,24 @@ def _plan_comparison_lines(plans: Sequence[Plan]) -> Iterator[str]:
     ]
     if not any(plan.left_out for plan in plans):
         columns.pop()
+    if forecasts:
+        kinds = (f"{one.gpu} ({one.free} of {one.total} free)" for one in forecasts)
+        columns[0] = TableColumn("GPU", tuple(kinds), right=False)
+        columns += _forecast_columns(forecasts)
     yield from table_lines(columns, WIDTH)
+
+
+def _forecast_columns(forecasts: Sequence[KindForecast]) -> Iterator[TableColumn]:
+    waits = (
+        "none" if one.wait == 0 else _duration_or_dash(one.wait) for one in forecasts
+    )
+    yield TableColumn("wait", tuple(waits))
+    ends = (one.done_in for one in forecasts)
+    yield TableColumn("done in", tuple(map(_duration_or_dash, ends)))
+
+
+def _duration_or_dash(duration: Seconds | None) -> str:
+    return "-" if duration is None else format_duration(duration)
 
 
 def _headroom_percent_text(share: float) -> str:

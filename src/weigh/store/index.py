@@ -41,8 +41,10 @@ class PeakHead(msgspec.Struct, gc=False):
 
 
 class GpuHead(msgspec.Struct, gc=False):
-    """The peak on one GPU, in bytes."""
+    """The peak on one GPU, in bytes, and what the driver calls it."""
 
+    name: str = ""
+    memory_total: int | None = None
     peak_memory: int | None = None
     process_peak_memory: int | None = None
 

@@ -11,6 +11,7 @@ from weigh.gpu_models import (
     GpuModel,
     find_gpu_model,
     gpu_models_called,
+    is_gpu_of_kind,
     model_of_nvml_name,
 )
 from weigh.units import GIB, MIB
@@ -77,6 +78,33 @@ def test_a_total_that_no_driver_lists_is_believed() -> None:
 
     assert model is not None
     assert (model.name, model.memory) == ("A40", 47000 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("nvml", "mib", "kinds"),
+    [
+        ("Tesla V100-SXM2-32GB", 32510, {"v100"}),
+        ("NVIDIA A100-SXM4-40GB", 40960, {"a100"}),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 4864, {"a100_1g.5gb"}),
+        ("NVIDIA C900", 500_000, {"c900"}),  # in no list
+        ("NVIDIA A40", 46068, set()),
+    ],
+)
+def test_a_run_is_of_the_kind_that_the_scheduler_names(
+    nvml: str, mib: int, kinds: set[str]
+) -> None:
+    named = ("v100", "v100-16gb", "a10", "a100", "a100_1g.5gb", "c900", "own")
+
+    assert kinds == {
+        kind for kind in named if is_gpu_of_kind(nvml, mib * MIB, kind, {"own": GIB})
+    }
+
+
+def test_a_sites_own_size_decides_which_runs_are_of_a_kind() -> None:
+    sites = {"v100": 32510 * MIB}
+
+    assert not is_gpu_of_kind("Tesla V100-SXM2-16GB", 16160 * MIB, "v100", sites)
+    assert is_gpu_of_kind("Tesla V100-SXM2-32GB", 32510 * MIB, "v100", sites)
 
 
 def test_a_gpu_that_is_new_matches_nothing() -> None:

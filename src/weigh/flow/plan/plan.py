@@ -9,8 +9,9 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from operator import truediv
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ from weigh.flow.request.request import configured_headroom, ends_of_jobs
 from weigh.flow.run.run_measured import InterruptedRun, error_in
 from weigh.joblog import output_name
 from weigh.lazy_modules import lazy_module
-from weigh.model.plan import Plan, TogetherRun
+from weigh.model.plan import KindForecast, Plan, TogetherRun
 from weigh.model.record import Record, Usage
 from weigh.planning.bin_packing import most_work, sharing_notes
 from weigh.planning.make_plan import (
@@ -40,9 +41,10 @@ from weigh.planning.make_plan import (
     refuse_what_names_no_plan,
     tasks_too_big_message,
 )
-from weigh.planning.needs import StatedUsage, TaskNeeds, needs_of_tasks
+from weigh.planning.needs import TaskNeeds, needs_of_tasks
 from weigh.planning.options import (
     ALL,
+    ANY_KIND,
     PlanOptions,
     PlanTarget,
     plan_targets,
@@ -71,10 +73,12 @@ from weigh.work_done_elsewhere import outside_work_of
 
 if TYPE_CHECKING:
     from weigh.flow.exec import exec as flow_exec
+    from weigh.flow.plan import gpu_kinds
     from weigh.flow.submit.job_request import SubmitOptions
     from weigh.runner import run_context
 else:  # each is imported when it is first used: submit needs no runner
     flow_exec = lazy_module("weigh.flow.exec.exec")
+    gpu_kinds = lazy_module("weigh.flow.plan.gpu_kinds")
     run_context = lazy_module("weigh.runner.run_context")
 
 
@@ -95,11 +99,18 @@ def _nothing(name: str) -> Record:
     raise KeyError(name)
 
 
-def library(here: Here, names: str, *, is_needed: bool = True) -> RecordLibrary:
+def library(
+    here: Here,
+    names: str,
+    *,
+    is_needed: bool = True,
+    is_of_use: Callable[[RecordHead], bool] | None = None,
+) -> RecordLibrary:
     """Return the library of the records with these names, or of all records.
 
     A run whose job had a step out of memory counts as out of memory. Unless it
-    *is_needed*, as without stated memory and time, it may be empty.
+    *is_needed*, as without stated memory and time, it may be empty. Of what is there
+    only the records that are *is_of_use* count.
 
     Raises:
         RecordNotFoundError: no record has a name; suggests the nearest name.
@@ -132,6 +143,7 @@ def library(here: Here, names: str, *, is_needed: bool = True) -> RecordLibrary:
 
     # a client's usage shows nothing of its tasks' needs
     own = [head for head in heads if _work_was_outside(head) is None]
+    own = own if is_of_use is None else list(filter(is_of_use, own))
     known = record_candidates(own)
     if names != ALL and heads and not known and is_needed:
         why = _work_was_outside(heads[0]) or "each failed at once"
@@ -161,9 +173,12 @@ def _records_labelled(index: StoreIndex, name: str, root: str) -> list[IndexEntr
 
 
 class PlanAnswer(msgspec.Struct, frozen=True):
-    """One plan per GPU; ``directory`` is where the plan was written, if it was.
+    """One plan per GPU; ``directory`` is where the first was written, if it was.
 
     ``replaces_submitted``: jobs of an earlier plan in that directory were submitted.
+    Of the kinds of GPU of a cluster, the best first, ``forecasts`` has one for each
+    plan; ``to_measure`` is what to type for those whose time is not known, and
+    ``submit_words`` are the options by which the job gets the best kind.
     """
 
     plans: tuple[Plan, ...]
@@ -171,6 +186,9 @@ class PlanAnswer(msgspec.Struct, frozen=True):
     replaces_submitted: bool = False
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    forecasts: tuple[KindForecast, ...] = ()
+    to_measure: tuple[str, ...] = ()
+    submit_words: tuple[str, ...] = ()
 
 
 def plan_task_file(here: Here, options: PlanOptions) -> PlanAnswer:
@@ -200,8 +218,12 @@ def plan_task_file(here: Here, options: PlanOptions) -> PlanAnswer:
             alone = probe_one(_line_of_task(source, 1), place)
             # what a task takes alone is what the others are compared with
             here.notify(f"1 alone: {format_duration(alone.wall_time)}")
-        stated = stated_usage(options)
-        needs = _needs_of_tasks(here, source, options, stated, headroom)
+        if options.gpus == ANY_KIND:
+            compared = gpu_kinds.compare_gpu_kinds(
+                here, options, partial(_needs_of_tasks, here, source, options)
+            )
+            return _answer_of_kinds(here, source, options, compared)
+        needs = _needs_of_tasks(here, source, options)
         wanted = plan_targets(options.gpus, needs, settings.gpus)
         plans = [plan_for_target(options, needs, target, headroom) for target in wanted]
         if len(plans) > 1:
@@ -214,33 +236,65 @@ def plan_task_file(here: Here, options: PlanOptions) -> PlanAnswer:
         if place is not None and alone is not None and made.elements:
             found = _probed(source, made, needs, alone, place)
             made = _with_probe(options, needs, wanted[0], headroom, found)
-        if source.then is not None:
-            made = replace(made, then=os.fsdecode(source.then))
-        hidden = hidden_exit_note(
-            _line_of_task(source, n + 1) for n in range(len(source))
-        )
-        if hidden is not None:
-            made = replace(made, notes=(*made.notes, hidden))
-        if made.left_out:
-            raise UsageError(
-                tasks_too_big_message(made, states_cpus=options.cpus is not None)
-            )
-        directory = os.path.join(plan_directory.FOLDER, made.name)
-        if not options.dry_run:
-            folder = os.path.join(here.cwd, directory)
-            # right before writing: another plan may have been written meanwhile
-            plan_directory.check_free(folder, replace=options.replace)
-            nodes = _alike_on(made)
-            made = _with_own_queue(made)
-
-            def text_of(task: int) -> bytes:
-                return line_run_on_nodes(source.text(task), nodes, sys.executable)
-
-            made = plan_directory.write(folder, made, text_of)
+        return _written_answer(here, source, options, made)
     finally:
         source.close()
+
+
+def _written_answer(
+    here: Here, source: TaskSource, options: PlanOptions, made: Plan
+) -> PlanAnswer:
+    """Write the plan to its directory, unless it is only to be shown.
+
+    Raises:
+        UsageError: tasks are too big, or the plan exists.
+        StoreError: it cannot be written.
+    """
+    if source.then is not None:
+        made = replace(made, then=os.fsdecode(source.then))
+    hidden = hidden_exit_note(_line_of_task(source, n + 1) for n in range(len(source)))
+    if hidden is not None:
+        made = replace(made, notes=(*made.notes, hidden))
+    if made.left_out:
+        raise UsageError(
+            tasks_too_big_message(made, states_cpus=options.cpus is not None)
+        )
+    directory = os.path.join(plan_directory.FOLDER, made.name)
+    if not options.dry_run:
+        folder = os.path.join(here.cwd, directory)
+        # right before writing: another plan may have been written meanwhile
+        plan_directory.check_free(folder, replace=options.replace)
+        nodes = _alike_on(made)
+        made = _with_own_queue(made)
+
+        def text_of(task: int) -> bytes:
+            return line_run_on_nodes(source.text(task), nodes, sys.executable)
+
+        made = plan_directory.write(folder, made, text_of)
     replaces = plan_directory.was_submitted(os.path.join(here.cwd, directory))
-    return PlanAnswer((made,), directory, replaces, made.notes, settings.warnings)
+    return PlanAnswer((made,), directory, replaces, made.notes, here.settings.warnings)
+
+
+def _answer_of_kinds(
+    here: Here,
+    source: TaskSource,
+    options: PlanOptions,
+    compared: "gpu_kinds.ComparedKinds",
+) -> PlanAnswer:
+    """Write the plan of the best kind of GPU, if its time was measured."""
+    best = compared.kinds[0]
+    answer = PlanAnswer((best.plan,), warnings=here.settings.warnings)
+    if best.forecast.makespan is not None:
+        answer = _written_answer(here, source, options, best.plan)
+    others = (one.plan for one in compared.kinds[1:])
+    return replace(
+        answer,
+        plans=(*answer.plans, *others),
+        notes=tuple(dict.fromkeys((*answer.notes, *compared.notes))),
+        forecasts=tuple(one.forecast for one in compared.kinds),
+        to_measure=tuple(gpu_kinds.lines_to_measure(options, compared)),
+        submit_words=best.words,
+    )
 
 
 def _alike_on(made: Plan) -> int:
@@ -271,9 +325,9 @@ def _needs_of_tasks(
     here: Here,
     source: TaskSource,
     options: PlanOptions,
-    stated: StatedUsage,
-    headroom: float,
+    is_of_use: Callable[[RecordHead], bool] | None = None,
 ) -> TaskNeeds:
+    stated, headroom = stated_usage(options), configured_headroom(here.settings)
     # records are not read where all figures were stated
     is_complete = None not in (stated.memory, stated.cpus, stated.time)
     is_complete = is_complete and not (options.gpus and not stated.gpu_memory)
@@ -282,7 +336,8 @@ def _needs_of_tasks(
         known = library(
             here.at_store(open_store(here.cwd, here.env).root),
             options.records,
-            is_needed=None in {stated.memory, stated.time},
+            is_needed=None in {stated.memory, stated.time} and is_of_use is None,
+            is_of_use=is_of_use,
         )
     lines = (_line_of_task(source, seq) for seq in range(1, len(source) + 1))
     with closing(TaskParameters(source.name)) as table:
@@ -293,7 +348,7 @@ def _probe_place(here: Here, options: PlanOptions) -> PlanPlace | None:
     """Return where the probe runs; None without --probe."""
     if not options.probe:
         return None
-    if options.gpus and "," in options.gpus:
+    if options.gpus and ("," in options.gpus or options.gpus == ANY_KIND):
         raise UsageError("--probe measures on this machine's GPU: name one --gpu")
     # "0": without a setting of visible GPUs the first one is taken
     named = gpus_named(here.env) or ("0",)

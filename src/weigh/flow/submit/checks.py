@@ -194,16 +194,27 @@ def _why_scheduler_refuses(
     here: Here, scheduler: Scheduler, script: ScriptToCheck
 ) -> str | None:
     """Return why the scheduler refuses a script: accounts, QOS, what plugins want."""
-    with tempfile.NamedTemporaryFile("w", errors="surrogateescape") as file:
-        file.write(script.text)
-        file.flush()
-        try:
-            scheduler.predict_start(file.name, cwd=here.cwd)
-        except UsageError as error:
-            # without who found it, and without the way to submit it anyway
-            why = str(error).partition(": ")[2].partition(" (--no-checks")[0]
-            return why or "refused"
+    try:
+        predicted_start_of_text(scheduler, script.text, here.cwd)
+    except UsageError as error:
+        # without who found it, and without the way to submit it anyway
+        why = str(error).partition(": ")[2].partition(" (--no-checks")[0]
+        return why or "refused"
     return None
+
+
+def predicted_start_of_text(
+    scheduler: Scheduler, text: str, cwd: str
+) -> Seconds | None:
+    """Return when a script that is in no file would start, if that is predicted.
+
+    Raises:
+        UsageError: it would be refused, or never start.
+    """
+    with tempfile.NamedTemporaryFile("w", errors="surrogateescape") as file:
+        file.write(text)
+        file.flush()
+        return scheduler.predict_start(file.name, cwd=cwd)
 
 
 def text_findings(

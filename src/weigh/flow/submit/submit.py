@@ -31,6 +31,7 @@ from weigh.flow.submit.job_request import (
     limits_of,
     notes_on_no_time,
     typed_request,
+    where_to,
 )
 from weigh.flow.submit.rounds import (
     SubmissionRound,
@@ -70,6 +71,7 @@ from weigh.schedulers import KINDS
 from weigh.schedulers.reachable import Scheduler
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.store import jobs
+from weigh.units import Seconds
 
 if TYPE_CHECKING:
     from weigh.flow.follow import dependency
@@ -249,6 +251,23 @@ def _submit_to(here: Here, options: SubmitOptions, name: str) -> SubmitAnswer:
         answer = replace(written.answer, script=script_path(parts[0]))
         written = replace(written, parts=parts, answer=answer)
         return _sent(here, typed.scheduler, written, sending)
+
+
+def predicted_start_of_plan(
+    here: Here, options: SubmitOptions, plan: Plan
+) -> Seconds | None:
+    """Return when a plan that is not written yet would start, if that is predicted.
+
+    Raises:
+        UsageError: it would be refused, or never start.
+    """
+    typed = _typed_submission(here, options, where_to(here, options))
+    folder = os.path.join(here.cwd, plan_directory.FOLDER, plan.name)
+    work = WorkToSend(folder=folder, plan=plan, is_new=False)
+    written = _checked_submission(here, _written_submission(here, options, typed, work))
+    return submit_checks.predicted_start_of_text(
+        typed.scheduler, written.answer.text, here.cwd
+    )
 
 
 @contextmanager

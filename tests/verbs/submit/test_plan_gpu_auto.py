@@ -1,0 +1,190 @@
+"""``weigh plan --gpu auto``: a plan for each kind of GPU; the best one is written."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from following import Weigh, until
+from run_captured import run_captured
+
+from weigh.model.gpu import GpuUsage
+from weigh.model.record import PeakMemory, Record, Usage
+from weigh.store import identity, shards
+from weigh.units import GIB, MIB
+
+V100 = ("Tesla V100-SXM2-16GB", 16160 * MIB)
+A100 = ("NVIDIA A100-SXM4-40GB", 40536 * MIB)
+HOUR = 3600.0
+
+
+def keep_run(weigh: Weigh, gpu: tuple[str, int], wall_time: float) -> None:
+    """Keep the record of a task that held 9 GiB of a GPU."""
+    name, total = gpu
+    peak = PeakMemory(MIB, MIB, MIB, None, None, None, "test")
+    used = GpuUsage("GPU-0", name, total, peak_memory=9 * GIB, utilization_mean=90.0)
+    record = Record(
+        id=f"{name}-{wall_time}",
+        command=("python3", "task.py", "--seed", "1"),
+        started="2026-11-21T10:00:00Z",
+        state="COMPLETED",
+        exit_code=0,
+        usage=Usage(wall_time=wall_time, peak_memory=peak, gpus=(used,)),
+    )
+    shards.append_record(str(weigh.folder / ".weigh"), record, identity.this_machine())
+
+
+def tasks_in(weigh: Weigh, count: int = 8) -> str:
+    lines = (f"python3 task.py --seed {seed}\n" for seed in range(1, count + 1))
+    (weigh.folder / "tasks.txt").write_text("".join(lines))
+    return "tasks.txt"
+
+
+def compared(weigh: Weigh, *words: str) -> dict[str, dict[str, Any]]:
+    """Return the forecasts by the kind of GPU, the best first."""
+    argv = ("plan", tasks_in(weigh), "--gpu", "auto", "--replace", "--json", *words)
+    code, out, err = weigh(*argv)
+    assert code == 0, err
+    return {one["gpu"]: one for one in json.loads(out)["forecasts"]}
+
+
+def gpu_of_plan(weigh: Weigh) -> str | None:
+    try:
+        text = (weigh.folder / "plan" / "tasks" / "plan.json").read_text()
+    except FileNotFoundError:
+        return None
+    return str(json.loads(text)["ask"]["gpu"])
+
+
+@pytest.mark.slurm
+def test_the_plan_of_the_kind_on_which_the_tasks_end_first_is_written(
+    real: Weigh,
+) -> None:
+    keep_run(real, V100, HOUR / 6)
+    keep_run(real, A100, HOUR / 12)
+
+    kinds = compared(real)
+
+    assert list(kinds) == ["a100", "v100"]
+    assert gpu_of_plan(real) == "a100"
+    # 8 tasks: one by one on four V100s, two at a time on four A100s, by turns
+    assert kinds["v100"]["makespan"] == pytest.approx(2 * HOUR / 6)
+    assert kinds["a100"]["makespan"] == pytest.approx(1.8 * HOUR / 12, rel=0.06)
+
+
+@pytest.mark.slurm
+@pytest.mark.alone
+def test_a_kind_that_is_busy_has_the_wait_that_slurm_predicts(real: Weigh) -> None:
+    keep_run(real, V100, HOUR / 6)
+    keep_run(real, A100, HOUR / 12)
+    words = ("--gres=gpu:a100:4", "--time=25", "--wrap=sleep 600")
+    sent = run_captured(["sbatch", "--parsable", *words], cwd=real.folder)
+    job = sent.stdout.strip()
+    try:
+        until(
+            lambda: (
+                run_captured(["squeue", "-h", "-o%T", "-j", job]).stdout.strip()
+                == "RUNNING"
+            )
+        )
+
+        kinds = compared(real)
+    finally:
+        run_captured(["scancel", job])
+
+    assert list(kinds) == ["v100", "a100"]
+    assert gpu_of_plan(real) == "v100"
+    assert 1200 < kinds["a100"]["wait"] <= 1500
+    assert (kinds["a100"]["free"], kinds["a100"]["total"]) == (0, 4)
+
+
+@pytest.mark.slurm
+def test_a_kind_without_a_record_shows_what_to_type(real: Weigh) -> None:
+    keep_run(real, V100, HOUR / 6)
+
+    code, out, err = real("plan", tasks_in(real), "--gpu", "auto")
+
+    assert code == 0, err
+    assert gpu_of_plan(real) == "v100"
+    assert out.index("v100 (") < out.index("a100 (")
+    lines = out.split("time not measured on a100: run two tasks there\n")[1]
+    assert "  next: weigh submit plan/tasks\n" in lines
+    two, submit = (line.strip() for line in lines.splitlines()[:2])
+    typed = two.replace("weigh", f"{sys.executable} -m weigh")
+    assert run_captured(["bash", "-c", typed], cwd=real.folder).returncode == 0
+    code, _, err = real(*submit.split()[1:], "--dry-run")
+    assert code == 0, err
+    plan = (real.folder / "plan" / "tasks-a100" / "plan.json").read_text()
+    assert json.loads(plan)["tasks"] == 2
+
+
+@pytest.mark.slurm
+def test_nothing_is_written_where_no_time_is_known(real: Weigh) -> None:
+    words = ("--gpu-memory", "9GiB", "--memory", "100MiB")
+    code, out, err = real("plan", tasks_in(real), "--gpu", "auto", *words)
+
+    assert code == 0, err
+    assert gpu_of_plan(real) is None
+    assert len(re.findall("--gpu-memory 9GiB --memory 100MiB --per-gpu 1", out)) == 2
+
+
+@pytest.mark.slurm
+def test_a_kind_that_the_tasks_do_not_fit_is_left_out(real: Weigh) -> None:
+    words = ("--gpu-memory", "20GiB", "--memory", "100MiB", "--time", "10m")
+    code, out, err = real("plan", tasks_in(real), "--gpu", "auto", *words)
+
+    assert code == 0, err
+    assert "v100 (" not in out
+    assert "v100 is left out: tasks 1, 2, 3 and 5 more: 24.0 GiB of GPU memory" in (
+        " ".join(err.split())
+    )
+    assert gpu_of_plan(real) == "a100"
+
+
+@pytest.mark.slurm
+def test_where_the_default_queue_refuses_it_others_are_asked(real: Weigh) -> None:
+    keep_run(real, V100, 2 * HOUR)  # short allows 30 minutes
+
+    code, out, err = real("plan", tasks_in(real), "--gpu", "auto")
+
+    assert code == 0, err
+    assert "  next: weigh submit plan/tasks --queue auto\n" in out
+    code, script, err = real("submit", "plan/tasks", "--queue", "auto", "--dry-run")
+    assert code == 0, err
+    assert "#SBATCH --partition=gpu\n" in script
+
+
+@pytest.mark.slurm
+def test_the_elements_of_a_plan_fit_the_nodes(real: Weigh) -> None:
+    """On a GPU of 40 GiB there is room for 16 tasks, in its share of a node for two."""
+    words = ("--gpu-memory", "2GiB", "--memory", "1GiB", "--time", "10m")
+
+    assert "a100" in compared(real, *words)
+    text = (real.folder / "plan" / "tasks" / "plan.json").read_text()
+    assert json.loads(text)["ask"]["cpus"] == 2
+
+
+@pytest.mark.gridengine
+def test_grid_engine_gets_the_type_by_an_option(cell: Weigh) -> None:
+    keep_run(cell, V100, HOUR / 6)
+
+    code, out, err = cell("plan", tasks_in(cell), "--gpu", "auto")
+
+    assert code == 0, err
+    assert "  next: weigh submit plan/tasks --gpus v100:1\n" in out
+
+
+def test_without_a_scheduler_the_way_out_is_named(
+    here: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    words = ("--gpu-memory", "2GiB", "--memory", "1GiB", "--time", "10m")
+
+    code, _, err = here("plan", tasks_in(here), "--gpu", "auto", *words)
+
+    assert code == 125
+    assert err.startswith("weigh: --gpu auto: ")
+    assert err.endswith("; or name a GPU: --gpu V100-32GB\n")
+    assert len(err.splitlines()) == 1
