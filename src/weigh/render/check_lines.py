@@ -12,6 +12,7 @@ from weigh.render.printable import (
     indented_json,
     peak_text,
     printable_text,
+    shortened_from_start,
     shortened_text,
 )
 from weigh.render.request_lines import folded_lines
@@ -157,7 +158,8 @@ def _failure_lines(alike: Sequence[TaskTrial]) -> Iterator[str]:
     first = alike[0]
     numbers = format_ranges(trial.task for trial in alike)
     tasks = f"  {'task' if len(alike) == 1 else 'tasks'} {numbers:<6} "
-    yield shortened_text(tasks + printable_text(first.command), WIDTH)
+    command = printable_text(first.command)
+    yield tasks + shortened_from_start(command, WIDTH - len(tasks))
     evidence = printable_text(first.evidence) or "(no output)"
     yield shortened_text(f"    {first.verdict}: {evidence}", WIDTH)
     if first.output is not None:

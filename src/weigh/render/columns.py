@@ -5,7 +5,12 @@ from typing import Any
 
 import msgspec
 
-from weigh.render.printable import NARROWEST, shortened_text, width_of
+from weigh.render.printable import (
+    NARROWEST,
+    shortened_from_start,
+    shortened_text,
+    width_of,
+)
 
 _FILLER = "\0"  # stands for the second column of a wide letter
 
@@ -18,6 +23,7 @@ class TableColumn(msgspec.Struct, frozen=True):
     right: bool = True  # False: aligned at the left, as text is
     drop: int = 0  # 0: never left out
     flexible: bool = False  # takes the room that is left, and is cut if there is less
+    keeps_end: bool = False  # of a cell that is cut
 
     def width(self) -> int:
         """Return the width of its widest cell."""
@@ -76,7 +82,8 @@ def _aligned_row(
 ) -> str:
     padded = []
     for cell, column, width in zip(cells, columns, widths, strict=True):
-        text = shortened_text(cell, width)
+        shortened = shortened_from_start if column.keeps_end else shortened_text
+        text = shortened(cell, width)
         fill = " " * (width - width_of(text))
         padded.append(fill + text if column.right else text + fill)
     return "  " + "  ".join(padded).rstrip()

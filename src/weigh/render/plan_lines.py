@@ -145,7 +145,9 @@ def _kind_table_lines(plan_rows: Sequence[_PlanRow]) -> Iterator[str]:
     )
     columns = [
         TableColumn("tasks", tuple(f"{row.tasks:,}" for row in plan_rows)),
-        TableColumn("example", tuple(examples), right=False, flexible=True),
+        TableColumn(
+            "example", tuple(examples), right=False, flexible=True, keeps_end=True
+        ),
         TableColumn(
             "GPU", tuple(_positive_size_text(item.gpu_memory) for item in items)
         ),

@@ -163,6 +163,18 @@ def shortened_text(screen_text: str, width: int) -> str:
     return screen_text[:kept] + dots
 
 
+def shortened_from_start(command_text: str, width: int) -> str:
+    """Cut a command to its last *width* columns: runs and tasks differ in their end."""
+    if width_of(command_text) <= width or width < NARROWEST:
+        return shortened_text(command_text, width)
+    kept = command_text[3 - width :]
+    while width_of(kept) > width - 3:
+        kept = kept[1:]
+    rest = kept.partition(" ")[2]
+    # from a whole word on, unless that is much shorter
+    return "..." + (f" {rest}" if 3 * len(rest) > 2 * len(kept) else kept)
+
+
 def width_of(screen_text: str) -> int:
     """Return the columns that *screen_text* takes on a terminal, at most."""
     if screen_text.isascii():

@@ -18,6 +18,7 @@ from weigh.render.printable import (
     printable_text,
     quoted_command_line,
     short_command,
+    shortened_from_start,
     shortened_text,
     width_of,
 )
@@ -113,7 +114,7 @@ _GAP = "  "
 _RIGHT = frozenset({"time", "memory", "GPU"})
 _MEMORY = 4  # its column
 _SINGLE = "*"
-_FEWEST = 12  # columns in which both ends of a command can be seen
+_FEWEST = 12  # columns in which the end of a command can be seen
 _FOOTNOTE = f"{_SINGLE} of the largest single process, not of all processes"
 
 
@@ -228,10 +229,7 @@ def _aligned_record_lines(
 
 
 def commands_within(heads: Sequence[RecordHead], room: int) -> list[str]:
-    """Write label, command, and the parameters that differ in *room* columns.
-
-    Of a long command the start and the end are kept.
-    """
+    """Write label, command, and the parameters that differ in *room* columns."""
     names = _differing_names([head.parameters for head in heads])
     of_label = Counter(head.label for head in heads)
     texts = []
@@ -241,21 +239,13 @@ def commands_within(heads: Sequence[RecordHead], room: int) -> list[str]:
         pairs = [f" {name}={value}" for name, value in values if value is not None]
         given = printable_text("".join(pairs))
         rest = room - width_of(label) - width_of(given)
-        text = label + _ends_of_text(short_command(head.command), rest)
+        command = short_command(head.command)
+        text = label + shortened_from_start(command, max(rest, 0))
         # runs of one label, as of a check, differ at the end of their commands
         if rest < _FEWEST and of_label[head.label] > 1:
-            whole = label + short_command(head.command)
-            text = _ends_of_text(whole, room - width_of(given))
+            text = shortened_from_start(label + command, room - width_of(given))
         texts.append(shortened_text(f"{text}{given}", room))
     return texts
-
-
-def _ends_of_text(command_text: str, room: int) -> str:
-    if room < _FEWEST or len(command_text) <= room or not command_text.isascii():
-        return command_text
-    # runs differ in options and their values, which stand at the end
-    end = 3 * (room - 3) // 4
-    return f"{command_text[: room - 3 - end]}...{command_text[-end:]}"
 
 
 def _differing_names(parameters: Sequence[Mapping[str, object]]) -> list[str]:

@@ -11,7 +11,7 @@ from weigh.render.printable import (
     count_with_commas,
     indented_json,
     printable_text,
-    shortened_text,
+    shortened_from_start,
 )
 from weigh.units import count_with_noun
 
@@ -96,6 +96,6 @@ def sweep_json(sweep: SweepResult) -> str:
 
 
 def _sweep_task_line(task: Task, number_width: int, width: int) -> str:
-    number = f"  {count_with_commas(task.seq):>{number_width}}"
-    line = f"{number}  {printable_text(MASK.line(task.line))}"
-    return shortened_text(line, width)
+    number = f"  {count_with_commas(task.seq):>{number_width}}  "
+    line = printable_text(MASK.line(task.line))
+    return number + shortened_from_start(line, width - len(number))
