@@ -64,6 +64,8 @@ _BUG_CODES = {
     NOT_EXECUTABLE: "cannot be executed",
     USAGE: "exit code 2, as for a wrong option",
 }
+# how the reason begins of an element that lacked a program, as its job script puts it
+_NO_PROGRAM = ("not found on ", "not found in ", "not executable: ")
 _BUG_REASONS = ("a bug", "failed", "raise ")  # how the reason of a bug begins
 
 
@@ -244,6 +246,9 @@ def _choice_after_failure(
     shown = _BUG.findall(evidence.last_output)
     # the last one ended the program; earlier ones were caught, or are its causes
     bug = shown[-1].strip() if shown else _BUG_CODES.get(task_state.exit_code or 0)
+    # the job script looked for the programs before the first task
+    if bug is None and (task_state.reason or "").startswith(_NO_PROGRAM):
+        bug = task_state.reason
     if bug is not None:
         return _choice_to_leave(f"a bug: {bug}")
     # once may be chance (a file system, a network): twice is taken as the program's own

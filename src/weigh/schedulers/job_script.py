@@ -322,6 +322,7 @@ def _reserve(job_script: JobScript) -> int:
 
 _UNAVAILABLE = 69  # EX_UNAVAILABLE of sysexits.h
 _NOT_FOUND = 127
+_NOT_EXECUTABLE = 126
 _PYTHON = re.compile(r"python[0-9.]*")
 # a GPU runs code built for its own major version up to its minor one (sm_86), or
 # translates what was built for any older one (compute_80)
@@ -414,6 +415,10 @@ def program_checks(names: Iterable[str], setup: JobSetup) -> Iterator[str]:
     """Yield the lines that end the job if one of these programs is missing."""
     for name in names:
         word = quoted(name)
+        if setup.container is None and "/" in name:
+            yield f"[ ! -f {word} ] || [ -x {word} ] ||"
+            way_out = f'"weigh: not executable: chmod +x" {word}'
+            yield f"  {{ echo {way_out} >&2; exit {_NOT_EXECUTABLE}; }}"
         if setup.container is None:
             # in the job's own environment: modules and conda have been loaded above
             yield f"command -v {word} >/dev/null ||"

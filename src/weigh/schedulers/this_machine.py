@@ -425,7 +425,8 @@ def _unended(facts: _LocalJobFacts, *, begun: bool) -> tuple[State, str | None]:
         return "CANCELLED", None
     if begun:
         return "INTERRUPTED", "killed, or the machine was restarted"
-    return "FAILED", facts.words or "the script ended before this element"
+    words = facts.words or "the script ended before this element"
+    return "FAILED", words.removeprefix("weigh: ")
 
 
 def _terminate(pid: int) -> None:

@@ -206,6 +206,9 @@ def test_a_missing_program_is_reported_before_anything_runs(weigh: Weigh) -> Non
 
     assert weigh.finish(job) == {"FAILED": 1}
     assert "not found on" in weigh.status(job)["failures"][0]["reason"]
+    # it will not be found again: status and resume leave it to a person
+    assert weigh.status(job)["way_out"].endswith("--also bugs")
+    assert weigh.resume(job)["again"] == []
 
 
 @mainly("gridengine")

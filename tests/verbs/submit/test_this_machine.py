@@ -248,3 +248,44 @@ def test_a_time_in_which_tasks_are_stopped_as_they_begin_is_noted(here: Weigh) -
         code, out, err = here("submit", *words, "--", "true")
         printed = " ".join((out + err).split())
         assert (code, "they are stopped at once" in printed) == (0, is_noted)
+
+
+@pytest.mark.parametrize(
+    ("words", "lacks"),
+    [
+        (("--memory", "900T"), "of the 900 TiB requested: tasks that use more are"),
+        (("--cpus", "9999"), "of the 9999 CPUs requested: its tasks take turns"),
+        (("--memory", "1M"), None),
+    ],
+)
+def test_what_this_machine_does_not_have_is_one_line(
+    here: Weigh, words: tuple[str, ...], lacks: str | None
+) -> None:
+    said = ("submit", "--on", "local", "--dry-run", *words, "--", "true")
+    code, out, err = here(*said)
+    printed = " ".join((out + err).split())
+    assert (code, "requested:" in printed) == (0, lacks is not None)
+    assert lacks is None or lacks in printed
+
+
+@pytest.mark.parametrize(
+    ("name", "way_out"), [("train", "chmod +x ./train"), ("a.py", "python3 ./a.py")]
+)
+def test_a_command_that_is_not_executable_is_refused_as_such(
+    here: Weigh, name: str, way_out: str
+) -> None:
+    (here.folder / name).write_text("echo\n")
+    code, _, err = here("submit", "--on", "local", "--", f"./{name}")
+    assert code == 2
+    assert err == (
+        f"weigh: cannot execute ./{name}: it is not executable ({way_out})\n"
+    )
+
+
+def test_a_task_that_is_not_executable_is_reported_as_such(here: Weigh) -> None:
+    (here.folder / "train").write_text("echo\n")
+    job = here.submit(here.plan("./train --epochs 3"))
+    assert here.finish(job) == {"FAILED": 1}
+    (failure,) = here.status(job)["failures"]
+    assert failure["reason"] == "not executable: chmod +x ./train"
+    assert here.resume(job)["again"] == []

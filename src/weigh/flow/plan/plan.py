@@ -575,16 +575,21 @@ def plan_command(
 
 
 def _refuse_a_file(word: str, cwd: str, path: str | None) -> None:
-    """Refuse a program that a shell would not find: a file of this folder.
+    """Refuse a file that a shell would not find or run as a program.
 
     Raises:
         UsageError: it is one.
     """
-    is_file = os.path.dirname(word) == "" and os.path.isfile(os.path.join(cwd, word))
-    if not is_file or shutil.which(word, path=path) is not None:
+    file = os.path.join(cwd, word)
+    is_path = os.path.dirname(word) != ""
+    # one that does not exist may come from an earlier job
+    if not os.path.isfile(file) or shutil.which(file if is_path else word, path=path):
         return
     program = INTERPRETERS.get(os.path.splitext(word)[1].lower())
     meant = f"{program} {bash_quoted(word)}" if program else f"./{bash_quoted(word)}"
+    if is_path:
+        way_out = meant if program else f"chmod +x {bash_quoted(word)}"
+        raise UsageError(f"cannot execute {word}: it is not executable ({way_out})")
     raise UsageError(f"command not found: {word} (did you mean {meant}?)")
 
 

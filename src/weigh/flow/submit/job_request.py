@@ -5,9 +5,9 @@ compared with what the scheduler recorded.
 """
 
 import math
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from glob import glob
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -58,7 +58,7 @@ else:  # each is imported when it is first used
 _NO_MEMORY = "memory is not known: the queue's default applies (--memory SIZE)"
 _NO_TIME = "time is not known: the queue's default applies (--time TIME)"
 _NO_GPU = "no NVIDIA GPU on this machine: its tasks run without one"
-_NVIDIA = "/dev/nvidiactl"  # job scripts look for it, too
+_NVIDIA_DEVICES = "/dev/nvidia[0-9]*"  # one per GPU
 UNKNOWN = frozenset({_NO_MEMORY, _NO_TIME})
 # added to the memory for mapped libraries and locales, which were not measured
 _MAPPED: Bytes = GIB
@@ -377,11 +377,10 @@ def complete_request(
     # after all else: how many fit on this machine depends on the request
     throttle = typed.throttle or _default_throttle(request, plan, scheduler.name)
     request = replace(request, throttle=throttle)
-    if scheduler.name == LOCAL and request.gpus and not os.path.exists(_NVIDIA):
-        notes.append(_NO_GPU)
     # on this machine nothing is reserved, so nothing is missing
-    if scheduler.name != LOCAL:
-        notes += _what_is_not_known(request, plan)
+    is_local = scheduler.name == LOCAL
+    notes += _beyond_this_machine(request) if is_local else ()
+    notes += () if is_local else _what_is_not_known(request, plan)
     if heal_limits is not None:
         check_limits(heal_limits, request)
     return request, notes
@@ -488,14 +487,36 @@ def elements_this_machine_holds(job_request: JobRequest) -> int:
     """
     if job_request.gpus:
         return 1
-    machine = host.read_host()
-    cpus = min(machine.cpus or 1, slots.read_cpu_quota() or math.inf)
+    cpus, memory = _size_of_this_machine()
     counts = [cpus // max(1, job_request.cpus)]
     if job_request.memory:
-        # a container may have less than the machine; 0 or None: no limit known
-        limits = (machine.memory, *cgroup.limited_groups()[0].values())
-        counts += [limit // job_request.memory for limit in limits if limit]
+        counts.append(memory // job_request.memory)
     return max(1, int(min(counts)))
+
+
+def _size_of_this_machine() -> tuple[float, float]:
+    """Return CPUs and memory; a container may have less than the machine."""
+    machine = host.read_host()
+    cpus = min(machine.cpus or 1, slots.read_cpu_quota() or math.inf)
+    # 0 or None: no limit known
+    limits = (machine.memory, *cgroup.limited_groups()[0].values())
+    return cpus, min(filter(None, limits), default=math.inf)
+
+
+def _beyond_this_machine(job_request: JobRequest) -> Iterator[str]:
+    """Yield what an element requests and cannot have: it runs without that."""
+    cpus, memory = _size_of_this_machine()
+    has = "this machine has {} of the {} requested: {}".format
+    if (job_request.memory or 0) > memory:
+        sizes = map(format_size, (int(memory), job_request.memory or 0))
+        yield has(*sizes, "tasks that use more are killed")
+    if job_request.cpus > cpus:
+        yield has(f"{cpus:g}", f"{job_request.cpus} CPUs", "its tasks take turns")
+    gpus = len(glob(_NVIDIA_DEVICES))
+    if job_request.gpus and not gpus:
+        yield _NO_GPU
+    elif job_request.gpus > gpus:
+        yield has(gpus, f"{job_request.gpus} GPUs", "its tasks run with fewer")
 
 
 def _with_virtual(
