@@ -298,13 +298,14 @@ def _usage_rows(usage: Usage, trend: str) -> Iterator[ShownRow]:
         yield ShownRow("memory", "not measured: no data in /proc", is_summary=True)
     else:
         yield ShownRow("memory", "of the job not measured", is_summary=True)
-    for name, size in (
-        ("largest single process", usage.max_process_memory),
-        ("address space (virtual)", usage.virtual_memory),
-        ("cgroup with page cache", usage.cgroup_peak),
+    for name, size, what in (
+        # its page tables, stacks and the like are part of the memory above only
+        ("largest single process", usage.max_process_memory, ", without kernel memory"),
+        ("address space (virtual)", usage.virtual_memory, ""),
+        ("cgroup with page cache", usage.cgroup_peak, ""),
     ):
         if size is not None:
-            yield ShownRow("", f"{name} {format_size(size)}")
+            yield ShownRow("", f"{name} {format_size(size)}{what}")
     # most runs are of no kind that is known, and need no import
     if usage.jvm is not None or usage.sign is not None or usage.cache is not None:
         for words in (*usage_needs.heap_words(usage), *usage_needs.sign_words(usage)):
@@ -372,9 +373,10 @@ def _peak_memory_rows(peak: PeakMemory, trend: str) -> Iterator[ShownRow]:
         ("shared memory", peak.shared),
         ("mapped files the kernel can drop", peak.file),
         ("anonymous", peak.anonymous),
+        ("kernel", peak.kernel),
     ):
         if size:
-            is_large = size > floor and name != "anonymous"
+            is_large = size > floor and name not in {"anonymous", "kernel"}
             (large if is_large else small).append(f"{format_size(size)} {name}")
     for parts, is_large in ((large, True), (small, False)):
         if parts:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from weigh.estimate.growth import is_memory_growing
 from weigh.model.record import PeakMemory, Record, RunOutcome, SampleSeries, Usage
 from weigh.render.printable import short_command
-from weigh.render.record_lines import render_summary
+from weigh.render.record_lines import render_record, render_summary
 from weigh.review.runs import run_of
 from weigh.units import MIB
 
@@ -102,3 +102,11 @@ def test_lists_name_program_and_script_without_folders(
     command: list[str], shown: str
 ) -> None:
     assert short_command(command) == shown
+
+
+def test_two_peaks_that_differ_by_kernel_memory_state_that() -> None:
+    peak = PeakMemory(9 * MIB, 9 * MIB, 9 * MIB, 7 * MIB, 0, MIB, "", kernel=MIB)
+    usage = Usage(wall_time=60.0, peak_memory=peak, max_process_memory=8 * MIB)
+    shown = render_record(Record(id="a" * 12, command=("x",), started="", usage=usage))
+    assert "1.00 MiB kernel" in shown
+    assert "largest single process 8.00 MiB, without kernel memory" in shown
