@@ -5,10 +5,11 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from reports_to_draw import HOSTILE, array, hostile, one_run
 
-from weigh.model.report import JobReport
+from weigh.model.report import JobReport, ReportNote
 from weigh.render.html import page as page_module
 from weigh.render.words import unit_value_text
 from weigh.units import format_duration, format_size
@@ -123,6 +124,18 @@ def test_a_narrow_screen_scrolls_only_downwards(
 ) -> None:
     page = opened(report, width=400)
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+def test_a_flag_is_never_broken_at_its_hyphens(opened: Opened) -> None:
+    report = array(3)
+    note = ReportNote(about="request", words="x", flag="--mem=1G --time-min=1 " * 9)
+    page = opened(msgspec.structs.replace(report, notes=(note,)), width=360)
+    heights = page.evaluate(
+        "[...document.querySelectorAll('.notes code span')]"
+        ".map(word => word.getClientRects()[0].height)"
+    )
+    assert len(heights) == 18
+    assert len(set(heights)) == 1
 
 
 def test_everything_that_can_be_pressed_has_a_name_and_shows_focus(
