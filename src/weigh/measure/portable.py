@@ -1,9 +1,9 @@
 """Run a command and measure its process tree where there is no /proc: macOS, Windows.
 
 psutil reads the tree, and the common loop watches it. The systems differ: Windows knows
-every process's own peak, macOS does not, nor the disk traffic of a process; neither
-shows which pages are shared, nor the CPU time of children that have ended. Without
-psutil only the kernel's accounting at the end is left.
+every process's own peak, macOS does not; neither shows which pages are shared, what
+reaches a disk, nor the CPU time of children that have ended. Without psutil only the
+kernel's accounting at the end is left.
 """
 
 import math
@@ -25,7 +25,7 @@ from weigh.measure.memory.holding import MemoryHolding
 from weigh.measure.watcher import TreeWatcher, WatchedRun
 from weigh.model.record import RunMeasurement
 from weigh.probe.own_memory import max_rss_bytes
-from weigh.probe.proc import IoReading, ProcessReading, ProcessTimes, ProcTree
+from weigh.probe.proc import ProcessReading, ProcessTimes, ProcTree
 from weigh.units import Bytes, Seconds
 
 _WALK_SHARE = 0.005  # of a core: a walk looks at every process of the machine
@@ -47,18 +47,14 @@ PsutilModule = Any
 
 
 class ProcessTotals(msgspec.Struct, frozen=True):
-    """What processes were last seen to have used; traffic is None on macOS."""
+    """What processes were last seen to have used."""
 
     user_time: Seconds = 0.0
     system_time: Seconds = 0.0
-    traffic: IoReading | None = None
 
     def __add__(self, other: "ProcessTotals") -> "ProcessTotals":
-        known = [one.traffic for one in (self, other) if one.traffic is not None]
         return ProcessTotals(
-            self.user_time + other.user_time,
-            self.system_time + other.system_time,
-            sum(known, start=IoReading(0, 0)) if known else None,
+            self.user_time + other.user_time, self.system_time + other.system_time
         )
 
 
@@ -197,7 +193,8 @@ class PsutilTree(ProcTree):
         try:
             with process.oneshot():
                 info = process.memory_info()
-                known.totals = self._totals_of(known)
+                times = process.cpu_times()
+            known.totals = ProcessTotals(times.user, times.system)
         except psutil.ZombieProcess:
             info = None
         except psutil.NoSuchProcess:
@@ -211,18 +208,6 @@ class PsutilTree(ProcTree):
             return None
         known.peak = max(known.peak, info.rss, getattr(info, "peak_wset", 0))
         return _reading_of(process.pid, info, known.peak)
-
-    def _totals_of(self, known: _PsutilFigures) -> ProcessTotals:
-        """Read what it used so far; a source that refuses leaves what it last said."""
-        totals = known.totals
-        try:
-            times = known.process.cpu_times()
-            totals = ProcessTotals(times.user, times.system, totals.traffic)
-            io = known.process.io_counters()
-        except (*self._errors, AttributeError, NotImplementedError):
-            return totals  # macOS has no counters
-        traffic = IoReading(io.read_bytes, io.write_bytes)
-        return ProcessTotals(times.user, times.system, traffic)
 
     def _forget(self, known: _PsutilFigures | None) -> None:
         if known is not None:
@@ -489,7 +474,6 @@ class _PortableRun:
         waiter = None if ended is None else self._waiter
         code, times = (None, None) if waiter is None else (waiter.code, waiter.times)
         totals = self._tree.totals()
-        traffic = totals.traffic
         # each is a lower bound: the kernel's times lack what nobody waited for, the
         # looks lack what processes did after the last one
         if times is not None and sum(times) > totals.user_time + totals.system_time:
@@ -504,8 +488,6 @@ class _PortableRun:
             usage,
             user_time=totals.user_time,
             system_time=totals.system_time,
-            read_bytes=None if traffic is None else traffic.read_bytes,
-            write_bytes=None if traffic is None else traffic.write_bytes,
         )
         measured = self._watcher.measurement(
             usage,

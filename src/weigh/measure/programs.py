@@ -109,7 +109,6 @@ def jvm_of(counters: Counters, options: Sequence[str] = ()) -> JvmHeap | None:
     return JvmHeap(
         heap_limit=limit,
         live=used if collections and used else None,
-        collections=collections,
         paused=stopped / (stopped + went) if stopped + went > 0 else None,
         flags=tuple(flag for flag in flags if flag.startswith(_HEAP_FLAGS)),
         metaspace=_jvm_counter(counters, "sun.gc.metaspace.used") or None,

@@ -290,7 +290,6 @@ class JvmHeap(msgspec.Struct, frozen=True):
 
     heap_limit: Bytes
     live: Bytes | None = None
-    collections: int = 0
     paused: float | None = None  # 0 to 1
     flags: tuple[str, ...] = ()
     metaspace: Bytes | None = None  # of classes, outside the heap
@@ -424,9 +423,6 @@ class RecordedHost(msgspec.Struct, frozen=True):
 
     name: str
     system: str
-    kernel: str | None = None
-    machine_id: str | None = None
-    boot_id: str | None = None  # random, new at each start of the kernel
     cpus: int | None = None
     memory: Bytes | None = None  # of the whole machine
 
@@ -458,7 +454,6 @@ class CodeProvenance(msgspec.Struct, frozen=True):
     """Which code ran, with which Python and weigh."""
 
     git_commit: str | None = None
-    git_dirty: bool | None = None  # uncommitted changes; None: no git repository
     python: str | None = None
     weigh: str | None = None
 

@@ -15,26 +15,23 @@ _HEX = frozenset("0123456789abcdef")
 _LENGTHS = (40, 64)  # SHA-1, SHA-256
 
 
-def read_host(proc_folder: str = "/proc", etc: str = "/etc") -> RecordedHost:
-    """Read the machine's name, kernel, identity, usable CPUs and memory."""
-    name, system, kernel = _host_and_system_names()
+def read_host(proc_folder: str = "/proc") -> RecordedHost:
+    """Read the machine's name and system, usable CPUs and memory."""
+    name, system = _host_and_system_names()
     return RecordedHost(
         name=name,
         system=system,
-        kernel=kernel,
-        machine_id=_first_line_of_file(f"{etc}/machine-id"),
-        boot_id=_first_line_of_file(f"{proc_folder}/sys/kernel/random/boot_id"),
         cpus=_usable_cpus(),
-        memory=_total_memory(_first_line_of_file(f"{proc_folder}/meminfo")),
+        memory=_total_memory(file_head(f"{proc_folder}/meminfo", _LONGEST)),
     )
 
 
-def _host_and_system_names() -> tuple[str, str, str | None]:
-    """Return (host name, system, kernel); Windows has no uname."""
+def _host_and_system_names() -> tuple[str, str]:
+    """Return (host name, system); Windows has no uname."""
     if not hasattr(os, "uname"):
-        return os.environ.get("COMPUTERNAME", "localhost"), "Windows", None
+        return os.environ.get("COMPUTERNAME", "localhost"), "Windows"
     uname = os.uname()
-    return uname.nodename, uname.sysname, uname.release
+    return uname.nodename, uname.sysname
 
 
 def may_be_login_node(
@@ -63,17 +60,12 @@ def _usable_cpus() -> int | None:
     return os.cpu_count()
 
 
-def _total_memory(meminfo: str | None) -> Bytes | None:
+def _total_memory(meminfo: bytes) -> Bytes | None:
     """Read ``MemTotal:  16384 kB``, meminfo's first line."""
-    words = (meminfo or "").split()
-    if words[:1] != ["MemTotal:"] or words[2:] != ["kB"] or not words[1].isdecimal():
+    words = meminfo.partition(b"\n")[0].split()
+    if words[:1] != [b"MemTotal:"] or words[2:] != [b"kB"] or not words[1].isdigit():
         return None
     return int(words[1]) * 1024
-
-
-def _first_line_of_file(path: str) -> str | None:
-    text = file_head(path, _LONGEST).decode(errors="replace")
-    return text.partition("\n")[0].strip() or None
 
 
 def read_commit(folder: str) -> str | None:

@@ -395,9 +395,7 @@ class ProcTree:
         """Find new processes."""
         if not self._may_have_grown():
             return
-        queue = self.members()
-        if queue is None:
-            queue = self._children_by_scan()
+        queue = self.members() or []
         # those known already lead to further ones
         queue.extend(self._known)
         visited = set()
@@ -442,26 +440,6 @@ class ProcTree:
         except OSError:
             return []
         return found
-
-    def _children_by_scan(self) -> list[int]:
-        """Find the tree by parent ids, where the kernel has no ``children`` files."""
-        below = {self.top}
-        parents = {}
-        try:
-            names = [name for name in os.listdir(self._root) if name.isdecimal()]
-        except OSError:
-            return []
-        for name in names:
-            times = self.times(int(name))
-            if times is not None:
-                parents[int(name)] = times.parent
-        # level by level, until no process has a parent in the tree
-        grew = True
-        while grew:
-            found = {p for p, parent in parents.items() if parent in below} - below
-            below |= found
-            grew = bool(found)
-        return sorted(below - {self.top} - self.excluded)
 
     def _open(self, path: str) -> int | None:
         try:

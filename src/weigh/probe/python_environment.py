@@ -12,10 +12,7 @@ from weigh.regular_file import file_head
 _VALUE = re.compile(
     r"""^(\w+)(?:\s*:[^=\n]*)?\s*=\s*(?:['"]([^'"\n]*)['"]|None)""", re.MULTILINE
 )
-# the part of a version after the plus, such as cu121
-_LOCAL = re.compile(r"\+(cpu|cu\d+|rocm[\d.]+)")
 _OF_CONDA = "conda-meta"
-# where installers put conda, in the home folder
 
 
 def find_python(env: Mapping[str, str]) -> str | None:
@@ -55,17 +52,12 @@ def environment_at(prefix: str) -> PythonEnvironment:
 
 
 def _torch_build_at(prefix: str) -> TorchBuild | None:
-    """Read torch's own version file; its metadata where there is none."""
+    """Read torch's own version file."""
     for folder in _packages(prefix):
         version_file = os.path.join(folder, "torch", "version.py")
         text = file_head(version_file).decode(errors="replace")
         if text:
             return parse_torch(text)
-        # without version.py, pip's folder has the version in its name
-        for found in glob(os.path.join(escape(folder), "torch-*.dist-info")):
-            return _build_by_version(
-                os.path.basename(found).removesuffix(".dist-info")[6:]
-            )
     return None
 
 
@@ -76,20 +68,6 @@ def parse_torch(text: str) -> TorchBuild | None:
     if not version:
         return None
     return TorchBuild(version, values.get("cuda") or None, values.get("hip") or None)
-
-
-def _build_by_version(version: str) -> TorchBuild | None:
-    """Read the build from a version such as ``2.4.0+cu121``."""
-    local = _LOCAL.search(version)
-    if local is None:
-        return None
-    kind = local[1]
-    if kind.startswith("cu"):
-        # cu121 stands for CUDA 12.1
-        return TorchBuild(version, f"{kind[2:-1]}.{kind[-1]}")
-    return TorchBuild(
-        version, None, kind.removeprefix("rocm") if kind != "cpu" else None
-    )
 
 
 def _packages(prefix: str) -> Iterator[str]:

@@ -242,8 +242,7 @@ def _context_rows(record: Record) -> Iterator[ShownRow]:
         yield ShownRow("job", _words_with_commas(job.id, numbers))
     code = record.provenance
     if code is not None:
-        changed = " with changes" if code.git_dirty else ""
-        commit = f"commit {code.git_commit[:12]}{changed}" if code.git_commit else ""
+        commit = f"commit {code.git_commit[:12]}" if code.git_commit else ""
         versions = (("Python", code.python or None), ("weigh", code.weigh or None))
         yield ShownRow("code", _words_with_commas(commit, _named_values(*versions)))
     if record.monitor is not None:

@@ -72,7 +72,7 @@ def test_damaged_counters_are_left_out(cut: int, junk: bytes) -> None:
 
 def test_the_heap_of_g1_counts_once_and_that_of_others_by_generation() -> None:
     g1 = jvm_of(G1)
-    assert g1 == JvmHeap(6 * GIB, 100 * MIB, 3, 0.3, (), 2 * MIB)
+    assert g1 == JvmHeap(6 * GIB, 100 * MIB, 0.3, (), 2 * MIB)
     serial = jvm_of({**G1, "sun.gc.policy.name": "Copy:MSC"})
     assert serial is not None
     assert serial.heap_limit == 12 * GIB

@@ -87,10 +87,6 @@ class WindowsProcess(FakeProcess):
         self.peak = max(self.peak, self.rss)
         return SimpleNamespace(rss=self.rss, vms=self.rss, peak_wset=self.peak)
 
-    def io_counters(self) -> Any:
-        self._check()
-        return SimpleNamespace(read_bytes=7 * self.pid, write_bytes=5 * self.pid)
-
 
 class Machine:
     """Stands in for the psutil module."""
@@ -248,25 +244,6 @@ def test_every_live_process_is_ended(machine: Machine) -> None:
     resident(tree)
     tree.end_all()
     assert [p.signals for p in machine.alive()] == [[15], [], [15]]
-
-
-def test_macos_does_not_report_traffic_so_none_is_reported(mac: Machine) -> None:
-    mac.start(1)
-    tree = PsutilTree(1, mac)
-    resident(tree)
-    assert tree.totals().traffic is None
-
-
-def test_windows_traffic_is_summed_over_all_ever_seen(windows: Machine) -> None:
-    windows.start(1)
-    child = windows.start(2, parent=1)
-    tree = PsutilTree(1, windows)
-    resident(tree)
-    child.running = False
-    resident(tree)
-    traffic = tree.totals().traffic
-    assert traffic is not None
-    assert traffic.write_bytes == 15
 
 
 def test_windows_peak_between_samples_is_caught(windows: Machine) -> None:

@@ -259,17 +259,6 @@ def test_without_loadavg_the_tree_is_walked_at_every_look(
         assert seen(tree) == set(children)
 
 
-def test_without_children_files_the_tree_is_found_by_parents(
-    proc: DoctoredProc, tree: ProcTree
-) -> None:
-    proc.process(11, stat=stat_text(parent=TOP))
-    proc.process(12, stat=stat_text("a) (b", parent=11))
-    proc.process(13, stat=stat_text(parent=1))
-    proc.write("14/stat", b"odd")
-    assert tree.children() is None
-    assert seen(tree) == {11, 12}
-
-
 @given(odd=st.binary(max_size=200))
 def test_one_odd_process_never_hides_the_others(
     odd: bytes, tmp_path_factory: pytest.TempPathFactory

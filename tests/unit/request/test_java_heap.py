@@ -33,7 +33,7 @@ def request_of(jvm: JvmHeap, size: int = 1742 * MIB) -> Record:
 
 
 def test_a_heap_without_a_limit_gets_memory_and_xmx_together() -> None:
-    made = from_usages([request_of(JvmHeap(6 * GIB, 99 * MIB, 9, 0.3))])
+    made = from_usages([request_of(JvmHeap(6 * GIB, 99 * MIB, 0.3))])
     assert made.knob == "-Xmx149m"
     assert made.memory == 230 * MIB  # instead of 2.1 GB
     assert made.virtual_memory is not None
@@ -41,7 +41,7 @@ def test_a_heap_without_a_limit_gets_memory_and_xmx_together() -> None:
 
 
 def test_a_heap_that_was_too_small_never_gets_less() -> None:
-    crawled = JvmHeap(126 * MIB, 120 * MIB, 2944, 0.94)
+    crawled = JvmHeap(126 * MIB, 120 * MIB, 0.94)
     made = from_usages([request_of(crawled, 137 * MIB)])
     assert made.knob == "-Xmx252m"
     assert made.memory is not None
@@ -50,14 +50,14 @@ def test_a_heap_that_was_too_small_never_gets_less() -> None:
 
 
 def test_a_set_heap_keeps_its_measured_memory() -> None:
-    fixed = JvmHeap(64 * MIB, 30 * MIB, 9, 0.3, ("-Xmx64m",))
+    fixed = JvmHeap(64 * MIB, 30 * MIB, 0.3, ("-Xmx64m",))
     assert heap_need(usage(fixed)) is None
     made = from_usages([request_of(fixed, 105 * MIB)])
     assert (made.knob, made.memory) == (None, 130 * MIB)
 
 
 def test_a_set_heap_that_was_too_small_is_named() -> None:
-    fixed = JvmHeap(64 * MIB, 60 * MIB, 900, 0.8, ("-Xmx64m",))
+    fixed = JvmHeap(64 * MIB, 60 * MIB, 0.8, ("-Xmx64m",))
     made = from_usages([request_of(fixed, 105 * MIB)])
     assert any("raise -Xmx64m" in note for note in made.notes)
 
@@ -93,7 +93,7 @@ def test_the_option_that_limits_a_heap_is_found(
 def test_a_heap_that_was_full_is_what_to_raise(
     live: int, flags: tuple[str, ...], raised: str | None
 ) -> None:
-    jvm = JvmHeap(64 * MIB, live * MIB, 9, 0.1, flags)
+    jvm = JvmHeap(64 * MIB, live * MIB, 0.1, flags)
     said = " ".join(heap_words(usage(jvm)))
     assert ("its heap was full" in said) == (raised is not None)
     assert raised is None or said.endswith(raised)

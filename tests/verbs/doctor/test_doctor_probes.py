@@ -92,22 +92,6 @@ def test_torch_is_never_imported(tmp_path: Path) -> None:
     assert (found.kind, found.torch) == ("venv", TorchBuild("2.4.0", "12.1"))
 
 
-@pytest.mark.parametrize(
-    ("name", "build"),
-    [
-        ("torch-2.4.0+cu121.dist-info", TorchBuild("2.4.0+cu121", "12.1")),
-        ("torch-2.4.0+cpu.dist-info", TorchBuild("2.4.0+cpu")),
-        ("torch-2.4.0.dist-info", None),
-        ("torchvision-0.2+cpu.dist-info", None),
-    ],
-)
-def test_metadata_stands_in_for_the_version_file(
-    tmp_path: Path, name: str, build: TorchBuild | None
-) -> None:
-    (tmp_path / "lib" / "python3.12" / "site-packages" / name).mkdir(parents=True)
-    assert environment_at(str(tmp_path)).torch == build
-
-
 def test_the_python_found_is_the_one_a_shell_would_start() -> None:
     shells = subprocess.check_output(["sh", "-c", "command -v python"], text=True)
     assert find_python(os.environ) == shells.strip()

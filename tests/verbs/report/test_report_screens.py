@@ -200,7 +200,7 @@ def log_of_a_script(root: str) -> None:
 def jvm_run(root: str) -> None:
     usage = record_of(Task(memory=321 * MIB)).usage
     assert usage is not None
-    heap = JvmHeap(6 * GIB, 484 * MIB, 9, 0.3)
+    heap = JvmHeap(6 * GIB, 484 * MIB, 0.3)
     usage = msgspec.structs.replace(
         usage, max_process_memory=321 * MIB, virtual_memory=9 * GIB, jvm=heap
     )
