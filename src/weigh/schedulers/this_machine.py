@@ -342,6 +342,7 @@ class LocalScheduler(Scheduler):
             is_known=sees or exit_code is not None,
             node=runs.machine.host,
             words=self.last_line_of(submitted_job.id),
+            awaited=self._awaited_that_run(submitted_job) if lives else (),
         )
         logs = os.path.join(submitted_job.folder, "log")
         alone = {name for name in os.listdir(folder) if name.startswith(CANCELLED)}
@@ -353,6 +354,15 @@ class LocalScheduler(Scheduler):
             )
             for number in range(submitted_job.elements)
         }
+
+    def _awaited_that_run(self, submitted_job: SubmittedJob) -> tuple[str, ...]:
+        """Return the jobs without an end that a job waits for, as its script does."""
+        ids = (*submitted_job.request.after, *submitted_job.request.after_end)
+        path = os.path.join(self._folder(submitted_job.id), AWAITED)
+        with suppress(OSError), open(path, encoding="utf-8") as file:
+            ids = tuple(file.read().split())
+        ends = ((job, os.path.join(self._folder(job), "exit")) for job in ids)
+        return tuple(job for job, end in ends if not os.path.exists(end))
 
     def _runs(self, job_id: str) -> JobRunner | None:
         try:
@@ -393,6 +403,7 @@ class _LocalJobFacts(msgspec.Struct, frozen=True):
     is_known: bool  # False: on another machine
     node: str
     words: str | None = None
+    awaited: tuple[str, ...] = ()  # jobs that have to end before it starts
 
 
 def _local_element_state(log: str, facts: _LocalJobFacts) -> ElementState:
@@ -417,7 +428,9 @@ def _unended(facts: _LocalJobFacts, *, begun: bool) -> tuple[State, str | None]:
     if facts.lives:
         if facts.cancelled:
             return ("RUNNING" if begun else "PENDING"), CANCELLING
-        return ("RUNNING", None) if begun else ("PENDING", "other elements run first")
+        waits = ", ".join(facts.awaited)
+        why = f"waits for {waits} to end" if waits else "other elements run first"
+        return ("RUNNING", None) if begun else ("PENDING", why)
     # another machine's process: only its exit file could show an end
     if not facts.is_known:
         return "UNKNOWN", f"runs on {facts.node}"

@@ -224,3 +224,13 @@ def test_a_job_may_run_in_the_environment_that_an_earlier_one_makes(
     job = here.submit(here.plan(task, name="use"), "--after", "make", *options)
 
     assert here.finish(job) == {"COMPLETED": 1}
+
+
+@mainly("local")
+def test_a_job_of_this_machine_names_the_one_that_it_waits_for(weigh: Weigh) -> None:
+    first, second = chained(weigh, "true {}", begin=False)
+    weigh.wait_for(first, lambda one: "RUNNING" in one["tasks"])
+    (wait,) = weigh.status(second)["waiting"]
+    assert wait["reason"] == f"waits for {first} to end"
+    Path("begin").touch()
+    assert weigh.finish(second) == {"COMPLETED": 1}
