@@ -198,6 +198,18 @@ def test_a_plan_is_not_overwritten_unless_requested(
     assert (folder / "log").is_dir()
 
 
+def test_the_advice_on_a_plan_that_lacks_figures_is_all_that_has_to_be_typed(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    assert "memory is not known: --memory" in weigh("plan", "tasks.txt")[2]
+    figures = ("--memory", "1GiB", "--time", "1h")
+    assert weigh("plan", "tasks.txt", *figures)[0] == 0
+    assert read_plan(tmp_path / "plan" / "tasks").request.memory is not None
+    # now it is complete
+    code, _, err = weigh("plan", "tasks.txt", *figures)
+    assert (code, "this command again with --replace" in err) == (2, True)
+
+
 @pytest.mark.parametrize("files", [(), ("tasks_0.txt", "thesis.tex")])
 def test_a_folder_that_is_no_plan_is_left_alone(
     weigh: Weigh, tmp_path: Path, files: tuple[str, ...]

@@ -10,7 +10,7 @@ from glob import escape, glob
 import msgspec
 from msgspec.structs import replace
 
-from weigh.errors import FormatError, StoreError, UsageError, close_names
+from weigh.errors import FormatError, StoreError, UsageError, WeighError, close_names
 from weigh.model.job import AGAIN, SubmittedJob
 from weigh.model.plan import PLAN_FILE, QUEUE_TASKS, Plan, PlannedQueue
 from weigh.regular_file import only_regular
@@ -29,8 +29,10 @@ _DIGEST = 16  # letters
 SENT = "sent"  # in a plan's directory: what was submitted
 
 
-def check_free(directory: str, *, replace: bool) -> None:
+def check_free(directory: str, task_file: str, *, replace: bool) -> None:
     """Check that writing a plan to *directory* overwrites nothing by accident.
+
+    A plan of the same *task_file* that lacks figures gives way to one with more.
 
     Raises:
         UsageError: *directory* holds something else, or a plan and not *replace*.
@@ -45,11 +47,21 @@ def check_free(directory: str, *, replace: bool) -> None:
         raise UsageError(
             f"{directory} exists and is not a plan (choose another --name)"
         )
-    if not replace:
+    if not replace and not _lacks_figures(directory, task_file):
         raise UsageError(
             f"{os.path.relpath(directory)} exists already "
-            "(--replace it, or choose another --name)"
+            "(type this command again with --replace, or with another --name)"
         )
+
+
+def _lacks_figures(directory: str, task_file: str) -> bool:
+    """Return whether its plan is only good to be made again, as weigh advised."""
+    with suppress(WeighError):
+        plan = read_plan(directory)
+        is_complete = None not in {plan.request.memory, plan.request.time_limit}
+        is_same = plan.task_file == task_file and not was_submitted(directory)
+        return is_same and not is_complete
+    return False
 
 
 def reserve(directory: str) -> bool:

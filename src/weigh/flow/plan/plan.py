@@ -263,7 +263,7 @@ def _written_answer(
     if not options.dry_run:
         folder = os.path.join(here.cwd, directory)
         # right before writing: another plan may have been written meanwhile
-        plan_directory.check_free(folder, replace=options.replace)
+        plan_directory.check_free(folder, options.task_file, replace=options.replace)
         nodes = _alike_on(made)
         made = _with_own_queue(made)
 
