@@ -11,15 +11,12 @@ from weigh.cli.options import SIZE_TEXT, warn_on_stderr
 from weigh.errors import UsageError
 from weigh.flow.here import here_now
 from weigh.flow.scan.from_records import RecordScanAnswer, TypedOptions, fit_named
-from weigh.flow.scan.memory_scan import AUTO, scan_memory
 from weigh.flow.scan.scan import ScanOptions, is_cpu_scan, scan_cpus, scan_sizes
 from weigh.render.estimate_lines import (
     estimate_json,
     estimate_screen_lines,
     scaling_json,
     scaling_lines,
-    squeeze_json,
-    squeeze_lines,
 )
 
 _ALL = "all"
@@ -106,12 +103,8 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
     numeric libraries; advised are those that reach 75 % of the speed-up per CPU.
     Time that it waited for other programs does not count.
 
-    With memory=auto the least memory that the command works with is searched in at
-    most 5 runs, by the limit that the program itself has.
-
     \b
     weigh scan cpus=1,2,4,8 -- ./simulate
-    weigh scan memory=auto -- java -jar tool.jar
     weigh scan batch_size=25,50,100 --target batch_size=300 -- \\
         python3 tag.py alice.txt out.tsv {batch_size}
     weigh scan --resume batch_size=200
@@ -122,11 +115,6 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
         **{name: words.pop(name) for name in TypedOptions.__struct_fields__}
     )
     records = words.pop("records")
-    # "memory=auto" alone: no size is a parameter of the command
-    if not records and words["axes"] == (AUTO,):
-        return _scan_memory(
-            command_of_context(context), as_json=as_json, dry_run=words["dry_run"]
-        )
     if not records and is_cpu_scan(words["axes"]):
         options = ScanOptions(command=command_of_context(context), **words)
         return _scan_cpus(options, as_json=as_json)
@@ -150,19 +138,6 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
     if done.fit is not None:
         _print_scan_answer(done.fit, as_json=as_json, label=done.label)
     return done.exit_code
-
-
-def _scan_memory(command: tuple[str, ...], *, as_json: bool, dry_run: bool) -> int:
-    """Search the least memory of a command, and print it with the request."""
-    done = scan_memory(here_now(), command, dry_run=dry_run, say=warn_on_stderr)
-    if as_json:
-        click.echo(squeeze_json(done))
-        return 0
-    for line in squeeze_lines(
-        done.kind, done.squeeze, done.request, run_count=done.runs
-    ):
-        click.echo(line)
-    return 0
 
 
 def _scan_cpus(options: ScanOptions, *, as_json: bool) -> int:

@@ -16,7 +16,7 @@ from weigh.estimate.advice import (
 from weigh.estimate.curve import ConstantCurve, QuadraticCurve, size_text
 from weigh.estimate.estimate import SizeEstimate
 from weigh.estimate.fit import FittedCurve
-from weigh.estimate.scaling import LEAST_EFFICIENCY, CpuRow, CpuScan, SqueezeResult
+from weigh.estimate.scaling import LEAST_EFFICIENCY, CpuRow, CpuScan
 from weigh.model.record import Request
 from weigh.render.columns import TableColumn, table_lines, wrap_by_columns
 from weigh.render.printable import indented_json, range_text
@@ -345,36 +345,3 @@ def _scaling_columns(cpu_rows: tuple[CpuRow, ...]) -> list[TableColumn]:
 def scaling_json(cpu_scan: CpuScan) -> str:
     """Write a scan as one document."""
     return indented_json(cpu_scan)
-
-
-def squeeze_lines(
-    program_kind: str,
-    squeeze_result: SqueezeResult | None,
-    request: Request | None,
-    *,
-    run_count: int,
-) -> Iterator[str]:
-    """Write the kind of a program, its least memory, and the request with its knob."""
-    yield f"  kind       {program_kind}"
-    if squeeze_result is not None:
-        # compared with the better of the two, so that noise makes no knee look slow
-        slower = squeeze_result.least.time / min(
-            squeeze_result.knee.time, squeeze_result.plain.time
-        )
-        least, knee = (
-            format_size(one.memory)
-            for one in (squeeze_result.least, squeeze_result.knee)
-        )
-        yield f"  least      {least}, {slower:.1f} x the best time; knee {knee}"
-    if request is not None:
-        for turn, line in enumerate(packed_lines(request, None, WIDTH - len(_INDENT))):
-            yield f"  {'' if turn else 'request':<11}{line}"
-        if request.knob is not None:
-            yield f"{_INDENT}with {request.knob}"
-    if run_count:
-        yield f"  from       1 plain run + {run_count}; time without the wait for CPUs"
-
-
-def squeeze_json(scan: object) -> str:
-    """Write a scan of memory as one document."""
-    return indented_json(scan)

@@ -85,11 +85,6 @@ def make_entry(
     return SweepTask(Task(task_number, line, combination.values), combination.texts)
 
 
-def bash_command_line(argv: Sequence[str]) -> str:
-    """Return a command as a line of bash, with variables for what it may use."""
-    return _task_command_line(argv, {})
-
-
 def _task_command_line(argv: Sequence[str], texts: Mapping[str, str]) -> str:
     """Return the line of a task, with variables for what an attempt may use."""
     # a placeholder cannot be the program, so the first word stays as it is

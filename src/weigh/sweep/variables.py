@@ -7,7 +7,6 @@ retry with more memory is still the same task.
 import re
 
 from weigh.errors import FormatError
-from weigh.units import MIB
 
 MEMORY, CPUS = "WEIGH_MEMORY_MB", "WEIGH_CPUS"  # MiB; a number of CPUs
 NAMES = ("memory", "cpus")
@@ -47,15 +46,6 @@ def placeholder_expression(name: str, form: str | None) -> str:
     if per_cpu:
         sum_ += f"/${{{CPUS}:?}}"
     return f"$(({sum_})){suffix}"
-
-
-def memory_and_cpu_variables(
-    memory: int | None, cpu_count: int | None
-) -> dict[str, str]:
-    """Return the variables for a run that may hold *memory* bytes on *cpu_count*."""
-    found = {} if memory is None else {MEMORY: str(max(1, memory // MIB))}
-    # 0 would be no limit to some programs
-    return found if cpu_count is None else {**found, CPUS: str(max(1, cpu_count))}
 
 
 def check_heap(command_word: str) -> None:

@@ -9,7 +9,7 @@ from weigh.errors import FormatError, UsageError
 from weigh.sweep.grid import make_grid
 from weigh.sweep.tasks import make_entry, match_fields
 from weigh.sweep.values import parse_axis
-from weigh.sweep.variables import memory_and_cpu_variables, with_expanded_placeholders
+from weigh.sweep.variables import with_expanded_placeholders
 
 GRANTED = {"WEIGH_MEMORY_MB": "400", "WEIGH_CPUS": "4"}
 
@@ -93,8 +93,3 @@ def test_an_unknown_form_is_refused(word: str) -> None:
 def test_other_fields_still_need_values() -> None:
     with pytest.raises(UsageError, match="memry"):
         line("x", "{memry}", "{a}")
-
-
-def test_settings_hold_what_is_known() -> None:
-    assert memory_and_cpu_variables(None, None) == {}
-    assert memory_and_cpu_variables(400 << 20, 4) == GRANTED

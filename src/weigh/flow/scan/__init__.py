@@ -1,1 +1,1 @@
-"""``weigh scan``: sizes, CPUs, least memory, and estimates from records."""
+"""``weigh scan``: sizes, CPUs, and estimates from records."""
