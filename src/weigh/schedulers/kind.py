@@ -818,7 +818,7 @@ class StepStarter(Protocol):
         """Read the job of a session, and the number of its nodes; None if unclear."""
 
 
-class SchedulerSite(ABC):
+class SchedulerSite:
     """What one scheduler shows of a cluster and of its limits.
 
     ``INSTEAD`` is the command that shows the cluster, if ``read_cluster`` does not.
@@ -830,13 +830,14 @@ class SchedulerSite(ABC):
         self, query: SchedulerQuery, env: Mapping[str, str]
     ) -> ClusterAnswers:
         """Query nodes, queues and jobs. Raises WeighError if it does not answer."""
-        raise UsageError(f"weigh cluster does not read this scheduler: {self.INSTEAD}")
+        instead = self.INSTEAD or "its own commands show it"
+        raise UsageError(f"weigh cluster does not read this scheduler: {instead}")
 
-    @abstractmethod
     def read_limits(
         self, awaited_ids: tuple[str, ...], query: SchedulerQuery
     ) -> LiveAnswers:
         """Query the limits that apply to a submission; never raises."""
+        return LiveAnswers(trouble="weigh does not read those of this scheduler")
 
 
 # ---- its line in the table
@@ -880,7 +881,7 @@ class SchedulerKind:
     text: SchedulerText
     backend: SchedulerCommands
     accounting: SchedulerAccounting
-    site: SchedulerSite
+    site: SchedulerSite = SchedulerSite()
     lint: SchedulerLint = SchedulerLint()
     user_scripts: SchedulerUserScripts = SchedulerUserScripts()
     steps: StepStarter | None = None  # None: how processes start on nodes is unknown
