@@ -234,3 +234,31 @@ def test_a_job_of_this_machine_names_the_one_that_it_waits_for(weigh: Weigh) -> 
     assert wait["reason"] == f"waits for {first} to end"
     Path("begin").touch()
     assert weigh.finish(second) == {"COMPLETED": 1}
+
+
+@pytest.mark.slurm
+def test_a_script_after_one_that_failed_is_cancelled_and_not_sent_to_wait_again(
+    real: Weigh,
+) -> None:
+    (real.folder / "first.sh").write_text(
+        "#!/bin/bash\nuntil [ -e begin ]; do sleep 0.1; done\nexit 3\n"
+    )
+    (real.folder / "next.sh").write_text("#!/bin/bash\necho next\n")
+    first = real.submit("first.sh", "--mem=50M", "--time=1")
+    words = ("next.sh", "--mem=50M", "--time=1", f"--dependency=afterok:{first}")
+    second = real.submit(*words)
+    (real.folder / "begin").touch()
+    settled(real, second)
+
+    assert f"next     weigh cancel {second}" in real("status", second)[1]
+    kept = real("resume", second)[1]
+    assert (
+        f"left     task 1: can never start\n    next     weigh cancel {second}" in kept
+    )
+    real("cancel", second)
+    assert real.finish(second) == {"CANCELLED": 1}
+    code, _, err = real("resume", second)
+
+    assert code == 2
+    assert f"next.sh: job {first} ended FAILED" in err
+    assert "then submit this with its new id" in " ".join(err.split())

@@ -28,6 +28,7 @@ from weigh.flow.follow.view import (
     NOT_SENT,
     JobView,
     ScriptWork,
+    can_never_start,
     latest_task_states,
     look,
     never_sent,
@@ -37,10 +38,12 @@ from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import replaced_since
 from weigh.flow.submit import own_script
 from weigh.flow.submit.checks import (
+    ScriptToCheck,
     check_request,
     excluding_if_others_fit,
     imports_torch,
     script_to_check,
+    why_needs_have_failed,
     with_queues_that_take,
 )
 from weigh.flow.submit.job_request import (
@@ -113,6 +116,7 @@ _PAUSE = 1.0
 _MOST_HEALERS = 3  # per round that is allowed
 _TO_HEAL = 480.0  # seconds: a healer's time limit is longer
 _TO_ACCOUNT = 300.0  # seconds within which accounting shows an end
+_NEVER_STARTS = "can never start"
 Notify = Callable[[str], None]
 
 
@@ -246,10 +250,13 @@ class ResumeRound:
             self.groups = []
 
     @property
-    def _way_to_needed_job(self) -> str | None:
-        """Return how the job succeeds that keeps this one back; None without one."""
+    def _way_on(self) -> str | None:
+        """Return what ends that these tasks are kept back; None if nothing does."""
         if not self._wait.blocked:
-            return None
+            kept = [
+                task.job for task, one in self.choices if one.reason == _NEVER_STARTS
+            ]
+            return f"weigh cancel {kept[0]}" if kept else None
         need, known = self._wait.blocked[0].job, jobs_file.read_jobs(self.here.root)
         if is_stranger(need, known):  # it has another id when it runs again
             return f"run job {need} again, and submit this with --after its new id"
@@ -323,6 +330,9 @@ class ResumeRound:
                 if task.state == "COMPLETED":
                     continue
                 view = by_job[task.job]
+                if can_never_start(view.elements[task.element], view.job):
+                    yield task, ResumeChoice(run=False, reason=_NEVER_STARTS)
+                    continue
                 forecast = forecasts[task.job].get((task.element, task.seq))
                 needs = task.needs or forecast
                 words = tail_of(task.output) if task.output else ""
@@ -533,7 +543,7 @@ class ResumeRound:
             left,
             self.stopped,
             replaced=replaced,
-            way_out=self._way_to_needed_job,
+            way_out=self._way_on,
         )
 
     def _check(self) -> None:
@@ -554,11 +564,34 @@ class ResumeRound:
         self._choose_queues()
         scheduler = self.views[-1].scheduler
         for group in self.groups:
+            if group.plan is None:
+                self._check_script_needs(group.before)
             if group.plan is None or not group.before.setup.checks:
                 continue
             script = self._script(group, group.plan, group.before.folder)
             to_check = script_to_check(scheduler, script, script.request)
             check_request(self.here.in_folder(script.cwd), to_check)
+
+    def _check_script_needs(self, submitted_job: SubmittedJob) -> None:
+        """Raise if a script would wait for a job that has failed, as it did before.
+
+        Raises:
+            UsageError: one that its ``--dependency`` names has failed.
+        """
+        draft = ScriptWork(submitted_job).draft(self.here, ())
+        failed = why_needs_have_failed(
+            self.here,
+            ScriptToCheck(
+                text=draft.scripts.with_flags(draft.text, draft.own.flags),
+                request=submitted_job.request,
+                scheduler=submitted_job.scheduler,
+            ),
+        )
+        if failed is not None:
+            raise UsageError(
+                f"{submitted_job.name}: {failed} (run that job again, then submit this "
+                "with its new id)"
+            )
 
     def _end(self, why: str, sendings: SubmissionRounds) -> None:
         """Keep why there is no further round."""

@@ -350,6 +350,9 @@ def with_way_out(
         needs and not job_standing.needs and job_standing.is_stuck
     ):  # an element failed, and no task
         return replace(job_standing, way_out=f"weigh resume {needs[0].job}")
+    # the scheduler keeps it until somebody does this
+    if job_standing.is_stuck and not job_standing.needs:
+        return replace(job_standing, way_out=f"weigh cancel {job_standing.job.id}")
     if not job_standing.is_over:
         return job_standing
     return replace(job_standing, way_out=resume.command_for_rest(here, views))

@@ -493,6 +493,14 @@ def _bare(
         )
 
 
+def can_never_start(element_state: ElementState, submitted_job: SubmittedJob) -> bool:
+    """Return whether an element waits for what cannot come, such as a failed job."""
+    kind, reason = find_kind(submitted_job.scheduler), element_state.reason
+    if kind is None or reason is None or element_state.state != "PENDING":
+        return False
+    return kind.backend.is_hopeless(reason)
+
+
 def _with_why(
     elements: tuple[ElementState, ...],
     submitted_job: SubmittedJob,

@@ -127,6 +127,16 @@ def _findings_on_user(
     return tuple(one for one in found if not _is_finding_on_weigh(one, written, lines))
 
 
+def why_needs_have_failed(here: Here, script: ScriptToCheck) -> str | None:
+    """Return that a job has failed which a script waits for; None if none has."""
+    if not dialect_of(script.scheduler).awaited(script.text):
+        return None  # nothing to ask about
+    found = _findings_on_user(
+        here, script, _limits_for_script(here, script, ask_scheduler)
+    )
+    return next((one.effect for one in found if _is_on_a_job_that_ended(one)), None)
+
+
 def with_queues_that_take(
     here: Here,
     scheduler: Scheduler,
