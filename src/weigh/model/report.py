@@ -120,17 +120,6 @@ class ReportNote(msgspec.Struct, frozen=True, kw_only=True):
     is_finding: bool = False
 
 
-class AccountedStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A step of a job, as accounting lists it; ``memory`` is in bytes on one node."""
-
-    name: str
-    program: str | None = None
-    state: State = "UNKNOWN"
-    tasks: int | None = None  # ranks of the step
-    nodes: int | None = None
-    memory: Bytes | None = None
-
-
 class AccountedElement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a scheduler's accounting reports on one element.
 
@@ -150,14 +139,12 @@ class AccountedElement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     virtual_memory: Bytes | None = None
     gpu_memory: Bytes | None = None
     gpu_utilization: float | None = None  # 0 to 1
-    energy: float | None = None  # joules
     cpus: int | None = None
     gpus: int | None = None
     memory_asked: Bytes | None = None
     time_limit: int | None = None  # seconds
     sampled: Seconds | None = None
     nodes: int | None = None
-    steps: tuple[AccountedStep, ...] = ()
     doubts: tuple[str, ...] = ()
 
 

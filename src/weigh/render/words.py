@@ -7,7 +7,7 @@ from typing import cast
 from weigh.model.gpu import GPU_FAULTS, GpuUsage
 from weigh.model.progress import MemoryExtrapolation, MemoryGrowth
 from weigh.model.record import State
-from weigh.model.report import AccountedStep, JobReport, ReportMeasure, Unit
+from weigh.model.report import JobReport, ReportMeasure, Unit
 from weigh.render.printable import count_with_commas, range_text, three_digit_text
 from weigh.units import (
     GIB,
@@ -226,22 +226,4 @@ def _plain_value_text(figure_value: float) -> str:
     return f"{figure_value:.{behind}f}"
 
 
-_MOST_STEPS = 6  # named in a note
 AS_USUAL = frozenset(("COMPLETED", "RUNNING", "PENDING"))
-
-
-def step_words(steps: Sequence[AccountedStep]) -> str:
-    """Write several steps, or one that failed, those that failed first."""
-    failed = [one for one in steps if one.state not in AS_USUAL]
-    if len(steps) < 2 and not failed:  # noqa: PLR2004 - one is the job itself
-        return ""
-    named = [*failed, *(one for one in steps if one.state in AS_USUAL)]
-    more = f"; {len(named) - _MOST_STEPS} more" if len(named) > _MOST_STEPS else ""
-    return "; ".join(map(_step_words, named[:_MOST_STEPS])) + more
-
-
-def _step_words(step: AccountedStep) -> str:
-    size = format_size(step.memory) if step.memory else ""  # 0: no sample
-    tasks = f"{step.tasks} tasks" if (step.tasks or 1) > 1 else ""
-    state = "" if step.state == "COMPLETED" else step.state
-    return " ".join(w for w in (step.name, step.program, tasks, size, state) if w)

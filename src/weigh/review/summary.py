@@ -15,7 +15,6 @@ from weigh.model.report import (
     ReportNote,
     ReportRow,
 )
-from weigh.render.words import AS_USUAL, step_words
 from weigh.review.advice import AdviceSubject
 from weigh.review.elements import ReviewedElement, resource_measures
 from weigh.review.figures import filled_measures, with_other_figures
@@ -49,18 +48,6 @@ class ReportFindings(msgspec.Struct, frozen=True, kw_only=True):
     rounds: tuple[str, ...] = ()
     next_requests: Mapping[State, JobRequest] = {}
     packing_command: str = "weigh plan TASKS"
-
-
-def step_notes(accounted: Sequence[AccountedElement]) -> Iterator[ReportNote]:
-    """Yield the steps of a job, if it had several or one failed.
-
-    A job may complete although a step ran out of memory.
-    """
-    steps = accounted[0].steps if len(accounted) == 1 else ()
-    words = step_words(steps)
-    if words:
-        is_usual = all(one.state in AS_USUAL for one in steps)
-        yield ReportNote(about="steps", words=words, weight=10 if is_usual else 30)
 
 
 def compose_report(
@@ -152,7 +139,6 @@ def _all_notes(
         yield found.request
     if source:
         yield ReportNote(about="source", words=source)
-    yield from step_notes(found.accounted)
     # what accounting reported and cannot be, or is a part only; each once
     for words in dict.fromkeys(
         doubt for one in found.accounted for doubt in one.doubts

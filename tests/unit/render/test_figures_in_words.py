@@ -3,28 +3,9 @@
 import pytest
 
 from weigh.model.progress import MemoryExtrapolation
-from weigh.model.report import AccountedStep, Unit
-from weigh.render.words import extrapolation_words, step_words, unit_value_text
+from weigh.model.report import Unit
+from weigh.render.words import extrapolation_words, unit_value_text
 from weigh.units import GIB, MIB
-
-BATCH = AccountedStep(name="batch", state="COMPLETED", tasks=1, memory=MIB)
-SRUN = AccountedStep(name="0", program="train", state="OUT_OF_MEMORY", tasks=2)
-
-
-@pytest.mark.parametrize(
-    ("steps", "text"),
-    [
-        ([BATCH], ""),  # the job itself
-        ([SRUN], "0 train 2 tasks OUT_OF_MEMORY"),
-        ([BATCH, SRUN], "0 train 2 tasks OUT_OF_MEMORY; batch 1.00 MiB"),
-        ([BATCH] * 6, "; ".join(["batch 1.00 MiB"] * 6)),
-        ([BATCH] * 8, "; ".join([*["batch 1.00 MiB"] * 6, "2 more"])),
-    ],
-)
-def test_steps_are_listed_the_failed_ones_first(
-    steps: list[AccountedStep], text: str
-) -> None:
-    assert step_words(steps) == text
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from captured_text import captured
 from weigh.model.report import AccountedElement, PastJob
 from weigh.review.figures import request_with_accounting
 from weigh.review.runs import ElementRequest
-from weigh.review.summary import step_notes
 from weigh.schedulers.gridengine import accounting as gridengine
 from weigh.schedulers.slurm import accounting as slurm
 from weigh.units import GIB, KIB, MIB
@@ -49,7 +48,7 @@ def job_of(text: str, job: str) -> AccountedElement:
     return slurm.ACCOUNTING.parse("\n".join((text.partition("\n")[0], *lines)))[0]
 
 
-def test_a_job_lists_its_own_steps_and_one_out_of_memory_is_the_jobs() -> None:
+def test_a_step_out_of_memory_is_the_jobs() -> None:
     job = one_of(
         "9|COMPLETED|9|3000M|4|2|||||||train",
         "9.batch|COMPLETED|9||2|1|1|4M|||||batch",
@@ -58,12 +57,6 @@ def test_a_job_lists_its_own_steps_and_one_out_of_memory_is_the_jobs() -> None:
         "9.2|COMPLETED|7||4|2|4|100M|||||prog",
     )
     assert job.state == "OUT_OF_MEMORY"
-    assert [(step.name, step.program) for step in job.steps] == [
-        ("0", "python"),
-        ("2", "prog"),
-    ]
-    (note,) = step_notes([job])
-    assert note.words == "0 python 2 tasks OUT_OF_MEMORY; 2 prog 4 tasks 200 MiB"
 
 
 # ---- memory of steps: what the programs of the recording held is known

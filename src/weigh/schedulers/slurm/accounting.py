@@ -15,7 +15,6 @@ import msgspec
 from weigh.model.record import State
 from weigh.model.report import (
     AccountedElement,
-    AccountedStep,
     PastJob,
     without_impossible,
     without_unseen_nodes,
@@ -34,17 +33,15 @@ from weigh.units import DAY, HOUR, MINUTE, Bytes, Seconds
 # the name is last: it may contain the delimiter
 _FIELD_NAMES = """
     JobID State ElapsedRaw TimelimitRaw ReqMem AllocCPUS TotalCPU MaxRSS AllocTRES
-    NodeList TRESUsageInMax ConsumedEnergyRaw NNodes NTasks AveRSS TRESUsageInTot Start
+    NodeList TRESUsageInMax NNodes NTasks AveRSS TRESUsageInTot Start
     End JobName
 """
 _FIELDS = _FIELD_NAMES.split()
 _TASK = re.compile(r"\d+(?:[_+](?:\d+|\[.+\]))?(?:\..+)?")
 _SPAN = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,8}):)?(\d{1,8}):(\d\d(?:\.\d+)?)")
 _NO_NODE = frozenset(("", "None assigned"))
-_NO_ENERGY = frozenset(("", "0"))
 # state of the part of a job before it was reduced
 _RESIZED = "RESIZING"
-_MOST_STEPS = 50
 INTERVAL_ARGV: Argv = ("scontrol", "show", "config")
 
 
@@ -119,7 +116,7 @@ def _slurm_past_jobs(
 
 
 _JOB_VALUES = """
-    JobID JobName State NodeList ElapsedRaw TotalCPU ConsumedEnergyRaw
+    JobID JobName State NodeList ElapsedRaw TotalCPU
     AllocCPUS NNodes AllocTRES ReqMem TimelimitRaw
 """
 
@@ -127,7 +124,7 @@ _JOB_VALUES = """
 def _slurm_past_job(
     row: list[str], rows: list[list[str]], columns: _SacctColumns
 ) -> PastJob:
-    job, name, word, node, elapsed, cpu_time, energy, *asked = columns.job(row)
+    job, name, word, node, elapsed, cpu_time, *asked = columns.job(row)
     cpus, nodes, gpus, memory_asked, limit = _requested_resources(tuple(asked))
     used = _usage_of_steps(rows, columns, memory_asked)
     state = _state_of_sacct_word(word)
@@ -153,8 +150,6 @@ def _slurm_past_job(
             time_limit=limit,
             gpu_memory=used.gpu_memory,
             gpu_utilization=used.gpu_share,
-            steps=tuple(used.steps),
-            energy=max(map(_slurm_energy, {energy, *used.energies}), default=0) or None,
         )
     )
     seen = _nodes_of_steps(rows, columns) if nodes and nodes > 1 else 0
@@ -166,8 +161,6 @@ def _slurm_past_job(
 class _StepsUsage(msgspec.Struct, gc=False):
     """What the steps of a job used; ``is_short``: one was killed for memory."""
 
-    steps: list[AccountedStep]
-    energies: set[str]
     memory: Bytes | None = None
     is_short: bool = False
     gpu_memory: Bytes | None = None
@@ -175,20 +168,17 @@ class _StepsUsage(msgspec.Struct, gc=False):
 
 
 _STEP_VALUES = """
-    JobID JobName State Start End NTasks NNodes MaxRSS AveRSS TRESUsageInTot
-    TRESUsageInMax ConsumedEnergyRaw
+    JobID State Start End NTasks NNodes MaxRSS AveRSS TRESUsageInTot TRESUsageInMax
 """
 
 
 def _usage_of_steps(
     rows: list[list[str]], columns: _SacctColumns, asked: Bytes | None
 ) -> _StepsUsage:
-    used = _StepsUsage([], set())
+    used = _StepsUsage()
     numbered: list[tuple[str, str, Bytes]] = []
     for row in rows:
-        job, program, word, start, end, tasks, nodes, *sizes, most, energy = (
-            columns.step(row)
-        )
+        job, word, start, end, tasks, nodes, *sizes, most = columns.step(row)
         name = job[job.find(".") + 1 :]
         # the job's script runs during all other steps, so that its memory is added to
         # theirs
@@ -206,8 +196,6 @@ def _usage_of_steps(
         if word != "COMPLETED":  # nearly all are
             used.is_short |= _state_of_sacct_word(word) == "OUT_OF_MEMORY"
             used.is_short |= _was_over_memory(word, memory, asked)
-        if energy not in _NO_ENERGY:
-            used.energies.add(energy)
         if "gres/gpu" in most:
             of_gpus = comma_pairs(most)
             held, busy = (
@@ -217,17 +205,6 @@ def _usage_of_steps(
             used.gpu_memory = max(used.gpu_memory or 0, held or 0) or None
             share = _count(busy)
             used.gpu_share = used.gpu_share if share is None else share / 100
-        # weigh is the step that measures others
-        if name.isdecimal() and program != "weigh" and len(used.steps) < _MOST_STEPS:
-            step = AccountedStep(
-                name=name,
-                program=program or None,
-                state=_state_of_sacct_word(word),
-                tasks=_count(tasks) or None,
-                nodes=_count(nodes) or None,
-                memory=memory,
-            )
-            used.steps.append(step)
     if numbered:
         used.memory = (used.memory or 0) + _most_memory_at_once(numbered)
     return used
@@ -241,7 +218,7 @@ def _nodes_of_steps(rows: list[list[str]], columns: _SacctColumns) -> int:
     largest, script = 0, 0
     for row in rows:
         step = columns.step(row)
-        name, nodes = step[0].partition(".")[2], _count(step[6]) or 0
+        name, nodes = step[0].partition(".")[2], _count(step[5]) or 0
         if name in {"batch", "interactive"}:
             script = 1
         elif name != "extern":
@@ -335,12 +312,6 @@ def _parse_slurm_duration(text: str) -> Seconds | None:
     days, hours, minutes, seconds = found.groups("0")
     whole = int(days) * DAY + int(hours) * HOUR + int(minutes) * MINUTE
     return whole + float(seconds)
-
-
-def _slurm_energy(text: str) -> int:
-    """Read joules; without an energy plugin the field is 0 or has all bits set."""
-    number = _count(text) or 0
-    return number if number < 1 << 60 else 0
 
 
 _count = lru_cache(maxsize=1 << 14)(whole_number)  # few values, many times
