@@ -1,6 +1,7 @@
 """Run one scheduler command, which may be missing, slow, failing or garbled."""
 
 import ctypes
+import io
 import os
 import signal
 import subprocess
@@ -193,8 +194,7 @@ def lines_of_command(argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator
     Raises:
         SchedulerError: it is not there, or failed after the lines that it printed.
     """
-    import io  # noqa: PLC0415 - start-up time
-    import tempfile  # noqa: PLC0415
+    import tempfile  # noqa: PLC0415 - start-up time
 
     try:
         with (

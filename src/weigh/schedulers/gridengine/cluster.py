@@ -160,12 +160,6 @@ def node_of_host(qhost_host: QhostHost, totals: Mapping[str, str]) -> ClusterNod
     )
 
 
-def _nodes_of_hosts(
-    qhost_hosts: Sequence[QhostHost], totals: Mapping[str, Mapping[str, str]]
-) -> tuple[ClusterNode, ...]:
-    return tuple(node_of_host(one, totals.get(one.name, {})) for one in qhost_hosts)
-
-
 def parse_queues(text: str) -> tuple[QueueLimits, ...]:
     """Read ``qconf -sq '*'``: one block per queue, which begins with its name."""
     blocks = re.split(r"(?m)^(?=qname\s)", text)
@@ -360,7 +354,9 @@ def gridengine_cluster_limits(
     queues = with_states(parse_queues(texts.get(QUEUES, "")), hosts)
     given = _default_h_vmem(texts.get(COMPLEXES, ""))
     return ClusterLimits(
-        queues=tuple(_with_default(one, given) for one in queues),
+        queues=tuple(
+            msgspec.structs.replace(one, default_memory_per_cpu=given) for one in queues
+        ),
         nodes=tuple(
             _node_with_h_vmem(host, totals.get(host.name, {})) for host in hosts
         ),
@@ -380,10 +376,6 @@ def _node_with_h_vmem(qhost_host: QhostHost, totals: Mapping[str, str]) -> Clust
     # where h_vmem is a consumable, a host has so much of it, whatever its memory is
     memory = gridengine_text.memory_or_none(totals.get("h_vmem")) or node.memory
     return msgspec.structs.replace(node, memory=memory)
-
-
-def _with_default(queue: QueueLimits, given: Bytes | None) -> QueueLimits:
-    return msgspec.structs.replace(queue, default_memory_per_cpu=given)
 
 
 def _default_h_vmem(complexes: str) -> Bytes | None:
@@ -415,7 +407,7 @@ class GridEngineSite(SchedulerSite):
         return ClusterAnswers(
             name=env.get("SGE_CLUSTER_NAME") or env.get("SGE_CELL") or None,
             version=parse_version(version.out),
-            nodes=_nodes_of_hosts(found, totals),
+            nodes=tuple(node_of_host(one, totals.get(one.name, {})) for one in found),
             queues=with_states(parse_queues(queues.out), found),
             jobs=listed,
             notes=notes,

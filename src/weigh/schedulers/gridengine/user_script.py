@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.model.job import JobRequest, OwnScript, RecordedRequest, SubmittedJob
+from weigh.model.job import JobRequest, OwnScript, SubmittedJob
 from weigh.model.lint import ScriptFacts
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import TEXT
@@ -130,26 +130,11 @@ def _known_job_of_accounting(blocks: Sequence[dict[str, str]]) -> KnownJob:
         name=first.get("jobname", ""),
         indices=indices,
         submitted=_submission_seconds(first),
-        request=_of_category(first.get("category", ""), first.get("slots", "")),
     )
 
 
 def _submission_seconds(block: dict[str, str]) -> float:
     return epoch_time(block.get("qsub_time", "")) or 0.0
-
-
-def _of_category(text: str, slots: str) -> RecordedRequest:
-    """Read ``-q short -l h_rt=600,h_vmem=500M``, as accounting keeps it."""
-    words = text.split()
-    # each option with the word behind it
-    pairs = dict(itertools.pairwise(words))
-    rows = f"hard resource_list: {pairs.get('-l', '')}\nhard_queue_list: " + pairs.get(
-        "-q", ""
-    )
-    count = positive_number(slots) or 1
-    # in the form of qstat -j, so that one reader serves both
-    rows = f"job_number: 1\nparallel environment: x range: {count}\n{rows}"
-    return parse_qstat_job(rows) or RecordedRequest()
 
 
 class GridEngineUserScripts(SchedulerUserScripts):
