@@ -64,10 +64,9 @@ def fitting(items: Sequence[TaskNeed], capacity: BinCapacity) -> list[TaskNeed]:
 
 def random_items(kind: str, seed: int) -> tuple[list[TaskNeed], BinCapacity]:
     rng = random.Random(seed)
-    most = {"small": 0.1, "middle": 0.25, "large": 0.5}.get(kind, 0)
-    if most:
+    if kind == "middle":
         capacity = BinCapacity(gpu_memory=1 << 35, memory=1 << 37, cpus=1000)
-        shares = [[rng.uniform(0.01, most) for _ in range(3)] for _ in range(10_000)]
+        shares = [[rng.uniform(0.01, 0.25) for _ in range(3)] for _ in range(3000)]
         items = [
             TaskNeed(
                 round(a * (1 << 35)), round(b * (1 << 37)), max(1, round(c * 1000))
@@ -82,7 +81,7 @@ def random_items(kind: str, seed: int) -> tuple[list[TaskNeed], BinCapacity]:
                 round(rng.uniform(1, 8) * GIB),
                 rng.randint(1, 4),
             )
-            for _ in range(10_000)
+            for _ in range(3000)
         ]
     return items, capacity
 
@@ -169,7 +168,7 @@ def test_items_all_alike_are_packed_as_the_general_way_packs_them(
 
 
 @pytest.mark.parametrize("kind", ["middle", "plain"])
-def test_ten_thousand_random_items_are_within_5_per_cent_of_their_volume(
+def test_three_thousand_random_items_are_within_5_per_cent_of_their_volume(
     kind: str,
 ) -> None:
     items, capacity = random_items(kind, seed=1)

@@ -209,7 +209,7 @@ def test_where_the_output_is_cut_makes_no_difference(
     assert whole.forecast(3) == parted.forecast(3)
 
 
-@settings(max_examples=15)
+@settings(max_examples=5)
 @given(st.lists(st.binary(min_size=1, max_size=3000), min_size=1, max_size=8))
 def test_it_does_not_grow_with_what_is_printed(pieces: list[bytes]) -> None:
     reader = RunProgressReader()

@@ -26,7 +26,8 @@ def _result_files(node: Node) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("tool", ["rsync", "cp"])
+@pytest.mark.few(10)  # each way to copy with one of the tools
+@pytest.mark.parametrize("tool", ["cp", "rsync"])
 @pytest.mark.parametrize(
     "copy",
     [

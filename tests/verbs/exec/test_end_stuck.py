@@ -48,9 +48,9 @@ def test_a_task_that_exits_with_0_when_it_is_ended_is_not_done(batch: Batch) -> 
     "task",
     [
         pytest.param("for n in 1 2 3 4 5 6; do sleep .6; echo $n; done", id="prints"),
-        pytest.param("timeout 4 sh -c 'while :; do :; done'; true", id="child works"),
+        pytest.param("timeout 2.5 sh -c 'while :; do :; done'; true", id="child works"),
         pytest.param(
-            "(setsid timeout 4 sh -c 'while :; do :; done' &) ; sleep 4",
+            "(setsid timeout 2.5 sh -c 'while :; do :; done' &) ; sleep 2.5",
             id="what left its tree works",
         ),
         pytest.param(

@@ -270,6 +270,7 @@ def test_failures_name_what_a_row_is(unit: str) -> None:
         (ReportRow(task=3, state="FAILED", signal=9, reason="why"), "why"),
         (ReportRow(task=3, state="STUCK", error="epoch 3"), "stuck, after: epoch 3"),
         (ReportRow(task=3, state="STUCK"), "stuck"),
+        (ReportRow(task=3, state="DIVERGED", error="nan"), "diverged, after: nan"),
         (ReportRow(task=3, state="NODE_FAIL"), "node fail"),
     ],
 )

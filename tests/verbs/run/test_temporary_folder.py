@@ -31,6 +31,7 @@ def read_only(place: Path) -> None:
     place.symlink_to("/proc/1")
 
 
+@pytest.mark.few(7)  # each of them
 @pytest.mark.parametrize("make", [missing, a_file, dangling, a_loop, read_only])
 @pytest.mark.parametrize("verb", [("run", "-q", "--", "sh", "tasks.txt"), ("exec",)])
 def test_an_unusable_tmpdir_stops_no_task(
