@@ -12,50 +12,42 @@ from weigh.model.gpu import GpuUsage
 from weigh.model.record import Record
 from weigh.units import MIB, Bytes, Seconds
 
-_DAEMON = "handed the work to a daemon, which was not measured: put weigh run inside"
-_POD = "handed the work to pods, which were not measured: put weigh run inside"
-_JOB = "started a job that did the work, which was not measured: put weigh run inside"
-_HOST = "ran the work on another host, which was not measured: put weigh run there"
-_SERVICE = "asked a service for the work, which was not measured: weigh run the service"
-_SERVER = "handed the work to its server, which was not measured: put weigh run inside"
-# clients: words of which one has to be there (none: always), and who does the work
-_CLIENTS: dict[str, tuple[frozenset[str], str]] = {
-    **dict.fromkeys(
-        ("docker", "podman", "nerdctl", "docker-compose", "podman-compose"),
-        (frozenset({"run", "exec", "start", "compose", "up", "build"}), _DAEMON),
-    ),
-    "systemd-run": (frozenset(), _DAEMON),
-    **dict.fromkeys(
-        ("kubectl", "oc"),
-        (frozenset({"run", "exec", "apply", "create", "wait", "attach"}), _POD),
-    ),
-    **dict.fromkeys(
-        (
-            "sbatch",
-            "qsub",
-            "bsub",
-            "qrsh",
-            "srun",
-            "salloc",
-            "condor_wait",
-            "condor_run",
-        ),
-        (frozenset(), _JOB),
-    ),
-    **dict.fromkeys(("ssh", "pdsh", "clush", "rsh"), (frozenset(), _HOST)),
-    "tmux": (
-        frozenset({"new-session", "new", "new-window", "neww", "send-keys", "send"}),
-        _SERVER,
-    ),
-    "screen": (frozenset({"-d", "-dm", "-dmS", "-X"}), _SERVER),
-    "ollama": (frozenset({"run"}), _SERVICE),
-    "curl": (
-        frozenset({"-d", "--data", "--json", "-F", "--data-binary", "POST"}),
-        _SERVICE,
-    ),
-    "grpcurl": (frozenset(), _SERVICE),
-    "ray": (frozenset({"job", "submit"}), _SERVICE),
-}
+_INSIDE = ", which was not measured: put weigh run inside"
+_DAEMON = ("handed the work to a daemon", _INSIDE)
+_POD = ("handed the work to pods", ", which were not measured: put weigh run inside")
+_JOB = ("started a job that did the work", _INSIDE)
+_HOST = (
+    "ran the work on another host",
+    ", which was not measured: put weigh run there",
+)
+_SERVICE = (
+    "asked a service for the work",
+    ", which was not measured: weigh run the service",
+)
+_SERVER = ("handed the work to its server", _INSIDE)
+_ALWAYS = frozenset[str]()
+_OF_DOCKER = frozenset({"run", "exec", "start", "compose", "up", "build"})
+_OF_KUBECTL = frozenset({"run", "exec", "apply", "create", "wait", "attach"})
+_OF_TMUX = frozenset({"new-session", "new", "new-window", "neww", "send-keys", "send"})
+_OF_CURL = frozenset({"-d", "--data", "--json", "-F", "--data-binary", "POST"})
+# clients: words of which one has to be there, and who does the work
+_ROWS = (
+    ("docker docker-compose com.docker.cli", _OF_DOCKER, _DAEMON),
+    ("podman podman-compose nerdctl", _OF_DOCKER, _DAEMON),
+    ("systemd-run", _ALWAYS, _DAEMON),
+    ("kubectl oc", _OF_KUBECTL, _POD),
+    ("sbatch srun salloc qsub qrsh bsub condor_wait condor_run", _ALWAYS, _JOB),
+    ("ssh pdsh clush rsh", _ALWAYS, _HOST),
+    ("tmux", _OF_TMUX, _SERVER),
+    ("screen", frozenset({"-d", "-dm", "-dmS", "-X"}), _SERVER),
+    ("ollama", frozenset({"run"}), _SERVICE),
+    ("curl", _OF_CURL, _SERVICE),
+    ("grpcurl", _ALWAYS, _SERVICE),
+    ("ray", frozenset({"job", "submit"}), _SERVICE),
+)
+_CLIENTS = {name: (words, who) for names, words, who in _ROWS for name in names.split()}
+# what waits for one of these may wait long; a service that is silent may be stuck
+WAITED_FOR = frozenset(name for name, (_, who) in _CLIENTS.items() if who != _SERVICE)
 _WRAPPERS = frozenset(
     {"time", "timeout", "nohup", "nice", "ionice", "env", "sudo", "stdbuf", "setsid"}
     | {"exec", "command", "taskset", "weigh"}
@@ -81,7 +73,7 @@ def outside_work(record: Record) -> str | None:
     known = seen.name if seen is not None and seen.kind == "client" else None
     figures = usage.wall_time, usage.cpu_time, peak
     if _used_little(*figures) and any(map(_was_busy_for_a_service, usage.gpus)):
-        return f"the run {_SERVICE}"
+        return f"the run {''.join(_SERVICE)}"
     return outside_work_of(record.command, *figures, known=known)
 
 
@@ -119,15 +111,25 @@ def outside_work_of(
         return None
     for words in _commands_of(command):
         name = words[0].rpartition("/")[2]
-        needed, who = _CLIENTS.get(name, (frozenset[str](), ""))
-        # an ssh without a command opens a shell, in which weigh does not see what runs
-        if name == "ssh" and len([w for w in words[1:] if w[:1] != "-"]) < 2:  # noqa: PLR2004
-            continue  # a host and a command
-        if who and (not needed or needed & set(words[1:])):
-            return f"{name} {who}"
+        if client_work(name, words) is not None:
+            return f"{name} {''.join(_CLIENTS[name][1])}"
     if known is not None and known in _CLIENTS:
-        return f"{known} {_CLIENTS[known][1]}"
+        return f"{known} {''.join(_CLIENTS[known][1])}"
     return None
+
+
+def client_work(name: str, words: Sequence[str]) -> str | None:
+    """Return who does the work of the program *name*, by the *words* of its command.
+
+    None if it is no client, or does no more than to list or to look.
+    """
+    if name not in _CLIENTS:
+        return None
+    needed, who = _CLIENTS[name]
+    # an ssh without a command opens a shell, in which weigh does not see what runs
+    if name == "ssh" and len([w for w in words[1:] if w[:1] != "-"]) < 2:  # noqa: PLR2004
+        return None  # a host and a command
+    return who[0] if not needed or needed & set(words[1:]) else None
 
 
 def _commands_of(command: Sequence[str]) -> Iterator[Sequence[str]]:

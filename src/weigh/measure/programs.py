@@ -30,6 +30,7 @@ from weigh.model.record import FileCalls, JvmHeap, PageCache, ProgramSign
 from weigh.probe.proc import ProcessReading
 from weigh.regular_file import file_head
 from weigh.units import MIB, Bytes, Seconds
+from weigh.work_done_elsewhere import WAITED_FOR, client_work
 
 if TYPE_CHECKING:
     from weigh.probe import filesystem, pages
@@ -275,15 +276,19 @@ def client_programs(env: Mapping[str, str]) -> frozenset[bytes]:
 
     They are cut off as in /proc/PID/stat.
     """
-    clients = (rule.program for rule in read_rules(env) if rule.kind == "client")
-    return frozenset(
-        os.fsencode(name)[:_LONGEST_COMM] for names in clients for name in names
-    )
+    rules = (rule.program for rule in read_rules(env) if rule.kind == "client")
+    names = WAITED_FOR.union(*rules)
+    return frozenset(os.fsencode(name)[:_LONGEST_COMM] for name in names)
 
 
 def sign_of(look: ProcessSigns, rules: Sequence[SignRule]) -> ProgramSign | None:
     """Return the first sign that a process shows, with its knob's value if set."""
     names = program_names(look)
+    # before what docker and kubectl are written in: Go
+    for name in names:
+        work = client_work(name, look.words)
+        if work is not None:
+            return ProgramSign(name=name, kind="client", advice=f"it {work}")
     for rule in rules:
         if _matches(rule, look, names):
             knob, value = _knob(rule, look)

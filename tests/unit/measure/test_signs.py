@@ -104,6 +104,27 @@ def test_other_programs_show_no_sign(look: ProcessSigns) -> None:
     assert sign_of(look, RULES) is None
 
 
+@pytest.mark.parametrize(
+    ("look", "kind"),
+    [
+        (ProcessSigns("/bin/docker", ("docker", "run", "img"), is_go=True), "client"),
+        (ProcessSigns("/bin/docker", ("docker", "ps"), is_go=True), "soft"),
+        (
+            ProcessSigns("/bin/kubectl", ("kubectl", "wait", "job"), is_go=True),
+            "client",
+        ),
+        (ProcessSigns("/usr/bin/tmux", ("tmux", "new", "-d", "./a")), "client"),
+        (ProcessSigns("/usr/bin/curl", ("curl", "-O", "file")), None),
+        (ProcessSigns("/usr/bin/ssh", ("ssh", "node")), None),
+    ],
+)
+def test_a_client_is_recognised_by_the_words_with_which_others_do_its_work(
+    look: ProcessSigns, kind: str | None
+) -> None:
+    found = sign_of(look, RULES)
+    assert (found and found.kind) == kind
+
+
 def test_arenas_are_not_counted_in_java() -> None:
     assert count_arenas(arenas(9)) == 9
     assert count_arenas(arenas(9) + maps("/x/libjvm.so")) == 0
