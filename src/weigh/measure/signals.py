@@ -37,6 +37,10 @@ _NOT_PASSED_ON = {
     signal.SIGTRAP,
 }
 _PASSED_ON = frozenset(signal.valid_signals() - _NOT_PASSED_ON)
+_OPPOSITE: dict[int, int] = {
+    signal.SIGTSTP: signal.SIGCONT,
+    signal.SIGCONT: signal.SIGTSTP,
+}
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 
 
@@ -103,10 +107,15 @@ class SignalWakeup:
         """
         number = info.si_signo
         answer = self._ask_witness()
+        opposite = _OPPOSITE.get(number)
         if number in self._noted:
-            self._noted.discard(number)
+            self._noted -= {number, opposite or number}
             for _again in _pending({number}):  # timeout(1) signals weigh twice
                 pass
+            return False
+        # of a stop and a CONT that wait the kernel keeps the later one: the witness had
+        # this one, too (Ctrl-Z right after fg)
+        if opposite in self._noted:
             return False
         # without an answer of the witness only the sender's kind is known
         by_terminal = answer is None and info.si_code == _SI_KERNEL

@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from processes import Weigh
+from processes import Weigh, until
 
 from weigh.flow.run.rank_group import NodeLock
 from weigh.measure.ranks import place_of
@@ -112,20 +113,25 @@ def test_another_rank_has_the_lock_once_its_holder_was_killed(name: str) -> None
     assert lock.take()
 
 
+def peaks_of_nodes(paths: Iterable[Path]) -> list[int]:
+    """Return the peak of each node in files of records that are there; else 0."""
+    peaks = [0]
+    for path in paths:
+        with suppress(OSError, ValueError):
+            document = json.loads(path.read_text())
+            nodes = document.get("record", document).get("nodes", ())
+            peaks += [(node.get("peak_memory") or {}).get("value", 0) for node in nodes]
+    return peaks
+
+
 def test_a_rank_that_clears_its_environment_is_in_the_figures_of_its_node(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     """Two ranks as srun starts them; the second is the larger one."""
-    # held until both weighs have looked twice at what both ranks hold
     hold = """
 import os, sys, time
-rank, held = int(sys.argv[1]), bytearray(int(sys.argv[2]) << 20)
-def read_by_weigh(): return int(open(f"/proc/{os.getppid()}/io").read().split()[1])
-for turn in "ab":
-    begin = read_by_weigh()
-    while read_by_weigh() < begin + 20_000: time.sleep(0.01)
-    open(f"{turn}{rank}", "w")
-    while not os.path.exists(f"{turn}{1 - rank}"): time.sleep(0.01)
+held = bytearray(int(sys.argv[1]) << 20)
+while not os.path.exists("go"): time.sleep(0.01)
 """
     runs = []
     for rank, size in ((0, "20"), (1, "150")):
@@ -135,16 +141,15 @@ for turn in "ab":
             SLURM_PROCID=str(rank),
             SLURM_STEP_NUM_TASKS="2",
         )
-        words = [sys.executable, "-c", hold, str(rank), size]
+        words = [sys.executable, "-c", hold, size]
         output = ["-q", "-o", f"{rank}.json"]
         runs.append(weigh.start("run", *output, "--", "env", "-i", *words, env=env))
+    # held until whoever watches the node has written that it has seen both
+    until(lambda: max(peaks_of_nodes(weigh.store.glob("running/*.json"))) > 170 * MIB)
+    (tmp_path / "go").touch()
     assert [run.wait() for run in runs] == [0, 0]
-    peaks = [
-        node["peak_memory"]["value"]
-        for rank in (0, 1)
-        for node in json.loads((tmp_path / f"{rank}.json").read_text())["nodes"]
-    ]
-    assert max(peaks) > 170 * MIB
+    written = peaks_of_nodes(tmp_path / f"{rank}.json" for rank in (0, 1))
+    assert max(written) > 170 * MIB
 
 
 def test_the_runs_of_each_rank_in_a_step_are_counted(name: str) -> None:

@@ -1,6 +1,7 @@
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -157,6 +158,32 @@ def test_ctrl_z_and_fg_work(shell: Terminal) -> None:
     until(lambda: not any(map(is_stopped, (own, job, sleep))), "bg")
     shell.type(f"kill {sleep}; wait %1\n")
     shell.expect("Exit 6")
+
+
+# of two that wait the kernel keeps the later one, in the witness as well
+OPPOSITES = """
+import os, signal, sys
+from weigh.measure import signals
+class Witness:
+    pid = 0
+    def noted(self):
+        return {int(sys.argv[2])}
+signals.SignalWitness = Witness
+wakeup = signals.SignalWakeup()
+wakeup.call_witness()
+os.kill(os.getpid(), int(sys.argv[1]))
+sys.exit(wakeup.is_for_the_job(wakeup.wait(60), []))
+"""
+
+
+@pytest.mark.parametrize(
+    ("taken", "noted"),
+    [(signal.SIGCONT, signal.SIGTSTP), (signal.SIGTSTP, signal.SIGCONT)],
+)
+def test_a_stop_right_after_fg_is_not_undone(taken: int, noted: int) -> None:
+    """Passed on, the earlier one would reach the job a second time, after the later."""
+    words = [sys.executable, "-c", OPPOSITES, str(taken), str(noted)]
+    assert subprocess.run(words, check=False, timeout=100).returncode == 0
 
 
 @pytest.mark.parametrize("name", ["TSTP", "STOP"])
