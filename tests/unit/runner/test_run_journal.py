@@ -5,6 +5,7 @@ import os
 import random
 import resource
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -156,19 +157,25 @@ def test_what_could_not_be_written_is_written_once_the_joblog_is_back(
     assert [line[:1] for line in path.read_text().splitlines()[1:]] == ["1", "2"]
 
 
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """Let files grow to so many bytes: the kernel writes what fits, as on a disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
 def test_a_line_that_a_full_disk_cut_is_taken_back_and_written_once_there_is_room(
     open_journal: Open, tmp_path: Path
 ) -> None:
     journal, path = open_journal(), tmp_path / "log"
     journal.append_end(entry(1))
     before = path.read_bytes()
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # the kernel writes what fits, as on a disk that becomes full
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, hard))
-    try:
+    with room_for(len(before) + 10):
         trouble = journal.append_end(entry(2))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert trouble == f"cannot write {path}: No space left on device"
     assert path.read_bytes() == before
     assert [one.seq for one in journal.unwritten] == [2]
@@ -177,6 +184,20 @@ def test_a_line_that_a_full_disk_cut_is_taken_back_and_written_once_there_is_roo
         LINE.format(2, 0, "true") + LINE.format(3, 0, "true")
     )
     assert journal.unwritten == []
+
+
+def test_events_that_a_full_disk_refused_are_written_once_there_is_room(
+    open_journal: Open,
+) -> None:
+    journal = open_journal()
+    with room_for(10):
+        journal.append_events(_ended(1, 5.0))
+    assert journal.trouble() == (
+        f"cannot write {journal.events_path}: No space left on device"
+    )
+    journal.keep()
+    assert journal.trouble() is None
+    assert Path(journal.events_path).read_text().count('"ended"') == 1
 
 
 def test_what_was_written_is_flushed_to_the_disk_once(
@@ -325,6 +346,14 @@ def test_an_end_that_only_the_events_know_stops_the_next_run(
     else:
         with pytest.raises(UsageError, match=f"has no line of {lost}"):
             journal.read_past(source)
+
+
+def test_an_end_of_a_task_that_the_file_lacks_now_stops_nothing(
+    open_journal: Open, tasks: Tasks
+) -> None:
+    journal, source = open_journal(), tasks("a", "b")
+    journal.append_events(_ended(3, 10.0))
+    assert list(journal.read_past(source)[0].states) == [WAITING, WAITING]
 
 
 def test_whoever_begins_anew_is_not_asked_about_old_ends(
