@@ -247,9 +247,11 @@ def test_a_script_after_one_that_failed_is_cancelled_and_not_sent_to_wait_again(
     first = real.submit("first.sh", "--mem=50M", "--time=1")
     words = ("next.sh", "--mem=50M", "--time=1", f"--dependency=afterok:{first}")
     second = real.submit(*words)
+    submitted = real.status(second)
     (real.folder / "begin").touch()
     settled(real, second)
 
+    assert submitted["job"]["expected"] is None  # not now: it waits for the first
     assert f"next     weigh cancel {second}" in real("status", second)[1]
     kept = real("resume", second)[1]
     assert (

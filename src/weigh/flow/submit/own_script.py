@@ -290,6 +290,9 @@ def send_script(
     if verify:
         check = draft.scripts.check_script_argv(file, draft.as_sent)
         expected = scheduler.predict_start(file, cwd=draft.cwd, argv=check)
+        # the prediction does not know when the jobs end that it waits for
+        text = draft.scripts.with_flags(draft.text, draft.own.flags)
+        expected = None if draft.scripts.LINT.awaited(text) else expected
     job = SubmittedJob(
         scheduler=scheduler.name,
         id="",
