@@ -7,9 +7,10 @@ import ast
 import re
 import warnings
 from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
-from typing import Protocol, TypeAlias
+from random import Random
+from typing import TypeAlias
 
 import msgspec
 
@@ -125,7 +126,7 @@ def _condition_error(condition_text: str, why: str) -> FormatError:
 
 
 MOST_COMBINATIONS = 10_000_000  # that are tested, one by one
-MOST_DRAWS = 1_000_000  # each remembers a place that it swapped, in memory
+MOST_DRAWS = 1_000_000
 
 
 class ParameterCombination(msgspec.Struct, frozen=True):
@@ -182,13 +183,6 @@ class ParameterGrid(msgspec.Struct, frozen=True):
         return ParameterCombination(texts, values)
 
 
-class RandomSource(Protocol):
-    """A source of random numbers, such as ``random.Random``."""
-
-    def randrange(self, stop: int, /) -> int:
-        """Return an integer from 0 to *stop* - 1."""
-
-
 def make_grid(
     axes: Sequence[ParameterAxis], zips: Sequence[Sequence[str]] = ()
 ) -> ParameterGrid:
@@ -227,17 +221,18 @@ def matching_combinations(
             f"{grid.size:,} combinations are more than {MOST_COMBINATIONS:,}: "
             "draw some of them with --random N"
         )
+    indices = range(grid.size)
     if not conditions:
-        return range(grid.size)
+        return indices
     # "Q" is 8 bytes per index; a list of integers takes five times that
-    return array("Q", _combinations_meeting(grid, range(grid.size), conditions))
+    return array("Q", (n for n in indices if _meets_all(grid, n, conditions)))
 
 
 def drawn_combinations(
     grid: ParameterGrid,
     conditions: Sequence[Condition],
     task_count: int,
-    chance: RandomSource,
+    chance: Random,
 ) -> Sequence[int]:
     """Return the indices of *task_count* different combinations, drawn uniformly.
 
@@ -249,43 +244,28 @@ def drawn_combinations(
     """
     if not 0 < task_count <= MOST_DRAWS:
         raise UsageError(f"--random {task_count}: a number from 1 to {MOST_DRAWS:,}")
-    drawn: list[int] = []
-    for index in _combinations_meeting(
-        grid, _shuffled_numbers(grid.size, chance), conditions
-    ):
-        drawn.append(index)
+    if grid.size <= MOST_COMBINATIONS:
+        kept = matching_combinations(grid, conditions)
+        return chance.sample(kept, min(task_count, len(kept)))
+    # too many to go through: one that is drawn again does not count
+    drawn: dict[int, None] = {}
+    for _ in range(2 * MOST_DRAWS):
+        index = chance.randrange(grid.size)
+        if not conditions or _meets_all(grid, index, conditions):
+            drawn[index] = None
         if len(drawn) == task_count:
-            return drawn
-    if grid.size > MOST_DRAWS:
-        raise UsageError(
-            f"only {len(drawn):,} of {MOST_DRAWS:,} combinations drawn meet the "
-            "conditions (draw fewer, or narrow the values themselves)"
-        )
-    return drawn
+            return list(drawn)
+    raise UsageError(
+        f"only {len(drawn):,} of {2 * MOST_DRAWS:,} combinations drawn meet the "
+        "conditions (draw fewer, or narrow the values themselves)"
+    )
 
 
-def _combinations_meeting(
-    grid: ParameterGrid, indices: Iterator[int] | range, conditions: Sequence[Condition]
-) -> Iterator[int]:
-    for index in indices:
-        # without a condition the values are not needed
-        values = grid.combination(index).values if conditions else {}
-        if all(holds(values) for holds in conditions):
-            yield index
-
-
-def _shuffled_numbers(number_count: int, chance: RandomSource) -> Iterator[int]:
-    """Yield a bounded number of the numbers below *number_count* in random order.
-
-    This is a Fisher-Yates shuffle that stores only the places it swapped.
-    """
-    moved: dict[int, int] = {}
-    for place in range(min(number_count, MOST_DRAWS)):
-        other = place + chance.randrange(number_count - place)
-        # the number at a place that was swapped before has moved
-        yield moved.get(other, other)
-        # the place itself is never drawn again, so its entry can go
-        moved[other] = moved.pop(place, place)
+def _meets_all(
+    grid: ParameterGrid, index: int, conditions: Sequence[Condition]
+) -> bool:
+    values = grid.combination(index).values
+    return all(holds(values) for holds in conditions)
 
 
 def _check_zip(

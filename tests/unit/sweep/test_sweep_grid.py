@@ -133,10 +133,10 @@ def test_a_draw_from_a_huge_grid_is_quick() -> None:
 
 def test_a_draw_that_finds_too_few_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "MOST_DRAWS", 1000)
-    grid = grid_of("a=1..2000", "b=1..2000")
+    grid = grid_of("a=1..20000", "b=1..20000")
     holds = parse_condition("a == 1 and b == 1", grid.names)
 
-    with pytest.raises(UsageError, match="of 1,000 combinations drawn"):
+    with pytest.raises(UsageError, match="of 2,000 combinations drawn"):
         drawn_combinations(grid, [holds], 2, random.Random(1))
 
 

@@ -301,7 +301,7 @@ def test_a_list_keeps_the_end_of_a_long_command_and_parameters_that_differ() -> 
     ]
 
 
-def test_a_list_tells_runs_of_one_long_label_apart() -> None:
+def test_runs_of_one_long_label_differ_in_a_list() -> None:
     words = ("python3", "train.py", "--layers", "12", "--seed")
     heads = [
         RecordHead(id="0", label="check-53e5f2", command=(*words, seed))

@@ -30,7 +30,7 @@ from weigh.sweep.tasks import (
     match_fields,
     with_distinct_lines,
 )
-from weigh.sweep.values import ParameterAxis, parse_axis
+from weigh.sweep.values import parse_axis
 
 STDOUT = "-"
 
@@ -63,11 +63,11 @@ def write_sweep(options: SweepOptions, *, stdout: BinaryIO) -> SweepResult:
         FormatError: values or a condition do not parse.
         WeighError: a file cannot be written.
     """
-    made = _expand_sweep(_seeded(_parsed(options)))
+    made = _expand_sweep(options)
     paths = _sweep_output_paths(options.output)
     if options.dry_run:
         return _summary(made, paths, "dry run")
-    entries = make_entries(made.grid, made.indices, made.spec.command)
+    entries = make_entries(made.grid, made.indices, options.command)
     if paths is None:
         stdout.writelines(entry.task.line.encode() + b"\n" for entry in entries)
         stdout.flush()
@@ -76,40 +76,38 @@ def write_sweep(options: SweepOptions, *, stdout: BinaryIO) -> SweepResult:
     return _summary(made, paths, "written" if changed else "unchanged")
 
 
-class ParsedSweep(msgspec.Struct, frozen=True):
-    """The parts of a sweep."""
-
-    command: tuple[str, ...]
-    axes: tuple[ParameterAxis, ...]
-    zips: tuple[tuple[str, ...], ...]
-    where: tuple[str, ...]
-    random: int | None
-    seed: int | None
-
-
 class _ExpandedSweep(msgspec.Struct, frozen=True):
     """A sweep worked out: ``indices`` are those of ``kept`` with a line of its own."""
 
-    spec: ParsedSweep
+    options: SweepOptions
     grid: ParameterGrid
     kept: Sequence[int]
     indices: Sequence[int]
 
 
-def _expand_sweep(spec: ParsedSweep) -> _ExpandedSweep:
-    grid = make_grid(spec.axes, spec.zips)
-    _check_command(spec.command, grid)
-    conditions = tuple(parse_condition(text, grid.names) for text in spec.where)
-    if spec.random is None:
+def _expand_sweep(options: SweepOptions) -> _ExpandedSweep:
+    axes = tuple(parse_axis(text, _matching) for text in options.axes)
+    if not axes:
+        raise UsageError(
+            "no parameters: weigh sweep lr=0.1,0.01 -- python3 run.py --lr {lr}"
+        )
+    zips = [[part.strip() for part in words.split(",")] for words in options.zips]
+    grid = make_grid(axes, zips)
+    _check_command(options.command, grid)
+    conditions = tuple(parse_condition(text, grid.names) for text in options.where)
+    if options.random is None:
         kept = matching_combinations(grid, conditions)
     else:
-        generator = random.Random(spec.seed)  # noqa: S311
-        kept = drawn_combinations(grid, conditions, spec.random, generator)
+        # the seed is stated, so that the same tasks can be drawn again
+        if options.seed is None:
+            drawn = random.SystemRandom().randrange(_SEEDS)
+            options = msgspec.structs.replace(options, seed=drawn)
+        generator = random.Random(options.seed)  # noqa: S311
+        kept = drawn_combinations(grid, conditions, options.random, generator)
     if not kept:
         raise UsageError(f"no task is left: the conditions rule out all {grid.size:,}")
-    return _ExpandedSweep(
-        spec, grid, kept, with_distinct_lines(grid, kept, spec.command)
-    )
+    indices = with_distinct_lines(grid, kept, options.command)
+    return _ExpandedSweep(options, grid, kept, indices)
 
 
 def _summary(
@@ -121,9 +119,9 @@ def _summary(
         dimensions=tuple((one.name, len(one)) for one in grid.dimensions),
         combinations=grid.size,
         kept=len(expanded_sweep.kept),
-        conditions=len(expanded_sweep.spec.where),
-        random=expanded_sweep.spec.random,
-        seed=expanded_sweep.spec.seed,
+        conditions=len(expanded_sweep.options.where),
+        random=expanded_sweep.options.random,
+        seed=expanded_sweep.options.seed,
         first=_tasks_of_places(expanded_sweep, range(min(_SHOWN_FIRST, tasks))),
         # no task is shown twice: not before the end of the first ones
         last=_tasks_of_places(
@@ -140,45 +138,16 @@ def _tasks_of_places(expanded_sweep: _ExpandedSweep, places: range) -> tuple[Tas
         make_entry(
             expanded_sweep.grid,
             expanded_sweep.indices[place],
-            expanded_sweep.spec.command,
+            expanded_sweep.options.command,
             task_number=place + 1,
         ).task
         for place in places
     )
 
 
-def _parsed(options: SweepOptions) -> ParsedSweep:
-    axes = tuple(parse_axis(text, _matching) for text in options.axes)
-    if not axes:
-        raise UsageError(
-            "no parameters: weigh sweep lr=0.1,0.01 -- python3 run.py --lr {lr}"
-        )
-    zips = (tuple(part.strip() for part in words.split(",")) for words in options.zips)
-    return ParsedSweep(
-        command=options.command,
-        axes=axes,
-        zips=tuple(zips),
-        where=options.where,
-        random=options.random,
-        seed=options.seed,
-    )
-
-
 def _matching(pattern: str) -> list[str]:
     """Return the files that a pattern matches, in the order of a shell's."""
     return sorted(glob(pattern, recursive=True))
-
-
-def _seeded(spec: ParsedSweep) -> ParsedSweep:
-    """Return a sweep by chance the seed that makes it again."""
-    if spec.random is None:
-        return spec
-    # the seed is stated, so that the same tasks can be drawn again
-    if spec.seed is None:
-        return msgspec.structs.replace(
-            spec, seed=random.SystemRandom().randrange(_SEEDS)
-        )
-    return spec
 
 
 def _check_command(argv: Sequence[str], grid: ParameterGrid) -> None:
