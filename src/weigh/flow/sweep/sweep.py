@@ -95,7 +95,8 @@ def _expand_sweep(options: SweepOptions) -> _ExpandedSweep:
     grid = make_grid(axes, zips)
     _check_command(options.command, grid)
     conditions = tuple(parse_condition(text, grid.names) for text in options.where)
-    if options.random is None:
+    task_count = options.random
+    if task_count is None:
         kept = matching_combinations(grid, conditions)
     else:
         # the seed is stated, so that the same tasks can be drawn again
@@ -103,7 +104,7 @@ def _expand_sweep(options: SweepOptions) -> _ExpandedSweep:
             drawn = random.SystemRandom().randrange(_SEEDS)
             options = msgspec.structs.replace(options, seed=drawn)
         generator = random.Random(options.seed)  # noqa: S311
-        kept = drawn_combinations(grid, conditions, options.random, generator)
+        kept = drawn_combinations(grid, conditions, task_count, generator)
     if not kept:
         raise UsageError(f"no task is left: the conditions rule out all {grid.size:,}")
     indices = with_distinct_lines(grid, kept, options.command)
