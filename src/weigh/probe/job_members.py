@@ -124,7 +124,9 @@ class JobMembers(ProcTree):
             if now - first <= _SETTLED_AFTER:
                 if self._is_copy(pid):  # it executes its program later
                     continue
-                belongs = pid in also or self._belongs(pid)
+                belongs = self._belongs(pid)
+            # its weigh may have been slow to write that it started it
+            belongs = belongs or pid in also
             judged[key] = belongs, first
             if belongs:
                 kept.append(pid)

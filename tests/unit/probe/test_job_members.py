@@ -93,6 +93,22 @@ def test_another_job_of_the_user_is_left_out(env: dict[str, str], sleeper: int) 
     assert sleeper not in [one.pid for one in members(**env).read()]
 
 
+def test_a_process_that_is_named_long_after_it_was_seen_belongs_too(
+    sleeper: int,
+) -> None:
+    """Its weigh may write down late, on a busy node, which process it started."""
+    named: set[int] = set()
+    now = 0.0
+    signs = MemberSigns(
+        same=("JOB",), prefix=None, mark="NO_MARK", also=lambda: frozenset(named)
+    )
+    tree = JobMembers({"JOB": "another"}, signs, clock=lambda: now)
+    assert sleeper not in tree.members()
+    now = 60.0
+    named.add(sleeper)
+    assert sleeper in tree.members()
+
+
 @pytest.mark.parametrize("before", [b"", b"PATH=/bin\0"])
 def test_a_process_is_judged_by_the_environment_of_its_program(
     before: bytes, tmp_path: Path
