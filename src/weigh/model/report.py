@@ -258,10 +258,9 @@ class GpuTable(msgspec.Struct, frozen=True, kw_only=True):
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     """Requested vs. used, of a run, a job with its tasks, or a plan with its jobs.
 
-    ``states`` counts the rows; ``gpu_hours``, ``cpu_hours`` and ``memory_hours`` (GiB
-    hours) are what was held. ``records`` are a few with a series to draw; ``rows`` are
-    all. ``runs`` counts attempts; ``run_time``, ``cpu_time`` and ``energy`` (joules)
-    are over all of them. ``accounted`` is accounting's data on the elements,
+    ``states`` counts the rows; ``gpu_hours`` and ``cpu_hours`` are what was held.
+    ``records`` are a few with a series to draw; ``rows`` are all. ``energy`` (joules)
+    is over all attempts. ``accounted`` is accounting's data on the elements,
     ``gpu_tables`` those of the tables in their logs.
     ``unit`` is what a row is: a task, an element of a script's job, a run. ``metric``
     is the name of the metric in the rows, None without one.
@@ -282,10 +281,6 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     records: tuple[Record, ...] = ()
     gpu_hours: float | None = None
     cpu_hours: float | None = None
-    memory_hours: float | None = None
-    runs: int = 0
-    run_time: Seconds | None = None
-    cpu_time: Seconds | None = None
     energy: float | None = None
     accounted: tuple[AccountedElement, ...] = ()
     gpu_tables: tuple[GpuTable, ...] = ()

@@ -12,7 +12,6 @@ import msgspec
 from weigh.lazy_modules import lazy_module
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
-    MeasuringCost,
     PeakMemory,
     ProgramRegions,
     Record,
@@ -212,7 +211,7 @@ def _identity_rows(record: Record) -> Iterator[ShownRow]:
 
 
 def _context_rows(record: Record) -> Iterator[ShownRow]:
-    """Yield what the run was a part of, and what measuring it took."""
+    """Yield what the run was a part of, and what is in doubt of its figures."""
     if record.repeats:
         yield ShownRow("repeats", f"{len(record.repeats)} runs; the largest is shown")
     asked = record.requested
@@ -245,19 +244,7 @@ def _context_rows(record: Record) -> Iterator[ShownRow]:
         commit = f"commit {code.git_commit[:12]}" if code.git_commit else ""
         versions = (("Python", code.python or None), ("weigh", code.weigh or None))
         yield ShownRow("code", _words_with_commas(commit, _named_values(*versions)))
-    if record.monitor is not None:
-        yield from _measuring_rows(record.monitor)
-
-
-def _measuring_rows(monitor: MeasuringCost) -> Iterator[ShownRow]:
-    cpu = monitor.cpu_time
-    words = _words_with_commas(
-        "" if cpu is None else f"{format_duration(cpu)} of CPU",
-        "" if monitor.memory is None else f"{format_size(monitor.memory)} of memory",
-        f"{monitor.samples} samples" if monitor.samples else "",
-    )
-    yield ShownRow("measuring", words)
-    for warning in monitor.warnings:
+    for warning in () if record.monitor is None else record.monitor.warnings:
         yield ShownRow("note", warning)
 
 

@@ -11,6 +11,7 @@ import msgspec
 from weigh.model.gpu import GpuUsage, job_peak
 from weigh.model.record import LAUNCHER_FLOOR, Record, Usage
 from weigh.render.printable import (
+    NARROWEST,
     count_with_commas,
     csv_cell,
     local_time,
@@ -114,7 +115,6 @@ _GAP = "  "
 _RIGHT = frozenset({"time", "memory", "GPU"})
 _MEMORY = 4  # its column
 _SINGLE = "*"
-_FEWEST = 12  # columns in which the end of a command can be seen
 _FOOTNOTE = f"{_SINGLE} of the largest single process, not of all processes"
 
 
@@ -242,7 +242,7 @@ def commands_within(heads: Sequence[RecordHead], room: int) -> list[str]:
         command = short_command(head.command)
         text = label + shortened_from_start(command, max(rest, 0))
         # runs of one label, as of a check, differ at the end of their commands
-        if rest < _FEWEST and of_label[head.label] > 1:
+        if rest < NARROWEST and of_label[head.label] > 1:
             text = shortened_from_start(label + command, room - width_of(given))
         texts.append(shortened_text(f"{text}{given}", room))
     return texts

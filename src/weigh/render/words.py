@@ -169,7 +169,6 @@ def held_hours(report: JobReport) -> Iterator[tuple[str, str]]:
     held = (
         (report.gpu_hours, "GPU hours held"),
         (report.cpu_hours, "CPU hours held"),
-        (report.memory_hours, "GiB hours of memory held"),
     )
     for value, unit in held:
         if value:

@@ -20,17 +20,17 @@ from weigh.review.elements import ReviewedElement, resource_measures
 from weigh.review.figures import filled_measures, with_other_figures
 from weigh.review.notes import report_notes
 from weigh.review.runs import ElementRequest, ReviewedRun, gpu_time_and_energy
-from weigh.units import GIB, HOUR, Seconds
+from weigh.units import HOUR, Seconds
 
 
 class ReportFindings(msgspec.Struct, frozen=True, kw_only=True):
     """All data of a report, before it is summarized.
 
     ``is_planned``: weigh submitted the job, so the plan has its elements. ``troubles``
-    are why the scheduler could not be queried. ``rounds`` are why the tasks of each
-    later job were sent again, ``next_requests`` what resuming requests for tasks that
-    ran short, by how they ended. ``unit`` is what a run of a job is: a task, or an
-    element of a script's. ``packing_command`` plans the tasks anew.
+    are why the scheduler could not be queried. ``next_requests`` are what resuming
+    requests for tasks that ran short, by how they ended. ``unit`` is what a run of a
+    job is: a task, or an element of a script's. ``packing_command`` plans the tasks
+    anew.
     """
 
     title: str
@@ -45,7 +45,6 @@ class ReportFindings(msgspec.Struct, frozen=True, kw_only=True):
     accounted: tuple[AccountedElement, ...] = ()
     tables: tuple[GpuTable, ...] = ()
     request: ReportNote | None = None  # of a scan's target; None: by the runs
-    rounds: tuple[str, ...] = ()
     next_requests: Mapping[State, JobRequest] = {}
     packing_command: str = "weigh plan TASKS"
 
@@ -67,7 +66,6 @@ def compose_report(
             starts.append(one.started)
             ends += [] if one.wall_time is None else [one.started + one.wall_time]
     hours = [(one.requested, _held_for(one, found) / HOUR) for one in found.elements]
-    cpu = [run.row.cpu_time for run in found.runs if run.row.cpu_time is not None]
     gpu_hours = sum(one.gpus * h for one, h in hours)
     return JobReport(
         title=found.title,
@@ -84,10 +82,6 @@ def compose_report(
         records=drawn,
         gpu_hours=gpu_hours if found.requested.gpus else None,
         cpu_hours=_summed_hours((one.cpus, h) for one, h in hours),
-        memory_hours=_summed_hours((one.memory, h / GIB) for one, h in hours),
-        runs=sum(run.row.started is not None for run in found.runs),
-        run_time=sum(run.row.wall_time or 0.0 for run in found.runs),
-        cpu_time=sum(cpu) if cpu else None,
         energy=gpu_time_and_energy(found.runs).energy,
         accounted=found.accounted,
         gpu_tables=found.tables,
@@ -144,9 +138,6 @@ def _all_notes(
         doubt for one in found.accounted for doubt in one.doubts
     ):
         yield ReportNote(about="accounting", words=words, weight=20)
-    if found.rounds:
-        words = f"sent again: {'; '.join(found.rounds)}"
-        yield ReportNote(about="rounds", words=words)
 
 
 def _scheduler_trouble_notes(

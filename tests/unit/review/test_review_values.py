@@ -236,7 +236,7 @@ def test_a_zero_of_accounting_is_no_sample() -> None:
     assert word == "not zero: no sample was taken (sampled every 1 s)"
 
 
-def test_a_report_counts_the_attempts_that_began() -> None:
+def test_a_report_spans_the_attempts_that_began() -> None:
     began = ReviewedRun(row=ReportRow(started=1.0, wall_time=2.0, state="FAILED"))
     again = ReviewedRun(row=ReportRow(started=4.0, wall_time=5.0, state="COMPLETED"))
     waits = ReviewedRun(row=ReportRow(state="PENDING"))
@@ -247,7 +247,6 @@ def test_a_report_counts_the_attempts_that_began() -> None:
         ReportFindings(title="t", requested=NOTHING, runs=runs, elements=elements)
     )
 
-    assert (report.runs, report.run_time) == (2, 7.0)
     assert (report.started, report.ended) == (1.0, 9.0)
 
 
@@ -365,7 +364,7 @@ def test_an_element_that_never_ran_held_nothing() -> None:
         )
     )
 
-    assert (report.cpu_hours, report.memory_hours) == (2.0, 1.0)
+    assert report.cpu_hours == 2.0
 
 
 def test_memory_is_compared_with_h_vmem_where_nothing_else_was_requested() -> None:

@@ -86,6 +86,4 @@ def reports() -> st.SearchStrategy[JobReport]:
         notes=st.lists(note, max_size=3).map(tuple),
         gpu_hours=hours,
         cpu_hours=hours,
-        memory_hours=hours,
-        cpu_time=_maybe(_SECONDS),
     )

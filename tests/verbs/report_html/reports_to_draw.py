@@ -249,7 +249,6 @@ def array(tasks: int, elements: int = 25) -> JobReport:
         ),
         gpu_hours=88.0,
         cpu_hours=352.0,
-        memory_hours=704.0,
     )
 
 

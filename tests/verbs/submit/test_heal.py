@@ -161,13 +161,6 @@ def test_each_partition_of_a_job_is_looked_up_by_itself() -> None:
     )
 
 
-def test_a_report_shows_what_was_sent_again(here: Weigh) -> None:
-    job = here.submit(here.plan("true", ONCE.format("x")), "--heal")
-    healed()
-
-    assert "sent again: 1 task failed once" in here("report", job)[1]
-
-
 def test_of_several_that_heal_at_once_one_sends_the_round(here: Weigh) -> None:
     job = here.submit(here.plan(ONCE.format("x"), "true"))
     here.finish(job)

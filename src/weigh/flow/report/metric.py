@@ -127,6 +127,5 @@ def _words_without_metric(
         names = printed_names(read_tail(path, _TAIL).decode("utf-8", "replace"))
         if names:
             return f"{line}; printed are: {', '.join(names[:_MOST_NAMED])}"
-        line += ", nor the path of a table with it"
-        return f"{line} (weigh logs shows what they print)"
+        return f"{line} or named a table with it (see weigh logs)"
     return f"{line}: no output of it is kept"

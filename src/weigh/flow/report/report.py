@@ -13,7 +13,6 @@ import msgspec
 from weigh.errors import RecordNotFoundError, UsageError, WeighError
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.resume import ResumeRound
-from weigh.flow.follow.status import rounds_of
 from weigh.flow.follow.task_history import history_of, tail_of
 from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here, here_now
@@ -40,7 +39,6 @@ from weigh.model.record import ProgramRegions, Record, State
 from weigh.model.report import AccountedElement, GpuTable, JobReport, ReportNote
 from weigh.planning.resume_policy import ResumeOptions
 from weigh.render.printable import short_command, shortened_text
-from weigh.render.status_lines import round_words
 from weigh.review.advice import RAN_SHORT
 from weigh.review.elements import ReviewedElement, elements_of_runs, single_run_element
 from weigh.review.figures import request_with_accounting
@@ -424,8 +422,6 @@ def _of_jobs(
             os.path.join(last.cwd, plans[-1].task_file) if plans[-1] else ""
         ),
         is_planned=True,
-        # rounds are named only where healing was requested
-        rounds=tuple(round_words(rounds_of(views))) if last.heal else (),
         troubles=tuple(dict.fromkeys(_troubles_of_views(views))),
         job=last.id,
         scheduler=last.scheduler,
