@@ -18,7 +18,7 @@ from weigh.measure import signals
 from weigh.measure.command import WatchSettings
 from weigh.measure.watcher import TreeWatcher, WatchedRun, start_gpu_sampler
 from weigh.model.record import RunMeasurement
-from weigh.probe.proc import ProcTree, is_own_proc, usable_proc
+from weigh.probe.proc import ProcTree, is_own_proc, parse_stat, usable_proc
 from weigh.probe.visible import ORDER, VARIABLE
 from weigh.regular_file import file_head
 from weigh.units import Seconds
@@ -64,9 +64,8 @@ def _has_ended(pid: int) -> bool:
 
     A first thread that ended before the others is a zombie too, but they go on.
     """
-    text = file_head(f"/proc/{pid}/stat", 4096)
-    words = text[text.rfind(b")") + 2 :].split()
-    return not words or (words[0] in b"ZX" and words[17:18] in ([b"0"], [b"1"]))
+    times = parse_stat(file_head(f"/proc/{pid}/stat", 4096))
+    return times is None or times.has_ended
 
 
 class _AttachedProcess:

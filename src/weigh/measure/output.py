@@ -4,7 +4,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from weigh.units import KIB, MIB, Bytes, Seconds
 
@@ -21,12 +21,18 @@ class WatchedOutput:
     may be appended to, truncated, renamed or removed. ``size`` is the last known size.
     """
 
-    def __init__(self, path: str, start: Bytes = 0) -> None:
-        """Open *path*, which may be under /proc. Raises OSError."""
+    count = 1  # of feeds
+
+    def __init__(self, path: str, start: Bytes = 0, *, most: Bytes = _MOST) -> None:
+        """Open *path*, which may be under /proc; read *most* bytes per look.
+
+        Raises OSError.
+        """
         # never blocking, as on a pipe, and never the controlling terminal
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
         self._fd = os.open(path, flags)
         self._at = start
+        self._most = most
         self.size = start
         self._is_torn = False  # the beginning of the next line is missing
         self._was_cut = False
@@ -35,11 +41,11 @@ class WatchedOutput:
         """Close the file."""
         os.close(self._fd)
 
-    def look(self, feed: Feed, *, cost: Seconds, most: Bytes = _MOST) -> bool:
-        """Pass new content to *feed*; return whether anything was written.
+    def look(self, feeds: Sequence[Feed], *, cost: Seconds) -> bool:
+        """Pass new content to the feed; return whether anything was written.
 
-        After *cost* CPU seconds, or if more than *most* is new, only the end is read,
-        from the start of a line.
+        After *cost* CPU seconds, or if too much is new, only the end is read, from the
+        start of a line.
         """
         try:
             size = os.fstat(self._fd).st_size
@@ -52,11 +58,11 @@ class WatchedOutput:
             self._was_cut = True
         if self._was_cut and size:
             self._step_over_hole()
-        if size - self._at > most:
+        if size - self._at > self._most:
             # too much since the last look: only its end is worth reading
-            self._skip_to(size - min(most, _TAIL))
+            self._skip_to(size - min(self._most, _TAIL))
         for chunk in self._new(size, cost):
-            feed(chunk)
+            feeds[0](chunk)
         return has_changed
 
     def _new(self, size: Bytes, cost: Seconds) -> Iterator[bytes]:

@@ -1,25 +1,25 @@
 """Read a run's progress from its output and from its event file."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from weigh.lazy_modules import lazy_module
-from weigh.measure.output import WatchedOutput
+from weigh.measure.output import Feed, WatchedOutput
 from weigh.model.record import ReportedProgress
 from weigh.progress.reader import RunProgressReader
 from weigh.store.lines import UNREADABLE
-from weigh.units import KIB, MIB, Bytes, Seconds
+from weigh.units import KIB, Seconds
 
 if TYPE_CHECKING:
+    from weigh.measure.pty_tee import PtyTee
     from weigh.measure.region import channel
     from weigh.model.progress import EndForecast
 else:  # each is imported when it is first used
     channel = lazy_module("weigh.measure.region.channel")
 
-MOST_READ = 16 * MIB  # of a file per look; of more, only the end is read
 # bytes per look; the event file of a long run is read over several looks
 _MOST_EVENTS = 64 * KIB
 _STEP_NAMES = frozenset(
@@ -32,45 +32,6 @@ _TOTALS = frozenset(
     for name in ("step", "iteration", "iter", "epoch", "batche", "timestep")
     for prefix in ("total_", "max_", "num_")
 )
-Feed = Callable[[bytes], None]
-
-
-class ProgressSource(Protocol):
-    """A source of output: ``count`` feeds it needs, ``size`` bytes so far."""
-
-    @property
-    def count(self) -> int:
-        """The number of feeds it needs."""
-
-    @property
-    def size(self) -> Bytes:
-        """The bytes that have passed."""
-
-    def look(self, feeds: Sequence[Feed], *, cost: Seconds) -> bool:
-        """Pass new output on, for *cost* CPU seconds; return whether there was any."""
-
-
-class FileStream:
-    """A file as a stream; reads at most *most* bytes per look."""
-
-    count = 1
-
-    def __init__(self, file: WatchedOutput, most: Bytes = MOST_READ) -> None:
-        self._file = file
-        self._most = most
-
-    @property
-    def size(self) -> Bytes:
-        """The size of the file."""
-        return self._file.size
-
-    def look(self, feeds: Sequence[Feed], *, cost: Seconds) -> bool:
-        """Pass new output to the feed."""
-        return self._file.look(feeds[0], cost=cost, most=self._most)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
 
 class ProgressReader:
@@ -82,14 +43,14 @@ class ProgressReader:
 
     def __init__(
         self,
-        streams: Sequence[ProgressSource],
+        streams: "Sequence[WatchedOutput | PtyTee]",
         channel: str | None = None,
         *,
         patterns: Sequence[str] = (),
     ) -> None:
         """Prepare to read. Raises FormatError for an invalid pattern."""
         self._patterns = patterns
-        self._streams: list[ProgressSource] = []
+        self._streams: list[WatchedOutput | PtyTee] = []
         self._channel = None if channel is None else _EventChannel(channel)
         self._readers: list[list[RunProgressReader]] = []
         self._now: Seconds = 0.0
@@ -98,7 +59,7 @@ class ProgressReader:
         for stream in streams:
             self.also(stream)
 
-    def also(self, stream: ProgressSource) -> None:
+    def also(self, stream: "WatchedOutput | PtyTee") -> None:
         """Add a stream."""
         self._streams.append(stream)
         self._readers.append(
@@ -151,7 +112,7 @@ class ProgressReader:
     def close(self) -> None:
         """Close all files."""
         for stream in self._streams:
-            if isinstance(stream, FileStream):
+            if isinstance(stream, WatchedOutput):
                 stream.close()
         if self._channel is not None:
             self._channel.close()
@@ -171,7 +132,7 @@ class _EventChannel:
         self.reader = RunProgressReader()
         self._file: WatchedOutput | None = None
         with suppress(OSError):
-            self._file = WatchedOutput(path)
+            self._file = WatchedOutput(path, most=_MOST_EVENTS)
         self._rest = b""  # the beginning of a line that is not complete yet
         self._totals: dict[str, float] = {}  # by what they count, see `_singular`
         self._first: str | None = None  # of several processes, the one that counts
@@ -182,7 +143,7 @@ class _EventChannel:
         if self._file is None:
             return
         chunks = [self._rest]
-        self._file.look(chunks.append, cost=1.0, most=_MOST_EVENTS)
+        self._file.look([chunks.append], cost=1.0)
         if len(chunks) == 1:
             return
         # the last piece is not a whole line yet

@@ -79,27 +79,38 @@ def read_cgroup(
     proc_folder: str = "/proc", root: str = "/sys/fs/cgroup"
 ) -> CgroupReading:
     """Read this process's memory group; unknown fields are None."""
-    text = _read_cgroup_file(f"{proc_folder}/self/cgroup")
-    if not text:
-        return CgroupReading()
     try:
-        folder, version = memory_folder(text, root)
+        folder, version = _counted_group(proc_folder, root)
     except ValueError:
         return CgroupReading()
-    if version == 1:
-        peak = _read_cgroup_file(f"{folder}/memory.max_usage_in_bytes")
-        events = _read_cgroup_file(f"{folder}/memory.oom_control")
-    else:
-        # a group without the controller of its own is counted in the one above
-        folder = _nearest_accounted_group(folder, root)
-        peak = _read_cgroup_file(f"{folder}/memory.peak")
-        events = _read_cgroup_file(f"{folder}/memory.events")
+    peak = _read_cgroup_file(f"{folder}/{_PEAK[version]}")
+    events = _read_cgroup_file(f"{folder}/{_EVENTS[version]}")
     return CgroupReading(_cgroup_number(peak), _oom_kills(events))
+
+
+def _counted_group(
+    proc_folder: str = "/proc", root: str = "/sys/fs/cgroup"
+) -> tuple[str, int]:
+    """Return the folder of the group that counts this process's memory, its version.
+
+    Raises:
+        ValueError: the group is not known.
+    """
+    text = _read_cgroup_file(f"{proc_folder}/self/cgroup")
+    if not text:
+        raise ValueError("no control group")
+    folder, version = memory_folder(text, root)
+    # a group without the controller of its own is counted in the one above
+    while version != 1 and len(folder) > len(root):
+        if os.path.exists(f"{folder}/memory.events"):
+            break
+        folder = folder.rpartition("/")[0]
+    return folder, version
 
 
 def read_oom_kills_of_group(folder: str) -> int | None:
     """Read the out-of-memory kills in a group of version 1; None if unknown."""
-    return _oom_kills(_read_cgroup_file(f"{folder}/memory.oom_control"))
+    return _oom_kills(_read_cgroup_file(f"{folder}/{_EVENTS[1]}"))
 
 
 class OomKillCount:
@@ -111,11 +122,8 @@ class OomKillCount:
     def __init__(self) -> None:
         self._fd = -1  # unknown
         with suppress(ValueError, OSError):
-            folder, version = memory_folder(_read_cgroup_file("/proc/self/cgroup"))
-            name = "memory.oom_control" if version == 1 else "memory.events"
-            if version != 1:
-                folder = _nearest_accounted_group(folder, "/sys/fs/cgroup")
-            self._fd = os.open(f"{folder}/{name}", _READ_ONLY)
+            folder, version = _counted_group()
+            self._fd = os.open(f"{folder}/{_EVENTS[version]}", _READ_ONLY)
 
     def read(self) -> int | None:
         """Return the kills since the group was made; None if unknown."""
@@ -148,13 +156,6 @@ def read_memory_limit() -> Bytes | None:
     return min(limited_groups()[0].values(), default=None)
 
 
-def _nearest_accounted_group(folder: str, root: str) -> str:
-    """Return the nearest group, upwards, whose memory is counted."""
-    while len(folder) > len(root) and not os.path.exists(f"{folder}/memory.events"):
-        folder = folder.rpartition("/")[0]
-    return folder
-
-
 def _oom_kills(events: str) -> int | None:
     for line in events.splitlines():
         name, _, count = line.partition(" ")
@@ -178,6 +179,7 @@ def _read_cgroup_file(path: str) -> str:
 _STAT_BYTES = 16384  # bytes of memory.stat
 _FIGURE_BYTES = 64  # bytes of a file with one number
 _PEAK = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}
+_EVENTS = {1: "memory.oom_control", 2: "memory.events"}
 _USAGE = {1: "memory.usage_in_bytes", 2: "memory.current"}
 _KERNEL_MEMORY = "memory.kmem.usage_in_bytes"
 _OF_KERNEL = (b"kernel_stack", b"pagetables", b"percpu", b"slab_unreclaimable")

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from weigh.errors import NoGpuError
+from weigh.regular_file import file_head
 
 if TYPE_CHECKING:
     from weigh.probe.gpu import GpuProbe
@@ -38,7 +39,8 @@ def _driver_may_be_here(environment: Mapping[str, str], root: str) -> bool:
         return False
     if any(os.path.exists(root + path) for path in _DEVICES):
         return True
-    return _LIBRARY.encode() in _loader_cache(root)
+    # what the dynamic loader finds by name
+    return _LIBRARY.encode() in file_head(f"{root}/etc/ld.so.cache", _LONGEST_CACHE)
 
 
 def _is_unloaded(root: str) -> bool:
@@ -54,7 +56,7 @@ def _is_unloaded(root: str) -> bool:
 
 def kernel_module_version(root: str = "") -> str | None:
     """Read the version of the NVIDIA kernel module that is loaded."""
-    text = _read_driver_file(f"{root}/sys/module/nvidia/version", 64).strip()
+    text = file_head(f"{root}/sys/module/nvidia/version", 64).strip()
     return text.decode("ascii", "replace") or None
 
 
@@ -97,16 +99,3 @@ def open_probe(environment: Mapping[str, str]) -> "GpuProbe":
                 continue
             return probe
     raise absence
-
-
-def _loader_cache(root: str) -> bytes:
-    """Read the list of libraries that the dynamic loader finds by name."""
-    return _read_driver_file(f"{root}/etc/ld.so.cache", _LONGEST_CACHE)
-
-
-def _read_driver_file(path: str, size: int) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(size)
-    except OSError:
-        return b""

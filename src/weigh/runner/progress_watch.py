@@ -136,9 +136,7 @@ class TaskProgress:
             path = self.attempt.output.path
             with suppress(OSError):
                 if path is not None:
-                    self._listener.also(
-                        progress_reader.FileStream(WatchedOutput(path), _MOST_READ)
-                    )
+                    self._listener.also(WatchedOutput(path, most=_MOST_READ))
         self._listener.look(current_time, cost=_COST)
         self.forecast = self._listener.forecast(current_time, is_through=is_through)
 
@@ -164,7 +162,7 @@ class TaskProgress:
         def feed(piece: bytes) -> None:
             self.diverged = self.diverged or self._watch.feed(piece)
 
-        self._output.look(feed, cost=_READING)
+        self._output.look([feed], cost=_READING)
         return self.diverged
 
     def close(self) -> None:

@@ -12,9 +12,9 @@ from weigh.measure.output import WatchedOutput, own_streams, written_so_far
 LONG = 3600.0  # CPU seconds: all there is
 
 
-def read_all(file: WatchedOutput, **options: int) -> bytes:
+def read_all(file: WatchedOutput) -> bytes:
     chunks: list[bytes] = []
-    file.look(chunks.append, cost=LONG, **options)
+    file.look([chunks.append], cost=LONG)
     return b"".join(chunks)
 
 
@@ -76,8 +76,8 @@ def test_a_file_that_is_renamed_or_removed_is_read_on_and_not_its_successor(
 def test_of_too_much_the_end_is_read_from_a_whole_line_on(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_bytes(b"".join(b"step %d of 99999\n" % n for n in range(99999)))
-    file = WatchedOutput(str(path))
-    seen = read_all(file, most=4096)
+    file = WatchedOutput(str(path), most=4096)
+    seen = read_all(file)
     assert len(seen) <= 4096
     lines = seen.splitlines()[1:]
     assert lines[-1] == b"step 99998 of 99999"
@@ -89,7 +89,7 @@ def test_without_time_left_the_end_is_read(tmp_path: Path) -> None:
     path.write_bytes(b"x\n" * 4_000_000 + b"last\n")
     file = WatchedOutput(str(path))
     chunks: list[bytes] = []
-    file.look(chunks.append, cost=-1.0)
+    file.look([chunks.append], cost=-1.0)
     assert sum(map(len, chunks)) < 1_000_000
     assert chunks[-1].endswith(b"last\n")
 

@@ -195,10 +195,11 @@ class RunObserver:
         """Return the reader; start it at the first call."""
         if self._reader is not None:
             return self._reader
-        files = [progress_reader.FileStream(file) for file in own_streams(self._starts)]
         passing = [] if self.tee is None else [self.tee]
         self._reader = progress_reader.ProgressReader(
-            [*files, *passing], self._channel, patterns=self._options.progress_patterns
+            [*own_streams(self._starts), *passing],
+            self._channel,
+            patterns=self._options.progress_patterns,
         )
         self._stalls = notices.StallWatch(self._options.stalled_after, gpus=self._gpus)
         return self._reader

@@ -18,6 +18,8 @@ from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.probe.gpu_libraries import read_torch, torch_number
+from weigh.probe.proc import parse_stat
+from weigh.regular_file import file_head
 from weigh.units import Bytes, Seconds
 
 ProbeFactory = Callable[[], GpuProbe | None]
@@ -178,11 +180,10 @@ def is_descendant(pid: int) -> bool:
     for _ in range(_DEEPEST):
         if pid == own or pid <= 1:
             break
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                pid = int(file.read(512).rpartition(b")")[2].split()[1])
-        except (OSError, ValueError, IndexError):  # gone, or no such system
+        times = parse_stat(file_head(f"/proc/{pid}/stat", 1024))
+        if times is None:  # gone, or no such system
             return False
+        pid = times.parent
     return pid == own
 
 
