@@ -70,7 +70,7 @@ def outside_work(record: Record) -> str | None:
         return None
     peak = None if usage.peak_memory is None else usage.peak_memory.value
     seen = usage.sign
-    known = seen.name if seen is not None and seen.kind == "client" else None
+    known = seen.name if seen is not None and seen.is_client else None
     figures = usage.wall_time, usage.cpu_time, peak
     if _used_little(*figures) and any(map(_was_busy_for_a_service, usage.gpus)):
         return f"the run {''.join(_SERVICE)}"

@@ -68,12 +68,15 @@ def test_a_client_in_a_script_counts_where_it_was_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "who"), [("client", "docker handed the work to a daemon"), ("soft", None)]
+    ("is_client", "who"),
+    [(True, "docker handed the work to a daemon"), (False, None)],
 )
 def test_the_largest_process_is_a_client_by_its_sign(
-    kind: str, who: str | None
+    is_client: bool,  # noqa: FBT001 - a parameter of the test
+    who: str | None,
 ) -> None:
-    usage = Usage(wall_time=60.0, cpu_time=0.3, sign=ProgramSign("docker", kind, ""))
+    sign = ProgramSign("docker", "", is_client=is_client)
+    usage = Usage(wall_time=60.0, cpu_time=0.3, sign=sign)
     record = Record(id="a", command=("bash", "run.sh"), started="", usage=usage)
 
     found = outside_work(record)

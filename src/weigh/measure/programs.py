@@ -226,7 +226,6 @@ class SignRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """One entry of the table; see signs.toml."""
 
     name: str
-    kind: str
     advice: str
     program: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
@@ -235,6 +234,7 @@ class SignRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     arenas: bool = False
     variable: str | None = None
     option: tuple[str, ...] = ()
+    client: bool = False
 
 
 class SignTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -276,7 +276,7 @@ def client_programs(env: Mapping[str, str]) -> frozenset[bytes]:
 
     They are cut off as in /proc/PID/stat.
     """
-    rules = (rule.program for rule in read_rules(env) if rule.kind == "client")
+    rules = (rule.program for rule in read_rules(env) if rule.client)
     names = WAITED_FOR.union(*rules)
     return frozenset(os.fsencode(name)[:_LONGEST_COMM] for name in names)
 
@@ -288,16 +288,12 @@ def sign_of(look: ProcessSigns, rules: Sequence[SignRule]) -> ProgramSign | None
     for name in names:
         work = client_work(name, look.words)
         if work is not None:
-            return ProgramSign(name=name, kind="client", advice=f"it {work}")
+            return ProgramSign(name, advice=f"it {work}", is_client=True)
     for rule in rules:
         if _matches(rule, look, names):
             knob, value = _knob(rule, look)
             return ProgramSign(
-                name=rule.name,
-                kind=rule.kind,
-                advice=rule.advice,
-                knob=knob,
-                value=value,
+                rule.name, rule.advice, knob, value, is_client=rule.client
             )
     return None
 

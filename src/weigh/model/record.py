@@ -298,16 +298,15 @@ class JvmHeap(msgspec.Struct, frozen=True):
 class ProgramSign(msgspec.Struct, frozen=True):
     """What the largest program of a run is known to do with the memory it is given.
 
-    ``kind`` is elastic (takes what it is given), soft (lives on about half), hard
-    (takes little beyond its need) or spills (goes on with a disk). ``knob`` is the
-    option or variable that limits it, ``value`` what that was set to.
+    ``knob`` is the option or variable that limits it, ``value`` what that was set to.
+    A client (``is_client``) has others do its work.
     """
 
     name: str
-    kind: str
     advice: str
     knob: str | None = None
     value: str | None = None
+    is_client: bool = False
 
 
 class PageCache(msgspec.Struct, frozen=True):

@@ -105,24 +105,25 @@ def test_other_programs_show_no_sign(look: ProcessSigns) -> None:
 
 
 @pytest.mark.parametrize(
-    ("look", "kind"),
+    ("look", "is_client"),
     [
-        (ProcessSigns("/bin/docker", ("docker", "run", "img"), is_go=True), "client"),
-        (ProcessSigns("/bin/docker", ("docker", "ps"), is_go=True), "soft"),
+        (ProcessSigns("/bin/docker", ("docker", "run", "img"), is_go=True), True),
+        (ProcessSigns("/bin/docker", ("docker", "ps"), is_go=True), False),
         (
             ProcessSigns("/bin/kubectl", ("kubectl", "wait", "job"), is_go=True),
-            "client",
+            True,
         ),
-        (ProcessSigns("/usr/bin/tmux", ("tmux", "new", "-d", "./a")), "client"),
+        (ProcessSigns("/usr/bin/tmux", ("tmux", "new", "-d", "./a")), True),
         (ProcessSigns("/usr/bin/curl", ("curl", "-O", "file")), None),
         (ProcessSigns("/usr/bin/ssh", ("ssh", "node")), None),
     ],
 )
 def test_a_client_is_recognised_by_the_words_with_which_others_do_its_work(
-    look: ProcessSigns, kind: str | None
+    look: ProcessSigns,
+    is_client: bool | None,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     found = sign_of(look, RULES)
-    assert (found and found.kind) == kind
+    assert (found and found.is_client) == is_client
 
 
 def test_arenas_are_not_counted_in_java() -> None:
@@ -135,14 +136,12 @@ def test_each_sign_has_words_that_fit_a_line() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
     for rule in RULES:
         assert len(rule.advice) <= 60, rule.name
-        assert rule.kind in {"elastic", "soft", "hard", "spills", "client"}
 
 
 SITE = """
 [[sign]]
 name = "sort here"
 program = ["sort"]
-kind = "soft"
 advice = "use our own"
 """
 
@@ -222,7 +221,7 @@ def test_knobs_are_read_of_the_command_and_of_the_run() -> None:
     assert knobs_in(("bash", "-c", "GOMEMLIMIT=1GiB ./a"), {}) == ("GOMEMLIMIT=1GiB",)
     jvm = Usage(wall_time=1.0, jvm=JvmHeap(64 * MIB, flags=("-Xmx64m",)))
     assert knobs_of(record("run.sh", usage=jvm)) == ("-Xmx=64m",)
-    sign = ProgramSign("go", "soft", "words", "GOMEMLIMIT", "1GiB")
+    sign = ProgramSign("go", "words", "GOMEMLIMIT", "1GiB")
     set_ = Usage(wall_time=1.0, sign=sign)
     assert knobs_of(record("./a", usage=set_)) == ("GOMEMLIMIT=1GiB",)
     assert "GOMEMLIMIT=1GiB" in next(sign_words(set_))
@@ -230,7 +229,7 @@ def test_knobs_are_read_of_the_command_and_of_the_run() -> None:
 
 def test_runs_with_different_knobs_are_not_fitted_together() -> None:
     def run(limit: str) -> Record:
-        sign = ProgramSign("go", "soft", "words", "GOMEMLIMIT", limit)
+        sign = ProgramSign("go", "words", "GOMEMLIMIT", limit)
         return record("./a", usage=Usage(wall_time=1.0, sign=sign), n=1)
 
     first, second, third = groups_of([run("1GiB"), run("2GiB"), run("1GiB")])

@@ -571,7 +571,7 @@ def test_a_failed_run_that_filled_a_gpu_may_have_lacked_its_memory() -> None:
 
 
 def test_a_program_that_takes_a_gpu_anyway_lacked_memory_only_by_its_words() -> None:
-    sign = ProgramSign("jax", "elastic", "", knob="XLA_PYTHON_CLIENT_PREALLOCATE")
+    sign = ProgramSign("jax", "", knob="XLA_PYTHON_CLIENT_PREALLOCATE")
     failed = record("FAILED", gpus=(H100,), sign=sign)
     assert not noted(from_usages([failed]), "GPU memory")
     ran_out = record("OUT_OF_MEMORY", gpus=(H100,), sign=sign, outcome=ON_GPU)

@@ -193,7 +193,7 @@ def test_the_document_names_its_schema() -> None:
 
 
 def filled_by(knob: str | None) -> Usage:
-    sign = None if knob is None else ProgramSign("name", "elastic", "advice", knob=knob)
+    sign = None if knob is None else ProgramSign("name", "advice", knob=knob)
     taken = changed(V100, preallocated=24 * GIB)
     return Usage(wall_time=9.0, gpus=(V100, taken, taken), sign=sign)
 
