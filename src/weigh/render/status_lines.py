@@ -234,23 +234,28 @@ def list_lines(
             right=False,
             flexible=True,
         ),
-        TableColumn("on", tuple(one.job.scheduler for one in standings), right=False),
+        TableColumn(
+            "on",
+            tuple(one.job.scheduler for one in standings),
+            right=False,
+            drop=1,
+        ),
         TableColumn(
             "submitted",
             tuple(
                 f"{format_duration(max(0.0, current_time - one.job.submitted))} ago"
                 for one in standings
             ),
-            drop=1,
+            drop=2,
         ),
         TableColumn(
             "tasks", tuple(_task_counts_text(one) for one in standings), right=False
         ),
     ]
     titles, *rows = table_lines(columns, WIDTH)
-    yield titles.rstrip()
+    yield titles
     for row, one in zip(rows, standings, strict=True):
-        yield row.rstrip()
+        yield shortened_text(row, WIDTH)
         for title, text in _waiting_entries(one, current_time):
             yield from named_lines(title, text)
     # one warning for all jobs of a scheduler that does not answer

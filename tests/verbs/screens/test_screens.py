@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from called_weigh import CalledWeigh, called_apart, called_here, work_alone_in
 from some_jobs import BEGAN, JOB, SomeJob, Task, write_job
+from some_requests import a_submitted_job
 from transcript import check_transcript
 
 from weigh.flow import doctor
@@ -23,6 +24,8 @@ from weigh.flow.site import cluster
 from weigh.model.doctor import DiskSpace
 from weigh.model.job import ElementState, JobRequest
 from weigh.model.record import ReportedProgress
+from weigh.render.status_lines import JobStanding, list_lines
+from weigh.render.words import STATE_WORDS
 from weigh.schedulers import client
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.units import GIB, HOUR, MIB
@@ -187,3 +190,14 @@ def test_the_screens_of_what_runs_here_are_as_they_were_reviewed(
     (folder / "tasks.txt").write_text(tasks)
     masks = {str(folder): "FOLDER"} | MASKS
     check_transcript(HERE / "here.transcript", call, masks)
+
+
+def test_a_job_with_tasks_in_all_states_is_a_line_of_80_columns() -> None:
+    standing = JobStanding(
+        job=a_submitted_job(name="a name that is long"),
+        jobs=(JOB,),
+        tasks=dict.fromkeys(STATE_WORDS, 1234),
+        elements={},
+        total=1234 * len(STATE_WORDS),
+    )
+    assert max(map(len, list_lines([standing], BEGAN))) <= 80
