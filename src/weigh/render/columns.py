@@ -62,10 +62,10 @@ def table_lines(columns: Sequence[TableColumn], width: int) -> Iterator[str]:
         min(one.width(), NARROWEST + max(0, spare)) if one.flexible else one.width()
         for one in kept
     ]
-    titles = [one.title for one in kept]
-    yield _aligned_row(titles, kept, widths)
-    for row in zip(*(one.cells for one in kept), strict=True):
-        yield _aligned_row(row, kept, widths)
+    titles = tuple(one.title for one in kept)
+    for row in (titles, *zip(*(one.cells for one in kept), strict=True)):
+        # wider where no column is left that may be cut or dropped
+        yield shortened_text(_aligned_row(row, kept, widths), width)
 
 
 def _least_table_width(columns: Sequence[TableColumn]) -> int:

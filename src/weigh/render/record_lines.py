@@ -478,7 +478,7 @@ def _rank_table_lines(ranks: Sequence[RecordedRank]) -> Iterator[str]:
         columns.TableColumn(title, texts, right=False)
         for title, texts in rank_table(ranks).items()
     ]
-    yield from (line[:WIDTH] for line in columns.table_lines(table, WIDTH))
+    yield from columns.table_lines(table, WIDTH)
     if len(ranks) > MOST_RANKS:
         more = len(ranks) - MOST_RANKS
         yield f"  and {more} smaller ones (weigh records export has all)"

@@ -255,7 +255,7 @@ def list_lines(
     titles, *rows = table_lines(columns, WIDTH)
     yield titles
     for row, one in zip(rows, standings, strict=True):
-        yield shortened_text(row, WIDTH)
+        yield row
         for title, text in _waiting_entries(one, current_time):
             yield from named_lines(title, text)
     # one warning for all jobs of a scheduler that does not answer

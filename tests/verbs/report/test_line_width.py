@@ -5,7 +5,12 @@ from pathlib import Path
 import pytest
 from called_weigh import called_here, work_alone_in
 
-from weigh.render.columns import fill_by_columns, wrap_by_columns
+from weigh.render.columns import (
+    TableColumn,
+    fill_by_columns,
+    table_lines,
+    wrap_by_columns,
+)
 from weigh.render.printable import shortened_text, width_of
 from weigh.render.request_lines import folded_lines
 
@@ -19,6 +24,11 @@ def test_text_is_cut_and_folded_by_columns(width: int) -> None:
     assert max(map(width_of, wrap_by_columns(WORDS, width))) <= width
     assert max(map(width_of, folded_lines(WORDS, width))) <= width
     assert fill_by_columns(WORDS, width).split() == WORDS.split()
+
+
+def test_a_table_of_columns_that_cannot_shrink_is_cut() -> None:
+    columns = (TableColumn(WIDE, ("a",)), TableColumn("b", (WORDS,)))
+    assert [width_of(row) <= 80 for row in table_lines(columns, 80)] == [True, True]
 
 
 def test_no_line_is_wider_than_80_columns(
