@@ -66,6 +66,7 @@ def test_another_error_is_still_reported_as_one_of_weigh() -> None:
         exit_code_of(RuntimeError("else"), ["plan"])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "verb", ["plan", "status", "request", "submit", "records", "top"]
 )
