@@ -23,12 +23,9 @@ import msgspec
 
 from weigh._version import __version__
 from weigh.errors import FAILED, USAGE, UsageError, WeighError
-from weigh.flow.here import here_of
-from weigh.flow.submit.rounds import rounds_of_plan, settle_all
 from weigh.model.job import ACTIVE
 from weigh.regular_file import only_regular
 from weigh.render.printable import last_line_of
-from weigh.store.jobs import read_jobs
 from weigh.units import HOUR, format_limit, parse_limit
 
 # in the order in which a job goes through them
@@ -109,8 +106,6 @@ class AgentTools:
         self._sent: set[str] = set()  # ids of jobs
         # failures that an answer has shown, by job: further ones are news
         self._known_failures: dict[str, int] = {}
-        # of plans whose submission failed, and whose jobs may exist all the same
-        self._unsure: dict[str, Mapping[str, float | None]] = {}
         self._lock = threading.Lock()  # the SDK runs calls side by side
 
     def run(
@@ -255,7 +250,6 @@ class AgentTools:
                 raise RefusedCall(f"no submission was shown as {token!r:.40}: submit")
             if self._plan_text(shown.folder) != shown.plan_text:
                 raise RefusedCall(f"{shown.folder} has changed since: submit it again")
-            self._return_unspent_hours()
             self._check_budget(shown.costs)
             del self._shown[token]
             self._count_hours(shown.costs, 1)
@@ -267,9 +261,8 @@ class AgentTools:
                 with self._lock:
                     self._count_hours(shown.costs, -1)
                 raise
-            self._unsure[shown.folder] = shown.costs
             raise RefusedCall(
-                f"{refusal} (its hours stay counted while jobs may have been submitted)"
+                f"{refusal} (its hours stay counted: jobs may have been submitted)"
             ) from refusal
         sent = (answer["job"], *answer["more"])
         self._sent |= {str(one["id"]) for one in sent}
@@ -365,20 +358,6 @@ class AgentTools:
     def _plan_text(self, folder: str) -> bytes:
         with open(os.path.join(self._folder, folder, "plan.json"), "rb") as file:
             return file.read()
-
-    def _return_unspent_hours(self) -> None:
-        """Stop counting submissions that are now known to have sent nothing."""
-        here = here_of(self._folder, os.environ)
-        if self._unsure:
-            settle_all(here)
-        for folder, costs in tuple(self._unsure.items()):
-            path = os.path.join(self._folder, folder)
-            sendings = rounds_of_plan(here, path).rounds()
-            if not all(one.is_over() for one in sendings):
-                continue
-            del self._unsure[folder]
-            if not any(job.is_of(path) for job in read_jobs(here.root)):
-                self._count_hours(costs, -1)
 
     def _count_hours(self, costs: Mapping[str, float | None], sign: int) -> None:
         for kind, hours in costs.items():

@@ -2,12 +2,11 @@
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from processes import WEIGH, Weigh, job_of, until
+from processes import WEIGH, Weigh, job_of
 from run_captured import run_captured
 
 
@@ -49,31 +48,6 @@ def test_an_unusable_tmpdir_stops_no_task(
 
     assert done.returncode == 0, done.stderr
     assert sorted((tmp_path / "ran").read_text().split()) == ["a", "b", "c"]
-
-
-def test_what_a_killed_run_leaves_in_the_temporary_folder_goes_with_its_record(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    place = tmp_path / "place"
-    place.mkdir()
-    env = weigh.env(TMPDIR=str(place))
-    started = weigh.start("run", "-q", "--", "sleep", "60", env=env)
-    (left,) = until(lambda: [*place.iterdir()])
-    listed = [*WEIGH, "records"]
-
-    def is_listed() -> bool:
-        """Return whether the run is known: its first figures are written."""
-        done = subprocess.run(listed, env=env, capture_output=True, check=False)
-        return b"RUNNING" in done.stdout
-
-    until(is_listed)
-    assert left.exists()  # its run goes on
-
-    started.send_signal(signal.SIGKILL)
-    started.wait()
-    subprocess.run(listed, env=env, capture_output=True, check=True)
-
-    assert not [*place.iterdir()]
 
 
 @pytest.mark.parametrize("verb", ["run", "exec"])

@@ -8,7 +8,6 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.flow.records.record_lookup import records_of_jobs
-from weigh.flow.run import channel
 from weigh.model.record import Record
 from weigh.render.record_list import RecordListing, RecordRow, write_csv
 from weigh.store.checkpoint import (
@@ -205,9 +204,6 @@ def _interrupted_and_running(
     """Return runs just found interrupted, and those in progress."""
     interrupted = finalise_interrupted(store.root, store.machine)
     over = {record.id for record in interrupted}
-    # nobody else will remove the channel of a weigh that was killed
-    for name in over:
-        channel.remove_channel_of_run(name)
     everyone = runs_in_progress(store.root, store.machine, store.now)
     return interrupted, [one for one in everyone if one.record.id not in over]
 

@@ -51,7 +51,9 @@ class PhaseChannel:
     def __init__(self, name: str) -> None:
         self._path: str | None = None
         self._lock: int | None = None
-        for path in _possible_channel_paths(name):
+        # the TMPDIR of a scheduler may not exist
+        for folder in temporary_folders(os.environ):
+            path = os.path.join(folder, f"{_PREFIX}{name}{_ENDING}")
             with suppress(OSError):
                 # O_EXCL: a file that somebody put there is never written to
                 flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
@@ -93,17 +95,12 @@ class PhaseChannel:
     def close(self) -> None:
         """Remove the file, and those of runs that were killed long ago."""
         if self._path is not None:
-            _remove_channel_file(self._path)
+            with suppress(OSError):
+                os.unlink(self._path)
             remove_abandoned(os.path.dirname(self._path))
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-
-def remove_channel_of_run(name: str) -> None:
-    """Remove the file of a run whose weigh was killed, if it is on this machine."""
-    for path in _possible_channel_paths(name):
-        _remove_channel_file(path)
 
 
 def with_regions(
@@ -295,15 +292,3 @@ def _channel_file_size(path: str) -> int:
         return os.stat(path).st_size
     except OSError:
         return 0
-
-
-def _possible_channel_paths(name: str) -> list[str]:
-    """Return the possible paths: the TMPDIR of a scheduler may not exist."""
-    folders = temporary_folders(os.environ)
-    return [os.path.join(folder, f"{_PREFIX}{name}{_ENDING}") for folder in folders]
-
-
-# not the runner's: its channels cannot be imported on Windows
-def _remove_channel_file(path: str) -> None:
-    with suppress(OSError):
-        os.unlink(path)
