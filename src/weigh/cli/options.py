@@ -13,7 +13,7 @@ from weigh.errors import FormatError, WeighError
 from weigh.flow.run.record_sink import current_folder
 from weigh.lazy_modules import lazy_module
 from weigh.schedulers import KINDS
-from weigh.units import Seconds, parse_duration, parse_size
+from weigh.units import MINUTE, Bytes, Seconds, parse_duration, parse_size
 
 if TYPE_CHECKING:
     from click import shell_completion
@@ -106,8 +106,22 @@ class BoundedCount(click.IntRange):
         return ""
 
 
-SIZE = ParsedQuantity("size", parse_size)  # bytes
-DURATION = ParsedQuantity("time", parse_duration)  # seconds
+def _size_above_zero(text: str) -> Bytes:
+    size = parse_size(text)
+    if not size:
+        raise FormatError(f"{text} is no size above 0")
+    return size
+
+
+def _time_as_typed(text: str) -> Seconds:
+    # schedulers take 10:99:99 for 11:40:39, and a person who types it is mistaken
+    if any(part.isdecimal() and int(part) >= MINUTE for part in text.split(":")[1:]):
+        raise FormatError(f"{text}: minutes and seconds go up to 59")
+    return parse_duration(text)
+
+
+SIZE = ParsedQuantity("size", _size_above_zero)  # bytes
+DURATION = ParsedQuantity("time", _time_as_typed)  # seconds
 
 
 def _time_above_zero(text: str) -> Seconds:
@@ -122,8 +136,8 @@ SECONDS = ParsedQuantity("time", partial(parse_duration, bare_unit=1))
 SECONDS_ABOVE_0 = ParsedQuantity("time", _time_above_zero)
 HEADROOM = ParsedQuantity("share", _parse_share)  # 0.2 is 20 %
 # for flows that read the text themselves, as they do for Python programs
-SIZE_TEXT = ParsedQuantity("size", parse_size, as_text=True)
-TIME_TEXT = ParsedQuantity("time", parse_duration, as_text=True)
+SIZE_TEXT = ParsedQuantity("size", _size_above_zero, as_text=True)
+TIME_TEXT = ParsedQuantity("time", _time_as_typed, as_text=True)
 
 
 def warn_on_stderr(line: str) -> None:

@@ -54,7 +54,10 @@ def read_plain(argv: Sequence[str]) -> PlainRun | None:
             continue
         name, equals, value = word.partition("=")
         # "-o=FILE": click takes "=FILE" as the name; leave such cases to it
-        if (name not in _VALUED and name != "--param") or (equals and name == "-o"):
+        is_again = name == "--label" and found.label is not None
+        if is_again or (name not in _VALUED and name != "--param"):
+            return None
+        if equals and name == "-o":
             return None
         # a missing value reads as "--", which leaves the line to click
         value = value if equals else next(words, "--")

@@ -42,6 +42,9 @@ class AfterDashes(options.SettingsCommand):
             if at == len(args) or not _STAGE_FILE.search(args[at]):
                 raise click.UsageError(_put_dashes(args, at), ctx)
             ctx.meta[_STAGES] = True
+        own = args[: args.index("--")] if "--" in args else args
+        if [arg.partition("=")[0] for arg in own].count("--label") > 1:
+            raise click.UsageError("--label: a run has one, not 2", ctx)
         return super().parse_args(ctx, args)
 
 
