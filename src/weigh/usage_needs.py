@@ -21,7 +21,16 @@ from typing import Literal
 import msgspec
 
 from weigh.model.record import CpuWait, JvmHeap, Record, Usage
-from weigh.units import GIB, KIB, MIB, Bytes, Seconds, format_duration, format_size
+from weigh.units import (
+    GIB,
+    KIB,
+    MIB,
+    Bytes,
+    Seconds,
+    count_with_noun,
+    format_duration,
+    format_size,
+)
 
 Cause = Literal["others", "own", "limit", "unknown"]
 
@@ -93,14 +102,14 @@ def wait_words(usage: Usage) -> str:
     if cause_of_cpu_wait(wait) == "own":
         return (
             f"{waited}: up to {wait.threads} threads on "
-            f"{_counted_cpus_text(wait.cpus or 1)}"
+            f"{count_with_noun(wait.cpus or 1, 'CPU')}"
         )
     return f"{waited}, although others used none: do its threads share one CPU?"
 
 
 def _others_words(usage: Usage, cpu_wait: CpuWait) -> str:
     others, cpus = cpu_wait.others or 0.0, cpu_wait.cpus or 1
-    used = f"others used {others:.1f} of {_counted_cpus_text(cpus)}"
+    used = f"others used {others:.1f} of {count_with_noun(cpus, 'CPU')}"
     if others + (usage.cpus_used or 0.0) >= _FULL * cpus:
         used = f"all CPUs were busy ({used})"
     if cpu_wait.threads > cpus and cpu_wait.wanted > cpus + _OTHERS:
@@ -120,20 +129,14 @@ def need_notes(usage: Usage) -> Iterator[str]:
             return  # it sleeps or waits for storage: another CPU changes neither line
         alone, wall = format_duration(wait.alone), format_duration(usage.wall_time)
         yield (
-            f"on {_counted_cpus_text(count)} of its own it would take {alone} instead "
-            f"of {wall} "
-            f"(it could use {wait.wanted:.2f})"
+            f"on {count_with_noun(count, 'CPU')} of its own it would take {alone} "
+            f"instead of {wall} (it could use {wait.wanted:.2f})"
         )
     elif cause == "own" and wait.cpus is not None:
         yield (
-            f"it has {wait.threads} threads for {_counted_cpus_text(wait.cpus)}: set "
-            "their number, "
-            "or request more CPUs"
+            f"it has {wait.threads} threads for {count_with_noun(wait.cpus, 'CPU')}: "
+            "set their number, or request more CPUs"
         )
-
-
-def _counted_cpus_text(cpu_count: int) -> str:
-    return "1 CPU" if cpu_count == 1 else f"{cpu_count} CPUs"
 
 
 CRAWLS = 2 / 3  # of the time in collections; well set programs: a quarter to a half

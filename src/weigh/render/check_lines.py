@@ -8,7 +8,6 @@ import msgspec
 from weigh.model.lint import SCHEMA, CheckedScript, LintFinding
 from weigh.render.columns import TableColumn, fill_by_columns, table_lines
 from weigh.render.printable import (
-    count_with_commas,
     indented_json,
     peak_text,
     printable_text,
@@ -19,7 +18,13 @@ from weigh.render.request_lines import folded_lines
 from weigh.schedulers import kind_or_first
 from weigh.schedulers.words import format_ranges
 from weigh.sweep.quoting import bash_quoted
-from weigh.units import Bytes, Seconds, format_duration, size_or_dash
+from weigh.units import (
+    Bytes,
+    Seconds,
+    count_with_noun,
+    format_duration,
+    size_or_dash,
+)
 
 WIDTH = 80
 _NUMBER = re.compile(r"\d+")
@@ -97,7 +102,7 @@ def check_document(check: CheckedTasks) -> str:
 
 
 def _check_headline(check: CheckedTasks) -> str:
-    tries = f"{len(check.trials)} of {count_with_commas(check.tasks)} tasks"
+    tries = f"{len(check.trials)} of {count_with_noun(check.tasks, 'task')}"
     at_once = f"{check.side_by_side} at once"
     seconds = f"up to {format_duration(check.seconds)} each"
     return f"{printable_text(check.task_file)}   {tries}, {at_once}, {seconds}"

@@ -22,6 +22,7 @@ from weigh.render.columns import TableColumn, table_lines, wrap_by_columns
 from weigh.render.printable import indented_json, range_text
 from weigh.render.request_lines import named_lines, packed_lines, request_note_lines
 from weigh.units import (
+    count_with_noun,
     duration_or_dash,
     format_brief,
     format_duration,
@@ -312,7 +313,7 @@ def scaling_lines(cpu_scan: CpuScan, *, scheduler: str | None = None) -> Iterato
         yield "  * more than the CPUs here: the time it would take at best"
     if cpu_scan.cpus is None or cpu_scan.request is None:
         return
-    cpus = "1 CPU" if cpu_scan.cpus == 1 else f"{cpu_scan.cpus} CPUs"
+    cpus = count_with_noun(cpu_scan.cpus, "CPU")
     words = f"{cpus}: the most with {100 * LEAST_EFFICIENCY:.0f} % efficiency"
     # the largest number that was tried: more might pay as well
     if cpu_scan.cpus == max(row.cpus for row in cpu_scan.rows):

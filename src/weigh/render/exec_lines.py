@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -16,6 +16,7 @@ from weigh.render.printable import (
     width_of,
 )
 from weigh.render.progress_lines import time_range_suffix
+from weigh.render.request_lines import named_lines
 from weigh.units import Seconds, count_with_noun, format_duration
 
 WIDTH = 80
@@ -105,7 +106,8 @@ def summary_lines(
     behind ``# weigh: then``, whose tasks are all done.
     """
     lines = [_exec_headline(report)]
-    lines += [_failed_task_line(one) for one in report.failures[:_MOST_FAILURES]]
+    for one in report.failures[:_MOST_FAILURES]:
+        lines += _failed_task_lines(one)
     more = report.failed - min(len(report.failures), _MOST_FAILURES)
     if report.failures and more > 0:
         path = printable_text(report.joblog)
@@ -136,8 +138,8 @@ def untaken_text(tasks: int, needed: Seconds, left: Seconds) -> str:
 
 
 def _exec_headline(report: ExecReport) -> str:
-    done, tasks = map(count_with_commas, (report.done, report.tasks))
-    parts = [f"{done} of {tasks} tasks done"]
+    tasks = count_with_noun(report.tasks, "task")
+    parts = [f"{count_with_commas(report.done)} of {tasks} done"]
     if report.failed:
         parts.append(f"{count_with_commas(report.failed)} failed")
     if report.interrupted:
@@ -151,16 +153,18 @@ def _exec_headline(report: ExecReport) -> str:
     return f"weigh  {', '.join(parts)}; {format_duration(report.wall_time)}"
 
 
-def _failed_task_line(failed_task: FailedTask) -> str:
-    """Return a line about a failed task; the summary names its output folder below."""
-    line = f"  failed    task {failed_task.task}: {printable_text(failed_task.reason)}"
-    if failed_task.output is None:
-        return shortened_text(line, WIDTH)
-    path = printable_text(failed_task.output)
-    # only the file's name where its path does not fit: the folder stands below
-    if width_of(line) + width_of(path) + 3 > WIDTH:
-        path = shortened_text(path.rpartition("/")[2], WIDTH // 2)
-    return f"{shortened_text(line, WIDTH - width_of(path) - 3)}   {path}"
+def _failed_task_lines(failed_task: FailedTask) -> Iterator[str]:
+    """Yield why a task failed, and its output; the summary names the folder below."""
+    line = f"task {failed_task.task}: {printable_text(failed_task.reason)}"
+    path = printable_text(failed_task.output or "")
+    whole = f"{line}   {path}".rstrip()
+    room = WIDTH - 12  # behind the title
+    # a reason is never cut, as it may end in what to do
+    if width_of(path) > room:
+        path = shortened_text(path.rpartition("/")[2], room)
+    rows = [whole] if width_of(whole) <= room else [line, path]
+    for name, row in zip(("failed", ""), rows, strict=False):
+        yield from named_lines(name, row, indent=2, name_width=10)
 
 
 def plan_lines(commands: Sequence[tuple[int, str]], tasks: int) -> list[str]:
@@ -169,7 +173,7 @@ def plan_lines(commands: Sequence[tuple[int, str]], tasks: int) -> list[str]:
     return [
         *lines,
         (
-            f"{count_with_commas(len(commands))} of {count_with_commas(tasks)} tasks "
+            f"{count_with_commas(len(commands))} of {count_with_noun(tasks, 'task')} "
             "would run"
         ),
     ]

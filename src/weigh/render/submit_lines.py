@@ -115,7 +115,7 @@ def _most_hours_text(answer: SubmitAnswer, job: SubmittedJob) -> str:
 
 def heal_words(heal_limits: HealLimits) -> str:
     """Write the limits of healing."""
-    parts = [f"at most {heal_limits.max_rounds} rounds"]
+    parts = [f"at most {count_with_noun(heal_limits.max_rounds, 'round')}"]
     if heal_limits.max_memory is not None:
         parts.append(format_size(heal_limits.max_memory))
     if heal_limits.max_time is not None:

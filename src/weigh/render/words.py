@@ -172,7 +172,8 @@ def held_hours(report: JobReport) -> Iterator[tuple[str, str]]:
     )
     for value, unit in held:
         if value:
-            yield three_digit_text(value), unit
+            text = three_digit_text(value)
+            yield text, unit.replace("hours", "hour") if text == "1" else unit
 
 
 def used_words(report: JobReport) -> str:

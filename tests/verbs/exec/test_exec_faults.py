@@ -47,7 +47,7 @@ def test_an_interrupt_while_waiting_for_survivors_ends_by_that_signal(
     out, _ = second.communicate(timeout=60)
     (batch.folder / "go").touch()
     assert second.returncode == 128 + signal.SIGTERM
-    assert "0 of 1 tasks done, 1 not run" in out
+    assert "0 of 1 task done, 1 not run" in out
     assert batch.ran() == ["in"]
 
 
@@ -253,7 +253,7 @@ def test_an_interrupt_that_comes_while_the_run_ends_cuts_off_no_summary(
     started.send_signal(signal.SIGINT)
     out, _ = started.communicate(timeout=60)
     assert started.returncode == 128 + signal.SIGINT
-    assert "0 of 1 tasks done, 1 interrupted" in out
+    assert "0 of 1 task done, 1 interrupted" in out
 
 
 def test_killed_repeatedly_every_task_ends_and_none_runs_twice_at_once(

@@ -40,7 +40,7 @@ def test_the_log_of_a_silent_task_is_that_of_its_element(
 ) -> None:
     submitted("true\n")
     # the element writes its summary after the task's line in the joblog
-    until(lambda: "1 of 1 tasks done" in weigh("logs", "last")[1])
+    until(lambda: "1 of 1 task done" in weigh("logs", "last")[1])
 
 
 def test_a_task_is_named_in_several_ways(weigh: Weigh, submitted: Submit) -> None:

@@ -139,7 +139,7 @@ def test_no_file_is_left_for_tasks_without_progress(tasks: Tasks) -> None:
 def test_a_task_gets_the_checkpoint_signal_before_its_timeout(tasks: Tasks) -> None:
     options = ("--timeout", "4", "--checkpoint-signal", "USR1@2s")
     out, err = end(tasks.start("handles.py", options=options))
-    assert "1 of 1 tasks done" in out
+    assert "1 of 1 task done" in out
     assert "task 1: sent USR1" in err
 
 
@@ -167,7 +167,7 @@ def test_a_killed_run_leaves_a_file_that_the_next_replaces(
         "exec", "tasks.txt", stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     out, _ = end(again)
-    assert "1 of 1 tasks done" in out
+    assert "1 of 1 task done" in out
 
 
 def test_a_pattern_that_is_none_is_reported_before_any_task(tasks: Tasks) -> None:

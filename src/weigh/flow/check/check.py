@@ -40,7 +40,7 @@ from weigh.sweep.diverse import (
 )
 from weigh.sweep.task_file import is_script, lines_of_task_file
 from weigh.task_metric import MetricExpectation
-from weigh.units import MIB, Seconds, format_duration
+from weigh.units import MIB, Seconds, count_with_noun, format_duration
 from weigh.why_run_ended import signal_name
 
 _OUTPUT = "output"
@@ -190,7 +190,7 @@ def try_tasks(
     root = open_store(here.cwd, here.env).root
     label = f"check-{new_id()[:_LABEL_LETTERS]}"
     say(
-        f"trying {len(chosen.tasks)} of {chosen.of:,} tasks, up to "
+        f"trying {len(chosen.tasks)} of {count_with_noun(chosen.of, 'task')}, up to "
         f"{format_duration(options.seconds)} each"
     )
     folder = make_folder(root, _OUTPUT, label)
