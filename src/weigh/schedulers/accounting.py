@@ -29,7 +29,7 @@ def accounting_of_job(
     source = KINDS[scheduler].accounting
     try:
         # a report has weigh's own figures: accounting that fails takes nothing from it
-        ran = run(source.argv(job_id), cwd=None, env=env, timeout=_PATIENCE)
+        ran = run(source.argv(job_id), env, timeout=_PATIENCE)
     except SchedulerError:
         return ()
     return source.parse(ran.out) if ran.code == 0 else ()
@@ -45,7 +45,7 @@ def sample_interval(
     if scheduler != slurm_text.TEXT.NAME:
         return None
     try:
-        ran = run(slurm.INTERVAL_ARGV, cwd=None, env=env, timeout=_PATIENCE)
+        ran = run(slurm.INTERVAL_ARGV, env, timeout=_PATIENCE)
     except SchedulerError:
         return None
     return slurm.parse_interval(ran.out) if ran.code == 0 else None

@@ -219,9 +219,9 @@ class SchedulerClient(Scheduler):
         try:
             ran = self._way.run(
                 argv,
-                cwd=cwd,
                 # a submission from inside a job must not pass that job's variables on
-                env=outside_of_job(self._way.env),
+                outside_of_job(self._way.env),
+                cwd=cwd,
                 timeout=TO_SUBMIT,
                 submits=True,
             )
@@ -310,7 +310,7 @@ class SchedulerClient(Scheduler):
             return None
         try:
             ran = self._way.run(
-                argv, cwd=cwd, env=outside_of_job(self._way.env), timeout=_TO_ASK
+                argv, outside_of_job(self._way.env), cwd=cwd, timeout=_TO_ASK
             )
         except SchedulerError:
             return None  # the submission itself will report what is wrong
@@ -580,7 +580,7 @@ class SchedulerClient(Scheduler):
         return ran.out
 
     def _run(self, argv: Argv) -> CommandOutput:
-        return self._way.run(argv, cwd=None, env=self._way.env, timeout=_TO_ASK)
+        return self._way.run(argv, self._way.env, timeout=_TO_ASK)
 
 
 def _is_not_installed(error: SchedulerError) -> bool:

@@ -80,10 +80,10 @@ Runner = Callable[..., CommandOutput]
 
 def run_scheduler_command(
     argv: tuple[str, ...],
-    *,
-    cwd: str | None,
     env: Mapping[str, str],
+    *,
     timeout: Seconds,
+    cwd: str | None = None,
     submits: bool = False,
 ) -> CommandOutput:
     """Run *argv* as a scheduler's command, set up to print formats that we can read.

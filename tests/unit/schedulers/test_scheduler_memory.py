@@ -38,7 +38,7 @@ def job(*, submitted: float) -> SubmittedJob:
     )
 
 
-def running(argv: tuple[str, ...], **_: object) -> CommandOutput:
+def running(argv: tuple[str, ...], *_: object, **__: object) -> CommandOutput:
     return CommandOutput(
         0, "7|N/A|RUNNING|1|n|None\n" if argv[0] == "squeue" else "", ""
     )
@@ -48,7 +48,7 @@ def silent(*_: object, **__: object) -> CommandOutput:
     return CommandOutput(0, "", "")
 
 
-def never(argv: tuple[str, ...], **_: object) -> CommandOutput:
+def never(argv: tuple[str, ...], *_: object, **__: object) -> CommandOutput:
     raise AssertionError(argv)
 
 
@@ -122,7 +122,7 @@ def test_a_scheduler_that_fails_is_not_asked_again_for_each_job(tmp_path: Path) 
 def test_accounting_that_this_user_does_not_have_is_no_trouble(
     tmp_path: Path, missing: type[OSError]
 ) -> None:
-    def answer(argv: tuple[str, ...], **_: object) -> CommandOutput:
+    def answer(argv: tuple[str, ...], *_: object, **__: object) -> CommandOutput:
         if argv[0] == "sacct":
             raise SchedulerError("cannot run sacct") from missing()
         return CommandOutput(0, "", "")
@@ -139,7 +139,9 @@ def test_a_job_cancelled_while_another_process_asks_stays_a_cancelled_one(
     """It left no trace in queue or accounting, so only weigh knows."""
     one = job(submitted=NOW - 10)
 
-    def cancelled_meanwhile(argv: tuple[str, ...], **options: object) -> CommandOutput:
+    def cancelled_meanwhile(
+        argv: tuple[str, ...], *_: object, **options: object
+    ) -> CommandOutput:
         if argv[0] == "squeue":
             client(tmp_path, running).cancel(one, None)
         return running(argv, **options)
@@ -166,7 +168,7 @@ def of_an_array(indices: str, *, part: bool = False) -> SubmittedJob:
     return replace(job(submitted=NOW - 60), own=own, elements=number, tasks=number)
 
 
-def three_ended(argv: tuple[str, ...], **_: object) -> CommandOutput:
+def three_ended(argv: tuple[str, ...], *_: object, **__: object) -> CommandOutput:
     row = "7_{}|COMPLETED|0:0|0:0|1|2|n|None\n"
     return CommandOutput(
         0, "" if argv[0] == "squeue" else "".join(map(row.format, "012")), ""

@@ -231,10 +231,10 @@ def test_figures_of_accounting_are_judged_as_they_were_reviewed() -> None:
 
 
 def test_where_accounting_is_missing_or_refuses_nothing_is_reported() -> None:
-    def missing(_argv: tuple[str, ...], **_: object) -> CommandOutput:
+    def missing(_argv: tuple[str, ...], *_: object, **__: object) -> CommandOutput:
         raise SchedulerError("sacct is not on this machine")
 
-    def refuses(_argv: tuple[str, ...], **_: object) -> CommandOutput:
+    def refuses(_argv: tuple[str, ...], *_: object, **__: object) -> CommandOutput:
         return CommandOutput(1, SACCT, "Slurm accounting storage is disabled")
 
     assert accounting.accounting_of_job("slurm", "1", run=missing, env={}) == ()

@@ -497,7 +497,7 @@ def test_a_process_is_killed_with_the_one_that_started_it(tmp_path: Path) -> Non
     code = (
         "import os\nfrom weigh.schedulers.command import run_scheduler_command\n"
         "command = ('sh', '-c', 'echo $$ >pid; exec sleep 60')\n"
-        "run_scheduler_command(command, cwd=None, env=os.environ, timeout=60,"
+        "run_scheduler_command(command, os.environ, timeout=60,"
         " submits=True)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)

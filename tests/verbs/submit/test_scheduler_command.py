@@ -16,9 +16,7 @@ def test_what_a_silent_command_started_is_killed_with_it(tmp_path: Path) -> None
     script = f"sleep 600 & echo $! >{tmp_path}/child; wait"
 
     with pytest.raises(SchedulerError, match=r"did not answer within 0.5 seconds"):
-        run_scheduler_command(
-            ("sh", "-c", script), cwd=None, env=os.environ, timeout=0.5
-        )
+        run_scheduler_command(("sh", "-c", script), os.environ, timeout=0.5)
 
     stat = Path(f"/proc/{(tmp_path / 'child').read_text().strip()}/stat")
     until(lambda: _has_ended(stat))
@@ -36,15 +34,13 @@ def _has_ended(stat: Path) -> bool:
 def test_a_user_s_own_defaults_do_not_change_an_answer(name: str) -> None:
     env = {"PATH": os.environ["PATH"], name: "%i"}
 
-    assert (
-        name not in run_scheduler_command(("env",), cwd=None, env=env, timeout=10).out
-    )
+    assert name not in run_scheduler_command(("env",), env, timeout=10).out
 
 
 def test_what_a_job_would_inherit_is_left_as_it_is() -> None:
     env = {"PATH": os.environ["PATH"], "LC_ALL": "de_DE.UTF-8", "SQUEUE_FORMAT": "%i"}
 
-    ran = run_scheduler_command(("env",), cwd=None, env=env, timeout=10, submits=True)
+    ran = run_scheduler_command(("env",), env, timeout=10, submits=True)
 
     assert dict(line.split("=", 1) for line in ran.out.splitlines()) == env
 

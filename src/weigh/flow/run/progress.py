@@ -78,7 +78,7 @@ def limit_query(env: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def _answer_on_time_left(argv: tuple[str, ...], env: Mapping[str, str]) -> str:
-    return command.run_scheduler_command(argv, cwd=None, env=env, timeout=PATIENCE).out
+    return command.run_scheduler_command(argv, env, timeout=PATIENCE).out
 
 
 def asking(env: Mapping[str, str]) -> Callable[[Seconds], str]:

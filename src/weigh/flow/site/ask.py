@@ -51,7 +51,7 @@ def ask_scheduler(
 ) -> CommandOutput:
     """Run a scheduler's command as its client does; never raises."""
     return _reply(
-        lambda: run_scheduler_command(tuple(argv), cwd=cwd, env=env, timeout=patience)
+        lambda: run_scheduler_command(tuple(argv), env, cwd=cwd, timeout=patience)
     )
 
 
