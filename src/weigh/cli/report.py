@@ -42,7 +42,6 @@ _SINCE = "7d"  # jobs that are listed without --since
 # what is not here would be ignored
 _GO_TOGETHER = {
     ("--since", "--json"),
-    ("--since", "--as paper"),
     ("--json", "--metric"),
     ("--output", "--metric"),
 }
@@ -140,7 +139,7 @@ def report(name: str | None, **words: Any) -> int:  # noqa: ANN401 - click's
     _refuse_report_contradictions(name, words)
     here, since = here_now(options.warn_on_stderr), words["since"]
     if words["reader"] == _PAPER:
-        click.echo(forms.compute_statement(here, name or LAST, since=since))
+        click.echo(forms.compute_statement(here, name or LAST))
     elif words["reader"] == _TICKET:
         click.echo(forms.support_ticket(here, name or LAST))
     elif name is None and words["html"] is None and words["metric"] is None:

@@ -3,18 +3,15 @@
 import time
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from some_jobs import Say, SomeJob, Task, record_of, write_job
+from some_jobs import Say, SomeJob, Task, write_job
 from transcript import check_transcript
 
 from weigh.model.job import JobRequest
 from weigh.review.runs import covered_time
-from weigh.store import shards
-from weigh.store.identity import MachineIdentity
-from weigh.units import GIB, HOUR, record_time_text
+from weigh.units import GIB, HOUR
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=8))
@@ -79,14 +76,3 @@ def test_my_jobs_are_a_line_each_from_accounting_and_records(
         {"\x1b": "ESC", r"2026-\d\d-\d\d": "DATE"},
         given,
     )
-
-
-def test_a_paper_of_a_time_counts_runs_outside_of_jobs_once(
-    month: str, say: Say
-) -> None:
-    late = msgspec.structs.replace(
-        record_of(Task(), 0xABC), started=record_time_text(1_795_299_000.0)
-    )
-    shards.append_record(month, late, MachineIdentity("node01", "0" * 32, None, None))
-    _, out, _ = say("report", "--since", "30d", "--as", "paper")
-    assert "16 in total" in out

@@ -18,7 +18,6 @@ from weigh.errors import SchedulerError, UsageError
 from weigh.flow.follow.task_history import tail_of
 from weigh.flow.follow.view import JobView, look
 from weigh.flow.here import Here
-from weigh.flow.records import record_lookup
 from weigh.flow.records.records import RecordStore, open_store
 from weigh.flow.report.report import (
     ReportMaterial,
@@ -37,17 +36,14 @@ from weigh.render.words import STATE_WORDS, requested_amounts_text, short_name
 from weigh.review.notes import FAILED, failure_text_without_numbers
 from weigh.review.runs import (
     ReviewedRun,
-    epoch_seconds,
     gpu_time_and_energy,
     held_gpus,
-    run_of,
 )
 from weigh.schedulers import KINDS, find_kind, schedulers_on_path
 from weigh.schedulers.command import lines_of_command
 from weigh.schedulers.kind import DialectTraits, PastAccounting
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
-from weigh.store.index import read_index
 from weigh.units import (
     DAY,
     HOUR,
@@ -73,7 +69,7 @@ def listed_jobs(here: Here, since: str) -> ListedJobs:
         StoreError: the store cannot be read.
     """
     store = open_store(here.cwd, here.env)
-    begin = _time_ago(store, since)
+    begin = max(0.0, store.now - parse_duration(since))
     span = min(store.now - begin, _LONGEST_SPAN)
     found: dict[tuple[str, str], ListedJob] = {}
     for name in schedulers_on_path(here.env):
@@ -192,28 +188,6 @@ def _share_of_cpus(
             busy += cpu_time
             total += cpus * wall_time
     return busy / total if total else None
-
-
-def _time_ago(store: RecordStore, text: str) -> Seconds:
-    """Return the time *text* ago, or the epoch if that is earlier."""
-    return max(0.0, store.now - parse_duration(text))
-
-
-def _runs_since(here: Here, store: RecordStore, begin: Seconds) -> list[ReviewedRun]:
-    """Return all attempts since *begin*, those within jobs and those outside."""
-    known = jobs_file.read_jobs(store.root)
-    jobs = [job for job in known if job.submitted >= begin]
-    runs: list[ReviewedRun] = []
-    for view in look(here.at_store(store.root), jobs, known):
-        runs += of_job(view, store, plan_if_still_there(view.job))[0]
-    # a record within a job was counted with its element
-    counted_ids = {run.row.record for run in runs}
-    heads = [entry.head for entry in read_index(store.root).entries]
-    recent = (one for one in heads if (epoch_seconds(one.started) or 0.0) >= begin)
-    outside = [one.id for one in recent if one.id not in counted_ids]
-    return runs + list(
-        map(run_of, record_lookup.records_by_ids(store.root, outside).values())
-    )
 
 
 _TITLE_WIDTH = 12  # columns of the titles of a ticket
@@ -335,28 +309,20 @@ _JOULES_PER_KWH = 3.6e6
 _SPECIAL = frozenset("\\`*_{}[]<>()#+!|~&$")
 
 
-def compute_statement(here: Here, name: str, *, since: str | None = None) -> str:
-    """State what the runs called *name*, or all of the last *since*, took.
-
-    Every attempt counts, failed ones included.
+def compute_statement(here: Here, name: str) -> str:
+    """State what the runs called *name* took; each attempt counts, failed ones too.
 
     Raises:
         UsageError: nothing was measured.
         RecordNotFoundError: nothing answers to that name.
         StoreError: the store cannot be read.
     """
-    if since is not None:
-        store = open_store(here.cwd, here.env)
-        title = f"the last {since}"
-        every = _runs_since(here, store, _time_ago(store, since))
-    else:
-        found = gather_report_material(here, name, open_store(here.cwd, here.env))
-        title, every = found.title, list(found.runs)
+    found = gather_report_material(here, name, open_store(here.cwd, here.env))
     # a task that did not start took nothing
-    runs = [run for run in every if run.row.started is not None]
+    runs = [run for run in found.runs if run.row.started is not None]
     if not runs:
-        raise UsageError("no run was measured in that time: there is nothing to state")
-    lines = [f"**Compute.** {escaped_markdown(title)}", ""]
+        raise UsageError(f"no run of {found.title} was measured: nothing to state")
+    lines = [f"**Compute.** {escaped_markdown(found.title)}", ""]
     for item, text in _statement_items(runs):
         lines.append(f"- **{item}:** {escaped_markdown(text)}")
     return "\n".join(lines)
