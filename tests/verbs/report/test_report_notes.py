@@ -33,6 +33,8 @@ def like_full(**changes: Any) -> Task:
 
 SMALL, KILLED = like_full(memory=2 * GIB), Task(state="OUT_OF_MEMORY", memory=2 * GIB)
 BAD = Task(state="FAILED", node="node07")
+EARLY = Task(state="FAILED", wall_time=5.0, memory=30 * MIB, gpu_memory=0)
+ON_GRID = replace(ASKED, virtual_memory=12 * GIB)
 TWO_GPUS = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR, gpus=2)
 V100 = TargetGpu("V100", 32 * GIB)
 # the tasks, an element each, what was requested, and what else is known of the job
@@ -132,6 +134,39 @@ JOBS: dict[str, tuple[list[Task], JobRequest, dict[str, Any]]] = {
     ),
     "a node where all fail": ([BAD, BAD, FULL, FULL, FULL], ASKED, {}),
     "a retry": ([like_full(attempts=2), FULL, FULL], ASKED, {}),
+    "all failed, and used less than requested": ([EARLY] * 3, ON_GPU, {}),
+    "one completed, and others failed early": (
+        [Task(wall_time=600.0, cpus=1.0, gpu_memory=0), EARLY, EARLY],
+        *(ON_GPU, {}),
+    ),
+    "a few minutes more than were used": (
+        [Task(wall_time=9.0, memory=7 * GIB)] * 3,
+        *(JobRequest(cpus=1, memory=8 * GIB, time_limit=900), {}),
+    ),
+    "one killed at once, which used more CPUs": (
+        [
+            *[Task(wall_time=600.0, cpus=0.1)] * 3,
+            Task(state="OUT_OF_MEMORY", wall_time=0.8, cpus=1.6),
+        ],
+        *(ASKED, {}),
+    ),
+    # each slot has its part of the memory: 3 GiB are enough for the one advised
+    "too many slots and too much memory on Grid Engine": (
+        [like_full(memory=2 * GIB, cpus=1.0)] * 3,
+        *(ON_GRID, {"scheduler": "gridengine"}),
+    ),
+    "too many slots on Grid Engine, where memory is well requested": (
+        [like_full(memory=7 * GIB, cpus=1.0)] * 3,
+        *(ON_GRID, {"scheduler": "gridengine"}),
+    ),
+    "killed for memory on Grid Engine": (
+        [Task(state="OUT_OF_MEMORY", cpus=3.9)],
+        *(ON_GRID, {"scheduler": "gridengine"}),
+    ),
+    "memory whose h_vmem would be more than now": (
+        [like_full(memory=2 * GIB)] * 3,
+        *(replace(ON_GRID, virtual_memory=3 * GIB), {"scheduler": "gridengine"}),
+    ),
 }
 
 
