@@ -247,6 +247,14 @@ def peak_gpu_memory(runs: Sequence[ReviewedRun]) -> Bytes | None:
     )
 
 
+def most_runs_on_a_gpu(runs: Sequence[ReviewedRun]) -> int:
+    """Return how many runs held memory of one GPU at the same time, at most."""
+    gpus = {uuid for run in runs for uuid, _ in run.gpu_peaks}
+    spans = ([*_amount_spans(runs, partial(_run_memory_on_gpu, uuid))] for uuid in gpus)
+    counts = (most_at_once((start, end, 1) for start, end, _ in one) for one in spans)
+    return max((int(count or 0) for count in counts), default=0)
+
+
 def _run_memory_on_gpu(gpu_uuid: str, reviewed_run: ReviewedRun) -> float | None:
     return (
         sum(size for uuid, size in reviewed_run.gpu_peaks if uuid == gpu_uuid) or None

@@ -22,7 +22,7 @@ from weigh.review.advice import (
     tasks_out_of_memory,
     unmeasured_parts,
 )
-from weigh.review.elements import most_at_once, peak_gpu_memory
+from weigh.review.elements import most_runs_on_a_gpu, peak_gpu_memory
 from weigh.review.runs import ReviewedRun
 from weigh.schedulers import find_kind
 from weigh.schedulers.this_machine import NAME as LOCAL
@@ -135,17 +135,9 @@ def _took_turns_on_gpus(runs: Sequence[ReviewedRun]) -> bool:
 
     Where they did not, all there is to run shared a GPU already.
     """
-    spans: dict[str, list[tuple[Seconds, Seconds, float]]] = {}
-    for run in runs:
-        start = run.row.started or 0.0
-        for uuid, size in run.gpu_peaks:
-            if size:
-                span = (start, start + (run.row.wall_time or 0.0), 1)
-                spans.setdefault(uuid, []).append(span)
-    most = max((most_at_once(one) or 0 for one in spans.values()), default=0)
     # repeats of a record are one program, which is not packed with itself
     records = {run.row.record for run in runs if any(size for _, size in run.gpu_peaks)}
-    return len(records) > most
+    return len(records) > most_runs_on_a_gpu(runs)
 
 
 def _full_gpu_memory_notes(subject: AdviceSubject) -> Iterator[ReportNote]:

@@ -212,9 +212,13 @@ def test_the_advice_to_pack_names_the_task_file_that_is_still_there(
     assert {note.flag for note in there} == {"weigh plan tasks.txt --replace"}
 
 
-@pytest.mark.parametrize(("starts", "packed"), [((0.0, 0.0, 0.0), 0), ((0, 0, 9), 1)])
+@pytest.mark.parametrize(
+    ("starts", "full"),
+    # all at once; two and one after them; one after the other, by rounded times
+    [((0.0, 0.0, 0.0), None), ((0.0, 0.0, 9.0), 25), ((0.0, 4.999), 12)],
+)
 def test_runs_outside_a_job_share_a_gpu_by_what_all_of_them_hold(
-    starts: tuple[float, ...], packed: int
+    starts: tuple[float, ...], full: int | None
 ) -> None:
     began = [
         replace(
@@ -231,11 +235,8 @@ def test_runs_outside_a_job_share_a_gpu_by_what_all_of_them_hold(
 
     words = [note.words for note in gpu_notes(subject)]
 
-    assert (
-        words
-        == ["busy 0 % of the time and 25 % full: several tasks per GPU would do more"]
-        * packed
-    )
+    advice = "several tasks per GPU would do more"
+    assert words == [f"busy 0 % of the time and {full} % full: {advice}"] * bool(full)
 
 
 def test_a_gpu_of_a_job_without_measured_runs_brings_no_note() -> None:
