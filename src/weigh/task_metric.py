@@ -144,7 +144,7 @@ class MetricReader:
         self._hint = metric.name.lower()
         self._rest = b""
         self._column: tuple[str, int, int] | None = None  # separator, place, cells
-        self._is_at_start = True  # a column with nothing beside it has its head there
+        self._is_at_start = True  # a table of one column has its head there
         self._values: list[float] = []
         self._thousands: list[int] = []  # places of what may be 1.234 in 1,234
         self._has_decimal_comma = False
