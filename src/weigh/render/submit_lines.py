@@ -96,7 +96,9 @@ def _rows_of_submission(
         yield "", f"and {_job_contents_text(part)} as job {part.id}{why}"
     if len(shown) < len(more):
         yield "", f"and {len(more) - len(shown)} more, to job {more[-1].id}"
-    yield "each", f"{request_words(job.request)}{_most_hours_text(answer, job)}"
+    # "each" of 8 tasks in one element would read as what a task has
+    title = "request" if job.elements == 1 and not more else "each"
+    yield title, f"{request_words(job.request)}{_most_hours_text(answer, job)}"
     if answer.healer is not None and job.heal is not None:
         yield "heals", f"job {answer.healer.id} follows: {heal_words(job.heal)}"
     if answer.then is not None:

@@ -57,6 +57,7 @@ SCREENS: dict[str, list[str]] = {
     "an element that pulls from a queue, and the rest": lines(
         job(elements=1, tasks=24), job("8", elements=9, tasks=24)
     ),
+    "one element, of which the request is": lines(job(elements=1, tasks=8)),
     "the rest waits for the first": lines(
         job(), job("9", reason="waits for the first one")
     ),
