@@ -6,7 +6,7 @@ batches of equal size, a garbage collector's saw-tooth and a release at the end.
 middle. A view grows if its stretches rise as only one flat series in a hundred does
 (Mann-Kendall), *and* it rises within the last two quarters, *and* the rise does not
 die out in the last one. The first quarter does not count: a model may peak while it
-loads. A run of less than half a minute is never called growing: imports, a GPU's
+loads. A run of half a minute is never called growing: imports, a GPU's
 context and the first batch rise as a leak does, for ten seconds and more where files
 are slow. Its rise is extrapolated for a user who states the length of the job, unless
 it came in steps.
@@ -36,7 +36,9 @@ from weigh.units import MIB, Bytes, Seconds
 LEVEL = 0.95  # confidence of an extrapolation's bounds
 FEWEST = 20  # samples; a trend of fewer is a guess
 SHORTEST = 1.0  # seconds; a shorter run is all start-up
-START_UP = 30.0  # seconds, in which memory may rise to a level that it keeps
+# seconds, in which memory may rise to a level that it keeps: more than the 30 s of a
+# try of weigh check, which may be all start-up
+START_UP = 35.0
 
 _SETTLED = 0.25  # of the run: loading may peak higher than all that follows
 _STRETCHES = 8  # in each of the three quarters after that
