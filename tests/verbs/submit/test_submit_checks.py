@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from called_weigh import called_here, work_alone_in
 from following import Weigh
 from some_requests import a_submitted_job, some_plan
 
@@ -54,6 +55,23 @@ def test_h_vmem_is_the_address_space_that_the_tasks_at_once_had(
     more, _ = complete_request(plan, typed, GridEngine())  # type: ignore[arg-type]
     assert (more.virtual_memory or 0) >= asked + 3 * GIB
     assert sum("is an estimate" in note for note in notes) == estimates
+
+
+def test_limits_that_cannot_be_asked_are_no_note_on_a_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    work_alone_in(tmp_path, monkeypatch)
+    for name in ("sbatch", "scontrol", "sinfo", "squeue"):
+        (tmp_path / name).write_text("#!/bin/sh\necho fatal: no source >&2; exit 1\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    lines = ("#!/bin/bash", "#SBATCH --mem=1G", "#SBATCH --time=02:00:00", "true")
+    Path("job.sh").write_text("\n".join(lines))
+
+    _, _, err = called_here(capfd)("submit", "--dry-run", "job.sh")
+
+    assert "limits not checked: " in err
+    assert "on the script" not in err
 
 
 @pytest.mark.slurm

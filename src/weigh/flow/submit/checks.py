@@ -53,9 +53,10 @@ LONGEST_ASKING_QUEUES: Seconds = 30.0
 
 
 class SubmitChecks(msgspec.Struct, frozen=True):
-    """The warnings of a script that may be submitted."""
+    """The warnings of a script that may be submitted, and why limits are not known."""
 
     doubts: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()  # weigh check SCRIPT does not have it
     has_free_nodes: bool = False  # with room for an element now
 
 
@@ -101,11 +102,12 @@ def check_request(
     # each part of the request is allowed here: is there a node with all of it?
     fit = _fitting(job_request, live, scheduler)
     refuse(tuple(_no_node(job_request, live, fit)))
-    doubts = [_doubt_of_finding(one) for one in found if one.severity == "note"]
+    doubts = tuple(_doubt_of_finding(one) for one in found if one.severity == "note")
+    unchecked: tuple[str, ...] = ()
     if live.limits is None or not live.limits.queues:
         why = live.trouble or "the scheduler names no queue"
-        doubts.append(f"limits not checked: {why}")
-    return SubmitChecks(tuple(doubts), _has_free_nodes(job_request, fit))
+        unchecked = (f"limits not checked: {why}",)
+    return SubmitChecks(doubts, unchecked, _has_free_nodes(job_request, fit))
 
 
 def _limits_for_script(

@@ -390,7 +390,7 @@ def _checked_script_answer(
     )
     checks = check_request(here.in_folder(draft.cwd), script)
     noted = len(checks.doubts)
-    notes = answer.notes
+    notes = (*answer.notes, *checks.unchecked)
     if noted:
         noun = "note" if noted == 1 else "notes"
         more = " ".join(("weigh check", shlex.quote(draft.typed)))

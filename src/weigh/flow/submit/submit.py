@@ -514,7 +514,7 @@ def _checked_submission(here: Here, written: WrittenSubmission) -> WrittenSubmis
     answer = replace(
         answer,
         has_free_nodes=checks.has_free_nodes,
-        notes=(*notes, *checks.doubts),
+        notes=(*notes, *checks.doubts, *checks.unchecked),
     )
     return replace(written, answer=answer)
 
