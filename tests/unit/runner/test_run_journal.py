@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import re
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -223,6 +224,16 @@ def test_lines_that_others_append_stay(open_journal: Open, tmp_path: Path) -> No
     assert [line[:1] for line in path.read_text().splitlines()[1:]] == list("1923")
 
 
+def test_a_sign_of_life_is_shown_at_once_and_then_seldom(
+    open_journal: Open, tmp_path: Path
+) -> None:
+    journal, lock = open_journal(), tmp_path / "log.lock"
+    for turn in (1, 2):
+        os.utime(lock, (0, 0))
+        journal.keep()
+        assert (lock.stat().st_mtime == 0) == (turn == 2)
+
+
 def test_a_lock_that_was_removed_is_made_again(
     open_journal: Open, tmp_path: Path
 ) -> None:
@@ -399,7 +410,9 @@ def test_tasks_that_differ_in_a_secret_alone_stay_two_without_it(
     lines = [f"train --password=number-{n} x" for n in (1, 2)]
     journal, source = open_journal(), tasks(*lines)
     journal.append_end(entry(1, lines[0]))
-    assert "number-1" not in (tmp_path / "log").read_text()
+    written = (tmp_path / "log").read_text()
+    assert re.search(r"-[0-9a-f]{10} x$", written), written  # as earlier joblogs
+    assert "number-1" not in written
     assert list(settle_by(str(tmp_path / "log"), source).states) == [DONE, WAITING]
     source = tasks(*reversed(lines))
     assert list(settle_by(str(tmp_path / "log"), source).states) == [WAITING, DONE]
