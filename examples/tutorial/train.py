@@ -20,8 +20,8 @@ BRIGHTER = bytes(min(255, value + 12) for value in range(256))
 
 def picture(source: random.Random, is_bright: int) -> bytes:
     """Return a picture of noise, twelve steps brighter if *is_bright*."""
-    noise = source.randbytes(PIXELS // 4) * 4
-    return noise.translate(BRIGHTER) if is_bright else noise
+    noise = source.randbytes(PIXELS // 4)
+    return (noise.translate(BRIGHTER) if is_bright else noise) * 4
 
 
 def features(pixels: bytes) -> list[float]:
