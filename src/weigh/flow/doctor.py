@@ -72,7 +72,7 @@ def scheduler_checks(
         text, cure = f"{kind.title}: no cluster is set up here", None
         # the commands are installed on many machines that belong to no cluster
         if not reply.is_answer and kind.backend.NO_CLUSTER.search(reply.complaint()):
-            cure = "none, where jobs run on this machine; else load its module"
+            cure = "load its module, unless jobs run on this machine"
         elif not reply.is_answer:
             state, text = "broken", f"{kind.title}: {reply.complaint()}"
             cure = "wait and try again; if it persists, contact the site's support"
