@@ -112,7 +112,7 @@ def walk(
         prepare(block, here)
         if is_run(block, here.env):
             follow(block, here)
-    run_plans_to_their_end(here, ends_of_plans(page))
+    run_plans_to_their_end(here, ends_of_plans(page), are_sent=scheduler is not None)
 
 
 def ends_of_plans(page: Path) -> dict[str, str]:
@@ -121,14 +121,18 @@ def ends_of_plans(page: Path) -> dict[str, str]:
     return dict(one.split(": ", 1) for one in said)
 
 
-def run_plans_to_their_end(here: Place, ends: Mapping[str, str]) -> None:
+def run_plans_to_their_end(
+    here: Place, ends: Mapping[str, str], *, are_sent: bool = False
+) -> None:
     """Submit each plan that a page has made, and wait until all tasks are done.
 
-    Where no scheduler is they run on this machine. A plan that prints well and runs
-    nothing has happened. *ends* are the words of `weigh status` for the plans of which
-    not all tasks succeed.
+    Where no scheduler is they run on this machine; one gets those alone that the page
+    sends. A plan that prints well and runs nothing has happened. *ends* are the words
+    of `weigh status` for the plans of which not all tasks succeed.
     """
     plans = sorted(one.parent for one in here.folder.glob("plan/*/plan.json"))
+    if are_sent:
+        plans = [plan for plan in plans if (plan / "sent").exists()]
     for plan in plans:
         if not (plan / "sent").exists():
             bash(f"weigh submit plan/{plan.name}", here)
