@@ -40,8 +40,8 @@ from weigh.planning.options import (
     parsed_size_option,
 )
 from weigh.planning.queue_order import (
+    SHORT,
     SizedElements,
-    gains_from_queue,
     least_element_time,
     queued_work,
     sized_elements,
@@ -159,7 +159,7 @@ def _pulled_queue(
                 "weigh run"
             )
         return None
-    if hours is None and not gains_from_queue(max(times), len(bins)):
+    if hours is None and max(times) >= SHORT:
         return None
     items = [kind.item for kind in kinds]
     slots = slots_per_element(items, bins, task_limit=waves.count)

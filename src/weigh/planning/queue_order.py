@@ -29,7 +29,7 @@ from weigh.units import HOUR, MINUTE, Seconds, format_duration, format_limit
 AT_ONCE = 10  # elements that run at once unless --jobs is given
 # each unit is a file of its own in the queue's directory once it is claimed
 MOST_UNITS = 4096
-_SHORT = 30 * MINUTE  # the time limit of an element of short tasks
+SHORT = 30 * MINUTE  # the time limit of an element of short tasks
 _AHEAD = 32  # units among which one that fits is looked for
 _WINDOW = 4  # units per element among which one is chosen
 _SURE = 2  # times the predicted time that have to be left for a task to start
@@ -280,7 +280,7 @@ def sized_elements(
             f"--hours {math.ceil(10 * least / HOUR) / 10:g} or more"
         )
     # half an hour, or room for two of the longest tasks one after another
-    most = max(_SHORT, limit_for_tasks(last + queued.times[0]))
+    most = max(SHORT, limit_for_tasks(last + queued.times[0]))
     most = most if limit is None else math.floor(limit)
     # few elements wait less in the scheduler's queue; more are needed if the work of
     # each would exceed the limit
@@ -317,14 +317,6 @@ def size_of_round(
     # fewer elements than before where fewer tasks are left, and then evenly filled
     count = min(elements, -(-tasks // most_tasks))
     return count, min(most_tasks, -(-tasks // count))
-
-
-def gains_from_queue(longest: Seconds | None, waves: int) -> bool:
-    """Return whether a plan uses a queue without an option for it.
-
-    It does where tasks are short and their elements would wait for one another.
-    """
-    return longest is not None and longest < _SHORT and waves > AT_ONCE
 
 
 def slots_per_element(
