@@ -323,7 +323,9 @@ def choose_layout(
     if options.per_gpu is not None or options.gpus is not None:
         gpus = _shared_gpus(env, allocation, options.gpus, opened)
         if not gpus:
-            raise UsageError("--per-gpu: this job has no GPU")
+            raise UsageError(
+                "--per-gpu: this job has no GPU (name yours in CUDA_VISIBLE_DEVICES)"
+            )
     if options.jobs is not None:
         jobs = options.jobs
     elif options.per_gpu is not None:
