@@ -113,7 +113,7 @@ def test_the_partitions_of_22_05_have_their_limits() -> None:
 
 def test_the_partitions_of_25_05_have_their_limits() -> None:
     gpu, cpu = slurm_cluster.parse_partitions(captured("slurm-25.05-partition.txt"))
-    assert (gpu.nodes, gpu.cpus, gpu.default_memory_per_cpu) == (4, 48, 4000 * MIB)
+    assert (gpu.nodes, gpu.cpus, gpu.default_memory_per_cpu) == (3, 48, 4000 * MIB)
     assert (cpu.open, cpu.time_limit, cpu.default_time) == (False, None, None)
 
 

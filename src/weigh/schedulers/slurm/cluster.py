@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-import msgspec
-
 from weigh.model.cluster import (
     UNTYPED,
     ClusterJob,
@@ -74,10 +72,17 @@ def parse_nodes(text: str) -> tuple[ClusterNode, ...]:
     )
 
 
-def parse_partitions(text: str) -> tuple[QueueLimits, ...]:
-    """Read ``scontrol -o show partition``, one line per partition."""
+def parse_partitions(
+    text: str, config: Mapping[str, str] | None = None
+) -> tuple[QueueLimits, ...]:
+    """Read ``scontrol -o show partition``, one line per partition.
+
+    The cluster's defaults in *config* stand in for those that a partition lacks.
+    """
     return tuple(
-        _partition_limits(row) for row in rows_of(text) if row.get("PartitionName")
+        _partition_limits(row, config or {})
+        for row in rows_of(text)
+        if row.get("PartitionName")
     )
 
 
@@ -218,18 +223,27 @@ def _counts_by_name(pattern: re.Pattern[str], text: str) -> dict[str, int]:
     return counts
 
 
-def _partition_limits(row: Mapping[str, str]) -> QueueLimits:
+def _partition_limits(row: Mapping[str, str], config: Mapping[str, str]) -> QueueLimits:
+    node = mebibytes_in(row.get("DefMemPerNode"))
+    cpu = mebibytes_in(row.get("DefMemPerCPU"))
+    # either of a partition's two defaults replaces both of the cluster's
+    if node is None and cpu is None:
+        node = mebibytes_in(config.get("DefMemPerNode")) or None
+        cpu = mebibytes_in(config.get("DefMemPerCPU")) or None
+    most = mebibytes_in(row.get("MaxMemPerNode"))
+    # a partition without MaxNodes has the nodes that it has
+    counts = map(whole_number, (row.get("MaxNodes"), row.get("TotalNodes")))
     return QueueLimits(
         name=row["PartitionName"],
         default=row.get("Default") == "YES",
         open=row.get("State", "UP") == "UP",
         time_limit=_partition_limit_seconds(row.get("MaxTime")),
         default_time=_partition_limit_seconds(row.get("DefaultTime")),
-        memory=mebibytes_in(row.get("MaxMemPerNode")),
-        default_memory=mebibytes_in(row.get("DefMemPerNode")),
-        default_memory_per_cpu=mebibytes_in(row.get("DefMemPerCPU")),
+        memory=most or mebibytes_in(config.get("MaxMemPerNode")) or None,
+        default_memory=node,
+        default_memory_per_cpu=cpu,
         cpus=whole_number(row.get("MaxCPUsPerNode")),
-        nodes=whole_number(row.get("MaxNodes")),
+        nodes=min((n for n in counts if n is not None), default=None),
     )
 
 
@@ -243,38 +257,12 @@ def slurm_cluster_limits(texts: Mapping[Argv, str]) -> ClusterLimits:
     """Return the limits of all users, from what each command printed that answered."""
     config = text_pairs(texts.get(CONFIG, ""), "=")
     return ClusterLimits(
-        queues=tuple(_partition_queue_limits(texts.get(PARTITIONS, ""), config)),
+        queues=parse_partitions(texts.get(PARTITIONS, ""), config),
         nodes=parse_nodes(texts.get(NODES, "")),
         enforced=config.get("EnforcePartLimits", "NO").upper() != "NO"
         if CONFIG in texts
         else None,
     )
-
-
-def _partition_queue_limits(
-    partitions: str, config: Mapping[str, str]
-) -> Iterator[QueueLimits]:
-    """Yield the partitions; the cluster's defaults fill in missing values."""
-    node = mebibytes_in(config.get("DefMemPerNode")) or None
-    cpu = mebibytes_in(config.get("DefMemPerCPU")) or None
-    most = mebibytes_in(config.get("MaxMemPerNode")) or None
-    # a partition without MaxNodes has the nodes that it has
-    totals = {
-        row["PartitionName"]: whole_number(row.get("TotalNodes"))
-        for row in rows_of(partitions)
-        if row.get("PartitionName")
-    }
-    for one in parse_partitions(partitions):
-        # either of a partition's two defaults replaces both of the cluster's
-        silent = one.default_memory is None and one.default_memory_per_cpu is None
-        counts = [n for n in (one.nodes, totals.get(one.name)) if n is not None]
-        yield msgspec.structs.replace(
-            one,
-            memory=one.memory or most,
-            default_memory=node if silent else one.default_memory,
-            default_memory_per_cpu=cpu if silent else one.default_memory_per_cpu,
-            nodes=min(counts, default=None),
-        )
 
 
 class SlurmSite(SchedulerSite):
