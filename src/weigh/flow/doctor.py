@@ -63,27 +63,30 @@ def scheduler_checks(
     env: Mapping[str, str], run_command: CommandRunner
 ) -> list[DoctorCheck]:
     """Check that the scheduler answers and that all its commands are on PATH."""
-    checks = []
+    checks, without_cluster = list[DoctorCheck](), list[DoctorCheck]()
     path = env.get("PATH", "")
     for kind in (KINDS[name] for name in schedulers_on_path(env)):
         missing = [one for one in kind.commands if not shutil.which(one, path=path)]
         reply = run_command(kind.probe, env=env, patience=PATIENCE)
-        state: CheckState = "warning"
-        text, cure = f"{kind.title}: no cluster is set up here", None
+        state: CheckState = "ok"
+        text = f"{kind.title} answers"
+        cure: str | None = None
+        found = checks
         # the commands are installed on many machines that belong to no cluster
         if not reply.is_answer and kind.backend.NO_CLUSTER.search(reply.complaint()):
+            found = without_cluster
+            state, text = "warning", f"{kind.title}: no cluster is set up here"
             cure = "load its module, unless jobs run on this machine"
         elif not reply.is_answer:
             state, text = "broken", f"{kind.title}: {reply.complaint()}"
             cure = "wait and try again; if it persists, contact the site's support"
         elif missing:
-            text = f"{kind.title} answers; not on PATH: {', '.join(missing)}"
+            state, text = "warning", f"{text}; not on PATH: {', '.join(missing)}"
             cure = "load the scheduler's module, or ask the site for these commands"
-        else:
-            state, text = "ok", f"{kind.title} answers"
-        checks.append(DoctorCheck("scheduler", state, text, cure))
+        found.append(DoctorCheck("scheduler", state, text, cure))
     none = "none found: jobs run on this machine (weigh exec)"
-    return checks or [DoctorCheck("scheduler", "ok", none)]
+    # where one answers, the commands of others are only installed
+    return checks or without_cluster or [DoctorCheck("scheduler", "ok", none)]
 
 
 def nodes_checks(env: Mapping[str, str]) -> list[DoctorCheck]:

@@ -171,7 +171,9 @@ def detail_lines(job_standing: JobStanding, current_time: Seconds) -> Iterator[s
         yield from (f"    {line}" for line in ends_lines(job_standing.ends, WIDTH - 4))
     if job_standing.healing is not None:
         for title, text in healing_rows(job_standing.healing, job_standing.jobs[-1]):
-            yield from named_lines(title, text)
+            # the counts say that all tasks are done
+            if title != "stopped" or not job_standing.is_done:
+                yield from named_lines(title, text)
     yield from _failure_group_lines(job_standing.failures, job_standing.job.unit)
     for title, text in _rows_below_failures(job_standing, current_time):
         yield from named_lines(title, text)

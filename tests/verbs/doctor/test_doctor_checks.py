@@ -1,5 +1,6 @@
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
@@ -77,6 +78,21 @@ def test_a_scheduler_answers_with_all_its_commands_or_jobs_run_here(
     (check,) = scheduler_checks(env, lambda *_, **__: reply)
     assert (check.state, word in check.text) == (state, True)
     assert (check.cure is None) == (state == "ok")
+
+
+def test_commands_of_a_scheduler_without_a_cluster_are_no_matter_where_one_answers(
+    login: dict[str, str],
+) -> None:
+    for name in ("qsub", "qstat", "scontrol", "squeue", "sacct", "scancel", "srun"):
+        (Path(login["PATH"]) / name).touch(mode=0o755)
+
+    def answer(argv: Sequence[str], **_: object) -> CommandOutput:
+        unset = "critical error: Please set the environment variable SGE_ROOT."
+        return CommandOutput(*((1, "", unset) if argv[0][0] == "q" else (0, "", "")))
+
+    assert [check.text for check in scheduler_checks(login, answer)] == [
+        "Slurm answers"
+    ]
 
 
 def test_a_python_that_nodes_may_lack_comes_with_the_way_to_check_it(

@@ -24,7 +24,12 @@ from weigh.flow.site import cluster
 from weigh.model.doctor import DiskSpace
 from weigh.model.job import ElementState, JobRequest
 from weigh.model.record import ReportedProgress
-from weigh.render.status_lines import JobStanding, list_lines
+from weigh.render.status_lines import (
+    HealingState,
+    JobStanding,
+    detail_lines,
+    list_lines,
+)
 from weigh.render.words import STATE_WORDS
 from weigh.schedulers import client
 from weigh.schedulers.slurm import cluster as slurm_cluster
@@ -190,6 +195,19 @@ def test_the_screens_of_what_runs_here_are_as_they_were_reviewed(
     (folder / "tasks.txt").write_text(tasks)
     masks = {str(folder): "FOLDER"} | MASKS
     check_transcript(HERE / "here.transcript", call, masks)
+
+
+def test_a_healed_job_of_which_all_is_done_names_no_stop() -> None:
+    standing = JobStanding(
+        job=a_submitted_job(),
+        jobs=(JOB,),
+        tasks={"COMPLETED": 4},
+        elements={},
+        total=4,
+        healing=HealingState(healer="9", stopped="all tasks are done"),
+    )
+    (line,) = detail_lines(standing, BEGAN)
+    assert "4 tasks: 4 done" in line
 
 
 def test_a_job_with_tasks_in_all_states_is_a_line_of_80_columns() -> None:
