@@ -59,39 +59,29 @@ def parse_line(joblog_line: str) -> JoblogEntry:
         FormatError: a column is missing or invalid.
     """
     fields = joblog_line.split("\t", len(COLUMNS) - 1)
-    if len(fields) < len(COLUMNS):
-        raise FormatError(f"only {len(fields)} of {len(COLUMNS)} columns")
-    return JoblogEntry(
-        seq=_whole_number_field("Seq", fields[0], smallest_value=1),
-        host=fields[1],
-        started=_seconds_field("Starttime", fields[2]),
-        wall_time=_seconds_field("JobRuntime", fields[3]),
-        sent=_whole_number_field("Send", fields[4], smallest_value=0),
-        received=_whole_number_field("Receive", fields[5], smallest_value=0),
-        exit_code=_whole_number_field("Exitval", fields[6], smallest_value=SKIPPED),
-        signal=_whole_number_field("Signal", fields[7], smallest_value=0),
-        command=fields[8].replace("\0", "\n"),
-    )
-
-
-def _whole_number_field(column: str, field_text: str, *, smallest_value: int) -> int:
-    digits = field_text.strip()
-    if not digits.removeprefix("-").isdecimal() or not digits.isascii():
-        raise FormatError(f"{column} is not a number: {field_text[:20]!r}")
-    value = int(digits) if len(digits) < 19 else smallest_value - 1  # noqa: PLR2004 - 64 bits
-    if value < smallest_value:
-        raise FormatError(f"{column} is out of range: {field_text[:20]!r}")
-    return value
-
-
-def _seconds_field(column: str, field_text: str) -> Seconds:
     try:
-        value = float(field_text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < _LATEST:
-        raise FormatError(f"{column} is not a time: {field_text[:20]!r}")
-    return value
+        entry = JoblogEntry(
+            seq=int(fields[0]),
+            host=fields[1],
+            started=float(fields[2]),
+            wall_time=float(fields[3]),
+            sent=int(fields[4]),
+            received=int(fields[5]),
+            exit_code=int(fields[6]),
+            signal=int(fields[7]),
+            command=fields[8].replace(_NUL, _NEWLINE),
+        )
+    except (IndexError, ValueError) as error:
+        raise FormatError("not a line of a joblog") from error
+    # a comparison with NaN is false
+    if not (
+        entry.seq > 0
+        and entry.exit_code >= SKIPPED
+        and 0 <= entry.started < _LATEST
+        and 0 <= entry.wall_time < _LATEST
+    ):
+        raise FormatError("not a line of a joblog")
+    return entry
 
 
 def format_entry(entry: JoblogEntry) -> bytes:
