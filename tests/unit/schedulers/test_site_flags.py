@@ -15,7 +15,7 @@ from scheduler_scripts import SLURM, answering
 from some_requests import REQUESTS, a_submitted_job, some_job_script
 
 from weigh.errors import FormatError, UsageError
-from weigh.flow.check.script import check_script
+from weigh.flow.check.script import check_here
 from weigh.flow.here import here_of
 from weigh.flow.site.cluster import in_site_words
 from weigh.flow.submit.interactive import interactive
@@ -128,7 +128,7 @@ def checked(folder: Path, text: str, site: dict[str, object]) -> dict[str, str]:
     lines = [f"{key} = {json.dumps(value)}" for key, value in site.items()]
     (folder / "weigh.toml").write_text("\n".join(("[cluster]", *lines, "")))
     here = here_of(str(folder), {"PATH": "/bin"})
-    found = check_script(here, "job.sh", form="slurm")
+    found = check_here(here, "job.sh", form="slurm")
     return {one.rule: one.cure for one in found.findings}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rigs import sbatch_and_wait
 
-from weigh.flow.check.script import check_script
+from weigh.flow.check.script import check_here
 from weigh.flow.here import here_of
 from weigh.model.lint import LintFinding
 
@@ -17,7 +17,7 @@ HEAD = "#!/bin/bash\n"
 
 def found(folder: Path, form: str, env: Mapping[str, str]) -> dict[str, LintFinding]:
     """Return the first finding of each rule on ``job.sh``."""
-    checked = check_script(here_of(str(folder), env), "job.sh", form=form)
+    checked = check_here(here_of(str(folder), env), "job.sh", form=form)
     return {one.rule: one for one in reversed(checked.findings)}
 
 

@@ -38,19 +38,20 @@ _PATIENCE = 5.0  # seconds
 
 _Value = TypeVar("_Value")
 
-NOTHING_LIVE = LiveAnswers()  # no scheduler was asked
 
-
-def check_script(
-    here: Here, path: str, *, form: str | None, live_answers: LiveAnswers = NOTHING_LIVE
+def check_here(
+    here: Here,
+    path: str,
+    *,
+    form: str | None,
+    run_command: CommandRunner = ask_scheduler,
 ) -> CheckedScript:
-    """Read the job script at *path*, and return what is wrong with it.
+    """Return what is wrong with a job script, here and on this machine's cluster.
 
-    *form* is a scheduler's name, by default what its directives are. *live_answers* is
-    what is known of the cluster, if anything.
+    *form* is a scheduler's name, by default what its directives are.
 
     Raises:
-        UsageError: there is no such file, or it is no text.
+        UsageError: there is no such file, it is no text, or no such form.
         WeighError: it cannot be read.
         FormatError: a settings file does not parse.
     """
@@ -61,7 +62,12 @@ def check_script(
         cure = f"({tool} -dry-run /dev/null {path} does)"
         raise UsageError(f"{path}: weigh checks no scripts for {title} {cure}")
     dialect = dialect_of(scheduler)
-    facts = facts_of(here, scheduler=scheduler, live_answers=live_answers)
+    live = LiveAnswers()
+    # without the scheduler's commands there is no cluster to query
+    if shutil.which(KINDS[scheduler].lists, path=here.env.get("PATH", "")):
+        awaited = dialect.awaited(text)
+        live = live_limits(scheduler, awaited, env=here.env, run_command=run_command)
+    facts = facts_of(here, scheduler=scheduler, live_answers=live)
     found, script = dialect.lint(text, facts), dialect.script_as_started(text, facts)
     program = shellcheck_program(here.env)
     # shellcheck would only repeat that the script cannot be parsed
@@ -79,36 +85,8 @@ def check_script(
     )
 
 
-def check_here(
-    here: Here,
-    path: str,
-    *,
-    form: str | None,
-    run_command: CommandRunner = ask_scheduler,
-) -> CheckedScript:
-    """Check the job script at *path* against the limits of this machine's cluster.
-
-    Raises:
-        UsageError: there is no such file, it is no text, or no such form.
-        WeighError: it cannot be read.
-        FormatError: a settings file does not parse.
-    """
-    text = read_script_file(os.path.join(here.cwd, path), path)
-    scheduler = form or guess(text) or installed_scheduler(here.env)
-    live = NOTHING_LIVE
-    # without the scheduler's commands there is no cluster to query
-    if shutil.which(KINDS[scheduler].lists, path=here.env.get("PATH", "")):
-        live = live_limits(
-            scheduler,
-            dialect_of(scheduler).awaited(text),
-            env=here.env,
-            run_command=run_command,
-        )
-    return check_script(here, path, form=scheduler, live_answers=live)
-
-
 def facts_of(
-    here: Here, *, scheduler: str = "", live_answers: LiveAnswers = NOTHING_LIVE
+    here: Here, *, scheduler: str = "", live_answers: LiveAnswers | None = None
 ) -> ScriptFacts:
     """Return the facts of this machine; files are looked up on demand.
 
@@ -117,6 +95,7 @@ def facts_of(
     Raises:
         FormatError: a value of ``[cluster]`` in the settings is invalid.
     """
+    live_answers = live_answers or LiveAnswers()  # no scheduler was asked
     site = here.settings.cluster if scheduler else {}
     files = dialect_of(scheduler).default_files(here.cwd, here.env) if scheduler else ()
     return ScriptFacts(

@@ -1,4 +1,4 @@
-"""``check_script`` on real files, and the screen that tells of them."""
+"""``check_here`` on real files, and the screen that tells of them."""
 
 import json
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import UsageError
-from weigh.flow.check.script import LazyLookup, check_here, check_script, guess
+from weigh.flow.check.script import LazyLookup, check_here, guess
 from weigh.flow.here import here_of
 from weigh.model.lint import CheckedScript, LintFinding
 from weigh.render.check_lines import script_check_json, script_check_lines
@@ -37,7 +37,7 @@ def check(tmp_path: Path) -> Check:
         data = text if isinstance(text, bytes) else text.encode()
         (tmp_path / "run.sh").write_bytes(data)
         variables = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"} | env
-        return check_script(here_of(str(tmp_path), variables), "run.sh", form=form)
+        return check_here(here_of(str(tmp_path), variables), "run.sh", form=form)
 
     return of
 
@@ -151,7 +151,7 @@ def test_the_form_requested_wins(check: Check) -> None:
 @pytest.mark.parametrize("path", ["nosuch.sh", ".", "nosuch/x.sh", "a\0b"])
 def test_what_is_no_file_is_one_clear_line(tmp_path: Path, path: str) -> None:
     with pytest.raises(UsageError):
-        check_script(here_of(str(tmp_path), {}), path, form=None)
+        check_here(here_of(str(tmp_path), {}), path, form=None)
 
 
 def test_bytes_that_are_no_text_are_reported_and_steer_no_terminal(

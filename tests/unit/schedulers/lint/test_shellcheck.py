@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from weigh.flow.check.script import check_script
+from weigh.flow.check.script import check_here
 from weigh.flow.here import here_of
 from weigh.model.lint import CheckedScript, LintFinding
 from weigh.render.check_lines import script_check_lines
@@ -20,7 +20,7 @@ needs_shellcheck = pytest.mark.skipif(
 def checked(folder: Path, text: str, path: str | None = None) -> CheckedScript:
     (folder / "run.sh").write_text(text)
     env = {"HOME": str(folder), "PATH": os.environ["PATH"] if path is None else path}
-    return check_script(here_of(str(folder), env), "run.sh", form="slurm")
+    return check_here(here_of(str(folder), env), "run.sh", form="slurm")
 
 
 def reported(folder: Path, body: str, head: str = HEAD) -> list[LintFinding]:
