@@ -71,9 +71,11 @@ integrations: $(VENV)/.dev
 	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) ci/pytest.sh $(BIN)/python \
 	  -n $(WORKERS) -rfEs --durations=10 -m integrations $(PYTEST)
 
-# beside the style, and once: the tests of a user are those of an overlay
-compiled: $(VENV)/.dev
+# next to the style, and once for what was changed: a user's tests are an overlay's
+compiled: $(VENV)/.compiled
+$(VENV)/.compiled: $(VENV)/.dev $(shell find tests src -name '*.py')
 	@$(BIN)/python -m pytest --collect-only -qq -p no:cacheprovider >/dev/null
+	@touch $@
 
 style: $(VENV)/.dev
 	$(BIN)/ruff check
