@@ -214,8 +214,7 @@ class TogetherRun(msgspec.Struct, frozen=True, kw_only=True):
     """The measurement of *count* tasks that ran together.
 
     ``wall_time`` is that of the slowest task, ``slow_down`` its ratio to a task alone,
-    ``speed_up`` the throughput relative to one task. ``others`` are the CPUs
-    that other programs kept busy if the tasks waited for them.
+    ``speed_up`` the throughput relative to one task.
     """
 
     count: int
@@ -224,7 +223,6 @@ class TogetherRun(msgspec.Struct, frozen=True, kw_only=True):
     speed_up: float = 1.0
     memory: Bytes | None = None  # peak of all of them together
     gpu_memory: Bytes | None = None
-    others: float | None = None
 
 
 class KindForecast(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,12 +2,12 @@
 
 The items of one kind, the largest kind first, go into the bin whose room matches their
 need best. This is done in three orders of size, and the fewest bins count. `most_work`
-and `sharing_notes` evaluate a probe of shared GPUs.
+evaluates a probe of shared GPUs.
 """
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from weigh.model.plan import (
@@ -151,13 +151,3 @@ def most_work(together_runs: Sequence[TogetherRun]) -> TogetherRun:
     most = max(one.speed_up for one in together_runs)
     # in the order of their number of tasks: fewer tasks leave more memory to each
     return next(one for one in together_runs if one.speed_up >= most * _AS_GOOD)
-
-
-def sharing_notes(together_runs: Sequence[TogetherRun]) -> Iterator[str]:
-    """Yield what makes the probe doubtful."""
-    others = together_runs[0].others
-    if others:
-        yield (
-            f"the probe waited for CPUs, of which other programs used {others:.1f}: "
-            "probe again on a free machine"
-        )

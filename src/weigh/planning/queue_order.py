@@ -220,11 +220,17 @@ class QueuedWork(msgspec.Struct, frozen=True):
         Each slot takes the longest task that is left: 16 equal ones in 10 slots take
         twice the time of one.
         """
-        ends = [0.0] * min(elements * self.slots, len(self.times))
-        for time in self.times:
-            heapq.heapreplace(ends, ends[0] + time)
         # resources other than slots may let fewer tasks run at a time
-        return max(*ends, self.work / elements)
+        ends = end_of_turns(self.times, elements * self.slots)
+        return max(ends, self.work / elements)
+
+
+def end_of_turns(times: Sequence[Seconds], at_once: int) -> Seconds:
+    """Return when all are done that take turns, so many at once, in their order."""
+    ends = [0.0] * at_once
+    for time in times:
+        heapq.heapreplace(ends, ends[0] + time)
+    return max(ends)
 
 
 def queued_work(

@@ -4,9 +4,8 @@ Each kind that the tasks fit has a plan of its own. Its time counts only if it w
 measured on that kind: how much faster one GPU is than another depends on the program.
 """
 
-import heapq
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -24,7 +23,7 @@ from weigh.model.plan import KindForecast, Plan, TaskKind
 from weigh.planning.make_plan import plan_for_target, tasks_too_big_message
 from weigh.planning.needs import TaskNeeds
 from weigh.planning.options import PlanOptions, PlanTarget, plan_targets
-from weigh.planning.queue_order import AT_ONCE
+from weigh.planning.queue_order import AT_ONCE, end_of_turns
 from weigh.schedulers import KINDS
 from weigh.store.index import RecordHead
 from weigh.sweep.quoting import bash_quoted, shell_line
@@ -239,10 +238,8 @@ def makespan_of_plan(plan: Plan, at_once: int) -> Seconds | None:
     if (queue := plan.queue) is not None and queue.expected is not None:
         times = sorted((used[number] or 0.0 for number in queue.kinds), reverse=True)
         # as planned for all elements, but with the turns that fewer of them take
-        all_at_once = _end_of_turns(times, len(plan.elements) * queue.slots)
-        return (
-            queue.expected * _end_of_turns(times, at_once * queue.slots) / all_at_once
-        )
+        all_at_once = end_of_turns(times, len(plan.elements) * queue.slots)
+        return queue.expected * end_of_turns(times, at_once * queue.slots) / all_at_once
     ends = list[Seconds]()
     for element in plan.elements:
         kinds = [plan.kinds[number] for number in element.kinds]
@@ -250,15 +247,7 @@ def makespan_of_plan(plan: Plan, at_once: int) -> Seconds | None:
         limit = max(kind.item.time or 0.0 for kind in kinds)
         # an element's time is a limit: what sharing adds to it, without its headroom
         ends.append(alone * (element.time or 0.0) / limit)
-    return _end_of_turns(ends, at_once)
-
-
-def _end_of_turns(times: Sequence[Seconds], at_once: int) -> Seconds:
-    """Return when all are done that take turns, so many at once, in their order."""
-    ends = [0.0] * at_once
-    for time in times:
-        heapq.heapreplace(ends, ends[0] + time)
-    return max(ends)
+    return end_of_turns(ends, at_once)
 
 
 def lines_to_measure(options: PlanOptions, compared: ComparedKinds) -> Iterator[str]:

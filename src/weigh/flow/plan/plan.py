@@ -33,8 +33,8 @@ from weigh.flow.run.run_measured import InterruptedRun, error_in
 from weigh.joblog import output_name
 from weigh.lazy_modules import lazy_module
 from weigh.model.plan import KindForecast, Plan, TogetherRun
-from weigh.model.record import Record, Usage
-from weigh.planning.bin_packing import most_work, sharing_notes
+from weigh.model.record import Record
+from weigh.planning.bin_packing import most_work
 from weigh.planning.make_plan import (
     line_run_on_nodes,
     plan_for_target,
@@ -68,7 +68,6 @@ from weigh.store.index import (
 from weigh.sweep.quoting import bash_quoted, shell_line
 from weigh.sweep.task_file import INTERPRETERS
 from weigh.units import Seconds, format_duration
-from weigh.usage_needs import has_waited
 from weigh.work_done_elsewhere import outside_work_of
 
 if TYPE_CHECKING:
@@ -409,8 +408,7 @@ def _with_probe(
     best = most_work(together_runs)
     again = replace(options, per_gpu=best.count)
     made = plan_for_target(again, needs, target, headroom, slow_down=best.slow_down)
-    notes = (*made.notes, *sharing_notes(together_runs))
-    return replace(made, probe=together_runs, notes=notes)
+    return replace(made, probe=together_runs)
 
 
 _SHOWN_RARELY: Seconds = 3600.0  # between drawings of a progress that nobody sees
@@ -513,15 +511,7 @@ def _together_run(records: Sequence[Record], alone: Sequence[Seconds]) -> Togeth
         memory=sum(peaks) if peaks else None,
         # all tasks of a probe use the same GPU
         gpu_memory=max((g.job_peak or 0 for g in gpus), default=0) or None,
-        # of a task alone only: of several, the others are the tasks of the probe
-        others=_cpus_used_by_others(usages) if len(usages) == 1 else None,
     )
-
-
-def _cpus_used_by_others(usages: Sequence[Usage]) -> float | None:
-    """Return the CPUs that others kept busy while a task alone waited for them."""
-    waits = [usage.cpu_wait for usage in usages if has_waited(usage)]
-    return max((wait.others or 0.0 for wait in waits if wait), default=None)
 
 
 # a job of `python train.py` is called train, not python
