@@ -17,7 +17,7 @@ from typing import TypeAlias
 _REPOSITORY = (".git", ".hg", ".svn")
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - nothing is written there
 # what runs have in a temporary folder: a file, or a folder of files
-_OF_RUN = re.compile(r"weigh-(?:exec-[0-9a-f]+|[0-9a-f]+\.regions)")
+_OF_RUN = re.compile(r"weigh-(?:exec-[0-9a-f]+|[0-9a-f]+\.regions|step-\d+-.+)")
 _ABANDONED_AFTER = 86400.0  # seconds; a run may be about to lock what it has
 _MOST_LOOKED_AT = 10_000  # entries of a folder of everybody
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -74,7 +74,10 @@ def hold_temporary(file_path: str) -> int | None:
 
 
 def remove_abandoned(folder: str) -> None:
-    """Remove what killed runs left in a temporary *folder* at least a day ago."""
+    """Remove what runs left in a temporary *folder* at least a day ago.
+
+    A step's file has no last reader who could remove it; a killed run's has none.
+    """
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in islice(entries, _MOST_LOOKED_AT):
             if not _OF_RUN.fullmatch(entry.name):

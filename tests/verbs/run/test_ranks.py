@@ -113,6 +113,20 @@ def test_another_rank_has_the_lock_once_its_holder_was_killed(name: str) -> None
     assert lock.take()
 
 
+def test_files_of_steps_of_yesterday_go_unless_their_step_runs(name: str) -> None:
+    ours = Path(f"/dev/shm/weigh-step-{os.getuid()}-{name}")
+    ended, running = (ours.with_name(f"{ours.name}-{n}") for n in range(2))
+    for path in (ours, ended):
+        path.touch()
+    other = NodeLock(f"{name}-1")
+    assert other.take()
+    for path in (ours, ended, running):
+        os.utime(path, (0, 0))
+    NodeLock(name)
+    assert [path.exists() for path in (ours, ended, running)] == [True, False, True]
+    running.unlink()
+
+
 def peaks_of_nodes(paths: Iterable[Path]) -> list[int]:
     """Return the peak of each node in files of records that are there; else 0."""
     peaks = [0]

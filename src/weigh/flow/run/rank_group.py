@@ -35,17 +35,17 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.probe.job_members import JobMembers, MemberSigns
+from weigh.project_folders import remove_abandoned
 from weigh.schedulers import kind_of_job, steps_of
 from weigh.store import location
 from weigh.store.identity import content_id
-from weigh.units import DAY, Bytes, Seconds
+from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.watcher import TreeWatcher
 
 _FOLDERS = ("/dev/shm", "/tmp")  # noqa: S108 - opened without following links, by owner
 _PREFIX = "weigh-step-"
-_STALE_AFTER = 2 * DAY  # the file of a step that has long ended
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 _LONGEST = 1 << 20  # bytes of the file that are read
 _STEP_VARIABLE = "WEIGH_STEP"  # names the step to whoever measures its node
@@ -70,7 +70,8 @@ class NodeLock:
             # in a folder for everybody, a file of that name may be somebody else's
             status = os.fstat(self._fd)
             if stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid():
-                _remove_stale(folder)
+                os.utime(self._fd)  # it may be of a run of yesterday in this step
+                remove_abandoned(folder)
                 return
             os.close(self._fd)
             failure = PermissionError(path)
@@ -112,18 +113,6 @@ class NodeLock:
         """Free the lock, if this process holds it."""
         fcntl.flock(self._fd, fcntl.LOCK_UN)
         self._holds = False
-
-
-def _remove_stale(folder: str) -> None:
-    """Remove files of steps that ended long ago: nothing else on a node does."""
-    own = f"{_PREFIX}{os.getuid()}-"
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if not entry.name.startswith(own):
-                continue
-            with suppress(OSError):
-                if time.time() - entry.stat().st_mtime > _STALE_AFTER:
-                    os.unlink(entry.path)
 
 
 class RankGroup:
