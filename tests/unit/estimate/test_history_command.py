@@ -149,6 +149,13 @@ def test_each_run_that_ends_sharpens_the_next(weigh: Weigh, keep: Keep) -> None:
     assert memory_of(weigh("--json")[1]) > max(before, 3 * GIB)
 
 
+def test_a_seed_is_no_size_of_a_run(weigh: Weigh, keep: Keep) -> None:
+    for seed in range(4):
+        keep(parameters={"batch": 50 * (seed + 1), "seed": seed + 1})
+
+    assert "seed=" not in "".join(weigh()[1:])
+
+
 def test_what_belongs_to_history_is_refused_without_it(
     weigh: Weigh, keep: Keep, capsys: pytest.CaptureFixture[str]
 ) -> None:

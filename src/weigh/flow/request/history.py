@@ -47,6 +47,7 @@ from weigh.request import (
 )
 from weigh.store.find import LAST
 from weigh.store.index import RecordHead, read_record
+from weigh.sweep.values import is_seed
 from weigh.usage_needs import knobs_in, knobs_of
 
 READ = 1000  # the latest records that are learnt from
@@ -196,7 +197,11 @@ def _kind_of_runs(
     like: Record, uses: Sequence[_PastUse], typed: Parameters
 ) -> HistoryKind:
     measured = [u for u in uses if u.state == COMPLETED and u.memory]
-    sizes = choose_sizes(use.parameters for use in measured)
+    # a seed is no size, as in a plan
+    sizes = choose_sizes(
+        {name: v for name, v in use.parameters.items() if not is_seed(name)}
+        for use in measured
+    )
     _check_parameters(typed, {name for use in uses for name in use.parameters})
     coming = {**like.parameters, **typed}
     next_sizes = {name: _size_value(coming.get(name)) for name in sizes}
