@@ -477,7 +477,7 @@ def _usage_of_whole_loop(record: Record, usage: Usage) -> Usage:
     wait = usage.cpu_wait
     if wait is not None:
         wait = msgspec.structs.replace(
-            wait, time=wait.time * times, alone=wait.alone * times
+            wait, time=wait.time * times, alone=wait.alone + record.left_out_time
         )
     return msgspec.structs.replace(usage, wall_time=wall_time, cpu_wait=wait)
 

@@ -1,5 +1,6 @@
 """The longest batches of a loop in place of all of them, and the time of all."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -95,11 +96,12 @@ def test_of_many_batches_one_of_a_hundred_runs_with_all_lengths_among_them() -> 
 
 
 class Clock:
-    """Seconds that pass while batches are worked on, and not otherwise."""
+    """Seconds that pass while batches are worked on, or wait for a CPU."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 0.0
+        self.now = self.waited = 0.0
         monkeypatch.setattr(worst_batch, "clock", lambda: self.now)
+        monkeypatch.setattr(worst_batch, "waited_for_cpu", lambda: self.waited)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +134,38 @@ def test_the_time_of_all_follows_from_a_few_and_the_lengths_of_all(
         max(0.0, forecast.time - (clock.now - clock_at_start))
     )
     assert (forecast.batches, forecast.longest) == (300, 209)
+
+
+def test_time_in_which_others_had_the_cpus_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+    asked = longest_batches_first([["x" * number] for number in range(300)], None)
+    assert isinstance(asked, LongestBatchesFirst)
+    for place, batch in enumerate(asked):
+        clock.now += len(batch[0]) + place  # of these it waits for its turn
+        clock.waited += place
+
+    forecast = asked.forecast(None)
+    assert forecast is not None
+    assert forecast.time == pytest.approx(sum(range(300)), rel=0.001)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's account on Linux")
+def test_a_thread_that_shares_a_cpu_waits_for_it() -> None:
+    code = (
+        "import os, time\n"
+        "from weigh.measure.region.worst_batch import waited_for_cpu\n"
+        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "parent = os.getpid()\n"
+        "if not os.fork():\n"
+        "  while os.getppid() == parent: pass\n"
+        "  os._exit(0)\n"
+        "end = time.process_time() + 0.3\n"
+        "while time.process_time() < end: pass\n"
+        "print(waited_for_cpu() > 0.05)\n"
+    )
+    assert run(code).stdout == "True\n"
 
 
 @pytest.mark.parametrize("passed_as", [iter, list])
