@@ -315,7 +315,6 @@ def failure_notes(
         yield ReportNote(
             about="failed", words=f"{left:,} more failed in other ways", weight=60
         )
-    yield from _retry_notes(report_rows, unit)
     yield from _unfinished_notes(report_rows, unit)
 
 
@@ -367,16 +366,6 @@ def _task_or_run_name(report_row: ReportRow, unit: str) -> str:
     if report_row.task is None:
         return f"run {(report_row.record or '')[:6]}"
     return f"{unit} {report_row.task}"
-
-
-def _retry_notes(report_rows: Sequence[ReportRow], unit: str) -> Iterator[ReportNote]:
-    again = [
-        row for row in report_rows if row.attempts > 1 and row.state == "COMPLETED"
-    ]
-    if again:
-        what = f"{count_with_noun(len(again), unit)} succeeded only after a retry"
-        words = f"{what} ({_first_task_text(again, unit)})"
-        yield ReportNote(about="retried", words=words, weight=10)
 
 
 def _unfinished_notes(

@@ -133,7 +133,6 @@ JOBS: dict[str, tuple[list[Task], JobRequest, dict[str, Any]]] = {
         *(ASKED, {}),
     ),
     "a node where all fail": ([BAD, BAD, FULL, FULL, FULL], ASKED, {}),
-    "a retry": ([like_full(attempts=2), FULL, FULL], ASKED, {}),
     "all failed, and used less than requested": ([EARLY] * 3, ON_GPU, {}),
     "one completed, and others failed early": (
         [Task(wall_time=600.0, cpus=1.0, gpu_memory=0), EARLY, EARLY],

@@ -271,7 +271,7 @@ def _shortened_cell(cell_text: str) -> str:
     return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
 
 
-_WH, _KWH = 3600.0, 3.6e6  # joules
+_KWH = 3.6e6  # joules
 
 
 def utc_time_text(seconds: Seconds) -> str:
@@ -311,12 +311,7 @@ def held_totals(report: JobReport) -> Iterator[tuple[str, str]]:
     """Yield the hours and the energy that were held, and their units."""
     yield from held_hours(report)
     if report.energy is not None:
-        is_large = report.energy >= _KWH
-        unit = "kWh" if is_large else "Wh"
-        yield (
-            three_digit_text(report.energy / (_KWH if is_large else _WH)),
-            f"{unit} of GPUs",
-        )
+        yield three_digit_text(report.energy / _KWH), "kWh of GPUs"
 
 
 # found next to this file, also in an installed package
