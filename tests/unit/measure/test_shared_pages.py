@@ -2,6 +2,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from looks import reading
 from weigh.measure.memory.gauge import TreeMemoryGauge
 from weigh.measure.memory.holding import MemoryHolding
 from weigh.measure.memory.shared_pages import SharedPages
-from weigh.probe.proc import ProcessReading, ProcTree
+from weigh.probe.proc import ProcessReading, ProcessTimes, ProcTree
 from weigh.units import MIB
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads the live /proc")
@@ -300,3 +301,50 @@ def test_a_short_job_is_counted_for_little_before_it_has_used_some_time() -> Non
     pages.spent = 0.025
     pages.used = 1.0
     assert pages.may_spend()
+
+
+class MadeUpTree:
+    """Processes of which only what they have faulted is known, by parent and child."""
+
+    def __init__(self) -> None:
+        self.faulted: dict[int, tuple[int, int]] = {}
+        self.now: dict[int, int] = {}  # sizes
+
+    def reading(self, pid: int) -> ProcessReading | None:
+        return reading(pid, self.now[pid]) if pid in self.now else None
+
+    def times(self, pid: int) -> ProcessTimes:
+        parent, faulted = self.faulted[pid]
+        return ProcessTimes(
+            parent, cpu_time=0.0, faulted=faulted, code_start=1, stack_start=1
+        )
+
+
+def test_what_a_parent_copied_of_forks_that_ended_is_there_no_more() -> None:
+    """Each fork costs the parent a MiB of copies, until it ends."""
+    tree: Any = MadeUpTree()
+    pages = SharedPages(tree, Clock())
+    pages.spent = 1000.0  # nothing is counted
+
+    def look(fork: int, grown: int, best: int) -> MemoryHolding:
+        tree.faulted = {7: (1, (fork - 8) * MIB), fork: (7, grown)}
+        return pages.hold([reading(7, 10 * MIB), reading(fork, 10 * MIB + grown)], best)
+
+    look(8, 0, best=0)
+    for fork in range(9, 21):
+        look(fork, 0, best=100 * MIB)  # no peak: faults are read now and then
+    assert look(20, 40 * MIB, best=0).total == 50 * MIB
+
+
+def test_what_a_fork_grows_by_after_its_size_was_read_is_no_copy() -> None:
+    tree: Any = MadeUpTree()
+    pages = SharedPages(tree, Clock())
+    pages.spent = 1000.0  # nothing is counted
+    tree.faulted = {7: (1, 0)}
+    pages.hold([reading(7, 10 * MIB)], best=0)
+    for size in (12, 20):
+        # its faults are read when it has grown by 4 MiB more
+        tree.faulted = {7: (1, 0), 8: (7, (size - 10 + 4) * MIB)}
+        tree.now = {7: 10 * MIB, 8: (size + 4) * MIB}
+        readings = [reading(7, 10 * MIB), reading(8, size * MIB)]
+        assert pages.hold(readings, best=0).total == size * MIB

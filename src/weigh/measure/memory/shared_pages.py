@@ -38,6 +38,7 @@ _FIRST_CREDIT, _MOST_CREDIT = 0.008, 0.03
 _CREDIT_SHARE = 0.05  # of the job's own CPU time
 _CLOSE_INTERVAL = 0.5  # seconds between reads of faults where no new peak is possible
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 4.0  # seconds after a count without a peak
+_LATE_FAULTS = MIB // 4  # unexplained: worth a second look at the size
 _MOST_MAPPED = 16  # pages of a file that one fault maps (fault_around_bytes)
 _GUESSED = 0.1  # a figure that may be off by more is no count
 
@@ -148,21 +149,25 @@ class SharedPages:
         """Follow the families; leave out the processes that have ended.
 
         Unless *is_close*, of a known process nothing more is read: it has faulted as it
-        grew.
+        grew. One that has forked is read: its faults of before copied nothing that the
+        fork shares.
         """
         kept: list[ProcessReading] = []
         seen: dict[int, MemberReading] = {}
         images = {reading.pid: reading.image for reading in readings}
         families: dict[int, tuple[bytes, Hashable]] = {}
+        met = {pid: self._tree.times(pid) for pid in images if pid not in self._seen}
+        forked = {times.parent for times in met.values() if times is not None}
         for reading in readings:
             pid, image = reading.pid, reading.image
             before = self._seen.get(pid)
-            if not is_close and before is not None and self._family_of[pid][0] == image:
+            is_read = is_close or pid in forked
+            if not is_read and before is not None and self._family_of[pid][0] == image:
                 families[pid] = self._family_of[pid]
                 seen[pid] = before.grown_to(reading)
                 kept.append(reading)
                 continue
-            times = self._tree.times(pid)
+            times = met[pid] if pid in met else self._tree.times(pid)
             if times is None or times.has_ended:
                 continue
             family: Hashable = (times.code_start, times.stack_start)
@@ -176,7 +181,7 @@ class SharedPages:
                         break
             families[pid] = image, family
             kept.append(reading)
-            seen[pid] = MemberReading(
+            member = MemberReading(
                 pid=pid,
                 parent=times.parent,
                 family=family,
@@ -184,6 +189,9 @@ class SharedPages:
                 mapped=reading.file + reading.shared,
                 faulted=times.faulted,
             )
+            if before is None or member.faults_since(before) > _LATE_FAULTS:
+                member = self._without_late_faults(member)
+            seen[pid] = member
         self._family_of, self._seen = families, seen
         # only forks share anonymous pages, so each group of them is counted by itself
         groups: dict[Hashable, list[MemberReading]] = {}
@@ -195,6 +203,16 @@ class SharedPages:
         for name, group in groups.items():
             self._families[name].advance(group)
         return kept
+
+    def _without_late_faults(self, member: MemberReading) -> MemberReading:
+        """Return a process without the faults by which it has grown since it was read.
+
+        On a busy machine that is a while, and they would pass for copies.
+        """
+        grown = self._anonymous_now(member.pid) - member.anonymous
+        return msgspec.structs.replace(
+            member, faulted=max(0, member.faulted - max(0, grown))
+        )
 
     def _add_up(self, kept: Sequence[ProcessReading]) -> MemoryHolding:
         """Return what is known, with bounds that assume nothing of what is not."""
