@@ -1,13 +1,12 @@
 """One task on several nodes of a real Slurm, or on several GPUs of one."""
 
 import json
-import re
 import shlex
 import sys
 from collections import Counter
 
 import pytest
-from following import Weigh, until
+from following import Weigh
 
 pytestmark = pytest.mark.slurm
 
@@ -130,16 +129,3 @@ def test_what_was_measured_on_ranks_is_planned_and_submitted_as_ranks(
     assert "4 ranks on 2 nodes with 2 CPUs" in out
     again = weigh.submit("plan/p")
     assert weigh.finish(again) == {"COMPLETED": 1}
-
-
-def test_report_lists_the_steps_of_a_job(weigh: Weigh) -> None:
-    steps = "srun -n1 sleep 0.2; srun -n1 false; true"
-    job = weigh.submit("--memory", "200M", "--", "bash", "-c", steps)
-    assert weigh.finish(job) == {"COMPLETED": 1}
-
-    # accounting lists a step some time after its end
-    def is_listed() -> bool:
-        found = re.search("steps +[0-9]+ false (.* )?FAILED", weigh("report", job)[1])
-        return found is not None
-
-    until(is_listed)
