@@ -12,6 +12,10 @@ if [ -s "$top/pid/qmaster" ] && runs "$(<"$top/pid/qmaster")" sge_qmaster; then
     sleep 0.3
 fi
 end_daemon "$top/pid/execd" sge_execd
+# it would write for seven seconds what is removed here
+if [ -s "$top/pid/qmaster" ] && runs "$(<"$top/pid/qmaster")" sge_qmaster; then
+    kill -9 "$(<"$top/pid/qmaster")"
+fi
 end_daemon "$top/pid/qmaster" sge_qmaster
 rm -rf "${SGE_ROOT:?}/$SGE_CELL"
 exit 0

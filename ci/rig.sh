@@ -79,7 +79,7 @@ wait_until() { # SECONDS WHAT COMMAND...
 
 runs() { # PID NAME: a zombie does not run, and another's process is none of ours
     local stat
-    stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
+    { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1 # no process: it is a loop's
     [[ $stat == *"($2"*")"* ]] || return 1
     stat=${stat##*) }
     [ "${stat%% *}" != Z ]
