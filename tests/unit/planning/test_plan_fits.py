@@ -86,13 +86,6 @@ def test_a_size_beyond_states_how_far_beyond_and_holds_the_truth() -> None:
     assert kind.item.memory >= line_of(900)
 
 
-def test_a_size_that_was_measured_is_taken_from_its_own_record() -> None:
-    kind = kind_of(BATCHES, "python tag.py --batch 100 --seed 7")
-
-    assert kind.predictions == ()
-    assert kind.records == (BATCHES[1].id,)
-
-
 def test_each_size_is_a_kind_of_its_own() -> None:
     lines = [f"python tag.py --batch {n}" for n in (150, 200, 150)]
 
@@ -141,15 +134,6 @@ def test_what_does_not_grow_with_a_size_is_taken_from_all_runs() -> None:
 
     assert kind.predictions == ()
     assert kind.runs == 3
-
-
-def test_two_runs_that_differ_a_little_are_no_curve() -> None:
-    records = [
-        run("python tag.py --lr 1", GIB),
-        run("python tag.py --lr 2", GIB + GIB // 20),
-    ]
-
-    assert kind_of(records, "python tag.py --lr 100").predictions == ()
 
 
 def test_a_size_that_all_runs_share_and_tasks_do_not_is_named() -> None:

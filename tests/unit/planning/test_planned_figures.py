@@ -115,27 +115,26 @@ def test_where_fewer_tasks_run_at_once_the_job_requests_as_many_cpus_fewer(
     assert narrowed_request(JobRequest(cpus=8), plan, most).cpus == cpus
 
 
-def more_memory(asked: JobRequest, choice: ResumeChoice) -> JobRequest:
-    return enlarged_request(asked, [choice], ResumeOptions())
-
-
 @pytest.mark.parametrize(
-    ("virtual", "choice", "expected"),
+    ("memory", "factor", "expected"),
     [
-        # the address space grows by the factor of the memory
-        (6 * GIB, ResumeChoice(run=True, reason="", memory=2), (4 * GIB, 12 * GIB)),
+        # the address space grows by the factor of the memory, also where it is alone
+        (2, 2, (4 * GIB, 12 * GIB)),
+        (None, 2, (None, 12 * GIB)),
         # what was mapped besides memory stays, whatever memory is requested
-        (6 * GIB, ResumeChoice(run=True, reason=""), (2 * GIB, 6 * GIB)),
+        (2, 1, (2 * GIB, 6 * GIB)),
     ],
 )
 def test_address_space_follows_memory(
-    virtual: int, choice: ResumeChoice, expected: tuple[int, int]
+    memory: int | None, factor: int, expected: tuple[int | None, int]
 ) -> None:
-    had = JobRequest(memory=2 * GIB, virtual_memory=virtual)
-    asked = more_memory(had, choice)
+    had = JobRequest(memory=memory and memory * GIB, virtual_memory=6 * GIB)
+    choice = ResumeChoice(run=True, reason="", memory=factor)
+    asked = enlarged_request(had, [choice], ResumeOptions())
     assert (asked.memory, asked.virtual_memory) == expected
-    typed = enlarged_request(had, [choice], ResumeOptions(memory="3GiB"))
-    assert typed.virtual_memory == virtual + GIB
+    typed = enlarged_request(had, [choice], ResumeOptions(memory="3GiB", time="90m"))
+    assert typed.time_limit == 90 * 60
+    assert memory is None or typed.virtual_memory == 7 * GIB
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,7 @@ from weigh.flow.site.ask import PATIENCE
 from weigh.flow.site.cluster import in_site_words, read_complexes
 from weigh.flow.submit.interactive import interactive
 from weigh.model.job import JobRequest
-from weigh.model.record import SiteComplexes
 from weigh.schedulers.command import CommandOutput
-from weigh.schedulers.gridengine import scheduler as gridengine_commands
 from weigh.schedulers.gridengine.scheduler import COMMANDS
 
 CELL = """\
@@ -86,13 +84,3 @@ def test_a_shell_is_written_in_the_words_of_its_site() -> None:
     ).argv
 
     assert {"gpu=1", "gpu_model=a100", "sharedmem"} <= set(argv)
-
-
-def test_a_consumable_of_the_job_takes_no_gpus_by_the_slot() -> None:
-    words = SiteComplexes(gpus="gpu", cpus="ncpus")
-
-    assert gridengine_commands.COMMANDS.parse_slots(CELL, words) is None
-    assert (
-        gridengine_commands.COMMANDS.parse_slots(CELL.replace("JOB", "YES"), words)
-        == ""
-    )

@@ -15,13 +15,8 @@ from weigh.schedulers import KINDS
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.kind import (
     Argv,
-    SchedulerAccounting,
-    SchedulerCommands,
     SchedulerKind,
-    SchedulerLint,
-    SchedulerSite,
     SchedulerText,
-    SchedulerUserScripts,
     directive_line,
 )
 from weigh.units import GIB, HOUR, KIB, MIB
@@ -44,17 +39,12 @@ def each_dialect() -> st.SearchStrategy[SchedulerText]:
 
 
 @given(each_dialect(), SIZES)
-def test_a_size_reads_back_as_at_least_itself(
+def test_a_size_reads_back_as_itself_or_less_than_a_mebibyte_more(
     dialect: SchedulerText, size: int
 ) -> None:
-    assert dialect.parse_memory(dialect.format_memory(size)) >= size
+    read = dialect.parse_memory(dialect.format_memory(size))
 
-
-@given(each_dialect(), st.integers(min_value=1, max_value=1 << 50))
-def test_a_size_reads_back_as_less_than_a_mebibyte_more(
-    dialect: SchedulerText, size: int
-) -> None:
-    assert dialect.parse_memory(dialect.format_memory(size)) - size < MIB
+    assert size <= read < size + MIB + (size == 0)
 
 
 @given(each_dialect(), TIMES)
@@ -173,15 +163,6 @@ def test_no_environment_however_odd_breaks_the_job(
 @pytest.fixture(params=sorted(KINDS))
 def kind(request: pytest.FixtureRequest) -> SchedulerKind:
     return KINDS[request.param]
-
-
-def test_each_part_of_a_scheduler_derives_from_its_base(kind: SchedulerKind) -> None:
-    assert isinstance(kind.text, SchedulerText)
-    assert isinstance(kind.backend, SchedulerCommands)
-    assert isinstance(kind.lint, SchedulerLint)
-    assert isinstance(kind.accounting, SchedulerAccounting)
-    assert isinstance(kind.user_scripts, SchedulerUserScripts)
-    assert isinstance(kind.site, SchedulerSite)
 
 
 def test_a_line_of_the_table_has_the_name_of_its_folder(kind: SchedulerKind) -> None:

@@ -1,17 +1,10 @@
 import shlex
 
 from hypothesis import given
-from some_requests import REQUESTS, a_request
+from some_requests import REQUESTS
 
 from weigh.model.record import Allocation, RecordedJob, Request
 from weigh.schedulers import gridengine as gridengine_text
-
-
-def test_several_cpus_are_slots_that_share_the_virtual_memory() -> None:
-    assert gridengine_text.TEXT.directives(a_request(cpus=3))[:2] == (
-        "-l h_vmem=400M",
-        "-pe smp 3",
-    )
 
 
 @given(REQUESTS)

@@ -2,6 +2,7 @@ import pytest
 from captured_text import captured
 
 from weigh.model.cluster import ClusterNode, NodeGpus
+from weigh.model.record import SiteComplexes
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import scheduler as gridengine_commands
 from weigh.schedulers.gridengine.cluster import gridengine_cluster_limits
@@ -74,15 +75,6 @@ def test_a_host_with_every_slot_taken_is_full() -> None:
     assert a_host("   a.q  BIP 0/16/16").state == "FULL"
 
 
-def test_queues_have_their_time_limits() -> None:
-    queues = gridengine_cluster.parse_queues(captured("gridengine-8.1.9-queues.txt"))
-    assert [(queue.name, queue.time_limit) for queue in queues] == [
-        ("all.q", 2 * DAY),
-        ("short.q", HOUR / 2),
-        ("gpu.q", 4 * HOUR),
-    ]
-
-
 def test_limits_of_single_hosts_do_not_hide_the_queues_own() -> None:
     text = "qname  a.q\nh_rt   48:00:00,[node7=24:00:00], \\\n     [node8=1:0:0]\n"
     (queue,) = gridengine_cluster.parse_queues(text)
@@ -120,10 +112,11 @@ def test_what_may_be_requested_is_known_by_both_its_names() -> None:
 
 
 def test_queues_have_their_time_and_the_cell_s_memory_for_a_slot() -> None:
-    queue = gridengine_cluster_limits(ANSWERS, RIG).queues[0]
+    queues = gridengine_cluster_limits(ANSWERS, RIG).queues
 
-    assert (queue.name, queue.time_limit) == ("all.q", 48 * HOUR)
-    assert queue.default_memory_per_cpu == GIB
+    limits = {queue.name: queue.time_limit for queue in queues}
+    assert limits == {"all.q": 2 * DAY, "short.q": HOUR / 2, "gpu.q": 4 * HOUR}
+    assert queues[0].default_memory_per_cpu == GIB
 
 
 def test_a_host_has_the_memory_that_the_site_gave_it() -> None:
@@ -150,19 +143,21 @@ def test_what_was_not_answered_is_not_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "extra", "word"),
+    ("gpu", "column", "extra", "word"),
     [
-        ("YES", "", ""),
-        ("YES", "ncpus ncpus INT <= YES NO 0 0\n", "ncpus"),
-        ("JOB", "", None),
+        ("ngpus", "YES", "", ""),
+        ("ngpus", "YES", "ncpus ncpus INT <= YES NO 0 0\n", "ncpus"),
+        ("ngpus", "JOB", "", None),
+        ("tesla", "YES", "", ""),  # the site's own word
     ],
 )
 def test_how_cpus_are_requested_next_to_gpus_follows_from_the_cell(
-    column: str, extra: str, word: str | None
+    gpu: str, column: str, extra: str, word: str | None
 ) -> None:
-    cell = f"ngpus ngpus INT <= YES {column} 0 0\n{extra}"
+    cell = f"{gpu} {gpu} INT <= YES {column} 0 0\n{extra}"
+    words = None if gpu == "ngpus" else SiteComplexes(gpus=gpu)
 
-    assert gridengine_commands.COMMANDS.parse_slots(cell) == word
+    assert gridengine_commands.COMMANDS.parse_slots(cell, words) == word
 
 
 CAPTURED = captured("gridengine-8.1.9-qstat-job.txt")

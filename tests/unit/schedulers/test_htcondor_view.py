@@ -9,13 +9,12 @@ from captured_text import captured
 from weigh.errors import FormatError, UsageError
 from weigh.model.cluster import NodeGpus
 from weigh.model.job import STUCK
-from weigh.schedulers import KINDS, facts_from_environment, htcondor
+from weigh.schedulers import facts_from_environment, htcondor
 from weigh.units import GIB, KIB, MIB
 
 QUEUE = captured("htcondor-23.9-queue.json")
 HISTORY = captured("htcondor-23.9-history.json")
 SLOTS = captured("htcondor-23.9-status.json")
-HTCONDOR = KINDS["htcondor"]
 AD = Path(__file__).with_name("htcondor_job.ad.txt").read_text()
 
 
@@ -177,7 +176,7 @@ def test_static_slots_and_a_drained_node_are_counted() -> None:
 
 def test_the_pool_is_shown_by_its_own_commands() -> None:
     with pytest.raises(UsageError, match="condor_status shows its slots"):
-        HTCONDOR.site.read_cluster(lambda _: [], {})
+        htcondor.KIND.site.read_cluster(lambda _: [], {})
 
 
 def test_a_job_reads_its_own_description(tmp_path: Path) -> None:

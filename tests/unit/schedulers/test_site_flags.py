@@ -141,14 +141,6 @@ def test_a_script_is_checked_for_what_the_site_wants(tmp_path: Path) -> None:
     assert "site-requires" in found
 
 
-def test_a_script_with_what_the_site_wants_is_good(tmp_path: Path) -> None:
-    text = "#SBATCH --mem-per-cpu=2G --account=physics"
-
-    found = checked(tmp_path, text, PER_CPU | {"require": ["account"]})
-
-    assert not {"site-memory", "site-requires"} & set(found)
-
-
 def test_a_site_that_requires_an_account_gets_no_job_without(tmp_path: Path) -> None:
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     (tmp_path / "weigh.toml").write_text('[cluster]\nrequire = ["account"]\n')

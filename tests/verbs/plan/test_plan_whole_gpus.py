@@ -30,17 +30,6 @@ def test_a_task_measured_on_two_gpus_gets_two_for_itself(
     assert (plan.request.gpus, plan.request.gpu, plan.request.nodes) == (2, "v100", 1)
 
 
-def test_a_task_with_gpus_of_its_own_gets_their_share_of_the_node(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    node = ("--node", "512GiB,64,8")
-
-    weigh("plan", "tasks.txt", "--gpus", "2", *SAID, *node)
-
-    capacity = read_plan(tmp_path / "plan" / "tasks").capacity
-    assert (capacity.cpus, capacity.memory, capacity.count) == (16, 128 * GIB, 1)
-
-
 def test_whole_gpus_of_any_kind_need_no_name_and_no_memory(
     weigh: Weigh, tmp_path: Path
 ) -> None:

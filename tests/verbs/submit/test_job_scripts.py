@@ -121,15 +121,6 @@ def test_no_name_breaks_out_of_its_directive(
     assert odd[5:] == plain[5:]
 
 
-def test_an_array_is_exactly_as_long_as_the_plan() -> None:
-    assert "#SBATCH --array=0-19%10" in RENDER["slurm"](
-        a_script(elements=20, request=JobRequest(throttle=10))
-    )
-    assert "#$ -t 1-20\n#$ -tc 10\n" in RENDER["gridengine"](
-        a_script(elements=20, request=JobRequest(throttle=10))
-    )
-
-
 def test_one_element_is_no_array() -> None:
     assert "--array" not in RENDER["slurm"](a_script(elements=1))
     assert "#$ -t" not in RENDER["gridengine"](a_script(elements=1))

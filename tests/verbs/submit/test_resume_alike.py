@@ -16,13 +16,12 @@ from weigh.planning.resume_policy import (
     Chosen,
     ResumeChoice,
     ResumeOptions,
-    enlarged_request,
     group_by_request,
 )
 from weigh.schedulers.reachable import JobSnapshot
 from weigh.schedulers.this_machine import LocalScheduler
 from weigh.store.identity import this_machine
-from weigh.units import GIB, HOUR, MIB
+from weigh.units import GIB, MIB
 
 LOCAL = LocalScheduler(env={}, root="", machine=this_machine())
 
@@ -106,41 +105,6 @@ def test_twice_of_what_nobody_knows_is_not_run_again(state: State, option: str) 
     assert not choice.run
     assert option in choice.reason
     assert said.run
-
-
-def request_of(
-    wanted: JobRequest,
-    choice: ResumeChoice,
-    memory: str | None = None,
-    time: str | None = None,
-) -> JobRequest:
-    return enlarged_request(wanted, [choice], ResumeOptions(memory=memory, time=time))
-
-
-def test_h_vmem_alone_grows_as_memory_does() -> None:
-    again = request_of(
-        JobRequest(virtual_memory=4 * GIB), ResumeChoice(run=True, reason="", memory=2)
-    )
-
-    assert (again.memory, again.virtual_memory) == (None, 8 * GIB)
-
-
-def test_memory_that_is_reported_moves_h_vmem_along() -> None:
-    wanted = JobRequest(memory=2 * GIB, virtual_memory=3 * GIB)
-
-    again = request_of(wanted, ResumeChoice(run=True, reason=""), memory="8GiB")
-
-    assert (again.memory, again.virtual_memory) == (8 * GIB, 9 * GIB)
-
-
-def test_a_time_that_is_reported_is_taken_as_it_is() -> None:
-    again = request_of(
-        JobRequest(time_limit=HOUR),
-        ResumeChoice(run=True, reason="", time=2),
-        time="90m",
-    )
-
-    assert again.time_limit == 90 * 60
 
 
 def test_the_plan_of_a_job_is_read_once_however_many_tasks_are_left(

@@ -146,14 +146,6 @@ def test_a_dry_run_of_a_command_leaves_nothing_behind(here: Weigh, fake: Fake) -
     assert not list(here.folder.iterdir())
 
 
-def test_a_refused_job_is_not_kept(here: Weigh, fake: Fake) -> None:
-    fake("sbatch", "echo 'invalid partition' >&2; exit 1")
-    submit(here)
-
-    assert here("status")[0] == 2
-    assert not Path(".weigh/jobs.jsonl").exists()
-
-
 def test_a_silent_sbatch_is_not_queried_twice(
     here: Weigh, fake: Fake, shorten: Callable[[str, float], None]
 ) -> None:

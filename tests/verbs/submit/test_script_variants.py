@@ -86,17 +86,6 @@ def test_an_image_of_a_registry_is_looked_for_by_no_file() -> None:
     assert "[ -e docker" not in text
 
 
-@EACH_KIND
-def test_a_job_asks_whether_others_succeeded_where_the_scheduler_does_not(
-    name: str,
-) -> None:
-    text = RENDER[name](a_script(needs=("w0123456789ab", "42")))
-
-    asks = "-m weigh status --succeeded w0123456789ab 42 || exit" in text
-    assert asks == (name == "gridengine")
-    assert is_bash(text)
-
-
 @pytest.mark.parametrize(
     ("limit", "seconds"),
     [

@@ -213,29 +213,6 @@ def test_every_line_fits_80_columns(path: str, text: str, words: list[str]) -> N
     assert all(word in "\n".join(lines) for word in words)
 
 
-def test_the_current_cluster_is_queried(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    answers = {
-        "scontrol": 'case "$*" in *partition) echo "PartitionName=short Default=YES '
-        'MaxTime=00:30:00 State=UP TotalNodes=1" ;; *config) echo "EnforcePartLimits '
-        '= NO" ;; esac',
-        "sinfo": ":",
-    }
-    for name, body in answers.items():
-        path = tmp_path / "bin" / name
-        path.write_text(f"#!/bin/sh\n{body}\n")
-        path.chmod(0o755)
-    script = "#!/bin/bash\n#SBATCH --time=01:00:00 --partition=shrt\nhostname\n"
-    (tmp_path / "run.sh").write_text(script)
-    env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(tmp_path)}
-
-    found = check_here(here_of(str(tmp_path), env), "run.sh", form=None).findings
-
-    assert {one.rule: one.cure for one in found}["unknown-queue"] == (
-        "did you mean short?"
-    )
-
-
 def test_without_a_scheduler_nobody_is_queried(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("#!/bin/bash\n#SBATCH -p nosuch\nhostname\n")
 
