@@ -371,7 +371,7 @@ def _out_of_gpu_memory(task_count: int, unit: str) -> ReportNote:
         f"{what} ran out of a GPU's memory: use a larger GPU or a smaller batch; more "
         "host memory does not help"
     )
-    return finding_note("GPU memory", words, 100)
+    return finding_note("GPU mem", words, 100)
 
 
 def _largest_memory_need(subject: AdviceSubject) -> Bytes | None:

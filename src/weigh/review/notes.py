@@ -162,7 +162,7 @@ def _gpu_filled_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     if {state for _, state in measured} == {"FAILED"} and not has_words:
         full = (full_gpu_words(usage, ran_out=False) for usage, _ in measured)
         for words in [words for words in full if words][:1]:
-            yield finding_note("GPU memory", words, 95)
+            yield finding_note("GPU mem", words, 95)
 
 
 def _gpu_error_notes(gpu_usages: Sequence[GpuUsage]) -> Iterator[ReportNote]:

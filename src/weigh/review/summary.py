@@ -137,7 +137,7 @@ def _all_notes(
     for words in dict.fromkeys(
         doubt for one in found.accounted for doubt in one.doubts
     ):
-        yield ReportNote(about="accounting", words=words, weight=20)
+        yield ReportNote(about="figures", words=words, weight=20)
 
 
 def _scheduler_trouble_notes(

@@ -19,6 +19,7 @@ from weigh.model.report import (
     ReportMeasure,
     ReportRow,
 )
+from weigh.render.report_lines import report_note_lines
 from weigh.review.advice import AdviceSubject, resource_notes
 from weigh.review.elements import elements_of_runs, memory_at_once, single_run_element
 from weigh.review.figures import (
@@ -401,3 +402,18 @@ def test_runs_that_follow_each_other_overlap_by_no_rounding(
 
     for ordered in (rows, rows[::-1]):
         assert memory_at_once([ReviewedRun(row=row) for row in ordered]) == most
+
+
+def test_the_title_of_a_doubt_on_accounting_is_not_cut() -> None:
+    accounted = AccountedElement(element=0, doubts=("a node has no 1 EiB",))
+    report = compose_report(
+        ReportFindings(
+            title="t",
+            requested=NOTHING,
+            runs=(),
+            elements=(),
+            accounted=(accounted,),
+        )
+    )
+    lines = [line for note in report.notes for line in report_note_lines(note)]
+    assert "  figures   a node has no 1 EiB" in lines

@@ -40,7 +40,7 @@ def test_a_run_that_filled_a_gpu_and_failed_without_a_word_may_have_lacked_it(
         root, record_of(filled, 1), MachineIdentity("node01", "0" * 32, None, None)
     )
     _, out, _ = say("report", "last")
-    assert "GPU memory was full (31.0 of 32.0 GiB): a smaller batch, or a" in out
+    assert "GPU mem   GPU memory was full (31.0 of 32.0 GiB): a smaller batch" in out
 
 
 @pytest.fixture
