@@ -207,8 +207,10 @@ class MetricReader:
         if self._column is not None:
             separator, place, width = self._column
             cells = _cells_of(line, separator)
-            if len(cells) == width and _number_in(cells[place]) is not None:
-                return [cells[place]]
+            if len(cells) == width:
+                cell = cells[place].rstrip("%")
+                if _number_in(cell) is not None:
+                    return [cell]
         if self._hint in line.lower():
             self._column = self._column_in_head(line) or self._column
         return []

@@ -101,6 +101,7 @@ def test_every_printed_value_is_read_however_the_output_arrives(
         ("loss", "loss 1,234\nloss 0,987", [1.234, 0.987]),
         ("loss", '{"loss":[0,12],"n":1} loss: 1,2,3', [0.0, 1.0]),
         ("loss", "epoch;loss\n1;0,5\n2;0,25", [0.5, 0.25]),
+        ("acc", "epoch;acc\n1;95,5%\n2;1,000%", [95.5, 1.0]),
         # of one column the head is the first line
         ("loss", "\nloss\n0.5\nsome words\n.25\n", [0.5, 0.25]),
         ("loss", '"loss"\r\n1\r\n', [1.0]),
