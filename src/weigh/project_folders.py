@@ -58,8 +58,10 @@ def hold_temporary(file_path: str) -> int | None:
 
     None if somebody else holds it, or it cannot be locked.
     """
-    import fcntl  # noqa: PLC0415 - not on Windows
-
+    try:
+        import fcntl  # noqa: PLC0415 - not on Windows
+    except ImportError:
+        return None
     try:
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         descriptor = os.open(file_path, flags)

@@ -1,6 +1,7 @@
 """What a program tells ``weigh run``."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +252,20 @@ def test_a_process_number_that_comes_again_is_queried_again() -> None:
         ranks.look(readings)
     assert [rank.rank for rank in ranks.ranks()] == [0, 7]
     assert {rank.host for rank in ranks.ranks()} == {os.uname().nodename}
+
+
+def test_a_system_without_locks_of_files_has_a_channel_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Windows has no fcntl."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+
+    made = flow_channel.PhaseChannel("0123")
+    assert made.path == str(tmp_path / "weigh-0123.regions")
+    made.close()
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def alone(regions: ProgramRegions | None = None) -> RunMeasurement:
