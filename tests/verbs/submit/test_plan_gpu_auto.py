@@ -20,18 +20,23 @@ A100 = ("NVIDIA A100-SXM4-40GB", 40536 * MIB)
 HOUR = 3600.0
 
 
-def keep_run(weigh: Weigh, gpu: tuple[str, int], wall_time: float) -> None:
-    """Keep the record of a task that held 9 GiB of a GPU."""
-    name, total = gpu
+def keep_run(
+    weigh: Weigh,
+    gpu: tuple[str, int] | None,
+    wall_time: float,
+    program: str = "task.py",
+) -> None:
+    """Keep the record of a task that held 9 GiB of a GPU, or used none."""
+    name, total = gpu or ("", 0)
     peak = PeakMemory(MIB, MIB, MIB, None, None, None, "test")
     used = GpuUsage("GPU-0", name, total, peak_memory=9 * GIB, utilization_mean=90.0)
     record = Record(
         id=f"{name}-{wall_time}",
-        command=("python3", "task.py", "--seed", "1"),
+        command=("python3", program, "--seed", "1"),
         started="2026-11-21T10:00:00Z",
         state="COMPLETED",
         exit_code=0,
-        usage=Usage(wall_time=wall_time, peak_memory=peak, gpus=(used,)),
+        usage=Usage(wall_time=wall_time, peak_memory=peak, gpus=(used,) if gpu else ()),
     )
     shards.append_record(str(weigh.folder / ".weigh"), record, identity.this_machine())
 
@@ -118,6 +123,21 @@ def test_a_kind_without_a_record_shows_what_to_type(real: Weigh) -> None:
     assert code == 0, err
     plan = (real.folder / "plan" / "tasks-a100" / "plan.json").read_text()
     assert json.loads(plan)["tasks"] == 2
+
+
+@pytest.mark.slurm
+def test_tasks_that_use_no_gpu_need_no_run_on_each_kind(real: Weigh) -> None:
+    for gpu in (V100, A100):
+        keep_run(real, gpu, HOUR / 6)
+    keep_run(real, None, HOUR / 12, program="prepare.py")
+    task_file = real.folder / tasks_in(real)
+    task_file.write_text(task_file.read_text() + "python3 prepare.py --seed 1\n")
+
+    code, out, err = real("plan", "tasks.txt", "--gpu", "auto")
+
+    assert code == 0, err
+    assert "not measured on" not in out
+    assert gpu_of_plan(real) is not None
 
 
 @pytest.mark.slurm

@@ -147,9 +147,20 @@ class _KindPlanner(msgspec.Struct, frozen=True):
         return replace(target, note=None)
 
     def _needs_on_kind(self, kind: str) -> TaskNeeds:
-        """Return the needs as measured there; else those of all, without their time."""
+        """Return the needs as measured there; else those of all, without their time.
+
+        What tasks take that use no GPU is the same everywhere.
+        """
         sites = self.here.settings.gpus
-        needs = self.needs_on(lambda head: _is_run_on_kind(head, kind, sites))
+        without_gpu = {
+            name
+            for one in self.any_needs.kinds
+            if not (one.item.gpu_memory or one.item.gpus)
+            for name in one.records
+        }
+        needs = self.needs_on(
+            lambda head: head.id in without_gpu or _is_run_on_kind(head, kind, sites)
+        )
         if all(one.records for one in needs.kinds):
             return needs
         if self.options.time is not None:
