@@ -31,7 +31,7 @@ _DIRECTIVE = re.compile(
     rb"#(?:SBATCH|PBS|BSUB)\b|#+\s*(?:SBATCH|PBS|BSUB)\s+-|#\$\s*-[a-zA-Z]"
 )
 _INTERPRETER = re.compile(rb"#!\s*/")
-_THEN = re.compile(rb"\s*#\s*weigh:\s*then\s*", re.IGNORECASE)
+_THEN = re.compile(rb"\s*#\s*weigh:\s*then\b\s*(.*?)\s*", re.IGNORECASE)
 _DISBATCH = re.compile(rb"#\s*DISBATCH\s+\w")  # disBatch's own directives
 # a line that only changes the shell which the next line does not get
 _ONLY_SETS = re.compile(
@@ -98,8 +98,10 @@ def read_task_lines(
             )
         text = task_text(raw, is_first=number == 1)
         if not text:
-            if _THEN.fullmatch(raw):
-                take_then(_command_of_then(file_lines, f"{file_name}:{number}"))
+            then = _THEN.fullmatch(raw)
+            if then is not None:
+                place = f"{file_name}:{number}"
+                take_then(_command_of_then(file_lines, place, on_line=then[1]))
                 return
             if makes_a_script(raw, is_first=number == 1):
                 raise UsageError(_script_not_tasks_text(file_name, number, raw))
@@ -121,12 +123,19 @@ def read_task_lines(
         offset += len(raw)
 
 
-def _command_of_then(file_lines: Iterable[bytes], place: str) -> bytes:
+def _command_of_then(
+    file_lines: Iterable[bytes], place: str, *, on_line: bytes
+) -> bytes:
     """Return the one command in the lines behind ``# weigh: then``.
 
     Raises:
-        FormatError: there is none, or there are several.
+        FormatError: there is none, there are several, or one stands *on_line*.
     """
+    # as a comment it would not run, and nobody notice
+    if on_line:
+        raise FormatError(
+            f"{place}: the command of '# weigh: then' stands on the next line"
+        )
     commands = [text for raw in file_lines if (text := task_text(raw))]
     if len(commands) != 1:
         raise FormatError(

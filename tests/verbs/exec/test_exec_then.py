@@ -69,6 +69,18 @@ def test_not_exactly_one_command_is_refused(
     assert batch.ran() == []
 
 
+def test_a_command_on_the_line_itself_is_refused(batch: Batch) -> None:
+    batch.write("echo a >> ran", "# weigh: then echo b >> ran")
+
+    refused = batch.run()
+
+    assert refused.returncode == 2
+    assert "tasks.txt:2: the command of '# weigh: then' stands on the next line" in (
+        refused.stderr
+    )
+    assert batch.ran() == []
+
+
 def test_it_is_a_part_of_the_one_document(batch: Batch) -> None:
     batch.write("echo a >> ran", *THEN)
 
