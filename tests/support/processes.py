@@ -67,6 +67,11 @@ def is_stopped(pid: int) -> bool:
     return status_of(pid).get("State", "?")[0] == "T"
 
 
+def pending_signals(pid: int) -> int:
+    """Give the mask of the signals that wait for the process."""
+    return int(status_of(pid)["ShdPnd"], 16)
+
+
 def children_of(pid: int) -> list[int]:
     """Give the ids of the process's own children, whichever thread started them."""
     found: list[int] = []

@@ -1,10 +1,12 @@
-"""Ordinary users and mount namespaces, for the faults of what starts processes."""
+"""Ordinary users, mount namespaces, memory groups: what starts processes meets them."""
 
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +46,21 @@ def mount_namespace() -> tuple[str, ...]:
 def in_namespace(mount_namespace: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     """Return the words that run a shell line in a mount namespace before a command."""
     return lambda line: (*mount_namespace, f'{line} && exec "$@"', "sh")
+
+
+@pytest.fixture
+def memory_group() -> Iterator[Callable[[int], tuple[str, ...]]]:
+    """Give what makes a memory group of so many bytes: the words that run in it."""
+    group = Path(f"/sys/fs/cgroup/memory/weigh-test-{uuid.uuid4().hex[:8]}")
+
+    def limited_to(size: int) -> tuple[str, ...]:
+        try:
+            group.mkdir()
+            (group / "memory.limit_in_bytes").write_text(str(size))
+        except OSError:
+            pytest.skip("no memory group (version 1) can be made here")
+        return ("sh", "-c", f'echo $$ >{group}/cgroup.procs && exec "$@"', "sh")
+
+    yield limited_to
+    if group.exists():
+        group.rmdir()

@@ -8,7 +8,6 @@ from weigh.measure.programs import (
     ProcessSigns,
     SignWatch,
     count_arenas,
-    program_names,
     read_rules,
     sign_of,
 )
@@ -238,8 +237,3 @@ def test_runs_with_different_knobs_are_not_fitted_together() -> None:
 
 def test_a_knob_that_is_a_parameter_is_left_out() -> None:
     assert knobs_of(record("java", "-Xmx64m", "A", heap=64)) == ()
-
-
-def test_the_script_of_an_interpreter_is_its_program() -> None:
-    look = ProcessSigns("/usr/bin/python3", ("python3", "-u", "/opt/a.py"))
-    assert program_names(look) == ("python3", "python3", "a.py")

@@ -52,24 +52,26 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_a_file_that_nobody_maps_counts(machine: Machine) -> None:
-    machine.hold(1096)
-    machine.files(96)
-    assert machine.beyond() == 96
+# looks, each at what the machine holds, what a search finds, what is mapped; and how
+# much is held beyond that
+SCENES: dict[str, list[tuple[int, tuple[int, ...], int, int]]] = {
+    "a file that nobody maps counts": [(1096, (96,), 0, 96)],
+    "what others hold is not the job's": [(1300, (96,), 0, 96), (1700, (96,), 0, 96)],
+    "a file that the job wrote unseen counts": [(1096, (32, 0, 64), 0, 96)],
+    "a file that is mapped counts once and stays when it is not": [
+        (1096, (0,), 96, 0),
+        (1096, (96,), 0, 96),
+        (1096, (96,), 96, 0),
+    ],
+}
 
 
-def test_what_others_hold_is_not_the_jobs(machine: Machine) -> None:
-    machine.hold(1300)
-    machine.files(96)
-    assert machine.beyond() == 96
-    machine.hold(1700)
-    assert machine.beyond() == 96
-
-
-def test_a_file_that_the_job_wrote_unseen_counts(machine: Machine) -> None:
-    machine.hold(1096)
-    machine.files(32, closed=64)
-    assert machine.beyond() == 96
+@pytest.mark.parametrize("what", SCENES)
+def test_of_files_in_shared_memory(machine: Machine, what: str) -> None:
+    for held, files, mapped, beyond in SCENES[what]:
+        machine.hold(held)
+        machine.files(*files)
+        assert machine.beyond(mapped) == beyond
 
 
 def test_what_others_gave_back_hides_nothing(machine: Machine) -> None:
@@ -80,16 +82,6 @@ def test_what_others_gave_back_hides_nothing(machine: Machine) -> None:
     assert machine.beyond() == 96
     machine.hold(650)  # others again, while the file stays
     assert [machine.beyond() for _ in range(3)][-1] == 96
-
-
-def test_a_file_that_is_mapped_counts_once_and_stays_when_it_is_not(
-    machine: Machine,
-) -> None:
-    machine.hold(1096)
-    assert machine.beyond(mapped=96) == 0
-    machine.files(96)
-    assert machine.beyond(mapped=0) == 96
-    assert machine.beyond(mapped=96) == 0
 
 
 def test_a_file_left_between_the_look_and_the_search_counts_once(

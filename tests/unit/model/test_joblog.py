@@ -44,10 +44,6 @@ def test_a_command_is_raw_to_the_end_of_its_line(command: str) -> None:
     assert parse_line(line).command == command
 
 
-def test_a_newline_in_a_command_was_written_as_nul() -> None:
-    assert parse_line(LINE + "\0echo more").command == "echo hello\necho more"
-
-
 @pytest.mark.parametrize(
     "line",
     [

@@ -1,8 +1,6 @@
 """Locks, joblogs, memory groups: the runner's files, on trees made for the test."""
 
-import json
 import os
-import resource
 import time
 from pathlib import Path
 
@@ -12,8 +10,7 @@ import pytest
 from weigh.errors import UsageError
 from weigh.runner import orphans
 from weigh.runner.attempt import TasksOutput
-from weigh.runner.events import AttemptStarted, PastRuns, RunClosed, RunOpened
-from weigh.runner.journal import RunJournal
+from weigh.runner.events import AttemptStarted, PastRuns, RunOpened
 from weigh.runner.memory_guard import MachineMemoryGauge, MemoryRoom
 from weigh.runner.owned_file import JoblogHolder, JoblogLock
 from weigh.runner.shell import LineShell
@@ -62,32 +59,6 @@ def test_a_lock_from_a_machine_out_of_sight_is_nobodys_when_it_stays_silent(
     slept: list[float] = []
     JoblogLock(str(path.with_suffix("")), me(), sleep=slept.append).release()
     assert sum(slept) >= 60
-
-
-# the joblog
-
-
-def test_events_that_a_full_disk_refused_are_written_once_there_is_room(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "log"
-    journal = RunJournal(str(path), me())
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    journal.append_events(RunClosed("first", 1.0, "x"))
-    # the kernel writes what fits, as on a disk that becomes full
-    size = os.stat(journal.events_path).st_size
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, hard))
-    try:
-        journal.append_events(RunClosed("second", 2.0, "x"))
-        troubles = [journal.trouble()]
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    journal.append_events(RunClosed("third", 3.0, "x"))
-    assert troubles == [f"cannot write {journal.events_path}: No space left on device"]
-    assert journal.trouble() is None
-    journal.close()
-    lines = Path(f"{path}.events.jsonl").read_text().splitlines()
-    assert [json.loads(line)["run"] for line in lines] == ["first", "second", "third"]
 
 
 # output

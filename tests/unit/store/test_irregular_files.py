@@ -11,15 +11,11 @@ from weigh.errors import UsageError
 from weigh.flow.submit.staging import measure_source
 
 
-def fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
 def endless(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
 
-@pytest.mark.parametrize("make", [fifo, endless])
+@pytest.mark.parametrize("make", [os.mkfifo, endless])
 def test_other_records_are_read_though_a_file_is_none(
     tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
@@ -32,7 +28,7 @@ def test_other_records_are_read_though_a_file_is_none(
         assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("make", [fifo, endless])
+@pytest.mark.parametrize("make", [os.mkfifo, endless])
 @pytest.mark.parametrize(
     ("file", "words"),
     [

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from some_records import HERE, some_record
 
 from weigh.errors import StoreError
 from weigh.store.location import locate_store, make_folder, note_on_store
-from weigh.store.shards import append_record, store_shards
+from weigh.store.shards import store_shards
 
 
 @pytest.fixture
@@ -125,27 +124,10 @@ def test_weigh_dir_overrides_and_is_relative_to_the_folder(tmp_path: Path) -> No
     assert chosen == str(tmp_path / "elsewhere")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_a_store_planted_by_somebody_else_is_passed_over(home: Path) -> None:
-    planted = home / ".weigh"
-    planted.mkdir()
-    os.chown(planted, 12345, 12345)
-    below = folder(home, "job")
-    assert locate_store(str(below), in_home(home)) == str(below / ".weigh")
-
-
 def test_a_file_in_the_way_is_no_store(home: Path) -> None:
     (home / ".weigh").write_text("not a folder")
     below = folder(home, "job")
     assert locate_store(str(below), in_home(home)) == str(below / ".weigh")
-
-
-def test_only_the_owner_may_read_what_is_made(tmp_path: Path) -> None:
-    root = tmp_path / ".weigh"
-    append_record(str(root), some_record(), HERE)
-    everything = [root, *root.rglob("*")]
-    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in everything}
-    assert all(modes[p] == (0o700 if p.is_dir() else 0o600) for p in everything)
 
 
 def test_a_new_store_keeps_itself_out_of_git(tmp_path: Path) -> None:

@@ -114,13 +114,6 @@ def test_exec_keeps(batch: Batch, promise: str) -> None:
                 assert _FOUND[key](batch, done) == value, key
 
 
-def test_every_task_runs_once_and_stands_in_the_joblog(batch: Batch) -> None:
-    batch.write(*(f"echo {n} >> ran" for n in range(1, 21)))
-    assert batch.run("-j", "3").returncode == 0
-    assert sorted(map(int, batch.ran())) == list(range(1, 21))
-    assert batch.ended() == dict.fromkeys(range(1, 21), (0, 0))
-
-
 def test_a_line_needs_no_shell_or_gets_bash(batch: Batch) -> None:
     batch.write(f"{sys.executable} -c 'print(1)'", "[[ a == a ]] && echo $BASH")
     batch.run()

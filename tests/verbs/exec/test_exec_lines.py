@@ -27,11 +27,6 @@ def _report(*failures: FailedTask) -> ExecReport:
     )
 
 
-def test_a_failure_names_its_file() -> None:
-    lines = summary_lines(_report(FailedTask(2, "exit code 1", "t.out/2.out")))
-    assert "  failed    task 2: exit code 1   t.out/2.out" in lines
-
-
 def test_a_job_s_log_names_the_plan_to_resume() -> None:
     """The user of a job has typed no `weigh exec` to which an option could be added."""
     by_hand = _report(FailedTask(2, "exit code 1", "t.out/2.out"))

@@ -87,24 +87,6 @@ def test_a_line_as_long_as_the_kernel_takes_runs(batch: Batch) -> None:
     assert batch.ran() == ["a"]
 
 
-@pytest.mark.parametrize("option", ["--resume", "--no-resume"])
-def test_what_is_no_joblog_is_neither_written_nor_renamed(
-    batch: Batch, option: str
-) -> None:
-    batch.write("echo a >> ran")
-    os.mkfifo(batch.folder / "pipe")
-    (batch.folder / "folder").mkdir()
-    (batch.folder / "notes").write_text("my notes\n")
-    for name in ("pipe", "folder", "notes"):
-        finished = batch.run(option, "--joblog", name)
-        assert finished.returncode in {2, 125}, name
-        assert name in finished.stderr
-        assert (batch.folder / name).exists()
-    assert not list(batch.folder.glob("*.old"))
-    assert not list(batch.folder.glob("*.jsonl"))
-    assert batch.ran() == []
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

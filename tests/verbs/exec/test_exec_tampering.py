@@ -87,6 +87,16 @@ def test_a_second_exec_is_refused_where_files_of_the_first_were_removed(
     assert batch.ran() == ["b"]
 
 
+# what may stand in the place of a file, some of it leading to one called precious
+PLANTED: dict[str, Callable[[Path], object]] = {
+    "folder": Path.mkdir,
+    "pipe": os.mkfifo,
+    "link": lambda path: path.symlink_to("precious"),
+    "hard link": lambda path: path.hardlink_to(path.with_name("precious")),
+    "words": lambda path: path.write_text("words"),
+}
+
+
 @pytest.mark.few(2)
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link", "words"])
 def test_a_lock_file_replaced_by_something_else_does_no_harm(
@@ -96,14 +106,8 @@ def test_a_lock_file_replaced_by_something_else_does_no_harm(
     first = batch.begin()
     path = lock_of(batch)
     (batch.folder / "precious").write_text("words")
-    make: dict[str, Callable[[], object]] = {
-        "folder": path.mkdir,
-        "pipe": lambda: os.mkfifo(path),
-        "link": lambda: path.symlink_to("precious"),
-        "words": lambda: path.write_text("words"),
-    }
     path.unlink()
-    make[kind]()  # at once: weigh makes its lock again
+    PLANTED[kind](path)  # at once: weigh makes its lock again
     second = batch.run()
     assert second.returncode == 2
     assert "Traceback" not in second.stderr
@@ -183,14 +187,7 @@ def test_what_was_planted_is_neither_written_nor_emptied(
     target = batch.folder / "precious"
     target.write_text("words\n")
     path = batch.folder / f"tasks.txt.joblog{name}"
-    if kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "folder":
-        path.mkdir()
-    elif kind == "link":
-        path.symlink_to(target)
-    else:
-        path.hardlink_to(target)
+    PLANTED[kind](path)
     batch.write("echo a >> ran")
     done = batch.run()
     assert done.returncode in (2, 125)

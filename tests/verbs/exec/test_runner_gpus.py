@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -71,26 +72,37 @@ def claims(tmp_path: Path) -> Iterator[GpuClaims]:
     claims.release()
 
 
-def test_all_gpus_of_a_workstation_are_taken(claims: GpuClaims) -> None:
-    assert claims.choose({}, None, lambda: FakeGpus({}, {9: MIB})) == ("0", "1")
+NAMED = {"CUDA_VISIBLE_DEVICES": "1,3"}
 
 
-def test_what_the_environment_names_needs_no_driver(claims: GpuClaims) -> None:
-    env = {"CUDA_VISIBLE_DEVICES": "1,3"}
-    assert claims.choose(env, None, FakeGpus) == ("1", "3")
+@pytest.mark.parametrize(
+    ("given", "held", "chosen"),
+    [
+        (({}, None, None), ({}, {9: MIB}), ("0", "1")),  # all of a workstation
+        ((NAMED, None, None), (), ("1", "3")),  # no driver is needed
+        (({}, GRID_ENGINE, 1), ({9: GIB}, {}, {}), ("1",)),  # an idle one
+    ],
+)
+def test_gpus_are_chosen(
+    claims: GpuClaims, given: Any, held: Any, chosen: tuple[str, ...]
+) -> None:
+    env, granted, count = given
+    found = claims.choose(env, granted, lambda: FakeGpus(*held), gpu_count=count)
+    assert found == chosen
 
 
-def test_more_gpus_than_the_environment_names_are_refused(claims: GpuClaims) -> None:
-    env = {"CUDA_VISIBLE_DEVICES": "1,3"}
-    with pytest.raises(
-        UsageError, match="--gpus 4: only 2 GPUs are named for this job"
-    ):
-        claims.choose(env, None, FakeGpus, gpu_count=4)
-
-
-def test_gpus_granted_without_a_name_are_idle_ones(claims: GpuClaims) -> None:
-    gpus = FakeGpus({9: GIB}, {}, {})
-    assert claims.choose({}, GRID_ENGINE, lambda: gpus, gpu_count=1) == ("1",)
+@pytest.mark.parametrize(
+    ("env", "granted", "count", "why"),
+    [
+        (NAMED, None, 4, "--gpus 4: only 2 GPUs are named for this job"),
+        ({}, GRID_ENGINE, None, "--gpus N"),  # a grant of unknown size
+    ],
+)
+def test_a_number_of_gpus_is_refused(
+    claims: GpuClaims, env: Any, granted: Any, count: Any, why: str
+) -> None:
+    with pytest.raises(UsageError, match=why):
+        claims.choose(env, granted, lambda: FakeGpus({}), gpu_count=count)
 
 
 def test_too_few_idle_gpus_are_refused_and_none_is_kept(
@@ -140,11 +152,6 @@ def test_a_claim_ends_with_the_process_that_has_it(
             claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}), gpu_count=1)
         other.kill()
     assert claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}), gpu_count=1) == ("0",)
-
-
-def test_a_grant_of_unknown_size_is_refused(claims: GpuClaims) -> None:
-    with pytest.raises(UsageError, match="--gpus N"):
-        claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}))
 
 
 def _attempt(

@@ -2,6 +2,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,35 +33,21 @@ def test_a_job_that_a_signal_ended_reads_as_128_plus_n(weigh: Weigh, name: str) 
     assert weigh.record()["signal"] == number
 
 
-def _no_such_command(folder: Path) -> str:
-    return str(folder / "nowhere")
+# what cannot be started, made in a folder
+UNSTARTABLE: dict[str, Callable[[Path], Path]] = {
+    "no such command": lambda folder: folder / "nowhere",
+    "below a file": lambda folder: _script(folder / "file", "") / "command",
+    "not executable": lambda folder: _script(folder / "data.txt", "text", 0o644),
+    "a folder": lambda folder: folder,
+    "no interpreter": lambda folder: _script(folder / "script", "#!/no/such/thing\n"),
+}
 
 
-def _below_a_file(folder: Path) -> str:
-    return str(_script(folder / "file", "") / "command")
-
-
-def _not_executable(folder: Path) -> str:
-    return str(_script(folder / "data.txt", "text", 0o644))
-
-
-def _folder(folder: Path) -> str:
-    return str(folder)
-
-
-def _no_interpreter(folder: Path) -> str:
-    return str(_script(folder / "script", "#!/no/such/interpreter\n"))
-
-
-@pytest.mark.parametrize(
-    "make",
-    [_no_such_command, _below_a_file, _not_executable, _folder, _no_interpreter],
-)
+@pytest.mark.parametrize("what", UNSTARTABLE)
 def test_what_cannot_be_started_has_the_code_that_env_gives(
-    weigh: Weigh, tmp_path: Path, make: "object"
+    weigh: Weigh, tmp_path: Path, what: str
 ) -> None:
-    assert callable(make)
-    command = make(tmp_path)
+    command = str(UNSTARTABLE[what](tmp_path))
     expected = subprocess.run([ENV, command], capture_output=True, check=False)
     done = weigh.run("--", command)
     assert done.returncode == expected.returncode

@@ -37,12 +37,6 @@ def test_a_folder_that_cannot_be_written_costs_one_warning(
     assert "WEIGH_DIR" in said
 
 
-def test_a_file_where_the_store_should_be_costs_one_warning(weigh: Weigh) -> None:
-    weigh.store.write_text("in the way")
-    (said,) = _unharmed(weigh.run("--", *JOB), warnings=1)
-    assert str(weigh.store) in said
-
-
 @pytest.mark.parametrize("already", ["", "mkdir -p $WEIGH_DIR/records &&"])
 def test_a_full_disk_costs_one_warning(
     weigh: Weigh, in_namespace: InNamespace, already: str

@@ -78,13 +78,6 @@ def test_a_job_lives_on_without_weigh_and_the_next_one_shows_what_was_seen(
     assert made.read_text() == "finished"
 
 
-def test_a_weigh_killed_with_its_job_reads_the_same(weigh: Weigh) -> None:
-    leader, _, _ = _kill_after_a_checkpoint(weigh)
-    os.kill(leader, signal.SIGKILL)
-    until(lambda: not is_running(leader))
-    assert "INTERRUPTED" in _weigh(weigh, "records")
-
-
 def test_a_run_that_ended_leaves_no_checkpoint(weigh: Weigh) -> None:
     process = weigh.start("run", "-q", "--", "sleep", "60")
     job_of(process.pid, "sleep")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from processes import PATIENCE, Weigh, is_running, until
+from processes import PATIENCE, Weigh, is_running, pending_signals, until
 
 # A daemon as the book has it: forked twice, a session of its own, deaf to TERM. It
 # keeps what its standard output was, so that a test can wait for its end.
@@ -98,15 +98,10 @@ def test_a_second_signal_kills_what_ignores_the_first(
     words, noted = _daemon(tmp_path, "TERM", "INT", "HUP")
     process, _ = _left_by(weigh, *words)
     process.terminate()
-    until(lambda: _pending(process.pid) == 0)
+    until(lambda: pending_signals(process.pid) == 0)
     process.terminate()
     assert process.wait(PATIENCE) == 0
     assert not is_running(_started(noted))
-
-
-def _pending(pid: int) -> int:
-    text = Path(f"/proc/{pid}/status").read_text()
-    return int(text.partition("ShdPnd:")[2].split()[0], 16)
 
 
 def _run_impatiently(weigh: Weigh, words: Sequence[str]) -> "subprocess.Popen[bytes]":

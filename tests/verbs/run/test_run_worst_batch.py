@@ -56,6 +56,7 @@ def test_a_program_that_cannot_be_asked_runs_as_ever(
     done = weigh.run("--worst-batch", "--", sys.executable, "-c", program)
     assert done.returncode == 0
     assert f"weigh: --worst-batch: {why}" in done.stderr.decode()
+    assert done.stderr.count(why.encode()) == 1
 
 
 def test_a_process_that_runs_already_is_refused(weigh: Weigh) -> None:

@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from processes import (
@@ -16,6 +15,7 @@ from processes import (
     is_running,
     is_stopped,
     job_of,
+    pending_signals,
     until,
 )
 
@@ -96,16 +96,10 @@ def test_a_job_that_ignores_int_lives_on(weigh: Weigh) -> None:
         assert process.stdout is not None
         job = int(process.stdout.readline())
         process.send_signal(signal.SIGINT)
-        until(lambda: not _is_pending(process.pid, signal.SIGINT))
+        until(lambda: not pending_signals(process.pid) & 1 << signal.SIGINT - 1)
         assert is_running(job)
         process.communicate(b"\n")
     assert process.returncode == 9
-
-
-def _is_pending(pid: int, number: int) -> bool:
-    text = Path(f"/proc/{pid}/status").read_text()
-    pending = text.partition("ShdPnd:")[2].split()[0]
-    return bool(int(pending, 16) & 1 << number - 1)
 
 
 GRACEFUL = """
@@ -216,22 +210,8 @@ def test_in_the_background_of_a_script_int_stays_ignored(weigh: Weigh) -> None:
         pid = int(shell.stderr.readline())
         shell.stdout.readline()
         os.kill(pid, signal.SIGINT)
-        until(lambda: not _is_pending(pid, signal.SIGINT))
+        until(lambda: not pending_signals(pid) & 1 << signal.SIGINT - 1)
         assert shell.communicate(b"\n", timeout=PATIENCE)[0] == b"code 4\n"
-
-
-def test_tstp_stops_the_job_and_weigh_and_cont_continues_both(weigh: Weigh) -> None:
-    # in a group of its own: the kernel stops nobody in an orphaned one
-    process = weigh.start("run", "-q", "--", "sleep", "60", process_group=0)
-    job = job_of(process.pid, "sleep")
-    process.send_signal(signal.SIGTSTP)
-    until(lambda: is_stopped(job), "the job to stop")
-    until(lambda: is_stopped(process.pid), "weigh to stop")
-    process.send_signal(signal.SIGCONT)
-    until(lambda: not is_stopped(job), "the job to go on")
-    until(lambda: not is_stopped(process.pid), "weigh to go on")
-    process.terminate()
-    assert process.wait(PATIENCE) == 143
 
 
 def test_stopped_for_long_and_continued_weigh_goes_on(weigh: Weigh) -> None:

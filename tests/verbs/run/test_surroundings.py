@@ -1,13 +1,11 @@
 import json
 import os
-import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from processes import PATIENCE, WEIGH, Weigh, children_of, job_of, until
+from processes import WEIGH, Weigh
 
 RUN = " ".join([*WEIGH, "run", "-q", "--"])
 
@@ -22,17 +20,6 @@ def _shell(
         cwd=weigh.folder,
         check=False,
     )
-
-
-@pytest.mark.skipif(not shutil.which("timeout"), reason="no timeout here")
-def test_timeout_ends_job_and_weigh_with_its_own_code(weigh: Weigh) -> None:
-    started = weigh.start("run", "-q", "--", "sleep", "60", prefix=["timeout", "600"])
-    (own,) = until(lambda: children_of(started.pid))
-    job_of(own, "sleep")
-    started.send_signal(signal.SIGALRM)  # its time is over
-    assert started.wait(PATIENCE) == 124
-    assert weigh.record()["state"] == "CANCELLED"
-    assert not weigh.left()
 
 
 def test_every_place_in_a_pipeline_works(weigh: Weigh) -> None:
@@ -92,24 +79,3 @@ def test_settings_for_the_jobs_python_are_no_trouble(
     assert done.returncode == 7
     assert b"Traceback" not in done.stderr
     assert b"Warning" not in done.stderr
-
-
-def test_modules_next_to_the_job_are_not_weighs(weigh: Weigh) -> None:
-    script = shutil.which("weigh", path=os.path.dirname(sys.executable))
-    if script is None:
-        pytest.skip("the weigh command is not installed")
-    for name in ("signal.py", "click.py", "random.py", "weigh.py"):
-        (weigh.folder / name).write_text("raise SystemExit('the wrong module')\n")
-    done = subprocess.run(
-        [script, "run", "-q", "--", "sh", "-c", "exit 7"],
-        env=weigh.env(),
-        cwd=weigh.folder,
-        check=False,
-    )
-    assert done.returncode == 7
-
-
-def test_weigh_in_weigh_passes_the_innermost_code(weigh: Weigh) -> None:
-    inner = (*WEIGH, "run", "-q", "--", "sh", "-c", "exit 7")
-    assert weigh.run("-q", "--", *inner).returncode == 7
-    assert weigh.run("-q", "--", *WEIGH, "run", "--", "nosuchcommand").returncode == 127

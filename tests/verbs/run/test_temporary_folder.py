@@ -9,34 +9,22 @@ import pytest
 from processes import WEIGH, Weigh, job_of
 from run_captured import run_captured
 
-
-def missing(place: Path) -> None:
-    assert not place.exists()
-
-
-def a_file(place: Path) -> None:
-    place.write_text("")
-
-
-def dangling(place: Path) -> None:
-    place.symlink_to("/nonexistent/folder")
-
-
-def a_loop(place: Path) -> None:
-    place.symlink_to(place)
-
-
-def read_only(place: Path) -> None:
-    place.symlink_to("/proc/1")
+UNUSABLE: dict[str, Callable[[Path], object]] = {
+    "missing": lambda _: None,
+    "a file": Path.touch,
+    "dangling": lambda place: place.symlink_to("/nonexistent/folder"),
+    "a loop": lambda place: place.symlink_to(place),
+    "read-only": lambda place: place.symlink_to("/proc/1"),
+}
 
 
 @pytest.mark.few(7)  # each of them
-@pytest.mark.parametrize("make", [missing, a_file, dangling, a_loop, read_only])
+@pytest.mark.parametrize("what", UNUSABLE)
 @pytest.mark.parametrize("verb", [("run", "-q", "--", "sh", "tasks.txt"), ("exec",)])
 def test_an_unusable_tmpdir_stops_no_task(
-    tmp_path: Path, make: Callable[[Path], None], verb: tuple[str, ...]
+    tmp_path: Path, what: str, verb: tuple[str, ...]
 ) -> None:
-    make(tmp_path / "place")
+    UNUSABLE[what](tmp_path / "place")
     (tmp_path / "tasks.txt").write_text("echo a >> ran\necho b >> ran\necho c >> ran\n")
     words = verb if verb[0] == "run" else (*verb, "tasks.txt")
 

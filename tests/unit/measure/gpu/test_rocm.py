@@ -138,16 +138,6 @@ def test_the_variables_of_amd_choose_in_their_order(
     assert [one.index for one in visible_amd(DEVICES, env)] == indices
 
 
-def test_each_slot_of_exec_has_a_gpu_of_its_own(played: Weigh, tmp_path: Path) -> None:
-    (tmp_path / "tasks.txt").write_text(
-        "echo $HIP_VISIBLE_DEVICES is $CUDA_VISIBLE_DEVICES; sleep 0.3\n" * 2
-    )
-    words = ("-m", "weigh", "exec", "--per-gpu=1", "-u", "tasks.txt")
-    done = played(*words, HIP_VISIBLE_DEVICES="0,1")
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["0 is 0", "1 is 1"]
-
-
 def test_the_verbs_work_on_it(played: Weigh) -> None:
     one = CARDS.replace(",72:0+1:na", "")
     top = played("-m", "weigh", "top", "--gpus", cards=one, HIP_VISIBLE_DEVICES="1")

@@ -96,14 +96,6 @@ def test_the_account_has_four_stages_with_the_peak_that_was_sampled(
     assert (memory["peak"], memory["after"]) == (1427 * MIB, 1427 * MIB)
 
 
-def test_a_gpu_that_was_never_used_is_reported(script: Script, tmp_path: Path) -> None:
-    script.gpus(2)
-    given = {"CUDA_VISIBLE_DEVICES": "0,1"}
-    done, record = weigh_run(script, tmp_path, "sleep", "0.4", **given)
-    assert len(record["usage"]["gpus"]) == 2
-    assert "none of the 2 GPUs was used: request none" in done.stderr
-
-
 def test_a_service_that_may_have_done_the_work_removes_no_request(
     script: Script, tmp_path: Path
 ) -> None:

@@ -247,26 +247,25 @@ def test_events_without_end_are_kept_up_to_a_number(
     assert "only the first" in capsys.readouterr().err
 
 
-def test_importing_weigh_and_measuring_load_nothing_heavy() -> None:
-    done = run(
-        "import os, sys; os.environ['CUDA_VISIBLE_DEVICES'] = ''\n"
-        "with weigh.phase('a'): pass\n"
-        "list(weigh.batches([[1]])); weigh.event('b')\n"
-        "heavy = 'weigh.probe.nvml rich numpy torch psutil click asyncio'.split()\n"
-        "heavy.append('subprocess')\n"
-        "print([name for name in heavy if name in sys.modules])"
-    )
-    assert done.stdout == "[]\n"
+MEASURES = """
+import os, sys; os.environ['CUDA_VISIBLE_DEVICES'] = ''
+with weigh.phase('a'): pass
+list(weigh.batches([[1]])); weigh.event('b')
+heavy = 'weigh.probe.nvml rich numpy torch psutil click asyncio subprocess'.split()
+print([name for name in heavy if name in sys.modules])
+"""
+ALONE = "import sys\nprint([n for n in sys.modules if n.startswith('weigh.')])"
+REPORTS = "import weigh.cli.report, weigh.flow.report.report\nprint(weigh.report)"
 
 
-def test_importing_weigh_alone_loads_none_of_its_rooms() -> None:
-    done = run("import sys\nprint([n for n in sys.modules if n.startswith('weigh.')])")
-    assert done.stdout == "['weigh._version']\n"
-
-
-def test_report_is_the_function_also_after_the_verb_was_loaded() -> None:
-    done = run(
-        "import weigh.flow.report.report, weigh.cli.report\n"
-        "print(callable(weigh.report))"
-    )
-    assert done.stdout == "True\n"
+@pytest.mark.parametrize(
+    ("code", "printed"),
+    [
+        pytest.param(MEASURES, "[]", id="nothing heavy"),
+        pytest.param(ALONE, "['weigh._version']", id="none of its rooms"),
+        # not the module, also after that was loaded
+        pytest.param(REPORTS, "<function report", id="the function"),
+    ],
+)
+def test_importing_weigh_loads(code: str, printed: str) -> None:
+    assert run(code).stdout.startswith(printed)

@@ -256,15 +256,6 @@ def test_what_is_left_out_adds_up_in_a_process_but_not_over_processes() -> None:
     assert [loop.forecast and loop.forecast.left_out for loop in loops] == [45.0] * 3
 
 
-def test_why_a_loop_runs_whole_is_one_line() -> None:
-    done = run("for _ in weigh.batches([1, 2]): pass\n", WEIGH_WORST_BATCH="1")
-    assert done.returncode == 0
-    lines = [line for line in done.stderr.splitlines() if "worst" in line]
-    assert lines == [
-        "weigh: --worst-batch: all batches run: its batches have no lengths"
-    ]
-
-
 TORCH = """
 import torch
 from torch.utils.data import DataLoader, Dataset
