@@ -7,6 +7,7 @@ import pytest
 from called_weigh import called_apart as weigh
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import write_program
 from scheduler_scripts import GRIDENGINE, SLURM, Answers, answering
 
 from weigh.errors import WeighError
@@ -84,9 +85,7 @@ def test_settings_that_change_the_answers_are_taken_away(
 ) -> None:
     told = tmp_path / "told"
     for name in ("scontrol", "squeue"):
-        script = tmp_path / name
-        script.write_text(f'#!/bin/sh\nenv >> "{told}"\n')
-        script.chmod(0o755)
+        write_program(tmp_path / name, f'env >> "{told}"')
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("SQUEUE_FORMAT", "%i")
     monkeypatch.setenv("SBATCH_PARTITION", "gpu")
@@ -101,9 +100,7 @@ def test_commands_without_a_cluster_are_reported_as_such(tmp_path: Path) -> None
         "qhost": "error: unable to read qmaster name: act_qmaster has zero length",
     }
     for name in ("sbatch", "squeue", "scontrol", "qsub", "qstat", "qhost"):
-        script = tmp_path / name
-        script.write_text(f"#!/bin/sh\necho '{said.get(name, '')}' >&2; exit 1\n")
-        script.chmod(0o755)
+        write_program(tmp_path / name, f"echo '{said.get(name, '')}' >&2; exit 1")
 
     done = weigh(tmp_path, "cluster", PATH=str(tmp_path))
 

@@ -1,10 +1,10 @@
 """The check of torch at the start of a GPU job, with a stand-in for torch."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from run_captured import CapturedRun, run_captured
 
 from weigh.schedulers.job_script import TORCH_CHECK
 
@@ -22,16 +22,11 @@ cuda = SimpleNamespace(
 P100, A40, H200 = (6, 0), (8, 6), (9, 0)
 
 
-def check(folder: Path, **words: object) -> "subprocess.CompletedProcess[str]":
+def check(folder: Path, **words: object) -> CapturedRun:
     defaults = {"cuda": "12.8", "there": True, "built": "", "capability": A40}
     (folder / "torch.py").write_text(STAND_IN.format(**defaults | words))
-    return subprocess.run(
-        [sys.executable, "-c", TORCH_CHECK],
-        env={"PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    argv = [sys.executable, "-c", TORCH_CHECK]
+    return run_captured(argv, env={"PYTHONPATH": str(folder)})
 
 
 @pytest.mark.parametrize(

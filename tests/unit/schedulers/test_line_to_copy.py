@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from programs import write_program
 from some_requests import a_submitted_job
 
 from weigh.flow.follow.named import named_jobs
@@ -25,7 +26,6 @@ class KnownToSlurm:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder, self._programs = folder, folder / "bin"
-        self._programs.mkdir()
         monkeypatch.chdir(folder)
         self._write("sbatch", "")
         self._write("scontrol", "")
@@ -34,9 +34,8 @@ class KnownToSlurm:
 
     def _write(self, name: str, answer: str) -> None:
         path = self._programs / name
+        write_program(path, f"cat {shlex.quote(str(path))}.txt")
         (self._programs / f"{name}.txt").write_text(answer)
-        path.write_text(f"#!/bin/sh\ncat {shlex.quote(str(path))}.txt\n")
-        path.chmod(0o755)
 
     def job(
         self,

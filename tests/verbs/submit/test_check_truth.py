@@ -1,12 +1,12 @@
 """What `weigh check` reports of a script is what the real scheduler makes of it."""
 
 import os
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from rigs import sbatch_and_wait
+from run_captured import CapturedRun, run_captured
 
 from weigh.flow.check.script import check_here
 from weigh.flow.here import here_of
@@ -21,18 +21,8 @@ def found(folder: Path, form: str, env: Mapping[str, str]) -> dict[str, LintFind
     return {one.rule: one for one in reversed(checked.findings)}
 
 
-def submitted(
-    *argv: str, folder: Path, env: Mapping[str, str]
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*argv, "job.sh"],
-        cwd=folder,
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def submitted(*argv: str, folder: Path, env: Mapping[str, str]) -> CapturedRun:
+    return run_captured([*argv, "job.sh"], cwd=folder, env={**os.environ, **env})
 
 
 @pytest.mark.slurm

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from following import Weigh
+from programs import write_program
 
 from weigh.flow.submit.checks import imports_torch, lines_import_torch
 from weigh.model.job import JobRequest
 
 # as much of it as a job script uses
 APPTAINER = """\
-#!/bin/bash
 [ "$1" = exec ] && shift
 while [ "${1#-}" != "$1" ]; do [ "$1" != --bind ] || shift; shift; done
 export INSIDE=$1; shift
@@ -26,10 +26,7 @@ exec "$@"
 @pytest.fixture
 def image(here: Weigh, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an image, and an apptainer on PATH."""
-    program = here.folder / "bin" / "apptainer"
-    program.parent.mkdir()
-    program.write_text(APPTAINER)
-    program.chmod(0o755)
+    program = write_program(here.folder / "bin/apptainer", APPTAINER)
     monkeypatch.setenv("PATH", str(program.parent), ":")
     image = here.folder / "my image.sif"
     image.touch()
@@ -107,7 +104,6 @@ def test_only_a_job_with_a_gpu_sees_it_inside(here: Weigh, image: Path) -> None:
 
 # Pyxis as far as a job needs it: flags of containers are noted, and start none
 PYXIS = """\
-#!/bin/bash
 [ "$1" != --help ] || {{ echo "  --container-image=IMAGE|PATH"; exit; }}
 for word; do
   case $word in
@@ -123,10 +119,9 @@ exec {srun} "${{words[@]}}"
 def with_pyxis(real: Weigh, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Set Pyxis up, and return the file with the flags that it got."""
     (real.folder / "weigh.toml").write_text('[cluster]\ncontainer = "pyxis"\n')
-    flags, program = real.folder / "flags", real.folder / "bin" / "srun"
-    program.parent.mkdir()
-    program.write_text(PYXIS.format(flags=flags, srun=shutil.which("srun")))
-    program.chmod(0o755)
+    flags = real.folder / "flags"
+    text = PYXIS.format(flags=flags, srun=shutil.which("srun"))
+    program = write_program(real.folder / "bin/srun", text)
     monkeypatch.setenv("PATH", str(program.parent), ":")
     (real.folder / "my.sqsh").touch()
     return flags

@@ -2,13 +2,14 @@
 
 import json
 import os
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from following import Weigh, until
+from programs import kill_processes_with
+from run_captured import run_captured
 
 
 @pytest.fixture
@@ -26,26 +27,13 @@ def killed(cell: Weigh) -> str:
     """Submit a job, and kill all of it so that only accounting knows how it ended."""
     job = cell.submit("--memory", "200M", "--time", "5m", "--", "sleep", "60")
     cell.wait_for(job, lambda one: "RUNNING" in one["tasks"])
-    mark = f"JOB_ID={job}".encode()
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (process / "environ").read_bytes().split(b"\0"):
-                os.kill(int(process.name), 9)
-        except OSError:
-            continue
-    until(lambda: job not in queue())
+    kill_processes_with(f"JOB_ID={job}")
+    until(lambda: job not in run_captured(["qstat", "-u", "root"]).stdout)
     jobs = cell.folder / ".weigh/jobs.jsonl"
     document = json.loads(jobs.read_text())
     jobs.write_text(json.dumps(document | {"submitted": time.time() - 9000}) + "\n")
     (cell.folder / ".weigh/queue/gridengine.json").unlink(missing_ok=True)
     return job
-
-
-def queue() -> str:
-    ran = ["qstat", "-u", "root"]
-    return subprocess.run(
-        ran, capture_output=True, text=True, timeout=20, check=True
-    ).stdout
 
 
 @pytest.mark.gridengine

@@ -5,11 +5,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from following import Weigh
 from rigs import acting_as
+from run_captured import run_captured
 
 MIB = 1 << 20
 NO_NODE = "no node of the queue has all of that: the job would never"
@@ -48,22 +48,12 @@ def weigh(
         yield here
 
 
-def submits(folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["condor_submit", "plan/p/job.sh"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-
-
 @pytest.mark.htcondor
 def test_a_user_may_submit_the_script_without_weigh(weigh: Weigh) -> None:
     weigh.finish(weigh.submit(weigh.plan("true")))
 
-    sent = submits(weigh.folder)
+    argv = ["condor_submit", "plan/p/job.sh"]
+    sent = run_captured(argv, cwd=weigh.folder, timeout=30)
 
     assert (sent.returncode, sent.stderr) == (0, "")
     assert "1 job(s) submitted" in sent.stdout

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from following import Weigh, until
+from programs import kill_processes_with, write_program
+from run_captured import run_captured
 
 pytestmark = pytest.mark.alone
 
@@ -55,14 +57,12 @@ def forget(job: str) -> None:
 
 
 def listed(job: str) -> bool:
-    ran = subprocess.run(
-        ["squeue", "-h", "-t", "all", "-j", job],
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-    return bool(ran.stdout.strip())
+    return bool(squeue_states(job).strip())
+
+
+def squeue_states(job: str) -> str:
+    argv = ["squeue", "-h", "-t", "all", "-j", job, "-o", "%T"]
+    return run_captured(argv, timeout=90).stdout
 
 
 def rewind(here: Weigh, job: str) -> None:
@@ -93,7 +93,7 @@ def test_a_job_that_was_killed_is_not_repeated_while_accounting_is_down(
 ) -> None:
     job = real.submit("--memory", "60M", "--time", "5m", "--", "bash", "-c", "sleep 40")
     real.wait_for(job, lambda one: "RUNNING" in one["tasks"])
-    kill_all(job)
+    kill_processes_with(f"SLURM_JOB_ID={job}")
     until(lambda: "RUNNING" not in squeue_states(job))
     pid_file = Path(os.environ["SLURM_CONF"]).parents[1] / "pid/slurmdbd.pid"
     os.kill(int(pid_file.read_text()), signal.SIGKILL)
@@ -110,35 +110,10 @@ def test_a_job_that_was_killed_is_not_repeated_while_accounting_is_down(
     assert f"weigh resume {job} --also unknown" in out
 
 
-def kill_all(job: str) -> None:
-    """Kill every process of a job at once, as the kernel does for want of memory."""
-    mark = f"SLURM_JOB_ID={job}".encode()
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (process / "environ").read_bytes().split(b"\0"):
-                os.kill(int(process.name), signal.SIGKILL)
-        except OSError:
-            continue
-
-
-def squeue_states(job: str) -> str:
-    ran = subprocess.run(
-        ["squeue", "-h", "-t", "all", "-j", job, "-o", "%T"],
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-    return ran.stdout
-
-
 @pytest.mark.slurm
 def test_a_step_that_runs_out_of_memory_is_resumed_with_more(real: Weigh) -> None:
-    script = real.folder / "job.sh"
-    script.write_text(
-        "#!/bin/bash\nsrun python3 -c 'x = bytearray(1 << 29)'\necho done\n"
-    )
-    script.chmod(0o755)
+    eats = "srun python3 -c 'x = bytearray(1 << 29)'\necho done"
+    write_program(real.folder / "job.sh", eats)
     job = real.submit("--memory", "100M", "--time", "5m", "--", "./job.sh")
 
     real.finish(job)

@@ -4,6 +4,7 @@ import re
 
 import pytest
 from following import Weigh
+from programs import write_program
 
 from weigh.flow.submit import checks
 
@@ -15,17 +16,6 @@ def submit_to_any_queue(weigh: Weigh, *words: str) -> tuple[str, str]:
     )
     assert code == 0, err
     return queue_of_script(weigh, "job.sh"), " ".join(err.split())
-
-
-def put_program(
-    weigh: Weigh, monkeypatch: pytest.MonkeyPatch, name: str, line: str
-) -> None:
-    """Put a program in front of the scheduler's own."""
-    program = weigh.folder / "bin" / name
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\n{line}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(program.parent), ":")
 
 
 def queue_of_script(weigh: Weigh, name: str) -> str:
@@ -106,7 +96,8 @@ def test_a_status_asks_for_no_queues(
     """It decides on what is left as resume does, to name the next command."""
     job = real.submit(real.plan("exit 1"), "--queue", "auto")
     real.finish(job)
-    put_program(real, monkeypatch, "sbatch", f"echo >>{real.folder}/asked")
+    write_program(real.folder / "bin/sbatch", f"echo >>{real.folder}/asked")
+    monkeypatch.setenv("PATH", f"{real.folder}/bin", ":")
 
     assert f"next     weigh resume {job}" in real("status", job)[1]
 
@@ -118,7 +109,8 @@ def test_without_the_limits_no_queue_can_be_chosen(
     real: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = real.plan("true")
-    put_program(real, monkeypatch, "scontrol", "echo out of order >&2; exit 1")
+    write_program(real.folder / "bin/scontrol", "echo out of order >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{real.folder}/bin", ":")
 
     code, _, err = real("submit", plan, "--on", "slurm", "--queue", "auto")
 

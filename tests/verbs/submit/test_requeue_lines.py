@@ -1,9 +1,9 @@
 """When a job goes back into its queue: as long as it gets on, and only then."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
+from run_captured import run_captured
 
 from weigh.schedulers.job_script import MOST_RUNS, requeue_lines
 
@@ -29,13 +29,7 @@ class Element:
     def goes_back(self, *, code: int = 143, by: str = "USR1") -> bool:
         """Run the lines after a run that ended so."""
         start = f"plan={self._folder} element=0 code={code} by={by}\n"
-        ran = subprocess.run(
-            ["bash", "-c", start + self._script],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=30,
-        )
+        ran = run_captured(["bash", "-c", start + self._script])
         assert ("BACK" in ran.stdout) == ("requeued, to continue" in ran.stderr)
         return "BACK" in ran.stdout
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from following import until
+from programs import write_program
 
 from weigh.errors import SchedulerError
 from weigh.schedulers.command import run_scheduler_command
@@ -46,10 +47,9 @@ def test_what_a_job_would_inherit_is_left_as_it_is() -> None:
 
 
 def test_a_job_gets_no_variable_that_the_interpreter_sets(tmp_path: Path) -> None:
-    script = f"#!/bin/sh\nenv >{tmp_path}/env\necho 7\n"
     for name in ("sbatch", "squeue", "sacct", "scontrol"):
-        (tmp_path / name).write_text(script if name == "sbatch" else "#!/bin/sh\n")
-        (tmp_path / name).chmod(0o755)
+        write_program(tmp_path / name, "")
+    write_program(tmp_path / "sbatch", f"env >{tmp_path}/env\necho 7")
     (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH --mem=1G -t 5\ntrue\n")
     words = (sys.executable, "-m", "weigh", "submit", "--no-checks", "job.sh")
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path)}

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from following import Weigh, until
+from programs import processes_with, write_program
 from transcript import named_texts
 
 from weigh.runner import events
@@ -25,15 +26,11 @@ JOBLOG = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tComm
 def fake(here: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     """Put a command of three lines on PATH, in front of a real one."""
     folder = tmp_path / "bin"
-    folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     here.scheduler = "slurm"
 
     def put(name: str, body: str) -> Path:
-        path = folder / name
-        path.write_text(f"#!/bin/bash\n{body}\n")
-        path.chmod(0o755)
-        return path
+        return write_program(folder / name, body)
 
     known = ("sbatch", "squeue", "sacct", "scancel", "sinfo", "scontrol")
     for name in known:
@@ -675,7 +672,7 @@ def test_a_local_job_that_was_killed_is_interrupted(here: Weigh) -> None:
     )
 
     assert here.finish(job) == {"INTERRUPTED": 1}
-    for pid in _sleepers(here.folder):
+    for pid in processes_with(cwd=here.folder):
         os.kill(pid, 9)
 
 
@@ -735,14 +732,3 @@ def test_one_option_names_who_is_notified(here: Weigh, fake: Fake) -> None:
     assert "ssh me@host date" in out
     code, _, err = here("submit", "plan/p", *words, "--notify", "you@uni.edu")
     assert (code, "one address, not me@uni.edu and you" in err) == (2, True)
-
-
-def _sleepers(folder: Path) -> list[int]:
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if (process / "cwd").readlink() == folder:
-                found.append(int(process.name))
-        except OSError:
-            continue
-    return [pid for pid in found if pid != os.getpid()]

@@ -1,10 +1,10 @@
 """What a site's settings add to each request, and ask of each script."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 from following import Weigh
+from run_captured import run_captured
 from some_requests import some_job_script
 
 from weigh.errors import UsageError
@@ -38,13 +38,7 @@ def test_slurm_takes_a_job_as_the_site_wants_it(
     assert code == 0, err
     assert "recorded" not in err  # Slurm understood all of the request
     job = out.split(" as job ")[1].split()[0].strip(";,")
-    shown = subprocess.run(
-        ["scontrol", "-o", "show", "job", job],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=20,
-    ).stdout
+    shown = run_captured(["scontrol", "-o", "show", "job", job], check=True).stdout
     assert "MinMemoryCPU=300M" in shown
     assert "Features=v100" in shown
     assert "OverSubscribe=NO" in shown

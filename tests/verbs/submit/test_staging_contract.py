@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from following import Weigh, until
+from programs import write_program
 from rigs import mainly
 
 SAVES = "trap 'echo saved >saved; exit 1' TERM; echo step >>steps; touch {0}/began; "
@@ -192,10 +193,7 @@ def test_of_executable_files_those_that_are_run_are_staged(
 
 @mainly("slurm")
 def test_programs_of_the_folder_run_on_the_node(weigh: Weigh) -> None:
-    (weigh.folder / "bin").mkdir()
-    program = weigh.folder / "bin" / "shout"
-    program.write_text("#!/bin/sh\ntr a-z A-Z <data/a >out\n")
-    program.chmod(0o755)
+    write_program(weigh.folder / "bin/shout", "tr a-z A-Z <data/a >out")
 
     job = weigh.submit(weigh.plan("./bin/shout"), *words(weigh))
 

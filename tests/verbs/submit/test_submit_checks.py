@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from called_weigh import called_here, work_alone_in
 from following import Weigh
+from programs import write_program
 from some_requests import a_submitted_job, some_plan
 
 from weigh.errors import UsageError
@@ -62,8 +63,7 @@ def test_limits_that_cannot_be_asked_are_no_note_on_a_script(
 ) -> None:
     work_alone_in(tmp_path, monkeypatch)
     for name in ("sbatch", "scontrol", "sinfo", "squeue"):
-        (tmp_path / name).write_text("#!/bin/sh\necho fatal: no source >&2; exit 1\n")
-        (tmp_path / name).chmod(0o755)
+        write_program(tmp_path / name, "echo fatal: no source >&2; exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     lines = ("#!/bin/bash", "#SBATCH --mem=1G", "#SBATCH --time=02:00:00", "true")
     Path("job.sh").write_text("\n".join(lines))
@@ -216,13 +216,10 @@ def test_a_long_plan_is_as_many_questions_as_a_short_one(
     real: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each element asked about by itself would be what makes it slow."""
-    bin_ = tmp_path / "bin"
-    bin_.mkdir()
     for name in ("scontrol", "squeue", "sbatch", "sinfo", "sacct"):
-        path = bin_ / name
-        path.write_text(f'#!/bin/sh\necho >>{tmp_path}/n\nexec /usr/bin/{name} "$@"\n')
-        path.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
+        counts = f'echo >>{tmp_path}/n\nexec /usr/bin/{name} "$@"'
+        write_program(tmp_path / "bin" / name, counts)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     asked = []
     for count in (3, 90):
         (tmp_path / "n").write_text("")

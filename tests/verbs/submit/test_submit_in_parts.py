@@ -5,25 +5,17 @@ from pathlib import Path
 
 import pytest
 from following import Weigh
+from programs import write_program
 
 from weigh.schedulers.kind import known_answer
-
-NAMES = ("scontrol", "squeue")
-
-
-def fake(folder: Path, name: str, body: str) -> None:
-    path = folder / name
-    path.write_text(f"#!/bin/bash\n{body}\n")
-    path.chmod(0o755)
 
 
 @pytest.fixture
 def faked(here: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A Slurm of a few lines, whose arrays have two elements at most."""
     folder = tmp_path / "bin"
-    folder.mkdir()
-    for name in (*NAMES, "sacct", "scancel", "sinfo"):
-        fake(folder, name, ":")
+    for name in ("scontrol", "squeue", "sacct", "scancel", "sinfo"):
+        write_program(folder / name, ":")
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.setattr(
         "weigh.schedulers.slurm.scheduler.SlurmCommands.array_limit",
@@ -36,9 +28,8 @@ def faked(here: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_was_submitted_before_a_part_was_refused_is_reported(
     here: Weigh, faked: Path
 ) -> None:
-    fake(
-        faked,
-        "sbatch",
+    write_program(
+        faked / "sbatch",
         f"[ $1 = --parsable ] || exit 0\ncd {faked}\n"
         "[ ! -e one ] || { echo full >&2; exit 1; }\ntouch one; echo 7",
     )
@@ -48,12 +39,12 @@ def test_what_was_submitted_before_a_part_was_refused_is_reported(
     assert code == 125
     assert "only 2 of 5 elements were submitted, as job 7" in err
     assert "weigh resume 7 submits the rest" in err
-    fake(faked, "sbatch", "[ $1 = --parsable ] || exit 0\necho 8")
+    write_program(faked / "sbatch", "[ $1 = --parsable ] || exit 0\necho 8")
     assert here.resume("7")["again"][0]["tasks"] == [3, 4, 5]
 
 
 def test_a_first_part_that_is_refused_leaves_nothing(here: Weigh, faked: Path) -> None:
-    fake(faked, "sbatch", "echo full >&2; exit 1")
+    write_program(faked / "sbatch", "echo full >&2; exit 1")
 
     code, _, err = here("submit", here.plan(*["true"] * 5), "--on", "slurm")
 
@@ -62,14 +53,12 @@ def test_a_first_part_that_is_refused_leaves_nothing(here: Weigh, faked: Path) -
 
 
 def test_what_is_resumed_is_cut_as_well(here: Weigh, faked: Path) -> None:
-    fake(
-        faked,
-        "sbatch",
+    write_program(
+        faked / "sbatch",
         f"[ $1 != --parsable ] || {{ echo >>{faked}/n; wc -l <{faked}/n; }}",
     )
-    fake(
-        faked,
-        "sacct",
+    write_program(
+        faked / "sacct",
         'end="CANCELLED|0:0|0:0|1|2|cn1|None"\n'
         'for j in 1_0 1_1 2_0 2_1 3; do echo "$j|$end"; done',
     )

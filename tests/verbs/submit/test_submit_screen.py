@@ -5,6 +5,7 @@ import sys
 import time
 from pathlib import Path
 
+from run_captured import run_captured
 from transcript import check_texts
 
 from weigh.model.job import JobRequest, SubmittedJob
@@ -108,12 +109,6 @@ def test_a_small_plan_imports_few_of_our_modules(tmp_path: Path) -> None:
         "print(sum(name.partition('.')[0] == 'weigh' for name in sys.modules))\n"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_captured([sys.executable, "-c", program], cwd=tmp_path, check=True)
 
     assert int(done.stdout.split()[-1]) <= 80

@@ -2,21 +2,23 @@
 
 import os
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from following import Weigh
+from programs import processes_with, write_program
 
 from weigh.probe.host import read_host
 
-NO_CONFIG = "echo 'sbatch: fatal: Could not establish a configuration source' >&2"
+NO_CONFIG = (
+    "echo 'sbatch: fatal: Could not establish a configuration source' >&2; exit 1"
+)
 NO_CELL = (
     "echo 'error: unable to read qmaster name: qmaster hostname in "
     '"/var/lib/gridengine/default/common/act_qmaster" has zero length'
-    "' >&2"
+    "' >&2; exit 1"
 )
-NO_POOL = "echo 'Neither the environment variable CONDOR_CONFIG, ...' >&2"
+NO_POOL = "echo 'Neither the environment variable CONDOR_CONFIG, ...' >&2; exit 1"
 MEETS = "touch {}; for i in $(seq 1200); do [ -e {} ] && exit; sleep .1; done; exit 1"
 
 
@@ -24,23 +26,13 @@ MEETS = "touch {}; for i in $(seq 1200); do [ -e {} ] && exit; sleep .1; done; e
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder in front of PATH, whose sbatch and qsub find no cluster."""
     folder = tmp_path / "bin"
-    folder.mkdir()
     for name in ("SSH_CONNECTION", "SSH_TTY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    put(folder / "sbatch", NO_CONFIG, code=1)
-    put(folder / "qsub", NO_CELL, code=1)
-    put(
-        folder / "condor_submit",
-        NO_POOL,
-        code=1,
-    )
+    write_program(folder / "sbatch", NO_CONFIG)
+    write_program(folder / "qsub", NO_CELL)
+    write_program(folder / "condor_submit", NO_POOL)
     return folder
-
-
-def put(program: Path, line: str, *, code: int = 0) -> None:
-    program.write_text(f"#!/bin/sh\n{line}\nexit {code}\n")
-    program.chmod(0o755)
 
 
 def at_once(here: Weigh, plan: str, *words: str) -> int:
@@ -114,7 +106,7 @@ def test_a_job_runs_here_where_no_scheduler_has_a_cluster(here: Weigh) -> None:
 
 
 def test_a_job_goes_to_the_scheduler_that_answers(here: Weigh, commands: Path) -> None:
-    put(commands / "qsub", "echo 7")
+    write_program(commands / "qsub", "echo 7")
 
     code, out, err = here("submit", here.plan("true"))
 
@@ -125,10 +117,10 @@ def test_a_job_goes_to_the_scheduler_that_answers(here: Weigh, commands: Path) -
 def test_a_job_that_waits_goes_to_the_scheduler_that_answers_too(
     here: Weigh, commands: Path
 ) -> None:
-    put(commands / "qsub", "echo 7")
+    write_program(commands / "qsub", "echo 7")
     here("submit", here.plan("true"))
-    put(commands / "qsub", "echo 8")
-    put(commands / "qconf", "echo all.q")
+    write_program(commands / "qsub", "echo 8")
+    write_program(commands / "qconf", "echo all.q")
 
     code, out, err = here("submit", "--after", "7", "--name", "c", "--", "true")
 
@@ -175,13 +167,13 @@ def test_a_scheduler_that_was_typed_is_not_exchanged(here: Weigh) -> None:
 def test_a_dry_run_shows_the_script_of_the_scheduler_that_has_a_cluster(
     here: Weigh, commands: Path
 ) -> None:
-    put(commands / "squeue", NO_CONFIG, code=1)
-    put(commands / "scontrol", NO_CONFIG, code=1)
-    put(commands / "sinfo", NO_CONFIG, code=1)
-    for name in ("qstat", "qhost", "qconf"):
-        put(commands / name, NO_CELL, code=1)
-    put(commands / "condor_status", NO_POOL, code=1)
-    put(commands / "condor_q", NO_POOL, code=1)
+    for names, line in (
+        ("squeue scontrol sinfo", NO_CONFIG),
+        ("qstat qhost qconf", NO_CELL),
+        ("condor_status condor_q", NO_POOL),
+    ):
+        for name in names.split():
+            write_program(commands / name, line)
 
     code, out, err = here("submit", here.plan("true"), "--dry-run")
 
@@ -227,19 +219,9 @@ def test_a_job_that_is_cancelled_while_it_starts_does_not_go_on(
     job = here.submit(here.plan("sleep 40"))
 
     assert here.finish(job) == {"CANCELLED": 1}
-    while working_in(here.folder):
+    while processes_with(cwd=here.folder):
         assert time.monotonic() - began < 30
         time.sleep(0.05)
-
-
-def working_in(folder: Path) -> list[str]:
-    """Return the ids of other processes that stand in a folder."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if process.name != str(os.getpid()) and (process / "cwd").samefile(folder):
-                found.append(process.name)
-    return found
 
 
 def test_a_time_in_which_tasks_are_stopped_as_they_begin_is_noted(here: Weigh) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import write_program
 
 from weigh.errors import UsageError
 from weigh.flow.check.script import LazyLookup, check_here, guess
@@ -105,9 +106,7 @@ def test_an_environment_that_conda_lacks_is_a_problem(
 ) -> None:
     for folder in ("mini/condabin", ".conda", made):
         (tmp_path / folder).mkdir(parents=True)
-    program = tmp_path / "mini/condabin/conda"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
+    program = write_program(tmp_path / "mini/condabin/conda", "")
     (tmp_path / ".conda/environments.txt").write_text(f"{tmp_path}/{made}\n")
     hook = f'{before}\neval "$(conda shell.bash hook)"\n'
     text = f"#!/bin/bash\n#SBATCH --mem=1G -t 9\n{hook}conda activate pt\npython\n"

@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from programs import write_program
 from transcript import named_texts
 
 from weigh.schedulers.hidden_exit import hidden_exit
@@ -27,8 +28,7 @@ def _exit_code(line: str, folder: str) -> int:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("hidden")
-    (path / "fails").write_text("#!/bin/sh\nexit 3\n")
-    (path / "fails").chmod(0o755)
+    write_program(path / "fails", "exit 3")
     return str(path)
 
 

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from programs import write_program
 
 from weigh.flow.check.script import check_here
 from weigh.flow.here import here_of
@@ -87,8 +88,6 @@ def test_without_shellcheck_one_line_states_it(tmp_path: Path) -> None:
 
 
 def test_a_shellcheck_that_fails_stops_no_check(tmp_path: Path) -> None:
-    tool = tmp_path / "shellcheck"
-    tool.write_text("#!/bin/sh\necho trouble\nexit 3\n")
-    tool.chmod(0o755)
+    write_program(tmp_path / "shellcheck", "echo trouble\nexit 3")
     found = checked(tmp_path, f"{HEAD}N = 5\n", path=str(tmp_path))
     assert not any(one.rule == "shellcheck" for one in found.findings)

@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from programs import write_program
 from some_scripts import CWD, qsub, sbatch
 from transcript import named_texts
 
@@ -40,8 +41,7 @@ def test_the_line_that_is_offered_works(body: str, tmp_path: Path) -> None:
     found = sbatch(*ARRAY, body=body, texts=TEXTS)["word-splitting"]
     (tmp_path / "cmds.txt").write_text(LINES)
     for name, text in (("prog", PROGRAM), ("srun", SRUN)):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o755)
+        write_program(tmp_path / name, text)
     fixed = body.replace(found.text.strip(), found.cure)
     assert fixed != body
     env = {"SLURM_ARRAY_TASK_ID": "1", "PATH": f"{tmp_path}:{os.environ['PATH']}"}

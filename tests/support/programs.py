@@ -1,0 +1,33 @@
+"""Programs that a test writes, and processes that it looks for."""
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+
+def write_program(path: Path, body: str) -> Path:
+    """Write a program of bash; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/bash\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def processes_with(*, cwd: Path | None = None, variable: str = "") -> list[int]:
+    """Return other processes that stand in a folder or have *variable* set so."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (process / "environ").read_bytes() if variable else b""
+            is_there = cwd is None or (process / "cwd").samefile(cwd)
+            if is_there and (not variable or variable.encode() in words.split(b"\0")):
+                found.append(int(process.name))
+    return [pid for pid in found if pid != os.getpid()]
+
+
+def kill_processes_with(variable: str) -> None:
+    """Kill all processes that have *variable* at once, as the kernel does."""
+    for pid in processes_with(variable=variable):
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
