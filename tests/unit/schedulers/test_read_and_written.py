@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from weigh.errors import FormatError
@@ -29,6 +30,19 @@ def rows() -> Iterator[tuple[str, str, str]]:
             question = line.partition(":")[0]
 
 
+def written(found: object) -> str:
+    """Return an answer as a row states it: of a struct, the fields that are known."""
+    if isinstance(found, tuple):
+        return " ".join(found)
+    if isinstance(found, dict):  # of each element of each job
+        jobs = ((job, *one) for job, ended in found.items() for one in ended.items())
+        return "; ".join(f"{job}_{number} {written(one)}" for job, number, one in jobs)
+    if isinstance(found, msgspec.Struct):
+        known = msgspec.structs.asdict(found).items()
+        return " ".join(f"{k}={v}" for k, v in known if v not in (None, ()))
+    return str(found)
+
+
 @pytest.mark.parametrize("row", [*rows()], ids=" ".join)
 def test_a_scheduler_reads_and_writes_as_its_commands_do(
     row: tuple[str, str, str],
@@ -36,8 +50,11 @@ def test_a_scheduler_reads_and_writes_as_its_commands_do(
     question, argument, answer = row
     scheduler, part, name = question.split()
     ask = getattr(getattr(KINDS[scheduler], part), name)
-    is_written = name.startswith("format")
-    words = figure(argument) if is_written else argument.replace("\\n", "\n")
+    words: object = argument.replace("\\n", "\n")
+    if name.startswith("format"):
+        words = figure(argument)
+    elif name.endswith("_from_environment"):
+        words = dict(word.split("=") for word in argument.split())
 
     if answer == "refused":
         with pytest.raises(FormatError):
@@ -47,4 +64,4 @@ def test_a_scheduler_reads_and_writes_as_its_commands_do(
     if isinstance(found, int | float) and not isinstance(found, bool):
         assert found == figure(answer)
     else:
-        assert (" ".join(found) if isinstance(found, tuple) else str(found)) == answer
+        assert written(found) == answer

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from weigh.model.cluster import ClusterLimits, ClusterNode, NodeGpus
 from weigh.schedulers.kind import Argv
 from weigh.schedulers.slurm import cluster as slurm_cluster
-from weigh.schedulers.slurm import scheduler as slurm_commands
 from weigh.schedulers.slurm.cluster import slurm_cluster_limits
 from weigh.schedulers.words import count_elements
 from weigh.units import DAY, HOUR, MIB
@@ -207,42 +206,3 @@ def test_text_that_is_none_of_slurm_s_reports_nothing(text: str) -> None:
     told = slurm_cluster_limits(dict.fromkeys(ALL, text))
 
     assert (told.queues, told.nodes) == ((), ())
-
-
-@pytest.mark.parametrize(
-    ("word", "state"),
-    [
-        ("EXPEDITING", "PENDING"),
-        ("POWER_UP_NODE", "PENDING"),
-        ("LAUNCH_FAILED", "NODE_FAIL"),
-        ("DEADLINE", "TIMEOUT"),
-        ("REVOKED", "CANCELLED"),
-    ],
-)
-def test_states_of_later_versions_are_known(word: str, state: str) -> None:
-    assert (
-        slurm_commands.COMMANDS.parse_queue(f"5|1|{word}|N/A||None\n")["5"][1].state
-        == state
-    )
-
-
-@pytest.mark.parametrize(
-    ("word", "reason", "shown"),
-    [
-        ("FAILED", "ReqNodeNotAvail", None),  # 26.05, of an element that had waited
-        ("TIMEOUT", "Priority", None),
-        ("COMPLETED", "(launch failed requeued held)", None),
-        ("PENDING", "ReqNodeNotAvail", "ReqNodeNotAvail"),
-        ("CANCELLED", "DependencyNeverSatisfied", "DependencyNeverSatisfied"),
-        ("NODE_FAIL", "NodeDown", "NodeDown"),
-        ("FAILED", "RaisedSignal:9(Killed)", "RaisedSignal:9(Killed)"),
-    ],
-)
-def test_why_a_job_waited_is_not_why_it_ended(
-    word: str, reason: str, shown: str | None
-) -> None:
-    element = slurm_commands.COMMANDS.parse_queue(
-        f"5|1|{word}|1760000000|n1|{reason}\n"
-    )["5"][1]
-
-    assert element.reason == shown

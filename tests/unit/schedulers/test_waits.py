@@ -10,7 +10,6 @@ from weigh.render.status_lines import (
     WaitingElements,
     detail_lines,
 )
-from weigh.schedulers.slurm import scheduler as slurm_commands
 
 NOW = 1795000000.0
 
@@ -33,16 +32,6 @@ def standing(
         total=1,
         waiting=(waiting,),
     )
-
-
-def test_squeue_s_expected_start_is_kept_of_what_waits() -> None:
-    states = slurm_commands.COMMANDS.parse_queue(
-        "7|N/A|PENDING|1795000500||Resources\n8|N/A|RUNNING|1795000100|cn1|None\n"
-    )
-
-    assert states["7"][0].expected == 1795000500
-    assert states["7"][0].started is None
-    assert states["8"][0].expected is None
 
 
 def test_the_screen_has_reason_since_when_and_when() -> None:
