@@ -7,8 +7,8 @@ import pytest
 from called_weigh import called_apart as weigh
 from hypothesis import given
 from hypothesis import strategies as st
-from programs import write_program
 from scheduler_scripts import GRIDENGINE, SLURM, Answers, answering
+from written_programs import write_program
 
 from weigh.errors import WeighError
 from weigh.flow.site.cluster import (

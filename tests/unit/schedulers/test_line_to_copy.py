@@ -5,8 +5,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from programs import write_program
 from some_requests import a_submitted_job
+from written_programs import write_program
 
 from weigh.flow.follow.named import named_jobs
 from weigh.flow.follow.view import ScriptWork

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from following import Weigh
-from programs import write_program
+from written_programs import write_program
 
 from weigh.flow.submit.checks import imports_torch, lines_import_torch
 from weigh.model.job import JobRequest

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from following import Weigh, until
-from programs import kill_processes_with
 from run_captured import run_captured
+from written_programs import kill_processes_with
 
 
 @pytest.fixture

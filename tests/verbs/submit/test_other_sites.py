@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from following import Weigh, until
-from programs import kill_processes_with, write_program
 from run_captured import run_captured
+from written_programs import kill_processes_with, write_program
 
 pytestmark = pytest.mark.alone
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from following import Weigh
-from programs import write_program
+from written_programs import write_program
 
 from weigh.flow.submit import checks
 

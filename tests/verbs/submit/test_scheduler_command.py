@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from following import until
-from programs import write_program
+from written_programs import write_program
 
 from weigh.errors import SchedulerError
 from weigh.schedulers.command import run_scheduler_command

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from following import Weigh, until
-from programs import processes_with, write_program
 from transcript import named_texts
+from written_programs import processes_with, write_program
 
 from weigh.runner import events
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from following import Weigh, until
-from programs import write_program
 from rigs import mainly
+from written_programs import write_program
 
 SAVES = "trap 'echo saved >saved; exit 1' TERM; echo step >>steps; touch {0}/began; "
 WAITS = "for i in $(seq 600); do [ -e {0}/go ] && exit; sleep 0.1; done"

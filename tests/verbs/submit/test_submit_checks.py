@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from called_weigh import called_here, work_alone_in
 from following import Weigh
-from programs import write_program
 from some_requests import a_submitted_job, some_plan
+from written_programs import write_program
 
 from weigh.errors import UsageError
 from weigh.flow.submit.job_request import complete_request, differences, refuse_own

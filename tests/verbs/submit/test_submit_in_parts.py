@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from following import Weigh
-from programs import write_program
+from written_programs import write_program
 
 from weigh.schedulers.kind import known_answer
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from following import Weigh
-from programs import processes_with, write_program
+from written_programs import processes_with, write_program
 
 from weigh.probe.host import read_host
 

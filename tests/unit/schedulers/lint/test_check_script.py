@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from programs import write_program
+from written_programs import write_program
 
 from weigh.errors import UsageError
 from weigh.flow.check.script import LazyLookup, check_here, guess

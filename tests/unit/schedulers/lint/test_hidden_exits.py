@@ -4,8 +4,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from programs import write_program
 from transcript import named_texts
+from written_programs import write_program
 
 from weigh.schedulers.hidden_exit import hidden_exit
 

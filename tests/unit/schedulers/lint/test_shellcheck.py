@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from programs import write_program
+from written_programs import write_program
 
 from weigh.flow.check.script import check_here
 from weigh.flow.here import here_of

@@ -5,9 +5,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from programs import write_program
 from some_scripts import CWD, qsub, sbatch
 from transcript import named_texts
+from written_programs import write_program
 
 LINES = "./prog --name 'two words' > out\n./prog plain\n"
 BODIES = named_texts(Path(__file__).with_name("word_splitting.texts"))
