@@ -130,7 +130,7 @@ def lost_at_end(output_end: bytes) -> str | None:
 
     Output that has ended needs no patience: no later value can be a number again.
     """
-    text = output_end.decode("utf-8", "replace")
+    text = _COLOUR.sub(b"", output_end).decode("utf-8", "replace")
     latest = dict(_metric_values(text)) if _HINT.search(output_end) else {}
     words = (lost_number(f"{name}: {value}") for name, value in latest.items())
     return next(filter(None, words), None)

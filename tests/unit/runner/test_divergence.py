@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.runner.divergence import DivergenceWatch, LostNumber, lost_number
+from weigh.runner.divergence import (
+    DivergenceWatch,
+    LostNumber,
+    lost_at_end,
+    lost_number,
+)
 
 
 @pytest.mark.parametrize(
@@ -180,3 +185,19 @@ def test_an_infinite_gradient_of_mixed_precision_is_waited_for() -> None:
     lost = watched(scaled + losses(*["nan"] * 9), patience=3)
     assert lost is not None
     assert lost.line == 6
+
+
+@pytest.mark.parametrize(
+    ("output", "word"),
+    [
+        (b"loss: 1\nloss: \x1b[31mnan\x1b[0m\n", "NaN"),
+        (b"\rloss=nan\rloss=0.5", None),
+        (b"loss: nan\nval_loss: 2", "NaN"),
+        (b"best_loss: inf", None),
+        (b"", None),
+    ],
+)
+def test_the_last_value_of_each_metric_counts_at_the_end(
+    output: bytes, word: str | None
+) -> None:
+    assert lost_at_end(output) == word
