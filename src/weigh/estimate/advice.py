@@ -5,8 +5,9 @@ import math
 import msgspec
 
 from weigh.estimate.curve import InverseCurve
-from weigh.estimate.estimate import SizeEstimate, share_of_best
+from weigh.estimate.estimate import NEAR, SizeEstimate, share_of_best
 from weigh.estimate.fit import (
+    LEVEL,
     TRUSTED_RATIO,
     FittedCurve,
     FittingSizes,
@@ -40,8 +41,6 @@ def accumulate(batch: int, largest: int) -> GradientAccumulation | None:
     return GradientAccumulation(batch, batch // steps, steps)
 
 
-NEAR = 0.95  # share of the best speed that is near enough
-LEVEL = 0.95  # confidence of the upper bounds
 GPU: Quantity = "gpu_memory"
 HOST: Quantity = "memory"
 

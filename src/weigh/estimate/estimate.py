@@ -13,6 +13,7 @@ from weigh.estimate.curve import (
     gather_size_points,
 )
 from weigh.estimate.fit import (
+    LEVEL,
     FittedCurve,
     FittingSizes,
     Quantity,
@@ -22,6 +23,8 @@ from weigh.estimate.fit import (
 from weigh.estimate.readings import ReadingsGroup, SizeReadings, read
 from weigh.model.record import Record
 from weigh.units import Bytes, parse_size
+
+NEAR = 0.95  # share of the best speed that is near enough
 
 
 def share_of_best(fitted_curve: FittedCurve, size: float) -> float:
@@ -38,7 +41,7 @@ def share_of_best(fitted_curve: FittedCurve, size: float) -> float:
     return fitted_curve.curve.floor / fitted_curve.curve.at(size)
 
 
-def near_best(fitted_curve: FittedCurve, near: float = 0.95) -> int | None:
+def near_best(fitted_curve: FittedCurve, near: float = NEAR) -> int | None:
     """Return the smallest size with *near* of the best speed; None if none has it.
 
     From ``T(x) = floor + work / x``: ``x = work * near / (floor * (1 - near))``. If
@@ -118,7 +121,7 @@ class SizeEstimate(msgspec.Struct, frozen=True, kw_only=True):
         return _whole_value(found, found.predict(check_size(size)))
 
     def upper(
-        self, size: float, level: float = 0.95, quantity: Quantity | None = None
+        self, size: float, level: float = LEVEL, quantity: Quantity | None = None
     ) -> float:
         """Return the upper bound of the use at size *size*, at confidence *level*.
 
@@ -133,7 +136,7 @@ class SizeEstimate(msgspec.Struct, frozen=True, kw_only=True):
     def largest(
         self,
         memory: Bytes | str,
-        level: float = 0.95,
+        level: float = LEVEL,
         quantity: Quantity | None = None,
     ) -> int | float:
         """Return the largest whole size whose upper bound fits in *memory*.
@@ -151,7 +154,7 @@ class SizeEstimate(msgspec.Struct, frozen=True, kw_only=True):
     def holding(
         self,
         memory: Bytes | str,
-        level: float = 0.95,
+        level: float = LEVEL,
         quantity: Quantity | None = None,
     ) -> FittingSizes:
         """Return the sizes that fit in *memory*, with the reasons not to trust one.
@@ -163,7 +166,7 @@ class SizeEstimate(msgspec.Struct, frozen=True, kw_only=True):
         room = parse_size(memory) if isinstance(memory, str) else memory
         return sizes_that_fit(self.fit_of(quantity), room, _checked_level(level))
 
-    def best_size(self, near: float = 0.95) -> int | None:
+    def best_size(self, near: float = NEAR) -> int | None:
         """Return the smallest size with *near* of the best speed; None if none has it.
 
         The speed is the time per sample if batches were timed, else the wall time.

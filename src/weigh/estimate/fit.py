@@ -37,6 +37,7 @@ from weigh.estimate.curve import (
 )
 from weigh.units import count_with_noun
 
+LEVEL = 0.95  # confidence of a bound, unless the user names another
 # level and coefficient, from 69 curves of memory: see benchmarks/estimate
 _START = ((0.5, 0.0), (0.8, 0.39), (0.9, 0.53), (0.95, 0.62), (0.99, 1.0))
 
@@ -242,7 +243,7 @@ class FittedCurve(msgspec.Struct, frozen=True, kw_only=True):
             value = base + (smallest - base) * size / self.points[0].x
         return max(0.0, value)
 
-    def upper(self, size: float, level: float = 0.95) -> float:
+    def upper(self, size: float, level: float = LEVEL) -> float:
         """Return the upper bound of the use at size *size*, at confidence *level*.
 
         It is at least the prediction, and at least the measurements at *size* and
@@ -506,7 +507,7 @@ class FittingSizes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sizes_that_fit(
-    fitted_curve: FittedCurve, memory: float, level: float = 0.95
+    fitted_curve: FittedCurve, memory: float, level: float = LEVEL
 ) -> FittingSizes:
     """Return the sizes that fit in *memory* according to *fitted_curve*."""
     flat = isinstance(fitted_curve.curve, ConstantCurve)

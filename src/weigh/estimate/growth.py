@@ -33,7 +33,6 @@ from weigh.model.record import BatchTimes, ProgramEvent, Record, ReportedProgres
 from weigh.robust import median_of, rise_score, slope_interval
 from weigh.units import MIB, Bytes, Seconds
 
-LEVEL = 0.95  # confidence of an extrapolation's bounds
 FEWEST = 20  # samples; a trend of fewer is a guess
 SHORTEST = 1.0  # seconds; a shorter run is all start-up
 # seconds, in which memory may rise to a level that it keeps: more than the 30 s of a
@@ -111,7 +110,7 @@ def extrapolate(growth: MemoryGrowth, time: Seconds) -> MemoryExtrapolation:
     factor = time / growth.end if growth.end > 0 else 1.0
     trend, peak = growth.trend, growth.peak
     if trend is None or time <= growth.end:
-        return MemoryExtrapolation(peak, peak, peak, time, factor, LEVEL)
+        return MemoryExtrapolation(peak, peak, peak, time, factor)
     ahead = time - trend.time
     middle, low, high = (
         trend.level + rate * ahead for rate in (trend.rate, trend.low, trend.high)
@@ -124,7 +123,6 @@ def extrapolate(growth: MemoryGrowth, time: Seconds) -> MemoryExtrapolation:
         high=max(value, round(max(high + trend.scatter, high * trend.surge))),
         time=time,
         factor=factor,
-        level=LEVEL,
     )
 
 

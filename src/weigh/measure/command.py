@@ -20,6 +20,7 @@ from weigh.measure.launcher import JobLauncher
 from weigh.measure.memory.ledger import open_ledger
 from weigh.measure.orphans import CommandOrphans, adopt_orphans, send_signal_to_orphan
 from weigh.measure.watcher import (
+    FIRST_CHECKPOINT,
     INFINITY,
     ONE_PROCESS,
     TreeWatcher,
@@ -32,7 +33,6 @@ from weigh.probe.perf import open_cpu_clock
 from weigh.probe.proc import IoReading, ProcTree, is_own_proc, read_reaped_io
 from weigh.units import KIB, MIB, Seconds
 
-_FIRST_CHECKPOINT = 0.2  # seconds, so that a run that is killed early has a record
 _SECOND_CHECKPOINT = 1.0  # seconds after the first
 _WITNESS_AFTER = 0.08  # seconds; by then most programs have installed signal handlers
 _LAUNCHER_GROWTH = MIB  # memory of the PATH search, and the inaccuracy of VmHWM
@@ -171,7 +171,7 @@ class _MeasuredCommand:
         self._hurry: Seconds | None = None  # between checkpoints, after a signal to end
         watcher.call_at(self._call_witness, _WITNESS_AFTER)
         if self._watch.checkpoint is not None:
-            watcher.call_at(self._write_checkpoint, _FIRST_CHECKPOINT)
+            watcher.call_at(self._write_checkpoint, FIRST_CHECKPOINT)
         for observer in self._watch.observers:
             watcher.call_at(partial(observer, watcher), 0.0)
         # they came before there was a job to pass them on to
@@ -215,7 +215,7 @@ class _MeasuredCommand:
             if self._wakeup.is_for_the_job(info, self._tree.pids()):
                 self._pass_on(number)
             if self._wakeup.is_stop_request(number):  # weigh may be killed next
-                self._hurry = _FIRST_CHECKPOINT
+                self._hurry = FIRST_CHECKPOINT
                 if self._watch.checkpoint is not None:
                     self._watcher.call_at(self._write_checkpoint, 0.0)
             self._follow(number)

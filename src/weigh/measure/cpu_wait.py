@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from weigh.model.record import CpuWait
 from weigh.probe.cgroup import group_folders
-from weigh.probe.proc import ProcessReading, usable_proc
+from weigh.probe.proc import STAT_BYTES, ProcessReading, usable_proc
 from weigh.regular_file import file_head
 from weigh.units import Seconds
 
@@ -26,7 +26,6 @@ _UNSEEN_SHARE = 0.05
 _BUSY = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _LONGEST = 1 << 20  # bytes of /proc/stat with thousands of CPUs
-_STAT_BYTES = 1024  # of a process or thread; small, for a buffer counts as memory
 _NANO = 1e-9
 _MICRO = 1e-6
 
@@ -219,5 +218,5 @@ class CpuWaits:
         throttled = max(map(parse_throttled, texts), default=0.0)
         return parse_busy(self._read("stat", _LONGEST)), throttled
 
-    def _read(self, name: str, size: int = _STAT_BYTES) -> bytes:
+    def _read(self, name: str, size: int = STAT_BYTES) -> bytes:
         return file_head(f"{self._proc}/{name}", size)

@@ -22,7 +22,7 @@ from weigh import waits
 from weigh.errors import SIGNAL_BASE, UsageError
 from weigh.measure.launcher import launch_error, own_peak
 from weigh.measure.memory.holding import MemoryHolding
-from weigh.measure.watcher import TreeWatcher, WatchedRun
+from weigh.measure.watcher import FIRST_CHECKPOINT, TreeWatcher, WatchedRun
 from weigh.model.record import RunMeasurement
 from weigh.probe.own_memory import max_rss_bytes
 from weigh.probe.proc import ProcessReading, ProcessTimes, ProcTree
@@ -33,7 +33,6 @@ _FIRST_WALK = 0.03  # seconds; before that a program has hardly started others
 _WALK_CREDIT = 0.2  # CPU seconds before any are earned: short runs have children too
 _LONGEST_UNWALKED = 0.1  # seconds without a walk that the budget allows
 _GRACE = 5.0  # seconds between TERM and KILL for orphans
-_FIRST_CHECKPOINT = 0.2  # seconds, so that a run that is killed early has a record
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _LEFT_TO_TERMINAL = ("SIGINT", "SIGBREAK")  # these reach the job directly
 _ENDING = ("SIGTERM", "SIGHUP", "SIGINT", "SIGBREAK")
@@ -400,7 +399,7 @@ class _PortableRun:
             clock=time.perf_counter,
         )
         if self._checkpoint is not None:
-            self._watcher.call_at(self._write_checkpoint, _FIRST_CHECKPOINT)
+            self._watcher.call_at(self._write_checkpoint, FIRST_CHECKPOINT)
         self._waiter = _ExitWaiter(process)
         while self._early:
             self.take(self._early.pop(0))

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from weigh.measure.series import TIMES_INTERVAL
 from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.model.record import RecordedRank, step_order
 from weigh.probe.proc import ProcessReading, ProcTree
@@ -23,7 +24,6 @@ from weigh.units import Bytes, Seconds
 
 _LONGEST_NUMBER = 9  # digits; a longer one is no rank
 _LONGEST_WORLD = 80  # characters of a step's name
-_TIMES_INTERVAL = 0.5  # seconds between reads of CPU time
 _STEP = "SLURM_STEP_ID"
 
 
@@ -241,7 +241,7 @@ class RankTracker:
             # one process may have grown and shrunk between two samples
             rank.peak = max(rank.peak or 0, size, largest[key])
             rank.last = current_time
-        if current_time - self._times_read >= _TIMES_INTERVAL:
+        if current_time - self._times_read >= TIMES_INTERVAL:
             self._times_read = current_time
             self._add_times()
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 else:  # imported when it is first used
     growth = lazy_module("weigh.estimate.growth")
 
+TIMES_INTERVAL = 0.5  # seconds between reads of CPU time where there is no perf
 MOST_COLUMNS = 500  # columns of a series
 _STRETCHES = 60  # of a run: the least memory of each is kept
 _SHORTEST_RATE = 0.02  # seconds between two readings of CPU time

@@ -17,6 +17,7 @@ from weigh.measure.memory.gauge import ForkFilter, TreeMemoryGauge
 from weigh.measure.peak import PeakTracker
 from weigh.measure.series import (
     MOST_COLUMNS,
+    TIMES_INTERVAL,
     is_sampled_memory_growing,
     larger_sample,
     peak_in_samples,
@@ -124,10 +125,10 @@ def cost_of_look(cost: Seconds, *, has_loaded: bool) -> Seconds:
 
 
 ONE_PROCESS = "kernel high-water mark of the one process"
-_TIMES_INTERVAL = 0.5  # seconds between reads of CPU time where there is no perf
 _IDLE_CPU_TIME = 1e-4  # seconds; enough to touch some 400 KiB
 _UNSEEN_CPU_TIME = 1e-3  # seconds, of processes while the perf clock stands still
 _IDLE_CHANGE = 4 * MIB  # bytes; an idle tree changes by less
+FIRST_CHECKPOINT = 0.2  # seconds, so that a run that is killed early has a record
 _MOST_SAMPLES = 4096
 _FIRST_WAIT_LOOK = 0.15  # seconds; a shorter run loads nothing for it
 _FIRST_SIGN = 0.5  # seconds
@@ -217,7 +218,7 @@ class TreeWatcher:
         self._clocks: Mapping[int, Seconds] = {}  # of an idle tree's processes
         self._counted: Seconds = 0.0  # CPU seconds at the last look
         # seconds; so that the first look reads them
-        self._times_read: Seconds = -_TIMES_INTERVAL
+        self._times_read: Seconds = -TIMES_INTERVAL
 
     def call_at(self, observer: "Observer", at: Seconds) -> None:
         """Call *observer* when the run is so old, and then as often as it returns."""
@@ -535,7 +536,7 @@ class TreeWatcher:
         self, current_time: Seconds, readings: Sequence[ProcessReading]
     ) -> Seconds | None:
         """Add up the live processes' CPU time, at most every half second."""
-        if current_time - self._times_read < _TIMES_INTERVAL:
+        if current_time - self._times_read < TIMES_INTERVAL:
             return None
         self._times_read = current_time
         times = [self.tree.times(reading.pid) for reading in readings]

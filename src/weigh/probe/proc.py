@@ -15,14 +15,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from weigh.units import Bytes, Seconds
+from weigh.units import KIB, Bytes, Seconds
 
-_KIB = 1024
 _STATUS_BYTES = 16384  # a thousand groups come before the memory
-_STAT_BYTES = 1024
+STAT_BYTES = 1024  # small: in the job's group, buffers of weigh count as its memory
 _ENVIRONMENT_BYTES = 1 << 20
 # what the kernel holds for a thread: a stack of 16 KiB, its task structure, slab
-_PER_THREAD = 28 * _KIB
+_PER_THREAD = 28 * KIB
 _LONGEST_TRUST = 20  # looks; loadavg may be virtual (lxcfs) and lag behind
 _CHILDREN_BYTES = 65536  # bytes per read; longer lists are read on
 _NEAR_A_PAGE = 3072  # the kernel hands out seq files a page at a time
@@ -112,14 +111,14 @@ def parse_status(pid: int, text: bytes) -> ProcessReading | None:
         threads = _count_of_threads(text)
         return ProcessReading(
             pid,
-            virtual=int(words[4]) * _KIB,
-            virtual_peak=int(words[1]) * _KIB,
-            resident=int(words[16]) * _KIB,
-            peak=int(words[13]) * _KIB,
-            anonymous=int(words[19]) * _KIB,
-            file=int(words[22]) * _KIB,
-            shared=int(words[25]) * _KIB,
-            kernel=int(words[40]) * _KIB + threads * _PER_THREAD,
+            virtual=int(words[4]) * KIB,
+            virtual_peak=int(words[1]) * KIB,
+            resident=int(words[16]) * KIB,
+            peak=int(words[13]) * KIB,
+            anonymous=int(words[19]) * KIB,
+            file=int(words[22]) * KIB,
+            shared=int(words[25]) * KIB,
+            kernel=int(words[40]) * KIB + threads * _PER_THREAD,
             image=b"/".join(words[34:38:3]),
             threads=threads,
         )
@@ -308,21 +307,21 @@ class ProcTree:
 
     def is_stopped(self, pid: int) -> bool:
         """Return whether a signal has stopped the process."""
-        text = self._read(f"{pid}/stat", _STAT_BYTES) or b""
+        text = self._read(f"{pid}/stat", STAT_BYTES) or b""
         return text[text.rfind(b")") + 2 :].startswith(b"T")
 
     def times(self, pid: int) -> ProcessTimes | None:
         """Read one process's CPU time and identity; None when it is gone."""
         known = self._known.get(pid)
         if known is None or known.status_fd is None:
-            text = self._read(f"{pid}/stat", _STAT_BYTES)
+            text = self._read(f"{pid}/stat", STAT_BYTES)
             return None if text is None else parse_stat(text)
         if known.stat_fd is None:
             known.stat_fd = self._open(f"{pid}/stat")
         if known.stat_fd is None:
             return None
         try:
-            times = parse_stat(os.pread(known.stat_fd, _STAT_BYTES, 0))
+            times = parse_stat(os.pread(known.stat_fd, STAT_BYTES, 0))
         except OSError:
             return None
         return times if known.thread is None else self._of_thread(known, times)
@@ -332,7 +331,7 @@ class ProcTree:
     ) -> ProcessTimes | None:
         """Complete a process whose first thread has ended from another's stat."""
         text = self._read(
-            f"{known_process.pid}/task/{known_process.thread}/stat", _STAT_BYTES
+            f"{known_process.pid}/task/{known_process.thread}/stat", STAT_BYTES
         )
         other = None if text is None else parse_stat(text)
         if times is None or other is None:

@@ -6,16 +6,14 @@ import msgspec
 
 from weigh.estimate.advice import (
     GPU,
-    LEVEL,
-    NEAR,
     ScanAdvice,
     SizeNeed,
     SizesWithinLimit,
     is_size_free,
 )
 from weigh.estimate.curve import ConstantCurve, QuadraticCurve, size_text
-from weigh.estimate.estimate import SizeEstimate
-from weigh.estimate.fit import FittedCurve
+from weigh.estimate.estimate import NEAR, SizeEstimate
+from weigh.estimate.fit import LEVEL, FittedCurve
 from weigh.estimate.scaling import LEAST_EFFICIENCY, CpuRow, CpuScan
 from weigh.model.record import Request
 from weigh.render.columns import TableColumn, table_lines, wrap_by_columns

@@ -19,7 +19,7 @@ from weigh.probe.cgroup import (
     memory_folder,
     read_oom_kills_of_group,
 )
-from weigh.probe.proc import parse_stat
+from weigh.probe.proc import STAT_BYTES, parse_stat
 from weigh.regular_file import file_head
 from weigh.units import KIB, MIB, MINUTE, Bytes, Seconds
 
@@ -29,7 +29,6 @@ STANDING = "cgroup: counted by the kernel, nothing else is in it"
 _SYSTEM = "/sys/fs/cgroup"
 _NAME = "weigh."  # our groups; the process id of weigh follows
 _NEW: Seconds = MINUTE  # younger groups stay, see `remove_forgotten`
-_STAT_BYTES = 1024  # small: where weigh is in the job's group, its buffers are too
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _MOST_ADOPTIONS = 3  # while the ancestors of one process are read
 _NOBODY: frozenset[int] = frozenset()
@@ -385,7 +384,7 @@ def anonymous_of(pid: int | str, proc_folder: str = "/proc") -> Bytes:
     """Read a process's anonymous memory; 0 where it is not readable."""
     try:
         _, resident, shared, *_ = file_head(
-            f"{proc_folder}/{pid}/statm", _STAT_BYTES
+            f"{proc_folder}/{pid}/statm", STAT_BYTES
         ).split()
         return (int(resident) - int(shared)) * _PAGE
     except ValueError:
@@ -394,7 +393,7 @@ def anonymous_of(pid: int | str, proc_folder: str = "/proc") -> Bytes:
 
 def anonymous_share(pid: int | str, proc_folder: str = "/proc") -> Bytes | None:
     """Read a process's share of its anonymous memory; None where that is unknown."""
-    rollup = file_head(f"{proc_folder}/{pid}/smaps_rollup", _STAT_BYTES)
+    rollup = file_head(f"{proc_folder}/{pid}/smaps_rollup", STAT_BYTES)
     _, found, figure = rollup.partition(b"\nPss_Anon:")
     return int(figure.split(None, 1)[0]) * KIB if found else None
 
@@ -415,5 +414,5 @@ def _is_in_first_pid_namespace(proc_folder: str) -> bool:
 
 
 def _parent(pid: int, proc_folder: str) -> int | None:
-    times = parse_stat(file_head(f"{proc_folder}/{pid}/stat", _STAT_BYTES))
+    times = parse_stat(file_head(f"{proc_folder}/{pid}/stat", STAT_BYTES))
     return None if times is None else times.parent
