@@ -244,17 +244,17 @@ def drawn_combinations(
     """
     if not 0 < task_count <= MOST_DRAWS:
         raise UsageError(f"--random {task_count}: a number from 1 to {MOST_DRAWS:,}")
-    if grid.size <= MOST_COMBINATIONS:
-        kept = matching_combinations(grid, conditions)
-        return chance.sample(kept, min(task_count, len(kept)))
-    # too many to go through: one that is drawn again does not count
+    # to go through millions takes a minute; one that is drawn again does not count
     drawn: dict[int, None] = {}
-    for _ in range(2 * MOST_DRAWS):
+    for _ in range(2 * MOST_DRAWS if grid.size > MOST_DRAWS else 0):
         index = chance.randrange(grid.size)
         if not conditions or _meets_all(grid, index, conditions):
             drawn[index] = None
         if len(drawn) == task_count:
             return list(drawn)
+    if grid.size <= MOST_COMBINATIONS:
+        kept = matching_combinations(grid, conditions)
+        return chance.sample(kept, min(task_count, len(kept)))
     raise UsageError(
         f"only {len(drawn):,} of {2 * MOST_DRAWS:,} combinations drawn meet the "
         "conditions (draw fewer, or narrow the values themselves)"

@@ -131,6 +131,28 @@ def test_a_draw_from_a_huge_grid_is_quick() -> None:
     assert len(set(drawn_combinations(grid, [], 1000, random.Random(1)))) == 1000
 
 
+def test_a_draw_from_millions_does_not_test_each_of_them() -> None:
+    grid = grid_of("a=1..1000", "b=1..1000", "c=1..9")
+    tested: list[object] = []
+
+    def holds(values: object) -> bool:
+        tested.append(values)
+        return True
+
+    assert len(drawn_combinations(grid, [holds], 5, random.Random(1))) == 5
+    assert len(tested) < 10
+
+
+def test_what_draws_do_not_find_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MOST_DRAWS", 1000)
+    grid = grid_of("a=1..100", "b=1..100")
+    holds = parse_condition("a == b", grid.names)
+
+    drawn = drawn_combinations(grid, [holds], 1000, random.Random(1))
+
+    assert sorted(drawn) == list(matching_combinations(grid, [holds]))
+
+
 def test_a_draw_that_finds_too_few_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "MOST_DRAWS", 1000)
     grid = grid_of("a=1..20000", "b=1..20000")
