@@ -88,17 +88,36 @@ def test_a_plan_has_the_address_space_that_was_measured(
     assert kind.virtual_memory == virtual
 
 
-def test_a_word_weighs_more_than_a_number() -> None:
-    assert records_of("python rl.py --algo dqn --seed 1", [PPO, DQN]) == ("bbbb2",)
+TAGS = [
+    measured(f"cccc{n}", f"python tag.py --batch {n}", label=label)
+    for n, label in ((50, "big"), (300, "small"))
+]
+SHELL = msgspec.structs.replace(PPO, command=("bash", "-c", " ".join(PPO.command)))
 
 
-def test_of_commands_as_like_the_nearest_parameters_count() -> None:
-    small = measured("cccc3", "python tag.py --batch 50 --seed 1")
-    large = measured("dddd4", "python tag.py --batch 300 --seed 1")
-
-    assert records_of("python tag.py --batch 300 --seed 9", [small, large]) == (
-        "dddd4",
-    )
+@pytest.mark.parametrize(
+    ("line", "records", "expected"),
+    [
+        # a word weighs more than a number; then a number that is the same, or a label
+        ("python rl.py --algo dqn --seed 1", [PPO, DQN], "bbbb2"),
+        ("python tag.py --batch 300 --seed 9", TAGS, "cccc300"),
+        ("python tag.py big c", TAGS, "cccc50"),
+        # however it is written
+        (
+            "CUDA_LAUNCH=1 python rl.py --algo ppo --seed 3",
+            [PPO, DQN],
+            "aaaa1",
+        ),
+        ("/usr/bin/python rl.py --algo=ppo --seed=3", [PPO, DQN], "aaaa1"),
+        ("python rl.py --algo 'ppo' --seed 3 > out.txt", [PPO, DQN], "aaaa1"),
+        ("python ./rl.py --algo ppo --seed 3", [PPO, DQN], "aaaa1"),
+        ("python rl.py --algo ppo --seed 3", [SHELL], "aaaa1"),
+    ],
+)
+def test_the_record_of_the_command_that_is_most_alike_counts(
+    line: str, records: list[Record], expected: str
+) -> None:
+    assert records_of(line, records) == (expected,)
 
 
 def test_where_all_are_as_like_the_biggest_use_counts() -> None:
@@ -176,34 +195,6 @@ def test_another_program_is_no_measure() -> None:
 
     assert found.kinds[0].records == ()
     assert found.kinds[0].item.gpu_memory == 0
-
-
-def test_a_label_in_the_line_decides() -> None:
-    one = measured("cccc3", "python run.py a", label="big", memory=4 * GIB)
-    other = measured("dddd4", "python run.py b", label="small", memory=GIB)
-
-    assert records_of("python run.py big c", [one, other]) == ("cccc3",)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "CUDA_VISIBLE_DEVICES=0 python rl.py --algo ppo --seed 3",
-        "/usr/bin/python rl.py --algo=ppo --seed=3",
-        "python rl.py --algo 'ppo' --seed 3 > out.txt",
-        "python ./rl.py --algo ppo --seed 3",
-    ],
-)
-def test_a_command_is_known_however_it_is_written(line: str) -> None:
-    assert records_of(line, [PPO, DQN]) == ("aaaa1",)
-
-
-def test_a_shell_line_is_known_by_what_the_shell_ran() -> None:
-    record = msgspec.structs.replace(
-        PPO, command=("bash", "-c", "python rl.py --algo ppo --seed 1")
-    )
-
-    assert records_of("python rl.py --algo ppo --seed 3", [record]) == ("aaaa1",)
 
 
 def test_a_run_that_failed_is_no_measure_where_another_completed() -> None:

@@ -21,11 +21,16 @@ ENDED = ElementState(state="FAILED", node="node7")
 
 
 def choose(
-    task: TaskState, element: ElementState, words: str, failures: int
+    task: TaskState,
+    words: str = "",
+    failures: int = 0,
+    *,
+    options: ResumeOptions | None = None,
+    command: str = "",
 ) -> ResumeChoice:
     had = LastRequest(JobRequest(memory=GIB, time_limit=HOUR))
-    evidence = TaskEvidence(element, words, failures=failures)
-    return decide_resumption(task, evidence, had, ResumeOptions())
+    evidence = TaskEvidence(ENDED, words, failures=failures, command=command)
+    return decide_resumption(task, evidence, had, options or ResumeOptions())
 
 
 def a_task(state: State, exit_code: int | None = 1) -> TaskState:
@@ -54,7 +59,7 @@ def short_task(
 def test_what_lacked_is_doubled_and_a_node_that_failed_avoided(
     state: State, memory: int, time: int, avoid: str | None
 ) -> None:
-    choice = choose(a_task(state), ENDED, "", 0)
+    choice = choose(a_task(state))
 
     assert (choice.run, choice.memory, choice.time) == (True, memory, time)
     assert choice.avoid == avoid
@@ -146,7 +151,7 @@ def test_memory_that_is_typed_is_what_a_task_gets_that_was_short_before() -> Non
 def test_more_host_memory_is_no_fix_for_a_full_gpu() -> None:
     words = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
 
-    choice = choose(a_task("OUT_OF_MEMORY"), ENDED, words, 0)
+    choice = choose(a_task("OUT_OF_MEMORY"), words)
 
     assert not choice.run
     assert "--gpus TYPE:N" in choice.reason
@@ -184,9 +189,37 @@ def test_what_filled_a_gpu_runs_on_another_one_that_is_requested() -> None:
 def test_a_failure_that_may_be_an_accident_is_run_again_once(
     words: str, code: int, failures: int, *, run: bool
 ) -> None:
-    assert choose(a_task("FAILED", code), ENDED, words, failures).run is run
+    assert choose(a_task("FAILED", code), words, failures).run is run
 
 
-@pytest.mark.parametrize("state", ["PENDING", "RUNNING", "UNKNOWN", "COMPLETED"])
-def test_what_may_yet_end_is_left_alone(state: State) -> None:
-    assert not choose(a_task(state), ENDED, "", 0).run
+def test_a_heap_fixed_in_the_command_gets_no_more_memory() -> None:
+    words = 'Exception in thread "main" java.lang.OutOfMemoryError: Java heap space'
+
+    fixed, elastic = (
+        choose(a_task("OUT_OF_MEMORY"), words, command=f"java -Xmx{size} -jar a")
+        for size in ("100m", "$X")
+    )
+
+    assert (fixed.run, elastic.run) == (False, True)
+    assert "raise -Xmx100m" in fixed.reason
+
+
+def test_a_stuck_task_goes_to_another_node_once_and_then_to_a_person() -> None:
+    again = choose(a_task("STUCK"), failures=1)
+
+    assert again == replace(again, run=True, avoid="node7", time=1, memory=1)
+    assert not choose(a_task("STUCK"), failures=2).run
+    by_hand = ResumeOptions(bugs=True)
+    assert choose(a_task("STUCK"), failures=2, options=by_hand).run
+
+
+def test_what_was_cancelled_is_left_by_a_healer() -> None:
+    healer = ResumeOptions(heal=True, limits=HealLimits())
+    assert not choose(a_task("CANCELLED"), options=healer).run
+
+
+@pytest.mark.parametrize(
+    "state", ["PENDING", "RUNNING", "UNKNOWN", "COMPLETED", "DIVERGED"]
+)
+def test_what_may_yet_end_or_is_a_bug_is_left_alone(state: State) -> None:
+    assert not choose(a_task(state)).run

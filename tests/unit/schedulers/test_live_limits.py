@@ -133,27 +133,20 @@ def shell(env: dict[str, str], scheduler: str, *command: str, **wanted: object) 
     return " ".join(session.argv)
 
 
-def test_a_shell_under_grid_engine_is_qlogin(env: dict[str, str]) -> None:
-    line = shell(env, "gridengine", queue="short.q", time_limit=HOUR // 4)
-
-    assert line == ("qlogin -now no -l h_vmem=6G -pe smp 2 -l h_rt=00:15:00 -q short.q")
-
-
-def test_a_command_under_grid_engine_is_qrsh(env: dict[str, str]) -> None:
-    line = shell(env, "gridengine", "python3", "-c", "print(1)", memory=GIB)
-
-    assert line.startswith("qrsh -pty yes -now no ")
-    # a shell there reads it once more
-    assert line.endswith(" python3 -c 'print(1)'")
-
-
-def test_a_shell_with_a_gpu_takes_one_slot_where_each_has_its_own(
+def test_a_shell_under_grid_engine_is_qlogin_and_a_command_qrsh(
     env: dict[str, str],
 ) -> None:
-    line = shell(env, "gridengine", gpus=1)
+    wanted = shell(env, "gridengine", queue="short.q", time_limit=HOUR // 4)
+    with_gpu = shell(env, "gridengine", gpus=1)
+    command = shell(env, "gridengine", "python3", "-c", "print(1)", memory=GIB)
 
-    assert "-l ngpus=1" in line
-    assert "-pe" not in line
+    asks = "qlogin -now no -l h_vmem=6G -pe smp 2 -l h_rt=00:15:00 -q short.q"
+    assert wanted == asks
+    # one slot where each has a GPU of its own
+    assert ("-l ngpus=1" in with_gpu, "-pe" in with_gpu) == (True, False)
+    assert command.startswith("qrsh -pty yes -now no ")
+    # a shell there reads it once more
+    assert command.endswith(" python3 -c 'print(1)'")
 
 
 def test_a_shell_that_no_node_can_give_is_refused(env: dict[str, str]) -> None:

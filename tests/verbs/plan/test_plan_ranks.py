@@ -1,6 +1,10 @@
 """Tasks that start ranks: each element requests the layout of the ranks."""
 
+from pathlib import Path
+
+import msgspec
 import pytest
+from transcript import named_rows
 
 from weigh.flow.plan.plan import no_library
 from weigh.model.job import JobRequest
@@ -13,7 +17,7 @@ from weigh.model.record import (
     RecordedRank,
     Usage,
 )
-from weigh.planning.launchers import LauncherLayout, launch_of
+from weigh.planning.launchers import launch_of
 from weigh.planning.make_plan import plan_for_target
 from weigh.planning.needs import needs_of_tasks
 from weigh.planning.options import PlanOptions, PlanTarget, stated_usage
@@ -28,35 +32,17 @@ from weigh.schedulers.job_script import request_of
 from weigh.store.index import head_of
 from weigh.units import MIB
 
+LAUNCHERS = named_rows(Path(__file__).with_name("launchers.texts"))["lines"]
 
-@pytest.mark.parametrize(
-    ("line", "expected", "program"),
-    [
-        ("srun -n4 ./solve -n 100", LauncherLayout(4), "solve"),
-        ("srun --exclusive ./solve -n 8", LauncherLayout(), "solve"),
-        (
-            "srun -N2 --ntasks-per-node 3 -c2 --mem 5G ./s",
-            LauncherLayout(6, 2, 3, 2),
-            "s",
-        ),
-        ("srun --nodes=2 --ntasks=5 ./s", LauncherLayout(5, 2), "s"),
-        ("FOO=1 srun -pdebug -t5 -n 3 ./s in", LauncherLayout(3), "s"),
-        ("srun -N1-2 -n $N ./s", LauncherLayout(), "s"),
-        ("mpirun --mca btl tcp -np 4 --oversubscribe ./s -n 9", LauncherLayout(4), "s"),
-        ("mpirun.mpich -ppn 2 -n 4 ./s", LauncherLayout(4, None, 2), "s"),
-        ("mpiexec -n 2 ./a : -n 3 ./b", LauncherLayout(), "a"),
-        ("cd x && srun -n 8 ./s && srun -n 2 ./t", LauncherLayout(8), "cd"),
-        ("mpirun -H n1:4,n2:4 -n 8 ./a", LauncherLayout(8), "a"),
-        ("srun -H -n 3 ./s", LauncherLayout(3), "s"),
-        ("mpirun -tag-output -n 4 ./a", LauncherLayout(4), "a"),
-        ("mpiexec -genvall -n 4 ./a", LauncherLayout(4), "a"),
-        ("./compile -n 4", None, "compile"),
-    ],
-)
+
+@pytest.mark.parametrize(("line", "layout", "program"), LAUNCHERS)
 def test_the_ranks_that_a_line_starts_are_read_from_its_launcher(
-    line: str, expected: LauncherLayout | None, program: str
+    line: str, layout: str, program: str
 ) -> None:
-    assert launch_of(task_line_words(line)) == expected
+    """A layout is its ranks, nodes, ranks on a node, CPUs of a rank."""
+    found = launch_of(task_line_words(line))
+    known = () if found is None else msgspec.structs.astuple(found)
+    assert " ".join("-" if one is None else str(one) for one in known) == layout
     assert command_parts(task_line_words(line))[0][0] == program
 
 

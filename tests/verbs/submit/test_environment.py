@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 from following import Weigh
+from transcript import named_rows
 from written_programs import write_program
 
 from weigh.flow.submit.checks import imports_torch, lines_import_torch
 from weigh.model.job import JobRequest
 
+ROWS = named_rows(Path(__file__).with_name("environments.texts"))
 # as much of it as a job script uses
 APPTAINER = """\
 [ "$1" = exec ] && shift
@@ -199,18 +201,7 @@ def test_what_runs_no_container_is_refused(
     assert why in err
 
 
-@pytest.mark.parametrize(
-    ("typed", "enroot", "apptainer"),
-    [
-        ("ubuntu:24.04", "ubuntu:24.04", "ubuntu:24.04"),
-        ("me/tool", "me/tool", "me/tool"),
-        ("nvcr.io/nvidia/x:1", "nvcr.io#nvidia/x:1", "nvcr.io/nvidia/x:1"),
-        ("nvcr.io#nvidia/x:1", "nvcr.io#nvidia/x:1", "nvcr.io/nvidia/x:1"),
-        ("u@h:5000/a/b", "u@h:5000#a/b", "u@h:5000/a/b"),
-        ("localhost/a", "localhost#a", "localhost/a"),
-        ("docker.io/library/a", "library/a", "docker.io/library/a"),
-    ],
-)
+@pytest.mark.parametrize(("typed", "enroot", "apptainer"), ROWS["images"])
 def test_an_image_of_a_registry_is_written_as_its_program_reads_it(
     here: Weigh, typed: str, enroot: str, apptainer: str
 ) -> None:
@@ -262,21 +253,9 @@ def test_a_program_without_torch_runs_where_torch_sees_no_gpu(
     assert "no task is known to import torch: they run" in printed
 
 
-@pytest.mark.parametrize(
-    ("line", "uses"),
-    [
-        ("python3 train.py --lr 1", True),
-        ("bash run.sh", False),  # what its programs import is not followed
-        ("python3 -m net.model", True),
-        ("python3 -c 'import os, torch.nn as nn'", True),
-        ("torchrun other.py", True),
-        ("python3 other.py", False),
-        ("python3 -m json.tool", False),
-        ("cat train.py.txt 'unclosed", False),
-    ],
-)
+@pytest.mark.parametrize(("line", "uses"), ROWS["torch"])
 def test_torch_is_found_in_the_files_that_a_task_runs(
-    tmp_path: Path, line: str, *, uses: bool
+    tmp_path: Path, line: str, uses: str
 ) -> None:
     for name, text in {
         "train.py": "import json\nfrom torch import nn\n",
@@ -286,7 +265,7 @@ def test_torch_is_found_in_the_files_that_a_task_runs(
     }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert lines_import_torch([line], str(tmp_path)) == uses
+    assert lines_import_torch([line], str(tmp_path)) == (uses == "yes")
 
 
 @pytest.mark.parametrize("gpus", [0, 1])

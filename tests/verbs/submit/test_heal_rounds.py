@@ -1,7 +1,6 @@
 """Laws of healing, over generated plans, programs and accidents."""
 
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -9,8 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from weigh.flow.follow.task_history import JoblogHistory
-from weigh.flow.follow.tasks import ElementTasks
 from weigh.model.job import ElementState, HealLimits, JobRequest, TaskState
 from weigh.planning.resume_policy import (
     EarlierRounds,
@@ -23,7 +20,6 @@ from weigh.planning.resume_policy import (
     enlarged_request,
     healer_stop_reason,
 )
-from weigh.runner import events
 from weigh.units import GIB, HOUR, MIB, MINUTE
 
 if TYPE_CHECKING:
@@ -229,95 +225,3 @@ def test_four_rounds_leave_only_bugs_up_to_32_times_the_first_request(
         chain.append(attempts)
 
     assert found[1] == "all tasks are done"
-
-
-def test_what_was_cancelled_is_left_by_a_healer_and_run_again_by_hand() -> None:
-    task = TaskState(task=1, job="1", element=0, seq=1, state="CANCELLED")
-    had = LastRequest(JobRequest(memory=GIB, time_limit=HOUR))
-
-    assert decide_resumption(task, ENDED, had, ResumeOptions()).run
-    assert not decide_resumption(
-        task, ENDED, had, replace(HEALS, limits=HealLimits())
-    ).run
-
-
-def test_a_heap_fixed_in_the_command_gets_no_more_memory() -> None:
-    task = TaskState(task=1, job="1", element=0, seq=1, state="OUT_OF_MEMORY")
-    words = 'Exception in thread "main" java.lang.OutOfMemoryError: Java heap space'
-    had = LastRequest(JobRequest(memory=GIB))
-
-    def choice_for(command: str) -> ResumeChoice:
-        evidence = replace(ENDED, last_output=words, command=command)
-        return decide_resumption(task, evidence, had, ResumeOptions())
-
-    fixed = choice_for("java -Xmx100m -jar a")
-    elastic = choice_for("java -Xmx$X -jar a")
-
-    assert not fixed.run
-    assert "raise -Xmx100m" in fixed.reason
-    assert elastic.run
-
-
-def test_a_diverged_run_is_a_bug() -> None:
-    task = TaskState(
-        task=1,
-        job="1",
-        element=0,
-        seq=1,
-        state="DIVERGED",
-        reason="diverged: stopped by --stop nan",
-    )
-
-    assert not decide_resumption(
-        task, ENDED, LastRequest(JobRequest()), ResumeOptions()
-    ).run
-
-
-def test_a_stuck_task_goes_to_another_node_once_and_then_to_a_person() -> None:
-    task = TaskState(task=1, job="1", element=0, seq=1, state="STUCK")
-    there = replace(ENDED, element=ElementState(state="FAILED", node="n1"), failures=1)
-    had = LastRequest(JobRequest(memory=GIB, time_limit=HOUR))
-
-    again = decide_resumption(task, there, had, ResumeOptions())
-
-    assert (again.run, again.avoid, again.time, again.memory) == (True, "n1", 1, 1)
-    twice = replace(there, failures=2)
-    assert not decide_resumption(task, twice, had, ResumeOptions()).run
-    assert decide_resumption(task, twice, had, ResumeOptions(bugs=True)).run
-
-
-def test_a_stuck_task_is_read_as_such_though_a_signal_ended_it(tmp_path: Path) -> None:
-    joblog = tmp_path / "tasks_0.joblog"
-    started = events.AttemptStarted(1, 1, "r", 1.0, 1, 7, None, "t")
-    ended = events.AttemptEnded(1, 1, 2.0, "STUCK", None, 15, "r", reason="stuck")
-    lines = [msgspec.json.encode(one) + b"\n" for one in (started, ended)]
-    Path(f"{joblog}{events.SUFFIX}").write_bytes(b"".join(lines))
-    element, history = ElementState(state="FAILED"), JoblogHistory(str(joblog))
-
-    (task,) = ElementTasks("7", 0, (1,), element, history).tasks({1: False})
-
-    assert (task.state, task.reason, task.signal) == ("STUCK", "stuck", 15)
-
-
-def test_an_attempt_that_ran_out_of_memory_is_read_from_the_events(
-    tmp_path: Path,
-) -> None:
-    joblog = tmp_path / "tasks_0.joblog"
-    started = events.AttemptStarted(
-        1, 1, "r", 1.0, 1, 7, None, "t", memory=5, alone=True
-    )
-    ended = events.AttemptEnded(
-        1, 1, 2.0, "OUT_OF_MEMORY", None, 9, "r", again=True, peak_memory=6
-    )
-    lines = [msgspec.json.encode(one) + b"\n" for one in (started, ended)]
-    Path(f"{joblog}{events.SUFFIX}").write_bytes(b"".join(lines))
-    lost = ElementState(state="NODE_FAIL")
-
-    (task,) = ElementTasks("7", 0, (1,), lost, JoblogHistory(str(joblog))).tasks({})
-
-    assert (task.state, task.short, task.alone, task.peak) == (
-        "NODE_FAIL",
-        True,
-        True,
-        6,
-    )

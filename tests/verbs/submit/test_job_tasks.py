@@ -344,6 +344,43 @@ def test_tasks_that_an_element_left_for_want_of_time_say_so(tmp_path: Path) -> N
     assert [(task.state, task.reason) for task in read] == [("INTERRUPTED", LEFT)]
 
 
+@pytest.mark.parametrize(
+    ("element", "row", "end", "known"),
+    [
+        # a signal ended it, as nothing moved
+        (
+            "FAILED",
+            "1 0 15",
+            events.AttemptEnded(1, 1, 2.0, "STUCK", None, 15, "r", reason="stuck"),
+            {"state": "STUCK", "reason": "stuck", "signal": 15},
+        ),
+        # it was to run again with more memory when its node was lost
+        (
+            "NODE_FAIL",
+            "",
+            events.AttemptEnded(
+                1, 1, 2.0, "OUT_OF_MEMORY", None, 9, "r", again=True, peak_memory=6
+            ),
+            {"state": "NODE_FAIL", "short": True, "alone": True, "peak": 6},
+        ),
+    ],
+)
+def test_how_an_attempt_ended_is_read_from_its_events(
+    tmp_path: Path,
+    element: State,
+    row: str,
+    end: events.AttemptEnded,
+    known: dict[str, object],
+) -> None:
+    job, plan = a_job(tmp_path, tasks=1)
+    begun = events.AttemptStarted(1, 1, "r", 1.0, 1, 7, None, "t", memory=5, alone=True)
+    writes(tmp_path, row, begun, end)
+
+    (task,) = read_tasks(history_of(job), plan, LOCAL, [ElementState(state=element)])
+
+    assert {name: getattr(task, name) for name in known} == known
+
+
 def test_a_task_of_a_running_element_runs_once_it_has_begun(tmp_path: Path) -> None:
     job, plan = a_job(tmp_path, tasks=2)
     begun = events.AttemptStarted(1, 1, "run", 1.0, 1, 5, 6, "task")

@@ -19,7 +19,6 @@ SETUPS = (
     JobSetup(container="images/my env.sif"),
 )
 STAGED = StagingPlan(destination="/home/me/out", warn_time=120, grace=10)
-BOTH = [*product(NAMES, SETUPS)]
 
 
 def is_bash(text: str) -> bool:
@@ -34,21 +33,17 @@ def staged(**changes: object) -> JobScript:
     return a_script(staging=STAGED, **changes | {"staged": lines})
 
 
-@pytest.mark.parametrize(("name", "setup"), BOTH)
-def test_bash_reads_a_script_that_stages(name: str, setup: JobSetup) -> None:
+@pytest.mark.parametrize(("name", "setup"), [*product(NAMES, SETUPS)])
+def test_bash_reads_a_script_that_stages_or_goes_back_into_its_queue(
+    name: str, setup: JobSetup
+) -> None:
+    assert is_bash(RENDER[name](a_script(requeue=True, setup=setup)))
     script = staged(setup=setup, programs=("python", "bin/tag", "/opt/ffmpeg"))
 
     text = RENDER[name](script)
 
     assert is_bash(text)
     assert text.count("staged() {") == 1
-
-
-@pytest.mark.parametrize(("name", "setup"), BOTH)
-def test_bash_reads_a_script_that_goes_back_into_its_queue(
-    name: str, setup: JobSetup
-) -> None:
-    assert is_bash(RENDER[name](a_script(requeue=True, setup=setup)))
 
 
 def test_programs_of_the_working_folder_are_looked_for_once_it_is_there() -> None:

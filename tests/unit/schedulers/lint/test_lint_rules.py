@@ -68,10 +68,9 @@ def test_names_are_short_and_each_stands_once() -> None:
 SCRIPT = "#!/bin/bash\n#SBATCH --time=24:00\n#SBATCH --mem=4\nsleep 5 &\n"
 
 
-def rules_of(text: str, settings: tuple[str, ...] = ()) -> tuple[set[str], set[str]]:
+def rules_of(text: str) -> tuple[set[str], set[str]]:
     """Return the rules that remain, and those that are ignored; no defaults."""
-    found = slurm_lint.LINT.lint(text, facts())
-    kept, ignored = acknowledged(text, found, settings)
+    kept, ignored = acknowledged(text, slurm_lint.LINT.lint(text, facts()), ())
     return {one.rule for one in kept}, {one.rule for one in ignored}
 
 
@@ -102,10 +101,6 @@ def test_a_comment_behind_a_line_holds_for_that_line() -> None:
     assert rules_of(text)[1] == {"no-wait"}
     elsewhere = SCRIPT.replace("=24:00", "=24:00  # weigh: ignore no-wait")
     assert rules_of(elsewhere)[1] == set()
-
-
-def test_settings_acknowledge_a_rule() -> None:
-    assert rules_of(SCRIPT, ("no-wait",)) == (ALL - {"no-wait"}, {"no-wait"})
 
 
 def test_an_unknown_rule_is_reported() -> None:
