@@ -19,14 +19,9 @@ from weigh.schedulers.kind import (
     SchedulerText,
     directive_line,
 )
-from weigh.units import GIB, HOUR, KIB, MIB
+from weigh.units import GIB, KIB, MIB
 
 DIALECTS: dict[str, SchedulerText] = {name: kind.text for name, kind in KINDS.items()}
-
-
-def is_clock(dialect: SchedulerText) -> bool:
-    """Return whether times are written with colons, not as a number of seconds."""
-    return ":" in dialect.format_time(60)
 
 
 @pytest.fixture(params=sorted(DIALECTS))
@@ -95,11 +90,6 @@ def test_upper_case_letters_count_by_1024(dialect: SchedulerText) -> None:
     assert dialect.parse_memory("500M") == 500 * MIB
     assert dialect.parse_memory("4G") == 4 * GIB
     assert dialect.parse_memory("2T") == 2048 * GIB
-
-
-@pytest.mark.parametrize("name", [n for n, d in DIALECTS.items() if is_clock(d)])
-def test_three_clock_fields_are_hours_minutes_seconds(name: str) -> None:
-    assert DIALECTS[name].parse_time("01:30:05") == HOUR + 30 * 60 + 5
 
 
 @pytest.mark.parametrize("text", ["", "abc", "-4G", "4X", "G", "4 G", "9" * 5000])

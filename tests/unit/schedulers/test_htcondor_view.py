@@ -82,15 +82,6 @@ def test_a_user_who_removes_a_job_that_was_once_too_large_has_cancelled_it() -> 
     assert element.state == "CANCELLED"
 
 
-@pytest.mark.parametrize("code", [34, 46, 47])
-def test_a_job_on_hold_for_using_too_much_has_ended(code: int) -> None:
-    ad = {"ClusterId": 1, "ProcId": 0, "JobStatus": 5, "HoldReasonCode": code}
-
-    element = htcondor.COMMANDS.parse_queue(json.dumps([ad]))["1"][0]
-
-    assert element.state == ("OUT_OF_MEMORY" if code == 34 else "TIMEOUT")
-
-
 def test_why_a_job_is_on_hold_is_in_its_own_words() -> None:
     why = htcondor.COMMANDS.parse_why(QUEUE)
 
@@ -125,22 +116,6 @@ def test_an_expression_of_a_user_is_no_number() -> None:
 def test_a_job_is_found_by_its_token() -> None:
     assert htcondor.COMMANDS.parse_found(QUEUE, "token-gpus") == str(ads(QUEUE)["gpus"])
     assert htcondor.COMMANDS.parse_found(QUEUE, "token") is None
-
-
-@pytest.mark.parametrize(
-    ("words", "lost"),
-    [
-        ("ERROR: Failed to connect to local queue manager", True),
-        ("ERROR: Can't find address of local schedd", True),
-        ("ERROR: Failed to commit job submission into the queue.", True),
-        ("", True),
-        ("ERROR: Executable file nosuch.sh does not exist", False),
-        ("ERROR: Parse error in expression: \n\tRequestMemory = 4GiB", False),
-    ],
-)
-def test_a_lost_connection_is_no_refusal(words: str, *, lost: bool) -> None:
-    assert htcondor.COMMANDS.is_unanswered(words) is lost
-    assert (htcondor.COMMANDS.parse_doubt(words) is None) is lost
 
 
 def test_accounts_are_in_bytes_and_seconds() -> None:

@@ -3,6 +3,7 @@
 import ast
 import shlex
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -85,24 +86,17 @@ def test_a_job_is_known_by_its_variable(kind: SchedulerKind) -> None:
     assert kind_of_job({}) is None
 
 
-def test_outside_of_a_job_no_limit_is_known_or_queried(kind: SchedulerKind) -> None:
+def test_no_limit_is_known_outside_of_a_job_or_without_an_answer(
+    kind: SchedulerKind,
+) -> None:
     assert kind.text.end_time({}) is None
     assert kind.text.limit_argv({}) is None
     assert time_until_limit(None, {}) is None
-
-
-def test_an_answer_without_a_limit_is_none(kind: SchedulerKind) -> None:
-    try:
-        left = kind.text.parse_left("no limit is in here\n", 0)
-    except FormatError:
-        left = None
-    assert left is None
-
-
-def test_a_scheduler_that_prints_nothing_sets_no_limit(kind: SchedulerKind) -> None:
     env = {kind.job_variable: "12", "JOB_ID": "12"}
     assert limit_query(env) in {None, kind.text.limit_argv(env)}
     assert queried_time_left(env, lambda _argv: "") is None
+    with suppress(FormatError):
+        assert kind.text.parse_left("no limit is in here\n", 0) is None
 
 
 def test_a_limit_is_written_as_its_option(kind: SchedulerKind) -> None:

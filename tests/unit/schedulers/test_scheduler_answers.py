@@ -158,19 +158,6 @@ def test_times_of_either_form_are_read() -> None:
     assert one.ended - one.started == 10.25
 
 
-def test_why_a_job_is_in_error_is_found() -> None:
-    out = (
-        "job_number:                 1\n"
-        "error reason          1:      11/21/2026 07:51:59 [0:14458]: error: can't "
-        'open output file "/x/1.out": No such file or directory\n'
-    )
-
-    assert gridengine_commands.COMMANDS.parse_why(out) == (
-        'error: can\'t open output file "/x/1.out": No such file or directory '
-        "(qmod -cj JOB)"
-    )
-
-
 def test_elements_to_cancel_are_named_as_each_scheduler_does() -> None:
     job = a_submitted_job(
         elements=9,

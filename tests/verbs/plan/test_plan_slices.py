@@ -12,6 +12,7 @@ from weigh.model.plan import Plan, PlanRequest, TargetGpu
 from weigh.schedulers.kind import SchedulerQuestion, known_answer
 from weigh.units import GIB
 
+LONG = "nvidia_h100_80gb_hbm3_1g.10gb"
 SAID = ("--gpu-memory", "2GiB", "--memory", "1GiB", "--time", "1h")
 
 
@@ -72,20 +73,15 @@ def test_a_slice_is_filled_by_its_own_memory(
     [
         ("a100_1g.5gb", ("a100", "a100_1g.5gb"), "a100_1g.5gb"),
         ("A100-80GB:1g.10gb", ("a100", "1g.10gb"), "1g.10gb"),
-        ("H100 1g.10gb", ("h100", "nvidia_h100_80gb_hbm3_1g.10gb"), None),
+        ("H100 1g.10gb", ("h100", LONG), LONG),
         ("a100", ("a100", "a100_1g.5gb"), "a100"),
         ("v100-32gb", ("v100", "a100"), "v100"),
+        # neither a whole GPU stands for a slice nor a slice of another GPU
+        ("a100_1g.5gb", ("a100", "a100_2g.10gb"), None),
+        ("A100-80GB:1g.10gb", ("h100_1g.10gb",), None),
     ],
 )
 def test_the_site_s_word_of_the_slice_is_requested(
     gpu: str, words: tuple[str, ...], asks: str | None
 ) -> None:
-    assert word_for(gpu, *words) == (asks or words[-1])
-
-
-def test_a_whole_gpu_never_stands_for_a_slice() -> None:
-    assert word_for("a100_1g.5gb", "a100", "a100_2g.10gb") is None
-
-
-def test_a_slice_of_another_gpu_is_another_kind() -> None:
-    assert word_for("A100-80GB:1g.10gb", "h100_1g.10gb") is None
+    assert word_for(gpu, *words) == asks

@@ -466,20 +466,6 @@ def test_a_token_is_found_in_the_script_where_a_site_sets_the_comment() -> None:
     assert slurm_commands.COMMANDS.parse_found(out, "wxyz") is None
 
 
-@pytest.mark.parametrize(
-    ("config", "seconds"),
-    [
-        ("AuthInfo                = cred_expire=5,ttl=20\n", 30.0),
-        ("AuthInfo                = (null)\n", 310.0),
-        ("", 310.0),
-    ],
-)
-def test_a_request_is_waited_for_as_long_as_it_is_valid(
-    config: str, seconds: float
-) -> None:
-    assert slurm_commands.COMMANDS.parse_patience(config) == seconds
-
-
 def test_a_job_hands_nothing_of_itself_on_to_what_it_submits() -> None:
     own = {"SLURM_CONF": "/c", "SBATCH_ACCOUNT": "lab", "PATH": "/bin"}
     of_job = {"SLURM_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "7", "SBATCH_TIMELIMIT": "1"}

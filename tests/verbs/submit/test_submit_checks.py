@@ -20,8 +20,6 @@ from weigh.model.plan import (
     TaskKind,
     TaskNeed,
 )
-from weigh.schedulers.gridengine import lint as gridengine_lint
-from weigh.schedulers.slurm import lint as slurm_lint
 from weigh.units import GIB, MIB
 
 
@@ -262,14 +260,6 @@ def test_a_flag_that_the_script_states_itself_is_refused(kind: str, flag: str) -
 def test_a_flag_of_the_other_scheduler_s_is_left_to_the_lint() -> None:
     refuse_own([("array", "1"), ("l", "h=x")], "gridengine")
     refuse_own([("t", "30")], "slurm")
-
-
-def test_the_jobs_that_a_script_waits_for_are_found_in_it() -> None:
-    asked = "#!/bin/bash\n#SBATCH -d afterok:41:42_3,singleton,after:7+5\n"
-    held = "#$ -hold_jid 41,name,42\n"
-
-    assert slurm_lint.LINT.awaited(asked) == ("41", "42", "7")
-    assert gridengine_lint.LINT.awaited(held) == ("41", "42")
 
 
 def submitted(**wanted: object) -> SubmittedJob:

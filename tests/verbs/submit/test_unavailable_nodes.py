@@ -7,8 +7,6 @@ from collections.abc import Iterator
 import pytest
 from following import Weigh
 
-from weigh.schedulers.slurm import scheduler as slurm_backend
-
 pytestmark = pytest.mark.alone
 
 
@@ -96,16 +94,6 @@ def test_a_queue_that_is_closed_has_nothing_free(real: Weigh) -> None:
 
     assert "long (closed)" in out
     assert "0 of 2" in out  # its nodes
-
-
-def test_a_request_that_sbatch_names_an_error_of_is_refused_all_the_same() -> None:
-    said = (
-        "sbatch: error: Memory specification can not be satisfied\n"
-        "allocation failure: Requested node configuration is not available\n"
-    )
-
-    assert "Memory specification" in str(slurm_backend.COMMANDS.parse_doubt(said))
-    assert slurm_backend.COMMANDS.parse_doubt(said.partition("\n")[2]) is None
 
 
 @pytest.fixture
