@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 from looks import reading
@@ -35,60 +36,32 @@ def arenas(count: int) -> bytes:
     return text.encode()
 
 
+HEAP = "--max-old-space-size"
+DUCKDB = {"maps": maps("/x/duckdb.so")}
+SPADES = "python3 -u /opt/bin/spades.py -m 9"
+GO: dict[str, Any] = {"env": {"GOMEMLIMIT": "1GiB"}, "is_go": True}
+
+
 @pytest.mark.parametrize(
-    ("look", "name", "knob", "value"),
+    ("exe", "words", "more", "found"),
     [
-        (
-            ProcessSigns("/usr/bin/node", ("node", "--max-old-space-size=90", "a.js")),
-            "node",
-            "--max-old-space-size",
-            "90",
-        ),
-        (ProcessSigns("/usr/bin/sort", ("sort", "-S", "1G", "a")), "sort", "-S", "1G"),
-        (ProcessSigns("/usr/bin/sort", ("sort", "-S1G", "a")), "sort", "-S", "1G"),
-        (ProcessSigns("/usr/bin/sort", ("sort", "a")), "sort", "-S", None),
-        (
-            ProcessSigns("/opt/samtools", ("samtools", "sort", "-m", "2G")),
-            "samtools sort",
-            "-m",
-            "2G",
-        ),
-        (
-            ProcessSigns("/bin/tool", ("tool",), {"GOMEMLIMIT": "1GiB"}, is_go=True),
-            "go",
-            "GOMEMLIMIT",
-            "1GiB",
-        ),
-        (
-            ProcessSigns(
-                "/usr/bin/python3.11", ("python3", "a.py"), maps=maps("/x/duckdb.so")
-            ),
-            "duckdb",
-            "memory_limit",
-            None,
-        ),
-        (
-            ProcessSigns("/bin/tool", ("tool",), maps=arenas(5)),
-            "malloc arenas",
-            "MALLOC_ARENA_MAX",
-            None,
-        ),
-        (
-            ProcessSigns(
-                "/usr/bin/python3", ("python3", "-u", "/opt/bin/spades.py", "-m", "9")
-            ),
-            "spades",
-            "-m",
-            "9",
-        ),
+        ("node", f"node {HEAP}=90 a.js", {}, f"node: {HEAP} 90"),
+        ("sort", "sort -S 1G a", {}, "sort: -S 1G"),
+        ("sort", "sort -S1G a", {}, "sort: -S 1G"),
+        ("sort", "sort a", {}, "sort: -S None"),
+        ("samtools", "samtools sort -m 2G", {}, "samtools sort: -m 2G"),
+        ("tool", "tool", GO, "go: GOMEMLIMIT 1GiB"),
+        ("python3.11", "python3 a.py", DUCKDB, "duckdb: memory_limit None"),
+        ("tool", "tool", {"maps": arenas(5)}, "malloc arenas: MALLOC_ARENA_MAX None"),
+        ("python3", SPADES, {}, "spades: -m 9"),
     ],
 )
 def test_programs_are_recognised_with_the_knob_that_limits_them(
-    look: ProcessSigns, name: str, knob: str, value: str | None
+    exe: str, words: str, more: dict[str, Any], found: str
 ) -> None:
-    found = sign_of(look, RULES)
-    assert found is not None
-    assert (found.name, found.knob, found.value) == (name, knob, value)
+    sign = sign_of(ProcessSigns(f"/usr/bin/{exe}", tuple(words.split()), **more), RULES)
+    assert sign is not None
+    assert f"{sign.name}: {sign.knob} {sign.value}" == found
 
 
 @pytest.mark.parametrize(

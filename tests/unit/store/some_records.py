@@ -1,18 +1,14 @@
 """Records made up for the tests of the store, and strategies for any record."""
 
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
 from hypothesis import strategies as st
 
-from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
-    BatchTimes,
     MeasuringCost,
     PeakMemory,
-    ProgramEvent,
-    ProgramPhase,
     Record,
-    RecordedHost,
-    RecordedJob,
-    RunOutcome,
     SampleSeries,
     Usage,
 )
@@ -56,75 +52,41 @@ def some_record(
     )
 
 
-_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-_size = st.integers(0, 1 << 62)
-_figure = st.floats(allow_nan=False, allow_infinity=False)
-_sizes = st.none() | _size
-_figures = st.none() | _figure
-_peaks = st.builds(
-    PeakMemory,
-    value=_size,
-    low=_size,
-    high=_size,
-    anonymous=_sizes,
-    shared=_sizes,
-    file=_sizes,
-    source=_text,
-    time=_figures,
-)
-_gpus = st.builds(
-    GpuUsage,
-    uuid=_text,
-    name=_text,
-    peak_memory=_sizes,
-    energy=_figures,
-    slowed=st.none() | st.dictionaries(_text, _figure, max_size=2),
-)
-_usages = st.builds(
-    Usage,
-    wall_time=_figure,
-    cpu_time=_figures,
-    peak_memory=st.none() | _peaks,
-    growing=st.none() | st.booleans(),
-    gpus=st.lists(_gpus, max_size=2).map(tuple),
-)
-_phases = st.builds(
-    ProgramPhase,
-    name=_text,
-    depth=st.integers(0, 9),
-    calls=st.integers(1, 10**6),
-    start=_figure,
-    end=_figure,
-    wall_time=_figure,
-)
-_batches = st.builds(
-    BatchTimes,
-    size=st.none() | st.integers(1, 10**6),
-    count=st.integers(0, 10**6),
-    samples=_sizes,
-    time_min=_figures,
-)
-_events = st.builds(
-    ProgramEvent, name=_text, time=_figure, value=st.none() | _size | _figure | _text
-)
+Strategy = st.SearchStrategy[Any]
+
+
+def values_of(kind: Any, plain: dict[Any, Strategy], **fields: Strategy) -> Strategy:
+    """Draw values of *kind*; *plain* draws those of its types, *fields* some fields."""
+    if kind in plain:
+        return plain[kind]
+    origin, words = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return st.sampled_from(words)
+    inner = [values_of(word, plain) for word in words if word is not Ellipsis]
+    if origin in {Union, UnionType}:
+        return st.one_of(inner[::-1])
+    if origin is tuple and Ellipsis in words:
+        return st.lists(inner[0], max_size=2).map(tuple)
+    if origin is not None:
+        return (
+            st.dictionaries(*inner, max_size=2) if origin is dict else st.tuples(*inner)
+        )
+    known = {
+        name: values_of(word, plain)
+        for name, word in get_type_hints(kind).items()
+        if name not in fields
+    }
+    return st.builds(kind, **known, **fields)
+
+
+PLAIN: dict[Any, Strategy] = {
+    str: st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+    int: st.integers(0, 1 << 62),
+    float: st.floats(allow_nan=False, allow_infinity=False),
+    bool: st.booleans(),
+    type(None): st.none(),
+}
 ids = st.text("0123456789abcdef", min_size=12, max_size=12)
-records = st.builds(
-    Record,
-    id=ids,
-    label=st.none() | _text,
-    command=st.lists(_text, max_size=3).map(tuple),
-    parameters=st.dictionaries(_text, _size | _figure | _text, max_size=3),
-    host=st.none() | st.builds(RecordedHost, name=_text, system=_text),
-    started=st.datetimes().map(lambda moment: moment.isoformat() + "Z") | _text,
-    state=st.sampled_from(["COMPLETED", "FAILED", "UNKNOWN"]),
-    exit_code=st.none() | st.integers(0, 255),
-    outcome=st.none() | st.builds(RunOutcome, reason=_text),
-    usage=st.none() | _usages,
-    phases=st.lists(_phases, max_size=2).map(tuple),
-    batches=st.none() | _batches,
-    events=st.lists(_events, max_size=2).map(tuple),
-    series=st.none()
-    | st.builds(SampleSeries, memory=st.lists(_size, max_size=4).map(tuple)),
-    job=st.none() | st.builds(RecordedJob, id=_text),
-    monitor=st.none() | st.builds(MeasuringCost, warnings=st.lists(_text).map(tuple)),
+records = values_of(
+    Record, PLAIN, id=ids, part=st.none(), schema=st.just("weigh.record/1")
 )

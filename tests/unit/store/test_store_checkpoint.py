@@ -94,19 +94,23 @@ def test_a_killed_weigh_leaves_what_was_seen_as_interrupted(tmp_path: Path) -> N
     assert files_in(tmp_path) == []
 
 
+def reason_at(root: Path, here: MachineIdentity) -> str:
+    """Return why the one run that is finalised *here* was interrupted."""
+    [record] = finalise_interrupted(str(root), here)
+    assert record.outcome is not None
+    return record.outcome.reason
+
+
 def test_a_job_that_outlives_its_weigh_is_named(tmp_path: Path) -> None:
     save_checkpoint(str(tmp_path), checkpoint_of(leader=me()))
-    [record] = finalise_interrupted(str(tmp_path), HERE)
-    assert record.outcome is not None
-    assert f"ran on as process {os.getpid()}" in record.outcome.reason
+    assert f"ran on as process {os.getpid()}" in reason_at(tmp_path, HERE)
 
 
 def test_a_reused_process_number_is_not_the_same_process(tmp_path: Path) -> None:
     reused = ProcessIdentity(os.getpid(), (me().start_time or 0) + 1)
     save_checkpoint(str(tmp_path), checkpoint_of(weigh=reused, leader=reused))
-    [record] = finalise_interrupted(str(tmp_path), HERE)
-    assert record.outcome is not None
-    assert record.outcome.reason == "weigh was killed before the command ended"
+    reason = reason_at(tmp_path, HERE)
+    assert reason == "weigh was killed before the command ended"
 
 
 BEFORE, AFTER = (
@@ -123,9 +127,7 @@ def silence(root: Path) -> None:
 def test_a_restart_of_the_machine_ends_a_run_that_is_silent(tmp_path: Path) -> None:
     save_checkpoint(str(tmp_path), checkpoint_of(weigh=me(), machine=BEFORE))
     silence(tmp_path)
-    [record] = finalise_interrupted(str(tmp_path), AFTER)
-    assert record.outcome is not None
-    assert "restarted" in record.outcome.reason
+    assert "restarted" in reason_at(tmp_path, AFTER)
 
 
 @pytest.mark.parametrize(("machine", "here"), [(HERE, HERE), (BEFORE, AFTER)])

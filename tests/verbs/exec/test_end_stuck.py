@@ -2,7 +2,6 @@
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 from batches import Batch
@@ -85,18 +84,15 @@ def test_a_task_that_somebody_suspended_is_not_stuck(batch: Batch) -> None:
     task = int(batch.ran()[0])
     os.killpg(task, signal.SIGSTOP)
     # by then more than the time has passed
-    other = Batch(_made(batch.folder / "other")).write("sleep 1000")
+    folder = batch.folder / "other"
+    folder.mkdir()
+    other = Batch(folder).write("sleep 1000")
     assert other.run(*AFTER).returncode == 1
 
     os.killpg(task, signal.SIGCONT)
 
     assert started.wait() == 0
     until(lambda: batch.ran()[-1] == "done")
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
 
 
 def test_the_setting_ends_a_stuck_task_and_does_not_forbid_to_see_the_output(

@@ -6,11 +6,10 @@ import pty
 import re
 import signal
 import time
-from pathlib import Path
 
 import pytest
 from batches import Batch
-from processes import until
+from processes import is_stopped, until
 
 
 def test_stopped_and_continued_it_goes_on(batch: Batch) -> None:
@@ -18,17 +17,13 @@ def test_stopped_and_continued_it_goes_on(batch: Batch) -> None:
     started = batch.begin()
     for _ in range(3):
         started.send_signal(signal.SIGSTOP)
-        until(lambda: _state(started.pid) == "T")
+        until(lambda: is_stopped(started.pid))
         time.sleep(0.6)  # longer than it sleeps at most
         started.send_signal(signal.SIGCONT)
-        until(lambda: _state(started.pid) == "S")
+        until(lambda: not is_stopped(started.pid))
     (batch.folder / "go").touch()
     assert started.wait(30) == 0
     assert batch.ended() == {1: (0, 0)}
-
-
-def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 @pytest.mark.few(2)

@@ -56,17 +56,8 @@ def test_a_joblog_from_before_the_setting_is_known_again(
 
 def test_a_run_keeps_no_secret_of_its_command(tmp_path: Path) -> None:
     words = ("--token", SECRET, f"API_KEY={SECRET}", f"https://me:{SECRET}@host/")
-    done = weigh(
-        tmp_path,
-        "run",
-        "-o",
-        "r.json",
-        "--param",
-        f"api_key={SECRET}",
-        "--",
-        "echo",
-        *words,
-    )
+    options = ("-o", "r.json", "--param", f"api_key={SECRET}")
+    done = weigh(tmp_path, "run", *options, "--", "echo", *words)
     assert done.stdout.count(SECRET) == 3
     assert SECRET not in kept(tmp_path)
     assert SECRET not in done.stderr

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from processes import Weigh, until
+from processes import Weigh, is_running, is_stopped, until
 
 MIB = 1 << 20
 HOLDS_AND_ENDS = (
@@ -65,7 +65,7 @@ def test_ctrl_z_stops_the_watch_until_it_is_continued(
 ) -> None:
     watching = watch(weigh, holder)
     os.kill(watching.pid, signal.SIGTSTP)
-    until(lambda: ") T " in _stat(watching.pid))
+    until(lambda: is_stopped(watching.pid))
     os.kill(watching.pid, signal.SIGCONT)
     holder.communicate("end\n")
     assert watching.wait(20) == 0
@@ -85,12 +85,7 @@ def test_a_process_that_has_ended_unnoticed_is_refused(weigh: Weigh) -> None:
     with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as ended:
         assert ended.stdout is not None
         ended.stdout.read()
-        until(lambda: ") Z " in _stat(ended.pid))
+        until(lambda: not is_running(ended.pid))
         done = weigh.run("--attach", str(ended.pid))
     assert done.returncode == 125
     assert "no running process" in done.stderr.decode()
-
-
-def _stat(pid: int) -> str:
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-        return file.read()

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from processes import Weigh
+from processes import WEIGH, Weigh
 
 InNamespace = Callable[[str], tuple[str, ...]]
 # long enough for a checkpoint and many looks
@@ -272,14 +272,10 @@ def test_a_stderr_that_takes_nothing_does_not_change_the_exit_code(
     if not where.startswith("|"):
         line = f'"$@" 2{where}; echo $? >&3'
     done = subprocess.run(
-        ["sh", "-c", f"exec 3>&1; {line}", "sh", *_argv("run", "--", "sh", "-c", gone)],
+        ["sh", "-c", f"exec 3>&1; {line}", "sh", *WEIGH, "run", "--", "sh", "-c", gone],
         stdout=subprocess.PIPE,
         env=weigh.env(),
         cwd=weigh.folder,
         check=False,
     )
     assert done.stdout == b"7\n"
-
-
-def _argv(*words: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", "weigh", *words)

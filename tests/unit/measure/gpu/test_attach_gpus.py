@@ -5,15 +5,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from nvml_script import GIB, Script, uuid
-from processes import until
+from processes import PATIENCE, until
 
-DEADLINE = 60.0
 WAITS = "import sys; print('ready', flush=True); sys.stdin.readline()"
 
 
@@ -33,37 +31,24 @@ def job() -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def attached(
-    script: Script, job: subprocess.Popen[str], folder: Path, play: Callable[[], None]
-) -> dict[str, Any]:
-    """Watch *job* while *play* changes the card; give the GPU's part of the record."""
-    path = folder / "record.json"
-    store = folder / "store"
+def test_what_a_process_holds_on_its_gpu_is_measured(
+    script: Script, tmp_path: Path, job: subprocess.Popen[str]
+) -> None:
+    script.gpus(2, used=3 * GIB, procs=f"{job.pid}:{2 * GIB}")
+    path, store = tmp_path / "record.json", tmp_path / "store"
     words = ["run", "-q", "-o", str(path), "--attach", str(job.pid)]
     weigh = subprocess.Popen(
         [sys.executable, "-m", "weigh", *words],
         env=script.environment() | {"WEIGH_DIR": str(store)},
     )
     until(lambda: list(store.glob("running/*.json")), "weigh to watch")
-    play()
+    script.lines["1.procs"] = f"{job.pid}:{5 * GIB}"
+    script.set("1.used", 6 * GIB)
     time.sleep(0.5)
     weigh.send_signal(signal.SIGINT)
-    assert weigh.wait(DEADLINE) == 0
-    record: dict[str, Any] = json.loads(path.read_text())
+    assert weigh.wait(PATIENCE) == 0
+    record = json.loads(path.read_text())
     (gpu,) = record["usage"]["gpus"]
-    return {**gpu, "series": record["series"]["gpu_memory"]}
-
-
-def test_what_a_process_holds_on_its_gpu_is_measured(
-    script: Script, tmp_path: Path, job: subprocess.Popen[str]
-) -> None:
-    script.gpus(2, used=3 * GIB, procs=f"{job.pid}:{2 * GIB}")
-
-    def grow() -> None:
-        script.lines["1.procs"] = f"{job.pid}:{5 * GIB}"
-        script.set("1.used", 6 * GIB)
-
-    gpu = attached(script, job, tmp_path, grow)
     assert (gpu["uuid"], gpu["memory_before"]) == (uuid(1), GIB)
     assert gpu["peak_memory"] == gpu["process_peak_memory"] == 5 * GIB
-    assert max(gpu["series"][0]) == 5 * GIB
+    assert max(record["series"]["gpu_memory"][0]) == 5 * GIB

@@ -79,6 +79,7 @@ RUNS = {
         V100, *[changed(IDLE, index=1)] * 3, allocated=False
     ),
     "granted in vain": words_of(IDLE),
+    "several granted in vain": words_of(IDLE, IDLE),
     "a machine's own, not used": words_of(IDLE, IDLE, allocated=False),
     "a figure with a bias": words_of(
         changed(V100, process_peak_memory=None, source=DEVICE_RISE)

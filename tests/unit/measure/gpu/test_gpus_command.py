@@ -105,34 +105,18 @@ def test_what_a_scheduler_granted_is_allocated(nvml: Script) -> None:
     assert my_gpus({"CUDA_VISIBLE_DEVICES": "0"})[0].allocated is True
 
 
-class Cuda:
-    """As much of torch.cuda as is asked for."""
-
-    def __init__(self, *uuids: str | None, started: bool = True) -> None:
-        self.uuids = uuids
-        self.started = started
-
-    def is_initialized(self) -> bool:
-        return self.started
-
-    def device_count(self) -> int:
-        return len(self.uuids)
-
-    def current_device(self) -> int:
-        return 1
-
-    def get_device_properties(self, index: int) -> SimpleNamespace:
-        named = self.uuids[index]
-        return SimpleNamespace() if named is None else SimpleNamespace(uuid=named)
-
-    def max_memory_allocated(self, index: int) -> int:
-        return (index + 2) * GIB
-
-    def max_memory_reserved(self, index: int) -> int:
-        return (index + 3) * GIB
-
-    def memory_reserved(self, index: int) -> int:
-        return (index + 1) * GIB
+def cuda(*uuids: str | None, started: bool = True) -> SimpleNamespace:
+    """Return as much of torch.cuda as is asked for."""
+    named = [SimpleNamespace(**({"uuid": one} if one else {})) for one in uuids]
+    return SimpleNamespace(
+        is_initialized=lambda: started,
+        device_count=lambda: len(uuids),
+        current_device=lambda: 1,
+        get_device_properties=named.__getitem__,
+        memory_reserved=lambda index: (index + 1) * GIB,
+        max_memory_allocated=lambda index: (index + 2) * GIB,
+        max_memory_reserved=lambda index: (index + 3) * GIB,
+    )
 
 
 BY_UUID = [uuid(1).removeprefix("GPU-"), uuid(0).removeprefix("GPU-")]
@@ -165,14 +149,14 @@ def test_what_torch_holds_is_listed_with_its_gpu(
 ) -> None:
     known = {name: str(word).format(pid=os.getpid()) for name, word in played.items()}
     nvml.gpus(len(uuids), **known)
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=Cuda(*uuids)))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda(*uuids)))
     gpus = my_gpus()
     for field, values in listed.items():
         assert [getattr(gpu, field) for gpu in gpus] == values
 
 
 def test_a_torch_that_has_not_used_cuda_is_left_alone() -> None:
-    assert read_torch(SimpleNamespace(cuda=Cuda(None, started=False))) == ()
+    assert read_torch(SimpleNamespace(cuda=cuda(None, started=False))) == ()
     assert read_torch(None) == ()
 
 

@@ -198,31 +198,16 @@ class Launches(types.ModuleType):
         self.used = self.capturing = False
         self.waited = 0
         self.cuda = self
+        self.is_initialized = lambda: self.used
+        self.is_current_stream_capturing = lambda: self.capturing
+        self.current_device = lambda: 0
+        self.device_count = lambda: 2
+        self.memory_reserved = self.max_memory_allocated = lambda _index: 0
+        self.max_memory_reserved = self.memory_reserved
 
     def launch(self) -> None:
         self.used = True
         self.done = max(self.done, time.perf_counter()) + self.LASTS
-
-    def is_initialized(self) -> bool:
-        return self.used
-
-    def is_current_stream_capturing(self) -> bool:
-        return self.capturing
-
-    def current_device(self) -> int:
-        return 0
-
-    def device_count(self) -> int:
-        return 2
-
-    def memory_reserved(self, _index: int) -> int:
-        return 0
-
-    def max_memory_allocated(self, _index: int) -> int:
-        return 0
-
-    def max_memory_reserved(self, _index: int) -> int:
-        return 0
 
     def synchronize(self, index: int) -> None:
         assert index == 0, "another device would get a context"
