@@ -54,9 +54,8 @@ def limit_to_ask(forecast: EndForecast | None) -> Seconds | None:
     return float(math.ceil(whole / _ROUND_TO) * _ROUND_TO)
 
 
-_LOOKS = 3  # checks in a row that must agree
-_PATIENCE = 0.005  # of the limit, from the first of these checks to the last
-_IDLE_CORES = 0.01  # a program that only waits still wakes now and then
+_PATIENCE = 0.005  # of the limit, in which every forecast is too late
+_IDLE_CORES = 0.005  # heartbeats and watchdogs of a hung program use less
 _BUSY_CORES = 0.3  # a job meant for a GPU is then at work on the CPU
 _POINTS = 20  # samples kept over the time of a stall
 
@@ -71,7 +70,7 @@ class LimitWatch:
     def __init__(self, limit: Seconds, ask: Callable[[Seconds], str]) -> None:
         self.limit = limit
         self._ask = ask
-        self._late: list[Seconds] = []
+        self._late_since: Seconds | None = None
         self._has_spoken = False
 
     def look(self, current_time: Seconds, forecast: EndForecast | None) -> str | None:
@@ -80,13 +79,11 @@ class LimitWatch:
             return None
         if outlook(forecast, current_time=current_time, limit=self.limit) != "too late":
             # one forecast that fits: the warning would be doubtful
-            self._late.clear()
+            self._late_since = None
             return None
-        self._late.append(current_time)
-        if (
-            len(self._late) < _LOOKS
-            or current_time - self._late[0] < _PATIENCE * self.limit
-        ):
+        if self._late_since is None:
+            self._late_since = current_time
+        if current_time - self._late_since < _PATIENCE * self.limit:
             return None
         self._has_spoken = True
         return self._words(current_time, forecast)
@@ -177,7 +174,6 @@ def _round_time(seconds: Seconds) -> str:
     return count_with_noun(round(seconds / MINUTE), "minute")
 
 
-_STUCK_CORES = 0.005  # heartbeats and watchdogs of a hung program use less
 _STUCK_TRAFFIC = KIB  # bytes per second: less is no copy and no download
 _MOST_BETWEEN: Seconds = 10.0  # looks; weigh itself was stopped for the rest of a gap
 
@@ -215,7 +211,7 @@ class StuckWatch:
         progress = None if forecast is None else forecast.done
         self._note("output", signs["output"], 0.0)
         self._note("progress", progress, 0.0)
-        self._note("work", signs["work"], _STUCK_CORES * self._after)
+        self._note("work", signs["work"], _IDLE_CORES * self._after)
         self._note("traffic", signs["traffic"], _STUCK_TRAFFIC * self._after)
         self._note("gpu", signs["gpu"], 0.01)
         # output that cannot be read may be written
