@@ -95,6 +95,9 @@ def _remove_unless_held(file_path: str) -> None:
     if descriptor is None:
         return
     try:
+        # root may remove all: whoever owns a folder could lead it elsewhere meanwhile
+        if os.fstat(descriptor).st_uid != os.getuid():
+            return
         if os.path.isdir(file_path):
             for name in os.listdir(file_path):
                 os.unlink(os.path.join(file_path, name))

@@ -9,6 +9,8 @@ import pytest
 from processes import WEIGH, Weigh, job_of
 from run_captured import run_captured
 
+from weigh.project_folders import remove_abandoned
+
 UNUSABLE: dict[str, Callable[[Path], object]] = {
     "missing": lambda _: None,
     "a file": Path.touch,
@@ -62,3 +64,21 @@ def test_what_a_run_left_that_was_killed_at_once_goes_with_a_later_one(
     started.wait()
     run_captured(later, env=env, check=True)
     assert not [*place.iterdir()]
+
+
+def test_what_somebody_else_left_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "weigh-exec-0123"
+    folder.mkdir()
+    (folder / "1.events").touch()
+    os.utime(folder, (0, 0))
+    somebody = os.getuid() + 1
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "getuid", lambda: somebody)
+        remove_abandoned(str(tmp_path))
+    assert [*folder.iterdir()]
+
+    remove_abandoned(str(tmp_path))
+    assert not folder.exists()
