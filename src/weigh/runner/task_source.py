@@ -120,6 +120,11 @@ class TaskSource:
             )
         return text
 
+    def line_number_of_task(self, task_number: int) -> int:
+        """Return the number of a task's line, which comments come before."""
+        before = os.pread(self._fd, self._offsets[task_number - 1], 0)
+        return before.count(b"\n") + 1
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()

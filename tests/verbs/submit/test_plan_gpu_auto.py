@@ -108,8 +108,10 @@ def test_a_kind_that_is_busy_has_the_wait_that_slurm_predicts(real: Weigh) -> No
 @pytest.mark.slurm
 def test_a_kind_without_a_record_shows_what_to_type(real: Weigh) -> None:
     keep_run(real, V100, HOUR / 6)
+    task_file = real.folder / tasks_in(real)
+    task_file.write_text("# the seeds\n\n" + task_file.read_text())
 
-    code, out, err = real("plan", tasks_in(real), "--gpu", "auto")
+    code, out, err = real("plan", "tasks.txt", "--gpu", "auto")
 
     assert code == 0, err
     assert gpu_of_plan(real) == "v100"

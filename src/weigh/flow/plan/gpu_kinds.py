@@ -261,8 +261,13 @@ def makespan_of_plan(plan: Plan, at_once: int) -> Seconds | None:
     return end_of_turns(ends, at_once)
 
 
-def lines_to_measure(options: PlanOptions, compared: ComparedKinds) -> Iterator[str]:
-    """Yield what to type to measure the time on the kinds that have none."""
+def lines_to_measure(
+    options: PlanOptions, compared: ComparedKinds, lines: int
+) -> Iterator[str]:
+    """Yield what to type to measure the time on the kinds that have none.
+
+    The first *lines* of the task file hold the first two tasks.
+    """
     typed = {
         "--gpu-memory": options.gpu_memory,
         "--memory": options.memory,
@@ -280,5 +285,5 @@ def lines_to_measure(options: PlanOptions, compared: ComparedKinds) -> Iterator[
         name = f"{one.plan.name}-" + re.sub(r"[^\w.-]", "_", kind)
         yield f"time not measured on {kind}: run two tasks there"
         two = shell_line(("weigh", "plan", "-", "--gpu", kind, *words, "--name", name))
-        yield f"  head -2 {bash_quoted(task_file)} | {two}"
+        yield f"  head -{lines} {bash_quoted(task_file)} | {two}"
         yield f"  {shell_line(('weigh', 'submit', f'plan/{name}', *one.words))}"
