@@ -52,3 +52,14 @@ def test_without_the_time_of_a_task_nothing_is_known(
     assert weigh("plan", "tasks.txt", *words)[0] == 0
 
     assert makespan_of_plan(read_plan(tmp_path / "plan" / "tasks"), 4) is None
+
+
+@pytest.mark.parametrize("hours", ["0", "10"])
+def test_tasks_without_a_duration_are_done_at_once(
+    weigh: Weigh, keep: Keep, tmp_path: Path, hours: str
+) -> None:
+    keep("python ppo.py --seed 1", 8 * GIB)
+    words = ("--time", "0s", "--hours", hours)
+    assert weigh("plan", "tasks.txt", *words)[0] == 0
+
+    assert makespan_of_plan(read_plan(tmp_path / "plan" / "tasks"), 4) == 0
