@@ -157,16 +157,11 @@ def test_a_cpu_limit_is_seen_in_the_control_groups(machine: Machine) -> None:
     assert found.throttled == 2.5
 
 
-@pytest.mark.parametrize("text", [b"", b"12", b"a b", b"\xff"])
-def test_a_schedstat_of_another_form_is_none(text: bytes) -> None:
-    assert parse_schedstat(text) is None
-
-
 @pytest.mark.parametrize(
-    "text", [b"", b"cpu0 1 2", b"\xff\xff", b"cpux 1 2 3 4 5 6 7 8"]
+    "text", [b"", b"12", b"a b", b"\xff\xff", b"cpu0 1 2", b"cpux 1 2 3 4 5 6 7 8"]
 )
-def test_a_stat_of_another_form_has_no_cpus(text: bytes) -> None:
-    assert parse_busy(text) == {}
+def test_a_stat_of_another_form_has_no_figures(text: bytes) -> None:
+    assert (parse_schedstat(text), parse_busy(text)) == (None, {})
 
 
 def test_throttling_is_read_of_both_versions() -> None:

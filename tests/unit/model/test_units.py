@@ -1,5 +1,6 @@
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -86,17 +87,6 @@ def test_what_is_not_a_size_is_refused_in_words(text: str) -> None:
         parse_size(text)
 
 
-@given(st.text(max_size=12))
-def test_no_text_makes_the_size_parser_raise_anything_but_a_format_error(
-    text: str,
-) -> None:
-    try:
-        size = parse_size(text)
-    except FormatError:
-        return
-    assert size >= 0
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"),
     ROWS["durations"],
@@ -171,15 +161,13 @@ def test_a_limit_is_rounded_up_to_whole_seconds() -> None:
     assert parse_limit("0.2s") == 1
 
 
-@given(st.text(alphabet="0123456789:-smhd .x٤", max_size=12))
-def test_no_text_makes_the_duration_parser_raise_anything_but_a_format_error(
-    text: str,
+@pytest.mark.parametrize("parse", [parse_size, parse_duration])
+@given(text=st.text(max_size=12) | st.text("0123456789:-smhd .x٤", max_size=12))
+def test_no_text_makes_a_parser_raise_anything_but_a_format_error(
+    parse: Callable[[str], float], text: str
 ) -> None:
-    try:
-        seconds = parse_duration(text)
-    except FormatError:
-        return
-    assert seconds >= 0
+    with suppress(FormatError):
+        assert parse(text) >= 0
 
 
 @pytest.mark.parametrize("number", ["8", "8000", ".5", "8.", "1e2", "2.5e3", "60"])

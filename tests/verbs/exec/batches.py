@@ -56,6 +56,10 @@ class Batch:
             env=self.env(**env),
         )
 
+    def weigh(self, *words: str) -> CapturedRun:
+        """Run another verb in the folder."""
+        return run_captured([*HASTY_WEIGH, *words], cwd=self.folder, env=self.env())
+
     def start(
         self,
         *options: str,

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 from batches import Batch, StartedExec
 from processes import until
-from run_captured import CapturedRun, run_captured
 
 from weigh.joblog import HEADER
 from weigh.runner.events import ended_tasks
@@ -319,11 +317,6 @@ def test_a_queue_knows_what_ended_in_a_run_whose_joblog_was_removed(
     assert ended_tasks(str(batch.joblog)) == before == {1: True, 2: False, 3: True}
 
 
-def _weigh(batch: Batch, *words: str) -> CapturedRun:
-    argv = [sys.executable, "-m", "weigh", *words]
-    return run_captured(argv, cwd=batch.folder)
-
-
 EDITS: tuple[Callable[[bytes], bytes], ...] = (
     lambda text: text[:0],
     lambda text: text.replace(b"echo", b"printf"),
@@ -337,14 +330,14 @@ def test_an_edited_task_file_of_a_plan_is_refused_and_loses_no_task(
     batch: Batch, queue: tuple[str, ...]
 ) -> None:
     batch.write("echo a >> ran", "echo b >> ran", "echo c >> ran")
-    _weigh(batch, "plan", "tasks.txt", "--memory", "50M", "--time", "1m", *queue)
+    batch.weigh("plan", "tasks.txt", "--memory", "50M", "--time", "1m", *queue)
     folder = batch.folder / "plan/tasks"
     (path, *_) = (*folder.glob("tasks_*.txt"), *folder.glob("queue_*/tasks.txt"))
     planned = path.read_bytes()
     for edit in EDITS:
         path.write_bytes(edit(planned))
 
-        sent = _weigh(batch, "submit", "plan/tasks", "--on", "local")
+        sent = batch.weigh("submit", "plan/tasks", "--on", "local")
 
         assert sent.returncode == 2
         assert "was changed since weigh plan wrote it" in sent.stderr
@@ -352,4 +345,4 @@ def test_an_edited_task_file_of_a_plan_is_refused_and_loses_no_task(
         assert batch.ran() == []
     # an element that finds it edited when it starts
     if not queue:
-        assert _weigh(batch, "exec", str(path)).returncode == 2
+        assert batch.weigh("exec", str(path)).returncode == 2

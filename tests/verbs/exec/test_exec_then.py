@@ -4,8 +4,6 @@ import json
 
 import pytest
 from batches import Batch
-from processes import HASTY_WEIGH
-from run_captured import run_captured
 
 THEN = ("", "# weigh: then", "echo then $(sort ran) >> gathered; echo merged")
 
@@ -114,18 +112,10 @@ def test_a_run_by_hand_of_a_queue_names_it(batch: Batch) -> None:
     """No run of a queue knows that it is the last one."""
     batch.write("echo a >> ran", *THEN)
     needs = ("--time", "9s", "--memory", "90M", "--node", "1G,2", "--hours", "1")
-    planned = run_captured(
-        [*HASTY_WEIGH, "plan", "tasks.txt", *needs],
-        cwd=batch.folder,
-        env=batch.env(),
-    )
+    planned = batch.weigh("plan", "tasks.txt", *needs)
     assert planned.returncode == 0, planned.stderr
 
-    pulled = run_captured(
-        [*HASTY_WEIGH, "exec", "--pull", "plan/tasks"],
-        cwd=batch.folder,
-        env=batch.env(),
-    )
+    pulled = batch.weigh("exec", "--pull", "plan/tasks")
 
     assert (pulled.returncode, batch.ran()) == (0, ["a"])
     assert f"weigh: when all runs of this queue end, run: {THEN[2]}\n" in pulled.stderr

@@ -166,14 +166,7 @@ class World:
         self.faults: list[str] = []
 
     def queue_of(self, worker: Worker) -> SharedQueue:
-        owner = QueueOwner(
-            name=f"tasks_{worker.element}",
-            joblog=f"tasks_{worker.element}.joblog",
-            run=worker.run,
-            machine=HERE,
-            process=ProcessIdentity(1),
-            folder="/nowhere",
-        )
+        owner = _owner("/nowhere", f"tasks_{worker.element}", worker.run)
         disk = {"look first": LookFirst, "": Disk}.get(self.broken, Disk)(worker)
         claims = OwnClaims("q", owner, disk)
         claims.enter()
@@ -286,11 +279,11 @@ def test_the_attack_finds_a_broken_protocol(broken: str) -> None:
 # single faults, on a real disk
 
 
-def _owner(folder: Path, name: str = "tasks_0") -> QueueOwner:
+def _owner(folder: object, name: str, run: str = "r") -> QueueOwner:
     return QueueOwner(
         name=name,
         joblog=f"../log/{name}.joblog",
-        run=name,
+        run=run,
         machine=HERE,
         process=ProcessIdentity(1),
         folder=str(folder),

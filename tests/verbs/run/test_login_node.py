@@ -113,10 +113,10 @@ def test_a_run_on_a_login_node_warns_once(tmp_path: Path) -> None:
     assert WARNING not in weigh_run(tmp_path)
 
 
-def test_the_setting_false_keeps_it_silent(tmp_path: Path) -> None:
-    assert WARNING not in weigh_run(tmp_path, WEIGH_LOGIN_NODE="false")
-    assert WARNING in weigh_run(tmp_path)
-
-
-def test_a_workstation_with_a_client_is_not_warned_of(tmp_path: Path) -> None:
-    assert WARNING not in weigh_run(tmp_path, SSH_CONNECTION=None)
+@pytest.mark.parametrize(
+    "env", [{"WEIGH_LOGIN_NODE": "false"}, {"SSH_CONNECTION": None}]
+)
+def test_the_setting_false_or_a_workstation_keeps_it_silent(
+    tmp_path: Path, env: dict[str, str | None]
+) -> None:
+    assert WARNING not in weigh_run(tmp_path, **env)

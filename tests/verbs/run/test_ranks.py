@@ -39,25 +39,6 @@ def test_each_rank_has_its_part_in_one_record(weigh: Weigh) -> None:
     assert b"ranks    2, each between" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "env",
-    [
-        {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"},
-        {
-            "OMPI_COMM_WORLD_RANK": "3",
-            "OMPI_COMM_WORLD_SIZE": "4",
-            "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-        },
-        {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1"},
-    ],
-    ids=["torchrun", "mpirun", "srun"],
-)
-def test_every_launchers_words_name_the_rank(env: dict[str, str]) -> None:
-    place = place_of(env)
-    assert place is not None
-    assert (place.rank, place.local_rank) == (3, 1)
-
-
 @given(st.dictionaries(st.sampled_from(["RANK", "WORLD_SIZE", "PMI_RANK"]), st.text()))
 def test_an_odd_environment_is_no_trouble(env: dict[str, str]) -> None:
     place = place_of(env)

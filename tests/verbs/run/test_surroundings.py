@@ -10,22 +10,10 @@ from processes import WEIGH, Weigh
 RUN = " ".join([*WEIGH, "run", "-q", "--"])
 
 
-def _shell(
-    weigh: Weigh, line: str, **more: str
-) -> "subprocess.CompletedProcess[bytes]":
-    return subprocess.run(
-        ["bash", "-c", line],
-        capture_output=True,
-        env=weigh.env(**more),
-        cwd=weigh.folder,
-        check=False,
-    )
-
-
 def test_every_place_in_a_pipeline_works(weigh: Weigh) -> None:
     line = f"{RUN} echo hello | {RUN} tr a-z A-Z | {RUN} sh -c 'cat; exit 7'"
-    done = _shell(weigh, f'{line}; echo "${{PIPESTATUS[@]}}"')
-    assert done.stdout == b"HELLO\n0 0 7\n"
+    words = ["bash", "-c", f'{line}; echo "${{PIPESTATUS[@]}}"']
+    assert subprocess.check_output(words, env=weigh.env()) == b"HELLO\n0 0 7\n"
 
 
 def test_ten_thousand_arguments_arrive(weigh: Weigh) -> None:

@@ -1,7 +1,12 @@
 """Write what the stub NVML plays: see nvml_stub.c for the keys."""
 
 import os
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from run_captured import CapturedRun
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -50,6 +55,17 @@ class Script:
         own = {"LD_LIBRARY_PATH": folder, "NVML_STUB_SCRIPT": str(self.path)}
         # a job may change what is played: `from nvml_script import play`
         return {**kept, **own, "PYTHONPATH": os.path.dirname(__file__)}
+
+    def weigh(self, folder: Path, *words: object, **environment: str) -> "CapturedRun":
+        """Run weigh beside these cards, with its store in the folder."""
+        from run_captured import run_captured  # noqa: PLC0415 - not in a job that plays
+
+        own = {"WEIGH_DIR": str(folder / "store")} | environment
+        return run_captured(
+            [sys.executable, "-m", "weigh", *map(str, words)],
+            cwd=folder,
+            env=self.environment() | own,
+        )
 
     def _write(self) -> None:
         text = "".join(f"{key}={value}\n" for key, value in self.lines.items())

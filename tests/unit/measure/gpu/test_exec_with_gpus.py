@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from nvml_script import GIB, Script
-from run_captured import CapturedRun, run_captured
+from run_captured import CapturedRun
 
 # a task plays what it holds of a card, step by step; what it holds goes with it
 TASK = """
@@ -58,15 +58,8 @@ class Tasks:
 
     def execute(self, *options: str, cards: str) -> CapturedRun:
         """Run the task file."""
-        store = {
-            "WEIGH_DIR": str(self.folder / ".weigh"),
-            "CUDA_VISIBLE_DEVICES": cards,
-        }
-        return run_captured(
-            [sys.executable, "-m", "weigh", "exec", *options, "tasks.txt"],
-            cwd=self.folder,
-            env=self.script.environment() | store,
-        )
+        words = ("exec", *options, "tasks.txt")
+        return self.script.weigh(self.folder, *words, CUDA_VISIBLE_DEVICES=cards)
 
     def events_of(self, kind: str) -> list[dict[str, Any]]:
         """Give the events of one kind."""

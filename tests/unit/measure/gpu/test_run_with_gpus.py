@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 from nvml_script import GIB, MIB, Script
-from run_captured import CapturedRun, run_captured
+from run_captured import CapturedRun
 
 from weigh.model.record import Record
 from weigh.render.record_lines import render_record
@@ -32,10 +32,7 @@ def weigh_run(
     script: Script, folder: Path, *command: str, **environment: str
 ) -> tuple[CapturedRun, dict[str, Any]]:
     path = folder / "record.json"
-    done = run_captured(
-        [sys.executable, "-m", "weigh", "run", "-o", path, "--", *command],
-        env=script.environment() | {"WEIGH_DIR": str(folder / "store")} | environment,
-    )
+    done = script.weigh(folder, "run", "-o", path, "--", *command, **environment)
     record: dict[str, Any] = json.loads(path.read_text())
     return done, record
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from nvml_script import GIB, Script
-from run_captured import CapturedRun, run_captured
 
 # a step plays that it holds so many GiB of card 0, and then lets go
 HOLD = """
@@ -33,14 +32,6 @@ def write_steps(folder: Path) -> None:
     (folder / "steps.toml").write_text(text)
 
 
-def weigh(script: Script, folder: Path, *words: str) -> CapturedRun:
-    return run_captured(
-        [sys.executable, "-m", "weigh", *words],
-        cwd=folder,
-        env=script.environment() | {"WEIGH_DIR": str(folder / "store")},
-    )
-
-
 def peaks(record: dict[str, Any]) -> dict[str, list[int]]:
     phases = record["phases"]
     return {one["name"]: [gpu["peak"] for gpu in one["gpus"]] for one in phases}
@@ -51,7 +42,7 @@ def test_each_step_states_what_it_held_of_each_gpu(
 ) -> None:
     script.gpus(2)
     write_steps(tmp_path)
-    done = weigh(script, tmp_path, "run", "steps.toml", "-o", "record.json")
+    done = script.weigh(tmp_path, "run", "steps.toml", "-o", "record.json")
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "record.json").read_text())
     held = {"prepare": [0, 0], "train": [3 * GIB, 0], "predict": [GIB, 0]}
@@ -69,7 +60,7 @@ def test_steps_in_a_task_of_exec_have_them_as_well(
     write_steps(tmp_path)
     line = shlex.join((sys.executable, "-m", "weigh", "run", "steps.toml"))
     (tmp_path / "tasks.txt").write_text(f"{line}\n")
-    done = weigh(script, tmp_path, "exec", "tasks.txt")
+    done = script.weigh(tmp_path, "exec", "tasks.txt")
     assert done.returncode == 0, done.stderr
     (shard,) = (tmp_path / "store").glob("records/**/*.jsonl")
     record = json.loads(shard.read_text())

@@ -276,20 +276,25 @@ def alone(regions: ProgramRegions | None = None) -> RunMeasurement:
     )
 
 
+OPEN_MPI = "{0}RANK=3 {0}SIZE=4 {0}LOCAL_RANK=1".format("OMPI_COMM_WORLD_")
+
+
 @pytest.mark.parametrize(
     ("env", "ranks"),
     [
-        ({"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1"}, 3),
-        ({"RANK": "2", "WORLD_SIZE": "4"}, 2),
-        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}, None),
-        ({}, None),
+        ("SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=1", [(3, 1)]),
+        (OPEN_MPI, [(3, 1)]),
+        ("RANK=2 WORLD_SIZE=4 LOCAL_RANK=0", [(2, 0)]),
+        ("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1", []),
+        ("", []),
     ],
 )
 def test_a_run_started_once_a_rank_is_that_ranks(
-    env: dict[str, str], ranks: int | None
+    env: str, ranks: list[tuple[int, int]]
 ) -> None:
-    found = flow_channel.with_own_rank(alone(), env).ranks
-    assert [one.rank for one in found] == ([] if ranks is None else [ranks])
+    named = dict(word.split("=") for word in env.split())
+    found = flow_channel.with_own_rank(alone(), named).ranks
+    assert [(one.rank, one.local_rank) for one in found] == ranks
 
 
 def test_ranks_within_the_run_count_and_not_its_own() -> None:

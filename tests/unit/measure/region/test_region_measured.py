@@ -25,16 +25,7 @@ def test_a_function_is_a_phase_of_its_name(tracker: RegionTracker) -> None:
     assert (double(3), double(3, twice=True)) == (6, 12)
     assert places(tracker)[0][0].endswith("double")
     assert places(tracker)[0][1:] == (0, 2)
-
-
-def test_a_name_can_be_given(tracker: RegionTracker) -> None:
-    @measured(name="generate")
-    def function() -> None:
-        pass
-
-    function()
-    assert places(tracker) == [("generate", 0, 1)]
-    assert function.__name__ == "function"
+    assert double.__name__ == "double"
 
 
 def test_what_a_function_raises_passes_through(tracker: RegionTracker) -> None:
