@@ -36,12 +36,11 @@ TRIED = 5  # replayed runs, until the cheapest view is taken
 FURTHEST = 4.0  # times the largest size measured; beyond it no line is trusted
 DOUBLED = 2.0
 KILL_PRICE = 8.0  # what a kill costs, in runs
-WINDOW = 256  # runs that a line looks back on: older ones are of another program
-REPLAYED = 300  # latest runs, on which the views are compared
+# runs that a line looks back on, and latest runs on which the views are compared:
+# older ones are of another program
+WINDOW = 256
 MOST_SEEN = "the most seen"
 _FIT = "a line in {}"
-_KEPT = 64  # of many bounds only the largest matter
-_HALF = 0.5  # share of the least value: a line never requests less
 
 
 def known_risk(word: str) -> Risk:
@@ -109,7 +108,7 @@ def still_open(
     size, provided that all sizes are known.
     """
     left = [b for b in bounds if b.value > value and not _covers(sizes, b.sizes)]
-    return sorted(left, key=lambda b: b.next_try)[-_KEPT:]
+    return sorted(left, key=lambda b: b.next_try)[-WINDOW:]
 
 
 def _smaller(sizes: Sequence[float], than: Sequence[float]) -> bool:
@@ -209,9 +208,9 @@ class RunHistory:
         self._largest = [0.0] * len(sizes)  # the largest of each size
         self._latest: deque[PastValue] = deque(maxlen=WINDOW)
         self._bounds: list[LowerBound] = []
-        self._replays: deque[HistoryReplay] = deque(maxlen=REPLAYED)
+        self._replays: deque[HistoryReplay] = deque(maxlen=WINDOW)
         # of each run, the cost of every view
-        self._costs: deque[list[HistoryReplay]] = deque(maxlen=REPLAYED)
+        self._costs: deque[list[HistoryReplay]] = deque(maxlen=WINDOW)
 
     @classmethod
     def of(
@@ -229,7 +228,7 @@ class RunHistory:
         history = cls(sizes, risk=risk)
         # the replayed runs, and before them as many as the first of their lines look
         # back on
-        late = max(0, len(runs) - REPLAYED - WINDOW)
+        late = max(0, len(runs) - 2 * WINDOW)
         for run in runs[:late]:
             if isinstance(run, PastValue):
                 history._check(run)
@@ -306,18 +305,17 @@ class RunHistory:
         if not size > 0 or len(runs) < ENOUGH - 1:
             return None
         points = [(run.sizes[place], run.value) for run in runs]
-        line, least = _least_squares_line(points), self._least * _HALF
+        line = _least_squares_line(points)
 
         def fit(size: float) -> float:
-            return max(least, line(size))
+            return max(self._least, line(size))
 
         # relative errors, as requests are raised by a factor
         errors = largest_of(y / fit(x) for x, y in points)
         # a line far beyond the sizes seen may give anything: at most in proportion
         most = self._top[0] * min(self._reach_of(place, size), FURTHEST)
         # below them it falls too fast where the need grows faster than the size
-        floor = self._least if size < min(x for x, _ in points) else least
-        largest = max(floor, min(fit(size) * errors[0], most))
+        largest = max(self._least, min(fit(size) * errors[0], most))
         by = _FIT.format(self._size_names[place])
         return HistoryView(by, largest, len(points), errors)
 
