@@ -250,6 +250,16 @@ def test_two_long_tasks_are_pulled_only_where_hours_are_typed(
     assert (plan.queue is not None) == has_queue
 
 
+@pytest.mark.parametrize(("minutes", "has_queue"), [(29, True), (30, False)])
+def test_many_short_tasks_are_pulled_unless_one_among_them_is_long(
+    minutes: int, *, has_queue: bool
+) -> None:
+    short = TaskNeed(memory=GIB, cpus=1, time=60.0)
+    needs = (replace(short, time=60.0 * minutes), *[short] * 99)
+    plan = planned(PlanOptions(task_file="t"), *needs)
+    assert (plan.queue is not None) == has_queue
+
+
 @pytest.mark.parametrize(
     ("names", "need", "expected"),
     [

@@ -195,12 +195,6 @@ def test_zero_hours_are_one_wave_of_tasks_per_element(
     assert len(plan["elements"]) == 25  # type: ignore[arg-type]
 
 
-def test_long_tasks_keep_one_wave_per_element(weigh: Weigh, tmp_path: Path) -> None:
-    (tmp_path / "tasks.txt").write_text(MANY)
-    assert weigh("plan", "tasks.txt", *SAID, "--time", "40m")[0] == 0
-    assert _plan(tmp_path)["queue"] is None
-
-
 def test_elements_of_one_wave_request_no_time_for_a_second_one(
     weigh: Weigh, tmp_path: Path
 ) -> None:
