@@ -171,49 +171,51 @@ def test_a_number_of_another_option_makes_no_run_more_alike() -> None:
     assert kind.used.memory == 3 * GIB
 
 
-def test_memory_by_one_size_and_time_by_another() -> None:
-    records = [
-        run(f"python t.py --batch {b} --epochs {e}", line_of(b), time=100.0 * e)
-        for b in (50, 100, 300)
-        for e in (1, 2, 4)
-    ]
-
-    kind = kind_of(records, "python t.py --batch 200 --epochs 10")
-
-    assert (prediction_of(kind, "memory").by, prediction_of(kind, "time").by) == (
-        "--batch",
-        "--epochs",
-    )
-    assert prediction_of(kind, "time").expected == pytest.approx(1000, rel=0.1)
-
-
-def test_memory_by_the_product_of_two_sizes() -> None:
-    records = [
-        run(f"python t.py --batch {b} --length {n}", GIB + b * n * MIB)
-        for b in (2, 4, 8)
-        for n in (16, 32, 64)
-    ]
-
-    memory = prediction_of(
-        kind_of(records, "python t.py --batch 16 --length 128"), "memory"
-    )
-
-    assert memory.by == "--batch*--length"
-    assert memory.expected == pytest.approx(GIB + 16 * 128 * MIB, rel=0.1)
+BY_TWO = [
+    run(f"python t.py --batch {b} --epochs {e}", line_of(b), time=100.0 * e)
+    for b in (50, 100, 300)
+    for e in (1, 2, 4)
+]
+PRODUCTS = [
+    run(f"python t.py --batch {b} --length {n}", GIB + b * n * MIB)
+    for b in (2, 4, 8)
+    for n in (16, 32, 64)
+]
+ALGORITHMS = [
+    run(f"python rl.py --algo {algo} --envs {n}", GIB + n * each * MIB)
+    for algo, each in (("ppo", 10), ("dqn", 50))
+    for n in (10, 20, 40)
+]
 
 
-def test_algorithms_have_curves_of_their_own() -> None:
-    records = [
-        run(f"python rl.py --algo {algo} --envs {n}", GIB + n * each * MIB)
-        for algo, each in (("ppo", 10), ("dqn", 50))
-        for n in (10, 20, 40)
-    ]
+@pytest.mark.parametrize(
+    ("records", "line", "quantity", "by", "expected"),
+    [
+        (BY_TWO, "t.py --batch 200 --epochs 10", "memory", "--batch", line_of(200)),
+        (BY_TWO, "t.py --batch 200 --epochs 10", "time", "--epochs", 1000),
+        (
+            PRODUCTS,
+            "t.py --batch 16 --length 128",
+            "memory",
+            "--batch*--length",
+            GIB + 16 * 128 * MIB,
+        ),
+        (
+            ALGORITHMS,
+            "rl.py --algo dqn --envs 80",
+            "memory",
+            "--envs",
+            GIB + 4000 * MIB,
+        ),
+    ],
+)
+def test_each_quantity_is_predicted_by_the_sizes_it_grows_with(
+    records: list[Record], line: str, quantity: str, by: str, expected: float
+) -> None:
+    found = prediction_of(kind_of(records, f"python {line}"), quantity)
 
-    memory = prediction_of(
-        kind_of(records, "python rl.py --algo dqn --envs 80"), "memory"
-    )
-
-    assert memory.expected == pytest.approx(GIB + 80 * 50 * MIB, rel=0.01)
+    assert found.by == by
+    assert found.expected == pytest.approx(expected, rel=0.01)
 
 
 def test_gpu_memory_is_predicted_as_well() -> None:

@@ -41,38 +41,33 @@ def test_the_table_of_6_2_reads_too() -> None:
     assert node.gpus == (NodeGpus("gpu", 2, 0),)
 
 
-@pytest.mark.parametrize("name", ["gpu_type", "GPU_MODEL"])
-def test_a_gpu_s_type_is_found_in_any_case(name: str) -> None:
-    node = a_host(f"   hl:{name}=v100 hc:gpu=2.000000", "   gpu.q   BIP 0/3/16")
-    assert node.gpus == (NodeGpus("v100", 2, 0),)
+@pytest.mark.parametrize(
+    ("listed", "totals", "gpus"),
+    [
+        ("hl:gpu_type=v100 hc:gpu=2.000000", "", NodeGpus("v100", 2, 0)),
+        ("hl:GPU_MODEL=v100 hc:gpu=2.000000", "", NodeGpus("v100", 2, 0)),
+        ("hc:gpu=1.000000", "gpu=4(0 1 2 3),gpu_type=v100", NodeGpus("gpu", 4, 3)),
+    ],
+)
+def test_gpus_are_read_in_each_of_their_forms(
+    listed: str, totals: str, gpus: NodeGpus
+) -> None:
+    node = a_host(f"   {listed}", "   gpu.q   BIP 0/3/16", totals=totals)
+    assert node.gpus == (gpus,)
 
 
-def test_totals_with_the_gpus_in_brackets_read_too() -> None:
-    node = a_host(
-        "   hc:gpu=1.000000",
-        "   gpu.q   BIP 0/3/16",
-        totals="gpu=4(0 1 2 3),gpu_type=v100",
-    )
-    assert node.gpus == (NodeGpus("gpu", 4, 3),)
-
-
-def test_a_host_that_does_not_answer_is_down() -> None:
-    node = a_host("   a.q  BIP 0/0/16 au", "   b.q  BIP 0/0/16 adu")
-    assert node.state == "DOWN"
-    assert node.reason == "does not answer; disabled"
-
-
-def test_a_host_with_every_queue_disabled_takes_no_jobs() -> None:
-    node = a_host("   a.q  BIP 0/4/16 d", "   b.q  BIP 0/0/16 D")
-    assert node.state == "DRAINING"
-
-
-def test_a_host_with_one_queue_left_takes_jobs() -> None:
-    assert a_host("   a.q  BIP 0/0/16 d", "   b.q  BIP 0/0/16").state == "IDLE"
-
-
-def test_a_host_with_every_slot_taken_is_full() -> None:
-    assert a_host("   a.q  BIP 0/16/16").state == "FULL"
+@pytest.mark.parametrize(
+    ("queues", "state"),
+    [
+        (("0/0/16 au", "0/0/16 adu"), "DOWN: does not answer; disabled"),
+        (("0/4/16 d", "0/0/16 D"), "DRAINING: disabled; disabled by the calendar"),
+        (("0/0/16 d", "0/0/16"), "IDLE"),
+        (("0/16/16",), "FULL"),
+    ],
+)
+def test_a_host_is_as_its_queues_are(queues: tuple[str, ...], state: str) -> None:
+    node = a_host(*(f"   {n}.q  BIP {queue}" for n, queue in enumerate(queues)))
+    assert ": ".join(filter(None, (node.state, node.reason))) == state
 
 
 def test_limits_of_single_hosts_do_not_hide_the_queues_own() -> None:

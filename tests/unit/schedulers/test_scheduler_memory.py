@@ -32,12 +32,6 @@ def client(root: Path, answer: Callable[..., CommandOutput]) -> SchedulerClient:
     return SchedulerClient(KINDS["slurm"], reach)
 
 
-def job(*, submitted: float) -> SubmittedJob:
-    return a_submitted_job(
-        submitted=submitted,
-    )
-
-
 def running(argv: tuple[str, ...], *_: object, **__: object) -> CommandOutput:
     return CommandOutput(
         0, "7|N/A|RUNNING|1|n|None\n" if argv[0] == "squeue" else "", ""
@@ -83,7 +77,7 @@ def test_a_torn_answer_is_as_good_as_none(tmp_path: Path, torn: bytes) -> None:
 def test_a_job_that_still_runs_is_queried_however_old_it_is(tmp_path: Path) -> None:
     known = {"7": {0: ElementState(state="RUNNING")}}
     save_poll(str(tmp_path), "slurm", SchedulerPoll(asked=1.0, states=known))
-    old = job(submitted=NOW - 60 * DAY)
+    old = a_submitted_job(submitted=NOW - 60 * DAY)
 
     snapshot = client(tmp_path, running).states([old])
 
@@ -93,7 +87,7 @@ def test_a_job_that_still_runs_is_queried_however_old_it_is(tmp_path: Path) -> N
 def test_an_old_job_of_which_nothing_is_known_is_not_queried(
     tmp_path: Path,
 ) -> None:
-    old = job(submitted=NOW - 60 * DAY)
+    old = a_submitted_job(submitted=NOW - 60 * DAY)
 
     assert client(tmp_path, never).states([old]).of(old, 0).state == "UNKNOWN"
 
@@ -103,7 +97,7 @@ def test_a_job_that_the_last_query_did_not_know_is_queried_at_once(
 ) -> None:
     just_now = SchedulerPoll(asked=NOW - 1, tried=NOW - 1, states={"6": {}})
     save_poll(str(tmp_path), "slurm", just_now)
-    named = job(submitted=NOW - 60)
+    named = a_submitted_job(submitted=NOW - 60)
 
     assert client(tmp_path, running).states([named]).of(named, 0).state == "RUNNING"
     assert client(tmp_path, never).states([named]).of(named, 0).state == "RUNNING"
@@ -113,7 +107,7 @@ def test_a_scheduler_that_fails_is_not_asked_again_for_each_job(tmp_path: Path) 
     save_poll(
         str(tmp_path), "slurm", SchedulerPoll(asked=1.0, tried=NOW - 1, failures=1)
     )
-    named = job(submitted=NOW - 60)
+    named = a_submitted_job(submitted=NOW - 60)
 
     assert client(tmp_path, never).states([named]).of(named, 0).state == "UNKNOWN"
 
@@ -127,7 +121,7 @@ def test_accounting_that_this_user_does_not_have_is_no_trouble(
             raise SchedulerError("cannot run sacct") from missing()
         return CommandOutput(0, "", "")
 
-    one = job(submitted=NOW - 9000)
+    one = a_submitted_job(submitted=NOW - 9000)
     snapshot = client(tmp_path, answer).states([one])
 
     assert (snapshot.accounting, snapshot.of(one, 0).reason) == (None, None)
@@ -137,7 +131,7 @@ def test_a_job_cancelled_while_another_process_asks_stays_a_cancelled_one(
     tmp_path: Path,
 ) -> None:
     """It left no trace in queue or accounting, so only weigh knows."""
-    one = job(submitted=NOW - 10)
+    one = a_submitted_job(submitted=NOW - 10)
 
     def cancelled_meanwhile(
         argv: tuple[str, ...], *_: object, **options: object
@@ -154,8 +148,8 @@ def test_a_job_cancelled_while_another_process_asks_stays_a_cancelled_one(
 
 
 def test_a_job_with_the_id_of_a_cancelled_one_is_not_cancelled(tmp_path: Path) -> None:
-    client(tmp_path, running).cancel(job(submitted=NOW - 10), None)
-    later = job(submitted=NOW + 10)
+    client(tmp_path, running).cancel(a_submitted_job(submitted=NOW - 10), None)
+    later = a_submitted_job(submitted=NOW + 10)
 
     snapshot = client(tmp_path, silent).states([later], fresh=True)
 
@@ -165,7 +159,9 @@ def test_a_job_with_the_id_of_a_cancelled_one_is_not_cancelled(tmp_path: Path) -
 def of_an_array(indices: str, *, part: bool = False) -> SubmittedJob:
     own = OwnScript(indices=indices, foreign=True, part=part)
     number = len(list(parse_ranges(indices)))
-    return replace(job(submitted=NOW - 60), own=own, elements=number, tasks=number)
+    return replace(
+        a_submitted_job(submitted=NOW - 60), own=own, elements=number, tasks=number
+    )
 
 
 def three_ended(argv: tuple[str, ...], *_: object, **__: object) -> CommandOutput:

@@ -157,20 +157,14 @@ def test_an_element_known_by_an_id_of_its_own_is_a_part_of_its_array() -> None:
     assert found.logs == {"4": "/w/o-42_4.txt"}
 
 
+def accounted(*fields: str) -> str:
+    return "\x1f".join(fields) + "\n"
+
+
 def test_a_job_long_gone_is_read_from_accounting_with_its_command_line() -> None:
+    command = "sbatch -t 5 a.sh x"
     rows = "".join(
-        "\x1f".join(
-            (
-                f"42_{n}",
-                str(42 + n),
-                "me",
-                "1795254181",
-                "a",
-                "/w",
-                "sbatch -t 5 a.sh x",
-            )
-        )
-        + "\n"
+        accounted(f"42_{n}", str(42 + n), "me", "1795254181", "a", "/w", command)
         for n in (1, 7)
     )
 
@@ -236,8 +230,9 @@ def test_a_job_s_name_of_two_lines_does_not_hide_its_request() -> None:
 
 
 def test_accounting_s_rows_of_several_lines_are_those_of_one_job() -> None:
-    row = ("7_1", "8", "u", "1795248320", "a\nb", "/p", "sbatch --wrap=x\ny job.sh")
-    known = SLURM.known("7").read(("", "\x1f".join(row) + "\n"))
+    line = "sbatch --wrap=x\ny job.sh"
+    row = accounted("7_1", "8", "u", "1795248320", "a\nb", "/p", line)
+    known = SLURM.known("7").read(("", row))
     sent = "6|sbatch --wrap=a\nb\n7|sbatch --export=A=x\ny --comment=weigh:w0a j.sh\n"
 
     assert known is not None
@@ -247,7 +242,7 @@ def test_accounting_s_rows_of_several_lines_are_those_of_one_job() -> None:
 
 def test_the_first_part_of_a_heterogeneous_job_stands_for_it() -> None:
     shown = "".join(
-        "\x1f".join((f"3+{n}", f"{3 + n}", "me", "1", "h.sh", "/w", "sbatch h.sh\n"))
+        accounted(f"3+{n}", f"{3 + n}", "me", "1", "h.sh", "/w", "sbatch h.sh")
         for n in range(3)
     )
 

@@ -59,18 +59,20 @@ def test_every_task_runs_inside_the_container(
     assert here("logs", f"{job}_1")[1] == f"{image}\n"
 
 
-def test_a_task_inside_keeps_its_exit_code(here: Weigh, image: Path) -> None:
-    job = here.submit(here.plan("bash -c 'exit 7'"), "--setup", f"container:{image}")
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ("bash -c 'exit 7'", "7"),
+        ("no-such-program", "not found in the container: no-such-program"),
+    ],
+)
+def test_a_task_that_fails_inside_shows_why(
+    here: Weigh, image: Path, task: str, words: str
+) -> None:
+    job = here.submit(here.plan(task), "--setup", f"container:{image}")
 
     assert here.finish(job) == {"FAILED": 1}
-    assert "7" in words_of(here, job)
-
-
-def test_a_program_that_the_container_lacks_is_named(here: Weigh, image: Path) -> None:
-    job = here.submit(here.plan("no-such-program"), "--setup", f"container:{image}")
-
-    assert here.finish(job) == {"FAILED": 1}
-    assert "not found in the container: no-such-program" in words_of(here, job)
+    assert words in words_of(here, job)
 
 
 def test_a_node_without_containers_is_reported(here: Weigh) -> None:

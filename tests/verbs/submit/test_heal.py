@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 from following import Weigh, until
 from rigs import mainly
@@ -195,19 +194,12 @@ def test_a_task_killed_for_memory_gets_as_much_as_it_may(weigh: Weigh) -> None:
     ]
 
 
-JOB = a_submitted_job(
-    id="1",
-    script="job.sh",
-)
+def job(number: str, folder: str, resumes: str | None = None) -> SubmittedJob:
+    token = f"{number}{folder}"
+    return a_submitted_job(id=number, folder=folder, resumes=resumes, token=token)
 
 
 def test_a_job_whose_id_was_used_before_is_not_taken_for_the_earlier_one() -> None:
-    def job(number: str, folder: str, resumes: str | None = None) -> SubmittedJob:
-        token = f"{number}{folder}"
-        return msgspec.structs.replace(
-            JOB, id=number, folder=folder, resumes=resumes, token=token
-        )
-
     old = [job("7", "/a"), job("8", "/a/resume_1", "7")]
     new = [
         job("7", "/b"),
@@ -224,13 +216,9 @@ def test_a_job_whose_id_was_used_before_is_not_taken_for_the_earlier_one() -> No
 
 def test_a_plan_may_be_called_as_the_directories_of_its_rounds() -> None:
     chain = [
-        msgspec.structs.replace(JOB, id="1", folder="/plan/resume_1"),
-        msgspec.structs.replace(
-            JOB, id="2", folder="/plan/resume_1/resume_1", resumes="1"
-        ),
-        msgspec.structs.replace(
-            JOB, id="3", folder="/plan/resume_1/resume_2", resumes="2"
-        ),
+        job("1", "/plan/resume_1"),
+        job("2", "/plan/resume_1/resume_1", "1"),
+        job("3", "/plan/resume_1/resume_2", "2"),
     ]
 
     assert chain_of(chain, chain[0]) == chain
