@@ -118,10 +118,12 @@ gpu:
 	PYTHONPATH="$(CURDIR)/src:$$PYTHONPATH" $(GPU_PYTHON) tools/real_gpu.py $(GPU)
 
 # real programs in a cgroup of the advised size: benchmarks/real_programs.py, as root
-# weigh's own figures, a table each; --quick where a minute is too long
+# weigh's own figures, a table each, in some minutes; FIGURES=--quick for fewer runs of exec
 figures: $(VENV)/.dev
-	for name in regions estimate estimate_history growth pack exec; do \
-	  echo "## $$name"; $(BIN)/python benchmarks/$$name.py $(FIGURES) || exit; done
+	for name in regions estimate estimate_history growth pack; do \
+	  echo "## $$name"; $(BIN)/python benchmarks/$$name.py || exit; done
+	@echo "## exec"
+	$(BIN)/python benchmarks/exec.py $(FIGURES)
 
 # one change of the source at a time: make mutants MODULE=estimate/fit.py \
 #   TESTS=tests/unit/estimate MUTANTS="--each 2 --seed 7"

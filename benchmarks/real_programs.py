@@ -2,12 +2,14 @@
 
     python benchmarks/real_programs.py [--only r,java] [--runs 5] [-o FILE.md]
 
-Needs root, which makes the cgroups; the programs and weigh run as nobody. It installs
-nothing: what is missing is left out and named. Prints Markdown: the peak that the
-kernel counted (anonymous, shared and kernel memory, without page cache), weigh's value
-with its bounds, what weigh advises, in how many runs of that size something was killed,
-and whether the program dies at 0.7 of the kernel's peak. If not, it takes what it gets
-(garbage collectors, buffers), and its peak is not its need.
+Needs root, which makes the cgroups; the programs and weigh run as nobody, who has to
+reach this Python. Not in ci/isolated.sh: files are memory there, of which the kernel
+counts what a program writes. It installs nothing: what is missing is left out and
+named. Prints Markdown: the peak that the kernel counted (anonymous, shared and kernel
+memory, without page cache), weigh's value with its bounds, what weigh advises, in how
+many runs of that size something was killed, and whether the program dies at 0.7 of the
+kernel's peak. If not, it takes what it gets (garbage collectors, buffers), and its peak
+is not its need.
 """
 
 import argparse
