@@ -554,7 +554,7 @@ def is_size(value: float | str) -> bool:
 def _general(word: str, values: Mapping[str, str]) -> str:
     # a parameter is often given as name=value: the name stays, the value varies
     name, equals, value = word.partition("=")
-    if equals and name and not _is_path(name):
+    if equals and name and "/" not in name:  # with a dot, too: model.lr=0.1
         return f"{name}={_general(value, values)}"
     # the parameter's own name says more than {number}
     if word in values:

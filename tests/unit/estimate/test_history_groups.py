@@ -30,6 +30,14 @@ def test_another_script_is_another_command() -> None:
     assert template(["python", "a.py"], {}) != template(["python", "b.py"], {})
 
 
+def test_overrides_with_dots_in_their_names_differ_in_value_only() -> None:
+    small, large, other = (
+        template(["python", "a.py", word], {})
+        for word in ("model.lr=0.1", "model.lr=3", "model.depth=3")
+    )
+    assert small == large != other
+
+
 def test_sizes_are_numbers_that_vary_and_half_of_the_runs_have() -> None:
     runs: list[dict[str, int | float | str]] = [
         {"batch": 50, "epochs": 3, "model": "a", "rare": 1, "odd": math.nan},
