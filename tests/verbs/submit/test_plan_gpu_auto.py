@@ -143,6 +143,21 @@ def test_tasks_that_use_no_gpu_need_no_run_on_each_kind(real: Weigh) -> None:
 
 
 @pytest.mark.slurm
+def test_the_tasks_to_measure_are_those_that_lack_a_run_there(real: Weigh) -> None:
+    keep_run(real, V100, HOUR / 6)
+    keep_run(real, A100, HOUR / 6)
+    keep_run(real, A100, HOUR / 12, program="evaluate.py")
+    task_file = real.folder / tasks_in(real)
+    others = "".join(f"python3 evaluate.py --seed {seed}\n" for seed in (1, 2, 3))
+    task_file.write_text(task_file.read_text() + "# those\n" + others)
+
+    code, out, err = real("plan", "tasks.txt", "--gpu", "auto")
+
+    assert code == 0, err
+    assert "  sed -n '10p;11p' tasks.txt | weigh plan - --gpu v100 " in out
+
+
+@pytest.mark.slurm
 def test_nothing_is_written_where_no_time_is_known(real: Weigh) -> None:
     words = ("--gpu-memory", "9GiB", "--memory", "100MiB")
     code, out, err = real("plan", tasks_in(real), "--gpu", "auto", *words)

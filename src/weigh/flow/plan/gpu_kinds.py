@@ -6,6 +6,7 @@ measured on that kind: how much faster one GPU is than another depends on the pr
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 
 import msgspec
 from msgspec.structs import replace
@@ -35,12 +36,14 @@ IsOnKind = Callable[[RecordHead], bool]
 class KindPlan(msgspec.Struct, frozen=True):
     """The plan for one kind of GPU, and when its tasks would be done.
 
-    ``words`` are the options of ``weigh submit`` by which the plan gets that kind.
+    ``words`` are the options of ``weigh submit`` by which the plan gets that kind,
+    ``unmeasured`` the numbers of two tasks without a record there, if any lacks one.
     """
 
     plan: Plan
     forecast: KindForecast
     words: tuple[str, ...]
+    unmeasured: tuple[int, ...]
 
     @property
     def rank(self) -> tuple[bool, bool, Seconds]:
@@ -114,7 +117,7 @@ class _KindPlanner(msgspec.Struct, frozen=True):
             UsageError: the kind is not known, or the cluster does not take the plan.
         """
         target = self._target_of_kind(count.name, notes)
-        needs = self._needs_on_kind(count.name)
+        needs, unmeasured = self._needs_on_kind(count.name)
         plan = self._plan_that_nodes_hold(count.name, needs, target)
         if plan.left_out:
             states_cpus = self.options.cpus is not None
@@ -132,7 +135,7 @@ class _KindPlanner(msgspec.Struct, frozen=True):
             wait=wait,
             makespan=makespan_of_plan(plan, at_once),
         )
-        return KindPlan(plan, forecast, words)
+        return KindPlan(plan, forecast, words, unmeasured)
 
     def _target_of_kind(self, kind: str, notes: list[str]) -> PlanTarget:
         try:
@@ -146,10 +149,11 @@ class _KindPlanner(msgspec.Struct, frozen=True):
         notes.append(f"{kind} is read as {target.gpu.name} ({size} if it is another)")
         return replace(target, note=None)
 
-    def _needs_on_kind(self, kind: str) -> TaskNeeds:
-        """Return the needs as measured there; else those of all, without their time.
+    def _needs_on_kind(self, kind: str) -> tuple[TaskNeeds, tuple[int, ...]]:
+        """Return the needs as measured there, and two tasks without a record there.
 
-        What tasks take that use no GPU is the same everywhere.
+        Where tasks lack one, the needs are those of all kinds without the time. What
+        tasks take that use no GPU is the same everywhere.
         """
         sites = self.here.settings.gpus
         without_gpu = {
@@ -161,13 +165,15 @@ class _KindPlanner(msgspec.Struct, frozen=True):
         needs = self.needs_on(
             lambda head: head.id in without_gpu or _is_run_on_kind(head, kind, sites)
         )
-        if all(one.records for one in needs.kinds):
-            return needs
-        if self.options.time is not None:
-            return self.any_needs
-        return replace(
-            self.any_needs, kinds=tuple(map(_without_time, self.any_needs.kinds))
-        )
+        places = enumerate(needs.places, start=1)
+        unmeasured = (n for n, place in places if not needs.kinds[place].records)
+        two = tuple(islice(unmeasured, 2))
+        if not two:
+            return needs, two
+        kinds = self.any_needs.kinds
+        if self.options.time is None:
+            kinds = tuple(map(_without_time, kinds))
+        return replace(self.any_needs, kinds=kinds), two
 
     def _plan_that_nodes_hold(
         self, kind: str, needs: TaskNeeds, target: PlanTarget
@@ -262,11 +268,11 @@ def makespan_of_plan(plan: Plan, at_once: int) -> Seconds | None:
 
 
 def lines_to_measure(
-    options: PlanOptions, compared: ComparedKinds, lines: int
+    options: PlanOptions, compared: ComparedKinds, line_of: Callable[[int], int]
 ) -> Iterator[str]:
     """Yield what to type to measure the time on the kinds that have none.
 
-    The first *lines* of the task file hold the first two tasks.
+    *line_of* returns the line of the task file with the task of a number.
     """
     typed = {
         "--gpu-memory": options.gpu_memory,
@@ -285,5 +291,6 @@ def lines_to_measure(
         name = f"{one.plan.name}-" + re.sub(r"[^\w.-]", "_", kind)
         yield f"time not measured on {kind}: run two tasks there"
         two = shell_line(("weigh", "plan", "-", "--gpu", kind, *words, "--name", name))
-        yield f"  head -{lines} {bash_quoted(task_file)} | {two}"
+        lines = ";".join(f"{line_of(task)}p" for task in one.unmeasured)
+        yield f"  sed -n '{lines}' {bash_quoted(task_file)} | {two}"
         yield f"  {shell_line(('weigh', 'submit', f'plan/{name}', *one.words))}"

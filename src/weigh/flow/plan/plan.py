@@ -286,13 +286,15 @@ def _answer_of_kinds(
     if best.forecast.makespan is not None:
         answer = _written_answer(here, source, options, best.plan)
     others = (one.plan for one in compared.kinds[1:])
-    lines = source.line_number_of_task(min(2, len(source)))
+    line_of = source.line_number_of_task
     return replace(
         answer,
         plans=(*answer.plans, *others),
         notes=tuple(dict.fromkeys((*answer.notes, *compared.notes))),
         forecasts=tuple(one.forecast for one in compared.kinds),
-        to_measure=tuple(gpu_kinds.lines_to_measure(options, compared, lines)),
+        to_measure=tuple(
+            gpu_kinds.lines_to_measure(options, compared, source.line_number_of_task)
+        ),
         submit_words=best.words,
     )
 
