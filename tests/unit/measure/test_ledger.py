@@ -37,15 +37,11 @@ V2 = {
     "sock": 4,
 }
 V2_BEFORE_5_18 = {
-    "anon": 50,
-    "file": 500,
-    "shmem": 20,
+    **{name: size for name, size in V2.items() if name != "kernel"},
     "kernel_stack": 3,
     "pagetables": 4,
     "percpu": 5,
     "slab_unreclaimable": 6,
-    "slab_reclaimable": 12,
-    "sock": 4,
 }
 
 

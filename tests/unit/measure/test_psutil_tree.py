@@ -1,7 +1,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from types import SimpleNamespace
@@ -155,45 +155,39 @@ class Watched:
         return found
 
 
-def test_the_tree_is_the_root_and_all_below_it(machine: Machine) -> None:
-    machine.start(1, rss=10 * MIB)
-    machine.start(2, parent=1, rss=20 * MIB)
-    machine.start(3, parent=2, rss=40 * MIB)
-    machine.start(4, rss=80 * MIB)  # a stranger
-    tree = PsutilTree(1, machine)
-    assert resident(tree) == 70 * MIB
-    assert tree.seen == 3
+# processes by id: parent and MiB; who ends after a look; who starts then; what is held
+Started = Mapping[int, tuple[int | None, int]]
+FAMILIES: dict[str, tuple[Started, list[int], Started, int]] = {
+    "the root, all below it, and no stranger": (
+        {1: (None, 10), 2: (1, 20), 3: (2, 40), 4: (None, 80)},
+        *([], {}, 70),
+    ),
+    "a process whose parent ended": (
+        {1: (None, 1), 2: (1, 1), 3: (2, 30)},
+        *([2], {}, 31),
+    ),
+    "children of an orphan": ({1: (None, 1), 2: (1, 1)}, [1], {3: (2, 5)}, 6),
+    "no stranger with the same id": (
+        {1: (None, 1), 2: (1, 1)},
+        *([2], {2: (99, 500)}, 1),
+    ),
+}
 
 
-def test_a_process_stays_counted_when_its_parent_ends(machine: Machine) -> None:
-    machine.start(1, rss=MIB)
-    middle = machine.start(2, parent=1, rss=MIB)
-    machine.start(3, parent=2, rss=30 * MIB)
-    tree = PsutilTree(1, machine)
-    resident(tree)
-    middle.running = False
-    machine.processes[3].parent = None
-    assert resident(tree) == 31 * MIB
-
-
-def test_children_of_a_reparented_process_are_found(machine: Machine) -> None:
-    root = machine.start(1)
-    orphan = machine.start(2, parent=1)
-    tree = PsutilTree(1, machine)
-    resident(tree)
-    root.running, orphan.parent = False, None
-    machine.start(3, parent=2, rss=5 * MIB)
-    assert resident(tree) == 6 * MIB
-
-
-def test_a_stranger_with_the_same_pid_is_not_counted(machine: Machine) -> None:
-    machine.start(1)
-    machine.start(2, parent=1, rss=MIB)
+@pytest.mark.parametrize("who", FAMILIES)
+def test_the_tree_has(machine: Machine, who: str) -> None:
+    first, ended, later, held = FAMILIES[who]
+    for pid, (parent, size) in first.items():
+        machine.start(pid, parent, rss=size * MIB)
     tree = PsutilTree(1, machine)
     resident(tree)
-    machine.processes[2].running = False
-    machine.start(2, parent=99, rss=500 * MIB)
-    assert resident(tree) == MIB
+    for pid in ended:
+        machine.processes[pid].running = False
+        for child in machine.alive():
+            child.parent = None if child.parent == pid else child.parent
+    for pid, (parent, size) in later.items():
+        machine.start(pid, parent, rss=size * MIB)
+    assert resident(tree) == held * MIB
 
 
 def test_a_process_that_vanishes_while_it_is_read_is_skipped(machine: Machine) -> None:

@@ -77,24 +77,23 @@ def test_other_programs_show_no_sign(look: ProcessSigns) -> None:
 
 
 @pytest.mark.parametrize(
-    ("look", "is_client"),
+    ("line", "is_client"),
     [
-        (ProcessSigns("/bin/docker", ("docker", "run", "img"), is_go=True), True),
-        (ProcessSigns("/bin/docker", ("docker", "ps"), is_go=True), False),
-        (
-            ProcessSigns("/bin/kubectl", ("kubectl", "wait", "job"), is_go=True),
-            True,
-        ),
-        (ProcessSigns("/usr/bin/tmux", ("tmux", "new", "-d", "./a")), True),
-        (ProcessSigns("/usr/bin/curl", ("curl", "-O", "file")), None),
-        (ProcessSigns("/usr/bin/ssh", ("ssh", "node")), None),
+        ("docker run img", True),
+        ("docker ps", False),
+        ("kubectl wait job", True),
+        ("tmux new -d ./a", True),
+        ("curl -O file", None),
+        ("ssh node", None),
     ],
 )
 def test_a_client_is_recognised_by_the_words_with_which_others_do_its_work(
-    look: ProcessSigns,
+    line: str,
     is_client: bool | None,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    found = sign_of(look, RULES)
+    name, *words = line.split()
+    is_go = name in {"docker", "kubectl"}
+    found = sign_of(ProcessSigns(f"/bin/{name}", (name, *words), is_go=is_go), RULES)
     assert (found and found.is_client) == is_client
 
 

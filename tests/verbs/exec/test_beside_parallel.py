@@ -43,7 +43,7 @@ def column(folder: Path, log: str, name: str) -> list[str]:
 
 def test_numbers_exit_values_and_signals_are_the_same(tmp_path: Path) -> None:
     ran(tmp_path, PARALLEL, TASKS + "kill -9 $$\n", "p")
-    ran(tmp_path, WEIGH, TASKS + "kill -9 $$\n", "w")
+    assert ran(tmp_path, WEIGH, TASKS + "kill -9 $$\n", "w") == 1
     for name in ("Seq", "Exitval", "Signal", "Command"):
         assert column(tmp_path, "p", name) == column(tmp_path, "w", name)
 

@@ -21,7 +21,10 @@ sys.exit(int(sys.argv[1]))
 
 
 @pytest.fixture
-def in_group(memory_group: Callable[[int], tuple[str, ...]]) -> tuple[str, ...]:
+def in_group(
+    batch: Batch, memory_group: Callable[[int], tuple[str, ...]]
+) -> tuple[str, ...]:
+    (batch.folder / "driver.py").write_text(DRIVER)
     return memory_group(200 * MIB)
 
 
@@ -29,7 +32,6 @@ def in_group(memory_group: Callable[[int], tuple[str, ...]]) -> tuple[str, ...]:
 def test_a_task_that_lost_a_worker_to_memory_is_not_done(
     batch: Batch, in_group: tuple[str, ...], code: int
 ) -> None:
-    (batch.folder / "driver.py").write_text(DRIVER)
     batch.write(f"{sys.executable} driver.py {code} 10 400", "echo second")
     finished = batch.run("-j", "1", before=in_group)
     assert finished.returncode == 1, finished.stderr
@@ -42,7 +44,6 @@ def test_a_task_that_lost_a_worker_to_memory_is_not_done(
 def test_the_kill_is_none_of_a_task_that_held_far_less(
     batch: Batch, in_group: tuple[str, ...]
 ) -> None:
-    (batch.folder / "driver.py").write_text(DRIVER)
     events = "tasks.txt.joblog.events.jsonl"
     beside = f"until grep -q OUT_OF_MEMORY {events}; do sleep 0.1; done"
     batch.write(f"sleep 0.5; {sys.executable} driver.py 0 150 400", *[beside] * 2)
@@ -53,7 +54,6 @@ def test_the_kill_is_none_of_a_task_that_held_far_less(
 def test_a_task_that_was_alone_has_its_next_attempt_counted_afresh(
     batch: Batch, in_group: tuple[str, ...]
 ) -> None:
-    (batch.folder / "driver.py").write_text(DRIVER)
     run = f"{sys.executable} driver.py 0"
     batch.write(f"if [ -e tried ]; then {run} 10; else touch tried; {run} 400; fi")
     batch.run("-j", "1", before=in_group)
