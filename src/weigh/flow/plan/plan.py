@@ -286,7 +286,6 @@ def _answer_of_kinds(
     if best.forecast.makespan is not None:
         answer = _written_answer(here, source, options, best.plan)
     others = (one.plan for one in compared.kinds[1:])
-    line_of = source.line_number_of_task
     return replace(
         answer,
         plans=(*answer.plans, *others),
