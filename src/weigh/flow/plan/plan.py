@@ -314,6 +314,12 @@ def _with_own_queue(made: Plan) -> Plan:
 
 def _refuse_plan_contradictions(options: PlanOptions) -> None:
     """Raise UsageError where options contradict each other."""
+    kinds = [word.strip().lower() for word in (options.gpus or "").split(",")]
+    if ANY_KIND in kinds and options.gpus != ANY_KIND:
+        raise UsageError(
+            f"--gpu {options.gpus}: auto stands alone: write --gpu {ANY_KIND}, or names "
+            "only"
+        )
     alone = "--nodes" if (options.nodes or 1) > 1 else None
     alone = "--gpus" if options.gpus_per_task else alone
     if alone and (options.per_gpu or 1) > 1:
