@@ -38,6 +38,7 @@ from weigh.planning.options import (
     PlanTarget,
     parse_hours,
     parsed_size_option,
+    task_command_as_typed,
 )
 from weigh.planning.queue_order import (
     SHORT,
@@ -437,8 +438,7 @@ def plan_notes(
     yield from dict.fromkeys(note for kind in kinds for note in kind.notes)
     if not any(kind.item.memory for kind in kinds):
         yield "memory is not known: --memory, or measure a task with weigh run"
-    if any(kind.item.time is None for kind in kinds):
-        yield "the time is not known: --time, or measure a task with weigh run"
+    yield from _notes_on_unknown_times(needs)
     together = any(len(element.tasks) > 1 for element in elements)
     shares_a_guess = together and target.gpu and slow_down is None
     if shares_a_guess and options.time is None:
@@ -456,7 +456,28 @@ def plan_notes(
     # none with a record is a plan by options, which needs no note
     unlike = sum(kind.tasks for kind in kinds if not kind.records)
     if 0 < unlike < len(needs.places):
-        yield f"{unlike:,} tasks match no record: only the options count for them"
+        match = "1 task matches" if unlike == 1 else f"{unlike:,} tasks match"
+        whom = "it" if unlike == 1 else "them"
+        yield f"{match} no record: only the options count for {whom}"
+
+
+def _notes_on_unknown_times(needs: TaskNeeds) -> Iterator[str]:
+    """Yield that elements get no time limit, and which tasks are the reason.
+
+    The times of other tasks make no limit: it might end those that have none.
+    """
+    unknown = [at for at, kind in enumerate(needs.kinds) if kind.item.time is None]
+    if len(unknown) == len(needs.kinds):
+        yield "the time is not known: --time, or measure a task with weigh run"
+    elif unknown:
+        first = needs.places.index(unknown[0])
+        tasks = sum(needs.kinds[at].tasks for at in unknown)
+        others = f" and {tasks - 1:,} more" if tasks > 1 else ""
+        example = task_command_as_typed(needs.kinds[unknown[0]].example)
+        yield (
+            f"no time limit, as the time of task {first + 1}{others} is not known: "
+            f"measure it (weigh run -- {example}), or --time for all tasks"
+        )
 
 
 def _size_notes(needs: TaskNeeds) -> Iterator[str]:

@@ -143,9 +143,10 @@ def plan_targets(
     named = [_parsed_target(word, sites) for word in words]
     if names is not None:
         if not uses_gpu:
+            example = task_command_as_typed(needs.kinds[0].example)
             raise UsageError(
                 "how much GPU memory does a task use? --gpu-memory 2GiB, or measure "
-                f"one on a GPU: weigh run -- {_as_typed(needs.kinds[0].example)}"
+                f"one on a GPU: weigh run -- {example}"
             )
         if named:
             return named
@@ -164,7 +165,7 @@ def plan_targets(
     return [PlanTarget(TargetGpu(model.name, model.memory), gpu_type(measured.name))]
 
 
-def _as_typed(command: str) -> str:
+def task_command_as_typed(command: str) -> str:
     """Return a command to type, whole or by its name: half of one would not run."""
     return command if len(command) <= _LONGEST_COMMAND else "COMMAND"
 

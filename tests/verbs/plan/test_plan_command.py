@@ -292,3 +292,27 @@ def test_a_run_that_failed_at_once_is_nothing_to_plan_with(
     words = ("plan", "solve.txt", "--from", "typo", "--name", "b", *figures)
     code, out, _ = weigh(*words)
     assert (code, "1 CPU, 120 MiB RAM" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("unknown", "texts"),
+    [
+        (1, ("the time of task 3 is not known", "1 task matches no record")),
+        (2, ("the time of task 3 and 1 more is not", "2 tasks match no record")),
+    ],
+)
+def test_tasks_without_a_known_time_are_named(
+    unknown: int, texts: tuple[str, str], weigh: Weigh, tmp_path: Path, keep: Keep
+) -> None:
+    keep("python ppo.py --seed 1")
+    lines = ["python ppo.py --seed 1", "python ppo.py --seed 2"]
+    lines += ["python other.py"] * unknown
+    (tmp_path / "tasks.txt").write_text("\n".join(lines))
+
+    code, _, err = weigh("plan", "tasks.txt")
+
+    notes = " ".join(err.split())
+    assert code == 0
+    assert f"no time limit, as {texts[0]}" in notes
+    assert "weigh run -- python other.py" in notes
+    assert f"{texts[1]}: only the options count" in notes

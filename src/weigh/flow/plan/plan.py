@@ -317,8 +317,8 @@ def _refuse_plan_contradictions(options: PlanOptions) -> None:
     kinds = [word.strip().lower() for word in (options.gpus or "").split(",")]
     if ANY_KIND in kinds and options.gpus != ANY_KIND:
         raise UsageError(
-            f"--gpu {options.gpus}: auto stands alone: write --gpu {ANY_KIND}, or names "
-            "only"
+            f"--gpu {options.gpus}: auto stands alone: write --gpu {ANY_KIND}, or "
+            "names only"
         )
     alone = "--nodes" if (options.nodes or 1) > 1 else None
     alone = "--gpus" if options.gpus_per_task else alone
