@@ -56,6 +56,28 @@ def test_h_vmem_is_the_address_space_that_the_tasks_at_once_had(
     assert sum("is an estimate" in note for note in notes) == estimates
 
 
+@pytest.mark.parametrize(
+    ("records", "than"),
+    [((), "the plan's 2.00 GiB"), (("a",), "the 2.00 GiB planned from records")],
+)
+def test_less_memory_than_planned_is_noted_with_where_that_is_from(
+    records: tuple[str, ...], than: str
+) -> None:
+    need = TaskNeed(0, GIB, 1, 60)
+    plan = some_plan(
+        tasks=1,
+        request=PlanRequest(1, 2 * GIB, 60),
+        kinds=(TaskKind(need, need, 1, "java A", records=records),),
+    )
+
+    class ThisMachine:
+        name = "local"
+
+    _, notes = complete_request(plan, JobRequest(cpus=0, memory=GIB), ThisMachine())  # type: ignore[arg-type]
+
+    assert f"--memory 1.00 GiB is less than {than}: tasks may be killed" in notes
+
+
 def test_limits_that_cannot_be_asked_are_no_note_on_a_script(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -164,6 +164,23 @@ def test_a_scheduler_that_was_typed_is_not_exchanged(here: Weigh) -> None:
     assert (code, "sbatch finds no cluster" in err) == (125, True)
 
 
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_a_flag_is_refused_for_this_machine_not_for_a_scheduler_without_a_cluster(
+    here: Weigh, commands: Path, dry: tuple[str, ...]
+) -> None:
+    for names, line in (
+        ("squeue scontrol sinfo", NO_CONFIG),
+        ("qstat qhost qconf", NO_CELL),
+        ("condor_status condor_q", NO_POOL),
+    ):
+        for name in names.split():
+            write_program(commands / name, line)
+
+    code, _, err = here("submit", "--qos", "high", *dry, "--", "true")
+
+    assert (code, err) == (2, "weigh: jobs on this machine have no --qos: omit it\n")
+
+
 def test_a_dry_run_shows_the_script_of_the_scheduler_that_has_a_cluster(
     here: Weigh, commands: Path
 ) -> None:

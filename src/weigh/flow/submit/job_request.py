@@ -69,6 +69,7 @@ _THREADS = (2, 4)  # per core: schedulers allocate whole cores
 
 # one word without a slash: no command, and no URL
 _ADDRESS = re.compile(r"[^\s/@]+@[^\s/@]+")
+_HALF_ADDRESS = re.compile(r"[^\s/@]*@[^\s/]*")
 
 
 class HealOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,10 +140,13 @@ def typed_request(
         )
     gpu_type, gpus = parse_gpus(options.gpus)
     address, command = _whom_to_notify(options.notify)
+    limit = None if options.time is None else parse_limit(options.time)
+    if limit == 0:
+        raise UsageError(f"--time {options.time} leaves a task no time: omit it")
     job_request = JobRequest(
         cpus=options.cpus or 0,  # 0: the plan's
         memory=None if options.memory is None else parse_size(options.memory),
-        time_limit=None if options.time is None else parse_limit(options.time),
+        time_limit=limit,
         gpus=gpus,
         gpu_type=gpu_type,
         queue=options.queue,
@@ -161,10 +165,14 @@ def _whom_to_notify(targets: Sequence[str]) -> tuple[str | None, str | None]:
     """Return the address to mail to, and the command or URL.
 
     Raises:
-        UsageError: there are two of a kind.
+        UsageError: there are two of a kind, or half an address.
     """
     addresses = [target for target in targets if _ADDRESS.fullmatch(target)]
     others = [target for target in targets if target not in addresses]
+    for target in filter(_HALF_ADDRESS.fullmatch, others):
+        raise UsageError(
+            f"--notify {target}: not an address (write it like me@uni.edu)"
+        )
     for what, found in (("address", addresses), ("command or URL", others)):
         if len(found) > 1:
             raise UsageError(f"--notify: one {what}, not {' and '.join(found)}")
@@ -262,14 +270,17 @@ def refuse_own(extra: Sequence[tuple[str, str]], kind: str) -> None:
     """Refuse flags of the scheduler that the job script sets itself.
 
     Raises:
-        UsageError: there is one; the message names the alternative.
+        UsageError: there is one; the message names the alternative. Jobs of this
+            machine have no flags at all.
     """
     found = find_kind(kind)
     for name, _ in extra:
-        instead = None if found is None else found.backend.OWN.get(name)
+        option = f"{'-' if len(name) == 1 else '--'}{name}"
+        if found is None:
+            raise UsageError(f"jobs on this machine have no {option}: omit it")
+        instead = found.backend.OWN.get(name)
         if instead is not None:
-            dashes = "-" if len(name) == 1 else "--"
-            raise UsageError(f"{dashes}{name} is set by the job script ({instead})")
+            raise UsageError(f"{option} is set by the job script ({instead})")
 
 
 def refuse_absent(job_request: JobRequest, scheduler: str) -> None:
@@ -348,10 +359,13 @@ def complete_request(
     limit, note_on_time = _time_limit(typed, plan, reserved)
     notes += [note_on_time] if note_on_time else []
     if typed.memory is not None and typed.memory < (ask.memory or 0):
-        planned = format_size(ask.memory or 0)
+        planned = f"the plan's {format_size(ask.memory or 0)}"
+        # of a command nobody has seen a plan
+        if any(one.records for one in plan.kinds):
+            planned = f"the {format_size(ask.memory or 0)} planned from records"
         notes.append(
-            f"--memory {format_size(typed.memory)} is less than the plan's {planned}: "
-            "tasks may be killed"
+            f"--memory {format_size(typed.memory)} is less than {planned}: tasks may "
+            "be killed"
         )
     request = replace(
         typed,

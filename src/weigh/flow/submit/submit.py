@@ -112,7 +112,13 @@ def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
             if (options.dry_run or options.after) and names:
                 _refuse_without_cluster(here, name)
             then = None if options.then is None else _job_for_then(here, options, name)
-            answer = _submit_to(here, options, name)
+            try:
+                answer = _submit_to(here, options, name)
+            except UsageError:
+                # of rules that do not count, as the job goes to the next one
+                if names:
+                    _refuse_without_cluster(here, name)
+                raise
             if then is not None:
                 answer = _with_then(here, then, answer)
             return replace(answer, without_cluster=tuple(without_cluster))
