@@ -1,9 +1,15 @@
 """Start weigh: fork the processes that launch jobs, then import everything else."""
 
+import _signal  # type: ignore[import-not-found]
+import sys
+
+# before any other import: Ctrl-C must not print a traceback of one
+if sys.platform != "win32" and _signal.getsignal(_signal.SIGINT) is not _signal.SIG_IGN:
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
 import atexit
 import gc
 import os
-import sys
 
 from weigh.import_path import put_own_packages_first
 
@@ -15,7 +21,6 @@ from weigh.errors import WeighError  # noqa: E402
 from weigh.measure.launcher import (  # noqa: E402
     JobLauncher,
     exec_command,
-    interrupt_quietly,
     prepare,
 )
 
@@ -24,7 +29,6 @@ _RARELY = 100_000  # new objects between collections: imports leave no garbage
 
 def main() -> NoReturn:
     """Run the command line, and end with its exit code."""
-    interrupt_quietly()
     try:
         launchers = prepare(sys.argv[1:])
     except OSError as error:

@@ -408,11 +408,3 @@ def _program_suggestion(name: str) -> str:
 def _is_setting(word: str) -> bool:
     name, equals, _ = word.partition("=")
     return bool(equals) and name.isidentifier()
-
-
-def interrupt_quietly() -> None:
-    """Let Ctrl-C end weigh silently while it is still starting."""
-    if sys.platform != "win32" and (
-        _signal.getsignal(_signal.SIGINT) is not _signal.SIG_IGN
-    ):
-        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)

@@ -6,6 +6,7 @@ moment the interpreter is up: what `weigh run` causes, not what `python` does.
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from importlib.util import source_from_cache
@@ -150,3 +151,20 @@ def test_a_large_python_passes_nothing_on_to_what_it_runs(
     by_subprocess, by_weigh = sizes(done.stdout)
     assert by_weigh <= HIGHEST_FLOOR
     assert by_subprocess > 100 * MIB  # else this test could not fail
+
+
+def test_an_interrupt_during_the_first_import_ends_weigh_silently() -> None:
+    interrupt = """
+import os, signal, sys
+def interrupt(event, args):
+    if event == "import" and args[0] == "weigh.import_path":
+        os.kill(os.getpid(), signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.addaudithook(interrupt)
+from weigh.__main__ import main
+main()
+"""
+
+    ended = run_captured([sys.executable, "-c", interrupt])
+
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
