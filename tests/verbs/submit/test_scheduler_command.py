@@ -1,12 +1,14 @@
 """One command of a scheduler, run: it ends in time, and in forms that we read."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from following import until
+from run_captured import run_captured
 from written_programs import write_program
 
 from weigh.errors import SchedulerError
@@ -58,3 +60,21 @@ def test_a_job_gets_no_variable_that_the_interpreter_sets(tmp_path: Path) -> Non
 
     seen = dict(row.split("=", 1) for row in (tmp_path / "env").read_text().split())
     assert {*seen} - {"PWD", "_", "SHLVL", "OLDPWD"} == {*env}
+
+
+def test_an_interrupt_while_sbatch_runs_names_the_job_and_how_to_see_it(
+    tmp_path: Path,
+) -> None:
+    write_program(tmp_path / "bin/sbatch", "kill -INT $PPID; exec sleep 60")
+    variables = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    command = ("submit", "--no-checks", "--on", "slurm", "--", "true")
+
+    ended = run_captured(
+        [sys.executable, "-m", "weigh", *command],
+        cwd=tmp_path,
+        env={**os.environ, **variables, "WEIGH_HOME": str(tmp_path / "store")},
+    )
+
+    assert ended.returncode == -signal.SIGINT
+    outcome = "true: not known whether slurm accepted the job (interrupted)"
+    assert f"weigh: {outcome}; weigh status settles it" in ended.stderr

@@ -24,6 +24,7 @@ have passed the job counts as lost, and may be sent again.
 import errno
 import os
 import secrets
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -255,6 +256,8 @@ class SubmissionRound:
                 f"{submitted_job.name} was not submitted: another weigh process wrote "
                 f"{part} (weigh status)"
             )
+        unknown = _unknown_outcome_text(submitted_job, "interrupted", PartAnswer(None))
+        _print_at_interrupt(submitted_job, unknown)
         try:
             job_id = scheduler.submit(script, cwd=submitted_job.cwd, argv=argv)
         # the wait for a late arrival is counted from here
@@ -269,7 +272,7 @@ class SubmissionRound:
         except SchedulerError as error:
             self._answer(number, submitted_job, PartAnswer(None, str(error)))
             raise
-        # Ctrl-C, for example: sbatch was killed, and may have sent its request
+        # Ctrl-C in a notebook: sbatch was killed, and may have sent its request
         except BaseException:
             self._note(f"{number}.over")
             raise
@@ -280,6 +283,7 @@ class SubmissionRound:
             # another process gave us up and may have sent it again
             scheduler.cancel(sent, None)
             raise SchedulerError(f"job {job_id} was cancelled: {late}")
+        _print_at_interrupt(sent, _settled(sent, PartAnswer(job_id)))
         return sent
 
     def lives(self) -> bool | None:
@@ -606,6 +610,34 @@ def _unknown_outcome_text(
     left = answer.left if isinstance(answer, OpenPart) else None
     when = f" in {format_duration(left)}" if left else ""
     return f"{what} ({why}); weigh status settles it{when}, nothing is sent twice"
+
+
+def _print_at_interrupt(submitted_job: SubmittedJob, outcome: str) -> None:
+    """Let Ctrl-C print what is known of a job before it ends weigh.
+
+    Where a notebook handles Ctrl-C, or for a healer, which is not the user's job,
+    nothing changes.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    is_ours = handler == signal.SIG_DFL or isinstance(handler, _OutcomeAtInterrupt)
+    if is_ours and not submitted_job.is_healer:
+        with suppress(ValueError):  # not the main thread
+            signal.signal(signal.SIGINT, _OutcomeAtInterrupt(outcome))
+
+
+class _OutcomeAtInterrupt:
+    """A handler of Ctrl-C that prints a line, and then lets the signal end weigh."""
+
+    def __init__(self, outcome: str) -> None:
+        self._line, self._process = f"\nweigh: {outcome}\n", os.getpid()
+
+    def __call__(self, number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        # a child that has not become sbatch yet is silent
+        if os.getpid() == self._process:
+            with suppress(OSError):
+                os.write(2, self._line.encode())  # stderr may be interrupted in a write
+        os.kill(os.getpid(), number)
 
 
 def _settled(submitted_job: SubmittedJob, answer: PartAnswer) -> str:
