@@ -285,7 +285,7 @@ def lines_to_measure(
     words += [] if options.gpus_per_task else ["--per-gpu", "1"]
     task_file = "TASKS" if options.task_file == "-" else options.task_file
     for one in compared.kinds:
-        if one.forecast.makespan is not None:
+        if one.forecast.makespan is not None or not one.unmeasured:
             continue
         kind = one.forecast.gpu
         name = f"{one.plan.name}-" + re.sub(r"[^\w.-]", "_", kind)
