@@ -80,15 +80,11 @@ def test_a_child_counts_with_its_parent() -> None:
     assert measured.usage.processes == 2
 
 
-def own_peak() -> int:
-    resource = pytest.importorskip("resource")
-    factor = 1 if sys.platform == "darwin" else 1024
-    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * factor
-
-
 def test_a_spike_between_samples_is_caught() -> None:
     # larger than this process, whose size passes on to what it starts
-    size = own_peak() + 200 * MIB
+    resource = pytest.importorskip("resource")
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    size = max_rss_bytes(own, sys.platform) + 200 * MIB
     spike = f"import time; time.sleep(0.3); bytearray({size}); time.sleep(0.3)"
     measured = run_from_a_small_process(python(spike), interval=5.0)
     assert peak_of(measured).value > size

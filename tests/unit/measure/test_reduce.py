@@ -38,11 +38,12 @@ limits = st.integers(3, 60)
 
 
 @given(runs(), limits)
-def test_a_thinned_series_is_no_longer_than_the_limit(
+def test_a_thinned_series_is_no_longer_than_the_limit_and_runs_forward(
     samples: list[TreeSample], limit: int
 ) -> None:
     series = thin_series(samples, limit)
     assert len(series.t) == len(series.memory) == len(series.cpu) <= limit
+    assert all(before < after for before, after in pairwise(series.t))
 
 
 @given(runs().filter(bool), limits)
@@ -60,14 +61,6 @@ def test_the_largest_sample_is_the_peak(samples: list[TreeSample], value: int) -
     kept = peak_in_samples(samples, peak)
     assert max(sample.memory for sample in kept) == value
     assert [sample.time for sample in kept] == [sample.time for sample in samples]
-
-
-@given(runs(), limits)
-def test_thinning_keeps_time_running_forward(
-    samples: list[TreeSample], limit: int
-) -> None:
-    times = thin_series(samples, limit).t
-    assert all(before < after for before, after in pairwise(times))
 
 
 @given(runs(), limits)
