@@ -7,7 +7,7 @@ while it waits, but only after a command in the foreground has ended.
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from shlex import quote as quoted
 
 import msgspec
@@ -275,7 +275,7 @@ def staged_lines(job_script: JobScript, rules: ScriptRules) -> str:
     """Return the lines that run the tasks of an element with stage-out."""
     lines = (
         *bind_lines(job_script.setup),
-        *program_checks(filter(is_relative, job_script.programs), job_script.setup),
+        *program_checks(job_script, tuple(filter(is_relative, job_script.programs))),
         "# of an earlier attempt only the results that were copied back count",
         _JOBLOG,
         # results of an earlier attempt were on a node's disk: what was not copied is
@@ -411,21 +411,35 @@ def bind_lines(setup: JobSetup) -> Iterator[str]:
         yield 'export SINGULARITY_BIND="${SINGULARITY_BIND:+$SINGULARITY_BIND,}$shared"'
 
 
-def program_checks(names: Iterable[str], setup: JobSetup) -> Iterator[str]:
-    """Yield the lines that end the job if one of these programs is missing."""
+def program_checks(job_script: JobScript, names: Sequence[str]) -> Iterator[str]:
+    """Yield the lines that name missing programs, and end the job if it has no other.
+
+    Tasks whose program is there run; those of a misspelt one fail by themselves.
+    """
+    is_only = len(job_script.programs) == 1
+    # of a staged job's others, some are looked for elsewhere
+    is_counted = 1 < len(names) == len(job_script.programs)
+    not_found = f" exit {_NOT_FOUND};" if is_only else ""
+    if is_counted:
+        yield "missing=0"
+        not_found = " missing=$((missing + 1));"
     for name in names:
         word = quoted(name)
-        if setup.container is None and "/" in name:
+        if job_script.setup.container is None and "/" in name:
+            # of several it is counted with those that are not found
+            after = f" exit {_NOT_EXECUTABLE};" if is_only else ""
             yield f"[ ! -f {word} ] || [ -x {word} ] ||"
-            way_out = f'"weigh: not executable: chmod +x" {word}'
-            yield f"  {{ echo {way_out} >&2; exit {_NOT_EXECUTABLE}; }}"
-        if setup.container is None:
+            yield f'  {{ echo "weigh: not executable: chmod +x" {word} >&2;{after} }}'
+        if job_script.setup.container is None:
             # in the job's own environment: modules and conda have been loaded above
             yield f"command -v {word} >/dev/null ||"
+            where = "on $(hostname)"
         else:
             yield f"{WITHIN} -c 'command -v \"$1\"' - {word} >/dev/null ||"
-        where = "on $(hostname)" if setup.container is None else "in the container"
-        yield f'  {{ echo "weigh: not found {where}:" {word} >&2; exit {_NOT_FOUND}; }}'
+            where = "in the container"
+        yield f'  {{ echo "weigh: not found {where}:" {word} >&2;{not_found} }}'
+    if is_counted:
+        yield f'[ "$missing" -lt {len(names)} ] || exit {_NOT_FOUND}'
 
 
 def _environment_lines(setup: JobSetup) -> Iterator[str]:
@@ -503,7 +517,7 @@ def _checks(job_script: JobScript) -> Iterator[str]:
     staged = job_script.staging is not None
     # a relative program of a staged task is there only once its inputs are
     here = [name for name in job_script.programs if not (staged and is_relative(name))]
-    yield from program_checks(here, setup)
+    yield from program_checks(job_script, tuple(here))
     python = _python(job_script)
     if job_script.request.gpus and python is not None:
         # only a task that is known to import torch must fail without a GPU

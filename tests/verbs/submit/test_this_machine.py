@@ -281,6 +281,12 @@ def test_a_command_that_is_not_executable_is_refused_as_such(
     )
 
 
+def test_a_program_that_is_missing_ends_only_its_own_tasks(here: Weigh) -> None:
+    plan = here.plan("true", "no-such-program", "./missing", "echo 1")
+    job = here.submit(plan)
+    assert here.finish(job) == {"COMPLETED": 2, "FAILED": 2}
+
+
 def test_a_task_that_is_not_executable_is_reported_as_such(here: Weigh) -> None:
     (here.folder / "train").write_text("echo\n")
     job = here.submit(here.plan("./train --epochs 3"))
