@@ -52,9 +52,7 @@ def make_record(number: int, draw: random.Random) -> Record:
         command=("python", "train.py", "--lr", "0.001", "--seed", str(number)),
         cwd="/home/someone/project",
         parameters={"lr": 0.001, "seed": number},
-        host=RecordedHost(
-            name="node07", system="Linux", kernel="6.1", cpus=16, memory=1 << 36
-        ),
+        host=RecordedHost(name="node07", system="Linux", cpus=16, memory=1 << 36),
         started="",
         ended="2026-11-21T12:00:00.000Z",
         state="COMPLETED",
