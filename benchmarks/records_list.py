@@ -27,7 +27,7 @@ from weigh.model.record import (
 
 POINTS = 200
 VARIANTS = 500
-LISTINGS = ((), ("--all",), ("--json",), ("--label", "label7"), ("show", "last"))
+LISTINGS = ((), ("-n", "0"), ("--json",), ("--label", "label7"), ("show", "last"))
 CODE = "from weigh.cli.records import records; records(prog_name='weigh records')"
 
 
