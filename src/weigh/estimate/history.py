@@ -16,6 +16,7 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Literal, TypeAlias, get_args
 
 import msgspec
@@ -523,7 +524,11 @@ def template(command: Sequence[str], parameters: Parameters) -> tuple[str, ...]:
     """Return *command* with placeholders for what varies from run to run."""
     values = {str(value): f"{{{name}}}" for name, value in parameters.items()}
     program = tuple(_word_before_ending(word) for word in command[:1])
-    return program + tuple(_general(word, values) for word in command[1:])
+    # python -m pkg.train: a module is the program, not a file
+    return program + tuple(
+        word if before == "-m" else _general(word, values)
+        for before, word in pairwise(command)
+    )
 
 
 def choose_sizes(runs: Iterable[Parameters]) -> list[str]:

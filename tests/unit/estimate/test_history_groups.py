@@ -14,6 +14,7 @@ from weigh.estimate.history import choose_sizes, template
         ("tag --seed 7 --model bert-base", "tag --seed {number} --model bert-base"),
         ("./tag -v --batch=50", "tag -v --batch={batch_size}"),
         ("sort /data/a /data/b", "sort {file} {file}"),
+        ("python -m pkg.train a.txt", "python -m pkg.train {file}"),
         ("echo -1.5 ...", "echo {number} ..."),
         ("", ""),
     ],
