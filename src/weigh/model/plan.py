@@ -3,7 +3,7 @@
 Bytes, seconds and whole CPUs; ``None`` means not known, or no limit in a capacity.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -28,6 +28,10 @@ PLAN_FILE = "plan.json"
 QUEUE_TASKS = "tasks.txt"
 HIDES_FAILURES = "hides failures"  # in a note on a task with such a line
 
+# plan.json is edited by hand, too: an amount below 0 is an error there
+Amount = Annotated[int, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+
 Resource = Literal["gpu_memory", "memory", "cpus"]
 Quantity = Literal["gpu_memory", "memory", "time"]
 RESOURCES: tuple[Resource, ...] = ("gpu_memory", "memory", "cpus")
@@ -41,13 +45,13 @@ class TaskNeed(msgspec.Struct, frozen=True):
     is the number of its ranks on all nodes; 0 for one that starts none.
     """
 
-    gpu_memory: Bytes = 0
-    memory: Bytes = 0
-    cpus: int = 1
+    gpu_memory: Amount = 0  # bytes
+    memory: Amount = 0
+    cpus: Amount = 1
     time: Seconds | None = None  # None: not known
-    gpus: int = 0
-    nodes: int = 1
-    ntasks: int = 0
+    gpus: Amount = 0
+    nodes: Count = 1
+    ntasks: Amount = 0
 
     @property
     def per_node(self) -> int:
@@ -201,13 +205,13 @@ class PlanRequest(msgspec.Struct, frozen=True):
     of all ranks; 0 where the tasks start none.
     """
 
-    cpus: int
-    memory: Bytes | None = None
-    time_limit: int | None = None  # seconds
-    gpus: int = 0  # per node
+    cpus: Amount
+    memory: Amount | None = None  # bytes
+    time_limit: Amount | None = None  # seconds
+    gpus: Amount = 0  # per node
     gpu: str | None = None
-    nodes: int = 1
-    ntasks: int = 0
+    nodes: Count = 1
+    ntasks: Amount = 0
 
 
 class TogetherRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -57,6 +57,29 @@ def test_h_vmem_is_the_address_space_that_the_tasks_at_once_had(
 
 
 @pytest.mark.parametrize(
+    ("written", "edited", "why"),
+    [
+        ('"cpus":1', '"cpus":-5', "Expected `int` >= 0"),
+        ('"nodes":1', '"nodes":0', "Expected `int` >= 1"),
+        ("weigh.plan/1", "weigh.plan/99", "is in schema weigh.plan/99, and this weigh"),
+    ],
+)
+def test_an_edited_plan_that_is_none_is_refused_in_one_line(
+    written: str, edited: str, why: str, here: Weigh
+) -> None:
+    folder = here.plan("true")
+    path = here.folder / folder / "plan.json"
+    text = "".join(path.read_text().split())
+    assert written in text
+    path.write_text(text.replace(written, edited))
+
+    code, _, err = here("submit", folder, "--on", "local")
+
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert why in err
+
+
+@pytest.mark.parametrize(
     ("records", "than"),
     [((), "the plan's 2.00 GiB"), (("a",), "the 2.00 GiB planned from records")],
 )

@@ -12,7 +12,14 @@ from msgspec.structs import replace
 
 from weigh.errors import FormatError, StoreError, UsageError, WeighError, close_names
 from weigh.model.job import AGAIN, SubmittedJob
-from weigh.model.plan import PLAN_FILE, QUEUE_TASKS, Plan, PlannedQueue
+from weigh.model.plan import (
+    PLAN_FILE,
+    QUEUE_TASKS,
+    SCHEMA,
+    SCHEMA_OF_QUEUES,
+    Plan,
+    PlannedQueue,
+)
 from weigh.regular_file import only_regular
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import make_private_folder, open_privately
@@ -309,7 +316,7 @@ def read_plan(folder: str) -> Plan:
     path = os.path.join(folder, FILE)
     try:
         with open(path, "rb", opener=only_regular) as file:
-            return msgspec.json.decode(file.read(), type=Plan)
+            plan = msgspec.json.decode(file.read(), type=Plan)
     except (FileNotFoundError, NotADirectoryError) as error:
         if os.path.isfile(folder):
             raise UsageError(
@@ -321,6 +328,12 @@ def read_plan(folder: str) -> Plan:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
     except UNREADABLE as error:
         raise FormatError(f"{path} is not a plan: {error}") from error
+    if plan.schema not in {SCHEMA, SCHEMA_OF_QUEUES}:
+        raise FormatError(
+            f"{path} is in schema {plan.schema}, and this weigh reads {SCHEMA} and "
+            f"{SCHEMA_OF_QUEUES}: plan it again with weigh plan --replace"
+        )
+    return plan
 
 
 def _way_to(folder: str) -> str:
