@@ -7,13 +7,13 @@ import click
 
 from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
-from weigh.errors import SIGNAL_BASE
+from weigh.errors import SIGNAL_BASE, SUCCESS, USAGE
 from weigh.flow.here import here_now
 from weigh.flow.plan.plan import PlanAnswer, plan_task_file
 from weigh.flow.run.run_measured import InterruptedRun
 from weigh.planning.options import ALL, PlanOptions, node_size
 from weigh.render.columns import fill_by_columns
-from weigh.render.plan_lines import plan_json, plan_screen_lines
+from weigh.render.plan_lines import chosen_gpu_line, plan_json, plan_screen_lines
 from weigh.render.printable import printable_text
 from weigh.sweep.quoting import shell_line
 
@@ -127,7 +127,7 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
         options.warn_on_stderr(warning)
     if as_json:
         click.echo(plan_json(answer.plans, answer.forecasts))
-        return 0
+        return _exit_code_of_plan(answer)
     for line in plan_screen_lines(answer.plans, answer.forecasts):
         click.echo(line)
     sys.stdout.flush()  # the plan before the notes, where both reach one terminal
@@ -138,15 +138,26 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
         )
     for line in _next_lines_of_plan(answer, chosen):
         click.echo(line)
-    return 0
+    return _exit_code_of_plan(answer)
+
+
+def _exit_code_of_plan(answer: PlanAnswer) -> int:
+    """Return USAGE where no kind of GPU has a plan: what follows would have none."""
+    return USAGE if answer.forecasts and answer.directory is None else SUCCESS
 
 
 def _next_lines_of_plan(answer: PlanAnswer, chosen: PlanOptions) -> tuple[str, ...]:
     """Return the lines that name the plan's directory and the next command."""
     directory, to_measure = answer.directory, answer.to_measure
     lines = tuple(f"  {printable_text(line)}" for line in to_measure)
+    if directory is None and answer.forecasts:
+        why = "the time is known on no GPU: measure it as above, or --time"
+        return (*lines, f"  no plan written: {why}")
     if directory is None:
-        return lines or ("  next: the same command with --gpu and one of these",)
+        return ("  next: the same command with --gpu and one of these",)
+    if answer.forecasts:
+        chosen_gpu = chosen_gpu_line(answer.plans[0], answer.forecasts[0], directory)
+        lines = (*lines, f"  {printable_text(chosen_gpu)}")
     if chosen.dry_run:
         return (*lines, f"  would be written to {printable_text(directory)}{os.sep}")
     words = (*answer.submit_words, *(["--again"] if answer.replaces_submitted else []))

@@ -202,17 +202,8 @@ def _limit_or_dash(time_limit: float | None) -> str:
 def _packing_lines(plan: Plan) -> Iterator[str]:
     together = _tasks_per_element_text(plan)
     if plan.gpu:
-        limit = _limiting_resource(plan)
-        by = f", limited by {limit}" if limit else ""
         size = format_size(plan.gpu.memory)
-        noun = "task" if together == "1" else "tasks"
-        # "4 per GPU" has no meaning where a task has whole GPUs
-        fit = f"{together} {noun} per GPU{by}"
-        if plan.request.gpus > 1 or any(kind.item.gpus for kind in plan.kinds):
-            fit = (
-                f"each task has {count_with_noun(plan.request.gpus, 'GPU')} of its own"
-            )
-        yield f"  {plan.gpu.name} {size}: {fit}"
+        yield f"  {plan.gpu.name} {size}: {_share_of_gpu_text(plan)}"
     yield from _probed_speed_lines(plan.probe)
     if plan.queue is not None:
         yield from _pull_queue_lines(plan, plan.queue)
@@ -223,6 +214,21 @@ def _packing_lines(plan: Plan) -> Iterator[str]:
     yield from _element_lines(
         plan, f"{together} {'task' if together == '1' else 'tasks'}"
     )
+
+
+def _share_of_gpu_text(plan: Plan) -> str:
+    """Write how many tasks a GPU has and why no more, or that each has whole ones."""
+    # "4 per GPU" has no meaning where a task has whole GPUs
+    if plan.request.gpus > 1 or any(kind.item.gpus for kind in plan.kinds):
+        return f"each task has {count_with_noun(plan.request.gpus, 'GPU')} of its own"
+    together, limit = _tasks_per_element_text(plan), _limiting_resource(plan)
+    noun = "task" if together == "1" else "tasks"
+    return f"{together} {noun} per GPU" + (f", limited by {limit}" if limit else "")
+
+
+def chosen_gpu_line(plan: Plan, forecast: KindForecast, directory: str) -> str:
+    """Write for which kind of GPU the plan in *directory* is."""
+    return f"{directory} is for {forecast.gpu}: {_share_of_gpu_text(plan)}"
 
 
 def _element_lines(plan: Plan, tasks: str) -> Iterator[str]:
