@@ -15,6 +15,7 @@ from weigh.render.printable import (
     shortened_text,
 )
 from weigh.render.request_lines import folded_lines
+from weigh.render.words import task_parameters_text
 from weigh.schedulers import kind_or_first
 from weigh.schedulers.words import format_ranges
 from weigh.sweep.quoting import bash_quoted
@@ -114,7 +115,10 @@ def _trial_columns(check: CheckedTasks) -> list[TableColumn]:
         TableColumn("task", tuple(str(trial.task) for trial in trials)),
         TableColumn(
             "parameters",
-            tuple(map(_trial_parameters, trials)),
+            tuple(
+                task_parameters_text(trial.parameters) or printable_text(trial.command)
+                for trial in trials
+            ),
             right=False,
             flexible=True,
         ),
@@ -126,16 +130,6 @@ def _trial_columns(check: CheckedTasks) -> list[TableColumn]:
     ]
     # a column of dashes would take room from the parameters
     return [one for one in columns if {*one.cells} != {"-"}]
-
-
-def _trial_parameters(trial: TaskTrial) -> str:
-    """Write the parameters that distinguish a task, or else its command line."""
-    words = (
-        # "#3" names a word by its place only: show the word alone
-        str(value) if name.startswith("#") else f"{name}={value}".rstrip("=")
-        for name, value in trial.parameters.items()
-    )
-    return printable_text(" ".join(words)) or printable_text(trial.command)
 
 
 def _trial_memory(trial: TaskTrial) -> str:

@@ -15,8 +15,14 @@ from weigh.render.printable import (
     printable_text,
     shortened_text,
 )
-from weigh.render.words import STATE_WORDS, held_hours, state_counts_text
-from weigh.task_metric import Parameters, without_seeds
+from weigh.render.words import (
+    STATE_WORDS,
+    held_hours,
+    state_counts_text,
+    task_parameters_text,
+)
+from weigh.sweep.diverse import read_parameters, varying_task_parameters
+from weigh.task_metric import without_seeds
 from weigh.units import count_with_noun, duration_or_dash
 
 WIDTH = 80
@@ -93,7 +99,6 @@ def metric_status_lines(report: JobReport) -> Iterator[str]:
     columns = [
         *_columns_of_tasks(rows),
         TableColumn("last", tuple(_value_text(_last(row)) for row in rows)),
-        TableColumn("of", tuple(_count_text(row) for row in rows), drop=1),
         TableColumn(
             "state", tuple(STATE_WORDS[row.state] for row in rows), right=False
         ),
@@ -115,9 +120,11 @@ def _columns_of_tasks(rows: Sequence[ReportRow]) -> Iterator[TableColumn]:
     yield TableColumn("task", tuple(str(row.task or "-") for row in rows))
     yield TableColumn(
         "parameters",
-        tuple(_parameters_text(row.parameters) or _command_text(row) for row in rows),
+        _task_differences(rows),
         right=False,
         flexible=True,
+        # what is left of a command differs in its end
+        keeps_end=not any(row.parameters for row in rows),
     )
     bests = [None if row.metric is None else row.metric.best for row in rows]
     yield TableColumn("best", tuple(map(_value_text, bests)))
@@ -129,7 +136,7 @@ def _columns_of_tasks(rows: Sequence[ReportRow]) -> Iterator[TableColumn]:
 def _columns_of_groups(groups: Sequence[MetricGroup]) -> Iterator[TableColumn]:
     yield TableColumn(
         "without the seed",
-        tuple(_parameters_text(group.parameters) or "-" for group in groups),
+        tuple(task_parameters_text(group.parameters) or "-" for group in groups),
         right=False,
         flexible=True,
     )
@@ -168,12 +175,17 @@ def _urgency(row: ReportRow) -> tuple[int, int]:
     return place, row.task or 0
 
 
-def _parameters_text(parameters: Parameters) -> str:
-    return printable_text(" ".join(f"{key}={one}" for key, one in parameters.items()))
-
-
-def _command_text(row: ReportRow) -> str:
-    return printable_text(row.command or row.label)
+def _task_differences(rows: Sequence[ReportRow]) -> tuple[str, ...]:
+    """Return the parameters of each task, or the words in which its command differs."""
+    given = [row.parameters for row in rows]
+    if not any(given):
+        words = [read_parameters(row.command) for row in rows]
+        shown = varying_task_parameters(words)
+        given = [{name: one[name] for name in shown if name in one} for one in words]
+    return tuple(
+        task_parameters_text(one) or printable_text(row.command or row.label)
+        for one, row in zip(given, rows, strict=True)
+    )
 
 
 def _trend_text(row: ReportRow) -> str:
@@ -184,10 +196,6 @@ def _trend_text(row: ReportRow) -> str:
 
 def _last(row: ReportRow) -> float | None:
     return None if row.metric is None else row.metric.last
-
-
-def _count_text(row: ReportRow) -> str:
-    return "-" if row.metric is None else count_with_commas(row.metric.values)
 
 
 def _value_text(value: float | None) -> str:

@@ -1,14 +1,19 @@
 """Figures of records and reports as words: memory, growth, GPUs, states, amounts."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 from weigh.model.gpu import GPU_FAULTS, GpuUsage
 from weigh.model.progress import MemoryExtrapolation, MemoryGrowth
 from weigh.model.record import State
 from weigh.model.report import JobReport, ReportMeasure, Unit
-from weigh.render.printable import count_with_commas, range_text, three_digit_text
+from weigh.render.printable import (
+    count_with_commas,
+    printable_text,
+    range_text,
+    three_digit_text,
+)
 from weigh.units import (
     GIB,
     HOUR,
@@ -154,6 +159,16 @@ NAMES = {
     "time": "time",
     "gpu_utilization": "GPU busy",
 }
+
+
+def task_parameters_text(parameters: Mapping[str, int | float | str]) -> str:
+    """Write the parameters in which a task differs from the others."""
+    words = (
+        # "#3" names a word by its place only: show the word alone
+        str(value) if name.startswith("#") else f"{name}={value}".rstrip("=")
+        for name, value in parameters.items()
+    )
+    return printable_text(" ".join(words))
 
 
 def state_counts_text(report: JobReport) -> str:

@@ -158,3 +158,25 @@ def test_values_whose_sum_overflows_are_in_no_mean(
     code, out, _ = say("report", JOB, "--metric", "score")
     assert (code, "without the seed" in out) == (0, False)
     assert say("report", JOB, "--metric", "score", "-o", "r.html")[0] == 0
+
+
+def test_of_a_task_file_written_by_hand_the_words_that_differ_are_shown() -> None:
+    start = "python3 train.py --epochs 5 --dataset a-data-set-with-a-long-name"
+    rows = tuple(
+        ReportRow(task=seed, command=f"{start} --seed {seed} lr=0.{seed} out{seed}")
+        for seed in (1, 2)
+    )
+
+    lines = list(metric_report_lines(JobReport(title="h.txt", rows=rows)))
+
+    shown = [line.split()[:4] for line in lines[-2:]]
+    assert shown == [[f"{n}", f"seed={n}", f"lr=0.{n}", f"out{n}"] for n in (1, 2)]
+
+
+def test_commands_with_the_same_words_show_their_end() -> None:
+    command = "python3 train.py --epochs 5 --dataset a-data-set-with-a-long-name end"
+    rows = (ReportRow(task=1, command=command),)
+
+    lines = list(metric_report_lines(JobReport(title="h.txt", rows=rows)))
+
+    assert "-name end" in lines[-1]
