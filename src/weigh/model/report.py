@@ -13,6 +13,8 @@ from weigh.model.record import Record, State
 from weigh.units import Bytes, Seconds, format_duration, format_size
 
 SCHEMA = "weigh.report/1"
+# begins the reason of a task that no process is left to start; then how to run it
+NOT_RUN = "not run"
 
 Unit = Literal["bytes", "seconds", "cpus", "share"]
 Name = Literal["memory", "gpu_memory", "cpus", "time", "gpu_utilization"]
@@ -104,6 +106,11 @@ class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
     growing: bool | None = None
     error: str | None = None
     metric: MetricSummary | None = None
+
+    @property
+    def is_not_run(self) -> bool:
+        """Return whether the task was never started, and nothing will start it."""
+        return self.state == "PENDING" and (self.reason or "").startswith(NOT_RUN)
 
 
 class ReportNote(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import cast
 from weigh.model.gpu import GPU_FAULTS, GpuUsage
 from weigh.model.progress import MemoryExtrapolation, MemoryGrowth
 from weigh.model.record import State
-from weigh.model.report import JobReport, ReportMeasure, Unit
+from weigh.model.report import NOT_RUN, JobReport, ReportMeasure, Unit
 from weigh.render.printable import (
     count_with_commas,
     printable_text,
@@ -171,11 +171,23 @@ def task_parameters_text(parameters: Mapping[str, int | float | str]) -> str:
     return printable_text(" ".join(words))
 
 
+def state_counts(report: JobReport) -> Iterator[tuple[State, int, str]]:
+    """Yield each state with the number of its tasks, and its word."""
+    not_run = sum(row.is_not_run for row in report.rows)
+    for state, word in STATE_WORDS.items():
+        number = report.states.get(state, 0)
+        if state == "PENDING" and not_run:
+            yield state, not_run, NOT_RUN
+            number -= not_run
+        if number:
+            yield state, number, word
+
+
 def state_counts_text(report: JobReport) -> str:
     """Count the runs by how they ended: ``99 completed, 1 failed``."""
-    known = ((report.states.get(state, 0), word) for state, word in STATE_WORDS.items())
     return ", ".join(
-        f"{count_with_commas(number)} {word}" for number, word in known if number
+        f"{count_with_commas(number)} {word}"
+        for _, number, word in state_counts(report)
     )
 
 

@@ -10,7 +10,7 @@ from weigh.joined_ranks import imbalance_notes
 from weigh.model.gpu import GpuUsage
 from weigh.model.job import ACTIVE
 from weigh.model.record import Request, SiteFlags
-from weigh.model.report import ReportNote, ReportRow
+from weigh.model.report import NOT_RUN, ReportNote, ReportRow
 from weigh.render.words import gpu_trouble_words
 from weigh.request import DEFAULT_HEADROOM, from_usages, time_to_request, why_no_request
 from weigh.review.advice import (
@@ -371,7 +371,12 @@ def _task_or_run_name(report_row: ReportRow, unit: str) -> str:
 def _unfinished_notes(
     report_rows: Sequence[ReportRow], unit: str
 ) -> Iterator[ReportNote]:
-    waiting = sum(row.state in ACTIVE for row in report_rows)
+    not_run = [row for row in report_rows if row.is_not_run]
+    if not_run:
+        way_out = (not_run[0].reason or "").removeprefix(NOT_RUN)
+        words = f"{count_with_noun(len(not_run), unit)}{way_out}"
+        yield ReportNote(about=NOT_RUN, words=words, weight=99)
+    waiting = sum(row.state in ACTIVE for row in report_rows) - len(not_run)
     if waiting:
         verb = "has" if waiting == 1 else "have"
         words = f"{count_with_noun(waiting, unit)} {verb} not ended yet: the figures "

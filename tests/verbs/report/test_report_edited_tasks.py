@@ -65,3 +65,14 @@ def test_a_task_that_outlived_weigh_names_no_last_words_as_its_reason(
         runner.send_signal(signal.SIGKILL)
     report = weigh(tmp_path, "report", "tasks.txt")
     assert "task 1: weigh was killed before the task ended" in report
+
+
+def test_after_an_interrupted_exec_no_task_waits_and_the_way_out_is_named(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "my tasks.txt").write_text("kill -INT $PPID; exec sleep 60\ntrue\n")
+    run_captured([*WEIGH, "exec", "-j", "1", "my tasks.txt"], cwd=tmp_path)
+    report = weigh(tmp_path, "report", "my tasks.txt")
+    assert "2 tasks, 1 interrupted, 1 not run\n" in report
+    assert "not run   1 task: weigh exec 'my tasks.txt' runs what is left" in report
+    assert "preliminary" not in report

@@ -25,12 +25,13 @@ from weigh.joblog import JoblogEntry, output_folder, output_name
 from weigh.model.job import FINAL, TaskState
 from weigh.model.mask import MASK
 from weigh.model.record import Record
-from weigh.model.report import ReportRow
+from weigh.model.report import NOT_RUN, ReportRow
 from weigh.regular_file import only_regular
 from weigh.review.runs import STATES, ReviewedRun, run_of
 from weigh.runner import events
 from weigh.runner.task_source import TaskParameters
 from weigh.store.identity import is_alive, this_machine
+from weigh.sweep.quoting import bash_quoted
 from weigh.sweep.task_file import read_task_lines
 from weigh.units import Seconds
 
@@ -346,12 +347,31 @@ def runs_of_exec(joblog_path: str, root: str) -> list[ReviewedRun]:
     for seq in range(1, total + 1):
         by_task.setdefault(seq, [])
     folder = output_folder(joblog_path)
-    return [
+    runs = [
         run
         for seq, tried in sorted(by_task.items())
         for run in _runs_of_task(
             seq, tried or [_run_of_entry(entries.get(seq), None)], folder
         )
+    ]
+    return runs if is_running else _without_waiting(runs, joblog_path)
+
+
+def _without_waiting(
+    runs: Iterable[ReviewedRun], joblog_path: str
+) -> list[ReviewedRun]:
+    """Return runs after the end of ``weigh exec``: no task waits any more."""
+    task_file = os.path.relpath(joblog_path).removesuffix(".joblog")
+    way_out = f"weigh exec {bash_quoted(task_file)} runs what is left"
+    # that of a submitted command is temporary
+    reason = f"{NOT_RUN}: {way_out}" if os.path.isfile(task_file) else NOT_RUN
+    return [
+        msgspec.structs.replace(
+            run, row=msgspec.structs.replace(run.row, reason=reason)
+        )
+        if run.row.state == "PENDING"
+        else run
+        for run in runs
     ]
 
 

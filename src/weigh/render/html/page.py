@@ -29,6 +29,7 @@ from weigh.render.words import (
     measure_value_text,
     requested_words,
     share_of_request_text,
+    state_counts,
     state_text,
     unit_value_text,
     used_words,
@@ -449,7 +450,7 @@ def template_environment() -> Environment:
         "of_request": share_of_request_text,
         "printable": printable_text,
         "requested": requested_words,
-        "state_words": state_text,
+        "state_counts": state_counts,
         "used": used_words,
     }
     return made
