@@ -56,6 +56,22 @@ def test_h_vmem_is_the_address_space_that_the_tasks_at_once_had(
     assert sum("is an estimate" in note for note in notes) == estimates
 
 
+@pytest.mark.slurm
+@pytest.mark.parametrize("no_checks", [(), ("--no-checks",)])
+def test_a_dry_run_shows_the_script_and_why_it_would_be_refused(
+    real: Weigh, no_checks: tuple[str, ...]
+) -> None:
+    words = ("submit", real.plan("true"), "--on", "slurm", "--queue", "nosuch")
+
+    code, out, err = real(*words, "--dry-run", *no_checks)
+    refused, _, why = real(*words)
+
+    assert (code, refused) == (0, 2)
+    assert "#SBATCH --partition=nosuch\n" in out
+    expected = " ".join(why.replace("weigh: ", "weigh: without --dry-run: ", 1).split())
+    assert (expected in " ".join(err.split())) == (not no_checks), err
+
+
 @pytest.mark.parametrize(
     ("written", "edited", "why"),
     [

@@ -240,6 +240,8 @@ def _submit_to(here: Here, options: SubmitOptions, name: str) -> SubmitAnswer:
         _refuse_submitted_plan(jobs.read_jobs(here.root), work.folder)
         sendings.refuse_again()
     if options.dry_run:
+        if options.setup.checks:
+            return _answer_with_refusal(here, written)
         return written.answer
     if options.setup.checks:
         with _plan_removed_if_refused(work):
@@ -523,6 +525,21 @@ def _checked_submission(here: Here, written: WrittenSubmission) -> WrittenSubmis
         notes=(*notes, *checks.doubts, *checks.unchecked),
     )
     return replace(written, answer=answer)
+
+
+def _answer_with_refusal(here: Here, written: WrittenSubmission) -> SubmitAnswer:
+    """Return the answer of a dry run, noting why the submission would be refused."""
+    answer = written.answer
+    # where no cluster answers nothing is known to be refused
+    kind = KINDS.get(answer.scheduler)
+    if kind is None or not ask_scheduler(kind.probe, env=here.env).is_answer:
+        return answer
+    try:
+        _checked_submission(here, written)
+    except UsageError as error:
+        refusal = f"without --dry-run: {error}"
+        return replace(answer, notes=(*answer.notes, refusal))
+    return answer
 
 
 def _was_used(sending: SubmissionRound) -> bool:
