@@ -358,15 +358,7 @@ def complete_request(
     per_node = max(1, -(-ask.ntasks // ask.nodes))
     limit, note_on_time = _time_limit(typed, plan, reserved)
     notes += [note_on_time] if note_on_time else []
-    if typed.memory is not None and typed.memory < (ask.memory or 0):
-        planned = f"the plan's {format_size(ask.memory or 0)}"
-        # of a command nobody has seen a plan
-        if any(one.records for one in plan.kinds):
-            planned = f"the {format_size(ask.memory or 0)} planned from records"
-        notes.append(
-            f"--memory {format_size(typed.memory)} is less than {planned}: tasks may "
-            "be killed"
-        )
+    notes += _notes_on_less_memory(typed.memory, plan)
     request = replace(
         typed,
         # rounded up, so that each rank has the same number of CPUs
@@ -398,6 +390,20 @@ def complete_request(
     if heal_limits is not None:
         check_limits(heal_limits, request)
     return request, notes
+
+
+def _notes_on_less_memory(typed_memory: int | None, plan: Plan) -> Iterator[str]:
+    planned_memory = plan.request.memory or 0
+    if typed_memory is None or typed_memory >= planned_memory:
+        return
+    planned = f"the plan's {format_size(planned_memory)}"
+    # of a command nobody has seen a plan
+    if any(one.records for one in plan.kinds):
+        planned = f"the {format_size(planned_memory)} planned from records"
+    yield (
+        f"--memory {format_size(typed_memory)} is less than {planned}: tasks may be "
+        "killed"
+    )
 
 
 def _what_is_not_known(job_request: JobRequest, plan: Plan) -> Iterator[str]:
