@@ -5,7 +5,6 @@ time limit doubles the limit at which it was stopped.
 """
 
 import math
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -83,7 +82,7 @@ class RunForRequest(msgspec.Struct, frozen=True):
     """One measured run. ``granted`` is the memory it was allowed, in bytes, if known.
 
     ``on_gpu`` is set if it ran out of GPU memory, ``killed`` if it got SIGKILL, maybe
-    for memory.
+    for memory. ``left_out`` is the time of the batches that `--worst-batch` left out.
     """
 
     usage: Usage
@@ -91,6 +90,12 @@ class RunForRequest(msgspec.Struct, frozen=True):
     granted: Bytes | None = None
     on_gpu: bool = False
     killed: bool = False
+    left_out: Seconds = 0.0
+
+    @property
+    def wall_time(self) -> Seconds:
+        """Return the time that the run takes with all its batches."""
+        return self.usage.wall_time + self.left_out
 
     @property
     def completed(self) -> bool:
@@ -457,29 +462,15 @@ def _runs_of_record(record: Record) -> Iterator[RunForRequest]:
         for one in repeats
     ]
     if not runs and record.usage is not None:
-        usage = _usage_of_whole_loop(record, record.usage)
         killed = may_be_killed_for_memory(
             record.signal, record.exit_code, record.outcome
         )
-        runs = [(usage, record.state, killed)]
+        runs = [(record.usage, record.state, killed)]
+    left_out = 0.0 if record.repeats else record.left_out_time
     for usage, state, killed in runs:
         # 0 stands for unknown here: no limit is 0 bytes
         granted = max(of_job or 0, usage.memory_limit or 0) or None
-        yield RunForRequest(usage, state, granted, on_gpu, killed)
-
-
-def _usage_of_whole_loop(record: Record, usage: Usage) -> Usage:
-    """Return the usage with the time of the batches that `--worst-batch` left out."""
-    if not record.left_out_time:
-        return usage
-    wall_time = usage.wall_time + record.left_out_time
-    times = wall_time / max(usage.wall_time, sys.float_info.min)
-    wait = usage.cpu_wait
-    if wait is not None:
-        wait = msgspec.structs.replace(
-            wait, time=wait.time * times, alone=wait.alone + record.left_out_time
-        )
-    return msgspec.structs.replace(usage, wall_time=wall_time, cpu_wait=wait)
+        yield RunForRequest(usage, state, granted, on_gpu, killed, left_out)
 
 
 def _nothing_measured(records: Sequence[Record]) -> str:
@@ -555,8 +546,8 @@ def _memory_use(run: RunForRequest) -> Bytes | None:
 
 
 def _time_need(runs: Sequence[RunForRequest], headroom: float) -> QuantityNeed:
-    run = max(runs, key=lambda run: run.usage.wall_time)
-    base = run.usage.wall_time
+    run = max(runs, key=lambda run: run.wall_time)
+    base = run.wall_time
     # it ran up to its limit: the length of the rest is unknown
     if run.state == "TIMEOUT":
         where = f"time doubled from {format_duration(base)}, where a run was stopped"
@@ -690,14 +681,14 @@ def _spread_notes(
     # differences below the least request do not matter
     measured = [float(max(size, LEAST_MEMORY)) for size in sizes if size is not None]
     memory = _relative_range(measured)
-    time = _relative_range([run.usage.wall_time for run in completed])
+    time = _relative_range([run.wall_time for run in completed])
     yield (
         f"from {count_with_noun(len(completed), 'run')} {margin}; "
         f"between runs memory varies by {100 * memory:.0f} %, "
         f"time by {100 * time:.0f} %"
     )
     # nor do those of times that the least limit holds
-    apart = _relative_range([max(run.usage.wall_time, LEAST_TIME) for run in completed])
+    apart = _relative_range([max(run.wall_time, LEAST_TIME) for run in completed])
     if max(memory, apart) > headroom:
         yield "runs vary by more than the headroom: consider a larger headroom"
 
@@ -739,7 +730,7 @@ def _runs_of_whole_jobs(runs: Sequence[RunForRequest]) -> Sequence[RunForRequest
     nothing of a run that waits most of the time.
     """
     completed = [run for run in runs if run.completed]
-    long_enough = [run for run in completed if run.usage.wall_time >= SHORTEST_WORK]
+    long_enough = [run for run in completed if run.wall_time >= SHORTEST_WORK]
     return long_enough or completed or runs
 
 
@@ -759,8 +750,15 @@ def _cpus_needed(runs: Sequence[RunForRequest], records: Sequence[Record]) -> in
 
 
 def _cpu_notes(runs: Sequence[RunForRequest], layout: RankLayout) -> Iterator[str]:
-    """Yield what the run that waited longest for CPUs would do with them."""
-    waits = [(run.usage.cpu_wait.time, run) for run in runs if run.usage.cpu_wait]
+    """Yield what the run that waited longest for CPUs would do with them.
+
+    One that was stopped would have gone on, for a time that is unknown.
+    """
+    waits = [
+        (run.usage.cpu_wait.time, run)
+        for run in runs
+        if run.completed and run.usage.cpu_wait
+    ]
     # where ranks are tasks, CPUs are counted per rank, and this wait is not
     if waits and not layout.cpus:
         _, run = max(waits, key=lambda wait: wait[0])

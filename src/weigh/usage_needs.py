@@ -127,7 +127,9 @@ def need_notes(usage: Usage) -> Iterator[str]:
         count = cpus_for(usage)
         if count == cpus_to_request(usage.cpus_used) and wait.wanted < _BOUND:
             return  # it sleeps or waits for storage: another CPU changes neither line
-        alone, wall = format_duration(wait.alone), format_duration(usage.wall_time)
+        # what its threads can use at times is more than these
+        time = max(wait.alone, (usage.cpu_time or 0.0) / count)
+        alone, wall = format_duration(time), format_duration(usage.wall_time)
         yield (
             f"on {count_with_noun(count, 'CPU')} of its own it would take {alone} "
             f"instead of {wall} (it could use {wait.wanted:.2f})"

@@ -5,6 +5,11 @@ for one (Documentation/scheduler/sched-stats.rst of the kernel); ``/proc/PID/sch
 is that of the first thread only. A thread takes its figures with it when it ends, so
 the last ones seen stand for it, and the sum is scaled by how much of the exact CPU time
 they cover.
+
+Without the wait a run takes its time less what held it up. Threads that wait at once
+hold it up once: between two looks for as long as they waited each, in the mean over
+the time that they were ready. While all sleep, or wait for a disk, nobody waits for a
+CPU: that time stays.
 """
 
 import os
@@ -20,9 +25,7 @@ from weigh.units import Seconds
 _INTERVAL = 0.1  # seconds between looks: some threads are short
 _SHARE = 0.0005  # of one core; many threads are looked at less often
 _LEAST_COVERAGE = 0.5  # of the CPU time; what was not seen may have waited otherwise
-# of a thread's life, before its first look and after its last; a wait counts at its end
-_UNSEEN: Seconds = 0.2
-_UNSEEN_SHARE = 0.05
+_LONGEST_WAIT: Seconds = 0.2  # at once; the kernel counts a wait at its end
 _BUSY = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _LONGEST = 1 << 20  # bytes of /proc/stat with thousands of CPUs
@@ -63,27 +66,6 @@ def parse_throttled(text: bytes) -> Seconds:
     return 0.0
 
 
-class _ThreadTimes:
-    """One thread: seconds that it ran and waited, and when it was active."""
-
-    __slots__ = ("run", "since", "until", "wait")
-
-    def __init__(self, since: Seconds) -> None:
-        self.run = self.wait = 0.0
-        self.since = self.until = since
-
-    def demand(self) -> Seconds:
-        """Return the CPU time that it would have used in its life without waiting.
-
-        While it slept it wanted no CPU: a thread that waits for Python's lock wakes up
-        often, waits for a CPU, and sleeps again.
-        """
-        life = max(self.run + self.wait, self.until - self.since)
-        slept = life - self.run - self.wait - min(_UNSEEN, _UNSEEN_SHARE * life)
-        wanted = self.run + max(0.0, slept)
-        return life * self.run / wanted if self.run > 0 else 0.0
-
-
 class CpuWaits:
     """Follows the threads of a tree."""
 
@@ -97,8 +79,13 @@ class CpuWaits:
         self._proc = usable_proc(proc_folder)
         self._groups = groups
         self._clock = clock
-        self._live: dict[tuple[int, int], _ThreadTimes] = {}
-        self._ended = (0.0, 0.0, 0.0)  # of ended threads: ran, waited, wanted
+        self._live: dict[tuple[int, int], tuple[Seconds, Seconds]] = {}  # ran, waited
+        self._ended = (0.0, 0.0)  # of ended threads
+        self._looked: Seconds = 0.0
+        # of the time until then no thread was seen to be ready, lately and before
+        self._idle: Seconds = 0.0
+        self._asleep: Seconds = 0.0
+        self._held_up: Seconds = 0.0  # the run as a whole
         self._most_threads = 0
         self._cpus: set[int] = set()
         self._met: set[int] = set()
@@ -115,12 +102,13 @@ class CpuWaits:
         """
         began = self._clock()
         keys = [key for reading in readings for key in self._threads_of(reading)]
-        active = sum(self._follow(key, current_time) for key in keys)
+        spans = [span for key in keys if any(span := self._follow(key))]
+        self._add_hold_up(current_time, spans)
         for key in self._live.keys() - set(keys):
             self._retire(key)
-        self._most_threads = max(self._most_threads, active)
+        self._most_threads = max(self._most_threads, len(spans))
         if self._own_at_first is None:
-            self._own_at_first, _, _ = self._seen()
+            self._own_at_first, _ = self._seen()
         return max(_INTERVAL, (self._clock() - began) / _SHARE)
 
     def finish(self) -> None:
@@ -134,12 +122,14 @@ class CpuWaits:
 
         *cpu_time* and *wall* are seconds.
         """
-        run, wait, wanted = self._seen()
+        run, wait = self._seen()
         if not cpu_time or wall <= 0 or run < _LEAST_COVERAGE * cpu_time:
             return None
         # by how much the threads seen fall short of the exact CPU time
         unseen = max(1.0, cpu_time / run)
-        waited, wanted = wait * unseen, max(wanted * unseen, cpu_time) / wall
+        # each thread is on one CPU at a time
+        least = min(wall, self._asleep + cpu_time / max(1, self._most_threads))
+        alone = max(least, wall - self._held_up * unseen)
         (busy_before, throttled_before) = self._machine_at_first
         busy, throttled = self._machine_at_end or self._machine()
         cpus = self._cpus & busy.keys() & busy_before.keys()
@@ -147,23 +137,36 @@ class CpuWaits:
         others = sum(busy[cpu] - busy_before[cpu] for cpu in cpus)
         others = max(0.0, others - cpu_time + (self._own_at_first or 0.0)) / wall
         return CpuWait(
-            time=waited,
-            wanted=wanted,
-            # one that mostly sleeps lost no more than its threads waited in all
-            alone=max(cpu_time / wanted, wall - waited),
+            time=wait * unseen,
+            wanted=cpu_time / alone,
+            alone=alone,
             threads=self._most_threads,
             cpus=len(self._cpus) or None,
             others=min(others, float(len(cpus))) if cpus else None,
             throttled=max(0.0, throttled - throttled_before),
         )
 
-    def _seen(self) -> tuple[Seconds, Seconds, Seconds]:
-        """Return the seconds that the seen threads ran, waited and wanted to run."""
-        run, wait, wanted = self._ended
-        for thread in self._live.values():
-            run, wait = run + thread.run, wait + thread.wait
-            wanted += thread.demand()
-        return run, wait, wanted
+    def _seen(self) -> tuple[Seconds, Seconds]:
+        """Return the seconds that the seen threads ran and waited."""
+        times = (self._ended, *self._live.values())
+        return sum(run for run, _ in times), sum(wait for _, wait in times)
+
+    def _add_hold_up(
+        self, current_time: Seconds, spans: Sequence[tuple[Seconds, Seconds]]
+    ) -> None:
+        """Add what waits held up the run since the last look.
+
+        *spans* are the seconds that each thread ran and waited since.
+        """
+        passed, self._looked = current_time - self._looked, current_time
+        idle = min(self._idle, _LONGEST_WAIT)
+        self._asleep, left = self._asleep + self._idle - idle, idle + passed
+        # long ones count for most: others began them, or slept meanwhile
+        every = sum(run + wait for run, wait in spans) or 1.0
+        ready = sum((run + wait) ** 2 for run, wait in spans) / every
+        held = sum((run + wait) * wait for run, wait in spans) / every
+        self._held_up += held * min(1.0, left / (ready or 1.0))
+        self._idle = max(0.0, left - ready)
 
     def _threads_of(self, reading: ProcessReading) -> Iterator[tuple[int, int]]:
         pid = reading.pid
@@ -182,31 +185,24 @@ class CpuWaits:
                 return
         yield from ((pid, int(name)) for name in names if name.isdecimal())
 
-    def _follow(self, key: tuple[int, int], current_time: Seconds) -> bool:
-        """Read one thread; return whether it ran or waited since the last look."""
+    def _follow(self, key: tuple[int, int]) -> tuple[Seconds, Seconds]:
+        """Read one thread; return how long it ran and waited since the last look."""
         pid, tid = key
         seen = parse_schedstat(self._read(f"{pid}/task/{tid}/schedstat"))
         if seen is None:
             self._retire(key)
-            return False
+            return 0.0, 0.0
         run, wait = seen[0] * _NANO, seen[1] * _NANO
-        thread = self._live.get(key)
-        if thread is None or run < thread.run:  # or its number is another thread's now
+        if run < self._live.get(key, (0.0, 0.0))[0]:  # its number is another thread's
             self._retire(key)
-            since = max(0.0, current_time - run - wait)
-            thread = self._live[key] = _ThreadTimes(since)
-        is_active = (run, wait) != (thread.run, thread.wait)
-        if is_active:
-            thread.run, thread.wait, thread.until = run, wait, current_time
-        return is_active
+        run_before, wait_before = self._live.get(key, (0.0, 0.0))
+        self._live[key] = run, wait
+        return run - run_before, wait - wait_before
 
     def _retire(self, key: tuple[int, int]) -> None:
         """Add up a thread that has ended."""
-        thread = self._live.pop(key, None)
-        if thread is not None:
-            run, wait, wanted = self._ended
-            wanted += thread.demand()
-            self._ended = run + thread.run, wait + thread.wait, wanted
+        run, wait = self._live.pop(key, (0.0, 0.0))
+        self._ended = self._ended[0] + run, self._ended[1] + wait
 
     def _machine(self) -> tuple[Mapping[int, Seconds], Seconds]:
         """Return how long each CPU was busy, and how long CPU limits held our groups.

@@ -262,9 +262,9 @@ class ProgramRegions(msgspec.Struct, frozen=True):
 class CpuWait(msgspec.Struct, frozen=True):
     """How long the threads of a run were ready to run, and waited for a CPU.
 
-    ``time`` adds up over threads, as CPU time does. ``wanted`` is the mean number of
-    CPUs that they used or waited for. ``alone`` is the wall time without the wait; a
-    run that also waits for its disk or sleeps takes more. ``threads`` is the largest
+    ``time`` adds up over threads, as CPU time does. ``alone`` is the wall time
+    without what they held up the run, and ``wanted`` the mean number of CPUs that it
+    would use then: in both it sleeps as long as it slept. ``threads`` is the largest
     number that used a CPU at once, of the ``cpus`` that the run may use, ``others`` how
     many of those other programs kept busy on average, and ``throttled`` how long the
     CPU limit of a control group held the run.

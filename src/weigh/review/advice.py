@@ -544,7 +544,11 @@ def _cpu_waits(subject: AdviceSubject) -> Iterator[ReportNote]:
     if not waited:
         return
     worst = max(waited, key=_wait_time)
-    notes = (wait_words(worst), *need_notes(worst))
+    # one that was stopped would have gone on, for a time that is unknown
+    completed = any(
+        one.usage is worst and one.state == "COMPLETED" for one in subject.records
+    )
+    notes = (wait_words(worst), *(need_notes(worst) if completed else ()))
     yield ReportNote(about="CPUs", words="; ".join(notes), weight=25)
 
 

@@ -1,9 +1,13 @@
+import math
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 import pytest
 from doctored import DoctoredProc
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from looks import reading
 
 from weigh.measure.cpu_wait import (
@@ -84,6 +88,7 @@ def test_waits_are_counted(machine: Machine, what: str) -> None:
     threads, run, expected = WAITS[what]
     for number, (ran, waited) in enumerate(threads):
         machine.thread(7, 7 + number, ran, waited)
+    machine.now = run[1] - 1
     machine.look(threaded(7, len(threads)))
     found = machine.figures(*run)
     figures = {name: getattr(found, name) for name in expected}
@@ -134,6 +139,49 @@ def test_threads_that_wait_for_a_lock_want_no_cpu_while_they_sleep(
     found = machine.figures(8.0, 10.0)
     assert 0.8 <= found.wanted <= 1.5
     assert found.threads == 8
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0, 2),  # seconds asleep, before
+            st.integers(1, 6),  # threads at once
+            st.floats(0.01, 1),  # seconds that each is on a CPU
+            st.floats(0, 9),  # times as long each waits for one
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    st.sampled_from(("threads of a pool", "new threads")),
+)
+@example([(0.8, 4, 0.04, 9.0)] * 10, "new threads")
+@settings(max_examples=40, deadline=None)
+def test_alone_a_run_sleeps_as_long_and_waits_for_no_cpu(
+    phases: list[tuple[float, int, float, float]], what: str
+) -> None:
+    with TemporaryDirectory() as folder:
+        machine = Machine(Path(folder))
+        first, now, asleep, alone, cpu_time = 10, 0.0, 0.0, 0.0, 0.0
+        times: dict[int, tuple[float, float]] = {}
+        for sleep, threads, run, share in phases:
+            alone, cpu_time = alone + sleep + run, cpu_time + run * threads
+            now, asleep = now + sleep, asleep + sleep
+            if what == "new threads":
+                first, times = first + 10, {}
+            machine.waits.look(now, [reading(pid, 1) for pid in times])
+            looks = math.ceil(run * (1 + share) / 0.1)
+            for _ in range(looks):
+                now += run * (1 + share) / looks
+                for pid in range(first, first + threads):
+                    ran, waited = times.get(pid, (0.0, 0.0))
+                    times[pid] = ran + run / looks, waited + run * share / looks
+                    machine.thread(pid, pid, *times[pid])
+                machine.waits.look(now, [reading(pid, 1) for pid in times])
+        found = machine.figures(cpu_time, now)
+        assert found.alone == pytest.approx(alone, rel=0.02)
+        assert found.wanted == pytest.approx(cpu_time / alone, rel=0.02)
+        # threads that were not seen may have waited as well, while others did
+        assert machine.figures(1.9 * cpu_time, now).alone >= asleep - 0.2
 
 
 def test_others_are_what_is_busy_without_the_run(machine: Machine) -> None:

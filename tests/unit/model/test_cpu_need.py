@@ -25,6 +25,12 @@ def test_a_pool_on_a_full_machine_gets_the_cpus_it_waited_for() -> None:
     )
 
 
+def test_what_needs_more_threads_at_times_takes_longer_on_the_cpus_requested() -> None:
+    bursts = msgspec.structs.replace(FULL, threads=1, alone=1.6)
+    (note,) = need_notes(usage(bursts))
+    assert "on 1 CPU of its own it would take 3.02 s instead" in note
+
+
 def test_threads_that_wait_for_each_other_get_no_more_cpus() -> None:
     own = CpuWait(time=16.4, wanted=6.1, alone=2.2, threads=8, cpus=2, others=0.02)
     assert cpus_for(usage(own, used=1.95)) == 2

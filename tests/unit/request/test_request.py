@@ -11,6 +11,7 @@ from weigh.measure.memory.ledger import OWN
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     Allocation,
+    BatchTimes,
     CpuWait,
     JvmHeap,
     PageCache,
@@ -21,6 +22,7 @@ from weigh.model.record import (
     Request,
     RunOutcome,
     Usage,
+    WholeLoopForecast,
 )
 from weigh.request import (
     from_usages,
@@ -86,6 +88,33 @@ def test_a_run_that_waited_for_others_requests_the_cpus_it_could_use(
         )
     made = from_usages([record(cpus_used=used, cpu_wait=wait, wall_time=6.8)])
     assert made.cpus == cpus
+
+
+WAITED = CpuWait(time=5.0, wanted=1.0, alone=6.0, threads=1, cpus=2, others=1.5)
+
+
+def notes_on_waits(made: Request) -> list[str]:
+    return [note for note in made.notes if "of its own" in note]
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "TIMEOUT", "FAILED"])
+def test_of_a_run_that_was_stopped_no_time_on_cpus_of_its_own_is_known(
+    state: str,
+) -> None:
+    assert notes_on_waits(from_usages([record(cpu_wait=WAITED)]))
+    assert not notes_on_waits(from_usages([record(state, cpu_wait=WAITED)]))
+
+
+def test_the_time_on_cpus_of_its_own_is_that_of_the_batches_that_ran() -> None:
+    loop = BatchTimes(
+        None, 8, 8, forecast=WholeLoopForecast(300, 9, time=5000.0, left_out=4000.0)
+    )
+    made = from_usages([record(cpu_wait=WAITED, batches=loop)])
+    assert notes_on_waits(made) == [
+        "on 1 CPU of its own it would take 6.00 s instead of 12.4 s (it could use 1.00)"
+    ]
+    assert made.time_limit is not None
+    assert made.time_limit > 4000
 
 
 def test_one_run_is_requested_with_headroom_in_round_figures() -> None:

@@ -470,7 +470,7 @@ def alone_on(cpus: int, usage: Usage) -> Seconds:
     wait = usage.cpu_wait
     if wait is None or not usage.cpu_time:
         return usage.wall_time
-    return min(usage.wall_time, wait.alone * max(1.0, wait.wanted / cpus))
+    return min(usage.wall_time, max(wait.alone, usage.cpu_time / cpus))
 
 
 def allowed_cpus() -> list[int]:
