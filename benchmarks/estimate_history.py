@@ -105,7 +105,9 @@ def by_history(risk: Risk) -> Method:
     def asked(tasks: Sequence[Task], sizes: int) -> Iterator[float | None]:
         names = [f"size{n}" for n in range(sizes)]
         # as with `--param NAME=WORD`
-        histories = defaultdict(lambda: RunHistory(names, risk=risk))
+        histories: defaultdict[tuple[str | None, ...], RunHistory] = defaultdict(
+            lambda: RunHistory(names, risk=risk)
+        )
         most: dict[tuple[str | None, ...], float] = defaultdict(float)
         for task in tasks:
             history = histories[task.words]

@@ -56,7 +56,7 @@ def run(argv: Sequence[str], folder: str, stdin: str | None = None) -> Cost:
     env = {**os.environ, "WEIGH_DIR": f"{folder}/.weigh"}
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     began = time.monotonic()
-    pid = os.posix_spawnp(argv[0], argv, env, file_actions=actions)
+    pid = os.posix_spawnp(argv[0], list(argv), env, file_actions=actions)
     _, status, used = os.wait4(pid, 0)
     wall = time.monotonic() - began
     if status:

@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 from compiled import BUSY, MemoryGroup, compiled, load, memory_group, remove
 from process import Finished, User, cpu_time, ordinary_user, resident
@@ -82,7 +83,9 @@ class Bench:
         """Make an empty folder for one run."""
         return self.user.make_folder(next(self._folders))
 
-    def measure(self, tool: Tool, kind: str, *options: str) -> tuple[Reading, dict]:
+    def measure(
+        self, tool: Tool, kind: str, *options: str
+    ) -> tuple[Reading, dict[str, Any]]:
         """Run one kind under one tool; return what it says beside the truth."""
         to = self.new_folder()
         job = self.job(kind, "--truth", f"{to}/truth.json", *options)
@@ -103,7 +106,7 @@ class Bench:
 
     def repeat(
         self, tool: Tool, kind: str, *options: str
-    ) -> list[tuple[Reading, dict]]:
+    ) -> list[tuple[Reading, dict[str, Any]]]:
         """Measure a kind a few times, or once when quick."""
         return [self.measure(tool, kind, *options) for _ in range(self.runs)]
 
@@ -549,20 +552,21 @@ def answer(tool: Tool, folder: str) -> Reading:
         return Reading()
 
 
-def wait_for_truth(path: str) -> dict:
+def wait_for_truth(path: str) -> dict[str, Any]:
     """Read the truth, which a daemon may write after its tool has ended."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         try:
             with open(path, encoding="utf-8") as file:
-                return json.load(file)
+                truth: dict[str, Any] = json.load(file)
+                return truth
         except (OSError, ValueError):
             time.sleep(0.05)
     sys.exit(f"no truth in {path}: the program failed")
 
 
 def ratios(
-    runs: Iterable[tuple[Reading, dict]], said: str, true: str
+    runs: Iterable[tuple[Reading, dict[str, Any]]], said: str, true: str
 ) -> list[float | None]:
     """Return reported / true for each run."""
     return [

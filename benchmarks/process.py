@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 NOBODY = "nobody"
 PLAIN_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -40,7 +40,7 @@ class Started:
         self._popen.stdout.close()
         if self._popen.returncode:
             print(
-                f"bench: exit {self._popen.returncode}: {self._popen.args}",
+                f"bench: exit {self._popen.returncode}: {self._popen.args!r}",
                 file=sys.stderr,
             )
         return Finished(usage.ru_utime + usage.ru_stime, stdout)
@@ -57,7 +57,7 @@ class User(NamedTuple):
 
     def start(self, argv: Sequence[str], folder: str) -> Started:
         """Start a command in *folder*, its errors in a file there."""
-        identity = (
+        identity: dict[str, Any] = (
             {}
             if self.uid is None
             else {"user": self.uid, "group": self.gid, "extra_groups": []}

@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from compiled import MemoryGroup, memory_group, remove
 from measure import heading, machine, printed, row, say
@@ -300,7 +300,7 @@ class Runner:
         sizes = (peak["value"], peak["low"], peak["high"], peak["file"] or 0)
         return Verdict(kernel, *sizes, advised, killed, dies)
 
-    def _weighed(self, line: str) -> tuple[dict, int]:
+    def _weighed(self, line: str) -> tuple[dict[str, Any], int]:
         """Return the usage of a run under weigh, and the memory advised, in bytes."""
         weigh = os.path.join(os.path.dirname(os.path.abspath(sys.executable)), "weigh")
         to, code = self._run(
@@ -359,9 +359,10 @@ class Runner:
             "OMP_NUM_THREADS": "2",
             "TMPDIR": to,
         }
-        identity = {"user": self._user.uid, "group": self._user.gid}
+        identity: dict[str, Any] = {"user": self._user.uid, "group": self._user.gid}
         with open(f"{to}/log", "w", encoding="utf-8") as log:
-            options = {"cwd": to, "env": environment, "stdout": log, "stderr": log}
+            options: dict[str, Any] = {"cwd": to, "env": environment}
+            options |= {"stdout": log, "stderr": log}
             if group is None:
                 process = subprocess.Popen(argv, **options, **identity)
             else:

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "verbs" / "report"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from some_jobs import SomeJob, Task, write_job
 
 from weigh.units import GIB

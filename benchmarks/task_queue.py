@@ -13,17 +13,18 @@ import argparse
 import heapq
 import random
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from weigh.model.plan import PlannedQueue, TaskKind, TaskNeed
 from weigh.planning.queue_order import time_to_start, units_of
 from weigh.runner.attempt import TaskAttempt
-from weigh.runner.loop import fits_by_plan
+from weigh.runner.memory_guard import fits_by_plan
 from weigh.runner.shared_queue import (
     OwnClaims,
-    PullSettings,
+    PulledTasks,
+    PullingRun,
     QueueFiles,
     QueueOwner,
     SharedQueue,
@@ -76,6 +77,56 @@ class Task(NamedTuple):
     kind: TaskKind
 
 
+class MadeUpTasks(PulledTasks):
+    """The tasks of a queue, each of a kind of its own."""
+
+    def __init__(
+        self,
+        kinds: Sequence[TaskKind],
+        units: Sequence[Sequence[int]],
+        room: TaskReservation,
+    ) -> None:
+        super().__init__(units, ELEMENTS, room=room)
+        self._kinds = kinds
+
+    def kind_of(self, task_number: int) -> int:
+        """Return the kind of a task."""
+        return task_number - 1
+
+    def time_to_start(self, task_number: int) -> float | None:
+        """Return the time that has to be left for a task to start."""
+        return time_to_start(self._kinds[task_number - 1])
+
+
+class SimulatedRun(PullingRun):
+    """An element as its queue sees it; nobody is ever gone, so no joblog is read."""
+
+    def __init__(
+        self, place: int, rng: random.Random, time_left: Callable[[], float | None]
+    ) -> None:
+        self.place = place
+        self._rng = rng
+        self._time_left = time_left
+
+    def sync(self) -> None:
+        """Write nothing."""
+
+    def time_left(self) -> float | None:
+        """Return the time until the element ends."""
+        return self._time_left()
+
+    def note_claimed(self, count: int) -> None:
+        """Count nothing."""
+
+    def choose_unit(self, units: Sequence[int]) -> int:
+        """Return one of several units, the same ones in each simulation."""
+        return self._rng.choice(units)
+
+    def tasks_ended_by(self, _owner: QueueOwner) -> Mapping[int, bool]:
+        """Return no task: those of all others may still run."""
+        return {}
+
+
 class Figures(NamedTuple):
     """Ratios of one run, link calls per task, and tasks that were cut off or left."""
 
@@ -112,13 +163,13 @@ def simulate(
         tasks=tuple(range(1, len(tasks) + 1)),
         kinds=tuple(range(len(tasks))),
         slots=SLOTS,
-        waves=len(tasks) // SLOTS,
     )
     units = [unit.tasks for unit in units_of(queue, kinds)]
     needs = [
         TaskReservation(kind.item.memory, kind.item.gpu_memory, kind.item.cpus)
         for kind in kinds
     ]
+    work = MadeUpTasks(kinds, units, room)
     disk, clock = Memory(), [0.0]
     starts = [number * STARTS / ELEMENTS for number in range(ELEMENTS)]
 
@@ -134,17 +185,8 @@ def simulate(
         claims = OwnClaims("q", owner, disk)
         claims.enter()
         ends = starts[number] + (limit or 0)
-        pulling = PullSettings(
-            units=units,
-            elements=ELEMENTS,
-            place=number,
-            kind_of=lambda seq: seq - 1,
-            room=room,
-            time_to_start=lambda kind: time_to_start(kinds[kind]),
-            time_left=lambda: ends - clock[0] if limit else None,
-            choose=rng.choice,
-        )
-        return Element(number, SharedQueue(claims, pulling), starts[number])
+        run = SimulatedRun(number, rng, lambda: ends - clock[0] if limit else None)
+        return Element(number, SharedQueue(claims, work, run), starts[number])
 
     events: list[tuple[float, int, int, int]] = []  # when, which element, what
     elements: dict[int, Element] = {}
@@ -189,14 +231,13 @@ def pulled(
 
         def place(seq: int) -> RunSlot | None:
             running, need = one.running.values(), needs[seq - 1]
-            return one.free.take_where(
-                lambda free: fits_by_plan(room, free, running, need)
-            )
+            return one.free.find(lambda free: fits_by_plan(room, free, running, need))
 
-        taken = one.queue.take_where(len(one.running), place, one.free.give_back)
+        taken = one.queue.take_where(len(one.running), place)
         if taken is None:
             break
         turn, slot = taken
+        one.free.take(slot)
         found.append((turn.seq, slot))
         one.running[turn.seq] = TaskAttempt(
             turn.seq, 1, b"", slot, plan=needs[turn.seq - 1]
@@ -242,8 +283,21 @@ def drawn(rng: random.Random, sigma: float, *, alike: bool = True) -> list[Task]
     return found
 
 
-def one_wave(tasks: Sequence[Task], rng: random.Random) -> Figures:
+def pulled_once(
+    rng: random.Random,
+    *,
+    sigma: float,
+    room: TaskReservation = NO_RESERVATION,
+    limit: float | None = None,
+) -> Figures:
+    """Return the figures of one queue; in *room* the needs of its tasks differ."""
+    tasks = drawn(rng, sigma, alike=room == NO_RESERVATION)
+    return simulate(tasks, rng, room=room, limit=limit)
+
+
+def one_wave(rng: random.Random, *, sigma: float) -> Figures:
     """Return the figures of elements of one wave each, 10 at a time."""
+    tasks = drawn(rng, sigma)
     times = [task.time for task in tasks]
     rng.shuffle(times)
     waves = [times[at : at + SLOTS] for at in range(0, len(times), SLOTS)]
@@ -282,22 +336,19 @@ def main() -> None:
     print(f"| {TASKS:,} tasks {head}\n|---|---|---|---|---|---|")
     room = TaskReservation(memory=16 * GIB, cpus=SLOTS)
     for sigma in SIGMAS:
-        made = partial(drawn, sigma=sigma)
-        row(f"one wave, sigma {sigma}", runs, lambda r, m=made: one_wave(m(r), r))
-        row(f"queue, sigma {sigma}", runs, lambda r, m=made: simulate(m(r), r))
+        row(f"one wave, sigma {sigma}", runs, partial(one_wave, sigma=sigma))
+        row(f"queue, sigma {sigma}", runs, partial(pulled_once, sigma=sigma))
     for sigma in SIGMAS[1:]:
-        made = partial(drawn, sigma=sigma, alike=False)
         row(
             f"queue, 1 to 12 of 16 GiB, sigma {sigma}",
             max(3, runs // 2),
-            lambda r, m=made: simulate(m(r), r, room=room),
+            partial(pulled_once, sigma=sigma, room=room),
         )
     for sigma in SIGMAS[1:3]:
-        made = partial(drawn, sigma=sigma)
         row(
             f"queue, limit 25 min, sigma {sigma}",
             runs,
-            lambda r, m=made: simulate(m(r), r, limit=1500.0),
+            partial(pulled_once, sigma=sigma, limit=1500.0),
         )
 
 
