@@ -30,6 +30,7 @@ from weigh.units import GIB, HOUR, MIB
 Situation = Callable[[str], object]  # it gets the folder of an empty store
 NODE = MachineIdentity("node01", "0" * 32, None, None)
 HERE = Path(__file__)
+WAITED = CpuWait(time=40.0, wanted=1.0, alone=58.0, threads=1, cpus=2, others=1.5)
 STEPS = ReportedProgress(
     done=80, total=1000, source="steps", time=40.0, remaining=460.0
 )
@@ -234,11 +235,12 @@ SITUATIONS: dict[str, Situation] = {
         Task(
             wall_time=100.0,
             cpus=0.58,
-            cpu_wait=CpuWait(
-                time=40.0, wanted=1.0, alone=58.0, threads=1, cpus=2, others=1.5
-            ),
+            cpu_wait=WAITED,
         ),
         wanted=JobRequest(cpus=1, memory=2 * GIB, time_limit=HOUR),
+    ),
+    "a task that was cancelled while it waited for a CPU": job(
+        Task(state="CANCELLED", wall_time=100.0, cpus=0.58, cpu_wait=WAITED)
     ),
     "names that would steer a terminal": hostile,
     "a log with the scheduler's GPU table": log_with_a_gpu_table,
