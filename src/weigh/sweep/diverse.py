@@ -47,7 +47,10 @@ def choose_diverse(tasks: Sequence[Parameters], task_count: int) -> tuple[int, .
 
 
 def varying_task_parameters(tasks: Sequence[Parameters]) -> tuple[str, ...]:
-    """Return the names of the parameters that differ between tasks, in order."""
+    """Return the names of the parameters that differ between tasks.
+
+    In order, but those with several values before those that only some tasks have.
+    """
     first: dict[str, Value | None] = dict(tasks[0]) if tasks else {}
     unlike: dict[str, None] = {}
     for task in tasks:
@@ -59,7 +62,10 @@ def varying_task_parameters(tasks: Sequence[Parameters]) -> tuple[str, ...]:
                 unlike[name] = None
                 # remembered, so that a task without it is noticed later
                 first.setdefault(name, None)
-    return tuple(unlike)
+    several = {
+        name for name in unlike if len({task.get(name) for task in tasks} - {None}) > 1
+    }
+    return tuple(sorted(unlike, key=lambda name: name not in several))
 
 
 def read_parameters(task_line: str) -> dict[str, Value]:

@@ -97,3 +97,12 @@ def test_what_is_the_same_in_all_tasks_does_not_vary() -> None:
     tasks: list[dict[str, Value]] = [{"a": 1, "b": 2}, {"a": 1, "b": 3}, {"a": 1}]
     assert varying_task_parameters(tasks) == ("b",)
     assert varying_task_parameters([{"a": 1}, {"a": 1, "c": 2}]) == ("c",)
+
+
+def test_parameters_with_several_values_come_before_those_of_some_tasks() -> None:
+    tasks: list[dict[str, Value]] = [
+        {"#0": "python3", "lr": 0.1},
+        {"#0": "python3", "lr": 0.2},
+        {"#1": "bash"},
+    ]
+    assert varying_task_parameters(tasks) == ("lr", "#0", "#1")

@@ -127,12 +127,12 @@ def choose_tasks(path: str, options: CheckOptions) -> ChosenTasks:
     refuse_submissions(path, lines)
     # a table has the values as typed; the lines show only words
     parameters = _of_sweep(path, lines) or list(map(read_parameters, lines))
-    shown = set(varying_task_parameters(parameters))
+    shown = varying_task_parameters(parameters)
     tasks = [
         ChosenTask(
             at + 1,
             lines[at],
-            {name: v for name, v in parameters[at].items() if name in shown},
+            {name: parameters[at][name] for name in shown if name in parameters[at]},
         )
         for at in choose_diverse(parameters, options.tasks)
     ]
