@@ -91,9 +91,11 @@ class SubmitCommand(options.PlainHelp):
             name, equals, value = word.partition("=")
             if word in valued:
                 own += [word, *islice(words, 1)]
-            elif word.startswith("--") and equals and name not in known | valued:
+            elif name in known:  # --time=2h is weigh's, as --time 2h
+                own.append(word)
+            elif word.startswith("--") and equals:
                 extra.append((name.removeprefix("--"), value))
-            elif word.startswith("-") and word not in known and _is_passed_on(word):
+            elif word.startswith("-") and _is_passed_on(word):
                 # -l h_vmem=2G: the value is the next word
                 value = next(words, "") if _takes_value(word) else ""
                 extra.append((word.lstrip("-"), value))

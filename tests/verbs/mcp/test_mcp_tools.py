@@ -143,15 +143,14 @@ def test_all_submissions_share_one_budget(folder: Path) -> None:
     confirmed(tools, "two", time="15m", on="local")
 
 
-@pytest.mark.parametrize("time", [None, "0"])
-def test_hours_without_a_limit_fit_no_budget(folder: Path, time: str | None) -> None:
+def test_hours_without_a_limit_fit_no_budget(folder: Path) -> None:
     tools = AgentTools(
         str(folder), AgentLimits(submit=True, cpu_hours=1000, gpu_hours=0)
     )
     tools.plan(["true"], "open", 1, "100M")
-    assert tools.submit("open", time=time)["hours"] == {"CPU": None, "GPU": None}
+    assert tools.submit("open")["hours"] == {"CPU": None, "GPU": None}
     with pytest.raises(RefusedCall, match="no hours can be counted: give time"):
-        confirmed(tools, "open", time=time, on="local")
+        confirmed(tools, "open", on="local")
     assert not (folder / "plan/open/sent").exists()
 
 

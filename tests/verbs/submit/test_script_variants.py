@@ -4,6 +4,7 @@ import subprocess
 from itertools import product
 
 import pytest
+from following import Weigh
 from rigs import EACH_KIND
 from test_job_scripts import RENDER, a_script
 
@@ -119,3 +120,18 @@ def test_a_queue_or_node_that_no_directive_can_hold_is_refused(
     request = JobRequest(queue=word, exclude=(word,))
     with pytest.raises(UsageError, match="cannot hold"):
         RENDER[name](a_script(request=request))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("time", "2h"), ("memory", "2G"), ("cpus", "3"), ("account", "us"), ("name", "b")],
+)
+@pytest.mark.parametrize("on", ["slurm", "gridengine", "local"])
+def test_a_value_behind_an_equals_sign_is_that_of_the_option(
+    here: Weigh, on: str, option: str, value: str
+) -> None:
+    words = ("submit", here.plan("true"), "--on", on, "--dry-run")
+    apart = here(*words, f"--{option}", value)
+    assert here(*words, f"--{option}={value}") == apart
+    # a job of this machine has no account, and nothing is reserved for it
+    assert on == "local" or apart != here(*words)
