@@ -83,10 +83,12 @@ def _local_body_lines(job_script: JobScript) -> Iterator[str]:
     yield f"job=${{{JOB}:-here}}"
     yield f'own="$WEIGH_DIR/{FOLDER}/$job"'
     yield from announce(job_script, "$job")
-    yield from _wait_for_jobs_lines(
-        job_script
-    )  # the job that it waits for may make the environment
+    # the job that it waits for may make the environment
+    yield from _wait_for_jobs_lines(job_script)
     yield from setup_lines(job_script)
+    # nothing keeps an element to its CPUs: libraries would start the threads of all
+    threads = max(1, job_script.request.cpus // job_script.together)
+    yield f'export OMP_NUM_THREADS="${{OMP_NUM_THREADS:-{threads}}}"'
     yield ""
     # the function that an element calls at its end, if it notifies
     *function, trap = at_exit(job_script, LOCAL_RULES.job_id)

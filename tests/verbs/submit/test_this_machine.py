@@ -66,6 +66,13 @@ def test_elements_run_side_by_side_on_the_cpus_of_this_machine(here: Weigh) -> N
     assert here.finish(here.submit(plan)) == {"COMPLETED": 2}
 
 
+def test_each_of_several_elements_has_the_threads_of_its_own_cpus(here: Weigh) -> None:
+    plan = here.plan(*["echo $OMP_NUM_THREADS >> threads"] * 2)
+    job = here.submit(plan)
+    here.finish(job)
+    assert (here.folder / "threads").read_text() == "1\n1\n"
+
+
 def test_no_more_elements_run_at_once_than_there_are_cpus(here: Weigh) -> None:
     cpus = len(os.sched_getaffinity(0))
     plan = here.plan(*(["true"] * 3 * cpus))

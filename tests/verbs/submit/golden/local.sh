@@ -58,6 +58,7 @@ if kinds and not any(wanted <= (major, minor) and (kind == "compute" or
     sys.exit(f"weigh: torch {torch.__version__} was built for {names}, and "
              f"{torch.cuda.get_device_name()} on {platform.node()} is "
              f"sm_{major}{minor}")' || exit 69
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 
 element() {
   trap 'echo "weigh: exit code $?"' EXIT
