@@ -1,8 +1,10 @@
 """``weigh`` as a test calls it, and waits for what it sets going."""
 
+import glob
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +111,13 @@ class Weigh:
 
     def events_written(self) -> int:
         """Return how many bytes the jobs of this folder have written about tasks."""
-        return sum(
-            path.stat().st_size for path in self.folder.glob("plan/**/*.events.jsonl")
-        )
+        written = 0
+        # glob.glob: folders come and go meanwhile, on which Path.glob fails
+        files = "plan/**/*.events.jsonl"
+        for path in glob.glob(files, root_dir=self.folder, recursive=True):
+            with suppress(FileNotFoundError):
+                written += (self.folder / path).stat().st_size
+        return written
 
 
 def until(

@@ -15,6 +15,9 @@ from weigh.model.record import PeakMemory, Record, Usage
 from weigh.store import identity, shards
 from weigh.units import GIB, MIB
 
+# other tests take nodes away, whose GPUs are then none that take jobs
+pytestmark = pytest.mark.alone
+
 V100 = ("Tesla V100-SXM2-16GB", 16160 * MIB)
 A100 = ("NVIDIA A100-SXM4-40GB", 40536 * MIB)
 HOUR = 3600.0
