@@ -65,7 +65,9 @@ def varying_task_parameters(tasks: Sequence[Parameters]) -> tuple[str, ...]:
     several = {
         name for name in unlike if len({task.get(name) for task in tasks} - {None}) > 1
     }
-    return tuple(sorted(unlike, key=lambda name: name not in several))
+    # as the tasks state them, and not as differences were found
+    in_order = (name for name in first if name in unlike)
+    return tuple(sorted(in_order, key=lambda name: name not in several))
 
 
 def read_parameters(task_line: str) -> dict[str, Value]:

@@ -106,3 +106,10 @@ def test_parameters_with_several_values_come_before_those_of_some_tasks() -> Non
         {"#1": "bash"},
     ]
     assert varying_task_parameters(tasks) == ("lr", "#0", "#1")
+
+
+def test_parameters_that_vary_keep_the_order_of_a_task() -> None:
+    tasks: list[dict[str, Value]] = [
+        {"lr": lr, "seed": seed} for lr in (0.1, 0.2) for seed in (1, 2)
+    ]
+    assert varying_task_parameters(tasks) == ("lr", "seed")
