@@ -26,6 +26,10 @@ OUTCOME_UNKNOWN = "its outcome is not known"
 NOT_STARTED = "did not start: "
 STEP_OUT_OF_MEMORY = "a step ran out of memory"  # the script may still exit with 0
 ACTIVE: frozenset[State] = frozenset({"PENDING", "RUNNING"})
+# of a task that ended by what it did itself, or by a limit
+FAILED_STATES: frozenset[State] = frozenset(
+    {"FAILED", "OUT_OF_MEMORY", "TIMEOUT", "STUCK", "DIVERGED"}
+)
 FINAL: frozenset[State] = frozenset(get_args(State)) - ACTIVE - {"UNKNOWN"}
 
 

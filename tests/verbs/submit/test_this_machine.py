@@ -42,6 +42,17 @@ def at_once(here: Weigh, plan: str, *words: str) -> int:
     return int(out.partition('wc -l)" -ge ')[2].partition(" ")[0])
 
 
+def take_clusters_away(commands: Path) -> None:
+    """Let what asks a cluster fail, too, as the commands that submit do."""
+    for names, line in (
+        ("squeue scontrol sinfo", NO_CONFIG),
+        ("qstat qhost qconf", NO_CELL),
+        ("condor_status condor_q", NO_POOL),
+    ):
+        for name in names.split():
+            write_program(commands / name, line)
+
+
 @pytest.mark.parametrize(("typed", "notes"), [("90M", 1), ("200M", 0)])
 def test_less_memory_than_the_plan_has_is_noted(
     here: Weigh, typed: str, notes: int
@@ -175,13 +186,7 @@ def test_a_scheduler_that_was_typed_is_not_exchanged(here: Weigh) -> None:
 def test_a_flag_is_refused_for_this_machine_not_for_a_scheduler_without_a_cluster(
     here: Weigh, commands: Path, dry: tuple[str, ...]
 ) -> None:
-    for names, line in (
-        ("squeue scontrol sinfo", NO_CONFIG),
-        ("qstat qhost qconf", NO_CELL),
-        ("condor_status condor_q", NO_POOL),
-    ):
-        for name in names.split():
-            write_program(commands / name, line)
+    take_clusters_away(commands)
 
     code, _, err = here("submit", "--qos", "high", *dry, "--", "true")
 
@@ -191,13 +196,7 @@ def test_a_flag_is_refused_for_this_machine_not_for_a_scheduler_without_a_cluste
 def test_a_dry_run_shows_the_script_of_the_scheduler_that_has_a_cluster(
     here: Weigh, commands: Path
 ) -> None:
-    for names, line in (
-        ("squeue scontrol sinfo", NO_CONFIG),
-        ("qstat qhost qconf", NO_CELL),
-        ("condor_status condor_q", NO_POOL),
-    ):
-        for name in names.split():
-            write_program(commands / name, line)
+    take_clusters_away(commands)
 
     code, out, err = here("submit", here.plan("true"), "--dry-run")
 

@@ -23,7 +23,7 @@ from weigh.flow.follow.view import (
 )
 from weigh.flow.here import Here
 from weigh.flow.submit.rounds import rounds_of_plan
-from weigh.model.job import ACTIVE, NOT_STARTED, SubmittedJob, TaskState
+from weigh.model.job import ACTIVE, FAILED_STATES, NOT_STARTED, SubmittedJob, TaskState
 from weigh.model.record import State
 from weigh.render.resume_lines import FollowingJob
 from weigh.render.status_lines import NeededJob
@@ -31,9 +31,7 @@ from weigh.render.words import STATE_WORDS
 from weigh.store import jobs as jobs_file
 from weigh.units import Seconds
 
-_FAILED: frozenset[State] = frozenset(
-    {"FAILED", "OUT_OF_MEMORY", "TIMEOUT", "STUCK", "DIVERGED", "CANCELLED"}
-)
+_KEEPS_BACK: frozenset[State] = FAILED_STATES | {"CANCELLED"}
 # between two looks while a need settles
 _PAUSE: Seconds = 2.0
 SendAnew = Callable[[SubmittedJob], SubmittedJob | None]
@@ -187,7 +185,7 @@ def _needed_of(views: Sequence[JobView], healers: Sequence[SubmittedJob]) -> Nee
         is_done=not left,
         is_blocked=bool(left) and not ids,
         # a task that is only lost or unknown may still turn out to be done
-        has_failed=any(task.state in _FAILED for task in stuck),
+        has_failed=any(task.state in _KEEPS_BACK for task in stuck),
     )
 
 

@@ -9,11 +9,10 @@ from msgspec.structs import replace
 
 from weigh.errors import UsageError
 from weigh.flow.follow.named import named_jobs, with_foreign
-from weigh.flow.follow.status import FAILED
 from weigh.flow.follow.task_history import tail_of
 from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here
-from weigh.model.job import FINAL, SubmittedJob, TaskState
+from weigh.model.job import FAILED_STATES, FINAL, SubmittedJob, TaskState
 from weigh.schedulers.job_script import ENDED
 from weigh.schedulers.words import format_ranges
 from weigh.store import jobs as jobs_file
@@ -82,7 +81,7 @@ class JobOutputFinder:
             raise UsageError(f"no such {unit}: {task} ({unit}s are {numbers})")
         if self._failed:
             # one that is run again stays: its output goes on
-            self._chosen |= {one.task for one in chosen if one.state in FAILED}
+            self._chosen |= {one.task for one in chosen if one.state in FAILED_STATES}
             chosen = [one for one in chosen if one.task in self._chosen]
         if not chosen:
             raise UsageError(

@@ -32,8 +32,8 @@ from weigh.flow.here import Here
 from weigh.flow.submit.rounds import SubmissionRounds, rounds_of_plan, settle_all
 from weigh.lazy_modules import lazy_module
 from weigh.model.element_time import NOT_STARTED
-from weigh.model.job import CANCELLING, ON_HOLD, SubmittedJob, TaskState
-from weigh.model.record import ReportedProgress, State
+from weigh.model.job import CANCELLING, FAILED_STATES, ON_HOLD, SubmittedJob, TaskState
+from weigh.model.record import ReportedProgress
 from weigh.progress.eta import TaskDurations, TimeSpan, time_left_of, until_done
 from weigh.render.printable import last_line_of
 from weigh.render.progress_lines import ExpectedEnd, TaskEnd
@@ -57,9 +57,6 @@ else:  # each is imported when it is first used: not for a list
     dependency = lazy_module("weigh.flow.follow.dependency")
     resume = lazy_module("weigh.flow.follow.resume")
 
-FAILED: frozenset[State] = frozenset(
-    {"FAILED", "OUT_OF_MEMORY", "TIMEOUT", "STUCK", "DIVERGED"}
-)
 # outputs that are read: each is a file on a network disk
 _MOST_WORDS = 10
 # jobs in a list
@@ -156,7 +153,7 @@ def _job_standing(
         task
         for task in tasks.values()
         # a task that was left because time was short needs an explanation too
-        if task.state in FAILED or NOT_STARTED in (task.reason or "")
+        if task.state in FAILED_STATES or NOT_STARTED in (task.reason or "")
     ]
     return JobStanding(
         job=last.job,
