@@ -167,13 +167,16 @@ def _failed_task_lines(failed_task: FailedTask) -> Iterator[str]:
         yield from named_lines(name, row, indent=2, name_width=10)
 
 
-def plan_lines(commands: Sequence[tuple[int, str]], tasks: int) -> list[str]:
-    """Return the output of ``--dry-run``; *commands* are (number, command)."""
-    lines = [f"{seq}\t{printable_text(command)}" for seq, command in commands]
-    return [
-        *lines,
-        (
-            f"{count_with_commas(len(commands))} of {count_with_noun(tasks, 'task')} "
-            "would run"
-        ),
-    ]
+def plan_lines(
+    commands: Sequence[tuple[int, str]], tasks: int, then: str
+) -> Iterator[str]:
+    """Yield the output of ``--dry-run``; *commands* are (number, command).
+
+    *then* is the command when all tasks are done; empty if there is none.
+    """
+    for seq, command in commands:
+        yield f"{seq}\t{printable_text(command)}"
+    all_tasks = count_with_noun(tasks, "task")
+    yield f"{count_with_commas(len(commands))} of {all_tasks} would run"
+    if then:
+        yield f"when all are done: {printable_text(then)}"

@@ -3,7 +3,8 @@
 A number's place is after the name of a metric (``loss: nan``, ``grad norm is inf``), in
 a printed tensor, or alone in its line. Bounds and settings that may be infinite or
 missing (``best_loss=inf``, ``fill_value=nan``) do not count, nor do prose and tables,
-in which a value may be missing.
+in which a value may be missing. Nor does a score where a loss is a number: an F1
+of a class without examples is undefined, and training goes on.
 
 A loss has exploded if three values in a row are a thousand times what it began with,
 and at least a thousand.
@@ -44,6 +45,7 @@ _LOSS = re.compile("(?i)loss|nll|ppl|perplexity|mse|objective")
 _NO_LOSS = re.compile(
     "(?i)scale|scaling|weight|factor|coef|rate|lr|step|count|every|limit"
 )
+_SCORE = re.compile("(?i)score|acc|f1|auc|dice|iou|bleu")
 _LONGEST_LINE = 4096  # bytes; of a longer line the end is read
 _IN_A_ROW = 3  # values whose median is the beginning; and high ones that are certain
 _TIMES = 1e3  # what a loss began with: then it has exploded
@@ -86,7 +88,7 @@ class DivergenceWatch:
             for part in parts:  # a progress bar overwrites its line
                 text = _COLOUR.sub(b"", part[-_LONGEST_LINE:])
                 shown = text.decode("utf-8", "replace")
-                word = lost_number(shown)
+                word = lost_number(shown, has_loss=self._has_loss())
                 if word is not None:
                     self._patience -= 1
                 if word is None or self._patience > 0:
@@ -95,10 +97,14 @@ class DivergenceWatch:
                     return LostNumber(number, shown.strip(), word)
         return None
 
+    def _has_loss(self) -> bool:
+        """Return whether the last value of a loss is a number."""
+        return any(math.isfinite(values[-1]) for values in self._losses.values())
+
     def _exploded_loss(self, output_line: str) -> str | None:
         """Add the losses of a line; return the words for one that has exploded."""
         for name, value in _metric_values(output_line):
-            if not _LOSS.search(name) or _NO_LOSS.search(name):
+            if not _is_loss(name):
                 continue
             values = self._losses.setdefault(name, [])
             values.append(abs(value))
@@ -112,9 +118,18 @@ class DivergenceWatch:
         return None
 
 
-def lost_number(output_line: str) -> str | None:
-    """Return "NaN" or "inf" where one stands in the place of a number."""
-    for name, value in _metric_values(output_line):
+def lost_number(output_line: str, *, has_loss: bool = False) -> str | None:
+    """Return "NaN" or "inf" where one stands in the place of a number.
+
+    Where a loss *has* a value, there or in the line, scores do not count.
+    """
+    metrics = [*_metric_values(output_line)]
+    has_loss = has_loss or any(
+        _is_loss(name) and math.isfinite(value) for name, value in metrics
+    )
+    for name, value in metrics:
+        if has_loss and _SCORE.search(name) and not _is_loss(name):
+            continue
         if math.isnan(value) and not _MAY_BE_MISSING.search(name):
             return "NaN"
         if math.isinf(value) and not _MAY_BE_INFINITE.search(name):
@@ -132,8 +147,12 @@ def lost_at_end(output_end: bytes) -> str | None:
     """
     text = _COLOUR.sub(b"", output_end).decode("utf-8", "replace")
     latest = dict(_metric_values(text)) if _HINT.search(output_end) else {}
-    words = (lost_number(f"{name}: {value}") for name, value in latest.items())
-    return next(filter(None, words), None)
+    # in one line: a loss there decides what its scores mean
+    return lost_number(", ".join(f"{name}: {value}" for name, value in latest.items()))
+
+
+def _is_loss(metric_name: str) -> bool:
+    return bool(_LOSS.search(metric_name)) and not _NO_LOSS.search(metric_name)
 
 
 def _metric_values(output_line: str) -> Iterator[tuple[str, float]]:

@@ -1,7 +1,6 @@
 """Rows, requests and figures of a report, by values worked out by hand."""
 
 import pytest
-from msgspec.structs import replace
 
 from weigh.model.job import ElementState
 from weigh.model.record import (
@@ -25,7 +24,6 @@ from weigh.review.elements import elements_of_runs, memory_at_once, single_run_e
 from weigh.review.figures import (
     filled_measures,
     request_with_accounting,
-    with_other_figures,
 )
 from weigh.review.notes import report_notes
 from weigh.review.runs import (
@@ -114,129 +112,6 @@ def test_accounting_completes_a_request_and_replaces_nothing() -> None:
     assert request_with_accounting(NOTHING, [AccountedElement(element=0)]).nodes == 1
 
 
-OURS = {
-    "memory": ReportMeasure(name="memory", unit="bytes", median=GIB, most=GIB),
-    "gpu_memory": ReportMeasure(name="gpu_memory", unit="bytes", median=GIB, most=GIB),
-    "gpu_utilization": ReportMeasure(
-        name="gpu_utilization", unit="share", median=0.5, most=0.5
-    ),
-    "cpus": ReportMeasure(name="cpus", unit="cpus", median=1.0, most=1.0),
-    "time": ReportMeasure(name="time", unit="seconds", median=100.0, most=100.0),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "theirs", "value"),
-    [
-        ("memory", {"max_rss": 2 * GIB}, 2 * GIB),
-        ("memory", {"max_rss": round(1.04 * GIB)}, None),  # nearly the same
-        ("memory", {"max_rss": round(1.06 * GIB)}, round(1.06 * GIB)),
-        ("gpu_memory", {"gpu_memory": 2 * GIB}, 2 * GIB),
-        ("gpu_memory", {"gpu_memory": GIB}, None),
-        ("gpu_utilization", {"gpu_utilization": 0.9}, 0.9),
-        ("gpu_utilization", {"gpu_utilization": 0.51}, None),
-        ("cpus", {"cpu_time": 300.0, "wall_time": 100.0}, 3.0),
-        ("cpus", {"cpu_time": 109.0, "wall_time": 100.0}, None),  # a tenth of a CPU
-        ("cpus", {"cpu_time": 111.0, "wall_time": 100.0}, 1.11),
-        ("time", {"wall_time": 200.0}, 200.0),
-        ("time", {"wall_time": 104.0}, None),
-        ("time", {"cpu_time": 1.0}, None),
-    ],
-)
-def test_a_figure_of_accounting_is_shown_where_it_differs(
-    name: str, theirs: dict[str, float], value: float | None
-) -> None:
-    accounted = AccountedElement(element=0, state="COMPLETED", **theirs)  # type: ignore[arg-type]
-
-    (measure,) = with_other_figures([OURS[name]], [accounted], (), scheduler="slurm")
-
-    shown = [one.value for one in measure.others]
-    assert shown == ([] if value is None else [pytest.approx(value)])
-
-
-@pytest.mark.parametrize(
-    ("cpu_time", "wall_time", "word"),
-    [
-        (50.0, 100.0, "misses what was killed or left the job: trust weigh's"),
-        # a longer job has a lower mean
-        (50.0, 200.0, "over the whole job, including its set-up"),
-        (300.0, 100.0, "over the whole job, including its set-up"),
-    ],
-)
-def test_less_cpu_time_in_the_same_time_is_not_trusted(
-    cpu_time: float, wall_time: float, word: str
-) -> None:
-    accounted = AccountedElement(
-        element=0, state="COMPLETED", cpu_time=cpu_time, wall_time=wall_time
-    )
-
-    found = with_other_figures(
-        [OURS["time"], OURS["cpus"]], [accounted], (), scheduler="slurm"
-    )
-
-    assert [one.word for one in found[1].others] == [word]
-
-
-@pytest.mark.parametrize(
-    ("scheduler", "virtual", "shown"),
-    [
-        ("gridengine", 3 * GIB, [3]),
-        ("gridengine", None, []),
-        ("slurm", 3 * GIB, []),
-    ],
-)
-def test_address_space_is_a_figure_of_its_own_where_it_is_accounted(
-    scheduler: str, virtual: int | None, shown: list[int]
-) -> None:
-    theirs = AccountedElement(
-        element=0, state="COMPLETED", max_rss=GIB, virtual_memory=virtual
-    )
-
-    (found,) = with_other_figures([OURS["memory"]], [theirs], (), scheduler=scheduler)
-
-    assert [one.value for one in found.others] == [size * GIB for size in shown]
-
-
-@pytest.mark.parametrize(("theirs", "shown"), [(11.5, []), (12.5, [12.5])])
-def test_accounting_has_whole_seconds(theirs: float, shown: list[float]) -> None:
-    ours = ReportMeasure(name="time", unit="seconds", median=10.0, most=10.0)
-    accounted = AccountedElement(element=0, state="COMPLETED", wall_time=theirs)
-
-    (found,) = with_other_figures([ours], [accounted], (), scheduler="slurm")
-
-    assert [one.value for one in found.others] == shown
-
-
-@pytest.mark.parametrize(
-    ("held", "sampled", "is_trusted"),
-    [(GIB // 2, 30.0, False), (GIB // 2, None, True), (2 * GIB, 30.0, True)],
-)
-def test_less_gpu_memory_is_not_trusted_where_samples_are_known_to_be_rare(
-    held: int,
-    sampled: float | None,
-    is_trusted: bool,  # noqa: FBT001 - a table
-) -> None:
-    accounted = AccountedElement(
-        element=0, state="COMPLETED", gpu_memory=held, sampled=sampled
-    )
-
-    (found,) = with_other_figures(
-        [OURS["gpu_memory"]], [accounted], (), scheduler="slurm"
-    )
-
-    (word,) = [one.word or "" for one in found.others]
-    assert word.endswith("trust weigh's") is not is_trusted
-
-
-def test_a_zero_of_accounting_is_no_sample() -> None:
-    accounted = AccountedElement(element=0, state="COMPLETED", max_rss=0, sampled=1.0)
-
-    (found,) = with_other_figures([OURS["memory"]], [accounted], (), scheduler="slurm")
-
-    (word,) = [one.word for one in found.others]
-    assert word == "not zero: no sample was taken (sampled every 1 s)"
-
-
 def test_a_report_spans_the_attempts_that_began() -> None:
     began = ReviewedRun(row=ReportRow(started=1.0, wall_time=2.0, state="FAILED"))
     again = ReviewedRun(row=ReportRow(started=4.0, wall_time=5.0, state="COMPLETED"))
@@ -311,17 +186,18 @@ def test_what_accounting_saw_counts_where_weigh_saw_only_a_part_of_the_job(
     elapsed: float | None, *, advised: bool
 ) -> None:
     requested = ElementRequest(scheduler="slurm", memory=1000 * MIB)
-    seen = {"memory": 800.0 * MIB, "time": elapsed}
     measures = {
-        name: replace(
-            OURS[name],
-            others=tuple(
-                OtherFigure(source="sacct", value=value)
-                for value in [seen[name]]
-                if value is not None
-            ),
+        name: ReportMeasure(
+            name=name,  # type: ignore[arg-type]
+            unit="bytes",
+            median=most,
+            most=most,
+            others=(OtherFigure(source="sacct", value=theirs),) if theirs else (),
         )
-        for name in ("memory", "time")
+        for name, most, theirs in (
+            ("memory", GIB, 800.0 * MIB),
+            ("time", 100.0, elapsed),
+        )
     }
     row = ReportRow(started=0.0, wall_time=100.0, state="COMPLETED")
     element = single_run_element(ReviewedRun(row=row, need=100 * MIB), requested)

@@ -179,6 +179,13 @@ def test_no_recorded_output_is_taken_for_a_divergence() -> None:
     assert alarms == {}
 
 
+def test_an_undefined_score_with_a_loss_that_is_a_number_is_no_divergence() -> None:
+    both = losses(*range(9), form="loss: 0.{0}, f1: nan\n")
+    apart = losses(*range(9), form="loss: 0.{0}\nf1: nan\n")
+    assert watched(both) is watched(apart) is None
+    assert watched(f"{apart}loss: nan\n") == LostNumber(19, "loss: nan", "NaN")
+
+
 def test_an_infinite_gradient_of_mixed_precision_is_waited_for() -> None:
     scaled = losses(1, form="grad_norm: inf\n") + losses(2, 2, 2)
     assert watched(scaled, patience=3) is None
@@ -194,6 +201,11 @@ def test_an_infinite_gradient_of_mixed_precision_is_waited_for() -> None:
         (b"\rloss=nan\rloss=0.5", None),
         (b"loss: nan\nval_loss: 2", "NaN"),
         (b"best_loss: inf", None),
+        # a score that no example defines, beside a loss; alone it is what there is
+        (b"loss: 0.5\nval_f1: nan\n", None),
+        (b"loss: 0.5\ngrad_norm: nan\n", "NaN"),
+        (b"loss: nan\nval_f1: 0.5\n", "NaN"),
+        (b"val_f1: nan\n", "NaN"),
         (b"", None),
     ],
 )

@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,9 +14,12 @@ from typing import Any
 
 import pytest
 from batches import HOLD, Batch
-from processes import PATIENCE
+from called_weigh import called_here, work_alone_in
+from processes import PATIENCE, until
+from transcript import check_transcript
 
 from weigh.config import EXEC_KEYS
+from weigh.units import MIB
 
 Done = subprocess.CompletedProcess[str]
 PROMISES = tomllib.loads(Path(__file__).with_name("batches.toml").read_text())
@@ -42,7 +46,18 @@ _FOUND: dict[str, Callable[[Batch, Done], Any]] = {
         (record["job"]["task"], record["state"]) for record in batch.records()
     ),
     "signals_of_tasks": lambda batch, _: [one["signal"] for one in batch.records()],
-    "outputs": lambda batch, _: outputs(batch),
+    "outputs": lambda batch, _: outputs(batch.output),
+    "outputs_of_then": lambda batch, _: outputs(Path(f"{batch.joblog}.then.out")),
+    "then_done": lambda _, done: json.loads(done.stdout)["then"]["done"],
+    "holds": lambda batch, _: {
+        path.name: path.read_text() for path in batch.folder.iterdir() if path.is_file()
+    },
+    "longer_than_half_a_second": lambda batch, _: sorted(
+        one.seq for one in batch.entries() if one.wall_time > 0.5
+    ),
+    "peaks": lambda batch, _: of_tasks(
+        batch, lambda one: one["usage"]["peak_memory"]["value"] // MIB
+    ),
     "folder": lambda batch, _: os.listdir(batch.folder),
     "is_nothing_left": lambda batch, _: not batch.marked(),
     "slots": lambda _, done: json.loads(done.stdout)["slots"],
@@ -58,7 +73,7 @@ _FOUND: dict[str, Callable[[Batch, Done], Any]] = {
     "stderr_lines": lambda _, done: done.stderr.count("\n"),
 }
 _TEXTS: dict[str, Callable[[Batch, Done], str]] = {
-    "output": lambda batch, _: "".join(outputs(batch).values()),
+    "output": lambda batch, _: "".join(outputs(batch.output).values()),
     "evidence": lambda batch, _: str(batch.records()[-1]["outcome"]["evidence"]),
     "stdout": lambda _, done: done.stdout,
     "stderr": lambda _, done: done.stderr,
@@ -76,28 +91,54 @@ def of_tasks(batch: Batch, read: Callable[[dict[str, Any]], Any]) -> dict[str, A
     return {str(one["job"]["task"]): read(one) for one in batch.records()}
 
 
-def outputs(batch: Batch) -> dict[str, str]:
-    files = batch.output.iterdir() if batch.output.exists() else ()
+def outputs(folder: Path) -> dict[str, str]:
+    files = folder.iterdir() if folder.exists() else ()
     return {path.name: path.read_text() for path in files}
 
 
 def run_of_promise(batch: Batch, given: dict[str, Any]) -> Done:
     """Run what a table gives, and take from it all but what is expected."""
-    for name, text in given.pop("files", {}).items():
-        (batch.folder / name).write_text(text)
+    write_files(batch, given.pop("files", {}))
     if "removed" in given:
         (batch.folder / given.pop("removed")).unlink()
     if tasks := given.pop("tasks", []) * given.pop("repeat", 1):
-        hold = f"{sys.executable} {HOLD}"
-        lines = (task.replace("{python}", sys.executable) for task in tasks)
-        batch.write(*(line.replace("{hold}", hold) for line in lines))
+        batch.write(*map(filled, tasks))
     options, env = shlex.split(given.pop("options", "")), given.pop("env", {})
-    if "signal" not in given:
+    words = {"signals", "line", "meanwhile", "pause"}
+    what = {name: given.pop(name) for name in words & given.keys()}
+    if not what:
         limit = f'ulimit {given.pop("limit", "-c 0")}; "$@"'
         return batch.run(*options, before=("bash", "-c", limit, "bash"), **env)
-    started = batch.begin(*options, **env)
-    started.send_signal(signal.Signals["SIG" + given.pop("signal")])
-    return Done(started.args, started.wait(PATIENCE), "", "")
+    started = batch.start(*options, **env)
+    said = ""
+    if "line" in what:
+        said = batch.next_line(started)
+        assert what["line"] in said
+    else:
+        until(batch.ran)
+    for number, name in enumerate(what.get("signals", "").split()):
+        if number:
+            said = batch.next_line(started)
+            assert "SIG" in said
+            time.sleep(what.get("pause", 0))
+        started.send_signal(signal.Signals[f"SIG{name}"])
+    write_files(batch, what.get("meanwhile", {}))
+    # what survives SIGKILL may hold the pipes
+    started.wait(PATIENCE)
+    is_killed = what.get("signals") == "KILL"
+    out, err = ("", "") if is_killed else started.communicate()
+    return Done(started.args, started.returncode, out, said + err)
+
+
+def write_files(batch: Batch, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (batch.folder / name).write_text(text)
+
+
+def filled(task: str) -> str:
+    task = task.replace("{hold}", f"{{python}} {HOLD}")
+    task = task.replace("{words of 3 MiB}", " ".join(["x" * 1000] * 3000))
+    return task.replace("{python}", sys.executable)
 
 
 @pytest.mark.parametrize("promise", PROMISES)
@@ -111,7 +152,32 @@ def test_exec_keeps(batch: Batch, promise: str) -> None:
             if way in {"has", "lacks"}:
                 assert (value in _TEXTS[text](batch, done)) == (way == "has"), key
             else:
-                assert _FOUND[key](batch, done) == value, key
+                found = _FOUND[key](batch, done)
+                if key == "peaks":
+                    assert all(a <= found[task] < b for task, (a, b) in value.items())
+                elif key == "holds":
+                    assert {name: found.get(name, "") for name in value} == value
+                else:
+                    assert found == value, key
+
+
+def test_what_cannot_be_run_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The files of a line ``## NAME TEXT`` stay for the next commands."""
+
+    def given(words: str) -> None:
+        name, _, text = words.partition(" ")
+        text = text.replace("150000-LETTERS", "x" * 150_000) + "\n"
+        # as they stand in the file: \\n, \\0 and \\xff
+        content = text.encode().decode("unicode_escape").encode("latin-1")
+        (tmp_path / name).write_bytes(content)
+
+    work_alone_in(tmp_path, monkeypatch)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    path = Path(__file__).with_name("exec.transcript")
+    check_transcript(path, called_here(capsys), {str(tmp_path): "FOLDER"}, given)
+    assert {path.name for path in tmp_path.iterdir()} == {"tasks.txt", "weigh.toml"}
 
 
 def test_a_line_needs_no_shell_or_gets_bash(batch: Batch) -> None:
@@ -128,10 +194,8 @@ def test_each_task_has_a_record_of_what_it_used(batch: Batch) -> None:
     batch.write(f'{sys.executable} -c "{hold}"', "true")
     batch.run("-j", "2")
     big, small = batch.record(1), batch.record(2)
-    assert (big["state"], big["exit_code"]) == ("COMPLETED", 0)
     assert 60 << 20 < big["usage"]["peak_memory"]["value"] < 90 << 20
     assert big["usage"]["wall_time"] > 0.3
-    assert (big["job"]["task"], big["job"]["attempt"]) == (1, 1)
     assert small["usage"]["peak_memory"]["source"] == "launcher floor"
 
 

@@ -1,54 +1,19 @@
 """What goes wrong around ``weigh exec``, each fault made for real."""
 
+import errno
 import json
+import os
+import pty
+import re
 import signal
 import sys
 import time
 
 import pytest
 from batches import Batch
-from processes import until
+from processes import is_stopped, until
 
-# the second signal of a user who typed Ctrl-C twice, once all tasks have ended
-SIGNALLED_AT_THE_END = """
-import os, signal, sys
-if "exec" in sys.argv:
-    from weigh.runner.channels import SlotChannels
-    whole = SlotChannels.close
-    def close(self):
-        whole(self)
-        os.kill(os.getpid(), signal.SIGINT)
-    SlotChannels.close = close
-"""
-
-
-def test_tasks_that_survived_kill_9_are_waited_for(batch: Batch) -> None:
-    slow = "echo in >> ran; while [ ! -e go ]; do sleep 0.05; done; echo out >> ran"
-    batch.write(slow)
-    first = batch.begin()
-    batch.kill(first)
-    second = batch.start()
-    assert "waiting for" in batch.next_line(second)
-    assert batch.ran() == ["in"]
-    (batch.folder / "go").touch()
-    assert second.wait(30) == 0
-    assert batch.ran() == ["in", "out", "in", "out"]
-
-
-def test_an_interrupt_while_waiting_for_survivors_ends_by_that_signal(
-    batch: Batch,
-) -> None:
-    batch.write("echo in >> ran; while [ ! -e go ]; do sleep 0.05; done")
-    first = batch.begin()
-    batch.kill(first)
-    second = batch.start()
-    assert "waiting for" in batch.next_line(second)
-    second.terminate()
-    out, _ = second.communicate(timeout=60)
-    (batch.folder / "go").touch()
-    assert second.returncode == 128 + signal.SIGTERM
-    assert "0 of 1 task done, 1 not run" in out
-    assert batch.ran() == ["in"]
+STUCK = ("--end-stuck", "1.5")
 
 
 @pytest.mark.few(2)
@@ -68,97 +33,6 @@ def test_a_signal_is_passed_on_to_the_tasks_and_the_run_can_resume(
     (batch.folder / "go").touch()
     assert batch.run("-j", "1").returncode == 0
     assert batch.ended() == {1: (0, 0), 2: (0, 0)}
-
-
-def test_a_second_signal_ends_the_grace_time(batch: Batch) -> None:
-    batch.write("trap '' TERM; echo in >> ran; while :; do sleep 0.1; done")
-    started = batch.begin("--grace", "1000")
-    started.terminate()
-    assert "SIGTERM" in batch.next_line(started)
-    time.sleep(0.4)
-    started.terminate()
-    assert started.wait(30) == 128 + signal.SIGTERM
-    assert batch.marked() == []
-
-
-def test_a_signal_from_a_scheduler_and_its_shell_keeps_the_grace_time(
-    batch: Batch,
-) -> None:
-    saves = "sleep 0.3; touch saved; exit 1"
-    batch.write(f"trap '{saves}' TERM; echo in >> ran; while :; do sleep 0.1; done")
-    started = batch.begin("--grace", "1000")
-    started.terminate()
-    assert "SIGTERM" in batch.next_line(started)
-    started.terminate()
-    assert started.wait(30) == 128 + signal.SIGTERM
-    assert (batch.folder / "saved").exists()
-
-
-HOLDER = """
-import os, sys, time
-if os.fork():
-    os._exit(0)
-os.setsid()
-if os.fork():
-    os._exit(0)
-held = bytearray(int(sys.argv[1]) << 20)
-time.sleep(0.6)
-open("ran", "a").write("daemon\\n")
-"""
-
-
-def test_a_daemon_belongs_to_its_task_and_ends_before_it(batch: Batch) -> None:
-    (batch.folder / "holder.py").write_text(HOLDER)
-    run = f"{sys.executable} holder.py"
-    batch.write(f"{run} 50", f"{run} 120")
-    assert batch.run("-j", "2").returncode == 0
-    assert batch.ran() == ["daemon", "daemon"]
-    peaks = [batch.record(task)["usage"]["peak_memory"]["value"] for task in (1, 2)]
-    assert 50 << 20 < peaks[0] < 80 << 20
-    assert 120 << 20 < peaks[1] < 150 << 20
-    assert all(entry.wall_time > 0.6 for entry in batch.entries())
-
-
-@pytest.mark.few(5)
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        (None, "tasks.txt"),
-        (b"", "no task in tasks.txt"),
-        (b"\n# nothing\n", "no task in tasks.txt"),
-        (b"true\n\necho 'a\n", "tasks.txt:3: a quote is never closed"),
-        (b'echo "a\n', "tasks.txt:1: a quote is never closed"),
-        (b"echo a \\\necho b\n", "or the line ends in a backslash"),
-        (b"true\necho a\0b\n", "tasks.txt:2: a NUL byte"),
-        ("true\n".encode("utf-16"), "UTF-16"),
-        (b"#!/bin/sh\ntrue\n", "a script"),
-        (b"#SBATCH --mem=1G\necho a >> ran\n", "tasks.txt:1 is a directive"),
-        (b"echo a >> ran\n#$ -l h_rt=60\n", "tasks.txt:2 is a directive"),
-    ],
-)
-def test_a_line_that_cannot_be_a_command_is_named_before_anything_starts(
-    batch: Batch, text: bytes | None, complaint: str
-) -> None:
-    if text is not None:
-        batch.tasks.write_bytes(text)
-    finished = batch.run()
-    assert finished.returncode == 2
-    assert complaint in finished.stderr
-    assert len(finished.stderr.splitlines()) == 1
-    assert batch.ran() == []
-    assert not batch.joblog.exists()
-
-
-def test_a_task_file_changed_while_it_runs_stops_the_launching(batch: Batch) -> None:
-    first = "echo a >> ran; while [ ! -e go ]; do sleep 0.05; done"
-    batch.write(first, "echo b >> ran")
-    started = batch.begin("-j", "1")
-    batch.write(first, "rm -r thing")
-    (batch.folder / "go").touch()
-    assert started.wait(30) == 125
-    assert batch.ran() == ["a"]
-    assert started.stderr is not None
-    assert "was changed" in started.stderr.read()
 
 
 def test_a_folder_that_cannot_be_written_is_reported_before_anything_starts(
@@ -244,18 +118,6 @@ def test_what_ended_while_the_disk_was_full_is_kept_once_there_is_room(
     assert sorted(one["job"]["task"] for one in records) == [1, 2]
 
 
-def test_an_interrupt_that_comes_while_the_run_ends_cuts_off_no_summary(
-    batch: Batch,
-) -> None:
-    (batch.folder / "sitecustomize.py").write_text(SIGNALLED_AT_THE_END)
-    batch.write("echo in >> ran; sleep 100")
-    started = batch.begin(PYTHONPATH=str(batch.folder))
-    started.send_signal(signal.SIGINT)
-    out, _ = started.communicate(timeout=60)
-    assert started.returncode == 128 + signal.SIGINT
-    assert "0 of 1 task done, 1 interrupted" in out
-
-
 def test_killed_repeatedly_every_task_ends_and_none_runs_twice_at_once(
     batch: Batch,
 ) -> None:
@@ -335,3 +197,124 @@ def test_a_warning_that_comes_after_term_kills_no_task_that_saves(
 
     assert started.wait(30) in {128 + signal.SIGTERM, 128 + signal.SIGUSR1}
     assert batch.ran() == ["in", "saved"]
+
+
+def test_stopped_and_continued_it_goes_on(batch: Batch) -> None:
+    batch.write("echo in >> ran; while [ ! -e go ]; do sleep 0.05; done; echo out")
+    started = batch.begin()
+    for _ in range(3):
+        started.send_signal(signal.SIGSTOP)
+        until(lambda: is_stopped(started.pid))
+        time.sleep(0.6)  # longer than it sleeps at most
+        started.send_signal(signal.SIGCONT)
+        until(lambda: not is_stopped(started.pid))
+    (batch.folder / "go").touch()
+    assert started.wait(30) == 0
+    assert batch.ended() == {1: (0, 0)}
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("option", ["--grace=30", "--ungroup"])
+@pytest.mark.parametrize("most", [24, 100])
+def test_with_few_open_files_it_runs_fewer_at_once_and_states_how_many_it_needs(
+    batch: Batch, most: int, option: str
+) -> None:
+    batch.write(*(f"sleep 0.1; echo {n} >> ran" for n in range(20)))
+    few = ("bash", "-c", f'ulimit -n {most}; "$@"', "bash")
+    finished = batch.run("-j", "20", option, before=few)
+    assert finished.returncode == 0
+    said = re.search(r"(\d+) open files are enough for (\d+) of 20 .*", finished.stderr)
+    needed = re.search(r"ulimit -n (\d+)", finished.stderr)
+    assert said
+    assert needed
+    # six for a task, and as many as weigh itself has
+    fit = max(1, (most - (int(needed[1]) - 6 * 20)) // 6)
+    assert (int(said[1]), int(said[2])) == (most, fit), finished.stderr
+    assert "Too many open files" not in finished.stderr
+    assert "not kept" not in finished.stderr
+    assert len(batch.ran()) == 20
+    assert len(batch.records()) == 20
+
+
+def test_a_line_as_long_as_the_kernel_takes_runs(batch: Batch) -> None:
+    most = 32 * os.sysconf("SC_PAGE_SIZE") - 1
+    shell = "echo a >> ran; : "
+    words = "true" + " x" * most
+    batch.write(shell + "x" * (most - len(shell)), words)
+    assert batch.run("-j", "1").returncode == 0
+    assert batch.ran() == ["a"]
+
+
+def test_lines_of_tasks_on_a_terminal_are_not_mixed_with_the_progress(
+    batch: Batch,
+) -> None:
+    batch.write("sleep 0.7; echo said", "sleep 0.1; sleep 0.1")
+    shown = _on_a_terminal(batch, "-j", "2", "--ungroup")
+    lines = [line for line in shown.splitlines() if "said" in line]
+    assert lines == ["said"]
+
+
+def test_on_a_terminal_the_progress_is_drawn(batch: Batch) -> None:
+    batch.write("sleep 0.7; echo said")
+    assert "0 of 1 done, 1 running" in _on_a_terminal(batch)
+
+
+def _on_a_terminal(batch: Batch, *options: str) -> str:
+    master, slave = pty.openpty()
+    batch.start(*options, out=slave, err=slave, TERM="xterm")
+    os.close(slave)
+    shown = b""
+    while piece := _read(master):
+        shown += piece
+    os.close(master)
+    return shown.decode()
+
+
+def _read(master: int) -> bytes:
+    try:
+        return os.read(master, 4096)
+    except OSError as error:  # how Linux says that nobody has the other end
+        if error.errno != errno.EIO:
+            raise
+        return b""
+
+
+def test_a_task_whose_work_docker_does_is_not_stuck(batch: Batch) -> None:
+    docker = batch.folder / "docker"  # whose name the kernel has, though it is a script
+    docker.write_text("#!/bin/sh\nsleep 4\n")
+    docker.chmod(0o755)
+    batch.write("./docker 4; true", "./docker 4; true")
+
+    finished = batch.run(*STUCK, "-j2")
+
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_a_task_that_somebody_suspended_is_not_stuck(batch: Batch) -> None:
+    batch.write("echo $$ >> ran; sleep 1; echo done >> ran")
+    started = batch.begin(*STUCK)
+    task = int(batch.ran()[0])
+    os.killpg(task, signal.SIGSTOP)
+    # by then more than the time has passed
+    folder = batch.folder / "other"
+    folder.mkdir()
+    other = Batch(folder).write("sleep 1000")
+    assert other.run(*STUCK).returncode == 1
+
+    os.killpg(task, signal.SIGCONT)
+
+    assert started.wait() == 0
+    until(lambda: batch.ran()[-1] == "done")
+
+
+def test_a_run_by_hand_of_a_queue_names_it(batch: Batch) -> None:
+    """No run of a queue knows that it is the last one."""
+    batch.write("echo a >> ran", "# weigh: then", "echo merged")
+    needs = ("--time", "9s", "--memory", "90M", "--node", "1G,2", "--hours", "1")
+    planned = batch.weigh("plan", "tasks.txt", *needs)
+    assert planned.returncode == 0, planned.stderr
+
+    pulled = batch.weigh("exec", "--pull", "plan/tasks")
+
+    assert (pulled.returncode, batch.ran()) == (0, ["a"])
+    assert "weigh: when all runs of this queue end, run: echo merged\n" in pulled.stderr

@@ -5,11 +5,12 @@ log of a site.
 """
 
 import io
-import math
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,8 +29,9 @@ from weigh.schedulers.accounting import read_tables
 from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import accounting as gridengine_accounting
 from weigh.schedulers.slurm import accounting as slurm_accounting
-from weigh.units import GIB, KIB, MIB
+from weigh.units import GIB, MIB
 
+SLURM, GRID_ENGINE = slurm_accounting.ACCOUNTING, gridengine_accounting.ACCOUNTING
 COLUMNS = (
     "JobID|State|ElapsedRaw|TimelimitRaw|ReqMem|AllocCPUS|TotalCPU|MaxRSS|AllocTRES|"
     "NodeList|TRESUsageInMax|ConsumedEnergyRaw\n"
@@ -67,57 +69,34 @@ LINE = "q:n:g:o:j:2:sge:0:1:1:9:0:0:3:.1:.1:4956.0" + 28 * ":0" + "\n"
 TABLE = (Path(__file__).parent / "gpu_table.txt").read_text()
 
 
-def test_sacct_gives_each_element_what_it_requested_and_its_largest_step() -> None:
-    first, failed, killed = slurm_accounting.ACCOUNTING.parse(SACCT)
-    assert (first.element, first.max_rss) == (0, 212079 * KIB)
-    assert (first.memory_asked, first.time_limit, first.cpus) == (600 * MIB, 300, 1)
-    assert (first.wall_time, first.cpu_time) == (5.0, 0.251)
-    assert failed.max_rss is None  # no sample was taken: not a zero
-    assert killed.state == "OUT_OF_MEMORY"
-    assert (killed.gpus, killed.gpu_memory) == (2, 1234 * MIB)
-    assert killed.cpu_time == 86400 + 2 * 3600 + 3 * 60 + 4
+NEVER_RAN = f"{COLUMNS}3|CANCELLED by 0|0|10|16?|0|00:00:00|||None assigned||0\n"
+PARSED: dict[str, tuple[Callable[[str], Iterable[msgspec.Struct]], str]] = {
+    "sacct: the largest step counts": (SLURM.parse, SACCT),
+    "sacct: a job that was cancelled while it waited used no time": (
+        *(SLURM.parse, NEVER_RAN),
+    ),
+    "sacct of old: memory per node": (SLURM.parse, SACCT.replace("600M|1|", "4Gn|2|")),
+    "sacct of old: memory per CPU": (SLURM.parse, SACCT.replace("600M|1|", "4Gc|2|")),
+    "qacct: its kilobytes are 1024 kibibytes": (GRID_ENGINE.parse, QACCT),
+    "a GPU table in the log": (read_tables, f"output of the job\n{TABLE}\n"),
+}
 
 
-def test_an_element_that_never_ran_used_no_time() -> None:
-    # Slurm 22.05, an array cancelled while it waited
-    text = f"{COLUMNS}3|CANCELLED by 0|0|10|16?|0|00:00:00|||None assigned||0\n"
-
-    (element,) = slurm_accounting.ACCOUNTING.parse(text)
-
-    assert (element.wall_time, element.memory_asked) == (None, None)
-
-
-@pytest.mark.parametrize(("text", "size"), [("4Gn", 4 * GIB), ("4Gc", 8 * GIB)])
-def test_sacct_of_old_requested_per_node_or_per_cpu(text: str, size: int) -> None:
-    line = SACCT.replace("|600M|1|", f"|{text}|2|")
-    assert slurm_accounting.ACCOUNTING.parse(line)[0].memory_asked == size
-
-
-def test_qacct_counts_what_it_calls_kilobytes_as_1024_kibibytes() -> None:
-    (one,) = gridengine_accounting.ACCOUNTING.parse(QACCT)
-    assert one.max_rss == round(207.828 * MIB)
-    assert one.virtual_memory == math.ceil(211.035 * MIB)
-    assert (one.element, one.wall_time, one.cpu_time) == (1, 12.0, 3.25)
-    assert (one.memory_asked, one.time_limit) == (2 * GIB, 600)
-
-
-def test_a_gpu_table_of_the_log_is_read() -> None:
-    (table,) = read_tables(f"output of the job\n{TABLE}\n")
-    assert (table.gpu, table.gpu_memory) == ("1", 2205155328)
-    assert (table.utilization, table.process_utilization) == (0.39, 0.16)
-    assert table.one_look
+def parsed_text(name: str) -> str:
+    parse, text = PARSED[name]
+    rows = [msgspec.structs.asdict(one).items() for one in parse(text)]
+    known = [
+        " ".join(f"{k}={v}" for k, v in row if v not in (None, ())) for row in rows
+    ]
+    return "".join(f"{row}\n" for row in known)
 
 
 @given(st.text(max_size=300))
 def test_no_text_makes_accounting_raise(text: str) -> None:
-    for parse in (
-        slurm_accounting.ACCOUNTING.parse,
-        gridengine_accounting.ACCOUNTING.parse,
-        read_tables,
-    ):
+    for parse in (SLURM.parse, GRID_ENGINE.parse, read_tables):
         parse(text)
         parse(f"{SACCT}{QACCT}{TABLE}{text}")
-    for source in (slurm_accounting.ACCOUNTING, gridengine_accounting.ACCOUNTING):
+    for source in (SLURM, GRID_ENGINE):
         for written in (text, f"{LIST}{text}", f"{QACCT}{text}", f"{LINE}{text}"):
             list(source.read_past(io.StringIO(written, newline="\n")))
 
@@ -127,8 +106,14 @@ def test_a_gpu_table_cut_off_anywhere_never_gives_another_peak(end: int) -> None
     assert {table.gpu_memory for table in read_tables(TABLE[:end])} <= {2205155328}
 
 
-def ours(most: float | None = GIB) -> ReportMeasure:
-    return ReportMeasure(name="memory", unit="bytes", median=most, most=most)
+def ours(name: str, figure: float) -> ReportMeasure:
+    unit = {"cpus": "cpus", "time": "seconds", "gpu_utilization": "share"}
+    return ReportMeasure(
+        name=name,  # type: ignore[arg-type]
+        unit=unit.get(name, "bytes"),  # type: ignore[arg-type]
+        median=figure or None,
+        most=figure or None,
+    )
 
 
 def accounted(**known: Any) -> AccountedElement:
@@ -136,35 +121,67 @@ def accounted(**known: Any) -> AccountedElement:
     return AccountedElement(**(fields | known))
 
 
-WHOLE_JOB = accounted(wall_time=4200.0, cpu_time=650.0)
-CPUS = ReportMeasure(name="cpus", unit="cpus", median=1.0, most=1.0)
-TEN_MINUTES = ReportMeasure(name="time", unit="seconds", median=600.0, most=600.0)
 KILLED = "a task was killed for memory"
 # what weigh measured, and what accounting reports
-FIGURES: dict[str, tuple[list[ReportMeasure], AccountedElement]] = {
+FIGURES: dict[str, tuple[dict[str, float], dict[str, Any]]] = {
     "a zero of a killed job": (
-        [ours(5 * GIB)],
-        accounted(state="OUT_OF_MEMORY", max_rss=0),
+        {"memory": 5 * GIB},
+        {"state": "OUT_OF_MEMORY", "max_rss": 0},
     ),
     "a zero where weigh measured nothing": (
-        [ReportMeasure(name="memory", unit="bytes", requested=GIB)],
-        accounted(max_rss=0, sampled=1.0),
+        {"memory": 0},
+        {"max_rss": 0, "sampled": 1.0},
     ),
+    "a zero beside a figure": ({"memory": GIB}, {"max_rss": 0, "sampled": 1.0}),
     f"{KILLED}, and sacct saw more": (
-        [ours()],
-        accounted(state="FAILED", max_rss=5 * GIB),
+        {"memory": GIB},
+        {"state": "FAILED", "max_rss": 5 * GIB},
     ),
-    "more than weigh measured": ([ours()], accounted(max_rss=2 * GIB)),
-    "nearly the same": ([ours()], accounted(max_rss=GIB + 10 * MIB)),
-    "a job that still runs": ([ours()], accounted(state="RUNNING", max_rss=3 * GIB)),
-    "a job that slept before its run": ([CPUS, TEN_MINUTES], WHOLE_JOB),
+    "more than weigh measured": ({"memory": GIB}, {"max_rss": 2 * GIB}),
+    "4 % more": ({"memory": GIB}, {"max_rss": round(1.04 * GIB)}),
+    "6 % more": ({"memory": GIB}, {"max_rss": round(1.06 * GIB)}),
+    "a job that still runs": (
+        {"memory": GIB},
+        {"state": "RUNNING", "max_rss": 3 * GIB},
+    ),
+    "a job that slept before its run": (
+        {"cpus": 1.0, "time": 600.0},
+        {"wall_time": 4200.0, "cpu_time": 650.0},
+    ),
     **{
         f"less, sampled every {sampled} s": (
-            [ours()],
-            accounted(max_rss=GIB // 2, wall_time=9.0, sampled=sampled),
+            {"memory": GIB, "gpu_memory": GIB},
+            {"max_rss": GIB // 2, "gpu_memory": GIB // 2, "sampled": sampled},
         )
         for sampled in (30.0, 10.0, 0.0, None)
     },
+    "more GPU memory, sampled rarely": (
+        {"gpu_memory": GIB},
+        {"gpu_memory": 2 * GIB, "sampled": 30.0},
+    ),
+    "as much GPU memory": ({"gpu_memory": GIB}, {"gpu_memory": GIB}),
+    "a busier GPU": ({"gpu_utilization": 0.5}, {"gpu_utilization": 0.9}),
+    "a GPU as busy": ({"gpu_utilization": 0.5}, {"gpu_utilization": 0.51}),
+    **{
+        f"{cpu} s of CPU time in {wall} s beside 1 CPU in 100 s": (
+            {"cpus": 1.0, "time": 100.0},
+            {"cpu_time": cpu, "wall_time": wall},
+        )
+        for cpu, wall in [(109, 100), (111, 100), (300, 100), (50, 100), (50, 200)]
+    },
+    **{
+        f"{theirs} s beside {time} s": ({"time": time}, {"wall_time": theirs})
+        for time, theirs in [(100.0, 104.0), (10.0, 11.5), (10.0, 12.5)]
+    },
+    "no time at all": ({"time": 100.0}, {"cpu_time": 1.0}),
+    **{
+        f"address space of {scheduler}": (
+            {"memory": GIB},
+            {"max_rss": GIB, "virtual_memory": 3 * GIB},
+        )
+        for scheduler in ("slurm", "gridengine")
+    },
+    "no address space of gridengine": ({"memory": GIB}, {"max_rss": GIB}),
 }
 SAMPLED = [
     accounted(
@@ -197,11 +214,14 @@ UNMEASURED: dict[str, tuple[ElementRequest, list[AccountedElement]]] = {
 
 
 def figures_text(name: str) -> str:
-    measures, told = FIGURES[name]
-    killed = name.startswith(KILLED)
+    measures, theirs = FIGURES[name]
     text = ""
     for one in with_other_figures(
-        measures, (told,), (), scheduler="slurm", killed=killed
+        [ours(*measure) for measure in measures.items()],
+        (accounted(**theirs),),
+        (),
+        scheduler="gridengine" if "gridengine" in name else "slurm",
+        killed=name.startswith(KILLED),
     ):
         for figure in one.others:
             value = unit_value_text(figure.value, one.unit)
@@ -225,7 +245,8 @@ def report_text(name: str) -> str:
 
 
 def test_figures_of_accounting_are_judged_as_they_were_reviewed() -> None:
-    texts = {name: figures_text(name) for name in FIGURES}
+    texts = {name: parsed_text(name) for name in PARSED}
+    texts |= {name: figures_text(name) for name in FIGURES}
     texts |= {name: report_text(name) for name in UNMEASURED}
     check_texts(Path(__file__).with_name("accounting.texts"), texts)
 
@@ -267,10 +288,8 @@ def test_a_sacct_on_path_is_queried_once_for_the_whole_job(
         ("JobAcctGatherFrequency  = 30\nJobAcctGatherType = jobacct_gather/linux", 30),
         ("JobAcctGatherFrequency  = task=10\n", 10),
         ("JobAcctGatherFrequency  = energy=60,task=15,network=0\n", 15),
-        (
-            "JobAcctGatherFrequency  = energy=60\n",
-            30,
-        ),  # the default of what is left out
+        # the default of what is left out
+        ("JobAcctGatherFrequency  = energy=60\n", 30),
         ("JobAcctGatherFrequency  = 0\n", 0),
         ("JobAcctGatherFrequency  = 30\nJobAcctGatherType = (null)\n", None),
         ("JobAcctGatherFrequency  = 30\nJobAcctGatherType = jobacct_gather/none", None),

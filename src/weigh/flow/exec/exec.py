@@ -242,8 +242,8 @@ def _from_queue(folder: str, options: ExecOptions) -> tuple[str, ExecOptions, st
 
 def tasks_to_run(
     task_file: str, options: ExecOptions
-) -> tuple[list[tuple[int, str]], int]:
-    """Return (number, command) of the tasks that would run, and the total number.
+) -> tuple[list[tuple[int, str]], int, str]:
+    """Return (number, command) of the tasks that would run, the total, and ``then``.
 
     Raises:
         UsageError, FormatError: as for :func:`execute`.
@@ -256,7 +256,8 @@ def tasks_to_run(
     order = left_to_run(settled, options)
     texts = [(seq, options.mask.line(os.fsdecode(source.text(seq)))) for seq in order]
     source.close()
-    return texts, len(source)
+    then = options.mask.line(os.fsdecode(source.then or b""))
+    return texts, len(source), then
 
 
 def _warn_of_job_scripts(here: Here, source: TaskSource, console: RunConsole) -> None:
