@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
-from planning import HUNDRED, Keep, Weigh, a_run, keep_run, read_plan
+from planning import HUNDRED, Keep, Weigh, read_plan
 
-from weigh.model.record import PeakMemory, Usage
-from weigh.request import LEAST_TIME
-from weigh.units import GIB, MIB
+from weigh.units import GIB
 
 SAID = ("--gpu-memory", "2.3GiB", "--memory", "1GiB", "--time", "5h", "--cpus", "1")
 
@@ -40,26 +37,6 @@ def test_the_plan_in_the_folder_states_what_is_in_each_file(
     assert plan.elements[0].gpu_memory == 4 * math.ceil(round(2.3 * GIB) * 1.2)
     assert (plan.request.cpus, plan.request.gpus, plan.request.gpu) == (4, 1, "p100")
     assert plan.request.time_limit == 6 * 3600
-
-
-@pytest.mark.parametrize(
-    ("words", "each", "element"),
-    [
-        (("--memory", "100M"), "120 MiB RAM, with 20 %", "140 MiB (20 MiB for weigh)"),
-        (("--time", "1h"), "01:12:00, with 20 %", "01:15:00"),
-        (("--gpu-memory", "4G", "--gpu", "T4"), "4.80 GiB of GPU, 1 CPU, with", ""),
-        (("--memory", "100M", "--cpus", "3"), "3 CPUs, 120 MiB", "3 CPUs, 140 MiB"),
-    ],
-)
-def test_what_is_added_to_a_figure_that_was_typed_is_shown(
-    words: tuple[str, ...], each: str, element: str, weigh: Weigh
-) -> None:
-    _, out, _ = weigh("plan", "tasks.txt", *words)
-
-    per_task, *_, per_element, _next = out.splitlines()
-    assert each in per_task
-    assert "20 % headroom" in per_task
-    assert element in per_element
 
 
 def test_json_is_the_document_that_is_written(weigh: Weigh, tmp_path: Path) -> None:
@@ -91,67 +68,6 @@ def test_algorithms_are_packed_each_by_its_own_record(
         need = 2.4 * algorithms.count("ppo") + 10.8 * algorithms.count("dqn")
         assert need * GIB <= plan.gpu.memory
     assert sorted(t for e in plan.elements for t in e.tasks) == list(range(1, 19))
-
-
-def test_tasks_that_keep_a_gpu_busy_are_given_the_time_to_take_turns(
-    weigh: Weigh, tmp_path: Path, keep: Keep
-) -> None:
-    keep(PPO, 2 * GIB, busy=100.0)
-    (tmp_path / "rl.txt").write_text("python rl.py --algo ppo --seed 2\n" * 4)
-
-    weigh("plan", "rl.txt")
-
-    plan = read_plan(tmp_path / "plan" / "rl")
-    assert plan.kinds[0].item.time == 3600
-    assert plan.request.time_limit == 4 * 3600
-
-
-def test_short_tasks_take_turns_by_what_they_took_not_by_the_least_request(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    # 8 s of a GPU that is busy for 28 % of them
-    peak = PeakMemory(GIB, GIB, GIB, None, None, None, "test")
-    record = a_run(PPO, 2 * GIB, busy=28.0)
-    gpus = record.usage.gpus if record.usage else ()
-    usage = Usage(wall_time=8.0, peak_memory=peak, gpus=gpus)
-    keep_run(tmp_path, replace(record, usage=usage))
-    (tmp_path / "rl.txt").write_text("python rl.py --algo ppo --seed 2\n" * 8)
-
-    out = weigh("plan", "rl.txt")[1]
-
-    assert "00:05:00 (1 run)" in out
-    assert read_plan(tmp_path / "plan" / "rl").request.time_limit == LEAST_TIME
-
-
-def test_every_line_fits_80_columns(weigh: Weigh, tmp_path: Path, keep: Keep) -> None:
-    keep(PPO, 2 * GIB, busy=30.0)
-    keep(DQN, 9 * GIB, busy=60.0)
-    long = " ".join(f"--option-{n} value" for n in range(9))
-    (tmp_path / "rl.txt").write_text(
-        f"python rl.py --algo ppo {long}\npython rl.py --algo dqn {long}\n"
-    )
-
-    _, one, notes = weigh("plan", "rl.txt")
-    _, several, _ = weigh("plan", "rl.txt", "--gpu", "T4,A100-40GB:1g.5gb,V100-32GB")
-
-    for line in (one + notes + several).splitlines():
-        assert len(line) <= 80, line
-
-
-def test_measured_cpus_that_a_node_lacks_come_with_the_option_for_fewer(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    """Eight threads on a busy machine were taken for four CPUs."""
-    peak = PeakMemory(GIB, GIB, GIB, None, None, None, "test")
-    usage = Usage(wall_time=60.0, peak_memory=peak, cpus_used=3.9)
-    keep_run(tmp_path, a_run("python threads.py 1", usage=usage))
-    (tmp_path / "threads.txt").write_text("python threads.py 2\n")
-
-    code, _, err = weigh("plan", "threads.txt", "--node", "2")
-
-    assert code == 2
-    assert "4 CPUs as measured, and the node has 2; --cpus 2 if fewer are enough" in err
-    assert weigh("plan", "threads.txt", "--node", "2", "--cpus", "2")[0] == 0
 
 
 def test_a_plan_is_not_overwritten_unless_requested(
@@ -274,45 +190,29 @@ def test_a_plan_without_one_of_its_files_is_planned_again(
     assert "tasks_1.txt is gone (weigh plan TASKS --replace)" in err
 
 
-def test_a_run_that_failed_at_once_is_nothing_to_plan_with(
-    weigh: Weigh, tmp_path: Path
+WHOLE = ("--memory", "1GiB", "--time", "5h", "--cpus", "2")
+
+
+def test_each_node_of_a_task_is_started_by_srun(weigh: Weigh, tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("torchrun 'a b.py'\nsrun ./mine\n")
+
+    assert weigh("plan", "t.txt", "--nodes", "2", "--gpus", "4", *WHOLE)[0] == 0
+
+    folder = tmp_path / "plan" / "t"
+    assert read_plan(folder).request.nodes == 2
+    first = (folder / "tasks_0.txt").read_text()
+    assert first.startswith("srun --nodes=2 --ntasks-per-node=1 ")
+    assert first.endswith("""'torchrun '"'"'a b.py'"'"''\n""")
+    assert (folder / "tasks_1.txt").read_text() == "srun ./mine\n"
+
+
+def test_one_command_measured_on_two_gpus_is_submitted_with_two(
+    weigh: Weigh, keep: Keep
 ) -> None:
-    """A program with a typing mistake ended after 0.01 s, at 10 MiB."""
-    peak = PeakMemory(10 * MIB, 10 * MIB, 10 * MIB, None, None, None, "test")
-    usage = Usage(wall_time=0.01, peak_memory=peak)
-    failed = a_run("srun ./solve", usage=usage, state="FAILED", exit_code=2)
-    keep_run(tmp_path, replace(failed, id="aaaaaaaaaaaa", label="typo"))
-    (tmp_path / "solve.txt").write_text("srun ./solve\n")
-    code, out, err = weigh("plan", "solve.txt")
-    assert (code, "memory is not known" in out + err) == (0, True)
-    assert "measured run aaaaaa failed" in " ".join(err.split())
-    code, _, err = weigh("plan", "solve.txt", "--from", "typo", "--name", "b")
-    assert (code, "(state --memory and --time)" in err) == (2, True)
-    figures = ("--memory", "100M", "--time", "1m")
-    words = ("plan", "solve.txt", "--from", "typo", "--name", "b", *figures)
-    code, out, _ = weigh(*words)
-    assert (code, "1 CPU, 120 MiB RAM" in out) == (0, True)
+    keep("torchrun train.py", 3 * GIB, 2 * GIB)
+    words = ("--on", "slurm", "--dry-run", "--no-checks", "--", "torchrun", "train.py")
 
+    code, out, err = weigh("submit", *words)
 
-@pytest.mark.parametrize(
-    ("unknown", "texts"),
-    [
-        (1, ("the time of task 3 is not known", "1 task matches no record")),
-        (2, ("the time of task 3 and 1 more is not", "2 tasks match no record")),
-    ],
-)
-def test_tasks_without_a_known_time_are_named(
-    unknown: int, texts: tuple[str, str], weigh: Weigh, tmp_path: Path, keep: Keep
-) -> None:
-    keep("python ppo.py --seed 1")
-    lines = ["python ppo.py --seed 1", "python ppo.py --seed 2"]
-    lines += ["python other.py"] * unknown
-    (tmp_path / "tasks.txt").write_text("\n".join(lines))
-
-    code, _, err = weigh("plan", "tasks.txt")
-
-    notes = " ".join(err.split())
-    assert code == 0
-    assert f"no time limit, as {texts[0]}" in notes
-    assert "weigh run -- python other.py" in notes
-    assert f"{texts[1]}: only the options count" in notes
+    assert code == 0, err
+    assert "#SBATCH --gres=gpu:2\n" in out

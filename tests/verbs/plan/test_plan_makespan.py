@@ -9,40 +9,34 @@ from weigh.flow.plan.gpu_kinds import makespan_of_plan
 from weigh.units import GIB
 
 
-def test_elements_take_turns_on_the_gpus(
-    weigh: Weigh, keep: Keep, tmp_path: Path
+@pytest.mark.parametrize(
+    ("words", "busy", "seconds"),
+    [
+        # 100 tasks of 3,000 s, as measured, three on a GPU: 34 elements take turns
+        ("--hours 0", None, {1: 34 * 3e3, 4: 9 * 3e3, 10: 4 * 3e3, 34: 3e3}),
+        # tasks that keep a GPU busy take longer together
+        ("--hours 0", 100.0, {1: 100 * 3e3}),
+        # elements of a queue share the work: turns of 3, 6 and 30 tasks
+        ("--hours 10", None, {1: 34 * 3e3, 2: 17 * 3e3, 10: 4 * 3e3}),
+        # tasks without a duration are done at once
+        ("--hours 0 --time 0s", None, {4: 0}),
+        ("--hours 10 --time 0s", None, {4: 0}),
+    ],
+)
+def test_all_tasks_take_the_time_of_their_turns(  # noqa: PLR0913, PLR0917 - a table
+    words: str,
+    busy: float | None,
+    seconds: dict[int, float],
+    weigh: Weigh,
+    keep: Keep,
+    tmp_path: Path,
 ) -> None:
-    keep("python ppo.py --seed 1", 8 * GIB)
-    assert weigh("plan", "tasks.txt", "--hours", "0")[0] == 0
+    keep("python ppo.py --seed 1", 8 * GIB, busy=busy)
+    assert weigh("plan", "tasks.txt", *words.split())[0] == 0
     plan = read_plan(tmp_path / "plan" / "tasks")
 
-    # 100 tasks, three on a GPU: 34 elements of 3,000 s, as measured
-    waves = {at_once: makespan_of_plan(plan, at_once) for at_once in (1, 4, 10, 34)}
-    assert waves == pytest.approx({1: 34 * 3e3, 4: 9 * 3e3, 10: 4 * 3e3, 34: 3e3})
-
-
-def test_tasks_that_keep_a_gpu_busy_take_longer_together(
-    weigh: Weigh, keep: Keep, tmp_path: Path
-) -> None:
-    keep("python ppo.py --seed 1", 8 * GIB, busy=100.0)
-    assert weigh("plan", "tasks.txt", "--hours", "0")[0] == 0
-    plan = read_plan(tmp_path / "plan" / "tasks")
-
-    assert makespan_of_plan(plan, 1) == pytest.approx(100 * 3000, rel=0.02)
-
-
-def test_elements_of_a_queue_share_the_work(
-    weigh: Weigh, keep: Keep, tmp_path: Path
-) -> None:
-    keep("python ppo.py --seed 1", 8 * GIB)
-    assert weigh("plan", "tasks.txt", "--hours", "10")[0] == 0
-    plan = read_plan(tmp_path / "plan" / "tasks")
-
-    assert plan.queue is not None
-    assert plan.queue.slots == 3
-    # 100 tasks in turns of 3, 6 and 30
-    turns = {at_once: makespan_of_plan(plan, at_once) for at_once in (1, 2, 10)}
-    assert turns == pytest.approx({1: 34 * 3e3, 2: 17 * 3e3, 10: 4 * 3e3}, rel=0.03)
+    found = {at_once: makespan_of_plan(plan, at_once) for at_once in seconds}
+    assert found == pytest.approx(seconds, rel=0.02)
 
 
 def test_without_the_time_of_a_task_nothing_is_known(
@@ -52,14 +46,3 @@ def test_without_the_time_of_a_task_nothing_is_known(
     assert weigh("plan", "tasks.txt", *words)[0] == 0
 
     assert makespan_of_plan(read_plan(tmp_path / "plan" / "tasks"), 4) is None
-
-
-@pytest.mark.parametrize("hours", ["0", "10"])
-def test_tasks_without_a_duration_are_done_at_once(
-    weigh: Weigh, keep: Keep, tmp_path: Path, hours: str
-) -> None:
-    keep("python ppo.py --seed 1", 8 * GIB)
-    words = ("--time", "0s", "--hours", hours)
-    assert weigh("plan", "tasks.txt", *words)[0] == 0
-
-    assert makespan_of_plan(read_plan(tmp_path / "plan" / "tasks"), 4) == 0

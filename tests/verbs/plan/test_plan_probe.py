@@ -30,14 +30,18 @@ def probed(folder: Path, lines: str, *words: str) -> subprocess.CompletedProcess
     return called_apart(folder, "plan", "tasks.txt", "--probe", *words)
 
 
-def test_the_number_that_does_the_most_work_is_taken() -> None:
-    found = [together(1, 1.0), together(2, 1.9), together(3, 2.6), together(4, 2.5)]
-    assert most_work(found).count == 3
-
-
-def test_of_nearly_equal_numbers_the_smaller_is_taken() -> None:
-    found = [together(1, 1.0), together(2, 1.9), together(3, 1.91)]
-    assert most_work(found).count == 2
+@pytest.mark.parametrize(
+    ("speed_ups", "count"),
+    [
+        ((1.0, 1.9, 2.6, 2.5), 3),
+        ((1.0, 1.9, 1.91), 2),  # of nearly equal numbers the smaller
+    ],
+)
+def test_the_number_that_does_the_most_work_is_taken(
+    speed_ups: tuple[float, ...], count: int
+) -> None:
+    runs = [together(number, gain) for number, gain in enumerate(speed_ups, start=1)]
+    assert most_work(runs).count == count
 
 
 def test_tasks_that_only_wait_share_a_node_without_loss(tmp_path: Path) -> None:

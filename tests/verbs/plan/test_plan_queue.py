@@ -168,10 +168,7 @@ def test_many_short_tasks_are_pulled_from_one_queue(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     (tmp_path / "tasks.txt").write_text(MANY)
-    code, out, err = weigh("plan", "tasks.txt", *SAID, "--time", "2m")
-    assert (code, err) == (0, "")
-    assert "00:30:00, as each task waits its turn, and starts only if 4 m 00 s" in out
-    assert "all tasks take about 20 m 00 s if all elements start at once" in out
+    assert weigh("plan", "tasks.txt", *SAID, "--time", "2m")[0] == 0
     plan = _plan(tmp_path)
     queue = plan["queue"]
     assert isinstance(queue, dict)
@@ -182,36 +179,6 @@ def test_many_short_tasks_are_pulled_from_one_queue(
         "plan.json",
         folder.name,
     ]
-
-
-def test_zero_hours_are_one_wave_of_tasks_per_element(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    (tmp_path / "tasks.txt").write_text(MANY)
-    said = (*SAID, "--time", "10m", "--hours", "0", "--node", "4")
-    assert weigh("plan", "tasks.txt", *said)[0] == 0
-    plan = _plan(tmp_path)
-    assert plan["queue"] is None
-    assert len(plan["elements"]) == 25  # type: ignore[arg-type]
-
-
-def test_elements_of_one_wave_request_no_time_for_a_second_one(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    (tmp_path / "tasks.txt").write_text("".join(MANY.splitlines(keepends=True)[:11]))
-    code, out, _ = weigh("plan", "tasks.txt", *SAID, "--time", "10m")
-    assert code == 0
-    assert "11 array elements, 1 task each: 1 CPU, 1.23 GiB, 00:15:00" in out
-    assert _plan(tmp_path)["queue"] is None
-
-
-def test_hours_are_the_time_limit_of_an_element(weigh: Weigh, tmp_path: Path) -> None:
-    (tmp_path / "tasks.txt").write_text(MANY)
-    said = ("--time", "40m", "--hours", "4", "--node", "2")
-    assert weigh("plan", "tasks.txt", *SAID, *said)[0] == 0
-    plan = _plan(tmp_path)
-    assert plan["ask"] | {"time_limit": 4 * 3600} == plan["ask"]  # type: ignore[operator]
-    assert len(plan["elements"]) == 14  # type: ignore[arg-type]
 
 
 def test_a_replaced_plan_has_a_queue_of_its_own(weigh: Weigh, tmp_path: Path) -> None:

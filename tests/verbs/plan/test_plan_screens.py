@@ -1,11 +1,16 @@
 """All that ``weigh plan`` and lines near it print."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
-from planning import Weigh
-from transcript import check_transcript
+from msgspec.structs import replace
+from planning import Weigh, a_run, keep_run
+from transcript import check_transcript, file_writer
+
+from weigh.model.record import PeakMemory, Record
+from weigh.units import parse_size
 
 HERE = Path(__file__).parent
 BAD = {
@@ -22,9 +27,49 @@ BAD = {
 def test_plans_print_what_was_reviewed(weigh: Weigh, tmp_path: Path) -> None:
     (tmp_path / "weigh.toml").write_text('[gpus]\nbig = "200GiB"\n')
 
-    check_transcript(HERE / "plans.transcript", weigh)
+    def given(words: str) -> None:
+        if words == "anew":
+            shutil.rmtree(tmp_path / ".weigh")
+        elif words.startswith("run "):
+            keep_run(tmp_path, run_of(words.removeprefix("run ").split()))
+        else:
+            file_writer(tmp_path)(words)
+
+    path = HERE / "plans.transcript"
+    check_transcript(path, weigh, given=given)
 
     assert not (tmp_path / "plan").exists()
+    printed = (
+        row.removeprefix("2> ")
+        for row in path.read_text().splitlines()
+        if not row.startswith(("#", "$", "2> weigh: "))
+    )
+    assert max(map(len, printed)) <= 80
+
+
+def run_of(words: list[str]) -> Record:
+    """Return a record of `[failed] [NAME=FIGURE] [BYTES of each GPU] COMMAND`."""
+    figures: dict[str, str] = {}
+    held = []
+    while "=" in words[0] or words[0][0].isdigit() or words[0] == "failed":
+        name, _, figure = words.pop(0).partition("=")
+        if name[0].isdigit():
+            held.append(parse_size(name))
+        figures[name] = figure
+    size = parse_size(figures.get("peak", "1GiB"))
+    busy, cpus = figures.get("busy"), figures.get("cpus")
+    run = a_run(" ".join(words), *held, busy=float(busy) if busy else None)
+    assert run.usage is not None
+    usage = replace(
+        run.usage,
+        wall_time=float(figures.get("wall", 3000)),
+        cpus_used=float(cpus) if cpus else None,
+        peak_memory=PeakMemory(size, size, size, None, None, None, "test"),
+    )
+    if "failed" not in figures:
+        return replace(run, usage=usage)
+    ended = {"state": "FAILED", "exit_code": 2, "label": "failed", "id": "a" * 12}
+    return replace(run, usage=usage, **ended)
 
 
 def test_a_mistake_is_one_line_with_the_way_out(

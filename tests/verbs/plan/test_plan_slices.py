@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from planning import Weigh
 from some_requests import some_plan
 
 from weigh.flow.submit.job_request import complete_request
@@ -43,29 +42,6 @@ def plan_for(gpu: str) -> Plan:
 def word_for(gpu: str, *words: str) -> str | None:
     site: Any = Site(*words)
     return complete_request(plan_for(gpu), JobRequest(cpus=0), site)[0].gpu_type
-
-
-@pytest.mark.parametrize(
-    ("gpu", "said"),
-    [
-        ("A100-40GB:1g.5gb", "A100-40GB:1g.5gb 4.75 GiB: 2 tasks per GPU"),
-        ("a100_80gb_1g.10gb", "A100-80GB:1g.10gb 9.50 GiB: 4 tasks per GPU"),
-        ("H100 1g.10gb", "H100-80GB:1g.10gb 9.75 GiB: 4 tasks per GPU"),
-        (
-            "nvidia_h100_80gb_hbm3_2g.20gb",
-            "H100-80GB:2g.20gb 19.6 GiB: 9 tasks per GPU",
-        ),
-        ("a100.3g.20gb", "A100-40GB:3g.20gb 19.5 GiB: 9 tasks per GPU"),
-    ],
-)
-def test_a_slice_is_filled_by_its_own_memory(
-    weigh: Weigh, gpu: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WEIGH_HEADROOM", "0")
-    code, out, err = weigh("plan", "tasks.txt", "--gpu", gpu, *SAID)
-
-    assert code == 0, err
-    assert said in out
 
 
 @pytest.mark.parametrize(

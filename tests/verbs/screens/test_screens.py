@@ -19,6 +19,7 @@ from some_jobs import BEGAN, JOB, SomeJob, Task, write_job
 from some_requests import a_submitted_job
 from transcript import check_transcript
 
+from weigh.cli.main import run_cli
 from weigh.flow import doctor
 from weigh.flow.site import cluster
 from weigh.model.doctor import DiskSpace
@@ -84,6 +85,13 @@ def job_of(folder: Path, *tasks: Task, **states: ElementState) -> None:
     client.save_poll(root, "slurm", msgspec.structs.replace(poll, states={JOB: of_job}))
 
 
+def planned(folder: Path) -> None:
+    """Leave a plan of twenty tasks."""
+    (folder / "tasks.txt").write_text("true\nsleep 1\n" * 10)
+    words = ("tasks.txt", "--memory", "1GiB", "--time", "10m", "--cpus", "1")
+    assert run_cli(("plan", *words, "--replace"), []) == 0
+
+
 def disk_of(path: str) -> DiskSpace:
     """Return a disk that nodes share, and that is nearly full."""
     return DiskSpace(
@@ -111,6 +119,12 @@ SITUATIONS: dict[str, Callable[[Path], object]] = {
         here, GOOD, FAILED, FAILED, KILLED, LATE
     ),
     "a plan": lambda here: (here / "tasks.txt").write_text("true\nsleep 1\n" * 10),
+    "a plan that was made": planned,
+    "a script that asks for what is not there": lambda here: (
+        here / "job.sh"
+    ).write_text(
+        "#!/bin/bash\n#SBATCH -d afterok:4711\n#SBATCH --gres=gpu:p100:1\nsleep 1\n"
+    ),
     "a script": lambda here: (here / "job.sh").write_text(
         "#!/bin/bash\n#SBATCH --mem=4G\n#SBATCH --gres=gpu:v100:1\n\npython train.py\n"
     ),

@@ -181,28 +181,6 @@ def test_a_node_without_pyxis_is_reported(real: Weigh) -> None:
     assert "no srun with --container-image (Pyxis)" in words_of(real, job)
 
 
-@pytest.mark.parametrize(
-    ("program", "image", "why"),
-    [
-        ("pyxis", "a.sif", "Pyxis does not read "),
-        ("pyxis", "oras://ghcr.io/a", "Pyxis does not read "),
-        ("docker", "a.sqsh", "cluster.container must be 'apptainer' or 'pyxis'"),
-    ],
-)
-def test_what_runs_no_container_is_refused(
-    here: Weigh, program: str, image: str, why: str
-) -> None:
-    (here.folder / "weigh.toml").write_text(f'[cluster]\ncontainer = "{program}"\n')
-    if "://" not in image:
-        (here.folder / image).touch()
-    words = ("--on", "slurm", "--setup", f"container:{image}", "--dry-run")
-
-    code, _, err = here("submit", here.plan("true"), *words)
-
-    assert code == 2
-    assert why in err
-
-
 @pytest.mark.parametrize(("typed", "enroot", "apptainer"), ROWS["images"])
 def test_an_image_of_a_registry_is_written_as_its_program_reads_it(
     here: Weigh, typed: str, enroot: str, apptainer: str

@@ -40,24 +40,3 @@ def test_a_shell_that_nobody_types_into_ends(real: Weigh) -> None:
 def test_a_script_in_it_may_wait_longer_for_its_input(real: Weigh) -> None:
     reads = b"bash -c 'sleep 3 | (read x; echo read gave $?)'\r"
     assert "read gave 1\r\n" in printed_in_idle_shell(real, reads)
-
-
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        (["=end-idle=x"], "--interactive=end-idle=x: not a time: 'x' (write it like"),
-        (["=end-idle=0s"], "=end-idle=0s: write --interactive=end-idle=30m"),
-        (["=3m"], "--interactive=3m: write --interactive=end-idle=30m"),
-        (["", "end-idle=3m"], "end-idle=3m: write --interactive=end-idle=3m"),
-        (["=end-idle=3m", "--", "true"], "is for a shell: a command ends by itself"),
-    ],
-)
-def test_what_no_shell_can_have_is_refused(
-    here: Weigh, words: list[str], why: str
-) -> None:
-    code, _, err = here(
-        "submit", "--on", "slurm", f"--interactive{words[0]}", *words[1:]
-    )
-
-    assert code == 2
-    assert why in " ".join(err.split())

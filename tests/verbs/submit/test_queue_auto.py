@@ -26,42 +26,24 @@ def queue_of_script(weigh: Weigh, name: str) -> str:
 
 
 @pytest.mark.slurm
-@pytest.mark.parametrize(
-    ("words", "queue", "why"),
-    [
-        (("--time", "1h"), "long,gpu", "(not short: time is 1 h 00 m; allows 30 m "),
-        (("--memory", "20G"), "short,long", "(not gpu: 20.0 GiB on one node; allows "),
-        (("--gpus", "v100"), "short,gpu", "(not long: 1 v100 GPU on one node; "),
-        (("--gpus", "a100"), "short,long,gpu", "--queue auto: short, long, gpu"),
-    ],
-)
-def test_all_partitions_that_take_the_job_are_requested(
-    real: Weigh, words: tuple[str, ...], queue: str, why: str
-) -> None:
-    requested, err = submit_to_any_queue(real, *words)
+def test_slurm_takes_the_partitions_that_take_the_job(real: Weigh) -> None:
+    requested, err = submit_to_any_queue(real, "--time", "1h")
 
-    assert requested == queue
-    assert why in err
+    assert requested == "long,gpu"
+    assert "(not short: time is 1 h 00 m; allows 30 m " in err
     assert "recorded" not in err  # a running job shows one of them
 
 
 @pytest.mark.slurm
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        (("--time", "3d"), "short: time is 3 d 00 h; allows 30 m 00 s; long: "),
-        (("--licenses=matlab",), "short: Invalid license specification; "),
-    ],
-)
-def test_where_no_queue_takes_the_job_each_reason_is_shown(
-    real: Weigh, words: tuple[str, ...], why: str
+def test_what_sbatch_refuses_in_each_queue_is_shown_with_its_reason(
+    real: Weigh,
 ) -> None:
-    code, _, err = real(
-        "submit", real.plan("true"), "--on", "slurm", "--queue", "auto", *words
-    )
+    words = ("--on", "slurm", "--queue", "auto", "--licenses=matlab")
+    code, _, err = real("submit", real.plan("true"), *words)
 
     assert code == 2
-    assert f"--queue auto: no queue takes the job: {why}" in " ".join(err.split())
+    why = "no queue takes the job: short: Invalid license specification; "
+    assert f"--queue auto: {why}" in " ".join(err.split())
     assert real("status", "last")[0] == 2
 
 
@@ -118,16 +100,6 @@ def test_without_the_limits_no_queue_can_be_chosen(
     assert "--queue auto: no queue is known: out of order (--queue NAME)" in (
         " ".join(err.split())
     )
-
-
-@pytest.mark.slurm
-def test_a_shell_on_a_node_takes_any_queue(real: Weigh) -> None:
-    words = ("--interactive", "--queue", "auto", "--time", "1h", "--dry-run")
-    code, out, err = real("submit", "--on", "slurm", *words)
-
-    assert code == 0, err
-    assert "--partition=long,gpu" in out
-    assert "--queue auto: long, gpu (not short: " in err
 
 
 @pytest.mark.gridengine

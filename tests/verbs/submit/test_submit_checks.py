@@ -1,7 +1,6 @@
 """Before and after ``weigh submit``: what would go wrong is refused, with its cure."""
 
 import os
-import re
 import subprocess
 from pathlib import Path
 
@@ -168,15 +167,6 @@ def test_what_would_be_refused_or_never_start_is_reported_with_its_fix(
 
 
 @pytest.mark.slurm
-def test_all_that_is_off_is_reported_at_once(real: Weigh) -> None:
-    _, _, err = attempt(real, "-p", "nosuch", "--memory", "40G", "--gpus", "p100")
-
-    rules = set(re.findall(r"\[([a-z-]+)\]", err))
-    assert rules == {"gpus-beyond-node", "memory-beyond-node", "unknown-queue"}
-    assert max(map(len, err.splitlines())) <= 80
-
-
-@pytest.mark.slurm
 def test_a_job_of_sbatch_that_fails_keeps_back_what_waits_for_it(real: Weigh) -> None:
     line = f"until [ -e {real.folder}/begin ]; do sleep 0.1; done; exit 1"
     sbatch = ["sbatch", "--parsable", "--output=/dev/null", "--wrap", line]
@@ -194,29 +184,6 @@ def test_a_job_of_sbatch_that_fails_keeps_back_what_waits_for_it(real: Weigh) ->
     assert f"next     run job {other} again, and submit this with --after" in out
     assert code == 2
     assert f"(job {other}) cannot succeed: 1 of 1 task failed" in " ".join(err.split())
-
-
-@pytest.mark.slurm
-@pytest.mark.alone
-def test_what_passed_is_no_line_on_the_screen(real: Weigh) -> None:
-    code, out, _ = attempt(real, "-p", "gpu", "--gpus", "v100")
-    assert code == 0
-    first, second, third = out.splitlines()
-    assert first.startswith("  submitted 3 elements as job ")
-    assert second.startswith("  each      1 x v100, 1 CPU, ")
-    assert third.startswith("  next      weigh status ")
-
-
-@pytest.mark.slurm
-def test_a_request_that_is_missing_is_answered_with_the_queue_s_default(
-    real: Weigh,
-) -> None:
-    _, out, err = real("submit", "--on", "slurm", "-p", "gpu", "--", "true")
-
-    words = " ".join((out + err).split())
-    assert "no time limit requested: the default of gpu is 30 m 00 s" in words
-    assert "no memory requested: the default of gpu is 1000 MiB" in words
-    assert "no GPU requested: gpu has GPUs, but the job gets none" in words
 
 
 @pytest.mark.slurm
@@ -246,23 +213,6 @@ def test_what_is_resumed_is_checked_before_anything_is_submitted(real: Weigh) ->
 
 
 @pytest.mark.slurm
-def test_a_script_of_one_s_own_is_held_against_jobs_and_nodes(
-    real: Weigh,
-) -> None:
-    script = real.folder / "own.sh"
-    script.write_text(
-        "#!/bin/bash\n#SBATCH -d afterok:4711\n#SBATCH --gres=gpu:p100:1\nsleep 1\n"
-    )
-
-    code, out, _ = real("check", "own.sh")
-
-    words = " ".join(out.split())
-    assert code == 1
-    assert "job 4711 is not known" in words
-    assert "GPU type p100 does not exist" in words
-
-
-@pytest.mark.slurm
 def test_no_checks_leaves_it_to_slurm(real: Weigh) -> None:
     code, _, err = attempt(real, "-p", "nosuch", "--no-checks")
 
@@ -287,27 +237,6 @@ def test_a_long_plan_is_as_many_questions_as_a_short_one(
         asked.append((tmp_path / "n").read_text().count("\n"))
 
     assert asked[0] == asked[1] <= 10
-
-
-@pytest.mark.slurm
-def test_a_shell_on_a_node_has_a_small_request_of_its_own(real: Weigh) -> None:
-    code, out, _ = real("submit", "--on", "slurm", "--interactive", "--dry-run")
-
-    assert code == 0
-    assert out == "srun --pty --mem=8G --cpus-per-task=2 --time=00:30:00 bash -l\n"
-
-
-@pytest.mark.slurm
-def test_a_shell_with_a_gpu_is_checked_like_a_job(real: Weigh) -> None:
-    words = ("submit", "--on", "slurm", "--interactive", "--dry-run", "-p", "gpu")
-
-    _, out, _ = real(*words, "--gpus", "v100")
-    code, _, err = real(*words, "--gpus", "v200")
-
-    assert "--gres=gpu:v100:1 --partition=gpu" in out
-    assert "--mem=8G" in out
-    assert code == 2
-    assert "did you mean v100?" in err
 
 
 @pytest.mark.parametrize(

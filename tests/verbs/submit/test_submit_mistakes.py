@@ -8,6 +8,8 @@ from transcript import check_transcript, file_writer
 
 def test_a_mistake_is_one_line_with_the_way_out(here: Weigh) -> None:
     here.plan("true", name="sweep")
+    script = here("submit", "plan/sweep", "--on", "slurm", "--dry-run")[1]
+    (here.folder / "plan/sweep/job.sh").write_text(script)
     path = Path(__file__).with_name("mistakes.transcript")
     masks = {str(here.folder): "FOLDER"}
 

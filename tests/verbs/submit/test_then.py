@@ -108,31 +108,6 @@ def test_it_asks_for_little_and_is_named_on_the_screen(weigh: Weigh) -> None:
 
 
 @mainly("local")
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        (("--then", " "), "--then ' ' is no command"),
-        (("--then", "echo 'a"), "is no command (bash -n shows why)"),
-        (("--then", "gather.py"), "did you mean python3 gather.py"),
-        (("--then", "sbatch job.sh"), "job.sh"),
-        (("--interactive", "--then", "true"), "--then"),
-    ],
-)
-def test_what_cannot_follow_is_refused_before_anything_is_sent(
-    weigh: Weigh, words: tuple[str, ...], why: str
-) -> None:
-    Path("gather.py").touch()
-    Path("job.sh").write_text("#!/bin/bash\n#SBATCH --mem=1G\ntrue\n")
-    plan = () if "--interactive" in words else (weigh.plan("true", name="a"),)
-
-    code, _, err = weigh("submit", *plan, "--on", "local", *words)
-
-    assert code == 2
-    assert why in " ".join(err.split())
-    assert weigh("status")[0] == 2  # there is no job
-
-
-@mainly("local")
 def test_where_it_is_refused_the_line_that_sends_it_is_printed(
     weigh: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,16 +135,6 @@ def test_a_dry_run_shows_what_would_follow_and_sends_nothing(weigh: Weigh) -> No
     assert "then, when all tasks are done: sh gather.sh" in err
     assert sorted(path.name for path in Path("plan").iterdir()) == ["a"]
     assert weigh("status")[0] == 2
-
-
-@mainly("local")
-def test_a_script_of_the_users_own_has_another_way(weigh: Weigh) -> None:
-    Path("job.sh").write_text("#!/bin/bash\n#SBATCH --mem=1G\ntrue\n")
-
-    code, _, err = weigh("submit", "job.sh", "--then", "true")
-
-    assert code == 2
-    assert "weigh submit --after JOB -- COMMAND" in " ".join(err.split())
 
 
 @mainly("local")

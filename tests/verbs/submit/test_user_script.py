@@ -216,29 +216,6 @@ def test_a_script_of_the_user_s_own_is_healed_until_only_bugs_are_left(
     assert (weigh.folder / "job.sh").read_text() == text
 
 
-@pytest.mark.parametrize("weigh", BOTH[:1], indirect=True)
-@pytest.mark.parametrize(
-    ("limit", "message"),
-    [
-        (("--heal=memory=50M",), "is less than the request"),
-        (("--heal=time=1m",), "is less than the time limit"),
-        (("--heal=memory=much",), "much"),
-        (("--heal=most=2",), "no limit is called 'most'"),
-    ],
-)
-def test_a_dry_run_refuses_the_limits_that_submit_refuses(
-    weigh: Weigh, limit: tuple[str, ...], message: str
-) -> None:
-    (weigh.folder / "job.sh").write_text(HEALED["slurm"] + FAILS_ONCE)
-
-    dry = weigh("submit", *limit, "--dry-run", "job.sh")
-    real = weigh("submit", *limit, "job.sh")
-
-    assert (dry[0], dry[2]) == (real[0], real[2])
-    assert dry[0] == 2
-    assert message in dry[2]
-
-
 def test_an_element_that_prints_that_memory_ran_out_gets_more(weigh: Weigh) -> None:
     words = 'echo "Error: cannot allocate vector of size 3.2 Gb" >&2; exit 1 #'
     gpu = 'echo "RuntimeError: CUDA out of memory. Tried" >&2; exit 1 #'
@@ -267,27 +244,3 @@ def test_an_element_killed_for_memory_gets_more_each_time(weigh: Weigh) -> None:
     sizes = [round((one.request.memory or 0) / (1 << 20)) for one in known]
     assert sorted(set(sizes)) == [60, 150, 600]  # rounded up
     assert {one.round for one in known} == {1, 2, 3}
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "flags", "shown"),
-    [
-        ("run.py", "print(1)", (), "weigh submit -- python3 run.py"),
-        ("tasks.txt", "true", ("--memory", "1G"), "weigh plan tasks.txt"),
-        ("run.sh", "", (), "it is empty"),
-    ],
-)
-def test_a_file_that_is_no_job_script_names_the_way_out(
-    weigh: Weigh, name: str, text: str, flags: tuple[str, ...], shown: str
-) -> None:
-    (weigh.folder / name).write_text(text)
-    code, _, err = weigh("submit", name, *flags)
-    assert (code, shown in err) == (2, True)
-
-
-def test_the_script_of_a_plan_is_submitted_with_its_plan(weigh: Weigh) -> None:
-    plan = weigh.plan("true")
-    script = weigh("submit", plan, "--dry-run")[1]
-    (weigh.folder / plan / "job.sh").write_text(script)
-    code, _, err = weigh("submit", f"{plan}/job.sh")
-    assert (code, f"(weigh submit {plan})" in err) == (2, True)
