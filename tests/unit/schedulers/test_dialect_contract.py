@@ -1,5 +1,7 @@
 """What holds for every scheduler's text: each line of the table is tested."""
 
+import argparse
+import shlex
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -76,6 +78,36 @@ def test_directives_hold_nothing_that_a_shell_or_a_line_would_split_up(
     allowed = set("abcdefghijklmnopqrstuvwxyzMG0123456789_-=:. ")
 
     assert set("".join(dialect.directives(request))) <= allowed
+
+
+@given(REQUESTS)
+def test_a_parser_of_sbatch_flags_finds_what_was_requested(request: Request) -> None:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    for flag in ("--mem", "--cpus-per-task", "--time", "--gres"):
+        parser.add_argument(flag)
+    slurm = DIALECTS["slurm"]
+
+    flags = parser.parse_args(slurm.directives(request))
+
+    assert int(flags.cpus_per_task) == request.cpus
+    if request.memory is not None:
+        assert slurm.parse_memory(flags.mem) >= request.memory
+    if request.time_limit is not None:
+        assert slurm.parse_time(flags.time) == request.time_limit
+    assert int(flags.gres.split(":")[-1] if flags.gres else 0) == request.gpus
+
+
+@given(REQUESTS)
+def test_all_slots_together_hold_the_virtual_memory(request: Request) -> None:
+    gridengine = DIALECTS["gridengine"]
+    words = shlex.split(" ".join(gridengine.directives(request)))
+    asked = dict(word.split("=") for word in words if "=" in word)
+    slots = int(words[words.index("smp") + 1]) if "smp" in words else 1
+
+    assert slots == request.cpus
+    if request.virtual_memory is not None:
+        each = gridengine.parse_memory(asked["h_vmem"])
+        assert slots * each >= request.virtual_memory
 
 
 def test_zero_is_never_written_because_it_means_everything(

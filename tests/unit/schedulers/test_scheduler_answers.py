@@ -1,4 +1,9 @@
-"""What schedulers print, read: captured from real ones and from their manuals."""
+"""What schedulers print, read: what their rows and whole texts do not show."""
+
+import json
+import shlex
+from datetime import datetime
+from pathlib import Path
 
 import pytest
 from captured_text import captured
@@ -6,53 +11,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from some_requests import a_submitted_job
 
-from weigh.errors import FormatError
-from weigh.schedulers.gridengine import scheduler as gridengine_commands
-from weigh.schedulers.slurm import scheduler as slurm_commands
-from weigh.schedulers.words import format_ranges, parse_ranges
+from weigh.errors import FormatError, UsageError
+from weigh.model.cluster import ClusterNode, NodeGpus
+from weigh.model.record import SiteComplexes
+from weigh.schedulers import facts_from_environment, htcondor
+from weigh.schedulers.gridengine import cluster as cell
+from weigh.schedulers.gridengine import scheduler as gridengine
+from weigh.schedulers.slurm import cluster, steps
+from weigh.schedulers.slurm import scheduler as slurm
+from weigh.schedulers.words import count_elements, format_ranges, parse_ranges
+from weigh.units import GIB, KIB, MIB
+
+# ---- Slurm
 
 # squeue 22.05 -h -r -t all -o '%F|%K|%T|%S|%N|%r'
 SQUEUE = captured("slurm-22.05-squeue-elements.txt")
-# sacct 22.05 -X -n -P -o JobID,State,ExitCode,DerivedExitCode,Start,End,NodeList,Reason
-SACCT = captured("slurm-22.05-sacct-ended.txt")
-QSTAT = captured("gridengine-8.1.9-qstat-states.xml")
-
-
-def qacct(*, failed: str, status: str, task: str = "undefined", job: str = "1") -> str:
-    return (
-        "==============================================================\n"
-        "qname        serial              \n"
-        "hostname     vm                  \n"
-        f"jobnumber    {job}                   \n"
-        f"taskid       {task}                   \n"
-        "start_time   Sat Nov 21 07:51:59 2026\n"
-        "end_time     11/21/2026 07:52:09.250\n"
-        f"failed       {failed}\n"
-        f"exit_status  {status}\n"
-        "ru_maxrss    207.828KB\n"
-    )
-
-
-def test_squeue_s_lines_are_states_by_element() -> None:
-    states = slurm_commands.COMMANDS.parse_queue(SQUEUE)
-
-    assert [states["5"][n].state for n in range(3)] == [
-        "COMPLETED",
-        "FAILED",
-        "PENDING",
-    ]
-    assert states["6"][0].started == 1795248321.0
-    assert states["6"][0].node == "cn2"
-    assert set(states["7"]) == {3, 4, 5, 9}
-    assert states["8"][0].state == "RUNNING"
-    assert states["9"][0].started is None
-
-
-def test_a_reason_is_kept_where_there_is_one() -> None:
-    states = slurm_commands.COMMANDS.parse_queue(SQUEUE)
-
-    assert states["5"][2].reason == "JobArrayTaskLimit"
-    assert states["5"][0].reason is states["5"][1].reason is None
+# squeue 25.11 -h -r -t all -o '%F|%K|%T|%S|%N|%r|%o|%k|.'
+TWO_LINES = """\
+1|N/A|RUNNING|1795248320|cn1|None|(null)|two
+lines|.
+2|0|PENDING|N/A||Priority|/p/sent/wabc/job.sh|weigh:wabc|.
+"""
 
 
 @pytest.mark.parametrize(
@@ -75,107 +54,272 @@ def test_a_job_under_a_known_id_with_another_token_is_not_ours(
     marks: str, *, is_other: bool
 ) -> None:
     line = f"5|0|RUNNING|1795248320|cn1|None|{marks}|.\n"
-    found = slurm_commands.COMMANDS.with_other_token(line, {"5": "ab12", "6": "ef"})
+    found = slurm.COMMANDS.with_other_token(line, {"5": "ab12", "6": "ef"})
     assert found == (frozenset({"5"}) if is_other else frozenset())
-    assert list(slurm_commands.COMMANDS.parse_queue(line)) == ["5"]
-    assert slurm_commands.COMMANDS.parse_queue(line)["5"][0].state == "RUNNING"
-
-
-# squeue 25.11 -h -r -t all -o '%F|%K|%T|%S|%N|%r|%o|%k|.'
-TWO_LINES = """\
-1|N/A|RUNNING|1795248320|cn1|None|(null)|two
-lines|.
-2|0|PENDING|N/A||Priority|/p/sent/wabc/job.sh|weigh:wabc|.
-"""
+    states = slurm.COMMANDS.parse_queue(line)
+    assert [(job, one[0].state) for job, one in states.items()] == [("5", "RUNNING")]
 
 
 def test_a_comment_of_two_lines_is_that_of_one_job() -> None:
-    states = slurm_commands.COMMANDS.parse_queue(TWO_LINES)
+    states = slurm.COMMANDS.parse_queue(TWO_LINES)
     found = "1|(null)|two\nlines|.\n2|/p/sent/wabc/job.sh|a\nweigh:wabc|.\n"
 
     assert (states["1"][0].state, states["2"][0].state) == ("RUNNING", "PENDING")
-    assert slurm_commands.COMMANDS.parse_found(found, "wabc") == "2"
+    assert slurm.COMMANDS.parse_found(found, "wabc") == "2"
 
 
 @pytest.mark.parametrize("length", [60, len(TWO_LINES) - 1, len(TWO_LINES) - 4])
 def test_a_list_whose_last_comment_is_cut_off_is_no_answer(length: int) -> None:
     with pytest.raises(FormatError, match="cut off"):
-        slurm_commands.COMMANDS.parse_queue(TWO_LINES[:length])
-
-
-def test_sacct_s_lines_are_states_by_element() -> None:
-    states = slurm_commands.COMMANDS.parse_ended(SACCT)
-
-    assert states["5"][1].exit_code == 3
-    assert states["5"][2].state == "CANCELLED"
-    assert states["5"][2].node is None
-    assert states["6"][0].state == "OUT_OF_MEMORY"
-    assert states["9"][0].state == "NODE_FAIL"
-    assert states["7"][0].reason == "a step ran out of memory"
+        slurm.COMMANDS.parse_queue(TWO_LINES[:length])
 
 
 def test_a_squeue_that_is_cut_off_is_noticed() -> None:
     for end in range(1, len(SQUEUE)):
         if not SQUEUE[:end].endswith("\n"):
             with pytest.raises(FormatError):
-                slurm_commands.COMMANDS.parse_queue(SQUEUE[:end])
+                slurm.COMMANDS.parse_queue(SQUEUE[:end])
 
 
-def test_a_qstat_that_is_cut_off_is_noticed() -> None:
-    for end in range(10, len(QSTAT) - 2, 50):
-        with pytest.raises(FormatError):
-            gridengine_commands.COMMANDS.parse_queue(QSTAT[:end])
+def test_times_in_seconds_become_local_time() -> None:
+    moment = datetime(2026, 11, 21, 8, 19, 27)  # noqa: DTZ001 - local, as Slurm's
+    reason = f"Reason=bad disk [root@{int(moment.timestamp())}]"
+    (node,) = cluster.parse_nodes(f"NodeName=n State=IDLE CPUTot=8 {reason}")
+    assert node.reason == "bad disk (root, 2026-11-21)"
 
 
-def test_qstat_s_tasks_count_from_nought() -> None:
-    states = gridengine_commands.COMMANDS.parse_queue(QSTAT)
-
-    assert states["1"][0].state == "RUNNING"
-    assert states["1"][0].node == "vm"
-    assert {n for n, one in states["1"].items() if one.state == "PENDING"} == {
-        2,
-        5,
-        8,
-        11,
-    }
-
-
-def test_qstat_s_letters_are_states() -> None:
-    states = gridengine_commands.COMMANDS.parse_queue(QSTAT)
-
-    assert (states["2"][0].state, states["2"][0].reason) == ("PENDING", "held")
-    assert (states["3"][0].state, states["3"][0].reason) == ("FAILED", "in error state")
-    assert states["4"][0].reason == "being deleted"
-
-
-def test_times_of_either_form_are_read() -> None:
-    one = gridengine_commands.COMMANDS.parse_ended(qacct(failed="0", status="0"))["1"][
-        0
-    ]
-
-    assert one.started is not None
-    assert one.ended is not None
-    assert one.ended - one.started == 10.25
-
-
-def test_elements_to_cancel_are_named_as_each_scheduler_does() -> None:
-    job = a_submitted_job(
-        elements=9,
-        tasks=9,
+@pytest.mark.parametrize(
+    ("setting", "field"),
+    [
+        ("DefMemPerCPU = 1000", "default_memory_per_cpu"),
+        ("DefMemPerNode = 1000", "default_memory"),
+    ],
+)
+def test_the_cluster_s_defaults_fill_in_what_a_partition_leaves_open(
+    setting: str, field: str
+) -> None:
+    told = cluster.slurm_cluster_limits(
+        {
+            cluster.PARTITIONS: captured("slurm-22.05-partition.txt"),
+            cluster.CONFIG: f"{setting}\nEnforcePartLimits = ALL\n",
+        }
     )
+    assert told.enforced
+    assert getattr(told.queues[0], field) == 1000 * MIB
 
-    assert slurm_commands.COMMANDS.cancel_argv(job, (0, 1, 2, 5)) == (
-        "scancel",
-        "7_[0-2,5]",
-    )
-    assert gridengine_commands.COMMANDS.cancel_argv(job, (0, 1, 2, 5)) == (
-        "qdel",
-        "7.1-3",
-        "7.6",
-    )
-    assert slurm_commands.COMMANDS.cancel_argv(job, None) == ("scancel", "7")
+
+@given(
+    st.lists(st.integers(0, 999), min_size=1, max_size=30, unique=True),
+    st.integers(1, 50),
+)
+def test_as_many_elements_are_counted_as_were_written(
+    elements: list[int], throttle: int
+) -> None:
+    expression = ",".join(map(str, elements)) + f"%{throttle}"
+    assert count_elements(expression) == len(elements)
+
+
+@given(st.integers(0, 500), st.integers(0, 500), st.integers(1, 20))
+def test_a_range_counts_as_pythons_does(first: int, more: int, step: int) -> None:
+    oracle = len(range(first, first + more + 1, step))
+    assert count_elements(f"{first}-{first + more}:{step}") == oracle
 
 
 @given(st.sets(st.integers(min_value=0, max_value=500)))
 def test_ranges_read_back_as_they_were(numbers: set[int]) -> None:
     assert sorted(parse_ranges(format_ranges(numbers))) == sorted(numbers)
+
+
+def test_the_components_of_a_heterogeneous_step_are_one_step() -> None:
+    first = {"SLURM_STEP_ID": "0", "SLURM_SRUN_COMM_PORT": "1", "SLURM_HET_SIZE": "2"}
+    second = {**first, "SLURM_SRUN_COMM_PORT": "2"}
+    assert steps.step_of(first) == steps.step_of(second)
+    del first["SLURM_HET_SIZE"], second["SLURM_HET_SIZE"]
+    assert steps.step_of(first) != steps.step_of(second)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "node"),
+    [("cn[1-2]", "cn2"), ("gpu7,cn2", "cn2"), ("n[1-2]", "cn1"), ("", "cn1")],
+    ids=["of the job", "listed", "other names", "none"],
+)
+def test_a_node_that_has_another_nodes_variable_is_its_machine(
+    nodes: str, node: str
+) -> None:
+    env = {"SLURMD_NODENAME": "cn1", "SLURM_JOB_NODELIST": nodes}
+    assert steps.node_of(env, "cn2.cluster.example") == node
+
+
+# ---- Grid Engine
+
+QSTAT = captured("gridengine-8.1.9-qstat-states.xml")
+COMPLEXES = captured("gridengine-8.1.9-complexes.txt")
+HEAD = (
+    "HOSTNAME                ARCH         NCPU  LOAD  MEMTOT  MEMUSE  SWAPTO  SWAPUS\n"
+    "-------------------------------------------------------------------------------\n"
+    "global                  -               -     -       -       -       -       -\n"
+)
+
+
+def a_host(*lines: str, totals: str = "") -> ClusterNode:
+    text = HEAD + "node7   lx26-amd64     16  0.02   62.9G    2.1G  2.0G  0.0\n"
+    (host,) = cell.parse_hosts(text + "\n".join(lines))
+    return cell.node_of_host(host, cell.parse_host_totals(f"complex_values {totals}"))
+
+
+@pytest.mark.parametrize(
+    ("listed", "totals", "gpus"),
+    [
+        # as 6.2 lists them, and later versions
+        ("    Host Resource(s):   hc:gpu=2.000000", "", NodeGpus("gpu", 2, 0)),
+        ("   hl:gpu_type=v100 hc:gpu=2.000000", "", NodeGpus("v100", 2, 0)),
+        ("   hl:GPU_MODEL=v100 hc:gpu=2.000000", "", NodeGpus("v100", 2, 0)),
+        ("   hc:gpu=1.000000", "gpu=4(0 1 2 3),gpu_type=v100", NodeGpus("gpu", 4, 3)),
+    ],
+)
+def test_gpus_are_read_in_each_of_their_forms(
+    listed: str, totals: str, gpus: NodeGpus
+) -> None:
+    node = a_host(listed, "   gpu.q   BIP 0/3/16", totals=totals)
+    assert node.gpus == (gpus,)
+
+
+@pytest.mark.parametrize(
+    ("queues", "used", "state"),
+    [
+        (("0/0/16 au", "0/0/16 adu"), 0, "DOWN: does not answer; disabled"),
+        (("0/4/16 d", "0/0/16 D"), 4, "DRAINING: disabled; disabled by the calendar"),
+        (("0/0/16 d", "0/0/16"), 0, "IDLE"),
+        (("0/16/16",), 16, "FULL"),
+        (("2/16",), 2, "MIXED"),  # as 6.2 writes it
+    ],
+)
+def test_a_host_is_as_its_queues_are(
+    queues: tuple[str, ...], used: int, state: str
+) -> None:
+    node = a_host(*(f"   {n}.q  BIP {queue}" for n, queue in enumerate(queues)))
+    assert ": ".join(filter(None, (node.state, node.reason))) == state
+    assert node.cpus_used == used
+
+
+def test_what_a_job_takes_once_is_not_taken_by_each_slot() -> None:
+    each, once = (
+        f"ngpus               ngpus       INT         <=    YES         {column}"
+        for column in ("YES", "JOB")
+    )
+    assert each in COMPLEXES
+    text = COMPLEXES.replace(each, once)
+    limits = cell.gridengine_cluster_limits({cell.COMPLEXES: text}, {})
+    assert "ngpus" not in limits.per_slot
+    assert cell.gridengine_cluster_limits({}, {}).resources is None
+
+
+@pytest.mark.parametrize(
+    ("gpu", "column", "extra", "word"),
+    [
+        ("ngpus", "YES", "", ""),
+        ("ngpus", "YES", "ncpus ncpus INT <= YES NO 0 0\n", "ncpus"),
+        ("ngpus", "JOB", "", None),
+        ("tesla", "YES", "", ""),  # the site's own word
+    ],
+)
+def test_how_cpus_are_requested_next_to_gpus_follows_from_the_cell(
+    gpu: str, column: str, extra: str, word: str | None
+) -> None:
+    text = f"{gpu} {gpu} INT <= YES {column} 0 0\n{extra}"
+    words = None if gpu == "ngpus" else SiteComplexes(gpus=gpu)
+
+    assert gridengine.COMMANDS.parse_slots(text, words) == word
+
+
+def test_a_qstat_that_is_cut_off_is_noticed() -> None:
+    for end in range(10, len(QSTAT) - 2, 50):
+        with pytest.raises(FormatError):
+            gridengine.COMMANDS.parse_queue(QSTAT[:end])
+
+
+def test_times_of_either_form_are_read() -> None:
+    one = gridengine.COMMANDS.parse_ended(
+        "jobnumber 1\ntaskid undefined\nstart_time Sat Nov 21 07:51:59 2026\n"
+        "end_time 11/21/2026 07:52:09.250\nfailed 0\nexit_status 0\n"
+    )["1"][0]
+
+    assert one.ended is not None
+    assert one.started == one.ended - 10.25
+
+
+def test_elements_to_cancel_are_named_as_each_scheduler_does() -> None:
+    job = a_submitted_job(elements=9, tasks=9)
+    some = (0, 1, 2, 5)
+
+    assert slurm.COMMANDS.cancel_argv(job, some) == ("scancel", "7_[0-2,5]")
+    assert slurm.COMMANDS.cancel_argv(job, None) == ("scancel", "7")
+    parts = shlex.split("qdel 7.1-3 7.6")
+    assert gridengine.COMMANDS.cancel_argv(job, some) == tuple(parts)
+
+
+# ---- HTCondor, recorded from 23.9.6 on Debian 13 (ci/htcondor-up.sh)
+
+QUEUE = captured("htcondor-23.9-queue.json")
+AD = Path(__file__).with_name("htcondor_job.ad.txt").read_text()
+
+
+def test_a_job_that_is_held_is_found_by_its_token_with_the_reason() -> None:
+    assert "Failed to execute" in (htcondor.COMMANDS.parse_why(QUEUE) or "")
+    assert htcondor.COMMANDS.parse_found(QUEUE, "token-gpus") == "27"
+    assert htcondor.COMMANDS.parse_found(QUEUE, "token") is None
+    with pytest.raises(FormatError):
+        htcondor.COMMANDS.parse_queue(QUEUE[:-20])
+
+
+def test_accounts_are_in_bytes_and_seconds() -> None:
+    ads = json.loads(captured("htcondor-23.9-history.json"))
+    of_memory = [ad for ad in ads if ad["JobBatchName"] == "memory"]
+
+    (one,) = htcondor.ACCOUNTING.parse(json.dumps(of_memory))
+
+    assert (one.memory_asked, one.max_rss) == (100 * MIB, 319056 * KIB)
+    assert (one.state, one.cpus, one.wall_time) == ("OUT_OF_MEMORY", 1, 3.0)
+
+
+def test_static_slots_and_a_drained_node_are_counted() -> None:
+    sizes = {"TotalSlotCpus": 1, "Cpus": 1, "TotalSlotMemory": 1000, "Memory": 1000}
+    slots = [
+        {"Machine": name, "State": state, **sizes}
+        for name, state in (("a", "Claimed"), ("a", "Unclaimed"), ("b", "Drained"))
+    ]
+
+    a, b = htcondor.nodes_of_slots(json.dumps(slots))
+
+    assert (a.cpus, a.cpus_used, a.state) == (2, 1, "IDLE")
+    assert (b.cpus_used, b.state) == (0, "DRAINING")
+
+
+def test_the_pool_is_shown_by_its_own_commands() -> None:
+    with pytest.raises(UsageError, match="condor_status shows its slots"):
+        htcondor.KIND.site.read_cluster(lambda _: [], {})
+
+
+def test_a_job_reads_its_own_description(tmp_path: Path) -> None:
+    path = tmp_path / ".job.ad"
+    path.write_text(AD)
+    env = {"_CONDOR_JOB_AD": str(path)}
+
+    allocation, job = facts_from_environment(env)
+
+    assert allocation is not None
+    assert job is not None
+    assert (allocation.cpus, allocation.memory, allocation.gpus) == (4, 2 * GIB, 2)
+    assert (job.id, job.element, job.attempt) == ("27", 3, 2)
+    assert htcondor.TEXT.end_time(env) == 1795379927 + 300
+
+
+@pytest.mark.parametrize("content", [None, "", "ClusterId = x\n", "\0\xff"])
+def test_a_description_that_cannot_be_read_is_no_job(
+    tmp_path: Path, content: str | None
+) -> None:
+    path = tmp_path / ".job.ad"
+    if content is not None:
+        path.write_text(content)
+
+    assert facts_from_environment({"_CONDOR_JOB_AD": str(path)}) == (None, None)
