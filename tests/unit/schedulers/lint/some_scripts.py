@@ -1,8 +1,11 @@
 """Scripts for the lint, and a short way to ask what it found."""
 
+from pathlib import Path
 from typing import Any
 
-from weigh.model.lint import LintFinding, ScriptFacts
+from weigh.flow.check.script import check_here
+from weigh.flow.here import here_of
+from weigh.model.lint import CheckedScript, LintFinding, ScriptFacts
 from weigh.schedulers.gridengine import lint as gridengine_lint
 from weigh.schedulers.slurm import lint as slurm_lint
 
@@ -51,3 +54,12 @@ def stated(
     assert severity in {"", finding.severity if finding.accepted else "refused"}
     assert words in f"{finding.effect}; {finding.cure}"
     return finding
+
+
+def checked_in(
+    folder: Path, text: str | bytes, form: str | None = None, **env: str
+) -> CheckedScript:
+    """Return what `weigh check` finds in a script of a folder."""
+    (folder / "run.sh").write_bytes(text if isinstance(text, bytes) else text.encode())
+    here = here_of(str(folder), {"HOME": str(folder), **env})
+    return check_here(here, "run.sh", form=form)

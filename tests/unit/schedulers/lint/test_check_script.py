@@ -1,12 +1,16 @@
 """``check_here`` on real files, and the screen that tells of them."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from called_weigh import called_here, work_alone_in
 from hypothesis import given
 from hypothesis import strategies as st
+from some_scripts import checked_in
+from transcript import check_transcript, file_writer
 from written_programs import write_program
 
 from weigh.errors import UsageError
@@ -17,28 +21,14 @@ from weigh.render.check_lines import script_check_json, script_check_lines
 from weigh.render.printable import width_of
 from weigh.schedulers.command import CommandOutput
 
-SCREEN = """\
-#!/bin/bash
-#SBATCH --output=logs/%j.out
-# SBATCH --mem=8G
-#SBATCH --time=24:00
-
-cd $SLURM_SUBMIT_DIR
-echo begun
-echo training
-#SBATCH --gres=gpu:1
-"""
-
 Check = Callable[..., CheckedScript]
+COMMANDS = ("bash", "sleep", "ls", "hostname", "sed", "cat")
 
 
 @pytest.fixture
 def check(tmp_path: Path) -> Check:
-    def of(text: str | bytes, form: str | None = None, **env: str) -> CheckedScript:
-        data = text if isinstance(text, bytes) else text.encode()
-        (tmp_path / "run.sh").write_bytes(data)
-        variables = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"} | env
-        return check_here(here_of(str(tmp_path), variables), "run.sh", form=form)
+    def of(text: str | bytes, **env: str) -> CheckedScript:
+        return checked_in(tmp_path, text, **{"PATH": "/usr/bin:/bin"} | env)
 
     return of
 
@@ -47,48 +37,18 @@ def codes(checked: CheckedScript) -> list[str]:
     return [one.rule for one in checked.problems]
 
 
-def test_the_screen_has_the_place_the_text_and_what_happens(check: Check) -> None:
-    lines = list(script_check_lines(check(SCREEN)))
-    assert lines[0].split(maxsplit=2)[:2] == ["run.sh:2", "--output=logs/%j.out"]
-    assert any("is 24 minutes; hours are written 24:00:00" in line for line in lines)
-    assert lines[-1] == "4 problems; sbatch would have accepted all of them"
-
-
-def test_a_log_directory_that_is_there_is_no_problem(
-    check: Check, tmp_path: Path
+def test_checks_of_scripts_print_what_was_reviewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "logs").mkdir()
-    assert "log-directory" not in codes(check(SCREEN))
-
-
-def test_the_files_of_an_array_are_counted_on_disk(
-    check: Check, tmp_path: Path
-) -> None:
-    for number in range(3):
-        (tmp_path / f"tasks_{number}.txt").touch()
-    (tmp_path / "tasks_old.txt").touch()
-    (tmp_path / "tasks_03.txt").touch()
-    text = "#!/bin/bash\n#SBATCH --array=0-3\ncat tasks_$SLURM_ARRAY_TASK_ID.txt\n"
-    (found,) = check(text).problems
-    assert found.effect == "3 files tasks_N.txt, 0 to 2: element 3 has none"
-
-
-def test_a_script_for_another_shell_is_not_checked_as_bash(check: Check) -> None:
-    csh = "#$ -S /bin/csh\n#$ -cwd -l h_rt=9\nforeach x (1 2)\n  echo $x\nend\n"
-    assert codes(check(csh)) == []
-    assert codes(check(csh.replace("csh", "bash"))) == ["syntax"]
-
-
-def test_a_last_line_without_its_end_counts(check: Check, tmp_path: Path) -> None:
+    work_alone_in(tmp_path, monkeypatch)
+    (tmp_path / "bin").mkdir()
+    for name in COMMANDS:
+        program = shutil.which(name, path="/bin:/usr/bin")
+        (tmp_path / "bin" / name).symlink_to(program or "")
     (tmp_path / "params.txt").write_text("a\nb\nc")
-    body = 'sed -n "${SLURM_ARRAY_TASK_ID}p" params.txt\n'
-    (found,) = check(f"#!/bin/bash\n#SBATCH --array=1-4\n{body}").problems
-    assert "params.txt has 3 lines" in found.effect
+    path = Path(__file__).with_name("checked_scripts.transcript")
 
-
-def test_commands_are_looked_up_on_the_path_handed_in(check: Check) -> None:
-    found = check("#!/bin/bash\n#SBATCH --mem=1G\nls\npyhton train\n")
-    assert codes(found) == ["command-not-found"]
+    check_transcript(path, called_here(capsys), given=file_writer(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -141,12 +101,6 @@ def test_directives_report_whose_script_it_is(text: str, scheduler: str | None) 
     assert guess(text) == scheduler
 
 
-def test_the_form_requested_wins(check: Check) -> None:
-    assert check("#!/bin/bash\n#SBATCH -c 2\n", form="gridengine").scheduler == (
-        "gridengine"
-    )
-
-
 @pytest.mark.parametrize("path", ["nosuch.sh", ".", "nosuch/x.sh", "a\0b"])
 def test_what_is_no_file_is_one_clear_line(tmp_path: Path, path: str) -> None:
     with pytest.raises(UsageError):
@@ -157,31 +111,9 @@ def test_bytes_that_are_no_text_are_reported_and_steer_no_terminal(
     check: Check,
 ) -> None:
     checked = check(b"#!/bin/bash\n#SBATCH --mem=\x1b[2J\xff\nhost\0name\n")
-    screen = "\n".join(script_check_lines(checked))
-    assert "\x1b" not in screen
+    assert "\x1b" not in "\n".join(script_check_lines(checked))
     assert codes(checked) == ["memory"]
     json.loads(script_check_json(checked))
-
-
-def test_the_document_names_its_schema_first(check: Check) -> None:
-    document = json.loads(script_check_json(check(SCREEN)))
-    assert next(iter(document.items())) == ("schema", "weigh.lint/2")
-    assert (document["problems"], document["accepted"]) == (4, True)
-    assert document["findings"][0]["line"] == 2
-
-
-def test_the_sum_states_what_the_scheduler_would_do(check: Check) -> None:
-    def last(*lines: str) -> str:
-        return list(script_check_lines(check("\n".join(("#!/bin/bash", *lines, "")))))[
-            -1
-        ]
-
-    assert last("#SBATCH --mem=4") == "1 problem; sbatch would have accepted it"
-    assert last("#SBATCH --mem=x") == "1 problem; sbatch would refuse the script"
-    mixed = last("#SBATCH --mem=x", "#SBATCH --time=24:00")
-    assert mixed == "2 problems; sbatch would have accepted 1 of them"
-    none = last("#SBATCH --mem=4G", "#SBATCH --time=1-0")
-    assert none == "no problem found in 2 directives for sbatch and the commands"
 
 
 def test_a_lookup_queries_once_and_only_what_it_needs() -> None:
@@ -218,8 +150,7 @@ def test_without_a_scheduler_nobody_is_queried(tmp_path: Path) -> None:
     def never(*_: object, **__: object) -> CommandOutput:
         raise AssertionError
 
-    found = check_here(
-        here_of(str(tmp_path), {"PATH": ""}), "run.sh", form="slurm", run_command=never
-    ).findings
+    here = here_of(str(tmp_path), {"PATH": ""})
+    found = check_here(here, "run.sh", form="slurm", run_command=never).findings
 
     assert "unknown-queue" not in {one.rule for one in found}

@@ -1,19 +1,14 @@
-"""The table of rules, and findings that a script or the settings acknowledge."""
+"""The table of rules, and findings that a script acknowledges."""
 
 import ast
-import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from some_scripts import facts
 
 import weigh
-from weigh.flow.check.script import check_here
-from weigh.flow.here import here_of
-from weigh.model.lint import CheckedScript
-from weigh.render.check_lines import script_check_json, script_check_lines
 from weigh.schedulers.gridengine import lint as gridengine_lint
 from weigh.schedulers.lint.rules import RULES, TABLE, acknowledged
 from weigh.schedulers.slurm import lint as slurm_lint
@@ -89,65 +84,3 @@ ALL = {"time-in-minutes", "memory-in-mib", "no-wait"}
 def test_a_comment_acknowledges_a_rule_for_the_whole_script(comment: str) -> None:
     kept, ignored = rules_of(SCRIPT + comment + "\n")
     assert (kept, ignored) == (ALL - {"time-in-minutes"}, {"time-in-minutes"})
-
-
-def test_several_rules_may_be_named() -> None:
-    kept, _ = rules_of(SCRIPT + "# weigh: ignore no-wait, memory-in-mib it is so\n")
-    assert kept == {"time-in-minutes"}
-
-
-def test_a_comment_behind_a_line_holds_for_that_line() -> None:
-    text = SCRIPT.replace("sleep 5 &", "sleep 5 &  # weigh: ignore no-wait")
-    assert rules_of(text)[1] == {"no-wait"}
-    elsewhere = SCRIPT.replace("=24:00", "=24:00  # weigh: ignore no-wait")
-    assert rules_of(elsewhere)[1] == set()
-
-
-def test_an_unknown_rule_is_reported() -> None:
-    text = SCRIPT + "# weigh: ignore no-waits\n"
-    kept, _ = acknowledged(text, slurm_lint.LINT.lint(text, facts()), ("nothing-such",))
-    unknown = [one for one in kept if one.rule == "unknown-rule"]
-    assert [one.line for one in unknown] == [5, None]
-    assert unknown[0].cure == "did you mean no-wait?"
-    assert {one.severity for one in unknown} == {"note"}
-
-
-Check = Callable[[str], CheckedScript]
-
-
-@pytest.fixture
-def check(tmp_path: Path) -> Check:
-    def of(text: str) -> CheckedScript:
-        (tmp_path / "run.sh").write_text(text)
-        env = {"HOME": str(tmp_path), "PATH": ""}
-        return check_here(here_of(str(tmp_path), env), "run.sh", form="slurm")
-
-    return of
-
-
-def test_settings_files_name_rules_to_ignore(check: Check, tmp_path: Path) -> None:
-    (tmp_path / "weigh.toml").write_text('[check]\nignore = ["no-wait"]\n')
-    checked = check(SCRIPT)
-    assert "no-wait" not in {one.rule for one in checked.findings}
-    assert {one.rule for one in checked.acknowledged} == {"no-wait"}
-
-
-def test_the_screen_names_each_rule_and_what_is_ignored(check: Check) -> None:
-    screen = " ".join(script_check_lines(check(SCRIPT + "# weigh: ignore no-wait\n")))
-    words = " ".join(screen.split())
-    assert "is 24 minutes; hours are written 24:00:00 [time-in-minutes]" in words
-    assert "ignored as requested: no-wait" in words
-
-
-def test_the_document_has_what_is_ignored(check: Check) -> None:
-    document = json.loads(
-        script_check_json(check(SCRIPT + "# weigh: ignore no-wait\n"))
-    )
-    assert [one["rule"] for one in document["ignored"]] == ["no-wait"]
-    assert document["problems"] == 2
-
-
-def test_notes_alone_are_no_problem(check: Check) -> None:
-    checked = check("#!/bin/bash\n#SBATCH --time=30:00 --mem=100\nhostname\n")
-    assert {one.severity for one in checked.findings} == {"note"}
-    assert checked.problems == ()

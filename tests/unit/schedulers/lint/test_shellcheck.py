@@ -1,16 +1,13 @@
-"""What shellcheck adds to `weigh check`, and what is reported without it."""
+"""What shellcheck adds to `weigh check`."""
 
 import os
 import shutil
 from pathlib import Path
 
 import pytest
-from written_programs import write_program
+from some_scripts import checked_in
 
-from weigh.flow.check.script import check_here
-from weigh.flow.here import here_of
-from weigh.model.lint import CheckedScript, LintFinding
-from weigh.render.check_lines import script_check_lines
+from weigh.model.lint import LintFinding
 
 HEAD = "#!/bin/bash\n#SBATCH --time=1:00:00 --mem=1G\n"
 needs_shellcheck = pytest.mark.skipif(
@@ -18,14 +15,9 @@ needs_shellcheck = pytest.mark.skipif(
 )
 
 
-def checked(folder: Path, text: str, path: str | None = None) -> CheckedScript:
-    (folder / "run.sh").write_text(text)
-    env = {"HOME": str(folder), "PATH": os.environ["PATH"] if path is None else path}
-    return check_here(here_of(str(folder), env), "run.sh", form="slurm")
-
-
 def reported(folder: Path, body: str, head: str = HEAD) -> list[LintFinding]:
-    found = checked(folder, head + body).findings
+    path = os.environ["PATH"]
+    found = checked_in(folder, head + body, "slurm", PATH=path).findings
     return [one for one in found if one.rule == "shellcheck"]
 
 
@@ -70,7 +62,8 @@ def test_style_and_what_bash_reports_are_left_out(tmp_path: Path, body: str) -> 
 
 @needs_shellcheck
 def test_a_script_may_acknowledge_what_shellcheck_reports(tmp_path: Path) -> None:
-    found = checked(tmp_path, f"{HEAD}N = 5  # weigh: ignore shellcheck\n")
+    text = f"{HEAD}N = 5  # weigh: ignore shellcheck\n"
+    found = checked_in(tmp_path, text, "slurm", PATH=os.environ["PATH"])
     assert [one.rule for one in found.acknowledged] == ["shellcheck"]
     disabled = "# shellcheck disable=SC2283\nN = 5\n"
     assert reported(tmp_path, disabled) == []
@@ -79,15 +72,4 @@ def test_a_script_may_acknowledge_what_shellcheck_reports(tmp_path: Path) -> Non
 def test_a_script_of_python_is_none_of_shellcheck_s(tmp_path: Path) -> None:
     head = HEAD.replace("/bin/bash", "/usr/bin/python3")
     assert reported(tmp_path, "N = 5\n", head) == []
-    assert not checked(tmp_path, head, path="").lacks_shellcheck
-
-
-def test_without_shellcheck_one_line_states_it(tmp_path: Path) -> None:
-    lines = [*script_check_lines(checked(tmp_path, f"{HEAD}N = 5\n", path=""))]
-    assert lines[-1] == "mistakes of the shell not checked: install shellcheck"
-
-
-def test_a_shellcheck_that_fails_stops_no_check(tmp_path: Path) -> None:
-    write_program(tmp_path / "shellcheck", "echo trouble\nexit 3")
-    found = checked(tmp_path, f"{HEAD}N = 5\n", path=str(tmp_path))
-    assert not any(one.rule == "shellcheck" for one in found.findings)
+    assert not checked_in(tmp_path, head, "slurm", PATH="").lacks_shellcheck
