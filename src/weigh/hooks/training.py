@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 from weigh.flow.run.regions import event, phase
 from weigh.measure.region.channel import clock
-from weigh.measure.region.loops import RunningLoop
 from weigh.measure.region.tracker import current
 
 if TYPE_CHECKING:
     from weigh.measure.region.region import MeasuredRegion
+    from weigh.measure.region.spans import RunningLoop
 
 _FLUSH_INTERVAL = 1.0  # seconds
 
@@ -41,10 +41,7 @@ class TrainingPhases:
     def begin_steps(self, size: int | None, total: int | None) -> None:
         """Start the loop. *size* is nominal, *total* in steps; None if unknown."""
         self.end_steps()
-        tracker = current()
-        region = tracker.begin_loop(size, total)
-        if region is not None:
-            self._steps = RunningLoop(tracker, region, size)
+        self._steps = current().begin_loop(size, total)
         self._since = self._flushed = clock()
 
     def pause(self) -> None:
@@ -59,7 +56,7 @@ class TrainingPhases:
         self._steps.add(now - self._since, samples)
         # not at each step, which may be short: passing them on takes time
         if now - self._flushed >= _FLUSH_INTERVAL:
-            self._steps.flush(ends=False)
+            current().add_batches(self._steps)
             self._flushed = now
         # only now, so that the flush is not part of the next step
         self._since = clock()
@@ -67,7 +64,7 @@ class TrainingPhases:
     def end_steps(self) -> None:
         """End the loop."""
         if self._steps is not None:
-            self._steps.end()
+            current().add_batches(self._steps, ends=True)
         self._steps = None
 
     def end_all(self) -> None:

@@ -175,6 +175,9 @@ def batch_rows(loop: BatchTimes) -> Iterator[tuple[str, str]]:
     if total is not None:
         many = f"{many} of {count_with_commas(total)}"
     size = "" if loop.size is None else f", of {count_with_commas(loop.size)} each"
+    # a loop over single samples, such as lines, that names the size of batches
+    if loop.size is not None and loop.size > 1 < loop.count == loop.samples:
+        size = f", of 1 each, not {count_with_commas(loop.size)}"
     samples = (
         "" if loop.samples is None else f", {count_with_noun(loop.samples, 'sample')}"
     )

@@ -18,6 +18,7 @@ from weigh.model.record import (
     ProgramEvent,
     ProgramPhase,
     Record,
+    RecordedRank,
     SampleSeries,
     Usage,
 )
@@ -76,7 +77,12 @@ POLL = _lines(
 )
 PROGRESS = _lines(RunningProgress(run="r1", time=1.0, slots=2))
 CHANNEL = _lines(
-    ProcessLine("1:0", 1, "cn1", 0, 0, 1 << 21, (GpuUsage(uuid="GPU-1", name="V100"),)),
+    ProcessLine(
+        "1:0",
+        RecordedRank(0, 0, "cn1", 1),
+        1 << 21,
+        (GpuUsage(uuid="GPU-1", name="V100"),),
+    ),
     PhaseLine("1:0", ("load",), _PHASE),
     BatchesLine("1:0", "a", 1.0, BatchTimes(50, 3, 150, 0.1, 0.2, 0.2, 0.3, 0.004)),
     EventLine("1:0", ProgramEvent("epoch", 1.5, 2)),

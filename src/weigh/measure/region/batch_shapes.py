@@ -3,8 +3,6 @@
 from math import prod
 from typing import Any, NamedTuple
 
-_MOST_ROWS = 10_000  # rows of a batch whose lengths are looked at
-
 
 class BatchShape(NamedTuple):
     """The samples of a batch, and the lengths of the longest and of all together."""
@@ -24,20 +22,13 @@ def rows_of_batch(batch: Any, size: int | None) -> Any:  # noqa: ANN401 - any lo
     # a mapping of columns, as of a tokenizer
     if hasattr(batch, "keys") and hasattr(batch, "values"):
         return next(iter(batch.values()))
-    if isinstance(batch, list | tuple) and _is_columns(batch, size):
-        return batch[0]
-    return batch
-
-
-def _is_columns(batch: "list[Any] | tuple[Any, ...]", size: int | None) -> bool:
-    """Return whether a batch is columns, such as (inputs, labels), and not rows."""
     # as many entries as samples: a list of rows
-    if len(batch) == size:
-        return False
-    # columns have the same number of rows
+    if not isinstance(batch, list | tuple) or len(batch) == size:
+        return batch
+    # columns, such as (inputs, labels), have the same number of rows
     shapes = [getattr(column, "shape", None) for column in batch]
     rows = {shape[0] for shape in shapes if shape}
-    return bool(shapes and shapes[0]) and len(rows) == 1
+    return batch[0] if shapes and shapes[0] and len(rows) == 1 else batch
 
 
 def longest_row(rows: Any) -> int | None:  # noqa: ANN401 - any loader's batch
@@ -51,9 +42,7 @@ def longest_row(rows: Any) -> int | None:  # noqa: ANN401 - any loader's batch
         return int(prod(shape[1:])) if len(shape) > 1 else None
     if isinstance(rows, str | bytes):
         return len(rows)
-    if isinstance(rows, list | tuple) and len(rows) <= _MOST_ROWS:
-        return max(map(len, rows), default=0)
-    return None
+    return max(map(len, rows), default=0) if isinstance(rows, list | tuple) else None
 
 
 def shape_of_batch(batch: Any, size: int | None) -> BatchShape | None:  # noqa: ANN401
@@ -63,10 +52,9 @@ def shape_of_batch(batch: Any, size: int | None) -> BatchShape | None:  # noqa: 
         longest = longest_row(rows)
         if longest is None or isinstance(rows, str | bytes):
             return None if longest is None else BatchShape(1, longest, longest)
-        padded = BatchShape(len(rows), longest, len(rows) * longest)
-        if hasattr(rows, "shape"):
-            return padded
-        return padded._replace(total=sum(map(len, rows)))
+        is_padded = hasattr(rows, "shape")
+        total = len(rows) * longest if is_padded else sum(map(len, rows))
+        return BatchShape(len(rows), longest, total)
     except Exception:  # noqa: BLE001 - any error of a foreign batch
         return None
 
@@ -74,7 +62,7 @@ def shape_of_batch(batch: Any, size: int | None) -> BatchShape | None:  # noqa: 
 def sample_length(sample: Any) -> int:  # noqa: ANN401 - any data set's sample
     """Return the length of one sample of a data set, that of its longest column."""
     if hasattr(sample, "keys") and hasattr(sample, "values"):
-        return max(map(sample_length, sample.values()), default=0)
+        sample = tuple(sample.values())
     if isinstance(sample, tuple):
         return max(map(sample_length, sample), default=0)
     shape = getattr(sample, "shape", None)

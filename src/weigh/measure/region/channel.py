@@ -10,7 +10,8 @@ the same for all processes of a machine.
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -28,27 +29,25 @@ from weigh.store.lines import UNREADABLE
 from weigh.units import MIB, Bytes, Seconds
 
 VARIABLE = "WEIGH_CHANNEL"
+BOUND = "upper bound: the process's high-water mark, not reset"
 clock = time.perf_counter if sys.platform == "win32" else time.monotonic
 
 # bounds of what a foreign or damaged file makes weigh run read
 _LONGEST_LINE = MIB  # bytes; a longer line is read in pieces, which do not parse
 _MOST_READ = 256 * MIB  # bytes of the file
-_MOST_EVENTS = 100_000  # events of all processes
-# a program's phases cost it some dozen lines, and a run of days some hundred
-_INTERVAL = 1.0  # seconds between writes, at most, early in a run
-_SOON, _LATE = 5, 50  # fractions of the elapsed time between writes; at least 1 s
+_MOST_EVENTS = 100_000  # events of all processes: a record is read whole
+# seconds between writes, at least, and share of the run: so much a killed job loses,
+# and a run of days writes some hundred times
+_INTERVAL, _SHARE = 0.1, 0.02
 _PEAK_STEP = 1024  # a new peak is written if it is higher by this fraction
-_MOST_WRITTEN = 32 * MIB  # beyond it, only the final figures are written
+_MOST_WRITTEN = 32 * MIB  # of 1000 phases for days; then only the final figures
 
 
 class ProcessLine(msgspec.Struct, frozen=True, tag_field="line", tag="process"):
     """A measuring process so far; its name is unique even if its id is used again."""
 
     process: str
-    pid: int
-    host: str | None = None
-    rank: int | None = None
-    local_rank: int | None = None
+    rank: RecordedRank | None = None  # None: there are no ranks
     # its own peak, written before its high-water mark is reset
     memory: Bytes | None = None
     gpus: tuple[GpuUsage, ...] = ()  # that it can see
@@ -102,27 +101,20 @@ class RegionFile:
         # a path is set, whether or not the file can be written here
         self._has_wrapper = bool(path)
         self._written = 0  # bytes
+        self._kept: Bytes = 0  # the highest peak that was written before a reset
         place = place_of(env)
-        self._line = ProcessLine(
-            self.process,
-            os.getpid(),
-            os.uname().nodename if hasattr(os, "uname") else None,
-            None if place is None else place.rank,
-            None if place is None else place.local_rank,
-        )
+        self._rank: RecordedRank | None = None
+        if place is not None:
+            host = os.uname().nodename if hasattr(os, "uname") else None
+            self._rank = RecordedRank(place.rank, place.local_rank, host, os.getpid())
         self._began = self._due = clock()
-        self.write(self._line)
+        self.write([self.process_line(None, ())])
         # the first line has reached the file
-        self.is_under_weigh_run = self.is_open
+        self.is_under_weigh_run = self._path is not None
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the event file can be written."""
-        return self._path is not None
-
-    def write(self, *lines: Line) -> None:
+    def write(self, lines: Iterable[Line]) -> None:
         """Write *lines* now."""
-        if self._path is None or not lines:
+        if self._path is None:
             return
         # one write in append mode: lines of several processes do not mix
         text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
@@ -136,39 +128,36 @@ class RegionFile:
             self._path = None
             self._warn_why(error)
 
-    def write_process(self, peak: Bytes, gpus: tuple[GpuUsage, ...] = ()) -> bool:
+    def process_line(
+        self, peak: Bytes | None, gpus: tuple[GpuUsage, ...]
+    ) -> ProcessLine:
+        """Return the line of this process."""
+        return ProcessLine(self.process, self._rank, peak, gpus)
+
+    def keep_peak(self, peak: Bytes | None, gpus: tuple[GpuUsage, ...]) -> bool:
         """Write the process's own peak before it is lost; return False on failure."""
         # without weigh run nobody reads the file, and nothing is lost by a reset
         if not self._has_wrapper:
             return True
-        known = self._line.memory or 0
-        if peak > known + known // _PEAK_STEP or gpus:
-            self._line = msgspec.structs.replace(
-                self._line, memory=max(peak, known), gpus=gpus or self._line.gpus
-            )
-            self.write(self._line)
-        return self.is_open
+        if (peak or 0) > self._kept + self._kept // _PEAK_STEP:
+            self._kept = peak or 0
+            self.write([self.process_line(peak, gpus)])
+        return self._path is not None
 
-    def process_line(
-        self, peak: Bytes | None, gpus: tuple[GpuUsage, ...]
-    ) -> ProcessLine:
-        """Return this process's line for its own report, where its rank is known."""
-        return ProcessLine(self.process, self._line.pid, memory=peak, gpus=gpus)
+    def write_changes(self, lines: Iterable[Line], current_time: Seconds) -> None:
+        """Write what has changed; the time until it is due again grows with the run."""
+        self.write(lines)
+        gone = current_time - self._began
+        self._due = current_time + max(_INTERVAL, gone * _SHARE)
 
     @property
     def has_room(self) -> bool:
         """Whether more than the final figures may be written."""
-        return self.is_open and self._written < _MOST_WRITTEN
+        return self._path is not None and self._written < _MOST_WRITTEN
 
     def is_due(self, current_time: Seconds) -> bool:
         """Return whether it is time to write the changes."""
         return self.has_room and (current_time >= self._due or self.at_the_end)
-
-    def note_written(self, current_time: Seconds) -> None:
-        """Set the next due time; the interval grows with the run."""
-        gone = current_time - self._began
-        # often at first, since a short program may be killed, then more and more seldom
-        self._due = current_time + max(min(_INTERVAL, gone / _SOON), gone / _LATE)
 
     def _warn_why(self, os_error: OSError) -> None:
         if not isinstance(os_error, FileNotFoundError):
@@ -193,16 +182,6 @@ def read_channel(
     return regions_of_lines(_channel_lines(path), started=started, ended=ended)
 
 
-def regions_of_lines(
-    lines: Iterable[Line], *, started: Seconds, ended: Seconds | None
-) -> ProgramRegions:
-    """Return the regions that *lines* state, as for :func:`read_channel`."""
-    events = _ChannelEvents()
-    for line in lines:
-        events.take(line)
-    return events.regions(started, ended)
-
-
 def _channel_lines(path: str) -> Iterator[Line]:
     """Yield the lines; skip those that do not parse."""
     decoder = msgspec.json.Decoder(Line)
@@ -219,87 +198,48 @@ def _channel_lines(path: str) -> Iterator[Line]:
         return
 
 
-class _ChannelEvents:
-    """The lines read so far; the last line about each thing counts."""
-
-    def __init__(self) -> None:
-        self._processes: dict[str, ProcessLine] = {}
-        self._phases: dict[tuple[str, tuple[str, ...]], ProgramPhase] = {}
-        self._loops: dict[tuple[str, str], BatchesLine] = {}
-        self._events: list[ProgramEvent] = []
-
-    def take(self, line: Line) -> None:
-        """Add a line."""
+def regions_of_lines(
+    lines: Iterable[Line], *, started: Seconds, ended: Seconds | None
+) -> ProgramRegions:
+    """Return the regions that *lines* state, as for :func:`read_channel`."""
+    processes: dict[str, ProcessLine] = {}
+    phases: dict[tuple[str, tuple[str, ...]], ProgramPhase] = {}
+    loops: dict[tuple[str, str], BatchesLine] = {}
+    events: list[ProgramEvent] = []
+    for line in lines:
         match line:
             case ProcessLine():
-                self._processes[line.process] = line
+                processes[line.process] = line
             case PhaseLine():
-                self._phases[line.process, line.path] = line.phase
+                phases[line.process, line.path] = line.phase
             case BatchesLine():
-                self._loops[line.process, line.loop] = line
-            case EventLine():
-                if len(self._events) < _MOST_EVENTS:
-                    self._events.append(line.event)
-
-    def regions(self, started: Seconds, ended: Seconds | None) -> ProgramRegions:
-        """Return the regions, with times in seconds since *started*."""
-        loops = sorted(self._loops.values(), key=lambda line: -line.time)
-        events = sorted(self._events, key=lambda event: event.time)
-        peaks = [line.memory for line in self._processes.values()]
-        return ProgramRegions(
-            phases=tuple(
-                _since(phase, started, ended) for phase in in_order(self._by_rank())
-            ),
-            batches=tuple(
-                _loop_since(loop, started) for loop in _with_all_left_out(loops)
-            ),
-            events=tuple(
-                ProgramEvent(event.name, max(0.0, event.time - started), event.value)
-                for event in events
-            ),
-            ranks=self._ranks(),
-            peak_memory=max((peak for peak in peaks if peak is not None), default=None),
-            wall_time=None if ended is None else ended - started,
-            gpus=self._gpus(),
-        )
-
-    def _by_rank(self) -> dict[tuple[int, tuple[str, ...]], ProgramPhase]:
-        """Join the same phases of one rank's processes."""
-        joined: dict[tuple[int, tuple[str, ...]], ProgramPhase] = {}
-        for (process, path), phase in self._phases.items():
-            known = self._processes.get(process)
-            rank = None if known is None else known.rank
-            # -1 sorts phases without a rank before the ranks
-            key = (-1 if rank is None else rank, path)
-            ranked = msgspec.structs.replace(phase, rank=rank)
-            if key in joined:
-                ranked = _phase_of_two_processes(joined[key], ranked)
-            joined[key] = ranked
-        return joined
-
-    def _ranks(self) -> tuple[RecordedRank, ...]:
-        ranks: dict[int, RecordedRank] = {}
-        for line in self._processes.values():
-            if line.rank is None:
-                continue
-            # of several processes of one rank, as with workers, the first names it,
-            # and the largest peak counts
-            rank = ranks.get(line.rank) or RecordedRank(
-                line.rank, line.local_rank, line.host, line.pid
-            )
-            ranks[line.rank] = msgspec.structs.replace(
-                rank, peak_memory=most(rank.peak_memory, line.memory)
-            )
-        return tuple(ranks[rank] for rank in sorted(ranks))
-
-    def _gpus(self) -> tuple[GpuUsage, ...]:
-        joined: dict[str, GpuUsage] = {}
-        for line in self._processes.values():
-            for gpu in line.gpus:
-                known = joined.get(gpu.uuid, gpu)
-                peak = most(known.peak_memory, gpu.peak_memory)
-                joined[gpu.uuid] = msgspec.structs.replace(known, peak_memory=peak)
-        return tuple(joined.values())
+                loops[line.process, line.loop] = line
+            case EventLine() if len(events) < _MOST_EVENTS:
+                events.append(line.event)
+    # the same phases of one rank's processes are one; -1 sorts before the ranks
+    by_rank: dict[tuple[int, tuple[str, ...]], ProgramPhase] = {}
+    for (process, path), phase in phases.items():
+        own = processes[process].rank if process in processes else None
+        key = (-1 if own is None else own.rank, path)
+        ranked = msgspec.structs.replace(phase, rank=None if own is None else own.rank)
+        if key in by_rank:
+            ranked = _phase_of_two_processes(by_rank[key], ranked)
+        by_rank[key] = ranked
+    peak: Bytes | None = None
+    for line in processes.values():
+        peak = most(peak, line.memory)
+    return ProgramRegions(
+        phases=tuple(_since(phase, started, ended) for phase in in_order(by_rank)),
+        batches=_loops_since(loops.values(), started),
+        events=tuple(
+            ProgramEvent(event.name, max(0.0, event.time - started), event.value)
+            for event in sorted(events, key=lambda event: event.time)
+        ),
+        ranks=_ranks_of(processes.values()),
+        peak_memory=peak,
+        wall_time=None if ended is None else ended - started,
+        gpus=_gpus_of(processes.values()),
+    )
 
 
 def in_order(
@@ -319,26 +259,39 @@ def in_order(
     return [phases[key] for key in sorted(phases, key=lambda key: (key[0], place(key)))]
 
 
-def _phase_of_two_processes(
-    program_phase: ProgramPhase, other: ProgramPhase
-) -> ProgramPhase:
-    """Join the same phase of two processes: times add up, the higher peak counts."""
-    first, last = sorted((program_phase, other), key=lambda phase: phase.start)
-    # memory before and after belong to the process with the higher peak
-    higher = max(program_phase, other, key=lambda phase: phase.peak_memory or 0)
-    cpu = [phase.cpu_time for phase in (first, last) if phase.cpu_time is not None]
+def joined_phases(first: ProgramPhase, later: ProgramPhase) -> ProgramPhase:
+    """Join what was measured of one phase: times add up, the higher peak counts."""
+    higher = _with_higher_peak(first, later)
+    known_cpu = first.cpu_time is not None or later.cpu_time is not None
     return msgspec.structs.replace(
         first,
-        calls=first.calls + last.calls,
-        end=max(first.end, last.end),
-        wall_time=first.wall_time + last.wall_time,
-        cpu_time=sum(cpu) if cpu else None,
-        memory_after=higher.memory_after,
-        memory_before=higher.memory_before,
+        calls=first.calls + later.calls,
+        end=max(first.end, later.end),
+        wall_time=first.wall_time + later.wall_time,
+        cpu_time=(first.cpu_time or 0) + (later.cpu_time or 0) if known_cpu else None,
+        memory_after=later.memory_after,
         peak_memory=higher.peak_memory,
         source=higher.source,
-        # both processes see the same GPUs
-        gpus=joined_gpu_memory(first.gpus, last.gpus),
+        gpus=joined_gpu_memory(first.gpus, later.gpus),
+    )
+
+
+def _with_higher_peak(first: ProgramPhase, later: ProgramPhase) -> ProgramPhase:
+    # several may have the same peak: one exact figure is enough
+    def peak_and_exactness(phase: ProgramPhase) -> tuple[Bytes, bool]:
+        return phase.peak_memory or 0, phase.source != BOUND
+
+    return max(first, later, key=peak_and_exactness)
+
+
+def _phase_of_two_processes(one: ProgramPhase, other: ProgramPhase) -> ProgramPhase:
+    first, later = sorted((one, other), key=lambda phase: phase.start)
+    # memory before and after belong to the process with the higher peak
+    higher = _with_higher_peak(one, other)
+    return msgspec.structs.replace(
+        joined_phases(first, later),
+        memory_before=higher.memory_before,
+        memory_after=higher.memory_after,
     )
 
 
@@ -356,30 +309,51 @@ def _since(
     )
 
 
-def _with_all_left_out(lines: Sequence[BatchesLine]) -> Iterator[BatchTimes]:
-    """Yield the loops, with the time that is missing from the whole run in each.
+def _loops_since(
+    lines: Iterable[BatchesLine], started: Seconds
+) -> tuple[BatchTimes, ...]:
+    """Return the loops, the longest first.
 
-    The loops of a process run one after another, those of several at the same time.
+    What a forecast leaves out is of the whole run: the loops of a process run one after
+    another, those of several at the same time.
     """
-    by_process: dict[str, Seconds] = {}
+    left_out = Counter[str]()
     for line in lines:
         if line.batches.forecast is not None:
-            known = by_process.get(line.process, 0.0)
-            by_process[line.process] = known + line.batches.forecast.left_out
-    for line in lines:
+            left_out[line.process] += line.batches.forecast.left_out  # type: ignore[assignment] # seconds
+    loops: list[BatchTimes] = []
+    for line in sorted(lines, key=lambda line: -line.time):
         loop = line.batches
         if loop.forecast is not None:
-            left_out = max(by_process.values())
-            forecast = msgspec.structs.replace(loop.forecast, left_out=left_out)
+            forecast = msgspec.structs.replace(
+                loop.forecast, left_out=max(left_out.values())
+            )
             loop = msgspec.structs.replace(loop, forecast=forecast)
-        yield loop
+        if loop.start is not None and loop.end is not None:
+            start, end = max(0.0, loop.start - started), max(0.0, loop.end - started)
+            loop = msgspec.structs.replace(loop, start=start, end=end)
+        loops.append(loop)
+    return tuple(loops)
 
 
-def _loop_since(loop: BatchTimes, started: Seconds) -> BatchTimes:
-    if loop.start is None or loop.end is None:
-        return loop
-    return msgspec.structs.replace(
-        loop,
-        start=max(0.0, loop.start - started),
-        end=max(0.0, loop.end - started),
-    )
+def _ranks_of(processes: Iterable[ProcessLine]) -> tuple[RecordedRank, ...]:
+    ranks: dict[int, RecordedRank] = {}
+    for line in processes:
+        if line.rank is not None:
+            # of several processes of one rank, as with workers, the first names it, and
+            # the largest peak counts
+            rank = ranks.get(line.rank.rank, line.rank)
+            ranks[rank.rank] = msgspec.structs.replace(
+                rank, peak_memory=most(rank.peak_memory, line.memory)
+            )
+    return tuple(ranks[rank] for rank in sorted(ranks))
+
+
+def _gpus_of(processes: Iterable[ProcessLine]) -> tuple[GpuUsage, ...]:
+    joined: dict[str, GpuUsage] = {}
+    for line in processes:
+        for gpu in line.gpus:
+            known = joined.get(gpu.uuid, gpu)
+            peak = most(known.peak_memory, gpu.peak_memory)
+            joined[gpu.uuid] = msgspec.structs.replace(known, peak_memory=peak)
+    return tuple(joined.values())

@@ -25,9 +25,8 @@ from weigh.units import Bytes, Seconds
 ProbeFactory = Callable[[], GpuProbe | None]
 _T = TypeVar("_T")
 _OPENING = 10.0  # seconds; a driver without persistence mode starts slowly
-_READING = 2.0  # seconds; a driver that hangs must not stop the program
+_READING = 2.0  # seconds; a driver that hangs stops the program so long, once
 _EDGES = "read as regions begin and end: what was in use before, and the program's own"
-_DEEPEST = 64  # generations of processes; a circle of damaged figures must end
 
 
 def joined_gpu_memory(
@@ -51,7 +50,7 @@ class RegionGpuMeter:
     """Reads the visible GPUs; the probe is created when first needed.
 
     ``devices`` are in CUDA's and torch's order. *warn* is called with the reason if
-    reading ends early. The driver has *reading* seconds to answer.
+    reading ends early. The driver has *patience* seconds to answer.
     """
 
     def __init__(
@@ -59,19 +58,19 @@ class RegionGpuMeter:
         factory: ProbeFactory | None,
         clock: Callable[[], Seconds],
         warn: Callable[[str], None],
-        reading: Seconds = _READING,
+        patience: Seconds = _READING,
     ) -> None:
         self._factory = factory
         self._clock = clock
         self._warn = warn
-        self._reading = reading
+        self._patience = patience
         self._probe: GpuProbe | None = None
         self._moment: tuple[GpuMemory, ...] = ()
         self._read_at = float("-inf")  # when the driver was read last
         self._accounts: dict[str, GpuAccount] = {}
+        self._whole: tuple[GpuMemory, ...] = ()  # of the whole program
         self.devices: tuple[GpuDevice, ...] = ()
-        self.readings: dict[str, GpuReading] = {}  # the last of each GPU, by UUID
-        self.whole: tuple[GpuMemory, ...] = ()  # of the whole program
+        self._readings: dict[str, GpuReading] = {}  # the last of each GPU, by UUID
 
     def read(self, at_most_old: Seconds = 0.0) -> tuple[GpuMemory, ...]:
         """Return all GPUs' figures, which may be *at_most_old* seconds old.
@@ -80,17 +79,24 @@ class RegionGpuMeter:
         it, or all that is in use where the driver hides processes. Torch's figures are
         peaks so far.
         """
-        self._open()
-        if self._probe is None or self._clock() - self._read_at < at_most_old:
+        now = self._clock()
+        if now - self._read_at < at_most_old:
             return self._moment
         try:
-            self._moment = self._look(self._probe)
+            self._open(now)
+            if self._probe is not None:
+                self._look(self._probe, now)
+                self._read_at = now
         except Exception as error:  # noqa: BLE001 - a driver's trouble is not the job's
-            self._give_up(error)
-            return self._moment
-        self.whole = joined_gpu_memory(self.whole, self._moment)
-        self._read_at = self._clock()
+            kind = "" if isinstance(error, WeighError) else f"{type(error).__name__}: "
+            self._probe = None
+            self._warn(f"GPUs are not read: {kind}{error}")
         return self._moment
+
+    def memory_used(self, gpu_uuid: str) -> Bytes | None:
+        """Return what all users hold of a GPU, by the last reading."""
+        reading = self._readings.get(gpu_uuid)
+        return None if reading is None else reading.memory_used
 
     def close(self) -> None:
         """Stop calling the driver."""
@@ -98,66 +104,54 @@ class RegionGpuMeter:
 
     def usage(self) -> tuple[GpuUsage, ...]:
         """Return the usage of each GPU."""
-        peaks = {gpu.uuid: gpu.peak for gpu in self.whole}
         return tuple(
             GpuUsage(
                 uuid=device.uuid,
                 name=device.name,
                 memory_total=device.memory_total,
                 memory_before=self._accounts[device.uuid].before,
-                peak_memory=peaks[device.uuid],
+                peak_memory=whole.peak,
                 source=_EDGES,
                 index=device.index,
                 device_peak_memory=self._accounts[device.uuid].device_peak,
             )
-            for device in self.devices
-            if device.uuid in peaks
+            for device, whole in zip(self.devices, self._whole, strict=False)
         )
 
-    def _open(self) -> None:
+    def _open(self, now: Seconds) -> None:
         # once only: after a failure the driver is not called again
         factory, self._factory = self._factory, None
         if factory is None:
             return
-        try:
-            self._probe = call_within_seconds(_OPENING, factory)
-            if self._probe is not None:
-                self.devices = call_within_seconds(self._reading, self._probe.devices)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._give_up(error)
+        self._probe = call_within_seconds(_OPENING, factory)
+        if self._probe is not None:
+            self.devices = call_within_seconds(self._patience, self._probe.devices)
+            # what is in use at the first reading is not the program's
+            self._accounts = {
+                device.uuid: GpuAccount(device, now) for device in self.devices
+            }
 
-    def _give_up(self, error: Exception) -> None:
-        kind = "" if isinstance(error, WeighError) else f"{type(error).__name__}: "
-        self._probe = None
-        self._warn(f"GPUs are not read: {kind}{error}")
-
-    def _look(self, probe: GpuProbe) -> tuple[GpuMemory, ...]:
+    def _look(self, probe: GpuProbe, now: Seconds) -> None:
         # only memory, which is cheap; a GPU whose memory has not changed, as under a
         # caching allocator, is not read and keeps its last reading
-        changed = call_within_seconds(self._reading, lambda: probe.read(activity=False))
-        self.readings |= {reading.uuid: reading for reading in changed}
+        for reading in call_within_seconds(
+            self._patience, lambda: probe.read(activity=False)
+        ):
+            self._readings[reading.uuid] = reading
+            own = [pid for pid in reading.process_memory or () if is_descendant(pid)]
+            self._accounts[reading.uuid].take(now, reading, own)
         torch_devices = read_torch(sys.modules.get("torch"))
         torch_uuids = [torch_device.uuid for torch_device in torch_devices]
         moment = []
         for number, device in enumerate(self.devices):
-            used = self._in_use(device, self.readings.get(device.uuid))
+            used = self._accounts[device.uuid].in_use()
+            if self.memory_used(device.uuid) is None:  # it has stopped answering
+                used = None
             index = torch_number(device, number, torch_uuids)
             peaks = (None, None) if index is None else torch_devices[index].peaks()
             moment.append(GpuMemory(device.uuid, used, used, used, *peaks))
-        return tuple(moment)
-
-    def _in_use(self, device: GpuDevice, reading: GpuReading | None) -> Bytes | None:
-        """Add a reading to the GPU's account; return what is in use by it."""
-        now = self._clock()
-        account = self._accounts.get(device.uuid)
-        if account is None:
-            # what was in use at the first reading is not the program's
-            account = self._accounts[device.uuid] = GpuAccount(device, now)
-        if reading is None:
-            return None
-        listed = reading.process_memory or {}
-        account.take(now, reading, [pid for pid in listed if is_descendant(pid)])
-        return None if reading.memory_used is None else account.in_use()
+        self._moment = tuple(moment)
+        self._whole = joined_gpu_memory(self._whole, self._moment)
 
 
 def visible_gpus() -> GpuProbe | None:
@@ -177,13 +171,10 @@ def visible_gpus() -> GpuProbe | None:
 def is_descendant(pid: int) -> bool:
     """Return whether *pid* is this process, or one that it or its children started."""
     own = os.getpid()
-    for _ in range(_DEEPEST):
-        if pid == own or pid <= 1:
-            break
+    while pid > 1 and pid != own:
         times = parse_stat(file_head(f"/proc/{pid}/stat", 1024))
-        if times is None:  # gone, or no such system
-            return False
-        pid = times.parent
+        # it is gone, or there is no such system
+        pid = 0 if times is None else times.parent
     return pid == own
 
 

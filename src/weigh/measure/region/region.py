@@ -5,13 +5,12 @@
 from collections.abc import Callable
 from functools import wraps
 from operator import index
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, Literal, NoReturn, Self, TypeVar
 
 from weigh.errors import UsageError
 from weigh.measure.region.spans import OpenPhase
-from weigh.measure.region.tracker import current, leave_region
+from weigh.measure.region.tracker import current, leave_phase
 from weigh.probe.gpu_libraries import wait_quietly
-from weigh.units import Bytes, Seconds
 
 _LONGEST = 100  # characters of a name: it is one row of a screen, and of each line
 
@@ -38,64 +37,39 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 After = Callable[[str], None]  # called with the name of the function, after each call
 
 
-class MeasuredRegion:
+class MeasuredRegion(OpenPhase, eq=False):
     """A region of a program: the block of a ``with`` statement.
 
-    Its figures are available after its end. It can be used once. *after* is called
-    with its name at the end.
+    Its figures are available after its end. It can be used once. ``and_then`` is
+    called with its name at the end.
     """
 
-    __slots__ = ("_account", "_after", "_state", "_sync", "name")
-
-    def __init__(
-        self, name: str, *, sync: bool = False, after: After | None = None
-    ) -> None:
-        self.name = region_name(name, of="phase")
-        self._sync = sync
-        self._after = after
-        self._account: OpenPhase | None = None
-        self._state = "new"
+    name: str = ""
+    sync: bool = False
+    and_then: After | None = None
+    state: Literal["new", "open", "closed"] = "new"
 
     def __enter__(self) -> Self:
-        if self._state != "new":
+        if self.state != "new":
             raise UsageError(
                 f"phase {self.name!r} is used twice: "
                 "write `with weigh.phase(...)` anew each time"
             )
-        self._state = "open"
-        if self._sync:
+        self.state = "open"
+        if self.sync:
             wait_quietly()
-        self._account = current().enter(self.name)
+        current().enter(self, self.name)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._state != "open":
+        if self.state != "open":
             return
-        if self._sync:
+        if self.sync:
             wait_quietly()
-        self._state = "closed"
-        if self._account is not None:
-            leave_region(self._account)
-        if self._after is not None:
-            self._after(self.name)
-
-    @property
-    def wall_time(self) -> Seconds | None:
-        """Its wall time in seconds; None until it has ended."""
-        ended = self._ended_account()
-        return None if ended is None else ended.wall
-
-    @property
-    def cpu_time(self) -> Seconds | None:
-        """CPU seconds of the whole process during the region."""
-        ended = self._ended_account()
-        return None if ended is None else ended.cpu
-
-    @property
-    def peak_memory(self) -> Bytes | None:
-        """The peak memory of this process during the region."""
-        ended = self._ended_account()
-        return None if ended is None else ended.peak
+        self.state = "closed"
+        leave_phase(self)
+        if self.and_then is not None:
+            self.and_then(self.name)
 
     def __call__(self, *_: object) -> NoReturn:
         """Raise UsageError: a phase is no decorator."""
@@ -104,11 +78,8 @@ class MeasuredRegion:
             f"write @weigh.measured(name={self.name!r})"
         )
 
-    def _ended_account(self) -> OpenPhase | None:
-        return self._account if self._state == "closed" else None
-
     def __repr__(self) -> str:
-        return f"<weigh.phase {self.name!r}, {self._state}>"
+        return f"<weigh.phase {self.name!r}, {self.state}>"
 
 
 def phase(name: str, *, sync: bool = False) -> MeasuredRegion:
@@ -121,7 +92,7 @@ def phase(name: str, *, sync: bool = False) -> MeasuredRegion:
     Raises:
         UsageError: the name is not text, or empty; later, if the phase is used twice.
     """
-    return MeasuredRegion(name, sync=sync)
+    return MeasuredRegion(name=region_name(name, of="phase"), sync=sync)
 
 
 def measuring(
@@ -164,7 +135,7 @@ def _decorated(
     called = name or region_name(own_name.replace("<locals>.", ""), of="measured")
 
     def region() -> MeasuredRegion:
-        return MeasuredRegion(called, sync=sync, after=after)
+        return MeasuredRegion(name=called, sync=sync, and_then=after)
 
     # its time would be its consumer's, too
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):

@@ -1,30 +1,25 @@
-"""The stack of open regions of a process, their memory, and what they add up to.
+"""Open regions of a process and their memory, and what loops add up to.
 
-A region is a call of a phase or a running loop over batches. Each adds up in the total
-of its phase, or of the loops of its size.
+A region is a call of a phase or a running loop over batches.
 """
 
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
 
-from weigh.measure.region.channel import BatchesLine, PhaseLine
-from weigh.measure.region.gpu_meter import RegionGpuMeter, joined_gpu_memory, most
+from weigh.measure.region.batch_shapes import longest_row, rows_of_batch
+from weigh.measure.region.channel import BOUND, BatchesLine
+from weigh.measure.region.gpu_meter import joined_gpu_memory, most
 from weigh.model.gpu import GpuMemory
-from weigh.model.record import (
-    BatchTimes,
-    LengthPeak,
-    ProgramPhase,
-    WholeLoopForecast,
-)
-from weigh.probe.own_memory import OwnMemory
+from weigh.model.record import BatchTimes, LengthPeak, ProgramPhase, WholeLoopForecast
 from weigh.robust import median_of
-from weigh.units import KIB, Bytes, Seconds
+from weigh.units import Bytes, Seconds
 
 resource: ModuleType | None
 try:
@@ -33,185 +28,14 @@ except ImportError:  # Windows
     resource = None
 
 _RESET = "kernel high-water mark, started anew at each region"
-_BOUND = "upper bound: the process's high-water mark, not reset"
-_SLACK = 64 * KIB  # VmHWM's own counters are off by as much
-# a phase called often costs 26 us (docs/python.md), a call of the driver more than that
-_GPU_AGE = 0.1  # seconds
-
 MOST_KEPT = 20_000  # durations for the median: 160 KB; of more, every 2nd, 4th...
 
 
-class DurationSummary:
-    """Durations with exact count, sum, minimum and maximum.
+class OpenRegion(msgspec.Struct, eq=False):
+    """A region that is open, and its memory from the start until now."""
 
-    The median is exact up to :data:`MOST_KEPT` durations; of more it is that of an even
-    selection.
-    """
-
-    __slots__ = ("count", "kept", "maximum", "minimum", "stride", "total")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total: Seconds = 0.0
-        self.minimum: Seconds = float("inf")
-        self.maximum: Seconds = 0.0
-        self.kept = array("d")
-        self.stride = 1  # of so many durations one is kept
-
-    def extend(self, times: Sequence[float]) -> None:
-        """Add durations."""
-        if not times:
-            return
-        self.kept.extend(array("d", times[-self.count % self.stride :: self.stride]))
-        self.count += len(times)
-        self.total += sum(times)
-        self.minimum = min(self.minimum, *times)
-        self.maximum = max(self.maximum, *times)
-        while len(self.kept) > MOST_KEPT:
-            del self.kept[1::2]
-            self.stride *= 2
-
-    def median(self) -> Seconds | None:
-        """Return the median; None without durations."""
-        return median_of(self.kept) if self.count else None
-
-
-class RegionTotal(msgspec.Struct, eq=False):
-    """What the calls of a phase, or the loops of one size, add up to so far."""
-
-    start: Seconds
-    end: Seconds
-    peak: Bytes | None = None  # the highest of all
-    exact: bool = False  # whether that peak is
-    gpus: tuple[GpuMemory, ...] = ()
-    changed: bool = True  # since it was written
-
-    def add_memory(self, region: "OpenRegion[Any]", current_time: Seconds) -> None:
-        """Add the memory figures of a region up to now."""
-        self.end = current_time
-        self.changed = True
-        self.gpus = joined_gpu_memory(self.gpus, region.gpus)
-        if region.peak is None or region.peak < (self.peak or 0):
-            return
-        # several regions may have the same peak: one exact figure is enough
-        self.exact = region.exact or (self.exact and region.peak == self.peak)
-        self.peak = region.peak
-
-
-class PhaseTotal(RegionTotal):
-    """All calls of one phase at one place in the nesting; times add up."""
-
-    path: tuple[str, ...] = ()
-    entered: int = 0  # calls begun
-    calls: int = 0  # calls ended
-    wall: Seconds = 0.0
-    cpu: Seconds = 0.0
-    before: Bytes | None = None
-    after: Bytes | None = None
-
-    def add_call(self, region: "OpenRegion[PhaseTotal]", end: Seconds) -> None:
-        """Add a call that has ended."""
-        self.calls += 1
-        self.wall += region.wall
-        self.cpu += region.cpu
-        self.after = region.after
-        self.add_memory(region, end)
-
-    def line(self, process: str) -> PhaseLine:
-        """Return the calls so far."""
-        source = _RESET if self.exact else _BOUND
-        phase = ProgramPhase(
-            name=self.path[-1],
-            depth=len(self.path) - 1,
-            calls=self.calls,
-            start=self.start,
-            end=self.end,
-            wall_time=self.wall,
-            cpu_time=self.cpu if self.calls else None,
-            memory_before=self.before,
-            memory_after=self.after,
-            peak_memory=self.peak,
-            gpus=self.gpus,
-            source=None if self.peak is None else source,
-        )
-        return PhaseLine(process, self.path, phase)
-
-
-class LoopTotal(RegionTotal):
-    """All loops over batches of one nominal size and expected count."""
-
-    key: str = ""  # size and expected count
-    size: int | None = None
-    times: DurationSummary = msgspec.field(default_factory=DurationSummary)
-    samples: int | None = 0  # None: a batch could not be counted
-    total: int | None = None  # batches that are expected; None: unknown
-    shortest: int | None = None  # of the shortest batch; None: no lengths
-    lengths: list[LengthPeak] = []  # each longer than the one before
-    forecast: WholeLoopForecast | None = None  # None: all batches ran
-
-    def add_batches(
-        self, times: Sequence[float], samples: int | None, shortest: int | None
-    ) -> None:
-        """Add batches; their samples are unknown if any are unknown."""
-        self.times.extend(times)
-        known = self.samples is not None and samples is not None
-        self.samples = (self.samples or 0) + (samples or 0) if known else None
-        if shortest is not None:
-            self.shortest = min(shortest, self.shortest or shortest)
-
-    def add_length(self, length: int, region: "OpenRegion[LoopTotal]") -> None:
-        """Add the memory by the end of a batch that may be the longest so far."""
-        # a length that was seen already: the first reading belongs to it
-        if self.lengths and length <= self.lengths[-1].length:
-            return
-        on_gpu = max((gpu.of_program for gpu in region.gpus), default=None)
-        self.lengths.append(LengthPeak(length, region.peak, on_gpu))
-
-    def add_forecast(self, forecast: WholeLoopForecast) -> None:
-        """Add another pass of which some batches ran."""
-        if self.forecast is not None:
-            forecast = self.forecast.joined(forecast)
-        self.forecast = forecast
-
-    def line(self, process: str) -> BatchesLine:
-        """Return the figures so far."""
-        times = self.times
-        some = times.count > 0
-        batches = BatchTimes(
-            size=self.size,
-            count=times.count,
-            samples=self.samples,
-            time_min=times.minimum if some else None,
-            time_mean=times.total / times.count if some else None,
-            time_median=times.median(),
-            time_max=times.maximum if some else None,
-            time_per_sample=times.total / self.samples if self.samples else None,
-            peak_memory=self.peak,
-            gpus=self.gpus,
-            # the loop has reached its end
-            total=self.total if self.forecast is None else times.count,
-            start=self.start if some else None,
-            end=self.end if some else None,
-            shortest=self.shortest,
-            lengths=tuple(self.lengths),
-            forecast=self.forecast,
-        )
-        return BatchesLine(process, self.key, times.total, batches)
-
-
-_Total = TypeVar("_Total", bound=RegionTotal)
-
-
-class OpenRegion(msgspec.Struct, Generic[_Total], eq=False):
-    """A call of a phase or a running loop, and its memory from the start until now."""
-
-    owner: object  # the tracker that opened it: a fork inherits those of its parent
-    total: _Total
-    parent: "OpenRegion[PhaseTotal] | None" = None
-    start: Seconds = 0.0
-    wall: Seconds = 0.0
-    cpu: Seconds = 0.0
-    before: Bytes | None = None  # bytes; None: not known
+    owner: object = None  # the tracker that opened it: a fork inherits its parent's
+    before: Bytes | None = None  # None: not known, as for all memory
     after: Bytes | None = None
     peak: Bytes | None = None
     exact: bool = False  # whether the peak is; known at the end
@@ -219,26 +43,48 @@ class OpenRegion(msgspec.Struct, Generic[_Total], eq=False):
     closed: bool = False
 
 
-OpenPhase = OpenRegion[PhaseTotal]
-OpenLoop = OpenRegion[LoopTotal]
-_innermost: ContextVar[OpenPhase | None] = ContextVar("weigh_region", default=None)
+class OpenPhase(OpenRegion, eq=False):
+    """A call of a phase; its figures are None until it has ended."""
+
+    path: tuple[str, ...] = ()  # names of the phases around it and its own
+    parent: "OpenPhase | None" = None
+    start: Seconds = 0.0
+    cpu_start: Seconds = 0.0
+    wall_time: Seconds | None = None
+    cpu_time: Seconds | None = None  # of the whole process
+    peak_memory: Bytes | None = None  # of this process
+
+    def not_ended(self) -> ProgramPhase:
+        """Return that a call has begun."""
+        return ProgramPhase(
+            self.path[-1],
+            len(self.path) - 1,
+            0,
+            start=self.start,
+            end=self.start,
+            wall_time=0.0,
+            memory_before=self.before,
+        )
+
+    def call(self) -> ProgramPhase:
+        """Return the figures of a call that has ended."""
+        wall = self.wall_time or 0.0
+        source = _RESET if self.exact else BOUND
+        return msgspec.structs.replace(
+            self.not_ended(),
+            calls=1,
+            end=self.start + wall,
+            wall_time=wall,
+            cpu_time=self.cpu_time,
+            memory_after=self.after,
+            peak_memory=self.peak,
+            gpus=self.gpus,
+            source=None if self.peak is None else source,
+        )
 
 
-def here() -> OpenPhase | None:
-    """Return this thread's or task's region; it may have ended, or be a parent's."""
-    return _innermost.get()
-
-
-def step_in(region: OpenPhase) -> None:
-    """Make *region* the innermost region here."""
-    _innermost.set(region)
-
-
-def step_out(region: OpenPhase) -> None:
-    """Make the parent of *region* the innermost region, if *region* is that now."""
-    # it may have ended in another task than it began in
-    if here() is region:
-        _innermost.set(region.parent)
+# of this thread or task; it may have ended, or be that of the parent of a fork
+innermost: ContextVar[OpenPhase | None] = ContextVar("weigh_region", default=None)
 
 
 def cpu_time() -> Seconds:
@@ -250,75 +96,139 @@ def cpu_time() -> Seconds:
     return time.process_time() + waited_for
 
 
-class HighWater:
-    """Peaks of all open regions, from the kernel's single high-water mark.
+class LoopTotal(msgspec.Struct, eq=False):
+    """All loops over batches of one nominal size and expected count.
 
-    Every start and end of a region reads the mark, stores it for all open regions and
-    for the process (``peak``), and resets it if it *resets*. Only a spike of another
-    thread between reading and resetting is lost. *before_reset* is called with the
-    process's peak before a reset; if it returns False, the mark is not reset any more.
+    The median is exact up to :data:`MOST_KEPT` batches; of more it is that of an even
+    selection.
     """
 
-    def __init__(
-        self,
-        memory: OwnMemory,
-        meter: RegionGpuMeter,
-        *,
-        resets: bool,
-        before_reset: Callable[[Bytes], bool],
-    ) -> None:
-        self.open_regions: set[OpenRegion[Any]] = set()
-        self.resets = resets
-        self.peak: Bytes | None = None
-        self._memory = memory
-        self._meter = meter
-        self._before_reset = before_reset
-        self._moment: tuple[GpuMemory, ...] = ()
+    key: str  # size and expected count
+    size: int | None
+    start: Seconds
+    end: Seconds
+    count: int = 0  # of batches that ran
+    time: Seconds = 0.0  # of all of them
+    quickest: Seconds | None = None
+    slowest: Seconds | None = None
+    kept: "array[float]" = msgspec.field(default_factory=lambda: array("d"))
+    stride: int = 1  # of so many durations one is kept
+    samples: int | None = 0  # None: a batch could not be counted
+    total: int | None = None  # batches that are expected; None: unknown
+    shortest: int | None = None  # of the shortest batch; None: no lengths
+    lengths: list[LengthPeak] = []  # each longer than the one before
+    forecast: WholeLoopForecast | None = None  # None: all batches ran
+    peak: Bytes | None = None  # the highest of all
+    gpus: tuple[GpuMemory, ...] = ()
 
-    def open(self, region: OpenRegion[Any], *, often: bool = False) -> None:
-        """Open *region*; if that happens *often*, GPU figures may be a little old."""
-        region.gpus = self._read_gpus(often=often)
-        region.before, mark = self.edge()
-        # a mark that was not reset is only an upper bound
-        region.peak = region.before if self.resets else mark
-        self.open_regions.add(region)
+    def add_times(self, times: Sequence[float]) -> None:
+        """Add the durations of some batches."""
+        if not times:
+            return
+        self.kept.extend(array("d", times[-self.count % self.stride :: self.stride]))
+        self.count += len(times)
+        self.time += sum(times)
+        self.quickest = min(times if self.quickest is None else (self.quickest, *times))
+        self.slowest = max(self.slowest or 0.0, *times)
+        while len(self.kept) > MOST_KEPT:
+            del self.kept[1::2]
+            self.stride *= 2
 
-    def look(self, region: OpenRegion[Any], *, often: bool = False) -> None:
-        """Update an open region."""
-        self._read_gpus(often=often)
-        region.after, _ = self.edge()
-        region.exact = self.resets
+    def add_forecast(self, forecast: WholeLoopForecast | None) -> None:
+        """Add a pass of which some batches ran; None: all of them did."""
+        if forecast is not None and self.forecast is not None:
+            forecast = self.forecast.joined(forecast)
+        self.forecast = forecast or self.forecast
 
-    def close(self, region: OpenRegion[Any], *, often: bool = False) -> None:
-        """Close *region*."""
-        self.look(region, often=often)
-        region.closed = True
-        self.open_regions.discard(region)
+    def line(self, process: str) -> BatchesLine:
+        """Return the figures so far."""
+        is_begun = self.count > 0
+        batches = BatchTimes(
+            size=self.size,
+            count=self.count,
+            samples=self.samples,
+            time_min=self.quickest,
+            time_mean=self.time / self.count if is_begun else None,
+            time_median=median_of(self.kept) if is_begun else None,
+            time_max=self.slowest,
+            time_per_sample=self.time / self.samples if self.samples else None,
+            peak_memory=self.peak,
+            gpus=self.gpus,
+            # the loop has reached its end
+            total=self.total if self.forecast is None else self.count,
+            start=self.start if is_begun else None,
+            end=self.end if is_begun else None,
+            shortest=self.shortest,
+            lengths=tuple(self.lengths),
+            forecast=self.forecast,
+        )
+        return BatchesLine(process, self.key, self.time, batches)
 
-    def edge(self) -> tuple[Bytes | None, Bytes | None]:
-        """Store the mark for all open regions, then reset it.
 
-        Returns:
-            The resident size, and the mark before the reset.
+class RunningLoop(OpenRegion, eq=False, kw_only=True):
+    """A running loop, with its batches that are not yet added to its total.
+
+    Batches of the type ``plain`` are counted with len. ``longest`` is the length from
+    which on a batch is so much longer that the memory is read.
+    """
+
+    total: LoopTotal
+    times: "array[float]" = msgspec.field(default_factory=lambda: array("d"))
+    samples: int = 0
+    known: bool = True  # False once a batch could not be counted
+    plain: type | None = None
+    has_lengths: bool = True
+    longest: float = 0.0
+    shortest: int | None = None
+
+    def add(self, time: Seconds, samples: int | None) -> None:
+        """Add a batch; None: its samples are not known."""
+        self.times.append(time)
+        self.samples += samples or 0
+        self.known = self.known and samples is not None
+
+    def add_up(self, end: Seconds) -> None:
+        """Add the batches, and the memory of this loop, to the total."""
+        total = self.total
+        total.end = end
+        total.add_times(self.times)
+        is_known = self.known and total.samples is not None
+        total.samples = (total.samples or 0) + self.samples if is_known else None
+        known = [one.shortest for one in (self, total) if one.shortest is not None]
+        total.shortest = min(known, default=None)
+        total.peak = most(total.peak, self.peak)
+        total.gpus = joined_gpu_memory(total.gpus, self.gpus)
+
+    def add_length(self, length: int) -> None:
+        """Add the memory by the end of a batch that may be the longest so far."""
+        # a length that was seen already: the first reading belongs to it
+        lengths = self.total.lengths
+        if not lengths or length > lengths[-1].length:
+            on_gpu = max((gpu.of_program for gpu in self.gpus), default=None)
+            lengths.append(LengthPeak(length, self.peak, on_gpu))
+
+    def sample_count(self, batch: Any) -> int:  # noqa: ANN401 - any loader's batch
+        """Return the number of samples: 1 for text, the rows for columns."""
+        if isinstance(batch, str | bytes):
+            return 1
+        rows = rows_of_batch(batch, self.total.size)
+        # rows that are the batch itself: the next one of this type needs only len
+        if rows is batch:
+            self.plain = type(batch)
+        return len(rows)
+
+    def length(self, batch: Any) -> int:  # noqa: ANN401 - as above
+        """Return the length of the longest sample: its text, list or padded row.
+
+        From the first batch without such samples on, it is not looked for.
         """
-        reading = self._memory.read()
-        if reading is None:
-            self.resets = False
-            return None, None
-        resident, mark = reading
-        # the mark is the process's, so it counts for all that is open
-        for region in tuple(self.open_regions):
-            region.peak = most(region.peak, mark)
-        self.peak = max(self.peak or 0, mark)
-        # a mark at what is held now needs no reset
-        if self.resets and mark > resident + _SLACK:
-            self.resets = self._before_reset(self.peak) and self._memory.reset()
-        return resident, mark
-
-    def _read_gpus(self, *, often: bool) -> tuple[GpuMemory, ...]:
-        moment = self._meter.read(_GPU_AGE if often else 0.0)
-        if moment is not self._moment:  # otherwise all open regions have it
-            self._moment = moment
-            for region in tuple(self.open_regions):
-                region.gpus = joined_gpu_memory(region.gpus, moment)
-        return moment
+        found = None
+        with suppress(Exception):  # as for the count of such a batch
+            is_rows = type(batch) is self.plain
+            found = longest_row(
+                batch if is_rows else rows_of_batch(batch, self.total.size)
+            )
+        self.has_lengths = found is not None
+        if found is not None and (self.shortest is None or found < self.shortest):
+            self.shortest = found
+        return found or 0

@@ -7,41 +7,57 @@ with a tracker of its own.
 import atexit
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from threading import RLock
 from typing import Concatenate, ParamSpec, TypeVar
 
-from weigh.measure.region import channel
-from weigh.measure.region.gpu_meter import ProbeFactory, RegionGpuMeter, visible_gpus
+from weigh.measure.region.channel import (
+    BatchesLine,
+    EventLine,
+    PhaseLine,
+    ProcessLine,
+    RegionFile,
+    clock,
+    joined_phases,
+    regions_of_lines,
+)
+from weigh.measure.region.gpu_meter import (
+    ProbeFactory,
+    RegionGpuMeter,
+    joined_gpu_memory,
+    most,
+    visible_gpus,
+)
 from weigh.measure.region.spans import (
-    HighWater,
     LoopTotal,
-    OpenLoop,
     OpenPhase,
     OpenRegion,
-    PhaseTotal,
+    RunningLoop,
     cpu_time,
-    here,
-    step_in,
-    step_out,
+    innermost,
 )
-from weigh.model.record import ProgramEvent, ProgramRegions, WholeLoopForecast
+from weigh.model.gpu import GpuMemory
+from weigh.model.record import ProgramEvent, ProgramPhase, ProgramRegions
 from weigh.probe.gpu import GpuDevice
 from weigh.probe.own_memory import OwnMemory, own_memory
-from weigh.units import Bytes, Seconds
+from weigh.units import KIB, Bytes, Seconds
 
 Report = Callable[["RegionTracker"], str]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_Key = tuple[str, ...] | str  # of a phase the names, of a loop size and length
 
 # a program that makes up names, sizes or events without end stays within some MiB
 _MOST_PLACES = 1000  # phases; more of them share one
-_DEEPEST = 32  # levels of nesting
+_DEEPEST = 32  # levels of nesting; what lies deeper shares that one, too
 _MOST_LOOPS = 100  # loops, by size and length; more of them share one
 _MOST_EVENTS = 10_000  # events; the first ones are kept
 _MORE = "(more phases)"
-_OFTEN = 10  # calls after which a GPU reading may be a little old
+# a phase called often costs 26 us (docs/python.md), a call of the driver more than
+# that: from so many calls on, a GPU reading may be so old
+_OFTEN, _GPU_AGE = 10, 0.1  # calls; seconds
+_SLACK = 64 * KIB  # VmHWM's own counters are off by as much
 
 
 def _measures_or_turns_off(
@@ -70,6 +86,10 @@ def _measures_or_turns_off(
 class RegionTracker:
     """Measures the regions of one process.
 
+    Peaks are the kernel's single high-water mark: every start and end of a region reads
+    it, stores it for all that is open, and resets it. Only a spike of another thread
+    between reading and resetting is lost.
+
     Args:
         env: the environment, with WEIGH_CHANNEL, WEIGH_EXACT_PHASES and the rank.
         memory: the source of this process's memory figures.
@@ -86,147 +106,135 @@ class RegionTracker:
         self.changes = 0  # of the figures in a report
         self.is_off = False
         self.lock = RLock()
-        self.endings: set[Callable[[], None]] = set()  # of loops that run now
         self._warned: set[str] = set()
-        self._file = channel.RegionFile(env, self.warn)
-        self._meter = RegionGpuMeter(gpus, channel.clock, self.warn)
-        self._high_water = HighWater(
-            memory or own_memory(),
-            self._meter,
-            resets=env.get("WEIGH_EXACT_PHASES") != "0",
-            before_reset=self._file.write_process,
-        )
-        self._phases: dict[tuple[str, ...], PhaseTotal] = {}
+        self.file = RegionFile(env, self.warn)
+        self._memory = memory or own_memory()
+        self._resets = env.get("WEIGH_EXACT_PHASES") != "0"
+        self._peak: Bytes | None = None
+        self._meter = RegionGpuMeter(gpus, clock, self.warn)
+        self._moment: tuple[GpuMemory, ...] = ()  # of the GPUs
+        self._open: set[OpenRegion] = set()
+        self._phases: dict[tuple[str, ...], ProgramPhase] = {}
         self._loops: dict[str, LoopTotal] = {}
+        self._unwritten: set[_Key] = set()  # what has changed since it was written
         self._events: list[ProgramEvent] = []
-        self._started = channel.clock()
-
-    @property
-    def is_under_weigh_run(self) -> bool:
-        """Whether ``weigh run`` reports the regions."""
-        return self._file.is_under_weigh_run
-
-    def enter(self, name: str) -> OpenPhase | None:
-        """Start a region below the innermost open one; None if measuring is off."""
-        region = self._enter(name)
-        if region is not None:
-            # the clocks start last, so that measuring does not count in the region
-            step_in(region)
-            region.cpu = cpu_time()
-            region.start = channel.clock()
-        return region
-
-    def leave(self, region: OpenPhase) -> None:
-        """End a region."""
-        # the clock stops first, for the same reason
-        now = channel.clock()
-        region.wall = now - region.start
-        region.cpu = cpu_time() - region.cpu
-        step_out(region)
-        self._leave(region, now)
+        self._started = clock()
 
     @_measures_or_turns_off
-    def begin_loop(self, size: int | None, total: int | None) -> OpenLoop:
+    def enter(self, region: OpenPhase, name: str) -> None:
+        """Start a phase below the innermost open one, unless measuring is off."""
+        parent = innermost.get()
+        # regions may end in another order, and a fork inherits those of its parent
+        while parent is not None and (parent.closed or parent.owner is not self):
+            parent = parent.parent
+        path = (*(parent.path if parent else ()), name)
+        is_full = path not in self._phases and len(self._phases) >= _MOST_PLACES
+        if is_full or len(path) > _DEEPEST or path[0] == _MORE:
+            path = (_MORE,)
+        region.path, region.parent, region.start = path, parent, clock()
+        self._begin(region, often=self._is_frequent(path))
+        if path not in self._phases:
+            self._phases[path] = region.not_ended()
+            self._unwritten.add(path)
+            if self.file.has_room:  # shows where a killed job was
+                self._write_changes(region.start)
+        region.owner = self
+        innermost.set(region)
+        # the clocks start last, so that measuring does not count in the region
+        region.cpu_start = cpu_time()
+        region.start = clock()
+
+    @_measures_or_turns_off
+    def leave(self, region: OpenPhase) -> None:
+        """Add a call of a phase, whose clocks have stopped."""
+        self._end(region, often=self._is_frequent(region.path))
+        region.peak_memory = region.peak
+        call = region.call()
+        self._phases[region.path] = joined_phases(self._phases[region.path], call)
+        self._note_change(region.path, call.end)
+
+    def _is_frequent(self, path: tuple[str, ...]) -> bool:
+        return path in self._phases and self._phases[path].calls >= _OFTEN
+
+    @_measures_or_turns_off
+    def begin_loop(self, size: int | None, total: int | None) -> RunningLoop:
         """Start a loop over batches; None if measuring is off."""
         key = f"{size}/{total}"
         if key not in self._loops and len(self._loops) >= _MOST_LOOPS:
             key, size = "more", None
-        if key not in self._loops:
-            now = channel.clock()
-            self._loops[key] = LoopTotal(now, now, key=key, size=size)
-        loop = self._loops[key]
+        now = clock()
+        loop = self._loops.setdefault(key, LoopTotal(key, size, now, now))
         if total is not None:
             loop.total = (loop.total or 0) + total
-        region = OpenRegion(self, loop)
-        self._high_water.open(region)
-        return region
+        running = RunningLoop(self, total=loop)
+        self._begin(running)
+        return running
+
+    def add_batches(self, loop: RunningLoop, *, ends: bool = False) -> None:
+        """Add the batches of a running loop since the last call; read the memory."""
+        self._add_batches(loop, ends=ends)
+        loop.samples = 0
+        del loop.times[:]
 
     @_measures_or_turns_off
-    def add_batches(
-        self,
-        region: OpenLoop,
-        times: Sequence[float],
-        samples: int | None,
-        shortest: int | None = None,
-        *,
-        ends: bool,
-    ) -> None:
-        """Add batches of a running loop, and read the memory."""
-        if region.closed:
-            return
-        loop = region.total
-        loop.add_batches(times, samples, shortest)
-        (self._high_water.close if ends else self._high_water.look)(region)
-        now = channel.clock()
-        loop.add_memory(region, now)
-        self._changed(now)
+    def _add_batches(self, loop: RunningLoop, *, ends: bool) -> None:
+        if loop.owner is self and not loop.closed:
+            (self._end if ends else self._look)(loop)
+            now = clock()
+            loop.add_up(now)
+            self._note_change(loop.total.key, now)
 
     @_measures_or_turns_off
-    def add_length(self, region: OpenLoop, length: int) -> None:
+    def add_length(self, loop: RunningLoop, length: int) -> None:
         """Read the memory after a batch with the longest sample so far."""
-        if not region.closed:
-            self._high_water.look(region, often=True)
-            region.total.add_length(length, region)
-
-    @_measures_or_turns_off
-    def add_forecast(self, region: OpenLoop, forecast: WholeLoopForecast) -> None:
-        """Add what all batches take of a loop that ran some of them."""
-        region.total.add_forecast(forecast)
+        if not loop.closed:
+            self._look(loop, often=True)
+            loop.add_length(length)
 
     @_measures_or_turns_off
     def add_event(self, name: str, value: float | str | None) -> None:
         """Record an event of the program."""
-        event = ProgramEvent(name, channel.clock(), value)
+        event = ProgramEvent(name, clock(), value)
         self.changes += 1
         if len(self._events) >= _MOST_EVENTS:
             self.warn(f"only the first {_MOST_EVENTS} events are kept")
             return
         self._events.append(event)
-        self._file.write(channel.EventLine(self._file.process, event))
+        self.file.write([EventLine(self.file.process, event)])
 
     def gpus(self) -> tuple[tuple[GpuDevice, Bytes | None], ...]:
         """Return the visible GPUs, each with what is in use of it by all users."""
         with self.lock:
             self._meter.read()
-            readings = self._meter.readings
             return tuple(
-                (
-                    gpu,
-                    readings[gpu.uuid].memory_used if gpu.uuid in readings else None,
-                )
-                for gpu in self._meter.devices
+                (gpu, self._meter.memory_used(gpu.uuid)) for gpu in self._meter.devices
             )
 
     def regions(self) -> ProgramRegions:
         """Return the regions so far, with times since the first one."""
         with self.lock:
             if not self.is_off:
-                self._high_water.edge()
+                self._edge()
             lines = [
-                self._file.process_line(self._high_water.peak, self._meter.usage()),
-                *self._lines(self._totals()),
-                *(channel.EventLine("", event) for event in self._events),
+                # without its rank: to one process, that is no news
+                ProcessLine("", memory=self._peak, gpus=self._meter.usage()),
+                *self._lines((*self._phases, *self._loops)),
+                *(EventLine("", event) for event in self._events),
             ]
-            return channel.regions_of_lines(
-                lines, started=self._started, ended=channel.clock()
-            )
+            return regions_of_lines(lines, started=self._started, ended=clock())
 
     @_measures_or_turns_off
     def finish(self) -> None:
         """End all open regions, and write the final figures."""
         self._meter.close()  # the driver may be shut down by now
-        for ending in tuple(self.endings):
-            ending()
-        now = channel.clock()
-        for region in tuple(self._high_water.open_regions):
-            if not isinstance(region.total, PhaseTotal):
-                continue
-            region.wall = now - region.start
-            region.cpu = cpu_time() - region.cpu
-            self._leave(region, now)
-        self._high_water.edge()
-        self._write_changes(now)
-        self._file.at_the_end = True  # exit handlers may have regions
+        for region in tuple(self._open):
+            if isinstance(region, OpenPhase):
+                leave_phase(region)
+            elif isinstance(region, RunningLoop):
+                self.add_batches(region, ends=True)
+        self._edge()
+        self._write_changes(clock())
+        self.file.at_the_end = True  # exit handlers may have regions
 
     def warn(self, line: str) -> None:
         """Print a warning on stderr, once."""
@@ -234,70 +242,75 @@ class RegionTracker:
             self._warned.add(line)
             print_error(f"weigh: {line}\n")
 
-    @_measures_or_turns_off
-    def _enter(self, name: str) -> OpenPhase:
-        parent = here()
-        # regions may end in another order, and a fork inherits those of its parent
-        while parent is not None and (parent.closed or parent.owner is not self):
-            parent = parent.parent
-        total = self._phase_total(parent, name)
-        region = OpenRegion(self, total, parent)
-        total.entered += 1
-        self._high_water.open(region, often=total.entered > _OFTEN)
-        if total.entered == 1:  # shows where a killed job was
-            total.before = region.before
-            if self._file.has_room:
-                self._write_changes(channel.clock())
-        return region
+    def _begin(self, region: OpenRegion, *, often: bool = False) -> None:
+        """Open *region*; if that happens *often*, GPU figures may be a little old."""
+        region.gpus = self._read_gpus(often=often)
+        region.before, mark = self._edge()
+        # a mark that was not reset is only an upper bound
+        region.peak = region.before if self._resets else mark
+        self._open.add(region)
 
-    @_measures_or_turns_off
-    def _leave(self, region: OpenPhase, current_time: Seconds) -> None:
-        if region.closed:  # `finish` has closed it already
-            return
-        total = region.total
-        self._high_water.close(region, often=total.entered > _OFTEN)
-        total.add_call(region, current_time)
-        self._changed(current_time)
+    def _look(self, region: OpenRegion, *, often: bool = False) -> None:
+        """Update an open region."""
+        self._read_gpus(often=often)
+        region.after, _ = self._edge()
+        region.exact = self._resets
 
-    def _changed(self, current_time: Seconds) -> None:
+    def _end(self, region: OpenRegion, *, often: bool = False) -> None:
+        """Close *region*."""
+        self._look(region, often=often)
+        region.closed = True
+        self._open.discard(region)
+
+    def _edge(self) -> tuple[Bytes | None, Bytes | None]:
+        """Store the mark for all open regions, then reset it.
+
+        Returns:
+            The resident size, and the mark before the reset.
+        """
+        reading = self._memory.read()
+        if reading is None:
+            self._resets = False
+            return None, None
+        resident, mark = reading
+        # the mark is the process's, so it counts for all that is open
+        for region in tuple(self._open):
+            region.peak = most(region.peak, mark)
+        self._peak = most(self._peak, mark)
+        # a mark at what is held now needs no reset
+        if self._resets and mark > resident + _SLACK:
+            is_kept = self.file.keep_peak(self._peak, self._meter.usage())
+            self._resets = is_kept and self._memory.reset()
+        return resident, mark
+
+    def _read_gpus(self, *, often: bool) -> tuple[GpuMemory, ...]:
+        moment = self._meter.read(_GPU_AGE if often else 0.0)
+        if moment is not self._moment:  # otherwise all open regions have it
+            self._moment = moment
+            for region in tuple(self._open):
+                region.gpus = joined_gpu_memory(region.gpus, moment)
+        return moment
+
+    def _note_change(self, key: _Key, current_time: Seconds) -> None:
         self.changes += 1
-        if self._file.is_due(current_time):
+        self._unwritten.add(key)
+        if self.file.is_due(current_time):
             self._write_changes(current_time)
-
-    def _phase_total(self, parent: OpenPhase | None, name: str) -> PhaseTotal:
-        """Return the total of a phase; those too deep or too many share one."""
-        path = (*(parent.total.path if parent else ()), name)
-        if len(path) > _DEEPEST:
-            path = (*path[: _DEEPEST - 1], _MORE)
-        # too many: they share one at the top level
-        if path not in self._phases and len(self._phases) >= _MOST_PLACES:
-            path = (_MORE,)
-        if path not in self._phases:
-            now = channel.clock()
-            self._phases[path] = PhaseTotal(now, now, path=path)
-        return self._phases[path]
 
     def _write_changes(self, current_time: Seconds) -> None:
         """Write all changes for weigh run."""
-        if not self._file.is_open:
-            return
-        peak, gpus = self._high_water.peak, self._meter.usage()
-        if peak is not None or gpus:
-            self._file.write_process(peak or 0, gpus)
-        changed = [total for total in self._totals() if total.changed]
-        for total in changed:
-            total.changed = False
-        self._file.write(*self._lines(changed))
-        self._file.note_written(current_time)
+        own = self.file.process_line(self._peak, self._meter.usage())
+        # a finalizer may add to it meanwhile
+        changed, self._unwritten = self._unwritten, set()
+        self.file.write_changes((own, *self._lines(changed)), current_time)
 
-    def _totals(self) -> tuple[PhaseTotal | LoopTotal, ...]:
-        return (*self._phases.values(), *self._loops.values())
-
-    def _lines(
-        self, totals: Sequence[PhaseTotal | LoopTotal]
-    ) -> Iterator[channel.PhaseLine | channel.BatchesLine]:
-        for total in totals:
-            yield total.line(self._file.process)
+    def _lines(self, keys: Iterable[_Key]) -> Iterator[PhaseLine | BatchesLine]:
+        process = self.file.process
+        for key in keys:
+            if isinstance(key, str):
+                yield self._loops[key].line(process)
+            else:
+                yield PhaseLine(process, key, self._phases[key])
 
 
 def print_error(text: str) -> None:
@@ -342,17 +355,16 @@ def current() -> RegionTracker:
         return process.tracker
 
 
-def is_current(tracker: object) -> bool:
-    """Return whether *tracker* is this process's, not that of its parent."""
-    return process.tracker is tracker
-
-
-def leave_region(region: OpenPhase) -> None:
-    """Leave a region, unless this is a fork of the process that entered it."""
-    if is_current(region.owner):
-        current().leave(region)
-    else:
-        step_out(region)
+def leave_phase(region: OpenPhase) -> None:
+    """End a call of a phase, unless this is a fork of the process that began it."""
+    # the clocks stop first, for the same reason
+    now, cpu = clock(), cpu_time()
+    # it may have ended in another task than it began in
+    if innermost.get() is region:
+        innermost.set(region.parent)
+    if isinstance(region.owner, RegionTracker) and not region.closed:
+        region.wall_time, region.cpu_time = now - region.start, cpu - region.cpu_start
+        region.owner.leave(region)
 
 
 def report_at_exit(report: Report) -> None:
@@ -387,7 +399,7 @@ def finish_process() -> None:
         return
     tracker.finish()
     silent = (
-        tracker.is_under_weigh_run
+        tracker.file.is_under_weigh_run
         or tracker.changes == process.reported
         or os.environ.get("WEIGH_REPORT") == "0"
         or process.is_child
@@ -410,6 +422,8 @@ def _is_worker() -> bool:
 def _forget_parent() -> None:
     """Drop the parent's state, so that nothing is reported twice."""
     global process  # noqa: PLW0603 - the one of this process
+    if process.tracker is not None:
+        process.tracker.is_off = True  # its regions may end here, too
     process = ProcessRegions(process.report)
     process.is_child = True
 

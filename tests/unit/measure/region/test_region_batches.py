@@ -16,7 +16,7 @@ from region_programs import TrackWith, report_of, run
 from weigh.errors import UsageError
 from weigh.flow.run.regions import batches
 from weigh.measure.region import loops, spans
-from weigh.measure.region.spans import DurationSummary
+from weigh.measure.region.spans import LoopTotal
 from weigh.measure.region.tracker import RegionTracker
 from weigh.model.record import BatchTimes, LengthPeak
 from weigh.probe.own_memory import NoMemory
@@ -285,38 +285,40 @@ def test_200_000_batches_look_at_memory_some_fifty_times(
     assert memory.looks <= 2 + 200_000 / 4096 + 20
 
 
-times = st.floats(min_value=1e-7, max_value=1e4)
+times = st.lists(st.floats(min_value=1e-7, max_value=1e4))
 
 
-@given(st.lists(times, min_size=1), st.lists(times))
+def loop_of(*parts: list[float]) -> BatchTimes:
+    total = LoopTotal("", None, 0.0, 0.0)
+    for part in parts:
+        total.add_times(array("d", part))
+    assert len(total.kept) <= spans.MOST_KEPT
+    return total.line("").batches
+
+
+@given(times, times)
 def test_durations_agree_with_the_statistics_of_all_times(
     first: list[float], second: list[float]
 ) -> None:
-    counted = DurationSummary()
-    counted.extend(array("d", first))
-    counted.extend(array("d", second))
-    every = first + second
-    assert counted.count == len(every)
-    assert counted.median() == pytest.approx(statistics.median(every))
-    assert (counted.minimum, counted.maximum) == (min(every), max(every))
-    assert counted.total == pytest.approx(sum(every))
+    loop, every = loop_of(first, second), first + second
+    found = (loop.time_min, loop.time_max, loop.time_mean, loop.time_median)
+    assert loop.count == len(every)
+    if not every:
+        assert found == (None,) * 4
+        return
+    assert found[:2] == (min(every), max(every))
+    means = statistics.fmean(every), statistics.median(every)
+    assert found[2:] == pytest.approx(means)
 
 
 @pytest.mark.parametrize("parts", [1, 3])
 def test_the_median_of_very_many_is_that_of_a_fair_selection(parts: int) -> None:
     chance = random.Random(parts)
     every = [chance.lognormvariate(-5, 1) for _ in range(90_001)]
-    counted = DurationSummary()
-    for part in range(parts):
-        counted.extend(array("d", every[part::parts]))
-    assert len(counted.kept) <= spans.MOST_KEPT
+    loop = loop_of(*(every[part::parts] for part in range(parts)))
     # of 10,000 of them or more: four times the error of such a median
-    assert counted.median() == pytest.approx(statistics.median(every), rel=0.05)
-    assert (counted.minimum, counted.maximum) == (min(every), max(every))
-
-
-def test_no_batches_have_no_median() -> None:
-    assert DurationSummary().median() is None
+    assert loop.time_median == pytest.approx(statistics.median(every), rel=0.05)
+    assert (loop.time_min, loop.time_max) == (min(every), max(every))
 
 
 @pytest.mark.usefixtures("tracker")

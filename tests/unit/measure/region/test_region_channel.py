@@ -157,9 +157,9 @@ def test_a_wrapper_that_has_gone_is_no_trouble(channel: Channel) -> None:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_is_one_line_and_stops_the_resets() -> None:
     said: list[str] = []
-    throttle = RegionFile({"WEIGH_CHANNEL": "/dev/full"}, said.append)
-    assert throttle.write_process(1 << 30) is False
-    throttle.write(wire.EventLine("1", ProgramEvent("a", 0.0)))
+    file = RegionFile({"WEIGH_CHANNEL": "/dev/full"}, said.append)
+    assert file.keep_peak(1 << 30, ()) is False
+    file.write([wire.EventLine("1", ProgramEvent("a", 0.0))])
     assert len(said) == 1
     assert "No space left" in said[0]
 

@@ -104,6 +104,12 @@ def test_the_loop_has_every_figure_of_the_guide() -> None:
     assert "median 450 ms, slowest 800 ms" in text
 
 
+def test_a_loop_over_single_samples_does_not_claim_the_size_of_its_batches() -> None:
+    loop = BatchTimes(64, 200, 200)
+    text = render_regions(ProgramRegions(batches=(loop,)))
+    assert "200, of 1 each, not 64, 200 samples" in text
+
+
 def test_a_gpu_that_was_not_put_to_use_takes_two_lines() -> None:
     idle = GpuMemory("b", 7 << 20, 7 << 20, 7 << 20)
     phase = ProgramPhase("train", 0, 1, 0, 9, 9, gpus=(idle,))

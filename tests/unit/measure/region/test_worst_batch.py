@@ -12,11 +12,7 @@ from region_programs import report_of, run
 from weigh.measure.region import worst_batch
 from weigh.measure.region.batch_shapes import BatchShape, sample_length, shape_of_batch
 from weigh.measure.region.channel import BatchesLine, regions_of_lines
-from weigh.measure.region.worst_batch import (
-    LongestBatchesFirst,
-    UnaskedBatches,
-    longest_batches_first,
-)
+from weigh.measure.region.worst_batch import LongestBatchesFirst
 from weigh.model.record import BatchTimes, WholeLoopForecast
 
 texts = st.lists(st.text("ab", max_size=60), min_size=1, max_size=4)
@@ -72,10 +68,8 @@ def test_a_sample_is_as_long_as_its_longest_column(sample: Any, length: int) -> 
 def test_the_largest_batches_of_a_list_or_a_stream_run_and_the_longest_ends_it(
     loader: list[list[str]], passed_as: Callable[[Any], Any]
 ) -> None:
-    asked = longest_batches_first(passed_as(loader), None)
-    assert isinstance(asked, LongestBatchesFirst)
-    ran = [*asked]
-    # of few batches each runs once
+    ran = [*LongestBatchesFirst(passed_as(loader), None)]
+    # of few batches each runs once, the longest first
     assert len(loader) <= 8 or padded(ran[-1]) == max(map(padded, loader))
     assert padded(ran[0]) == max(map(padded, loader))
     for size in (padded, lambda batch: sum(map(len, batch))):
@@ -87,9 +81,7 @@ def test_the_largest_batches_of_a_list_or_a_stream_run_and_the_longest_ends_it(
 
 def test_of_many_batches_one_of_a_hundred_runs_with_all_lengths_among_them() -> None:
     loader = [["x" * (number * 7 % 1500)] for number in range(1500)]
-    asked = longest_batches_first(loader, None)
-    assert isinstance(asked, LongestBatchesFirst)
-    lengths = [len(batch[0]) for batch in asked]
+    lengths = [len(batch[0]) for batch in LongestBatchesFirst(loader, None)]
     assert len(lengths) == 15
     assert lengths[0] == lengths[-1] == 1499
     assert sorted(lengths)[:10] == pytest.approx([*range(75, 1500, 150)], abs=2)
@@ -118,37 +110,28 @@ def test_the_time_of_all_follows_from_a_few_and_the_lengths_of_all(
 ) -> None:
     clock = Clock(monkeypatch)
     loader = [["x" * (10 + number * 37 % 200)] for number in range(300)]
-    asked = longest_batches_first(loader, None)
-    assert isinstance(asked, LongestBatchesFirst)
+    few = LongestBatchesFirst(loader, None)
     spent = 5.0  # the start of the program, which only the first batch pays for
-    clock.now -= spent
-    clock_at_start = clock.now
-    for batch in asked:
-        clock.now += seconds_of(len(batch[0])) + spent
+    clock_at_start = clock.now = -spent
+    for place, batch in enumerate(few):
+        clock.now += seconds_of(len(batch[0])) + spent + place
+        clock.waited += place  # others had the CPUs: their time does not count
         spent = 0.0
-    forecast = asked.forecast(None)
+    forecast = few.forecast(None)
     assert forecast is not None
     whole = sum(seconds_of(len(batch[0])) for batch in loader)
     assert whole / within <= forecast.time <= whole * within
     assert forecast.left_out == pytest.approx(
-        max(0.0, forecast.time - (clock.now - clock_at_start))
+        max(0.0, forecast.time - (clock.now - clock_at_start - clock.waited))
     )
     assert (forecast.batches, forecast.longest) == (300, 209)
 
 
-def test_time_in_which_others_had_the_cpus_does_not_count(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = Clock(monkeypatch)
-    asked = longest_batches_first([["x" * number] for number in range(300)], None)
-    assert isinstance(asked, LongestBatchesFirst)
-    for place, batch in enumerate(asked):
-        clock.now += len(batch[0]) + place  # of these it waits for its turn
-        clock.waited += place
-
-    forecast = asked.forecast(None)
-    assert forecast is not None
-    assert forecast.time == pytest.approx(sum(range(300)), rel=0.001)
+def test_times_of_nearly_one_length_do_not_lead_below_0_or_above_what_was_seen() -> (
+    None
+):
+    pairs = [(1000, 1.0), (1001, 0.5), (2000, 2.0)]
+    assert 0 <= worst_batch._time_of_length(pairs, 0) <= 1.0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's account on Linux")
@@ -168,19 +151,10 @@ def test_a_thread_that_shares_a_cpu_waits_for_it() -> None:
     assert run(code).stdout == "True\n"
 
 
-@pytest.mark.parametrize("passed_as", [iter, list])
-def test_of_few_batches_each_runs_once(passed_as: Callable[[Any], Any]) -> None:
-    loader = [["a" * length] for length in (3, 8, 1, 6)]
-    asked = longest_batches_first(passed_as(loader), None)
-    assert isinstance(asked, LongestBatchesFirst)
-    assert [len(batch[0]) for batch in asked] == [8, 6, 3, 1]
-
-
 def test_a_loop_that_was_left_has_no_forecast() -> None:
-    asked = longest_batches_first([["a"], ["ab"], ["abc"]], None)
-    assert isinstance(asked, LongestBatchesFirst)
-    next(iter(asked))
-    assert asked.forecast(None) is None
+    few = LongestBatchesFirst([["a"], ["ab"], ["abc"]], None)
+    next(iter(few))
+    assert few.forecast(None) is None
 
 
 def test_a_stream_without_end_is_looked_at_for_a_while(
@@ -193,11 +167,10 @@ def test_a_stream_without_end_is_looked_at_for_a_while(
             clock.now += 1.0
             yield ["x" * int(clock.now)]
 
-    asked = longest_batches_first(endless(), None)
-    assert isinstance(asked, LongestBatchesFirst)
-    assert asked.is_cut
-    assert max(len(batch[0]) for batch in asked) == len(asked.shapes)
-    forecast = asked.forecast(1000)
+    few = LongestBatchesFirst(endless(), None)
+    assert few.note == f"only the first {len(few.shapes)} batches were looked at"
+    assert max(len(batch[0]) for batch in few) == len(few.shapes)
+    forecast = few.forecast(1000)
     assert forecast is not None
     assert forecast.batches == 1000
 
@@ -208,24 +181,32 @@ class Broken(list[Any]):
 
 
 @pytest.mark.parametrize(
-    ("loader", "why"),
+    ("loader", "why", "count"),
     [
-        ([1, 2, 3], "its batches have no lengths"),
-        (iter([1, 2, 3]), "its batches have no lengths"),
-        (iter([Rows(2, 3), Rows(2, 5)]), "it is a stream of tensors"),
-        ({1: "a"}, "its batches have no lengths"),
-        ([], "it has no batches"),
-        (iter([]), "it has no batches"),
-        (Broken([1, 2]), "OSError: disk"),
+        ([1, 2, 3], "its batches have no lengths", 3),
+        (iter([1, 2, 3]), "its batches have no lengths", 3),
+        (iter([Rows(2, 3), Rows(2, 5)]), "it is a stream of tensors", 2),
+        ({1: "a"}, "its batches have no lengths", 1),
+        ([], "it has no batches", 0),
+        (iter([]), "it has no batches", 0),
+        (Broken([1, 2]), "OSError: disk", 2),
     ],
 )
-def test_a_loop_that_cannot_be_asked_runs_whole(loader: Any, why: str) -> None:
-    expected = [*loader] if hasattr(loader, "__len__") else None
-    asked = longest_batches_first(loader, None)
-    assert isinstance(asked, UnaskedBatches)
-    assert asked.why == why
-    ran = [*asked.batches]
-    assert ran == expected or len(ran) in (0, 2, 3)
+def test_a_loop_whose_lengths_cannot_be_known_runs_whole(
+    loader: Any, why: str, count: int
+) -> None:
+    few = LongestBatchesFirst(loader, None)
+    assert few.note == f"all batches run: {why}"
+    assert (len([*few]), few.forecast(None)) == (count, None)
+
+
+def test_an_error_of_a_stream_is_the_programs_to_meet() -> None:
+    def breaks() -> Iterator[list[str]]:
+        yield ["a"]
+        raise OSError("disk")
+
+    with pytest.raises(OSError, match="disk"):
+        LongestBatchesFirst(breaks(), None)
 
 
 def test_without_the_option_all_batches_run() -> None:
