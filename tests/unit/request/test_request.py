@@ -1,14 +1,19 @@
+"""What is requested for a run: reviewed texts, and laws over any run."""
+
 import math
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transcript import check_texts
 
 from weigh.errors import FormatError, UsageError
 from weigh.measure.memory.ledger import OWN
 from weigh.model.gpu import GpuUsage
+from weigh.model.plan import TaskKind, TaskNeed
 from weigh.model.record import (
     Allocation,
     BatchTimes,
@@ -27,12 +32,15 @@ from weigh.model.record import (
 from weigh.request import (
     from_usages,
     gpu_type,
+    need_without_runner,
     parse_headroom,
     round_memory,
     round_time,
     why_no_request,
 )
-from weigh.units import DAY, GIB, HOUR, MIB, MINUTE
+from weigh.units import DAY, GIB, HOUR, MIB, MINUTE, format_limit, format_size
+from weigh.usage_needs import heap_words
+from weigh.why_run_ended import fixed_heap
 
 RECORD_FIELDS = frozenset(Record.__struct_fields__)
 SIZES = st.integers(min_value=1, max_value=1 << 45)
@@ -71,62 +79,279 @@ def memory_record(size: int, state: str = "COMPLETED", **changes: Any) -> Record
     return record(state, peak_memory=peak(size), **changes)
 
 
-def noted(request: Request, words: str) -> bool:
-    return any(words in note for note in request.notes)
+def waited(wanted: float, **changes: Any) -> CpuWait:
+    wait = CpuWait(time=5.0, wanted=1.0, alone=6.0, threads=1, cpus=2, others=1.5)
+    return msgspec.structs.replace(wait, wanted=wanted, **changes)
+
+
+def jvm(limit: int, live: int, collecting: float, *flags: str) -> dict[str, Any]:
+    """Return the usage of a Java program: MiB of its heap, and collections' share."""
+    return {
+        "jvm": JvmHeap(limit * MIB, live * MIB, collecting, flags),
+        "virtual_memory": 9 * GIB,
+    }
+
+
+def of_process(size: int) -> dict[str, Any]:
+    """Return the usage of one process of so many MiB."""
+    return {"peak_memory": peak(size * MIB), "max_process_memory": size * MIB}
+
+
+def on_gpu(name: str, *sizes: int | None) -> dict[str, Any]:
+    """Return the usage of GPUs of one name, and what was held on each."""
+    return {
+        "gpus": tuple(
+            GpuUsage(uuid=str(n), name=name, peak_memory=size)
+            for n, size in enumerate(sizes)
+        )
+    }
+
+
+def repeat(exit_code: int | None = 0, **changes: Any) -> RepeatedRun:
+    warmup = changes.pop("warmup", False)
+    signal = 9 if exit_code is None else None
+    return RepeatedRun(
+        usage(**changes), exit_code=exit_code, signal=signal, warmup=warmup
+    )
+
+
+def bounded(high: int, source: str) -> PeakMemory:
+    """Return a peak of 1000 MiB that may have been *high* MiB."""
+    return msgspec.structs.replace(peak(1000 * MIB, high=high * MIB), source=source)
+
+
+OF_4_GIB = {"allocation": Allocation("slurm", memory=4 * GIB)}
+IN_GROUP = {"memory_limit": 4 * GIB}
+SMALL, HALF = {"peak_memory": peak(60 * MIB)}, {"peak_memory": peak(2100 * MIB)}
+KILLED = RunOutcome("killed for memory", ("oom_kill rose",))
+ON_GPU = RunOutcome("ran out of memory", ("its output says 'CUDA out of memory'",))
+NOT_COUNTED = RunOutcome(
+    "ended by SIGKILL", ("the kernel counted no out-of-memory kill here",)
+)
+NO_PREALLOCATION = ProgramSign("jax", "", knob="XLA_PYTHON_CLIENT_PREALLOCATE")
+H100 = GpuUsage(
+    "0",
+    "NVIDIA H100 80GB HBM3",
+    memory_total=85520809984,
+    memory_reserved=503316480,
+    peak_memory=82141249536,
+    process_peak_memory=82141249536,
+)
+V100, A100 = "Tesla V100-SXM2-32GB", "NVIDIA A100-SXM4-40GB"
+LOOP = BatchTimes(
+    None, 8, 8, forecast=WholeLoopForecast(300, 9, time=5000.0, left_out=4000.0)
+)
+IDLE = record(cpus_used=0.01, wall_time=600.0)
+# what was measured; requests.texts has what is requested for it
+MEASURED: dict[str, list[Record]] = {
+    "one run": [record()],
+    "the smallest job": [
+        record(peak_memory=peak(MIB), virtual_memory=3 * MIB, wall_time=0.01)
+    ],
+    # CPUs: the mean, but for a sliver, and what a run could have used
+    **{
+        f"{used} CPUs": [record(cpus_used=used)]
+        for used in (None, 0.0, 0.96, 1.02, 1.3, 2.3, 7.4)
+    },
+    "0.45 CPUs while others had them": [
+        record(
+            cpus_used=0.45,
+            cpu_wait=waited(1.95, time=10.1, alone=1.6, threads=3),
+            wall_time=6.8,
+        )
+    ],
+    # what was killed or is too short does not count for CPUs, unless it is alone
+    **{
+        f"{state} after {wall_time} s{alone and ', alone'}": [
+            *([] if alone else [IDLE]),
+            record(state, cpus_used=1.6, wall_time=wall_time),
+        ]
+        for state, wall_time in (
+            ("OUT_OF_MEMORY", 0.8),
+            ("COMPLETED", 0.8),
+            ("FAILED", 40),
+        )
+        for alone in ("", "alone")
+    },
+    "waited for a CPU": [record(cpu_wait=waited(1.0))],
+    # of a run that was stopped no time on CPUs of its own is known
+    **{
+        f"waited for a CPU, and {state}": [record(state, cpu_wait=waited(1.0))]
+        for state in ("CANCELLED", "TIMEOUT", "FAILED")
+    },
+    # that time is of the batches that ran
+    "waited for a CPU in a part of a loop": [
+        record(cpu_wait=waited(1.0), batches=LOOP)
+    ],
+    # bounds: what the headroom covers, and what shows nothing about the need
+    "a bound too wide to request": [record(peak_memory=peak(GIB, high=2 * GIB))],
+    "a wide bound of the kernel's account": [
+        record(peak_memory=msgspec.structs.replace(peak(GIB, high=2 * GIB), source=OWN))
+    ],
+    **{
+        f"1000 MiB, at most {high}, {source}": [
+            record(peak_memory=bounded(high, source))
+        ]
+        for high, source in (
+            (1100, "pages: counted"),
+            (1400, "pages: counted"),
+            (9000, "pages: counted"),
+            (9000, "status: estimated"),
+        )
+    },
+    "mapped files of a half": [
+        record(
+            peak_memory=peak(
+                2 * GIB,
+                high=2 * GIB + MIB,
+                anonymous=512 * MIB,
+                shared=512 * MIB,
+                file=GIB,
+            )
+        )
+    ],
+    # the split was read after a spike that only the high-water mark saw
+    "parts that do not account for a spike": [
+        record(peak_memory=peak(2 * GIB, anonymous=512 * MIB, shared=0, file=512 * MIB))
+    ],
+    "a few mapped files": [
+        record(peak_memory=peak(GIB, anonymous=900 * MIB, shared=0, file=124 * MIB))
+    ],
+    "memory that grew": [record(growing=True)],
+    "memory that did not grow": [record(growing=False)],
+    "files that were read again": [
+        record(cache=PageCache(read=9 * GIB, files=3 * GIB))
+    ],
+    # ends
+    "killed for memory": [memory_record(3 * GIB, "OUT_OF_MEMORY", **OF_4_GIB)],
+    "killed for memory without any figure": [record("OUT_OF_MEMORY", peak_memory=None)],
+    "killed below what another needed": [
+        memory_record(2 * GIB, "OUT_OF_MEMORY"),
+        memory_record(3 * GIB),
+    ],
+    "out of time": [record("TIMEOUT", wall_time=7200.0)],
+    "failed": [record("FAILED")],
+    "the largest failed": [memory_record(2 * GIB, "FAILED"), memory_record(GIB)],
+    "failed with much granted, while another completed": [
+        record("FAILED", **SMALL, **OF_4_GIB),
+        memory_record(100 * MIB),
+    ],
+    # a run that may have lacked memory requests no less than it was granted
+    **{
+        f"{what}, of 4 GiB of {whose}": [record(state, **changes, **granted)]
+        for whose, granted in (("its job", OF_4_GIB), ("its group", IN_GROUP))
+        for what, state, changes in (
+            ("killed at 60 MiB", "OUT_OF_MEMORY", {"outcome": KILLED, **SMALL}),
+            ("failed at 2.05 GiB", "FAILED", HALF),
+            ("killed by signal 9", "FAILED", {"signal": 9, **SMALL}),
+            ("exit code 137", "FAILED", {"exit_code": 137, **SMALL}),
+            ("a heap of 1 GiB", "FAILED", {"jvm": JvmHeap(heap_limit=GIB), **SMALL}),
+            ("3 GiB of address space", "FAILED", {"virtual_memory": 3 * GIB, **SMALL}),
+        )
+    },
+    "exit code 1 at 60 MiB": [record("FAILED", exit_code=1, **SMALL, **OF_4_GIB)],
+    "killed by signal 9, which no kernel counted": [
+        record("FAILED", signal=9, outcome=NOT_COUNTED, **SMALL, **OF_4_GIB)
+    ],
+    "out of GPU memory at 60 MiB": [
+        record("OUT_OF_MEMORY", outcome=ON_GPU, **SMALL, **OF_4_GIB)
+    ],
+    # several runs
+    "three repeats after a warm-up": [
+        record(repeats=(repeat(wall_time=9000.0, warmup=True), *[repeat()] * 3))
+    ],
+    **{
+        f"a repeat that failed, of a record {state}": [
+            record(state, repeats=(repeat(), repeat(None)))
+        ]
+        for state in ("FAILED", "COMPLETED")
+    },
+    "a warm-up that failed": [record("FAILED", repeats=(repeat(1, warmup=True),) * 2)],
+    "three sizes": [
+        memory_record(size * MIB, wall_time=10.0) for size in (900, 950, 1000)
+    ],
+    **{
+        f"three times: {times}": [record(wall_time=time) for time in times]
+        for times in ((1000.0, 1000.0, 2000.0), (0.8, 1.0, 1.4), (0.25, 0.5, 0.5))
+    },
+    "three commands": [
+        record(wall_time=t, command=(str(t),)) for t in (1000.0, 1500.0, 2000.0)
+    ],
+    # GPUs
+    "two of four GPUs held something": [record(**on_gpu(V100, 2 * GIB, 0, None, GIB))],
+    "GPUs of two kinds": [record(**on_gpu(A100, GIB)), record(**on_gpu(V100, GIB))],
+    "failed with a full GPU": [record("FAILED", gpus=(H100,), exit_code=1)],
+    "completed with a full GPU": [record(gpus=(H100,))],
+    # a program that takes all of a GPU anyway lacked memory only by its words
+    "failed with a GPU taken whole": [
+        record("FAILED", gpus=(H100,), sign=NO_PREALLOCATION)
+    ],
+    "out of GPU memory with a GPU taken whole": [
+        record("OUT_OF_MEMORY", gpus=(H100,), sign=NO_PREALLOCATION, outcome=ON_GPU)
+    ],
+    "out of a GPU's memory unseen": [record("OUT_OF_MEMORY", outcome=ON_GPU)],
+    # what was measured in part
+    "the largest process alone": [record(peak_memory=None, max_process_memory=GIB)],
+    "no memory": [record(peak_memory=None, virtual_memory=None)],
+    # Java: the peak shows what the heap was allowed
+    "a heap without a limit": [record(**jvm(6144, 99, 0.3), **of_process(1742))],
+    "a heap that was too small": [record(**jvm(126, 120, 0.94), **of_process(137))],
+    "a heap that was set": [record(**jvm(64, 30, 0.3, "-Xmx64m"), **of_process(105))],
+    "a heap that was set too small": [
+        record(**jvm(64, 60, 0.8, "-Xmx64m"), **of_process(105))
+    ],
+    "a set heap that was full": [
+        record(**jvm(64, 61, 0.1, "-Xmx64m"), **of_process(105))
+    ],
+    "a heap that was full": [record(**jvm(64, 61, 0.1), **of_process(105))],
+    "a set heap that was not full": [
+        record(**jvm(64, 40, 0.1, "-Xmx64m"), **of_process(105))
+    ],
+}
+
+
+def request_text(records: list[Record]) -> str:
+    """Return a request as a person reads it, its notes, and those on a Java heap."""
+    request = from_usages(records)
+    known = {
+        "memory": request.memory and format_size(request.memory),
+        "virtual": request.virtual_memory and format_size(request.virtual_memory),
+        "cpus": request.cpus,
+        "time": request.time_limit and format_limit(request.time_limit),
+        "gpus": request.gpus,
+        "gpu": request.gpu_type,
+        "knob": request.knob,
+        "runs": request.runs,
+    }
+    first = ", ".join(f"{name} {value}" for name, value in known.items() if value)
+    assert records[0].usage is not None
+    heap = [f"heap: {words}" for words in heap_words(records[0].usage)]
+    return "\n".join((first, *request.notes, *heap, ""))
+
+
+def test_requests_are_as_they_were_reviewed() -> None:
+    texts = {name: request_text(records) for name, records in MEASURED.items()}
+    check_texts(Path(__file__).with_name("requests.texts"), texts)
 
 
 @pytest.mark.parametrize(
-    ("used", "wanted", "cpus"), [(0.45, 1.95, 2), (0.45, None, 1), (2.3, None, 3)]
+    ("words", "command", "option"),
+    [
+        ("java.lang.OutOfMemoryError", "java -Xmx100m A", "-Xmx100m"),
+        ("java.lang.OutOfMemoryError", "java A", None),
+        ("java.lang.OutOfMemoryError", 'java -Xmx"$((W))"m A', None),
+        (
+            "JavaScript heap out of memory",
+            "node --max-old-space-size=90 a.js",
+            "--max-old-space-size=90",
+        ),
+        ("MemoryError", "java -Xmx100m A", None),
+    ],
 )
-def test_a_run_that_waited_for_others_requests_the_cpus_it_could_use(
-    used: float, wanted: float | None, cpus: int
+def test_the_option_that_limits_a_heap_is_found(
+    words: str, command: str, option: str | None
 ) -> None:
-    wait = None
-    if wanted is not None:
-        wait = CpuWait(
-            time=10.1, wanted=wanted, alone=1.6, threads=3, cpus=2, others=1.5
-        )
-    made = from_usages([record(cpus_used=used, cpu_wait=wait, wall_time=6.8)])
-    assert made.cpus == cpus
-
-
-WAITED = CpuWait(time=5.0, wanted=1.0, alone=6.0, threads=1, cpus=2, others=1.5)
-
-
-def notes_on_waits(made: Request) -> list[str]:
-    return [note for note in made.notes if "of its own" in note]
-
-
-@pytest.mark.parametrize("state", ["CANCELLED", "TIMEOUT", "FAILED"])
-def test_of_a_run_that_was_stopped_no_time_on_cpus_of_its_own_is_known(
-    state: str,
-) -> None:
-    assert notes_on_waits(from_usages([record(cpu_wait=WAITED)]))
-    assert not notes_on_waits(from_usages([record(state, cpu_wait=WAITED)]))
-
-
-def test_the_time_on_cpus_of_its_own_is_that_of_the_batches_that_ran() -> None:
-    loop = BatchTimes(
-        None, 8, 8, forecast=WholeLoopForecast(300, 9, time=5000.0, left_out=4000.0)
-    )
-    made = from_usages([record(cpu_wait=WAITED, batches=loop)])
-    assert notes_on_waits(made) == [
-        "on 1 CPU of its own it would take 6.00 s instead of 12.4 s (it could use 1.00)"
-    ]
-    assert made.time_limit is not None
-    assert made.time_limit > 4000
-
-
-def test_one_run_is_requested_with_headroom_in_round_figures() -> None:
-    assert from_usages([record()]) == Request(
-        cpus=1,
-        memory=480 * MIB,
-        virtual_memory=1180 * MIB,
-        time_limit=5 * MINUTE,
-        headroom=0.2,
-        runs=1,
-        notes=("from 1 run + 20 %; run it three times to learn how much it varies",),
-    )
+    assert fixed_heap(words, command) == option
 
 
 @given(st.lists(SIZES, min_size=1, max_size=5), st.floats(min_value=0, max_value=10))
@@ -180,242 +405,6 @@ def test_memory_is_rounded_to_what_a_person_would_write(use: float, asked: int) 
     assert round_memory(use) == asked
 
 
-def test_the_smallest_job_still_gets_room_for_its_shell() -> None:
-    request = from_usages(
-        [record(peak_memory=peak(MIB), virtual_memory=3 * MIB, wall_time=0.01)]
-    )
-
-    assert request.memory == 50 * MIB
-    assert request.virtual_memory == 200 * MIB
-    assert request.time_limit == 5 * MINUTE
-
-
-@pytest.mark.parametrize(
-    ("state", "wall_time"), [("OUT_OF_MEMORY", 0.8), ("COMPLETED", 0.8), ("FAILED", 40)]
-)
-def test_a_run_that_was_killed_or_too_short_does_not_count_for_cpus(
-    state: str, wall_time: float
-) -> None:
-    idle = record(cpus_used=0.01, wall_time=600.0)
-    start_up = record(state, cpus_used=1.6, wall_time=wall_time)
-    assert from_usages([idle, start_up]).cpus == 1
-    assert from_usages([start_up]).cpus == 2
-
-
-@pytest.mark.parametrize(
-    ("used", "asked"), [(None, 1), (0.0, 1), (0.96, 1), (1.02, 1), (1.3, 2), (7.4, 8)]
-)
-def test_cpus_are_the_mean_rounded_up_but_for_a_sliver(
-    used: float | None, asked: int
-) -> None:
-    assert from_usages([record(cpus_used=used)]).cpus == asked
-
-
-def test_a_bound_too_wide_to_request_is_named_instead() -> None:
-    request = from_usages([record(peak_memory=peak(GIB, high=2 * GIB))])
-
-    assert request.memory == 1240 * MIB
-    assert noted(request, "may have reached 2.00 GiB")
-    assert noted(request, "control group of its own")
-
-
-def test_a_wide_bound_of_the_kernels_account_is_for_page_cache() -> None:
-    counted = msgspec.structs.replace(peak(GIB, high=2 * GIB), source=OWN)
-    request = from_usages([record(peak_memory=counted)])
-
-    assert noted(request, "unless that was page cache: run it again")
-    assert not noted(request, "control group of its own")
-
-
-@pytest.mark.parametrize(
-    ("high", "source", "request_size"),
-    [
-        (1100, "pages: counted", 1200),  # the headroom covers it
-        (1400, "pages: counted", 1400),
-        (9000, "pages: counted", 1200),  # shows nothing about the need
-        (9000, "status: estimated", 1500),
-    ],
-)
-def test_a_request_covers_the_upper_bound_where_that_is_of_use(
-    high: int, source: str, request_size: int
-) -> None:
-    known = msgspec.structs.replace(peak(1000 * MIB, high=high * MIB), source=source)
-    request = from_usages([record(peak_memory=known)])
-    assert request.memory == request_size * MIB
-
-
-def test_mapped_files_are_part_of_the_request_and_named() -> None:
-    mapped = peak(
-        2 * GIB, anonymous=512 * MIB, shared=512 * MIB, file=GIB, high=2 * GIB + MIB
-    )
-
-    request = from_usages([record(peak_memory=mapped)])
-
-    assert request.memory is not None
-    assert request.memory >= 2 * GIB * 1.2
-    assert noted(request, "1.00 GiB of it are mapped files, which the kernel can drop")
-
-
-def test_what_the_parts_do_not_account_for_is_still_requested() -> None:
-    # the split was read after a spike of 1 GiB that only the high-water mark saw
-    spiked = peak(2 * GIB, anonymous=512 * MIB, shared=0, file=512 * MIB)
-
-    request = from_usages([record(peak_memory=spiked)])
-
-    assert request.memory is not None
-    assert request.memory >= 1.5 * GIB
-
-
-def test_a_few_mapped_files_are_part_of_the_request() -> None:
-    few = peak(GIB, anonymous=900 * MIB, shared=0, file=124 * MIB)
-
-    request = from_usages([record(peak_memory=few)])
-
-    assert request.memory == 1240 * MIB
-    assert not noted(request, "mapped files")
-
-
-def test_memory_still_growing_is_reported() -> None:
-    assert noted(from_usages([record(growing=True)]), "memory was still rising")
-    assert not noted(from_usages([record(growing=False)]), "rising")
-
-
-def test_a_run_killed_for_memory_doubles_what_it_was_granted() -> None:
-    killed = memory_record(
-        3 * GIB,
-        "OUT_OF_MEMORY",
-        allocation=Allocation(scheduler="slurm", memory=4 * GIB),
-    )
-
-    request = from_usages([killed])
-
-    assert request.memory == 8 * GIB
-    assert noted(request, "doubled from 4.00 GiB")
-    assert noted(request, "a lower bound")
-
-
-def test_a_run_killed_for_memory_without_any_figure_requests_none() -> None:
-    assert from_usages([record("OUT_OF_MEMORY", peak_memory=None)]).memory is None
-
-
-@pytest.mark.parametrize("cache", [None, PageCache(read=9 * GIB, files=3 * GIB)])
-def test_a_program_that_rereads_its_files_is_reported(cache: PageCache | None) -> None:
-    request = from_usages([record(cache=cache)])
-    words = "read 9.00 GiB of files of 3.00 GiB"
-    assert noted(request, words) == (cache is not None)
-
-
-def test_a_run_killed_for_memory_below_what_others_needed_changes_nothing() -> None:
-    killed = memory_record(2 * GIB, "OUT_OF_MEMORY")
-    whole = memory_record(3 * GIB)
-
-    request = from_usages([killed, whole])
-
-    assert request.memory == from_usages([whole]).memory
-    assert not noted(request, "doubled")
-
-
-def test_a_run_stopped_by_its_time_limit_doubles_the_time() -> None:
-    request = from_usages([record("TIMEOUT", wall_time=7200.0)])
-
-    assert request.time_limit == 4 * HOUR
-    assert noted(request, "time doubled from 2 h 00 m")
-    assert request.memory == 480 * MIB
-
-
-def test_failed_runs_alone_are_a_lower_bound_and_are_reported() -> None:
-    request = from_usages([record("FAILED")])
-
-    assert request.runs == 1
-    assert noted(request, "from 1 run that did not complete (FAILED)")
-    assert noted(request, "a lower bound only")
-
-
-def test_a_failed_run_raises_the_request_only_by_what_it_was_seen_to_use() -> None:
-    request = from_usages([memory_record(2 * GIB, "FAILED"), memory_record(GIB)])
-
-    assert request.memory == 2500 * MIB
-    assert request.runs == 1
-    assert noted(request, "the biggest memory is of a run that did not complete")
-
-
-def test_every_repeat_is_a_run_and_a_warm_up_is_none() -> None:
-    repeats = (
-        RepeatedRun(
-            usage=usage(wall_time=9000.0), exit_code=0, signal=None, warmup=True
-        ),
-        *(RepeatedRun(usage=usage(), exit_code=0, signal=None) for _ in range(3)),
-    )
-
-    request = from_usages([record(repeats=repeats)])
-
-    assert request.runs == 3
-    assert request.time_limit == 5 * MINUTE
-
-
-@pytest.mark.parametrize("state", ["FAILED", "COMPLETED"])  # the record's
-def test_a_repeat_that_failed_is_not_counted_as_completed(state: str) -> None:
-    repeats = (
-        RepeatedRun(usage=usage(), exit_code=0, signal=None),
-        RepeatedRun(usage=usage(), exit_code=None, signal=9),
-    )
-
-    assert from_usages([record(state, repeats=repeats)]).runs == 1
-
-
-def test_three_runs_state_how_far_they_vary() -> None:
-    request = from_usages(
-        [memory_record(size * MIB, wall_time=10.0) for size in (900, 950, 1000)]
-    )
-
-    assert request.notes == (
-        "from 3 runs + 20 %; between runs memory varies by 10 %, time by 0 %",
-    )
-
-
-def test_runs_that_vary_beyond_the_headroom_call_for_a_larger_one() -> None:
-    request = from_usages([record(wall_time=t) for t in (1000.0, 1000.0, 2000.0)])
-
-    assert noted(request, "more than the headroom")
-
-
-def test_times_that_the_least_limit_holds_call_for_no_larger_headroom() -> None:
-    request = from_usages([record(wall_time=t) for t in (0.8, 1.0, 1.4)])
-
-    assert not noted(request, "more than the headroom")
-
-
-def test_runs_of_different_commands_are_no_repeats_that_vary() -> None:
-    runs = [record(wall_time=t, command=(str(t),)) for t in (1000.0, 1500.0, 2000.0)]
-
-    assert from_usages(runs).notes == (
-        "from 3 runs + 20 %; the runs are of 3 different commands: the largest counts",
-    )
-
-
-def test_only_gpus_that_held_something_are_requested() -> None:
-    cards = tuple(
-        GpuUsage(uuid=str(n), name="Tesla V100-SXM2-32GB", peak_memory=size)
-        for n, size in enumerate((2 * GIB, 0, None, GIB))
-    )
-
-    request = from_usages([record(gpus=cards)])
-
-    assert (request.gpus, request.gpu_type) == (2, "v100")
-    assert noted(request, "v100 is a guess")
-
-
-def test_gpus_of_several_kinds_are_requested_without_a_type() -> None:
-    runs = [
-        record(gpus=(GpuUsage(uuid="0", name=name, peak_memory=GIB),))
-        for name in ("NVIDIA A100-SXM4-40GB", "Tesla V100-SXM2-32GB")
-    ]
-
-    request = from_usages(runs)
-
-    assert (request.gpus, request.gpu_type) == (1, None)
-
-
 @pytest.mark.parametrize(
     ("name", "word"),
     [
@@ -440,20 +429,6 @@ def test_gpus_of_several_kinds_are_requested_without_a_type() -> None:
 )
 def test_a_gpu_is_named_as_most_sites_name_it(name: str, word: str | None) -> None:
     assert gpu_type(name) == word
-
-
-def test_a_largest_process_stands_in_where_no_tree_was_measured() -> None:
-    request = from_usages([record(peak_memory=None, max_process_memory=GIB)])
-
-    assert request.memory == 1240 * MIB
-    assert noted(request, "largest process")
-
-
-def test_what_was_not_measured_is_not_requested() -> None:
-    request = from_usages([record(peak_memory=None, virtual_memory=None)])
-
-    assert (request.memory, request.virtual_memory) == (None, None)
-    assert noted(request, "memory was not measured")
 
 
 @pytest.mark.parametrize("records", [[], [record(usage=None)]])
@@ -523,101 +498,6 @@ def test_no_request_is_below_the_peak(
     assert request.memory >= mapped.value
 
 
-GRANTED = Allocation("slurm", memory=4 * GIB)
-ON_GPU = RunOutcome("ran out of memory", ("its output says 'CUDA out of memory'",))
-
-
-NOT_COUNTED = RunOutcome(
-    "ended by SIGKILL", ("the kernel counted no out-of-memory kill here",)
-)
-SMALL = {"peak_memory": peak(60 * MIB)}
-HALF = {"peak_memory": peak(2100 * MIB)}
-
-
-@pytest.mark.parametrize(
-    "granted",
-    [{"allocation": GRANTED}, {"memory_limit": 4 * GIB}],
-    ids=["job", "group"],
-)
-@pytest.mark.parametrize(
-    ("state", "changes", "asked"),
-    [
-        (
-            "OUT_OF_MEMORY",
-            {"outcome": RunOutcome("killed for memory", ("oom_kill rose",)), **SMALL},
-            8 * GIB,
-        ),
-        ("FAILED", HALF, 4 * GIB),
-        ("FAILED", {"signal": 9, **SMALL}, 4 * GIB),
-        ("FAILED", {"exit_code": 137, **SMALL}, 4 * GIB),
-        ("FAILED", {"jvm": JvmHeap(heap_limit=GIB), **SMALL}, 4 * GIB),
-    ],
-)
-def test_a_run_that_may_have_lacked_memory_requests_no_less_than_it_was_granted(
-    granted: dict[str, Any], state: str, changes: dict[str, Any], asked: int
-) -> None:
-    assert from_usages([record(state, **changes, **granted)]).memory == asked
-
-
-@pytest.mark.parametrize(
-    ("state", "changes"),
-    [
-        ("FAILED", {"exit_code": 1}),
-        ("FAILED", {"signal": 9, "outcome": NOT_COUNTED}),
-        ("OUT_OF_MEMORY", {"outcome": ON_GPU}),
-    ],
-)
-def test_a_failed_run_far_below_what_it_was_granted_requests_its_peak(
-    state: str, changes: dict[str, Any]
-) -> None:
-    made = from_usages([record(state, **changes, **SMALL, allocation=GRANTED)])
-    assert made.memory == 80 * MIB
-    assert not noted(made, "granted")
-
-
-def test_address_space_near_what_was_granted_may_have_ended_a_run() -> None:
-    near = {"virtual_memory": 3 * GIB, **SMALL, "allocation": GRANTED}
-    assert from_usages([record("FAILED", **near)]).memory == 4 * GIB
-    in_group = record("FAILED", memory_limit=4 * GIB, **near)
-    assert from_usages([in_group]).memory == 80 * MIB
-
-
-H100 = GpuUsage(
-    "0",
-    "NVIDIA H100 80GB HBM3",
-    memory_total=85520809984,
-    memory_reserved=503316480,
-    peak_memory=82141249536,
-    process_peak_memory=82141249536,
-)
-FULL = "GPU memory was full (76.5 of 79.2 GiB): a smaller batch, or a larger GPU"
-
-
-def test_a_failed_run_that_filled_a_gpu_may_have_lacked_its_memory() -> None:
-    made = from_usages([record("FAILED", gpus=(H100,), exit_code=1)])
-    assert noted(made, FULL)
-    assert not noted(from_usages([record(gpus=(H100,))]), "GPU memory")
-
-
-def test_a_program_that_takes_a_gpu_anyway_lacked_memory_only_by_its_words() -> None:
-    sign = ProgramSign("jax", "", knob="XLA_PYTHON_CLIENT_PREALLOCATE")
-    failed = record("FAILED", gpus=(H100,), sign=sign)
-    assert not noted(from_usages([failed]), "GPU memory")
-    ran_out = record("OUT_OF_MEMORY", gpus=(H100,), sign=sign, outcome=ON_GPU)
-    assert noted(from_usages([ran_out]), FULL)
-
-
-def test_a_run_that_ran_out_of_a_gpu_unseen_needs_a_larger_one() -> None:
-    made = from_usages([record("OUT_OF_MEMORY", outcome=ON_GPU)])
-    assert noted(made, "the run ran out of GPU memory: a smaller batch, or a larger")
-
-
-def test_a_failed_run_requests_no_more_where_another_completed() -> None:
-    failed = record("FAILED", peak_memory=peak(60 * MIB), allocation=GRANTED)
-    request = from_usages([failed, memory_record(100 * MIB)])
-    assert request.memory == 120 * MIB
-
-
 def test_a_run_that_failed_as_it_began_is_no_basis_for_a_request() -> None:
     assert why_no_request(record("FAILED", wall_time=0.3)) is not None
     assert why_no_request(record("FAILED", wall_time=30.0)) is None
@@ -625,13 +505,19 @@ def test_a_run_that_failed_as_it_began_is_no_basis_for_a_request() -> None:
     assert why_no_request(record(wall_time=0.3)) is None
 
 
-def test_a_run_that_failed_while_it_warmed_up_is_a_lower_bound() -> None:
-    warm = RepeatedRun(usage(), exit_code=1, signal=None, warmup=True)
-    request = from_usages([record("FAILED", repeats=(warm, warm))])
-    assert request.memory == 480 * MIB
-    assert noted(request, "a lower bound only")
-
-
-def test_how_far_short_runs_vary_is_stated_too() -> None:
-    request = from_usages([record(wall_time=t) for t in (0.25, 0.5, 0.5)])
-    assert noted(request, "memory varies by 0 %, time by 50 %")
+@pytest.mark.parametrize(
+    ("planned", "used", "own"),
+    [
+        (50, 10, 12),  # the rest of the least request has room for weigh exec
+        (50, 45, 50),  # 54 with headroom: no more than is planned
+        (50, 0, 50),  # nobody measured it
+        (60, 50, 60),
+        (200, 10, 200),  # stated, or of a fit: above the least
+    ],
+)
+def test_only_a_need_that_was_raised_is_less_than_planned(
+    planned: int, used: int, own: int
+) -> None:
+    item, measured = TaskNeed(memory=planned * MIB), TaskNeed(memory=used * MIB)
+    kind = TaskKind(item=item, used=measured, tasks=1, example="x")
+    assert need_without_runner(kind, 0.2) == pytest.approx(own * MIB, abs=1)
