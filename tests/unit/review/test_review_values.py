@@ -22,7 +22,6 @@ from weigh.render.report_lines import report_note_lines
 from weigh.review.advice import AdviceSubject, resource_notes
 from weigh.review.elements import elements_of_runs, memory_at_once, single_run_element
 from weigh.review.figures import (
-    filled_measures,
     request_with_accounting,
 )
 from weigh.review.notes import report_notes
@@ -242,19 +241,6 @@ def test_an_element_that_never_ran_held_nothing() -> None:
     )
 
     assert report.cpu_hours == 2.0
-
-
-def test_memory_is_compared_with_h_vmem_where_nothing_else_was_requested() -> None:
-    requested = ElementRequest(virtual_memory=GIB)
-    accounted = AccountedElement(element=0, state="COMPLETED", virtual_memory=GIB // 2)
-    blank = ReportMeasure(name="memory", unit="bytes")
-
-    (filled,), source = filled_measures(
-        [blank], [accounted], requested, scheduler="gridengine"
-    )
-
-    assert (filled.requested, filled.most, filled.efficiency) == (GIB, GIB // 2, 0.5)
-    assert source.startswith("qacct maxvmem")
 
 
 def test_runs_are_of_their_element_and_one_without_runs_has_a_state() -> None:

@@ -1,7 +1,7 @@
 """Each note of a report: what brings it about, and what flag it names."""
 
 import shutil
-from collections.abc import Sequence
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -19,164 +19,44 @@ from weigh.review.advice import AdviceSubject
 from weigh.review.elements import resource_measures, single_run_element
 from weigh.review.notes import failure_notes, gpu_notes, report_notes
 from weigh.review.runs import ElementRequest, runs_of_records
-from weigh.units import GIB, HOUR, MIB, record_time_text
+from weigh.units import GIB, HOUR, parse_size, record_time_text
 
 ASKED = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR)
 ON_GPU = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR, gpus=1)
+JOBS = tomllib.loads(Path(__file__).with_name("noted_jobs.toml").read_text())
+V100 = TargetGpu("V100", 32 * GIB)
 FULL = Task(wall_time=5.0 * HOUR, memory=6 * GIB, cpus=3.7)
 
 
-def like_full(**changes: Any) -> Task:
-    """Return a task that used what it requested, but for some changes."""
-    return Task(**({"wall_time": 5.0 * HOUR, "memory": 6 * GIB, "cpus": 3.7} | changes))
+def with_sizes(given: dict[str, Any]) -> dict[str, Any]:
+    """Return fields of a table: what has memory in its name is a size, "none" None."""
+    fields = {name: None if value == "none" else value for name, value in given.items()}
+    sizes = {
+        name: parse_size(one)
+        for name, one in fields.items()
+        if "memory" in name and one
+    }
+    return fields | sizes
 
 
-SMALL, KILLED = like_full(memory=2 * GIB), Task(state="OUT_OF_MEMORY", memory=2 * GIB)
-BAD = Task(state="FAILED", node="node07")
-EARLY = Task(state="FAILED", wall_time=5.0, memory=30 * MIB, gpu_memory=0)
-ON_GRID = replace(ASKED, virtual_memory=12 * GIB)
-TWO_GPUS = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR, gpus=2)
-V100 = TargetGpu("V100", 32 * GIB)
-# the tasks, an element each, what was requested, and what else is known of the job
-JOBS: dict[str, tuple[list[Task], JobRequest, dict[str, Any]]] = {
-    "used what it requested": ([FULL] * 3, ASKED, {}),
-    "too much memory": ([SMALL] * 3, ASKED, {}),
-    "two runs": ([Task(memory=2 * GIB, cpus=1.0)] * 2, ASKED, {}),
-    "two elements of two tasks": (
-        [like_full(memory=GIB, cpus=0.9)] * 4,
-        *(ASKED, {"together": 2}),
-    ),
-    "one failure among many tasks": (
-        [
-            *[like_full(memory=512 * MIB, cpus=0.95)] * 11,
-            Task(state="FAILED", wall_time=60.0, memory=MIB),
-        ],
-        *(ASKED, {"together": 4}),
-    ),
-    "memory that still rises": ([like_full(memory=GIB, growing=True)] * 3, ASKED, {}),
-    "memory near the limit": (
-        [like_full(memory=8 * GIB - 100 * MIB), FULL, FULL],
-        *(ASKED, {}),
-    ),
-    "killed for memory": ([FULL, FULL, FULL, KILLED], ASKED, {}),
-    "killed for address space, of which alone a script names a limit": (
-        [Task(state="OUT_OF_MEMORY", memory=8 * MIB)],
-        *(JobRequest(virtual_memory=100 * MIB), {"scheduler": "gridengine"}),
-    ),
-    "out of time": (
-        [FULL, FULL, FULL, like_full(state="TIMEOUT", wall_time=6.0 * HOUR)],
-        *(ASKED, {}),
-    ),
-    "idle CPUs": ([like_full(cpus=1.7)] * 3, ASKED, {}),
-    # 3 GiB of address space + 20 %, for each of 4 slots
-    "too much memory on Grid Engine": (
-        [SMALL] * 3,
-        *(ASKED, {"scheduler": "gridengine"}),
-    ),
-    # a failure of many comes first
-    "a GPU never used": (
-        [*[like_full(gpu_memory=0, busy=0.0)] * 3, *[Task(state="FAILED")] * 2],
-        *(ON_GPU, {}),
-    ),
-    "a GPU never used while 0.8 of a CPU was": (
-        [like_full(gpu_memory=0, busy=0.0, cpus=0.8)],
-        *(ON_GPU, {}),
-    ),
-    "a GPU never used while less of a CPU was": (
-        [like_full(gpu_memory=0, busy=0.0, cpus=0.79)],
-        *(ON_GPU, {}),
-    ),
-    "a GPU that nobody requested nor used": (
-        [like_full(gpu_memory=0, busy=0.0)] * 3,
-        *(ASKED, {}),
-    ),
-    "a GPU that no run detected": ([FULL] * 3, ON_GPU, {}),
-    "an idle GPU with room": ([like_full(gpu_memory=GIB, busy=8.0)] * 3, ON_GPU, {}),
-    # the advice to pack can only be followed where tasks took turns
-    "idle GPUs of a task each": (
-        [
-            like_full(gpu_memory=GIB, busy=8.0, node=f"node0{number}")
-            for number in (1, 2, 3)
-        ],
-        *(ON_GPU, {"card": V100}),
-    ),
-    "an idle GPU that all tasks share": (
-        [like_full(memory=GIB, gpu_memory=GIB, busy=8.0, cpus=0.9)] * 4,
-        *(ON_GPU, {"card": V100, "together": 4}),
-    ),
-    "a GPU that all tasks share for seconds": (
-        [Task(memory=GIB, wall_time=12.0, gpu_memory=GIB, busy=8.0)] * 4,
-        *(ON_GPU, {"card": V100, "together": 4}),
-    ),
-    "a hot GPU": (
-        [like_full(gpu_memory=9 * GIB, busy=80.0, slowed={"thermal": 60.0})] * 3,
-        *(ON_GPU, {}),
-    ),
-    "more GPUs than used": (
-        [like_full(gpu_memory=9 * GIB, busy=80.0)] * 3,
-        *(TWO_GPUS, {}),
-    ),
-    # memory that ends a longer job comes first
-    "a full GPU": (
-        [like_full(gpu_memory=32 * GIB, busy=80.0, growing=True)] * 3,
-        *(ON_GPU, {"card": V100}),
-    ),
-    "a GPU that a task filled, which failed of something else": (
-        [like_full(state="FAILED", gpu_memory=31 * GIB, busy=80.0)],
-        *(ON_GPU, {"card": V100}),
-    ),
-    "failures of one way": (
-        [
-            *(Task(state="FAILED", words=f"KeyError: {n}") for n in range(3)),
-            *[FULL] * 3,
-        ],
-        *(ASKED, {}),
-    ),
-    "a node where all fail": ([BAD, BAD, FULL, FULL, FULL], ASKED, {}),
-    "all failed, and used less than requested": ([EARLY] * 3, ON_GPU, {}),
-    "one completed, and others failed early": (
-        [Task(wall_time=600.0, cpus=1.0, gpu_memory=0), EARLY, EARLY],
-        *(ON_GPU, {}),
-    ),
-    "a few minutes more than were used": (
-        [Task(wall_time=9.0, memory=7 * GIB)] * 3,
-        *(JobRequest(cpus=1, memory=8 * GIB, time_limit=900), {}),
-    ),
-    "one killed at once, which used more CPUs": (
-        [
-            *[Task(wall_time=600.0, cpus=0.1)] * 3,
-            Task(state="OUT_OF_MEMORY", wall_time=0.8, cpus=1.6),
-        ],
-        *(ASKED, {}),
-    ),
-    # each slot has its part of the memory: 3 GiB are enough for the one advised
-    "too many slots and too much memory on Grid Engine": (
-        [like_full(memory=2 * GIB, cpus=1.0)] * 3,
-        *(ON_GRID, {"scheduler": "gridengine"}),
-    ),
-    "too many slots on Grid Engine, where memory is well requested": (
-        [like_full(memory=7 * GIB, cpus=1.0)] * 3,
-        *(ON_GRID, {"scheduler": "gridengine"}),
-    ),
-    "killed for memory on Grid Engine": (
-        [Task(state="OUT_OF_MEMORY", cpus=3.9)],
-        *(ON_GRID, {"scheduler": "gridengine"}),
-    ),
-    "memory whose h_vmem would be more than now": (
-        [like_full(memory=2 * GIB)] * 3,
-        *(replace(ON_GRID, virtual_memory=3 * GIB), {"scheduler": "gridengine"}),
-    ),
-}
+def noted_job(name: str) -> SomeJob:
+    """Return a job of the file."""
+    given = dict(JOBS[name])
+    tasks: list[Task] = []
+    for row in given.pop("tasks"):
+        fields = with_sizes(row)
+        count, like = fields.pop("n", 1), fields.pop("like", "any")
+        tasks += [replace(FULL if like == "full" else Task(), **fields)] * count
+    card = V100 if given.pop("on_v100", False) else None
+    wanted = replace(ASKED, **with_sizes(given.pop("wanted", {})))
+    return SomeJob(tasks=tuple(tasks), wanted=wanted, card=card, **given)
 
 
-def notes_of(
-    root: str, tasks: Sequence[Task], wanted: JobRequest = ASKED, **how: Any
-) -> list[ReportNote]:
-    """Make a job of these tasks, an element each; return what its report says."""
+def notes_of(root: str, job: SomeJob) -> list[ReportNote]:
+    """Leave a job; return what its report says."""
     folder = Path(root).parent
     for made in (root, folder / "plan"):
         shutil.rmtree(made, ignore_errors=True)
-    job = SomeJob(tasks=tuple(tasks), wanted=wanted, **how)
     write_job(root, f"{folder}/plan/p", job)
     here = here_of(str(folder), {"PATH": "", "WEIGH_POLL": "9h"})
     return list(build_job_report(here, JOB).notes)
@@ -190,8 +70,8 @@ def note_text(note: ReportNote) -> str:
 
 def test_the_notes_on_each_job_are_as_they_were_reviewed(root: str) -> None:
     texts = {}
-    for name, (tasks, wanted, how) in JOBS.items():
-        notes = notes_of(root, tasks, wanted, **how)
+    for name in JOBS:
+        notes = notes_of(root, noted_job(name))
         texts[name] = "".join(f"{note_text(note)}\n" for note in notes)
     check_texts(Path(__file__).with_name("report_notes.texts"), texts)
 
@@ -199,11 +79,11 @@ def test_the_notes_on_each_job_are_as_they_were_reviewed(root: str) -> None:
 def test_the_advice_to_pack_names_the_task_file_that_is_still_there(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tasks, wanted, how = JOBS["idle GPUs of a task each"]
+    job = noted_job("idle GPUs of a task each")
     monkeypatch.chdir(Path(root).parent)
-    (gone,) = {note.flag for note in notes_of(root, tasks, wanted, **how)}
+    (gone,) = {note.flag for note in notes_of(root, job)}
 
-    write_job(root, "again", SomeJob(tasks=tuple(tasks), wanted=wanted, id="7", **how))
+    write_job(root, "again", replace(job, id="7"))
     Path("tasks.txt").touch()
     there = build_job_report(here_of(".", {"PATH": "", "WEIGH_POLL": "9h"}), "7").notes
 
@@ -249,7 +129,10 @@ def test_a_gpu_of_a_job_without_measured_runs_brings_no_note() -> None:
     ("task", "rule"),
     [
         (FULL, "usage + 20 %"),
-        (KILLED, "twice the memory that was exceeded, else usage + 20 %"),
+        (
+            Task(state="OUT_OF_MEMORY"),
+            "twice the memory that was exceeded, else usage + 20 %",
+        ),
     ],
 )
 def test_the_rule_of_a_request_is_that_of_how_its_run_ended(
@@ -279,7 +162,8 @@ def test_whose_flags_are_shown_is_noted_of_an_unknown_scheduler(
 def test_the_strongest_note_comes_first(root: str, order: int) -> None:
     small = Task(memory=2 * GIB, cpus=1.0)
     killed = Task(state="OUT_OF_MEMORY", memory=8 * GIB)
-    notes = notes_of(root, [small, killed, small, small][::order])
+    tasks = (small, killed, small, small)[::order]
+    notes = notes_of(root, SomeJob(tasks=tasks, wanted=ASKED))
     weights = [note.weight for note in notes]
     assert weights == sorted(weights, reverse=True)
     assert "killed for memory" in notes[0].words
