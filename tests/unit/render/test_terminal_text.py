@@ -2,13 +2,13 @@
 
 import json
 import os
-import pty
-import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from processes import WEIGH, Terminal
 
 from weigh.model.record import RunOutcome
 from weigh.render.printable import (
@@ -25,29 +25,11 @@ STEERING = ("\x1b", "\x07", "\x9b", "\u202e")
 
 def on_terminal(words: Sequence[str], cwd: Path) -> str:
     """Run weigh on a terminal of its own; return what the terminal was sent."""
-    ours, theirs = pty.openpty()
-    environ = {**os.environ, "WEIGH_DIR": str(cwd / "store"), "NO_COLOR": "1"}
-    environ["PYTHONIOENCODING"] = "utf-8"
-    with subprocess.Popen(
-        ["timeout", "300", sys.executable, "-m", "weigh", *words],
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-        env=environ,
-    ):
-        os.close(theirs)
-        sent = b""
-        while True:
-            try:
-                piece = os.read(ours, 1 << 16)
-            except OSError:  # the other side was closed
-                break
-            if not piece:
-                break
-            sent += piece
-    os.close(ours)
-    return sent.decode(errors="replace")
+    more = {"WEIGH_DIR": str(cwd / "store"), "NO_COLOR": "1"}
+    environ = {**os.environ, **more, "PYTHONIOENCODING": "utf-8"}
+    with closing(Terminal([*WEIGH, *words], environ, cwd)) as terminal:
+        terminal.wait()
+    return terminal.shown
 
 
 @pytest.mark.few(6)

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transcript import named_texts
 
 from weigh.runner.divergence import (
     DivergenceWatch,
@@ -11,73 +12,15 @@ from weigh.runner.divergence import (
     lost_number,
 )
 
+LINES = named_texts(Path(__file__).with_name("divergence.texts"))
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "loss: nan",
-        "loss=nan",
-        "loss = NaN",
-        "Epoch 3/10 - loss: nan - accuracy: 0.5",
-        "{'loss': nan, 'learning_rate': 1e-05, 'epoch': 0.1}",
-        "{'loss': 'nan', 'epoch': '0.1'}",
-        '{"step": 4, "loss": NaN}',
-        '{"loss": Infinity}',
-        "train_loss=inf val_loss=3.2",
-        "grad norm: -inf",
-        "epoch 3 loss nan acc 0.5",
-        "q1_value_loss: nan",
-        "val/f1: nan",
-        "loss is nan",
-        "the loss went to inf",
-        "step 10 | loss nan | 3.1 it/s",
-        "nan",
-        "-nan",
-        "tensor(nan, device='cuda:0', grad_fn=<MeanBackward0>)",
-        "loss: tensor(inf)",
-        "np.float64(nan)",
-        "ppl nan%",
-        "  9%|9   | 9/100 [00:01<00:10, 8.9it/s, loss=nan]",
-        "\x1b[31mloss\x1b[0m: \x1b[1mnan\x1b[0m",
-        "reward:nan",
-        "loss -> nan",
-    ],
-)
+
+@pytest.mark.parametrize("line", LINES["a number that is none"].rstrip().splitlines())
 def test_a_number_that_is_none_is_found(line: str) -> None:
-    assert watched(line) is not None
+    assert watched(line.replace("\\x1b", "\x1b")) is not None
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "finance info banana Nancy infinite nanometre",
-        "INFO: starting",
-        "12:00:01 INF starting 3 workers",
-        "[12:00:01 INF] starting",
-        "checking for NaN or inf in the data",
-        "dropped 5 NaN values",
-        "no NaN found",
-        "nan_count=0 isnan=False",
-        "XGBClassifier(max_depth=3, missing=nan, n_jobs=4)",
-        "SimpleImputer(fill_value=nan)",
-        "best_val_loss=inf",
-        "best loss: 0.3, patience: inf",
-        "max_grad_norm=inf",
-        "Box(-inf, inf, (17,), float32)",
-        "(-inf, 0.5]  12",
-        "Namespace(limit=inf, lr=0.1)",
-        "reading data/nan/inf.txt and model-inf",
-        "x = float('nan')",
-        "y = float('inf')",
-        "NaN: 0",
-        "/usr/lib/inf",
-        "nan.log written",
-        "loss: 0.31",
-        "3,nan,0.5",
-        "0  12.5  nan",
-        "",
-    ],
-)
+@pytest.mark.parametrize("line", LINES["words and bounds"].rstrip().splitlines())
 def test_words_and_bounds_are_no_numbers_lost(line: str) -> None:
     assert watched(line) is None
 

@@ -1,17 +1,16 @@
 """What goes wrong around ``weigh exec``, each fault made for real."""
 
-import errno
 import json
 import os
-import pty
 import re
 import signal
 import sys
 import time
+from contextlib import closing
 
 import pytest
 from batches import Batch
-from processes import is_stopped, until
+from processes import HASTY_WEIGH, Terminal, is_stopped, until
 
 STUCK = ("--end-stuck", "1.5")
 
@@ -245,38 +244,18 @@ def test_a_line_as_long_as_the_kernel_takes_runs(batch: Batch) -> None:
     assert batch.ran() == ["a"]
 
 
-def test_lines_of_tasks_on_a_terminal_are_not_mixed_with_the_progress(
-    batch: Batch,
+@pytest.mark.parametrize(
+    ("option", "shown"),
+    [("--ungroup", "\r\nsaid\r\n"), ("--pin", "0 of 2 done, 2 running")],
+)
+def test_on_a_terminal_progress_is_drawn_and_not_mixed_with_lines_of_tasks(
+    batch: Batch, option: str, shown: str
 ) -> None:
     batch.write("sleep 0.7; echo said", "sleep 0.1; sleep 0.1")
-    shown = _on_a_terminal(batch, "-j", "2", "--ungroup")
-    lines = [line for line in shown.splitlines() if "said" in line]
-    assert lines == ["said"]
-
-
-def test_on_a_terminal_the_progress_is_drawn(batch: Batch) -> None:
-    batch.write("sleep 0.7; echo said")
-    assert "0 of 1 done, 1 running" in _on_a_terminal(batch)
-
-
-def _on_a_terminal(batch: Batch, *options: str) -> str:
-    master, slave = pty.openpty()
-    batch.start(*options, out=slave, err=slave, TERM="xterm")
-    os.close(slave)
-    shown = b""
-    while piece := _read(master):
-        shown += piece
-    os.close(master)
-    return shown.decode()
-
-
-def _read(master: int) -> bytes:
-    try:
-        return os.read(master, 4096)
-    except OSError as error:  # how Linux says that nobody has the other end
-        if error.errno != errno.EIO:
-            raise
-        return b""
+    words = [*HASTY_WEIGH, "exec", "-j", "2", option, "tasks.txt"]
+    with closing(Terminal(words, batch.env(TERM="xterm"), batch.folder)) as terminal:
+        assert terminal.wait() == 0
+    assert shown in f"\r\n{terminal.shown}"
 
 
 def test_a_task_whose_work_docker_does_is_not_stuck(batch: Batch) -> None:

@@ -11,14 +11,18 @@ import random
 import resource
 import shutil
 import threading
+import time
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 from pulling_runs import PretendedRun
 
 from weigh.errors import StoreError, UsageError
+from weigh.flow.exec import pull
+from weigh.flow.here import Here
 from weigh.runner.attempt import TaskAttempt
 from weigh.runner.events import TaskLeft, read_left
 from weigh.runner.memory_guard import fits_by_plan
@@ -523,3 +527,25 @@ def test_it_is_known_why_tasks_did_not_end() -> None:
         5: TaskLeft(short=True, alone=True),
         6: TaskLeft(3.0, short=True),  # alone the first time, not when memory ran out
     }
+
+
+@pytest.mark.parametrize(("silent_for", "gone"), [(5.0, set()), (90.0, {"w.1"})])
+def test_a_run_of_an_earlier_boot_is_gone_only_when_it_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent_for: float, gone: set[str]
+) -> None:
+    """A cloned node that runs looks like this one before a restart."""
+    here = MachineIdentity("here", "m", "boot2", "p")
+    monkeypatch.setattr(pull, "this_machine", lambda: here)
+    before = msgspec.structs.replace(here, boot_id="boot1")
+    owner = msgspec.structs.replace(
+        _owner(tmp_path, "w.1"), joblog="a.joblog", machine=before
+    )
+    lock, then = tmp_path / "a.joblog.lock", time.time() - silent_for
+    lock.touch()
+    os.utime(lock, (then, then))
+
+    found = pull._gone(
+        Here(cwd="/", env={}, root=str(tmp_path)), [owner], str(tmp_path), ()
+    )
+
+    assert found == gone

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from transcript import check_transcript
 
 from weigh.cli.records import records
-from weigh.errors import RecordNotFoundError, UsageError
+from weigh.errors import RecordNotFoundError
 from weigh.flow.records.record_lookup import records_by_ids, whole_records_by_ids
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
@@ -88,17 +89,8 @@ def keep(root: str, record_id: str, **changes: object) -> Record:
     return record
 
 
-def first_words(text: str) -> list[str]:
-    return [line.split()[0] for line in text.splitlines()]
-
-
-def test_records_print_what_was_reviewed(
-    root: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
+def several(root: str) -> None:
+    """Leave records of each kind, and lines that are none."""
     usage = keep(root, "aaaaaaaa0001", label="x" * 70).usage
     assert usage is not None
     gpu = GpuUsage(uuid="u", name="V100", peak_memory=2 << 30, source="NVML")
@@ -111,57 +103,73 @@ def test_records_print_what_was_reviewed(
     keep(root, "cccc11112222", label="a", state="FAILED", exit_code=3)
     append_line(path, b"{torn")
     append_line(path, b'{"schema":"weigh.record/2","id":"ffff00001111"}')
-    transcript = Path(__file__).with_name("records.transcript")
-
-    check_transcript(
-        transcript,
-        called_here(capsys),
-    )
 
 
-def test_twenty_are_shown_and_the_rest_counted(root: str) -> None:
+def twenty_five(root: str) -> None:
     for number in range(25):
         keep(root, f"{number:012x}")
-    lines = weigh().stdout.splitlines()
-    assert lines[-1] == "20 of 25; -n 0 lists all"
-    assert len(lines) == 1 + 20 + 1
-    assert len(weigh("-n", "0").stdout.splitlines()) == 1 + 25
-    assert len(weigh("-n", "3").stdout.splitlines()) == 1 + 3 + 1
+
+
+def running(root: str, machine: MachineIdentity, process: ProcessIdentity) -> None:
+    """Leave a record, and another of a run that has not ended."""
+    record = msgspec.structs.replace(
+        keep(root, "aaaa11112222"), id="bbbb11112222", state="RUNNING"
+    )
+    run = RunCheckpoint(machine=machine, weigh=process, record=record)
+    save_checkpoint(root, run)
+
+
+def silent_elsewhere(root: str) -> None:
+    running(root, MachineIdentity("node99", "another", "boot"), ProcessIdentity(1))
+    os.utime(os.path.join(root, "running", "bbbb11112222.json"), (0, 0))
+
+
+def from_another_machine(root: str) -> None:
+    """Copy the store of another machine over that of this one."""
+    record = keep(root, "aaaa11112222")
+    theirs = msgspec.structs.replace(record, id="bbbb11112222")
+    append_record(f"{root}-there", theirs, MachineIdentity("there", "boot"))
+    shutil.copytree(f"{root}-there", root, dirs_exist_ok=True)
+
+
+SITUATIONS: dict[str, Callable[[str], object]] = {
+    "several records": several,
+    "25 records": twenty_five,
+    "a command that would steer the terminal": lambda root: keep(
+        root, "aaaa11112222", command=("\x1b[2J", "x\ny"), label="\x07"
+    ),
+    "a run whose weigh was killed": lambda root: running(
+        root, HERE, ProcessIdentity(2**22 + 1, 1)
+    ),
+    "a run of this machine": lambda root: running(
+        root, HERE, process_identity(os.getpid())
+    ),
+    "a run of another machine that has been silent": silent_elsewhere,
+    "records copied from another machine": from_another_machine,
+}
+
+
+def test_records_print_what_was_reviewed(
+    root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+
+    def given(situation: str) -> None:
+        shutil.rmtree(root, ignore_errors=True)
+        SITUATIONS[situation](root)
+
+    transcript = Path(__file__).with_name("records.transcript")
+    times = {r"(?<=last seen at\n) +20\S+Z": "             NOW"}
+    check_transcript(transcript, called_here(capsys), times, given)
 
 
 def test_json_is_one_document_of_every_record(root: str) -> None:
-    for number in range(25):
-        keep(root, f"{number:012x}")
+    twenty_five(root)
     document = json.loads(weigh("--json").stdout)
     assert (document["schema"], document["total"]) == ("weigh.records/1", 25)
     assert len(document["records"]) == 25
     assert document["records"][0]["usage"]["peak_memory"]["value"] == 392 << 20
-
-
-def test_what_a_command_holds_cannot_steer_the_terminal(root: str) -> None:
-    keep(root, "aaaa11112222", command=("\x1b[2J", "x\ny"), label="\x07")
-    output = weigh().stdout + weigh("show", "last").stdout
-    assert not set(output) & {"\x1b", "\x07"}
-
-
-def test_a_run_whose_weigh_was_killed_is_listed_as_interrupted(root: str) -> None:
-    record = keep(root, "aaaa11112222")
-    lost = msgspec.structs.replace(record, id="bbbb11112222", state="RUNNING")
-    gone = ProcessIdentity(2**22 + 1, 1)
-    save_checkpoint(root, RunCheckpoint(machine=HERE, weigh=gone, record=lost))
-    assert weigh().stdout.count("INTERRUPTED") == 1
-    assert "weigh was killed" in weigh("show", "bbbb").stdout
-
-
-def test_another_machines_silent_run_is_listed_as_stale(root: str) -> None:
-    record = keep(root, "aaaa11112222")
-    far = msgspec.structs.replace(record, id="bbbb11112222", state="RUNNING")
-    there = MachineIdentity("node99", "another", "boot")
-    save_checkpoint(
-        root, RunCheckpoint(machine=there, weigh=ProcessIdentity(1), record=far)
-    )
-    os.utime(os.path.join(root, "running", "bbbb11112222.json"), (0, 0))
-    assert "RUNNING stale" in weigh().stdout
 
 
 def test_show_json_is_the_whole_record(root: str) -> None:
@@ -175,14 +183,6 @@ def test_show_reads_a_file_of_run(root: str, tmp_path: Path) -> None:
     (tmp_path / "out.json").write_bytes(msgspec.json.encode(record))
     weigh("rm", "last")
     assert "aaaa11112222" in weigh("show", "out.json").stdout
-
-
-def test_rm_of_a_running_one_is_refused(root: str) -> None:
-    running = msgspec.structs.replace(keep(root, "aaaa11112222"), id="bbbb11112222")
-    me = process_identity(os.getpid())
-    save_checkpoint(root, RunCheckpoint(machine=HERE, weigh=me, record=running))
-    with pytest.raises(UsageError, match="still running"):
-        weigh("rm", "bbbb")
 
 
 def test_export_jsonl_is_what_was_stored_oldest_first(root: str) -> None:
@@ -250,20 +250,6 @@ def test_export_of_a_wrong_name_leaves_the_file_alone(
     with pytest.raises(RecordNotFoundError):
         weigh("export", "-o", "out", "nope")
     assert (tmp_path / "out").read_text() == "mine"
-
-
-def test_records_of_another_machine_are_those_of_its_copied_files(
-    root: str, tmp_path: Path
-) -> None:
-    record = keep(root, "aaaa11112222")
-    here = msgspec.structs.replace(record, id="bbbb11112222")
-    there = tmp_path / "there"
-    other = MachineIdentity("there", "boot")
-    append_record(str(there), here, other)
-    shutil.copytree(there, root, dirs_exist_ok=True)
-    shown = weigh().stdout.splitlines()[1:]
-
-    assert {line[:6] for line in shown} == {"aaaa11", "bbbb11"}
 
 
 def test_help_fits_80_columns() -> None:
