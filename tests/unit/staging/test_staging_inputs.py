@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 from staged_node import Node, Tools, until
@@ -79,72 +78,6 @@ def test_tasks_that_change_moved_inputs_at_once_do_not_meet(node: Node) -> None:
     assert (node.home / "template/run.cfg").read_text() == "cfg\n"
 
 
-@pytest.mark.parametrize("place", ["template", "in/template", "."])
-def test_an_untouched_input_is_no_result_and_a_changed_one_is(
-    node: Node, place: str
-) -> None:
-    payload = f"cd {place} && echo more >> deep/b.txt && rm run.cfg"
-    task = node.run(payload, _template(node, place))
-    assert (task.process.returncode, task.errors) == (0, "")
-    changed = os.path.normpath(f"{place}/deep/b.txt")
-    assert _result_files(node) == {changed: "b\nmore\n"}
-    assert [path.name for path in node.results.rglob("link")] == []
-
-
-@pytest.mark.parametrize("tool", ["rsync", "cp"])
-def test_an_input_that_was_changed_before_a_requeue_keeps_its_change(
-    node: Node, tools: Tools, tool: str
-) -> None:
-    staging = _template(node)
-    node.run("echo 1 >> template/run.cfg; false", staging, env=tools[tool])
-    task = node.run(
-        "cat template/run.cfg template/deep/b.txt", staging, env=tools[tool]
-    )
-    assert task.output == "cfg\n1\nb\n"
-    assert _result_files(node) == {"template/run.cfg": "cfg\n1\n"}
-
-
-@pytest.mark.parametrize(
-    ("payload", "link"),
-    [
-        ("ln -s nowhere out.csv", "out.csv -> nowhere"),
-        ("mkdir a; ln -s ../gone a/b; echo x > c", "a/b -> ../gone"),
-        ('echo x > c; ln -s "$PWD/c" d; rm c', "d -> "),
-        ("ln -s /nonexistent/model.bin m", "m -> /nonexistent/model.bin"),
-    ],
-)
-def test_a_dangling_link_among_the_results_fails_the_task_by_name(
-    node: Node, payload: str, link: str
-) -> None:
-    task = node.run(payload, _template(node))
-    assert task.process.returncode == 125
-    assert f"a link to what does not exist: {link}" in task.errors
-    assert [path.name for path in node.results.iterdir()] == ["partial-4711"]
-    assert node.left() == []
-
-
-def test_links_between_results_lead_to_each_other_where_they_are_copied_to(
-    node: Node,
-) -> None:
-    payload = (
-        "mkdir ckpt; echo 3 > ckpt/3; ln -s 3 ckpt/last; ln -s $PWD/ckpt/3 best;"
-        " ln -s kept latest"
-    )
-    node.write("results/kept", "old\n")
-    task = node.run(payload, _template(node))
-    assert (task.process.returncode, task.errors) == (0, "")
-    assert os.readlink(node.results / "best") == "ckpt/3"
-    assert (node.results / "latest").read_text() == "old\n"
-    assert (node.results / "ckpt/last").read_text() == "3\n"
-
-
-def test_a_link_to_a_folder_elsewhere_stays_a_link(node: Node) -> None:
-    node.write("corpus/big")
-    task = node.run(f"ln -s {node.home}/corpus corpus", _template(node))
-    assert task.process.returncode == 0
-    assert os.readlink(node.results / "corpus") == f"{node.home}/corpus"
-
-
 def _large(node: Node) -> StagingPlan:
     node.write("data/text", "a\n")
     with (node.home / "data/large").open("wb") as file:
@@ -171,10 +104,3 @@ def test_a_large_input_that_is_changed_in_place_is_named(node: Node) -> None:
         pytest.skip("the disk shares blocks: each task changes its own")
     assert "data was changed in place: the tasks on this node share" in task.errors
     assert (node.results / "data/text").read_text() == "a\n\n"
-
-
-def test_a_result_that_is_a_copy_of_the_input_file_is_a_file(node: Node) -> None:
-    node.write("model.bin", "weights\n")
-    node.run("cp -a m.bin a; mv m.bin b", node.taking("model.bin", "m.bin"))
-    assert _result_files(node) == {"a": "weights\n", "b": "weights\n"}
-    assert not any(path.is_symlink() for path in Path(node.results).iterdir())

@@ -26,24 +26,6 @@ def _stopped(node: Node, number: int, code: int = 9) -> Task:
     return task
 
 
-def test_output_of_the_tasks_is_the_scripts(node: Node) -> None:
-    task = node.run("echo out; echo err >&2")
-    assert (task.output, task.errors) == ("out\n", "err\n")
-
-
-@pytest.mark.parametrize("code", [1, 3, 125, 200, 255])
-def test_failure_passes_its_exit_code_through(node: Node, code: int) -> None:
-    assert node.run(f"bash -c 'exit {code}'").process.returncode == code
-
-
-def test_results_of_a_failure_are_kept_apart(node: Node) -> None:
-    task = node.run("echo half > a; false")
-    assert (node.results / "partial-4711/a").read_text() == "half\n"
-    assert not (node.results / "a").exists()
-    assert str(node.results / "partial-4711") in task.errors
-    assert node.left() == []
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
 def test_a_signal_reaches_the_tasks_and_results_come_home(
     node: Node, number: int
@@ -116,38 +98,6 @@ def test_results_are_seen_whole_or_not_at_all(node: Node) -> None:
     assert (node.results / "a").exists()
 
 
-def test_results_join_what_is_there_already(node: Node) -> None:
-    node.write("results/out/old", "old\n")
-    node.write("results/out/again", "old\n")
-    node.run("mkdir out; echo new > out/new; echo new > out/again; touch .hidden")
-    texts = {p.name: p.read_text() for p in (node.results / "out").iterdir()}
-    assert texts == {"old": "old\n", "new": "new\n", "again": "new\n"}
-    assert (node.results / ".hidden").exists()
-
-
-def test_a_result_in_the_way_of_a_folder_loses_nothing(node: Node) -> None:
-    node.write("results/out/old", "old\n")
-    task = node.run("echo new > out")
-    assert task.process.returncode == 125
-    assert (node.results / "out/old").read_text() == "old\n"
-    (kept,) = node.found("work.*/out")
-    assert kept.read_text() == "new\n"
-    assert str(kept.parent) in task.errors
-
-
-def test_a_requeued_task_goes_on_with_its_results(node: Node) -> None:
-    node.run("echo 1 > step; exit 1")
-    task = node.run('echo $(($(cat step) + 1)) > step; [ "$(cat step)" = 2 ]')
-    assert task.process.returncode == 0
-    assert [path.name for path in node.results.iterdir()] == ["step"]
-    assert (node.results / "step").read_text() == "2\n"
-
-
-def test_another_job_begins_afresh(node: Node) -> None:
-    node.run("echo 1 > step; exit 1")
-    assert node.run("[ ! -e step ]", job="4712").process.returncode == 0
-
-
 def test_a_job_goes_on_where_the_one_named_stopped(node: Node) -> None:
     node.run("echo 1 > step; exit 1", element=3)
     before = EarlierAttempts(("4711_3",), "4711", 3)
@@ -155,39 +105,6 @@ def test_a_job_goes_on_where_the_one_named_stopped(node: Node) -> None:
     task = node.run("cat step", staging, job="4712", element=0)
     assert task.output == "1\n"
     assert [path.name for path in node.results.iterdir()] == ["step"]
-
-
-def test_results_go_to_a_folder_for_each_element(node: Node) -> None:
-    staging = node.staging(destination=f"{node.results}/%j/100%%/%a")
-    node.run("touch a", staging, element=7)
-    assert (node.results / "4711/100%/7/a").exists()
-
-
-def test_without_a_destination_results_go_where_the_job_was_submitted(
-    node: Node,
-) -> None:
-    node.run("echo x > made", node.staging(destination=None))
-    assert (node.home / "made").exists()
-
-
-def test_the_environment_of_the_script_is_the_tasks(node: Node) -> None:
-    task = node.run('echo "$MINE"', before="set -euo pipefail\nexport MINE='a  b'")
-    assert task.output == "a  b\n"
-
-
-def test_a_script_that_is_strict_stages_all_the_same(node: Node) -> None:
-    task = node.run("touch a; false", before="set -euf; shopt -s failglob")
-    assert task.process.returncode == 1
-    assert (node.results / "partial-4711/a").exists()
-
-
-def test_what_the_script_states_at_its_exit_is_reported(node: Node) -> None:
-    assert node.run("true", before="trap 'echo ended $?' EXIT").output == "ended 0\n"
-
-
-def test_folders_in_scratch_are_the_owners_alone(node: Node) -> None:
-    node.run(f"stat -c %a . .. ../.. > {node.home}/modes", before="umask 000")
-    assert (node.home / "modes").read_text().split() == ["700"] * 3
 
 
 @pytest.mark.parametrize("tool", ["rsync", "cp"])
@@ -200,15 +117,3 @@ def test_results_have_the_modes_they_were_given_and_can_be_removed(
     modes = {p.name: p.stat().st_mode & 0o777 for p in (*partial.iterdir(), partial)}
     assert modes == {"a": 0o664, "b": 0o640, "d": 0o755, "partial-4711": 0o750}
     assert node.left() == []
-
-
-def test_a_shared_folder_that_is_read_only_is_cleaned_away(node: Node) -> None:
-    node.write("data/deep/a")
-    (node.home / "data/deep").chmod(0o555)
-    assert node.run("true", node.taking("data")).process.returncode == 0
-    assert node.left() == []
-
-
-def test_a_job_on_several_nodes_learns_that_one_has_the_inputs(node: Node) -> None:
-    task = node.run("true", env={"SLURM_JOB_NUM_NODES": "2"})
-    assert "the first of 2 nodes only" in task.errors
