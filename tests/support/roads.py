@@ -6,14 +6,15 @@ The oracle is a file to which each task appends its own lines: weigh does not wr
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from processes import WEIGH
+from run_captured import run_captured
 
 PATIENCE = 240  # seconds, of a busy machine: an event ends each wait
 NOT_OVER = frozenset({"PENDING", "RUNNING", "UNKNOWN"})
@@ -74,17 +75,8 @@ class Road:
 
     def called(self, *words: str | Path, cwd: Path | None = None) -> tuple[int, str]:
         """Call ``weigh``; return its exit code, and what it printed."""
-        done = subprocess.run(
-            [sys.executable, "-m", "weigh", *words],
-            cwd=cwd or self.folder,
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        folder = cwd or self.folder
+        done = run_captured([*WEIGH, *words], cwd=folder, env=self.env, merged=True)
         assert "Traceback" not in done.stdout or "weigh/" not in done.stdout, words
         return done.returncode, done.stdout
 

@@ -1,0 +1,137 @@
+"""weigh without its start: each call is a fork of a process that has imported it.
+
+Python's start and the imports are nine tenths of the CPU time of most calls.
+"""
+
+import gc
+import os
+import pickle
+import pkgutil
+import socket
+import subprocess
+import sys
+import time
+from functools import cache
+from importlib import import_module
+from selectors import EVENT_READ, DefaultSelector
+from typing import NamedTuple, NoReturn
+
+from hasty_weigh import shorten_waits
+
+import weigh
+from weigh.__main__ import main
+
+# what programs and interpreters read when they start
+_AT_START = ("PYTHON", "COVERAGE", "LC_", "LANG", "LD_")
+_LONGEST_MESSAGE = 100_000
+
+
+class WeighCall(NamedTuple):
+    """The words behind ``weigh``, and where they are typed."""
+
+    words: list[str]
+    env: dict[str, str]
+    folder: str
+    is_hasty: bool
+
+    def needs_own_process(self) -> bool:
+        """Return whether the start of weigh is a part of what happens.
+
+        `weigh run` starts jobs from a small process; some variables are Python's own.
+        """
+        names = {*self.env, *os.environ}
+        python = (name for name in names if name.startswith(_AT_START))
+        is_other_python = any(self.env.get(n) != os.environ.get(n) for n in python)
+        return self.words[:1] == ["run"] or is_other_python
+
+    def run(self) -> NoReturn:
+        """Be weigh in this process."""
+        os.chdir(self.folder)
+        os.environ.clear()
+        os.environ.update(self.env)
+        time.tzset()
+        sys.path[0] = self.folder
+        sys.argv[1:] = self.words
+        if self.is_hasty:
+            shorten_waits()
+        main()
+
+
+class WeighServer:
+    """A process with weigh imported that runs each call in a fork of its own."""
+
+    def __init__(self) -> None:
+        self._connection, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        theirs.set_inheritable(True)
+        argv = [sys.executable, __file__, str(theirs.fileno())]
+        # without the name of a test: it serves others, too, and no test may end it
+        env = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
+        os.posix_spawn(sys.executable, argv, env)
+        theirs.close()
+
+    def captured(
+        self, call: WeighCall, timeout: float, *, merged: bool
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run a call to its end; *merged* is stderr in stdout."""
+        (out, to_out), (err, to_err) = os.pipe(), os.pipe()
+        null = os.open(os.devnull, os.O_RDONLY)
+        streams = [null, to_out, to_out if merged else to_err]
+        socket.send_fds(self._connection, [pickle.dumps(tuple(call))], streams)
+        for descriptor in (null, to_out, to_err):
+            os.close(descriptor)
+        pid, deadline = int(self._connection.recv(100)), time.monotonic() + timeout
+        printed = {out: b"", err: b""}
+        with DefaultSelector() as selector:
+            for descriptor in printed:
+                selector.register(descriptor, EVENT_READ)
+            while selector.get_map():
+                if time.monotonic() > deadline:
+                    os.kill(pid, 9)
+                for key, _ in selector.select(1.0):
+                    text = os.read(key.fd, 1 << 16)
+                    printed[key.fd] += text
+                    if not text:
+                        selector.unregister(key.fd)
+                        os.close(key.fd)
+        code = os.waitstatus_to_exitcode(int(self._connection.recv(100)))
+        if time.monotonic() > deadline:
+            raise subprocess.TimeoutExpired(call.words, timeout)
+        texts = [text.decode().replace("\r\n", "\n") for text in printed.values()]
+        return subprocess.CompletedProcess(call.words, code, *texts)
+
+
+@cache
+def _server_of(_process: int, _user: int) -> WeighServer:
+    return WeighServer()
+
+
+def weigh_server() -> WeighServer:
+    """Return the server of this process, as the user that it acts for."""
+    return _server_of(os.getpid(), os.geteuid())
+
+
+def serve(connection: socket.socket) -> NoReturn:
+    """Run calls until the other end is closed."""
+    for module in pkgutil.walk_packages(weigh.__path__, "weigh."):
+        if not module.name.startswith("weigh.hooks."):  # of frameworks
+            import_module(module.name)
+    gc.collect()
+    gc.freeze()
+    while True:
+        message, streams, *_ = socket.recv_fds(connection, _LONGEST_MESSAGE, 3)
+        if not message:
+            sys.exit()
+        if not (pid := os.fork()):
+            connection.close()
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+                os.close(stream)
+            WeighCall(*pickle.loads(message)).run()
+        for stream in streams:
+            os.close(stream)
+        connection.send(str(pid).encode())
+        connection.send(str(os.waitpid(pid, 0)[1]).encode())
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))
