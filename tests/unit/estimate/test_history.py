@@ -1,11 +1,13 @@
 import csv
 import math
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sessions import check_session
 
 from weigh.errors import FormatError, UsageError
 from weigh.estimate.history import (
@@ -15,6 +17,8 @@ from weigh.estimate.history import (
     PastValue,
     Risk,
     RunHistory,
+    SampledHistory,
+    SampledMemory,
     escalate,
     margin_above_largest,
 )
@@ -209,15 +213,8 @@ def test_a_real_trace_costs_less_at_normal_risk_than_at_low() -> None:
     assert normal.killed <= 0.04 * normal.runs
 
 
-def test_values_that_lie_apart_need_more_of_a_margin() -> None:
-    assert margin_above_largest(10, [1.0, 1.0, 1.0]) == pytest.approx(0.035)
-    assert margin_above_largest(10, [1.0, 0.99, 0.95]) == pytest.approx(
-        0.035 + 2 * 0.05
-    )
-    assert margin_above_largest(10, [1.0, 0.5, 0.1]) == pytest.approx(0.035 + 0.2)
-    assert margin_above_largest(10, [1.0, 0.99, 0.95], "normal") == pytest.approx(
-        0.035 + 0.05
-    )
+def test_worked_examples_of_histories() -> None:
+    check_session(Path(__file__).with_name("history.session"), {})
 
 
 @pytest.mark.parametrize("runs", [0, 1, 2])
@@ -271,3 +268,48 @@ def test_a_request_below_the_sizes_holds_however_fast_the_need_grows(
     size = part * min(sizes)
 
     assert history.predict((size,)).value >= truth(size)
+
+
+@given(
+    st.lists(
+        st.builds(
+            SampledMemory,
+            st.floats(1, 1e12),
+            st.integers(0, 10**6),
+            st.none() | st.floats(1, 1e12),
+        ),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_a_request_covers_what_was_seen_and_never_exceeds_what_is_proven(
+    runs: list[SampledMemory],
+) -> None:
+    accounts = SampledHistory()
+    for run in runs:
+        accounts.add(run)
+    prediction = accounts.predict()
+    seen = [run for run in runs if run.is_well_seen]
+
+    assert (prediction is None) == (not seen)
+    if prediction is not None:
+        assert prediction.value >= max(run.value for run in seen)
+        if accounts.proven is not None:
+            assert prediction.value <= accounts.proven
+        assert prediction.replay.runs == max(0, len(seen) - 3)
+
+
+def test_a_replay_is_what_each_run_would_have_cost() -> None:
+    chance = random.Random(3)
+    runs = [SampledMemory(chance.lognormvariate(3, 0.4), 10**6) for _ in range(40)]
+    accounts, killed = SampledHistory(), 0
+    for number, run in enumerate(runs):
+        before = accounts.predict()
+        killed += number >= 3 and before is not None and before.value < run.value
+        accounts.add(run)
+
+    prediction = accounts.predict()
+
+    assert prediction is not None
+    assert prediction.replay.killed == killed
+    assert prediction.replay.runs == 37
