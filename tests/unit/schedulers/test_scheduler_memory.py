@@ -18,7 +18,6 @@ from weigh.schedulers.client import (
     save_poll,
 )
 from weigh.schedulers.command import CommandOutput
-from weigh.schedulers.slurm import node_names
 from weigh.schedulers.words import parse_ranges
 from weigh.units import DAY
 
@@ -207,25 +206,6 @@ def test_an_element_named_alone_does_not_forget_how_the_others_ended(
     snapshot = client(tmp_path, silent).states([whole], fresh=True)
 
     assert [snapshot.of(whole, n).state for n in range(3)] == ["COMPLETED"] * 3
-
-
-@pytest.mark.parametrize(
-    ("listed", "names"),
-    [
-        ("login,node[1-3,7]", ["login", "node1", "node2", "node3", "node7"]),
-        (
-            "rack[1-2]n[01-02]",
-            ["rack1n01", "rack1n02", "rack2n01", "rack2n02"],
-        ),
-        ("n[1-2]-ib,m", ["n1-ib", "n2-ib", "m"]),
-        ("a[1-9999]b[1-9999]", []),
-        ("n[x-2]", []),
-    ],
-)
-def test_each_bracket_of_a_list_of_nodes_is_expanded(
-    listed: str, names: list[str]
-) -> None:
-    assert list(node_names(listed)) == names
 
 
 def test_a_scheduler_that_was_silent_for_weeks_is_asked_again() -> None:
