@@ -12,11 +12,15 @@ from collections.abc import Mapping
 
 import msgspec
 
-from weigh import waits
 from weigh.errors import UsageError
 from weigh.measure import signals
 from weigh.measure.command import WatchSettings
-from weigh.measure.watcher import TreeWatcher, WatchedRun, start_gpu_sampler
+from weigh.measure.watcher import (
+    RunCheckpoints,
+    TreeWatcher,
+    WatchedRun,
+    start_gpu_sampler,
+)
 from weigh.model.record import RunMeasurement
 from weigh.probe.proc import ProcTree, is_own_proc, parse_stat, usable_proc
 from weigh.probe.visible import ORDER, VARIABLE
@@ -45,18 +49,62 @@ def watch_process(pid: int, watch: WatchSettings) -> RunMeasurement:
     if not tree.adopt(pid) or tree.reading(pid) is None:
         raise UsageError(f"no running process {pid} (ps -u $USER lists yours)")
     wakeup = signals.SignalWakeup()
-    attached = _AttachedProcess(pid, tree, watch)
+    # the GPUs that are visible to the process may differ from weigh's
+    environment = _environment_with_their_gpus(tree.environment(pid))
+    gpus = start_gpu_sampler(watch.interval, tree.pids, environment, joined=True)
+    watcher = TreeWatcher(tree, watch.interval, WatchedRun(gpus=gpus))
     try:
-        return attached.to_the_end(wakeup)
+        return _watched_to_the_end(pid, watcher, wakeup, watch)
     finally:
-        attached.close()
+        watcher.close()
         wakeup.restore()
 
 
-def command_of_process(pid: int, root: str = "/proc") -> list[str]:
-    """Read a process's argv; empty when it is gone or a kernel thread."""
-    text = os.fsdecode(file_head(f"{usable_proc(root)}/{pid}/cmdline"))
-    return text.split("\0")[:-1]
+def _watched_to_the_end(
+    pid: int, watcher: TreeWatcher, wakeup: signals.SignalWakeup, watch: WatchSettings
+) -> RunMeasurement:
+    """Sample until all processes have ended, or weigh receives an ending signal."""
+    began = time.time()
+    watcher.look_if_due()
+    cpu_before = cpu_time = _cpu_time(watcher.tree)
+    end_signal: int | None = None
+
+    def measurement(*, has_ended: bool = False) -> RunMeasurement:
+        usage = watcher.usage(watcher.elapsed(), cpu_time - cpu_before, method=_METHOD)
+        # its threads had waited before, too
+        usage = msgspec.structs.replace(usage, cpu_wait=None)
+        measured = watcher.measurement(usage, began, has_ended=has_ended)
+        return msgspec.structs.replace(measured, end_signal=end_signal)
+
+    save = watch.checkpoint
+    if save is not None:
+        RunCheckpoints(watcher, lambda: save(measurement(), pid))
+    while end_signal is None and not _is_over(watcher):
+        # the sum falls when a process ends: the most is kept
+        cpu_time = max(cpu_time, _cpu_time(watcher.tree))
+        # signals are for weigh here: the watched process gets none of them
+        info = wakeup.wait(watcher.pause())
+        if info is not None and wakeup.is_stop_request(info.si_signo):
+            end_signal = info.si_signo
+        elif info is not None and info.si_signo == signal.SIGTSTP:
+            signals.stop_self()
+        watcher.look_if_due()
+    watcher.finish()
+    return measurement(has_ended=True)
+
+
+def _cpu_time(tree: ProcTree) -> Seconds:
+    """Return the CPU time of all present processes."""
+    times = map(tree.times, tree.pids())
+    return sum(each.cpu_time for each in times if each is not None)
+
+
+def _is_over(watcher: TreeWatcher) -> bool:
+    """Return whether all have ended, even if some are not reaped yet."""
+    samples = watcher.samples
+    if samples and samples[-1].processes:
+        return False
+    return all(_has_ended(pid) for pid in watcher.pids())
 
 
 def _has_ended(pid: int) -> bool:
@@ -68,71 +116,10 @@ def _has_ended(pid: int) -> bool:
     return times is None or times.has_ended
 
 
-class _AttachedProcess:
-    """One watched process."""
-
-    def __init__(self, pid: int, tree: ProcTree, watch: WatchSettings) -> None:
-        self._pid = pid
-        self._tree = tree
-        self._checkpoint = watch.checkpoint
-        # the GPUs that are visible to the process may differ from weigh's
-        environment = _environment_with_their_gpus(tree.environment(pid))
-        gpus = start_gpu_sampler(watch.interval, tree.pids, environment, joined=True)
-        self._began = time.time()
-        self._watcher = TreeWatcher(tree, watch.interval, WatchedRun(gpus=gpus))
-        self._cpu = self._cpu_before = 0.0
-
-    def close(self) -> None:
-        """Close the descriptors, and release the GPU driver."""
-        self._watcher.close()
-
-    def to_the_end(self, wakeup: signals.SignalWakeup) -> RunMeasurement:
-        """Sample until all processes have ended, or weigh receives an ending signal."""
-        watcher = self._watcher
-        watcher.look_if_due()
-        self._cpu = self._cpu_before = self._cpu_time()  # of all present processes
-        if self._checkpoint is not None:
-            watcher.call_at(self._write_checkpoint, 0.0)
-        end_signal = None
-        while end_signal is None and not self._is_over():
-            # the sum falls when a process ends: the most is kept
-            self._cpu = max(self._cpu, self._cpu_time())
-            # signals are for weigh here: the watched process gets none of them
-            info = wakeup.wait(watcher.pause())
-            if info is not None and wakeup.is_stop_request(info.si_signo):
-                end_signal = info.si_signo
-            elif info is not None and info.si_signo == signal.SIGTSTP:
-                signals.stop_self()
-            watcher.look_if_due()
-        watcher.finish()
-        return self._measurement(ended=True, end_signal=end_signal)
-
-    def _is_over(self) -> bool:
-        """Return whether all have ended, even if some are not reaped yet."""
-        samples = self._watcher.samples
-        if samples and samples[-1].processes:
-            return False
-        return all(_has_ended(pid) for pid in self._tree.pids())
-
-    def _cpu_time(self) -> Seconds:
-        times = map(self._tree.times, self._tree.pids())
-        return sum(each.cpu_time for each in times if each is not None)
-
-    def _write_checkpoint(self) -> Seconds:
-        if self._checkpoint is not None:
-            self._checkpoint(self._measurement(ended=False), self._pid)
-        return waits.times.checkpoint_of_run
-
-    def _measurement(
-        self, *, ended: bool, end_signal: int | None = None
-    ) -> RunMeasurement:
-        wall = self._watcher.elapsed()
-        cpu_time = self._cpu - self._cpu_before
-        usage = self._watcher.usage(wall, cpu_time, method=_METHOD)
-        # its threads had waited before, too
-        usage = msgspec.structs.replace(usage, cpu_wait=None)
-        measured = self._watcher.measurement(usage, self._began, has_ended=ended)
-        return msgspec.structs.replace(measured, end_signal=end_signal)
+def command_of_process(pid: int, root: str = "/proc") -> list[str]:
+    """Read a process's argv; empty when it is gone or a kernel thread."""
+    text = os.fsdecode(file_head(f"{usable_proc(root)}/{pid}/cmdline"))
+    return text.split("\0")[:-1]
 
 
 def _environment_with_their_gpus(theirs: Mapping[str, str]) -> dict[str, str]:

@@ -14,15 +14,14 @@ from functools import partial
 
 import msgspec
 
-from weigh import waits
 from weigh.measure import signals
 from weigh.measure.launcher import JobLauncher
 from weigh.measure.memory.ledger import open_ledger
 from weigh.measure.orphans import CommandOrphans, adopt_orphans, send_signal_to_orphan
 from weigh.measure.watcher import (
-    FIRST_CHECKPOINT,
     INFINITY,
     ONE_PROCESS,
+    RunCheckpoints,
     TreeWatcher,
     WatchedRun,
     start_gpu_sampler,
@@ -30,10 +29,9 @@ from weigh.measure.watcher import (
 from weigh.model.record import RunMeasurement, Usage
 from weigh.probe.cgroup import CgroupReading, read_cgroup, read_memory_limit
 from weigh.probe.perf import open_cpu_clock
-from weigh.probe.proc import IoReading, ProcTree, is_own_proc, read_reaped_io
+from weigh.probe.proc import ProcTree, is_own_proc, read_reaped_io
 from weigh.units import KIB, MIB, Seconds
 
-_SECOND_CHECKPOINT = 1.0  # seconds after the first
 _WITNESS_AFTER = 0.08  # seconds; by then most programs have installed signal handlers
 _LAUNCHER_GROWTH = MIB  # memory of the PATH search, and the inaccuracy of VmHWM
 # wait4 also reports stops and continues, which weigh follows
@@ -42,29 +40,24 @@ _PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT  # the status stays for the later w
 
 
 class WatchSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How to measure a command.
-
-    Args:
-        interval: the shortest time between samples, in seconds.
-        wait_orphans: wait for processes that outlive the command; else stop them.
-        grace: seconds between TERM and KILL for orphans.
-        checkpoint: called with the measurement so far and the command's process id,
-            soon after the start and then every ten seconds.
-        notify: writes a message to the user during the run.
-        observers: look at the run from time to time; each returns the seconds until it
-            is to be called again.
-        streams: the files that the job opens in place of weigh's streams.
-        excluded: processes of weigh's own that are not part of the job.
-    """
+    """How to measure a command."""
 
     interval: Seconds = 0.05
+    """The shortest time between samples."""
     wait_orphans: bool = True
+    """Wait for processes that outlive the command; else stop them."""
     grace: Seconds = 5.0
+    """Between TERM and KILL for orphans."""
     checkpoint: Callable[[RunMeasurement, int | None], None] | None = None
+    """Called with the measurement so far and the command's process id."""
     notify: Callable[[str], None] | None = None
+    """Writes a message to the user during the run."""
     observers: tuple[Callable[[TreeWatcher], Seconds], ...] = ()
+    """Look at the run; each returns the seconds until it is to be called again."""
     streams: dict[int, str] | None = None
+    """The files that the job opens in place of weigh's streams."""
     excluded: tuple[int, ...] = ()
+    """Processes of weigh's own that are not part of the job."""
 
 
 def run_command(
@@ -85,41 +78,36 @@ def run_command(
     while launchers and not launchers[0].is_waiting():  # somebody killed it
         launchers.pop(0)
     launcher = launchers.pop(0) if launchers else JobLauncher()
-    wakeup = signals.SignalWakeup()
-    try:
+    with ExitStack() as closing:
+        wakeup = signals.SignalWakeup()
+        closing.callback(wakeup.restore)
+        run = _MeasuredCommand(launcher, watch, wakeup, closing)
         # the launchers of later repeats are children of weigh, and not of this job
-        excluded = [*watch.excluded, *(waiting.pid for waiting in launchers)]
-        run = _MeasuredCommand(launcher, watch, wakeup, excluded)
-        try:
-            run.start(list(command), dict(env))
-            run.watch_to_the_end()
-            return run.measurement()
-        finally:
-            run.close()
-    finally:
-        wakeup.restore()
+        waiting = (waiting.pid for waiting in launchers)
+        run.start(list(command), dict(env), frozenset((*watch.excluded, *waiting)))
+        run.watch_to_the_end()
+        return run.measurement()
 
 
 class _MeasuredCommand:
-    """One measured command."""
+    """One measured command; what it opens is closed by *closing*."""
 
     def __init__(
         self,
         launcher: JobLauncher,
         watch: WatchSettings,
         wakeup: signals.SignalWakeup,
-        excluded: list[int],
+        closing: ExitStack,
     ) -> None:
         self._launcher = launcher
         self._leader = launcher.pid
         self._watch = watch
         self._wakeup = wakeup
+        self._closing = closing
         self._warnings: list[str] = []
         self._tree = ProcTree(os.getpid())
-        self._tree.excluded = frozenset(excluded)
+        closing.callback(self._tree.close)
         self._witness: int | None = None
-        self._closing = ExitStack()
-        self._closing.callback(self._tree.close)
         self._exit: int | None = None  # the leader's wait status
         self._ended: Seconds | None = None
         self._user = self._system = 0.0
@@ -128,34 +116,39 @@ class _MeasuredCommand:
         # signal that weigh got and that asks for the end
         self._end_signal: int | None = None
         self._reaped = 0  # children reaped so far
+        self._checkpoints: RunCheckpoints | None = None
 
-    def start(self, command: list[str], env: dict[str, str]) -> None:
+    def start(
+        self, command: list[str], env: dict[str, str], excluded: frozenset[int]
+    ) -> None:
         """Open all counters, then let the launcher exec the command."""
+        self._tree.excluded = excluded
         if not adopt_orphans():
             self._warnings.append("cannot adopt orphans: daemons may be missed")
         if self._tree.reading(os.getpid()) is None:
             self._warnings.append(_why_no_tree())
         # opened before exec: the counter is inherited by all that the job starts
-        self._clock = open_cpu_clock(self._leader)
-        if self._clock is not None:
-            self._closing.callback(self._clock.close)
+        clock = open_cpu_clock(self._leader)
         self._ledger = open_ledger(
             self._leader, os.environ, lambda: self._tree.excluded
         )
-        if self._ledger is not None:
-            self._closing.callback(self._ledger.close)
+        for opened in (clock, self._ledger):
+            if opened is not None:
+                self._closing.callback(opened.close)
         self._cgroup = read_cgroup()
         self._io = read_reaped_io()
-        launch = self._launcher.launch(command, env, self._watch.streams)
+        launcher_peak, launcher_time = self._launcher.launch(
+            command, env, self._watch.streams
+        )
         # the launcher's own start is not the job's CPU time
-        self._system = -launch.cpu_time
+        self._system = -launcher_time
         self._watcher = watcher = TreeWatcher(
             self._tree,
             self._watch.interval,
             WatchedRun(
                 # ru_maxrss of the job includes what the launcher held before exec
-                floor=launch.peak_memory + _LAUNCHER_GROWTH,
-                cpu_clock=self._clock,
+                floor=launcher_peak + _LAUNCHER_GROWTH,
+                cpu_clock=clock,
                 ledger=self._ledger,
                 leader=lambda: self._leader if self._exit is None else None,
                 gpus=start_gpu_sampler(self._watch.interval, self._tree.pids),
@@ -167,21 +160,18 @@ class _MeasuredCommand:
         self._orphans = CommandOrphans(
             self._tree, watcher.elapsed, self._watch.grace, self._watch.notify
         )
-        self._checkpointed: tuple[Seconds, Seconds | None] = 0.0, None  # when, CPU used
-        self._hurry: Seconds | None = None  # between checkpoints, after a signal to end
         watcher.call_at(self._call_witness, _WITNESS_AFTER)
-        if self._watch.checkpoint is not None:
-            watcher.call_at(self._write_checkpoint, FIRST_CHECKPOINT)
+        save = self._watch.checkpoint
+        if save is not None:
+            self._checkpoints = RunCheckpoints(
+                watcher, lambda: save(self.measurement(), self._leader)
+            )
         for observer in self._watch.observers:
             watcher.call_at(partial(observer, watcher), 0.0)
         # they came before there was a job to pass them on to
         for number in self._wakeup.missed():
             self._pass_on(number)
             self._follow(number)
-
-    def close(self) -> None:
-        """Close the descriptors."""
-        self._closing.close()
 
     def watch_to_the_end(self) -> None:
         """Sample, reap and pass signals on until all processes have ended."""
@@ -191,10 +181,12 @@ class _MeasuredCommand:
             # the earliest of all due times; a signal wakes it before
             wait = min(watcher.pause(), self._orphans.wake_at - watcher.elapsed())
             info = self._wakeup.wait(wait)
-            if info is not None:
-                self._take(info)
-            else:
+            if info is None:
                 watcher.look_if_due()
+            elif info.si_signo == signal.SIGCHLD:
+                self._reap()
+            else:
+                self._take(info)
         watcher.finish()
 
     def _call_witness(self) -> Seconds:
@@ -204,21 +196,21 @@ class _MeasuredCommand:
         return INFINITY
 
     def _take(self, info: signal.struct_siginfo) -> None:
-        """Handle one signal."""
+        """Handle one signal to weigh."""
         number = info.si_signo
-        if number == signal.SIGCHLD:
-            self._reap()
-        elif self._exit is not None:
-            self._take_after_the_end(number)
-        else:
-            # the terminal or a scheduler may have signalled the whole group already
-            if self._wakeup.is_for_the_job(info, self._tree.pids()):
-                self._pass_on(number)
-            if self._wakeup.is_stop_request(number):  # weigh may be killed next
-                self._hurry = FIRST_CHECKPOINT
-                if self._watch.checkpoint is not None:
-                    self._watcher.call_at(self._write_checkpoint, 0.0)
-            self._follow(number)
+        is_stop = self._wakeup.is_stop_request(number)
+        if self._exit is not None:
+            if is_stop:
+                self._orphans.stop()
+            elif number == signal.SIGTSTP:
+                signals.stop_self()
+            return
+        # the terminal or a scheduler may have signalled the whole group already
+        if self._wakeup.is_for_the_job(info, self._tree.pids()):
+            self._pass_on(number)
+        if is_stop and self._checkpoints is not None:  # weigh may be killed next
+            self._checkpoints.hurry()
+        self._follow(number)
 
     def _follow(self, number: int) -> None:
         """Stop and continue weigh itself on TSTP and CONT."""
@@ -227,12 +219,6 @@ class _MeasuredCommand:
             self._stop_too()
         elif number == signal.SIGCONT:
             self._asked_to_stop = False
-
-    def _take_after_the_end(self, number: int) -> None:
-        if self._wakeup.is_stop_request(number):
-            self._orphans.stop()
-        elif number == signal.SIGTSTP:
-            signals.stop_self()
 
     def _pass_on(self, number: int) -> None:
         if self._wakeup.is_stop_request(number):
@@ -306,85 +292,64 @@ class _MeasuredCommand:
         if self._leader_stopped and (self._asked_to_stop or signals.in_foreground()):
             signals.stop_self()
 
-    def _write_checkpoint(self) -> Seconds:
-        """Write a checkpoint; return the seconds until the next one."""
-        now = self._watcher.elapsed()
-        # a run that is killed early has lost the later half of it at most
-        pause = max(now, _SECOND_CHECKPOINT)
-        if self._hurry is not None:
-            # after a signal the pauses double, from the first one on
-            pause, self._hurry = self._hurry, 2 * self._hurry
-        if self._watch.checkpoint is not None and not self._is_unchanged(now):
-            self._watch.checkpoint(self.measurement(), self._leader)
-        return min(pause, waits.times.checkpoint_of_run)
-
-    def _is_unchanged(self, current_time: Seconds) -> bool:
-        """Return whether a run that lasts has used no CPU since the last checkpoint."""
-        used = None if self._clock is None else self._clock.read()
-        written_at, then = self._checkpointed
-        if (
-            used is not None
-            and used == then
-            and self._hurry is None
-            and current_time >= waits.times.checkpoint_of_run
-            and current_time < written_at + waits.times.idle_checkpoint
-        ):
-            return True
-        self._checkpointed = current_time, used
-        return False
-
     def measurement(self) -> RunMeasurement:
         """Return the measurement so far."""
-        wall = self._watcher.elapsed() if self._exit is None else self._ended
-        status = self._exit
-        code = None if status is None else os.waitstatus_to_exitcode(status)
+        watcher, has_ended = self._watcher, self._exit is not None
+        wall = self._ended if has_ended else None
+        code = None if self._exit is None else os.waitstatus_to_exitcode(self._exit)
         cgroup = read_cgroup()
-        measured = self._watcher.measurement(
-            self._usage(wall or 0.0, cgroup),
+        measured = watcher.measurement(
+            self._usage(watcher.elapsed() if wall is None else wall, cgroup),
             self._started,
             code,
-            has_ended=status is not None,
+            has_ended=has_ended,
             warnings=self._warnings,
         )
-        return msgspec.structs.replace(
-            measured, oom_kills=self._oom_kills(cgroup), end_signal=self._end_signal
-        )
-
-    def _oom_kills(self, cgroup: CgroupReading) -> int | None:
         kills = cgroup.kills_since(self._cgroup)
         own = 0 if self._ledger is None else self._ledger.own_oom_kills()
-        return own or None if kills is None else kills + own
+        return msgspec.structs.replace(
+            measured,
+            oom_kills=own or None if kills is None else kills + own,
+            end_signal=self._end_signal,
+        )
 
     def _usage(self, wall: Seconds, cgroup: CgroupReading) -> Usage:
-        watcher, has_ended = self._watcher, self._exit is not None
-        is_alone = self._tree.seen <= 1 and self._reaped <= 1
-        is_alone = is_alone and not self._has_children and not watcher.has_found_files
+        watcher = self._watcher
+        is_alone = (
+            max(self._tree.seen, self._reaped) <= 1
+            and not self._has_children
+            and not watcher.gauge.has_found_files
+        )
         usage = watcher.usage(
             wall,
             watcher.cpu_time(),
             reaped=self._reaped,
             method=ONE_PROCESS if is_alone else None,
         )
-        io = self._io_since_start()
         # a mark that has not risen is from before the job
         rose = (cgroup.peak or 0) > (self._cgroup.peak or 0)
-        return msgspec.structs.replace(
+        usage = msgspec.structs.replace(
+            usage, cgroup_peak=cgroup.peak if rose else None
+        )
+        if self._exit is None:
+            return usage
+        # these are known only of reaped processes
+        usage = msgspec.structs.replace(
             usage,
-            # the split is known only of reaped processes
-            user_time=self._user if has_ended else None,
-            system_time=max(0.0, self._system) if has_ended else None,
-            cgroup_peak=cgroup.peak if rose else None,
-            read_bytes=None if io is None else io.read_bytes,
-            write_bytes=None if io is None else max(0, io.write_bytes),
-            file_calls=None if io is None else watcher.file_calls(io),
+            user_time=self._user,
+            system_time=max(0.0, self._system),
             memory_limit=read_memory_limit() if self._exit else None,
         )
-
-    def _io_since_start(self) -> IoReading | None:
         now = read_reaped_io()
-        if now is None or self._io is None or self._exit is None:
-            return None
-        return now.since(self._io)
+        if now is None or self._io is None:
+            return usage
+        io = now.since(self._io)
+        return msgspec.structs.replace(
+            usage,
+            read_bytes=io.read_bytes,
+            write_bytes=max(0, io.write_bytes),
+            file_calls=watcher.file_calls(io),
+        )
 
 
 def _why_no_tree() -> str:

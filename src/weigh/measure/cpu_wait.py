@@ -15,6 +15,7 @@ CPU: that time stays.
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from weigh.model.record import CpuWait
 from weigh.probe.cgroup import group_folders
@@ -30,7 +31,6 @@ _BUSY = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _LONGEST = 1 << 20  # bytes of /proc/stat with thousands of CPUs
 _NANO = 1e-9
-_MICRO = 1e-6
 
 
 def parse_schedstat(text: bytes) -> tuple[int, int] | None:
@@ -60,7 +60,7 @@ def parse_throttled(text: bytes) -> Seconds:
     for line in text.splitlines():
         name, _, value = line.partition(b" ")
         if name == b"throttled_usec" and value.isdigit():
-            return int(value) * _MICRO
+            return int(value) / 1e6
         if name == b"throttled_time" and value.isdigit():  # version 1
             return int(value) * _NANO
     return 0.0
@@ -79,8 +79,9 @@ class CpuWaits:
         self._proc = usable_proc(proc_folder)
         self._groups = groups
         self._clock = clock
-        self._live: dict[tuple[int, int], tuple[Seconds, Seconds]] = {}  # ran, waited
-        self._ended = (0.0, 0.0)  # of ended threads
+        # nanoseconds that each living thread ran and waited
+        self._live: dict[tuple[int, int], tuple[int, int]] = {}
+        self._ran = self._waited = 0.0  # seconds, of ended threads too
         self._looked: Seconds = 0.0
         # of the time until then no thread was seen to be ready, lately and before
         self._idle: Seconds = 0.0
@@ -101,20 +102,29 @@ class CpuWaits:
         *current_time* are seconds since the run began.
         """
         began = self._clock()
-        keys = [key for reading in readings for key in self._threads_of(reading)]
-        spans = [span for key in keys if any(span := self._follow(key))]
+        before, self._live = self._live, {}
+        spans: list[tuple[Seconds, Seconds]] = []  # ran, waited since the last look
+        for pid, tid in (key for one in readings for key in self._threads_of(one)):
+            seen = parse_schedstat(self._read(f"{pid}/task/{tid}/schedstat"))
+            if seen is None:
+                continue
+            last = before.get((pid, tid), (0, 0))
+            if seen[0] < last[0]:  # its number is another thread's
+                last = 0, 0
+            self._live[pid, tid] = seen
+            if seen != last:
+                ran, waited = seen[0] - last[0], seen[1] - last[1]
+                spans.append((ran * _NANO, waited * _NANO))
+        self._ran += sum(ran for ran, _ in spans)
+        self._waited += sum(waited for _, waited in spans)
         self._add_hold_up(current_time, spans)
-        for key in self._live.keys() - set(keys):
-            self._retire(key)
         self._most_threads = max(self._most_threads, len(spans))
         if self._own_at_first is None:
-            self._own_at_first, _ = self._seen()
+            self._own_at_first = self._ran
         return max(_INTERVAL, (self._clock() - began) / _SHARE)
 
     def finish(self) -> None:
         """Note that all processes have ended."""
-        for key in list(self._live):
-            self._retire(key)
         self._machine_at_end = self._machine()
 
     def figures(self, cpu_time: Seconds | None, wall: Seconds) -> CpuWait | None:
@@ -122,11 +132,10 @@ class CpuWaits:
 
         *cpu_time* and *wall* are seconds.
         """
-        run, wait = self._seen()
-        if not cpu_time or wall <= 0 or run < _LEAST_COVERAGE * cpu_time:
+        if not cpu_time or wall <= 0 or self._ran < _LEAST_COVERAGE * cpu_time:
             return None
         # by how much the threads seen fall short of the exact CPU time
-        unseen = max(1.0, cpu_time / run)
+        unseen = max(1.0, cpu_time / self._ran)
         # each thread is on one CPU at a time
         least = min(wall, self._asleep + cpu_time / max(1, self._most_threads))
         alone = max(least, wall - self._held_up * unseen)
@@ -137,7 +146,7 @@ class CpuWaits:
         others = sum(busy[cpu] - busy_before[cpu] for cpu in cpus)
         others = max(0.0, others - cpu_time + (self._own_at_first or 0.0)) / wall
         return CpuWait(
-            time=wait * unseen,
+            time=self._waited * unseen,
             wanted=cpu_time / alone,
             alone=alone,
             threads=self._most_threads,
@@ -146,18 +155,10 @@ class CpuWaits:
             throttled=max(0.0, throttled - throttled_before),
         )
 
-    def _seen(self) -> tuple[Seconds, Seconds]:
-        """Return the seconds that the seen threads ran and waited."""
-        times = (self._ended, *self._live.values())
-        return sum(run for run, _ in times), sum(wait for _, wait in times)
-
     def _add_hold_up(
         self, current_time: Seconds, spans: Sequence[tuple[Seconds, Seconds]]
     ) -> None:
-        """Add what waits held up the run since the last look.
-
-        *spans* are the seconds that each thread ran and waited since.
-        """
+        """Add what waits held up the run since the last look, of threads' *spans*."""
         passed, self._looked = current_time - self._looked, current_time
         idle = min(self._idle, _LONGEST_WAIT)
         self._asleep, left = self._asleep + self._idle - idle, idle + passed
@@ -170,39 +171,16 @@ class CpuWaits:
 
     def _threads_of(self, reading: ProcessReading) -> Iterator[tuple[int, int]]:
         pid = reading.pid
-        try:
-            if pid not in self._met:
-                self._met.add(pid)
+        if pid not in self._met:
+            self._met.add(pid)
+            with suppress(OSError):  # it has ended
                 self._cpus |= os.sched_getaffinity(pid)
-        except OSError:
-            pass  # it has ended; a look at its threads shows that
-        # one thread: its id is that of the process
-        names = [str(pid)]
-        if reading.threads > 1:
-            try:
-                names = os.listdir(f"{self._proc}/{pid}/task")
-            except OSError:
-                return
-        yield from ((pid, int(name)) for name in names if name.isdecimal())
-
-    def _follow(self, key: tuple[int, int]) -> tuple[Seconds, Seconds]:
-        """Read one thread; return how long it ran and waited since the last look."""
-        pid, tid = key
-        seen = parse_schedstat(self._read(f"{pid}/task/{tid}/schedstat"))
-        if seen is None:
-            self._retire(key)
-            return 0.0, 0.0
-        run, wait = seen[0] * _NANO, seen[1] * _NANO
-        if run < self._live.get(key, (0.0, 0.0))[0]:  # its number is another thread's
-            self._retire(key)
-        run_before, wait_before = self._live.get(key, (0.0, 0.0))
-        self._live[key] = run, wait
-        return run - run_before, wait - wait_before
-
-    def _retire(self, key: tuple[int, int]) -> None:
-        """Add up a thread that has ended."""
-        run, wait = self._live.pop(key, (0.0, 0.0))
-        self._ended = self._ended[0] + run, self._ended[1] + wait
+        if reading.threads <= 1:  # its id is that of the process
+            yield pid, pid
+            return
+        with suppress(OSError):
+            names = os.listdir(f"{self._proc}/{pid}/task")
+            yield from ((pid, int(name)) for name in names if name.isdecimal())
 
     def _machine(self) -> tuple[Mapping[int, Seconds], Seconds]:
         """Return how long each CPU was busy, and how long CPU limits held our groups.

@@ -39,19 +39,6 @@ _first_mask = (
 )
 
 
-class LaunchedChild:
-    """The child's own memory peak and CPU seconds before it became the job.
-
-    The kernel later includes both in the job's figures.
-    """
-
-    __slots__ = ("cpu_time", "peak_memory")
-
-    def __init__(self, peak_memory: int, cpu_time: float) -> None:
-        self.peak_memory = peak_memory
-        self.cpu_time = cpu_time
-
-
 class JobLauncher:
     """One waiting child; ``pid`` becomes the process id of the job."""
 
@@ -89,13 +76,14 @@ class JobLauncher:
         command: list[str],
         env: dict[str, str],
         streams: dict[int, str] | None = None,
-    ) -> LaunchedChild:
+    ) -> tuple[int, float]:
         """Let the child exec *command* with *env* added to the environment.
 
         *streams* maps descriptors to the files to open in their place: ``>PATH`` for
         writing, ``<>PATH`` for both. A file that cannot be opened is skipped. Returns
-        the child's own usage when the command runs, or when a signal has ended the
-        child before, which then counts as the end of the job.
+        the child's own memory peak and CPU seconds, which the kernel later includes in
+        the job's figures, when the command runs, or when a signal has ended the child
+        before, which then counts as the end of the job.
 
         Raises:
             CommandNotFoundError: the command does not exist.
@@ -115,7 +103,7 @@ class JobLauncher:
             raise launch_error(command[0], int(failure))
         # a child that was killed before has written nothing
         peak, cpu_time, *_ = *figures.split(), b"0", b"0"
-        return LaunchedChild(int(peak), int(cpu_time) / 1e9)
+        return int(peak), int(cpu_time) / 1e9
 
     def discard(self) -> None:
         """End the child without running a command."""

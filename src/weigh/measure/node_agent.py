@@ -29,7 +29,6 @@ import msgspec
 from msgspec.structs import replace
 
 from weigh.measure.async_command import OWN
-from weigh.measure.ranks import RankTracker
 from weigh.measure.watcher import TreeWatcher, WatchedRun, start_gpu_sampler
 from weigh.model.record import RunMeasurement
 from weigh.probe.job_members import JobMembers, MemberSigns
@@ -111,27 +110,20 @@ class NodeWatcher:
         gpus: "GpuSampler | None" = None,
     ) -> None:
         self.node = node
-        self.ranks = RankTracker(tree)
         # the ranks are not launched from here, so no memory can be a launcher's
         self.tree = TreeWatcher(
             tree,
             interval,
-            WatchedRun(
-                ranks=self.ranks,
-                gpus=gpus,
-                is_alone=is_own_machine(node),
-                is_brief=True,
-            ),
+            WatchedRun(gpus=gpus, is_alone=is_own_machine(node), is_brief=True),
         )
 
     def part(self, *, final: bool) -> NodePart:
         """Return all that is known of this node."""
-        if final:
-            self.tree.finish()
         tree = self.tree
-        measured = tree.measurement(
-            tree.usage(tree.elapsed(), None), time.time(), has_ended=final
-        )
+        if final:
+            tree.finish()
+        usage = tree.usage(tree.elapsed(), None)
+        measured = tree.measurement(usage, time.time(), has_ended=final)
         measured = replace(
             measured,
             # which of the job's GPUs its columns would be is not known elsewhere
@@ -143,7 +135,7 @@ class NodeWatcher:
         return NodePart(self.node, measured, final)
 
 
-class NodeAgent:
+class NodeAgent(NodeWatcher):
     """The watcher of this node, and what it has reported."""
 
     def __init__(self, options: AgentOptions, env: Mapping[str, str]) -> None:
@@ -156,31 +148,26 @@ class NodeAgent:
         if options.host == os.uname().nodename:
             members.excluded = frozenset(options.excluded)
         gpus = start_gpu_sampler(options.interval, members.pids)
-        self._node = NodeWatcher(node, members, options.interval, gpus)
-        self.watcher = self._node.tree
-        self.watcher.call_at(self._report_news, _FIRST)
+        super().__init__(node, members, options.interval, gpus)
+        self.tree.call_at(self._report_news, _FIRST)
         self._number = 0
         self._reported: Seconds = 0.0
         self._reported_peak = self._reported_ranks = 0
 
-    def is_idle(self) -> bool:
-        """Return whether no rank of the job is left on this node."""
-        return not self._node.ranks.is_any_left()
-
     def _report_news(self) -> Seconds:
         """Report a new peak or rank soon, everything else seldom."""
-        rose = self.watcher.tracker.best > self._reported_peak * _RISE
-        came = self._node.ranks.count() > self._reported_ranks
-        if rose or came or self.watcher.elapsed() - self._reported >= _LONGEST:
+        rose = self.tree.tracker.best > self._reported_peak * _RISE
+        came = self.tree.rank_count() > self._reported_ranks
+        if rose or came or self.tree.elapsed() - self._reported >= _LONGEST:
             self.report()
         return _SHORTEST
 
     def report(self, *, final: bool = False) -> None:
         """Write a part to standard output."""
-        part = self._node.part(final=final)
+        part = self.part(final=final)
         self._reported = part.measured.usage.wall_time
-        self._reported_peak = self.watcher.tracker.best
-        self._reported_ranks = self._node.ranks.count()
+        self._reported_peak = self.tree.tracker.best
+        self._reported_ranks = self.tree.rank_count()
         self._number += 1
         until = time.monotonic() + (_LAST_WORDS if final else 0.0)
         # if one line fails, the others are of no use: a reader needs all pieces
@@ -195,15 +182,13 @@ def _write_whole_line(line: bytes, until: Seconds) -> bool:
         try:
             # one write per line: a scheduler mixes the lines of nodes, but not within a
             # write
-            os.write(1, line)
+            return os.write(1, line) > 0
         except BlockingIOError:
             if time.monotonic() >= until:
                 return False
             time.sleep(0.01)
         except OSError:  # its reader has gone
             return False
-        else:
-            return True
 
 
 def _step_back() -> None:
@@ -230,12 +215,12 @@ def run_node_agent(argv: list[str], env: Mapping[str, str]) -> int:
     agent = NodeAgent(msgspec.json.decode(argv[0], type=AgentOptions), env)
     poll = select.poll()
     poll.register(0, select.POLLIN)
-    watcher, reported = agent.watcher, 0
+    watcher, reported = agent.tree, 0
     watcher.look_if_due()
     while not _is_input_closed(poll, max(0.0, watcher.pause())):
         watcher.look_if_due()
         # TERM may be for the job's processes: go on while one of them lives
-        if terms and agent.is_idle():
+        if terms and not watcher.is_any_rank_left():
             break
         if len(terms) > reported:  # KILL may follow
             reported = len(terms)

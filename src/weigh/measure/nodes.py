@@ -43,7 +43,6 @@ from weigh.units import KIB, Seconds, format_duration
 _CHUNK = 64 * KIB  # bytes per read
 # bytes of what starting the agents printed; only its last line is shown
 _MOST_WORDS = 4 * KIB
-_MOST_PIECES = 10_000  # of a part: more are a damaged line
 _MOST_WAITING = 3  # unfinished parts of one node: an older one lost a line
 _DECODER = msgspec.json.Decoder(NodePart)
 
@@ -67,22 +66,18 @@ class PartReader:
         # a line that a scheduler wrote, or a damaged one
         if len(words) != 5 or not all(word.isdigit() for word in words[1:4]):  # noqa: PLR2004 - see part_lines
             return None
-        node, piece = words[0], words[4]
-        number, turn, pieces = map(int, words[1:4])
-        # a number that was damaged must not take memory without end
-        if not turn < pieces <= _MOST_PIECES:
-            return None
-        waiting = self._waiting.setdefault(node, {})
-        got = waiting.setdefault(number, {})
-        got[turn] = piece
-        if len(got) < pieces:
+        number, turn, count = map(int, words[1:4])
+        waiting = self._waiting.setdefault(words[0], {})
+        pieces = waiting.setdefault(number, {})
+        pieces[turn] = words[4]
+        if len(pieces) < count:
             # a part that lost a line will never be complete
             for old in sorted(waiting)[:-_MOST_WAITING]:
                 del waiting[old]
             return None
         del waiting[number]
         try:
-            packed = binascii.a2b_base64(b"".join(got[i] for i in range(pieces)))
+            packed = binascii.a2b_base64(b"".join(pieces[i] for i in range(count)))
             return _DECODER.decode(zlib.decompress(packed))
         except (ValueError, KeyError, zlib.error, msgspec.MsgspecError):
             return None

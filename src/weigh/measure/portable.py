@@ -18,17 +18,17 @@ from typing import Any
 
 import msgspec
 
-from weigh import waits
 from weigh.errors import SIGNAL_BASE, UsageError
 from weigh.measure.launcher import launch_error, own_peak
 from weigh.measure.memory.holding import MemoryHolding
-from weigh.measure.watcher import FIRST_CHECKPOINT, TreeWatcher, WatchedRun
+from weigh.measure.watcher import RunCheckpoints, TreeWatcher, WatchedRun
 from weigh.model.record import RunMeasurement
 from weigh.probe.own_memory import max_rss_bytes
 from weigh.probe.proc import ProcessReading, ProcessTimes, ProcTree
 from weigh.units import Bytes, Seconds
 
-_WALK_SHARE = 0.005  # of a core: a walk looks at every process of the machine
+# of a core: a walk looks at every process of the machine, known ones are cheap to read
+_WALK_SHARE = 0.005
 _FIRST_WALK = 0.03  # seconds; before that a program has hardly started others
 _WALK_CREDIT = 0.2  # CPU seconds before any are earned: short runs have children too
 _LONGEST_UNWALKED = 0.1  # seconds without a walk that the budget allows
@@ -45,27 +45,16 @@ PsutilProcess = Any  # equal to another one where the process id and the start a
 PsutilModule = Any
 
 
-class ProcessTotals(msgspec.Struct, frozen=True):
-    """What processes were last seen to have used."""
+class _SeenProcess:
+    """One process, and what was last read of it; a zombie has ended."""
 
-    user_time: Seconds = 0.0
-    system_time: Seconds = 0.0
-
-    def __add__(self, other: "ProcessTotals") -> "ProcessTotals":
-        return ProcessTotals(
-            self.user_time + other.user_time, self.system_time + other.system_time
-        )
-
-
-class _PsutilFigures:
-    """One process, and what was last read of it."""
-
-    __slots__ = ("peak", "process", "totals")
+    __slots__ = ("has_ended", "peak", "process", "times")
 
     def __init__(self, process: PsutilProcess) -> None:
         self.process = process
+        self.has_ended = False
         self.peak: Bytes = 0
-        self.totals = ProcessTotals()
+        self.times: tuple[Seconds, Seconds] = (0.0, 0.0)  # user, system
 
 
 class PsutilTree(ProcTree):
@@ -85,14 +74,20 @@ class PsutilTree(ProcTree):
         self._psutil = psutil
         self._errors = (OSError,) if psutil is None else (psutil.Error, OSError)
         self._known = {}  # of /proc: no descriptor is open, no clock is there
-        self._live: dict[int, _PsutilFigures] = {}
-        self._zombies: set[PsutilProcess] = set()  # not read again until reaped
-        self._ended = ProcessTotals()  # what ended processes have used
+        self._met: dict[PsutilProcess, _SeenProcess] = {}
+        self._live: dict[int, _SeenProcess] = {}  # by process id, at the last reading
+        self._past = (0.0, 0.0)  # times of processes that are forgotten
         self._first: PsutilProcess | None = None
         with suppress(*self._errors):
             if psutil is not None:
                 self._first = psutil.Process(root_pid)
-                self._add([self._first])
+                self._meet_all([self._first])
+
+    def _meet_all(self, processes: Iterable[PsutilProcess]) -> None:
+        for process in processes:
+            if process not in self._met:
+                self._met[process] = _SeenProcess(process)
+                self.seen += 1
 
     def pids(self) -> list[int]:
         """Return the processes alive at the last reading."""
@@ -102,31 +97,59 @@ class PsutilTree(ProcTree):
         """Look for new processes if that is not too soon, and read all."""
         if time.perf_counter() >= self._walk_at:
             self.walk()
-        found = map(self._read_known, list(self._live.values()))
+        alive = [one for one in self._met.values() if not one.has_ended]
+        found = map(self._read_one, alive)
         readings = [reading for reading in found if reading is not None]
+        self._live = {one.process.pid: one for one in alive if not one.has_ended}
         self.unread = max(self.unread, len(self._live) - len(readings))
         return readings
+
+    def _read_one(self, seen: _SeenProcess) -> ProcessReading | None:
+        """Read one process; None if it has ended, or is not ours to read."""
+        process, psutil = seen.process, self._psutil
+        try:
+            # also asks whether the pid has passed to a stranger
+            seen.has_ended = not process.is_running()
+            if psutil is None or seen.has_ended:
+                return None
+            with process.oneshot():
+                info = process.memory_info()
+                times = process.cpu_times()
+        except self._errors as error:
+            seen.has_ended = psutil is None or isinstance(error, psutil.NoSuchProcess)
+            return None
+        seen.times = times.user, times.system
+        seen.has_ended = not info.rss  # a zombie has no memory
+        if seen.has_ended:
+            return None
+        seen.peak = max(seen.peak, info.rss, getattr(info, "peak_wset", 0))
+        return _reading_of(process.pid, info, seen.peak)
 
     def walk(self) -> None:
         """Look for new processes. It costs a look at every process of the machine."""
         before = time.thread_time()
-        found = set(self._below(self._first))
-        self._zombies &= found  # those that were reaped are forgotten
-        self._add(found)
-        for known in list(self._live.values()):
-            process = known.process
-            if process in found or process == self._first or not self._runs(process):
+        found = {self._first, *self._below(self._first)} - {None}
+        for process, seen in tuple(self._met.items()):
+            if process in found:
                 continue
-            # it runs, but is no longer below the root: its parent has ended
-            below = self._below(process)
-            found.update(below)
-            self._add(below)
+            if seen.has_ended:  # and is no zombie, which would be met again
+                self._past = _sum_of_times((self._past, seen.times))
+                del self._met[process]
+            else:  # its parent has ended, if it has not
+                found.update(self._below(process))
+        self._meet_all(found)
         self.walked += time.thread_time() - before
         now = time.perf_counter()
         age = now - self._began
         # a young run starts its processes; then as often as the budget allows
         owed = (self.walked - _WALK_CREDIT) / _WALK_SHARE - age
         self._walk_at = now + max(min(age, _LONGEST_UNWALKED), owed)
+
+    def _below(self, process: PsutilProcess | None) -> list[PsutilProcess]:
+        try:
+            return [] if process is None else process.children(recursive=True)
+        except self._errors:
+            return []
 
     def reading(self, pid: int) -> ProcessReading | None:
         """Read one process, in the tree or not."""
@@ -140,15 +163,12 @@ class PsutilTree(ProcTree):
 
     def times(self, pid: int) -> ProcessTimes | None:
         """Return the CPU time that a process was last seen to have used."""
-        known = self._live.get(pid)
-        if known is None:
-            return None
-        used = known.totals.user_time + known.totals.system_time
-        return ProcessTimes(parent=0, cpu_time=used)
+        seen = self._live.get(pid)
+        return None if seen is None else ProcessTimes(0, sum(seen.times))
 
-    def totals(self) -> ProcessTotals:
-        """Add up what the processes used by their last reading."""
-        return sum((known.totals for known in self._live.values()), start=self._ended)
+    def totals(self) -> tuple[Seconds, Seconds]:
+        """Return the user and system time of all processes by their last reading."""
+        return _sum_of_times((self._past, *(one.times for one in self._met.values())))
 
     def is_alive(self) -> bool:
         """Return whether the last reading found a process that has not ended."""
@@ -156,62 +176,16 @@ class PsutilTree(ProcTree):
 
     def end_all(self, *, at_once: bool = False) -> None:
         """Terminate every process that has not ended, or kill it *at_once*."""
-        for known in self._live.values():
+        for one in self._live.values():
             with suppress(*self._errors):
-                known.process.kill() if at_once else known.process.terminate()
+                one.process.kill() if at_once else one.process.terminate()
 
-    def _add(self, processes: Iterable[PsutilProcess]) -> None:
-        for process in processes:
-            if process in self._zombies:
-                continue
-            known = self._live.get(process.pid)
-            if known is None or known.process != process:
-                self._forget(known)
-                known = self._live[process.pid] = _PsutilFigures(process)
-                self.seen += 1
 
-    def _below(self, process: PsutilProcess | None) -> list[PsutilProcess]:
-        try:
-            return [] if process is None else process.children(recursive=True)
-        except self._errors:
-            return []
-
-    def _runs(self, process: PsutilProcess) -> bool:
-        try:
-            return bool(process.is_running())
-        except self._errors:
-            return False
-
-    def _read_known(self, known: _PsutilFigures) -> ProcessReading | None:
-        """Read one process; forget it when it is gone."""
-        process, psutil = known.process, self._psutil
-        # also asks whether the pid has passed to a stranger
-        if psutil is None or not self._runs(process):
-            self._forget(known)
-            return None
-        try:
-            with process.oneshot():
-                info = process.memory_info()
-                times = process.cpu_times()
-            known.totals = ProcessTotals(times.user, times.system)
-        except psutil.ZombieProcess:
-            info = None
-        except psutil.NoSuchProcess:
-            self._forget(known)
-            return None
-        except self._errors:  # not ours to read, but it runs
-            return None
-        if info is None or not info.rss:  # a zombie has no memory
-            self._zombies.add(process)
-            self._forget(known)
-            return None
-        known.peak = max(known.peak, info.rss, getattr(info, "peak_wset", 0))
-        return _reading_of(process.pid, info, known.peak)
-
-    def _forget(self, known: _PsutilFigures | None) -> None:
-        if known is not None:
-            self._live.pop(known.process.pid, None)
-            self._ended += known.totals
+def _sum_of_times(
+    times: Iterable[tuple[Seconds, Seconds]],
+) -> tuple[Seconds, Seconds]:
+    user, system = zip(*times, strict=True)
+    return sum(user), sum(system)
 
 
 def _reading_of(pid: int, info: PsutilProcess, peak: Bytes) -> ProcessReading:
@@ -398,8 +372,9 @@ class _PortableRun:
             WatchedRun(floor=own_peak(), gauge=ResidentSum(self._tree)),
             clock=time.perf_counter,
         )
-        if self._checkpoint is not None:
-            self._watcher.call_at(self._write_checkpoint, FIRST_CHECKPOINT)
+        save = self._checkpoint
+        if save is not None:
+            RunCheckpoints(self._watcher, lambda: save(self.measurement()))
         self._waiter = _ExitWaiter(process)
         while self._early:
             self.take(self._early.pop(0))
@@ -461,37 +436,24 @@ class _PortableRun:
         ending = [getattr(signal, name, None) for name in _ENDING]
         return number in ending or code == _ENDED_BY_CTRL_C
 
-    def _write_checkpoint(self) -> Seconds:
-        if self._checkpoint is not None:
-            self._checkpoint(self.measurement())
-        return waits.times.checkpoint_of_run
-
     def measurement(self) -> RunMeasurement:
         """Return the measurement so far."""
-        ended = self._ended
-        wall = self._watcher.elapsed() if ended is None else ended
+        watcher, ended = self._watcher, self._ended
         waiter = None if ended is None else self._waiter
-        code, times = (None, None) if waiter is None else (waiter.code, waiter.times)
-        totals = self._tree.totals()
         # each is a lower bound: the kernel's times lack what nobody waited for, the
         # looks lack what processes did after the last one
-        if times is not None and sum(times) > totals.user_time + totals.system_time:
-            totals = ProcessTotals(*times)
-        is_alone = self._tree.seen <= 1
-        usage = self._watcher.usage(
-            wall,
-            totals.user_time + totals.system_time,
-            method=_ONE_PROCESS if is_alone else None,
+        times = self._tree.totals()
+        if waiter is not None and waiter.times is not None:
+            times = max(times, waiter.times, key=sum)
+        usage = watcher.usage(
+            watcher.elapsed() if ended is None else ended,
+            sum(times),
+            method=_ONE_PROCESS if self._tree.seen <= 1 else None,
         )
-        usage = msgspec.structs.replace(
-            usage,
-            user_time=totals.user_time,
-            system_time=totals.system_time,
-        )
-        measured = self._watcher.measurement(
-            usage,
+        measured = watcher.measurement(
+            msgspec.structs.replace(usage, user_time=times[0], system_time=times[1]),
             self._started,
-            code,
+            None if waiter is None else waiter.code,
             has_ended=ended is not None,
             warnings=self._warnings(),
         )

@@ -1,12 +1,12 @@
-"""What the programs of a run show of themselves: a JVM's heap, signs in their output.
+"""What the programs of a run show of themselves: a JVM's heap, signs, the files read.
 
 HotSpot maps /tmp/hsperfdata_USER/PID, with counters in a format that has not changed
 since Java 1.4 (jdk.internal.perf, ``perfMemory.hpp``). It unlinks the file when it
 exits, but a mapping that was made before shows the final counters.
 
 Programs that take the memory they are given are recognised by a look at the largest
-process. A sign changes words, never figures. The maps of a busy process wait for its
-own page faults, so there are few looks: after half a second, and then each time that
+process, and signs.toml has their table. A sign changes words, never figures. The maps
+of a busy process wait for its own page faults, so there are few looks: each time that
 the run has become twice as old. What it has read costs little, and is looked at more
 often.
 """
@@ -41,7 +41,6 @@ else:  # most runs read nothing that is seen
 _MAGIC = b"\xca\xfe\xc0\xc0"
 _HEADER, _ENTRY = 32, 20  # bytes
 _LARGEST = 1 << 20  # bytes of a file; HotSpot's have 32 KiB
-_MOST = 16  # virtual machines followed
 _TRIES = 6  # looks at a new process until it is taken for another program
 _OLD = "sun.gc.generation.1"  # the counters of the old generation
 _HEAP_FLAGS = (
@@ -59,24 +58,24 @@ Counters = Mapping[str, int | str]
 
 def parse_perfdata(data: bytes) -> dict[str, int | str]:
     """Read the counters: numbers, and texts; empty if *data* is something else."""
+    counters: dict[str, int | str] = {}
     if data[:4] != _MAGIC or len(data) < _HEADER:
-        return {}
+        return counters
     # byte order 0 is big-endian
     order = ">" if data[4] == 0 else "<"
     at, count = struct.unpack_from(f"{order}ii", data, 24)
-    counters: dict[str, int | str] = {}
     for _ in range(count):
         # a damaged entry ends the list
         if at < _HEADER or at + _ENTRY > len(data):
             break
-        length, name_at, size = struct.unpack_from(f"{order}iii", data, at)
-        value_at: int = struct.unpack_from(f"{order}i", data, at + 16)[0]
-        kind = data[at + 12 : at + 13]
+        # 4 bytes of flags follow the kind: J is a long, B a text of bytes
+        length, name_at, size, kind, value_at = struct.unpack_from(
+            f"{order}iiic3xi", data, at
+        )
         if length < _ENTRY or not _ENTRY <= name_at < length:
             break
         name = data[at + name_at : at + length].partition(b"\0")[0].decode("latin-1")
         start = at + value_at
-        # J is a long, B a text of bytes
         if kind == b"J" and 0 <= start <= len(data) - 8:
             counters[name] = struct.unpack_from(f"{order}q", data, start)[0]
         elif kind == b"B" and start >= 0 and size > 0:
@@ -91,34 +90,29 @@ def jvm_of(counters: Counters, options: Sequence[str] = ()) -> JvmHeap | None:
 
     *options* are those that it got from variables of its environment.
     """
-    flags = [*str(counters.get("java.rt.vmArgs", "")).split(), *options]
-    collectors = range(4)
-    collections = sum(
-        _jvm_counter(counters, f"sun.gc.collector.{n}.invocations") for n in collectors
-    )
-    limit = _jvm_counter(counters, f"{_OLD}.maxCapacity")
-    name = str(counters.get("sun.gc.policy.name", ""))
+
+    def number(name: str) -> int:
+        value = counters.get(name, 0)
+        return value if isinstance(value, int) else 0
+
+    limit = number(f"{_OLD}.maxCapacity")
     if not limit:
         return None
-    if "Copy" in name or "Par" in name or "MarkSweep" in name:
+    policy = str(counters.get("sun.gc.policy.name", ""))
+    if any(part in policy for part in ("Copy", "Par", "MarkSweep")):
         # the old generation alone; G1 has the whole heap in each
-        limit += _jvm_counter(counters, "sun.gc.generation.0.maxCapacity")
-    stopped = _jvm_counter(counters, "sun.rt.safepointTime")
-    went = _jvm_counter(counters, "sun.rt.applicationTime")
-    # before the first collection, what is used includes garbage
-    used = _jvm_counter(counters, f"{_OLD}.space.0.used")
+        limit += number("sun.gc.generation.0.maxCapacity")
+    collections = any(number(f"sun.gc.collector.{n}.invocations") for n in range(4))
+    stopped, went = number("sun.rt.safepointTime"), number("sun.rt.applicationTime")
+    flags = [*str(counters.get("java.rt.vmArgs", "")).split(), *options]
     return JvmHeap(
         heap_limit=limit,
-        live=used if collections and used else None,
+        # before the first collection, what is used includes garbage
+        live=number(f"{_OLD}.space.0.used") or None if collections else None,
         paused=stopped / (stopped + went) if stopped + went > 0 else None,
         flags=tuple(flag for flag in flags if flag.startswith(_HEAP_FLAGS)),
-        metaspace=_jvm_counter(counters, "sun.gc.metaspace.used") or None,
+        metaspace=number("sun.gc.metaspace.used") or None,
     )
-
-
-def _jvm_counter(counters: Counters, name: str) -> int:
-    value = counters.get(name, 0)
-    return value if isinstance(value, int) else 0
 
 
 class JvmWatch:
@@ -127,26 +121,26 @@ class JvmWatch:
     def __init__(self, *, proc_folder: str = "/proc", folder: str = "/tmp") -> None:  # noqa: S108 - HotSpot ignores TMPDIR
         self._proc = proc_folder
         self._folder = folder
-        self._tries: dict[int, int] = {}
+        self._tries: Counter[int] = Counter()
         self._found: dict[int, tuple[memoryview, tuple[str, ...]]] = {}
-        self._sizes: dict[int, int] = {}  # bytes
+        self._peaks: dict[int, Bytes] = {}
 
     def look(self, readings: Sequence[ProcessReading]) -> None:
         """Map the counters of each new virtual machine."""
         for reading in readings:
-            pid, tries = reading.pid, self._tries.get(reading.pid, 0)
+            pid = reading.pid
             # not every process is a virtual machine, and its file comes a little later
-            if pid not in self._found and tries < _TRIES and len(self._found) < _MOST:
-                self._tries[pid] = tries + 1
+            if pid not in self._found and self._tries[pid] < _TRIES:
+                self._tries[pid] += 1
                 data = self._map(pid)
                 if data is not None:
                     self._found[pid] = data, self._options(pid)
             if pid in self._found:
-                self._sizes[pid] = max(self._sizes.get(pid, 0), reading.peak)
+                self._peaks[pid] = max(self._peaks.get(pid, 0), reading.peak)
 
     def largest(self) -> JvmHeap | None:
         """Return the virtual machine with the largest peak memory; None without any."""
-        for pid in sorted(self._found, key=lambda pid: -self._sizes[pid]):
+        for pid in sorted(self._found, key=lambda pid: -self._peaks[pid]):
             view, options = self._found[pid]
             jvm = jvm_of(parse_perfdata(bytes(view)), options)
             if jvm is not None:
@@ -201,25 +195,13 @@ def _start_of_proc_file(path: str) -> bytes:
 
 SITE_FILE = "/etc/weigh/signs.toml"
 VARIABLE = "WEIGH_SIGNS"
-_FIRST_LOOK: Seconds = 0.5
 _MOST_MAPS = 4 << 20  # bytes of text
-_ARENA = (
-    64 * MIB
-)  # glibc's HEAP_MAX_SIZE on 64 bits: each arena's heap is aligned to it
-_LEAST_ARENAS = 3
+# glibc's HEAP_MAX_SIZE on 64 bits: each arena's heap is aligned to it
+_ARENA = 64 * MIB
+_LEAST_ARENAS = 3  # a program of one or two threads has no more to save
 _GO = b"\xff Go buildinf:"  # debug/buildinfo of Go
 _INTERPRETERS = re.compile(r"(?:python|perl|ruby|bash|sh|node)[\d.]*")
-_MOST_FILES = 64  # open files of a process that are looked at
-_NEXT_FILES = 1.25  # times the age of the run; what it has read, it shows while it runs
 _LONGEST_COMM = 15  # characters of a process's name to the kernel
-_MOST_READERS = 8  # processes whose open files are looked at
-_LEAST_LOOKS = 2  # that saw a folder read; one may be by chance
-_OUTPUTS = ("1", "2")
-_NOT_DATA = re.compile(r"^/(?:proc|sys|dev)/|\.(?:py|pyc|so)$| \(deleted\)$")
-_NOT_READ = os.O_WRONLY | os.O_DIRECTORY | os.O_PATH
-_MOST_FDINFO = 128  # bytes of text
-_REREAD = 2.0  # times the files it has open
-_LEAST_CACHE = 32 * MIB  # bytes; a smaller cache is not worth a word
 
 
 class SignRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -283,14 +265,19 @@ def client_programs(env: Mapping[str, str]) -> frozenset[bytes]:
 
 def sign_of(look: ProcessSigns, rules: Sequence[SignRule]) -> ProgramSign | None:
     """Return the first sign that a process shows, with its knob's value if set."""
-    names = program_names(look)
+    names = _program_names(look)
     # before what docker and kubectl are written in: Go
     for name in names:
         work = client_work(name, look.words)
         if work is not None:
             return ProgramSign(name, advice=f"it {work}", is_client=True)
     for rule in rules:
-        if _matches(rule, look, names):
+        if set(rule.words) <= set(look.words) and (
+            any(name in rule.program for name in names)
+            or any(part.encode() in look.maps for part in rule.library)
+            or (rule.go and look.is_go)
+            or (rule.arenas and count_arenas(look.maps) >= _LEAST_ARENAS)
+        ):
             knob, value = _knob(rule, look)
             return ProgramSign(
                 rule.name, rule.advice, knob, value, is_client=rule.client
@@ -298,27 +285,14 @@ def sign_of(look: ProcessSigns, rules: Sequence[SignRule]) -> ProgramSign | None
     return None
 
 
-def program_names(look: ProcessSigns) -> tuple[str, ...]:
+def _program_names(look: ProcessSigns) -> list[str]:
     """Return the names a program goes by: its file, and its script."""
-    names = [os.path.basename(look.exe)]
-    if look.words:
-        names.append(os.path.basename(look.words[0]))
+    names = [os.path.basename(path) for path in (look.exe, *look.words[:1])]
     if _INTERPRETERS.fullmatch(names[0]):
         # an interpreter's own options come before the script
         script = next((word for word in look.words[1:] if word[:1] != "-"), "")
         names.append(os.path.basename(script))
-    return tuple(names)
-
-
-def _matches(sign_rule: SignRule, look: ProcessSigns, names: Sequence[str]) -> bool:
-    if not set(sign_rule.words) <= set(look.words):
-        return False
-    return (
-        any(name in sign_rule.program for name in names)
-        or any(part.encode() in look.maps for part in sign_rule.library)
-        or (sign_rule.go and look.is_go)
-        or (sign_rule.arenas and count_arenas(look.maps) >= _LEAST_ARENAS)
-    )
+    return names
 
 
 def _knob(sign_rule: SignRule, look: ProcessSigns) -> tuple[str | None, str | None]:
@@ -329,9 +303,9 @@ def _knob(sign_rule: SignRule, look: ProcessSigns) -> tuple[str | None, str | No
                 return option, look.words[at + 1]
             if word.startswith(option) and word != option:
                 return option, word.removeprefix(option).lstrip("=")
-    if sign_rule.variable is not None and sign_rule.variable in look.env:
-        return sign_rule.variable, look.env[sign_rule.variable]
-    return sign_rule.variable or next(iter(sign_rule.option), None), None
+    if sign_rule.variable is not None:
+        return sign_rule.variable, look.env.get(sign_rule.variable)
+    return next(iter(sign_rule.option), None), None
 
 
 def count_arenas(maps: bytes) -> int:
@@ -343,6 +317,18 @@ def count_arenas(maps: bytes) -> int:
     )
     spans = ((int(start, 16), int(end, 16)) for start, end in unnamed)
     return sum(low % _ARENA == 0 and high - low <= _ARENA for low, high in spans)
+
+
+_MOST_FILES = 64  # open files of a process that are looked at
+_NEXT_FILES = 1.25  # times the age of the run; what it has read, it shows while it runs
+_MOST_READERS = 7  # large processes that may read for the largest, as a data loader's
+_LEAST_LOOKS = 2  # that saw a folder read; one may be by chance
+_OUTPUTS = ("1", "2")
+_NOT_DATA = re.compile(r"^/(?:proc|sys|dev)/|\.(?:py|pyc|so)$| \(deleted\)$")
+_NOT_READ = os.O_WRONLY | os.O_DIRECTORY | os.O_PATH
+_REREAD = 2.0  # times the files it has open
+_LEAST_CACHE = 32 * MIB  # bytes; a smaller cache is not worth a word
+_NEXT_JVMS: Seconds = 0.1  # until the next look for new virtual machines
 
 
 class OpenFile(NamedTuple):
@@ -378,7 +364,7 @@ class FolderLooks:
             # a text that is not printable may be no Unicode, and belongs in no record
             elif path.isprintable() and not _NOT_DATA.search(path):
                 # position and flags
-                shown = file_head(f"{self._proc}/{pid}/fdinfo/{number}", _MOST_FDINFO)
+                shown = file_head(f"{self._proc}/{pid}/fdinfo/{number}")
                 flags = re.search(rb"^flags:\s*([0-7]+)$", shown, re.MULTILINE)
                 if flags is not None and not int(flags[1], 8) & _NOT_READ:
                     seen[path] = shown
@@ -413,42 +399,41 @@ class FolderLooks:
         return top + slash
 
 
-class SignWatch:
+class ProgramWatch:
     """Looks at the largest process now and then, and at what the large ones read."""
 
     def __init__(self, env: Mapping[str, str], *, proc_folder: str = "/proc") -> None:
         self._proc = proc_folder
         self._env = env
         self._rules: tuple[SignRule, ...] | None = None
-        self._next = self.next_look = _FIRST_LOOK
-        self._largest: Bytes = 0
-        # process, resident bytes, bytes read: at the last looks at files, at a program
-        self._at_files: tuple[int, Bytes, Bytes | None] | None = None
-        self._at_program: tuple[int, Bytes, Bytes | None] | None = None
-        self._read_by: dict[int, Bytes | None] = {}  # bytes, at the last look
+        self._files_at = self._program_at = 0.0  # when each is due, in seconds
+        self._largest: Bytes = 0  # of what showed the sign
         self._turn = 0
+        # bytes that each process held and had read when its files were looked at
+        self._states: dict[int, tuple[Bytes, Bytes | None]] = {}
+        self.jvms = JvmWatch(proc_folder=proc_folder)
         self.folders = FolderLooks(proc_folder)
         self.sign: ProgramSign | None = None
         self.cache: PageCache | None = None
 
-    def look(self, current_time: Seconds, readings: Sequence[ProcessReading]) -> None:
-        """Look at the largest process, if it is time."""
-        if current_time < self.next_look or not readings:
-            return
-        self.next_look = _NEXT_FILES * current_time
-        largest = max(readings, key=lambda reading: reading.resident)
-        read = self._bytes_read(largest.pid)
-        state = largest.pid, largest.resident, read
-        # where it has neither read nor touched anything, it shows nothing new
-        if state != self._at_files:
-            self._at_files = state
-            self._look_at_cache(largest.pid, read)
-        self._look_at_another(largest, readings)
-        if current_time >= self._next:
-            self._next = 2 * current_time
-            if state != self._at_program:
-                self._at_program = state
+    def look(
+        self, current_time: Seconds, readings: Sequence[ProcessReading]
+    ) -> Seconds:
+        """Look at what is due; return the seconds until the next call."""
+        self.jvms.look(readings)
+        if readings and current_time >= self._files_at:
+            self._files_at = _NEXT_FILES * current_time
+            by_size = sorted(readings, key=lambda reading: -reading.resident)
+            largest, others = by_size[0], by_size[1 : _MOST_READERS + 1]
+            self._look_at_files(largest, is_largest=True)
+            # the others take turns, so that a look costs the same for many
+            if others:
+                self._turn = (self._turn + 1) % len(others)
+                self._look_at_files(others[self._turn])
+            if current_time >= self._program_at:
+                self._program_at = 2 * current_time
                 self._look_at_program(largest)
+        return _NEXT_JVMS
 
     def _look_at_program(self, largest: ProcessReading) -> None:
         folder = f"{self._proc}/{largest.pid}"
@@ -472,25 +457,20 @@ class SignWatch:
         if found is not None and largest.resident >= self._largest:
             self.sign, self._largest = found, largest.resident
 
-    def _look_at_another(
-        self, largest: ProcessReading, readings: Sequence[ProcessReading]
+    def _look_at_files(
+        self, reading: ProcessReading, *, is_largest: bool = False
     ) -> None:
-        """Look at the files of a large process, which may read for the largest.
-
-        They take turns, so that a look costs the same however many there are.
-        """
-        others = [one for one in readings if one.pid != largest.pid]
-        others.sort(key=lambda reading: -reading.resident)
-        for other in others[: _MOST_READERS - 1][self._turn :][:1]:
-            read = self._bytes_read(other.pid)
-            if read != self._read_by.get(other.pid):
-                self._read_by[other.pid] = read
-                self.folders.note(other.pid, self._open_files(other.pid))
-        self._turn = (self._turn + 1) % min(max(len(others), 1), _MOST_READERS - 1)
-
-    def _look_at_cache(self, pid: int, read: Bytes | None) -> None:
+        """Note which files a process reads, and whether it reads them again."""
+        pid, read = reading.pid, self._bytes_read(reading.pid)
+        # where it has neither read nor touched anything, it shows nothing new
+        state = reading.resident, read
+        if self._states.get(pid) == state:
+            return
+        self._states[pid] = state
         files = self._open_files(pid)
         self.folders.note(pid, files)
+        if not is_largest or read is None:
+            return
         sizes: dict[tuple[int, int], int] = {}
         for _, number in (file for file in files if file.path.startswith("/")):
             with suppress(OSError):  # it was closed meanwhile
@@ -499,12 +479,12 @@ class SignWatch:
                     sizes[status.st_dev, status.st_ino] = status.st_size
         size = sum(sizes.values())
         # what is read over and over could stay in the page cache
-        if read is not None and size >= _LEAST_CACHE and read > _REREAD * size:
+        if size >= _LEAST_CACHE and read > _REREAD * size:
             self.cache = PageCache(read=read, files=size)
 
     def _bytes_read(self, pid: int) -> Bytes | None:
         # rchar counts reads from the page cache as well, not only those from storage
-        text = file_head(f"{self._proc}/{pid}/io", 1024)
+        text = file_head(f"{self._proc}/{pid}/io")
         found = re.search(rb"^rchar:\s*(\d+)$", text, re.MULTILINE)
         return int(found[1]) if found else None
 

@@ -38,7 +38,8 @@ class OutputPassage:
     """One terminal or pipe of the job, and weigh's descriptor that it replaces.
 
     ``targets`` are weigh's descriptors of the same file; ``inner`` is the end that the
-    job gets instead, ``outer`` the end that the copier reads.
+    job gets instead, ``outer`` the end that the copier reads. What it copies it also
+    writes to ``side``, which weigh reads as ``heard``.
     """
 
     def __init__(self, target: int, *, is_terminal: bool) -> None:
@@ -47,17 +48,15 @@ class OutputPassage:
         self.targets = [target]
         self.is_terminal = is_terminal
         self.heard = self.side = -1
+        self._is_torn = False  # the beginning of a line was not written to the side
         self.outer, self.inner = os.openpty() if is_terminal else os.pipe()
         try:
-            self._prepare()
+            if is_terminal:
+                _make_like(self.inner, target)
+            self.heard, self.side = os.pipe()
         except OSError:
             self.close()
             raise
-
-    def _prepare(self) -> None:
-        if self.is_terminal:
-            _make_like(self.inner, self.target)
-        self.heard, self.side = os.pipe()
         # neither weigh nor the copier may wait for the other
         os.set_blocking(self.heard, False)
         os.set_blocking(self.side, False)
@@ -66,16 +65,59 @@ class OutputPassage:
             fcntl.fcntl(self.side, fcntl.F_SETPIPE_SZ, MIB)
 
     def close(self) -> None:
-        """Close all descriptors."""
-        for fd in (self.outer, self.inner, self.heard, self.side):
-            if fd >= 0:
-                os.close(fd)
+        """Close all descriptors that are open here."""
+        self.close_ends("outer", "inner", "heard", "side")
+
+    def close_ends(self, *names: str) -> None:
+        """Close those of its descriptors, if they are open here."""
+        for name in names:
+            if getattr(self, name) >= 0:
+                os.close(getattr(self, name))
+                setattr(self, name, -1)
 
     def opened_as(self) -> str:
         """Return how the job's first process opens it, in shell notation."""
-        return (
-            "<>" if self.is_terminal else ">"
-        ) + f"/proc/{_own_proc_folder()}/fd/{self.inner}"
+        mode = "<>" if self.is_terminal else ">"
+        return f"{mode}/proc/{_own_proc_folder()}/fd/{self.inner}"
+
+    def copy(self, line: "_DrawnLine") -> bool:
+        """Copy available output; return False when one end is closed."""
+        try:
+            chunk = os.read(self.outer, _BLOCK)
+        except OSError:  # EIO: the last process has closed that terminal
+            chunk = b""
+        # the job's output begins where weigh's line stood
+        line.erase()
+        if not chunk or not self._write(chunk):
+            return False
+        line.follow(chunk)
+        self._write_side(chunk)
+        return True
+
+    def _write(self, chunk: bytes) -> bool:
+        at = 0
+        while at < len(chunk):
+            try:
+                at += os.write(self.target, chunk[at:])
+            except BlockingIOError:  # another process made it non-blocking
+                select.select((), (self.target,), ())
+            except OSError:
+                return False
+        return True
+
+    def _write_side(self, chunk: bytes) -> None:
+        """Write to weigh's pipe what fits; drop the rest up to a line's end."""
+        if self.side < 0:
+            return
+        # the beginning of a line was lost: go on at the next one
+        if self._is_torn:
+            chunk = _NEWLINE + chunk[end_of_line(chunk) :]
+        try:
+            self._is_torn = os.write(self.side, chunk) < len(chunk)
+        except OSError as error:
+            self._is_torn = True
+            if error.errno != errno.EAGAIN:  # weigh is gone
+                self.close_ends("side")
 
 
 class PtyTee:
@@ -97,45 +139,56 @@ class PtyTee:
         """
         self.size: Bytes = 0
         self.pid: int | None = None
-        self._passages = _passages(fds)
-        self.streams = {
-            fd: passage.opened_as()
-            for passage in self._passages
-            for fd in passage.targets
-        }
         self.terminal: int | None = None
-        self._notes: tuple[int, int] | None = None
+        self.streams: dict[int, str] = {}
+        self._passages = _passages(fds)
+        if not self._passages:
+            return
         if draws and len(self._passages) == 1 and self._passages[0].is_terminal:
             self.terminal = self._passages[0].target
-        if self._passages:
-            try:
-                if self.terminal is not None:
-                    self._notes = os.pipe()
-                    os.set_blocking(self._notes[1], False)
-                self._fork()
-            except OSError:
-                self._close_notes()
-                _close_all(self._passages)
-                raise
+        for passage in self._passages:
+            self.streams |= dict.fromkeys(passage.targets, passage.opened_as())
+        try:
+            self._fork()
+        except OSError:
+            _close_all(self._passages)
+            raise
+
+    def _fork(self) -> None:
+        # before the copier has handlers of its own, a signal must not run weigh's
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        notes, self._notes = os.pipe()
+        try:
+            os.set_blocking(self._notes, False)
+            self.pid = os.fork()
+            if self.pid == 0:
+                _be_the_copier(self._passages, notes)
+        except OSError:
+            os.close(self._notes)
+            raise
+        finally:
+            os.close(notes)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        # the copier has these ends now
+        for passage in self._passages:
+            passage.close_ends("outer", "side")
 
     def show(self, line: str) -> None:
         """Let the copier draw *line* below the output, in place of the last one."""
-        if self._notes is not None:
+        if self.terminal is not None:
             with suppress(OSError):  # the copier is gone, or has not read the last ones
-                os.write(self._notes[1], line.encode("utf-8", "replace") + _NEWLINE)
+                os.write(self._notes, line.encode("utf-8", "replace") + _NEWLINE)
 
     def erase(self) -> None:
         """Erase the line at once, for a message of weigh's own."""
-        if self._notes is not None and self.terminal is not None:
+        if self.terminal is not None:
             with suppress(OSError):
                 os.write(self.terminal, _ERASE)
 
     def launched(self) -> None:
         """Close weigh's copies of the job's ends, so that they close with the job."""
         for passage in self._passages:
-            if passage.inner >= 0:
-                os.close(passage.inner)
-                passage.inner = -1
+            passage.close_ends("inner")
 
     def look(self, feeds: Sequence[Callable[[bytes], None]], *, cost: Seconds) -> bool:
         """Pass new output to *feeds*, one per passage; return whether there was any.
@@ -150,12 +203,11 @@ class PtyTee:
                     chunk = os.read(passage.heard, _BLOCK)
                 except BlockingIOError:
                     break
-                if not chunk:
-                    os.close(passage.heard)
-                    passage.heard = -1
-                    break
-                self.size += len(chunk)
-                feed(chunk)
+                if chunk:
+                    self.size += len(chunk)
+                    feed(chunk)
+                else:
+                    passage.close_ends("heard")
         return self.size != before
 
     @property
@@ -165,6 +217,8 @@ class PtyTee:
 
     def finish(self, feeds: Sequence[Callable[[bytes], None]]) -> None:
         """Wait for the rest of the output, as long as more arrives."""
+        if not self._passages:
+            return
         # otherwise the copier would never see the end
         self.launched()
         patience = time.monotonic() + _PATIENCE
@@ -176,47 +230,15 @@ class PtyTee:
             # there is still output: be patient anew
             if self.look(feeds, cost=_PATIENCE):
                 patience = time.monotonic() + _PATIENCE
-        self._let_go()
-
-    def _close_notes(self) -> None:
-        for fd in self._notes or ():
-            with suppress(OSError):  # the copier's end is closed already
-                os.close(fd)
-        self._notes = None
-
-    def _let_go(self) -> None:
-        is_over = True
-        for passage in self._passages:
-            if passage.heard >= 0:  # another process still has it open
-                is_over = False
-                os.close(passage.heard)
-                passage.heard = -1
-        # a copier that still has output to copy goes on without weigh
-        if self.pid is not None and is_over:
+        # a copier that still has output to copy, or whose ends another process still
+        # has open, goes on without weigh
+        if not open_ends and self.pid is not None:
             with suppress(ChildProcessError):
                 os.waitpid(self.pid, 0)
-        if self._notes is not None:
-            os.close(self._notes[1])
-            self._notes = None
+        _close_all(self._passages)
+        os.close(self._notes)
         self._passages = []
-
-    def _fork(self) -> None:
-        # before the copier has handlers of its own, a signal must not run weigh's
-        every = signal.valid_signals()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, every)
-        try:
-            self.pid = os.fork()
-            if self.pid == 0:
-                notes = None if self._notes is None else self._notes[0]
-                _be_the_copier(self._passages, notes)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        # the copier has these ends now
-        for passage in self._passages:
-            os.close(passage.outer)
-            os.close(passage.side)
-        if self._notes is not None:
-            os.close(self._notes[0])
+        self.terminal = None
 
 
 def _passages(fds: Sequence[int]) -> list[OutputPassage]:
@@ -274,14 +296,13 @@ def _resize(inner: int, terminal: int) -> bool:
     return True
 
 
-def _be_the_copier(passages: Sequence[OutputPassage], notes: int | None) -> None:
+def _be_the_copier(passages: Sequence[OutputPassage], notes: int) -> None:
     """Copy until every passage is closed; never returns."""
     code = 1
     try:
         # nothing else: an open end of another pipe would never see its end
         kept = {fd for p in passages for fd in (p.outer, p.side, p.target)}
-        _close_all_but(kept | ({notes} if notes is not None else set()))
-        line = None if notes is None else _DrawnLine(notes, passages[0].target)
+        _close_all_but(kept | {notes})
         terminals = [p for p in passages if p.is_terminal]
 
         def follow(_number: int, _frame: object) -> None:
@@ -292,8 +313,7 @@ def _be_the_copier(passages: Sequence[OutputPassage], notes: int | None) -> None
         signal.signal(signal.SIGWINCH, follow)
         # the copier handles no other signal: it ends when the job's ends are closed
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGWINCH})
-        copies = [_StreamCopy(p.outer, p.target, p.side, line) for p in passages]
-        _copy_streams({copy.source: copy for copy in copies}, line)
+        _copy_streams(list(passages), _DrawnLine(notes, passages[0].target))
         code = 0
     finally:
         os._exit(code)
@@ -308,32 +328,30 @@ def _close_all_but(kept: set[int]) -> None:
         below = fd
 
 
-def _copy_streams(copies: "dict[int, _StreamCopy]", line: "_DrawnLine | None") -> None:
+def _copy_streams(passages: list[OutputPassage], line: "_DrawnLine") -> None:
     poll = select.poll()
-    if line is not None:
-        poll.register(line.notes, select.POLLIN)
-    for copy in copies.values():
-        poll.register(copy.source, select.POLLIN)
-        poll.register(copy.target, 0)  # reports when its reader has closed it
-    while copies:
+    poll.register(line.notes, select.POLLIN)
+    for passage in passages:
+        poll.register(passage.outer, select.POLLIN)
+        poll.register(passage.target, 0)  # reports when its reader has closed it
+    while passages:
         # wait for a pause in the output, then draw the line below it
-        found = poll.poll(_QUIET_FOR if line is not None and line.is_due else None)
-        if line is not None and not found:
+        found = poll.poll(_QUIET_FOR if line.is_due else None)
+        if not found:
             line.draw()
         for fd, what in found:
-            if line is not None and fd == line.notes and not line.read():
+            if fd == line.notes and not line.read():
                 poll.unregister(fd)
-            ended = [
-                copy
-                for copy in copies.values()
-                if (copy.source == fd and not copy.step())
-                or (copy.target == fd and what & _GONE)
-            ]
-            for copy in ended:
-                poll.unregister(copy.source)
-                poll.unregister(copy.target)
-                copy.close()
-                del copies[copy.source]
+            for passage in tuple(passages):
+                is_over = (passage.outer == fd and not passage.copy(line)) or (
+                    passage.target == fd and what & _GONE
+                )
+                if is_over:
+                    poll.unregister(passage.outer)
+                    poll.unregister(passage.target)
+                    # the job gets SIGPIPE or EIO
+                    passage.close_ends("outer", "side")
+                    passages.remove(passage)
 
 
 class _DrawnLine:
@@ -378,73 +396,11 @@ class _DrawnLine:
         """Note what the job has written."""
         # in the middle of a line, weigh's would be mixed with it
         self._is_free = chunk.endswith(_NEWLINE)
-        self.is_due = self._is_free
+        self.is_due = self._is_free and bool(self._text)
 
     def _write(self, text: bytes) -> None:
         with suppress(OSError):
             os.write(self._terminal, text)
-
-
-class _StreamCopy:
-    """Copies from one descriptor to another, and to weigh's pipe what fits."""
-
-    def __init__(
-        self, source: int, target: int, side: int, line: _DrawnLine | None
-    ) -> None:
-        self.source = source
-        self.target = target
-        self._side = side
-        self._line = line
-        self._is_torn = False
-
-    def step(self) -> bool:
-        """Copy available output; return False when one end is closed."""
-        try:
-            chunk = os.read(self.source, _BLOCK)
-        except OSError:  # EIO: the last process has closed that terminal
-            chunk = b""
-        if self._line is not None:
-            # the job's output begins where weigh's line stood
-            self._line.erase()
-        if not chunk or not self._write(chunk):
-            return False
-        if self._line is not None:
-            self._line.follow(chunk)
-        self._write_side(chunk)
-        return True
-
-    def close(self) -> None:
-        """Close both ends, so that the job gets SIGPIPE or EIO."""
-        os.close(self.source)
-        if self._side >= 0:
-            os.close(self._side)
-
-    def _write(self, chunk: bytes) -> bool:
-        at = 0
-        while at < len(chunk):
-            try:
-                at += os.write(self.target, chunk[at:])
-            except BlockingIOError:  # another process made it non-blocking
-                select.select((), (self.target,), ())
-            except OSError:
-                return False
-        return True
-
-    def _write_side(self, chunk: bytes) -> None:
-        """Write to weigh's pipe what fits; drop the rest up to a line's end."""
-        if self._side < 0:
-            return
-        # the beginning of a line was lost: go on at the next one
-        if self._is_torn:
-            chunk = _NEWLINE + chunk[end_of_line(chunk) :]
-        try:
-            written = os.write(self._side, chunk)
-            self._is_torn = written < len(chunk)
-        except OSError as error:
-            self._is_torn = True
-            if error.errno != errno.EAGAIN:  # weigh is gone
-                os.close(self._side)
-                self._side = -1
 
 
 def _own_proc_folder() -> str:

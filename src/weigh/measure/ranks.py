@@ -10,8 +10,8 @@ processes of a step name an inner launcher, those that name only srun are its da
 """
 
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -82,16 +82,14 @@ class RankPlace(msgspec.Struct, frozen=True):
 def place_of(env: Mapping[str, str]) -> RankPlace | None:
     """Read a process's rank from its environment; None unless there are several."""
     for depth, names in enumerate(_LAUNCHERS):
-        number, ranks = (
-            _whole_rank_number(env.get(names.rank)),
-            _whole_rank_number(env.get(names.size)),
-        )
-        if number is not None and ranks is not None and ranks > 1:
+        rank = _whole_rank_number(env.get(names.rank))
+        size = _whole_rank_number(env.get(names.size))
+        if rank is not None and size is not None and size > 1:
             step = next((env[name] for name in names.world if env.get(name)), None)
             return RankPlace(
-                number,
+                rank,
                 _whole_rank_number(env.get(names.local)),
-                ranks,
+                size,
                 None if step is None else step[:_LONGEST_WORLD],
                 depth,
                 env.get(_STEP),
@@ -100,7 +98,7 @@ def place_of(env: Mapping[str, str]) -> RankPlace | None:
 
 
 class _TrackedRank:
-    """What is known of one rank."""
+    """What is known of one rank; times are those of the run."""
 
     __slots__ = ("cpu_time", "first", "last", "peak", "pid", "place")
 
@@ -111,6 +109,13 @@ class _TrackedRank:
         self.peak: Bytes | None = None
         self.cpu_time: Seconds | None = None
 
+    def is_launcher_daemon(self, others: Iterable["_TrackedRank"]) -> bool:
+        """Return whether srun started the process for another launcher."""
+        return self.place.depth == _OUTERMOST and any(
+            other.place.depth != _OUTERMOST and other.place.within == self.place.within
+            for other in others
+        )
+
 
 _Key = tuple[int, str | None, int]  # depth, step, rank
 
@@ -118,38 +123,66 @@ _Key = tuple[int, str | None, int]  # depth, step, rank
 class RankTracker:
     """Tracks the peak memory and the CPU time of each rank."""
 
-    def __init__(
-        self, tree: ProcTree, clock: Callable[[], Seconds] = time.monotonic
-    ) -> None:
+    def __init__(self, tree: ProcTree) -> None:
         self._tree = tree
-        self._clock = clock
-        self._began = clock()
-        self._met: set[int] = set()  # process ids at the last sample
-        self._keys: dict[int, _Key | None] = {}  # None: no rank
+        self._samples: dict[int, int] = {}  # that each living process was in
+        self._keys: dict[int, _Key] = {}  # of living processes with a rank
         self._all_keys: dict[int, _Key] = {}  # of processes that ended, too
-        self._asked: dict[int, int] = {}  # looks since a process without a rank came
         self._ranks: dict[_Key, _TrackedRank] = {}
-        # when CPU times were last read, on *clock*
-        self._times_read: Seconds = float("-inf")
+        self._times_read: Seconds = -TIMES_INTERVAL
 
-    def look(self, readings: Sequence[ProcessReading]) -> None:
+    def look(self, current_time: Seconds, readings: Sequence[ProcessReading]) -> None:
         """Add one sample; a process's rank is read at its second sample.
 
         A process that is no rank then may have been forked only, and execute its
         program later: it is read again after twice as many samples each time.
         """
-        seen = {reading.pid for reading in readings}
-        self._keys = {pid: at for pid, at in self._keys.items() if pid in seen}
-        self._asked = {pid: n + 1 for pid, n in self._asked.items() if pid in seen}
-        now = self._clock()
-        for pid in seen & self._met:
-            looks = self._asked.setdefault(pid, 1)
-            # at looks 1, 2, 4, 8...: a power of two has one bit
-            if self._keys.get(pid) is None and looks & (looks - 1) == 0:
-                self._ask(pid, now)
-        self._met = seen
-        if self._ranks:
-            self._add_up(readings, now)
+        samples = self._samples
+        self._samples = {one.pid: samples.get(one.pid, 0) + 1 for one in readings}
+        for pid in self._keys.keys() - self._samples.keys():
+            del self._keys[pid]
+        for pid, count in self._samples.items():
+            # at samples 2, 3, 5, 9...: a power of two has one bit
+            if pid not in self._keys and count > 1 and (count - 1) & (count - 2) == 0:
+                self._ask(pid, current_time)
+        if self._keys:
+            self._add_up(current_time, readings)
+
+    def _ask(self, pid: int, current_time: Seconds) -> None:
+        place = place_of(self._tree.environment(pid))
+        if place is None:
+            return
+        key = place.depth, place.step, place.rank
+        self._keys[pid] = self._all_keys[pid] = key
+        if key not in self._ranks:
+            self._ranks[key] = _TrackedRank(place, pid, current_time)
+
+    def _add_up(
+        self, current_time: Seconds, readings: Sequence[ProcessReading]
+    ) -> None:
+        held: Counter[_Key] = Counter()
+        largest: dict[_Key, Bytes] = {}
+        for reading in readings:
+            key = self._keys.get(reading.pid)
+            if key is not None:
+                held[key] += reading.resident
+                largest[key] = max(largest.get(key, 0), reading.peak)
+        for key, size in held.items():
+            rank = self._ranks[key]
+            # one process may have grown and shrunk between two samples
+            rank.peak = max(rank.peak or 0, size, largest[key])
+            rank.last = current_time
+        if current_time - self._times_read < TIMES_INTERVAL:
+            return
+        self._times_read = current_time
+        used: defaultdict[_Key, Seconds] = defaultdict(float)
+        for pid, key in self._keys.items():
+            times = self._tree.times(pid)
+            used[key] += 0.0 if times is None else times.cpu_time
+        for key, seconds in used.items():
+            rank = self._ranks[key]
+            # the sum falls as processes end
+            rank.cpu_time = max(rank.cpu_time or 0.0, seconds)
 
     def count(self) -> int:
         """Return how many ranks were met."""
@@ -157,7 +190,7 @@ class RankTracker:
 
     def is_any_left(self) -> bool:
         """Return whether a process of a rank was there at the last sample."""
-        return any(key is not None for key in self._keys.values())
+        return bool(self._keys)
 
     def ranks(self, gpu_usages: Sequence[GpuUsage] = ()) -> tuple[RecordedRank, ...]:
         """Return all ranks, in the order of their steps and numbers.
@@ -166,14 +199,6 @@ class RankTracker:
         """
         host = os.uname().nodename
         found = [
-            (one, self._memory_on(gpu_usages, key))
-            for key, one in self._ranks.items()
-            if not self._is_daemon(key)
-        ]
-        found.sort(
-            key=lambda pair: (step_order(pair[0].place.step), pair[0].place.rank)
-        )
-        return tuple(
             RecordedRank(
                 one.place.rank,
                 one.place.local_rank,
@@ -181,15 +206,17 @@ class RankTracker:
                 one.pid,
                 one.peak,
                 one.cpu_time,
-                gpus=memory,
+                gpus=self._memory_on(gpu_usages, key),
                 step=one.place.step,
                 size=one.place.size,
                 launcher=one.place.launcher,
-                start=max(0.0, one.first - self._began),
+                start=one.first,
                 wall_time=one.last - one.first,
             )
-            for one, memory in found
-        )
+            for key, one in self._ranks.items()
+            if not one.is_launcher_daemon(self._ranks.values())
+        ]
+        return tuple(sorted(found, key=lambda one: (step_order(one.step), one.rank)))
 
     def _memory_on(
         self, gpu_usages: Sequence[GpuUsage], key: _Key
@@ -206,55 +233,6 @@ class RankTracker:
             if peaks:
                 found.append(GpuMemory(gpu.uuid, peak=sum(peaks)))
         return tuple(found)
-
-    def _is_daemon(self, key: _Key) -> bool:
-        """Return whether the process is one that srun started for another launcher."""
-        if key[0] != _OUTERMOST:
-            return False
-        step = self._ranks[key].place.within
-        return any(
-            other[0] != _OUTERMOST and one.place.within == step
-            for other, one in self._ranks.items()
-        )
-
-    def _ask(self, pid: int, current_time: Seconds) -> None:
-        place = place_of(self._tree.environment(pid))
-        key = None if place is None else (place.depth, place.step, place.rank)
-        self._keys[pid] = key
-        if key is not None:
-            self._all_keys[pid] = key
-        if key is not None and place is not None and key not in self._ranks:
-            self._ranks[key] = _TrackedRank(place, pid, current_time)
-
-    def _add_up(
-        self, readings: Sequence[ProcessReading], current_time: Seconds
-    ) -> None:
-        held: dict[_Key, int] = {}
-        largest: dict[_Key, int] = {}
-        for reading in readings:
-            key = self._keys.get(reading.pid)
-            if key is not None:
-                held[key] = held.get(key, 0) + reading.resident
-                largest[key] = max(largest.get(key, 0), reading.peak)
-        for key, size in held.items():
-            rank = self._ranks[key]
-            # one process may have grown and shrunk between two samples
-            rank.peak = max(rank.peak or 0, size, largest[key])
-            rank.last = current_time
-        if current_time - self._times_read >= TIMES_INTERVAL:
-            self._times_read = current_time
-            self._add_times()
-
-    def _add_times(self) -> None:
-        used: dict[_Key, Seconds] = {}
-        for pid, key in self._keys.items():
-            times = None if key is None else self._tree.times(pid)
-            if key is not None and times is not None:
-                used[key] = used.get(key, 0.0) + times.cpu_time
-        for key, seconds in used.items():
-            rank = self._ranks[key]
-            # the sum falls as processes end
-            rank.cpu_time = max(rank.cpu_time or 0.0, seconds)
 
 
 def _whole_rank_number(word: str | None) -> int | None:

@@ -1,6 +1,6 @@
 """Reduce the samples of a run to a short series."""
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -75,7 +75,7 @@ def _lows(samples: Sequence[TreeSample]) -> tuple[Bytes, ...]:
     least: list[Bytes | None] = [None] * _STRETCHES
     for sample in samples:
         place = int((sample.time - start) / duration * _STRETCHES)
-        at, low = min(place, _STRETCHES - 1), least_memory(sample)
+        at, low = min(place, _STRETCHES - 1), _least_memory(sample)
         before = least[at]
         least[at] = low if before is None else min(before, low)
     lows: list[Bytes] = []
@@ -87,8 +87,8 @@ def _lows(samples: Sequence[TreeSample]) -> tuple[Bytes, ...]:
 def thin_samples(samples: Sequence[TreeSample], limit: int) -> list[TreeSample]:
     """Keep at most *limit* (3 or more) samples: first, last, and the peaks between.
 
-    Each of equal stretches of time keeps its largest sample. Repeated thinning affects
-    all parts alike.
+    Each of equal stretches of time keeps its largest sample, with the least memory of
+    all. Repeated thinning affects all parts alike.
     """
     if len(samples) <= limit:
         return list(samples)
@@ -98,30 +98,37 @@ def thin_samples(samples: Sequence[TreeSample], limit: int) -> list[TreeSample]:
     largest: dict[int, TreeSample] = {}
     for sample in samples[1:-1]:
         stretch = min(int((sample.time - start) * per_second), stretches - 1)
-        if stretch not in largest or sample.memory > largest[stretch].memory:
-            largest[stretch] = sample
+        largest[stretch] = _larger_sample(largest.get(stretch, sample), sample)
     return [samples[0], *largest.values(), samples[-1]]
+
+
+def _larger_sample(tree_sample: TreeSample, other: TreeSample) -> TreeSample:
+    larger = tree_sample if tree_sample.memory >= other.memory else other
+    low = min(_least_memory(tree_sample), _least_memory(other))
+    return msgspec.structs.replace(larger, memory_low=low)
+
+
+def _least_memory(sample: TreeSample) -> Bytes:
+    """Return the least memory of the samples that this one stands for."""
+    return sample.memory if sample.memory_low is None else sample.memory_low
 
 
 def _cpus_busy(
     samples: Sequence[TreeSample], kept: Sequence[TreeSample]
 ) -> tuple[float | None, ...]:
+    # CPU time may be read less often than memory
     known = _cpu_readings(samples)
     times = [time for time, _ in known]
     busy: list[float | None] = []
-    before: tuple[Seconds, Seconds] | None = None
-    waiting = 0
+    rate, before = None, 0
     for sample in kept:
-        # CPU time may be read less often than memory: use the last reading before
-        at = bisect_right(times, sample.time) - 1
-        now = known[at] if at >= 0 else None
-        rate = _rate(before, now)
-        busy.append(rate)
-        if now is not None and now == before:
-            waiting += 1  # for the next reading, whose rate is that of this time too
+        after = bisect_left(times, sample.time)
+        if after == len(known):  # no reading followed
+            busy.append(None)
             continue
-        busy[len(busy) - 1 - waiting :] = [rate] * (waiting + 1)
-        before, waiting = now, 0
+        if after > before:
+            rate, before = _rate(known[before], known[after]), after
+        busy.append(rate)
     return tuple(busy)
 
 
@@ -141,13 +148,11 @@ def _cpu_readings(samples: Sequence[TreeSample]) -> list[tuple[Seconds, Seconds]
 
 
 def _rate(
-    before: tuple[Seconds, Seconds] | None, now: tuple[Seconds, Seconds] | None
+    before: tuple[Seconds, Seconds], now: tuple[Seconds, Seconds]
 ) -> float | None:
-    if before is None or now is None:
-        return None
-    elapsed, used = now[0] - before[0], now[1] - before[1]
+    used = now[1] - before[1]
     # the sum falls when a process ends and takes its time with it
-    return used / elapsed if elapsed > 0 and used >= 0 else None
+    return used / (now[0] - before[0]) if used >= 0 else None
 
 
 def is_sampled_memory_growing(samples: Sequence[TreeSample]) -> bool | None:
@@ -166,16 +171,3 @@ def is_series_growing(times: Sequence[Seconds], memory: Sequence[Bytes]) -> bool
     if len(times) < _WORTH_ASKING:
         return None
     return growth.is_memory_growing(times, memory)
-
-
-def larger_sample(tree_sample: TreeSample, other: TreeSample) -> TreeSample:
-    """Return the larger of two samples, with the least memory of both."""
-    larger = tree_sample if tree_sample.memory >= other.memory else other
-    return msgspec.structs.replace(
-        larger, memory_low=min(least_memory(tree_sample), least_memory(other))
-    )
-
-
-def least_memory(sample: TreeSample) -> Bytes:
-    """Return the least memory of the samples that this one stands for."""
-    return sample.memory if sample.memory_low is None else sample.memory_low

@@ -117,8 +117,11 @@ class SignalWakeup:
         # this one, too (Ctrl-Z right after fg)
         if opposite in self._noted:
             return False
-        # without an answer of the witness only the sender's kind is known
-        by_terminal = answer is None and info.si_code == _SI_KERNEL
+        # a terminal signals the whole group, perhaps just before there was a witness;
+        # its hang-up reaches the leader of its session alone
+        by_terminal = info.si_code == _SI_KERNEL and (
+            answer is None or number != signal.SIGHUP
+        )
         return not by_terminal and info.si_pid not in tree
 
     def _ask_witness(self) -> set[int] | None:

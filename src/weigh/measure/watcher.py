@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from weigh import waits
 from weigh.lazy_modules import lazy_module
 from weigh.measure.memory.gauge import ForkFilter, TreeMemoryGauge
 from weigh.measure.peak import PeakTracker
@@ -19,8 +20,8 @@ from weigh.measure.series import (
     MOST_COLUMNS,
     TIMES_INTERVAL,
     is_sampled_memory_growing,
-    larger_sample,
     peak_in_samples,
+    thin_samples,
     thin_series,
 )
 from weigh.model.gpu import GpuUsage
@@ -35,18 +36,15 @@ from weigh.model.record import (
 )
 from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.probe.proc import IoReading, ProcessReading, ProcTree
-from weigh.units import MIB, Bytes, Seconds
+from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure import cpu_wait as measure_cpu_wait
     from weigh.measure import gpu_account, gpu_sampler, programs
     from weigh.measure import ranks as measure_ranks
-    from weigh.measure.cpu_wait import CpuWaits
     from weigh.measure.gpu_sampler import GpuSampler
     from weigh.measure.memory.ledger import MemoryLedger
     from weigh.measure.portable import ResidentSum
-    from weigh.measure.programs import JvmWatch, SignWatch
-    from weigh.measure.ranks import RankTracker
     from weigh.probe.perf import CpuClock
 else:  # each is imported when it is first used
     gpu_account = lazy_module("weigh.measure.gpu_account")
@@ -55,29 +53,29 @@ else:  # each is imported when it is first used
     measure_ranks = lazy_module("weigh.measure.ranks")
     programs = lazy_module("weigh.measure.programs")
 
-
-_LOOK_SHARE = 0.005  # of one core; below 1 % together with the counts of pages
+# of one core, for looks at a tree that works: below 1 % with the counts of pages
+_LOOK_SHARE = 0.005
 # CPU seconds of looks before any are earned, which grow with what the job itself has
-# used: they load modules and meet the processes, and a short job is not to feel it
+# used: they load modules and meet the processes. Forks of a job of 0.2 s of CPU must
+# not cost more than a tenth of it
 _FIRST_CREDIT, _MOST_CREDIT = 0.01, 0.04
 _CREDIT_SHARE = 0.02  # of the job's own CPU time
-# Loading modules costs most of a second where they are not compiled yet, once
-_LOADING_COST = 0.0005  # CPU seconds that count of a look that does
-_FIRST_INTERVAL = 0.002  # a run of 30 ms needs some samples too
-_STRETCH = 1.25  # of the interval, at each look at an idle tree
-_LONGEST_STRETCH = 10.0  # times the interval
+_FIRST_INTERVAL = 0.002  # seconds; a run of 30 ms needs some samples too
+_STRETCH = 1.25  # of the pause, at each look at an idle tree
 _LONGEST_BLIND = 4.0  # seconds without a look, whatever it costs or the tree does
 _IDLE_BLIND = 0.5  # seconds without a look at an idle tree, if looks are cheap
 _IDLE_SHARE = 0.00025  # of one core, for looks at a tree that seems idle
 
 
 class LookSchedule:
-    """Says when to look next, from what the looks cost and whether the tree works."""
+    """Says when to look next, from what the looks cost and whether the tree works.
+
+    ``pause`` is how many seconds the next look waits if it is for free.
+    """
 
     def __init__(self, interval: Seconds) -> None:
         self.interval = interval
-        self._next_interval = min(_FIRST_INTERVAL, interval)
-        self._stretch = 1.0
+        self.pause = min(_FIRST_INTERVAL, interval)
         self._cost: Seconds = 0.0  # CPU time of all looks
         # CPU seconds of a look at an idle tree
         self._usual_cost: Seconds = _IDLE_SHARE * _IDLE_BLIND
@@ -85,55 +83,51 @@ class LookSchedule:
 
     def begin_look(self, *, is_idle: bool) -> None:
         """Note that a look is due at a tree that has used no CPU time, or has."""
-        self._next_interval = min(2 * self._next_interval, self.interval)
-        if not is_idle:
-            self._stretch = 1.0
-        # only after the fast looks at the start
-        elif self._next_interval == self.interval:
-            self._stretch = min(_STRETCH * self._stretch, _LONGEST_STRETCH)
+        # an idle tree waits longer, but only after the fast looks at the start
+        if is_idle and self.pause >= self.interval:
+            longest = max(_IDLE_BLIND, self.interval)
+            self.pause = min(_STRETCH * self.pause, longest)
+        else:
+            self.pause = min(2 * self.pause, self.interval)
 
     def may_skip(self, current_time: Seconds) -> bool:
         """Return whether an idle tree was looked at lately enough."""
         blind = max(_IDLE_BLIND, self._usual_cost / _IDLE_SHARE)
         return current_time - self._looked_at <= min(blind, _LONGEST_BLIND)
 
-    def least_wait(self) -> Seconds:
-        """Return the seconds until the next look, if it were for free."""
-        return self._next_interval * self._stretch
-
     def wait_after(
-        self, looked_at: Seconds, current_time: Seconds, cost: Seconds, used: Seconds
+        self,
+        looked_at: Seconds,
+        current_time: Seconds,
+        cost: Seconds | None,
+        used: Seconds,
     ) -> Seconds:
         """Return the seconds until the look after one that cost so much CPU time.
 
-        *used* is the CPU time that the job itself has used so far; *looked_at* is
-        minus infinity if no process was there, for the next look may not be skipped.
+        *cost* is None where it is not that of other looks. *used* is the CPU time that
+        the job itself has used so far; *looked_at* is minus infinity if no process was
+        there, for the next look may not be skipped.
         """
         self._looked_at = looked_at
-        self._cost += max(0.0, cost)
-        # one slow look, as on a busy machine, must not stretch the pause for long
-        self._usual_cost = min(cost, 2 * self._usual_cost)
+        if cost is not None:
+            # one slow look, as on a busy machine, must not stretch the pause for long
+            self._usual_cost = min(cost, 2 * self._usual_cost)
+            self._cost += max(0.0, cost)
         credit = min(_FIRST_CREDIT + _CREDIT_SHARE * used, _MOST_CREDIT)
         # seconds until the looks so far have earned their cost
         owed = (self._cost - credit) / _LOOK_SHARE - current_time
-        return max(self.least_wait(), min(owed, _LONGEST_BLIND))
-
-
-def cost_of_look(cost: Seconds, *, has_loaded: bool) -> Seconds:
-    """Return what counts of the CPU time of a look, which may have loaded modules."""
-    return min(cost, _LOADING_COST) if has_loaded else cost
+        return max(self.pause, min(owed, _LONGEST_BLIND))
 
 
 ONE_PROCESS = "kernel high-water mark of the one process"
 _IDLE_CPU_TIME = 1e-4  # seconds; enough to touch some 400 KiB
 _UNSEEN_CPU_TIME = 1e-3  # seconds, of processes while the perf clock stands still
-_IDLE_CHANGE = 4 * MIB  # bytes; an idle tree changes by less
-FIRST_CHECKPOINT = 0.2  # seconds, so that a run that is killed early has a record
-_MOST_SAMPLES = 4096
+# seconds, so that a run that is killed early has a record
+FIRST_CHECKPOINT = 0.2
+_SECOND_CHECKPOINT = 1.0  # seconds after the first: a short run is written once
+_MOST_SAMPLES = 1024  # twice the columns of a record, and little of a node's memory
 _FIRST_WAIT_LOOK = 0.15  # seconds; a shorter run loads nothing for it
-_FIRST_SIGN = 0.5  # seconds
-_GPU_INTERVAL = 0.05  # seconds; NVML calls cost more than /proc
-_GPU_BASELINE = 1.0  # seconds that the first figures of a running program may take
+_FIRST_PROGRAM_LOOK = 0.5  # seconds; as above
 _AFTER_FAILURE = 1.0  # seconds until the next call of what has failed
 SHORTEST_MEAN = 0.1  # seconds; a mean over a shorter run is meaningless
 
@@ -149,7 +143,6 @@ class WatchedRun(msgspec.Struct, frozen=True, kw_only=True):
     cpu_clock: "CpuClock | None" = None
     leader: Callable[[], int | None] = lambda: None
     """Returns the command's process id while it runs."""
-    ranks: "RankTracker | None" = None
     ledger: "MemoryLedger | None" = None
     """The kernel's account of the tree, if there is one."""
     gpus: "GpuSampler | None" = None
@@ -158,7 +151,7 @@ class WatchedRun(msgspec.Struct, frozen=True, kw_only=True):
     is_alone: bool = True
     """No other tree of weigh's is sampled at the same time."""
     is_brief: bool = False
-    """Only memory and ranks are sampled, and fewer samples kept."""
+    """Only memory and ranks are sampled."""
 
 
 _ANY_RUN = WatchedRun()
@@ -182,30 +175,31 @@ class TreeWatcher:
         """Start; the run may have *started* earlier, on *clock*."""
         self.samples: list[TreeSample] = []
         self.looks = 0
-        self.interval = interval
         self.tree = tree
         self.tracker = PeakTracker(run.floor)
         self.leader = run.leader
         self.on_set_aside: Callable[[int], None] = lambda _pid: None
-        self.most_cpu_time: Seconds = 0.0  # of the live processes at one look
+        # CPU seconds of the live processes at one look, or of a clock given up since
+        self.most_cpu_time: Seconds = 0.0
         self.reaped_cpu_time: Seconds = 0.0  # of children whose parent counts them
         self.trouble: str | None = None
-        self._has_finished = False
-        self._gpus = run.gpus
-        self._ranks = run.ranks
-        self._waits: CpuWaits | None = None
-        self._jvms: JvmWatch | None = None
-        self._signs: SignWatch | None = None
-        self._is_brief = run.is_brief
-        self._most_samples = _MOST_SAMPLES // 4 if run.is_brief else _MOST_SAMPLES
-        is_memory_all = run.is_brief or run.gauge is not None
-        self._waits_at = INFINITY if is_memory_all else _FIRST_WAIT_LOOK
-        self._signs_at = INFINITY if is_memory_all else _FIRST_SIGN
-        self._fork_filter = ForkFilter(tree)
-        self._gauge = run.gauge or TreeMemoryGauge(
+        self.gauge = run.gauge or TreeMemoryGauge(
             tree, clock, run.ledger, is_alone=run.is_alone
         )
         self._has_proc = run.gauge is None
+        self._is_brief = run.is_brief
+        self._has_finished = False
+        self._gpus = run.gpus
+        # each is loaded when it is first used
+        self._ranks: measure_ranks.RankTracker | None = None
+        if run.is_brief:
+            self._ranks = measure_ranks.RankTracker(tree)
+        self._waits: measure_cpu_wait.CpuWaits | None = None
+        self._programs: programs.ProgramWatch | None = None
+        reads_programs = self._has_proc and not run.is_brief
+        self._waits_at = _FIRST_WAIT_LOOK if reads_programs else INFINITY
+        self._programs_at = _FIRST_PROGRAM_LOOK if reads_programs else INFINITY
+        self._fork_filter = ForkFilter(tree)
         self._cpu_clock = run.cpu_clock
         self._clock = clock
         self._started = clock() if started is None else started
@@ -213,14 +207,12 @@ class TreeWatcher:
         self._look_at: Seconds = 0.0  # when the next look is due
         self._observers: dict[Observer, Seconds] = {}  # when each is due
         self._own_cpu_time = time.process_time()
-        # it no longer counts the job, so that it cannot show idleness
-        self._cpu_clock_stands = False
         self._clocks: Mapping[int, Seconds] = {}  # of an idle tree's processes
         self._counted: Seconds = 0.0  # CPU seconds at the last look
         # seconds; so that the first look reads them
         self._times_read: Seconds = -TIMES_INTERVAL
 
-    def call_at(self, observer: "Observer", at: Seconds) -> None:
+    def call_at(self, observer: Observer, at: Seconds) -> None:
         """Call *observer* when the run is so old, and then as often as it returns."""
         self._observers[observer] = at
 
@@ -238,17 +230,16 @@ class TreeWatcher:
             if at <= soon:
                 self._observers[observer] = self._called(observer)
 
-    def _called(self, observer: "Observer") -> Seconds:
+    def _called(self, observer: Observer) -> Seconds:
         """Call an observer; return when it is due again."""
         try:
             wait = observer()
         except Exception as error:  # noqa: BLE001 - the job goes on after any error
-            self.note_failure(error)
+            self._note_failure(error)
             wait = _AFTER_FAILURE
         return self.elapsed() + wait
 
-    def note_failure(self, error: Exception) -> None:
-        """Keep the first error as the trouble of this run."""
+    def _note_failure(self, error: Exception) -> None:
         # one warning is enough
         what = f"measuring failed: {type(error).__name__}: {error}"
         self.trouble = self.trouble or what
@@ -266,11 +257,15 @@ class TreeWatcher:
         self.tree.excluded |= {pid}
         self.on_set_aside(pid)
 
-    def cpu_time(self) -> Seconds | None:
+    def _counted_cpu_time(self) -> Seconds | None:
+        """Return what the perf clock shows; None without one."""
+        return None if self._cpu_clock is None else self._cpu_clock.read()
+
+    def cpu_time(self) -> Seconds:
         """Return the CPU time used so far, as far as it is known."""
-        counted = None if self._cpu_clock is None else self._cpu_clock.read()
+        counted = self._counted_cpu_time() or 0.0
         # each is a lower bound: reaped children, the perf clock, processes at a look
-        return max(self.reaped_cpu_time, counted or 0.0, self.most_cpu_time)
+        return max(self.reaped_cpu_time, counted, self.most_cpu_time)
 
     def gpu_idle(self) -> Seconds | None:
         """Return for how long no GPU was busy; None if unknown."""
@@ -282,48 +277,59 @@ class TreeWatcher:
 
     def look(self) -> Seconds:
         """Take one sample; return the seconds until the next one."""
-        counted = None if self._cpu_clock is None else self._cpu_clock.read()
+        counted = self._counted_cpu_time()
         # no CPU time means no new memory: the look may be skipped
-        is_idle = (
-            counted is not None
-            and counted - self._counted <= _IDLE_CPU_TIME
-            and not self._cpu_clock_stands
-        )
+        is_idle = counted is not None and counted - self._counted <= _IDLE_CPU_TIME
         if is_idle and self._works_unseen():
-            is_idle, self._cpu_clock_stands = False, True
+            self.most_cpu_time = max(self.most_cpu_time, counted or 0.0)
+            self._cpu_clock = counted = None
+            is_idle = False
         self._schedule.begin_look(is_idle=is_idle)
         if is_idle and self._schedule.may_skip(self.elapsed()):
-            self._repeat(counted)
-            return self._schedule.least_wait()
-        # a look that imports a module costs more than looks do
+            # starting a process or touching memory takes CPU: all is as it was, without
+            # the spikes before the last look
+            last, held = self.samples[-1], self.tracker.held_last()
+            memory = min(last.memory, held)
+            self._keep(TreeSample(self.elapsed(), memory, counted, last.processes))
+            wait = self._schedule.pause
+        else:
+            wait = self._read_tree(counted)
+        self.looks += 1
+        return wait
+
+    def _read_tree(self, counted: Seconds | None) -> Seconds:
+        """Read all processes; return the seconds until the next look."""
         modules = len(sys.modules)
-        before, spent = time.thread_time(), self._gauge.spent
+        before, spent = time.thread_time(), self.gauge.spent
         readings, inherited = self._fork_filter.sift(self.tree.read())
         now = self.elapsed()
         cpu_time = counted if self._cpu_clock else self._cpu_time(now, readings)
         # without a clock, the wall time is the only bound of what the job used
         used = now if cpu_time is None else cpu_time
-        held = self._gauge.hold(readings, self.tracker.best, used)
-        # a clock that stands shows no limit of growth
-        exact = None if self._cpu_clock_stands else counted
-        sample = self.tracker.look(now, readings, held, inherited, exact)
-        self._keep(sample, cpu_time)
+        held = self.gauge.hold(readings, self.tracker.best, used)
+        sample = self.tracker.look(now, readings, held, inherited, counted)
+        self._keep(TreeSample(now, sample.memory, cpu_time, sample.processes))
         self._counted = counted or 0.0
         self._clocks = {}
-        # a single process is no distributed run, and weigh itself waits for it
-        if self._has_proc and (len(readings) > 1 or self._ranks is not None):
-            self._sample_ranks(readings)
-        self._look_at_programs(now, readings)
-        self.looks += 1
+        # one process is a rank of others only where an agent looks for them
+        if self._ranks is not None or (self._has_proc and len(readings) > 1):
+            self._ranks = self._ranks or measure_ranks.RankTracker(self.tree)
+            self._ranks.look(now, readings)
+        if now >= self._waits_at:
+            self._waits = self._waits or measure_cpu_wait.CpuWaits()
+            self._waits_at = now + self._waits.look(now, readings)
+        if now >= self._programs_at:
+            self._programs = self._programs or programs.ProgramWatch(os.environ)
+            self._programs_at = now + self._programs.look(now, readings)
         # counting shared pages has its own budget
-        cost = time.thread_time() - before - (self._gauge.spent - spent)
-        cost = cost_of_look(cost, has_loaded=len(sys.modules) > modules)
-        # it has changed although it used no CPU time: the clock is wrong
-        if is_idle and _has_changed(self.samples[-2:]):
-            self._cpu_clock_stands = True
+        cost = time.thread_time() - before - (self.gauge.spent - spent)
+        # loading modules takes most of a second where they are not compiled, but once
+        has_loaded = len(sys.modules) > modules
         # nothing was seen, so the next look must not be skipped
-        looked_at = now if readings else float("-inf")
-        return self._schedule.wait_after(looked_at, self.elapsed(), cost, used)
+        looked_at = now if readings else -INFINITY
+        return self._schedule.wait_after(
+            looked_at, self.elapsed(), None if has_loaded else cost, used
+        )
 
     def _works_unseen(self) -> bool:
         """Return whether processes ran although the perf clock stood still.
@@ -335,46 +341,55 @@ class TreeWatcher:
         ran = sum(now[pid] - before[pid] for pid in now if pid in before)
         return ran > _UNSEEN_CPU_TIME
 
-    def _repeat(self, counted: Seconds | None) -> None:
-        """Repeat the last sample: starting a process or touching memory takes CPU."""
-        now, last = self.elapsed(), self.samples[-1]
-        held = min(last.memory, self.tracker.held_last())  # without spikes before it
-        self._keep(msgspec.structs.replace(last, time=now, memory=held), counted)
-        self.looks += 1
+    def _cpu_time(
+        self, current_time: Seconds, readings: Sequence[ProcessReading]
+    ) -> Seconds | None:
+        """Add up the live processes' CPU time, at most every half second."""
+        if current_time - self._times_read < TIMES_INTERVAL:
+            return None
+        self._times_read = current_time
+        times = [self.tree.times(reading.pid) for reading in readings]
+        # the sum falls when processes end, so the largest one is kept
+        total = sum(each.cpu_time for each in times if each is not None)
+        self.most_cpu_time = max(self.most_cpu_time, total)
+        return total
+
+    def _keep(self, sample: TreeSample) -> None:
+        self.samples.append(sample)
+        if len(self.samples) >= _MOST_SAMPLES:
+            self.samples = thin_samples(self.samples, _MOST_SAMPLES // 2)
 
     def finish(self) -> None:
         """Note that all processes have ended, and what the kernel's account keeps."""
         self._has_finished = True
         try:
-            self._finish()
+            now, held = self.elapsed(), self.gauge.finish()
+            if held is not None:
+                # the group's account is left, though its processes are gone
+                self.tracker.look(now, (), held)
+            if self._waits is not None:
+                self._waits.finish()
+            self.tracker.finish(now, self._counted_cpu_time())
         except Exception as error:  # noqa: BLE001 - as for a look
-            self.note_failure(error)
-
-    def _finish(self) -> None:
-        now = self.elapsed()
-        held = self._gauge.finish()
-        if held is not None:
-            # the group's account is left, though its processes are gone
-            self.tracker.look(now, (), held)
-        if self._waits is not None:
-            self._waits.finish()
-        clock = None if self._cpu_clock_stands else self._cpu_clock
-        self.tracker.finish(now, None if clock is None else clock.read())
+            self._note_failure(error)
 
     def reached_interval(self) -> Seconds:
         """Return the mean seconds between looks, never below the interval set."""
-        return max(self.interval, self.elapsed() / max(1, self.looks))
-
-    @property
-    def has_found_files(self) -> bool:
-        """Whether memory was found that no process maps."""
-        return self._gauge.has_found_files
+        return max(self._schedule.interval, self.elapsed() / max(1, self.looks))
 
     @property
     def method(self) -> str:
         """The description of how memory was measured."""
         every = f"every {round(self.reached_interval() * 1000)} ms"
-        return f"{self._gauge.source}; {every}"
+        return f"{self.gauge.source}; {every}"
+
+    def rank_count(self) -> int:
+        """Return how many ranks of a distributed run were met."""
+        return 0 if self._ranks is None else self._ranks.count()
+
+    def is_any_rank_left(self) -> bool:
+        """Return whether a process of a rank was there at the last sample."""
+        return self._ranks is not None and self._ranks.is_any_left()
 
     def ranks(self) -> tuple[RecordedRank, ...]:
         """Return the ranks of a distributed run, each with its peak, also on GPUs."""
@@ -399,12 +414,12 @@ class TreeWatcher:
         *method* says how memory was measured, if it was not by samples.
         """
         peak = self.tracker.peak(method or self.method)
-        waits, signs = self._waits, self._signs
-        is_long = cpu_time is not None and wall >= SHORTEST_MEAN
+        waits, seen = self._waits, self._programs
+        is_mean = cpu_time is not None and wall >= SHORTEST_MEAN
         return Usage(
             wall_time=wall,
             cpu_time=cpu_time,
-            cpus_used=cpu_time / wall if is_long and cpu_time is not None else None,
+            cpus_used=(cpu_time or 0.0) / wall if is_mean else None,
             peak_memory=peak,
             max_process_memory=self.tracker.max_process(),
             virtual_memory=self.tracker.virtual or None,
@@ -414,9 +429,9 @@ class TreeWatcher:
             else is_sampled_memory_growing(peak_in_samples(self.samples, peak)),
             gpus=self.gpu_usages(),
             cpu_wait=None if waits is None else waits.figures(cpu_time, wall),
-            jvm=None if self._jvms is None else self._jvms.largest(),
-            sign=None if signs is None else signs.sign,
-            cache=None if signs is None else signs.cache,
+            jvm=None if seen is None else seen.jvms.largest(),
+            sign=None if seen is None else seen.sign,
+            cache=None if seen is None else seen.cache,
         )
 
     def file_calls(self, traffic: IoReading) -> FileCalls:
@@ -427,7 +442,8 @@ class TreeWatcher:
             read=traffic.read_by_calls,
             written=traffic.written_by_calls,
         )
-        return calls if self._signs is None else self._signs.folders.add_to(calls)
+        seen = self._programs
+        return calls if seen is None else seen.folders.add_to(calls)
 
     def measurement(
         self,
@@ -484,74 +500,37 @@ class TreeWatcher:
         if self._gpus is not None:
             self._gpus.stop()
 
-    def _sample_ranks(self, readings: Sequence[ProcessReading]) -> None:
-        if self._ranks is None:
-            self._ranks = measure_ranks.RankTracker(self.tree)
-        self._ranks.look(readings)
 
-    def _look_at_programs(
-        self, current_time: Seconds, readings: Sequence[ProcessReading]
-    ) -> None:
-        if current_time >= self._waits_at:
-            self._sample_waits(current_time, readings)
-        if (
-            current_time >= self._signs_at
-        ):  # many threads: their waits are seldom looked at
-            self._look_for_signs(current_time, readings)
+class RunCheckpoints:
+    """Writes now and then what is known of a run, in case weigh is killed."""
 
-    def _sample_waits(
-        self, current_time: Seconds, readings: Sequence[ProcessReading]
-    ) -> None:
-        if self._waits is None:
-            self._waits = measure_cpu_wait.CpuWaits()
-        self._waits_at = current_time + self._waits.look(current_time, readings)
-        # a short run does not load what reads programs
-        if current_time >= _FIRST_SIGN:
-            self._jvms = self._jvms or programs.JvmWatch()
-            self._jvms.look(readings)
+    def __init__(self, watcher: TreeWatcher, write: Callable[[], None]) -> None:
+        self._watcher = watcher
+        self._write = write
+        self._written_at: Seconds = 0.0
+        self._written: tuple[Seconds, int] | None = None  # CPU time, processes met
+        self._hurry: Seconds | None = None  # until the next one, after a signal to end
+        watcher.call_at(self._write_if_changed, FIRST_CHECKPOINT)
 
-    def _look_for_signs(
-        self, current_time: Seconds, readings: Sequence[ProcessReading]
-    ) -> None:
-        if self._signs is None:
-            self._signs = programs.SignWatch(os.environ)
-        self._signs.look(current_time, readings)
-        self._signs_at = self._signs.next_look
+    def hurry(self) -> None:
+        """Write at once and soon again: after a signal to end KILL may follow."""
+        self._hurry = FIRST_CHECKPOINT
+        self._watcher.call_at(self._write_if_changed, 0.0)
 
-    def _keep(self, sample: TreeSample, cpu_time: Seconds | None) -> None:
-        self.samples.append(
-            TreeSample(
-                sample.time,
-                sample.memory,
-                cpu_time,
-                sample.processes,
-            )
-        )
-        if len(self.samples) >= self._most_samples:
-            # of each two the larger stays, so that no peak is lost
-            pairs = zip(self.samples[::2], self.samples[1::2], strict=False)
-            self.samples = [larger_sample(*pair) for pair in pairs]
-
-    def _cpu_time(
-        self, current_time: Seconds, readings: Sequence[ProcessReading]
-    ) -> Seconds | None:
-        """Add up the live processes' CPU time, at most every half second."""
-        if current_time - self._times_read < TIMES_INTERVAL:
-            return None
-        self._times_read = current_time
-        times = [self.tree.times(reading.pid) for reading in readings]
-        # the sum falls when processes end, so the largest one is kept
-        total = sum(each.cpu_time for each in times if each is not None)
-        self.most_cpu_time = max(self.most_cpu_time, total)
-        return total
-
-
-def _has_changed(samples: Sequence[TreeSample]) -> bool:
-    """Return whether more has changed between two samples than an idle tree can."""
-    sizes = [sample.memory for sample in samples]
-    return max(sizes) - min(sizes) > _IDLE_CHANGE or samples[0].processes != (
-        samples[-1].processes
-    )
+    def _write_if_changed(self) -> Seconds:
+        """Write; return the seconds until the next time."""
+        now, known = self._watcher.elapsed(), waits.times
+        # a run that is killed early has lost the later half of it at most
+        pause = max(now, _SECOND_CHECKPOINT)
+        state = self._watcher.cpu_time(), self._watcher.tree.seen
+        is_due = now < known.checkpoint_of_run or state != self._written
+        if self._hurry is not None:
+            is_due, pause, self._hurry = True, self._hurry, 2 * self._hurry
+        # a run that lasts and does nothing is seldom written
+        if is_due or now >= self._written_at + known.idle_checkpoint:
+            self._written_at, self._written = now, state
+            self._write()
+        return min(pause, known.checkpoint_of_run)
 
 
 def start_gpu_sampler(
@@ -570,7 +549,8 @@ def start_gpu_sampler(
     if not gpu_may_be_present(env):
         return None
     sampler = gpu_sampler.GpuSampler(
-        lambda: open_probe(env), max(interval, _GPU_INTERVAL), pids=pids, joined=joined
+        lambda: open_probe(env), interval, pids=pids, joined=joined
     )
-    sampler.start(_GPU_BASELINE if joined else 0.0)
+    # first figures of what runs already; of a new job there are none to wait for
+    sampler.start(*(() if joined else (0.0,)))
     return sampler

@@ -1,26 +1,87 @@
 """When a run writes down what it has measured so far."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from weigh.measure.command import _MeasuredCommand
+from weigh.measure.watcher import RunCheckpoints
+
+
+class Watched:
+    """A watcher whose time and CPU time are set by hand."""
+
+    def __init__(self) -> None:
+        self.now, self.used = 0.0, 3.0
+        self.tree = SimpleNamespace(seen=1)
+        self.calls: list[float] = []  # what was asked to be called, when
+
+    def elapsed(self) -> float:
+        return self.now
+
+    def cpu_time(self) -> float:
+        return self.used
+
+    def call_at(self, observer: Any, at: float) -> None:
+        self.observer = observer
+        self.calls.append(at)
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched()
+
+
+@pytest.fixture
+def written(watched: Watched) -> list[float]:
+    """When the run was written; it has been at 20 s."""
+    times: list[float] = []
+    watched.checkpoints = RunCheckpoints(  # type: ignore[attr-defined]
+        watched,  # type: ignore[arg-type]
+        lambda: times.append(watched.now),
+    )
+    watched.now = 20.0
+    watched.observer()
+    return times
 
 
 @pytest.mark.parametrize(
-    ("now", "used", "hurry", "is_written"),
+    ("state", "is_written"),
     [
-        (5.0, 3.0, None, True),  # a young run: the later half of it is at stake
-        (30.0, 3.0, None, False),
-        (30.0, 3.1, None, True),  # it has worked
-        (30.0, None, None, True),  # whether it has is not known
-        (81.0, 3.0, None, True),  # a minute after the last
-        (30.0, 3.0, 0.2, True),  # a signal to end came
+        ((30.0, 3.0, 1), False),
+        ((30.0, 3.1, 1), True),  # it has worked
+        ((30.0, 3.0, 2), True),  # it has started a process
+        ((81.0, 3.0, 1), True),  # a minute after the last
     ],
 )
 def test_a_run_that_does_nothing_is_seldom_written_down(
-    now: float, used: float | None, hurry: float | None, *, is_written: bool
+    watched: Watched,
+    written: list[float],
+    state: tuple[float, float, int],
+    *,
+    is_written: bool,
 ) -> None:
-    clock = SimpleNamespace(read=lambda: used)
-    run = SimpleNamespace(_clock=clock, _checkpointed=(20.0, 3.0), _hurry=hurry)
-    assert _MeasuredCommand._is_unchanged(run, now) is not is_written  # type: ignore[arg-type]
+    watched.now, watched.used, watched.tree.seen = state
+    assert watched.observer() == 10.0
+    assert len(written) == 1 + is_written
+
+
+def test_a_run_that_ends_early_has_lost_half_of_itself_at_most(
+    watched: Watched,
+) -> None:
+    RunCheckpoints(watched, lambda: None)  # type: ignore[arg-type]
+    times = [watched.calls[0]]
+    while times[-1] < 30:
+        watched.now = times[-1]
+        times.append(watched.now + watched.observer())
+    assert times == pytest.approx([0.2, 1.2, 2.4, 4.8, 9.6, 19.2, 29.2, 39.2])
+
+
+def test_after_a_signal_to_end_it_is_written_at_once_and_soon_again(
+    watched: Watched, written: list[float]
+) -> None:
+    watched.now = 30.0
+    watched.checkpoints.hurry()  # type: ignore[attr-defined]
+    assert watched.calls == [0.2, 0.0]
+    assert [watched.observer() for _ in range(3)] == pytest.approx([0.2, 0.4, 0.8])
+    assert written == [20.0, 30.0, 30.0, 30.0]

@@ -30,13 +30,13 @@ def test_an_idle_tree_is_looked_at_less_and_less_often() -> None:
     schedule = LookSchedule(INTERVAL)
     waits(schedule, 0.0, 1.0, 10)
     schedule.begin_look(is_idle=True)
-    first = schedule.least_wait()
+    first = schedule.pause
     for _ in range(20):
         schedule.begin_look(is_idle=True)
     assert first > INTERVAL
-    assert schedule.least_wait() == 10 * INTERVAL
+    assert schedule.pause == 10 * INTERVAL
     schedule.begin_look(is_idle=False)
-    assert schedule.least_wait() == INTERVAL
+    assert schedule.pause == INTERVAL
 
 
 def test_a_look_at_an_idle_tree_is_skipped_for_a_while_if_it_saw_a_process() -> None:

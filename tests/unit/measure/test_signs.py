@@ -7,7 +7,7 @@ from looks import reading
 from weigh.estimate.readings import groups_of
 from weigh.measure.programs import (
     ProcessSigns,
-    SignWatch,
+    ProgramWatch,
     count_arenas,
     read_rules,
     sign_of,
@@ -152,29 +152,27 @@ def test_files_that_are_read_again_and_again_need_page_cache(tmp_path: Path) -> 
     (folder / "fd" / "3").symlink_to(data)
     (folder / "fd" / "4").symlink_to(data)
     (folder / "io").write_text(f"rchar: {800 * MIB}\nwchar: 1\n")
-    watch = SignWatch({}, proc_folder=str(tmp_path))
+    watch = ProgramWatch({}, proc_folder=str(tmp_path))
     watch.look(0.6, [reading(7, MIB)])
     assert watch.cache == PageCache(read=800 * MIB, files=100 * MIB)
     usage = Usage(wall_time=9.0, cache=watch.cache)
     assert "800 MiB of files of 100 MiB" in next(cache_words(usage))
 
 
-def test_a_program_is_read_again_once_it_has_touched_or_read_something(
-    tmp_path: Path,
-) -> None:
+def test_a_program_is_read_again_when_the_run_is_twice_as_old(tmp_path: Path) -> None:
     folder = process_7(tmp_path, "/opt/tool")
-    watch = SignWatch({}, proc_folder=str(tmp_path))
+    watch = ProgramWatch({}, proc_folder=str(tmp_path))
     watch.look(1.0, [reading(7, MIB)])
     (folder / "cmdline").write_text("samtools\0sort\0")
     signs = []
-    for now, size in ((3.0, MIB), (9.0, 2 * MIB)):
-        watch.look(now, [reading(7, size)])
+    for now in (1.9, 2.4):
+        watch.look(now, [reading(7, MIB)])
         signs.append(watch.sign and watch.sign.name)
     assert signs == [None, "samtools sort"]
 
 
 def test_a_process_that_is_gone_shows_nothing(tmp_path: Path) -> None:
-    watch = SignWatch({}, proc_folder=str(tmp_path))
+    watch = ProgramWatch({}, proc_folder=str(tmp_path))
     watch.look(1.0, [reading(7, MIB)])
     assert watch.sign is None
 

@@ -8,10 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from looks import HUNDRED, reading
 
+from weigh.measure import cpu_wait, programs, ranks
 from weigh.measure.series import thin_series
 from weigh.measure.watcher import TreeWatcher, WatchedRun
 from weigh.probe.proc import ProcessReading, ProcessTimes, ProcTree
 
+# loaded before a look is timed, whose first use of them counts for nothing
+LOADED = (cpu_wait, programs, ranks)
 INTERVAL = 0.05
 SHARE, CREDIT = 0.005, 0.04  # of a core; CPU seconds
 LOADS = 6  # looks, each of which may load modules
@@ -133,10 +136,20 @@ def test_samples_stay_few_and_keep_the_highest(run: Run) -> None:
         run.tree.size = 9 * HUNDRED if turn == 777 else HUNDRED
         run.look()
     assert run.watcher.looks == 20_000
-    assert len(run.watcher.samples) <= 4096
+    assert len(run.watcher.samples) <= 1024
     assert max(sample.memory for sample in run.watcher.samples) == 9 * HUNDRED
     times = [sample.time for sample in run.watcher.samples]
     assert times == sorted(times)
+
+
+def test_the_curve_of_a_long_run_is_as_fine_at_its_start_as_at_its_end(
+    run: Run,
+) -> None:
+    for _ in range(20_000):
+        run.look()
+    times = [sample.time for sample in run.watcher.samples]
+    longest = max(after - before for before, after in pairwise(times))
+    assert longest < run.now / 100
 
 
 def test_samples_that_are_left_out_leave_the_least_memory(run: Run) -> None:
@@ -228,28 +241,18 @@ def test_an_idle_tree_is_read_all_the_same_the_later_the_more_it_costs(
     assert run.watcher.samples[-1].memory == 9 * HUNDRED
 
 
-def test_a_clock_that_stands_while_memory_changes_is_not_believed_again(
-    idle: tuple[Run, StillClock],
-) -> None:
-    """The kernel ends the perf events of a program that may not be read."""
-    run, _ = idle
-    while run.watcher.samples[-1].memory == HUNDRED:
-        run.look()
-    for size in (2 * HUNDRED, 3 * HUNDRED):
-        run.tree.size = size
-        assert run.look() == INTERVAL
-        assert run.watcher.samples[-1].memory == size
-
-
 def test_a_clock_that_stands_while_a_process_runs_is_not_believed(
     idle: tuple[Run, StillClock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The kernel ends the perf events of a program that may not be read."""
     run, _ = idle
     used = count(1)
     monkeypatch.setattr(run.tree, "clocks", lambda: {7: 0.01 * next(used)})
     run.look()
-    run.look()
-    assert run.watcher.samples[-1].memory == 9 * HUNDRED
+    for size in (9 * HUNDRED, 2 * HUNDRED, 3 * HUNDRED):
+        run.tree.size = size
+        assert run.look() <= INTERVAL
+        assert run.watcher.samples[-1].memory == size
 
 
 class Observer:

@@ -116,7 +116,7 @@ def test_a_launcher_that_fails_before_it_is_measured_names_its_error() -> None:
         "from weigh.measure import launcher\n"
         "def fails(): raise OSError(24, 'Too many open files')\n"
         "launcher.first_environment = fails\n"
-        "try: print('ran', launcher.JobLauncher().launch(['true'], {}).peak_memory)\n"
+        "try: print('ran', launcher.JobLauncher().launch(['true'], {}))\n"
         "except CommandNotExecutableError as error: print(error)\n"
     )
     done = run_captured([sys.executable, "-c", code])

@@ -248,8 +248,8 @@ def test_a_process_number_that_comes_again_is_queried_again() -> None:
     tree: Any = Environments("0", "7")
     ranks = RankTracker(tree)
     reading = ProcessReading(42, MIB, MIB, MIB, MIB, MIB, MIB, MIB)
-    for readings in ([reading], [reading], [], [reading], [reading]):
-        ranks.look(readings)
+    for now, readings in enumerate(([reading], [reading], [], [reading], [reading])):
+        ranks.look(now, readings)
     assert [rank.rank for rank in ranks.ranks()] == [0, 7]
     assert {rank.host for rank in ranks.ranks()} == {os.uname().nodename}
 
