@@ -5,9 +5,11 @@ made up for it.
 """
 
 import os
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeVar
+from operator import itemgetter
+from typing import Any
 
 import msgspec
 
@@ -27,18 +29,13 @@ _MOST_PROCESSES = 64  # of one GPU, whose figures are kept one by one
 _UNLISTED_FOR: Seconds = 2.0
 _OVERHEAD = 64 * MIB, 0.05  # of the GPU's memory that belongs to no listed process
 _LATE = 0.5  # seconds after the start; a later baseline is reported as late
-# the figures of readings and counters whose mean and bounds are kept
+# the figures of readings, and of the bus, whose mean and bounds are kept
 _OF_READINGS = (
-    "utilization",
-    "memory_utilization",
-    "sm_clock",
-    "memory_clock",
-    "power",
+    *("utilization", "memory_utilization"),
+    *("sm_clock", "memory_clock", "power"),
 )
 _OF_THE_BUS = ("pcie_rx", "pcie_tx")
-
-
-_Count = TypeVar("_Count", int, float)
+_COUNTED = ("energy", "ecc_errors", "corrected_ecc_errors", "pcie_replays")
 
 
 class GpuMoment(msgspec.Struct, frozen=True, gc=False):
@@ -66,9 +63,31 @@ class _BoundedMean(msgspec.Struct):
         self.least = value if self.least is None else min(self.least, value)
         self.most = value if self.most is None else max(self.most, value)
 
-    def mean(self) -> float | None:
-        """Return the mean; None without values."""
-        return self.total / self.count if self.count else None
+    def fields(self, name: str, mean_name: str) -> dict[str, float | None]:
+        """Return mean, highest and lowest by the names of their fields."""
+        mean = self.total / self.count if self.count else None
+        return {mean_name: mean, f"{name}_max": self.most, f"{name}_min": self.least}
+
+
+def process_exists(pid: int) -> bool:
+    """Return whether *pid* is a process here, of any user."""
+    if pid <= 0:  # a driver's word for a process of another namespace
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
+
+
+def is_process_of_mine(pid: int) -> bool:
+    """Return whether *pid* is a process of this user here."""
+    try:
+        return pid > 0 and os.stat(f"/proc/{pid}").st_uid == os.getuid()
+    except (OSError, AttributeError):  # gone, hidden, or no such system
+        return False
 
 
 class GpuAccount:
@@ -84,9 +103,9 @@ class GpuAccount:
         self,
         device: GpuDevice,
         started: Seconds,
-        exists: Callable[[int], bool] | None = None,
+        exists: Callable[[int], bool] = process_exists,
         *,
-        is_mine: Callable[[int], bool] | None = None,
+        is_mine: Callable[[int], bool] = is_process_of_mine,
         joined: bool = False,
     ) -> None:
         self.device = device
@@ -96,8 +115,8 @@ class GpuAccount:
         self.lost_at: Seconds | None = None
         self.idle_since: Seconds | None = None  # None: unknown
         self._started = started
-        self._exists = exists or process_exists
-        self._is_mine = is_mine or is_process_of_mine
+        self._exists = exists
+        self._is_mine = is_mine
         self._other: Bytes | None = None  # of this user's other processes, the most
         self._is_checked = False  # against the memory in use
         self._busy_for_nobody = False  # that is known to be another user's
@@ -124,9 +143,12 @@ class GpuAccount:
         """Add one reading; *tree* are the job's processes at that time."""
         if reading.lost and self.lost_at is None:
             self.lost_at = time - self._started
-        job = self._job_memory(time, reading, tree)
-        if reading.memory_used is not None:
-            self._take_memory(time, reading.memory_used, job)
+        job, used = self._job_memory(time, reading, tree), reading.memory_used
+        if used is not None:
+            if self.before is None:
+                self.before = max(0, used - (job or 0))
+            self.device_peak = max(self.device_peak or 0, used)
+            self._keep(GpuMoment(time, used, job))
         elif job is not None:  # for GPUs that share the host's memory
             self._keep(GpuMoment(time, job, job))
         if self._first is None:
@@ -137,9 +159,8 @@ class GpuAccount:
             self._busy_for_nobody = True
         for name in _OF_READINGS:
             self._figures[name].add(getattr(reading, name))
-        if reading.utilization or (
-            reading.utilization is not None and self.idle_since is None
-        ):
+        is_known = reading.utilization is not None
+        if reading.utilization or (is_known and self.idle_since is None):
             self.idle_since = time
         if reading.slowed is not None:
             self._slowed_looks += 1
@@ -184,61 +205,50 @@ class GpuAccount:
 
     def usage(self) -> GpuUsage:
         """Return the usage so far."""
-        device = self.device
+        device, looks = self.device, self._slowed_looks
         peak, source = self._peak()
-        first, last = self._first_counters, self._counters
-        ecc_errors = _increase(first.ecc_errors, last.ecc_errors)
-        xids, looks = tuple(self._xids or ()), self._slowed_looks
-        is_per_process = source == PER_PROCESS
+        # what the driver has counted since the job began
+        counted = {
+            name: _increase(
+                getattr(self._first_counters, name), getattr(self._counters, name)
+            )
+            for name in _COUNTED
+        }
+        xids, is_lost = tuple(self._xids or ()), self.lost_at is not None
+        health = health_of(self._counters, xids, counted["ecc_errors"], lost=is_lost)
         return GpuUsage(
             uuid=device.uuid,
             name=device.name,
             memory_total=device.memory_total,
             memory_before=None if self.mixed and source is None else self.before,
             peak_memory=peak,
-            process_peak_memory=(self._job_peak or 0) if is_per_process else None,
+            process_peak_memory=self._job_peak or 0 if source == PER_PROCESS else None,
             source=source,
-            energy=_increase(first.energy, last.energy),
-            ecc_errors=ecc_errors,
             xid_errors=None if self._xids is None else len(self._xids),
             index=device.index,
             memory_reserved=device.memory_reserved,
             device_peak_memory=self.device_peak,
             xids=xids,
-            processes=tuple(
-                GpuProcess(pid, peak_memory=self._peaks[pid])
-                for pid in sorted(self._peaks)
-            ),
+            processes=tuple(GpuProcess(*one) for one in sorted(self._peaks.items())),
             preallocated=preallocated(self.job_moments(), device.memory_total),
-            corrected_ecc_errors=_increase(
-                first.corrected_ecc_errors, last.corrected_ecc_errors
-            ),
-            pcie_replays=_increase(first.pcie_replays, last.pcie_replays),
             slowed={name: 100 * count / looks for name, count in self._slowed.items()}
             if looks
             else None,
             other_memory=self._other,
-            health=health_of(last, xids, ecc_errors, lost=self.lost_at is not None),
+            health=health,
+            **counted,
             **self._means_and_bounds(),
         )
 
     def _means_and_bounds(self) -> dict[str, Any]:
         """Return mean, highest and lowest of each figure, by its field's name."""
         found: dict[str, Any] = {}
-        for name, figure in self._figures.items():
-            mean = figure.mean()
-            if name in _OF_THE_BUS:
-                found[name] = None if mean is None else round(mean)
-            else:
-                found[f"{name}_mean"] = mean
-            found |= {f"{name}_max": figure.most, f"{name}_min": figure.least}
+        for name in _OF_READINGS:
+            found |= self._figures[name].fields(name, f"{name}_mean")
+        for name in _OF_THE_BUS:
+            found |= self._figures[name].fields(name, name)
+            found[name] = None if found[name] is None else round(found[name])
         return found
-
-    def _take_memory(self, time: Seconds, used: Bytes, job: Bytes | None) -> None:
-        if self.before is None:
-            self.before = max(0, used - (job or 0))
-        self.device_peak = max(self.device_peak or 0, used)
-        self._keep(GpuMoment(time, used, job))
 
     def _keep(self, moment: GpuMoment) -> None:
         """Store a moment; if there are many, keep the larger one of each two."""
@@ -341,27 +351,6 @@ class GpuAccount:
         return self._rise(), DEVICE_RISE + words
 
 
-def process_exists(pid: int) -> bool:
-    """Return whether *pid* is a process here, of any user."""
-    if pid <= 0:  # a driver's word for a process of another namespace
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
-
-
-def is_process_of_mine(pid: int) -> bool:
-    """Return whether *pid* is a process of this user here."""
-    try:
-        return pid > 0 and os.stat(f"/proc/{pid}").st_uid == os.getuid()
-    except (OSError, AttributeError):  # gone, hidden, or no such system
-        return False
-
-
 def health_of(
     wear: GpuCounters, xids: Sequence[int], ecc_errors: int | None, *, lost: bool
 ) -> str | None:
@@ -378,17 +367,15 @@ def health_of(
     worst = next((words for is_so, words in wrong if is_so), None)
     if worst is not None:
         return worst
-    worn = [
-        f"{number} {what}"
-        for number, what in (
-            (wear.retired_pages, "pages retired"),
-            (wear.remapped_rows, "rows remapped"),
-        )
-        if number is not None
-    ]
-    if not worn and ecc_errors is None:
+    worn = (
+        (wear.retired_pages, "pages retired"),
+        (wear.remapped_rows, "rows remapped"),
+    )
+    if ecc_errors is None and all(number is None for number, _ in worn):
         return None
-    return ", ".join([HEALTHY, *(word for word in worn if not word.startswith("0 "))])
+    return ", ".join(
+        [HEALTHY, *(f"{number} {what}" for number, what in worn if number)]
+    )
 
 
 def idle_for(accounts: Collection[GpuAccount], current_time: Seconds) -> Seconds | None:
@@ -406,32 +393,28 @@ def gpu_columns(
     Each column has, at a time, the most held since the time before; what was held
     after the last time counts there. *times* rise.
     """
-    return tuple(_memory_at_times(row, times) for row in rows)
+    columns: list[tuple[Bytes, ...]] = []
+    for row in rows:
+        column: list[Bytes] = []
+        start, held = 0, 0
+        for time in times:
+            is_last = len(column) == len(times) - 1
+            end = len(row) if is_last else bisect_right(row, time, key=itemgetter(0))
+            since = [size for _, size in row[start:end]] or [held]
+            column.append(max(since))
+            start, held = end, since[-1]
+        columns.append(tuple(column))
+    return tuple(columns)
 
 
-def _memory_at_times(
-    row: Sequence[tuple[Seconds, Bytes]], times: Sequence[Seconds]
-) -> tuple[Bytes, ...]:
-    column: list[Bytes] = []
-    at, held = 0, 0
-    for place, time in enumerate(times):
-        is_last = place == len(times) - 1
-        most: Bytes | None = None
-        while at < len(row) and (is_last or row[at][0] <= time):
-            held = row[at][1]
-            most = held if most is None else max(most, held)
-            at += 1
-        column.append(held if most is None else most)
-    return tuple(column)
-
-
-def _increase(before: _Count | None, after: _Count | None) -> _Count | None:
+def _increase(before: Any, after: Any) -> Any:  # noqa: ANN401 - a whole number or not
     return None if before is None or after is None else max(0, after - before)
 
 
-_LEAST, _BEFORE = 0.7, 0.1  # of the GPU: taken at once, and held before
+# shares of the GPU: taken at once, and held before; of the peak: what comes later is
+# little. JAX takes 75 % with its first operation (its page on GPU memory)
+_LEAST, _BEFORE, _KEPT = 0.7, 0.1, 0.97
 _AT_ONCE: Seconds = 0.5  # some samples; the CUDA context comes just before
-_KEPT = 0.97  # of the peak: what comes later is little
 
 
 def preallocated(
@@ -440,20 +423,17 @@ def preallocated(
     """Return what a job took at once, if that is most of a GPU and of its peak.
 
     *held* is the job's memory on the GPU over time, *total* the GPU's. Such a peak is
-    no measure of the need: JAX takes 75 % of a GPU with its first operation, TensorFlow
-    nearly all that is free (their pages on GPU memory).
+    no measure of the need.
     """
     peak = max((size for _, size in held), default=0)
     if not total or peak < _LEAST * total:
         return None
     reached = next(at for at, (_, size) in enumerate(held) if size >= _KEPT * peak)
-    since = held[reached][0] - _AT_ONCE
-    earlier = [size for time, size in held[:reached] if time < since]
-    lately = [size for time, size in held[:reached] if time >= since]
+    time, size = held[reached]
+    earlier = [size for at, size in held[:reached] if at < time - _AT_ONCE]
     # of a sparse series, the sample before the step is older than that
-    before = earlier[-1] if earlier else min(lately, default=None)
+    lately = sorted(size for _, size in held[len(earlier) : reached])
+    before = (earlier[-1:] or lately[:1] or [size])[0]
     # memory that was held before shows that the GPU was filled in steps
-    if before is None or before > _BEFORE * total:
-        return None
-    taken = held[reached][1] - before
-    return taken if taken >= _LEAST * total else None
+    is_at_once = before <= _BEFORE * total and size - before >= _LEAST * total
+    return size - before if is_at_once else None

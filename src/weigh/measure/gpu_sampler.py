@@ -39,15 +39,42 @@ class _ReadingBudget:
     def __init__(self, share: float) -> None:
         self._share = share
         self._left = _CREDIT
-        self._paid_at = time.monotonic()
+        self._paid_at: Seconds = 0.0
 
-    def pause_after(self, spent: Seconds) -> Seconds:
+    def pause_after(self, spent: Seconds, current_time: Seconds) -> Seconds:
         """Pay for a reading; return the seconds until the next can be paid for."""
-        now = time.monotonic()
-        earned = self._share * (now - self._paid_at)
+        earned = self._share * (current_time - self._paid_at)
         self._left = min(_CREDIT, self._left + earned) - spent
-        self._paid_at = now
+        self._paid_at = current_time
         return max(0.0, -self._left / self._share)
+
+
+class ReadingSchedule:
+    """When to read GPUs: memory every *interval*, all other figures less often.
+
+    If readings are expensive, the other figures are read less often before memory.
+    """
+
+    def __init__(self, interval: Seconds) -> None:
+        self._interval = interval
+        self._activity_at: Seconds = 0.0
+        self._memory_budget = _ReadingBudget(_MEMORY_SHARE)
+        self._activity_budget = _ReadingBudget(_ACTIVITY_SHARE)
+
+    def is_activity_due(self, current_time: Seconds) -> bool:
+        """Return whether the next reading is of all figures."""
+        return current_time >= self._activity_at
+
+    def rest_after(
+        self, spent: Seconds, current_time: Seconds, *, activity: bool
+    ) -> Seconds:
+        """Return the seconds until the next reading, after one that took *spent*."""
+        if activity:
+            pause = self._activity_budget.pause_after(spent, current_time)
+            self._activity_at = current_time + max(_ACTIVITY_INTERVAL, pause)
+            return self._interval
+        pause = self._memory_budget.pause_after(spent, current_time)
+        return max(self._interval, min(pause, _LONGEST_PAUSE))
 
 
 class GpuSampler:
@@ -82,10 +109,6 @@ class GpuSampler:
         self._thread = threading.Thread(target=self._run, name="weigh-gpu", daemon=True)
         self._call_began: Seconds | None = None  # start of the current driver call
         self._started: Seconds = 0.0
-        self._turns: Iterator[GpuAccount] = iter(())  # whose bus comes next
-        self._bus_at = self._activity_at = 0.0  # due times
-        self._memory_budget = _ReadingBudget(_MEMORY_SHARE)
-        self._activity_budget = _ReadingBudget(_ACTIVITY_SHARE)
 
     def start(self, wait: Seconds = 1.0) -> None:
         """Start, and wait up to *wait* seconds for the baseline."""
@@ -113,15 +136,21 @@ class GpuSampler:
     def warnings(self) -> tuple[str, ...]:
         """Return the problems and doubts, each once."""
         with self._lock:
-            lost = [
+            found = self._warnings + [
                 f"GPU {account.device.index} fell off the bus after "
                 f"{account.lost_at:.0f} s: its figures end there"
                 for account in self._accounts.values()
                 if account.lost_at is not None
             ]
-        hung = self._hung_for()
-        silent = [] if hung is None else [f"the GPU driver has not answered {hung}"]
-        return (*self._warnings, *lost, *silent)
+        began = self._call_began
+        if began is not None and self._thread.is_alive():
+            since = time.monotonic() - began
+            if since >= _HUNG_AFTER or self._stopping.is_set():
+                found.append(
+                    f"the GPU driver has not answered for {since:.0f} s: "
+                    "GPU figures may be incomplete"
+                )
+        return tuple(found)
 
     def stop(self, timeout: Seconds = 1.0) -> tuple[GpuUsage, ...]:
         """Wait up to *timeout* for the last figures, and return the usage.
@@ -132,15 +161,6 @@ class GpuSampler:
             self._stopping.set()
             self._thread.join(timeout)
         return self.usages()
-
-    def _hung_for(self) -> str | None:
-        call_began = self._call_began
-        if call_began is None or not self._thread.is_alive():
-            return None
-        since = time.monotonic() - call_began
-        if since < _HUNG_AFTER and not self._stopping.is_set():
-            return None
-        return f"for {since:.0f} s: GPU figures may be incomplete"
 
     def _run(self) -> None:
         """Run the thread; no exception leaves it."""
@@ -160,8 +180,18 @@ class GpuSampler:
         with self._driver_call():
             probe = self._factory()
         try:
-            self._open(probe)
+            with self._driver_call():
+                self._devices = probe.devices()
+            with self._lock:
+                self._accounts = {
+                    device.uuid: GpuAccount(device, self._started, joined=self._joined)
+                    for device in self._devices
+                }
+            self._warnings += probe.notes
             if self._accounts:
+                self._look(probe, activity=True)
+                self._count(probe, GpuAccount.begin_counters)
+                self._ready.set()
                 self._sample(probe)
                 self._look(probe, activity=False)  # no activity: the job has ended
                 self._count(probe, GpuAccount.end_counters)
@@ -176,47 +206,33 @@ class GpuSampler:
         yield
         self._call_began = None
 
-    def _open(self, probe: GpuProbe) -> None:
-        """Read the baseline, then the counters."""
-        with self._driver_call():
-            self._devices = probe.devices()
-        with self._lock:
-            for device in self._devices:
-                account = GpuAccount(device, self._started, joined=self._joined)
-                self._accounts[device.uuid] = account
-        self._warnings += probe.notes
-        if not self._accounts:
-            return
-        self._look(probe, activity=True)
-        self._count(probe, GpuAccount.begin_counters)
-        self._ready.set()
-        self._turns = cycle(self._accounts.values())
-        self._bus_at = time.monotonic() + _FIRST_BUS
-
     def _sample(self, probe: GpuProbe) -> None:
-        """Read memory at intervals, and the bus in between."""
+        """Read memory at intervals, and the bus of one GPU after the other in between.
+
+        A slow driver is asked for the bus seldom: meanwhile memory is not read.
+        """
+        schedule, turns = ReadingSchedule(self.interval), cycle(self._accounts.values())
+        bus_at = time.monotonic() + _FIRST_BUS
         rest = self.interval
         while not self._stopping.wait(rest):
-            pause = self._timed_look(probe)
-            rest = pause - min(pause, self._read_next_bus(probe))
-
-    def _timed_look(self, probe: GpuProbe) -> Seconds:
-        """Take a reading; return the seconds until the next.
-
-        If readings are expensive, all other figures are read less often before memory.
-        """
-        before = time.thread_time()
-        is_due = time.monotonic() >= self._activity_at
-        self._look(probe, activity=is_due)
-        # per GPU, as the share is an upper bound per GPU
-        spent = (time.thread_time() - before) / len(self._accounts)
-        self.looks += 1
-        if is_due:
-            rest = max(_ACTIVITY_INTERVAL, self._activity_budget.pause_after(spent))
-            self._activity_at = time.monotonic() + rest
-            return self.interval
-        pause = self._memory_budget.pause_after(spent)
-        return max(self.interval, min(pause, _LONGEST_PAUSE))
+            before = time.thread_time()
+            is_due = schedule.is_activity_due(time.monotonic())
+            self._look(probe, activity=is_due)
+            self.looks += 1
+            # per GPU, as the share is an upper bound per GPU
+            spent = (time.thread_time() - before) / len(self._accounts)
+            began = time.monotonic()
+            rest = schedule.rest_after(spent, began, activity=is_due)
+            if began < bus_at:
+                continue
+            account = next(turns)
+            with self._driver_call():
+                traffic = probe.bus_traffic(account.device.uuid)
+            with self._lock:
+                account.take_bus(traffic)
+            took = time.monotonic() - began
+            bus_at = began + max(_BUS_INTERVAL / len(self._accounts), took / _BUS_SHARE)
+            rest -= min(rest, took)
 
     def _look(self, probe: GpuProbe, *, activity: bool) -> None:
         with self._driver_call():
@@ -238,21 +254,3 @@ class GpuSampler:
                 counters = probe.counters(uuid)
             with self._lock:
                 take(account, counters)
-
-    def _read_next_bus(self, probe: GpuProbe) -> Seconds:
-        """Read the bus of one GPU, if it is due; return the seconds that it took.
-
-        A slow driver is asked seldom: meanwhile memory is not read.
-        """
-        before = time.monotonic()
-        if before < self._bus_at:
-            return 0.0
-        account = next(self._turns)
-        with self._driver_call():
-            traffic = probe.bus_traffic(account.device.uuid)
-        with self._lock:
-            account.take_bus(traffic)
-        took = time.monotonic() - before
-        turn = _BUS_INTERVAL / len(self._accounts)
-        self._bus_at = before + max(turn, took / _BUS_SHARE)
-        return took

@@ -65,7 +65,6 @@ def test_conditions_read_as_they_are_written(text: str, holds: bool) -> None:  #
 def test_anything_else_is_refused_in_one_line(text: str, words: str) -> None:
     with pytest.raises(FormatError) as refused:
         parse_condition(text, NAMES)(ROW)
-
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -88,13 +87,11 @@ def test_what_makes_no_sense_for_a_row_names_its_parameters(
 ) -> None:
     with pytest.raises(FormatError) as refused:
         parse_condition(text, NAMES)(ROW)
-
     assert words in str(refused.value)
 
 
 def test_a_comparison_never_made_is_never_wrong() -> None:
     holds = parse_condition("name == 'adam' or name < 1", NAMES)
-
     assert holds(ROW)
 
 
@@ -114,7 +111,6 @@ CONDITIONS = st.recursive(
 @given(CONDITIONS)
 def test_python_itself_agrees(text: str) -> None:
     expected = eval(text, {"lr": 0.01, "seed": 1})
-
     assert parse_condition(text, NAMES)(ROW) == expected
 
 

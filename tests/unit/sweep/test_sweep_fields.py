@@ -8,9 +8,7 @@ from weigh.sweep.tasks import field_names, fill_fields, match_fields
 
 def test_a_field_is_filled_wherever_it_stands_in_a_word() -> None:
     argv = ("run.py", "--lr={lr}", "out/{lr}-{seed}.txt")
-
     filled = fill_fields(argv, {"lr": "1e-3", "seed": "1"})
-
     assert filled == ("run.py", "--lr=1e-3", "out/1e-3-1.txt")
 
 
@@ -51,5 +49,4 @@ def test_words_without_fields_of_ours_never_change(
     argv: list[str], texts: dict[str, str]
 ) -> None:
     unused = {name: text for name, text in texts.items() if name not in "".join(argv)}
-
     assert fill_fields(argv, unused) == tuple(argv)

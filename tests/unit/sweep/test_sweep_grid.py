@@ -29,14 +29,12 @@ def rows(grid: ParameterGrid) -> list[tuple[str, ...]]:
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4))
 def test_a_grid_is_the_product_in_the_order_of_itertools(sizes: list[int]) -> None:
     grid = grid_of(*(f"p{n}=1..{size}" for n, size in enumerate(sizes)))
-
     counted = [[str(n) for n in range(1, size + 1)] for size in sizes]
     assert rows(grid) == list(itertools.product(*counted))
 
 
 def test_zipped_parameters_go_value_by_value() -> None:
     grid = grid_of("a=1,2", "s=1,2", "b=x,y", zips=(("a", "b"),))
-
     assert grid.names == ("a", "b", "s")
     assert rows(grid) == [
         ("1", "x", "1"),
@@ -59,7 +57,6 @@ def test_zipped_parameters_go_value_by_value() -> None:
 def test_what_cannot_be_zipped_is_refused(group: tuple[str, ...], words: str) -> None:
     with pytest.raises(UsageError) as refused:
         grid_of("a=1,2", "b=1,2,3", "c=1,2", zips=(group,))
-
     assert words in str(refused.value)
 
 
@@ -76,9 +73,7 @@ def test_a_name_given_twice_is_refused() -> None:
 def test_conditions_choose_as_a_comprehension_would() -> None:
     grid = grid_of("a=1..9", "b=1..9")
     holds = parse_condition("a < b and not (a == 2 and b in (3, 5))", grid.names)
-
     chosen = [grid.combination(n).values for n in matching_combinations(grid, [holds])]
-
     assert chosen == [
         {"a": a, "b": b}
         for a, b in itertools.product(range(1, 10), repeat=2)
@@ -96,9 +91,7 @@ def test_a_draw_is_of_different_combinations_and_repeatable(
     count: int, seed: int
 ) -> None:
     grid = grid_of("a=1..5", "b=1..6")
-
     drawn = drawn_combinations(grid, [], count, random.Random(seed))
-
     assert len(set(drawn)) == len(drawn) == min(count, 30)
     assert set(drawn) <= set(range(30))
     assert drawn == drawn_combinations(grid, [], count, random.Random(seed))
@@ -107,9 +100,7 @@ def test_a_draw_is_of_different_combinations_and_repeatable(
 def test_every_draw_is_as_likely_as_any_other() -> None:
     grid = grid_of("a=1..4")
     chance = random.Random(1)
-
     drawn = [tuple(drawn_combinations(grid, [], 2, chance)) for _ in range(12_000)]
-
     pairs = list(itertools.permutations(range(4), 2))
     counts = [drawn.count(pair) for pair in pairs]
     # 11 degrees of freedom: above 31.3 once in a thousand
@@ -119,15 +110,12 @@ def test_every_draw_is_as_likely_as_any_other() -> None:
 def test_a_draw_meets_the_conditions() -> None:
     grid = grid_of("a=1..100", "b=1..100")
     holds = parse_condition("a == b", grid.names)
-
     drawn = drawn_combinations(grid, [holds], 1000, random.Random(1))
-
     assert sorted(drawn) == list(matching_combinations(grid, [holds]))
 
 
 def test_a_draw_from_a_huge_grid_is_quick() -> None:
     grid = grid_of(*(f"p{n}=1..1000" for n in range(20)))
-
     assert len(set(drawn_combinations(grid, [], 1000, random.Random(1)))) == 1000
 
 
@@ -147,9 +135,7 @@ def test_what_draws_do_not_find_is_looked_for(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(room, "MOST_DRAWS", 1000)
     grid = grid_of("a=1..100", "b=1..100")
     holds = parse_condition("a == b", grid.names)
-
     drawn = drawn_combinations(grid, [holds], 1000, random.Random(1))
-
     assert sorted(drawn) == list(matching_combinations(grid, [holds]))
 
 
@@ -157,7 +143,6 @@ def test_a_draw_that_finds_too_few_gives_up(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(room, "MOST_DRAWS", 1000)
     grid = grid_of("a=1..20000", "b=1..20000")
     holds = parse_condition("a == 1 and b == 1", grid.names)
-
     with pytest.raises(UsageError, match="of 2,000 combinations drawn"):
         drawn_combinations(grid, [holds], 2, random.Random(1))
 
@@ -179,9 +164,7 @@ def test_no_two_tasks_have_one_line(
     argv: list[str], zips: tuple[tuple[str, ...], ...]
 ) -> None:
     grid = grid_of("a=1,11,1,1-1,''", "b=1,11,1,1-1,''", zips=zips)
-
     indices = with_distinct_lines(grid, matching_combinations(grid), argv)
-
     every = [
         entry.task.line
         for entry in make_entries(grid, matching_combinations(grid), argv)

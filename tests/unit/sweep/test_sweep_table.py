@@ -21,9 +21,7 @@ def test_a_spreadsheet_reads_every_cell_back(
     texts: dict[str, str], line: str, seq: int
 ) -> None:
     written = table_header(tuple(texts)) + table_row(Task(seq, line), texts)
-
     read = list(csv.reader(io.StringIO(written, newline=""), "excel-tab"))
-
     assert read == [
         ["Seq", *texts, "Command"],
         [str(seq), *texts.values(), line],
@@ -33,9 +31,7 @@ def test_a_spreadsheet_reads_every_cell_back(
 @given(st.dictionaries(st.sampled_from("abc"), CELLS), CELLS)
 def test_a_table_is_read_back_as_tasks(texts: dict[str, str], line: str) -> None:
     written = table_header(tuple(texts)) + table_row(Task(7, line), texts)
-
     tasks = list(read_table(io.StringIO(written, newline="")))
-
     values: dict[str, Any] = {name: typed_value(text) for name, text in texts.items()}
     assert tasks == [Task(7, line, values)]
 
@@ -55,7 +51,6 @@ def test_a_table_is_read_back_as_tasks(texts: dict[str, str], line: str) -> None
 def test_what_is_no_table_of_tasks_is_refused(text: str, words: str) -> None:
     with pytest.raises(FormatError) as refused:
         list(read_table(io.StringIO(text, newline="")))
-
     assert words in str(refused.value)
 
 

@@ -126,7 +126,6 @@ def test_what_json_or_a_reader_could_take_otherwise_stays_text(text: str) -> Non
 def test_what_is_no_axis_is_refused_with_the_way_out(text: str, words: str) -> None:
     with pytest.raises(FormatError) as refused:
         parse_axis(text)
-
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -138,7 +137,6 @@ def test_what_is_no_axis_is_refused_with_the_way_out(text: str, words: str) -> N
 )
 def test_a_step_is_exact_in_decimals(first: Decimal, count: int, step: Decimal) -> None:
     got = texts(f"{first}..{first + count * step}:{step}")
-
     exact = [Fraction(first) + n * Fraction(step) for n in range(count + 1)]
     assert [Fraction(text) for text in got] == exact
 
@@ -150,7 +148,6 @@ def test_a_step_is_exact_in_decimals(first: Decimal, count: int, step: Decimal) 
 )
 def test_geometric_values_have_equal_factors(low: float, high: float, n: int) -> None:
     axis = parse_axis(f"x={low!r}..{high!r}:log{n}")
-
     assert axis.texts[0] == repr(low)
     assert axis.values[-1] == high
     if len(axis.values) == n:
@@ -163,7 +160,6 @@ def test_geometric_values_have_equal_factors(low: float, high: float, n: int) ->
 @given(st.lists(st.text(st.characters(exclude_characters="\0")), min_size=1))
 def test_any_text_survives_in_quotes(words: list[str]) -> None:
     quoted = ",".join("'" + word.replace("'", "''") + "'" for word in words)
-
     assert texts(quoted) == tuple(words)
 
 

@@ -22,7 +22,6 @@ def weigh(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Weigh:
     monkeypatch.chdir(tmp_path)
-
     return called_here(capsys, "sweep")
 
 
@@ -34,7 +33,6 @@ def test_a_sweep_writes_one_line_a_task_and_counts_first(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     code, out, _ = weigh("lr=1e-2,1e-3", "seed=1..5", "--", *RUN)
-
     assert code == 0
     assert out.startswith("10 tasks: 2 lr x 5 seed\n")
     assert lines(tmp_path / "tasks.txt") == [
@@ -50,7 +48,6 @@ def test_the_table_next_to_it_has_every_task_s_parameters(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     weigh("lr=1e-2,1e-3", "seed=7", "-o", "my.tasks", "--", *RUN)
-
     with (tmp_path / "my.tsv").open(newline="") as file:
         rows = list(csv.DictReader(file, dialect="excel-tab"))
     assert [(row["Seq"], row["lr"], row["seed"]) for row in rows] == [
@@ -79,9 +76,7 @@ def test_bash_gives_each_task_the_words_that_were_meant(
     quoted = ",".join("'" + value.replace("'", "''") + "'" for value in values)
     # a dollar before a field makes it the shell's own
     word = prefix.replace("{", "(").rstrip("$") + "{x}"
-
     weigh(f"x={quoted}", "--replace", "--", "printf", "%s\\0", word, "{x}")
-
     printed = b"".join(
         subprocess.run(["bash", "-c", line], capture_output=True, check=True).stdout
         for line in (tmp_path / "tasks.txt")
@@ -103,7 +98,6 @@ def test_bytes_that_are_no_utf_8_reach_the_program(tmp_path: Path) -> None:
         check=True,
         stdout=subprocess.DEVNULL,
     )
-
     done = subprocess.run(
         ["bash", str(tmp_path / "tasks.txt")], capture_output=True, check=True
     )
@@ -115,19 +109,16 @@ def test_the_command_s_own_dashes_and_options_are_its_own(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     weigh("x=1", "--", "run", "--force", "--", "-o", "{x}", "--json")
-
     assert lines(tmp_path / "tasks.txt")[0] == "run --force -- -o 1 --json"
 
 
 def test_a_draw_states_how_to_draw_it_again(weigh: Weigh, tmp_path: Path) -> None:
     argv = ("x=1..1000", "y=1..1000", "--random")
     command = ("--", "run", "{x}", "{y}")
-
     _, out, _ = weigh(*argv, "5", *command)
     drawn = out.splitlines()[0].rpartition(" ")[2]
     once = lines(tmp_path / "tasks.txt")
     weigh(*argv, drawn, "-o", "again.txt", *command)
-
     assert len(set(once)) == 6
     assert lines(tmp_path / "again.txt") == once
 
@@ -135,9 +126,7 @@ def test_a_draw_states_how_to_draw_it_again(weigh: Weigh, tmp_path: Path) -> Non
 def test_the_same_sweep_again_changes_nothing(weigh: Weigh, tmp_path: Path) -> None:
     weigh("x=1..3", "--", "run", "{x}")
     before = (tmp_path / "tasks.txt").stat().st_mtime_ns
-
     code, out, _ = weigh("x=1..3", "--", "run", "{x}")
-
     assert (code, out.splitlines()[-1].split()[0]) == (0, "unchanged")
     assert (tmp_path / "tasks.txt").stat().st_mtime_ns == before
 
@@ -147,9 +136,7 @@ def test_a_file_that_differs_is_kept_unless_forced(
     weigh: Weigh, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / name).write_text("mine\n")
-
     code, _, err = weigh("x=1..3", "--", "run", "{x}")
-
     assert (code, (tmp_path / name).read_text()) == (2, "mine\n")
     assert f"{name} is there and differs" in err
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -189,7 +176,6 @@ def test_memory_is_flat_however_many_tasks(tmp_path: Path) -> None:
         )
         for b in (10, 2000)
     ]
-
     assert peaks[1] - peaks[0] < 4096  # KiB; 200,000 lines are 5 MiB
 
 
@@ -197,9 +183,7 @@ def test_a_pattern_stands_for_the_files_that_match(weigh: Weigh) -> None:
     Path("data").mkdir()
     for name in ("b.txt", "a 1.txt", "007", "c.csv"):
         Path("data", name).touch()
-
     code, out, err = weigh("file=data/*.txt,data/00?", "--", "cat", "{file}")
-
     assert code == 0, err
     assert "3 tasks" in out
     assert Path("tasks.txt").read_text().splitlines() == [
@@ -213,7 +197,6 @@ def test_a_pattern_that_matches_nothing_is_refused_with_the_way_to_write_text(
     weigh: Weigh,
 ) -> None:
     code, out, err = weigh("file=data/*.txt", "--", "cat", "{file}")
-
     assert (code, out) == (2, "")
     assert "file: no file matches 'data/*.txt'" in err
     assert not Path("tasks.txt").exists()
@@ -225,7 +208,5 @@ def test_all_that_sweep_prints_is_as_it_was_reviewed(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     transcript = Path(__file__).with_name("sweep.transcript")
-
     check_transcript(transcript, lambda _verb, *words: weigh(*words))
-
     assert list(tmp_path.iterdir()) == []

@@ -34,7 +34,6 @@ def run_by_bash(line: str, locale: str) -> list[bytes]:
 @given(words=st.lists(WORDS, min_size=1))
 def test_bash_reads_every_word_back(words: list[str]) -> None:
     line = shell_line(["printf", "%s\\0", *words])
-
     expected = [word.encode("utf-8", "surrogateescape") for word in words]
     assert run_by_bash(line, "C") == expected
     assert run_by_bash(line, "C.UTF-8") == expected
@@ -43,7 +42,6 @@ def test_bash_reads_every_word_back(words: list[str]) -> None:
 @given(st.lists(WORDS, min_size=1))
 def test_a_task_is_one_line_of_utf_8_for_every_reader(words: list[str]) -> None:
     line = shell_line(words)
-
     assert line.splitlines() == [line]
     assert line.encode().decode() == line
     assert line[0] not in "# \ufeff"
@@ -56,13 +54,10 @@ def test_the_first_word_is_the_program_whatever_it_is_called(
     folder = tmp_path_factory.mktemp("bin")
     (folder / name).write_text('#!/bin/sh\nprintf "%s\\0" "$(basename -- "$0")" "$@"\n')
     (folder / name).chmod(0o755)
-
     line = f"PATH={folder}:$PATH; " + shell_line([name, "B=2"])
-
     assert run_by_bash(line, "C.UTF-8") == [name.encode(), b"B=2"]
 
 
 def test_plain_words_are_left_plain() -> None:
     line = shell_line(["python", "run.py", "--lr=1e-3", "out/a_b.txt"])
-
     assert line == "python run.py --lr=1e-3 out/a_b.txt"

@@ -127,9 +127,7 @@ def test_a_hung_collective_is_stuck_on_its_busy_gpu_and_a_silent_kernel_is_not(
     (tasks.folder / "tasks.txt").write_text(
         f"{counts}; while :; do :; done\ntimeout 8 sh -c 'while :; do :; done'; true\n"
     )
-
     done = tasks.execute("--end-stuck=4", "-j", "2", cards="0")
-
     states = {one["seq"]: one["state"] for one in tasks.events_of("ended")}
     assert states == {1: "STUCK", 2: "COMPLETED"}
     assert "task 1 is stuck: no output for 4.00 s, and no progress after 6" in (

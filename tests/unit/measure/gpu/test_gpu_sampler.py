@@ -13,7 +13,7 @@ from processes import until
 from run_captured import CapturedRun, run_captured
 
 from weigh.measure.gpu_account import PER_PROCESS
-from weigh.measure.gpu_sampler import GpuSampler
+from weigh.measure.gpu_sampler import GpuSampler, ReadingSchedule
 from weigh.model.gpu import GpuUsage
 from weigh.probe.gpu import GpuDevice
 from weigh.probe.nvml import NvmlProbe
@@ -157,48 +157,32 @@ def test_a_call_that_hangs_keeps_nobody_from_the_figures(nvml: Script) -> None:
     sampler.stop(DEADLINE)
 
 
-def spin(seconds: float) -> None:
-    """Use CPU time, as a driver does that is busy with another process."""
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass
+def readings_in(minute: ReadingSchedule, memory: float, activity: float) -> list[bool]:
+    """Read for a minute; each takes so many CPU seconds. Return which were of all."""
+    now, done = 0.0, list[bool]()
+    while now < 60:
+        done.append(minute.is_activity_due(now))
+        now += activity if done[-1] else memory
+        spent = activity if done[-1] else memory
+        now += minute.rest_after(spent, now, activity=done[-1])
+    return done
 
 
-def test_where_looking_is_dear_memory_is_looked_at_before_the_rest(
-    nvml: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nvml.gpus(1)
-    looks = []
-    read = NvmlProbe.read
-
-    def dear(probe: NvmlProbe, *, activity: bool = True) -> object:
-        looks.append(activity)
-        spin(0.4 * activity)
-        return read(probe, activity=activity)
-
-    monkeypatch.setattr(NvmlProbe, "read", dear)
-    with sampling() as sampler:
-        let_look(sampler, 300)
-    # the baseline, and two until the credit is used up, in what would be seven
-    assert sum(looks) <= 4
+def test_where_reading_is_dear_memory_is_read_before_the_rest() -> None:
+    cheap = readings_in(ReadingSchedule(0.05), 1e-6, 1e-6)
+    assert len(cheap) == 1200
+    assert 275 <= sum(cheap) <= 300
+    dear = readings_in(ReadingSchedule(0.05), 1e-6, 0.4)
+    # two until the credit is used up, then one per 160 s
+    assert (len(dear) > 1150, sum(dear)) == (True, 2)
+    # however dear, memory is read once per second
+    assert 58 <= len(readings_in(ReadingSchedule(0.05), 0.1, 0.4)) <= 70
 
 
-def test_a_driver_that_was_busy_once_is_looked_at_again_at_once(
-    nvml: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nvml.gpus(1)
-    read, times = NvmlProbe.read, []
-
-    def busy_once(probe: NvmlProbe, *, activity: bool = True) -> object:
-        times.append(time.monotonic())
-        # as long as an H100's driver spun while a process made its context
-        spin(0.1 * (len(times) == 10))
-        return read(probe, activity=activity)
-
-    monkeypatch.setattr(NvmlProbe, "read", busy_once)
-    with sampling() as sampler:
-        let_look(sampler, 20)
-    assert times[10] - times[9] < 1  # it was 2.7 s
+def test_a_driver_that_was_busy_once_is_read_again_at_once() -> None:
+    schedule = ReadingSchedule(0.05)
+    # as long as an H100's driver spun while a process made its context; it was 2.7 s
+    assert schedule.rest_after(0.1, 1.0, activity=False) == 0.05
 
 
 def test_caveats_are_reported_also_where_no_gpu_is_left(nvml: Script) -> None:

@@ -74,7 +74,6 @@ def test_each_part_of_make_gpu_measures_something(
     )
     table = (tmp_path / "out" / "gpu.md").read_text()
     rows = dict(json.loads((tmp_path / "out" / "gpu.json").read_text()))
-
     assert (done.returncode, done.stdout) == (0, table), done.stderr
     assert "failed" not in table
     assert "true" in next(v for k, v in rows.items() if k.startswith("fourth size"))

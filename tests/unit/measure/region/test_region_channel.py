@@ -181,7 +181,6 @@ def test_torn_and_foreign_lines_cost_nothing_else(channel: Channel) -> None:
 @given(st.binary(max_size=400))
 def test_no_content_of_the_file_makes_reading_fail(content: bytes) -> None:
     import tempfile  # noqa: PLC0415
-
     with tempfile.NamedTemporaryFile() as file:
         file.write(content)
         file.flush()
@@ -260,11 +259,9 @@ def test_a_system_without_locks_of_files_has_a_channel_all_the_same(
     """Windows has no fcntl."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setitem(sys.modules, "fcntl", None)
-
     made = flow_channel.PhaseChannel("0123")
     assert made.path == str(tmp_path / "weigh-0123.regions")
     made.close()
-
     assert list(tmp_path.iterdir()) == []
 
 
