@@ -9,7 +9,8 @@ units and meanings are from ``nvml.h``.
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from ctypes import byref, c_char, c_uint, c_ulonglong, c_void_p, sizeof
 from functools import partial
 from typing import Any, TypeVar
@@ -142,16 +143,239 @@ class NvmlLibrary:
 
 
 class _NvmlGpu:
-    """A visible device, its handle, and the figures that it does not provide."""
+    """A GPU or an instance of one, by its handle; figures that fail are None."""
 
-    def __init__(self, device: GpuDevice, handle: c_void_p) -> None:
-        self.device = device
-        self.handle = handle
-        self.lost = False
-        self.used: Bytes | None = None  # at the last reading
-        # the driver's own, which older figures include
-        self.reserved: Bytes = device.memory_reserved or 0
-        self.events: c_void_p | None = None
+    def __init__(self, library: NvmlLibrary, handle: c_void_p) -> None:
+        self._library = library
+        self._handle = handle
+        self._is_lost = False
+        self._used: Bytes | None = None  # at the last reading
+        self._reserved: Bytes = 0  # the driver's own, which older figures include
+        self._events: c_void_p | None = None
+        self.device = GpuDevice(0, "", "")
+
+    def describe(self, index: int, parent: str | None = None) -> bool:
+        """Fill in ``device``; return False if it has no UUID."""
+        memory, pci = self._memory(), _Pci()
+        has_bus = parent is None and self.fill_in("nvmlDeviceGetPciInfo_v3", byref(pci))
+        self.device = GpuDevice(
+            index=index,
+            uuid=self._text("nvmlDeviceGetUUID") or "",
+            name=self._text("nvmlDeviceGetName") or "GPU",
+            memory_total=None if memory is None else memory[0],
+            mig_parent=parent,
+            memory_reserved=None if memory is None else self._reserved or None,
+            bus=pci.bus.decode("ascii", "replace").lower() if has_bus else None,
+        )
+        return bool(self.device.uuid)
+
+    def instances(self) -> list["_NvmlGpu"]:
+        """Return the instances of a GPU in MIG mode."""
+        # the most that it can have: places without an instance are skipped
+        most, found = c_uint(), list[_NvmlGpu]()
+        self.fill_in("nvmlDeviceGetMaxMigDeviceCount", byref(most))
+        for place in range(min(most.value, _MOST_GPUS)):
+            part, name = c_void_p(), "nvmlDeviceGetMigDeviceHandleByIndex"
+            if not self.fill_in(name, place, byref(part)):
+                continue
+            instance = _NvmlGpu(self._library, part)
+            if instance.describe(self.device.index, self.device.uuid):
+                found.append(instance)
+        return found
+
+    def look(self, *, activity: bool) -> GpuReading | None:
+        """Read a GPU; None if only memory is wanted and it has not changed.
+
+        Listing processes doubles the cost, and their memory changes with the GPU's. The
+        GPU's memory is read first, so that no later change is missed.
+        """
+        memory = self._memory()
+        used = None if memory is None else memory[1]
+        stayed = used is not None and used == self._used
+        self._used = used
+        if stayed and not activity:
+            return None
+        # one process without a figure makes their sum unknown
+        holders = self._holders()
+        complete = holders is not None and None not in holders.values()
+        reading = GpuReading(
+            self.device.uuid,
+            memory_used=used,
+            process_memory=holders if complete else None,  # type: ignore[arg-type] # None is not in it
+            processes=None if holders is None else tuple(holders),
+            lost=self._is_lost,
+        )
+        if not activity:
+            return reading
+        rates, name = _Rates(), "nvmlDeviceGetUtilizationRates"
+        has_rates = self.fill_in(name, byref(rates))
+        return msgspec.structs.replace(
+            reading,
+            utilization=valid_share_of_time(rates.gpu) if has_rates else None,
+            memory_utilization=valid_share_of_time(rates.memory) if has_rates else None,
+            power=_scaled(self._number("nvmlDeviceGetPowerUsage"), 0.001),
+            sm_clock=_scaled(self._number("nvmlDeviceGetClockInfo", 1), 1.0),
+            memory_clock=_scaled(self._number("nvmlDeviceGetClockInfo", 2), 1.0),
+            slowed=self._slowed(),
+            lost=self._is_lost,
+        )
+
+    def counters(self) -> GpuCounters:
+        """Read what was counted.
+
+        Pages are retired before A100, rows remapped from A100 on.
+        """
+        # NVML's numbers for the kind of error and the time that is counted
+        corrected, uncorrected, since_loaded = 0, 1, 0
+        energy = self._number("nvmlDeviceGetTotalEnergyConsumption", kind=c_ulonglong)
+        ecc = partial(self._number, "nvmlDeviceGetTotalEccErrors", kind=c_ulonglong)
+        # retired after several single-bit errors (0), or after one of two bits (1)
+        pages = [self._retired_pages(cause) for cause in (0, 1)]
+        retired = [count for count in pages if count is not None]
+        pending = self._number("nvmlDeviceGetRetiredPagesPendingStatus")
+        rows = [c_uint() for _ in range(4)]
+        has_rows = self.fill_in("nvmlDeviceGetRemappedRows", *map(byref, rows))
+        single, double, waiting, failed = (row.value for row in rows)
+        is_known = has_rows or pending is not None
+        return GpuCounters(
+            energy=_scaled(energy, 0.001),
+            ecc_errors=ecc(uncorrected, since_loaded),
+            corrected_ecc_errors=ecc(corrected, since_loaded),
+            pcie_replays=self._number("nvmlDeviceGetPcieReplayCounter"),
+            xids=self._new_xids(),
+            retired_pages=sum(retired) if retired and not has_rows else None,
+            remapped_rows=single + double if has_rows else None,
+            pending=bool(waiting or pending) if is_known else None,
+            failed=bool(failed) if has_rows else None,
+        )
+
+    def bus_traffic(self, way: int) -> Bytes | None:
+        """Read the bytes per second *way* now: from the GPU (0) or to it (1)."""
+        kilobytes = self._number("nvmlDeviceGetPcieThroughput", way)
+        return None if kilobytes is None else kilobytes * 1000
+
+    def release(self) -> None:
+        """Release what was registered. Raises NvmlError where the GPU is lost."""
+        if self._events is not None:
+            self._library.call("nvmlEventSetFree", self._events)
+
+    def fill_in(self, name: str, *words: object) -> bool:
+        """Let a function fill in the structures in *words*; return whether it did."""
+
+        def filled() -> bool:
+            self._library.call(name, self._handle, *words)
+            return True
+
+        return self._ask(filled) or False
+
+    def _slowed(self) -> frozenset[str] | None:
+        name = "nvmlDeviceGetCurrentClocksThrottleReasons"
+        reasons = self._number(name, kind=c_ulonglong)
+        if reasons is None:
+            return None
+        return frozenset(word for bit, word in _REASONS.items() if reasons & bit)
+
+    def _memory(self) -> tuple[Bytes, Bytes] | None:
+        """Read (total, used), without the driver's own if it was ever separate."""
+        # NVML takes the size and the version of the structure from its first field
+        found = _MemoryV2(version=sizeof(_MemoryV2) | 2 << 24)
+        if self.fill_in("nvmlDeviceGetMemoryInfo_v2", byref(found)):
+            self._reserved, used = int(found.reserved), int(found.used)
+        else:
+            found = _MemoryV1()
+            if not self.fill_in("nvmlDeviceGetMemoryInfo", byref(found)):
+                return None
+            used = max(0, int(found.used) - self._reserved)
+        if found.used > found.total or found.total in _NOTHING:
+            return None
+        return int(found.total), used
+
+    def _holders(self) -> dict[int, Bytes | None] | None:
+        """Return the processes on a GPU, each with its memory if known."""
+        holders = self._listed("Compute")
+        # clients of MPS may only be on a list of their own
+        if holders is not None:
+            holders |= self._listed("MPSCompute") or {}
+        return holders
+
+    def _listed(self, kind: str) -> dict[int, Bytes | None] | None:
+        def listed(name: str) -> list[ctypes.Structure]:
+            count = c_uint(0)
+            self._library.count(name, self._handle, byref(count), None)
+            if not count.value:
+                return []
+            count = c_uint(count.value + _MORE_PROCESSES)
+            found = (_Holder * count.value)()
+            self._library.call(name, self._handle, byref(count), found)
+            return list(found[: count.value])
+
+        for version in ("v3", "v2"):
+            name = f"nvmlDeviceGet{kind}RunningProcesses_{version}"
+            processes = self._ask(partial(listed, name))
+            if processes is not None:
+                return {
+                    one.pid: None if one.memory in _NOTHING else int(one.memory)
+                    for one in processes
+                }
+        return None
+
+    def _retired_pages(self, cause: int) -> int | None:
+        name, count = "nvmlDeviceGetRetiredPages", c_uint(0)
+
+        def pages() -> int:
+            self._library.count(name, self._handle, cause, byref(count), None)
+            return count.value
+
+        return self._ask(pages)
+
+    def _new_xids(self) -> tuple[int, ...] | None:
+        """Return the driver's errors (XID numbers) since the last call; never waits."""
+        # registered at the first call: earlier errors are not reported
+        if self._events is None and not self._register():
+            return None
+        found: list[int] = []
+        while len(found) < _MOST_EVENTS:
+            event = _Event()
+            try:
+                self._library.call("nvmlEventSetWait_v2", self._events, byref(event), 0)
+            except NvmlError:  # a timeout: there was no error
+                break
+            found.append(int(event.data))
+        return tuple(found)
+
+    def _register(self) -> bool:
+        """Register for the driver's error events."""
+        events, kinds = c_void_p(), c_ulonglong(_XID_ERRORS)
+        try:
+            self._library.call("nvmlEventSetCreate", byref(events))
+            self._library.call("nvmlDeviceRegisterEvents", self._handle, kinds, events)
+        except NvmlError:
+            if events.value:
+                self._library.call("nvmlEventSetFree", events)
+            return False
+        self._events = events
+        return True
+
+    def _number(
+        self, name: str, *words: int, kind: type[c_uint] | type[c_ulonglong] = c_uint
+    ) -> int | None:
+        """Read one number; None if it is not available."""
+        out = kind()
+        is_known = self.fill_in(name, *words, byref(out))
+        return int(out.value) if is_known and out.value not in _NOTHING else None
+
+    def _text(self, name: str) -> str | None:
+        return self._ask(lambda: self._library.text(name, self._handle))
+
+    def _ask(self, call: Callable[[], _T]) -> _T | None:
+        """Query one figure; None if it is not available."""
+        if self._is_lost:
+            return None
+        try:
+            return call()
+        except NvmlError as error:
+            self._is_lost = error.value == _LOST
+            return None
 
 
 class NvmlProbe(GpuProbe):
@@ -164,8 +388,20 @@ class NvmlProbe(GpuProbe):
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._library = NvmlLibrary()
-        self._hidden = 0
-        self._gpus = self._find(environment)
+        found = {gpu.device.uuid: gpu for gpu in self._find()}
+        devices = [gpu.device for gpu in found.values()]
+        visible = visible_devices(devices, environment)
+        self.notes += visible.notes
+        # by UUID, in CUDA's order
+        self._gpus = {device.uuid: found[device.uuid] for device in visible.devices}
+        if self._gpus:
+            self.absence = None
+        elif found:
+            self.absence = (
+                f"this node has GPUs, but they are hidden by {VARIABLE}"
+                if VARIABLE in environment
+                else "there are GPUs here, in MIG mode, with no instance for you"
+            )
 
     def devices(self) -> tuple[GpuDevice, ...]:
         """Return the visible GPUs, in CUDA's order."""
@@ -173,311 +409,54 @@ class NvmlProbe(GpuProbe):
 
     def read(self, *, activity: bool = True) -> tuple[GpuReading, ...]:
         """Read each once; without *activity*, only those whose memory changed."""
-        looks = [self._look(gpu, activity=activity) for gpu in self._gpus.values()]
+        looks = [gpu.look(activity=activity) for gpu in self._gpus.values()]
         return tuple(look for look in looks if look is not None)
 
     def counters(self, gpu_uuid: str) -> GpuCounters:
-        """Read what was counted.
-
-        Pages are retired before A100, rows remapped from A100 on.
-        """
-        gpu, number = self._gpus[gpu_uuid], partial(self._number, self._gpus[gpu_uuid])
-        # NVML's numbers for the kind of error and the time that is counted
-        corrected, uncorrected, since_loaded = 0, 1, 0
-        millijoules = number("nvmlDeviceGetTotalEnergyConsumption", kind=c_ulonglong)
-        ecc = partial(number, "nvmlDeviceGetTotalEccErrors", kind=c_ulonglong)
-        # retired after several single-bit errors (0), or after one of two bits (1)
-        pages = [self._pages(gpu, cause) for cause in (0, 1)]
-        retired = [count for count in pages if count is not None]
-        pending = number("nvmlDeviceGetRetiredPagesPendingStatus")
-        rows = [c_uint() for _ in range(4)]
-        has_rows = self._read(gpu, "nvmlDeviceGetRemappedRows", *map(byref, rows))
-        single, double, waiting, failed = (row.value for row in rows)
-        is_known = has_rows or pending is not None
-        return GpuCounters(
-            energy=_scaled(millijoules, 0.001),
-            ecc_errors=ecc(uncorrected, since_loaded),
-            corrected_ecc_errors=ecc(corrected, since_loaded),
-            pcie_replays=number("nvmlDeviceGetPcieReplayCounter"),
-            xids=self._new_xids(gpu),
-            retired_pages=sum(retired) if retired and not has_rows else None,
-            remapped_rows=single + double if has_rows else None,
-            pending=bool(waiting or pending) if is_known else None,
-            failed=bool(failed) if has_rows else None,
-        )
+        """Read what was counted."""
+        return self._gpus[gpu_uuid].counters()
 
     def bus_traffic(self, gpu_uuid: str) -> tuple[Bytes | None, Bytes | None]:
         """Read the bytes per second to and from the GPU now, which takes 40 ms."""
-        name, gpu = "nvmlDeviceGetPcieThroughput", self._gpus[gpu_uuid]
-        inwards, outwards = (self._number(gpu, name, way) for way in (1, 0))
-        return (
-            None if inwards is None else inwards * 1000,
-            None if outwards is None else outwards * 1000,
-        )
+        gpu = self._gpus[gpu_uuid]
+        return gpu.bus_traffic(1), gpu.bus_traffic(0)
 
     def close(self) -> None:
         """Release the driver."""
         try:
             for gpu in self._gpus.values():
-                if gpu.events is not None:
-                    self._library.call("nvmlEventSetFree", gpu.events)
+                gpu.release()
             self._library.call("nvmlShutdown")
         except NvmlError:
             return  # a lost GPU cannot be released either
 
-    def _find(self, environment: Mapping[str, str]) -> dict[str, _NvmlGpu]:
-        """Return the visible GPUs by UUID, in CUDA's order."""
-        handles: dict[str, c_void_p] = {}
-        found: list[GpuDevice] = []
-        for index in range(min(self._count(), _MOST_GPUS)):
-            handle = self._handle(index)
-            if handle is None:
-                continue
-            for device, its_handle in self._described(index, handle):
-                handles[device.uuid] = its_handle
-                found.append(device)
-        visible = visible_devices(found, environment)
-        self.notes += visible.notes
-        if not visible.devices:
-            self.absence = self._why_none(len(found), environment)
-        return {one.uuid: _NvmlGpu(one, handles[one.uuid]) for one in visible.devices}
-
-    def _why_none(self, found: int, environment: Mapping[str, str]) -> str:
-        if found and VARIABLE in environment:
-            return f"this node has GPUs, but they are hidden by {VARIABLE}"
-        if found:
-            return "there are GPUs here, in MIG mode, with no instance for you"
-        if self._hidden:
-            return "there are GPUs here, but none was allocated to you"
-        return "an NVIDIA driver is here, but no GPU"
-
-    def _count(self) -> int:
+    def _find(self) -> Iterator[_NvmlGpu]:
+        """Yield the GPUs, each with its instances behind it."""
+        self.absence = "an NVIDIA driver is here, but no GPU"
         count = c_uint()
-        try:
+        with suppress(NvmlError):
             self._library.call("nvmlDeviceGetCount_v2", byref(count))
-        except NvmlError:
-            return 0
-        return count.value
-
-    def _handle(self, index: int) -> c_void_p | None:
-        """Open a GPU; None if a cgroup hides it, or it is broken."""
-        handle = c_void_p()
-        try:
-            self._library.call("nvmlDeviceGetHandleByIndex_v2", index, byref(handle))
-        except NvmlError as error:
-            if error.value == _NO_PERMISSION:
-                self._hidden += 1
-            else:
-                self.notes += (f"GPU {index} cannot be read: {error}",)
-            return None
-        return handle
-
-    def _described(
-        self, index: int, handle: c_void_p
-    ) -> list[tuple[GpuDevice, c_void_p]]:
-        """Describe a GPU and, in MIG mode, its instances."""
-        gpu = self._describe(index, handle)
-        if gpu is None:
-            return []
-        here = _NvmlGpu(gpu, handle)
-        mode, later, most = c_uint(), c_uint(), c_uint()
-        name = "nvmlDeviceGetMigMode"
-        # NVML's answer has the current mode and the one after a reboot
-        if not self._read(here, name, byref(mode), byref(later)) or not mode.value:
-            return [(gpu, handle)]
-        split = msgspec.structs.replace(gpu, is_split=True)
-        described: list[tuple[GpuDevice, c_void_p]] = [(split, handle)]
-        # the most that it can have: places without an instance are skipped
-        self._read(here, "nvmlDeviceGetMaxMigDeviceCount", byref(most))
-        for place in range(min(most.value, _MOST_GPUS)):
-            part, name = c_void_p(), "nvmlDeviceGetMigDeviceHandleByIndex"
-            if not self._read(here, name, place, byref(part)):
-                continue
-            instance = self._describe(index, part, gpu.uuid)
-            if instance is not None:
-                described.append((instance, part))
-        return described
-
-    def _describe(
-        self, index: int, handle: c_void_p, parent: str | None = None
-    ) -> GpuDevice | None:
-        here = _NvmlGpu(GpuDevice(index, "", ""), handle)
-        uuid = self._text(here, "nvmlDeviceGetUUID")
-        if not uuid:
-            self.notes += (f"GPU {index} cannot be read: it has no UUID",)
-            return None
-        memory, pci = self._memory(here), _Pci()
-        has_bus = parent is None and self._read(
-            here, "nvmlDeviceGetPciInfo_v3", byref(pci)
-        )
-        return GpuDevice(
-            index=index,
-            uuid=uuid,
-            name=self._text(here, "nvmlDeviceGetName") or "GPU",
-            memory_total=None if memory is None else memory[0],
-            mig_parent=parent,
-            memory_reserved=None if memory is None else here.reserved or None,
-            bus=pci.bus.decode("ascii", "replace").lower() if has_bus else None,
-        )
-
-    def _look(self, gpu: _NvmlGpu, *, activity: bool) -> GpuReading | None:
-        """Read a GPU; None if only memory is wanted and it has not changed.
-
-        Listing processes doubles the cost, and their memory changes with the GPU's. The
-        GPU's memory is read first, so that no later change is missed.
-        """
-        memory = self._memory(gpu)
-        used = None if memory is None else memory[1]
-        stayed = used is not None and used == gpu.used
-        gpu.used = used
-        if stayed and not activity:
-            return None
-        # one process without a figure makes their sum unknown
-        holders = self._holders(gpu)
-        complete = holders is not None and None not in holders.values()
-        process_memory = holders if complete else None
-        processes = None if holders is None else tuple(holders)
-        rates, name = _Rates(), "nvmlDeviceGetUtilizationRates"
-        has_rates = activity and self._read(gpu, name, byref(rates))
-        power = self._number(gpu, "nvmlDeviceGetPowerUsage") if activity else None
-        return GpuReading(
-            gpu.device.uuid,
-            memory_used=used,
-            process_memory=process_memory,  # type: ignore[arg-type] # None is not in it
-            utilization=valid_share_of_time(rates.gpu) if has_rates else None,
-            memory_utilization=valid_share_of_time(rates.memory) if has_rates else None,
-            power=_scaled(power, 0.001),
-            sm_clock=self._clock(gpu, 1) if activity else None,
-            memory_clock=self._clock(gpu, 2) if activity else None,
-            processes=processes,
-            lost=gpu.lost,
-            slowed=self._slowed(gpu) if activity else None,
-        )
-
-    def _slowed(self, gpu: _NvmlGpu) -> frozenset[str] | None:
-        name = "nvmlDeviceGetCurrentClocksThrottleReasons"
-        reasons = self._number(gpu, name, kind=c_ulonglong)
-        if reasons is None:
-            return None
-        return frozenset(word for bit, word in _REASONS.items() if reasons & bit)
-
-    def _memory(self, gpu: _NvmlGpu) -> tuple[Bytes, Bytes] | None:
-        """Read (total, used), without the driver's own if it was ever separate."""
-        # NVML takes the size and the version of the structure from its first field
-        found = _MemoryV2(version=sizeof(_MemoryV2) | 2 << 24)
-        if self._read(gpu, "nvmlDeviceGetMemoryInfo_v2", byref(found)):
-            gpu.reserved, used = int(found.reserved), int(found.used)
-        else:
-            found = _MemoryV1()
-            if not self._read(gpu, "nvmlDeviceGetMemoryInfo", byref(found)):
-                return None
-            used = max(0, int(found.used) - gpu.reserved)
-        if found.used > found.total or found.total in _NOTHING:
-            return None
-        return int(found.total), used
-
-    def _holders(self, gpu: _NvmlGpu) -> dict[int, Bytes | None] | None:
-        """Return the processes on a GPU, each with its memory if known."""
-        holders = self._listed(gpu, "Compute")
-        # clients of MPS may only be on a list of their own
-        if holders is not None:
-            holders |= self._listed(gpu, "MPSCompute") or {}
-        return holders
-
-    def _listed(self, gpu: _NvmlGpu, kind: str) -> dict[int, Bytes | None] | None:
-        def listed(name: str) -> list[ctypes.Structure]:
-            count = c_uint(0)
-            self._library.count(name, gpu.handle, byref(count), None)
-            if not count.value:
-                return []
-            count = c_uint(count.value + _MORE_PROCESSES)
-            found = (_Holder * count.value)()
-            self._library.call(name, gpu.handle, byref(count), found)
-            return list(found[: count.value])
-
-        for version in ("v3", "v2"):
-            name = f"nvmlDeviceGet{kind}RunningProcesses_{version}"
-            processes = self._ask(gpu, partial(listed, name))
-            if processes is not None:
-                return {
-                    one.pid: None if one.memory in _NOTHING else int(one.memory)
-                    for one in processes
-                }
-        return None
-
-    def _pages(self, gpu: _NvmlGpu, cause: int) -> int | None:
-        name, count = "nvmlDeviceGetRetiredPages", c_uint(0)
-
-        def pages() -> int:
-            self._library.count(name, gpu.handle, cause, byref(count), None)
-            return count.value
-
-        return self._ask(gpu, pages)
-
-    def _new_xids(self, gpu: _NvmlGpu) -> tuple[int, ...] | None:
-        """Return the driver's errors (XID numbers) since the last call; never waits."""
-        # registered at the first call: earlier errors are not reported
-        if gpu.events is None and not self._register(gpu):
-            return None
-        found: list[int] = []
-        while len(found) < _MOST_EVENTS:
-            event = _Event()
+        for index in range(min(count.value, _MOST_GPUS)):
+            handle, name = c_void_p(), "nvmlDeviceGetHandleByIndex_v2"
             try:
-                self._library.call("nvmlEventSetWait_v2", gpu.events, byref(event), 0)
-            except NvmlError:  # a timeout: there was no error
-                break
-            found.append(int(event.data))
-        return tuple(found)
-
-    def _clock(self, gpu: _NvmlGpu, which: int) -> float | None:
-        return _scaled(self._number(gpu, "nvmlDeviceGetClockInfo", which), 1.0)
-
-    def _register(self, gpu: _NvmlGpu) -> bool:
-        """Register for the driver's error events of *gpu*."""
-        events, kinds = c_void_p(), c_ulonglong(_XID_ERRORS)
-        try:
-            self._library.call("nvmlEventSetCreate", byref(events))
-            self._library.call("nvmlDeviceRegisterEvents", gpu.handle, kinds, events)
-        except NvmlError:
-            if events.value:
-                self._library.call("nvmlEventSetFree", events)
-            return False
-        gpu.events = events
-        return True
-
-    def _number(
-        self,
-        gpu: _NvmlGpu,
-        name: str,
-        *words: int,
-        kind: type[c_uint] | type[c_ulonglong] = c_uint,
-    ) -> int | None:
-        """Read one number; None if it is not available."""
-        out = kind()
-        known = self._read(gpu, name, *words, byref(out))
-        return int(out.value) if known and out.value not in _NOTHING else None
-
-    def _text(self, gpu: _NvmlGpu, name: str) -> str | None:
-        return self._ask(gpu, lambda: self._library.text(name, gpu.handle))
-
-    def _read(self, gpu: _NvmlGpu, name: str, *words: object) -> bool | None:
-        """Let a function fill in the structures in *words*; None if it fails."""
-
-        def fill_in() -> bool:
-            self._library.call(name, gpu.handle, *words)
-            return True
-
-        return self._ask(gpu, fill_in)
-
-    def _ask(self, gpu: _NvmlGpu, call: Callable[[], _T]) -> _T | None:
-        """Query one figure; None if it is not available."""
-        if gpu.lost:
-            return None
-        try:
-            return call()
-        except NvmlError as error:
-            gpu.lost = error.value == _LOST
-            return None
+                self._library.call(name, index, byref(handle))
+            except NvmlError as error:
+                if error.value == _NO_PERMISSION:  # a cgroup hides it
+                    self.absence = "there are GPUs here, but none was allocated to you"
+                else:
+                    self.notes += (f"GPU {index} cannot be read: {error}",)
+                continue
+            gpu = _NvmlGpu(self._library, handle)
+            if not gpu.describe(index):
+                self.notes += (f"GPU {index} cannot be read: it has no UUID",)
+                continue
+            # NVML's answer has the current mode and the one after a reboot
+            mode, later = c_uint(), c_uint()
+            gpu.fill_in("nvmlDeviceGetMigMode", byref(mode), byref(later))
+            if mode.value:
+                gpu.device = msgspec.structs.replace(gpu.device, is_split=True)
+            yield gpu
+            yield from gpu.instances() if mode.value else ()
 
 
 def _scaled(value: float | None, factor: float) -> float | None:

@@ -17,6 +17,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     from IPython.core.interactiveshell import InteractiveShell  # noqa: PLC0415
     from traitlets.config import Config  # noqa: PLC0415
+
     config = Config()
     config.HistoryManager.enabled = False
     yield InteractiveShell.instance(config=config)
