@@ -3,6 +3,8 @@
 import os
 from collections.abc import Iterable
 
+import msgspec
+
 from weigh.model.doctor import DiskSpace
 from weigh.probe.pages import MountedSystem, own_mounts
 
@@ -27,20 +29,14 @@ def read_disk(path: str, proc_folder: str = "/proc") -> DiskSpace:
     kind = file_system_of(os.path.realpath(there), own_mounts(proc_folder))
     # None: the mount was not found
     shared = None if kind is None else kind in _SHARED
+    disk = DiskSpace(path=path, kind=kind, is_shared=shared)
     try:
         # this is the call that hangs where a file server does not answer
         status = os.statvfs(there)
     except OSError as error:
-        return DiskSpace(
-            path=path,
-            kind=kind,
-            is_shared=shared,
-            trouble=error.strerror,
-        )
-    return DiskSpace(
-        path=path,
-        kind=kind,
-        is_shared=shared,
+        return msgspec.structs.replace(disk, trouble=error.strerror)
+    return msgspec.structs.replace(
+        disk,
         size=status.f_blocks * status.f_frsize,
         free=status.f_bavail * status.f_frsize,
         files_free=status.f_favail if status.f_files else None,

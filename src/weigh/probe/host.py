@@ -11,6 +11,7 @@ from weigh.regular_file import file_head
 from weigh.units import Bytes
 
 _LONGEST = 4096  # bytes of a file of git's
+_LONGEST_LIST = 1 << 24  # bytes of its list of branches and tags: 200,000 of them
 _HEX = frozenset("0123456789abcdef")
 _LENGTHS = (40, 64)  # SHA-1, SHA-256
 
@@ -81,9 +82,12 @@ def read_commit(folder: str) -> str | None:
     common = _read_git(f"{git}/commondir")  # a worktree keeps its branches elsewhere
     home = os.path.join(git, common) if common else git
     # a branch has a file of its own, or a line in packed-refs
-    return _commit_in_text(
-        _read_git(f"{home}/{name}") or _packed(f"{home}/packed-refs", name)
-    )
+    commit = _read_git(f"{home}/{name}")
+    if not commit:
+        packed = _read_git(f"{home}/packed-refs", _LONGEST_LIST).splitlines()
+        lines = (line.partition(" ") for line in packed)
+        commit = next((commit for commit, _, branch in lines if branch == name), "")
+    return _commit_in_text(commit)
 
 
 def _commit_in_text(text: str) -> str | None:
@@ -105,19 +109,7 @@ def _find_git(folder: str) -> str | None:
         folder = parent
 
 
-def _packed(path: str, name: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            for line in file:
-                commit, _, branch = line.rstrip("\n").partition(" ")
-                if branch == name:
-                    return commit
-    except OSError:
-        return ""
-    return ""
-
-
-def _read_git(path: str) -> str:
+def _read_git(path: str, most: Bytes = _LONGEST) -> str:
     if "\0" in path:  # a damaged file of git's may name anything
         return ""
-    return file_head(path, _LONGEST).decode(errors="replace").strip()
+    return file_head(path, most).decode(errors="replace").strip()

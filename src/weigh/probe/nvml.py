@@ -498,21 +498,20 @@ def _load_library() -> ctypes.CDLL:
 
 def _start_error(code: int, words: str) -> GpuError:
     """Return the error for NVML's code at its start."""
-    if code == _LIBRARY_NOT_FOUND:
-        return NoGpuError("no NVIDIA driver here")
-    if code == _DRIVER_NOT_LOADED:
-        return NoGpuError("an NVIDIA driver is installed here, but not loaded: no GPU")
-    if code == _MISMATCH:
-        version = kernel_module_version()
-        module = f" ({version})" if version else ""
-        return GpuError(
-            f"NVIDIA's kernel driver{module} and its library differ: "
-            "report it to the admins"
-        )
-    if code == _NO_PERMISSION:
-        return GpuError("the NVIDIA driver is closed to you: /dev/nvidiactl")
-    if code == _UNKNOWN:
-        return GpuError(
+    version = kernel_module_version()
+    known = {
+        _LIBRARY_NOT_FOUND: "no NVIDIA driver here",
+        _DRIVER_NOT_LOADED: (
+            "an NVIDIA driver is installed here, but not loaded: no GPU"
+        ),
+        _MISMATCH: (
+            f"NVIDIA's kernel driver{f' ({version})' if version else ''} and its "
+            "library differ: report it to the admins"
+        ),
+        _NO_PERMISSION: "the NVIDIA driver is closed to you: /dev/nvidiactl",
+        _UNKNOWN: (
             "the driver fails (NVML 999): use another node, report this to the admins"
-        )
-    return GpuError(f"the NVIDIA driver does not start: {words}")
+        ),
+    }
+    kind = NoGpuError if code in {_LIBRARY_NOT_FOUND, _DRIVER_NOT_LOADED} else GpuError
+    return kind(known.get(code, f"the NVIDIA driver does not start: {words}"))

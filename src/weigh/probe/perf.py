@@ -13,16 +13,14 @@ from weigh.units import Seconds
 
 # of perf_event_open
 _SYSCALL_NUMBERS = {"x86_64": 298, "aarch64": 241, "ppc64le": 319, "s390x": 331}
-_TYPE_SOFTWARE = 1  # PERF_TYPE_SOFTWARE
-_TASK_CLOCK = 1  # PERF_COUNT_SW_TASK_CLOCK
-_ATTR_SIZE = 112  # PERF_ATTR_SIZE_VER5
-_DISABLED = 1 << 0
-_INHERIT = 1 << 1
-_EXCLUDE_KERNEL = 1 << 5
-_EXCLUDE_HYPERVISOR = 1 << 6
-_ENABLE_ON_EXEC = 1 << 12
-_FLAGS = _DISABLED | _INHERIT | _EXCLUDE_KERNEL | _EXCLUDE_HYPERVISOR | _ENABLE_ON_EXEC
-_FLAG_CLOEXEC = 1 << 3
+_SIZE = 112  # PERF_ATTR_SIZE_VER5
+# from linux/perf_event.h: PERF_TYPE_SOFTWARE and PERF_COUNT_SW_TASK_CLOCK; the bits
+# disabled, inherit, exclude_kernel, exclude_hv and enable_on_exec. task-clock counts
+# kernel mode too; a paranoid level of 2 requires ordinary users to exclude the kernel
+# from the *event*
+_BITS = 1 << 0 | 1 << 1 | 1 << 5 | 1 << 6 | 1 << 12
+_ATTRIBUTES = struct.pack("IIQQQQQ", 1, _SIZE, 1, 0, 0, 0, _BITS).ljust(_SIZE, b"\0")
+_CLOSE_ON_EXEC = 1 << 3
 
 
 class CpuClock:
@@ -48,19 +46,7 @@ def open_cpu_clock(pid: int) -> CpuClock | None:
     number = _SYSCALL_NUMBERS.get(os.uname().machine)
     if number is None:
         return None
-    # task-clock counts kernel mode too; a paranoid level of 2 requires ordinary users
-    # to exclude the kernel from the *event*
-    attr = struct.pack(
-        "IIQQQQQ",
-        _TYPE_SOFTWARE,
-        _ATTR_SIZE,
-        _TASK_CLOCK,
-        0,
-        0,
-        0,
-        _FLAGS,
-    ).ljust(_ATTR_SIZE, b"\0")
     fd = ctypes.CDLL(None, use_errno=True).syscall(
-        number, attr, pid, -1, -1, ctypes.c_ulong(_FLAG_CLOEXEC)
+        number, _ATTRIBUTES, pid, -1, -1, ctypes.c_ulong(_CLOSE_ON_EXEC)
     )
     return CpuClock(fd) if fd >= 0 else None

@@ -6,8 +6,12 @@ are from its header: bytes, microwatts, microjoules per count, per cent.
 
 import ctypes
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from ctypes import byref, c_char, c_float, c_uint32, c_uint64
 from functools import partial
+from itertools import product
+
+import msgspec
 
 from weigh.errors import GpuError, NoGpuError
 from weigh.probe.gpu import (
@@ -26,7 +30,7 @@ _VRAM = 0  # RSMI_MEM_TYPE_VRAM
 _MOST_PROCESSES = 4096  # of one list
 _MOST_GPUS = 256
 _NOT_HERE = 8  # RSMI_STATUS_INIT_ERROR: no driver, or no GPU
-_ALL = ("ROCR_VISIBLE_DEVICES",)  # applied first, to all GPUs
+_ALL = "ROCR_VISIBLE_DEVICES"  # applied first, to all GPUs
 # the first of these that is set counts, among what the variables above leave
 _HIP = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 
@@ -56,8 +60,6 @@ class RocmProbe(GpuProbe):
             raise NoGpuError("AMD's library is here, but no AMD GPU")
         if code:
             raise GpuError(f"rocm-smi's library does not start: error {code}")
-        # functions that this version of the library does not have
-        self._lacks: set[str] = set()
         # bytes in use at the last reading, by UUID
         self._used: dict[str, Bytes | None] = {}
         found = self._find()
@@ -103,22 +105,22 @@ class RocmProbe(GpuProbe):
         known = {pid: memory for pid, memory in there.items() if memory is not None}
         # one process without a figure makes their sum unknown
         is_complete = holders is not None and len(known) == len(there)
-        utilization = memory_utilization = power = None
-        if activity:
-            busy = partial(self._number, gpu.index, kind=c_uint32)
-            utilization = valid_share_of_time(busy("rsmi_dev_busy_percent_get"))
-            memory_utilization = valid_share_of_time(
-                busy("rsmi_dev_memory_busy_percent_get")
-            )
-            power = self._power(gpu.index)
-        return GpuReading(
+        reading = GpuReading(
             gpu.uuid,
             memory_used=used,
             process_memory=known if is_complete else None,
-            utilization=utilization,
-            memory_utilization=memory_utilization,
-            power=power,
             processes=None if holders is None else tuple(there),
+        )
+        if not activity:
+            return reading
+        busy = partial(self._number, gpu.index, kind=c_uint32)
+        return msgspec.structs.replace(
+            reading,
+            utilization=valid_share_of_time(busy("rsmi_dev_busy_percent_get")),
+            memory_utilization=valid_share_of_time(
+                busy("rsmi_dev_memory_busy_percent_get")
+            ),
+            power=self._power(gpu.index),
         )
 
     def counters(self, gpu_uuid: str) -> GpuCounters:
@@ -210,13 +212,8 @@ class RocmProbe(GpuProbe):
 
     def _ask(self, name: str, *words: object) -> bool:
         """Call a function; return False if it fails or the library lacks it."""
-        if name in self._lacks:
-            return False
         function: Callable[..., int] | None = getattr(self._library, name, None)
-        if function is None:
-            self._lacks.add(name)
-            return False
-        return function(*words) == 0
+        return function is not None and function(*words) == 0
 
 
 def visible_amd(
@@ -228,8 +225,8 @@ def visible_amd(
     what that leaves. A list ends at the first name that is not valid.
     """
     found = list(devices)
-    for name in (*_ALL, next((name for name in _HIP if name in environment), None)):
-        if name is None or name not in environment:
+    for name in (_ALL, *[name for name in _HIP if name in environment][:1]):
+        if name not in environment:
             continue
         chosen: list[GpuDevice] = []
         for word in environment[name].split(","):
@@ -250,10 +247,7 @@ def _rocm_device_named(word: str, devices: list[GpuDevice]) -> GpuDevice | None:
 
 
 def _loaded() -> ctypes.CDLL:
-    for folder in _FOLDERS:
-        for version in _VERSIONS:
-            try:
-                return ctypes.CDLL(f"{folder}{LIBRARY}{version}")
-            except OSError:
-                continue
+    for folder, version in product(_FOLDERS, _VERSIONS):
+        with suppress(OSError):
+            return ctypes.CDLL(f"{folder}{LIBRARY}{version}")
     raise NoGpuError(f"AMD's driver is here, but not its library {LIBRARY}")

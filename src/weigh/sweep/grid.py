@@ -56,7 +56,10 @@ def parse_condition(condition_text: str, names: Collection[str]) -> Condition:
         except TypeError as error:
             raise _condition_error(
                 condition_text,
-                f"text and numbers do not mix: {_row_values_text(parameter_row)}",
+                "text and numbers do not mix: "
+                + ", ".join(
+                    f"{name}={value!r}" for name, value in parameter_row.items()
+                ),
             ) from error
 
     return holds
@@ -102,23 +105,16 @@ def _compared_node(node: ast.expr, names: Collection[str]) -> ast.expr:
             pass
         # a dotted name is an attribute to Python, and one parameter here
         case ast.Name() | ast.Attribute():
-            return _parameter_node(ast.unparse(node), names)
+            name = ast.unparse(node)
+            if name not in names:
+                raise SyntaxError(
+                    f"{name} is not a parameter (there are: {', '.join(names)}; text "
+                    "goes in quotes)"
+                )
+            return ast.Name(name, ast.Load())
         case _:
             raise SyntaxError(f"{ast.unparse(node)!r} cannot stand in a condition")
     return node
-
-
-def _parameter_node(name: str, names: Collection[str]) -> ast.expr:
-    if name not in names:
-        known = ", ".join(names)
-        raise SyntaxError(
-            f"{name} is not a parameter (there are: {known}; text goes in quotes)"
-        )
-    return ast.Name(name, ast.Load())
-
-
-def _row_values_text(parameter_row: Row) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in parameter_row.items())
 
 
 def _condition_error(condition_text: str, why: str) -> FormatError:

@@ -96,31 +96,49 @@ def read_task_lines(
                 f"{file_name}:{number}: a line of over {_LONGEST_LINE >> 20} MiB, too "
                 "long for a command (put it into a script)"
             )
+        place = f"{file_name}:{number}"
         text = task_text(raw, is_first=number == 1)
-        if not text:
-            then = _THEN.fullmatch(raw)
-            if then is not None:
-                place = f"{file_name}:{number}"
-                take_then(_command_of_then(file_lines, place, on_line=then[1]))
-                return
-            if makes_a_script(raw, is_first=number == 1):
-                raise UsageError(_script_not_tasks_text(file_name, number, raw))
-            if _DISBATCH.match(raw):
-                raise UsageError(
-                    f"{file_name}:{number}: #DISBATCH is not obeyed here: write each "
-                    "command in full (weigh sweep repeats one), and what waits for "
-                    "others into a second file (weigh submit SECOND --after FIRST)"
-                )
-        else:
-            # first of all UTF-16, in which every other byte is NUL
-            if b"\0" in text:
-                raise FormatError(_nul_byte_text(file_name, number, raw))
-            if _ONLY_SETS.fullmatch(text):
-                raise UsageError(_lone_assignment_text(file_name, number, text))
+        if text:
+            _check_command(text, place)
             seq += 1
             yield TaskLine(seq, number, offset, text)
+        elif (then := _THEN.fullmatch(raw)) is not None:
+            take_then(_command_of_then(file_lines, place, on_line=then[1]))
+            return
+        else:
+            _check_comment(raw, place, file_name)
         # counted in raw bytes, so that a reader can seek to the task
         offset += len(raw)
+
+
+def _check_command(text: bytes, place: str) -> None:
+    # first of all UTF-16, in which every other byte is NUL
+    if text.startswith(_OTHER_BOMS) and b"\0" in text:
+        raise FormatError(f"{place.rpartition(':')[0]} is in UTF-16: save it as UTF-8")
+    if b"\0" in text:
+        raise FormatError(f"{place}: a NUL byte, which no command can contain")
+    if _ONLY_SETS.fullmatch(text):
+        shown = " ".join(text.decode("utf-8", "replace").split())
+        raise UsageError(
+            f"{place}: {shown:.40} affects no other line, as each has its own shell: "
+            "write it before each command with &&, or submit with --setup"
+        )
+
+
+def _check_comment(raw: bytes, place: str, file_name: str) -> None:
+    if makes_a_script(raw, is_first=place.endswith(":1")):
+        # a byte order mark may stand before it
+        is_interpreted = b"#!" in raw[:8]
+        kind = "begins with #!: a" if is_interpreted else "is a directive: a job"
+        raise UsageError(
+            f"{place} {kind} script, no task file (try weigh submit {file_name})"
+        )
+    if _DISBATCH.match(raw):
+        raise UsageError(
+            f"{place}: #DISBATCH is not obeyed here: write each command in full "
+            "(weigh sweep repeats one), and what waits for others into a second file "
+            "(weigh submit SECOND --after FIRST)"
+        )
 
 
 def _command_of_then(
@@ -197,43 +215,12 @@ def _kind_of_other_file(file_name: str) -> str | None:
     program = INTERPRETERS.get(f".{ending.lower()}")
     if program is not None:
         return f"a program, not a task file (weigh run -- {program} {file_name})"
-    match ending:
-        case "tsv":
-            return f"a table of tasks, not a task file (try {stem}.txt)"
-        case "joblog":
-            return f"a joblog, not a task file (try {stem})"
-        case "json":
-            return "JSON, not a task file (write one command per line)"
-        case _:
-            return None
-
-
-def _script_not_tasks_text(file_name: str, line_number: int, raw_line: bytes) -> str:
-    # a byte order mark may stand before it
-    if b"#!" in raw_line[:8]:
-        return (
-            f"{file_name}:{line_number} begins with #!: a script, no task file "
-            f"(try weigh submit {file_name})"
-        )
-    return (
-        f"{file_name}:{line_number} is a directive: a job script, no task file "
-        f"(try weigh submit {file_name})"
-    )
-
-
-def _lone_assignment_text(file_name: str, line_number: int, text: bytes) -> str:
-    shown = " ".join(text.decode("utf-8", "replace").split())
-    return (
-        f"{file_name}:{line_number}: {shown:.40} affects no other line, as each has "
-        "its own "
-        "shell: write it before each command with &&, or submit with --setup"
-    )
-
-
-def _nul_byte_text(file_name: str, line_number: int, raw_line: bytes) -> str:
-    if line_number == 1 and raw_line[:2] in _OTHER_BOMS:
-        return f"{file_name} is in UTF-16: save it as UTF-8"
-    return f"{file_name}:{line_number}: a NUL byte, which no command can contain"
+    kinds = {
+        "tsv": f"a table of tasks, not a task file (try {stem}.txt)",
+        "joblog": f"a joblog, not a task file (try {stem})",
+        "json": "JSON, not a task file (write one command per line)",
+    }
+    return kinds.get(ending)
 
 
 def table_path(task_file: str) -> str:

@@ -52,21 +52,16 @@ def match_fields(argv: Sequence[str], names: Collection[str]) -> None:
     used = field_names(argv)
     for name in used:
         if name not in names and name not in variables.NAMES:
-            raise UsageError(
-                f"{{{name}}} has no values ({_missing_field_hint(name, names)})"
-            )
+            near = close_names(name, names, n=1)
+            hint = f"add {name}=..., or write {{ {name} }} for plain braces"
+            if near:
+                hint = f"did you mean {{{near[0]}}}?"
+            raise UsageError(f"{{{name}}} has no values ({hint})")
     for name in names:
         if name not in used:
             raise UsageError(
                 f"{name} is not used in the command (write {{{name}}} where it goes)"
             )
-
-
-def _missing_field_hint(field_name: str, names: Collection[str]) -> str:
-    near = close_names(field_name, names, n=1)
-    if near:
-        return f"did you mean {{{near[0]}}}?"
-    return f"add {field_name}=..., or write {{ {field_name} }} for plain braces"
 
 
 class SweepTask(msgspec.Struct, frozen=True):
@@ -81,37 +76,33 @@ def make_entry(
 ) -> SweepTask:
     """Return the task of one combination."""
     combination = grid.combination(index)
-    line = _task_command_line(argv, combination.texts)
-    return SweepTask(Task(task_number, line, combination.values), combination.texts)
-
-
-def _task_command_line(argv: Sequence[str], texts: Mapping[str, str]) -> str:
-    """Return the line of a task, with variables for what an attempt may use."""
+    texts = combination.texts
     # a placeholder cannot be the program, so the first word stays as it is
     first, *rest = argv
     program = shell_line(fill_fields((first,), texts))
-    return " ".join([program, *(_quoted_with_variables(word, texts) for word in rest)])
+    line = " ".join([program, *(_quoted_with_variables(word, texts) for word in rest)])
+    return SweepTask(Task(task_number, line, combination.values), texts)
 
 
 def _quoted_with_variables(command_word: str, texts: Mapping[str, str]) -> str:
     """Quote a word, except for the variables of its placeholders."""
     variables.check_heap(command_word)
-    parts, end = [], 0
+    parts: list[str] = []
+    end = 0
     for found in variables.PLACEHOLDER.finditer(command_word):
         # a sweep's own parameter called memory or cpus takes precedence
-        if found[1] in texts:
-            continue
-        if command_word[end : found.start()]:
+        if found[1] not in texts:
             # the text in between is quoted by itself; the shell joins the parts again
-            parts.append(
-                bash_quoted(*fill_fields((command_word[end : found.start()],), texts))
-            )
-        parts.append(variables.placeholder_expression(found[1], found[2]))
-        end = found.end()
+            parts.append(_quoted_filled(command_word[end : found.start()], texts))
+            parts.append(variables.placeholder_expression(found[1], found[2]))
+            end = found.end()
     # a word that consists of placeholders alone needs no empty quotes
-    if command_word[end:] or not parts:
-        parts.append(bash_quoted(*fill_fields((command_word[end:],), texts)))
-    return "".join(parts)
+    parts.append(_quoted_filled(command_word[end:], texts))
+    return "".join(parts) or bash_quoted("")
+
+
+def _quoted_filled(text: str, texts: Mapping[str, str]) -> str:
+    return bash_quoted(*fill_fields((text,), texts)) if text else ""
 
 
 def make_entries(

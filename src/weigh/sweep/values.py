@@ -201,7 +201,13 @@ def parse_values(
         if quoted:
             found: Sequence[str] = (item,)
         elif find_files is not None and _PATTERN.search(item):
-            found, is_text = _matching_files(parameter_name, item, find_files), True
+            found, is_text = find_files(item), True
+            if not found:
+                as_text = "'" + item.replace("'", "''") + "'"
+                raise FormatError(
+                    f"{parameter_name}: no file matches {_shortened_quote(item)} "
+                    f'(as text: {parameter_name}="{as_text}")'
+                )
         else:
             found = _expanded_item(parameter_name, item)
         if len(texts) + len(found) > MOST_VALUES:
@@ -269,24 +275,6 @@ def _expanded_item(parameter_name: str, item: str) -> tuple[str, ...]:
         ) from error
 
 
-def _matching_files(
-    parameter_name: str, pattern: str, find_files: FindFiles
-) -> Sequence[str]:
-    """Return the files that *pattern* matches.
-
-    Raises:
-        FormatError: it matches none.
-    """
-    files = find_files(pattern)
-    if not files:
-        as_text = "'" + pattern.replace("'", "''") + "'"
-        raise FormatError(
-            f"{parameter_name}: no file matches {_shortened_quote(pattern)} (as text: "
-            f'{parameter_name}="{as_text}")'
-        )
-    return files
-
-
 def _split_items(parameter_name: str, values_text: str) -> Iterator[tuple[str, bool]]:
     """Split at commas outside quotes; yield each item, and whether it was quoted."""
     at = 0
@@ -308,11 +296,8 @@ def _split_items(parameter_name: str, values_text: str) -> Iterator[tuple[str, b
 
 def _shortened_quote(long_text: str) -> str:
     """Quote *long_text* for a message, on one line and shortened."""
-    return repr(
-        long_text
-        if len(long_text) <= _LONGEST_SAID
-        else long_text[:_LONGEST_SAID] + "..."
-    )
+    is_long = len(long_text) > _LONGEST_SAID
+    return repr(long_text[:_LONGEST_SAID] + "..." if is_long else long_text)
 
 
 _SEED = re.compile(r"(.*[_.-])?(seeds?|random_state)([_.-].*)?", re.IGNORECASE)

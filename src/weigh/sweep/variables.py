@@ -78,9 +78,7 @@ def with_expanded_placeholders(task_line: bytes) -> bytes:
     def replaced(match: re.Match[bytes]) -> bytes:
         if match["kept"] is not None:
             return match[0]
-        form = (
-            None if match["form"] is None else match["form"].decode("utf-8", "replace")
-        )
+        form = (match["form"] or b"").decode("utf-8", "replace")
         try:
             return placeholder_expression(match["name"].decode(), form).encode()
         except FormatError:

@@ -1,5 +1,6 @@
 from itertools import product
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,41 +76,31 @@ def test_tasks_alike_in_everything_are_taken_in_their_order() -> None:
 
 
 def test_a_line_reports_its_parameters() -> None:
-    line = "python train.py --lr 0.1 --layers=3 optimizer=adam -v --out a/b --amp"
-    found = read_parameters(line)
-    assert found == {
+    line = "python train.py --lr 0.1 --layers=3 optimizer=adam -v --shift -0.5 --amp"
+    assert read_parameters(line) == {
         "#0": "python",
         "#1": "train.py",
         "lr": 0.1,
         "layers": 3,
         "optimizer": "adam",
         "v": "",
-        "out": "a/b",
+        "shift": -0.5,  # a number below zero is a value and no flag
         "amp": "",
     }
 
 
-def test_a_number_below_zero_is_a_value_and_no_flag() -> None:
-    assert read_parameters("p --shift -0.5")["shift"] == -0.5
-
-
-def test_what_is_the_same_in_all_tasks_does_not_vary() -> None:
-    tasks: list[dict[str, Value]] = [{"a": 1, "b": 2}, {"a": 1, "b": 3}, {"a": 1}]
-    assert varying_task_parameters(tasks) == ("b",)
-    assert varying_task_parameters([{"a": 1}, {"a": 1, "c": 2}]) == ("c",)
-
-
-def test_parameters_with_several_values_come_before_those_of_some_tasks() -> None:
-    tasks: list[dict[str, Value]] = [
-        {"#0": "python3", "lr": 0.1},
-        {"#0": "python3", "lr": 0.2},
-        {"#1": "bash"},
-    ]
-    assert varying_task_parameters(tasks) == ("lr", "#0", "#1")
-
-
-def test_parameters_that_vary_keep_the_order_of_a_task() -> None:
-    tasks: list[dict[str, Value]] = [
-        {"lr": lr, "seed": seed} for lr in (0.1, 0.2) for seed in (1, 2)
-    ]
-    assert varying_task_parameters(tasks) == ("lr", "seed")
+@pytest.mark.parametrize(
+    ("tasks", "varying"),
+    [
+        ([{"a": 1, "b": 2}, {"a": 1, "b": 3}, {"a": 1}], ("b",)),
+        ([{"a": 1}, {"a": 1, "c": 2}], ("c",)),
+        # several values come before those of some tasks, each in the order of a task
+        ([{"#0": "py", "lr": 0.1}, {"#0": "py", "lr": 0.2}, {"#1": "x"}], "lr #0 #1"),
+        ([{"lr": lr, "seed": n} for lr in (0.1, 0.2) for n in (1, 2)], "lr seed"),
+    ],
+)
+def test_parameters_that_vary_are_named_in_order(
+    tasks: list[dict[str, Value]], varying: tuple[str, ...] | str
+) -> None:
+    names = varying.split() if isinstance(varying, str) else varying
+    assert varying_task_parameters(tasks) == tuple(names)

@@ -6,14 +6,16 @@ from weigh.errors import UsageError
 from weigh.sweep.tasks import field_names, fill_fields, match_fields
 
 
-def test_a_field_is_filled_wherever_it_stands_in_a_word() -> None:
-    argv = ("run.py", "--lr={lr}", "out/{lr}-{seed}.txt")
-    filled = fill_fields(argv, {"lr": "1e-3", "seed": "1"})
-    assert filled == ("run.py", "--lr=1e-3", "out/1e-3-1.txt")
-
-
-def test_a_value_is_not_looked_into_for_more_fields() -> None:
-    assert fill_fields(("{a}",), {"a": "{b}", "b": "no"}) == ("{b}",)
+@pytest.mark.parametrize(
+    ("argv", "filled"),
+    [
+        ("run --lr={a} out/{a}-{b}.txt", "run --lr=1e-3 out/1e-3-{a}.txt"),
+        # a value is not looked into for more fields, and doubled braces keep a name
+        ("{b} {{a}}={a}", "{a} {a}=1e-3"),
+    ],
+)
+def test_a_field_is_filled_wherever_it_stands(argv: str, filled: str) -> None:
+    assert fill_fields(argv.split(), {"a": "1e-3", "b": "{a}"}) == tuple(filled.split())
 
 
 @pytest.mark.parametrize(
@@ -25,23 +27,22 @@ def test_braces_of_others_are_left_alone(word: str) -> None:
     assert field_names((word,)) == ()
 
 
-def test_doubled_braces_keep_a_parameter_s_name() -> None:
-    assert fill_fields(("{{lr}}={lr}",), {"lr": "1"}) == ("{lr}=1",)
-    assert field_names(("{{lr}}",)) == ()
-
-
 def test_fields_are_named_once_in_order() -> None:
-    assert field_names(("{b}{a}", "{b}", "{opt.lr}")) == ("b", "a", "opt.lr")
+    assert field_names(("{b}{a}", "{b}", "{{x}}", "{opt.lr}")) == ("b", "a", "opt.lr")
 
 
-def test_a_field_without_values_offers_the_nearest_parameter() -> None:
-    with pytest.raises(UsageError, match=r"did you mean \{batch_size\}\?"):
-        match_fields(("{batchsize}",), ["batch_size"])
-
-
-def test_a_parameter_without_a_field_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"seed is not used .* \{seed\}"):
-        match_fields(("{lr}", "${seed}"), ["lr", "seed"])
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (("{batchsize}", "{lr}"), r"did you mean \{batch_size\}\?"),
+        (("{lr}", "${batch_size}"), r"batch_size is not used .* \{batch_size\}"),
+    ],
+)
+def test_a_field_and_a_parameter_need_each_other(
+    argv: tuple[str, ...], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        match_fields(argv, ["batch_size", "lr"])
 
 
 @given(st.lists(st.text()), st.dictionaries(st.text(), st.text()))

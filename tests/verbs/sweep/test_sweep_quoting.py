@@ -1,10 +1,14 @@
+import itertools
 import subprocess
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from weigh.sweep.grid import make_grid
 from weigh.sweep.quoting import shell_line
+from weigh.sweep.tasks import make_entries
+from weigh.sweep.values import parse_axis
 
 # every character a word can hold, bytes that are no UTF-8 among them
 WORDS = st.text(
@@ -39,6 +43,22 @@ def test_bash_reads_every_word_back(words: list[str]) -> None:
     assert run_by_bash(line, "C.UTF-8") == expected
 
 
+@given(st.lists(WORDS, min_size=1, max_size=4, unique=True), WORDS)
+def test_bash_gives_each_task_the_words_that_were_meant(
+    values: list[str], prefix: str
+) -> None:
+    quoted = ",".join("'" + value.replace("'", "''") + "'" for value in values)
+    # a dollar before a field makes it the shell's own
+    word = prefix.replace("{", "(").rstrip("$") + "{x}"
+    grid = make_grid([parse_axis(f"x={quoted}")])
+    argv = ("printf", "%s\\0", word, "{x}")
+    # one call of bash for all: a task's line has no end of a line in it
+    tasks = [entry.task.line for entry in make_entries(grid, range(len(values)), argv)]
+    expected = itertools.chain(*((word.replace("{x}", one), one) for one in values))
+    meant = [text.encode("utf-8", "surrogateescape") for text in expected]
+    assert run_by_bash("\n".join(tasks), "C.UTF-8") == meant
+
+
 @given(st.lists(WORDS, min_size=1))
 def test_a_task_is_one_line_of_utf_8_for_every_reader(words: list[str]) -> None:
     line = shell_line(words)
@@ -59,5 +79,5 @@ def test_the_first_word_is_the_program_whatever_it_is_called(
 
 
 def test_plain_words_are_left_plain() -> None:
-    line = shell_line(["python", "run.py", "--lr=1e-3", "out/a_b.txt"])
-    assert line == "python run.py --lr=1e-3 out/a_b.txt"
+    line = "python run.py --lr=1e-3 out/a_b.txt"
+    assert shell_line(line.split()) == line
