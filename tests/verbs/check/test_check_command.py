@@ -5,11 +5,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from processes import is_running, until
 from run_captured import run_captured
 
 from weigh.render.check_lines import CheckedTasks, TaskTrial, check_screen
@@ -27,23 +29,6 @@ def write(folder: Path, *lines: str) -> str:
 def checked(weigh: Weigh, *argv: str) -> tuple[int, dict[str, Any]]:
     code, out, _ = weigh("check", *argv, "--json")
     return code, json.loads(out)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
-    return "State:\tZ" not in status
-
-
-def test_tasks_that_go_well_are_fine(weigh: Weigh, tmp_path: Path) -> None:
-    path = write(tmp_path, "echo one", "echo two")
-    code, out, _ = weigh("check", path)
-    assert code == 0
-    assert out.count("COMPLETED") == 2
-    assert "2 of 2 tasks" in out
-    assert "next: weigh plan tasks.txt" in out
 
 
 def test_a_failure_that_the_exit_code_hides_is_noted_once(
@@ -161,16 +146,6 @@ def test_verdicts_are_shown_even_if_no_record_can_be_kept(tmp_path: Path) -> Non
     assert "2 records were not kept: cannot make" in done.stderr
 
 
-def test_a_crash_and_silence_are_on_the_screen(weigh: Weigh, tmp_path: Path) -> None:
-    path = write(tmp_path, "echo fine", "echo oh dear >&2; exit 3", "true")
-    code, out, _ = weigh("check", path)
-    assert code == 1
-    assert "exit 3 at once: oh dear" in out
-    assert "/2.out" in out
-    assert "1 of 3 failed" in out
-    assert "task 3 printed nothing" in out
-
-
 def test_the_memory_of_a_task_that_ended_at_once_is_a_bound() -> None:
     rows = [
         TaskTrial(
@@ -197,24 +172,6 @@ def test_the_memory_of_a_task_that_ended_at_once_is_a_bound() -> None:
     ]
 
 
-def test_equal_failures_are_one(weigh: Weigh, tmp_path: Path) -> None:
-    bad = [f"echo no file {n} >&2; exit 1" for n in range(4)]
-    _, out, _ = weigh(
-        "check", "-n", "6", write(tmp_path, *bad, "true", "echo oh; exit 1")
-    )
-    failures = out[out.index("  tasks 1-4") :].splitlines()
-    assert [line for line in failures if line[:6] == "  task" and "exit" in line] == [
-        f"  tasks 1-4    {bad[0]}",
-        "  task 6      echo oh; exit 1",
-    ]
-
-
-def test_nan_can_be_allowed(weigh: Weigh, tmp_path: Path) -> None:
-    path = write(tmp_path, "echo loss: nan")
-    (tmp_path / "weigh.toml").write_text("[check]\nallow_nan = true\n")
-    assert checked(weigh, path)[0] == 0
-
-
 @pytest.mark.parametrize(
     "head",
     ["#!/bin/bash", "#SBATCH --mem=4G", "#$ -l h_vmem=4G", "# SBATCH --time=1"],
@@ -229,21 +186,21 @@ def test_a_script_is_read_and_never_run(
     assert not (tmp_path / "was-run").exists()
 
 
-def test_what_is_off_in_a_script_is_a_fault(weigh: Weigh, tmp_path: Path) -> None:
-    write(tmp_path, "#!/bin/bash", "# SBATCH --mem=8G", "true")
-    code, out, _ = weigh("check", "tasks.txt", "--for", "slurm")
-    assert code == 1
-    assert "tasks.txt:2" in out
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("nowhere.txt", "cannot read"), (".", "is a folder"), ("-", "needs a file")],
-)
-def test_what_is_no_task_file_is_refused(weigh: Weigh, name: str, said: str) -> None:
-    code, _, err = weigh("check", name)
-    assert code == 2
-    assert said in err
+def test_a_table_of_a_sweep_gives_the_names_of_its_own_tasks(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    weigh("sweep", "lr=1,2", "fixed=7", "--", "echo", "--rate", "{lr}", "{fixed}")
+    trials = checked(weigh, "tasks.txt")[1]["trials"]
+    assert [one["parameters"] for one in trials] == [{"lr": 1}, {"lr": 2}]
+    # a task that is of no sweep, and no UTF-8
+    with (tmp_path / "tasks.txt").open("ab") as file:
+        file.write(b"echo --rate 3 \xff $PARALLEL_SEQ; echo loss: nan\n")
+    (tmp_path / "weigh.toml").write_text("[check]\nallow_nan = true\n")
+    code, document = checked(weigh, "tasks.txt")
+    other = document["trials"][2]
+    assert (code, other["parameters"]["rate"]) == (0, 3)
+    assert other["command"] == "echo --rate 3 \ufffd $PARALLEL_SEQ; echo loss: nan"
+    assert Path(other["output"]).read_bytes() == b"--rate 3 \xff 3\nloss: nan\n"
 
 
 def test_the_most_different_tasks_are_tried(weigh: Weigh, tmp_path: Path) -> None:
@@ -253,78 +210,50 @@ def test_the_most_different_tasks_are_tried(weigh: Weigh, tmp_path: Path) -> Non
     assert {path.name for path in tmp_path.glob("ran-*")} == corners
 
 
-def test_a_sweeps_table_gives_the_names(weigh: Weigh) -> None:
-    weigh("sweep", "lr=1,2", "fixed=7", "--", "echo", "{lr}", "{fixed}")
-    _, document = checked(weigh, "tasks.txt")
-    assert [trial["parameters"] for trial in document["trials"]] == [
-        {"lr": 1},
-        {"lr": 2},
-    ]
+@contextmanager
+def checking(folder: Path, *words: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Check the tasks of *folder* in another process."""
+    argv = [sys.executable, "-m", "weigh", "check", "tasks.txt", "-j", "3", *words]
+    env = {**os.environ, "WEIGH_DIR": str(folder / "store")}
+    with subprocess.Popen(argv, cwd=folder, env=env, stdout=subprocess.PIPE) as run:
+        yield run
 
 
-def test_a_table_of_other_tasks_is_left_aside(weigh: Weigh, tmp_path: Path) -> None:
-    weigh("sweep", "lr=1,2", "--", "echo", "--rate", "{lr}")
-    with (tmp_path / "tasks.txt").open("a") as file:
-        file.write("echo --rate 3\n")
-    _, document = checked(weigh, "tasks.txt")
-    assert document["trials"][2]["parameters"] == {"rate": 3}
-
-
-def test_a_line_that_is_no_utf8_is_shown_with_a_mark(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    (tmp_path / "tasks.txt").write_bytes(b"echo \xff\n")
-    code, document = checked(weigh, "tasks.txt")
-    assert code == 0
-    assert document["trials"][0]["command"] == "echo \ufffd"
-    assert Path(document["trials"][0]["output"]).read_bytes() == b"\xff\n"
+def states_of_last(folder: Path) -> dict[str, int]:
+    report = [sys.executable, "-m", "weigh", "report", "last", "--json"]
+    env = {**os.environ, "WEIGH_DIR": str(folder / "store")}
+    shown = json.loads(subprocess.check_output(report, cwd=folder, env=env))
+    found: dict[str, int] = shown["states"]
+    return found
 
 
 def test_a_stop_signal_stops_all_and_states_what_it_saw(tmp_path: Path) -> None:
-    path = write(tmp_path, "exit 4", "sleep 1; echo $$ > pid; sleep 60")
-    argv = [sys.executable, "-m", "weigh", "check", path, "--json", "-j", "2"]
-    env = {**os.environ, "WEIGH_DIR": str(tmp_path / "store")}
-    with subprocess.Popen(argv, cwd=tmp_path, env=env, stdout=subprocess.PIPE) as run:
-        deadline = time.monotonic() + PATIENCE
-        pid = tmp_path / "pid"
-        while not (pid.exists() and pid.read_text()) and time.monotonic() < deadline:
-            time.sleep(0.02)
+    write(tmp_path, "exit 4", "sleep 1; echo $$ > pid; sleep 60")
+    pid = tmp_path / "pid"
+    with checking(tmp_path, "--json") as run:
+        until(lambda: pid.exists() and bool(pid.read_text()))
         run.send_signal(signal.SIGTERM)
         out, _ = run.communicate(timeout=PATIENCE)
-    document = json.loads(out)
     assert run.returncode == 128 + signal.SIGTERM
-    states = {trial["task"]: trial["state"] for trial in document["trials"]}
+    states = {one["task"]: one["state"] for one in json.loads(out)["trials"]}
     assert states == {1: "FAILED", 2: "INTERRUPTED"}
     assert not is_running(int(pid.read_text()))
-    report = [sys.executable, "-m", "weigh", "report", "last", "--json"]
-    shown = json.loads(subprocess.check_output(report, cwd=tmp_path, env=env))
-    assert shown["states"] == {"FAILED": 1, "INTERRUPTED": 1}
+    assert states_of_last(tmp_path) == {"FAILED": 1, "INTERRUPTED": 1}
 
 
 def test_records_of_what_ended_outlive_a_check_that_was_killed(tmp_path: Path) -> None:
-    path = write(tmp_path, "exit 4", "echo $$ > pid; sleep 60", "echo fine")
-    argv = [sys.executable, "-m", "weigh", "check", path, "-j", "3"]
-    env = {**os.environ, "WEIGH_DIR": str(tmp_path / "store")}
-    with subprocess.Popen(argv, cwd=tmp_path, env=env) as run:
-        deadline = time.monotonic() + PATIENCE
-        joblogs: list[Path] = []
-        while not joblogs or len(joblogs[0].read_text().splitlines()) < 3:
-            joblogs = list((tmp_path / "store/output").glob("check-*.joblog"))
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+    write(tmp_path, "exit 4", "echo $$ > pid; sleep 60", "echo fine")
+
+    def ended() -> list[str]:
+        joblogs = (tmp_path / "store/output").glob("check-*.joblog")
+        return [line for path in joblogs for line in path.read_text().splitlines()]
+
+    with checking(tmp_path) as run:
+        until(lambda: len(ended()) >= 3)
         time.sleep(0.2)  # records follow the joblog within one look
         run.kill()
     os.killpg(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-    report = [sys.executable, "-m", "weigh", "report", "last", "--json"]
-    shown = json.loads(subprocess.check_output(report, cwd=tmp_path, env=env))
-    assert shown["states"] == {"FAILED": 1, "COMPLETED": 1}
-
-
-def test_a_task_has_its_number_of_the_file(weigh: Weigh, tmp_path: Path) -> None:
-    path = write(tmp_path, *(f"echo $PARALLEL_SEQ {n}" for n in range(1, 10)))
-    _, document = checked(weigh, path, "-n", "2")
-    said = [(one["task"], one["evidence"]) for one in document["trials"]]
-    assert said == [(1, "1 1"), (9, "9 9")]
+    assert states_of_last(tmp_path) == {"FAILED": 1, "COMPLETED": 1}
 
 
 @pytest.mark.skipif(shutil.which("sbatch") is None, reason="needs sbatch")
@@ -361,14 +290,6 @@ def test_a_task_that_does_not_reach_what_is_expected_is_wrong(
     assert found[2] == "loss 0.5, not < 0.05"
     assert found[3] == "printed no loss"
     assert [one["task"] for one in out["trials"] if one["is_wrong"]] == [2, 3, 4]
-
-
-def test_an_expectation_of_a_job_script_is_refused(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    (tmp_path / "run.sh").write_text("#!/bin/bash\ntrue\n")
-    code, _, err = weigh("check", "run.sh", "--expect", "loss<1")
-    assert (code, err) == (2, "weigh: --expect is for tasks; run.sh is a job script\n")
 
 
 def test_what_is_expected_may_stand_in_a_table_of_a_folder_that_the_task_names(

@@ -1,65 +1,42 @@
 import os
 import sys
 import threading
-import time
-from pathlib import Path
 
 import pytest
 
 from weigh.flow.site.ask import ask_all, in_time, run_query_command
 
 
-def test_what_a_command_states_comes_back() -> None:
-    reply = run_query_command(
-        ("sh", "-c", "echo out; echo err >&2; exit 3"), env=os.environ
-    )
-    assert (reply.code, reply.out, reply.err) == (3, "out\n", "err\n")
+@pytest.mark.parametrize(
+    ("words", "cwd", "trouble", "complaint"),
+    [
+        (("sh", "-c", "echo out; echo err >&2; exit 3"), None, None, "err"),
+        (("sh", "-c", "exit 3"), None, None, "exit code 3 and no word"),
+        # of several errors the fatal one
+        (
+            ("sh", "-c", "printf 's: error: dns\\ns: fatal: no source\\n'; exit 1"),
+            None,
+            None,
+            "s: fatal: no source",
+        ),
+        (("no-such-command",), None, "no-such-command is not on this machine", ""),
+        (("true",), "/nowhere", "cannot run true: there is no /nowhere", ""),
+        # what it started is killed with it: test_scheduler_command
+        (("sleep", "60"), None, "sleep did not answer within 0.5 seconds", ""),
+    ],
+)
+def test_why_a_command_has_no_answer_is_known(
+    words: tuple[str, ...], cwd: str | None, trouble: str | None, complaint: str
+) -> None:
+    reply = run_query_command(words, env=os.environ, cwd=cwd, patience=0.5)
     assert not reply.is_answer
-    assert reply.complaint() == "err"
+    assert reply.trouble == trouble
+    assert reply.complaint() == (trouble or complaint)
 
 
-def test_of_several_errors_the_fatal_one_is_the_complaint() -> None:
-    printed = "echo 'sinfo: error: resolve' >&2; echo 'sinfo: fatal: no source' >&2"
-    reply = run_query_command(("sh", "-c", f"{printed}; exit 1"), env=os.environ)
-    assert reply.complaint() == "sinfo: fatal: no source"
-
-
-def test_a_command_that_is_not_there_is_a_trouble() -> None:
-    reply = run_query_command(("no-such-command-here",), env=os.environ)
-    assert reply.trouble == reply.complaint()
-    assert reply.complaint() == "no-such-command-here is not on this machine"
-
-
-def test_a_command_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
-    script = f"trap '' TERM; sleep 600 & echo $! > {tmp_path}/child; wait"
-    reply = run_query_command(("sh", "-c", script), env=os.environ, patience=0.5)
-    assert reply.trouble == "sh did not answer within 0.5 seconds"
-    child = int((tmp_path / "child").read_text())
-    stat = Path(f"/proc/{child}/stat")
-
-    def has_ended() -> bool:
-        return (
-            not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
-        )
-
-    deadline = time.monotonic() + 60  # the signal is sent, and takes its time
-    while not has_ended():
-        assert time.monotonic() < deadline, "the child lives"
-        time.sleep(0.01)
-
-
-def test_a_folder_that_is_gone_is_not_taken_for_a_command_that_is() -> None:
-    reply = run_query_command(("true",), env=os.environ, cwd="/no/such/folder")
-    assert reply.complaint() == "cannot run true: there is no /no/such/folder"
-
-
-def test_output_that_is_no_utf_8_is_read() -> None:
-    reply = run_query_command(("printf", r"a\377b"), env=os.environ)
-    assert reply.out == r"a\xffb"
-
-
-def test_a_command_gets_no_input_and_prompts_nobody() -> None:
-    assert run_query_command(("cat",), env=os.environ).out == ""
+def test_output_that_is_no_utf_8_is_read_and_no_input_is_given() -> None:
+    reply = run_query_command(("sh", "-c", r"cat; printf a\\377b"), env=os.environ)
+    assert (reply.code, reply.out) == (0, r"a\xffb")
 
 
 def test_replies_are_in_the_order_of_the_questions() -> None:

@@ -49,14 +49,6 @@ def test_what_is_broken_is_the_exit_code_and_nothing_is_left_behind(
     assert set(tmp_path.iterdir()) == before
 
 
-def test_a_store_that_cannot_be_written_is_broken(
-    doctor: CalledWeigh, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WEIGH_DIR", "/proc/self/weigh")
-    states = {one["name"]: one["state"] for one in json.loads(doctor()[1])["checks"]}
-    assert states["records"] == "broken"
-
-
 def test_a_driver_that_is_no_library_and_a_folder_that_is_gone_are_no_traceback(
     tmp_path: Path,
 ) -> None:

@@ -39,6 +39,9 @@ def _lines_of_programs(text: str) -> list[str]:
     return sorted(line for line in text.splitlines() if not line.startswith("==> "))
 
 
+WAITS = "until [ -e go ]; do sleep .05; done"
+
+
 @contextmanager
 def _followed(*words: str) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
     """Follow a job by another process; what it prints is in a file."""
@@ -51,14 +54,19 @@ def _followed(*words: str) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
             process.kill()
 
 
-def test_each_task_that_is_pulled_from_a_queue_is_followed_to_its_end(
-    weigh: Weigh, submitted: Submit
-) -> None:
+@pytest.fixture
+def pulled(submitted: Submit) -> None:
+    """Submit twelve tasks of .6 s, which two elements pull from a queue."""
     Path("job.py").write_text(JOB)
     lines = "".join(f"python3 job.py {number} 0.3\n" for number in range(1, 13))
-    # several elements pull the tasks: those begin later that nobody has yet
     submitted(lines, plan=HALF, wait=False)
     assert list(Path("plan/pp").glob("queue_*"))
+
+
+@pytest.mark.usefixtures("pulled")
+def test_each_task_that_is_pulled_from_a_queue_is_followed_to_its_end(
+    weigh: Weigh,
+) -> None:
     until(lambda: _printed_lines(Path()), "a task to begin")
 
     code, out, _ = weigh("logs", "-f", "last")
@@ -70,15 +78,9 @@ def test_each_task_that_is_pulled_from_a_queue_is_followed_to_its_end(
     assert _lines_of_programs(weigh("logs", "-f", "last")[1]) == said
 
 
-def test_a_task_that_waits_for_others_is_followed_alone(
-    weigh: Weigh, submitted: Submit
-) -> None:
-    Path("job.py").write_text(JOB)
-    lines = "".join(f"python3 job.py {number} 0.3\n" for number in range(1, 13))
-    submitted(lines, plan=HALF, wait=False)
-    last = [number for number in range(1, 13) if not Path(f"said.{number}").exists()][
-        -1
-    ]
+@pytest.mark.usefixtures("pulled")
+def test_a_task_that_waits_for_others_is_followed_alone(weigh: Weigh) -> None:
+    last = max(n for n in range(1, 13) if not Path(f"said.{n}").exists())
 
     code, out, _ = weigh("logs", "-f", f"last_{last}")
 
@@ -86,8 +88,7 @@ def test_a_task_that_waits_for_others_is_followed_alone(
 
 
 def test_a_task_is_followed_into_its_next_attempts(submitted: Submit) -> None:
-    wait = "until [ -e go ]; do sleep .05; done"
-    submitted(f"echo first; {wait}; echo end\n", wait=False)
+    submitted(f"echo first; {WAITS}; echo end\n", wait=False)
     with _followed("last") as (process, followed):
         until(lambda: "first" in followed.read_text(), "the first line")
         (first,) = Path().glob("plan/pp/log/*.out/1.out")
@@ -109,9 +110,8 @@ def test_a_task_is_followed_into_its_next_attempts(submitted: Submit) -> None:
 def test_a_task_is_followed_into_the_job_that_resumes_it(
     weigh: Weigh, submitted: Submit
 ) -> None:
-    wait = "until [ -e go ]; do sleep .05; done"
     once = "if [ -e again ]; then echo good; else touch again; echo bad; exit 3; fi"
-    submitted(f"{once}\necho waits; {wait}; echo end\n", wait=False)
+    submitted(f"{once}\necho waits; {WAITS}; echo end\n", wait=False)
     with _followed("last") as (process, followed):
         until(lambda: "bad" in followed.read_text(), "the first line")
         code, _, err = weigh("resume", "last", "--also", "bugs")
@@ -125,8 +125,7 @@ def test_a_task_is_followed_into_the_job_that_resumes_it(
 
 
 def test_last_stays_the_job_that_it_was(submitted: Submit) -> None:
-    wait = "until [ -e go ]; do sleep .05; done"
-    submitted(f"echo first; {wait}; echo end\n", wait=False)
+    submitted(f"echo first; {WAITS}; echo end\n", wait=False)
     with _followed("last") as (process, followed):
         until(lambda: "first" in followed.read_text(), "the first line")
         submitted("echo another\n", name="qq", wait=False)
@@ -140,8 +139,8 @@ def test_last_stays_the_job_that_it_was(submitted: Submit) -> None:
 def test_a_task_of_the_queue_that_was_run_by_hand_is_shown_where_it_ran(
     weigh: Weigh, submitted: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wait = '[ -n "$BY_HAND" ] || until [ -e go ]; do sleep .05; done'
-    lines = "".join(f"echo this is {number}; {wait}\n" for number in range(1, 13))
+    waits = f'[ -n "$BY_HAND" ] || {WAITS}'
+    lines = "".join(f"echo this is {number}; {waits}\n" for number in range(1, 13))
     submitted(lines, plan=HALF, wait=False)
     until(lambda: len([*Path().glob("plan/pp/log/*.out/*")]) == 2, "tasks to run")
     (queue,) = Path("plan/pp").glob("queue_*")

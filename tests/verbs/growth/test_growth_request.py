@@ -44,19 +44,26 @@ def carried(one: Record, steps: str | None = None) -> tuple[int, int, str]:
     return asked.memory, asked.time_limit, " ".join(asked.notes)
 
 
-def test_memory_and_time_are_those_of_all_the_steps() -> None:
-    memory, time, _ = carried(record(), "100/1000")
+def test_memory_and_time_are_those_of_all_the_steps_and_notes_state_the_rate() -> None:
+    memory, time, notes = carried(record(), "100/1000")
     truth = 100 * MIB + 1000 * MIB
     assert truth * 1.2 <= memory <= truth * 1.35
     assert 1000 * 1.2 <= time <= 1000 * 1.5
-
-
-def test_the_notes_state_rate_interval_and_how_far_that_is() -> None:
-    _, _, notes = carried(record(), "100/1000")
     assert "100 of 1000 steps were measured (as given)" in notes
     assert "memory rises by 1.00 MiB/s: at the end" in notes
     assert "10 times as long as was measured" in notes
     assert "measure a longer run" not in notes.replace("a longer run would", "")
+
+
+@pytest.mark.parametrize(
+    ("steps", "way_out"),
+    [("1000", "write DONE/TOTAL"), ("10samples", r"only weigh\.batches does")],
+)
+def test_steps_that_nobody_counted_are_refused_with_the_way_out(
+    steps: str, way_out: str
+) -> None:
+    with pytest.raises(UsageError, match=way_out):
+        carried(record(), steps)
 
 
 def test_flat_memory_stays_as_it_is_and_only_time_grows() -> None:
@@ -110,30 +117,13 @@ def test_without_a_total_the_rate_is_reported_and_how_to_give_it() -> None:
     assert "weigh request --target DONE/TOTAL" in notes
 
 
-@pytest.mark.parametrize(
-    "steps",
-    [
-        "",
-        "x",
-        "0",
-        "-1",
-        "nan",
-        "inf",
-        "100/10",
-        "0/10",
-        "/10",
-        "1/9samples",
-        "0samples",
-    ],
-)
+NO_LENGTHS = "|x|0|-1|nan|inf|100/10|0/10|/10|1/9samples|0samples"
+
+
+@pytest.mark.parametrize("steps", NO_LENGTHS.split("|"))
 def test_lengths_that_will_not_do_are_refused(steps: str) -> None:
     with pytest.raises(FormatError, match="write it like 10000, 500/10000"):
         parse_job_steps(steps)
-
-
-def test_steps_that_nobody_counted_are_refused_with_the_way_to_write_them() -> None:
-    with pytest.raises(UsageError, match="write DONE/TOTAL"):
-        carried(record(), "1000")
 
 
 def of_batches(size: int | None = 50, samples: int | None = 5000) -> Record:
@@ -142,21 +132,12 @@ def of_batches(size: int | None = 50, samples: int | None = 5000) -> Record:
 
 
 def test_a_length_in_samples_is_as_many_batches() -> None:
-    by_samples, by_steps = of_batches(), of_batches()
+    expected = carried(of_batches(), "1000")[:2]
 
-    memory, time, _ = carried(by_samples, "50000samples")
-
-    assert (memory, time) == carried(by_steps, "1000")[:2]
-
-
-def test_the_samples_that_were_counted_count_not_the_size_that_was_given() -> None:
-    partly_filled = of_batches(size=64, samples=5000)
-    assert carried(partly_filled, "50000samples") == carried(
-        of_batches(), "50000samples"
-    )
-    assert carried(of_batches(samples=None), "5e4samples") == carried(
-        of_batches(), "5e4samples"
-    )
+    assert carried(of_batches(), "50000samples")[:2] == expected
+    # the samples that were counted count, not the size that was given
+    assert carried(of_batches(size=64), "50000samples")[:2] == expected
+    assert carried(of_batches(samples=None), "5e4samples")[:2] == expected
 
 
 def test_that_steps_are_batches_is_in_the_notes() -> None:
@@ -166,8 +147,3 @@ def test_that_steps_are_batches_is_in_the_notes() -> None:
         "100 of 50000 batches of 50 samples (--target Nsamples counts these)" in notes
     )
     assert "batches of" not in carried(of_batches(1, 100), "200")[2]
-
-
-def test_samples_that_nobody_counted_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"only weigh\.batches does"):
-        carried(record(), "10samples")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from processes import children_of, is_running, until
+from written_programs import write_program
 
 from weigh.flow.mcp_server import TOOLS, AgentLimits, AgentTools, RefusedCall
 
@@ -22,6 +23,14 @@ HOLDS_60_MIB = "b = bytearray(b'x') * (60 << 20); print('done'); raise SystemExi
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("WEIGH_DIR", str(tmp_path / ".weigh"))
     return tmp_path
+
+
+def server(folder: Path, *names: str, hours: float = 2) -> AgentTools:
+    """Return a server with a budget, and plans of one task of an hour each."""
+    tools = AgentTools(str(folder), AgentLimits(submit=True, cpu_hours=hours))
+    for name in names:
+        tools.plan([f"true {name}"], name, 1, "100M", "1h")
+    return tools
 
 
 def confirmed(tools: AgentTools, plan: str, **options: str | None) -> dict[str, Any]:
@@ -40,20 +49,18 @@ def test_a_run_returns_its_record_and_output(folder: Path) -> None:
     assert (record["exit_code"], done["stdout"]) == (3, "done\n")
 
 
-def test_a_run_is_stopped_after_its_time(folder: Path) -> None:
+def test_a_run_is_stopped_after_its_time_and_killed_if_it_ignores_that(
+    folder: Path, shorten: Callable[[str, float], None]
+) -> None:
     tools = AgentTools(str(folder), AgentLimits(run_time=2))
     done = tools.run(["sleep", "100"])
     assert "stopped after 00:00:02" in done["stderr"]
     assert done["record"]["usage"]["wall_time"] < 60
 
-
-def test_a_command_that_ignores_term_is_killed_with_its_children(
-    folder: Path, shorten: Callable[[str, float], None]
-) -> None:
     shorten("flow.mcp_server._GRACE", 1.0)
     script = "trap '' TERM; echo $$ > pid; sleep 1000 & sleep 1000; sleep 1000"
     with pytest.raises(RefusedCall, match="stopped after"):
-        AgentTools(str(folder), AgentLimits(run_time=2)).run(["bash", "-c", script])
+        tools.run(["bash", "-c", script])
     pid = int((folder / "pid").read_text())
     until(lambda: not is_running(pid))
 
@@ -144,9 +151,7 @@ def test_all_submissions_share_one_budget(folder: Path) -> None:
 
 
 def test_hours_without_a_limit_fit_no_budget(folder: Path) -> None:
-    tools = AgentTools(
-        str(folder), AgentLimits(submit=True, cpu_hours=1000, gpu_hours=0)
-    )
+    tools = server(folder, hours=1000)
     tools.plan(["true"], "open", 1, "100M")
     assert tools.submit("open")["hours"] == {"CPU": None, "GPU": None}
     with pytest.raises(RefusedCall, match="no hours can be counted: give time"):
@@ -162,10 +167,8 @@ def test_a_job_that_follows_is_refused_as_no_budget_counts_it(folder: Path) -> N
 
 
 def test_submissions_side_by_side_share_one_budget(folder: Path) -> None:
-    tools = AgentTools(str(folder), AgentLimits(submit=True, cpu_hours=2, gpu_hours=0))
     names = ("a", "b", "c")
-    for name in names:
-        tools.plan([f"true {name}"], name, 1, "100M", "1h")
+    tools = server(folder, *names)
 
     def submit(name: str) -> bool:
         with suppress(RefusedCall):
@@ -179,14 +182,11 @@ def test_submissions_side_by_side_share_one_budget(folder: Path) -> None:
 def test_hours_stay_counted_while_a_job_may_exist(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tools = AgentTools(str(folder), AgentLimits(submit=True, cpu_hours=2, gpu_hours=0))
-    for name in ("a", "b"):
-        tools.plan([f"true {name}"], name, 1, "100M", "1h")
-    (programs := tmp_path / "programs").mkdir()
-    for program in ("sbatch", "squeue", "sacct", "scontrol", "sinfo"):
-        lost = "#!/bin/sh\necho Unable to contact slurm controller >&2\nexit 1\n"
-        (programs / program).write_text(lost)
-        (programs / program).chmod(0o755)
+    tools = server(folder, "a", "b")
+    programs = tmp_path / "programs"
+    for name in ("sbatch", "squeue", "sacct", "scontrol", "sinfo"):
+        lost = "echo Unable to contact slurm controller >&2; exit 1"
+        write_program(programs / name, lost)
     with monkeypatch.context() as patched:
         patched.setenv("PATH", f"{programs}:{os.environ['PATH']}")
         with pytest.raises(RefusedCall, match="its hours stay counted: jobs"):
@@ -197,8 +197,7 @@ def test_hours_stay_counted_while_a_job_may_exist(
 
 
 def test_what_weigh_itself_refused_costs_no_hours(folder: Path) -> None:
-    tools = AgentTools(str(folder), AgentLimits(submit=True, cpu_hours=2, gpu_hours=0))
-    tools.plan(["true"], "a", 1, "100M", "1h")
+    tools = server(folder, "a")
     with pytest.raises(RefusedCall, match="no queue: omit --queue"):
         confirmed(tools, "a", on="local", queue="gpu")
 

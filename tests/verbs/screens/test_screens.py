@@ -15,9 +15,10 @@ from pathlib import Path
 import msgspec
 import pytest
 from called_weigh import CalledWeigh, called_apart, called_here, work_alone_in
-from some_jobs import BEGAN, JOB, SomeJob, Task, write_job
+from msgspec.structs import replace
+from some_jobs import BEGAN, JOB, SomeJob, Task, record_of, write_job
 from some_requests import a_submitted_job
-from transcript import check_transcript
+from transcript import check_transcript, file_writer
 
 from weigh.cli.main import run_cli
 from weigh.flow import doctor
@@ -34,6 +35,8 @@ from weigh.render.status_lines import (
 from weigh.render.words import STATE_WORDS
 from weigh.schedulers import client
 from weigh.schedulers.slurm import cluster as slurm_cluster
+from weigh.store import shards
+from weigh.store.identity import this_machine
 from weigh.units import GIB, HOUR, MIB
 
 HERE = Path(__file__).parent
@@ -92,6 +95,36 @@ def planned(folder: Path) -> None:
     assert run_cli(("plan", *words, "--replace"), []) == 0
 
 
+V100 = ("Tesla V100-SXM2-16GB", 16160 * MIB)
+A100 = ("NVIDIA A100-SXM4-40GB", 40536 * MIB)
+
+
+def seeds(
+    folder: Path,
+    *ran_on: tuple[str, int],
+    other: tuple[tuple[str, int] | None, ...] = (),
+) -> None:
+    """Leave eight tasks, of which some ran on such GPUs, and three of a program."""
+    lines = ["# the seeds", "", *(f"python3 task.py --seed {n}" for n in range(1, 9))]
+    programs: list[tuple[str, tuple[str, int] | None]]
+    programs = [("task.py", one) for one in ran_on]
+    if other:
+        lines += ["# those", *(f"python3 evaluate.py --seed {n}" for n in (1, 2, 3))]
+        programs += [("evaluate.py", one) for one in other]
+    (folder / "tasks.txt").write_text("".join(f"{line}\n" for line in lines))
+    for number, (program, gpu) in enumerate(programs):
+        ran = record_of(Task(gpu_memory=9 * GIB if gpu else None, busy=90.0), number)
+        assert ran.usage is not None
+        gpus = tuple(
+            replace(one, name=gpu[0], memory_total=gpu[1])
+            for one in ran.usage.gpus
+            if gpu
+        )
+        command = ("python3", program, "--seed", "1")
+        ran = replace(ran, command=command, usage=replace(ran.usage, gpus=gpus))
+        shards.append_record(str(folder / ".weigh"), ran, this_machine())
+
+
 def disk_of(path: str) -> DiskSpace:
     """Return a disk that nodes share, and that is nearly full."""
     return DiskSpace(
@@ -124,6 +157,14 @@ SITUATIONS: dict[str, Callable[[Path], object]] = {
         here / "job.sh"
     ).write_text(
         "#!/bin/bash\n#SBATCH -d afterok:4711\n#SBATCH --gres=gpu:p100:1\nsleep 1\n"
+    ),
+    "seeds": seeds,
+    "seeds that ran on a V100": lambda here: seeds(here, V100),
+    "seeds that ran on each kind, and a program that ran on one": lambda here: seeds(
+        here, V100, A100, other=(A100,)
+    ),
+    "seeds that ran on each kind, and a program that uses no GPU": lambda here: seeds(
+        here, V100, A100, other=(None,)
     ),
     "a script": lambda here: (here / "job.sh").write_text(
         "#!/bin/bash\n#SBATCH --mem=4G\n#SBATCH --gres=gpu:v100:1\n\npython train.py\n"
@@ -182,7 +223,7 @@ MASKS = {
     r"(?m)^(.*cpu +).*": r"\1FIGURES",
     r"(?m)^(  request +).*": r"\1FIGURES",
     r"(?m)^(#SBATCH --mem=).*": r"\1SIZE",
-    r"(exit 3) (?:at once|after [\d.]+ \w+)": r"\1",  # a busy machine is slower
+    r"(exit \d) (?:at once|after [\d.]+ \w+)": r"\1",  # a busy machine is slower
     r"\d+ at once": "N at once",
     r"\d\d:\d\d:\d\d": "TIME",
     r"(COMPLETED|FAILED) +(?:up to )?\d.* (fine|exit)": r"\1  FIGURES  \2",
@@ -208,7 +249,7 @@ def test_the_screens_of_what_runs_here_are_as_they_were_reviewed(
     tasks = "true\nsh -c 'echo no; exit 3'\ntrue\n"
     (folder / "tasks.txt").write_text(tasks)
     masks = {str(folder): "FOLDER"} | MASKS
-    check_transcript(HERE / "here.transcript", call, masks)
+    check_transcript(HERE / "here.transcript", call, masks, file_writer(folder))
 
 
 def test_a_healed_job_of_which_all_is_done_names_no_stop() -> None:

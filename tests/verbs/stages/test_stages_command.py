@@ -4,19 +4,18 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from called_weigh import called_apart
+from processes import PATIENCE, until
 
 from weigh.flow.follow.tasks import last_lines_of_output
 from weigh.units import MIB
 
 WEIGH = (sys.executable, "-m", "weigh")
-PATIENCE = 90.0
 HOLD = "x = bytearray({0} << 20); import time; time.sleep({1})"
 # holds 60 MiB until another does, and half a second more
 MEETS = """
@@ -100,38 +99,32 @@ def test_the_first_failure_ends_it_with_its_exit_code(tmp_path: Path) -> None:
     assert "go on with: weigh run steps.toml:train lr=2\n" in done.stderr
 
 
-def test_it_goes_on_at_a_step(tmp_path: Path) -> None:
-    write(tmp_path, prepare="touch was-run", train="echo on")
-    done = called_apart(tmp_path, "run", "steps.toml:train")
-    assert done.stdout == "on\n"
-    assert not (tmp_path / "was-run").exists()
-    assert names(records(tmp_path)[0]) == ["train"]
-
-
-def test_settings_reach_the_steps_and_the_record(tmp_path: Path) -> None:
-    write(tmp_path, train='echo "$lr $name"')
-    done = called_apart(tmp_path, "run", "steps.toml", "lr=0.1", "name=a b")
+def test_it_goes_on_at_a_step_with_settings_for_it_and_the_record(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, prepare="touch was-run", train='echo "$lr $name"')
+    done = called_apart(tmp_path, "run", "steps.toml:train", "lr=0.1", "name=a b")
     assert done.stdout == "0.1 a b\n"
-    assert records(tmp_path)[0]["parameters"] == {"lr": 0.1, "name": "a b"}
-
-
-def test_under_weigh_run_there_is_still_one_record(tmp_path: Path) -> None:
-    write(tmp_path, prepare="true", train="true")
-    inner = (*WEIGH, "run", "steps.toml")
-    done = called_apart(tmp_path, "run", "--label", "mine", "--", *inner)
-    assert done.returncode == 0
-    (record,) = records(tmp_path)
-    assert record["label"] == "mine"
-    assert names(record) == ["prepare", "train"]
-
-
-def test_an_output_file_is_for_the_outer_one(tmp_path: Path) -> None:
-    write(tmp_path, train="touch was-run")
-    inner = (*WEIGH, "run", "steps.toml", "-o", "record.json")
-    done = called_apart(tmp_path, "run", "-q", "--", *inner)
-    assert done.returncode == 125
-    assert "the outer one" in done.stderr
     assert not (tmp_path / "was-run").exists()
+    (record,) = records(tmp_path)
+    assert names(record) == ["train"]
+    assert record["parameters"] == {"lr": 0.1, "name": "a b"}
+
+
+def test_under_weigh_run_there_is_still_one_record_and_one_output_file(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, prepare="touch was-run", train="true")
+    inner = (*WEIGH, "run", "steps.toml")
+    output = ("-o", "record.json")
+    refused = called_apart(tmp_path, "run", "-q", "--", *inner, *output)
+    assert (refused.returncode, "the outer one" in refused.stderr) == (125, True)
+    assert not (tmp_path / "was-run").exists()
+    assert (
+        called_apart(tmp_path, "run", "--label", "mine", "--", *inner).returncode == 0
+    )
+    record = records(tmp_path)[-1]
+    assert (record["label"], names(record)) == ("mine", ["prepare", "train"])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="weigh exec needs Linux")
@@ -165,34 +158,21 @@ def test_what_cannot_be_run_is_reported_before_anything_is(
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
-def test_a_signal_reaches_the_step_that_runs(tmp_path: Path, number: int) -> None:
-    name = signal.Signals(number).name.removeprefix("SIG")
+@pytest.mark.parametrize("name", ["TERM", "INT", "USR1"])
+def test_a_signal_reaches_the_step_that_runs(tmp_path: Path, name: str) -> None:
+    number = signal.Signals[f"SIG{name}"]
     trap = f"trap 'kill $!; echo told; exit 0' {name}; sleep 60 & touch ready; wait"
-    write(tmp_path, train=trap, collect="echo collected")
+    write(tmp_path, train=trap, collect="echo collected; kill -PIPE $$; echo alive")
+    env = {**os.environ, "WEIGH_DIR": str(tmp_path / "store")}
     argv = (*WEIGH, "run", "steps.toml", "-q")
-    with subprocess.Popen(
-        argv,
-        cwd=tmp_path,
-        env={**os.environ, "WEIGH_DIR": str(tmp_path / "store")},
-        stdout=subprocess.PIPE,
-    ) as run:
-        deadline = time.monotonic() + PATIENCE
-        while not (tmp_path / "ready").exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+    with subprocess.Popen(argv, cwd=tmp_path, env=env, stdout=subprocess.PIPE) as run:
+        until((tmp_path / "ready").exists)
         run.send_signal(number)
         out, _ = run.communicate(timeout=PATIENCE)
-    assert out.startswith(b"told\n")
-    is_warning = number == signal.SIGUSR1
-    assert (b"collected" in out) == is_warning
-    assert run.returncode == (0 if is_warning else 128 + number)
-
-
-def test_a_step_has_the_signals_of_a_shell(tmp_path: Path) -> None:
-    write(tmp_path, train="kill -PIPE $$; echo alive")
-    done = called_apart(tmp_path, "run", "steps.toml", "-q")
-    assert done.returncode == 128 + signal.SIGPIPE
-    assert "alive" not in done.stdout
+    # after a warning it goes on; a step has the signals of a shell
+    is_warning = name == "USR1"
+    assert out == (b"told\ncollected\n" if is_warning else b"told\n")
+    assert run.returncode == 128 + (signal.SIGPIPE if is_warning else number)
 
 
 def test_why_a_step_failed_stands_before_what_weigh_states_of_it(

@@ -55,30 +55,26 @@ def ended(weigh: Weigh, *lines: str, words: tuple[str, ...] = ()) -> str:
     return job
 
 
-def failed_once(weigh: Weigh) -> str:
-    return weigh("status", ended(weigh, ONCE, "true"))[1]
+def status_of(*lines: str, resumed: bool = False) -> Callable[[Weigh], str]:
+    """Return what shows the status of tasks that ended, and ended again."""
+
+    def screen(weigh: Weigh) -> str:
+        job = ended(weigh, *lines)
+        if resumed:
+            weigh.resume(job)
+            weigh.finish("p")
+        return weigh("status", "p")[1]
+
+    return screen
 
 
-def only_bugs(weigh: Weigh) -> str:
-    return weigh("status", ended(weigh, BUG, "true"))[1]
-
-
-def a_bug_and_more(weigh: Weigh) -> str:
-    return weigh("status", ended(weigh, BUG, ONCE))[1]
-
-
-def failed_twice(weigh: Weigh) -> str:
-    job = ended(weigh, "exit 9")
-    weigh.resume(job)
-    weigh.finish("p")
-    return weigh("status", "p")[1]
-
-
-def cancelled(weigh: Weigh) -> str:
-    job = weigh.submit(weigh.plan("[ -e again ] || sleep 300"))
+def cancelled(weigh: Weigh, *words: str) -> str:
+    job = weigh.submit(weigh.plan("[ -e again ] || sleep 300"), *words)
     weigh.wait_for(job, lambda one: "RUNNING" in one["tasks"])
     weigh("cancel", job)
     weigh.finish(job)
+    if words:
+        weigh.wait_for(job, lambda one: one["healing"]["state"] == "CANCELLED")
     Path("again").touch()
     return weigh("status", job)[1]
 
@@ -91,10 +87,6 @@ def killed(weigh: Weigh) -> str:
     weigh.finish(job)
     Path("again").touch()
     return weigh("status", job)[1]
-
-
-def refused_to_resume(weigh: Weigh) -> str:
-    return weigh("resume", ended(weigh, BUG))[1]
 
 
 def healed(weigh: Weigh) -> str:
@@ -115,28 +107,16 @@ def healer_was_killed(weigh: Weigh) -> str:
     return screen
 
 
-def healer_was_cancelled(weigh: Weigh) -> str:
-    job = weigh.submit(weigh.plan("[ -e again ] || sleep 300"), "--heal")
-    weigh.wait_for(job, lambda one: "RUNNING" in one["tasks"])
-    weigh("cancel", job)
-    weigh.finish(job)
-    weigh.wait_for(job, lambda one: one["healing"]["state"] == "CANCELLED")
-    Path("again").touch()
-    return weigh("status", job)[1]
+def of_what_waits_in_vain(verb: str) -> Callable[[Weigh], str]:
+    """Return what shows a job that waits for one that has failed."""
 
+    def screen(weigh: Weigh) -> str:
+        first = weigh.submit(weigh.plan(f"sleep 1; {ONCE}", name="a"))
+        second = weigh.submit(weigh.plan("true", name="b"), "--after", first)
+        weigh.finish(second)
+        return weigh(verb, second)[1]
 
-def waits_for_what_has_failed(weigh: Weigh) -> str:
-    first = weigh.submit(weigh.plan(f"sleep 1; {ONCE}", name="a"))
-    second = weigh.submit(weigh.plan("true", name="b"), "--after", first)
-    weigh.finish(second)
-    return weigh("status", second)[1]
-
-
-def resuming_what_waits(weigh: Weigh) -> str:
-    first = weigh.submit(weigh.plan(f"sleep 1; {ONCE}", name="a"))
-    second = weigh.submit(weigh.plan("true", name="b"), "--after", first)
-    weigh.finish(second)
-    return weigh("resume", second)[1]
+    return screen
 
 
 def planned(weigh: Weigh) -> str:
@@ -161,40 +141,30 @@ def replaced(weigh: Weigh) -> str:
     return weigh("plan", "p.txt", "--replace", *known)[1]
 
 
-def submitted(weigh: Weigh) -> str:
-    return weigh("submit", weigh.plan("true"), "--on", "local")[1]
+SCREENS: dict[str, Callable[[Weigh], str]] = {
+    "failed once": status_of(ONCE, "true"),
+    "only bugs": status_of(BUG, "true"),
+    "a bug and more": status_of(BUG, ONCE),
+    "failed twice": status_of("exit 9", resumed=True),
+    "cancelled": cancelled,
+    "killed": killed,
+    "healed": healed,
+    "healer was killed": healer_was_killed,
+    "healer was cancelled": lambda weigh: cancelled(weigh, "--heal"),
+    "waits for what has failed": of_what_waits_in_vain("status"),
+    "resuming what waits": of_what_waits_in_vain("resume"),
+    "refused to resume": lambda weigh: weigh("resume", ended(weigh, BUG))[1],
+    "planned": planned,
+    "checked": checked,
+    "replaced": replaced,
+    "submitted": lambda weigh: weigh("submit", weigh.plan("true"), "--on", "local")[1],
+    "resumed": lambda weigh: weigh("resume", ended(weigh, ONCE))[1],
+}
 
 
-def resumed(weigh: Weigh) -> str:
-    return weigh("resume", ended(weigh, ONCE))[1]
-
-
-LOCAL: list[Callable[[Weigh], str]] = [
-    failed_once,
-    only_bugs,
-    a_bug_and_more,
-    failed_twice,
-    cancelled,
-    killed,
-    refused_to_resume,
-    healed,
-    healer_was_killed,
-    healer_was_cancelled,
-    waits_for_what_has_failed,
-    resuming_what_waits,
-    planned,
-    checked,
-    replaced,
-    submitted,
-    resumed,
-]
-
-
-@pytest.mark.parametrize("screen", LOCAL, ids=lambda screen: screen.__name__)
-def test_a_command_that_a_screen_names_works(
-    here: Weigh, screen: Callable[[Weigh], str]
-) -> None:
-    types_each(here, screen(here))
+@pytest.mark.parametrize("situation", SCREENS)
+def test_a_command_that_a_screen_names_works(here: Weigh, situation: str) -> None:
+    types_each(here, SCREENS[situation](here))
 
 
 def test_no_command_is_named_where_none_helps(here: Weigh) -> None:

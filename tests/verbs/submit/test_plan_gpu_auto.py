@@ -1,7 +1,9 @@
-"""``weigh plan --gpu auto``: a plan for each kind of GPU; the best one is written."""
+"""``weigh plan --gpu auto``: a plan for each kind of GPU; the best one is written.
+
+What it prints of a made-up cluster: tests/verbs/screens/cluster.transcript.
+"""
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,26 +23,20 @@ pytestmark = pytest.mark.alone
 V100 = ("Tesla V100-SXM2-16GB", 16160 * MIB)
 A100 = ("NVIDIA A100-SXM4-40GB", 40536 * MIB)
 HOUR = 3600.0
-GPUS = ("a100", "v100")
 
 
-def keep_run(
-    weigh: Weigh,
-    gpu: tuple[str, int] | None,
-    wall_time: float,
-    program: str = "task.py",
-) -> None:
-    """Keep the record of a task that held 9 GiB of a GPU, or used none."""
-    name, total = gpu or ("", 0)
+def keep_run(weigh: Weigh, gpu: tuple[str, int], wall_time: float) -> None:
+    """Keep the record of a task that held 9 GiB of a GPU."""
+    name, total = gpu
     peak = PeakMemory(MIB, MIB, MIB, None, None, None, "test")
     used = GpuUsage("GPU-0", name, total, peak_memory=9 * GIB, utilization_mean=90.0)
     record = Record(
         id=f"{name}-{wall_time}",
-        command=("python3", program, "--seed", "1"),
+        command=("python3", "task.py", "--seed", "1"),
         started="2026-11-21T10:00:00Z",
         state="COMPLETED",
         exit_code=0,
-        usage=Usage(wall_time=wall_time, peak_memory=peak, gpus=(used,) if gpu else ()),
+        usage=Usage(wall_time=wall_time, peak_memory=peak, gpus=(used,)),
     )
     shards.append_record(str(weigh.folder / ".weigh"), record, identity.this_machine())
 
@@ -129,87 +125,6 @@ def test_a_kind_without_a_record_shows_what_to_type(real: Weigh) -> None:
     assert code == 0, err
     plan = (real.folder / "plan" / "tasks-a100" / "plan.json").read_text()
     assert json.loads(plan)["tasks"] == 2
-
-
-@pytest.mark.slurm
-def test_tasks_that_use_no_gpu_need_no_run_on_each_kind(real: Weigh) -> None:
-    for gpu in (V100, A100):
-        keep_run(real, gpu, HOUR / 6)
-    keep_run(real, None, HOUR / 12, program="prepare.py")
-    task_file = real.folder / tasks_in(real)
-    task_file.write_text(task_file.read_text() + "python3 prepare.py --seed 1\n")
-
-    code, out, err = real("plan", "tasks.txt", "--gpu", "auto")
-
-    assert code == 0, err
-    assert "not measured on" not in out
-    assert gpu_of_plan(real) is not None
-
-
-@pytest.mark.slurm
-def test_the_tasks_to_measure_are_those_that_lack_a_run_there(real: Weigh) -> None:
-    keep_run(real, V100, HOUR / 6)
-    keep_run(real, A100, HOUR / 6)
-    keep_run(real, A100, HOUR / 12, program="evaluate.py")
-    task_file = real.folder / tasks_in(real)
-    others = "".join(f"python3 evaluate.py --seed {seed}\n" for seed in (1, 2, 3))
-    task_file.write_text(task_file.read_text() + "# those\n" + others)
-
-    code, out, err = real("plan", "tasks.txt", "--gpu", "auto")
-
-    assert code == 0, err
-    assert "  sed -n '10p;11p' tasks.txt | weigh plan - --gpu v100 " in out
-
-
-@pytest.mark.slurm
-def test_nothing_is_written_where_no_time_is_known(real: Weigh) -> None:
-    words = ("--gpu-memory", "9GiB", "--memory", "100MiB")
-    code, out, err = real("plan", tasks_in(real), "--gpu", "auto", *words)
-
-    assert code == 2, err
-    assert out.splitlines()[-1].startswith("  no plan written: the time is known on no")
-    assert gpu_of_plan(real) is None
-    assert len(re.findall("--gpu-memory 9GiB --memory 100MiB --per-gpu 1", out)) == 2
-
-
-@pytest.mark.slurm
-def test_a_kind_that_the_tasks_do_not_fit_is_left_out(real: Weigh) -> None:
-    words = ("--gpu-memory", "20GiB", "--memory", "100MiB", "--time", "10m")
-    code, out, err = real("plan", tasks_in(real), "--gpu", "auto", *words)
-
-    assert code == 0, err
-    assert "v100 (" not in out
-    assert "v100 is left out: tasks 1, 2, 3 and 5 more: 24.0 GiB of GPU memory" in (
-        " ".join(err.split())
-    )
-    assert gpu_of_plan(real) == "a100"
-
-
-@pytest.mark.slurm
-def test_where_the_default_queue_refuses_it_others_are_asked(real: Weigh) -> None:
-    keep_run(real, V100, 2 * HOUR)  # short allows 30 minutes
-
-    code, out, err = real("plan", tasks_in(real), "--gpu", "auto")
-
-    assert code == 0, err
-    assert "  next: weigh submit plan/tasks --queue auto\n" in out
-    code, script, err = real("submit", "plan/tasks", "--queue", "auto", "--dry-run")
-    assert code == 0, err
-    assert "#SBATCH --partition=gpu\n" in script
-
-
-@pytest.mark.slurm
-def test_the_elements_of_a_plan_fit_the_nodes(real: Weigh) -> None:
-    """On a GPU of 40 GiB there is room for 16 tasks, in its share of a node for two."""
-    words = ("--gpu-memory", "2GiB", "--memory", "1GiB", "--time", "10m")
-
-    code, out, err = real("plan", tasks_in(real), "--gpu", "auto", *words)
-
-    assert code == 0, err
-    best = out.split("plan/tasks is for ")[1].splitlines()[0]
-    assert best in {f"{kind}: 2 tasks per GPU, limited by CPUs" for kind in GPUS}
-    text = (real.folder / "plan" / "tasks" / "plan.json").read_text()
-    assert json.loads(text)["ask"]["cpus"] == 2
 
 
 @pytest.mark.gridengine

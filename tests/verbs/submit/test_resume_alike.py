@@ -54,19 +54,24 @@ def chosen(
     return list(one._unfinished())
 
 
-def groups(*views: JobView) -> list[list[int]]:
+WHOLE = JobRequest(memory=GIB, throttle=3)
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (JobRequest(memory=8 * GIB), [[1], [2]]),
+        # the parts of one array
+        (msgspec.structs.replace(WHOLE, after=("1",), throttle=2), [[1, 2]]),
+    ],
+)
+def test_tasks_of_jobs_that_requested_different_things_are_kept_apart(
+    other: JobRequest, expected: list[list[int]]
+) -> None:
+    views = view("1", WHOLE, "FAILED"), view("2", other, "CANCELLED", first=2)
     requests = {one.job.id: one.job.request for one in views}
     found = group_by_request(chosen(views), requests, ResumeOptions())
-    return [[task.task for task, _ in group] for group in found]
-
-
-def test_tasks_of_jobs_that_requested_different_things_are_kept_apart() -> None:
-    small, large = JobRequest(memory=GIB), JobRequest(memory=8 * GIB)
-
-    assert groups(view("1", small, "FAILED"), view("2", large, "FAILED", first=2)) == [
-        [1],
-        [2],
-    ]
+    assert [[task.task for task, _ in group] for group in found] == expected
 
 
 def test_tasks_whose_needs_round_to_one_request_go_into_one_array() -> None:
@@ -82,15 +87,6 @@ def test_tasks_whose_needs_round_to_one_request_go_into_one_array() -> None:
         [(1, 250 * MIB), (3, 250 * MIB)],
         [(2, 310 * MIB)],
     ]
-
-
-def test_the_parts_of_one_array_are_resumed_together() -> None:
-    whole = JobRequest(memory=GIB, throttle=3)
-    rest = msgspec.structs.replace(whole, after=("1",), throttle=2)
-
-    assert groups(
-        view("1", whole, "FAILED"), view("2", rest, "CANCELLED", first=2)
-    ) == [[1, 2]]
 
 
 @pytest.mark.parametrize(

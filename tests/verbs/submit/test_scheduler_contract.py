@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 
 import pytest
 from following import Weigh, until
@@ -46,13 +45,6 @@ def fails_once(number: int) -> str:
 def ran(weigh: Weigh, name: str) -> list[int]:
     path = weigh.folder / name
     return sorted(map(int, path.read_text().split())) if path.exists() else []
-
-
-def test_every_task_of_a_plan_is_done(weigh: Weigh) -> None:
-    plan = weigh.plan("echo one >one", "echo two >two", "echo three >three")
-
-    assert weigh.finish(weigh.submit(plan)) == {"COMPLETED": 3}
-    assert (weigh.folder / "three").read_text() == "three\n"
 
 
 @mainly("slurm")
@@ -218,31 +210,6 @@ def test_a_missing_environment_is_reported_in_the_log(weigh: Weigh) -> None:
     assert weigh.finish(job) == {"FAILED": 1}
     words = weigh.status(job)["failures"][0]
     assert "nowhere" in (words["reason"] or "") + (words["words"] or "")
-
-
-@mainly("slurm")
-def test_a_sweep_of_twelve_is_done_exactly_once(weigh: Weigh) -> None:
-    """The whole way: sweep, plan four a card, submit, two fail once, resume."""
-    task = (
-        "echo {seed} >>began; case {seed} in 3|7) [ -e flag{seed} ] || "
-        "! touch flag{seed} || exit 1;; esac; echo {seed} >>succeeded"
-    )
-    code, _, err = weigh(
-        "sweep", "seed=1..12", "-o", "tasks.txt", "--", "bash", "-c", task
-    )
-    assert code == 0, err
-    said = ("--gpu-memory", "2GiB", "--memory", "50M", "--cpus", "1", "--time", "5m")
-    code, _, err = weigh("plan", "tasks.txt", "--gpu", "v100=10GiB", *said)
-    assert code == 0, err
-    job = weigh.submit("plan/tasks")
-    assert weigh.finish(job) == {"COMPLETED": 10, "FAILED": 2}
-
-    again = weigh.resume(job)["again"]
-
-    assert weigh.finish(again[0]["job"]["id"]) == {"COMPLETED": 12}
-    assert ran(weigh, "succeeded") == list(range(1, 13))
-    assert ran(weigh, "began") == sorted([*range(1, 13), 3, 7])
-    assert re.search(r"12 tasks: 12 done", weigh("status", "tasks")[1])
 
 
 @mainly("slurm")

@@ -7,10 +7,17 @@ from pathlib import Path
 import pytest
 from following import Weigh, until
 from rigs import mainly
-from written_programs import write_program
 
 SAVES = "trap 'echo saved >saved; exit 1' TERM; echo step >>steps; touch {0}/began; "
 WAITS = "for i in $(seq 600); do [ -e {0}/go ] && exit; sleep 0.1; done"
+
+
+def dry_run(here: Weigh, line: str, *options: str) -> tuple[int, str, str]:
+    """Submit a task to this machine, to look at its script and notes only."""
+    code, out, err = here(
+        "submit", here.plan(line), "--on", "local", *options, "--dry-run"
+    )
+    return code, out, " ".join(err.split())
 
 
 def words(weigh: Weigh, *more: str) -> tuple[str, ...]:
@@ -54,20 +61,6 @@ def test_results_of_every_element_come_home(weigh: Weigh) -> None:
     assert weigh.finish(job) == {"COMPLETED": 3}
     assert results(weigh) == {f"out{n}": "HELLO\n" for n in range(3)}
     until(lambda: not left(weigh))
-
-
-@mainly("slurm")
-def test_what_failed_goes_on_from_its_partial_results(weigh: Weigh) -> None:
-    task = "echo step >>steps; [ $(wc -l <steps) = 2 ]"
-    job = weigh.submit(weigh.plan("cp data/a whole", task), *words(weigh))
-    assert weigh.finish(job) == {"COMPLETED": 1, "FAILED": 1}
-    partial = f"partial-{job}_1/steps"
-    assert results(weigh) == {"whole": "hello\n", partial: "step\n"}
-
-    again = weigh.resume(job)["again"]
-
-    assert weigh.finish(again[0]["job"]["id"]) == {"COMPLETED": 2}
-    assert results(weigh) == {"whole": "hello\n", "steps": "step\nstep\n"}
 
 
 @mainly("slurm")
@@ -150,16 +143,15 @@ def test_what_was_done_and_never_results_copied_is_done_again(
     ],
 )
 def test_a_program_that_would_stay_behind_is_staged(here: Weigh, line: str) -> None:
+    (here.folder / "weigh.toml").write_text('scratch = "/disk/$USER"\n')
     (here.folder / "train.py").touch()
     (here.folder / "data.txt").touch()
-    plan = here.plan(line)
 
-    code, out, err = here(
-        "submit", plan, "--on", "local", "--stage-out", "results", "--dry-run"
-    )
+    code, out, err = dry_run(here, line, "--stage-out", "results")
 
     assert code == 0
     assert "\nplaces=(train.py)\n" in out
+    assert 'scratch=(\n  /disk/"${USER:?' in out
     assert "staged in too: train.py, without what it imports" in err
     assert ("data.txt is not staged in" in err) == ("data.txt" in line)
 
@@ -180,25 +172,11 @@ def test_of_executable_files_those_that_are_run_are_staged(
     for name in ("table", "data.txt"):
         (here.folder / name).touch(mode=0o755)
 
-    code, out, err = here(
-        "submit",
-        here.plan(line),
-        *("--on", "local", "--stage-out", "results", "--dry-run"),
-    )
+    code, out, err = dry_run(here, line, "--stage-out", "results")
 
     assert code == 0, err
     assert f"\nplaces=({programs})\n" in out
     assert "data.txt is not staged in" in err
-
-
-@mainly("slurm")
-def test_programs_of_the_folder_run_on_the_node(weigh: Weigh) -> None:
-    write_program(weigh.folder / "bin/shout", "tr a-z A-Z <data/a >out")
-
-    job = weigh.submit(weigh.plan("./bin/shout"), *words(weigh))
-
-    assert weigh.finish(job) == {"COMPLETED": 1}
-    assert results(weigh) == {"out": "HELLO\n"}
 
 
 @pytest.mark.parametrize(
@@ -218,21 +196,16 @@ def test_a_program_that_cannot_be_staged_is_refused(
         (here.folder / name).touch()
     os.truncate(here.folder / "big.py", (50 << 20) + 1)
 
-    code, _, err = here(
-        "submit", here.plan(line), "--on", "local", "--stage-in", staged
-    )
+    code, _, err = dry_run(here, line, "--stage-in", staged)
 
     assert code == 2
-    assert why in " ".join(err.split())
+    assert why in err
 
 
 def test_a_program_that_an_earlier_job_makes_is_awaited(here: Weigh) -> None:
-    here("submit", here.plan("true", name="first"), "--on", "local")
-
-    words = ("--stage-in", "data", "--after", "first", "--dry-run")
-    code, _, err = here("submit", here.plan("./made.sh"), "--on", "local", *words)
-
-    assert code == 0, err
+    here.submit(here.plan("true", name="first"))
+    words = ("--stage-in", "data", "--after", "first")
+    assert dry_run(here, "./made.sh", *words)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -250,19 +223,8 @@ def test_a_program_that_every_task_would_read_from_home_is_named(
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).touch()
     monkeypatch.setenv("HOME", str(home))
-    submit = ("submit", here.plan(line), "--on", "local", "--stage-out", "r")
 
-    _, _, err = here(*submit, "--dry-run")
+    said = dry_run(here, line, "--stage-out", "r")[2]
 
-    said = " ".join(err.split())
     assert f"{home}/{program} is read from home by each task" in said
     assert program == "code/train.py" or "--stage-in" not in said
-
-
-def test_scratch_is_the_one_that_the_settings_name(here: Weigh) -> None:
-    (here.folder / "weigh.toml").write_text('scratch = "/disk/$USER"\n')
-    plan = here.plan("true")
-
-    _, out, _ = here("submit", plan, "--on", "local", "--stage-out", "r", "--dry-run")
-
-    assert 'scratch=(\n  /disk/"${USER:?' in out
