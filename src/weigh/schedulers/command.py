@@ -12,7 +12,6 @@ import msgspec
 
 from weigh.errors import SchedulerError, WeighError
 from weigh.schedulers import KINDS
-from weigh.schedulers.kind import Argv
 from weigh.units import Seconds
 
 _PR_SET_PDEATHSIG = 1  # prctl(2): a signal at the parent's death
@@ -284,11 +283,3 @@ def unanswered(replies: Mapping[str, CommandOutput]) -> tuple[str, ...]:
         for name, reply in replies.items()
         if not reply.is_answer
     )
-
-
-def answered_texts(
-    commands: Sequence[Argv], replies: Sequence[CommandOutput]
-) -> dict[Argv, str]:
-    """Return what the commands printed that answered."""
-    pairs = zip(commands, replies, strict=True)
-    return {argv: reply.out for argv, reply in pairs if reply.is_answer}

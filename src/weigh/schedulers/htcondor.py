@@ -286,7 +286,6 @@ def _states(condor_ads: Iterable[CondorAd]) -> States:
 
 
 # ---- its commands
-_SUBMITTED = re.compile(r"^(\d{1,12})\.\d+ - \d+\.\d+\s*$", re.MULTILINE)
 _REFUSED = re.compile(r"\bERROR: (.+)")
 
 
@@ -476,6 +475,7 @@ class HTCondorCommands(SchedulerCommands):
     )
     LOGIN_HINT = "submit from an access point of the pool, or with --on local here"
     NO_CLUSTER = re.compile(r"Neither the environment variable CONDOR_CONFIG")
+    SUBMITTED = re.compile(r"(\d{1,12})\.\d+ - \d+\.\d+")  # 42.0 - 42.9
     LOST = re.compile(
         r"connect|commit|contact|address of|communicat|time[d ]*out|SECMAN|transaction",
         re.IGNORECASE,
@@ -506,11 +506,6 @@ class HTCondorCommands(SchedulerCommands):
         if found is None or self.LOST.search(found[1]):
             return None
         return f"condor_submit would reject the job: {found[1].strip()}"
-
-    def parse_submitted(self, command_output: str) -> str | None:
-        """Read ``42.0 - 42.9``; other text may come before."""
-        found = _SUBMITTED.findall(command_output)
-        return found[-1] if found else None
 
     def queue_argv(self, user_name: str) -> Argv:
         """Return the command that lists the jobs of *user_name* in the queue."""

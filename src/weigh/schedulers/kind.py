@@ -414,6 +414,7 @@ class SchedulerCommands(SchedulerQuestions, ABC):
 
     LOGIN_HINT: str  # what to do where the command is missing
     NO_CLUSTER: re.Pattern[str]  # its command is here, and no cluster
+    SUBMITTED: re.Pattern[str]  # a line with the id of a job that was accepted
     LOST: re.Pattern[str]  # the request may have arrived nevertheless
     # what find_argv's command says where no such job is listed, if it fails then
     NOT_LISTED: re.Pattern[str] = _NOWHERE
@@ -454,9 +455,12 @@ class SchedulerCommands(SchedulerQuestions, ABC):
         """Read the predicted start from the same output, if there is one."""
         return None
 
-    @abstractmethod
     def parse_submitted(self, command_output: str) -> str | None:
         """Read the job's id; None if the output has none."""
+        # the id is last: a site's wrapper prints its greeting before it
+        rows = (line.strip() for line in reversed(command_output.splitlines()))
+        found = next(filter(None, map(self.SUBMITTED.fullmatch, rows)), None)
+        return found[1] if found else None
 
     def is_unanswered(self, words: str) -> bool:
         """Return whether a failed submission may have reached the scheduler.

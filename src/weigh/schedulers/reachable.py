@@ -1,11 +1,12 @@
 """A scheduler that can be reached: what weigh asks of it, and its answers on jobs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
 
+from weigh.model.cluster import ClusterLimits
 from weigh.model.job import (
     STUCK,
     ElementState,
@@ -19,7 +20,10 @@ from weigh.schedulers.kind import (
     AnswerT,
     Argv,
     KnownJob,
+    LiveAnswers,
     SchedulerCommands,
+    SchedulerKind,
+    SchedulerQuery,
     SchedulerQuestion,
     SchedulerQuestions,
 )
@@ -79,7 +83,30 @@ class JobSnapshot(msgspec.Struct, frozen=True):
         return self.states.get(submitted_job.id, {}).get(number, ABSENT)
 
 
-def awaited_states(
+def queried_limits(
+    scheduler_kind: SchedulerKind,
+    awaited_ids: Sequence[str],
+    query: SchedulerQuery,
+    commands: Mapping[Argv, bool],
+    limits_of: Callable[[Mapping[Argv, str]], ClusterLimits],
+) -> LiveAnswers:
+    """Return the limits of a cluster, and the states of the jobs that others wait for.
+
+    *commands* print the limits; True marks one without which nothing is known.
+    *limits_of* reads what those printed that answered.
+    """
+    backend, count = scheduler_kind.backend, len(commands)
+    replies = query((*commands, *backend.awaited_argvs(awaited_ids)))
+    answers = dict(zip(commands, replies[:count], strict=True))
+    for argv, reply in answers.items():
+        if commands[argv] and not reply.is_answer:
+            return LiveAnswers(trouble=reply.complaint())
+    texts = {argv: reply.out for argv, reply in answers.items() if reply.is_answer}
+    jobs = _awaited_states(backend, awaited_ids, replies[count:])
+    return LiveAnswers(limits=limits_of(texts), jobs=jobs)
+
+
+def _awaited_states(
     commands: SchedulerCommands,
     job_ids: Sequence[str],
     replies: Sequence[CommandOutput],

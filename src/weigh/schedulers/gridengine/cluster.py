@@ -23,7 +23,7 @@ from weigh.model.cluster import (
 from weigh.model.record import State
 from weigh.schedulers import KINDS
 from weigh.schedulers import gridengine as gridengine_text
-from weigh.schedulers.command import answered_texts, unanswered
+from weigh.schedulers.command import unanswered
 from weigh.schedulers.kind import (
     Argv,
     ClusterAnswers,
@@ -31,7 +31,7 @@ from weigh.schedulers.kind import (
     SchedulerQuery,
     SchedulerSite,
 )
-from weigh.schedulers.reachable import awaited_states
+from weigh.schedulers.reachable import queried_limits
 from weigh.schedulers.words import count_elements, parsed_or_none, whole_number
 from weigh.units import Bytes
 
@@ -209,17 +209,26 @@ def complex_rows(complexes: str) -> list[list[str]]:
     ]
 
 
-def parse_qstat_jobs(text: str) -> tuple[ClusterJob, ...]:
-    """Read ``qstat -u '*' -r -xml``.
+def qstat_entries(text: str) -> Iterator[ET.Element]:
+    """Return the entries of jobs that ``qstat -xml`` lists.
 
     Raises:
-        FormatError: the output is not XML.
+        FormatError: the output is cut off, or not XML.
     """
     try:
         root = ET.fromstring(text)  # noqa: S314 - the scheduler's own output
     except ET.ParseError as error:
-        raise FormatError(f"qstat -xml: not XML: {error}") from error
-    return tuple(map(_gridengine_cluster_job, root.iter("job_list")))
+        raise FormatError(f"qstat's answer is cut off or not XML: {error}") from error
+    return root.iter("job_list")
+
+
+def parse_qstat_jobs(text: str) -> tuple[ClusterJob, ...]:
+    """Read ``qstat -u '*' -r -xml``.
+
+    Raises:
+        FormatError: the output is cut off, or not XML.
+    """
+    return tuple(map(_gridengine_cluster_job, qstat_entries(text)))
 
 
 def parse_version(text: str) -> str | None:
@@ -417,18 +426,14 @@ class GridEngineSite(SchedulerSite):
         self, awaited_ids: tuple[str, ...], query: SchedulerQuery
     ) -> LiveAnswers:
         """Query the limits that apply to a submission; never raises."""
-        backend = KINDS[gridengine_text.TEXT.NAME].backend
-        commands = (HOSTS, QUEUES, COMPLEXES)
-        replies = query((*commands, *backend.awaited_argvs(awaited_ids)))
-        texts = answered_texts(commands, replies[: len(commands)])
-        if QUEUES not in texts:
-            return LiveAnswers(trouble=replies[commands.index(QUEUES)].complaint())
-        found = parse_hosts(texts.get(HOSTS, ""))
-        totals = gpu_totals_of_hosts(found, query)
-        return LiveAnswers(
-            limits=gridengine_cluster_limits(texts, totals),
-            jobs=awaited_states(backend, awaited_ids, replies[len(commands) :]),
-        )
+
+        def limits_of(texts: Mapping[Argv, str]) -> ClusterLimits:
+            hosts = parse_hosts(texts.get(HOSTS, ""))
+            return gridengine_cluster_limits(texts, gpu_totals_of_hosts(hosts, query))
+
+        commands = {HOSTS: False, QUEUES: True, COMPLEXES: False}
+        kind = KINDS[gridengine_text.TEXT.NAME]
+        return queried_limits(kind, awaited_ids, query, commands, limits_of)
 
 
 SITE = GridEngineSite()

@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from xml.etree import ElementTree as ET
 
 from weigh.errors import SIGNAL_BASE, FormatError, UsageError
 from weigh.model.element_time import GRACE
@@ -172,7 +171,6 @@ def _minimum_slots(text: str) -> int:
     return whole_number(text.rpartition(":")[2].strip().partition("-")[0]) or 1
 
 
-_SUBMITTED = re.compile(r"^(\d{1,12})(\.\d+-\d+:\d+)?$")
 _DATES = ("%a %b %d %H:%M:%S %Y", "%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S.%f")
 # few sites have a lower limit than that
 _SHORT_ARRAY = 1000
@@ -319,6 +317,7 @@ class GridEngineCommands(SchedulerCommands):
         r"unable to (?:contact|send message to) qmaster",
         re.IGNORECASE,
     )
+    SUBMITTED = re.compile(r"(\d{1,12})(?:\.\d+-\d+:\d+)?")  # 42 or 42.1-3:1
     NOT_LISTED = re.compile("do not exist")  # no job has that name
     RULES = ScriptRules(
         job_id="$JOB_ID",
@@ -370,14 +369,6 @@ class GridEngineCommands(SchedulerCommands):
         reasons = "; ".join(list(found)[:_MOST_REASONS]) or "no suitable queue"
         return f"the job would never start: {reasons}"
 
-    def parse_submitted(self, command_output: str) -> str | None:
-        """Read ``42`` or ``42.1-3:1``; other text may come before."""
-        for line in reversed(command_output.splitlines()):
-            found = _SUBMITTED.match(line.strip())
-            if found:
-                return found[1]
-        return None
-
     def find_argv(self, user_name: str, name: str) -> Argv:  # users choose job names
         """Return the command that shows all jobs of that name with their context."""
         return ("qstat", "-j", job_name(name))
@@ -408,12 +399,8 @@ class GridEngineCommands(SchedulerCommands):
         Raises:
             FormatError: the output is not XML, or truncated.
         """
-        try:
-            root = ET.fromstring(command_output)  # noqa: S314 - the scheduler's own
-        except ET.ParseError as error:
-            raise FormatError("qstat's answer is cut off or no XML") from error
         states: States = {}
-        for entry in root.iter("job_list"):
+        for entry in gridengine_cluster.qstat_entries(command_output):
             job = entry.findtext("JB_job_number", "")
             if whole_number(job) is None:
                 raise FormatError("qstat lists a job without a number")

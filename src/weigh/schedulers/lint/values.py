@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
 
 import msgspec
 
@@ -19,9 +18,7 @@ from weigh.schedulers.lint.case import (
 )
 from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.script import ScriptLine
-from weigh.schedulers.words import read_sections
-
-_Parsed = TypeVar("_Parsed")
+from weigh.schedulers.words import ParsedT, parsed_or_none, read_sections
 
 
 def read_word_lists(package: str) -> dict[str, list[str]]:
@@ -75,13 +72,10 @@ def last(lint_case: LintCase, names: str) -> list[ScriptOption]:
 
 
 def parsed(
-    option: ScriptOption | None, parse: Callable[[str], _Parsed | None]
-) -> _Parsed | None:
+    option: ScriptOption | None, parse: Callable[[str], ParsedT | None]
+) -> ParsedT | None:
     """Return the parsed value; None if there is none, or it would be refused."""
-    try:
-        return None if option is None else parse(option.value)
-    except FormatError:
-        return None
+    return parsed_or_none(parse, None if option is None else option.value)
 
 
 def read_directive_lines(

@@ -19,7 +19,7 @@ from weigh.model.cluster import (
 )
 from weigh.schedulers import KINDS
 from weigh.schedulers import slurm as slurm_text
-from weigh.schedulers.command import answered_texts, unanswered
+from weigh.schedulers.command import unanswered
 from weigh.schedulers.kind import (
     Argv,
     ClusterAnswers,
@@ -27,7 +27,7 @@ from weigh.schedulers.kind import (
     SchedulerQuery,
     SchedulerSite,
 )
-from weigh.schedulers.reachable import awaited_states
+from weigh.schedulers.reachable import queried_limits
 from weigh.schedulers.words import (
     count_elements,
     mebibytes_in,
@@ -290,17 +290,9 @@ class SlurmSite(SchedulerSite):
         self, awaited_ids: tuple[str, ...], query: SchedulerQuery
     ) -> LiveAnswers:
         """Query the limits that apply to a submission; never raises."""
-        backend = KINDS[slurm_text.TEXT.NAME].backend
-        commands = (NODES, PARTITIONS, CONFIG)
-        replies = query((*commands, *backend.awaited_argvs(awaited_ids)))
-        for reply in replies[1 : len(commands)]:
-            if not reply.is_answer:
-                return LiveAnswers(trouble=reply.complaint())
-        texts = answered_texts(commands, replies[: len(commands)])
-        return LiveAnswers(
-            limits=slurm_cluster_limits(texts),
-            jobs=awaited_states(backend, awaited_ids, replies[len(commands) :]),
-        )
+        commands = {NODES: False, PARTITIONS: True, CONFIG: True}
+        kind = KINDS[slurm_text.TEXT.NAME]
+        return queried_limits(kind, awaited_ids, query, commands, slurm_cluster_limits)
 
 
 SITE = SlurmSite()

@@ -227,6 +227,7 @@ class SlurmCommands(SchedulerCommands):
         r"Unexpected message received|Resource temporarily unavailable|Broken pipe",
         re.IGNORECASE,
     )
+    SUBMITTED = re.compile(r"(\d{1,18})(?:;.*)?", re.ASCII)  # 481516;cluster
     SHOWS_TOKENS = True
     NOT_LISTED = re.compile("Invalid job id")  # of jobs by their ids
     RULES = ScriptRules(
@@ -288,15 +289,6 @@ class SlurmCommands(SchedulerCommands):
         """Read the start time in ``Job 69 to start at 1795254181 using ...``."""
         found = _START.search(command_output)
         return None if found is None else epoch_seconds_in(found[1])
-
-    def parse_submitted(self, command_output: str) -> str | None:
-        """Read ``481516`` or ``481516;cluster``; a site's wrapper may print more."""
-        # the id is last: a wrapper prints its greeting before it
-        for line in reversed(command_output.splitlines()):
-            number = line.strip().partition(";")[0]
-            if whole_number(number) is not None:
-                return number
-        return None
 
     def parse_found(self, command_output: str, token: str) -> str | None:
         """Read the id of the job whose script path or comment holds the token.
