@@ -209,7 +209,7 @@ class GpuSampler:
     def _sample(self, probe: GpuProbe) -> None:
         """Read memory at intervals, and the bus of one GPU after the other in between.
 
-        A slow driver is asked for the bus seldom: meanwhile memory is not read.
+        A slow driver is rarely queried for the bus: meanwhile memory is not read.
         """
         schedule, turns = ReadingSchedule(self.interval), cycle(self._accounts.values())
         bus_at = time.monotonic() + _FIRST_BUS

@@ -18,7 +18,7 @@ HUGGING_FACE = ("transformers", "TrainerCallback")
 LIGHTNING = ("lightning.pytorch.callbacks", "Callback")
 
 
-def told(regions: Measured) -> list[object]:
+def reported_by(regions: Measured) -> list[object]:
     """Return phases, loops and events as a test writes them."""
     report = regions()
     return [
@@ -97,7 +97,7 @@ def test_transformers_steps_are_batches_of_the_effective_size(
 ) -> None:
     HuggingFaceTrainer(hugging_face).train()
     phases = [("train", 0, 1), ("evaluate", 1, 2)]
-    assert told(regions) == [phases, [(6, 8, 6, None)], EPOCHS]
+    assert reported_by(regions) == [phases, [(6, 8, 6, None)], EPOCHS]
 
 
 @pytest.mark.parametrize("event", ["on_evaluate", "on_predict"])
@@ -105,7 +105,7 @@ def test_an_evaluation_by_itself_is_a_phase(
     hugging_face: Any, regions: Measured, event: str
 ) -> None:
     HuggingFaceTrainer(hugging_face).predict(event)
-    assert told(regions)[0] == [("evaluate", 0, 1)]
+    assert reported_by(regions)[0] == [("evaluate", 0, 1)]
 
 
 def test_a_training_begun_again_after_an_error_is_a_second_call(
@@ -115,7 +115,7 @@ def test_a_training_begun_again_after_an_error_is_a_second_call(
     trainer.train(breaks_at=5)
     trainer.state.global_step = 0
     trainer.train()
-    assert told(regions)[0] == [("train", 0, 2), ("evaluate", 1, 3)]
+    assert reported_by(regions)[0] == [("train", 0, 2), ("evaluate", 1, 3)]
 
 
 def test_a_loss_that_is_lost_is_reported_once_and_a_gradient_that_stays_so(
@@ -130,7 +130,10 @@ def test_a_loss_that_is_lost_is_reported_once_and_a_gradient_that_stays_so(
         trainer.state.global_step = step
         trainer.notify("on_log", logs={"loss": loss, "grad_norm": norm, "epoch": 1})
     trainer.notify("on_log", logs={"eval_runtime": 1.0})
-    assert told(regions)[2] == [("loss not finite", 3), ("grad_norm not finite", 5)]
+    assert reported_by(regions)[2] == [
+        ("loss not finite", 3),
+        ("grad_norm not finite", 5),
+    ]
     assert capsys.readouterr().err.splitlines() == [
         "weigh: loss is nan at step 3",
         "weigh: grad_norm is nan at step 5",
@@ -199,7 +202,7 @@ def test_lightnings_batches_are_counted_with_their_samples(
 ) -> None:
     LightningTrainer(lightning, batches).fit(breaks_at=breaks_at)
     phases, loop, events = reported
-    assert told(regions) == [phases, [loop], events]
+    assert reported_by(regions) == [phases, [loop], events]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +220,7 @@ def test_a_batch_of_lightning_may_be_anything(
     trainer.callback.on_train_start(trainer, None)
     trainer.callback.on_train_batch_end(trainer, None, outputs, batch, 7)
     trainer.callback.on_train_end(trainer, None)
-    assert told(regions)[1:] == [[(1, 8, 6, None)], events]
+    assert reported_by(regions)[1:] == [[(1, 8, 6, None)], events]
 
 
 @pytest.mark.parametrize("stage", ["test", "predict"])
@@ -225,7 +228,7 @@ def test_other_stages_are_phases(lightning: Any, regions: Measured, stage: str) 
     callback = lightning.WeighCallback()
     getattr(callback, f"on_{stage}_start")(None, None)
     getattr(callback, f"on_{stage}_end")(None, None)
-    assert told(regions)[0] == [(stage, 0, 1)]
+    assert reported_by(regions)[0] == [(stage, 0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -272,11 +275,11 @@ def test_a_loop_begun_anew_ends_the_one_before(regions: Measured) -> None:
         steps.begin_steps(size=4, total=1)
         steps.step(samples)
     steps.end_steps()
-    assert told(regions)[1] == [(2, 4, 2, 6)]
+    assert reported_by(regions)[1] == [(2, 4, 2, 6)]
     steps.begin_steps(size=4, total=1)
     steps.step(None)
     steps.end_steps()
-    assert told(regions)[1] == [(3, 4, 3, None)]
+    assert reported_by(regions)[1] == [(3, 4, 3, None)]
 
 
 def test_ending_a_phase_ends_what_is_open_within_and_nothing_else(
@@ -292,7 +295,7 @@ def test_ending_a_phase_ends_what_is_open_within_and_nothing_else(
     phases.end("train")
     phases.begin("test")
     phases.end_all()
-    assert told(regions)[:2] == [
+    assert reported_by(regions)[:2] == [
         [("train", 0, 1), ("evaluate", 1, 1), ("test", 0, 1)],
         [],
     ]

@@ -181,6 +181,7 @@ def test_torn_and_foreign_lines_cost_nothing_else(channel: Channel) -> None:
 @given(st.binary(max_size=400))
 def test_no_content_of_the_file_makes_reading_fail(content: bytes) -> None:
     import tempfile  # noqa: PLC0415
+
     with tempfile.NamedTemporaryFile() as file:
         file.write(content)
         file.flush()
