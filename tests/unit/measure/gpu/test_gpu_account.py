@@ -12,6 +12,7 @@ from weigh.measure.gpu_account import (
     GpuAccount,
     gpu_columns,
     health_of,
+    idle_for,
     process_exists,
 )
 from weigh.model.gpu import GpuUsage
@@ -24,26 +25,36 @@ PLENTY = 10_000
 SERVICE = 88  # a process of this user's, and not of the job
 
 
-def account(*, everybody_exists: bool = True) -> GpuAccount:
+def account(*, everybody_exists: bool = True, joined: bool = False) -> GpuAccount:
     return GpuAccount(
         CARD,
         0.0,
-        exists=lambda _pid: everybody_exists,
+        exists=lambda pid: everybody_exists and pid > 0,
         is_mine=lambda pid: pid == SERVICE,
+        joined=joined,
     )
 
 
-def reading(used: int | None, holders: dict[int, int] | None = None) -> GpuReading:
-    return GpuReading("GPU-a", memory_used=used, process_memory=holders)
+def reading(
+    used: int | None, holders: dict[int, int] | None = None, busy: float | None = None
+) -> GpuReading:
+    return GpuReading(
+        "GPU-a",
+        memory_used=used,
+        process_memory=holders,
+        processes=None if holders is None else tuple(holders),
+        utilization=busy,
+    )
 
 
-def usage_of(*readings: GpuReading, everybody_exists: bool = True) -> GpuUsage:
-    one = account(everybody_exists=everybody_exists)
+def usage_of(*readings: GpuReading, **options: bool) -> GpuUsage:
+    one = account(**options)
     for turn, each in enumerate(readings):
         one.take(turn / 10, each, JOB)
     return one.usage()
 
 
+NOBODY: dict[int, int] = {}
 GONE = [reading(9 * GIB, {71: 9 * GIB}), *[reading(9 * GIB, {})] * 5]
 # what was read, and the peak, the driver's figure per process, whether others exist
 PEAKS = {
@@ -106,7 +117,7 @@ def test_each_process_keeps_its_own_peak() -> None:
 def test_a_list_that_does_not_explain_the_rise_is_not_believed(
     listed: dict[int, int],
 ) -> None:
-    one = GpuAccount(CARD, 0.0, exists=lambda pid: pid > 0)
+    one = account()
     one.take(0.0, reading(GIB, {99: GIB}), JOB)
     for turn in range(3):
         one.take(turn + 1, reading((9 + turn) * GIB, listed), JOB)
@@ -147,74 +158,48 @@ def test_a_process_that_left_the_tree_is_still_the_jobs() -> None:
     assert one.usage().peak_memory == 2 * GIB
 
 
-def test_a_baseline_taken_late_leaves_out_what_the_job_had_by_then() -> None:
-    one = GpuAccount(CARD, 0.0)
-    one.take(3.0, reading(5 * GIB, {71: 4 * GIB}), JOB)
-    assert one.usage().memory_before == GIB
-
-
-def busy(
-    used: int | None, holders: dict[int, int] | None, percent: float = 53
-) -> GpuReading:
-    return GpuReading(
-        "GPU-a",
-        memory_used=used,
-        process_memory=holders,
-        processes=None if holders is None else tuple(holders),
-        utilization=percent,
-    )
-
-
-@pytest.mark.parametrize("used", [None, 0])
-@pytest.mark.parametrize("holders", [None, {}])
-def test_a_gpu_that_was_busy_for_nobody_known_may_have_been_the_jobs(
-    used: int | None, holders: dict[int, int] | None
+@pytest.mark.parametrize(
+    ("used", "holders", "busy", "expected"),
+    [
+        # busy for nobody known: perhaps for the job
+        *(
+            (used, holders, 53, (None, None, True))
+            for used in (None, 0)
+            for holders in (None, NOBODY)
+        ),
+        # an empty list shows nothing where memory cannot be read
+        (None, NOBODY, 0, (None, None, False)),
+        # a service of the user may have worked for the job, other users do not
+        (40 * GIB, {SERVICE: 40 * GIB}, 90, (0, None, True)),
+        (9 * GIB, {99: 9 * GIB}, 90, (0, False, False)),
+    ],
+)
+def test_a_gpu_that_was_busy_may_have_been_the_jobs(
+    used: int | None,
+    holders: dict[int, int] | None,
+    busy: float,
+    expected: tuple[object, ...],
 ) -> None:
-    usage = usage_of(*[busy(used, holders)] * 3)
-    assert usage.peak_memory is None
-    assert (usage.was_used, usage.may_be_needed) == (None, True)
+    usage = usage_of(*[reading(used, holders, busy)] * 3)
+    assert (usage.peak_memory, usage.was_used, usage.may_be_needed) == expected
+    assert usage.other_memory == (used if SERVICE in (holders or {}) else None)
 
 
-def test_an_empty_list_shows_nothing_where_memory_cannot_be_read() -> None:
-    usage = usage_of(*[busy(None, {}, 0)] * 3)
-    assert (usage.peak_memory, usage.was_used, usage.may_be_needed) == (
-        None,
-        None,
-        False,
-    )
-
-
-def test_a_service_of_the_user_may_have_worked_for_the_job() -> None:
-    usage = usage_of(*[busy(40 * GIB, {SERVICE: 40 * GIB}, 90)] * 3)
-    assert (usage.peak_memory, usage.other_memory) == (0, 40 * GIB)
-    assert (usage.was_used, usage.may_be_needed) == (None, True)
-
-
-def test_a_gpu_that_was_busy_for_other_users_alone_was_not_used() -> None:
-    usage = usage_of(*[busy(9 * GIB, {99: 9 * GIB}, 90)] * 3)
-    assert (usage.peak_memory, usage.was_used) == (0, False)
-
-
-def joined(*readings: GpuReading) -> GpuUsage:
-    one = GpuAccount(CARD, 0.0, exists=lambda _pid: True, joined=True)
-    for turn, each in enumerate(readings):
-        one.take(turn / 10, each, JOB)
-    return one.usage()
-
-
-def test_of_a_job_at_work_before_a_hidden_rise_reports_nothing() -> None:
-    nobody: dict[int, int] = {}
-    for hidden in (None, nobody):
-        usage = joined(reading(5 * GIB, hidden), reading(6 * GIB, hidden))
-        assert (usage.peak_memory, usage.memory_before, usage.source) == (None,) * 3
-        assert usage.device_peak_memory == 6 * GIB
+@pytest.mark.parametrize("hidden", [None, NOBODY])
+def test_of_a_job_at_work_before_a_hidden_rise_reports_nothing(
+    hidden: dict[int, int] | None,
+) -> None:
+    usage = usage_of(reading(5 * GIB, hidden), reading(6 * GIB, hidden), joined=True)
+    assert (usage.peak_memory, usage.memory_before, usage.source) == (None,) * 3
+    assert usage.device_peak_memory == 6 * GIB
 
 
 def test_of_a_job_at_work_before_what_the_driver_names_is_believed() -> None:
-    named = joined(reading(5 * GIB, {71: 4 * GIB}), reading(6 * GIB, {71: 5 * GIB}))
-    assert (named.peak_memory, named.memory_before) == (5 * GIB, GIB)
-    assert joined(reading(5 * GIB, {99: 5 * GIB})).was_used is False
-    assert joined(reading(0, {})).was_used is False
+    holding = [reading((4 + held) * GIB, {71: held * GIB}) for held in (4, 5)]
+    named = usage_of(*holding, joined=True)
+    assert (named.peak_memory, named.memory_before) == (5 * GIB, 4 * GIB)
+    for idle in (reading(5 * GIB, {99: 5 * GIB}), reading(0, {})):
+        assert usage_of(idle, joined=True).was_used is False
 
 
 def test_a_gpu_that_shares_the_hosts_memory_has_its_processes_peak() -> None:
@@ -225,49 +210,32 @@ def test_a_gpu_that_shares_the_hosts_memory_has_its_processes_peak() -> None:
     assert one.job_moments() == [(0, 0), (1, 4 * GIB), (2, GIB)]
 
 
-def test_a_rise_measured_from_a_late_baseline_is_reported() -> None:
-    one = GpuAccount(CARD, 0.0)
+def test_a_late_baseline_is_reported_and_leaves_out_what_the_job_had_by_then() -> None:
+    one = account()
     one.take(3.0, reading(5 * GIB), JOB)
     one.take(3.1, reading(7 * GIB), JOB)
     assert "first looked 3.0 s after the start" in (one.usage().source or "")
+    assert usage_of(reading(5 * GIB, {71: 4 * GIB})).memory_before == GIB
 
 
-def test_what_went_on_before_the_job_is_not_in_its_means() -> None:
+def test_errors_count_from_the_start_of_the_job_and_unknown_is_not_none() -> None:
     one = account()
-    for time, busy in ((0.0, 100.0), (0.2, 20.0), (0.4, 40.0)):
-        one.take(time, GpuReading("GPU-a", utilization=busy, power=busy), JOB)
-    usage = one.usage()
-    assert (usage.utilization_mean, usage.utilization_max) == (30.0, 40.0)
-    assert (usage.power_min, usage.power_mean, usage.power_max) == (20.0, 30.0, 40.0)
-
-
-def test_errors_count_from_the_start_of_the_job() -> None:
-    one = account()
-    one.begin_counters(GpuCounters(ecc_errors=3))
+    counts = [one.usage().xid_errors]
+    one.begin_counters(GpuCounters(ecc_errors=3, xids=()))
+    assert [*counts, one.usage().xid_errors] == [None, 0]
     one.end_counters(GpuCounters(ecc_errors=4, xids=(31,)))
     usage = one.usage()
-    assert usage.ecc_errors == 1
-    assert (usage.xid_errors, usage.xids) == (1, (31,))
-
-
-def test_no_errors_reported_is_not_no_errors() -> None:
-    one = account()
-    assert one.usage().xid_errors is None
-    one.begin_counters(GpuCounters(xids=()))
-    assert one.usage().xid_errors == 0
-
-
-def test_the_bus_is_the_mean_of_short_looks() -> None:
-    one = account()
-    for traffic in ((100, 7), (None, None), (300, None)):
-        one.take_bus(traffic)
-    assert (one.usage().pcie_rx, one.usage().pcie_tx) == (200, 7)
+    assert (usage.ecc_errors, usage.xid_errors, usage.xids) == (1, 1, (31,))
 
 
 @given(st.lists(st.integers(0, 32 * GIB), min_size=1, max_size=40))
-def test_a_rise_is_never_more_than_the_gpu_ever_held(held: list[int]) -> None:
-    usage = usage_of(*map(reading, held))
-    assert usage.peak_memory == max(held) - held[0]
+def test_a_rise_and_its_series_are_what_the_gpu_held_on_top(held: list[int]) -> None:
+    one = account()
+    for turn, used in enumerate(held):
+        one.take(turn, reading(used), JOB)
+    assert one.usage().peak_memory == max(held) - held[0]
+    series = [size for _, size in one.job_moments()]
+    assert series == [max(0, used - held[0]) for used in held]
 
 
 def test_a_long_run_keeps_its_peak_and_stays_small() -> None:
@@ -276,13 +244,6 @@ def test_a_long_run_keeps_its_peak_and_stays_small() -> None:
         one.take(turn, reading(0, {71: GIB + (MIB if turn == 4321 else 0)}), JOB)
     assert max(held for _, held in one.job_moments()) == GIB + MIB
     assert len(one.job_moments()) < PLENTY // 2
-
-
-def test_the_series_follows_the_rule_of_the_peak() -> None:
-    one = account()
-    for turn, used in enumerate((GIB, 5 * GIB, 2 * GIB)):
-        one.take(turn, reading(used), JOB)
-    assert [held for _, held in one.job_moments()] == [0, 4 * GIB, GIB]
 
 
 times = st.lists(st.floats(0, 100), min_size=1, max_size=30, unique=True).map(sorted)
@@ -373,17 +334,47 @@ def test_a_gpus_health_is_a_word_with_its_reason(
     assert found == words or (words and words in (found or ""))
 
 
-def test_each_figure_has_its_highest_and_lowest() -> None:
+def test_each_figure_has_mean_and_bounds_without_what_went_on_before() -> None:
     one = account()
-    for turn, (busy, clock) in enumerate(((0, 0), (20, 1380), (60, 300))):
+    for turn, (busy, clock) in enumerate(((100, 0), (20, 1380), (60, 300))):
         looked = GpuReading(
             "GPU-a",
             utilization=busy,
+            power=busy,
             sm_clock=clock,
             slowed=frozenset({"power"} if turn == 1 else ()),
         )
         one.take(turn, looked, JOB)
+    for traffic in ((100, 7), (None, None), (300, None)):
+        one.take_bus(traffic)
     usage = one.usage()
-    assert (usage.utilization_max, usage.utilization_min) == (60, 20)
+    of_time = (usage.utilization_min, usage.utilization_mean, usage.utilization_max)
+    powers = (usage.power_min, usage.power_mean, usage.power_max)
+    assert [of_time, powers] == [(20, 40, 60)] * 2
     assert (usage.sm_clock_max, usage.sm_clock_min) == (1380, 300)
+    assert (usage.pcie_rx, usage.pcie_rx_max, usage.pcie_tx) == (200, 300, 7)
     assert usage.slowed == {"power": 50.0}
+
+
+def idle_account(*looks: float | None) -> GpuAccount:
+    """Look once a second; the first look is what was before the job."""
+    one = account()
+    for now, utilization in enumerate(looks):
+        one.take(float(now), reading(0, None, utilization), ())
+    return one
+
+
+@pytest.mark.parametrize(
+    ("gpus", "since"),
+    [
+        ([[0.0, 0.0, 70.0, 0.0, 0.0]], 8.0),  # since it was last busy
+        ([[0.0, 0.0, 0.0]], 9.0),  # never busy: since the first look
+        ([[None, None, None]], None),  # it does not report
+        # one busy GPU of two is enough
+        ([[0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 90.0]], 7.0),
+    ],
+)
+def test_gpus_are_idle_since(
+    gpus: list[list[float | None]], since: float | None
+) -> None:
+    assert idle_for([idle_account(*looks) for looks in gpus], 10.0) == since

@@ -7,7 +7,7 @@ import pytest
 from nvml_script import GIB, MIB, Script, uuid
 
 from weigh.errors import GpuError, NoGpuError
-from weigh.probe.gpu import GpuCounters
+from weigh.probe.gpu import GpuCounters, GpuReading
 from weigh.probe.nvml import NvmlProbe, read_driver_version
 
 NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND_HERE, LOST = 3, 4, 13, 15
@@ -94,24 +94,25 @@ def test_a_look_reads(nvml: Script, what: str) -> None:
     assert {name: getattr(reading, name) for name in expected} == expected
 
 
-def test_counters_come_in_our_units(nvml: Script) -> None:
+def test_counters_come_in_our_units_and_errors_once_without_waiting(
+    nvml: Script,
+) -> None:
     nvml.gpus(1, **EVERYTHING)
-    counters = probe().counters(uuid(0))
-    assert (counters.energy, counters.ecc_errors) == (7000.0, 3)
-    assert probe().bus_traffic(uuid(0)) == (2_000_000, 3_000_000)
+    one = probe()
+    counters = one.counters(uuid(0))
+    assert (counters.energy, counters.ecc_errors, counters.xids) == (7000.0, 3, ())
+    assert one.bus_traffic(uuid(0)) == (2_000_000, 3_000_000)
+    nvml.set("0.xid", 31)
+    assert [one.counters(uuid(0)).xids for _ in range(2)] == [(31,), ()]
+    one.close()
+    assert len(probe().devices()) == 1  # it can be let go and queried again
 
 
 def test_what_a_gpu_does_not_support_is_none(nvml: Script) -> None:
     nvml.lines.update({"count": "1", "0.uuid": uuid(0)})
     nvml.set("0.name", "Odd Card")
     one = probe()
-    (reading,) = one.read()
-    told = {
-        field: getattr(reading, field)
-        for field in reading.__struct_fields__
-        if field not in {"uuid", "lost"}
-    }
-    assert set(told.values()) == {None}
+    assert one.read() == (GpuReading(uuid(0)),)
     assert one.counters(uuid(0)) == GpuCounters()
     assert one.bus_traffic(uuid(0)) == (None, None)
 
@@ -144,31 +145,27 @@ def test_no_process_is_not_the_same_as_hidden_ones(nvml: Script) -> None:
     assert probe().read()[0].process_memory is None
 
 
-def test_a_gpu_whose_memory_stayed_is_not_queried_who_holds_it(nvml: Script) -> None:
-    nvml.gpus(2, used=GIB, procs=f"71:{GIB}")
+def test_a_gpu_whose_memory_stayed_is_not_queried_for_anything_else(
+    nvml: Script,
+) -> None:
+    nvml.gpus(2, used=GIB, **EVERYTHING)
     one = probe()
     one.read()
     assert one.read(activity=False) == ()
     nvml.lines["1.procs"] = f"71:{2 * GIB}"
     nvml.set("1.used", 2 * GIB)
     (changed,) = one.read(activity=False)
-    assert (changed.uuid, changed.process_memory) == (uuid(1), {71: 2 * GIB})
+    assert changed == GpuReading(
+        uuid(1),
+        memory_used=2 * GIB,
+        process_memory={71: 2 * GIB},
+        processes=(71,),
+    )
     assert len(one.read()) == 2
-
-
-def test_a_gpu_that_hides_its_memory_is_queried_each_time(nvml: Script) -> None:
-    nvml.gpus(1, procs="71:4096")
-    nvml.drop("0.used")
-    one = probe()
-    one.read()
-    assert [look.process_memory for look in one.read(activity=False)] == [{71: 4096}]
-
-
-def test_a_look_at_memory_requests_nothing_else(nvml: Script) -> None:
-    nvml.gpus(1, used=GIB, **EVERYTHING)
-    (reading,) = probe().read(activity=False)
-    assert reading.memory_used == GIB
-    assert (reading.utilization, reading.power, reading.sm_clock) == (None,) * 3
+    nvml.drop("1.used")  # one that hides its memory is queried each time
+    assert [look.memory_used for _ in "ab" for look in one.read(activity=False)] == (
+        [None, None]
+    )
 
 
 def test_a_gpu_that_falls_off_the_bus_is_none_from_then_on(nvml: Script) -> None:
@@ -183,15 +180,6 @@ def test_a_gpu_that_falls_off_the_bus_is_none_from_then_on(nvml: Script) -> None
     assert (second.memory_used, second.lost) == (GIB, False)
 
 
-def test_driver_errors_are_reported_once_and_never_waited_for(nvml: Script) -> None:
-    nvml.gpus(1, **EVERYTHING)
-    one = probe()
-    assert one.counters(uuid(0)).xids == ()
-    nvml.set("0.xid", 31)
-    assert one.counters(uuid(0)).xids == (31,)
-    assert one.counters(uuid(0)).xids == ()
-
-
 def test_gpus_that_a_cgroup_keeps_from_me_are_not_mine(nvml: Script) -> None:
     nvml.gpus(4)
     nvml.set("0.handle", NO_PERMISSION)
@@ -201,18 +189,20 @@ def test_gpus_that_a_cgroup_keeps_from_me_are_not_mine(nvml: Script) -> None:
 
 
 @pytest.mark.parametrize(
-    ("handle", "environment", "words"),
+    ("played", "visible", "words"),
     [
-        (NO_PERMISSION, {}, "none was allocated"),
-        (NO_PERMISSION, {"CUDA_VISIBLE_DEVICES": "0"}, "none was allocated"),
-        (0, {"CUDA_VISIBLE_DEVICES": "7"}, "hidden"),
+        ({"handle": NO_PERMISSION}, None, "none was allocated"),
+        ({"handle": NO_PERMISSION}, "0", "none was allocated"),
+        ({}, "7", "hidden"),
+        ({"mig": 0}, None, "in MIG mode, with no instance"),
+        (None, None, "an NVIDIA driver is here, but no GPU"),
     ],
 )
 def test_why_none_of_the_gpus_is_mine_is_reported(
-    nvml: Script, handle: int, environment: dict[str, str], words: str
+    nvml: Script, played: dict[str, int] | None, visible: str | None, words: str
 ) -> None:
-    nvml.gpus(2, **({"handle": handle} if handle else {}))
-    one = probe(environment)
+    nvml.gpus(0 if played is None else 2, **(played or {}))
+    one = probe({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
     assert one.devices() == ()
     assert words in (one.absence or "")
 
@@ -221,7 +211,7 @@ def test_a_broken_gpu_is_reported_and_the_others_are_mine(nvml: Script) -> None:
     nvml.gpus(2)
     nvml.set("0.handle", LOST)
     one = probe()
-    assert [device.index for device in one.devices()] == [1]
+    assert ([device.index for device in one.devices()], one.absence) == ([1], None)
     assert "GPU 0 cannot be read" in one.notes[0]
 
 
@@ -271,19 +261,6 @@ def test_why_nvml_does_not_start_is_one_clear_line(
     with pytest.raises(kind, match=words) as caught:
         probe()
     assert len(f"weigh: {caught.value}") <= 80
-
-
-def test_a_driver_without_any_gpu_is_reported(nvml: Script) -> None:
-    nvml.set("count", 0)
-    assert probe().absence == "an NVIDIA driver is here, but no GPU"
-
-
-def test_the_driver_can_be_let_go_and_queried_again(nvml: Script) -> None:
-    nvml.gpus(1, **EVERYTHING)
-    one = probe()
-    one.counters(uuid(0))
-    one.close()
-    assert len(probe().devices()) == 1
 
 
 def test_a_passing_failure_does_not_add_the_drivers_own_memory(nvml: Script) -> None:

@@ -4,7 +4,7 @@ import json
 import mmap
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from run_captured import CapturedRun, run_captured
 
 from weigh.measure.region.channel import read_channel
 from weigh.measure.region.tracker import ProcessRegions, RegionTracker
-from weigh.model.record import ProgramRegions
+from weigh.model.record import ProgramPhase, ProgramRegions
 
 TrackWith = Callable[[RegionTracker | None], ProcessRegions]  # see conftest.py
 PATIENCE = 90
@@ -36,6 +36,11 @@ def report_of(code: str, **env: str) -> Any:
     done = run(code + _TELL, **env)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def places(phases: Iterable[ProgramPhase]) -> list[tuple[str, int, int]]:
+    """Return name, depth and calls of each phase."""
+    return [(one.name, one.depth, one.calls) for one in phases]
 
 
 class Channel:

@@ -7,14 +7,11 @@ from functools import partial
 from typing import Any
 
 import pytest
+from region_programs import places
 
 from weigh.errors import UsageError
 from weigh.flow.run.regions import measured, phase
 from weigh.measure.region.tracker import RegionTracker
-
-
-def places(tracker: RegionTracker) -> list[tuple[str, int, int]]:
-    return [(one.name, one.depth, one.calls) for one in tracker.regions().phases]
 
 
 def test_a_function_is_a_phase_of_its_name(tracker: RegionTracker) -> None:
@@ -23,19 +20,24 @@ def test_a_function_is_a_phase_of_its_name(tracker: RegionTracker) -> None:
         return number * (4 if twice else 2)
 
     assert (double(3), double(3, twice=True)) == (6, 12)
-    assert places(tracker)[0][0].endswith("double")
-    assert places(tracker)[0][1:] == (0, 2)
+    assert places(tracker.regions().phases)[0][0].endswith("double")
+    assert places(tracker.regions().phases)[0][1:] == (0, 2)
     assert double.__name__ == "double"
 
 
-def test_what_a_function_raises_passes_through(tracker: RegionTracker) -> None:
-    @measured(name="fail")
-    def fail() -> None:
-        raise KeyError("mine")
+def test_what_a_function_raises_passes_through_and_a_method_knows_its_object(
+    tracker: RegionTracker,
+) -> None:
+    class Model:
+        @measured(name="fail")
+        def fail(self) -> None:
+            raise KeyError(self)
 
-    with pytest.raises(KeyError, match="mine"):
-        fail()
-    assert places(tracker) == [("fail", 0, 1)]
+    model = Model()
+    with pytest.raises(KeyError) as raised:
+        model.fail()
+    assert raised.value.args == (model,)
+    assert places(tracker.regions().phases) == [("fail", 0, 1)]
 
 
 @pytest.mark.parametrize("kind", [staticmethod, classmethod])
@@ -46,37 +48,24 @@ def test_static_and_class_methods_may_be_decorated_above(
         load = measured(name="load")(kind(lambda *_: "loaded"))
 
     assert Model.load() == Model().load() == "loaded"
-    assert places(tracker) == [("load", 0, 2)]
+    assert places(tracker.regions().phases) == [("load", 0, 2)]
 
 
-def test_a_method_knows_its_object(tracker: RegionTracker) -> None:
-    class Model:
-        @measured(name="me")
-        def me(self) -> "Model":
-            return self
-
-    model = Model()
-    assert model.me() is model
-    assert places(tracker) == [("me", 0, 1)]
-
-
-def test_a_coroutine_function_stays_one(tracker: RegionTracker) -> None:
+def test_a_coroutine_function_stays_one_and_a_partial_of_it_is_awaited(
+    tracker: RegionTracker,
+) -> None:
     @measured(name="wait")
     async def wait(number: int) -> int:
         await asyncio.sleep(0)
         return number
 
-    assert inspect.iscoroutinefunction(wait)
-    assert asyncio.run(wait(7)) == 7
-    assert places(tracker) == [("wait", 0, 1)]
-
-
-def test_a_partial_of_a_coroutine_function_is_awaited(tracker: RegionTracker) -> None:
-    async def wait(number: int) -> int:
+    async def plain(number: int) -> int:
         return number
 
-    assert asyncio.run(measured(name="wait")(partial(wait, 7))()) == 7
-    assert places(tracker) == [("wait", 0, 1)]
+    assert inspect.iscoroutinefunction(wait)
+    assert asyncio.run(wait(7)) == 7
+    assert asyncio.run(measured(name="wait")(partial(plain, 8))()) == 8
+    assert places(tracker.regions().phases) == [("wait", 0, 2)]
 
 
 def test_tasks_nest_below_what_started_them_and_not_in_each_other(
@@ -92,7 +81,7 @@ def test_tasks_nest_below_what_started_them_and_not_in_each_other(
             await asyncio.gather(*(task(number) for number in range(3)))
 
     asyncio.run(main())
-    assert sorted(places(tracker)) == [
+    assert sorted(places(tracker.regions().phases)) == [
         ("inside 0", 2, 1),
         ("inside 1", 2, 1),
         ("inside 2", 2, 1),
@@ -109,21 +98,27 @@ async def of_later_numbers() -> AsyncIterator[int]:
     yield 1
 
 
-@pytest.mark.parametrize("produce", [of_numbers, of_later_numbers])
-def test_a_generator_is_refused_with_what_to_write(produce: Any) -> None:
-    with pytest.raises(UsageError, match=r"numbers is a generator.*`with weigh\."):
-        measured(produce)
+GENERATOR = r"numbers is a generator.*`with weigh\."
+
+
+@pytest.mark.parametrize(
+    ("thing", "words"),
+    [
+        (of_numbers, GENERATOR),
+        (of_later_numbers, GENERATOR),
+        *((thing, "above a function") for thing in (3, "load", int, None.__class__)),
+    ],
+)
+def test_what_is_no_function_is_refused_with_what_to_write(
+    thing: Any, words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        measured(thing)
 
 
 def test_a_function_and_its_name_may_be_given_at_once(tracker: RegionTracker) -> None:
     assert measured(len, name="count")([1, 2]) == 2  # type: ignore[call-overload]
-    assert places(tracker) == [("count", 0, 1)]
-
-
-@pytest.mark.parametrize("thing", [3, "load", int, None.__class__])
-def test_what_is_no_function_is_refused_by_name(thing: Any) -> None:
-    with pytest.raises(UsageError, match="above a function"):
-        measured(thing)
+    assert places(tracker.regions().phases) == [("count", 0, 1)]
 
 
 def test_show_gpus_without_a_gpu_is_reported_once(
@@ -136,4 +131,4 @@ def test_show_gpus_without_a_gpu_is_reported_once(
     step()
     step()
     assert capsys.readouterr().err == "weigh: after step: no GPU is visible\n"
-    assert places(tracker) == [("step", 0, 2)]
+    assert places(tracker.regions().phases) == [("step", 0, 2)]

@@ -15,35 +15,33 @@ def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIGH_DIR", str(tmp_path / "store"))
 
 
-def test_it_gives_the_record_of_a_command_that_fails_too() -> None:
-    code = "import sys; sys.exit(3)"
-    record = run([sys.executable, "-c", code], label="mine", parameters={"size": 50})
+def test_it_gives_the_record_of_a_command_that_fails_too(tmp_path: Path) -> None:
+    script = tmp_path / "mine.py"  # a word may be a path
+    script.write_text("import sys; sys.exit(3)")
+    record = run([sys.executable, script], label="mine", parameters={"size": 50})
     assert (record.state, record.exit_code) == ("FAILED", 3)
     assert (record.label, record.parameters) == ("mine", {"size": 50})
 
 
-def test_a_word_may_be_a_path(tmp_path: Path) -> None:
-    script = tmp_path / "mine.py"
-    script.write_text("import sys; sys.exit(4)")
-    assert run([sys.executable, script]).exit_code == 4
+NOT_A_LIST = r'\["python3", "train.py"\], not '
 
 
-@pytest.mark.parametrize("command", ["python train.py", b"ls", Path("train.py"), None])
-def test_one_text_is_no_command(command: Any) -> None:
-    with pytest.raises(UsageError, match=r'\["python3", "train.py"\], not '):
-        run(command)
-
-
-@pytest.mark.parametrize("word", [5, None, "a\0b"])
-def test_a_word_that_is_no_text_is_refused(word: Any) -> None:
-    with pytest.raises(UsageError, match="run: "):
-        run(["true", word])
-
-
-@pytest.mark.parametrize("name", ["a=b", "", "  "])
-def test_a_parameter_needs_a_name(name: str) -> None:
-    with pytest.raises(UsageError, match="a parameter cannot be called"):
-        run(["true"], parameters={name: 1})
+@pytest.mark.parametrize(
+    ("command", "options", "words"),
+    [
+        *((one, {}, NOT_A_LIST) for one in ("python a.py", b"ls", Path("a.py"), None)),
+        *((["true", word], {}, "run: ") for word in (5, None, "a\0b")),
+        *(
+            (["true"], {"parameters": {name: 1}}, "a parameter cannot be called")
+            for name in ("a=b", "", "  ")
+        ),
+    ],
+)
+def test_what_is_no_command_or_parameter_is_refused(
+    command: Any, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        run(command, **options)
 
 
 def test_what_cannot_be_found_is_an_error_of_that_kind() -> None:
