@@ -21,7 +21,6 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.runner import journal, task_source
-from weigh.runner.attempt import TaskAttempt
 from weigh.runner.events import (
     AttemptEnded,
     AttemptStarted,
@@ -33,7 +32,6 @@ from weigh.runner.journal import (
     DONE,
     settle_by,
 )
-from weigh.runner.memory_guard import GuardedMemory, MemoryRoom
 from weigh.runner.retry import HaltRule, judge_attempt_end, parse_halt
 from weigh.runner.shell import plain_words
 from weigh.runner.slots import (
@@ -51,7 +49,7 @@ from weigh.runner.slots import (
 from weigh.runner.task_source import TaskSource
 from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.sweep.task_file import has_open_quote, is_script, read_task_lines
-from weigh.units import GIB, MIB
+from weigh.units import GIB
 
 MACHINE = MachineIdentity("here", "m", "b", "p")
 
@@ -453,29 +451,3 @@ def test_a_run_that_closed_its_file_is_not_open() -> None:
 def test_a_torn_events_file_can_be_read(cut: int) -> None:
     text = b"".join(_events())[:cut]
     read_past_events(text.splitlines(keepends=True), lambda _: True)
-
-
-# memory
-
-
-def _attempt(began: float, *, now: int = 0, peak: int = 0) -> TaskAttempt:
-    attempt = TaskAttempt(1, 1, b"", RunSlot(1))
-    attempt.launch.began, attempt.host.now, attempt.host.peak = began, now, peak
-    return attempt
-
-
-def test_memory_is_short_when_little_is_left_or_it_goes_fast() -> None:
-    guard = GuardedMemory()
-    assert not guard.is_short(0.0, MemoryRoom(50 * MIB, GIB))
-    assert not guard.is_short(1.0, MemoryRoom(60 * MIB, GIB))
-    assert guard.is_short(1.1, MemoryRoom(800 * MIB, GIB))
-    assert GuardedMemory().is_short(0.0, MemoryRoom(1000 * MIB, GIB))
-
-
-def test_a_task_starts_again_when_all_can_grow_to_its_size() -> None:
-    guard = GuardedMemory()
-    guard.learn(_attempt(1.0, peak=100 * MIB))  # 120 MiB are needed from now on
-    running = [_attempt(0.0, now=80 * MIB)]
-    assert not guard.may_start(MemoryRoom(80 * MIB, 230 * MIB), running)
-    assert guard.may_start(MemoryRoom(80 * MIB, 300 * MIB), running)
-    assert guard.may_start(MemoryRoom(80 * MIB, 90 * MIB), [])

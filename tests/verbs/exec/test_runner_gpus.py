@@ -18,8 +18,7 @@ from weigh.model.record import Allocation
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.runner.attempt import TaskAttempt
 from weigh.runner.gpus import GpuClaims, SlotGpuMeter
-from weigh.runner.memory_guard import GuardedMemory, MemoryReading, MemoryRoom
-from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
+from weigh.runner.slots import RunSlot
 from weigh.units import GIB, MIB
 
 GRID_ENGINE = Allocation("gridengine", cpus=4)
@@ -154,15 +153,8 @@ def test_a_claim_ends_with_the_process_that_has_it(
     assert claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}), gpu_count=1) == ("0",)
 
 
-def _attempt(
-    gpu: str | None,
-    began: float = 0.0,
-    *,
-    reservation: TaskReservation = NO_RESERVATION,
-) -> TaskAttempt:
-    attempt = TaskAttempt(1, 1, b"", RunSlot(1, gpu=gpu), reservation=reservation)
-    attempt.launch.began = began
-    return attempt
+def _attempt(gpu: str | None) -> TaskAttempt:
+    return TaskAttempt(1, 1, b"", RunSlot(1, gpu=gpu))
 
 
 MeterOf = Callable[..., SlotGpuMeter]
@@ -277,69 +269,3 @@ def test_a_task_that_began_before_the_driver_answered_is_measured() -> None:
     usages, _ = watch.end(task)
     watch.stop()
     assert [gpu.peak_memory for gpu in usages] == [GIB]
-
-
-# the guard of a GPU's memory
-
-
-class OneGpu:
-    """What was read of a GPU last."""
-
-    def __init__(self, used: int, at: float) -> None:
-        self.used, self.at = used, at
-
-    def __call__(self, _sharing: object) -> MemoryReading:
-        return MemoryReading(MemoryRoom(self.used, 8 * GIB), self.at, "left on GPU 0")
-
-
-def test_nobody_is_stopped_for_what_one_that_ended_had_held() -> None:
-    gpu = OneGpu(8 * GIB, at=10.0)
-    watch = GuardedMemory("gpu_memory", gpu, "0")
-    gone, old, young = (_attempt("0", began) for began in (3.0, 1.0, 2.0))
-    gone.state.ended = 10.1
-    watch.ended_at = gone.state.ended
-    assert watch.look(10.2, [old, young]) is None
-    gpu.at = 10.3
-    found = watch.look(10.4, [old, young])
-    assert found is not None
-    assert found[0] is young
-
-
-def test_nobody_is_stopped_by_the_word_of_a_driver_that_hangs() -> None:
-    watch = GuardedMemory("gpu_memory", OneGpu(8 * GIB, at=10.0), "0")
-    assert watch.look(60.0, [_attempt("0", 1.0), _attempt("0", 2.0)]) is None
-
-
-def test_a_gpu_is_shared_up_to_its_limit() -> None:
-    watch = GuardedMemory("gpu_memory", OneGpu(6 * GIB, at=10.0), "0")
-    running = [_attempt("0")]
-    assert watch.fits(running, TaskReservation(gpu_memory=GIB))
-    assert not watch.fits(running, TaskReservation(gpu_memory=2 * GIB))
-    assert watch.fits([_attempt("1")], TaskReservation(gpu_memory=7 * GIB))
-    assert watch.fits([], TaskReservation(gpu_memory=7 * GIB))
-
-
-def test_memory_reserved_for_a_task_is_not_given_to_another() -> None:
-    watch = GuardedMemory("gpu_memory", OneGpu(2 * GIB, at=10.0), "0")
-    reserved = TaskReservation(gpu_memory=6 * GIB)
-    large, small = _attempt("0", reservation=reserved), _attempt("0")
-    large.gpu.now = GIB
-    small.gpu.now = small.gpu.peak = GIB
-    assert not watch.fits([large, small], TaskReservation())
-    assert watch.fits([small], TaskReservation())
-
-
-@pytest.mark.parametrize(
-    ("held", "before", "share"),
-    [(GIB, 0, 2), (0, 0, 4), (5 * GIB, 0, 8), (GIB, 3, 3), (0, 9, 8)],
-)
-def test_the_larger_reservation_on_a_gpu(held: int, before: int, share: int) -> None:
-    watch = GuardedMemory("gpu_memory", OneGpu(GIB, at=10.0))
-    attempt = _attempt(None, reservation=TaskReservation(gpu_memory=before * GIB))
-    attempt.gpu.peak = held
-    assert watch.larger_reservation(attempt) == TaskReservation(gpu_memory=share * GIB)
-
-
-def test_without_a_reading_there_is_no_share_to_give() -> None:
-    watch = GuardedMemory("gpu_memory", lambda _: None, "0")
-    assert watch.larger_reservation(_attempt("0")) is None

@@ -23,9 +23,7 @@ from pulling_runs import PretendedRun
 from weigh.errors import StoreError, UsageError
 from weigh.flow.exec import pull
 from weigh.flow.here import Here
-from weigh.runner.attempt import TaskAttempt
 from weigh.runner.events import TaskLeft, read_left
-from weigh.runner.memory_guard import fits_by_plan
 from weigh.runner.shared_queue import (
     OwnClaims,
     PulledTasks,
@@ -35,7 +33,7 @@ from weigh.runner.shared_queue import (
     SharedQueue,
     UntakenTasks,
 )
-from weigh.runner.slots import RunSlot, TaskReservation
+from weigh.runner.slots import RunSlot
 from weigh.store.identity import MachineIdentity, ProcessIdentity
 
 ROUNDS = 200 if os.environ.get("WEIGH_FUZZ") == "long" else 20
@@ -394,28 +392,6 @@ def test_a_claim_that_was_copied_as_a_file_still_names_its_owner(
     shutil.copytree(queue, copy)
     shutil.rmtree(queue)
     assert _owners(copy) == {5: ["w.tasks_0.0"]}
-
-
-def test_tasks_fit_by_what_they_are_planned_to_need_and_what_they_hold() -> None:
-    room = TaskReservation(memory=10, gpu_memory=8, cpus=4)
-
-    def running(
-        plan: TaskReservation, *, holds: int = 0, gpu: str = "0"
-    ) -> TaskAttempt:
-        attempt = TaskAttempt(1, 1, b"", RunSlot(1, gpu=gpu), plan=plan)
-        attempt.host.now = holds
-        return attempt
-
-    def fits(need: TaskReservation, *others: TaskAttempt, gpu: str = "0") -> bool:
-        return fits_by_plan(room, RunSlot(2, gpu=gpu), others, need)
-
-    assert fits(TaskReservation(6, cpus=2), running(TaskReservation(4, cpus=2)))
-    assert not fits(TaskReservation(7), running(TaskReservation(4)))
-    assert not fits(TaskReservation(6), running(TaskReservation(4), holds=5))
-    assert not fits(TaskReservation(cpus=3), running(TaskReservation(cpus=2)))
-    assert not fits(TaskReservation(0, 5), running(TaskReservation(0, 4)))
-    assert fits(TaskReservation(0, 5), running(TaskReservation(0, 4)), gpu="1")
-    assert fits(TaskReservation(99))  # alone: it may not wait for ever
 
 
 class WorkOfGoneRuns(PulledTasks):
