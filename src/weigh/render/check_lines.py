@@ -86,7 +86,7 @@ class CheckedTasks(msgspec.Struct, frozen=True, kw_only=True):
 def check_screen(check: CheckedTasks) -> Iterator[str]:
     """Write the screen."""
     yield _check_headline(check)
-    yield from table_lines(_trial_columns(check), WIDTH)
+    yield from table_lines(check.trials, _TRIAL_COLUMNS, WIDTH)
     for alike in _equal_failures(check.trials):
         yield from _failure_lines(alike)
     for note in check.notes:
@@ -109,27 +109,8 @@ def _check_headline(check: CheckedTasks) -> str:
     return f"{printable_text(check.task_file)}   {tries}, {at_once}, {seconds}"
 
 
-def _trial_columns(check: CheckedTasks) -> list[TableColumn]:
-    trials = check.trials
-    columns = [
-        TableColumn("task", tuple(str(trial.task) for trial in trials)),
-        TableColumn(
-            "parameters",
-            tuple(
-                task_parameters_text(trial.parameters) or printable_text(trial.command)
-                for trial in trials
-            ),
-            right=False,
-            flexible=True,
-        ),
-        TableColumn("state", tuple(trial.state for trial in trials), right=False),
-        TableColumn("memory", tuple(map(_trial_memory, trials))),
-        TableColumn("GPU", tuple(size_or_dash(trial.gpu_memory) for trial in trials)),
-        TableColumn("cpu", tuple(map(_trial_cpus_used, trials)), drop=1),
-        TableColumn("verdict", tuple(trial.verdict for trial in trials), right=False),
-    ]
-    # a column of dashes would take room from the parameters
-    return [one for one in columns if {*one.cells} != {"-"}]
+def _trial_parameters(trial: TaskTrial) -> str:
+    return task_parameters_text(trial.parameters) or printable_text(trial.command)
 
 
 def _trial_memory(trial: TaskTrial) -> str:
@@ -139,6 +120,18 @@ def _trial_memory(trial: TaskTrial) -> str:
 
 def _trial_cpus_used(trial: TaskTrial) -> str:
     return "-" if trial.cpus_used is None else f"{trial.cpus_used:.2f}"
+
+
+# a column of dashes would take room from the parameters
+_TRIAL_COLUMNS = (
+    TableColumn("task", lambda trial: str(trial.task)),
+    TableColumn("parameters", _trial_parameters, right=False, flexible=True),
+    TableColumn("state", lambda trial: trial.state, right=False),
+    TableColumn("memory", _trial_memory, optional=True),
+    TableColumn("GPU", lambda trial: size_or_dash(trial.gpu_memory), optional=True),
+    TableColumn("cpu", _trial_cpus_used, drop=1, optional=True),
+    TableColumn("verdict", lambda trial: trial.verdict, right=False),
+)
 
 
 def _equal_failures(trials: Sequence[TaskTrial]) -> Iterable[list[TaskTrial]]:

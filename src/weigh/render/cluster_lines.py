@@ -1,6 +1,6 @@
 """Screen and JSON of ``weigh cluster``."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
@@ -57,44 +57,24 @@ def _free_and_all_cpus(cluster: ClusterState) -> tuple[int, int]:
     return free, sum(node.cpus or 0 for node in cluster.nodes)
 
 
-def _counts(numbers: Iterable[int]) -> tuple[str, ...]:
-    return tuple(map(count_with_commas, numbers))
+_GPU_COLUMNS = (
+    TableColumn("GPU", lambda gpu: printable_text(gpu.name), right=False),
+    TableColumn("total", lambda gpu: count_with_commas(gpu.total)),
+    TableColumn("in use", lambda gpu: count_with_commas(gpu.used)),
+    TableColumn("free", lambda gpu: count_with_commas(gpu.free)),
+    TableColumn(
+        "idle, node's CPUs or memory taken",
+        lambda gpu: count_with_commas(gpu.blocked),
+        optional=True,
+    ),
+    TableColumn(
+        "out of use", lambda gpu: count_with_commas(gpu.down), drop=1, optional=True
+    ),
+)
 
 
 def _gpu_table(cluster: ClusterState) -> Iterator[str]:
-    gpus = cluster.gpus
-    names = tuple(printable_text(one.name) for one in gpus)
-    columns = [
-        TableColumn("GPU", names, right=False),
-        TableColumn("total", _counts(one.total for one in gpus)),
-        TableColumn("in use", _counts(one.used for one in gpus)),
-        TableColumn("free", _counts(one.free for one in gpus)),
-    ]
-    if any(one.blocked for one in gpus):
-        blocked = _counts(one.blocked for one in gpus)
-        columns.append(TableColumn("idle, node's CPUs or memory taken", blocked))
-    if any(one.down for one in gpus):
-        down = _counts(one.down for one in gpus)
-        columns.append(TableColumn("out of use", down, drop=1))
-    return table_lines(columns, WIDTH) if gpus else iter(())
-
-
-def _queue_table(cluster: ClusterState) -> Iterator[str]:
-    queues = cluster.queues
-    up = tuple(f"{one.nodes - one.nodes_down} of {one.nodes}" for one in queues)
-    limits = tuple(_short_time_text(one.limits.time_limit) for one in queues)
-    columns = (
-        TableColumn("queue", tuple(map(_queue_name, queues)), right=False),
-        TableColumn("time limit", limits),
-        TableColumn("nodes", up, drop=1),
-        TableColumn("CPUs free", tuple(map(_free_cpus_text, queues))),
-        TableColumn(
-            "GPUs free", tuple(map(_free_gpus_text, queues)), right=False, flexible=True
-        ),
-        TableColumn("run", _counts(one.running for one in queues)),
-        TableColumn("wait", _counts(one.waiting for one in queues)),
-    )
-    return table_lines(columns, WIDTH) if queues else iter(())
+    return table_lines(cluster.gpus, _GPU_COLUMNS, WIDTH) if cluster.gpus else iter(())
 
 
 def _queue_name(queue: ClusterQueue) -> str:
@@ -118,6 +98,24 @@ def _free_gpus_text(queue: ClusterQueue) -> str:
         f"{count_with_commas(one.free)} {printable_text(one.name)}"
         for one in queue.gpus
     )
+
+
+_QUEUE_COLUMNS = (
+    TableColumn("queue", _queue_name, right=False),
+    TableColumn("time limit", lambda queue: _short_time_text(queue.limits.time_limit)),
+    TableColumn(
+        "nodes", lambda one: f"{one.nodes - one.nodes_down} of {one.nodes}", drop=1
+    ),
+    TableColumn("CPUs free", _free_cpus_text),
+    TableColumn("GPUs free", _free_gpus_text, right=False, flexible=True),
+    TableColumn("run", lambda queue: count_with_commas(queue.running)),
+    TableColumn("wait", lambda queue: count_with_commas(queue.waiting)),
+)
+
+
+def _queue_table(cluster: ClusterState) -> Iterator[str]:
+    queues = cluster.queues
+    return table_lines(queues, _QUEUE_COLUMNS, WIDTH) if queues else iter(())
 
 
 def _out_of_use_lines(cluster: ClusterState) -> Iterator[str]:

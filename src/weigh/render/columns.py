@@ -1,6 +1,6 @@
 """Columns of text on a terminal: how wide letters are, and tables that fit a width."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -15,19 +15,25 @@ from weigh.render.printable import (
 _FILLER = "\0"  # stands for the second column of a wide letter
 
 
+_NOTHING = frozenset({"-", "0", ""})  # what an optional column needs more than
+
+
 class TableColumn(msgspec.Struct, frozen=True):
     """A column; of a table that is too wide, the highest ``drop`` goes first."""
 
     title: str
-    cells: tuple[str, ...]
+    cell: Callable[[Any], str]  # what it has of a row
     right: bool = True  # False: aligned at the left, as text is
     drop: int = 0  # 0: never left out
     flexible: bool = False  # takes the room that is left, and is cut if there is less
     keeps_end: bool = False  # of a cell that is cut
+    optional: bool = False  # left out where no cell has anything
 
-    def width(self) -> int:
-        """Return the width of its widest cell."""
-        return max(map(width_of, (self.title, *self.cells)))
+
+class _FilledColumn(msgspec.Struct, frozen=True):
+    column: TableColumn
+    cells: tuple[str, ...]  # the title first
+    width: int  # of its widest cell
 
 
 def wrap_by_columns(screen_text: str, width: int, **options: Any) -> list[str]:  # noqa: ANN401 - textwrap's
@@ -48,40 +54,53 @@ def fill_by_columns(screen_text: str, width: int, **options: Any) -> str:  # noq
     return "\n".join(wrap_by_columns(screen_text, width, **options))
 
 
-def table_lines(columns: Sequence[TableColumn], width: int) -> Iterator[str]:
-    """Lay out columns in *width*, titles first; a flexible one takes what is left."""
-    kept = list(columns)
+def table_lines(
+    rows: Sequence[Any], columns: Sequence[TableColumn], width: int
+) -> Iterator[str]:
+    """Lay out rows in *width*, titles first; a flexible column takes what is left."""
+    kept = [*_filled_columns(rows, columns)]
     while len(kept) > 1 and _least_table_width(kept) > width:
         # of columns with the same number the first one goes
-        worst = max(kept, key=lambda column: column.drop)
-        if not worst.drop:
+        worst = max(kept, key=lambda one: one.column.drop)
+        if not worst.column.drop:
             break
         kept.remove(worst)
-    spare = width - _least_table_width(kept)
+    spare = max(0, width - _least_table_width(kept))
     widths = [
-        min(one.width(), NARROWEST + max(0, spare)) if one.flexible else one.width()
+        min(one.width, NARROWEST + spare) if one.column.flexible else one.width
         for one in kept
     ]
-    titles = tuple(one.title for one in kept)
-    for row in (titles, *zip(*(one.cells for one in kept), strict=True)):
+    for cells in zip(*(one.cells for one in kept), strict=True):
         # wider where no column is left that may be cut or dropped
-        yield shortened_text(_aligned_row(row, kept, widths), width)
+        yield shortened_text(_aligned_row(cells, kept, widths), width)
 
 
-def _least_table_width(columns: Sequence[TableColumn]) -> int:
+def _filled_columns(
+    rows: Sequence[Any], columns: Sequence[TableColumn]
+) -> Iterator[_FilledColumn]:
+    for column in columns:
+        cells = tuple(map(column.cell, rows))
+        if not column.optional or {*cells} - _NOTHING:
+            cells = (column.title, *cells)
+            yield _FilledColumn(column, cells, max(map(width_of, cells)))
+
+
+def _least_table_width(filled_columns: Sequence[_FilledColumn]) -> int:
     """Return the least width of a table, gaps included."""
     # a flexible column can shrink to a few letters; the others cannot
     widths = (
-        min(NARROWEST, one.width()) if one.flexible else one.width() for one in columns
+        min(NARROWEST, one.width) if one.column.flexible else one.width
+        for one in filled_columns
     )
     return sum(width + 2 for width in widths)
 
 
 def _aligned_row(
-    cells: Sequence[str], columns: Sequence[TableColumn], widths: Sequence[int]
+    cells: Sequence[str], filled_columns: Sequence[_FilledColumn], widths: Sequence[int]
 ) -> str:
     padded = []
-    for cell, column, width in zip(cells, columns, widths, strict=True):
+    for cell, filled, width in zip(cells, filled_columns, widths, strict=True):
+        column = filled.column
         shortened = shortened_from_start if column.keeps_end else shortened_text
         text = shortened(cell, width)
         fill = " " * (width - width_of(text))

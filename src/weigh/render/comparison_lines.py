@@ -1,6 +1,7 @@
 """Text of ``weigh compare``: one row per figure and side, the change in words."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Literal
 
 import msgspec
@@ -179,17 +180,21 @@ def _ratio_words(figure_name: str, ratio: float, change: FigureChange) -> str:
     return f"{text} ({ratio:.1f} x)" if ratio >= _TIMES else text
 
 
+_SIDE_COLUMNS = (
+    TableColumn("", lambda side: side_letter(side[0]), right=False),
+    TableColumn(
+        "", lambda side: shortened_text(printable_text(side[1].name), 24), right=False
+    ),
+    TableColumn(
+        "", lambda side: short_command(side[1].command), right=False, flexible=True
+    ),
+    TableColumn("", lambda side: count_with_noun(side[1].runs, "run")),
+)
+
+
 def _side_lines(sides: Sequence[ComparisonSide]) -> Iterator[str]:
-    names = (shortened_text(printable_text(side.name), 24) for side in sides)
-    commands = (short_command(side.command) for side in sides)
-    columns = (
-        TableColumn("", tuple(map(side_letter, range(len(sides)))), right=False),
-        TableColumn("", tuple(names), right=False),
-        TableColumn("", tuple(commands), right=False, flexible=True),
-        TableColumn("", tuple(count_with_noun(side.runs, "run") for side in sides)),
-    )
     # without the row of titles, which are empty
-    yield from list(table_lines(columns, WIDTH))[1:]
+    yield from islice(table_lines([*enumerate(sides)], _SIDE_COLUMNS, WIDTH), 1, None)
 
 
 def _figure_lines(comparison_row: ComparisonRow) -> Iterator[str]:

@@ -6,6 +6,7 @@ import msgspec
 
 from weigh.estimate.advice import (
     GPU,
+    MeasuredSize,
     ScanAdvice,
     SizeNeed,
     SizesWithinLimit,
@@ -14,7 +15,7 @@ from weigh.estimate.advice import (
 from weigh.estimate.curve import ConstantCurve, QuadraticCurve, size_text
 from weigh.estimate.estimate import NEAR, SizeEstimate
 from weigh.estimate.fit import LEVEL, FittedCurve
-from weigh.estimate.scaling import LEAST_EFFICIENCY, CpuRow, CpuScan
+from weigh.estimate.scaling import LEAST_EFFICIENCY, CpuScan
 from weigh.model.record import Request
 from weigh.render.columns import TableColumn, table_lines, wrap_by_columns
 from weigh.render.printable import indented_json, range_text
@@ -86,35 +87,34 @@ def _depends_on_size(fitted_curve: FittedCurve | None) -> bool:
 
 def _measured_sizes_table(advice: ScanAdvice) -> Iterator[str]:
     rows = advice.rows
+    shares = dict(zip((row.size for row in rows), advice.speeds, strict=False))
     columns = [
-        TableColumn(advice.estimate.by, tuple(size_text(row.size) for row in rows))
+        TableColumn(advice.estimate.by, lambda row: size_text(row.size)),
+        # what is 0 throughout was not used
+        TableColumn(
+            "GPU peak", lambda row: size_or_dash(row.gpu_memory or None), optional=True
+        ),
+        TableColumn(
+            "RAM peak", lambda row: size_or_dash(row.memory or None), optional=True
+        ),
+        TableColumn("time", lambda row: duration_or_dash(row.time)),
+        TableColumn("per sample", _time_per_sample_text, optional=True),
     ]
-    if any(row.gpu_memory for row in rows):
-        cells = tuple(size_or_dash(row.gpu_memory) for row in rows)
-        columns.append(TableColumn("GPU peak", cells))
-    if any(row.memory for row in rows):
-        columns.append(
-            TableColumn("RAM peak", tuple(size_or_dash(row.memory) for row in rows))
-        )
-    columns.append(
-        TableColumn("time", tuple(duration_or_dash(row.time) for row in rows))
-    )
-    if any(row.time_per_sample for row in rows):
-        cells = tuple(
-            format_brief(row.time_per_sample) if row.time_per_sample else "-"
-            for row in rows
-        )
-        columns.append(TableColumn("per sample", cells))
     # speeds of other sizes than those of the table cannot stand in its rows
     if advice.speeds and len(advice.speeds) == len(rows):
-        cells = tuple(f"{100 * share:.0f} %" for share in advice.speeds)
-        columns.append(TableColumn("of best speed", cells))
+        columns.append(
+            TableColumn("of best speed", lambda row: f"{100 * shares[row.size]:.0f} %")
+        )
     if any(row.runs > 1 for row in rows):
-        columns.append(TableColumn("runs", tuple(str(row.runs) for row in rows)))
-    yield from table_lines(columns, WIDTH)
+        columns.append(TableColumn("runs", lambda row: str(row.runs)))
+    yield from table_lines(rows, columns, WIDTH)
     failed = advice.estimate.failed
     if failed is not None:
         yield f"  {size_text(failed)} ran out of memory (used as a bound)"
+
+
+def _time_per_sample_text(row: MeasuredSize) -> str:
+    return format_brief(row.time_per_sample) if row.time_per_sample else "-"
 
 
 def _doubt_lines(advice: ScanAdvice, narrow: str | None) -> Iterator[str]:
@@ -132,26 +132,20 @@ def _capacity_table_lines(advice: ScanAdvice) -> Iterator[str]:
         return
     only_gpus = all(one.limit.of == GPU for one in limits)
     columns = [
-        _left_aligned_column(
-            "GPU" if only_gpus else "limit", [one.limit.name for one in limits]
+        TableColumn(
+            "GPU" if only_gpus else "limit", lambda one: one.limit.name, right=False
         ),
-        TableColumn("memory", tuple(format_size(one.limit.memory) for one in limits)),
-        _left_aligned_column("holds", [_holding_text(one) for one in limits]),
+        TableColumn("memory", lambda one: format_size(one.limit.memory)),
+        TableColumn("holds", _holding_text, right=False),
     ]
     if advice.target is not None:
         title = f"for {size_text(advice.target.size)}"
-        columns.append(
-            _left_aligned_column(title, [_target_fit_text(one) for one in limits])
-        )
-    yield from table_lines(columns, WIDTH)
+        columns.append(TableColumn(title, _target_fit_text, right=False))
+    yield from table_lines(limits, columns, WIDTH)
     if any(one.accumulation is not None for one in limits):
         yield f"  {_STEPS[0]}"
         yield f"  {_STEPS[1]}"
     yield ""
-
-
-def _left_aligned_column(title: str, cells: Sequence[str]) -> TableColumn:
-    return TableColumn(title, tuple(cells), right=False)
 
 
 def _holding_text(limit: SizesWithinLimit) -> str:
@@ -306,7 +300,7 @@ _INDENT = " " * 13
 def scaling_lines(cpu_scan: CpuScan, *, scheduler: str | None = None) -> Iterator[str]:
     """Write the times, and the request for the CPUs that pay."""
     if cpu_scan.rows:
-        yield from table_lines(_scaling_columns(cpu_scan.rows), WIDTH)
+        yield from table_lines(cpu_scan.rows, _SCALING_COLUMNS, WIDTH)
     if any(row.is_beyond for row in cpu_scan.rows):
         yield "  * more than the CPUs here: the time it would take at best"
     if cpu_scan.cpus is None or cpu_scan.request is None:
@@ -323,22 +317,15 @@ def scaling_lines(cpu_scan: CpuScan, *, scheduler: str | None = None) -> Iterato
     yield from request_note_lines(cpu_scan.request.notes, indent=_INDENT)
 
 
-def _scaling_columns(cpu_rows: tuple[CpuRow, ...]) -> list[TableColumn]:
-    marks = ["*" if row.is_beyond else "" for row in cpu_rows]
-    return [
-        TableColumn("cpus", tuple(str(row.cpus) for row in cpu_rows)),
-        TableColumn("time", tuple(format_duration(row.wall_time) for row in cpu_rows)),
-        TableColumn(
-            "without wait", tuple(format_duration(row.alone) for row in cpu_rows)
-        ),
-        TableColumn(
-            "efficiency",
-            tuple(
-                f"{100 * row.efficiency:.0f} %{mark}"
-                for row, mark in zip(cpu_rows, marks, strict=True)
-            ),
-        ),
-    ]
+_SCALING_COLUMNS = (
+    TableColumn("cpus", lambda row: str(row.cpus)),
+    TableColumn("time", lambda row: format_duration(row.wall_time)),
+    TableColumn("without wait", lambda row: format_duration(row.alone)),
+    TableColumn(
+        "efficiency",
+        lambda row: f"{100 * row.efficiency:.0f} %{'*' if row.is_beyond else ''}",
+    ),
+)
 
 
 def scaling_json(cpu_scan: CpuScan) -> str:

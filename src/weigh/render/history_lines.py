@@ -65,28 +65,23 @@ class PastKind(msgspec.Struct, frozen=True, kw_only=True):
     out_of_memory: int = 0  # jobs that were killed for memory
 
 
+_KIND_COLUMNS = (
+    TableColumn(
+        "name", lambda kind: printable_text(kind.name), right=False, flexible=True
+    ),
+    TableColumn("jobs", lambda kind: count_with_commas(kind.jobs)),
+    TableColumn("CPUs", lambda kind: str(kind.cpus), drop=1),
+    TableColumn("requested", lambda kind: size_or_dash(kind.requested, "?")),
+    TableColumn("most used", lambda kind: size_or_dash(kind.most, "?")),
+    TableColumn("killed", lambda kind: count_with_commas(kind.out_of_memory), drop=2),
+    TableColumn("request", lambda kind: size_or_dash(kind.memory, "?")),
+    TableColumn("time", lambda kind: duration_or_dash(kind.time, "?"), drop=3),
+)
+
+
 def kinds_table(kinds: Sequence[PastKind], width: int) -> Iterator[str]:
     """Yield a table of kinds of jobs, one line each."""
-    names = tuple(printable_text(one.name) for one in kinds)
-    columns = (
-        TableColumn("name", names, right=False, flexible=True),
-        TableColumn("jobs", tuple(count_with_commas(one.jobs) for one in kinds)),
-        TableColumn("CPUs", tuple(str(one.cpus) for one in kinds), drop=1),
-        TableColumn(
-            "requested", tuple(size_or_dash(one.requested, "?") for one in kinds)
-        ),
-        TableColumn("most used", tuple(size_or_dash(one.most, "?") for one in kinds)),
-        TableColumn(
-            "killed",
-            tuple(count_with_commas(one.out_of_memory) for one in kinds),
-            drop=2,
-        ),
-        TableColumn("request", tuple(size_or_dash(one.memory, "?") for one in kinds)),
-        TableColumn(
-            "time", tuple(duration_or_dash(one.time, "?") for one in kinds), drop=3
-        ),
-    )
-    yield from table_lines(columns, width)
+    return table_lines(kinds, _KIND_COLUMNS, width)
 
 
 def prediction_notes(learnt: RequestFromHistory) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 
 import msgspec
 
-from weigh.model.report import JobReport, ReportRow
+from weigh.model.report import JobReport, MetricSummary, ReportRow
 from weigh.render.columns import TableColumn, table_lines
 from weigh.render.printable import (
     count_with_commas,
@@ -78,32 +78,29 @@ def metric_report_lines(report: JobReport) -> Iterator[str]:
     """Write the tasks by their best value with their cost, and the mean over seeds."""
     yield from _metric_title_lines(report, " ".join(next(held_hours(report), ())))
     rows = sorted(report.rows, key=lambda row: _badness(row, report))
-    columns = [
+    columns = (
         *_columns_of_tasks(rows),
-        TableColumn("time", tuple(duration_or_dash(row.wall_time) for row in rows)),
-        TableColumn("memory", tuple(map(_memory_text, rows)), drop=2),
-    ]
-    if any(row.gpus for row in rows):
-        columns.append(TableColumn("GPU h", tuple(map(_gpu_hours_text, rows)), drop=1))
-    yield from _first_rows(columns)
+        TableColumn("time", lambda row: duration_or_dash(row.wall_time)),
+        TableColumn("memory", _memory_text, drop=2),
+        TableColumn("GPU h", _gpu_hours_text, drop=1, optional=True),
+    )
+    yield from _first_rows(rows, columns)
     groups = metric_groups(report)
     if groups:
         yield ""
-        yield from _first_rows(_columns_of_groups(groups))
+        yield from _first_rows(groups, _GROUP_COLUMNS)
 
 
 def metric_status_lines(report: JobReport) -> Iterator[str]:
     """Write how each task learns, first those that need a decision."""
     yield from _metric_title_lines(report, "")
     rows = sorted(report.rows, key=_urgency)
-    columns = [
+    columns = (
         *_columns_of_tasks(rows),
-        TableColumn("last", tuple(_value_text(_last(row)) for row in rows)),
-        TableColumn(
-            "state", tuple(STATE_WORDS[row.state] for row in rows), right=False
-        ),
-    ]
-    yield from _first_rows(columns)
+        TableColumn("last", lambda row: _value_text(_last(row))),
+        TableColumn("state", lambda row: STATE_WORDS[row.state], right=False),
+    )
+    yield from _first_rows(rows, columns)
 
 
 def _metric_title_lines(report: JobReport, held: str) -> Iterator[str]:
@@ -117,40 +114,29 @@ def _metric_title_lines(report: JobReport, held: str) -> Iterator[str]:
 
 
 def _columns_of_tasks(rows: Sequence[ReportRow]) -> Iterator[TableColumn]:
-    yield TableColumn("task", tuple(str(row.task or "-") for row in rows))
+    differences = dict(zip(map(id, rows), _task_differences(rows), strict=True))
+    yield TableColumn("task", lambda row: str(row.task or "-"))
     yield TableColumn(
         "parameters",
-        _task_differences(rows),
+        lambda row: differences[id(row)],
         right=False,
         flexible=True,
         # what is left of a command differs in its end
         keeps_end=not any(row.parameters for row in rows),
     )
-    bests = [None if row.metric is None else row.metric.best for row in rows]
-    yield TableColumn("best", tuple(map(_value_text, bests)))
-    places = [None if row.metric is None else row.metric.best_at for row in rows]
-    yield TableColumn("at", tuple("-" if at is None else str(at) for at in places))
-    yield TableColumn("trend", tuple(map(_trend_text, rows)), right=False)
+    yield TableColumn("best", lambda row: _value_text(row.metric and row.metric.best))
+    yield TableColumn("at", lambda row: _best_place_text(row.metric))
+    yield TableColumn("trend", _trend_text, right=False)
 
 
-def _columns_of_groups(groups: Sequence[MetricGroup]) -> Iterator[TableColumn]:
-    yield TableColumn(
-        "without the seed",
-        tuple(task_parameters_text(group.parameters) or "-" for group in groups),
-        right=False,
-        flexible=True,
-    )
-    yield TableColumn("tasks", tuple(map(_values_of_group_text, groups)))
-    yield TableColumn("mean", tuple(_value_text(group.mean) for group in groups))
-    yield TableColumn("spread", tuple(_value_text(group.spread) for group in groups))
-    if any(group.diverged for group in groups):
-        yield TableColumn("diverged", tuple(str(one.diverged or "-") for one in groups))
+def _best_place_text(metric: MetricSummary | None) -> str:
+    return "-" if metric is None or metric.best_at is None else str(metric.best_at)
 
 
 def _first_rows(
-    columns: Sequence[TableColumn] | Iterator[TableColumn],
+    rows: Sequence[ReportRow | MetricGroup], columns: Sequence[TableColumn]
 ) -> Iterator[str]:
-    lines = list(table_lines(list(columns), WIDTH))
+    lines = list(table_lines(rows, columns, WIDTH))
     yield from islice(lines, _MOST_ROWS + 1)
     more = len(lines) - 1 - _MOST_ROWS
     if more > 0:
@@ -205,6 +191,20 @@ def _value_text(value: float | None) -> str:
 def _values_of_group_text(group: MetricGroup) -> str:
     all_known = group.values == group.tasks
     return str(group.tasks) if all_known else f"{group.values} of {group.tasks}"
+
+
+_GROUP_COLUMNS = (
+    TableColumn(
+        "without the seed",
+        lambda group: task_parameters_text(group.parameters) or "-",
+        right=False,
+        flexible=True,
+    ),
+    TableColumn("tasks", _values_of_group_text),
+    TableColumn("mean", lambda group: _value_text(group.mean)),
+    TableColumn("spread", lambda group: _value_text(group.spread)),
+    TableColumn("diverged", lambda group: str(group.diverged or "-"), optional=True),
+)
 
 
 def _memory_text(row: ReportRow) -> str:

@@ -1,7 +1,9 @@
 """Text and JSON of a plan: what a task needs, tasks per element, the request."""
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from os.path import commonprefix
+from typing import TypeAlias
 
 import msgspec
 
@@ -11,6 +13,7 @@ from weigh.model.plan import (
     Plan,
     PlannedQueue,
     PlanRequest,
+    TargetGpu,
     TaskKind,
     TogetherRun,
 )
@@ -24,8 +27,8 @@ from weigh.render.words import requested_amounts_text
 from weigh.request import LEAST_TIME, RUNNER_MEMORY, round_time
 from weigh.units import (
     MIB,
-    Seconds,
     count_with_noun,
+    duration_or_dash,
     format_duration,
     format_limit,
     format_size,
@@ -91,6 +94,9 @@ def _task_needs_lines(plan: Plan) -> Iterator[str]:
     )
 
 
+_ComparedPlan: TypeAlias = tuple[Plan, KindForecast | None]
+
+
 class _PlanRow(msgspec.Struct, frozen=True):
     """A row of the table: tasks whose figures look the same, and their runs."""
 
@@ -139,26 +145,17 @@ def _kind_need_texts(task_kind: TaskKind) -> Iterator[str]:
 
 
 def _kind_table_lines(plan_rows: Sequence[_PlanRow]) -> Iterator[str]:
-    items = [row.kind.item for row in plan_rows]
-    examples = map(
-        printable_text, _abbreviated_examples([row.kind.example for row in plan_rows])
+    examples = _abbreviated_examples([row.kind.example for row in plan_rows])
+    shown = dict(zip(map(id, plan_rows), map(printable_text, examples), strict=True))
+    example = TableColumn(
+        "example",
+        lambda row: shown[id(row)],
+        right=False,
+        flexible=True,
+        keeps_end=True,
     )
-    columns = [
-        TableColumn("tasks", tuple(f"{row.tasks:,}" for row in plan_rows)),
-        TableColumn(
-            "example", tuple(examples), right=False, flexible=True, keeps_end=True
-        ),
-        TableColumn(
-            "GPU", tuple(_positive_size_text(item.gpu_memory) for item in items)
-        ),
-        TableColumn("RAM", tuple(_positive_size_text(item.memory) for item in items)),
-        TableColumn("CPUs", tuple(str(item.cpus) for item in items)),
-        TableColumn("time", tuple(_kind_time_text(row.kind) for row in plan_rows)),
-        TableColumn("from", tuple(row.runs for row in plan_rows), drop=1),
-    ]
-    if not any(item.gpu_memory for item in items):
-        del columns[2]
-    yield from table_lines(columns, WIDTH)
+    tasks, *figures = _KIND_COLUMNS
+    yield from table_lines(plan_rows, (tasks, example, *figures), WIDTH)
 
 
 def _abbreviated_examples(examples: Sequence[str]) -> list[str]:
@@ -197,6 +194,18 @@ def _kind_time_text(task_kind: TaskKind) -> str:
 
 def _limit_or_dash(time_limit: float | None) -> str:
     return "-" if time_limit is None else format_limit(time_limit)
+
+
+_KIND_COLUMNS = (
+    TableColumn("tasks", lambda row: f"{row.tasks:,}"),
+    TableColumn(
+        "GPU", lambda row: _positive_size_text(row.kind.item.gpu_memory), optional=True
+    ),
+    TableColumn("RAM", lambda row: _positive_size_text(row.kind.item.memory)),
+    TableColumn("CPUs", lambda row: str(row.kind.item.cpus)),
+    TableColumn("time", lambda row: _kind_time_text(row.kind)),
+    TableColumn("from", lambda row: row.runs, drop=1),
+)
 
 
 def _packing_lines(plan: Plan) -> Iterator[str]:
@@ -305,50 +314,51 @@ def _plan_request_text(ask: PlanRequest) -> str:
 def _plan_comparison_lines(
     plans: Sequence[Plan], forecasts: Sequence[KindForecast]
 ) -> Iterator[str]:
-    gpus = [plan.gpu for plan in plans]
-    columns = [
-        TableColumn(
-            "GPU", tuple(gpu.name if gpu else "-" for gpu in gpus), right=False
-        ),
-        TableColumn(
-            "memory", tuple(format_size(gpu.memory) if gpu else "-" for gpu in gpus)
-        ),
-        TableColumn(
-            "per GPU",
-            tuple(_tasks_per_element_text(p) if p.elements else "0" for p in plans),
-        ),
-        TableColumn("elements", tuple(f"{len(plan.elements):,}" for plan in plans)),
-        TableColumn("CPUs", tuple(str(plan.request.cpus) for plan in plans), drop=2),
-        TableColumn(
-            "RAM",
-            tuple(_positive_size_text(plan.request.memory or 0) for plan in plans),
-            drop=1,
-        ),
-        TableColumn(
-            "time", tuple(_limit_or_dash(plan.request.time_limit) for plan in plans)
-        ),
-        TableColumn("too big", tuple(f"{len(p.left_out):,}" for p in plans)),
-    ]
-    if not any(plan.left_out for plan in plans):
-        columns.pop()
+    columns: Sequence[TableColumn] = _COMPARED_COLUMNS
     if forecasts:
-        kinds = (f"{one.gpu} ({one.free} of {one.total} free)" for one in forecasts)
-        columns[0] = TableColumn("GPU", tuple(kinds), right=False)
-        columns += _forecast_columns(forecasts)
-    yield from table_lines(columns, WIDTH)
+        columns = (_FREE_GPUS, *columns[1:], *_FORECAST_COLUMNS)
+    yield from table_lines([*zip_longest(plans, forecasts)], columns, WIDTH)
 
 
-def _forecast_columns(forecasts: Sequence[KindForecast]) -> Iterator[TableColumn]:
-    waits = (
-        "none" if one.wait == 0 else _duration_or_dash(one.wait) for one in forecasts
-    )
-    yield TableColumn("wait", tuple(waits))
-    ends = (one.done_in for one in forecasts)
-    yield TableColumn("done in", tuple(map(_duration_or_dash, ends)))
+def _compared_gpu(compared: _ComparedPlan) -> TargetGpu:
+    return compared[0].gpu or TargetGpu("-", 0)
 
 
-def _duration_or_dash(duration: Seconds | None) -> str:
-    return "-" if duration is None else format_duration(duration)
+def _count_per_gpu_text(compared: _ComparedPlan) -> str:
+    return _tasks_per_element_text(compared[0]) if compared[0].elements else "0"
+
+
+_COMPARED_COLUMNS = (
+    TableColumn("GPU", lambda one: _compared_gpu(one).name, right=False),
+    TableColumn("memory", lambda one: _positive_size_text(_compared_gpu(one).memory)),
+    TableColumn("per GPU", _count_per_gpu_text),
+    TableColumn("elements", lambda one: f"{len(one[0].elements):,}"),
+    TableColumn("CPUs", lambda one: str(one[0].request.cpus), drop=2),
+    TableColumn(
+        "RAM", lambda one: _positive_size_text(one[0].request.memory or 0), drop=1
+    ),
+    TableColumn("time", lambda one: _limit_or_dash(one[0].request.time_limit)),
+    TableColumn("too big", lambda one: f"{len(one[0].left_out):,}", optional=True),
+)
+
+
+def _wait_text(compared: _ComparedPlan) -> str:
+    wait = None if compared[1] is None else compared[1].wait
+    return "none" if wait == 0 else duration_or_dash(wait)
+
+
+def _free_gpus_text(compared: _ComparedPlan) -> str:
+    forecast = compared[1]
+    if forecast is None:
+        return "-"
+    return f"{forecast.gpu} ({forecast.free} of {forecast.total} free)"
+
+
+_FREE_GPUS = TableColumn("GPU", _free_gpus_text, right=False)
+_FORECAST_COLUMNS = (
+    TableColumn("wait", _wait_text),
+    TableColumn("done in", lambda one: duration_or_dash(one[1] and one[1].done_in)),
+)
 
 
 def _headroom_percent_text(share: float) -> str:

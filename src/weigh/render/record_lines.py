@@ -5,6 +5,7 @@ HTML page has the same rows.
 """
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -474,11 +475,12 @@ def _rank_table_lines(ranks: Sequence[RecordedRank]) -> Iterator[str]:
     """Write the table of ranks; nothing for one rank."""
     if len(ranks) < 2:  # noqa: PLR2004 - one is the run itself
         return
+    cells = rank_table(ranks)
     table = [
-        columns.TableColumn(title, texts, right=False)
-        for title, texts in rank_table(ranks).items()
+        columns.TableColumn(title, itemgetter(place), right=False)
+        for place, title in enumerate(cells)
     ]
-    yield from columns.table_lines(table, WIDTH)
+    yield from columns.table_lines([*zip(*cells.values(), strict=True)], table, WIDTH)
     if len(ranks) > MOST_RANKS:
         more = len(ranks) - MOST_RANKS
         yield f"  and {more} smaller ones (weigh records export has all)"

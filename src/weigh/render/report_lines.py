@@ -46,26 +46,7 @@ def report_screen_text(report: JobReport) -> str:
 
 def job_list_lines(jobs: Sequence[ListedJob], *, colour: bool) -> Iterator[str]:
     """Write the user's jobs, a line each; with *colour* what stands out is tinted."""
-    columns = [
-        TableColumn("job", tuple(one.id for one in jobs), right=False),
-        TableColumn(
-            "name",
-            tuple(printable_text(one.name) or "-" for one in jobs),
-            right=False,
-            flexible=True,
-        ),
-        TableColumn("state", tuple(map(_job_state_text, jobs)), right=False),
-        TableColumn("elapsed", tuple(duration_or_dash(one.elapsed) for one in jobs)),
-    ]
-    for title, field in (
-        ("time", "time_share"),
-        ("memory", "memory_share"),
-        ("CPUs", "cpu_share"),
-    ):
-        shares = [getattr(one, field) for one in jobs]
-        cells = ["-" if one is None else share_of_request_text(one) for one in shares]
-        columns.append(TableColumn(title, tuple(cells)))
-    titles, *rows = table_lines(columns, WIDTH)
+    titles, *rows = table_lines(jobs, _JOB_COLUMNS, WIDTH)
     yield titles
     for row, one in zip(rows, jobs, strict=True):
         yield _tinted_job_row(row, one) if colour else row
@@ -80,6 +61,23 @@ def _job_state_text(job: ListedJob) -> str:
     number, state = max(others)
     word = STATE_WORDS[state]
     return f"{number} of {total} {word}" if number < total else word
+
+
+def _share_or_dash(share: float | None) -> str:
+    return "-" if share is None else share_of_request_text(share)
+
+
+_JOB_COLUMNS = (
+    TableColumn("job", lambda job: job.id, right=False),
+    TableColumn(
+        "name", lambda job: printable_text(job.name) or "-", right=False, flexible=True
+    ),
+    TableColumn("state", _job_state_text, right=False),
+    TableColumn("elapsed", lambda job: duration_or_dash(job.elapsed)),
+    TableColumn("time", lambda job: _share_or_dash(job.time_share)),
+    TableColumn("memory", lambda job: _share_or_dash(job.memory_share)),
+    TableColumn("CPUs", lambda job: _share_or_dash(job.cpu_share)),
+)
 
 
 def _tinted_job_row(row: str, job: ListedJob) -> str:

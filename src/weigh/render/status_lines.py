@@ -228,33 +228,20 @@ def list_lines(
     current_time: Seconds,
 ) -> Iterator[str]:
     """Write one line per job."""
-    columns = [
-        TableColumn("job", tuple(one.jobs[-1] for one in standings), right=False),
+    columns = (
+        TableColumn("job", lambda one: one.jobs[-1], right=False),
         TableColumn(
-            "name",
-            tuple(printable_text(one.job.name) for one in standings),
-            right=False,
-            flexible=True,
+            "name", lambda one: printable_text(one.job.name), right=False, flexible=True
         ),
-        TableColumn(
-            "on",
-            tuple(one.job.scheduler for one in standings),
-            right=False,
-            drop=1,
-        ),
+        TableColumn("on", lambda one: one.job.scheduler, right=False, drop=1),
         TableColumn(
             "submitted",
-            tuple(
-                f"{format_duration(max(0.0, current_time - one.job.submitted))} ago"
-                for one in standings
-            ),
+            lambda one: _age_text(current_time - one.job.submitted),
             drop=2,
         ),
-        TableColumn(
-            "tasks", tuple(_task_counts_text(one) for one in standings), right=False
-        ),
-    ]
-    titles, *rows = table_lines(columns, WIDTH)
+        TableColumn("tasks", _task_counts_text, right=False),
+    )
+    titles, *rows = table_lines(standings, columns, WIDTH)
     yield titles
     for row, one in zip(rows, standings, strict=True):
         yield row
@@ -264,6 +251,10 @@ def list_lines(
     troubles = {one.trouble: one for one in standings if one.trouble}
     for one in troubles.values():
         yield from _status_warning_lines(one, current_time)
+
+
+def _age_text(seconds: Seconds) -> str:
+    return f"{format_duration(max(0.0, seconds))} ago"
 
 
 def status_json(standings: Sequence[JobStanding]) -> str:

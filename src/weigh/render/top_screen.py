@@ -1,6 +1,6 @@
 """The screen of ``weigh top``: one moment as lines."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 
@@ -82,7 +82,7 @@ def _screen_lines(top_view: TopView, width: int) -> Iterator[str]:
     others = "(tasks: weigh status, weigh report last)"
     yield from ("", f"runs in progress, of weigh run {others}")
     if top_view.runs:
-        yield from table_lines(_run_columns(top_view.runs), width)
+        yield from table_lines(top_view.runs, _RUN_COLUMNS, width)
     else:
         yield "  none: weigh run -- COMMAND in another window"
         yield f"  (records are in {top_view.store})"
@@ -101,25 +101,6 @@ def _machine_lines(machine: MachineView) -> Iterator[str]:
     if machine.memory_total and machine.memory_used is not None:
         used, size = format_size(machine.memory_used), format_size(machine.memory_total)
         yield f"  memory  {used} of {size} in use by all users"
-
-
-def _run_columns(runs: Sequence[TopRun]) -> list[TableColumn]:
-    cores = ("?" if run.cores is None else f"{run.cores:.2f}" for run in runs)
-    columns = [
-        TableColumn("run", tuple(run.record.id[:_ID] for run in runs), right=False),
-        TableColumn("label", tuple(map(_run_label, runs)), right=False, flexible=True),
-        TableColumn("memory", tuple(size_or_dash(run.memory, "?") for run in runs)),
-        # a narrow window loses columns, the last ones first
-        TableColumn("peak", tuple(size_or_dash(run.peak, "?") for run in runs), drop=1),
-        TableColumn("cores", tuple(cores), drop=2),
-        TableColumn(
-            "elapsed", tuple(format_duration(run.elapsed) for run in runs), drop=3
-        ),
-    ]
-    notes = tuple(map(_run_note, runs))
-    if any(notes):
-        columns.append(TableColumn("", notes, right=False, drop=4))
-    return columns
 
 
 def _run_label(top_run: TopRun) -> str:
@@ -144,3 +125,17 @@ def _run_note(top_run: TopRun) -> str:
     left = time_left_text(headway, top_run.elapsed)
     # without the interval, for which the column has no room
     return "" if left is None else f"{left.partition(' (')[0]} to go"
+
+
+_RUN_COLUMNS = (
+    TableColumn("run", lambda run: run.record.id[:_ID], right=False),
+    TableColumn("label", _run_label, right=False, flexible=True),
+    TableColumn("memory", lambda run: size_or_dash(run.memory, "?")),
+    # a narrow window loses columns, the last ones first
+    TableColumn("peak", lambda run: size_or_dash(run.peak, "?"), drop=1),
+    TableColumn(
+        "cores", lambda run: "?" if run.cores is None else f"{run.cores:.2f}", drop=2
+    ),
+    TableColumn("elapsed", lambda run: format_duration(run.elapsed), drop=3),
+    TableColumn("", _run_note, right=False, drop=4, optional=True),
+)

@@ -42,6 +42,7 @@ from weigh.runner.progress_watch import ProgressWatch
 from weigh.runner.retry import AttemptEnding, RetryPolicy
 from weigh.runner.run_context import RunContext
 from weigh.runner.slots import (
+    NO_RESERVATION,
     FreeSlots,
     RunSlot,
     TaskTurn,
@@ -254,7 +255,7 @@ class TaskLoop:
             self._stop_launching(str(error))
             return False
         except OSError as error:
-            self._queue.put_back(task_turn)
+            self._queue.put(task_turn, is_first=True)
             self._free.give_back(run_slot)
             self._stop_launching(f"cannot read {context.source.name}: {error.strerror}")
             return False
@@ -301,7 +302,7 @@ class TaskLoop:
         if stream is not None:
             with suppress(OSError):
                 stream.close()
-        self._queue.put_back(task_turn)
+        self._queue.put(task_turn, is_first=True)
         is_resource = os_error.errno in _PASSING
         # without a stream its output could not be opened, and waiting does not help
         if is_full(os_error) or (stream is None and not is_resource):
@@ -406,12 +407,8 @@ class TaskLoop:
             reservation = self._memory.larger_reservation(attempt, ending)
         elif verdict == "again" and attempt.state.stop in {"memory", "gpu_memory"}:
             reservation = self._memory.reservation_after_stop(attempt)
-        if reservation is not None:
-            queue.retry_with(attempt.seq, reservation)
-        elif verdict == "again":
-            queue.retry(attempt.seq)
-        else:
-            queue.retry_alone(attempt.seq)
+        is_alone = reservation is None and verdict != "again"
+        queue.put(TaskTurn(attempt.seq, is_alone, reservation or NO_RESERVATION))
         attempt.state.again = True
         self._tally.again += 1
         return True

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+from collections import Counter
 from collections.abc import Collection
 from typing import Literal
 
@@ -123,9 +124,7 @@ class RetryPolicy:
         self._retries = retries
         self._oom_attempts = 1 if is_trial else _OOM_ATTEMPTS
         # by task number, as the two that follow: attempts that count against a limit
-        self._tries: dict[int, int] = {}
-        self._oom_tries: dict[int, int] = {}
-        self._stops: dict[int, int] = {}
+        self._tries, self._oom_tries, self._stops = (Counter[int]() for _ in range(3))
         # of the kernel's count, those that an attempt was found to be the cause of
         self._kills_explained = 0
         self._kill_count = OomKillCount()
@@ -175,16 +174,17 @@ class RetryPolicy:
             return "unfinished"
         # not its fault: it does not count against the retries, within reason
         if attempt.state.stop in _MADE_ROOM:
-            return (
-                "again" if _count_attempt(self._stops, seq) < _MOST_STOPS else "alone"
-            )
+            self._stops[seq] += 1
+            return "again" if self._stops[seq] < _MOST_STOPS else "alone"
         if ending.succeeded or attempt.state.stop == "diverged":
             return "settled"
-        if ending.is_oom and _count_attempt(self._oom_tries, seq) < self._oom_attempts:
+        self._oom_tries[seq] += ending.is_oom
+        if ending.is_oom and self._oom_tries[seq] < self._oom_attempts:
             # a larger reservation was not enough: all there is
             had_more = attempt.alone or self._oom_tries[seq] > 1
             return "alone" if had_more else "with more"
-        if _count_attempt(self._tries, seq) < self._retries:
+        self._tries[seq] += 1
+        if self._tries[seq] < self._retries:
             return "again"
         self._tries.pop(seq)
         return "settled"
@@ -220,11 +220,6 @@ def _doubt_of(attempt: TaskAttempt) -> RunOutcome | None:
     tail = attempt.output.tail()
     error = error_at_end(tail.decode("utf-8", "replace")) if tail else None
     return None if error is None else RunOutcome("exit code 0 after an error", (error,))
-
-
-def _count_attempt(counts: dict[int, int], task_number: int) -> int:
-    counts[task_number] = counts.get(task_number, 0) + 1
-    return counts[task_number]
 
 
 When = Literal["never", "soon", "now"]

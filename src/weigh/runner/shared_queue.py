@@ -563,7 +563,7 @@ class SharedQueue(TurnQueue):
             if self.claims.take(one.unit, one.number):
                 self._run.note_claimed(len(one.short))
                 for seq in one.short:  # less than all memory was too little
-                    self.retry_alone(seq)
+                    self.put(TaskTurn(seq, alone=True))
                 # the first one starts now, the others when there are slots
                 self._own(one.tasks[1:])
                 if one.tasks:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from weigh.model.record import Allocation
+from weigh.probe.cgroup import group_folders
 from weigh.regular_file import file_head
 from weigh.schedulers import kind_of_job
 from weigh.units import Bytes
 
-_ROOT = "/sys/fs/cgroup"
 # words for no GPU; the last one is Slurm's
 _HIDDEN = ("", "-1", "NoDevFiles")
 _ORDINAL = "GPU_DEVICE_ORDINAL"  # AMD's, which Slurm sets, too
@@ -181,26 +181,14 @@ class TurnQueue:
         self._alone: deque[TaskTurn] = deque()  # after all others
         self._next: int | None = next(order, None)
 
-    def retry(self, task_number: int) -> None:
-        """Queue another attempt at a task."""
-        self._again.append(TaskTurn(task_number))
-
-    def retry_with(self, task_number: int, reservation: TaskReservation) -> None:
-        """Queue another attempt at a task, once so much memory is free for it."""
-        self._large.append(TaskTurn(task_number, reservation=reservation))
-
-    def retry_alone(self, task_number: int) -> None:
-        """Queue another attempt at a task, with no other task running."""
-        self._alone.append(TaskTurn(task_number, alone=True))
-
-    def put_back(self, task_turn: TaskTurn) -> None:
-        """Queue a turn again that could not be started."""
-        if task_turn.alone:
-            self._alone.appendleft(task_turn)
-        elif task_turn.reservation != NO_RESERVATION:
-            self._large.appendleft(task_turn)
-        else:
-            self._again.append(task_turn)
+    def put(self, turn: TaskTurn, *, is_first: bool = False) -> None:
+        """Queue another attempt at a task, or first a turn that came to nothing."""
+        turns = self._again
+        if turn.alone:
+            turns = self._alone
+        elif turn.reservation != NO_RESERVATION:
+            turns = self._large
+        turns.insert(0 if is_first else len(turns), turn)
 
     def is_empty(self) -> bool:
         """Return whether no task is left to run."""
@@ -316,48 +304,21 @@ def _gpu_number(gpu_word: str) -> str:
     return digits if digits.isdecimal() else gpu_word
 
 
-def read_cpu_quota(proc_folder: str = "/proc", root: str = _ROOT) -> float | None:
+def read_cpu_quota(
+    proc_folder: str = "/proc", root: str = "/sys/fs/cgroup"
+) -> float | None:
     """Return the CPUs that the control groups allow; None without a quota."""
-    quotas = []
-    for path in _cpu_folders(_resource_file_text(f"{proc_folder}/self/cgroup"), root):
-        quota = _cgroup_cpu_quota(path)
-        if quota is not None:
-            quotas.append(quota)
+    # a group above may have the smaller quota
+    folders, _ = group_folders("cpu", proc_folder, root)
+    quotas = filter(None, map(_cgroup_cpu_quota, folders))
     return min(quotas, default=None)
 
 
-def _cpu_folders(cgroup_text: str, root: str) -> list[str]:
-    """Return the group's folders of the CPU controller, the lowest first."""
-    path, top = None, root
-    for line in cgroup_text.splitlines():
-        _, controllers, place = (*line.split(":", 2), "", "")[:3]
-        # version 1 names the controllers; the line of version 2 has none
-        if "cpu" in controllers.split(","):
-            path, top = place, f"{root}/cpu"
-            break
-        if not controllers:
-            path = place
-    if path is None:
-        return []
-    folders = [top + path.rstrip("/")]
-    # a group above may have the smaller quota
-    while len(folders[-1]) > len(top):
-        folders.append(folders[-1].rpartition("/")[0])
-    return folders
-
-
 def _cgroup_cpu_quota(folder: str) -> float | None:
-    words = _resource_file_text(f"{folder}/cpu.max").split()
-    if not words:
-        # version 1, where -1 is no quota
-        words = [
-            _resource_file_text(f"{folder}/cpu.cfs_quota_us").strip(),
-            _resource_file_text(f"{folder}/cpu.cfs_period_us").strip(),
-        ]
-    if len(words) < 2 or not (words[0].isdecimal() and words[1].isdecimal()):  # noqa: PLR2004
+    words = file_head(f"{folder}/cpu.max").split()
+    if not words:  # version 1, where -1 is no quota
+        files = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        words = [file_head(f"{folder}/{name}").strip() for name in files]
+    if len(words) < 2 or not (words[0].isdigit() and words[1].isdigit()):  # noqa: PLR2004
         return None  # "max", -1, or not there
     return int(words[0]) / int(words[1]) if int(words[1]) else None
-
-
-def _resource_file_text(file_path: str) -> str:
-    return file_head(file_path).decode("utf-8", "replace")

@@ -27,6 +27,7 @@ from weigh.runner.slots import (
     FreeSlots,
     RunSlot,
     TaskReservation,
+    TaskTurn,
     TurnQueue,
     lay_out,
 )
@@ -94,7 +95,7 @@ def test_small_tasks_pass_one_that_waits_for_memory_a_few_times_only(
 
     def start_one() -> bool:
         if len(started) == 10:
-            queue.retry_with(1000, TaskReservation(large))
+            queue.put(TaskTurn(1000, reservation=TaskReservation(large)))
             started.append(0)
         running = [cast("TaskAttempt", None)] * len(clock.ends)
         found = placer.next(running)

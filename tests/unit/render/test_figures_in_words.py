@@ -16,8 +16,11 @@ from weigh.units import GIB, MIB
         (90, "seconds", "1 m 30 s"),
         (None, "share", "-"),
         (float("inf"), "bytes", "-"),
+        (0.004, "cpus", "0.00"),
+        (3.999, "cpus", "4.00"),
         (9.994, "cpus", "9.99"),
         (9.996, "cpus", "10.0"),
+        (12.59, "cpus", "12.6"),
         (99.96, "cpus", "100"),
     ],
 )

@@ -354,7 +354,7 @@ def _next_turn(queue: TurnQueue, *, running: int) -> TaskTurn | None:
 
 def test_tasks_that_must_be_alone_come_last_and_alone() -> None:
     queue = TurnQueue(iter([1, 2]))
-    queue.retry_alone(9)
+    queue.put(TaskTurn(9, alone=True))
     assert _next_turn(queue, running=0) == TaskTurn(1)
     assert _next_turn(queue, running=1) == TaskTurn(2)
     assert _next_turn(queue, running=2) is None
@@ -363,8 +363,8 @@ def test_tasks_that_must_be_alone_come_last_and_alone() -> None:
 
 def test_what_needs_much_room_waits_for_it_and_holds_nobody_up() -> None:
     queue = TurnQueue(iter([1]))
-    queue.retry_alone(9)
-    queue.retry_with(5, TaskReservation(memory=GIB))
+    queue.put(TaskTurn(9, alone=True))
+    queue.put(TaskTurn(5, reservation=TaskReservation(memory=GIB)))
     assert queue.large == TaskTurn(5, reservation=TaskReservation(memory=GIB))
     assert _next_turn(queue, running=1) == TaskTurn(1)
     assert (
@@ -386,7 +386,7 @@ def test_what_needs_much_room_waits_for_it_and_holds_nobody_up() -> None:
 )
 def test_a_turn_that_came_to_nothing_comes_again_as_it_was(turn: TaskTurn) -> None:
     queue = TurnQueue(iter([]))
-    queue.put_back(turn)
+    queue.put(turn, is_first=True)
     again = queue.take_large() if queue.large else _next_turn(queue, running=0)
     assert again == turn
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import resource
 import subprocess
 import sys
 import threading
@@ -13,6 +14,8 @@ from run_captured import CapturedRun, run_captured
 
 from weigh.cli.main import exit_code_of
 from weigh.cli.output import PatientStream
+from weigh.flow.exec.exec import within_open_files
+from weigh.runner.slots import lay_out
 
 BROKEN = """
 import sys, weigh.__main__ as program
@@ -140,3 +143,35 @@ def test_a_line_that_no_command_can_be_is_refused_without_being_read(
 
     assert ran.returncode == 2, ran.stderr
     assert "tasks.txt:2: a line of over 16 MiB, too long for a command" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("hard", "gpus", "slots", "soft"),
+    [
+        # six files for a task, twenty for weigh, forty for the library of a driver
+        (resource.RLIM_INFINITY, "", 20, 140),
+        (resource.RLIM_INFINITY, "0", 20, 180),
+        (500, "", 20, 140),
+        (140, "", 20, 140),
+        (139, "", 19, 139),
+        (53, "", 5, 53),
+        (93, "0", 5, 93),
+        (20, "", 1, 20),
+    ],
+)
+def test_there_are_as_many_slots_as_open_files_allow(
+    monkeypatch: pytest.MonkeyPatch, hard: int, gpus: str, slots: int, soft: int
+) -> None:
+    limits: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "listdir", lambda _: [])  # nothing is open yet
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (9, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, both: limits.append(both))
+    layout = lay_out(20, cpu_count=1, gpu_names=gpus.split())
+
+    limited, warning = within_open_files(layout, 99)
+
+    assert (len(limited.slots), limits) == (slots, [(soft, hard)])
+    needed = 180 if gpus else 140
+    words = f"{soft} open files are enough for {slots} of 20 tasks at once"
+    enough = f"{words} (ulimit -n {needed} for all)"
+    assert warning == (None if slots == 20 else enough)

@@ -27,8 +27,9 @@ def test_text_is_cut_and_folded_by_columns(width: int) -> None:
 
 
 def test_a_table_of_columns_that_cannot_shrink_is_cut() -> None:
-    columns = (TableColumn(WIDE, ("a",)), TableColumn("b", (WORDS,)))
-    assert [width_of(row) <= 80 for row in table_lines(columns, 80)] == [True, True]
+    columns = (TableColumn(WIDE, lambda _: "a"), TableColumn("b", str))
+    rows = [*table_lines([WORDS], columns, 80)]
+    assert [width_of(row) <= 80 for row in rows] == [True, True]
 
 
 def test_no_line_is_wider_than_80_columns(

@@ -81,20 +81,6 @@ def test_all_screens_write_one_figure_for_one_peak(
         assert line.replace(",", "").split()[1:3] == format_size(value).split()
 
 
-@pytest.mark.parametrize(
-    ("cpus", "words"),
-    [
-        (12.59, "12.6"),
-        (9.996, "10.0"),
-        (99.99, "100"),
-        (3.999, "4.00"),
-        (0.004, "0.00"),
-    ],
-)
-def test_a_figure_of_cpus_is_rounded_and_never_cut(cpus: float, words: str) -> None:
-    assert unit_value_text(cpus, "cpus") == words
-
-
 def test_markdown_shows_entities_and_dollars_as_they_are() -> None:
     assert escaped_markdown("&lt; $x$ a|b") == r"\&lt; \$x\$ a\|b"
 

@@ -4,71 +4,24 @@ import json
 import random
 from pathlib import Path
 
-import msgspec
 import pytest
 from some_jobs import JOB, Say, SomeJob, Task, write_job
 
-from weigh.flow.here import here_of
-from weigh.flow.report.report import build_job_report
 from weigh.model.job import JobRequest
 from weigh.model.record import ReportedProgress
-from weigh.model.report import JobReport
-from weigh.units import GIB, HOUR, MIB, format_limit, format_size
-
-LATER = "481999"
-GOOD = Task(wall_time=5.0 * HOUR, memory=6 * GIB, cpus=3.7)
-FIRST = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR)
-TWICE = msgspec.structs.replace(FIRST, memory=16 * GIB, time_limit=12 * HOUR)
+from weigh.units import GIB, MIB, format_limit, format_size
 
 
-def resumed(root: str, state: str) -> JobReport:
-    """Leave a job whose first task ended so, and so again with twice as much."""
-    bad = Task(state=state, wall_time=6.0 * HOUR, memory=6 * GIB, cpus=3.7)  # type: ignore[arg-type]
-    folder = f"{Path(root).parent}/plan/p"
-    first = SomeJob(tasks=(bad, GOOD, GOOD, GOOD), wanted=FIRST)
-    write_job(root, folder, first)
-    again = SomeJob(tasks=(bad,), wanted=TWICE, id=LATER, resumes=JOB)
-    write_job(root, f"{folder}/resume_1", again)
-    return build_job_report(
-        here_of(str(Path(root).parent), {"PATH": "", "WEIGH_POLL": "9h"}), LATER
-    )
-
-
-def test_a_task_killed_again_is_one_task_and_needs_more_than_the_second_time(
-    root: str,
+def test_each_row_is_of_the_job_that_ran_it_and_counts_attempts_over_the_jobs(
+    root: str, say: Say
 ) -> None:
-    note = resumed(root, "OUT_OF_MEMORY").notes[0]
-    assert note.words.startswith("1 task was killed for memory with 16.0 GiB")
-    assert note.flag == "--mem=32G"
-
-
-def test_a_task_stopped_again_needs_more_time_than_the_second_time(root: str) -> None:
-    note = resumed(root, "TIMEOUT").notes[0]
-    assert note.words.startswith("1 task was stopped")
-    assert note.flag == "--time=1-00:00:00"
-
-
-def test_what_was_requested_is_the_most_that_any_of_the_jobs_did(root: str) -> None:
-    told = resumed(root, "OUT_OF_MEMORY")
-    memory = next(one for one in told.measures if one.name == "memory")
-    assert memory.requested == 16 * GIB
-
-
-def test_attempts_count_over_the_jobs(root: str) -> None:
-    told = resumed(root, "FAILED")
-    assert {row.task: row.attempts for row in told.rows} == {1: 2, 2: 1, 3: 1, 4: 1}
-
-
-def test_each_row_is_of_the_job_that_ran_it(root: str, say: Say) -> None:
-    resumed(root, "FAILED")
-    _, out, _ = say("report", LATER, "--json")
-    rows = json.loads(out)["rows"]
-    assert [(row["task"], row["job"]) for row in rows] == [
-        (1, LATER),
-        (2, JOB),
-        (3, JOB),
-        (4, JOB),
-    ]
+    folder = f"{Path(root).parent}/plan/p"
+    write_job(root, folder, SomeJob(tasks=(Task(state="FAILED"), *[Task()] * 3)))
+    again = SomeJob(tasks=(Task(state="FAILED"),), id="481999", resumes=JOB)
+    write_job(root, f"{folder}/resume_1", again)
+    rows = json.loads(say("report", "481999", "--json")[1])["rows"]
+    found = [(row["task"], row["job"], row["attempts"]) for row in rows]
+    assert found == [(1, "481999", 2), (2, JOB, 1), (3, JOB, 1), (4, JOB, 1)]
 
 
 def drawn_job(seed: int) -> SomeJob:

@@ -21,6 +21,7 @@ from weigh.model.record import (
     RecordedJob,
     ReportedProgress,
     Request,
+    State,
 )
 from weigh.schedulers import client
 from weigh.store import shards
@@ -90,10 +91,10 @@ def tried_twice(root: str) -> None:
     job(*tasks, wanted=wanted)(root)
 
 
-def resumed(root: str, *, failed: int = 1) -> None:
+def resumed(root: str, *, failed: int = 1, state: State = "OUT_OF_MEMORY") -> None:
     """Leave a job one of whose tasks was killed, and again in the job after it."""
     good = Task(wall_time=5.0 * HOUR, memory=6 * GIB, cpus=3.7)
-    bad = Task(state="OUT_OF_MEMORY", wall_time=6.0 * HOUR, memory=6 * GIB, cpus=3.7)
+    bad = Task(state=state, wall_time=6.0 * HOUR, memory=6 * GIB, cpus=3.7)
     first = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR)
     twice = JobRequest(cpus=4, memory=16 * GIB, time_limit=12 * HOUR)
     tasks = [good] * 4
@@ -217,6 +218,9 @@ SITUATIONS: dict[str, Situation] = {
     "a sweep of 100 tasks": sweep_of_100_tasks,
     "a task of 20 that failed twice": tried_twice,
     "a job resumed in vain": resumed,
+    "a job resumed in vain, twice out of time": lambda root: resumed(
+        root, state="TIMEOUT"
+    ),
     "a job resumed without the task that failed": lambda root: resumed(root, failed=2),
     "eight tasks, four of which share a GPU": job(
         *[Task(gpu_memory=2 * GIB, busy=90.0, energy=7.2e5)] * 8, together=4
