@@ -21,6 +21,8 @@ from pathlib import Path
 
 from called_weigh import CalledWeigh
 
+from weigh.errors import WeighError
+
 PROMPT = "$ weigh "
 # read at once: tests take variables of weigh away
 WRITES_ANEW = bool(os.environ.get("WEIGH_NEW_GOLDEN"))
@@ -66,6 +68,29 @@ def file_writer(folder: Path) -> Callable[[str], None]:
 def check_texts(path: Path, texts: Mapping[str, str]) -> None:
     """Compare texts, each of a situation, with a file that has them under its name."""
     after = "\n".join(f"## {name}\n{text}" for name, text in texts.items()) + "\n"
+    if WRITES_ANEW:
+        path.write_text(after)
+    assert after == path.read_text()
+
+
+def check_answers(path: Path, questions: Mapping[str, Callable[[str], object]]) -> None:
+    """Ask each question about the arguments below its name, ``## NAME``, in a file.
+
+    Its rows are ``ARGUMENT => ANSWER``, or the words with which it is refused.
+    """
+    before, rows, ask = path.read_text(), list[str](), str
+    for row in before.splitlines():
+        argument, arrow, _ = row.rpartition(" =>")
+        if arrow:
+            try:
+                answer = f"{ask(argument)}"
+            except WeighError as error:
+                answer = f"refused: {error}"
+            row = f"{argument} => {answer}".rstrip()  # noqa: PLW2901 - its answer
+        elif row.startswith("## "):
+            ask = questions[row.removeprefix("## ")]  # type: ignore[assignment]
+        rows.append(row)
+    after = "\n".join(rows) + "\n"
     if WRITES_ANEW:
         path.write_text(after)
     assert after == path.read_text()

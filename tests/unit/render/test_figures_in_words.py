@@ -1,36 +1,51 @@
-"""What short words make of figures, each by its value."""
+"""What short words make of figures, each by its value: words.texts has them."""
 
-import pytest
+import shlex
+from pathlib import Path
 
+from msgspec import convert
+from transcript import check_answers
+
+from weigh.flow.report.forms import escaped_markdown
 from weigh.model.progress import MemoryExtrapolation
-from weigh.model.report import Unit
+from weigh.render.comparison_lines import FigureChange, figure_change_text
+from weigh.render.printable import short_command, three_digit_text
 from weigh.render.words import extrapolation_words, unit_value_text
-from weigh.units import GIB, MIB
+from weigh.units import GIB
 
 
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [
-        (0.256, "share", "26 %"),
-        (3 * MIB, "bytes", "3.00 MiB"),
-        (90, "seconds", "1 m 30 s"),
-        (None, "share", "-"),
-        (float("inf"), "bytes", "-"),
-        (0.004, "cpus", "0.00"),
-        (3.999, "cpus", "4.00"),
-        (9.994, "cpus", "9.99"),
-        (9.996, "cpus", "10.0"),
-        (12.59, "cpus", "12.6"),
-        (99.96, "cpus", "100"),
-    ],
-)
-def test_a_figure_is_written_in_its_unit(value: float, unit: Unit, text: str) -> None:
-    assert unit_value_text(value, unit) == text
+def figure_text(words: str) -> str:
+    value, unit = words.split()
+    known = None if value == "None" else float(value)
+    return unit_value_text(known, unit)  # type: ignore[arg-type]
 
 
-def test_a_prediction_has_its_interval_unless_that_is_one_size() -> None:
-    ahead = MemoryExtrapolation(2 * GIB, GIB, 3 * GIB, 60.0, 2.0, 0.9)
-    text = "2.00 GiB (between 1.00 and 3.00 GiB, 90 % confidence)"
-    assert extrapolation_words(ahead) == text
-    sure = MemoryExtrapolation(2 * GIB, 2 * GIB, 2 * GIB, 60.0, 2.0, 0.9)
-    assert extrapolation_words(sure) == "2.00 GiB"
+def change_text(words: str) -> str:
+    """Return the words for a ratio, a difference, and the bounds of what is noise."""
+    numbers = [None if word == "None" else float(word) for word in words.split()]
+    fields = dict(zip(("ratio", "difference", "low", "high"), numbers, strict=False))
+    if "high" in fields:
+        fields["distinguishable"] = False
+    return figure_change_text("wall_time", "seconds", convert(fields, FigureChange))
+
+
+def prediction_text(words: str) -> str:
+    value, low, high = (int(word) * GIB for word in words.split())
+    return extrapolation_words(MemoryExtrapolation(value, low, high, 60.0, 2.0, 0.9))
+
+
+def test_words_are_as_they_were_reviewed() -> None:
+    check_answers(
+        Path(__file__).with_name("words.texts"),
+        {
+            "a figure in its unit": figure_text,
+            "hours": lambda text: three_digit_text(float(text)),
+            "a change of time": change_text,
+            "a change of utilisation": lambda points: figure_change_text(
+                "gpu_utilization", "per cent", FigureChange(2.0, float(points))
+            ),
+            "a prediction, and its interval unless that is one size": prediction_text,
+            "a command in a list": lambda line: short_command(shlex.split(line)),
+            "Markdown": escaped_markdown,
+        },
+    )

@@ -1,12 +1,10 @@
 """The summary of a run: lines of 80 columns that break where a reader would."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.estimate.growth import is_memory_growing
 from weigh.model.record import PeakMemory, Record, RunOutcome, SampleSeries, Usage
-from weigh.render.printable import short_command
 from weigh.render.record_lines import render_record, render_summary
 from weigh.review.runs import run_of
 from weigh.units import MIB
@@ -82,26 +80,6 @@ def test_how_a_run_ended_is_written_with_that_word_once() -> None:
     )
     (line,) = [one for one in render_summary(record).splitlines() if "SIGSEGV" in one]
     assert line.split() == ["ended", "by", "SIGSEGV"]
-
-
-@pytest.mark.parametrize(
-    ("command", "shown"),
-    [
-        (["/home/me/env/bin/python", "/home/me/train.py", "-x"], "python train.py -x"),
-        (["python3", "train.py", "/data/a"], "python3 train.py /data/a"),
-        (["/bin/sh", "-c", "/opt/env/bin/python /a/b.py > /c"], "python b.py > /c"),
-        (["/opt/my tool/run", "x"], "'/opt/my tool/run' x"),
-        ([".venv/bin/python", "code/train.py"], "python train.py"),
-        (["ls", "/"], "ls /"),
-        (["cat", "/etc/hosts"], "cat /etc/hosts"),
-        (["../run"], "run"),
-        (["./train.py"], "./train.py"),
-    ],
-)
-def test_lists_name_program_and_script_without_folders(
-    command: list[str], shown: str
-) -> None:
-    assert short_command(command) == shown
 
 
 def test_two_peaks_that_differ_by_kernel_memory_state_that() -> None:

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transcript import check_texts
+from transcript import check_answers, check_texts
 
-from weigh.errors import FormatError, UsageError
+from weigh.errors import UsageError
 from weigh.measure.memory.ledger import OWN
 from weigh.model.gpu import GpuUsage
 from weigh.model.plan import TaskKind, TaskNeed
@@ -38,7 +38,7 @@ from weigh.request import (
     round_time,
     why_no_request,
 )
-from weigh.units import DAY, GIB, HOUR, MIB, MINUTE, format_limit, format_size
+from weigh.units import DAY, GIB, HOUR, MIB, MINUTE, format_limit, parse_size
 from weigh.usage_needs import heap_words
 from weigh.why_run_ended import fixed_heap
 
@@ -310,12 +310,16 @@ MEASURED: dict[str, list[Record]] = {
 }
 
 
+def in_mebibytes(size: int) -> str:
+    return f"{size / MIB:g} MiB"
+
+
 def request_text(records: list[Record]) -> str:
     """Return a request as a person reads it, its notes, and those on a Java heap."""
     request = from_usages(records)
     known = {
-        "memory": request.memory and format_size(request.memory),
-        "virtual": request.virtual_memory and format_size(request.virtual_memory),
+        "memory": request.memory and in_mebibytes(request.memory),
+        "virtual": request.virtual_memory and in_mebibytes(request.virtual_memory),
         "cpus": request.cpus,
         "time": request.time_limit and format_limit(request.time_limit),
         "gpus": request.gpus,
@@ -334,24 +338,38 @@ def test_requests_are_as_they_were_reviewed() -> None:
     check_texts(Path(__file__).with_name("requests.texts"), texts)
 
 
-@pytest.mark.parametrize(
-    ("words", "command", "option"),
-    [
-        ("java.lang.OutOfMemoryError", "java -Xmx100m A", "-Xmx100m"),
-        ("java.lang.OutOfMemoryError", "java A", None),
-        ("java.lang.OutOfMemoryError", 'java -Xmx"$((W))"m A', None),
-        (
-            "JavaScript heap out of memory",
-            "node --max-old-space-size=90 a.js",
-            "--max-old-space-size=90",
-        ),
-        ("MemoryError", "java -Xmx100m A", None),
-    ],
-)
-def test_the_option_that_limits_a_heap_is_found(
-    words: str, command: str, option: str | None
-) -> None:
-    assert fixed_heap(words, command) == option
+def need_alone_text(words: str) -> str:
+    """Return what a task needs by itself, of MiB that were planned and measured."""
+    planned, used = map(int, words.split())
+    item, measured = TaskNeed(memory=planned * MIB), TaskNeed(memory=used * MIB)
+    kind = TaskKind(item=item, used=measured, tasks=1, example="x")
+    return in_mebibytes(round(need_without_runner(kind, 0.2) / MIB) * MIB)
+
+
+def why_not(words: str) -> str | None:
+    state, wall_time = words.split()
+    return why_no_request(record(state, wall_time=float(wall_time)))
+
+
+def test_parts_of_a_request_are_read_and_rounded_as_they_were_reviewed() -> None:
+    path = Path(__file__).with_name("request_parts.texts")
+    check_answers(
+        path,
+        {
+            "memory, rounded": lambda text: in_mebibytes(
+                round_memory(parse_size(text))
+            ),
+            "a GPU as most sites name it": gpu_type,
+            "headroom": parse_headroom,
+            "headroom of a request": lambda text: (
+                from_usages([record()], headroom=float(text)).headroom
+            ),
+            # of output and command
+            "option that limits a heap": lambda row: fixed_heap(*row.split(" | ")),
+            "need without weigh exec, planned and used": need_alone_text,
+            "why a run is no basis": why_not,
+        },
+    )
 
 
 @given(st.lists(SIZES, min_size=1, max_size=5), st.floats(min_value=0, max_value=10))
@@ -385,86 +403,10 @@ def test_a_time_is_rounded_up_by_no_more_than_its_step(seconds: int) -> None:
     assert seconds <= rounded < seconds + step
 
 
-@pytest.mark.parametrize(
-    ("use", "asked"),
-    [
-        (41 * MIB, 50 * MIB),
-        (91 * MIB, 100 * MIB),
-        (101 * MIB, 110 * MIB),
-        (481 * MIB, 490 * MIB),
-        (1164 * MIB, 1180 * MIB),
-        (9.9 * GIB, 10200 * MIB),
-        (8190 * MIB, 8 * GIB),
-        (8 * GIB, 8 * GIB),
-        (10.1 * GIB, 10400 * MIB),
-        (20.1 * GIB, 20.5 * GIB),
-        (99.1 * GIB, 100 * GIB),
-    ],
-)
-def test_memory_is_rounded_to_what_a_person_would_write(use: float, asked: int) -> None:
-    assert round_memory(use) == asked
-
-
-@pytest.mark.parametrize(
-    ("name", "word"),
-    [
-        ("Tesla V100-SXM2-32GB", "v100"),
-        ("Tesla P100-PCIE-12GB", "p100"),
-        ("NVIDIA A100 80GB PCIe", "a100"),
-        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "a100_1g.5gb"),
-        ("NVIDIA H200", "h200"),
-        ("NVIDIA GH200 480GB", "gh200"),
-        ("NVIDIA L40S", "l40s"),
-        ("NVIDIA RTX A6000", "a6000"),
-        ("NVIDIA GeForce RTX 2080 Ti", "rtx2080ti"),
-        ("NVIDIA GeForce RTX 3090", "rtx3090"),
-        ("Quadro RTX 8000", "rtx8000"),
-        ("NVIDIA TITAN V", "titanv"),
-        ("AMD Instinct MI250X", "mi250x"),
-        ("NVIDIA", None),
-        ("", None),
-        ("rtx", "rtx"),
-        ("$(rm):x", "rmx"),
-    ],
-)
-def test_a_gpu_is_named_as_most_sites_name_it(name: str, word: str | None) -> None:
-    assert gpu_type(name) == word
-
-
 @pytest.mark.parametrize("records", [[], [record(usage=None)]])
 def test_nothing_measured_names_the_way_out(records: list[Record]) -> None:
     with pytest.raises(UsageError, match="weigh run -- COMMAND"):
         from_usages(records)
-
-
-@pytest.mark.parametrize("headroom", [-0.1, math.nan, math.inf, 10.01])
-def test_a_headroom_out_of_range_is_refused(headroom: float) -> None:
-    with pytest.raises(UsageError, match="headroom"):
-        from_usages([record()], headroom=headroom)
-
-
-@pytest.mark.parametrize(
-    ("text", "headroom"),
-    [
-        ("20%", 0.2),
-        ("0.2", 0.2),
-        ("0", 0),
-        ("1", 1),
-        ("1000%", 10),
-        (" 12.5 % ", 0.125),
-    ],
-)
-def test_a_headroom_is_read_as_a_share_or_per_cent(text: str, headroom: float) -> None:
-    assert parse_headroom(text) == pytest.approx(headroom)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "%", "-20%", "-0.1", "nan", "nan%", "inf", "1001%", "20", "1.2x", "a"],
-)
-def test_a_headroom_that_could_mislead_is_refused(text: str) -> None:
-    with pytest.raises(FormatError, match="headroom"):
-        parse_headroom(text)
 
 
 def test_a_request_survives_the_wire() -> None:
@@ -496,28 +438,3 @@ def test_no_request_is_below_the_peak(
     request = from_usages([record(peak_memory=mapped)], headroom=headroom)
     assert request.memory is not None
     assert request.memory >= mapped.value
-
-
-def test_a_run_that_failed_as_it_began_is_no_basis_for_a_request() -> None:
-    assert why_no_request(record("FAILED", wall_time=0.3)) is not None
-    assert why_no_request(record("FAILED", wall_time=30.0)) is None
-    assert why_no_request(record("OUT_OF_MEMORY", wall_time=0.3)) is None
-    assert why_no_request(record(wall_time=0.3)) is None
-
-
-@pytest.mark.parametrize(
-    ("planned", "used", "own"),
-    [
-        (50, 10, 12),  # the rest of the least request has room for weigh exec
-        (50, 45, 50),  # 54 with headroom: no more than is planned
-        (50, 0, 50),  # nobody measured it
-        (60, 50, 60),
-        (200, 10, 200),  # stated, or of a fit: above the least
-    ],
-)
-def test_only_a_need_that_was_raised_is_less_than_planned(
-    planned: int, used: int, own: int
-) -> None:
-    item, measured = TaskNeed(memory=planned * MIB), TaskNeed(memory=used * MIB)
-    kind = TaskKind(item=item, used=measured, tasks=1, example="x")
-    assert need_without_runner(kind, 0.2) == pytest.approx(own * MIB, abs=1)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transcript import named_texts
+from transcript import check_answers
 
 from weigh.runner.divergence import (
     DivergenceWatch,
@@ -12,17 +12,23 @@ from weigh.runner.divergence import (
     lost_number,
 )
 
-LINES = named_texts(Path(__file__).with_name("divergence.texts"))
 
+def test_what_was_lost_is_found_as_it_was_reviewed() -> None:
+    def unescaped(text: str) -> str:
+        return text.encode().decode("unicode_escape")
 
-@pytest.mark.parametrize("line", LINES["a number that is none"].rstrip().splitlines())
-def test_a_number_that_is_none_is_found(line: str) -> None:
-    assert watched(line.replace("\\x1b", "\x1b")) is not None
+    def word(line: str) -> str | None:
+        lost = watched(unescaped(line))
+        return None if lost is None else lost.word
 
-
-@pytest.mark.parametrize("line", LINES["words and bounds"].rstrip().splitlines())
-def test_words_and_bounds_are_no_numbers_lost(line: str) -> None:
-    assert watched(line) is None
+    path = Path(__file__).with_name("divergence.texts")
+    check_answers(
+        path,
+        {
+            "a line": word,
+            "the end of an output": lambda text: lost_at_end(unescaped(text).encode()),
+        },
+    )
 
 
 def watched(text: str, pieces: int = 1, patience: int = 1) -> LostNumber | None:
@@ -135,24 +141,3 @@ def test_an_infinite_gradient_of_mixed_precision_is_waited_for() -> None:
     lost = watched(scaled + losses(*["nan"] * 9), patience=3)
     assert lost is not None
     assert lost.line == 6
-
-
-@pytest.mark.parametrize(
-    ("output", "word"),
-    [
-        (b"loss: 1\nloss: \x1b[31mnan\x1b[0m\n", "NaN"),
-        (b"\rloss=nan\rloss=0.5", None),
-        (b"loss: nan\nval_loss: 2", "NaN"),
-        (b"best_loss: inf", None),
-        # a score that no example defines, beside a loss; alone it is what there is
-        (b"loss: 0.5\nval_f1: nan\n", None),
-        (b"loss: 0.5\ngrad_norm: nan\n", "NaN"),
-        (b"loss: nan\nval_f1: 0.5\n", "NaN"),
-        (b"val_f1: nan\n", "NaN"),
-        (b"", None),
-    ],
-)
-def test_the_last_value_of_each_metric_counts_at_the_end(
-    output: bytes, word: str | None
-) -> None:
-    assert lost_at_end(output) == word

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from transcript import check_answers
 
-from weigh.errors import FormatError, UsageError
+from weigh.errors import UsageError
 from weigh.joblog import HEADER, JoblogEntry, format_entry, parse_line, read_task_ends
 from weigh.model.mask import MASK
 from weigh.model.record import (
@@ -32,7 +33,7 @@ from weigh.runner.journal import (
     DONE,
     settle_by,
 )
-from weigh.runner.retry import HaltRule, judge_attempt_end, parse_halt
+from weigh.runner.retry import judge_attempt_end, parse_halt
 from weigh.runner.shell import plain_words
 from weigh.runner.slots import (
     FreeSlots,
@@ -137,36 +138,30 @@ def test_tasks_are_numbered_without_blank_lines_and_comments() -> None:
     assert whole[read[1].offset :] == b"b # d"
 
 
-def test_a_nul_byte_is_refused_with_its_line() -> None:
-    with pytest.raises(FormatError, match="t:2: a NUL byte"):
-        list(read_task_lines([b"a\n", b"b\0\n"], "t"))
+def is_script_with(line: str) -> bool:
+    """Return whether a task file with this line is a script: then it is not read."""
+    lines = [b"echo a\n", line.encode().replace(b"TAB", b"\t") + b"\r\n"]
+    if is_script(lines):
+        with pytest.raises(UsageError, match="2"):
+            list(read_task_lines(lines, "t"))
+        return True
+    return not list(read_task_lines(lines, "t"))
 
 
-@pytest.mark.parametrize(
-    ("line", "is_open"),
-    [
-        (b"echo 'a", True),
-        (b'echo "a', True),
-        (b"echo 'it''s", True),
-        (b"echo 'it''s'", False),
-        (b"""echo "it's" """, False),
-        (b"echo 'a\\'", False),
-        (b"echo $'a\\'b'", False),
-        (b"echo $$'a\\'", False),
-        (b"echo $'a\\'", True),
-        (b'echo "a\\"b"', False),
-        (b'echo "a\\"', True),
-        (b"echo a # don't", False),
-        (b"echo a#don't", True),
-        (b"echo ${#a} $# \\#'", True),
-        (b"echo a\\", True),
-        (b"echo a\\\\", False),
-        (b"$" * 90 + b" 'a", True),  # in a moment, too
-        (b"# " * 90 + b"echo 'a", False),
-    ],
-)
-def test_an_open_quote_is_found(line: bytes, *, is_open: bool) -> None:
-    assert has_open_quote(line) == is_open
+def test_words_are_read_as_they_were_reviewed() -> None:
+    path = Path(__file__).with_name("runner_words.texts")
+    check_answers(
+        path,
+        {
+            "is a quote open": lambda line: has_open_quote(line.encode()),
+            "makes a script of a task file": is_script_with,
+            "runs without a shell": lambda line: plain_words(line.encode()),
+            "stops by the rule": parse_halt,
+            "GPUs of the environment": lambda words: gpus_named(
+                dict(word.split("=") for word in filter(None, words.split(";")))
+            ),
+        },
+    )
 
 
 SHELLISH = st.text(alphabet="ab '\"\\$#", max_size=12)
@@ -179,70 +174,6 @@ def test_a_line_that_bash_cannot_read_is_never_thought_whole(line: str) -> None:
         assert subprocess.run(read, capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"#SBATCH --mem=1G",
-        b"#SBATCH\t-p gpu",
-        b"# SBATCH --mem=1G",
-        b"##SBATCH --mem=1G",
-        b"  #SBATCH --mem=1G\r",
-        b"#$ -l h_vmem=1G",
-        b"#$-cwd",
-        b"#PBS -l select=1",
-        b"#BSUB -q long",
-        b"#!/bin/bash",
-    ],
-)
-def test_a_file_with_a_directive_anywhere_is_a_script(line: bytes) -> None:
-    lines = [b"echo a\n", line + b"\n"]
-    assert is_script(lines)
-    with pytest.raises(UsageError, match="2"):
-        list(read_task_lines(lines, "t"))
-
-
-def test_a_file_that_begins_with_an_interpreter_is_a_script() -> None:
-    assert is_script([b"\xef\xbb\xbf#! python\n"])
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"# tasks",
-        b"# SBATCH gets these from weigh submit",
-        b"echo '#SBATCH --mem=1G'",
-        b"#! not now",
-        b"#$HOME is full",
-        b"#SBATCHES",
-    ],
-)
-def test_a_remark_makes_no_script_of_a_task_file(line: bytes) -> None:
-    lines = [b"echo a\n", line + b"\n"]
-    assert not is_script(lines)
-    assert list(read_task_lines(lines, "t"))
-
-
-# what a line needs
-
-
-SHELL_WORDS = (
-    b"a > b",
-    b"a | b",
-    b"a; b",
-    b"a $B",
-    b"A=1 b",
-    b"a *",
-    b"a ~",
-    b"a {1,2}",
-)
-BUILTINS = (b"cd x", b"exit 3", b"time a", b". x", b"wait")
-
-
-@pytest.mark.parametrize("line", [*SHELL_WORDS, *BUILTINS])
-def test_a_line_with_shell_words_or_a_builtin_goes_to_the_shell(line: bytes) -> None:
-    assert plain_words(line) is None
-
-
 @given(line=st.text(alphabet="abc =-./'\"$\\*;é", min_size=1, max_size=12))
 def test_words_taken_without_a_shell_are_those_of_bash(line: str) -> None:
     words = plain_words(line.encode())
@@ -250,28 +181,6 @@ def test_words_taken_without_a_shell_are_those_of_bash(line: str) -> None:
         show = f"printf '%s\\0' {line}"
         said = subprocess.run(["bash", "-c", show], capture_output=True, check=True)
         assert said.stdout.split(b"\0")[:-1] == words
-
-
-# halt
-
-
-@pytest.mark.parametrize(
-    ("text", "halt"),
-    [
-        ("never", HaltRule()),
-        ("now,fail=1", HaltRule("now", "fail", 1)),
-        ("soon,fail=3", HaltRule("soon", "fail", 3)),
-        ("soon,done=50%", HaltRule("soon", "done", share=0.5)),
-    ],
-)
-def test_halt_is_worded_as_in_gnu_parallel(text: str, halt: HaltRule) -> None:
-    assert parse_halt(text) == halt
-
-
-@pytest.mark.parametrize("text", ["later", "now", "now,fail", "now,fail=0", "now,x=1"])
-def test_other_words_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="now,fail=1"):
-        parse_halt(text)
 
 
 def test_a_share_is_of_all_tasks() -> None:
@@ -309,25 +218,6 @@ def test_a_users_own_thread_count_stands() -> None:
     assert thread_settings({"OMP_NUM_THREADS": "3"}, 8) == {}
     assert thread_settings({"MKL_NUM_THREADS": "3"}, 8).keys() >= {"OMP_NUM_THREADS"}
     assert "MKL_NUM_THREADS" not in thread_settings({"MKL_NUM_THREADS": "3"}, 8)
-
-
-@pytest.mark.parametrize(
-    ("env", "gpus"),
-    [
-        ({}, None),
-        ({"CUDA_VISIBLE_DEVICES": "2,GPU-ab"}, ("2", "GPU-ab")),
-        ({"CUDA_VISIBLE_DEVICES": ""}, ()),
-        ({"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "0,1"}, ("0", "1")),
-        ({"SGE_TASK_ID": "1", "SGE_HGR_gpu": "gpu1 gpu3"}, ("1", "3")),
-        # AMD: HIP's names come before CUDA's, and ROCR's leave fewer, numbered anew
-        ({"HIP_VISIBLE_DEVICES": "3", "CUDA_VISIBLE_DEVICES": "1"}, ("3",)),
-        ({"ROCR_VISIBLE_DEVICES": "2,3", "SLURM_JOB_GPUS": "2,3"}, ("0", "1")),
-    ],
-)
-def test_the_allocations_gpus_are_read(
-    env: dict[str, str], gpus: tuple[str, ...] | None
-) -> None:
-    assert gpus_named(env) == gpus
 
 
 def test_amds_variable_is_set_where_programs_would_read_it() -> None:

@@ -15,12 +15,7 @@ from weigh.errors import UsageError
 from weigh.flow.records.compare import ComparedRecords, compare_record_groups
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import CodeProvenance, Record, RecordedHost, RepeatedRun
-from weigh.render.comparison_lines import (
-    FigureChange,
-    RunComparison,
-    comparison_text,
-    figure_change_text,
-)
+from weigh.render.comparison_lines import RunComparison, comparison_text
 from weigh.units import GIB
 
 USED = GpuUsage(uuid="1", name=V100, peak_memory=GIB, utilization_mean=80.0)
@@ -109,27 +104,6 @@ def test_a_record_without_a_measurement_is_named() -> None:
     empty = msgspec.structs.replace(run("b"), usage=None)
     with pytest.raises(UsageError, match="b has no measurement"):
         compared([run()], [empty])
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (FigureChange(0.6885, -2.7), "31 % quicker"),
-        (FigureChange(1.45, 2.0), "45 % slower"),
-        (FigureChange(1.012, 0.1), "1.2 % slower"),
-        (FigureChange(1.0, 0.0), "the same"),
-        (FigureChange(1.3, 1.0, 0.9, 1.7, False), "not distinguishable"),
-        (FigureChange(None, 3.0), ""),
-        (FigureChange(1234.5, 3.0), "1.23e+03 x as much"),
-    ],
-)
-def test_a_change_of_time_in_words(change: FigureChange, words: str) -> None:
-    assert figure_change_text("wall_time", "seconds", change) == words
-
-
-def test_utilisation_changes_by_points() -> None:
-    change = FigureChange(2.0, 42.0)
-    assert figure_change_text("gpu_utilization", "per cent", change) == "+42 points"
 
 
 @given(

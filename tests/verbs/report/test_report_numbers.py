@@ -1,16 +1,14 @@
 """No renderer changes a number: what is written reads back as what was measured."""
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from some_reports import reports
 
-from weigh.flow.report.forms import escaped_markdown
 from weigh.model.record import Certainty, PeakMemory, Record, Usage
 from weigh.model.report import JobReport
 from weigh.render.html.run_view import run_view
-from weigh.render.printable import indented_json, three_digit_text, width_of
+from weigh.render.printable import indented_json, width_of
 from weigh.render.record_lines import render_record, render_summary
 from weigh.render.report_lines import report_screen_text
 from weigh.render.words import unit_value_text
@@ -79,21 +77,3 @@ def test_all_screens_write_one_figure_for_one_peak(
     for screen in screens:
         line = next(one for one in screen.splitlines() if one.startswith("  memory "))
         assert line.replace(",", "").split()[1:3] == format_size(value).split()
-
-
-def test_markdown_shows_entities_and_dollars_as_they_are() -> None:
-    assert escaped_markdown("&lt; $x$ a|b") == r"\&lt; \$x\$ a\|b"
-
-
-@pytest.mark.parametrize(
-    ("hours", "words"),
-    [
-        (0.0, "0"),
-        (2.1e-05, "<0.001"),
-        (0.0058, "0.0058"),
-        (12.34, "12.3"),
-        (7518, "7,518"),
-    ],
-)
-def test_hours_are_written_without_powers_of_ten(hours: float, words: str) -> None:
-    assert three_digit_text(hours) == words
