@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from planning import Weigh, a_run, keep_run
 from transcript import check_transcript, file_writer
 
+from weigh.flow.submit import job_request
 from weigh.model.record import PeakMemory, Record
-from weigh.units import parse_size
+from weigh.units import GIB, parse_size
 
 HERE = Path(__file__).parent
 BAD = {
@@ -24,7 +25,10 @@ BAD = {
 }
 
 
-def test_plans_print_what_was_reviewed(weigh: Weigh, tmp_path: Path) -> None:
+def test_plans_print_what_was_reviewed(
+    weigh: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_request, "_size_of_this_machine", lambda: (12, 64 * GIB))
     (tmp_path / "weigh.toml").write_text('[gpus]\nbig = "200GiB"\n')
 
     def given(words: str) -> None:

@@ -98,6 +98,33 @@ def test_a_job_has_an_environment_of_each_kind_and_any_number_of_lines(
     assert places == sorted(places)
 
 
+@pytest.mark.parametrize(
+    ("name", "has_conda", "is_noted"),
+    [("rl", True, False), ("nope", True, True), ("nope", False, False)],
+)
+def test_an_environment_of_conda_that_is_not_here_is_noted(
+    here: Weigh,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    *,
+    has_conda: bool,
+    is_noted: bool,
+) -> None:
+    monkeypatch.setenv("HOME", str(here.folder))
+    monkeypatch.delenv("CONDA_EXE", raising=False)
+    (here.folder / "conda/envs/rl").mkdir(parents=True)
+    if has_conda:
+        program = write_program(here.folder / "conda/bin/conda", "")
+        monkeypatch.setenv("PATH", str(program.parent), ":")
+    words = ("submit", here.plan("true"), "--on", "local", "--dry-run")
+
+    _, out, err = here(*words, "--setup", f"conda:{name}")
+
+    assert f"conda activate {name}" in out
+    note = f"--setup conda:{name}: conda has no such environment here"
+    assert (note in " ".join(err.split())) is is_noted
+
+
 def test_only_a_job_with_a_gpu_sees_it_inside(here: Weigh, image: Path) -> None:
     words = ("submit", here.plan("true"), "--setup", f"container:{image}", "--dry-run")
 

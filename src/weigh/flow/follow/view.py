@@ -9,7 +9,7 @@ import os
 import shlex
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -20,7 +20,11 @@ from weigh.errors import WeighError
 from weigh.flow.follow.task_history import JobHistory, history_of, tail_of
 from weigh.flow.follow.tasks import goes_on, judge_by_log, read_tasks
 from weigh.flow.here import Here
-from weigh.flow.plan.directory import plan_in_folder_of, replaced_since
+from weigh.flow.plan.directory import (
+    plan_in_folder_of,
+    planned_in,
+    replaced_since,
+)
 from weigh.flow.site import schedulers
 from weigh.lazy_modules import lazy_module
 from weigh.model.job import (
@@ -36,15 +40,18 @@ from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.kind import Argv, SchedulerUserScripts
 from weigh.schedulers.reachable import JobSnapshot, Scheduler, indices_of
 from weigh.schedulers.words import format_ranges
+from weigh.sweep.quoting import bash_quoted
 from weigh.why_run_ended import out_of_memory
 
 if TYPE_CHECKING:
     from weigh.flow.check import script as check_script
     from weigh.flow.submit import own_script, submit_script
+    from weigh.runner import task_source
 else:  # each is imported when it is first used
     check_script = lazy_module("weigh.flow.check.script")
     submit_script = lazy_module("weigh.flow.submit.submit_script")
     own_script = lazy_module("weigh.flow.submit.own_script")
+    task_source = lazy_module("weigh.runner.task_source")
 
 SETTLING = 60.0  # seconds within which a scheduler lists a new job
 _GONE = "the scheduler no longer knows it"
@@ -218,14 +225,28 @@ class PlanWork(SubmittedWork):
         # a plan that was written again is shown by `replaced_since`
         if plan is None or replaced_since(first) is not None:
             return []
-        for element in plan.elements:
-            path = os.path.join(first.folder, element.file)
-            with suppress(OSError):
-                if os.stat(path).st_mtime > first.submitted:
+        own_file = os.path.join(planned_in(first.folder) or first.cwd, plan.task_file)
+        paths = [os.path.join(first.folder, element.file) for element in plan.elements]
+        for path in (own_file, *paths):
+            with suppress(OSError, WeighError):
+                is_newer = os.stat(path).st_mtime > first.submitted
+                if is_newer and (path != own_file or self._has_other_lines(path, plan)):
                     words = f"{path} was changed since job {first.id}, whose tasks run"
                     way_out = "change your own task file, then weigh plan it --replace"
+                    if path == own_file:
+                        way_out = f"weigh plan {bash_quoted(plan.task_file)} --replace"
                     return [f"{words} as they were ({way_out})"]
         return []
+
+    def _has_other_lines(self, path: str, plan: Plan) -> bool:
+        """Return whether a task file has other tasks than the plan's copy of it."""
+        with closing(task_source.TaskSource(path)) as source, ExitStack() as opened:
+            line_of = submit_script.texts_of_job(self.job, plan, opened)
+            return len(source) != plan.tasks or any(
+                # of a task on several nodes the copy has the words that start it
+                source.text(number) not in line_of(number)
+                for number in range(1, plan.tasks + 1)
+            )
 
 
 class ScriptWork(SubmittedWork):

@@ -30,8 +30,11 @@ from weigh.flow.plan.directory import FOLDER
 from weigh.flow.records.records import open_store
 from weigh.flow.request.request import configured_headroom, ends_of_jobs
 from weigh.flow.run.run_measured import InterruptedRun, error_in
+from weigh.flow.site.schedulers import available_schedulers
+from weigh.flow.submit.job_request import elements_this_machine_holds
 from weigh.joblog import output_name
 from weigh.lazy_modules import lazy_module
+from weigh.model.job import JobRequest
 from weigh.model.plan import KindForecast, Plan, TogetherRun
 from weigh.model.record import Record
 from weigh.planning.bin_packing import most_work
@@ -55,6 +58,7 @@ from weigh.probe.host import read_host
 from weigh.regular_file import only_regular
 from weigh.runner.slots import gpu_settings, gpus_named
 from weigh.runner.task_source import TaskParameters, TaskSource
+from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.store.find import find_entry, labelled_entries, not_found, read_file
 from weigh.store.identity import new_id
 from weigh.store.index import (
@@ -67,7 +71,7 @@ from weigh.store.index import (
 )
 from weigh.sweep.quoting import bash_quoted, shell_line
 from weigh.sweep.task_file import INTERPRETERS
-from weigh.units import Seconds, format_duration
+from weigh.units import Seconds, count_with_noun, format_duration
 from weigh.work_done_elsewhere import outside_work_of
 
 if TYPE_CHECKING:
@@ -271,7 +275,25 @@ def _written_answer(
 
         made = plan_directory.write(folder, made, text_of)
     replaces = plan_directory.was_submitted(os.path.join(here.cwd, directory))
-    return PlanAnswer((made,), directory, replaces, made.notes, here.settings.warnings)
+    notes = (*made.notes, *_notes_on_this_machine(here, made))
+    return PlanAnswer((made,), directory, replaces, notes, here.settings.warnings)
+
+
+def _notes_on_this_machine(here: Here, made: Plan) -> Iterator[str]:
+    """Yield how long all tasks take where this machine runs few elements at a time."""
+    if made.queue is None or available_schedulers(here.env) != [LOCAL]:
+        return
+    request = made.request
+    fitting = elements_this_machine_holds(
+        JobRequest(cpus=request.cpus, memory=request.memory, gpus=request.gpus)
+    )
+    whole = gpu_kinds.makespan_of_plan(made, fitting)
+    if fitting < len(made.elements) and whole is not None:
+        elements = count_with_noun(fitting, "element")
+        yield (
+            f"on this machine all tasks take about {format_duration(whole)}: it runs "
+            f"{elements} at a time"
+        )
 
 
 def _answer_of_kinds(

@@ -2,10 +2,11 @@
 
 import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -83,8 +84,6 @@ else:  # each is imported when it is first used
     submit_checks = lazy_module("weigh.flow.submit.checks")
     plan_flow = lazy_module("weigh.flow.plan.plan")
     submit_staging = lazy_module("weigh.flow.submit.staging")
-
-# directories that each node usually has for itself
 
 
 def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
@@ -384,6 +383,9 @@ def _written_submission(
     if kind == LOCAL:
         notes += notes_on_no_time(request.time_limit, reserved)
     notes += [*site_warnings(here), *typed.notes]
+    # an earlier job may still make the environment
+    if not options.after:
+        notes += _notes_on_conda(here, options.setup.conda)
     if typed.staging is not None and request.nodes > 1:
         raise UsageError("staging copies to the disk of one node: the job has several")
     # paths in task lines start where weigh plan was called; with staging results go
@@ -480,6 +482,37 @@ def _job_script_of_plan(
         needs=typed.needs,
         version=__version__,
     )
+
+
+def _notes_on_conda(here: Here, name: str | None) -> Iterator[str]:
+    """Yield a note if conda is here, and has no environment of this name or path.
+
+    Nothing where conda is not on this machine, or may look in other folders.
+    """
+    home = here.env.get("HOME", "")
+    conda = here.env.get("CONDA_EXE") or shutil.which(
+        "conda", path=here.env.get("PATH", "")
+    )
+    if name is None or name == "base" or conda is None:
+        return
+    root = os.path.dirname(os.path.dirname(os.path.realpath(conda)))
+    texts = dict.fromkeys(
+        (f"{home}/.conda/environments.txt", f"{home}/.condarc", f"{root}/.condarc"), ""
+    )
+    for path in texts:
+        with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+            texts[path] = file.read()
+    # conda lists there what it made, in whichever folder
+    listed, *settings = texts.values()
+    folders = (f"{root}/envs", f"{home}/.conda/envs", here.cwd)
+    paths = [*listed.splitlines(), *(os.path.join(one, name) for one in folders)]
+    is_there = any(
+        os.path.isdir(path) and path.rstrip("/").endswith(f"/{name.lstrip('./')}")
+        for path in paths
+    )
+    if not is_there and not any("envs_dirs" in text for text in settings):
+        words = "conda has no such environment here (conda env list)"
+        yield f"--setup conda:{name}: {words}"
 
 
 _READ_BY_ENROOT = frozenset({"", "docker", "dockerd", "podman"})  # "": a file
