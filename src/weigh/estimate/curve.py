@@ -181,10 +181,12 @@ def fit_power(points: Sequence[SizePoint], base: float = 0.0) -> PowerCurve | No
         for p in points
     ]
     line = fit_line(logs)
-    if line.intercept > _MOST_EXPONENT:  # falls so steeply that no power is meant
+    try:
+        factor = math.exp(line.intercept)
+    except OverflowError:  # falls so steeply that no power is meant
         return None
     if line.slope <= _STEEPEST:
-        return PowerCurve(base, math.exp(line.intercept), line.slope)
+        return PowerCurve(base, factor, line.slope)
     last = points[-1]
     return PowerCurve(base, (last.y - base) / last.x**_STEEPEST, _STEEPEST)
 
@@ -201,7 +203,7 @@ def fit_quadratic(points: Sequence[SizePoint]) -> QuadraticCurve | None:
     It takes five sizes: with fewer it follows steps of the allocator (22 % off at
     twice the largest size, where a line is 6 % off).
     """
-    if len(points) < _SIZES_FOR_SQUARES:
+    if len(points) < SIZES_OF_QUADRATIC:
         return None
     # sizes are scaled to 1: the test for a unique solution is an absolute number
     scale, height = points[-1].x, points[-1].y
@@ -273,10 +275,9 @@ def bent_line(points: Sequence[SizePoint]) -> QuadraticCurve:
     return QuadraticCurve(last.y - (slope + square * last.x) * last.x, slope, square)
 
 
-_SIZES_FOR_SQUARES = 5
+SIZES_OF_QUADRATIC = 5  # see fit_quadratic
 _APART = 1.05  # sizes closer than that make no slope
 _STEEPEST = 3.0  # largest exponent
-_MOST_EXPONENT = 700.0  # of e, in a double
 
 
 def _least_squares(

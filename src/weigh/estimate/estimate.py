@@ -56,9 +56,6 @@ def near_best(fitted_curve: FittedCurve, near: float = NEAR) -> int | None:
     return max(1, round(curve.work * near / (curve.floor * (1 - near))))
 
 
-_FEWEST = 2  # sizes that make a curve
-
-
 class SizeEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """Curves of memory, GPU memory and time against the size ``by``.
 
@@ -190,7 +187,7 @@ def estimate(records: Sequence[Record], size_name: str) -> SizeEstimate:
         raise UsageError(f"{size_name!r} names no parameter (write it like batch_size)")
     readings = read(records, names)
     sizes = sorted({row.x for row in readings.rows})
-    if len(sizes) < _FEWEST:
+    if len(sizes) <= 1:
         there = f"one distinct size ({sizes[0]:g})" if sizes else "no finished run"
         raise UsageError(
             f"{readings.by}: {there}; a curve needs two sizes, better three"
@@ -212,7 +209,7 @@ def _fit_of_quantity(
 ) -> FittedCurve | None:
     measured = [(row.x, getattr(row, quantity)) for row in readings.rows]
     pairs = [(x, float(y)) for x, y in measured if y is not None]
-    if len({x for x, _ in pairs}) < _FEWEST:
+    if len({x for x, _ in pairs}) <= 1:
         return None
     timed = quantity in {"time", "time_per_sample"}
     # the model is the same at every size

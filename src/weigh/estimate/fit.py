@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from weigh.estimate.curve import (
+    SIZES_OF_QUADRATIC,
     ConstantCurve,
     Curve,
     InverseCurve,
@@ -88,12 +89,11 @@ def coefficient(level: float) -> float:
 # repeats of one run differ by this much (1 to 12 % was measured for memory)
 _SAME = 0.02
 _SAME_TIME = 0.1  # with one run per size: the first also reads files from disk
+FEWEST_SIZES = 3  # of a line that is judged: one is left out, two are the line
 _BETTER = 0.9  # one more coefficient must lower the error by a tenth
-_SIZES_TO_LEAVE_OUT = 3
 _RISE = 1.1  # from the smallest to the largest size: more than runs differ
 _DIPS = 0.1  # of the rise: what may fall in between
 _FOLDS = 10
-_SIZES_TO_BEND = 6  # a quadratic needs five when one is left out
 _SIZES_TO_SQUARE = 4  # a square has two coefficients, and is tried in the third size
 # of four and five sizes: the error of a square at most, and as a share of a line's
 _SQUARE, _PLAINER = 0.02, 0.1
@@ -116,13 +116,13 @@ def choose_curve(points: Sequence[SizePoint], *, falling: bool = False) -> Curve
         return fit_constant(points)
     if ys[-1] < ys[0] or fit_line(points).slope <= 0:
         return _fall(points) if falling else fit_constant(points)
-    if len(points) < _SIZES_TO_LEAVE_OUT:
+    if len(points) < FEWEST_SIZES:
         return fit_line(points)
     best: Curve = fit_constant(points)
     # a clear rise is no constant, whatever its cross-validation shows
     error = math.inf if _rises(ys) else _left_out_error(points, fit_constant)
     fitters: list[Fitter] = [fit_line]
-    if len(points) >= _SIZES_TO_BEND:
+    if len(points) > SIZES_OF_QUADRATIC:  # as many when one is left out
         fitters += [fit_square, fit_quadratic]
     elif _is_square(points, _SQUARE, _PLAINER):
         fitters = [fit_square]
@@ -184,7 +184,6 @@ Quantity: TypeAlias = Literal["memory", "gpu_memory", "time", "time_per_sample"]
 _TIMES: frozenset[Quantity] = frozenset({"time", "time_per_sample"})
 TRUSTED_RATIO = 4  # beyond so many times the largest size, no number is trusted
 STEADY_BEND = 0.25  # a slope that changes by a larger share is not a line
-FEWEST_SIZES = 3
 _BENDS = 0.3  # share of a square's bend, above which a bound follows the parabola
 _STEADY, _VARYING = 0.01, 0.08  # shares of a line, of a constant
 # of times, from workflow tasks of public traces, the last two with all six in view: see
@@ -389,9 +388,6 @@ def fit_curve(
 
 _CLOSE = 1.5  # the largest size over the smallest: below it a bend is not seen
 _MOST_SWING = 0.15  # of what is called constant; memory of repeats differs by 12 %
-_STEP = 2  # a size predicts its double well enough
-_DIGITS = 2
-_WHOLE = 10
 
 
 def caveats(fitted_curve: FittedCurve, x: float | None = None) -> tuple[str, ...]:
@@ -415,10 +411,10 @@ def next_size(
     if fitted_curve.failed is not None and fitted_curve.failed > largest:
         # the middle on a scale of ratios: both ends may be off by a factor
         return _rounded_size(math.sqrt(largest * fitted_curve.failed))
-    size = _STEP * largest
+    size = 2 * largest  # a size predicts its double well enough
     if wanted is not None and wanted > size:
         # half of a far target, so that its double is the target
-        size = max(size, wanted / _STEP)
+        size = max(size, wanted / 2)
     elif wanted is not None and wanted > largest:
         size = wanted
     if fits is not None and largest < fits < size:
@@ -465,8 +461,8 @@ def _fit_caveats(fitted_curve: FittedCurve, x: float | None) -> Iterator[str]:
         )
     if x is not None and x > TRUSTED_RATIO * fitted_curve.largest_size:
         ratio = x / fitted_curve.largest_size
-        times = f"{ratio:.1f}" if ratio < _WHOLE else f"{ratio:.0f}"
-        yield f"{size_text(x)} is {times} times the largest size measured"
+        times = float(f"{ratio:.2g}")
+        yield f"{size_text(x)} is {times:g} times the largest size measured"
 
 
 def _swing(points: Sequence[SizePoint]) -> float:
@@ -480,7 +476,7 @@ def _rounded_size(size: float) -> int:
     if size < 1:
         return 1
     # digits to the left of the point are rounded, those to the right are dropped
-    digits = _DIGITS - 1 - math.floor(math.log10(size))
+    digits = 1 - math.floor(math.log10(size))
     return max(1, int(round(size, min(0, digits))))
 
 

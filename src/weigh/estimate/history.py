@@ -22,6 +22,7 @@ from typing import Literal, TypeAlias, get_args
 import msgspec
 
 from weigh.errors import FormatError, UsageError
+from weigh.estimate.fit import TRUSTED_RATIO
 from weigh.units import is_number
 
 Risk: TypeAlias = Literal["low", "normal", "high"]
@@ -30,11 +31,11 @@ RISKS: tuple[Risk, ...] = get_args(Risk)
 # times the distance from the largest value to the third, relative to the largest
 GUARDS: dict[Risk, float] = {"low": 2.0, "normal": 1.0, "high": 0.25}
 _LEAST, _FALLING, _MOST_GUARD = 0.02, 0.15, 0.2
-_TOP = 3  # largest values kept: the guard is the distance from the first to the third
 
-ENOUGH = 3  # completed runs, for a first prediction
+# completed runs, for a first prediction, and the largest values that are kept: the
+# guard is the distance from the first to the third
+ENOUGH = 3
 TRIED = 5  # replayed runs, until the cheapest view is taken
-FURTHEST = 4.0  # times the largest size measured; beyond it no line is trusted
 DOUBLED = 2.0
 KILL_PRICE = 8.0  # what a kill costs, in runs
 # runs that a line looks back on, and latest runs on which the views are compared:
@@ -314,7 +315,7 @@ class RunHistory:
         # relative errors, as requests are raised by a factor
         errors = largest_of(y / fit(x) for x, y in points)
         # a line far beyond the sizes seen may give anything: at most in proportion
-        most = self._top[0] * min(self._reach_of(place, size), FURTHEST)
+        most = self._top[0] * min(self._reach_of(place, size), TRUSTED_RATIO)
         # below them it falls too fast where the need grows faster than the size
         largest = max(self._least, min(fit(size) * errors[0], most))
         by = _FIT.format(self._size_names[place])
@@ -388,7 +389,7 @@ def _least_squares_line(
 
 def largest_of(values: Iterable[float]) -> tuple[float, ...]:
     """Return the three largest values, in order."""
-    return tuple(heapq.nlargest(_TOP, values))
+    return tuple(heapq.nlargest(ENOUGH, values))
 
 
 def _replayed(request: float, run: PastValue, most: float) -> HistoryReplay:

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from weigh.estimate.history import ENOUGH, FURTHEST, MOST_SEEN, HistoryPrediction
+from weigh.estimate.fit import TRUSTED_RATIO
+from weigh.estimate.history import ENOUGH, MOST_SEEN, HistoryPrediction
 from weigh.render.columns import TableColumn, table_lines
 from weigh.render.printable import count_with_commas, printable_text
 from weigh.units import (
@@ -227,7 +228,7 @@ def _extrapolation_notes(learnt: RequestFromHistory) -> Iterator[str]:
         # the parameter that is furthest beyond its largest measured value
         key=lambda one: one[1] / one[2] if one[2] > 0 else 0,
     )
-    trusted = "is" if reach <= FURTHEST else "is not"
+    trusted = "is" if reach <= TRUSTED_RATIO else "is not"
     # the geometric mean: the same factor from the last run and to the next
     between = float(f"{math.sqrt(largest * size):.2g}")
     # a parameter of whole numbers gets a whole number
