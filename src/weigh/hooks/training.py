@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING
 
 from weigh.flow.run.regions import event, phase
 from weigh.measure.region.channel import clock
+from weigh.measure.region.loops import LOOK_INTERVAL
 from weigh.measure.region.tracker import current
 
 if TYPE_CHECKING:
     from weigh.measure.region.region import MeasuredRegion
     from weigh.measure.region.spans import RunningLoop
-
-_FLUSH_INTERVAL = 1.0  # seconds
 
 
 class TrainingPhases:
@@ -55,7 +54,7 @@ class TrainingPhases:
         now = clock()
         self._steps.add(now - self._since, samples)
         # not at each step, which may be short: passing them on takes time
-        if now - self._flushed >= _FLUSH_INTERVAL:
+        if now - self._flushed >= LOOK_INTERVAL:
             current().add_batches(self._steps)
             self._flushed = now
         # only now, so that the flush is not part of the next step
@@ -75,7 +74,6 @@ class TrainingPhases:
 
 
 _IN_A_ROW = 3  # gradients; mixed precision skips single steps with infinite ones
-_LOOK_INTERVAL = 1.0  # seconds
 
 
 class NumberWatch:
@@ -90,7 +88,7 @@ class NumberWatch:
         now = clock()
         if now < self._due:
             return False
-        self._due = now + _LOOK_INTERVAL
+        self._due = now + LOOK_INTERVAL
         return True
 
     def look(self, step: int, **numbers: object) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from weigh.units import Bytes
 
 _WHOLE = 100  # per cent
+MOST_GPUS = 256  # a larger number is a driver's mistake
 
 
 class GpuReading(msgspec.Struct, frozen=True, gc=False):

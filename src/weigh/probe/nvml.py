@@ -20,6 +20,7 @@ import msgspec
 from weigh.errors import GpuError, NoGpuError
 from weigh.probe.driver import kernel_module_version
 from weigh.probe.gpu import (
+    MOST_GPUS,
     GpuCounters,
     GpuDevice,
     GpuProbe,
@@ -36,9 +37,7 @@ _TOO_SMALL, _NO_FUNCTION, _MISMATCH, _UNKNOWN = 7, 13, 18, 999
 _NOTHING = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})  # what a driver may fill in
 _XID_ERRORS = 8  # nvmlEventTypeXidCriticalError
 _LONGEST_TEXT = 96  # bytes of a name or an identity
-_MORE_PROCESSES = 16  # than there were at the call that counted them
 _MOST_EVENTS = 16  # per reading: a broken driver may have them without end
-_MOST_GPUS = 256  # a larger number is a driver's mistake
 # what keeps clocks low at a moment: idle and chosen clocks are no trouble
 _REASONS = {
     0x04: "power",
@@ -174,7 +173,7 @@ class _NvmlGpu:
         # the most that it can have: places without an instance are skipped
         most, found = c_uint(), list[_NvmlGpu]()
         self.fill_in("nvmlDeviceGetMaxMigDeviceCount", byref(most))
-        for place in range(min(most.value, _MOST_GPUS)):
+        for place in range(min(most.value, MOST_GPUS)):
             part, name = c_void_p(), "nvmlDeviceGetMigDeviceHandleByIndex"
             if not self.fill_in(name, place, byref(part)):
                 continue
@@ -304,7 +303,7 @@ class _NvmlGpu:
             self._library.count(name, self._handle, byref(count), None)
             if not count.value:
                 return []
-            count = c_uint(count.value + _MORE_PROCESSES)
+            count = c_uint(2 * count.value)  # more may have come meanwhile
             found = (_Holder * count.value)()
             self._library.call(name, self._handle, byref(count), found)
             return list(found[: count.value])
@@ -436,7 +435,7 @@ class NvmlProbe(GpuProbe):
         count = c_uint()
         with suppress(NvmlError):
             self._library.call("nvmlDeviceGetCount_v2", byref(count))
-        for index in range(min(count.value, _MOST_GPUS)):
+        for index in range(min(count.value, MOST_GPUS)):
             handle, name = c_void_p(), "nvmlDeviceGetHandleByIndex_v2"
             try:
                 self._library.call(name, index, byref(handle))

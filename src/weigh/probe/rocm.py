@@ -15,6 +15,7 @@ import msgspec
 
 from weigh.errors import GpuError, NoGpuError
 from weigh.probe.gpu import (
+    MOST_GPUS,
     GpuCounters,
     GpuDevice,
     GpuProbe,
@@ -28,7 +29,6 @@ _VERSIONS = ("", ".7", ".6", ".5", ".1")  # of the library's name, the newest fi
 _FOLDERS = ("", "/opt/rocm/lib/")
 _VRAM = 0  # RSMI_MEM_TYPE_VRAM
 _MOST_PROCESSES = 4096  # of one list
-_MOST_GPUS = 256
 _NOT_HERE = 8  # RSMI_STATUS_INIT_ERROR: no driver, or no GPU
 _ALL = "ROCR_VISIBLE_DEVICES"  # applied first, to all GPUs
 # the first of these that is set counts, among what the variables above leave
@@ -144,7 +144,7 @@ class RocmProbe(GpuProbe):
         count = c_uint32()
         if self._library.rsmi_num_monitor_devices(byref(count)):
             return []
-        found = [self._describe(n) for n in range(min(count.value, _MOST_GPUS))]
+        found = [self._describe(n) for n in range(min(count.value, MOST_GPUS))]
         # by bus, as HIP numbers them
         return sorted(found, key=lambda gpu: gpu.bus or "")
 
@@ -179,8 +179,8 @@ class RocmProbe(GpuProbe):
         return {one.pid: self._places(one) for one in listed[: count.value]}
 
     def _places(self, rocm_process: _RocmProcess) -> dict[int, Bytes | None]:
-        count = c_uint32(_MOST_GPUS)
-        indices = (c_uint32 * _MOST_GPUS)()
+        count = c_uint32(MOST_GPUS)
+        indices = (c_uint32 * MOST_GPUS)()
         pid = c_uint32(rocm_process.pid)
         name = "rsmi_compute_process_gpus_get"
         known = self._ask(name, pid, indices, byref(count))

@@ -17,7 +17,6 @@ Parameters: TypeAlias = Mapping[str, Value]
 
 _ORDERS = 30.0  # maximum over minimum from which logarithms are used
 _SEED_WEIGHT = 0.1  # seeds hardly change what a task needs
-_UNLIKE = 1.0  # of two different words; as far as the ends of a number's range
 _FLAG = re.compile(r"-{1,2}([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
 _SETTING = re.compile(r"([A-Za-z_][\w./-]*)=(.*)", re.DOTALL)
 
@@ -120,7 +119,7 @@ class _TaskSpace:
             if isinstance(a, float) and isinstance(b, float):
                 total += weight * (a - b) ** 2
             elif a != b:
-                total += weight * _UNLIKE
+                total += weight  # words differ as much as the ends of a range
         return total
 
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 from weigh.errors import FormatError, UsageError
-from weigh.sweep.values import ParameterAxis, Value
+from weigh.sweep.values import MOST_VALUES, ParameterAxis, Value
 
 Row: TypeAlias = Mapping[str, Value]
 Condition: TypeAlias = Callable[[Row], bool]
@@ -121,8 +121,8 @@ def _condition_error(condition_text: str, why: str) -> FormatError:
     return FormatError(f"condition {condition_text[:80]!r}: {why}")
 
 
-MOST_COMBINATIONS = 10_000_000  # that are tested, one by one
-MOST_DRAWS = 1_000_000
+MOST_COMBINATIONS = 10_000_000  # that are tested, one by one, in a minute
+MOST_DRAWS = MOST_VALUES
 
 
 class ParameterCombination(msgspec.Struct, frozen=True):

@@ -13,13 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from weigh.errors import FormatError
 from weigh.model.plan import Task
+from weigh.sweep.task_file import LONGEST_LINE
 from weigh.sweep.values import typed_value
 
 SEQ = "Seq"
 COMMAND = "Command"
 
-# characters; Python's own limit is 131,072, and a command may be longer
-_LONGEST_CELL = 1 << 30
 _NEEDS_QUOTES = re.compile('[\t\r\n"]')
 
 
@@ -41,7 +40,8 @@ def read_table(file_lines: Iterable[str]) -> Iterator[Task]:
     Raises:
         FormatError: it is not such a table, or a row has other columns.
     """
-    csv.field_size_limit(_LONGEST_CELL)
+    # Python's own limit is 131,072 characters, and a command may be longer
+    csv.field_size_limit(LONGEST_LINE)
     rows = csv.reader(file_lines, "excel-tab", strict=True)
     try:
         names = next(rows, [])

@@ -13,7 +13,7 @@ import msgspec
 from weigh.errors import FormatError, UsageError
 
 _BOM = b"\xef\xbb\xbf"
-_LONGEST_LINE = 1 << 24  # bytes; Linux takes 6 MiB of arguments at most
+LONGEST_LINE = 1 << 24  # bytes; Linux takes 6 MiB of arguments at most
 _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")  # UTF-16
 # closed quotes, backslashes before something, and a comment after the end of a word
 # each character matches in one way: possessive quantifiers are wrong before 3.11.5
@@ -65,9 +65,9 @@ class TaskLine(msgspec.Struct, frozen=True, gc=False):
 
 def lines_of_task_file(task_file: BinaryIO) -> Iterator[bytes]:
     """Yield the lines of a file; one too long for a command is cut, and the last."""
-    while line := task_file.readline(_LONGEST_LINE + 1):
+    while line := task_file.readline(LONGEST_LINE + 1):
         yield line
-        if len(line) > _LONGEST_LINE:
+        if len(line) > LONGEST_LINE:
             return
 
 
@@ -91,9 +91,9 @@ def read_task_lines(
     seq = offset = 0
     file_lines = iter(file_lines)
     for number, raw in enumerate(file_lines, start=1):
-        if len(raw) > _LONGEST_LINE:
+        if len(raw) > LONGEST_LINE:
             raise FormatError(
-                f"{file_name}:{number}: a line of over {_LONGEST_LINE >> 20} MiB, too "
+                f"{file_name}:{number}: a line of over {LONGEST_LINE >> 20} MiB, too "
                 "long for a command (put it into a script)"
             )
         place = f"{file_name}:{number}"

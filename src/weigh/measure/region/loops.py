@@ -23,8 +23,8 @@ else:  # imported when it is first used
 
 _WORST_BATCH = "WEIGH_WORST_BATCH"  # set by weigh run --worst-batch
 _Batch = TypeVar("_Batch")
-# so that a batch costs 0.7 us (docs/python.md)
-_LOOK_INTERVAL = 1.0  # seconds between two flushes
+# seconds between two readings of memory, so that a batch costs 0.7 us (docs/python.md)
+LOOK_INTERVAL = 1.0
 _LONGER = 21 / 20  # what makes a batch so much longer that the memory is read
 
 
@@ -64,7 +64,7 @@ class TimedLoop(msgspec.Struct, Generic[_Batch], eq=False):
         times = running.times
         # a name would keep the batch alive while the program works on the next one
         box: list[_Batch] = []
-        look_at = clock() + _LOOK_INTERVAL
+        look_at = clock() + LOOK_INTERVAL
         started = clock()
         try:
             for batch in iterable:
@@ -94,7 +94,7 @@ class TimedLoop(msgspec.Struct, Generic[_Batch], eq=False):
                     continue
                 tracker.add_batches(running)
                 started = clock()
-                look_at = started + _LOOK_INTERVAL
+                look_at = started + LOOK_INTERVAL
             if longest_first is not None:
                 running.total.add_forecast(longest_first.forecast(self.total))
         finally:

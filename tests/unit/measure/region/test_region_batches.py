@@ -36,16 +36,18 @@ def test_the_items_are_the_batches_and_pass_unchanged(tracker: RegionTracker) ->
     assert (loop.size, loop.count, loop.samples, loop.total) == (3, 3, 7, 3)
 
 
-def test_how_many_batches_come_is_known_if_it_is_given(tracker: RegionTracker) -> None:
+def test_how_many_batches_come_is_known_or_given_and_adds_up_over_epochs(
+    tracker: RegionTracker,
+) -> None:
     list(batches(iter([[1], [2]])))
-    assert (only(tracker).count, only(tracker).total) == (2, None)
     list(batches(iter([[1], [2]]), total=10))
-    assert [loop.total for loop in tracker.regions().batches if loop.total] == [10]
-
-
-def test_the_loop_has_the_length_of_what_it_goes_over() -> None:
-    assert len(batches([[1], [2]])) == 2
-    assert batches([])
+    loop = batches([[1], [2], [3]])
+    for _ in range(3):
+        list(loop)
+    found = [(one.count, one.total) for one in tracker.regions().batches]
+    assert sorted(found, key=str) == [(2, 10), (2, None), (9, 9)]
+    # it has the length of what it goes over
+    assert (len(loop), bool(batches([]))) == (3, True)
 
 
 class Tensor(list[Any]):
@@ -62,27 +64,27 @@ class Unsized:
 
 
 @pytest.mark.parametrize(
-    ("batch", "size", "samples"),
+    ("items", "size", "samples"),
     [
-        (["a sentence", "another"], None, 2),
-        ("one sentence", None, 1),
-        (Tensor("abcd"), None, 4),
-        ([Tensor("abcd"), Tensor("wxyz")], None, 4),
-        ((Tensor("abcd"), Tensor("wxyz")), 4, 4),
-        ([Tensor("ab"), Tensor("wxyz")], None, 2),
-        ([Tensor("ab"), Tensor("cd")], 2, 2),
-        ({"ids": Tensor("abcd"), "mask": Tensor("wxyz")}, None, 4),
-        (7, None, None),
-        (Unsized(), None, None),
-        ({}, None, None),
+        ([["a sentence", "another"]], None, 2),
+        (["one sentence"], None, 1),
+        ([Tensor("abcd")], None, 4),
+        ([[Tensor("abcd"), Tensor("wxyz")]], None, 4),
+        ([(Tensor("abcd"), Tensor("wxyz"))], 4, 4),
+        ([[Tensor("ab"), Tensor("wxyz")]], None, 2),
+        ([[Tensor("ab"), Tensor("cd")]], 2, 2),
+        ([{"ids": Tensor("abcd"), "mask": Tensor("wxyz")}], None, 4),
+        # a batch of no length leaves all unknown
+        ([[1, 2], 7, [4]], None, None),
+        ([[1, 2], Unsized(), [4]], None, None),
+        ([[1, 2], {}, [4]], None, None),
     ],
 )
 def test_samples_are_counted_whatever_a_batch_is_made_of(
-    tracker: RegionTracker, batch: object, size: int | None, samples: int | None
+    tracker: RegionTracker, items: list[Any], size: int | None, samples: int | None
 ) -> None:
-    for _ in batches([batch], size=size):
-        pass
-    assert (only(tracker).count, only(tracker).samples) == (1, samples)
+    list(batches(items, size=size))
+    assert (only(tracker).count, only(tracker).samples) == (len(items), samples)
 
 
 class Padded(list[Any]):
@@ -152,52 +154,42 @@ def test_memory_that_batches_do_not_explain_is_not_named(
     assert memory_by_length(loop) == ""
 
 
-def test_a_batch_of_no_length_leaves_the_samples_unknown(
-    tracker: RegionTracker,
-) -> None:
-    list(batches([[1, 2], 3, [4]]))
-    assert (only(tracker).count, only(tracker).samples) == (3, None)
-
-
 @pytest.mark.parametrize(
-    ("given", "least"),
-    [({"size": size}, 1) for size in (0, 1.5, "5", True)]
-    + [({"total": total}, 0) for total in (-1, 2.5, "many")],
+    ("items", "given", "words"),
+    [
+        *(([], {"size": n}, "size is a whole number of at least 1") for n in (0, True)),
+        *(([], {"size": n}, "size is a whole number") for n in (1.5, "5")),
+        *(
+            ([], {"total": n}, "total is a whole number of at least 0")
+            for n in (-1, "x")
+        ),
+        (50, {}, "not int"),
+    ],
 )
-def test_what_is_no_number_is_refused_before_the_loop(given: Any, least: int) -> None:
-    (name,) = given
-    words = f"{name} is a whole number of at least {least}"
+def test_what_is_no_loop_is_refused_before_it_begins(
+    tracker: RegionTracker, items: Any, given: Any, words: str
+) -> None:
     with pytest.raises(UsageError, match=words):
-        batches([[1]], **given)
-
-
-def test_what_is_no_iterable_is_refused(tracker: RegionTracker) -> None:
-    with pytest.raises(UsageError, match="not int"):
-        batches(50)  # type: ignore[arg-type]
+        batches(items, **given)
     assert tracker.regions().batches == ()
 
 
-def test_a_loop_that_is_left_counts_the_batches_that_were_done(
-    tracker: RegionTracker,
-) -> None:
-    for batch in batches([[1], [2], [3]]):
-        if batch == [3]:
-            break
-    assert (only(tracker).count, only(tracker).samples) == (2, 2)
-
-
-def test_an_exception_of_the_loop_or_its_loader_passes_and_what_was_done_counts(
+def test_a_loop_that_is_left_or_breaks_counts_the_batches_that_were_done(
     tracker: RegionTracker,
 ) -> None:
     def load() -> Iterator[list[int]]:
         yield [1]
         raise OSError("disk")
 
+    for batch in batches([[1], [2], [3]], size=1):
+        if batch == [3]:
+            break
     with pytest.raises(OSError, match="disk"):
-        list(batches(load()))
+        list(batches(load(), size=2))
     with pytest.raises(KeyError):
-        list(map({1: 1}.__getitem__, (batch[0] for batch in batches([[1], [0]]))))
-    assert sum(loop.count for loop in tracker.regions().batches) == 2
+        list(map({1: 1}.__getitem__, (one[0] for one in batches([[1], [0]], size=3))))
+    found = {loop.size: loop.count for loop in tracker.regions().batches}
+    assert found == {1: 2, 2: 1, 3: 1}
 
 
 def test_a_loop_nobody_ended_is_in_the_report_at_the_end() -> None:
@@ -224,24 +216,7 @@ def test_a_thread_that_loops_on_at_the_end_is_not_disturbed() -> None:
     assert "batches" in done.stderr
 
 
-def test_each_epoch_over_the_same_loop_adds_up(tracker: RegionTracker) -> None:
-    loop = batches([[1], [2]])
-    for _ in range(3):
-        list(loop)
-    assert (only(tracker).count, only(tracker).total) == (6, 6)
-
-
-def test_loops_of_other_sizes_stay_apart_the_longest_first(
-    tracker: RegionTracker,
-) -> None:
-    for _ in batches([[1]], size=1):
-        pass
-    for _ in batches([[1, 2]], size=2):
-        sum(range(200_000))
-    assert [loop.size for loop in tracker.regions().batches] == [2, 1]
-
-
-def test_loops_of_many_lengths_are_kept_in_bounded_room(
+def test_loops_of_other_sizes_stay_apart_the_longest_first_in_bounded_room(
     tracker: RegionTracker,
 ) -> None:
     for number in range(300):
@@ -249,6 +224,8 @@ def test_loops_of_many_lengths_are_kept_in_bounded_room(
     found = tracker.regions().batches
     assert len(found) == 101
     assert sum(loop.count for loop in found) == sum(range(300))
+    times = [loop.count * (loop.time_mean or 0) for loop in found]
+    assert times == pytest.approx(sorted(times, reverse=True))
 
 
 def test_a_batch_that_the_program_drops_is_not_kept_alive(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from region_programs import Channel, run
+from region_programs import Channel, places, run
 
 from weigh.flow.run import channel as flow_channel
 from weigh.measure.ranks import RankTracker
@@ -42,22 +42,17 @@ def channel(tmp_path: Path) -> Channel:
     return Channel(tmp_path / "channel")
 
 
-def test_a_report_in_the_program_takes_nothing_from_the_record(
+def test_a_report_takes_nothing_from_the_record_and_times_are_since_the_run_began(
     channel: Channel,
 ) -> None:
-    channel.run(f"{CODE}\nimport time; time.sleep(0.01)\n{CODE}\nweigh.report()")
-    told = channel.regions()
-    assert [one.calls for one in told.phases] == [2, 2]
-    assert told.batches[0].count == 8
-
-
-def test_times_are_seconds_since_the_run_began(channel: Channel) -> None:
     began = wire.clock()
-    channel.run(CODE)
+    channel.run(f"{CODE}\nimport time; time.sleep(0.01)\n{CODE}\nweigh.report()")
     lasted = wire.clock() - began
-    told = channel.regions(began)
-    outer, inner = told.phases
-    times = [outer.start, inner.start, inner.end, outer.end, told.events[0].time]
+    found = channel.regions(began)
+    assert [one.calls for one in found.phases] == [2, 2]
+    assert found.batches[0].count == 8
+    outer, inner = found.phases
+    times = [outer.start, inner.start, inner.end, outer.end, found.events[-1].time]
     assert times == sorted(times)
     assert 0 <= times[0] <= times[-1] <= lasted
 
@@ -91,8 +86,7 @@ def test_a_handler_at_exit_may_have_regions(channel: Channel) -> None:
         "atexit.register(late)\n"
         "with weigh.phase('first'): pass\n"
     )
-    found = [(one.name, one.calls) for one in channel.regions().phases]
-    assert found == [("first", 1), ("late", 3)]
+    assert places(channel.regions().phases) == [("first", 0, 1), ("late", 0, 3)]
 
 
 def test_a_file_that_was_never_there_means_a_report_of_ones_own(
@@ -127,21 +121,19 @@ def test_workers_of_multiprocessing_are_received(
         PYTHONPATH=str(tmp_path),
     )
     assert done.stderr == ""
-    assert [(one.name, one.calls) for one in channel.regions().phases] == [("work", 2)]
+    assert places(channel.regions().phases) == [("work", 0, 2)]
 
 
-def test_ranks_are_kept_apart(channel: Channel) -> None:
-    for rank in ("0", "1"):
-        channel.run(CODE, RANK=rank, WORLD_SIZE="2", LOCAL_RANK=rank)
-    told = channel.regions()
-    assert [one.rank for one in told.phases] == [0, 0, 1, 1]
-    assert [(one.rank, one.local_rank) for one in told.ranks] == [(0, 0), (1, 1)]
-    assert all(one.peak_memory for one in told.ranks)
-
-
-def test_one_process_alone_has_no_rank(channel: Channel) -> None:
+def test_ranks_are_kept_apart_and_one_process_alone_has_none(channel: Channel) -> None:
     channel.run(CODE, SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="1")
     assert (channel.regions().ranks, channel.regions().phases[0].rank) == ((), None)
+    channel.path.write_text("")
+    for rank in ("0", "1"):
+        channel.run(CODE, RANK=rank, WORLD_SIZE="2", LOCAL_RANK=rank)
+    found = channel.regions()
+    assert [one.rank for one in found.phases] == [0, 0, 1, 1]
+    assert [(one.rank, one.local_rank) for one in found.ranks] == [(0, 0), (1, 1)]
+    assert all(one.peak_memory for one in found.ranks)
 
 
 def test_a_wrapper_that_has_gone_is_no_trouble(channel: Channel) -> None:
@@ -164,11 +156,8 @@ def test_a_full_disk_is_one_line_and_stops_the_resets() -> None:
     assert "No space left" in said[0]
 
 
-def test_no_file_has_no_words(tmp_path: Path) -> None:
-    assert read_channel(str(tmp_path / "none"), started=0.0) == ProgramRegions()
-
-
-def test_torn_and_foreign_lines_cost_nothing_else(channel: Channel) -> None:
+def test_no_file_or_torn_and_foreign_lines_cost_nothing_else(channel: Channel) -> None:
+    assert read_channel(f"{channel.path}.none", started=0.0) == ProgramRegions()
     channel.run(CODE)
     whole = channel.regions()
     text = channel.path.read_bytes()
@@ -215,16 +204,20 @@ def test_phases_are_put_in_order_whatever_order_they_come_in(
     assert found == [("b", 0), ("x", 1), ("a", 0), ("y", 1), ("x", 1)]
 
 
-@pytest.mark.parametrize("folder", ["/nonexistent/tmp", "relative"])
-def test_a_temporary_folder_that_is_not_there_costs_no_phases(
-    folder: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("folder", ["/nonexistent/tmp", "relative", None])
+def test_a_channel_needs_neither_the_temporary_folder_nor_locks_of_files(
+    folder: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("TMPDIR", folder)
+    monkeypatch.setenv("TMPDIR", folder or str(tmp_path))
+    if folder is None:  # Windows has no fcntl
+        monkeypatch.setitem(sys.modules, "fcntl", None)
     made = flow_channel.PhaseChannel("test-of-a-missing-folder")
     try:
         path = made.environment()["WEIGH_CHANNEL"]
-        assert os.path.isabs(path)
-        assert os.path.exists(path)
+        assert (os.path.isabs(path), os.path.exists(path)) == (True, True)
+        assert folder or path == str(
+            tmp_path / "weigh-test-of-a-missing-folder.regions"
+        )
         made.close()
         assert not os.path.exists(path)
     finally:
@@ -252,18 +245,6 @@ def test_a_process_number_that_comes_again_is_queried_again() -> None:
         ranks.look(now, readings)
     assert [rank.rank for rank in ranks.ranks()] == [0, 7]
     assert {rank.host for rank in ranks.ranks()} == {os.uname().nodename}
-
-
-def test_a_system_without_locks_of_files_has_a_channel_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Windows has no fcntl."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    made = flow_channel.PhaseChannel("0123")
-    assert made.path == str(tmp_path / "weigh-0123.regions")
-    made.close()
-    assert list(tmp_path.iterdir()) == []
 
 
 def alone(regions: ProgramRegions | None = None) -> RunMeasurement:

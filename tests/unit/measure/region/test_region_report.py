@@ -17,7 +17,7 @@ from weigh.units import GIB, format_brief
 
 sizes = st.none() | st.integers(0, 1 << 50)
 times = st.floats(0, 1e7)
-names = st.text(min_size=1, max_size=300)
+names = st.text(min_size=1, max_size=90)
 gpus = st.lists(
     st.builds(GpuMemory, st.just("a"), sizes, sizes, sizes, sizes, sizes), max_size=1
 ).map(tuple)
