@@ -3,61 +3,25 @@
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Literal, TypeAlias
 
 from weigh.model.progress import EndForecast
-from weigh.units import HOUR, KIB, MINUTE, Seconds, count_with_noun, format_duration
+from weigh.units import (
+    HOUR,
+    KIB,
+    MINUTE,
+    Bytes,
+    Seconds,
+    count_with_noun,
+    format_duration,
+)
 
-Outlook: TypeAlias = Literal["fits", "doubtful", "too late"]
-
-MARGIN = 0.15  # share of the whole predicted time that is added to it
+_MARGIN = 0.15  # of the predicted time, on top of a limit to request
 _ROUND_TO = 5 * MINUTE  # what people write into a job script
-_BEGUN = 0.02  # of the steps, before which a young run is not judged
-_YOUNG = 10 * MINUTE  # seconds
-
-
-def outlook(
-    forecast: EndForecast | None, *, current_time: Seconds, limit: Seconds
-) -> Outlook | None:
-    """Return whether the run ends before *limit*; None while that is unknown.
-
-    *current_time* and *limit* are seconds since the run began. "too late" means that
-    even the early end of the interval lies past the limit, "fits" that the late end
-    lies before it. The first 2 % of the steps do not count in the first ten minutes of
-    a run: they are often slow, and an early prediction would be wrong.
-    """
-    if forecast is None or forecast.low is None or forecast.high is None:
-        return None
-    is_begun = forecast.done >= _BEGUN * (forecast.total or 0.0)
-    if not is_begun and current_time < _YOUNG:
-        return None
-    # the forecast is as old as the last count
-    passed = current_time - forecast.time
-    # even the early end is too late
-    if current_time + max(0.0, forecast.low - passed) > limit:
-        return "too late"
-    return (
-        "fits"
-        if current_time + max(0.0, forecast.high - passed) <= limit
-        else "doubtful"
-    )
-
-
-def limit_to_ask(forecast: EndForecast | None) -> Seconds | None:
-    """Return the time limit to request for another run like this one.
-
-    That is the late end of the interval plus 15 %, rounded up to five minutes.
-    """
-    if forecast is None or forecast.high is None:
-        return None
-    whole = (forecast.time + forecast.high) * (1 + MARGIN)
-    return float(math.ceil(whole / _ROUND_TO) * _ROUND_TO)
-
-
-_PATIENCE = 0.005  # of the limit, in which every forecast is too late
+_DOUBTFUL = 0.005  # of the limit, in which every forecast has to be too late
 _IDLE_CORES = 0.005  # heartbeats and watchdogs of a hung program use less
 _BUSY_CORES = 0.3  # a job meant for a GPU is then at work on the CPU
-_POINTS = 20  # samples kept over the time of a stall
+_STUCK_TRAFFIC: Bytes = KIB  # per second: less is no copy and no download
+_LONGEST_GAP: Seconds = 10.0  # of two looks; weigh itself was stopped for the rest
 
 
 class LimitWatch:
@@ -74,30 +38,37 @@ class LimitWatch:
         self._has_spoken = False
 
     def look(self, current_time: Seconds, forecast: EndForecast | None) -> str | None:
-        """Return the warning, in one line or two, once it is certain."""
+        """Return the warning, in one line or two, once it is certain.
+
+        That is when even the early end of the interval has been past the limit for a
+        while: a single forecast that fits makes it doubtful.
+        """
         if self._has_spoken or forecast is None:
             return None
-        if outlook(forecast, current_time=current_time, limit=self.limit) != "too late":
-            # one forecast that fits: the warning would be doubtful
+        # the forecast is as old as the last count
+        passed = current_time - forecast.time
+        early = max(0.0, (forecast.low or 0.0) - passed)
+        if current_time + early <= self.limit or forecast.low is None:
             self._late_since = None
             return None
         if self._late_since is None:
             self._late_since = current_time
-        if current_time - self._late_since < _PATIENCE * self.limit:
+        if current_time - self._late_since < _DOUBTFUL * self.limit:
             return None
         self._has_spoken = True
-        return self._words(current_time, forecast)
-
-    def _words(self, current_time: Seconds, forecast: EndForecast) -> str:
         share = f"{forecast.done / forecast.total:.0%} done, " if forecast.total else ""
-        more = max(0.0, (forecast.remaining or 0.0) - (current_time - forecast.time))
-        longer = limit_to_ask(forecast)
-        ask = "" if longer is None else f"\nrequest {self._ask(longer)} next time"
-        return (
+        more = max(0.0, (forecast.remaining or 0.0) - passed)
+        left = max(0.0, self.limit - current_time)
+        words = (
             f"will not end before the time limit: {share}"
-            f"{format_duration(more)} to go, "
-            f"{format_duration(max(0.0, self.limit - current_time))} left{ask}"
+            f"{format_duration(more)} to go, {format_duration(left)} left"
         )
+        if forecast.high is None:
+            return words
+        # the late end and a margin, as another run like this one would need
+        longest = (forecast.time + forecast.high) * (1 + _MARGIN)
+        limit = float(math.ceil(longest / _ROUND_TO) * _ROUND_TO)
+        return f"{words}\nrequest {self._ask(limit)} next time"
 
 
 class StallWatch:
@@ -110,7 +81,7 @@ class StallWatch:
         self._after = after
         self._gpus = gpus
         self._seen: deque[tuple[Seconds, Seconds]] = deque()  # time and CPU time
-        self._has_said_gpu = self._has_said_stalled = False
+        self._has_spoken = False
 
     def look(
         self,
@@ -125,31 +96,29 @@ class StallWatch:
         *wrote_at* is when it last wrote, *gpu_idle* for how many seconds no GPU was
         busy; None if unknown.
         """
-        cores = self._cores(current_time, cpu_time)
+        cores = None if cpu_time is None else self._cores(current_time, cpu_time)
         is_silent = wrote_at is not None and current_time - wrote_at >= self._after
-        silence = ", no output" if is_silent else ""
-        since = _round_time(self._after)
-        if gpu_idle is not None and gpu_idle >= self._after and self._gpus:
-            if self._has_said_gpu:
-                return None
-            self._has_said_gpu = self._has_said_stalled = True
-            why = _what_runs(cores)
-            return f"0 % GPU for {since}{silence}{why}"
-        # a job that computes or writes is no stall
-        if cores is None or cores >= _IDLE_CORES or not is_silent:
+        is_idle = cores is not None and cores < _IDLE_CORES
+        words = None
+        if self._gpus and gpu_idle is not None and gpu_idle >= self._after:
+            words = f"0 % GPU for {_round_time(self._after)}"
+            words += ", no output" * is_silent + ", no CPU time: it may hang" * is_idle
+            if cores is not None and cores >= _BUSY_CORES:
+                words += f", {cores:.1f} CPUs busy: is it on the CPU?"
+        elif is_idle and is_silent:
+            # a job that computes or writes is no stall
+            since = _round_time(self._after)
+            words = f"no output and no CPU time for {since}: it may hang"
+        if self._has_spoken or words is None:
             return None
-        if self._has_said_stalled:
-            return None
-        self._has_said_stalled = True
-        return f"no output and no CPU time for {since}: it may hang"
+        self._has_spoken = True
+        return words
 
-    def _cores(self, current_time: Seconds, cpu_time: Seconds | None) -> float | None:
+    def _cores(self, current_time: Seconds, cpu_time: Seconds) -> float | None:
         """Return the cores busy over the time of a stall; None if it is too early."""
-        if cpu_time is None:
-            return None
         seen = self._seen
-        # few points are enough, and they are kept small for long runs
-        if not seen or current_time - seen[-1][0] >= self._after / _POINTS:
+        # twenty points are enough, and they are kept small for long runs
+        if not seen or current_time - seen[-1][0] >= self._after / 20:
             seen.append((current_time, cpu_time))
         # the oldest that is as old as a stall, and not older
         while len(seen) > 1 and current_time - seen[1][0] >= self._after:
@@ -160,22 +129,10 @@ class StallWatch:
         return max(0.0, cpu_time - before) / (current_time - since)
 
 
-def _what_runs(cores: float | None) -> str:
-    if cores is None:
-        return ""
-    if cores >= _BUSY_CORES:
-        return f", {cores:.1f} CPUs busy: is it on the CPU?"
-    return ", no CPU time: it may hang" if cores < _IDLE_CORES else ""
-
-
 def _round_time(seconds: Seconds) -> str:
     if seconds % MINUTE or seconds >= HOUR:
         return format_duration(seconds)
     return count_with_noun(round(seconds / MINUTE), "minute")
-
-
-_STUCK_TRAFFIC = KIB  # bytes per second: less is no copy and no download
-_MOST_BETWEEN: Seconds = 10.0  # looks; weigh itself was stopped for the rest of a gap
 
 
 class StuckWatch:
@@ -192,6 +149,12 @@ class StuckWatch:
         self._looked_at: Seconds = 0.0
         self._signs: dict[str, float | None] = {}  # the latest value of each
         self._changed: dict[str, Seconds] = {}  # when, on the clock
+        # a change that is no more is none
+        self._least = {
+            "work": _IDLE_CORES * after,
+            "traffic": _STUCK_TRAFFIC * after,
+            "gpu": 0.01,
+        }
 
     def look(
         self,
@@ -207,35 +170,28 @@ class StuckWatch:
         far, and when a GPU was busy, ``gpu``; None if unknown.
         """
         gap, self._looked_at = current_time - self._looked_at, current_time
-        self._clock += 0.0 if is_suspended else min(gap, _MOST_BETWEEN)
+        self._clock += 0.0 if is_suspended else min(gap, _LONGEST_GAP)
         progress = None if forecast is None else forecast.done
-        self._note("output", signs["output"], 0.0)
-        self._note("progress", progress, 0.0)
-        self._note("work", signs["work"], _IDLE_CORES * self._after)
-        self._note("traffic", signs["traffic"], _STUCK_TRAFFIC * self._after)
-        self._note("gpu", signs["gpu"], 0.01)
+        for name, value in {**signs, "progress": progress}.items():
+            known = self._signs.get(name)
+            is_new = value is not None and (
+                known is None or abs(value - known) > self._least.get(name, 0.0)
+            )
+            if is_new or name not in self._changed:
+                self._signs[name], self._changed[name] = value, self._clock
         # output that cannot be read may be written
-        is_quiet = signs["output"] is not None and self._stopped("output", "progress")
+        if signs["output"] is None or not self._stopped("output", "progress"):
+            return None
         span = _round_time(self._after)
-        if is_quiet and self._stopped("work", "traffic", "gpu"):
+        if self._stopped("work", "traffic", "gpu"):
             idle = "no output, no CPU time" + ", no GPU work" * bool(signs["gpu"])
             return f"{idle} and no progress for {span}"
-        is_gpu_busy = signs["gpu"] is not None and not self._stopped("gpu")
-        if not is_quiet or forecast is None or not is_gpu_busy:
-            return None
         # after its last step a program may well work in silence
-        if forecast.total and forecast.done >= forecast.total:
+        is_done = forecast is None or forecast.done >= (forecast.total or math.inf)
+        if forecast is None or is_done or self._stopped("gpu") or signs["gpu"] is None:
             return None
         total = f" of {forecast.total:g}" if forecast.total else ""
         return f"no output for {span}, and no progress after {forecast.done:g}{total}"
-
-    def _note(self, name: str, value: float | None, least: float) -> None:
-        """Note when a sign of life has changed by more than *least*."""
-        known = self._signs.get(name)
-        if name not in self._changed or (
-            value is not None and (known is None or abs(value - known) > least)
-        ):
-            self._signs[name], self._changed[name] = value, self._clock
 
     def _stopped(self, *names: str) -> bool:
         return all(self._clock - self._changed[one] >= self._after for one in names)

@@ -2,190 +2,17 @@
 
 import math
 import re
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from weigh.model.progress import EndForecast
-from weigh.progress.figures import RisingFigures
-from weigh.progress.nested import CounterTrack, NestedCounters
-from weigh.progress.parser import STEP, CountParser, StepCount, shown_pieces
-from weigh.progress.rate import (
-    AT_END,
-    AT_ONCE,
-    FEWEST,
-    PATIENCE,
-    ProgressHistory,
-    StepPace,
-    pace,
-)
+from weigh.progress.counters import PATIENCE, ChosenCounter, NestedCounters
+from weigh.progress.figures import PrintedEnds, RisingFigures
+from weigh.progress.pace import AT_ONCE
+from weigh.progress.parser import CounterRank, CountParser, StepCount, shown_pieces
 from weigh.units import KIB, Seconds
-
-_AMOUNT = r"\d{1,9}(?:[.,]\d{1,9})?"
-_BEGIN = r"(?<![\d.,])"  # not the end of a longer number
-_UNIT = r"(?:days?|d|hours?|hrs?|h|minutes?|mins?|m|seconds?|secs?|s)(?![a-z])"
-_CLOCK = (
-    r"(?:\d{1,4}\s?(?:days?|d)[,\s]{1,2}|\d{1,3}-)?\d{1,5}(?::\d\d){1,2}(?:\.\d{1,6})?"
-    r"(?![\d:])"
-)
-_SPAN = (
-    rf"{_BEGIN}(?:{_CLOCK}|(?:{_AMOUNT}\s?\(?(?:in\s)?{_UNIT}\)?[:,\s]{{0,2}}){{1,5}})"
-)
-_WORD = r"\b(?:eta|remaining|left|to go)\b(?:\s\w{1,12}){0,3}"
-_LEFT = re.compile(
-    rf"(?i:{_WORD}[\s:=(\[~]{{0,8}}(?P<span>{_SPAN})"
-    rf"|{_WORD}\s?\((?:in\s)?(?P<unit>{_UNIT})\)[\s:=]{{0,4}}(?P<amount>{_AMOUNT})"
-    # without seconds it is the time of day (nmap)
-    r"|\betc\s?[=:]\s?(?P<etc>\d{1,5}:\d\d:\d\d)(?![\d:]))"
-)
-_LEFT_AFTER = re.compile(
-    rf"(?i:(?<![:-])(?P<span>{_SPAN})\s?(?:left|remaining|to go|eta)\b)"
-)
-_COLUMN = re.compile(
-    r"(?i:\b(?:remaining(?: time)?|time remaining|time left|eta)"
-    rf"(?:\s?\((?:in\s)?(?P<unit>{_UNIT})\))?\s*$)"
-)
-_IN_COLUMN = re.compile(rf"\s(?i:({_SPAN}|{_BEGIN}{_AMOUNT}))\s*$")
-# "1-" and "1 day, " before a clock
-_DAYS = re.compile(r"(?i:(\d+)(?:-|\s?d(?:ays?)?[,\s]{1,2})(?=\d+:))")
-_TERM = re.compile(r"(?i:(\d+(?:[.,]\d+)?)\s?\(?(?:in\s)?([dhms]))")
-_IN_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}  # seconds
-# figures in the text before, which change from line to line
-_CHANGING_FIGURES = re.compile(r"[\d.,]+(?:\s?(?:ms|us|[dhms])\b)?")
-# of lines that may state an end; all others are not searched
-_HINTS = (b"eta", b"left", b"remain", b"to go", b"etc")
-
-_MOST_PLACES = 8  # of one run: a training's and a validation's, and some to spare
-_OFF = 0.6  # the logarithm of a factor (CatBoost, sklearn_gb of the recordings)
-_RECEDING = 0.6  # seconds per second: an end that recedes so fast is none (IQ-TREE)
-
-
-class ChosenCounter(NamedTuple):
-    """The counter that spans the run, and its pace once that is known.
-
-    ``total`` is None if it is not printed, or if the counter started over and it is
-    unknown how often it will.
-    """
-
-    source: str
-    done: float
-    total: float | None
-    time: Seconds
-    pace: StepPace | None
-
-
-class PrintedEnd:
-    """A place where a remaining time stands, and the ends that it stated."""
-
-    def __init__(self) -> None:
-        self.history = ProgressHistory()  # when each was printed, and the end
-        self._longest: Seconds = 0.0  # of the remaining times
-
-    def take(self, time: Seconds, left: Seconds) -> None:
-        """Add a remaining time that was printed."""
-        self._longest = max(self._longest, left)
-        self.history.put(time, time + left)
-
-    def pace(self) -> StepPace | None:
-        """Return the pace per cent of the run; None if the end is not to be believed.
-
-        Those are ends of which there are few, or that recede about as fast as time
-        passes, as those of one epoch after the other do.
-        """
-        ends = self.history.points
-        if len(ends) < FEWEST or not self._longest:
-            return None
-        time, end = ends[-1]
-        # the end as it was stated after half of the time so far
-        index = bisect_left(ends, time / 2, key=lambda point: point.time)
-        since, before = ends[min(index, len(ends) - 2)]
-        if end - before > _RECEDING * (time - since):
-            return None
-        left, factor = end - time, math.exp(_OFF)
-        # seconds between two of them: it may be off by as much
-        grain = (time - ends[0].time) / (len(ends) - 1)
-        low, high = max(0.0, left / factor - grain), left * factor + grain
-        return StepPace(end / 100, left, low, high, grain)
-
-
-class PrintedEnds:
-    """The remaining times that the program itself prints.
-
-    Of several, a training's and its validation's, the one that ends last counts.
-    """
-
-    def __init__(self) -> None:
-        self._column: str | None = None  # the unit of the last column of a table
-        self._places: dict[str, PrintedEnd] = {}
-
-    def may_be_in(self, text: bytes) -> bool:
-        """Return whether it is worth while to read *text*."""
-        lower = text.lower()
-        return self._column is not None or any(hint in lower for hint in _HINTS)
-
-    def read(self, text: str, time: Seconds) -> None:
-        """Read one line."""
-        # a heading: a word without a figure, at the end of a line
-        if (found := _COLUMN.search(text)) and not _CHANGING_FIGURES.search(text):
-            self._column = found["unit"] or "s"
-        elif self._column and (found := _IN_COLUMN.search(text)):
-            # a table has one place, without text before it
-            self._add("", time, parse_time_left(found[1], self._column))
-        elif found := _LEFT.search(text) or _LEFT_AFTER.search(text):
-            groups = found.groupdict()
-            words = found["span"] or groups["etc"] or groups["amount"]
-            left = parse_time_left(words, groups.get("unit") or "s")
-            # the text before identifies the place: "train" and "val" are two of them
-            before = _CHANGING_FIGURES.sub("0", text[: found.start()])
-            self._add("".join(before.split())[-60:], time, left)
-
-    def _add(self, name: str, time: Seconds, left: Seconds) -> None:
-        places = self._places
-        if name not in places and len(places) == _MOST_PLACES:
-            # the one that was seen longest ago
-            del places[min(places, key=lambda n: places[n].history.points[-1].time)]
-        places.setdefault(name, PrintedEnd()).take(time, left)
-
-    def current(self) -> ChosenCounter | None:
-        """Return the share of the run that is done by the last end stated."""
-        found = []
-        for place in self._places.values():
-            if known := place.pace():
-                time, end = place.history.points[-1]
-                done = 100 * time / end if end else 100.0
-                counter = ChosenCounter("its own estimate", done, 100.0, time, known)
-                found.append((end, counter))
-        # of a training's and a validation's end, the later one is the run's
-        return max(found, key=lambda one: one[0])[1] if found else None
-
-
-def parse_time_left(text: str, unit: str = "s") -> Seconds:
-    """Parse ``1-00:07:30``, ``1 day, 0:07:30``, ``3m 5s`` or a number of *unit*."""
-    days = _DAYS.match(text)
-    seconds = 86400.0 * float(days[1]) if days else 0.0
-    clock = text[days.end() :] if days else text
-    terms = list(_TERM.finditer(clock))
-    if terms:
-        return sum(_amount(term[1]) * _IN_SECONDS[term[2].lower()] for term in terms)
-    if ":" not in clock:
-        return _amount(clock) * _IN_SECONDS[unit[0].lower()]
-    parts = [float(part) for part in clock.split(":")]
-    if days and len(parts) == 2:  # noqa: PLR2004 - "1-02:30" is hours and minutes
-        parts.append(0.0)
-    of_day = 0.0
-    for part in parts:
-        # hours, minutes and seconds in base 60
-        of_day = 60.0 * of_day + part
-    return seconds + of_day
-
-
-def _amount(text: str) -> float:
-    whole, comma, rest = text.strip().partition(",")
-    thousands = len(rest) == 3  # noqa: PLR2004 - "1,234 s", but "12,5 min"
-    return float(whole + rest if thousands else f"{whole}{'.' if comma else ''}{rest}")
-
 
 TICK: Seconds = 0.2
 HEAD = 3 * KIB  # bytes at the beginning of a tick that are read at once
@@ -267,123 +94,11 @@ class LineSplitter:
         return [piece for piece in pieces if piece.text]
 
 
-_AFTERWARDS = 0.03  # of the time so far: a program does more after its last per cent
-_OF_PARTS = 1.5  # the logarithm of a factor, if all of the time went to earlier parts
-_LATE_AT_END = 4.0  # times as long as it has waited there
-_REFUTED = 2.0  # times the high end of what was left: then that was wrong
-_STANDS = 0.1  # of the time so far
-
-
-def chosen_counter(
-    nest: NestedCounters, *, is_through: bool = False
-) -> ChosenCounter | None:
-    """Return the counter that ends last among those that still move.
-
-    *is_through* means that the run has completed, including its current step. A
-    counter with a total is ignored inside one that has none.
-    """
-    ending = nest.ending()
-    if not ending:
-        alive = nest.alive()
-        return _endless(nest, alive[0]) if alive else None
-    found = [_counter_that_ends(nest, track, is_through=is_through) for track in ending]
-    # the outermost has no pace yet: its count is all there is
-    if found[0].pace is None:
-        return found[0]
-    # the one that ends last is the run's
-    return max(found, key=lambda one: one.pace.remaining if one.pace else -1.0)
-
-
-def _counter_that_ends(
-    nest: NestedCounters, track: CounterTrack, *, is_through: bool = False
-) -> ChosenCounter:
-    done = track.inside
-    total = track.total or done
-    if is_through:
-        done = min(track.through, total)
-    ahead = max(0.0, total - done)
-    source = track.count.source
-    found = _ending_counter(
-        ChosenCounter(source, done, total, track.history.points[-1].time, None),
-        track.history,
-        before=nest.before(track),
-        has_cycles=nest.contains(track),
-        is_even=source != "percentages",
-    )
-    # how many rounds of the inner counter make one step is not known before it moves
-    return found._replace(pace=None) if ahead and nest.is_unmoved(track) else found
-
-
-def _ending_counter(
-    counter: ChosenCounter,
-    history: ProgressHistory,
-    *,
-    before: Seconds,
-    has_cycles: bool,
-    is_even: bool,
-) -> ChosenCounter:
-    """Return *counter* with its pace; other counters ended in the *before* seconds."""
-    ahead = max(0.0, (counter.total or 0.0) - counter.done)
-    known = pace(history.points, ahead=ahead, has_cycles=has_cycles, is_even=is_even)
-    if not ahead:
-        # of nothing, it is known without a history
-        step_time = known.step_time if known else 0.0
-        known = StepPace(step_time, 0.0, 0.0, 0.0, 0.0)
-    if known is None:
-        return counter
-    # the more of the time went to earlier parts, the less this part shows
-    factor = math.exp(_OF_PARTS * min(1.0, before / counter.time)) if before else 1.0
-    # a program has more to do after its last per cent
-    after = before if is_even else before + _AFTERWARDS * counter.time
-    low, high = known.low / factor, known.high * factor + after
-    return counter._replace(pace=known._replace(low=low, high=high))
-
-
-def _endless(nest: NestedCounters, track: CounterTrack) -> ChosenCounter:
-    done = track.inside if not track.cycles else track.raw + track.share
-    has_cycles = nest.contains(track)
-    found = pace(track.history.points, ahead=1.0, has_cycles=has_cycles)
-    return ChosenCounter(
-        track.count.source, done, None, track.history.points[-1].time, found
-    )
-
-
-def risen(figures: RisingFigures) -> ChosenCounter | None:
-    """Return the figure that only rises, in the output of an unknown program."""
-    place = figures.current()
-    if place is None:
-        return None
-    counter = ChosenCounter(
-        "figures", place.done, place.total, place.history.points[-1].time, None
-    )
-    return _ending_counter(
-        counter, place.history, before=place.before, has_cycles=False, is_even=False
-    )
-
-
-def promised(own: PrintedEnds, nest: NestedCounters) -> ChosenCounter | None:
-    """Return the share of the run that is done by the program's own estimate.
-
-    Inside an epoch of unknown number it may be the end of the epoch that is printed,
-    until it lies well past that.
-    """
-    found = own.current()
-    if found is None or found.pace is None or not nest.has_outer():
-        return found
-    # the counters inside the epoch show how long that still lasts
-    inner = [
-        _counter_that_ends(nest, track) for track in nest.alive() if track.will_end
-    ]
-    rest = max((one.pace.remaining for one in inner if one.pace), default=0.0)
-    return found if found.pace.low > rest else None
-
-
 _FIGURES = b"0123456789.,"
 _MAY_RISE = re.compile(
     rb"\d(?:\s?%|[^\n]{0,12}(?:/| of )|\.{2,5}\d)|Duration: |time="
     rb"|\s[\d-]+:[\d-]+:[\d-]+\s|[-+]{4}|^[|\[]?([*#=.+])\1*$"
 )
-_TICKS = re.compile(rb"(?:^|[\s:])0\.{2,5}\d\d?\d?[\d.]*$")
 _LAST_DIGITS = re.compile(rb"\d+$")
 _LAST_NUMBER = re.compile(rb"[\d.,]+$")
 
@@ -404,7 +119,7 @@ class RunProgressReader:
         self._lines = LineSplitter()
         self._nest = NestedCounters()
         self._figures = RisingFigures()
-        self._own = PrintedEnds()
+        self._ends = PrintedEnds()
         self._peeked: Seconds = 0.0  # when a line without an end was last read
         # the last line, which is read once another kind follows
         self._held: OutputLine | None = None
@@ -429,7 +144,8 @@ class RunProgressReader:
         if total is not None and not 0 < total < math.inf:
             total = None
         if 0 <= done < math.inf:
-            self._nest.take(StepCount(source, "", STEP, 0, done, total), time)
+            count = StepCount(source, "", CounterRank.STEP, 0, done, total)
+            self._nest.take(count, time)
 
     def forecast(
         self, current_time: Seconds, *, is_through: bool = False
@@ -447,27 +163,51 @@ class RunProgressReader:
         self._read([OutputLine(_LAST_NUMBER.sub(b"", waiting.text), waiting.time)])
         self._release()
         self._nest.settle()
-        found = chosen_counter(self._nest, is_through=is_through)
-        # an unknown program's figure counts only where no counter is known
-        if (found is None or found.pace is None) and not self._nest.has_outer():
-            other = risen(self._figures)
-            if other and (found is None or other.time > found.time):
-                found = other
-        # without a total, what the program itself states about its end is better
-        if found is None or found.total is None:
-            found = promised(self._own, self._nest) or found
+        found = self._chosen(is_through=is_through)
         if found is None:
             return None
-        # the counter is at its end and the run goes on: for how long, nobody knows
-        patience = max(PATIENCE, _STANDS * time)
-        waited = time - found.time
-        # nor for how long where it has been silent for longer than all of the rest
-        is_refuted = found.pace is not None and waited > max(
-            PATIENCE, _REFUTED * found.pace.high
+        pace, waited = found.pace, time - found.time
+        # it has been silent for longer than all of the rest: nobody knows for how long
+        is_refuted = pace is not None and waited > max(PATIENCE, 2 * pace.high)
+        if is_refuted and not is_through:
+            pace = None
+        forecast = EndForecast(
+            done=found.done,
+            total=found.total,
+            time=self._last,
+            source=found.source,
+            step_time=None if pace is None else pace.step_time,
         )
-        if not is_through and (is_refuted or (_is_at_end(found) and waited > patience)):
-            found = found._replace(pace=None)
-        return _forecast(found, current_time=self._last, waited=waited)
+        if pace is None or found.total is None:
+            return forecast
+        # beyond the usual time between two counts the run is late by an unknown time
+        taken = min(waited, pace.grain)
+        return msgspec.structs.replace(
+            forecast,
+            remaining=max(0.0, pace.remaining - taken),
+            low=max(0.0, pace.low - taken),
+            high=max(0.0, pace.high - taken) + waited - taken,
+        )
+
+    def _chosen(self, *, is_through: bool) -> ChosenCounter | None:
+        """Return the counter that spans the run."""
+        found, has_outer = self._nest.chosen(is_through=is_through), False
+        if found is None or found.pace is None or found.total is None:
+            has_outer = self._nest.has_outer()
+        # an unknown program's figure counts only where no counter is known
+        if (found is None or found.pace is None) and not has_outer:
+            figure = self._figures.chosen()
+            if figure and (found is None or figure.time > found.time):
+                found = figure
+        # without a total, what the program itself states about its end is better
+        if found is None or found.total is None:
+            end = self._ends.chosen()
+            # inside an epoch of unknown number it may be the end of the epoch that is
+            # printed, until it lies well past that
+            least = self._nest.current_part_left() if has_outer else 0.0
+            if end and end.pace and (not has_outer or end.pace.low > least):
+                found = end
+        return found
 
     def _read(self, output_lines: list[OutputLine]) -> None:
         """Read *output_lines*.
@@ -491,8 +231,8 @@ class RunProgressReader:
         # counters are surer than figures of unknown kind
         if not self._nest.is_moving():
             self._look_for_figures(held)
-        if self._own.may_be_in(held.text):
-            self._own.read(held.text.decode("utf-8", "replace"), held.time)
+        if self._ends.may_be_in(held.text):
+            self._ends.read(held.text.decode("utf-8", "replace"), held.time)
 
     def _look_for_figures(self, output_line: OutputLine) -> None:
         if _MAY_RISE.search(output_line.text):
@@ -504,9 +244,8 @@ class RunProgressReader:
         text, self._peeked = self._lines.unended().text, current_time
         if text and not self._nest.is_moving():
             self._release()
-            # in 0...10...20 the dots after a number count, so only its digits may go on
-            partial = _LAST_DIGITS if _TICKS.search(text) else _LAST_NUMBER
-            self._look_for_figures(OutputLine(partial.sub(b"", text), current_time))
+            partial = _LAST_DIGITS.sub(b"", text)
+            self._look_for_figures(OutputLine(partial, current_time))
 
     def _passed(self, current_time: Seconds) -> Seconds:
         """Advance the inner clock to *current_time*.
@@ -518,40 +257,3 @@ class RunProgressReader:
         self._clock += max(0.0, current_time - self._last)
         self._last = current_time
         return self._clock
-
-
-def _is_at_end(chosen_counter: ChosenCounter) -> bool:
-    return (
-        chosen_counter.total is not None
-        and chosen_counter.done >= AT_END * chosen_counter.total
-    )
-
-
-def _forecast(
-    chosen_counter: ChosenCounter, *, current_time: Seconds, waited: Seconds
-) -> EndForecast:
-    """Return the forecast *waited* seconds after the last count.
-
-    The time waited is subtracted up to the usual time between two counts. Beyond that
-    the run is late by an unknown time, so the high end of the interval rises.
-    """
-    forecast = EndForecast(
-        done=chosen_counter.done,
-        total=chosen_counter.total,
-        time=current_time,
-        source=chosen_counter.source,
-    )
-    if chosen_counter.pace is None:
-        return forecast
-    step_time, remaining, low, high, grain = chosen_counter.pace
-    forecast = msgspec.structs.replace(forecast, step_time=step_time)
-    if chosen_counter.total is None:
-        return forecast
-    taken = min(waited, grain)
-    late = (waited - taken) * (_LATE_AT_END if _is_at_end(chosen_counter) else 1.0)
-    return msgspec.structs.replace(
-        forecast,
-        remaining=max(0.0, remaining - taken),
-        low=max(0.0, low - taken),
-        high=max(0.0, high - taken) + late,
-    )

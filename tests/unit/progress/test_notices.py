@@ -1,4 +1,4 @@
-"""What is said of a run while there is still time: once, and not too easily."""
+"""What is reported of a run while there is still time: once, and not too easily."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,60 +10,54 @@ from weigh.model.progress import EndForecast
 from weigh.progress.notices import LimitWatch, StallWatch, StuckWatch
 
 MINUTES = 60.0
-
-
-def forecast(time: float, low: float, high: float) -> EndForecast:
-    return EndForecast(
-        done=10.0,
-        total=100.0,
-        time=time,
-        source="tqdm",
-        step_time=1.0,
-        remaining=(low + high) / 2,
-        low=low,
-        high=high,
-    )
-
-
-def watch(limit: float) -> LimitWatch:
-    return LimitWatch(limit, lambda seconds: f"--time={seconds:.0f}")
+FORECAST = EndForecast(
+    done=40,
+    total=100,
+    time=4000,
+    source="tqdm",
+    step_time=100,
+    remaining=6000,
+    low=5000,
+    high=8000,
+)
+BARE = EndForecast(done=40, total=None, time=4000, source="tqdm")
 
 
 def warnings_of(
-    limits: LimitWatch, found: EndForecast | None, times: range
-) -> list[str]:
-    return [words for now in times if (words := limits.look(float(now), found))]
+    limit: float, forecasts: Callable[[int], EndForecast | None]
+) -> list[tuple[int, str]]:
+    """Look every ten seconds for a quarter of an hour; return when what is reported."""
+    watch = LimitWatch(limit, lambda seconds: f"--time={seconds:.0f}")
+    found = ((now, watch.look(now, forecasts(now))) for now in range(4000, 4900, 10))
+    return [(now, words) for now, words in found if words]
 
 
-def test_a_run_that_will_be_too_late_is_reported_once() -> None:
-    words = warnings_of(watch(1000.0), forecast(0.0, 2000.0, 2400.0), range(1, 200, 5))
-    assert len(words) == 1
-    assert "10% done" in words[0]
+def test_a_run_that_will_be_too_late_is_reported_once_with_a_limit_for_all_of_it() -> (
+    None
+):
+    ((at, words),) = warnings_of(8999, lambda _: FORECAST)
+    assert at == 4050  # after half a per cent of the limit
+    # 12,000 s and 15 %, up to five minutes
+    assert words.splitlines() == [
+        "will not end before the time limit: 40% done, 1 h 39 m to go, 1 h 22 m left",
+        "request --time=13800 next time",
+    ]
 
 
-def test_the_suggested_limit_exceeds_the_whole_run() -> None:
-    (words,) = warnings_of(
-        watch(1000.0), forecast(0.0, 2000.0, 2400.0), range(1, 200, 5)
-    )
-    asked = int(words.rpartition("--time=")[2].removesuffix(" next time"))
-    assert asked >= 2400 * 1.15
-
-
-def test_a_run_that_may_be_in_time_is_not_reported() -> None:
-    assert (
-        warnings_of(watch(1000.0), forecast(0.0, 900.0, 1500.0), range(1, 200, 5)) == []
-    )
-
-
-def test_one_look_is_not_enough() -> None:
-    limits = watch(1000.0)
-    late, fine = forecast(0.0, 2000.0, 2400.0), forecast(0.0, 10.0, 20.0)
-    words = [limits.look(float(t), late if t % 2 else fine) for t in range(1, 60)]
-    assert not any(words)
-
-
-def test_without_a_forecast_nothing_is_reported() -> None:
-    assert warnings_of(watch(1000.0), None, range(1, 2000, 5)) == []
+@pytest.mark.parametrize(
+    ("limit", "forecasts"),
+    [
+        (9000, lambda _: FORECAST),  # the early end is just in time
+        (8999, lambda now: FORECAST if now % 20 else replace(FORECAST, low=10)),
+        (8999, lambda now: FORECAST if now % 20 else BARE),
+        (4500, lambda _: BARE),
+        (4500, lambda _: None),
+    ],
+)
+def test_a_run_that_may_be_in_time_is_not_reported(
+    limit: float, forecasts: Callable[[int], EndForecast | None]
+) -> None:
+    assert warnings_of(limit, forecasts) == []
 
 
 def stalls(
@@ -71,65 +65,49 @@ def stalls(
 ) -> list[str]:
     """Look every ten seconds for half an hour; *busy* is cores."""
     stall = StallWatch(10 * MINUTES, gpus=gpus)
-    words = []
-    for now in range(0, 1800, 10):
-        found = stall.look(
+    found = (
+        stall.look(
             float(now),
             cpu_time=now * busy,
             wrote_at=wrote_at,
             gpu_idle=float(now) if gpu else None,
         )
-        words += [found] if found else []
-    return words
-
-
-def test_a_run_without_work_and_output_is_reported_once() -> None:
-    (words,) = stalls()
-    assert "no output and no CPU time for 10 minutes" in words
+        for now in range(0, 1800, 10)
+    )
+    return [words for words in found if words]
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("seen", "words"),
     [
-        stalls(busy=1.0),
-        stalls(wrote_at=1700.0),
-        stalls(wrote_at=None),
-        stalls(gpus=0, gpu=True, busy=1.0),
+        ({}, ["no output and no CPU time for 10 minutes: it may hang"]),
+        ({"busy": 1.0}, []),
+        ({"wrote_at": 1700.0}, []),
+        ({"wrote_at": None}, []),
+        ({"gpu": True, "busy": 1.0}, []),
+        (
+            {"gpus": 1, "gpu": True, "busy": 1.0},
+            ["0 % GPU for 10 minutes, no output, 1.0 CPUs busy: is it on the CPU?"],
+        ),
+        (
+            {"gpus": 1, "gpu": True},
+            ["0 % GPU for 10 minutes, no output, no CPU time: it may hang"],
+        ),
+        (
+            {"gpus": 1, "gpu": True, "busy": 0.1},
+            ["0 % GPU for 10 minutes, no output"],
+        ),
     ],
 )
-def test_a_run_that_may_still_work_is_not_called_stalled(words: list[str]) -> None:
-    assert words == []
-
-
-def test_an_idle_gpu_is_reported_once_with_the_busy_processor() -> None:
-    (words,) = stalls(gpus=1, gpu=True, busy=1.0)
-    assert "0 % GPU for 10 minutes" in words
-    assert "is it on the CPU" in words
+def test_a_run_that_does_nothing_is_reported_once(
+    seen: dict[str, Any], words: list[str]
+) -> None:
+    assert stalls(**seen) == words
 
 
 def test_an_idle_gpu_is_reported_alone_if_cpu_time_is_unknown() -> None:
-    stall = StallWatch(10 * MINUTES, gpus=1)
-
-    words = stall.look(600.0, cpu_time=None, wrote_at=None, gpu_idle=600.0)
-
-    assert words == "0 % GPU for 10 minutes"
-
-
-def test_an_idle_gpu_with_an_idle_processor_may_hang() -> None:
-    (words,) = stalls(gpus=1, gpu=True)
-    assert words.endswith("no CPU time: it may hang")
-
-
-def test_an_idle_gpu_with_a_little_cpu_work_is_only_idle() -> None:
-    (words,) = stalls(gpus=1, gpu=True, busy=0.1)
-    assert words == "0 % GPU for 10 minutes, no output"
-
-
-def test_a_stall_of_odd_seconds_is_reported_in_seconds_too() -> None:
     stall = StallWatch(90.0, gpus=1)
-
     words = stall.look(90.0, cpu_time=None, wrote_at=None, gpu_idle=90.0)
-
     assert words == "0 % GPU for 1 m 30 s"
 
 
@@ -140,7 +118,7 @@ def stuck_after(step: int = 5, **signs: Callable[[int], Any]) -> tuple[int, str]
     for now in range(0, 3600, step):
         at = {name: of_time(now) for name, of_time in {**usual, **signs}.items()}
         is_suspended, steps = at.pop("suspended", False), at.pop("done", None)
-        made = replace(forecast(0.0, 1.0, 2.0), done=steps) if steps else None
+        made = replace(FORECAST, done=steps) if steps else None
         words = watch.look(
             float(now), {**at, "traffic": 0.0}, is_suspended=is_suspended, forecast=made
         )

@@ -28,7 +28,6 @@ NO_END = {  # by the middle of the run
     "iqtree": "prints an end that recedes",
     "lrzip": "stands at 99 % and then starts over",
     "mafft": "starts over",
-    "mmseqs": "many parts",
     "plink": "counts markers, and does not print of how many",
     "umap": "at the beginning of its second part",
 }

@@ -8,7 +8,8 @@ import pytest
 from frameworks import FRAMEWORKS
 
 from weigh.model.progress import EndForecast
-from weigh.progress.reader import RunProgressReader, parse_time_left
+from weigh.progress.figures import parse_time_left
+from weigh.progress.reader import RunProgressReader
 
 NAMES = sorted(FRAMEWORKS)
 NO_END = {
@@ -102,6 +103,7 @@ def test_a_bar_that_begins_again_without_an_outer_one_has_no_end() -> None:
         ("26:09:17", "s", 94157),
         ("12:30", "s", 750),
         ("7,5 min", "s", 450),
+        ("1.234,56 s", "s", 1234.56),
         ("1,234 s", "s", 1234),
         ("7.5 (min)", "s", 450),
         ("7.5", "min", 450),

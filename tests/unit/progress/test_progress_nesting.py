@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from weigh.model.progress import EndForecast
-from weigh.progress.nested import MOST_COUNTERS
+from weigh.progress.counters import MOST_COUNTERS
 from weigh.progress.reader import RunProgressReader
 
 BAR = "━" * 10

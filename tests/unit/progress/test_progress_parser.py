@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import FormatError
-from weigh.progress.parser import EPOCH, FOLD, PATTERN, STEP, CountParser, StepCount
+from weigh.progress.parser import CounterRank, CountParser, StepCount, parse_number
 
 BAR = "━" * 10
 
@@ -47,7 +47,7 @@ def test_steps_are_read(
     (count,) = counts(text)
     assert (count.source, count.rank, count.done, count.total) == (
         source,
-        STEP,
+        CounterRank.STEP,
         done,
         total,
     )
@@ -65,7 +65,7 @@ def test_steps_are_read(
 )
 def test_epochs_are_read(text: str, done: float, total: float | None) -> None:
     (count,) = counts(text)
-    assert (count.rank, count.done, count.total) == (EPOCH, done, total)
+    assert (count.rank, count.done, count.total) == (CounterRank.EPOCH, done, total)
     assert count.is_ordinal
 
 
@@ -87,7 +87,10 @@ def test_two_counts_of_one_line_are_read_the_outer_one_first(
 
 
 def test_a_fold_contains_the_epochs() -> None:
-    assert [count.rank for count in counts("fold 2/5 epoch 3/10")] == [FOLD, EPOCH]
+    assert [count.rank for count in counts("fold 2/5 epoch 3/10")] == [
+        CounterRank.PART,
+        CounterRank.EPOCH,
+    ]
 
 
 def test_an_epoch_with_figures_after_it_is_over_and_one_without_begins() -> None:
@@ -139,7 +142,7 @@ def test_a_label_is_the_same_whatever_the_figures_in_it() -> None:
 def test_the_user_s_own_pattern_comes_first() -> None:
     parser = CountParser([r"sweep (?P<done>[\d,]+) <(?P<total>\d+)>"])
     (count,) = parser.counts(b"sweep 1,200 <4000>")
-    assert count == StepCount("your pattern", "0", PATTERN, 0, 1200, 4000)
+    assert count == StepCount("your pattern", "0", CounterRank.PATTERN, 0, 1200, 4000)
 
 
 def test_a_pattern_may_be_of_per_cent() -> None:
@@ -182,3 +185,24 @@ def test_what_counts_the_parts_of_a_part(
     text: str, found: list[tuple[str, float]]
 ) -> None:
     assert [(count.label, count.done) for count in counts(text)] == found
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1,200", 1200),
+        ("12,5", 12.5),
+        ("1.234", 1.234),
+        ("1.234,56", 1234.56),
+        ("1,234.56", 1234.56),
+        ("1.234.567", 1234567),
+        ("1,234,567", 1234567),
+        ("12_345", 12345),
+        ("4.0k", 4000),
+        ("1,5G", 1.5e9),
+    ],
+)
+def test_of_two_kinds_of_marks_in_a_number_the_last_is_the_decimal_one(
+    text: str, number: float
+) -> None:
+    assert parse_number(text) == number

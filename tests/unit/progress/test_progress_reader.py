@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weigh.model.progress import EndForecast
-from weigh.progress.nested import MOST_COUNTERS
-from weigh.progress.rate import MOST_POINTS
+from weigh.progress.counters import MOST_COUNTERS
+from weigh.progress.pace import MOST_POINTS
 from weigh.progress.reader import LONGEST, TAIL, RunProgressReader
 
 
@@ -219,11 +219,11 @@ def test_it_does_not_grow_with_what_is_printed(pieces: list[bytes]) -> None:
         )
     assert len(reader._lines.unended().text) <= LONGEST
     assert len(reader._lines._late.text) <= TAIL
-    assert len(reader._nest.tracks) <= MOST_COUNTERS
+    assert len(reader._nest.counters) <= MOST_COUNTERS
     assert all(
-        len(track.history.points) <= MOST_POINTS for track in reader._nest.tracks
+        len(track.history.points) <= MOST_POINTS for track in reader._nest.counters
     )
-    assert all(len(track.links) < MOST_COUNTERS for track in reader._nest.tracks)
+    assert all(len(track.links) < MOST_COUNTERS for track in reader._nest.counters)
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,8 @@ from typing import NamedTuple
 
 from weigh.units import Seconds
 
-# what all ways of reading have in common
 FEWEST = 3  # observations that show something
 AT_ONCE: Seconds = 0.05  # within it buffered output counts as one
-PATIENCE: Seconds = 2.0  # without a count, before one is over
-AT_END = 0.98  # of the total: the last steps may never be printed
 MOST_POINTS = 512  # per counter; at more, every second one is dropped
 
 
@@ -35,6 +32,9 @@ class ProgressHistory:
 
     def __init__(self) -> None:
         self.points: list[ProgressPoint] = []
+        self._since: Seconds = (
+            0.0  # when the last point came, or the first in its place
+        )
 
     def add(self, time: Seconds, position: float) -> None:
         """Add a point, unless it is no further than the last one."""
@@ -44,49 +44,33 @@ class ProgressHistory:
     def put(self, time: Seconds, position: float) -> None:
         """Add a point, wherever it is.
 
-        A later point of the same time replaces the earlier: buffered output arrives all
-        at once, and only its end is current.
+        A later point of about the same time replaces the earlier: buffered output
+        arrives all at once, and only its end is current.
         """
         points = self.points
-        if points and time <= points[-1].time:
+        if points and time - self._since < AT_ONCE:
             points.pop()
+        else:
+            self._since = time
         points.append(ProgressPoint(time, position))
         if len(points) > MOST_POINTS:
             # the first and the last stay, as both ends are used
             del points[1:-1:2]
 
 
-def time_at(points: list[ProgressPoint], position: float) -> Seconds:
-    """Interpolate when *position* was reached."""
-    index = bisect_left(points, position, key=lambda point: point.position)
-    if index == 0:
-        return points[0].time
-    before, after = points[index - 1], points[min(index, len(points) - 1)]
-    if after.position == before.position:
-        return after.time
-    share = (position - before.position) / (after.position - before.position)
-    return before.time + share * (after.time - before.time)
-
-
-# switched off or moved, each of these loses on benchmarks/progress.py
+# benchmarks/progress.py: without each of these recordings lose their interval, or it is
+# much wider
 _BLOCKS = 24  # at most: enough for a change of level, few enough for all pairs
 _ENOUGH = 0.05  # of the run: then even a single step is enough
-_PAUSE = 0.5  # of all else: recurring pauses (evaluation) are shorter
 _NEW_LEVEL = 0.3  # least difference of two levels; below it neighbours are alike
 _SURE_OF_LEVEL = 6.0  # standard errors, as the best of many cuts is tested
-_PRIOR = 0.15  # spread expected before any is measured
-_PRIOR_OF_EPOCHS = 0.07  # the same for epochs of many steps each
-_PRIOR_WEIGHT = 2  # in blocks
-_FLOOR = 0.075  # steps that hardly scatter (emcee, fine_tune, tqdm_folds, recorded)
-_UNEVEN = 0.2  # equal shares of an unknown unit
-_UNSEEN = 0.25  # the first epoch may end with an evaluation (YOLO)
-_LASTING = 3.0  # so much further than in the past
+_USUAL_SPREAD = 0.15  # of two blocks more, expected before any is measured
+_FLOOR = (
+    0.075  # half an interval at least, as a logarithm (emcee, fine_tune, tqdm_folds)
+)
+_LASTING = 3.0  # times further off than in the past (2 standard deviations of few)
 _WARM_UP = 0.06  # of the run, in which all steps may have been slow ones
-_WARM_POINTS = 100  # or so many counts: a long run is judged before 6 % of it
-_MOST_OFF = 2.2  # a factor of 9: a wider interval shows no more, and stays finite
-_LATE = 0.02  # of an epoch: it may be counted a little late
-_SLACK = 1e-6  # of a step: positions are sums of fractions
-_DEVIATIONS_90 = 2.0  # standard deviations to either side, estimated from few blocks
+_SLACK = 0.02  # of a step: an epoch may be counted a little late
 
 
 class StepPace(NamedTuple):
@@ -116,35 +100,46 @@ def pace(
     *is_even* equal shares need not be equal work.
     """
     way = points[-1].position - points[0].position if points else 0.0
-    if way < _SLACK:
+    if way <= 0:
         return None
-    current = _on_last_level(without_pause(points), has_cycles=has_cycles)
+    current = without_pause(points)
+    blocks = cut(current, has_cycles=has_cycles)
+    # a warm-up and two more: levels without end are a drift
+    for _ in range(3):
+        first = last_change(blocks.times)
+        if not first:
+            break
+        edge = points[-1].position - blocks.width * (len(blocks.times) - first)
+        since = [point for point in current if point.position > edge]
+        current = [ProgressPoint(time_at(current, edge), edge), *since]
+        blocks = cut(current, has_cycles=has_cycles)
     seen = current[-1].position - current[0].position
     # a pace from two points would be a guess, unless they span much of the run
     if len(current) < FEWEST and seen < _ENOUGH * (seen + ahead):
         return None
-    width, times = blocks = cut(current, has_cycles=has_cycles)
+    width, times = blocks
     mean = fmean(times)
-    # whole epochs are even
-    prior = _PRIOR_OF_EPOCHS if has_cycles and width >= 1 else _PRIOR
-    squares = _squares_around_mean(times) + _PRIOR_WEIGHT * (prior * mean) ** 2
-    spread = math.sqrt(squares / (_PRIOR_WEIGHT + len(times) - 1)) / mean
+    prior = 2 * (_USUAL_SPREAD * mean) ** 2
+    spread = math.sqrt((_squares_around_mean(times) + prior) / (len(times) + 1)) / mean
     # how many blocks lie ahead: the fewer, the less their scatter evens out
     future = max(ahead / width, 1 / _BLOCKS)
-    off = _DEVIATIONS_90 * spread * math.sqrt(1 / len(times) + 1 / future)
-    sample = blocks if is_even else cut(points, has_cycles=False)
-    floor = _FLOOR if is_even else _UNEVEN
-    if has_cycles and way < 1 + _LATE:
-        floor = _UNSEEN
+    scattered = 2 * spread * math.sqrt(1 / len(times) + 1 / future)
+    sample, floor = blocks, _FLOOR
+    if not is_even:
+        sample = cut(points, has_cycles=False)
+    # the first epoch may end with an evaluation
+    if not is_even or (has_cycles and way < 1 + _SLACK):
+        floor = 3 * _FLOOR
     # independent reasons add up as squares
-    off = math.hypot(off, floor, _LASTING * _unsteadiness(sample, ahead))
-    factor = math.exp(min(off, _MOST_OFF))
+    off = math.hypot(scattered, floor, _LASTING * _unsteadiness(sample, ahead))
+    # a factor of 9: a wider interval shows no more, and stays finite
+    factor = math.exp(min(off, 2.2))
     # the first steps may have been a warm-up
-    begun = max(way / (way + ahead) / _WARM_UP, len(points) / _WARM_POINTS)
+    begun = min(1.0, way / (way + ahead) / _WARM_UP)
     remaining = ahead * mean
     # the last count may lie up to one grain behind what is done
     grain = (current[-1].time - current[0].time) / (len(current) - 1)
-    low = remaining / factor * (min(1.0, begun) ** 2 if is_even else 1.0) - grain
+    low = remaining / factor * begun**2 - grain
     return StepPace(mean, remaining, max(0.0, low), remaining * factor + grain, grain)
 
 
@@ -177,16 +172,15 @@ def _unsteadiness(blocks: PaceBlocks, ahead: float) -> float:
 def without_pause(points: list[ProgressPoint]) -> list[ProgressPoint]:
     """Return *points* as if the run had not paused for once.
 
-    That is a single pause longer than half of all else: a suspended job.
+    That is a single pause longer than half of all else, a suspended job; a second one
+    nearly as long would be a pause that recurs.
     """
     gaps = [after.time - before.time for before, after in pairwise(points)]
-    # of so few the longest is no outlier
     if len(gaps) <= FEWEST:
         return points
     *_, second, longest = sorted(gaps)
     others = points[-1].time - points[0].time - longest
-    # a second one nearly as long would be a pause that recurs
-    if longest <= _PAUSE * others or second > longest / 3:
+    if longest <= others / 2 or second > longest / 3:
         return points
     end = gaps.index(longest) + 1
     lost = longest - others / (len(gaps) - 1)
@@ -194,22 +188,16 @@ def without_pause(points: list[ProgressPoint]) -> list[ProgressPoint]:
     return before + points[end:]
 
 
-def _on_last_level(
-    points: list[ProgressPoint], *, has_cycles: bool
-) -> list[ProgressPoint]:
-    """Return the points since the last change of level."""
-    # a warm-up and two more: levels without end are a drift
-    for _ in range(3):
-        if len(points) <= FEWEST:
-            break
-        width, times = cut(points, has_cycles=has_cycles)
-        first = last_change(times)
-        if not first:
-            break
-        edge = points[-1].position - width * (len(times) - first)
-        since = [point for point in points if point.position > edge]
-        points = [ProgressPoint(time_at(points, edge), edge), *since]
-    return points
+def time_at(points: list[ProgressPoint], position: float) -> Seconds:
+    """Interpolate when *position* was reached."""
+    index = bisect_left(points, position, key=lambda point: point.position)
+    if index == 0:
+        return points[0].time
+    before, after = points[index - 1], points[min(index, len(points) - 1)]
+    if after.position == before.position:
+        return after.time
+    share = (position - before.position) / (after.position - before.position)
+    return before.time + share * (after.time - before.time)
 
 
 def cut(points: list[ProgressPoint], *, has_cycles: bool) -> PaceBlocks:
@@ -221,7 +209,7 @@ def cut(points: list[ProgressPoint], *, has_cycles: bool) -> PaceBlocks:
     first, last = points[0].position, points[-1].position
     count = min(_BLOCKS, len(points) - 1)
     width = (last - first) / count
-    whole = int(last - first - _LATE) or int(last - first + _SLACK)
+    whole = int(last - first - _SLACK) or int(last - first + _SLACK)
     if has_cycles and whole:
         width = float(math.ceil(whole / _BLOCKS))
         count = int(whole / width)
