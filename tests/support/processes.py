@@ -21,6 +21,10 @@ from typing import IO, Any, Protocol, TypeVar
 WEIGH = (sys.executable, "-m", "weigh")
 # with each of its waits a tenth as long
 HASTY_WEIGH = (sys.executable, str(Path(__file__).with_name("hasty_weigh.py")))
+PORTABLE_WEIGH = (
+    sys.executable,
+    str(Path(__file__).with_name("portable_weigh.py")),
+)
 PATIENCE = 90.0  # seconds until a test gives up; none is meant to wait that long
 _MARK = "WEIGH_TEST_MARK"
 _T = TypeVar("_T")

@@ -41,7 +41,7 @@ else:  # most runs read nothing that is seen
 _MAGIC = b"\xca\xfe\xc0\xc0"
 _HEADER, _ENTRY = 32, 20  # bytes
 _LARGEST = 1 << 20  # bytes of a file; HotSpot's have 32 KiB
-_TRIES = 6  # looks at a new process until it is taken for another program
+_TRIES = 4  # looks at a new process until it is taken for another program
 _OLD = "sun.gc.generation.1"  # the counters of the old generation
 _HEAP_FLAGS = (
     "-Xmx",
@@ -328,7 +328,7 @@ _NOT_DATA = re.compile(r"^/(?:proc|sys|dev)/|\.(?:py|pyc|so)$| \(deleted\)$")
 _NOT_READ = os.O_WRONLY | os.O_DIRECTORY | os.O_PATH
 _REREAD = 2.0  # times the files it has open
 _LEAST_CACHE = 32 * MIB  # bytes; a smaller cache is not worth a word
-_NEXT_JVMS: Seconds = 0.1  # until the next look for new virtual machines
+_NEXT_JVMS: Seconds = 0.25  # until the next look for new virtual machines
 
 
 class OpenFile(NamedTuple):

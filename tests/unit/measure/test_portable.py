@@ -1,4 +1,5 @@
-import os
+"""Runs that psutil measures; how they end is among the tests of ``weigh run``."""
+
 import signal
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from weigh.errors import CommandNotExecutableError, CommandNotFoundError, UsageError
+from weigh.errors import UsageError
 from weigh.measure import portable
 from weigh.measure.portable import run_portable_command
 from weigh.model.record import PeakMemory, RunMeasurement
@@ -96,76 +97,9 @@ def test_cpu_time_counts_children_however_short(tmp_path: Path) -> None:
     assert measured.usage.cpu_time == pytest.approx(float(said.read_text()), rel=0.1)
 
 
-@pytest.mark.parametrize("end", [(0, None), (7, None), (255, None), (None, 9)])
-def test_the_exit_code_or_signal_passes_through(
-    end: tuple[int | None, int | None],
-) -> None:
-    code, number = end
-    kill = f"import os; os.kill(os.getpid(), {number})"
-    measured = run_portable_command(python(kill if number else f"exit({code})"))
-    assert (measured.exit_code, measured.signal) == end
-
-
-def test_a_command_that_is_not_there_is_named() -> None:
-    with pytest.raises(CommandNotFoundError, match=r"not found: frobnicat$") as e:
-        run_portable_command(["frobnicat"])
-    assert e.value.exit_code == 127
-
-
-def test_a_file_that_is_no_program_is_named(tmp_path: Path) -> None:
-    notes = tmp_path / "notes.txt"
-    notes.touch(mode=0o644)
-    with pytest.raises(CommandNotExecutableError, match=r"notes\.txt") as e:
-        run_portable_command([str(notes)])
-    assert e.value.exit_code == 126
-
-
 def test_a_nul_byte_is_refused_in_words() -> None:
     with pytest.raises(UsageError, match="NUL"):
         run_portable_command(["true\0false"])
-
-
-def test_the_environment_can_be_replaced() -> None:
-    code = "import os; raise SystemExit(int(os.environ['SEVEN']))"
-    assert run_portable_command(python(code), env={"SEVEN": "7"}).exit_code == 7
-
-
-def test_descriptors_meant_for_the_job_stay_open() -> None:
-    read, write = os.pipe()
-    os.set_inheritable(write, True)
-    try:
-        run_portable_command(python(f"import os; os.write({write}, b'heard')"))
-    finally:
-        os.close(write)
-    with open(read) as pipe:
-        assert pipe.read() == "heard"
-
-
-COUNTS_ITS_SIGNALS = """
-import os, signal, time
-got = []
-signal.signal(signal.{name}, lambda *_: got.append(1))
-os.kill(os.getppid(), signal.{name})
-for _ in range(20): time.sleep(0.02)
-raise SystemExit(40 + len(got))
-"""
-
-
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"])
-def test_a_signal_sent_to_weigh_reaches_the_job_once(name: str) -> None:
-    measured = run_portable_command(python(COUNTS_ITS_SIGNALS.format(name=name)))
-    assert measured.exit_code == 41
-
-
-def test_an_interrupt_is_left_to_the_terminal() -> None:
-    measured = run_portable_command(python(COUNTS_ITS_SIGNALS.format(name="SIGINT")))
-    assert (measured.exit_code, measured.end_signal) == (40, None)
-
-
-def test_a_stop_signal_is_recorded() -> None:
-    code = "import os, signal, time; os.kill(os.getppid(), 15); time.sleep(60)"
-    measured = run_portable_command(python(code))
-    assert (measured.signal, measured.end_signal) == (15, 15)
 
 
 def test_signal_handlers_are_put_back() -> None:
@@ -174,25 +108,16 @@ def test_signal_handlers_are_put_back() -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_what_was_ignored_stays_ignored_as_under_nohup() -> None:
-    code = "import signal; raise SystemExit(signal.getsignal(1) == signal.SIG_IGN)"
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        assert run_portable_command(python(code)).exit_code == 1
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
 OUTLIVED = """
 import subprocess, sys, time
 subprocess.Popen([sys.executable, "-c", {code!r}], start_new_session=True)
-time.sleep(0.25)
+time.sleep(0.6)
 """
 
 
 def test_what_outlives_the_command_is_waited_for(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    code = f"import time; time.sleep(0.6); open({str(mark)!r}, 'w')"
+    code = f"import time; time.sleep(1.2); open({str(mark)!r}, 'w')"
     run_portable_command(python(OUTLIVED.format(code=code)))
     assert mark.exists()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import Weigh
+from processes import PORTABLE_WEIGH, WEIGH, Weigh
 
 collect_ignore_glob: list[str] = []
 if sys.platform != "linux":
@@ -22,6 +22,13 @@ def weigh(tmp_path: Path) -> Iterator[Weigh]:
     weigh = Weigh(tmp_path)
     yield weigh
     weigh.close()
+
+
+@pytest.fixture(params=[WEIGH, PORTABLE_WEIGH], ids=["Linux", "psutil"])
+def each_weigh(request: pytest.FixtureRequest, weigh: Weigh) -> Weigh:
+    """Give weigh as it measures on Linux, and as elsewhere."""
+    weigh.program = request.param
+    return weigh
 
 
 @pytest.fixture

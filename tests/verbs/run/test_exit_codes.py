@@ -21,16 +21,18 @@ def _script(path: Path, text: str, mode: int = 0o755) -> Path:
 
 
 @pytest.mark.parametrize("code", [0, 7, 127, 255])
-def test_the_jobs_exit_code_passes_through(weigh: Weigh, code: int) -> None:
-    assert weigh.run("--", "sh", "-c", f"exit {code}").returncode == code
+def test_the_jobs_exit_code_passes_through(each_weigh: Weigh, code: int) -> None:
+    assert each_weigh.run("--", "sh", "-c", f"exit {code}").returncode == code
 
 
 @pytest.mark.parametrize("name", ["INT", "QUIT", "KILL", "SEGV"])
-def test_a_job_that_a_signal_ended_reads_as_128_plus_n(weigh: Weigh, name: str) -> None:
+def test_a_job_that_a_signal_ended_reads_as_128_plus_n(
+    each_weigh: Weigh, name: str
+) -> None:
     number = signal.Signals[f"SIG{name}"]
-    done = weigh.run("--", "sh", "-c", f"ulimit -c 0; kill -{name} $$")
+    done = each_weigh.run("--", "sh", "-c", f"ulimit -c 0; kill -{name} $$")
     assert done.returncode == 128 + number
-    assert weigh.record()["signal"] == number
+    assert each_weigh.record()["signal"] == number
 
 
 # what cannot be started, made in a folder
@@ -45,11 +47,11 @@ UNSTARTABLE: dict[str, Callable[[Path], Path]] = {
 
 @pytest.mark.parametrize("what", UNSTARTABLE)
 def test_what_cannot_be_started_has_the_code_that_env_gives(
-    weigh: Weigh, tmp_path: Path, what: str
+    each_weigh: Weigh, tmp_path: Path, what: str
 ) -> None:
     command = str(UNSTARTABLE[what](tmp_path))
     expected = subprocess.run([ENV, command], capture_output=True, check=False)
-    done = weigh.run("--", command)
+    done = each_weigh.run("--", command)
     assert done.returncode == expected.returncode
     assert command.encode() in done.stderr
     assert done.stderr.count(b"\n") == 1

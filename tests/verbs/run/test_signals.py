@@ -8,6 +8,7 @@ import time
 import pytest
 from processes import (
     PATIENCE,
+    PORTABLE_WEIGH,
     WEIGH,
     Counted,
     Weigh,
@@ -40,6 +41,36 @@ def test_a_signal_to_weigh_reaches_the_job_once(weigh: Weigh, name: str) -> None
         assert not is_stopped(job.weigh.pid)
     assert job.finish() == {name: 1}
     assert job.weigh.wait(PATIENCE) == 3
+
+
+# a job that writes a line for each signal, until it can read one
+COUNTS = """
+import signal, sys
+got = []
+def take(*_):
+    got.append(1)
+    print("got", flush=True)
+signal.signal(signal.SIG{}, take)
+print("ready", flush=True)
+sys.stdin.readline()
+sys.exit(40 + len(got))
+"""
+
+
+@pytest.mark.parametrize("name", ["TERM", "HUP", "USR1", "USR2", "INT"])
+def test_where_psutil_measures_a_signal_is_passed_on_once_and_int_left_to_the_terminal(
+    weigh: Weigh, name: str
+) -> None:
+    weigh.program = PORTABLE_WEIGH
+    job = (sys.executable, "-c", COUNTS.format(name))
+    process, out = weigh.start_ready("-q", "--", *job, stdin=subprocess.PIPE)
+    process.send_signal(_number(name))
+    if name != "INT":
+        assert out.readline() == b"got\n"
+    process.communicate(b"\n")
+    assert process.returncode == (40 if name == "INT" else 41)
+    is_end = name in {"TERM", "HUP"}
+    assert weigh.record()["state"] == ("CANCELLED" if is_end else "FAILED")
 
 
 @pytest.mark.parametrize("name", ["TERM", "INT", "TSTP"])
@@ -183,15 +214,15 @@ def test_a_signal_to_the_group_leaves_the_repeats_to_come(weigh: Weigh) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("nohup"), reason="no nohup here")
-def test_under_nohup_a_hang_up_changes_nothing(weigh: Weigh) -> None:
+def test_under_nohup_a_hang_up_changes_nothing(each_weigh: Weigh) -> None:
     job = ("sh", "-c", "echo; read line; exit 4")
     pipe = {"stdin": subprocess.PIPE, "process_group": 0}
-    process, _ = weigh.start_ready("-q", "--", *job, prefix=["nohup"], **pipe)
+    process, _ = each_weigh.start_ready("-q", "--", *job, prefix=["nohup"], **pipe)
     os.killpg(process.pid, signal.SIGHUP)
     os.kill(process.pid, signal.SIGHUP)
     process.communicate(b"\n")
     assert process.returncode == 4
-    assert weigh.record()["state"] == "FAILED"
+    assert each_weigh.record()["state"] == "FAILED"
 
 
 def test_in_the_background_of_a_script_int_stays_ignored(weigh: Weigh) -> None:
