@@ -12,7 +12,7 @@ from following import Weigh
 from transcript import named_rows
 from written_programs import write_program
 
-from weigh.flow.submit.checks import imports_torch, lines_import_torch
+from weigh.flow.submit.checks import imports_torch
 from weigh.model.job import JobRequest
 
 ROWS = named_rows(Path(__file__).with_name("environments.texts"))
@@ -272,7 +272,9 @@ def test_torch_is_found_in_the_files_that_a_task_runs(
     }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert lines_import_torch([line], str(tmp_path)) == (uses == "yes")
+    plan: Any = SimpleNamespace(kinds=[SimpleNamespace(example=line)])
+    wants = JobRequest(gpus=1)
+    assert imports_torch(plan, str(tmp_path), wants) == (uses == "yes")
 
 
 @pytest.mark.parametrize("gpus", [0, 1])

@@ -582,7 +582,7 @@ class ResumeRound:
         failed = why_needs_have_failed(
             self.here,
             ScriptToCheck(
-                text=draft.scripts.with_flags(draft.text, draft.own.flags),
+                text=draft.text_with_flags,
                 request=submitted_job.request,
                 scheduler=submitted_job.scheduler,
             ),

@@ -95,11 +95,7 @@ class PlanPlace(msgspec.Struct, frozen=True):
 
 def no_library() -> RecordLibrary:
     """Return a library without records."""
-    return RecordLibrary((), _nothing)
-
-
-def _nothing(name: str) -> Record:
-    raise KeyError(name)
+    return RecordLibrary((), dict[str, Record]().__getitem__)
 
 
 def library(

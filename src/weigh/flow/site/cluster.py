@@ -232,7 +232,7 @@ def live_limits(
     awaited_ids: tuple[str, ...],
     *,
     env: Mapping[str, str],
-    run_command: CommandRunner,
+    run_command: CommandRunner = ask_scheduler,
 ) -> LiveAnswers:
     """Query everything that has to be known before a submission, in parallel.
 

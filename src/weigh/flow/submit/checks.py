@@ -4,7 +4,7 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 import msgspec
@@ -83,9 +83,7 @@ def script_to_check(
     )
 
 
-def check_request(
-    here: Here, script: ScriptToCheck, run_command: CommandRunner = ask_scheduler
-) -> SubmitChecks:
+def check_request(here: Here, script: ScriptToCheck) -> SubmitChecks:
     """Compare a script with the cluster's limits.
 
     Raises:
@@ -96,7 +94,7 @@ def check_request(
     job_request, scheduler = script.request, script.scheduler
     if scheduler not in KINDS:  # this machine has no limits
         return SubmitChecks()
-    live = _limits_for_script(here, script, run_command)
+    live = _limits_for_script(here, script)
     found = _findings_on_user(here, script, live)
     refuse(found)
     # each part of the request is allowed here: is there a node with all of it?
@@ -110,11 +108,9 @@ def check_request(
     return SubmitChecks(doubts, unchecked, _has_free_nodes(job_request, fit))
 
 
-def _limits_for_script(
-    here: Here, script: ScriptToCheck, run_command: CommandRunner
-) -> LiveAnswers:
+def _limits_for_script(here: Here, script: ScriptToCheck) -> LiveAnswers:
     awaited = dialect_of(script.scheduler).awaited(script.text)
-    return live_limits(script.scheduler, awaited, env=here.env, run_command=run_command)
+    return live_limits(script.scheduler, awaited, env=here.env)
 
 
 def _findings_on_user(
@@ -133,9 +129,7 @@ def why_needs_have_failed(here: Here, script: ScriptToCheck) -> str | None:
     """Return that a job has failed which a script waits for; None if none has."""
     if not dialect_of(script.scheduler).awaited(script.text):
         return None  # nothing to ask about
-    found = _findings_on_user(
-        here, script, _limits_for_script(here, script, ask_scheduler)
-    )
+    found = _findings_on_user(here, script, _limits_for_script(here, script))
     return next((one.effect for one in found if _is_on_a_job_that_ended(one)), None)
 
 
@@ -153,7 +147,7 @@ def with_queues_that_take(
         UsageError: none takes it, or the queues are not known.
         FormatError: a settings file does not parse.
     """
-    live = _limits_for_script(here, script_of(job_request), ask_scheduler)
+    live = _limits_for_script(here, script_of(job_request))
     queues = live.limits.queues if live.limits else ()
     if not queues:
         why = live.trouble or "the scheduler names none"
@@ -450,19 +444,13 @@ _LONGEST_FILE = 1 << 20
 def imports_torch(plan: Plan, cwd: str, job_request: JobRequest) -> bool:
     """Return whether a task of *plan*, started in *cwd*, is known to import torch.
 
-    Only a job with a GPU tries torch on the node: without, no file is read.
+    It is looked for in the lines, and in the programs that those name; not in the
+    modules that these import. Only a job with a GPU tries torch on the node: without,
+    no file is read.
     """
-    lines = (kind.example for kind in plan.kinds)
-    return job_request.gpus > 0 and lines_import_torch(lines, cwd)
-
-
-def lines_import_torch(lines: Iterable[str], cwd: str) -> bool:
-    """Return whether a command of *lines*, started in *cwd*, imports torch.
-
-    It is looked for in the line, and in the programs that the line names; not in the
-    modules that those import.
-    """
-    return any(_line_needs_torch(line, cwd) for line in lines)
+    return job_request.gpus > 0 and any(
+        _line_needs_torch(kind.example, cwd) for kind in plan.kinds
+    )
 
 
 def _line_needs_torch(line: str, cwd: str) -> bool:

@@ -132,12 +132,7 @@ def interactive(
         raise UsageError("no scheduler found: tasks run on this machine anyway")
     kind = KINDS[scheduler]
     job_request = kind.lint.read_flags(job_request)
-    live = live_limits(
-        scheduler,
-        (),
-        env=here.env,
-        run_command=run_command,
-    )
+    live = live_limits(scheduler, (), env=here.env, run_command=run_command)
     filled = _filled_interactive_request(job_request, kind)
     if kind.text.OPTIONS.resource and filled.gpus and live.limits is not None:
         filled = _one_slot_interactive_request(

@@ -294,17 +294,10 @@ def refuse_absent(job_request: JobRequest, scheduler: str) -> None:
         if job_request.queue:
             raise UsageError("jobs on this machine have no queue: omit --queue")
         return
-    for option, value, is_there, what in (
-        ("--queue", job_request.queue, kind.traits.queues, "has no queues"),
-        (
-            "--after",
-            job_request.after,
-            kind.traits.waits,
-            "lets no job wait for another",
-        ),
-    ):
-        if value and not is_there:
-            raise UsageError(f"{kind.title} {what}: omit {option}")
+    if job_request.queue and not kind.traits.queues:
+        raise UsageError(f"{kind.title} has no queues: omit --queue")
+    if job_request.after and not kind.traits.waits:
+        raise UsageError(f"{kind.title} lets no job wait for another: omit --after")
 
 
 def check_limits(heal_limits: HealLimits, job_request: JobRequest) -> None:
@@ -356,8 +349,12 @@ def complete_request(
         typed = kind.lint.read_flags(replace(typed, cpus=typed.cpus or ask.cpus))
     # ranks on the node that has most of them; 1 where tasks start none
     per_node = max(1, -(-ask.ntasks // ask.nodes))
-    limit, note_on_time = _time_limit(typed, plan, reserved)
-    notes += [note_on_time] if note_on_time else []
+    limit = typed.time_limit
+    if limit is None:
+        limit = queue_order.planned_limit(plan, reserved)
+    else:
+        limit, note_on_time = queue_order.enough_time(plan, limit, reserved)
+        notes += [note_on_time] if note_on_time else []
     notes += _notes_on_less_memory(typed.memory, plan)
     request = replace(
         typed,
@@ -411,19 +408,9 @@ def _what_is_not_known(job_request: JobRequest, plan: Plan) -> Iterator[str]:
         yield _NO_MEMORY
     if job_request.time_limit is None:
         yield _NO_TIME
-    if (
-        job_request.memory is None or job_request.time_limit is None
-    ):  # why, if there was a run
+    # why, if there was a run
+    if None in {job_request.memory, job_request.time_limit}:
         yield from dict.fromkeys(note for kind in plan.kinds for note in kind.notes)
-
-
-def _time_limit(
-    typed: JobRequest, plan: Plan, reserved: int
-) -> tuple[int | None, str | None]:
-    """Return the time limit, planned or typed, and a note where that is too short."""
-    if typed.time_limit is None:
-        return queue_order.planned_limit(plan, reserved), None
-    return queue_order.enough_time(plan, typed.time_limit, reserved)
 
 
 def notes_on_no_time(limit: int | None, reserved: int) -> list[str]:

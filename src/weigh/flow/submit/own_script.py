@@ -98,6 +98,11 @@ class ScriptDraft(msgspec.Struct, frozen=True, kw_only=True):
         return len(set(parse_ranges(self.own.indices))) or 1
 
     @property
+    def text_with_flags(self) -> str:
+        """Return it with the typed flags as directives."""
+        return self.scripts.with_flags(self.text, self.own.flags)
+
+    @property
     def scripts(self) -> SchedulerUserScripts:
         """Return how its scheduler treats scripts of users."""
         return KINDS[self.kind].user_scripts
@@ -291,8 +296,8 @@ def send_script(
         check = draft.scripts.check_script_argv(file, draft.as_sent)
         expected = scheduler.predict_start(file, cwd=draft.cwd, argv=check)
         # the prediction does not know when the jobs end that it waits for
-        text = draft.scripts.with_flags(draft.text, draft.own.flags)
-        expected = None if draft.scripts.LINT.awaited(text) else expected
+        waits = draft.scripts.LINT.awaited(draft.text_with_flags)
+        expected = None if waits else expected
     job = SubmittedJob(
         scheduler=scheduler.name,
         id="",
@@ -384,7 +389,7 @@ def _checked_script_answer(
 ) -> SubmitAnswer:
     """Refuse a script that would fail; add the results of the checks."""
     script = ScriptToCheck(
-        text=draft.scripts.with_flags(draft.text, draft.own.flags),
+        text=draft.text_with_flags,
         request=draft.described.request,
         scheduler=answer.scheduler,
     )

@@ -105,12 +105,6 @@ class RoundSender(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.user} (process {self.process.pid} on {self.machine.host})"
 
 
-class RoundPart(msgspec.Struct, frozen=True):
-    """One job as it is sent; the job's ``id`` is still empty."""
-
-    job: SubmittedJob
-
-
 class PartAnswer(msgspec.Struct, frozen=True):
     """The outcome of a part: the job's id, or None if it never became a job."""
 
@@ -251,7 +245,7 @@ class SubmissionRound:
         if number == 1:
             _mark_open(self.sender.store, self.folder)
         part = self._part_path(number)
-        if not link_new(part, msgspec.json.encode(RoundPart(submitted_job))):
+        if not link_new(part, msgspec.json.encode(submitted_job)):
             raise SchedulerError(
                 f"{submitted_job.name} was not submitted: another weigh process wrote "
                 f"{part} (weigh status)"
@@ -302,8 +296,8 @@ class SubmissionRound:
                 return
             # an unreadable part keeps its number, or a later one would be sent in its
             # place
-            if (part := _read_round_file(path, RoundPart)) is not None:
-                yield number, part.job
+            if (job := _read_round_file(path, SubmittedJob)) is not None:
+                yield number, job
 
     def answer(self, number: int) -> PartAnswer | None:
         """Return the outcome of a part; None while it is open."""

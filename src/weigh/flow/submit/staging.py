@@ -18,7 +18,6 @@ from weigh.model.staging import EarlierAttempts, StagedInput, StagingPlan
 from weigh.regular_file import is_regular_file
 from weigh.schedulers import KINDS
 from weigh.schedulers.job_script import (
-    ScriptRules,
     requeue_lines,
     staged_lines,
     when_home,
@@ -211,25 +210,18 @@ def staged(job_script: JobScript, scheduler: str) -> JobScript:
     """Return *job_script* with the lines that stage files in and out."""
     if job_script.staging is None:
         return job_script
+    is_local = scheduler == LOCAL
+    rules = LOCAL_RULES if is_local else KINDS[scheduler].backend.RULES
+    last = ("by=$hurry", *requeue_lines(rules.requeue)) if job_script.requeue else ()
     lines = staged_script_lines(
         job_script.staging,
-        staged_lines(job_script, _rules(scheduler)),
+        staged_lines(job_script, rules),
         # no scheduler sets an id there: the script of this machine has a variable
-        ids=StagedJobWords('"$job"' if scheduler == LOCAL else JOB, '"$element"'),
+        ids=StagedJobWords('"$job"' if is_local else JOB, '"$element"'),
         when_home=when_home(),
-        last_lines=_last_element_name(job_script, scheduler),
+        last_lines="\n".join(last),
     )
     return replace(job_script, staged=lines)
-
-
-def _rules(scheduler: str) -> ScriptRules:
-    return LOCAL_RULES if scheduler == LOCAL else KINDS[scheduler].backend.RULES
-
-
-def _last_element_name(job_script: JobScript, scheduler: str) -> str:
-    if not job_script.requeue:
-        return ""
-    return "\n".join(("by=$hurry", *requeue_lines(_rules(scheduler).requeue)))
 
 
 def with_programs_of_tasks(

@@ -429,15 +429,34 @@ def _script_in_its_queue(
     request: JobRequest,
     here: Here,
 ) -> tuple[JobScript, list[str]]:
-    """Return the script of all elements, with its programs and queues, and notes."""
+    """Return the script of all elements, whose tasks run in *here*, and notes."""
     plan, scheduler, notes = work.plan, typed.scheduler, list[str]()
-    if typed.staging is not None:
+    staging = typed.staging
+    if staging is not None:
         staging, note = submit_staging.with_programs_of_tasks(
-            plan, typed.staging, here.cwd, may_come=bool(options.after)
+            plan, staging, here.cwd, may_come=bool(options.after)
         )
-        typed = replace(typed, staging=staging)
         notes += [note] if note else []
-    script = _job_script_of_plan(options, typed, work, request, here)
+    script = JobScript(
+        name=options.name or plan.name,
+        folder=work.folder,
+        cwd=here.cwd,
+        store=here.root,
+        python=sys.executable,
+        elements=len(plan.elements),
+        together=plan.together,
+        queue=plan.queue.folder if plan.queue else "",
+        request=request,
+        setup=_setup_of_site(here, options.setup, scheduler.name),
+        programs=programs_of(plan),
+        # asked here too: the checks are many modules, which most dry runs do not need
+        imports_torch=request.gpus > 0
+        and submit_checks.imports_torch(plan, here.cwd, request),
+        staging=staging,
+        requeue=options.requeue,
+        needs=typed.needs,
+        version=__version__,
+    )
     if request.queue == ANY_QUEUE:
         request, note = submit_checks.with_queues_that_take(
             here,
@@ -448,40 +467,8 @@ def _script_in_its_queue(
         script = replace(script, request=request)
         notes.append(note)
     if typed.heal is not None:
-        label = options.name or plan.name
-        notes += why_none(scheduler, request.queue, label)
+        notes += why_none(scheduler, request.queue, script.name)
     return script, notes
-
-
-def _job_script_of_plan(
-    options: SubmitOptions,
-    typed: TypedSubmission,
-    work: WorkToSend,
-    job_request: JobRequest,
-    here: Here,
-) -> JobScript:
-    """Return the script of all elements, whose tasks run in the folder *here*."""
-    plan = work.plan
-    return JobScript(
-        name=options.name or plan.name,
-        folder=work.folder,
-        cwd=here.cwd,
-        store=here.root,
-        python=sys.executable,
-        elements=len(plan.elements),
-        together=plan.together,
-        queue=plan.queue.folder if plan.queue else "",
-        request=job_request,
-        setup=_setup_of_site(here, options.setup, typed.scheduler.name),
-        programs=programs_of(plan),
-        # asked here too: the checks are many modules, which most dry runs do not need
-        imports_torch=job_request.gpus > 0
-        and submit_checks.imports_torch(plan, here.cwd, job_request),
-        staging=typed.staging,
-        requeue=options.requeue,
-        needs=typed.needs,
-        version=__version__,
-    )
 
 
 def _notes_on_conda(here: Here, name: str | None) -> Iterator[str]:

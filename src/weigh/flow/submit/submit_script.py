@@ -131,7 +131,21 @@ def ship(
     checked = job_script.setup.checks
     expected = scheduler.predict_start(path, cwd=job_script.cwd) if checked else None
     location.make_folder(sending.sender.store)
-    draft = SubmittedJob(
+    draft = replace(
+        _draft_of(scheduler, job_script, path),
+        tasks=len(plan.queue.tasks) if plan.queue else sum(len(o.tasks) for o in ours),
+        resumes=None if origin is None else origin.job,
+        reason=None if origin is None else origin.reason,
+        expected=expected,
+        round=1 if origin is None else origin.round,
+        heal=sending.heal,
+    )
+    return sending.send(scheduler, draft, as_sent)
+
+
+def _draft_of(scheduler: Scheduler, job_script: JobScript, path: str) -> SubmittedJob:
+    """Return the job of a script in *path*, with no id yet and none of the tasks."""
+    return SubmittedJob(
         scheduler=scheduler.name,
         id="",  # the scheduler's answer fills it in
         name=job_script.name,
@@ -139,23 +153,17 @@ def ship(
         cwd=job_script.cwd,
         script=path,
         elements=job_script.elements,
-        tasks=len(plan.queue.tasks) if plan.queue else sum(len(o.tasks) for o in ours),
+        tasks=0,
         submitted=round(time.time(), 3),
         request=job_script.request,
         first=job_script.first,
         setup=job_script.setup,
         staging=job_script.staging,
         requeue=job_script.requeue,
-        resumes=None if origin is None else origin.job,
-        reason=None if origin is None else origin.reason,
-        expected=expected,
-        token=token,
+        token=job_script.token,
         plan=job_script.tasks,
-        round=1 if origin is None else origin.round,
-        heal=sending.heal,
         needs=job_script.needs,
     )
-    return sending.send(scheduler, draft, as_sent)
 
 
 def freeze(folder: str, sent: str, names: Iterable[str]) -> str:
@@ -359,22 +367,8 @@ def send_healer(
     path = os.path.join(sent, SCRIPT)
     make_log_folder(script)
     write_script(path, scheduler.render(script))
-    draft = SubmittedJob(
-        scheduler=scheduler.name,
-        id="",
-        name=script.name,
-        folder=sent,
-        cwd=script.cwd,
-        script=path,
-        elements=1,
-        tasks=0,  # it runs none of the plan
-        submitted=round(time.time(), 3),
-        request=script.request,
-        setup=script.setup,
-        token=token,
-        round=last.round,
-        is_healer=True,
-    )
+    draft = _draft_of(scheduler, script, path)
+    draft = replace(draft, round=last.round, is_healer=True)
     return sending.send(scheduler, draft, path)
 
 
