@@ -1,5 +1,3 @@
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -7,7 +5,6 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 
 from weigh.measure.portable import PsutilTree, ResidentSum
@@ -281,29 +278,3 @@ def test_finding_processes_takes_its_share_of_a_core(
         tree.read()
         now += 1.0
     assert tree.walked <= 0.2 + 0.005 * now + 1
-
-
-ORPHAN = "import sys; x = bytearray(40 << 20); print('up', flush=True); input()"
-PARENT = f"""
-import subprocess, sys
-subprocess.Popen([sys.executable, "-c", {ORPHAN!r}], stdin=sys.stdin)
-sys.stdin.buffer.raw.read(1)
-"""
-
-
-def test_a_real_orphan_stays_counted_to_its_end() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as parent:
-        assert parent.stdin is not None
-        assert parent.stdout is not None
-        parent.stdout.readline()
-        tree = PsutilTree(parent.pid, psutil)
-        tree.walk()
-        parent.terminate()
-        parent.wait()
-        held = resident(tree)
-        parent.stdin.close()  # the orphan reads its end and ends too
-        parent.stdout.read()
-    assert len(tree.pids()) == 1
-    assert held > 40 * MIB

@@ -1,4 +1,3 @@
-import random
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -188,23 +187,6 @@ def test_batches_of_equal_size_are_not_growth(teeth: int, phase: float) -> None:
         is_sampled_memory_growing(run_of(lambda x: shape(x + phase / teeth), 1000))
         is False
     )
-
-
-@pytest.mark.parametrize("samples", [20, 100, 500])
-def test_noise_is_growth_in_two_runs_of_a_hundred_at_most(samples: int) -> None:
-    alarms = 0
-    for seed in range(200):
-        noise = random.Random(seed)
-        run = run_of(lambda _: 1 - 0.1 * noise.random(), samples)  # noqa: B023
-        alarms += is_sampled_memory_growing(run) is True
-    assert alarms <= 4
-
-
-@given(st.integers(0, 10_000), st.sampled_from([20, 100, 500]))
-def test_noise_does_not_hide_growth(seed: int, samples: int) -> None:
-    noise = random.Random(seed)
-    run = run_of(lambda x: 0.1 + 0.9 * x + 0.03 * noise.uniform(-1, 1), samples)
-    assert is_sampled_memory_growing(run) is True
 
 
 def test_the_beginning_may_be_sampled_more_often_than_the_end() -> None:

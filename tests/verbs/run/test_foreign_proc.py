@@ -37,16 +37,6 @@ def test_the_processes_of_another_namespace_are_not_waited_for(
     assert b"behind" not in done.stderr
 
 
-def test_own_orphans_are_waited_for_where_they_cannot_be_seen(
-    weigh: Weigh, under_foreign_proc: tuple[str, ...]
-) -> None:
-    done = weigh.folder / "done"
-    script = f"(sleep 0.3; touch {done}) &"
-    code = weigh.run("-q", "--", "sh", "-c", script, prefix=under_foreign_proc)
-    assert code.returncode == 0
-    assert done.exists()
-
-
 @pytest.mark.parametrize("signal", ["", "sleep 1; kill -TERM $weigh"])
 def test_no_process_of_another_namespace_is_signalled(
     weigh: Weigh, under_foreign_proc: tuple[str, ...], signal: str

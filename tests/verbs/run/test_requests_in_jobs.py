@@ -43,32 +43,35 @@ def _report(weigh: Weigh) -> str:
     ).stdout
 
 
-def test_words_of_memory_in_the_output_file_double_what_was_granted(
-    weigh: Weigh, in_group: tuple[str, ...]
+HOLDS = "held = b'x' * (220 << 20)\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "has_output", "advised"),
+    [
+        # the words in its output double what was granted
+        (DIES_OF_WORDS, True, ("OUT_OF_MEMORY", "--mem=800M")),
+        # it came near to what was granted
+        (HOLDS + DIES_OF_WORDS, False, ("FAILED", "--mem=400M")),
+        # it took little
+        (DIES_OF_WORDS, False, ("FAILED", "--mem=50M")),
+    ],
+)
+def test_a_failed_run_is_advised_by_its_words_and_how_near_it_came(
+    weigh: Weigh,
+    in_group: tuple[str, ...],
+    program: str,
+    advised: tuple[str, ...],
+    *,
+    has_output: bool,
 ) -> None:
-    job = (sys.executable, "-c", DIES_OF_WORDS)
-    with (weigh.folder / "log").open("w") as log:
-        weigh.run("--", *job, prefix=in_group, stderr=log)
-    said = (weigh.folder / "log").read_text()
-    assert "OUT_OF_MEMORY" in said
-    assert "--mem=800M" in said
-
-
-def test_without_words_a_failed_run_that_came_near_is_advised_what_was_granted(
-    weigh: Weigh, in_group: tuple[str, ...]
-) -> None:
-    holding = "held = b'x' * (220 << 20)\n" + DIES_OF_WORDS
-    done = weigh.run("--", sys.executable, "-c", holding, prefix=in_group)
-    assert b"FAILED" in done.stderr
-    assert b"--mem=400M" in done.stderr
-
-
-def test_a_failed_run_that_took_little_is_advised_no_more_than_its_use(
-    weigh: Weigh, in_group: tuple[str, ...]
-) -> None:
-    done = weigh.run("--", sys.executable, "-c", DIES_OF_WORDS, prefix=in_group)
-    assert b"FAILED" in done.stderr
-    assert b"--mem=50M" in done.stderr
+    path = weigh.folder / "log"
+    with path.open("w") as log:
+        stderr = log if has_output else subprocess.PIPE
+        job = (sys.executable, "-c", program)
+        done = weigh.run("--", *job, prefix=in_group, stderr=stderr)
+    said = path.read_text() if has_output else done.stderr.decode()
+    assert all(words in said for words in advised), said
 
 
 def test_words_from_before_the_run_are_not_the_runs_own(weigh: Weigh) -> None:

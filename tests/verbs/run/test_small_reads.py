@@ -11,11 +11,9 @@ from run_captured import CapturedRun, run_captured
 
 # no mount here is NFS: each file system counts as one that is
 WEIGH = """
-import sys
 from weigh.__main__ import main
 from weigh.probe import filesystem
-is_shared = sys.argv.pop(1) == "shared"
-filesystem.is_over_network = lambda kind: is_shared
+filesystem.is_over_network = lambda kind: True
 main()
 """
 CALLS = 11_000
@@ -41,16 +39,6 @@ for turn in range({CALLS}):
     assert len(os.read(file, {{size}})) == {{size}}
     pause()
 """
-FROM_A_PIPE = f"""{PAUSE}
-with open("big.bin", "wb") as file:
-    file.truncate(1 << 20)
-kept = open("big.bin", "rb")
-outlet, inlet = os.pipe()
-for turn in range({CALLS}):
-    os.write(inlet, bytes(100))
-    os.read(outlet, 100)
-    pause()
-"""
 
 
 @pytest.fixture
@@ -62,21 +50,21 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def weigh(self, kind: str, *words: str) -> CapturedRun:
+    def weigh(self, *words: str) -> CapturedRun:
         env = {**os.environ, "WEIGH_DIR": str(self.folder / "store")}
         return run_captured(
-            [sys.executable, "-c", WEIGH, kind, *words],
+            [sys.executable, "-c", WEIGH, *words],
             cwd=self.folder,
             env=env,
             check=True,
         )
 
-    def screen(self, program: str, *, kind: str = "shared") -> str:
-        done = self.weigh(kind, "run", "--", sys.executable, "-c", program)
+    def screen(self, program: str) -> str:
+        done = self.weigh("run", "--", sys.executable, "-c", program)
         return " ".join(done.stderr.split())
 
     def file_calls(self) -> dict[str, object]:
-        shown = self.weigh("shared", "records", "show", "last", "--json")
+        shown = self.weigh("records", "show", "last", "--json")
         found: dict[str, object] = json.loads(shown.stdout)["usage"]["file_calls"]
         return found
 
@@ -95,7 +83,7 @@ def test_small_reads_of_a_shared_file_system_are_one_line(
     shown = re.search(words, run.screen(program))
 
     assert shown is not None
-    report = run.weigh("shared", "report", "last").stdout
+    report = run.weigh("report", "last").stdout
     assert shown[0] in " ".join(report.split())
     # the program's own count, and what an interpreter reads as it starts
     reads = run.file_calls()["reads"]
@@ -103,23 +91,9 @@ def test_small_reads_of_a_shared_file_system_are_one_line(
     assert CALLS <= reads < CALLS + 2000
 
 
-@pytest.mark.parametrize(
-    ("program", "kind"),
-    [
-        (MANY_FILES, "local"),
-        (ONE_FILE.format(size=64 << 10), "shared"),
-        (FROM_A_PIPE, "shared"),
-    ],
-)
-def test_reads_that_do_no_harm_are_no_line(run: Run, program: str, kind: str) -> None:
-    assert "small reads" not in run.screen(program, kind=kind)
-
-
 def test_calls_of_children_count_when_they_have_ended(run: Run) -> None:
     child = "import os; [os.read(0, 1) for _ in range(3000)]"
-    run.weigh(
-        "shared", "run", "--", "sh", "-c", f"{sys.executable} -c '{child}' </dev/zero"
-    )
+    run.weigh("run", "--", "sh", "-c", f"{sys.executable} -c '{child}' </dev/zero")
 
     reads = run.file_calls()["reads"]
 
@@ -130,8 +104,8 @@ def test_calls_of_children_count_when_they_have_ended(run: Run) -> None:
 def test_the_report_of_tasks_has_the_line(run: Run) -> None:
     (run.folder / "one.py").write_text(ONE_FILE.format(size=100))
     (run.folder / "tasks.txt").write_text(f"{sys.executable} one.py\n")
-    run.weigh("shared", "exec", "tasks.txt")
+    run.weigh("exec", "tasks.txt")
 
-    report = run.weigh("shared", "report", "tasks.txt.joblog").stdout
+    report = run.weigh("report", "tasks.txt.joblog").stdout
 
     assert "use --stage-in big.bin" in " ".join(report.split())

@@ -16,14 +16,6 @@ def test_every_place_in_a_pipeline_works(weigh: Weigh) -> None:
     assert subprocess.check_output(words, env=weigh.env()) == b"HELLO\n0 0 7\n"
 
 
-def test_ten_thousand_arguments_arrive(weigh: Weigh) -> None:
-    words = [f"argument-{n}" for n in range(10_000)]
-    script = "import sys; print(len(sys.argv), sys.argv[-1]); sys.exit(7)"
-    done = weigh.run("-q", "--", sys.executable, "-c", script, *words)
-    assert (done.returncode, done.stdout) == (7, b"10001 argument-9999\n")
-    assert weigh.record()["command"][-1] == "argument-9999"
-
-
 def test_bytes_that_are_no_text_arrive_and_are_recorded(
     weigh: Weigh, tmp_path: Path
 ) -> None:
@@ -44,26 +36,28 @@ def test_a_command_not_found_may_have_any_name(weigh: Weigh) -> None:
     assert b"command not found" in done.stderr
 
 
-def test_a_locale_of_ascii_will_do(weigh: Weigh) -> None:
-    env = weigh.env(LC_ALL="C")
-    done = weigh.run("--", "sh", "-c", 'echo "$1"; exit 7', "sh", "größe", env=env)
-    assert (done.returncode, done.stdout) == (7, "größe\n".encode())
-
-
-def test_an_empty_environment_will_do(weigh: Weigh) -> None:
-    env = {"WEIGH_DIR": str(weigh.store)}
-    done = weigh.run("--", "sh", "-c", "exit 7", env=env)
-    assert done.returncode == 7
+MANY = [f"argument-{n}" for n in range(10_000)]
+COUNTED = "import sys; print(len(sys.argv), sys.argv[-1]); sys.exit(7)"
+ENDS = ("sh", "-c", 'printf %s "$1"; exit 7', "sh")
 
 
 @pytest.mark.parametrize(
-    "setting", ["PYTHONWARNINGS=error", "PYTHONDEVMODE=1", "PYTHONOPTIMIZE=2"]
+    ("job", "env", "out"),
+    [
+        ((sys.executable, "-c", COUNTED, *MANY), {}, "10001 argument-9999\n"),
+        ((*ENDS, "größe"), {"LC_ALL": "C"}, "größe"),
+        ((*ENDS, "a"), None, "a"),  # an environment of nothing
+        # settings for the job's Python
+        ((*ENDS, "a"), {"PYTHONWARNINGS": "error"}, "a"),
+        ((*ENDS, "a"), {"PYTHONDEVMODE": "1"}, "a"),
+        ((*ENDS, "a"), {"PYTHONOPTIMIZE": "2"}, "a"),
+    ],
+    ids=["many", "ascii", "empty", "warnings", "devmode", "optimize"],
 )
-def test_settings_for_the_jobs_python_are_no_trouble(
-    weigh: Weigh, setting: str
+def test_odd_surroundings_are_no_trouble(
+    weigh: Weigh, job: tuple[str, ...], env: dict[str, str] | None, out: str
 ) -> None:
-    name, _, value = setting.partition("=")
-    done = weigh.run("--", "sh", "-c", "exit 7", env=weigh.env(**{name: value}))
-    assert done.returncode == 7
-    assert b"Traceback" not in done.stderr
-    assert b"Warning" not in done.stderr
+    whole = {"WEIGH_DIR": str(weigh.store)} if env is None else weigh.env(**env)
+    done = weigh.run("-q", "--", *job, env=whole)
+    assert (done.returncode, done.stdout.decode(), done.stderr) == (7, out, b"")
+    assert weigh.record()["command"][-1] == job[-1]
