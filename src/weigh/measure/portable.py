@@ -282,38 +282,6 @@ def _launch_portable_command(
         raise UsageError("a command cannot contain a NUL byte") from error
 
 
-class _ExitWaiter(threading.Thread):
-    """Sleeps until the command ends, without polling: then ``ended`` is set.
-
-    ``code`` is below 0 if a signal ended it. The kernel's figures for it and its
-    children are ``times`` (user, system) and ``max_rss``, 0 if unknown.
-    """
-
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        super().__init__(daemon=True)
-        self.ended = threading.Event()
-        self.code: int | None = None
-        self.times: tuple[Seconds, Seconds] | None = None
-        self.max_rss: Bytes = 0
-        self._process = process
-        self.start()
-
-    def run(self) -> None:
-        """Wait, and store the system's figures."""
-        try:
-            if not hasattr(os, "wait4"):
-                self.code = self._process.wait()
-                return
-            # the usage of this command: getrusage would include earlier ones
-            _, status, used = os.wait4(self._process.pid, 0)
-            self.code = os.waitstatus_to_exitcode(status)
-            self._process.returncode = self.code  # otherwise Popen would wait in vain
-            self.times = used.ru_utime, used.ru_stime
-            self.max_rss = max_rss_bytes(used.ru_maxrss)
-        finally:
-            self.ended.set()
-
-
 @contextmanager
 def _signals_caught(take: Callable[[int], None]) -> Iterator[None]:
     """Catch the signals for the job while it runs, to pass each on once.
@@ -342,7 +310,10 @@ def _signals_caught(take: Callable[[int], None]) -> Iterator[None]:
 
 
 class _PortableRun:
-    """One measured command."""
+    """One measured command.
+
+    A thread sleeps until it ends, and then sets ``_is_over``: nothing polls.
+    """
 
     def __init__(
         self,
@@ -356,13 +327,17 @@ class _PortableRun:
         self._ended: Seconds | None = None
         self._end_signal: int | None = None
         self._got_second_signal = False
-        self._waiter: _ExitWaiter | None = None
+        self._pid: int | None = None
         self._early: list[int] = []  # signals before there was a job
+        self._is_over = threading.Event()
+        self._code: int | None = None  # below 0 if a signal ended it
+        # the kernel's figures for it and its children: user and system time, a size
+        self._times: tuple[Seconds, Seconds] = (0.0, 0.0)
+        self._max_rss: Bytes = 0
 
     def start(self, process: "subprocess.Popen[bytes]") -> None:
         """Begin to watch the command, which has just been started."""
         self._started = time.time()
-        self._pid = process.pid
         # before anything waits for the command, so that its id is still valid
         self._tree = PsutilTree(process.pid, self._psutil)
         self._watcher = TreeWatcher(
@@ -375,22 +350,36 @@ class _PortableRun:
         save = self._checkpoint
         if save is not None:
             RunCheckpoints(self._watcher, lambda: save(self.measurement()))
-        self._waiter = _ExitWaiter(process)
+        threading.Thread(target=self._wait_for, args=(process,), daemon=True).start()
+        self._pid = process.pid
         while self._early:
             self.take(self._early.pop(0))
 
+    def _wait_for(self, process: "subprocess.Popen[bytes]") -> None:
+        try:
+            if not hasattr(os, "wait4"):
+                self._code = process.wait()
+                return
+            # the usage of this command: getrusage would include earlier ones
+            _, status, used = os.wait4(process.pid, 0)
+            self._code = os.waitstatus_to_exitcode(status)
+            process.returncode = self._code  # otherwise Popen would wait in vain
+            self._times = used.ru_utime, used.ru_stime
+            self._max_rss = max_rss_bytes(used.ru_maxrss)
+        finally:
+            self._is_over.set()
+
     def watch(self, *, stop_orphans: bool) -> None:
         """Watch until the command and its orphans have ended, by itself or a signal."""
-        watcher, waiter = self._watcher, self._waiter
-        while waiter is not None and not waiter.ended.is_set():
+        watcher = self._watcher
+        while not self._is_over.is_set():
             watcher.look_if_due()
-            waiter.ended.wait(max(0.0, watcher.pause()))
+            self._is_over.wait(max(0.0, watcher.pause()))
         self._ended = watcher.elapsed()
         # whatever it costs: a walk may have been put off
         self._tree.walk()
         self._wait_for_orphans(stop=stop_orphans)
-        if waiter is not None:
-            watcher.tracker.reap(waiter.max_rss)
+        watcher.tracker.reap(self._max_rss)
         watcher.finish()
 
     def _wait_for_orphans(self, *, stop: bool) -> None:
@@ -412,10 +401,10 @@ class _PortableRun:
     def take(self, number: int) -> None:
         """Handle one signal."""
         name = signal.Signals(number).name
-        if self._waiter is None:
+        if self._pid is None:
             self._early.append(number)
             return
-        if self._waiter.ended.is_set():
+        if self._is_over.is_set():
             # after the command, a second signal is for weigh: KILL instead of TERM
             self._got_second_signal = self._end_signal is not None
         elif name in _LEFT_TO_TERMINAL:
@@ -428,9 +417,9 @@ class _PortableRun:
 
     def _got_end_signal(self) -> bool:
         """Return whether weigh, or the command directly, received an ending signal."""
-        code = None if self._waiter is None else self._waiter.code
-        if self._end_signal is not None or code is None:
-            return self._end_signal is not None
+        code = self._code or 0
+        if self._end_signal is not None:
+            return True
         # a shell ends with 128 and the number of the signal that ended its command
         number = -code if code < 0 else code - SIGNAL_BASE
         ending = [getattr(signal, name, None) for name in _ENDING]
@@ -439,12 +428,9 @@ class _PortableRun:
     def measurement(self) -> RunMeasurement:
         """Return the measurement so far."""
         watcher, ended = self._watcher, self._ended
-        waiter = None if ended is None else self._waiter
         # each is a lower bound: the kernel's times lack what nobody waited for, the
         # looks lack what processes did after the last one
-        times = self._tree.totals()
-        if waiter is not None and waiter.times is not None:
-            times = max(times, waiter.times, key=sum)
+        times = max(self._tree.totals(), self._times, key=sum)
         usage = watcher.usage(
             watcher.elapsed() if ended is None else ended,
             sum(times),
@@ -453,7 +439,7 @@ class _PortableRun:
         measured = watcher.measurement(
             msgspec.structs.replace(usage, user_time=times[0], system_time=times[1]),
             self._started,
-            None if waiter is None else waiter.code,
+            None if ended is None else self._code,
             has_ended=ended is not None,
             warnings=self._warnings(),
         )

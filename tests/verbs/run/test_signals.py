@@ -65,6 +65,7 @@ def test_where_psutil_measures_a_signal_is_passed_on_once_and_int_left_to_the_te
     job = (sys.executable, "-c", COUNTS.format(name))
     process, out = weigh.start_ready("-q", "--", *job, stdin=subprocess.PIPE)
     process.send_signal(_number(name))
+    until(lambda: not pending_signals(process.pid) & 1 << _number(name) - 1)
     if name != "INT":
         assert out.readline() == b"got\n"
     process.communicate(b"\n")

@@ -19,7 +19,7 @@ time.sleep(0.6)
 play(used=0, procs="")
 time.sleep(0.3)
 """
-STEPS = {"prepare": "sleep 0.4", "train": "3", "predict": "1"}
+STEPS = {"prepare": "0", "train": "3", "predict": "1"}
 
 
 def write_steps(folder: Path) -> None:
