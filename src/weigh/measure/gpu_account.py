@@ -22,7 +22,7 @@ DEVICE_RISE = (
     "NVML device memory minus what was in use before; other users' changes count too"
 )
 _MOST_MOMENTS = 4096  # of a GPU; beyond it, the larger of each two stays
-_MOST_PROCESSES = 64  # of one GPU, whose figures are kept one by one
+_MOST_PROCESSES = 64  # of one GPU, whose figures are in the record one by one
 # of readings on shared GPUs and in containers (test_gpu_account.py)
 # seconds that memory of nobody may stay: of tasks that start together on a GPU, some
 # 40 MiB are on no list for tenths of a second (eight_trainings_h100.json)

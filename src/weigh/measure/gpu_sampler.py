@@ -19,8 +19,9 @@ from weigh.probe.gpu import GpuCounters, GpuDevice, GpuProbe, GpuReading
 from weigh.units import Bytes, Seconds
 
 _ACTIVITY_INTERVAL = 0.2  # the driver updates these figures about as often
-_BUS_INTERVAL = 10.0  # seconds between two readings of a GPU's bus
-_FIRST_BUS = 1.0  # seconds after the start
+# seconds between two readings of a GPU's bus, and until the first: one takes 40 ms, in
+# which memory is not read
+_BUS_INTERVAL, _FIRST_BUS = 10.0, 1.0
 # upper bounds of the sampler's cost (docs/gpu.md): per GPU, of one core, for memory
 # readings and for full ones; and of its time, for the bus
 _MEMORY_SHARE, _ACTIVITY_SHARE, _BUS_SHARE = 0.0075, 0.0025, 0.02

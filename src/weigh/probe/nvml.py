@@ -36,7 +36,7 @@ _NO_PERMISSION, _LOST, _LIBRARY_NOT_FOUND, _DRIVER_NOT_LOADED = 4, 15, 12, 9
 _TOO_SMALL, _NO_FUNCTION, _MISMATCH, _UNKNOWN = 7, 13, 18, 999
 _NOTHING = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})  # what a driver may fill in
 _XID_ERRORS = 8  # nvmlEventTypeXidCriticalError
-_LONGEST_TEXT = 96  # bytes of a name or an identity
+_LONGEST_TEXT = 96  # NVML_DEVICE_UUID_V2_BUFFER_SIZE, the longest of its texts
 _MOST_EVENTS = 16  # per reading: a broken driver may have them without end
 # what keeps clocks low at a moment: idle and chosen clocks are no trouble
 _REASONS = {

@@ -28,7 +28,7 @@ LIBRARY = "librocm_smi64.so"
 _VERSIONS = ("", ".7", ".6", ".5", ".1")  # of the library's name, the newest first
 _FOLDERS = ("", "/opt/rocm/lib/")
 _VRAM = 0  # RSMI_MEM_TYPE_VRAM
-_MOST_PROCESSES = 4096  # of one list
+_MOST_PROCESSES = 4096  # of one list: room for more than a node runs
 _NOT_HERE = 8  # RSMI_STATUS_INIT_ERROR: no driver, or no GPU
 _ALL = "ROCR_VISIBLE_DEVICES"  # applied first, to all GPUs
 # the first of these that is set counts, among what the variables above leave

@@ -277,11 +277,9 @@ def joined_phases(first: ProgramPhase, later: ProgramPhase) -> ProgramPhase:
 
 
 def _with_higher_peak(first: ProgramPhase, later: ProgramPhase) -> ProgramPhase:
+    by = (later.peak_memory or 0) - (first.peak_memory or 0)
     # several may have the same peak: one exact figure is enough
-    def peak_and_exactness(phase: ProgramPhase) -> tuple[Bytes, bool]:
-        return phase.peak_memory or 0, phase.source != BOUND
-
-    return max(first, later, key=peak_and_exactness)
+    return later if by > 0 or (by == 0 and first.source == BOUND) else first
 
 
 def _phase_of_two_processes(one: ProgramPhase, other: ProgramPhase) -> ProgramPhase:

@@ -33,7 +33,7 @@ def joined_gpu_memory(
     first: Iterable[GpuMemory], later: Iterable[GpuMemory]
 ) -> tuple[GpuMemory, ...]:
     """Join the GPUs' memory over two periods: the later's end, the higher peak."""
-    joined = {gpu.uuid: gpu for gpu in first}
+    joined = {gpu.uuid: gpu for gpu in first}  # in most programs, none
     for gpu in later:
         known = joined.get(gpu.uuid, gpu)
         joined[gpu.uuid] = msgspec.structs.replace(

@@ -54,32 +54,23 @@ class OpenPhase(OpenRegion, eq=False):
     cpu_time: Seconds | None = None  # of the whole process
     peak_memory: Bytes | None = None  # of this process
 
-    def not_ended(self) -> ProgramPhase:
-        """Return that a call has begun."""
+    def figures(self) -> ProgramPhase:
+        """Return the figures of a call, which may not have ended."""
+        wall, has_ended = self.wall_time or 0.0, self.wall_time is not None
+        source = _RESET if self.exact else BOUND
         return ProgramPhase(
             self.path[-1],
             len(self.path) - 1,
-            0,
-            start=self.start,
-            end=self.start,
-            wall_time=0.0,
+            int(has_ended),
+            self.start,
+            self.start + wall,
+            wall,
+            self.cpu_time,
             memory_before=self.before,
-        )
-
-    def call(self) -> ProgramPhase:
-        """Return the figures of a call that has ended."""
-        wall = self.wall_time or 0.0
-        source = _RESET if self.exact else BOUND
-        return msgspec.structs.replace(
-            self.not_ended(),
-            calls=1,
-            end=self.start + wall,
-            wall_time=wall,
-            cpu_time=self.cpu_time,
             memory_after=self.after,
-            peak_memory=self.peak,
-            gpus=self.gpus,
-            source=None if self.peak is None else source,
+            peak_memory=self.peak if has_ended else None,
+            gpus=self.gpus if has_ended else (),
+            source=source if has_ended and self.peak is not None else None,
         )
 
 

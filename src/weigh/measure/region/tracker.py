@@ -134,7 +134,7 @@ class RegionTracker:
         region.path, region.parent, region.start = path, parent, clock()
         self._begin(region, often=self._is_frequent(path))
         if path not in self._phases:
-            self._phases[path] = region.not_ended()
+            self._phases[path] = region.figures()
             self._unwritten.add(path)
             if self.file.has_room:  # shows where a killed job was
                 self._write_changes(region.start)
@@ -149,7 +149,7 @@ class RegionTracker:
         """Add a call of a phase, whose clocks have stopped."""
         self._end(region, often=self._is_frequent(region.path))
         region.peak_memory = region.peak
-        call = region.call()
+        call = region.figures()
         self._phases[region.path] = joined_phases(self._phases[region.path], call)
         self._note_change(region.path, call.end)
 

@@ -25,9 +25,9 @@ from weigh.regular_file import file_head
 from weigh.units import Seconds
 
 _LOOK = 60.0  # seconds in which lengths are read: a stream may have no end
-_PART = 100  # of so many batches one is run
+_PART = 100  # of so many batches one is run: 1 % (docs/python.md)
 _LEAST_SPREAD = 3  # batches of other lengths that are run: two more than a line needs
-_KEPT = 64  # batches of a stream, before those are dropped that are not to be run
+_KEPT = 64  # batches of a stream, before the choice among them drops the others
 # what memory may follow: padded samples, each with each (attention), all text
 _MEASURES: tuple[Callable[[BatchShape], int], ...] = (
     lambda shape: shape.padded,

@@ -64,48 +64,55 @@ def test_a_phase_called_often_does_not_read_the_gpu_each_time(
     assert fake_gpu.looks < 500
 
 
-class Cuda(types.ModuleType):
-    """The part of torch.cuda that is asked."""
+class Torch(types.ModuleType):
+    """A torch with one GPU in use, whose work is launched at once and done later."""
 
-    def __init__(self, *, used: bool) -> None:
-        super().__init__("torch.cuda")
-        self.is_initialized = lambda: used
-        self.device_count = lambda: 1
+    LASTS = 0.02  # seconds
+
+    def __init__(self) -> None:
+        super().__init__("torch")
+        self.done = 0.0
+        self.used = self.capturing = False
+        self.waited = 0
+        self.cuda = self
+        self.is_initialized = lambda: self.used
+        self.is_current_stream_capturing = lambda: self.capturing
         self.current_device = lambda: 0
-        self.memory_reserved = lambda number: number
-        self.max_memory_allocated = lambda number: 1000 * MIB + number
-        self.max_memory_reserved = lambda number: 1200 * MIB + number
+        self.device_count = lambda: 2
+        self.memory_reserved = lambda _index: 0
+        self.max_memory_allocated = lambda index: (1000 * MIB, 0)[index]
+        self.max_memory_reserved = lambda index: (1200 * MIB, 0)[index]
+
+    def launch(self) -> None:
+        self.used = True
+        self.done = max(self.done, time.perf_counter()) + self.LASTS
+
+    def synchronize(self, index: int) -> None:
+        assert index == 0, "another device would get a context"
+        self.waited += 1
+        time.sleep(max(0.0, self.done - time.perf_counter()))
 
 
-def with_torch(monkeypatch: pytest.MonkeyPatch, *, used: bool) -> None:
-    torch = types.ModuleType("torch")
-    torch.cuda = Cuda(used=used)  # type: ignore[attr-defined]
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
+    torch = Torch()
     monkeypatch.setitem(sys.modules, "torch", torch)
+    return torch
 
 
-def test_torchs_own_peaks_are_shown_and_the_rest_is_named(
-    fake_gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+def test_torchs_own_peaks_are_shown_once_it_has_used_cuda_and_the_rest_is_named(
+    fake_gpu: FakeGpu, torch: Torch
 ) -> None:
-    with_torch(monkeypatch, used=True)
-    with phase("train"):
-        fake_gpu.used = (100 + 1200 + 450) * MIB
-    regions = current().regions()
-    (seen,) = regions.phases[0].gpus
-    assert (seen.torch_allocated, seen.torch_reserved) == (1000 * MIB, 1200 * MIB)
-    text = render_regions(regions)
+    for used in (False, True):
+        torch.used = used
+        with phase("train"):
+            fake_gpu.used = (100 + 1200 + 450) * MIB
+        (seen,) = current().regions().phases[0].gpus
+        expected = (1000 * MIB, 1200 * MIB) if used else (None, None)
+        assert (seen.torch_allocated, seen.torch_reserved) == expected
+    text = render_regions(current().regions())
     (rest,) = [line for line in text.splitlines() if "CUDA context" in line]
     assert rest.split()[-2:] == ["450", "MiB"]
-
-
-@pytest.mark.usefixtures("fake_gpu")
-def test_torch_that_has_not_used_cuda_is_not_queried(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with_torch(monkeypatch, used=False)
-    with phase("train"):
-        pass
-    (seen,) = current().regions().phases[0].gpus
-    assert (seen.torch_allocated, seen.torch_reserved) == (None, None)
 
 
 def test_show_gpus_prints_one_line_per_gpu_after_each_call(
@@ -187,75 +194,40 @@ def test_two_stretches_join_to_the_firsts_before_and_the_laters_after() -> None:
     assert joined_gpu_memory([first], [later]) == (GpuMemory("a", 1, 2, 9, 4, 6),)
 
 
-class Launches(types.ModuleType):
-    """A torch whose work is launched at once and done 20 ms later."""
-
-    LASTS = 0.02
-
-    def __init__(self) -> None:
-        super().__init__("torch")
-        self.done = 0.0
-        self.used = self.capturing = False
-        self.waited = 0
-        self.cuda = self
-        self.is_initialized = lambda: self.used
-        self.is_current_stream_capturing = lambda: self.capturing
-        self.current_device = lambda: 0
-        self.device_count = lambda: 2
-        self.memory_reserved = self.max_memory_allocated = lambda _index: 0
-        self.max_memory_reserved = self.memory_reserved
-
-    def launch(self) -> None:
-        self.used = True
-        self.done = max(self.done, time.perf_counter()) + self.LASTS
-
-    def synchronize(self, index: int) -> None:
-        assert index == 0, "another device would get a context"
-        self.waited += 1
-        time.sleep(max(0.0, self.done - time.perf_counter()))
+@pytest.mark.usefixtures("tracker")
+def test_timeit_counts_the_work_and_not_its_launch(torch: Torch) -> None:
+    assert timeit(torch.launch, number=2, repeat=1).minimum >= torch.LASTS
+    waited = torch.waited
+    timeit(torch.launch, number=2, repeat=1, sync=False)
+    assert torch.waited == waited
 
 
-@pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch, tracker: RegionTracker) -> Launches:
-    del tracker
-    torch = Launches()
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    return torch
-
-
-def test_timeit_counts_the_work_and_not_its_launch(launches: Launches) -> None:
-    assert timeit(launches.launch, number=2, repeat=1).minimum >= launches.LASTS
-    waited = launches.waited
-    timeit(launches.launch, number=2, repeat=1, sync=False)
-    assert launches.waited == waited
-
-
-def test_with_sync_work_counts_in_the_phase_that_started_it(launches: Launches) -> None:
+@pytest.mark.usefixtures("tracker")
+def test_with_sync_work_counts_in_the_phase_that_started_it(torch: Torch) -> None:
     @measured(sync=True)
     def step() -> None:
-        launches.launch()
+        torch.launch()
 
-    launches.launch()
+    torch.launch()
     with phase("only its own", sync=True) as region:
         pass
     step()
     for _ in batches([1], sync=True):
-        launches.launch()
+        torch.launch()
     regions = current().regions()
     walls = {one.name.split(".")[-1]: one.wall_time for one in regions.phases}
-    assert (region.wall_time or 1) < launches.LASTS <= walls["step"]
-    assert (regions.batches[0].time_min or 0) >= launches.LASTS
+    assert (region.wall_time or 1) < torch.LASTS <= walls["step"]
+    assert (regions.batches[0].time_min or 0) >= torch.LASTS
 
 
-def test_nothing_is_waited_for_unless_requested_used_and_allowed(
-    launches: Launches,
-) -> None:
+@pytest.mark.usefixtures("tracker")
+def test_nothing_is_waited_for_unless_requested_used_and_allowed(torch: Torch) -> None:
     timeit(lambda: None, number=1, repeat=1)
     with phase("unused", sync=True):
-        launches.used = launches.capturing = True
+        torch.used = torch.capturing = True
     with phase("plain"):
-        launches.capturing = False
-    assert launches.waited == 0
+        torch.capturing = False
+    assert torch.waited == 0
 
 
 def test_results_of_jax_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
