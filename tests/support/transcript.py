@@ -73,10 +73,15 @@ def check_texts(path: Path, texts: Mapping[str, str]) -> None:
     assert after == path.read_text()
 
 
-def check_answers(path: Path, questions: Mapping[str, Callable[[str], object]]) -> None:
+def check_answers(
+    path: Path,
+    questions: Mapping[str, Callable[[str], object]],
+    masks: Mapping[str, str] | None = None,
+) -> None:
     """Ask each question about the arguments below its name, ``## NAME``, in a file.
 
-    Its rows are ``ARGUMENT => ANSWER``, or the words with which it is refused.
+    Its rows are ``ARGUMENT => ANSWER``, or the error with which it is refused; *masks*
+    are those of a transcript.
     """
     before, rows, ask = path.read_text(), list[str](), str
     for row in before.splitlines():
@@ -85,7 +90,9 @@ def check_answers(path: Path, questions: Mapping[str, Callable[[str], object]]) 
             try:
                 answer = f"{ask(argument)}"
             except WeighError as error:
-                answer = f"refused: {error}"
+                answer = f"{type(error).__name__}: {error}"
+            for pattern, name in (masks or {}).items():
+                answer = re.sub(pattern, name, answer)
             row = f"{argument} => {answer}".rstrip()  # noqa: PLW2901 - its answer
         elif row.startswith("## "):
             ask = questions[row.removeprefix("## ")]  # type: ignore[assignment]

@@ -1,6 +1,9 @@
 """Rows, requests and figures of a report, by values worked out by hand."""
 
+from pathlib import Path
+
 import pytest
+from transcript import check_answers
 
 from weigh.model.job import ElementState
 from weigh.model.record import (
@@ -32,7 +35,7 @@ from weigh.review.runs import (
     runs_of_records,
 )
 from weigh.review.summary import ReportFindings, compose_report
-from weigh.units import GIB, MIB
+from weigh.units import GIB, MIB, parse_size
 
 NOTHING = ElementRequest()
 
@@ -125,59 +128,29 @@ def test_a_report_spans_the_attempts_that_began() -> None:
     assert (report.started, report.ended) == (1.0, 9.0)
 
 
-def asked_notes(
-    measure: ReportMeasure, requested: ElementRequest
-) -> list[tuple[str | None, float]]:
+def advised(words: str) -> list[str]:
     """Return flags and weights of the notes on one element that completed."""
-    need = round(measure.most or 0) if measure.name == "memory" else None
-    run = ReviewedRun(
-        row=ReportRow(started=0.0, wall_time=100.0, state="COMPLETED"), need=need
-    )
-    element = single_run_element(run, requested)
-    subject = AdviceSubject(
-        elements=[element], requested=requested, measures={measure.name: measure}
-    )
-    return [(note.flag, note.weight) for note in resource_notes(subject)]
-
-
-@pytest.mark.parametrize(
-    ("name", "used", "requested", "note"),
-    [
-        # 7 of 10: well requested; below: 20 % more than was used, rounded up
-        ("memory", 700 * MIB, {"memory": 1000 * MIB}, None),
-        ("memory", 600 * MIB, {"memory": 1000 * MIB}, ("--mem=720M", 60 * 0.28)),
-        # a gain of less than 100 MiB
-        ("memory", 100 * MIB, {"memory": 200 * MIB}, None),
-        ("memory", 899 * MIB, {"memory": 1000 * MIB}, None),
-        ("memory", 900 * MIB, {"memory": 1000 * MIB}, ("--mem=1080M", 80)),
-        ("time", 4200.0, {"time_limit": 6000}, None),
-        ("time", 3000.0, {"time_limit": 6000}, ("--time=01:00:00", 30 * 0.4)),
-        ("time", 5400.0, {"time_limit": 6000}, ("--time=02:00:00", 78)),
-        # as much as the least that is requested
-        ("time", 10.0, {"time_limit": 300}, None),
-        ("cpus", 3.2, {"cpus": 4}, None),
-        (
-            "cpus",
-            2.1,
-            {"cpus": 4},
-            ("--cpus-per-task=2", 50 * 0.5),
-        ),  # a tenth of a CPU is noise
-        ("cpus", 2.2, {"cpus": 4}, ("--cpus-per-task=3", 50 * 0.25)),
-    ],
-)
-def test_a_flag_is_advised_from_a_threshold_on(
-    name: str,
-    used: float,
-    requested: dict[str, int],
-    note: tuple[str, float] | None,
-) -> None:
+    name, used_text, requested_text = words.split()
+    is_memory = name == "memory"
+    used = parse_size(used_text) if is_memory else float(used_text)
+    asked = parse_size(requested_text) if is_memory else int(requested_text)
+    field = "time_limit" if name == "time" else name
+    requested = ElementRequest(scheduler="slurm", **{field: asked})  # type: ignore[arg-type]
     measure = ReportMeasure(name=name, unit="bytes", median=used, most=used)  # type: ignore[arg-type]
+    row = ReportRow(started=0.0, wall_time=100.0, state="COMPLETED")
+    run = ReviewedRun(row=row, need=round(used) if is_memory else None)
+    subject = AdviceSubject(
+        elements=[single_run_element(run, requested)],
+        requested=requested,
+        measures={measure.name: measure},
+    )
+    return [f"{note.flag} {note.weight:.4g}" for note in resource_notes(subject)]
 
-    notes = asked_notes(measure, ElementRequest(scheduler="slurm", **requested))  # type: ignore[arg-type]
 
-    # what wastes more comes first, and what loses work before it
-    expected: list[object] = [] if note is None else [(note[0], pytest.approx(note[1]))]
-    assert notes == expected
+def test_a_flag_is_advised_from_a_threshold_on() -> None:
+    """What wastes more comes first, and what loses work before it."""
+    path = Path(__file__).with_name("advised.texts")
+    check_answers(path, {"used and requested": advised})
 
 
 @pytest.mark.parametrize(("elapsed", "advised"), [(None, True), (200.0, False)])

@@ -3,12 +3,18 @@ from pathlib import Path
 import msgspec
 import pytest
 from some_records import HERE, some_record
+from transcript import check_answers
 
-from weigh.errors import FormatError, RecordNotFoundError, SchemaError, UsageError
+from weigh.errors import FormatError
 from weigh.store.find import find_stored_record
-from weigh.store.identity import content_id, is_id, new_id
+from weigh.store.identity import MachineIdentity, content_id, is_id, new_id
 from weigh.store.lines import encode_record
-from weigh.store.shards import append_line, append_record
+from weigh.store.shards import (
+    append_line,
+    append_record,
+    month_folder,
+    shard_name,
+)
 
 OLD = some_record("aaaa11112222", label="train", started="2026-11-20T00:00:00Z")
 NEW = some_record("aaaa33334444", label="train", started="2026-11-21T00:00:00Z")
@@ -22,53 +28,25 @@ def root(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        ("aaaa11112222", OLD),
-        ("bbbb", LATEST),
-        ("BBBB5", LATEST),
-        ("aaaa3", NEW),
-        ("train", NEW),
-        ("last", LATEST),
-    ],
-)
-def test_a_record_answers_to(root: str, name: str, found: object) -> None:
-    assert find_stored_record(root, name) == found
-
-
-@pytest.mark.parametrize(
-    ("name", "error", "words"),
-    [
-        ("aaaa", UsageError, "aaaa33334444, aaaa11112222"),
-        ("bbb", RecordNotFoundError, "bbb"),  # three letters are too few for an id
-        ("trian", RecordNotFoundError, "did you mean train"),
-        ("lsat", RecordNotFoundError, "did you mean last"),
-        ("bbbb65", RecordNotFoundError, "did you mean bbbb55"),
-        ("none.json", RecordNotFoundError, r"none\.json: No such file"),
-        ("ffff00001111", SchemaError, "ffff00001111"),
-        ("ffff", SchemaError, "ffff00001111"),
-    ],
-)
-def test_a_name_of_no_record_is_refused_with_what_is_near(
-    root: str, name: str, error: type[Exception], words: str
-) -> None:
+def test_names_find_records_as_they_were_reviewed(root: str, tmp_path: Path) -> None:
     path = append_record(root, LATEST, HERE)
     append_line(path, b'{"schema":"weigh.record/2","id":"ffff00001111"}')
-    with pytest.raises(error, match=words):
-        find_stored_record(root, name)
-
-
-def test_a_prefix_of_many_counts_the_rest(tmp_path: Path) -> None:
+    many = str(tmp_path / "many")
     for number in range(8):
-        append_record(str(tmp_path), some_record(f"cccc{number:08}"), HERE)
-    with pytest.raises(UsageError, match="and 3 more"):
-        find_stored_record(str(tmp_path), "cccc")
-
-
-def test_an_empty_store_states_how_to_fill_it(tmp_path: Path) -> None:
-    with pytest.raises(RecordNotFoundError, match="weigh run makes one"):
-        find_stored_record(str(tmp_path), "last")
+        append_record(many, some_record(f"cccc{number:08}"), HERE)
+    check_answers(
+        Path(__file__).with_name("names.texts"),
+        {
+            "a record of three": lambda name: find_stored_record(root, name).id,
+            "a record of many": lambda name: find_stored_record(many, name).id,
+            "a record of none": lambda name: find_stored_record(f"{root}/none", name),
+            "the shard of a host": lambda host: shard_name(
+                MachineIdentity(host.replace("LONG", "x" * 300))
+            ),
+            "the month of a record": month_folder,
+        },
+        {root: "FOLDER"},
+    )
 
 
 @pytest.mark.parametrize("indent", [0, 2])

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from transcript import check_answers
+from written_programs import write_program
 
-from weigh.errors import CommandNotFoundError, UsageError, WeighError
 from weigh.flow.run.profile import scalene_command
 
 needs_scalene = pytest.mark.skipif(
@@ -93,44 +94,16 @@ def test_a_batch_job_is_profiled_when_forced_to_the_file_that_is_named(
     assert json.loads((folder / "mine.json").read_bytes())["files"]
 
 
-@pytest.mark.parametrize(
-    "environ",
-    [{"SLURM_JOB_ID": "481516"}, {"JOB_ID": "481516", "SGE_TASK_ID": "undefined"}],
-    ids=["Slurm", "Grid Engine"],
-)
-def test_inside_a_batch_job_one_line_names_the_job_and_the_way_out(
-    environ: dict[str, str],
-) -> None:
-    with pytest.raises(UsageError, match=r"batch job 481516.*--force"):
-        scalene_command(["python3", "train.py"], environ=environ)
+def test_what_cannot_be_profiled_is_refused_as_it_was_reviewed(tmp_path: Path) -> None:
+    lacks_scalene = write_program(tmp_path / "python3", "exit 1")
 
+    def refusal(words: str) -> object:
+        environ, _, command = words.rpartition(" | ")
+        argv = command.replace("BARE", str(lacks_scalene)).split()
+        argv[0] = argv[0].replace("PYTHON", sys.executable)
+        variables = dict(word.split("=") for word in environ.split())
+        return scalene_command(argv, environ=variables)
 
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
-        (["bash", "run.sh"], "not a Python command: bash"),
-        (["./train.py"], r"not a Python command: \./train\.py"),
-        ([sys.executable], "needs a file or a module"),
-        ([sys.executable, "-c", "pass"], "needs a file or a module"),
-    ],
-)
-def test_what_cannot_be_profiled_is_refused_in_one_line(
-    command: list[str], says: str
-) -> None:
-    with pytest.raises(UsageError, match=says) as refused:
-        scalene_command(command, environ={})
-    assert "\n" not in str(refused.value)
-
-
-def test_a_python_that_is_not_there_is_named() -> None:
-    with pytest.raises(CommandNotFoundError, match=r"python3\.99"):
-        scalene_command(["python3.99", "train.py"], environ={})
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no #! lines")
-def test_a_python_without_scalene_is_named_with_the_way_out(tmp_path: Path) -> None:
-    python = tmp_path / "python3"
-    python.write_text("#!/bin/sh\nexit 1\n")
-    python.chmod(0o755)
-    with pytest.raises(WeighError, match=r"python3 -m pip install scalene$"):
-        scalene_command([str(python), "train.py"], environ={})
+    path = Path(__file__).with_name("profiled.texts")
+    question = "a command, behind the variables of a job"
+    check_answers(path, {question: refusal}, {str(tmp_path): "FOLDER"})

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from some_jobs import JOB, Say, SomeJob, Task, write_job
-from transcript import check_texts
+from transcript import check_answers, check_texts
 
 from weigh.errors import SchedulerError
 from weigh.model.report import AccountedElement, ReportMeasure
@@ -251,6 +251,14 @@ def test_figures_of_accounting_are_judged_as_they_were_reviewed() -> None:
     check_texts(Path(__file__).with_name("accounting.texts"), texts)
 
 
+def test_how_often_slurm_samples_is_read_from_its_configuration() -> None:
+    def interval(config: str) -> float | None:
+        return slurm_accounting.parse_interval(config.replace("; ", "\n"))
+
+    path = Path(__file__).with_name("intervals.texts")
+    check_answers(path, {"seconds between samples": interval})
+
+
 def test_where_accounting_is_missing_or_refuses_nothing_is_reported() -> None:
     def missing(_argv: tuple[str, ...], *_: object, **__: object) -> CommandOutput:
         raise SchedulerError("sacct is not on this machine")
@@ -280,25 +288,3 @@ def test_a_sacct_on_path_is_queried_once_for_the_whole_job(
     _, out, _ = say("report", JOB)
     assert "sacct MaxRSS: 3.00 GiB" in out
     assert (tmp_path / "asked").read_text() == "\n"
-
-
-@pytest.mark.parametrize(
-    ("config", "seconds"),
-    [
-        ("JobAcctGatherFrequency  = 30\nJobAcctGatherType = jobacct_gather/linux", 30),
-        ("JobAcctGatherFrequency  = task=10\n", 10),
-        ("JobAcctGatherFrequency  = energy=60,task=15,network=0\n", 15),
-        # the default of what is left out
-        ("JobAcctGatherFrequency  = energy=60\n", 30),
-        ("JobAcctGatherFrequency  = 0\n", 0),
-        ("JobAcctGatherFrequency  = 30\nJobAcctGatherType = (null)\n", None),
-        ("JobAcctGatherFrequency  = 30\nJobAcctGatherType = jobacct_gather/none", None),
-        ("JobAcctGatherFrequency  = (null)\n", None),
-        ("JobAcctGatherFrequency  = task=\n", None),
-        ("", None),
-    ],
-)
-def test_how_often_slurm_samples_is_read_from_its_configuration(
-    config: str, seconds: float | None
-) -> None:
-    assert slurm_accounting.parse_interval(config) == seconds
