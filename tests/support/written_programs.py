@@ -1,8 +1,10 @@
-"""Programs that a test writes, and processes that it looks for."""
+"""Programs and files that a test writes, and processes that it looks for."""
 
 import os
+import resource
 import signal
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -12,6 +14,17 @@ def write_program(path: Path, body: str) -> Path:
     path.write_text(f"#!/bin/bash\n{body}\n")
     path.chmod(0o755)
     return path
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """Let files grow to so many bytes: the kernel writes what fits, as on a disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def processes_with(*, cwd: Path | None = None, variable: str = "") -> list[int]:

@@ -4,15 +4,14 @@ import errno
 import os
 import random
 import re
-import resource
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from written_programs import room_for
 
 from weigh.errors import FormatError, StoreError, UsageError, WeighError
 from weigh.joblog import HEADER, JoblogEntry
@@ -156,17 +155,6 @@ def test_what_could_not_be_written_is_written_once_the_joblog_is_back(
     assert journal.try_again() is None
     assert journal.trouble() is None
     assert [line[:1] for line in path.read_text().splitlines()[1:]] == ["1", "2"]
-
-
-@contextmanager
-def room_for(size: int) -> Iterator[None]:
-    """Let files grow to so many bytes: the kernel writes what fits, as on a disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_line_that_a_full_disk_cut_is_taken_back_and_written_once_there_is_room(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from written_programs import write_program
 
 from weigh.errors import UsageError
 from weigh.runner import orphans
@@ -97,11 +98,8 @@ def test_a_scheduler_has_cleared_up_after_its_job() -> None:
 def test_tasks_of_a_job_that_still_runs_there_are_not_run_a_second_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    squeue = tmp_path / "squeue"
-    squeue.write_text(
-        '#!/bin/sh\necho "$*" | grep -q -- "-j 4711 -w away" && echo 4711\n'
-    )
-    squeue.chmod(0o755)
+    answer = 'echo "$*" | grep -q -- "-j 4711 -w away" && echo 4711'
+    write_program(tmp_path / "squeue", answer)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     with pytest.raises(UsageError, match="away"):
         orphans.refuse_elsewhere(_past(_opened(AWAY, "4711")), this_machine())

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 import pytest
+from written_programs import write_program
 
 from weigh.model.staging import StagedInput, StagingPlan
 from weigh.staging.script import staged_script_lines
@@ -205,10 +206,7 @@ def real_program(name: str) -> str:
 
 def program(folder: Path, name: str, text: str) -> str:
     """Put a program in *folder*; return a PATH on which it comes first."""
-    folder.mkdir(exist_ok=True)
-    path = folder / name
-    path.write_text(f"#!/bin/bash\n{text}\n")
-    path.chmod(0o755)
+    write_program(folder / name, text)
     return f"{folder}:{os.environ['PATH']}"
 
 

@@ -1,5 +1,4 @@
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from some_records import some_record
+from written_programs import room_for
 
 from weigh.errors import FormatError, StoreError
 from weigh.store.checkpoint import (
@@ -83,7 +83,7 @@ def test_a_killed_weigh_leaves_what_was_seen_as_interrupted(tmp_path: Path) -> N
     )
     killed = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": os.path.dirname(__file__)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         check=False,
     )
     assert killed.returncode == -signal.SIGKILL
@@ -207,13 +207,9 @@ def test_a_store_that_cannot_be_written_keeps_the_checkpoint_for_later(
 
 def test_a_write_that_fails_leaves_the_checkpoint_before_it(tmp_path: Path) -> None:
     save_checkpoint(str(tmp_path), checkpoint_of(weigh=me()))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50, hard))
-    try:
-        with pytest.raises(StoreError, match=r"7f3a91c0d2e4\.json: File too large"):
-            save_checkpoint(str(tmp_path), checkpoint_of(weigh=me()))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    too_large = pytest.raises(StoreError, match=r"7f3a91c0d2e4\.json: File too large")
+    with too_large, room_for(50):
+        save_checkpoint(str(tmp_path), checkpoint_of(weigh=me()))
     assert len(runs_in_progress(str(tmp_path), HERE, 0)) == 1
     assert files_in(tmp_path) == ["7f3a91c0d2e4.json"]
 

@@ -8,7 +8,6 @@ another run may come first, and any run may be killed.
 import errno
 import os
 import random
-import resource
 import shutil
 import threading
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from pulling_runs import PretendedRun
+from written_programs import room_for
 
 from weigh.errors import StoreError, UsageError
 from weigh.flow.exec import pull
@@ -360,14 +360,9 @@ def test_another_error_of_the_disk_is_reported(tmp_path: Path, number: int) -> N
 
 
 def test_a_full_disk_leaves_no_part_of_an_owner(tmp_path: Path) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # the kernel writes what fits, as on a disk that becomes full
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20, hard))
-    try:
-        with pytest.raises(StoreError, match=r"tasks_0\.0: No space left"):
-            _claims(tmp_path, "tasks_0")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    no_space = pytest.raises(StoreError, match=r"tasks_0\.0: No space left")
+    with no_space, room_for(20):
+        _claims(tmp_path, "tasks_0")
 
     assert list(tmp_path.iterdir()) == []
 

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from some_jobs import JOB, Say, SomeJob, Task, write_job
 from transcript import check_answers, check_texts
+from written_programs import write_program
 
 from weigh.errors import SchedulerError
 from weigh.model.report import AccountedElement, ReportMeasure
@@ -276,14 +277,10 @@ def test_a_sacct_on_path_is_queried_once_for_the_whole_job(
 ) -> None:
     job = SomeJob(tasks=(Task(memory=GIB), Task(memory=GIB)))
     write_job(root, f"{Path(root).parent}/plan/p", job)
-    fake = tmp_path / "bin" / "sacct"
-    fake.parent.mkdir()
     line = f"{JOB}_0|COMPLETED|3600|360|8G|4|54:00||cpu=4|n1||"
     step = f"{JOB}_0.batch|COMPLETED|3600|||4|54:00|3G|cpu=4|n1||0"
-    fake.write_text(
-        f"#!/bin/sh\necho >>{tmp_path}/asked\necho '{COLUMNS}{line}\n{step}'\n"
-    )
-    fake.chmod(0o755)
+    answer = f"echo >>{tmp_path}/asked\necho '{COLUMNS}{line}\n{step}'"
+    fake = write_program(tmp_path / "bin/sacct", answer)
     monkeypatch.setenv("PATH", f"{fake.parent}{os.pathsep}/bin")
     _, out, _ = say("report", JOB)
     assert "sacct MaxRSS: 3.00 GiB" in out

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from some_jobs import BEGAN, Say, Task, record_of
+from written_programs import write_program
 
 from weigh.model.record import Allocation, RecordedJob
 from weigh.model.report import JobReport, ReportNote
@@ -57,10 +58,8 @@ def sacct(root: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "77_4|COMPLETED|7000|120|8G|1|01:50:00||cpu=1|n1||",
         "77_4.batch|COMPLETED|7000|||1|01:50:00|7G|cpu=1|n1||0",
     )
-    fake = tmp_path / "bin" / "sacct"
-    fake.parent.mkdir()
-    fake.write_text("#!/bin/sh\ncat <<E\n" + "\n".join(lines) + "\nE\n")
-    fake.chmod(0o755)
+    answer = "\n".join(("cat <<E", *lines, "E"))
+    fake = write_program(tmp_path / "bin/sacct", answer)
     monkeypatch.setenv("PATH", f"{fake.parent}:/bin")
 
 

@@ -4,20 +4,17 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from run_captured import run_captured
-
-WEIGH = [sys.executable, "-m", "weigh"]
+from called_weigh import called_apart
+from processes import WEIGH
 
 
 def weigh(folder: Path, *words: str) -> str:
     """Run weigh in *folder*; return what it printed."""
-    done = run_captured([*WEIGH, *words], cwd=folder)
-    return done.stdout
+    return called_apart(folder, *words).stdout
 
 
 @pytest.mark.parametrize(
@@ -71,7 +68,7 @@ def test_after_an_interrupted_exec_no_task_waits_and_the_way_out_is_named(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "my tasks.txt").write_text("kill -INT $PPID; exec sleep 60\ntrue\n")
-    run_captured([*WEIGH, "exec", "-j", "1", "my tasks.txt"], cwd=tmp_path)
+    weigh(tmp_path, "exec", "-j", "1", "my tasks.txt")
     report = weigh(tmp_path, "report", "my tasks.txt")
     assert "2 tasks, 1 interrupted, 1 not run\n" in report
     assert "not run   1 task: weigh exec 'my tasks.txt' runs what is left" in report

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from some_jobs import Say, SomeJob, Task, write_job
 from transcript import check_transcript
+from written_programs import write_program
 
 from weigh.model.job import JobRequest
 from weigh.review.runs import covered_time
@@ -59,11 +60,8 @@ def test_my_jobs_are_a_line_each_from_accounting_and_records(
     # 2 of 8 GiB, 1 of 3 h and 1 of 4 CPUs were used of job 11, 45 of 60 CPU minutes
     # of job 9
     del month
-    (tmp_path / "bin").mkdir()
     for name, text in (("sacct", SACCT), ("sbatch", ""), ("squeue", "")):
-        program = tmp_path / "bin" / name
-        program.write_text(f"#!/bin/sh\n/bin/cat <<'.'\n{text}.\n")
-        program.chmod(0o755)
+        write_program(tmp_path / "bin" / name, f"/bin/cat <<'.'\n{text}.")
 
     def given(situation: str) -> None:
         path = str(tmp_path / "bin") if situation == "accounting" else "/nowhere"

@@ -1,7 +1,5 @@
 """``report -o`` from the command line: pages, and what is printed."""
 
-import resource
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +7,7 @@ import msgspec
 import pytest
 from called_weigh import called_here
 from reports_to_draw import trained
+from written_programs import room_for
 
 from weigh.store import identity, shards
 
@@ -50,14 +49,8 @@ def test_a_full_disk_leaves_the_page_before(say: Say, tmp_path: Path) -> None:
     page = tmp_path / "out.html"
     page.write_text("the page before")
     page.chmod(0o644)
-    most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, most[1]))
-    try:
+    with room_for(2048):
         code, _, err = say("report", "train", "-o", "out.html")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, most)
-        signal.signal(signal.SIGXFSZ, before)
     assert (code, err) == (125, "weigh: cannot write out.html: File too large\n")
     assert page.read_text() == "the page before"
     assert [one.name for one in tmp_path.glob("out.html*")] == ["out.html"]
