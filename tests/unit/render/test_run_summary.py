@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.estimate.growth import is_memory_growing
-from weigh.model.record import PeakMemory, Record, RunOutcome, SampleSeries, Usage
-from weigh.render.record_lines import render_record, render_summary
+from weigh.model.record import PeakMemory, Record, SampleSeries, Usage
+from weigh.render.record_lines import render_summary
 from weigh.review.runs import run_of
 from weigh.units import MIB
 
@@ -66,25 +66,3 @@ def test_the_summary_and_the_report_agree_whether_memory_rose() -> None:
             id="a" * 12, command=("x",), started="", usage=usage, series=flat
         )
         assert ("rising" in render_summary(record)) == bool(run_of(record).row.growing)
-
-
-def test_how_a_run_ended_is_written_with_that_word_once() -> None:
-    record = Record(
-        id="a" * 12,
-        command=("x",),
-        started="",
-        state="FAILED",
-        signal=11,
-        outcome=RunOutcome("ended by SIGSEGV"),
-        usage=Usage(wall_time=1.0),
-    )
-    (line,) = [one for one in render_summary(record).splitlines() if "SIGSEGV" in one]
-    assert line.split() == ["ended", "by", "SIGSEGV"]
-
-
-def test_two_peaks_that_differ_by_kernel_memory_state_that() -> None:
-    peak = PeakMemory(9 * MIB, 9 * MIB, 9 * MIB, 7 * MIB, 0, MIB, "", kernel=MIB)
-    usage = Usage(wall_time=60.0, peak_memory=peak, max_process_memory=8 * MIB)
-    shown = render_record(Record(id="a" * 12, command=("x",), started="", usage=usage))
-    assert "1.00 MiB kernel" in shown
-    assert "largest single process 8.00 MiB, without kernel memory" in shown

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reports_to_draw import array, hostile, one_run, trained
+from some_reports import reports
 from transcript import check_texts
 
 from weigh.model.record import RunOutcome
-from weigh.model.report import JobReport, ReportMeasure, ReportNote, ReportRow
+from weigh.model.report import JobReport, ReportRow
 from weigh.render.html.page import (
     embedded_json,
     render_page,
@@ -28,7 +29,6 @@ from weigh.units import GIB
 
 KB, MB = 1000, 1000**2
 _text = st.text(max_size=30)
-_measure = st.floats(0, 1e12)
 
 
 class Elements(HTMLParser):
@@ -187,46 +187,10 @@ def test_data_in_a_script_element_cannot_leave_it(data: Any) -> None:
     assert json.loads(text) == data
 
 
-_reports = st.builds(
-    JobReport,
-    title=_text,
-    scheduler=st.none() | _text,
-    job=st.none() | _text,
-    started=st.none() | st.floats(-1e18, 1e18),
-    states=st.dictionaries(_text, st.integers(0, 9), max_size=2),
-    measures=st.lists(
-        st.builds(
-            ReportMeasure,
-            name=st.sampled_from(["memory", "gpu_memory", "cpus", "time"]),
-            unit=st.sampled_from(["bytes", "seconds", "cpus", "share"]),
-            requested=st.none() | _measure,
-            median=st.none() | _measure,
-            most=st.none() | _measure,
-            efficiency=st.none() | st.floats(0, 1e6),
-            source=_text,
-            values=st.lists(_measure, max_size=9).map(tuple),
-        ),
-        max_size=3,
-    ).map(tuple),
-    notes=st.lists(
-        st.builds(ReportNote, about=_text, words=_text, flag=st.none() | _text),
-        max_size=2,
-    ).map(tuple),
-    rows=st.lists(
-        st.builds(
-            ReportRow,
-            label=_text,
-            reason=st.none() | _text,
-            memory=st.none() | st.integers(0, 1 << 50),
-            parameters=st.dictionaries(_text, _text | st.integers(), max_size=2),
-        ),
-        max_size=4,
-    ).map(tuple),
-)
 _PLAIN = Elements(render_page(array(60)) + render_page(one_run()))
 
 
-@given(_reports)
+@given(reports())
 def test_no_text_of_a_report_becomes_an_element_or_an_attribute(
     report: JobReport,
 ) -> None:
