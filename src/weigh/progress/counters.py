@@ -13,9 +13,8 @@ from weigh.progress.parser import CounterRank, StepCount
 from weigh.units import Seconds
 
 PATIENCE: Seconds = 2.0  # without a count, before a counter is over
-MOST_COUNTERS = 16  # of one run; all pairs of them are compared
+MOST_COUNTERS = 16  # of one kind and run: memory stays bounded whatever is printed
 _OF_PARTS = 1.5  # the logarithm of a factor, if all time went to parts (hf_datasets)
-_NESTED = 0.9  # least passes of an inner counter per step of the outer
 
 
 class CounterLink:
@@ -32,7 +31,7 @@ class CounterLink:
     def is_outlasting(self) -> bool:
         """Return whether the inner counter lasts longer than a step of the outer."""
         passes = self.passes()
-        return passes is not None and passes < _NESTED
+        return passes is not None and 2 * passes < 1
 
 
 class ChosenCounter(NamedTuple):

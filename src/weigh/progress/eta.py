@@ -25,7 +25,6 @@ _NORMAL = NormalDist()
 _USUAL_SPREAD = 0.3  # usual standard deviation of task times, over their mean
 _WORTH = 2  # measured tasks that weigh as much as a guess
 _LAST = 40  # tasks at the end that are simulated one by one; more with many lanes
-_SHORTEST = 1e-3  # of the mean: the least time of which a logarithm is taken
 
 
 class TimeSpan(msgspec.Struct, frozen=True):
@@ -94,7 +93,8 @@ def until_done(
     if value <= 0:
         return TimeSpan(0.0, 0.0, 0.0)
     # a log-normal distribution: two standard deviations, as all rest on the same times
-    logs = [math.log(max(end, _SHORTEST * value)) for end in ends]
+    # the logarithm of an end at once is that of a thousandth
+    logs = [math.log(max(end, value / 1000)) for end in ends]
     half, middle = math.exp(2 * stdev(logs)), math.exp(fmean(logs))
     least = max((one.low for one in reported), default=0.0)
     return TimeSpan(
@@ -185,7 +185,7 @@ class _ScheduleSimulation:
         mean = fmean(self._times) if self._times else 0.0
         squares = sum([(time - mean) ** 2 for time in self._times])
         guess = _WORTH * _USUAL_SPREAD**2
-        relative = squares / mean**2 if mean >= _SHORTEST**2 else 0.0
+        relative = squares / mean**2 if mean**2 else 0.0
         return math.sqrt((relative + guess) / (len(self._times) + _WORTH - 1))
 
 

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice
 
-from weigh.progress.counters import PATIENCE, ChosenCounter, Counter
+from weigh.progress.counters import MOST_COUNTERS, PATIENCE, ChosenCounter, Counter
 from weigh.progress.pace import FEWEST, ProgressHistory, StepPace
 from weigh.progress.parser import (
     CounterRank,
@@ -32,8 +32,7 @@ _EXTENTS, _REACHED = pattern_rows("extent"), pattern_rows("reached")
 _FIGURE = re.compile(r"\d[\d.,:]*(?:\s?[kKMGTP]i?(?:B|b)?\b|\s?B\b)?")
 _BAR = re.compile(r"[^\w\s%()\[\]{}:,/]{2,}|#[#\s]*#")
 _BLANKS = re.compile(r"\s+")
-_MOST_PLACES = 64  # of one run: memory stays bounded whatever is printed
-_MOST_IN_LINE = 64  # figures in two places each; a line with more is a table
+_MOST_PLACES = 64  # of one run, and of one line: a line with more is a table
 _NEAR = 400  # characters on either side that make a place, bars included
 _LATE = 3.0  # times as slow as later: the part before the first figure (xz, recorded)
 
@@ -100,7 +99,7 @@ class RisingFigures:
             done = int(number or step) + int(step) * len(rest) / (len(dots) + 1)
             self._take(_figure("", done, 100.0), time)
             return
-        for figure in islice(figures_in(text), _MOST_IN_LINE):
+        for figure in islice(figures_in(text), _MOST_PLACES):
             self._take(figure, time)
 
     def _take(self, figure: StepCount, time: Seconds) -> None:
@@ -162,7 +161,6 @@ _IN_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}  # seconds
 _CHANGING_FIGURES = re.compile(r"[\d.,]+(?:\s?(?:ms|us|[dhms])\b)?")
 # of lines that may state an end; all others are not searched
 _HINTS = (b"eta", b"left", b"remain", b"to go", b"etc")
-_MOST_ENDS = 8  # places of one run: a training's and a validation's, and some to spare
 _OFF = 1.8  # the factor that an end may be off (CatBoost, sklearn_gb of the recordings)
 
 
@@ -222,7 +220,7 @@ class PrintedEnds:
 
     def _add(self, name: str, time: Seconds, left: Seconds) -> None:
         places = self._places
-        if name not in places and len(places) == _MOST_ENDS:
+        if name not in places and len(places) == MOST_COUNTERS:
             # the one that was seen longest ago
             del places[min(places, key=lambda key: places[key].points[-1].time)]
         places.setdefault(name, ProgressHistory()).put(time, time + left)

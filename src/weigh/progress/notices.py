@@ -16,7 +16,6 @@ from weigh.units import (
 )
 
 _MARGIN = 0.15  # of the predicted time, on top of a limit to request
-_ROUND_TO = 5 * MINUTE  # what people write into a job script
 _DOUBTFUL = 0.005  # of the limit, in which every forecast has to be too late
 _IDLE_CORES = 0.005  # heartbeats and watchdogs of a hung program use less
 _BUSY_CORES = 0.3  # a job meant for a GPU is then at work on the CPU
@@ -67,7 +66,8 @@ class LimitWatch:
             return words
         # the late end and a margin, as another run like this one would need
         longest = (forecast.time + forecast.high) * (1 + _MARGIN)
-        limit = float(math.ceil(longest / _ROUND_TO) * _ROUND_TO)
+        # people write multiples of five minutes into a job script
+        limit = math.ceil(longest / (5 * MINUTE)) * 5.0 * MINUTE
         return f"{words}\nrequest {self._ask(limit)} next time"
 
 

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from weigh.units import Seconds
 
 FEWEST = 3  # observations that show something
-AT_ONCE: Seconds = 0.05  # within it buffered output counts as one
+TICK: Seconds = 0.2  # output is read so often
+AT_ONCE = TICK / 4  # within it buffered output counts as one
 MOST_POINTS = 512  # per counter; at more, every second one is dropped
 
 
@@ -61,15 +62,12 @@ class ProgressHistory:
 # benchmarks/progress.py: without each of these recordings lose their interval, or it is
 # much wider
 _BLOCKS = 24  # at most: enough for a change of level, few enough for all pairs
-_ENOUGH = 0.05  # of the run: then even a single step is enough
 _NEW_LEVEL = 0.3  # least difference of two levels; below it neighbours are alike
 _SURE_OF_LEVEL = 6.0  # standard errors, as the best of many cuts is tested
-_USUAL_SPREAD = 0.15  # of two blocks more, expected before any is measured
-_FLOOR = (
-    0.075  # half an interval at least, as a logarithm (emcee, fine_tune, tqdm_folds)
-)
+_USUAL_SPREAD = 0.15  # of two blocks more, expected before any is measured; half of it
+# is the least half of an interval (emcee, fine_tune, tqdm_folds)
 _LASTING = 3.0  # times further off than in the past (2 standard deviations of few)
-_WARM_UP = 0.06  # of the run, in which all steps may have been slow ones
+_EARLY = 0.06  # of the run, in which all steps may have been slow ones (tqdm_warm)
 _SLACK = 0.02  # of a step: an epoch may be counted a little late
 
 
@@ -115,7 +113,7 @@ def pace(
         blocks = cut(current, has_cycles=has_cycles)
     seen = current[-1].position - current[0].position
     # a pace from two points would be a guess, unless they span much of the run
-    if len(current) < FEWEST and seen < _ENOUGH * (seen + ahead):
+    if len(current) < FEWEST and seen < (seen + ahead) / _BLOCKS:
         return None
     width, times = blocks
     mean = fmean(times)
@@ -124,18 +122,18 @@ def pace(
     # how many blocks lie ahead: the fewer, the less their scatter evens out
     future = max(ahead / width, 1 / _BLOCKS)
     scattered = 2 * spread * math.sqrt(1 / len(times) + 1 / future)
-    sample, floor = blocks, _FLOOR
+    sample, floor = blocks, _USUAL_SPREAD / 2
     if not is_even:
         sample = cut(points, has_cycles=False)
     # the first epoch may end with an evaluation
     if not is_even or (has_cycles and way < 1 + _SLACK):
-        floor = 3 * _FLOOR
+        floor *= 3
     # independent reasons add up as squares
     off = math.hypot(scattered, floor, _LASTING * _unsteadiness(sample, ahead))
     # a factor of 9: a wider interval shows no more, and stays finite
     factor = math.exp(min(off, 2.2))
     # the first steps may have been a warm-up
-    begun = min(1.0, way / (way + ahead) / _WARM_UP)
+    begun = min(1.0, way / (way + ahead) / _EARLY)
     remaining = ahead * mean
     # the last count may lie up to one grain behind what is done
     grain = (current[-1].time - current[0].time) / (len(current) - 1)

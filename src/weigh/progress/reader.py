@@ -10,14 +10,11 @@ import msgspec
 from weigh.model.progress import EndForecast
 from weigh.progress.counters import PATIENCE, ChosenCounter, NestedCounters
 from weigh.progress.figures import PrintedEnds, RisingFigures
-from weigh.progress.pace import AT_ONCE
+from weigh.progress.pace import AT_ONCE, TICK
 from weigh.progress.parser import CounterRank, CountParser, StepCount, shown_pieces
 from weigh.units import KIB, Seconds
 
-TICK: Seconds = 0.2
-HEAD = 3 * KIB  # bytes at the beginning of a tick that are read at once
-TAIL = 3 * KIB  # bytes at its end that are read after it
-LONGEST = 4 * KIB  # bytes of a line that are kept, at its end
+LONGEST = 3 * KIB  # bytes of a line that are kept, and of a tick at both of its ends
 
 _ENDS = re.compile(rb"[\r\n\b]+")
 
@@ -41,9 +38,8 @@ class LineSplitter:
         self._open = OutputLine(b"", 0.0)
         self._in_gap = False  # the next bytes belong to a line that began in the gap
         self._tick = float("-inf")  # when the tick began
-        self._room = 0  # bytes of the head that may still be read
-        self._late = OutputLine(b"", 0.0)  # what has come after the head
-        self._is_skipping = False
+        self._room = 0  # bytes that may still be read at once
+        self._late = OutputLine(b"", 0.0)  # what has come after these
 
     def feed(self, chunk: bytes, current_time: Seconds) -> list[OutputLine]:
         """Add *chunk*, and return the lines that ended; *current_time* never falls."""
@@ -51,29 +47,21 @@ class LineSplitter:
         # a new tick: what was set aside in the last one comes first
         if current_time - self._tick >= TICK:
             found = self.catch_up()
-            self._tick, self._room = current_time, HEAD
-        if self._room:
-            head = chunk[: self._room]
-            self._room -= len(head)
-            found += self._cut(head, current_time)
-            chunk = chunk[len(head) :]
-        if chunk:
-            late = self._late.text if len(chunk) < TAIL else b""
-            # more than the tail: what lies between is not read
-            self._is_skipping |= len(self._late.text) + len(chunk) > TAIL
-            self._late = OutputLine((late + chunk)[-TAIL:], current_time)
+            self._tick, self._room = current_time, LONGEST
+        head, rest = chunk[: self._room], chunk[self._room :]
+        self._room -= len(head)
+        found += self._cut(head, current_time)
+        if rest:
+            late = self._late.text + rest
+            # what lies between is not read, nor the open line, which lost its middle
+            if len(late) > LONGEST:
+                self._open, self._in_gap = OutputLine(b"", 0.0), True
+            self._late = OutputLine(late[-LONGEST:], current_time)
         return found
 
     def catch_up(self) -> list[OutputLine]:
         """Return the lines that were set aside since the tick began."""
         late, self._late = self._late, OutputLine(b"", 0.0)
-        if self._is_skipping:
-            # the open line has lost its middle, so nothing of it can be read
-            self._open, self._in_gap, self._is_skipping = (
-                OutputLine(b"", 0.0),
-                True,
-                False,
-            )
         return self._cut(late.text, late.time)
 
     def unended(self) -> OutputLine:

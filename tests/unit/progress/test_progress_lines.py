@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.progress.parser import ShownText, shown_pieces
-from weigh.progress.reader import HEAD, LONGEST, TAIL, LineSplitter, OutputLine
+from weigh.progress.reader import LONGEST, LineSplitter, OutputLine
 
 
 def texts(lines: list[OutputLine]) -> list[bytes]:
@@ -38,7 +38,7 @@ def test_of_a_flood_the_begin_and_the_end_are_looked_at() -> None:
     seen = texts(lines.feed(flood, 0)) + texts(lines.feed(b"x\n", 1))
     assert seen[0] == b"0000000"
     assert seen[-2:] == [b"0009999", b"x"]
-    assert sum(map(len, seen)) <= HEAD + TAIL
+    assert sum(map(len, seen)) <= 2 * LONGEST
 
 
 def test_no_line_is_patched_together_over_a_gap() -> None:
@@ -57,14 +57,14 @@ def test_a_gap_may_last_longer_than_what_is_looked_at() -> None:
 def test_only_the_end_of_an_endless_line_is_kept() -> None:
     lines = LineSplitter()
     for tick in range(20):
-        lines.feed(b"y" * HEAD, tick)
+        lines.feed(b"y" * LONGEST, tick)
     assert len(lines.unended().text) == LONGEST
 
 
 def test_what_was_set_aside_is_given_when_requested() -> None:
     lines = LineSplitter()
-    lines.feed(b"x" * HEAD + b"\nlate\n", 0)
-    assert texts(lines.catch_up()) == [b"x" * HEAD, b"late"]
+    lines.feed(b"x" * LONGEST + b"\nlate\n", 0)
+    assert texts(lines.catch_up()) == [b"x" * LONGEST, b"late"]
     assert lines.catch_up() == []
 
 

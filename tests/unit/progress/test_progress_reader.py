@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from weigh.model.progress import EndForecast
 from weigh.progress.counters import MOST_COUNTERS
 from weigh.progress.pace import MOST_POINTS
-from weigh.progress.reader import LONGEST, TAIL, RunProgressReader
+from weigh.progress.reader import LONGEST, RunProgressReader
 
 
 def read(steps: range, total: int, *, shift: float = 0.0) -> RunProgressReader:
@@ -218,7 +218,7 @@ def test_it_does_not_grow_with_what_is_printed(pieces: list[bytes]) -> None:
             pieces[turn % len(pieces)] + b"step %d of 9999 " % turn, turn * 0.05
         )
     assert len(reader._lines.unended().text) <= LONGEST
-    assert len(reader._lines._late.text) <= TAIL
+    assert len(reader._lines._late.text) <= LONGEST
     assert len(reader._nest.counters) <= MOST_COUNTERS
     assert all(
         len(track.history.points) <= MOST_POINTS for track in reader._nest.counters
