@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 from called_weigh import called_here
+from run_captured import run_captured
 from transcript import check_transcript
 
 from weigh.model.record import Record
@@ -90,38 +91,90 @@ def states() -> dict[Any, str]:
     return {record.parameters.get("mib"): record.state for record in kept()}
 
 
-def test_a_scan_measures_each_size_and_predicts_the_full_job(
-    scan: Weigh, folder: Path
-) -> None:
-    # a module of the user's folder stands in for none of weigh's
-    (folder / "msgspec.py").write_text("raise RuntimeError('not this one')")
-    words = ("--target", "mib=160", "--label", "first", "--json")
-    code, out, _ = scan("mib=20..80:log3", *words)
+of_one_scan = pytest.mark.together("scanned")
+ODD = ("two words", "$HOME", "it's", 'say "so"', "*", "", "{}", "é\n")
 
-    foretold = json.loads(out)["target"]
-    assert code == 0
-    assert [(r.label, r.parameters) for r in kept()] == [
-        ("first", {"mib": size}) for size in (20, 40, 80)
-    ]
+
+@pytest.fixture(scope="module")
+def scanned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A folder in which a scan has run, and what it printed as JSON."""
+    path = tmp_path_factory.mktemp("scanned")
+    (path / "hold.py").write_text(HOLD)
+    # a module of the user's folder stands in for none of weigh's
+    (path / "msgspec.py").write_text("raise RuntimeError('not this one')")
+    words = ("mib=40,20,80", "--repeat", "2", "--label", "first", "--target", "mib=160")
+    command = ("--memory", "4GiB", "--", *hold(*ODD, "{mib}"))
+    done = run_captured(
+        [sys.executable, "-m", "weigh", "scan", *words, "--json", *command],
+        cwd=path,
+        env={**os.environ, "WEIGH_DIR": str(path / ".weigh")},
+    )
+    assert done.returncode == 0, done.stderr
+    return path, json.loads(done.stdout)
+
+
+@of_one_scan
+def test_small_sizes_run_first_with_all_words_and_a_file_for_each_run(
+    scanned: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(scanned[0])
+
+    assert ran() == [[*ODD, size] for size in ("20", "20", "40", "40", "80", "80")]
+    assert {(r.label, r.parameters["mib"]) for r in kept()} == {
+        ("first", size) for size in (20, 40, 80)
+    }
+    assert {
+        path.name: path.read_text() for path in Path(".weigh/output/first").iterdir()
+    } == {
+        f"mib-{size}.{turn}.log": f"held {size}\n"
+        for size in (20, 40, 80)
+        for turn in (1, 2)
+    }
+
+
+@of_one_scan
+def test_the_full_job_is_predicted_from_the_sizes_that_were_measured(
+    scanned: tuple[Path, dict[str, Any]],
+) -> None:
+    foretold = scanned[1]["target"]
+
     assert foretold["memory"] == pytest.approx(168 * MIB, rel=0.05)
     assert foretold["memory_upper"] >= 168 * MIB
 
 
-def test_small_sizes_run_first_and_each_run_has_a_file_of_its_own(scan: Weigh) -> None:
-    words = ("--label", "first", "--repeat", "2", "--target", "160")
-    _, out, _ = scan("mib=40,20", *words, "--memory", "4GiB")
+def _requested(text: str) -> str:
+    """Return the value of the one --mem= in a text, a page or a document."""
+    (value,) = set(re.findall(r"--mem=([0-9]+[MG])", text))
+    return str(value)
 
-    assert ran() == [["20"], ["20"], ["40"], ["40"]]
-    assert max(map(len, out.splitlines())) <= 80
-    logs = {
-        path.name: path.read_text() for path in Path(".weigh/output/first").iterdir()
-    }
-    assert logs == {
-        "mib-20.1.log": "held 20\n",
-        "mib-20.2.log": "held 20\n",
-        "mib-40.1.log": "held 40\n",
-        "mib-40.2.log": "held 40\n",
-    }
+
+@of_one_scan
+def test_a_target_has_one_request_in_text_json_and_html(
+    scanned: tuple[Path, dict[str, Any]], weigh: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(scanned[0])
+    _, text, _ = weigh("scan", "--from", "first", "--target", "160")
+    weigh("report", "first", "-o", "report.html")
+    _, report, _ = weigh("report", "first")
+    _, document, _ = weigh("report", "first", "--json")
+
+    asked = f"{scanned[1]['request']['memory'] // MIB}M"
+    assert _requested(text) == _requested(Path("report.html").read_text()) == asked
+    assert _requested(report) == _requested(document) == asked
+    assert "for mib=160" in report
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@of_one_scan
+def test_a_gpu_without_gpu_figures_is_passed_over_and_reported(
+    scanned: tuple[Path, dict[str, Any]], weigh: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(scanned[0])
+    code, out, err = weigh("scan", "--from", "first", "--gpu", "V100-32GB", "--json")
+
+    assert code == 0
+    assert json.loads(out)["cards"] == []
+    assert "GPUs left out: GPU memory can only be measured on a GPU" in err
 
 
 def test_a_size_that_runs_out_of_memory_ends_the_scan_and_is_a_bound(
@@ -148,59 +201,47 @@ def test_one_size_before_it_ran_out_is_no_curve_and_is_reported(scan: Weigh) -> 
     assert "no curve: mib: one distinct size (20)" in err
 
 
-def test_a_size_that_fails_ends_the_scan_with_its_code_and_last_words(
-    scan: Weigh,
+def test_a_size_that_fails_ends_the_scan_with_its_last_words_and_is_resumed(
+    scan: Weigh, weigh: Weigh
 ) -> None:
-    script = "import sys; int(sys.argv[1]) > 30 and sys.exit('no file ' + sys.argv[1])"
-
-    code, out, err = scan(
-        "mib=10,20,40,80", "--json", "--", sys.executable, "-c", script, "{mib}"
+    Path("broken").touch()
+    script = (
+        "import os, sys\nif os.path.exists('broken') and int(sys.argv[1]) > 30: "
+        "sys.exit('no file ' + sys.argv[1])"
     )
+    command = ("--", sys.executable, "-S", "-c", script, "{mib}")
+
+    code, out, err = scan("mib=10,20,40,80", "--json", *command)
 
     assert code == 1
     assert [row["size"] for row in json.loads(out)["rows"]] == [10, 20]
     assert states() == {10: "COMPLETED", 20: "COMPLETED", 40: "FAILED"}
     assert "it printed: no file 40" in err
+    Path("broken").unlink()
+
+    assert weigh("scan", "--resume", "mib=10,20,40")[0] == 0
+    assert len(kept()) == 4
 
 
 def test_resume_runs_only_what_is_new_and_where_the_scan_did(
     scan: Weigh, weigh: Weigh, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scan("mib=20,40")
+    # a scan that a newer weigh wrote, and half of one, are passed over
+    newer = {"schema": "weigh.scan/9", "label": "x", "command": ["false"], "cwd": "/"}
+    with Path(".weigh/scans.jsonl").open("ab") as file:
+        file.write(b"\n" + msgspec.json.encode(newer) + b"\n{torn")
     (folder / "below").mkdir()
     monkeypatch.chdir(folder / "below")
 
     code, out, _ = weigh("scan", "--resume", "mib=2e1,80.0", "--json")
     again, _, _ = weigh("scan", "--resume", "mib=60")  # a single size
+    weigh("scan", "--resume", "mib=20", "--repeat", "2")  # what is left of them
 
     monkeypatch.chdir(folder)
     assert (code, again) == (0, 0)
     assert len(json.loads(out)["rows"]) == 3
-    assert ran() == [["20"], ["40"], ["80.0"], ["60"]]
-
-
-def test_resume_runs_what_failed_again(scan: Weigh, weigh: Weigh) -> None:
-    Path("broken").touch()
-    script = (
-        "import os, sys; sys.exit(os.path.exists('broken') and int(sys.argv[1]) > 30)"
-    )
-    scan("mib=10,20,40", "--", sys.executable, "-c", script, "{mib}")
-    Path("broken").unlink()
-
-    code, _, _ = weigh("scan", "--resume", "mib=10,20,40")
-
-    assert code == 0
-    assert len(kept()) == 4
-
-
-def test_resume_with_more_repeats_runs_the_rest_of_them(
-    scan: Weigh, weigh: Weigh
-) -> None:
-    scan("mib=20,40")
-
-    weigh("scan", "--resume", "mib=20,40", "--repeat", "2")
-
-    assert sorted(ran()) == [["20"], ["20"], ["40"], ["40"]]
+    assert ran() == [["20"], ["40"], ["80.0"], ["60"], ["20"]]
 
 
 def test_resume_without_a_scan_requests_the_command(weigh: Weigh) -> None:
@@ -219,14 +260,6 @@ def test_mistakes_and_dry_runs_print_what_was_reviewed(
     assert sorted(path.name for path in folder.iterdir()) == [".weigh", "hold.py"]
 
 
-def test_odd_words_reach_the_command_as_they_are(scan: Weigh) -> None:
-    odd = ("two words", "$HOME", "it's", 'say "so"', "*", "", "{}", "é\n")
-
-    scan("mib=20,40", "--", *hold(*odd, "{mib}"))
-
-    assert ran() == [[*odd, "20"], [*odd, "40"]]
-
-
 def test_words_that_are_no_sizes_may_vary_too(scan: Weigh) -> None:
     _, out, err = scan(
         "mib=20,40", "mode=a/b,'c d'", "--json", "--", *hold("{mode}", "{mib}")
@@ -235,14 +268,6 @@ def test_words_that_are_no_sizes_may_vary_too(scan: Weigh) -> None:
     assert len(ran()) == 4
     assert json.loads(out)["estimate"]["records"] == 2
     assert "2 records left out: another command" in err
-
-
-def test_a_gpu_without_gpu_figures_is_passed_over_and_reported(scan: Weigh) -> None:
-    code, out, err = scan("mib=20,40", "--gpu", "V100-32GB", "--json")
-
-    assert code == 0
-    assert json.loads(out)["cards"] == []
-    assert "GPUs left out: GPU memory can only be measured on a GPU" in err
 
 
 def test_a_command_that_is_not_there_is_named(scan: Weigh) -> None:
@@ -313,45 +338,6 @@ def test_a_scheduler_s_term_ends_the_command_and_keeps_what_ran(
     assert [record.state for record in third] == ["CANCELLED"]
 
 
-def test_a_scan_written_by_a_newer_weigh_is_passed_over(
-    scan: Weigh, weigh: Weigh
-) -> None:
-    scan("mib=20,40")
-    newer = {"schema": "weigh.scan/9", "label": "x", "command": ["false"], "cwd": "/"}
-    with Path(".weigh/scans.jsonl").open("ab") as file:
-        file.write(b"\n" + msgspec.json.encode(newer) + b"\n{torn")
-
-    code, _, _ = weigh("scan", "--resume", "mib=80")
-
-    assert code == 0
-    assert ran()[-1] == ["80"]
-
-
-def _requested(text: str) -> str:
-    """Return the value of the one --mem= in a text, a page or a document."""
-    (value,) = set(re.findall(r"--mem=([0-9]+[MG])", text))
-    return str(value)
-
-
-def test_a_target_has_one_request_in_text_json_and_html(
-    scan: Weigh, weigh: Weigh, folder: Path
-) -> None:
-    _, text, _ = scan("mib=20,40,60", "--target", "150", "--label", "s")
-    asked = _requested(text)
-
-    _, as_json, _ = weigh("scan", "--from", "s", "--target", "150", "--json")
-    weigh("report", "s", "-o", "report.html")
-    _, report, _ = weigh("report", "s")
-    _, document, _ = weigh("report", "s", "--json")
-    _, resumed, _ = scan("--resume", "mib=60", "--label", "s")
-
-    memory = json.loads(as_json)["request"]["memory"]
-    assert f"{memory // MIB}M" == asked
-    assert _requested((folder / "report.html").read_text()) == asked
-    assert _requested(report) == _requested(document) == _requested(resumed) == asked
-    assert "for mib=150" in report
-
-
 def test_a_target_too_far_away_has_no_request_anywhere(
     scan: Weigh, weigh: Weigh, folder: Path
 ) -> None:
@@ -362,26 +348,3 @@ def test_a_target_too_far_away_has_no_request_anywhere(
     for shown in (text, report, (folder / "report.html").read_text()):
         assert "--mem=" not in shown
         assert "none yet" in shown
-
-
-LENGTHS = """
-import sys, weigh
-size = int(sys.argv[1])
-texts = ["x" * ({length}) for n in range(120)]
-cut = [texts[at : at + size] for at in range(0, len(texts), size)]
-for batch in weigh.batches(cut, size=size):
-    held = bytearray(b"1") * (size * max(map(len, batch)) << 13)
-"""
-
-
-@pytest.mark.parametrize(
-    ("length", "named"), [("37 * n % 200 + 1", True), ("150", False)]
-)
-def test_lengths_that_vary_at_one_batch_size_are_named(
-    weigh: Weigh, folder: Path, length: str, *, named: bool
-) -> None:
-    (folder / "tag.py").write_text(LENGTHS.replace("{length}", length))
-    sizes = "batch_size=4,8,16"
-    code, _, err = weigh("scan", sizes, "--", sys.executable, "tag.py", "{batch_size}")
-    assert code == 0
-    assert ("memory rose with it: a longer one may exceed the bound" in err) is named
