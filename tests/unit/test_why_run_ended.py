@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from run_captured import run_captured
-from transcript import named_texts
+from transcript import named_rows, named_texts
 
 from weigh.model.record import (
     MeasuringCost,
@@ -50,48 +50,26 @@ def measured(
 
 TERM, KILL = signal.SIGTERM, signal.SIGKILL
 # exit code, signal, kills that the kernel counted, signal that weigh passed on: the
-# state, and words of its reason
-RUN_ENDS: dict[str, tuple[RunMeasurement, str, str]] = {
-    "an exit code": (measured(7), "FAILED", "exit code 7"),
-    "TERM": (measured(None, TERM), "CANCELLED", "ended by SIGTERM"),
-    "INT": (measured(None, signal.SIGINT), "CANCELLED", "ended by SIGINT"),
-    "HUP": (measured(None, signal.SIGHUP), "CANCELLED", "ended by SIGHUP"),
-    "a shell's 128 and n": (measured(128 + TERM), "CANCELLED", "ended by SIGTERM"),
-    # of no signal
-    "128": (measured(128), "FAILED", "exit code 128"),
-    "128 and 70": (measured(198), "FAILED", "exit code 198"),
-    "255": (measured(255), "FAILED", "exit code 255"),
-    "CPU time": (measured(None, signal.SIGXCPU), "TIMEOUT", "the limit on CPU time"),
-    "a crash": (measured(None, signal.SIGSEGV), "FAILED", "SIGSEGV"),
-    # a count decides
-    "KILL, counted": (measured(None, KILL, oom_kills=2), "OUT_OF_MEMORY", "rose by 2"),
-    "137, counted": (measured(137, oom_kills=2), "OUT_OF_MEMORY", "rose by 2"),
-    "1, counted": (measured(1, oom_kills=2), "OUT_OF_MEMORY", "rose by 2"),
-    "a worker, counted": (
-        *(measured(0, oom_kills=1), "OUT_OF_MEMORY", "yet the exit code is 0"),
-    ),
-    "stopped, counted": (
-        measured(None, TERM, oom_kills=1, end_signal=TERM),
-        *("OUT_OF_MEMORY", "rose by 1"),
-    ),
-    # the process was moved to another control group meanwhile
-    "a count that fell": (measured(1, oom_kills=-3), "FAILED", "exit code 1"),
-    "KILL": (measured(None, KILL), "FAILED", "counted no out-of-memory kill"),
-    "KILL, uncounted": (measured(None, KILL, oom_kills=None), "FAILED", "not known"),
-    "stopped with an odd code": (
-        *(measured(3, end_signal=TERM), "CANCELLED", "weigh was sent SIGTERM"),
-    ),
-}
+# state, and words of its reason; a count falls where the process was moved to another
+# control group meanwhile
+RUN_ENDS = named_rows(Path(__file__).with_name("run_ends.texts"))["ends"]
 
 
-@pytest.mark.parametrize("end", RUN_ENDS)
+@pytest.mark.parametrize(("end", "state", "words"), RUN_ENDS)
 def test_a_run_ended_as_its_code_its_signal_and_the_kernels_count_show(
-    end: str,
+    end: str, state: str, words: str
 ) -> None:
-    run, expected, words = RUN_ENDS[end]
-    state, outcome = judge_run_end(run)
+    code, number, kills, passed_on = end.split()
+    found, outcome = judge_run_end(
+        measured(
+            None if code == "-" else int(code),
+            None if number == "-" else signal.Signals[f"SIG{number}"],
+            oom_kills=None if kills == "-" else int(kills),
+            end_signal=None if passed_on == "-" else signal.Signals[f"SIG{passed_on}"],
+        )
+    )
     assert outcome is not None
-    assert state == expected
+    assert found == state
     assert words in "; ".join((outcome.reason, *outcome.evidence))
 
 
