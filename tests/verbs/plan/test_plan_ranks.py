@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from sessions import check_session
 from transcript import named_rows
 
 from weigh.flow.plan.plan import no_library
@@ -27,7 +28,7 @@ from weigh.planning.record_match import (
     record_candidates,
     task_line_words,
 )
-from weigh.schedulers import gridengine, slurm
+from weigh.schedulers import slurm
 from weigh.schedulers.job_script import request_of
 from weigh.store.index import head_of
 from weigh.units import MIB
@@ -104,72 +105,6 @@ def flags(plan: Plan) -> str:
     return " ".join(slurm.TEXT.directives(request_of(request)))
 
 
-LINES = ["srun -n4 ./solve --at 1", "srun -n4 ./solve --at 2"]
-
-
-def test_elements_request_the_layout_that_was_measured() -> None:
-    plan = plan_of([*LINES, "srun -n4 ./other"], measured(LINES[0], 2, 2))
-
-    expected = "--nodes=2 --ntasks-per-node=2 --mem=220M --cpus-per-task=1"
-    assert flags(plan) == expected
-    assert [element.tasks for element in plan.elements] == [(1,), (2,), (3,)]
-
-
-def test_a_run_under_a_weigh_each_counts_for_the_same_program_below_srun() -> None:
-    record = measured("./solve --at 1", 2, 2, own_weigh=20 * MIB)
-
-    assert "--nodes=2 --ntasks-per-node=2" in flags(plan_of(LINES, record))
-
-    alone = plan_of(["./solve --at 1"], record)
-    assert alone.request.ntasks == 0
-    assert any("launcher with -n 4" in note for note in alone.notes)
-
-
-def test_other_numbers_of_ranks_keep_what_a_node_holds() -> None:
-    record = measured("srun -n 4 ./solve a", 2, 2)
-
-    more = plan_of(["srun -n 7 ./solve a"], record)
-    expected = "--nodes=4 --ntasks=7 --ntasks-per-node=2 --mem=220M --cpus-per-task=1"
-    assert flags(more) == expected
-    assert any("measured with 4 ranks" in note for note in more.notes)
-    crowded = plan_of(["srun -n 4 ./solve a"], record, nodes=1)
-    expected = "--nodes=1 --ntasks-per-node=4 --mem=420M --cpus-per-task=1"
-    assert flags(crowded) == expected
-
-
-def test_ranks_that_were_not_measured_are_requested_as_the_line_states_them() -> None:
-    said = {"memory": "600MiB", "cpus": 4, "time": "5m"}  # of each node
-    stated = plan_of(["mpirun -n 4 ./solve"], **said)
-    expected = "--nodes=1 --ntasks-per-node=4 --mem=620M --cpus-per-task=1"
-    assert flags(stated) == expected
-    two = plan_of(["srun -n4 ./solve"], **said, nodes=2)
-    expected = "--nodes=2 --ntasks-per-node=2 --mem=620M --cpus-per-task=2"
-    assert flags(two) == expected
-
-    one_process = plan_of(["srun -n4 ./solve a"], measured("./solve a"))
-    assert one_process.request.memory == 420 * MIB
-    assert any("4 times its memory" in note for note in one_process.notes)
-
-
-def test_an_element_requests_the_most_ranks_of_its_tasks() -> None:
-    record = measured("srun -n 4 ./solve a", 4)
-
-    plan = plan_of(["srun -n 2 ./solve a", "srun -n 4 ./solve a", "true"], record)
-
-    assert "--nodes=1 --ntasks-per-node=4" in flags(plan)
-    assert any("tasks start 1 to 4 ranks" in note for note in plan.notes)
-
-
-def test_a_script_that_starts_its_ranks_gets_their_layout() -> None:
-    plan = plan_of(["bash job.sh"], measured("bash job.sh", 3, 1))
-
-    expected = "--nodes=2 --ntasks-per-node=2 --mem=320M --cpus-per-task=1"
-    assert flags(plan) == expected
-
-
-def test_the_slots_of_grid_engine_are_those_of_all_ranks() -> None:
-    request = JobRequest(cpus=4, ntasks=4, virtual_memory=4000 * MIB)
-
-    words = gridengine.TEXT.directives(request_of(request))
-
-    assert words == ("-l h_vmem=1000M", "-pe smp 4")
+def test_worked_examples_of_ranks() -> None:
+    names = {"measured": measured, "plan_of": plan_of, "flags": flags}
+    check_session(Path(__file__).with_name("ranks.session"), names)

@@ -7,14 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from following import Weigh
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rigs import EACH_KIND
+from sessions import check_session
 
+from weigh.errors import UsageError
 from weigh.model.job import JobRequest, JobScript, JobSetup
-from weigh.model.lint import ScriptFacts
+from weigh.model.staging import StagingPlan
 from weigh.schedulers import KINDS
-from weigh.schedulers.slurm import lint as slurm_lint
+from weigh.schedulers.job_script import staged_lines, when_home
 from weigh.schedulers.this_machine import local_script
 from weigh.units import GIB, HOUR
 
@@ -121,24 +124,6 @@ def test_no_name_breaks_out_of_its_directive(
     assert odd[5:] == plain[5:]
 
 
-def test_one_element_is_no_array() -> None:
-    assert "--array" not in RENDER["slurm"](a_script(elements=1))
-    assert "#$ -t" not in RENDER["gridengine"](a_script(elements=1))
-
-
-def test_a_path_that_no_directive_holds_is_opened_by_bash() -> None:
-    text = RENDER["slurm"](a_script(folder='/home/"me"'))
-
-    assert "#SBATCH --output=/dev/null\n" in text
-    assert "exec >'/home/\"me\"/log'/" in text
-
-
-def test_a_per_cent_sign_in_a_path_is_no_pattern() -> None:
-    assert "--output=/100%%j/log/%A_%a.out" in RENDER["slurm"](
-        a_script(folder="/100%j")
-    )
-
-
 def exec_words(text: str, env: dict[str, str]) -> list[str]:
     """Return the words that bash hands to weigh exec."""
     (command,) = re.findall(r"^.* -m weigh exec (?:.*\\\n)*.* &$", text, re.MULTILINE)
@@ -175,11 +160,58 @@ def test_grid_engine_s_gpus_are_chosen_where_there_is_a_driver(
     assert ("--gpus" in words and words[words.index("--gpus") + 1] == "2") is driver
 
 
-def test_a_job_that_is_put_back_has_a_trap_for_its_own_warning() -> None:
-    # a script that sources something may get its trap there
-    text = RENDER["slurm"](a_script(requeue=True, setup=JobSetup()))
+STAGED = StagingPlan(destination="/home/me/out", warn_time=120, grace=10)
 
-    found = {one.rule for one in slurm_lint.LINT.lint(text, ScriptFacts())}
 
-    assert "--signal=B:USR1@" in text
-    assert "signal-untrapped" not in found
+def is_bash(text: str) -> bool:
+    read = ["bash", "-n", "-c", text]
+    return subprocess.run(read, check=False, timeout=20).returncode == 0
+
+
+def staged(**changes: object) -> JobScript:
+    script = a_script(staging=STAGED, **changes)
+    tasks = staged_lines(script, KINDS["slurm"].backend.RULES)
+    lines = f"staged() {{\n{tasks}\n}}\nhome() {{\n{when_home()}\n}}\n"
+    return a_script(staging=STAGED, **changes | {"staged": lines})
+
+
+@pytest.mark.parametrize("name", RENDER)
+@pytest.mark.parametrize("container", [None, "images/my env.sif"])
+def test_bash_reads_a_script_that_stages_or_goes_back_into_its_queue(
+    name: str, container: str | None
+) -> None:
+    setup = JobSetup(container=container)
+    assert is_bash(RENDER[name](a_script(requeue=True, setup=setup)))
+    script = staged(setup=setup, programs=("python", "bin/tag", "/opt/ffmpeg"))
+
+    text = RENDER[name](script)
+
+    assert is_bash(text)
+    assert text.count("staged() {") == 1
+
+
+@EACH_KIND
+@pytest.mark.parametrize("word", ["a\nb", 'a"b', "a\\b"])
+def test_a_queue_or_node_that_no_directive_can_hold_is_refused(
+    name: str, word: str
+) -> None:
+    request = JobRequest(queue=word, exclude=(word,))
+    with pytest.raises(UsageError, match="cannot hold"):
+        RENDER[name](a_script(request=request))
+
+
+@pytest.mark.parametrize("on", ["slurm", "gridengine", "local"])
+def test_a_value_behind_an_equals_sign_is_that_of_the_option(
+    here: Weigh, on: str
+) -> None:
+    given = {"time": "2h", "memory": "2G", "cpus": "3", "account": "us", "name": "b"}
+    words = ("submit", here.plan("true"), "--on", on, "--dry-run")
+    apart = here(*words, *(one for k, v in given.items() for one in (f"--{k}", v)))
+    assert apart[0] == 0
+    assert here(*words, *(f"--{k}={v}" for k, v in given.items())) == apart
+    assert apart != here(*words)
+
+
+def test_worked_examples_of_lines() -> None:
+    names = {"RENDER": RENDER, "STAGED": STAGED, "a_script": a_script, "staged": staged}
+    check_session(Path(__file__).with_name("scripts.session"), names)

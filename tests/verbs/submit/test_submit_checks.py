@@ -7,52 +7,13 @@ from pathlib import Path
 import pytest
 from called_weigh import called_here, work_alone_in
 from following import Weigh
-from some_requests import a_submitted_job, some_plan
+from sessions import check_session
 from written_programs import write_program
-
-from weigh.errors import UsageError
-from weigh.flow.submit.job_request import complete_request, differences, refuse_own
-from weigh.model.job import JobRequest, RecordedRequest, SubmittedJob
-from weigh.model.plan import (
-    PlannedElement,
-    PlanRequest,
-    TaskKind,
-    TaskNeed,
-)
-from weigh.units import GIB, MIB
 
 
 def attempt(weigh: Weigh, *words: str) -> tuple[int, str, str]:
     plan = weigh.plan(*["true"] * 3)
     return weigh("submit", plan, "--on", weigh.scheduler, *words)
-
-
-@pytest.mark.parametrize(
-    ("virtual", "asked", "estimates"),
-    [(6 * GIB, 13 * GIB, 0), (None, 4 * GIB, 1), (MIB, 3 * GIB, 0)],
-)
-def test_h_vmem_is_the_address_space_that_the_tasks_at_once_had(
-    virtual: int | None, asked: int, estimates: int
-) -> None:
-    """And 1 GiB for weigh and the shell; where nothing was measured, an estimate."""
-    need = TaskNeed(0, GIB, 1, 60)
-    plan = some_plan(
-        tasks=2,
-        request=PlanRequest(2, 2 * GIB, 60),
-        kinds=(TaskKind(need, need, 2, "java A", virtual_memory=virtual),),
-        elements=(PlannedElement("tasks_0.txt", (1, 2), 0, 2 * GIB, 2),),
-    )
-
-    class GridEngine:
-        name = "gridengine"
-
-    request, notes = complete_request(plan, JobRequest(cpus=0), GridEngine())  # type: ignore[arg-type]
-
-    assert request.virtual_memory == asked
-    typed = JobRequest(cpus=0, memory=5 * GIB)
-    more, _ = complete_request(plan, typed, GridEngine())  # type: ignore[arg-type]
-    assert (more.virtual_memory or 0) >= asked + 3 * GIB
-    assert sum("is an estimate" in note for note in notes) == estimates
 
 
 @pytest.mark.slurm
@@ -92,28 +53,6 @@ def test_an_edited_plan_that_is_none_is_refused_in_one_line(
 
     assert (code, len(err.splitlines())) == (2, 1)
     assert why in err
-
-
-@pytest.mark.parametrize(
-    ("records", "than"),
-    [((), "the plan's 2.00 GiB"), (("a",), "the 2.00 GiB planned from records")],
-)
-def test_less_memory_than_planned_is_noted_with_where_that_is_from(
-    records: tuple[str, ...], than: str
-) -> None:
-    need = TaskNeed(0, GIB, 1, 60)
-    plan = some_plan(
-        tasks=1,
-        request=PlanRequest(1, 2 * GIB, 60),
-        kinds=(TaskKind(need, need, 1, "java A", records=records),),
-    )
-
-    class ThisMachine:
-        name = "local"
-
-    _, notes = complete_request(plan, JobRequest(cpus=0, memory=GIB), ThisMachine())  # type: ignore[arg-type]
-
-    assert f"--memory 1.00 GiB is less than {than}: tasks may be killed" in notes
 
 
 def test_limits_that_cannot_be_asked_are_no_note_on_a_script(
@@ -239,77 +178,5 @@ def test_a_long_plan_is_as_many_questions_as_a_short_one(
     assert asked[0] == asked[1] <= 10
 
 
-@pytest.mark.parametrize(
-    ("kind", "flag"), [("slurm", "wrap"), ("gridengine", "o"), ("gridengine", "t")]
-)
-def test_a_flag_that_the_script_states_itself_is_refused(kind: str, flag: str) -> None:
-    with pytest.raises(UsageError, match=f"-{flag} is set by the job script"):
-        refuse_own([(flag, "x")], kind)
-
-
-def test_a_flag_of_the_other_scheduler_s_is_left_to_the_lint() -> None:
-    refuse_own([("array", "1"), ("l", "h=x")], "gridengine")
-    refuse_own([("t", "30")], "slurm")
-
-
-def submitted(**wanted: object) -> SubmittedJob:
-    return a_submitted_job(
-        elements=5,
-        tasks=5,
-        request=JobRequest(**wanted),  # type: ignore[arg-type]
-    )
-
-
-@pytest.mark.parametrize(
-    ("told", "said"),
-    [
-        (RecordedRequest(), []),
-        (RecordedRequest(memory=2 * GIB, cpus=2, elements=5, queue="q"), []),
-        (RecordedRequest(memory=GIB), ["memory: 2.00 GiB requested, "]),
-        (RecordedRequest(cpus=8), ["CPUs: 2 requested, "]),
-        (RecordedRequest(gpus=0), ["GPUs: 1 requested, "]),
-        (RecordedRequest(gpu_types=("a100",)), ["GPU type: v100 requested, "]),
-        (RecordedRequest(time_limit=90 * 60), ["time: 01:00:00 requested, "]),
-        (RecordedRequest(time_limit=59 * 60 + 1), []),
-        (RecordedRequest(elements=4), ["elements: 5 requested, "]),
-        (RecordedRequest(throttle=5), ["throttle: 2 requested, "]),
-        (RecordedRequest(queue="p"), []),  # it has started in one of them
-        (RecordedRequest(queue="r"), ["queue: q,p requested, "]),
-        (RecordedRequest(account="LAB"), []),
-        (RecordedRequest(cpus=4), []),  # whole cores of two or four threads
-        (RecordedRequest(cpus=1), ["CPUs: 2 requested, "]),
-        (RecordedRequest(memory=2 * GIB + 10 * MIB), []),  # Slurm prints 2.01G
-        (RecordedRequest(memory=2 * GIB + 64 * MIB), ["memory: 2.00 GiB requested, "]),
-    ],
-)
-def test_only_what_the_scheduler_shows_can_differ(
-    told: RecordedRequest, said: list[str]
-) -> None:
-    job = submitted(
-        cpus=2,
-        memory=2 * GIB - MIB // 2,
-        gpus=1,
-        gpu_type="v100",
-        time_limit=3600,
-        throttle=2,
-        queue="q,p",
-        account="lab",
-    )
-
-    found = list(differences(job, told))
-
-    assert len(found) == len(said)
-    assert all(one.startswith(begin) for one, begin in zip(found, said, strict=True))
-
-
-def test_memory_rounded_up_for_each_slot_is_no_difference() -> None:
-    job = submitted(cpus=3, virtual_memory=100 * MIB)
-
-    assert not list(differences(job, RecordedRequest(virtual_memory=102 * MIB)))
-
-
-def test_gpus_on_several_nodes_are_compared_in_all() -> None:
-    job = submitted(gpus=2, nodes=2)
-
-    assert not list(differences(job, RecordedRequest(gpus=4)))
-    assert list(differences(job, RecordedRequest(gpus=2)))
+def test_worked_examples_of_requests() -> None:
+    check_session(Path(__file__).with_name("requests.session"), {})

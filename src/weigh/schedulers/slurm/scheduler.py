@@ -215,7 +215,8 @@ class SlurmCommands(SchedulerCommands):
     OWN: Mapping[str, str] = {
         **dict.fromkeys(("array", "a"), "weigh plan makes the elements, --jobs"),
         **dict.fromkeys(("output", "o", "error", "e"), "weigh logs shows the output"),
-        **dict.fromkeys(("chdir", "D", "wrap"), "the job runs where it was submitted"),
+        **dict.fromkeys(("chdir", "D"), "the job runs where it was submitted"),
+        "wrap": "a command: weigh submit -- COMMAND",
         "open-mode": "each element has a log of its own",
     }
     PLACES = (("partition", "queue"), ("account", "account"), ("qos", "qos"))
