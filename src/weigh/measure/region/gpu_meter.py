@@ -33,7 +33,7 @@ def joined_gpu_memory(
     first: Iterable[GpuMemory], later: Iterable[GpuMemory]
 ) -> tuple[GpuMemory, ...]:
     """Join the GPUs' memory over two periods: the later's end, the higher peak."""
-    joined = {gpu.uuid: gpu for gpu in first}  # in most programs, none
+    joined = {gpu.uuid: gpu for gpu in first}
     for gpu in later:
         known = joined.get(gpu.uuid, gpu)
         joined[gpu.uuid] = msgspec.structs.replace(
@@ -134,12 +134,14 @@ class RegionGpuMeter:
     def _look(self, probe: GpuProbe, now: Seconds) -> None:
         # only memory, which is cheap; a GPU whose memory has not changed, as under a
         # caching allocator, is not read and keeps its last reading
-        for reading in call_within_seconds(
+        changed = call_within_seconds(
             self._patience, lambda: probe.read(activity=False)
-        ):
-            self._readings[reading.uuid] = reading
+        )
+        self._readings |= {reading.uuid: reading for reading in changed}
+        # a doubt about the driver's list grows with time, also while nothing changes
+        for uuid, reading in self._readings.items():
             own = [pid for pid in reading.process_memory or () if is_descendant(pid)]
-            self._accounts[reading.uuid].take(now, reading, own)
+            self._accounts[uuid].take(now, reading, own)
         torch_devices = read_torch(sys.modules.get("torch"))
         torch_uuids = [torch_device.uuid for torch_device in torch_devices]
         moment = []

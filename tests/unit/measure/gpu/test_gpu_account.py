@@ -286,6 +286,7 @@ def test_what_a_job_held_of_a_gpu_is_the_drivers_account_of_it(
     [
         ((0, 0.4, 24.4, 24.4, 25), 24),  # JAX: its context, then 75 % of 32 GiB
         ((0, 30, 30), 30),  # TensorFlow
+        ((0, 0, 0, 8, 25), 25),  # in two steps, half a second apart at most
         ((0, 1, 1, 1, 6, 12, 18, 24), None),  # a batch that grows
         ((0, 8, 8, 8, 8, 8, 8, 30), None),  # a model, then the cache of a server
         ((0, 12, 12), None),  # too little to be a framework's share
