@@ -4,8 +4,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from transcript import check_answers
 
 from weigh.errors import StoreError
 from weigh.store.location import locate_store, make_folder, note_on_store
@@ -30,39 +32,22 @@ def folder(*parts: str | Path) -> Path:
     return made
 
 
-VCS = (".git", ".hg", ".svn")
-PROJECT, SOURCE = "home/ann/project", "home/ann/project/src"
-STORES = [
-    # the stores there are, what ends a search, the current folder, and the store used
-    (["home/ann", PROJECT], "", f"{PROJECT}/a/b", PROJECT),
-    ([], "", PROJECT, PROJECT),
-    # the home folder ends the search
-    (["home"], "", PROJECT, PROJECT),
-    (["home"], "", "home/ann", "home/ann"),
-    (["home/ann"], "", PROJECT, "home/ann"),
-    # so does a repository, with a folder or the file of a work tree
-    *(
-        (["home/ann"], f"{PROJECT}/{n}", f"{PROJECT}/src", f"{PROJECT}/src")
-        for n in VCS
-    ),
-    (["home/ann", PROJECT], f"{PROJECT}/.git", SOURCE, PROJECT),
-    # what everybody shares is nobody's project
-    (["home"], ".git", "home/shared/job", "home/shared/job"),
-    (["scratch"], ".git", "scratch/job", "scratch"),
-]
+def test_the_nearest_store_of_the_project_is_used(tmp_path: Path) -> None:
+    def used(words: str) -> str:
+        """Return the store used, of the stores there are, what ends a search, here."""
+        stores, mark, here = (word.strip() for word in words.split(","))
+        with TemporaryDirectory(dir=tmp_path) as root:
+            for name in stores.split():
+                folder(root, name, ".weigh")
+            below = folder(root, here)
+            folder(root, "home/ann")
+            if mark:
+                Path(root, mark).write_text("gitdir: elsewhere")
+            store = locate_store(str(below), in_home(Path(root, "home/ann")))
+            return os.path.relpath(store, root)
 
-
-@pytest.mark.parametrize("row", STORES)
-def test_the_nearest_store_of_the_project_is_used(
-    home: Path, tmp_path: Path, row: tuple[list[str], str, str, str]
-) -> None:
-    stores, mark, here, used = row
-    for name in stores:
-        folder(tmp_path, name, ".weigh")
-    below = folder(tmp_path, here)
-    if mark:
-        (tmp_path / mark).write_text("gitdir: elsewhere")
-    assert locate_store(str(below), in_home(home)) == str(tmp_path / used / ".weigh")
+    question = "stores, what ends a search, the current folder"
+    check_answers(Path(__file__).with_name("locations.texts"), {question: used})
 
 
 @pytest.mark.parametrize("variable", ["TMPDIR", "TEMP", "TMP"])
