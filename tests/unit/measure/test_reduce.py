@@ -62,6 +62,16 @@ def test_the_largest_sample_is_the_peak(samples: list[TreeSample], value: int) -
     assert [sample.time for sample in kept] == [sample.time for sample in samples]
 
 
+def test_a_peak_of_an_unknown_time_is_put_at_no_sample() -> None:
+    peak = PeakMemory(5, 5, 5, None, None, None, "pages", None)
+    assert peak_in_samples([at(0, 1), at(1, 9)], peak) == [at(0, 1), at(1, 5)]
+
+
+def test_samples_of_one_moment_are_thinned_as_others() -> None:
+    kept = thin_samples([at(1, size) for size in (1, 9, 3, 2)], 3)
+    assert [sample.memory for sample in kept] == [1, 9, 2]
+
+
 @given(runs(), limits)
 def test_thinning_what_was_thinned_changes_nothing(
     samples: list[TreeSample], limit: int

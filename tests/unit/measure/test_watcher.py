@@ -243,6 +243,17 @@ def test_a_clock_that_stands_while_a_process_runs_is_not_believed(
         assert run.watcher.samples[-1].memory == size
 
 
+def test_the_cpu_time_so_far_is_the_most_that_is_known(
+    idle: tuple[Run, StillClock],
+) -> None:
+    run, clock = idle
+    assert run.watcher.cpu_time() == clock.used
+    run.watcher.reaped_cpu_time = 2.0
+    assert run.watcher.cpu_time() == 2.0
+    run.watcher.most_cpu_time = 3.0
+    assert run.watcher.cpu_time() == 3.0
+
+
 class Observer:
     """Notes when it is called, and asks for the next call after *wait* seconds."""
 

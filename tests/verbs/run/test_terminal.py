@@ -4,6 +4,8 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from processes import (
@@ -18,6 +20,8 @@ from processes import (
     job_of,
     until,
 )
+
+from weigh.measure import signals
 
 PROMPT = "PROMPT> "
 CTRL_C, CTRL_Z, CTRL_BACKSLASH = "\x03", "\x1a", "\x1c"
@@ -184,6 +188,46 @@ def test_a_stop_right_after_fg_is_not_undone(taken: int, noted: int) -> None:
     """Passed on, the earlier one would reach the job a second time, after the later."""
     words = [sys.executable, "-c", OPPOSITES, str(taken), str(noted)]
     assert subprocess.run(words, check=False, timeout=100).returncode == 0
+
+
+class NewWitness:
+    """A witness that was forked just after a signal to the group."""
+
+    pid = 0
+
+    def noted(self) -> set[int]:
+        return {0}
+
+    def close(self) -> None:
+        """It has nothing to close."""
+
+
+FROM_TERMINAL, FROM_PROCESS = 0x80, 0  # SI_KERNEL, SI_USER
+
+
+@pytest.mark.parametrize(
+    ("number", "sender", "is_for_the_job"),
+    [
+        (signal.SIGQUIT, FROM_TERMINAL, False),
+        (signal.SIGHUP, FROM_TERMINAL, True),  # to the leader of its session alone
+        (signal.SIGQUIT, FROM_PROCESS, True),
+    ],
+)
+def test_a_key_typed_just_before_there_is_a_witness_reaches_the_job_once(
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    sender: int,
+    *,
+    is_for_the_job: bool,
+) -> None:
+    monkeypatch.setattr(signals, "SignalWitness", NewWitness)
+    info: Any = SimpleNamespace(si_signo=number, si_code=sender, si_pid=1)
+    wakeup = signals.SignalWakeup()
+    try:
+        wakeup.call_witness()
+        assert wakeup.is_for_the_job(info, []) == is_for_the_job
+    finally:
+        wakeup.restore()
 
 
 @pytest.mark.parametrize("name", ["TSTP", "STOP"])
