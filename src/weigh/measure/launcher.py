@@ -296,23 +296,25 @@ def _restore_signals() -> None:
 def launch_error(name: str, number: int) -> WeighError:
     """Return the error for *name*, which did not start; *number* is the errno."""
     path = _program_file(name)
-    if number == _ENOENT and path is not None:
-        return CommandNotFoundError(f"{name}: {_no_interpreter(path)}")
-    if number == _ENOENT:
+    if number == _ENOENT and path is None:
         return CommandNotFoundError(
             f"command not found: {name}{_program_suggestion(name)}"
         )
+    if number == _ENOENT:
+        return CommandNotFoundError(
+            script_trouble(name) or f"{name}: {_missing_part(path)}"
+        )
+    advice = _interpreter_advice(name)
+    why = f"cannot execute {name}: {os.strerror(number)}"
     if os.path.isdir(name):
-        return CommandNotExecutableError(f"{name} is a directory")
-    if number == _ENOEXEC:
-        how = _interpreter_advice(name) or f"bash {_shell_word(name)}"
-        return CommandNotExecutableError(f"{name} has no #! line   (write: {how})")
-    why = os.strerror(number)
-    if number == _EACCES and path is not None and not os.access(path, os.X_OK):
-        how = _interpreter_advice(name) or f"chmod +x {_shell_word(name)}"
-        why = f"it is not executable   (write: {how})"
-        return CommandNotExecutableError(f"cannot execute {name}: {why}")
-    return CommandNotExecutableError(f"cannot execute {name}: {why}")
+        why = f"{name} is a directory"
+    elif number == _ENOEXEC:
+        advice = advice or f"bash {_shell_word(name)}"
+        why = f"{name} has no #! line   (write: {advice})"
+    elif number == _EACCES and path is not None and not os.access(path, os.X_OK):
+        advice = advice or f"chmod +x {_shell_word(name)}"
+        why = f"cannot execute {name}: it is not executable   (write: {advice})"
+    return CommandNotExecutableError(why)
 
 
 def script_trouble(name: str) -> str | None:
@@ -321,28 +323,25 @@ def script_trouble(name: str) -> str | None:
     A line end of Windows is part of the interpreter's name to the kernel and to env(1).
     """
     path = _program_file(name)
-    first = b"" if path is None else _first_line_of_program(path)
-    if first.startswith(b"#!") and first.endswith(b"\r"):
-        return f"{name}: its first line ends as on Windows   (dos2unix {name})"
+    first = _first_line_of_program(path)
+    if path is not None and first.startswith(b"#!") and first.endswith(b"\r"):
+        fix = f"dos2unix {_shell_word(path)}"
+        return f"{name}: its first line ends as on Windows   ({fix})"
     return None
 
 
-def _no_interpreter(path: str) -> str:
+def _missing_part(path: str | None) -> str:
     """Return why the kernel finds no program for a file that exists."""
     first = _first_line_of_program(path)
     if not first.startswith(b"#!"):
         return "built for another system: its loader does not exist"
-    if first.endswith(b"\r"):
-        fix = f"dos2unix {_shell_word(path)}"
-        return f"its first line ends as on Windows   ({fix})"
-    words = first[2:].split()
-    interpreter = os.fsdecode(words[0]) if words else ""
+    interpreter = os.fsdecode(b"".join(first[2:].split()[:1]))
     return f"its interpreter does not exist: {interpreter}   (see its first line)"
 
 
-def _first_line_of_program(path: str) -> bytes:
+def _first_line_of_program(path: str | None) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with open(path or "", "rb") as file:
             return file.readline(4096).removesuffix(b"\n")
     except OSError:
         return b""

@@ -170,12 +170,17 @@ def test_the_watch_of_a_node_goes_on_when_its_first_rank_leaves(
 
 def stored(folder: Path) -> Json:
     """Return the one record of the store, as it is exported."""
-    env = {**os.environ, "WEIGH_DIR": str(folder / "store")}
-    words = (sys.executable, "-m", "weigh", "records", "export")
-    done = run_captured(words, env=env, check=True)
-    (line,) = done.stdout.splitlines()
+    (line,) = weigh_in_store(folder, "records", "export").splitlines()
     found: Json = json.loads(line)
     return found
+
+
+def weigh_in_store(folder: Path, *words: str) -> str:
+    """Return what weigh prints of the store of the job."""
+    env = {**os.environ, "WEIGH_DIR": str(folder / "store")}
+    return run_captured(
+        (sys.executable, "-m", "weigh", *words), env=env, check=True
+    ).stdout
 
 
 def test_an_agent_that_cannot_start_is_one_warning(job: Job, tmp_path: Path) -> None:
@@ -290,7 +295,10 @@ def test_the_ranks_of_one_launcher_per_node_are_one_record(
     launcher: str, door: str, job: Job, tmp_path: Path
 ) -> None:
     (tmp_path / "torchrun.py").write_text(TORCHRUN)
-    (tmp_path / "node.sh").write_text(f"exec {launcher} hold.py 60 40 2.5\n")
+    watched = (
+        "watched" if door.startswith("weigh") else ""
+    )  # by agents, which come late
+    (tmp_path / "node.sh").write_text(f"exec {launcher} hold.py 60 40 2.5 {watched}\n")
     each = door.replace("srun", "srun --ntasks-per-node=1")
     command = each.replace("weigh", "$PYTHON -m weigh")
     done = job(f"{command} bash node.sh", "--nodes=2", "--ntasks=2", "--mem=2500M")
@@ -301,8 +309,10 @@ def test_the_ranks_of_one_launcher_per_node_are_one_record(
     assert {rank["launcher"] for rank in found["ranks"]} == {"torch"}
     assert [node["ranks"] for node in found["nodes"]] == [2, 2]
     assert found["missing"] == []
-    # one process per node starts its ranks: they are no tasks of the scheduler
-    assert "--nodes=2 --ntasks-per-node=1 --mem=" in said
+    # one process per node starts its ranks: they are no tasks of the scheduler. Asked
+    # now: a rank's weigh that ends before the others have written prints no request
+    asked = weigh_in_store(tmp_path, "request", "--for", "slurm").split()
+    assert {"--nodes=2", "--ntasks-per-node=1"} <= set(asked)
 
 
 def test_a_run_on_a_login_node_finds_its_job_and_all_ranks(
