@@ -19,7 +19,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.lazy_modules import lazy_module
-from weigh.schedulers import JOB_VARIABLES, SUBMITS
+from weigh.schedulers import SUBMITS
 from weigh.schedulers.words import binary_size
 
 if TYPE_CHECKING:
@@ -899,8 +899,3 @@ class SchedulerKind:
     def submits(self) -> str:
         """Return the command that submits a job."""
         return SUBMITS[self.name]
-
-    @property
-    def job_variable(self) -> str:
-        """Return the variable that is set in its jobs."""
-        return JOB_VARIABLES[self.name]

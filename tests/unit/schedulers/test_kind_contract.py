@@ -26,7 +26,7 @@ from weigh.review.figures import with_other_figures
 from weigh.review.notes import gpu_flag, report_notes
 from weigh.review.runs import ElementRequest
 from weigh.runner.slots import gpus_named
-from weigh.schedulers import KINDS, kind_of_job
+from weigh.schedulers import JOB_VARIABLES, KINDS, kind_of_job
 from weigh.schedulers.kind import AccountingWords, SchedulerKind
 from weigh.units import GIB, HOUR
 
@@ -81,8 +81,8 @@ def test_its_commands_are_among_those_that_users_need(kind: SchedulerKind) -> No
 
 
 def test_a_job_is_known_by_its_variable(kind: SchedulerKind) -> None:
-    assert kind_of_job({kind.job_variable: "1"}) is kind
-    assert kind.job_variable in kind.variables.in_job
+    assert kind_of_job({JOB_VARIABLES[kind.name]: "1"}) is kind
+    assert JOB_VARIABLES[kind.name] in kind.variables.in_job
     assert kind_of_job({}) is None
 
 
@@ -92,7 +92,7 @@ def test_no_limit_is_known_outside_of_a_job_or_without_an_answer(
     assert kind.text.end_time({}) is None
     assert kind.text.limit_argv({}) is None
     assert time_until_limit(None, {}) is None
-    env = {kind.job_variable: "12", "JOB_ID": "12"}
+    env = {JOB_VARIABLES[kind.name]: "12", "JOB_ID": "12"}
     assert limit_query(env) in {None, kind.text.limit_argv(env)}
     assert queried_time_left(env, lambda _argv: "") is None
     with suppress(FormatError):
@@ -100,7 +100,7 @@ def test_no_limit_is_known_outside_of_a_job_or_without_an_answer(
 
 
 def test_a_limit_is_written_as_its_option(kind: SchedulerKind) -> None:
-    flag = asking({kind.job_variable: "1"})(3600)
+    flag = asking({JOB_VARIABLES[kind.name]: "1"})(3600)
 
     assert kind.text.format_time(3600) in flag
     assert flag == time_flag(subject(kind.name), 3600)
@@ -196,7 +196,7 @@ def test_a_different_figure_states_which_to_trust(
 
 
 def test_gpus_of_a_job_are_read_from_its_variables(kind: SchedulerKind) -> None:
-    job = {kind.job_variable: "7"}
+    job = {JOB_VARIABLES[kind.name]: "7"}
     for name in kind.variables.gpus:
         assert gpus_named(job | {name: "0,3"}) == ("0", "3")
         assert gpus_named(job | {name: "GPU-6a1b-2c"}) == ("GPU-6a1b-2c",)
