@@ -5,13 +5,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from sessions import check_session
 from some_requests import some_plan
 
 from weigh.flow import doctor
 from weigh.flow.doctor import (
     DoctorJob,
     job_checks,
-    named_paths,
     read_job,
 )
 from weigh.flow.here import here_of
@@ -70,6 +70,34 @@ def a_plan(folder: Path, **changed: object) -> None:
     (folder / "plan" / "p" / "plan.json").write_bytes(msgspec.json.encode(whole))
 
 
+def keep_runs(folder: Path, *commands: str) -> None:
+    for number, command in enumerate(commands):
+        record = Record(
+            id=f"00000000000{number}",
+            command=tuple(command.split()),
+            cwd=str(folder),
+            started="2026-11-21T10:00:00Z",
+            ended="2026-11-21T10:00:01Z",
+            state="COMPLETED",
+            exit_code=0,
+            usage=Usage(wall_time=1.0),
+        )
+        append_record(str(folder / ".weigh"), record, this_machine())
+
+
+def test_worked_examples_of_jobs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    def a_folder(*files: str) -> Path:
+        folder = tmp_path_factory.mktemp("job")
+        for name in files:
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).touch()
+        return folder
+
+    helpers = (a_folder, a_plan, a_script, check_of, facts, keep_runs)
+    names = {one.__name__: one for one in helpers}
+    check_session(Path(__file__).with_name("doctor_job.session"), names)
+
+
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not here")
 def test_a_real_checkout_is_followed_from_nothing_to_pushed(tmp_path: Path) -> None:
     there, here = tmp_path / "there", tmp_path / "here"
@@ -86,106 +114,6 @@ def test_a_real_checkout_is_followed_from_nothing_to_pushed(tmp_path: Path) -> N
     a_script(here, "true")
     git(here, "commit", "-qam", "two")
     assert check_of(here, "code").text == "committed, but not pushed"
-
-
-def test_outside_a_checkout_git_is_reported(tmp_path: Path) -> None:
-    assert "not a git repository" in check_of(tmp_path, "code").text
-
-
-@pytest.mark.parametrize(
-    ("lines", "asks"),
-    [
-        ("#SBATCH --gres=gpu:v100:1|#SBATCH --gpus-per-node=2|#SBATCH -G 1", True),
-        ("#$ -l ngpus=1|#$ -l gpu=1,h_vmem=8G", True),
-        ("#$ -l ngpus=0|#SBATCH --mem=4G|echo --gres=gpu:1", False),
-    ],
-)
-def test_a_script_requests_gpus_by_its_directives(
-    tmp_path: Path,
-    lines: str,
-    asks: bool,  # noqa: FBT001 - a parameter of the table
-) -> None:
-    for line in lines.split("|"):
-        a_script(tmp_path, line)
-        assert (line, facts(tmp_path).asks_gpus) == (line, asks)
-
-
-def test_the_files_a_script_names_are_found(tmp_path: Path) -> None:
-    named = (tmp_path / "data.csv", tmp_path / "a" / "in")
-    named[1].parent.mkdir()
-    # a file is called as a word by chance
-    for path in (*named, tmp_path / "python"):
-        path.touch()
-    a_script(tmp_path, "python t.py a/in --data=data.csv 'it goes on", "# x.csv'")
-    paths = named_paths(facts(tmp_path).lines, str(tmp_path))
-    assert set(paths) == {str(path) for path in (tmp_path, *named)}
-
-
-def test_400_words_of_a_script_are_looked_at_and_40_paths_in_it(
-    tmp_path: Path,
-) -> None:
-    names = [f"in.{number}" for number in range(50)]
-    for name in names:
-        (tmp_path / name).touch()
-    paths = [str(tmp_path / name) for name in names]
-    cwd = str(tmp_path)
-    assert named_paths([" ".join(names)], cwd) == [cwd, *paths[:39]]
-    assert named_paths(["x " * 399 + " ".join(names)], cwd) == [cwd, paths[0]]
-
-
-def test_records_of_what_a_script_runs_are_counted(tmp_path: Path) -> None:
-    ran = (["python", "a.py", "data", "7"], ["python", "b.py"], ["python", "-m", "a"])
-    for number, command in enumerate(ran):
-        record = Record(
-            id=f"00000000000{number}",
-            command=tuple(command),
-            cwd=str(tmp_path),
-            started="2026-11-21T10:00:00Z",
-            ended="2026-11-21T10:00:01Z",
-            state="COMPLETED",
-            exit_code=0,
-            usage=Usage(wall_time=1.0),
-        )
-        append_record(str(tmp_path / ".weigh"), record, this_machine())
-    a_script(tmp_path, "/usr/bin/python a.py --epochs 9")
-    assert facts(tmp_path.parent, f"{tmp_path.name}/run.sh").folder == str(tmp_path)
-    assert facts(tmp_path, "run.sh").runs == 2
-
-
-def test_a_plan_reports_its_runs_and_whether_its_files_are_there(
-    tmp_path: Path,
-) -> None:
-    a_plan(tmp_path)
-    found = facts(tmp_path, "plan/p")
-    assert (found.description, found.runs) == ("plan/p: a plan of 4 tasks", 2)
-    assert (found.asks_gpus, found.gpu_runs, found.trouble) == (True, 2, None)
-    a_plan(tmp_path / "unknown", kinds=())
-    unknown = facts(tmp_path / "unknown", "plan/p")
-    assert (unknown.runs, unknown.gpu_runs) == (0, 0)
-    (tmp_path / "plan" / "p" / "tasks_1.txt").unlink()
-    assert "1 task files are missing: tasks_1.txt" in (
-        check_of(tmp_path, "script", "plan/p").text
-    )
-
-
-@pytest.mark.parametrize("text", ["", "{", '{"schema": 1}', "\x00\xff"])
-def test_a_plan_that_does_not_parse_is_reported(tmp_path: Path, text: str) -> None:
-    (tmp_path / "plan.json").write_text(text)
-    found = facts(tmp_path, "plan.json")
-    assert found.trouble is not None
-    assert "cannot be read" in found.trouble
-
-
-def test_sizes_are_ticked_when_records_stand_behind_them(tmp_path: Path) -> None:
-    a_plan(tmp_path)
-    known = check_of(tmp_path, "RAM", "plan/p")
-    assert (known.state, known.text) == ("ok", "known from 2 runs")
-    assert check_of(tmp_path, "GPUs", "plan/p").state == "ok"
-    a_script(tmp_path, "#SBATCH --gres=gpu:1", "python never-measured.py")
-    assert check_of(tmp_path, "RAM").state == "warning"
-    found = check_of(tmp_path, "GPUs")
-    assert found.state == "warning"
-    assert found.text == "it requests GPUs, but no record used one"
 
 
 @pytest.mark.parametrize(

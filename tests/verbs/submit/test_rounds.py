@@ -6,13 +6,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from sessions import check_session
 from some_requests import a_submitted_job
 from transcript import named_rows
 
@@ -55,6 +55,7 @@ class Queue:
         self.error: BaseException | None = None
         self.loses = False
         self.silent = False
+        self.before_it_answers = lambda: None
 
     def submit(
         self, script: str, *, cwd: str, argv: tuple[str, ...] | None = None
@@ -67,6 +68,7 @@ class Queue:
             raise self.error
         if self.error is not None:
             raise self.error
+        self.before_it_answers()
         return self._accept(script)
 
     def _accept(self, script: str) -> str:
@@ -120,16 +122,43 @@ class Bench:
 
     def submit(self) -> str:
         """Send one job in a round of its own; return its id."""
-        sending = self.begin()
-        job = self.send(sending)
-        sending.__exit__()
-        return job.id
+        with self.begin() as sending:
+            return self.send(sending).id
 
     def change_round(self, **changed: object) -> None:
         """Write other words into the first round."""
         path = self.folder / "sent/1.round"
         document = msgspec.json.decode(path.read_bytes()) | changed
         path.write_bytes(msgspec.json.encode(document))
+
+    def next_number(self) -> int:
+        return self.sendings().next_number(self.said.append)
+
+    def settle(self) -> list[str]:
+        here = Here(cwd="/", env={}, root=self.store, notify=self.said.append)
+        return settle_store(here)
+
+    def lose(self, *, accepted: bool) -> None:
+        """Send a job and get no answer."""
+        self.queue.error = SubmissionUnknownError("sbatch: Socket timed out")
+        self.queue.loses = not accepted
+        self.queue.silent = True
+        with pytest.raises(SubmissionUnknownError):
+            self.submit()
+        self.queue.error, self.queue.silent = None, False
+
+    def last_words(self) -> str:
+        """Return how a refusal to begin a round ends."""
+        with pytest.raises(SubmissionUnknownError) as refusal:
+            self.begin()
+        return str(refusal.value).partition("; ")[2]
+
+    def token(self) -> Path:
+        return next(self.folder.glob("sent/w*"))
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / "sent").mkdir(exist_ok=True)
+        (self.folder / "sent" / name).write_text(text)
 
     def forget(self, *kinds: str) -> None:
         """Remove the files of these kinds."""
@@ -145,6 +174,12 @@ class Bench:
         self.change_round(process=msgspec.to_builtins(GONE))
         self.forget("left")
 
+    def move_sender(self) -> None:
+        """Have the round say that a process on another machine made it."""
+        self.forget("left", "over")
+        machine = msgspec.to_builtins(this_machine())
+        self.change_round(machine=machine | {"host": "far", "boot_id": "other"})
+
     def later(self, seconds: float) -> None:
         """Let time go by for what was written down."""
         for path in self.folder.glob("sent/*.*"):
@@ -157,16 +192,9 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def lost(bench: Bench, *, accepted: bool) -> None:
-    """Send a job and get no answer."""
-    bench.queue.error = SubmissionUnknownError("sbatch: Socket timed out")
-    bench.queue.loses = not accepted
-    bench.queue.silent = True
-    sending = bench.begin()
-    with pytest.raises(SubmissionUnknownError):
-        bench.send(sending)
-    sending.__exit__()
-    bench.queue.error, bench.queue.silent = None, False
+def test_worked_examples_of_rounds(tmp_path_factory: pytest.TempPathFactory) -> None:
+    names = {"a_bench": lambda: Bench(tmp_path_factory.mktemp("bench"))}
+    check_session(Path(__file__).with_name("rounds.session"), names)
 
 
 @given(
@@ -197,136 +225,6 @@ def test_a_job_is_given_up_only_where_it_can_no_longer_come(facts: PartFacts) ->
         assert since >= 310
 
 
-def test_an_answer_is_recorded_once(bench: Bench) -> None:
-    sending = bench.begin()
-    bench.send(sending)
-    sending.__exit__()
-
-    assert (bench.recorded(), sending.is_over()) == (["1"], True)
-    settle_store(Here(cwd="/", env={}, root=bench.store, notify=bench.said.append))
-    assert bench.recorded() == ["1"]
-
-
-def test_a_lost_answer_is_found_at_once_where_the_scheduler_answers(
-    bench: Bench,
-) -> None:
-    bench.queue.error = SubmissionUnknownError("sbatch: Socket timed out")
-
-    assert (bench.submit(), bench.recorded()) == ("1", ["1"])
-
-
-def test_a_lost_answer_keeps_others_from_sending_until_the_job_is_found(
-    bench: Bench,
-) -> None:
-    lost(bench, accepted=True)
-    bench.queue.silent = True
-    with pytest.raises(SubmissionUnknownError, match=r"\(squeue: timed out\)"):
-        bench.begin()
-    bench.queue.silent = False
-
-    assert bench.sendings().next_number(bench.said.append) == 2
-    assert bench.recorded() == ["1"]
-    assert bench.said == ["p: slurm accepted it as job 1"]
-
-
-def never_came(bench: Bench) -> None:
-    lost(bench, accepted=False)
-
-
-def of_another_machine(bench: Bench) -> None:
-    never_came(bench)
-    bench.forget("left", "over")
-    machine = msgspec.to_builtins(this_machine())
-    bench.change_round(machine=machine | {"host": "far", "boot_id": "other"})
-
-
-def torn(bench: Bench) -> None:
-    (bench.folder / "sent").mkdir()
-    (bench.folder / "sent/1.round").write_text('{"user": "al')
-
-
-def of_a_sender_that_died_before_it_sent(bench: Bench) -> None:
-    bench.begin()
-    bench.kill_sender()
-
-
-@pytest.mark.parametrize(
-    ("happened", "looks"),
-    [
-        # it is sent again only after the request has expired
-        (never_came, [(0, "5 m 10 s"), (300, "not known"), (11,)]),
-        # one answer that does not list it proves nothing
-        (never_came, [(3600, r"10\.0 s"), (11,)]),
-        # until the other sender must have ended
-        (of_another_machine, [(400, "not known"), (40,)]),
-        (torn, [(0, "may still be submitting"), (130,)]),
-        (of_a_sender_that_died_before_it_sent, [(0,)]),
-    ],
-)
-def test_a_submission_without_an_answer_blocks_others_as_long_as_it_may_come(
-    bench: Bench,
-    happened: Callable[[Bench], None],
-    looks: list[tuple[float, str] | tuple[float]],
-) -> None:
-    happened(bench)
-    for seconds, *refusal in looks:
-        bench.later(seconds)
-        if refusal:
-            with pytest.raises(SubmissionUnknownError, match=refusal[0]):
-                bench.begin()
-
-    assert bench.send(bench.begin()).id == "1"
-    assert bench.recorded() == ["1"]
-
-
-def test_a_refusal_frees_the_plan_at_once(bench: Bench) -> None:
-    bench.queue.error = SchedulerError("invalid partition")
-    sending = bench.begin()
-    with pytest.raises(SchedulerError, match="invalid partition"):
-        bench.send(sending)
-    sending.__exit__()
-    bench.queue.error = None
-    assert (sending.ids(), sending.is_over()) == ((), True)
-
-    assert bench.send(bench.begin()).id == "1"
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_a_sender_that_died_before_the_answer_is_settled_by_the_token(
-    bench: Bench, *, is_there: bool
-) -> None:
-    bench.queue.error = KeyboardInterrupt()
-    sending = bench.begin()
-    with pytest.raises(KeyboardInterrupt):
-        bench.send(sending)
-    bench.kill_sender()
-    bench.queue.error = None
-    token = next(path.name for path in bench.folder.glob("sent/w*"))
-    if is_there:
-        bench.queue.accepted[token] = "9"
-    sendings = bench.sendings()
-    with nullcontext() if is_there else pytest.raises(SubmissionUnknownError):
-        sendings.next_number(bench.said.append)
-    bench.later(320)
-
-    assert sendings.next_number(bench.said.append) == 2
-
-    assert bench.recorded() == (["9"] if is_there else [])
-
-
-def test_a_job_that_named_itself_is_found_though_the_scheduler_forgot_it(
-    bench: Bench,
-) -> None:
-    lost(bench, accepted=False)
-    token = next(bench.folder.glob("sent/w*"))
-    (token / "id").symlink_to("77")
-    bench.later(1e6)
-
-    bench.sendings().next_number(bench.said.append)
-
-    assert bench.recorded() == ["77"]
-
-
 def test_a_sender_that_is_at_it_is_named_to_the_other(
     bench: Bench, shorten: Callable[[str, float], None]
 ) -> None:
@@ -348,55 +246,6 @@ def test_a_sender_that_fails_at_the_same_moment_is_waited_for(bench: Bench) -> N
     ends.join()
 
 
-def test_a_sender_that_died_after_it_recorded_all_its_jobs_leaves_nothing_to_ask(
-    bench: Bench,
-) -> None:
-    bench.send(bench.begin())
-    bench.kill_sender()
-    bench.queue.silent = True
-    assert bench.sendings().next_number(bench.said.append) == 2
-    assert (bench.said, bench.recorded()) == ([], ["1"])
-
-
-def test_of_two_who_saw_the_same_jobs_one_begins(bench: Bench) -> None:
-    one, other = bench.sendings(), bench.sendings()
-    number = one.next_number()
-    assert other.next_number() == number
-    sending = one.begin(number)
-    bench.send(sending)
-    sending.__exit__()
-
-    with pytest.raises(UsageError, match="as job 1 "):
-        other.begin(number)
-
-
-def test_a_sender_that_was_given_up_cancels_its_late_job(bench: Bench) -> None:
-    sending = bench.begin()
-    late = bench.queue.submit
-
-    def slow(script: str, *, cwd: str, argv: tuple[str, ...] | None = None) -> str:
-        assert argv is None
-        (bench.folder / "sent/1.1.answer").write_text('{"id": null}')
-        return late(script, cwd=cwd)
-
-    bench.queue.submit = slow  # type: ignore[method-assign]
-    with pytest.raises(SchedulerError, match="was cancelled"):
-        bench.send(sending)
-
-    assert bench.queue.cancelled == ["1"]
-    assert bench.recorded() == []
-
-
-def test_a_sender_whose_round_was_given_up_sends_nothing(bench: Bench) -> None:
-    sending = bench.begin()
-    (bench.folder / "sent/1.end").touch()
-
-    with pytest.raises(SchedulerError, match="was not submitted"):
-        bench.send(sending)
-
-    assert not bench.queue.accepted
-
-
 def test_a_job_that_could_not_be_recorded_is_recorded_later(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -413,15 +262,6 @@ def test_a_job_that_could_not_be_recorded_is_recorded_later(
 
     assert bench.sendings().next_number() == 2
     assert bench.recorded() == ["1"]
-
-
-def test_what_another_user_sent_is_left_to_that_user(bench: Bench) -> None:
-    lost(bench, accepted=True)
-    bench.change_round(user="alice")
-    bench.later(1e6)
-
-    with pytest.raises(SubmissionUnknownError, match="weigh status of alice"):
-        bench.begin()
 
 
 def test_a_local_job_whose_starter_was_killed_is_found(tmp_path: Path) -> None:
