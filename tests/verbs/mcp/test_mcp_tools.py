@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from processes import children_of, is_running, until
+from sessions import check_session
 from written_programs import write_program
 
 from weigh.flow.mcp_server import TOOLS, AgentLimits, AgentTools, RefusedCall
@@ -25,12 +26,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def server(folder: Path, *names: str, hours: float = 2) -> AgentTools:
-    """Return a server with a budget, and plans of one task of an hour each."""
-    tools = AgentTools(str(folder), AgentLimits(submit=True, cpu_hours=hours))
+def a_server(
+    folder: Path, limits: AgentLimits | None = None, *names: str
+) -> AgentTools:
+    """Return a server, and plans of one task of an hour each."""
+    tools = AgentTools(str(folder), limits or AgentLimits())
     for name in names:
         tools.plan([f"true {name}"], name, 1, "100M", "1h")
     return tools
+
+
+TWO_HOURS = AgentLimits(submit=True, cpu_hours=2)
 
 
 def confirmed(tools: AgentTools, plan: str, **options: str | None) -> dict[str, Any]:
@@ -39,6 +45,27 @@ def confirmed(tools: AgentTools, plan: str, **options: str | None) -> dict[str, 
 
 def program(code: int = 0) -> list[str]:
     return [sys.executable, "-c", HOLDS_60_MIB.format(code)]
+
+
+def test_worked_examples_of_budgets(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = dict[int, Path]()
+
+    def in_a_folder(limits: AgentLimits | None = None, *names: str) -> AgentTools:
+        folder = tmp_path_factory.mktemp("agent")
+        monkeypatch.setenv("WEIGH_DIR", str(folder / ".weigh"))
+        tools = a_server(folder, limits, *names)
+        folders[id(tools)] = folder
+        return tools
+
+    names = {
+        "a_server": in_a_folder,
+        "confirmed": confirmed,
+        "folder_of": lambda tools: folders[id(tools)],
+        "RefusedCall": RefusedCall,
+    }
+    check_session(Path(__file__).with_name("budget.session"), names)
 
 
 def test_a_run_returns_its_record_and_output(folder: Path) -> None:
@@ -74,101 +101,15 @@ def test_of_much_output_the_end_is_kept(folder: Path) -> None:
     assert len(done["stdout"]) == 4000
 
 
-def test_a_task_file_is_not_written_through_a_link(folder: Path) -> None:
-    outside = folder.parent / "outside.txt"
-    (folder / "p.txt").symlink_to(outside)
-    with pytest.raises(RefusedCall, match=r"p\.txt exists"):
-        AgentTools(str(folder), AgentLimits()).plan(["true"], "p")
-    assert not outside.exists()
-
-
-def test_the_settings_of_a_project_let_nothing_heal(folder: Path) -> None:
-    (folder / "weigh.toml").write_text("[submit]\nheal = true\n")
-    tools = AgentTools(str(folder), AgentLimits())
-    tools.plan(["true"], "p", memory="10M", time="1m")
-    answer = json.dumps(tools.submit("p", on="local"))
-    assert "weigh heal" not in answer
-    assert '"heal": true' not in answer
-
-
 def test_the_request_is_that_of_the_command_line(folder: Path) -> None:
     tools = AgentTools(str(folder), AgentLimits())
     tools.run(program(), "big")
     assert tools.request("big")["memory"] > 70 << 20
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda tools: tools.run([]), "the command is empty"),
-        (lambda tools: tools.run(["echo", "a\0b"]), "a NUL byte"),
-        (lambda tools: tools.plan(["a\0b"], "x"), "a NUL byte"),
-        (lambda tools: tools.request("a\0b"), "a NUL byte"),
-        (lambda tools: tools.run(["no-such-program"]), "command not found"),
-        (lambda tools: tools.request("nothing"), "no records in"),
-        (lambda tools: tools.request("--help"), "no records in"),
-        (lambda tools: tools.plan(["true"], "../x"), "is no name for a plan"),
-        (lambda tools: tools.plan(["a\nb"], "x"), "one shell command per task"),
-        (lambda tools: tools.submit("nothing"), "no plan in plan/nothing"),
-        (lambda tools: tools.report("nothing"), "no "),
-        (lambda tools: tools.wait("nothing"), "no job nothing"),
-        (lambda tools: tools.logs("nothing"), "no job nothing"),
-        (lambda tools: tools.cancel("481516"), "no job that this server submitted"),
-    ],
-)
-def test_a_mistake_is_refused_with_the_way_out(
-    folder: Path, call: Any, words: str
-) -> None:
-    with pytest.raises(RefusedCall, match=words):
-        call(AgentTools(str(folder), AgentLimits()))
-
-
-def test_nothing_is_submitted_unless_allowed(folder: Path) -> None:
-    tools = AgentTools(str(folder), AgentLimits())
-    tools.plan(["true", "true"], "two", cpus=1, memory="100M", time="1h")
-    assert "#!/bin/bash" in tools.submit("two")["text"]
-    with pytest.raises(RefusedCall, match="--allow-submit"):
-        confirmed(tools, "two", on="local")
-    assert not (folder / "plan/two/sent").exists()
-
-
-def test_all_submissions_share_one_budget(folder: Path) -> None:
-    allowed = AgentLimits(submit=True, cpu_hours=3, gpu_hours=0)
-    tools = AgentTools(str(folder), allowed)
-    for name in ("one", "two"):
-        plan = tools.plan([f"true {name}", "true"], name, 1, "100M", "1h")
-        assert plan["ask"]["cpus"] * len(plan["elements"]) == 2
-    done = confirmed(tools, "one", on="local")
-    hours = 2 * done["job"]["wanted"]["time_limit"] / 3600
-    assert (done["job"]["tasks"], done["hours"]["CPU"]) == (2, hours)
-    with pytest.raises(
-        RefusedCall, match="5 CPU hours exceed this server's budget of 3"
-    ):
-        confirmed(tools, "two", on="local")
-    with pytest.raises(RefusedCall, match=r"6\.5 CPU hours exceed"):
-        confirmed(tools, "two", time="2h", on="local")
-    confirmed(tools, "two", time="15m", on="local")
-
-
-def test_hours_without_a_limit_fit_no_budget(folder: Path) -> None:
-    tools = server(folder, hours=1000)
-    tools.plan(["true"], "open", 1, "100M")
-    assert tools.submit("open")["hours"] == {"CPU": None, "GPU": None}
-    with pytest.raises(RefusedCall, match="no hours can be counted: give time"):
-        confirmed(tools, "open", on="local")
-    assert not (folder / "plan/open/sent").exists()
-
-
-def test_a_job_that_follows_is_refused_as_no_budget_counts_it(folder: Path) -> None:
-    tools = AgentTools(str(folder), RICH)
-    tools.plan(["true", "# weigh: then", "sleep 100000"], "a", 1, "100M", "1m")
-    with pytest.raises(RefusedCall, match="plan the tasks without it"):
-        tools.submit("a", on="local")
-
-
 def test_submissions_side_by_side_share_one_budget(folder: Path) -> None:
     names = ("a", "b", "c")
-    tools = server(folder, *names)
+    tools = a_server(folder, TWO_HOURS, *names)
 
     def submit(name: str) -> bool:
         with suppress(RefusedCall):
@@ -182,7 +123,7 @@ def test_submissions_side_by_side_share_one_budget(folder: Path) -> None:
 def test_hours_stay_counted_while_a_job_may_exist(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tools = server(folder, "a", "b")
+    tools = a_server(folder, TWO_HOURS, "a", "b")
     programs = tmp_path / "programs"
     for name in ("sbatch", "squeue", "sacct", "scontrol", "sinfo"):
         lost = "echo Unable to contact slurm controller >&2; exit 1"
@@ -196,32 +137,7 @@ def test_hours_stay_counted_while_a_job_may_exist(
             confirmed(tools, "b", on="local")
 
 
-def test_what_weigh_itself_refused_costs_no_hours(folder: Path) -> None:
-    tools = server(folder, "a")
-    with pytest.raises(RefusedCall, match="no queue: omit --queue"):
-        confirmed(tools, "a", on="local", queue="gpu")
-
-    assert confirmed(tools, "a", on="local")["spent"]["CPU"] == 1.25
-
-
 RICH = AgentLimits(submit=True, cpu_hours=100)
-
-
-def test_what_was_shown_is_sent_once_and_only_as_it_was_shown(folder: Path) -> None:
-    tools = AgentTools(str(folder), RICH)
-    tools.plan(["echo hi"], "a", 1, "100M", "1h")
-    changed = tools.submit("a", on="local")["token"]
-    (folder / "a.txt").write_text("echo other\n")
-    with suppress(RefusedCall):
-        tools._call(["plan", "a.txt", "--replace", "--time=2h", "--memory=1G"])
-    with pytest.raises(RefusedCall, match="has changed since"):
-        tools.confirm(changed)
-    token = tools.submit("a", on="local")["token"]
-    job = tools.confirm(token)["job"]["id"]
-    with pytest.raises(RefusedCall, match="no submission was shown"):
-        tools.confirm(token)
-    assert tools.wait(job)["why"] == "ended"
-    assert "other" in tools.logs(job)["output"]
 
 
 def test_a_wait_ends_when_a_task_has_failed_though_others_run(folder: Path) -> None:
