@@ -55,7 +55,7 @@ class Queue:
         self.error: BaseException | None = None
         self.loses = False
         self.silent = False
-        self.before_it_answers = lambda: None
+        self.before_it_answers: Callable[[], object] = lambda: None
 
     def submit(
         self, script: str, *, cwd: str, argv: tuple[str, ...] | None = None
