@@ -113,6 +113,8 @@ def pytest_collection_modifyitems(
             item.add_marker(pytest.mark.together(min(shared)))
     waiting = [item for item in items if rigs_of(item) and not is_alone(item)]
     others = [item for item in items if not rigs_of(item) or is_alone(item)]
+    # one that begins last would end alone
+    others.sort(key=lambda item: item.get_closest_marker("together") is None)
     items[:] = spread(waiting, others)
 
 

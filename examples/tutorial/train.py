@@ -14,7 +14,7 @@ import time
 PIXELS = 512 * 1024  # of a picture, one byte each
 PARTS = 16
 HALF = 0.5
-BATCHES = 2  # in an epoch
+BATCHES = 1  # in an epoch
 BRIGHTER = bytes(min(255, value + 12) for value in range(256))
 
 

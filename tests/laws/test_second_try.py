@@ -9,7 +9,7 @@ from run_captured import CapturedRun, run_captured
 
 SCRIPT = Path(__file__).parents[2] / "ci" / "pytest.sh"
 SUPPORT = Path(__file__).parents[1] / "support"
-PLUGINS = ("-p", "no:xdist", "-p", "forked_workers")
+PLUGINS = ("-p", "forked_workers")
 LEFT = 9  # the exit code where tests passed and left processes
 BUSY = """
 import os
@@ -36,7 +36,9 @@ def test_wrong(x):
 
 def run(folder: Path, text: str) -> CapturedRun:
     (folder / "test_it.py").write_text(text)
-    env = os.environ | {"PYTHONPATH": str(SUPPORT)}
+    # other plugins take longer to import than these tests to run
+    own = {"PYTHONPATH": str(SUPPORT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    env = os.environ | own
     env.pop("PYTEST_FORKED_WORKER", None)  # of these tests
     return run_captured(
         [SCRIPT, sys.executable, "-q", "-n", "1", *PLUGINS, "test_it.py"],

@@ -137,18 +137,11 @@ def run_plans_to_their_end(
         if not (plan / "sent").exists():
             bash(f"weigh submit plan/{plan.name}", here)
     for plan in plans:
-        end = time.monotonic() + PATIENCE
-        while " running" in (text := status_of_plan(plan, here)) or " wait" in text:
-            assert time.monotonic() < end, text
-            time.sleep(1)
+        bash(f"weigh status {plan.name} --wait || :", here)
+        text = " ".join(bash(f"weigh status {plan.name}", here).split())
         tasks = text.partition(" tasks: ")
         expected = ends.get(plan.name, f"{tasks[0].split()[-1]} done")
         assert expected in tasks[2], f"{plan.name}: {expected!r} in\n{text}"
-
-
-def status_of_plan(plan: Path, here: Place) -> str:
-    """Return what `weigh status` prints of a plan, as one line."""
-    return " ".join(bash(f"weigh status {plan.name}", here).split())
 
 
 def left_out(page: Path, env: Mapping[str, str]) -> list[str]:

@@ -118,7 +118,7 @@ def test_all_text_stands_out_from_its_ground(opened: Opened, scheme: str) -> Non
         assert page.evaluate(CONTRAST) == []
 
 
-@pytest.mark.parametrize("report", [one_run(), array(60), hostile()], ids=str)
+@pytest.mark.parametrize("report", [one_run(), array(60), hostile()])
 def test_a_narrow_screen_scrolls_only_downwards(
     opened: Opened, report: JobReport
 ) -> None:
