@@ -518,7 +518,6 @@ NUMBER, FILE = "{number}", "{file}"
 MOST_SIZES = 4  # parameters to learn from: each takes more runs
 
 _PROGRAMS = frozenset(("py", "r", "sh", "jl", "pl", "m", "rb", "lua", "js", "jar"))
-_LONGEST_ENDING = 8  # letters of a file name's ending; a longer one is part of a word
 
 
 def template(command: Sequence[str], parameters: Parameters) -> tuple[str, ...]:
@@ -581,8 +580,7 @@ def _is_path(word: str) -> bool:
 
 def _ending_of_word(word: str) -> str:
     stem, dot, ending = word.rpartition(".")
-    plain = ending.isalnum() and len(ending) <= _LONGEST_ENDING
-    return ending.lower() if dot and stem and plain else ""
+    return ending.lower() if dot and stem and ending.isalnum() else ""
 
 
 def _word_before_ending(word: str) -> str:

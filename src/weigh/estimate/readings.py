@@ -4,6 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from textwrap import shorten
 
 import msgspec
 
@@ -85,7 +86,6 @@ def _numbers_in_command(record: Record) -> list[tuple[str, list[str]]]:
 
 
 _TIMES = "*"
-_LONGEST_SHOWN = 50
 
 
 class SizeReading(msgspec.Struct, frozen=True):
@@ -343,9 +343,7 @@ def _other_groups(
 
 def _group_difference(other: ReadingsGroup, group: ReadingsGroup) -> str:
     if other.command != group.command:
-        words = " ".join(other.command)
-        dots = "..." if len(words) > _LONGEST_SHOWN else ""
-        return f"another command, {words[:_LONGEST_SHOWN]}{dots}"
+        return f"another command, {shorten(' '.join(other.command), 50)}"
     if other.host != group.host:
         return f"another host, {other.host or 'unknown'}"
     if other.knobs != group.knobs:
