@@ -7,14 +7,15 @@ import os
 import struct
 import sys
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sessions import check_session
 
-from weigh.flow.check.check import with_saved_files
-from weigh.flow.check.saved import lost_in_saved_files, pythons_of
+from weigh.flow.check.saved import lost_in_saved_files
 
 numpy = pytest.importorskip("numpy", reason="numpy is not installed")
 Weigh = Callable[..., tuple[int, str, str]]
@@ -95,34 +96,6 @@ def test_lost_numbers_are_counted_as_numpy_counts_them(
     assert found_in(tmp_path) == ({"m.safetensors": wanted} if wanted else {})
 
 
-def test_half_of_a_number_is_read_as_its_upper_half(tmp_path: Path) -> None:
-    values = (1.0, math.nan, -math.inf, 3e38, math.inf)
-    data = b"".join(struct.pack("<f", one)[2:] for one in values)
-    (tmp_path / "m.safetensors").write_bytes(safetensors({"w": ("BF16", data)}))
-    assert found_in(tmp_path) == {"m.safetensors": {"w": (1, 2, 5)}}
-
-
-def test_arrays_may_lack_some_numbers_but_not_all(tmp_path: Path) -> None:
-    nan, inf = math.nan, math.inf
-    numpy.save(tmp_path / "some.npy", numpy.array([[1.0, nan], [2.0, 3.0]]))
-    numpy.save(tmp_path / "all.npy", numpy.full((3, 4), nan, "f4"))
-    numpy.savez(tmp_path / "z.npz", whole=numpy.arange(3), a=numpy.array([inf, 1]))
-    numpy.savez_compressed(tmp_path / "c.npz", a=numpy.array([nan]), names=["x"])
-    numpy.save(tmp_path / "object.npy", numpy.array([nan, None]), allow_pickle=True)
-    assert found_in(tmp_path) == {
-        "all.npy": {"": (12, 0, 12)},
-        "z.npz": {"a": (0, 1, 2)},
-        "c.npz": {"a": (1, 0, 1)},
-    }
-
-
-def test_a_mask_of_minus_infinity_is_meant(tmp_path: Path) -> None:
-    data = struct.pack("<2f", -math.inf, 0.0)
-    file = safetensors({"attn.mask": ("F32", data), "bias": ("F32", data)})
-    (tmp_path / "m.safetensors").write_bytes(file)
-    assert found_in(tmp_path) == {"m.safetensors": {"bias": (0, 1, 2)}}
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -155,18 +128,6 @@ def test_what_cannot_be_read_is_named_with_its_reason(
     assert not one.tensors
 
 
-def test_a_file_that_torch_reads_for_too_long_is_named_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("weigh.flow.check.saved._PATIENCE", 0.1)
-    python = tmp_path / "python3"
-    python.write_text("#!/bin/sh\nexec sleep 60\n")
-    python.chmod(0o755)
-    (tmp_path / "a.pt").write_bytes(b"")
-    (one,) = lost_in_saved_files([str(tmp_path)], 0, [str(python)])
-    assert one.unread == "torch takes more than 0.1 s"
-
-
 def stand_in_for_torch(folder: Path, script: str) -> str:
     """Return an interpreter that answers as one with torch does, by *script*."""
     python = folder / "python3"
@@ -183,52 +144,27 @@ def saved_checkpoints(folder: Path, number: int) -> list[str]:
     return [str(path) for path in paths]
 
 
-def test_one_process_of_torch_reads_all_checkpoints(tmp_path: Path) -> None:
-    paths = saved_checkpoints(tmp_path, 3)
-    lost = "echo '[[\"w\", 1, 0, 2]]'"
-    python = stand_in_for_torch(tmp_path, f"{lost}; echo '[]'; {lost}")
-    found = list(lost_in_saved_files([str(tmp_path)], 0, [python]))
-    assert [one.path for one in found] == [paths[0], paths[2]]
-    assert (tmp_path / "starts").read_text() == "\n"
-
-
-def test_checkpoints_for_which_no_time_is_left_are_named_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_worked_examples_of_saved_files(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("weigh.flow.check.saved._PATIENCE", 4)
-    saved_checkpoints(tmp_path, 4)
-    python = stand_in_for_torch(tmp_path, "echo '[]'; exec sleep 60")
-    found = lost_in_saved_files([str(tmp_path)], 0, [python])
-    assert with_saved_files([], {}, found) == (
-        [],
-        ["1.pt and 2 more were not searched for NaN: torch takes more than 4 s"],
+    @contextmanager
+    def patience_of(seconds: float) -> Iterator[None]:
+        with monkeypatch.context() as patched:
+            patched.setattr("weigh.flow.check.saved._PATIENCE", seconds)
+            yield
+
+    helpers = (
+        found_in,
+        patience_of,
+        safetensors,
+        saved_checkpoints,
+        stand_in_for_torch,
     )
-
-
-def test_a_checkpoint_that_ends_torch_costs_only_itself(tmp_path: Path) -> None:
-    paths = saved_checkpoints(tmp_path, 3)
-    python = stand_in_for_torch(tmp_path, "echo '[]'; kill -9 $$")
-    found = list(lost_in_saved_files([str(tmp_path)], 0, [python]))
-    assert [(one.path, one.unread) for one in found] == [
-        (paths[1], "torch cannot read it as weights only")
-    ]
-
-
-def test_what_was_there_before_is_not_searched(tmp_path: Path) -> None:
-    numpy.save(tmp_path / "old.npy", numpy.array([math.nan]))
-    (one,) = lost_in_saved_files([str(tmp_path)], 0, [])
-    assert list(lost_in_saved_files([str(tmp_path)], one.changed, [])) == [one]
-    assert not list(lost_in_saved_files([str(tmp_path)], one.changed + 0.001, []))
-
-
-def test_four_folders_below_are_searched_and_none_that_is_hidden(
-    tmp_path: Path,
-) -> None:
-    for place in ("1/2/3/4", "1/2/3/4/5", ".git"):
-        (tmp_path / place).mkdir(parents=True, exist_ok=True)
-        numpy.save(tmp_path / place / f"in{place[-1]}.npy", numpy.array([math.nan]))
-    assert found_in(tmp_path).keys() == {"in4.npy"}
+    names = {one.__name__: one for one in helpers} | {
+        "a_folder": lambda: tmp_path_factory.mktemp("saved"),
+        "numpy": numpy,
+    }
+    check_session(Path(__file__).with_name("saved_files.session"), names)
 
 
 def test_a_task_that_saves_nan_fails_its_check(weigh: Weigh, tmp_path: Path) -> None:
@@ -294,12 +230,3 @@ def test_torch_reads_its_own_files_and_runs_no_code_in_them(tmp_path: Path) -> N
         ("model.weight", 1, 12)
     ]
     assert "good.pt" not in found
-
-
-def test_the_interpreters_of_the_tasks_are_tried_before_the_one_on_the_path() -> None:
-    mine = sys.executable
-    found = pythons_of(
-        [f"{mine} train.py --x 1", "nosuch/python3 a.py"], {"PATH": "/bin"}
-    )
-    assert found[0] == mine
-    assert "nosuch/python3" not in found
