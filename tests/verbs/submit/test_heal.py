@@ -9,13 +9,7 @@ from pathlib import Path
 import pytest
 from following import Weigh, until
 from rigs import mainly
-from some_requests import a_submitted_job
-
-from weigh.model.job import SubmittedJob
-from weigh.schedulers.gridengine import scheduler as gridengine
-from weigh.schedulers.kind import SchedulerCommands
-from weigh.schedulers.slurm import scheduler as slurm
-from weigh.store.jobs import chain_of, find_jobs
+from sessions import check_session
 
 SLURM = pytest.mark.parametrize(
     "weigh", [pytest.param("slurm", marks=pytest.mark.slurm)], indirect=True
@@ -33,6 +27,10 @@ def healed() -> str:
     """Wait for the last healer; return what it printed."""
     until(lambda: any("stopped" in text for text in logs()))
     return next(text for text in logs() if "stopped" in text)
+
+
+def test_worked_examples_of_chains() -> None:
+    check_session(Path(__file__).with_name("chains.session"), {})
 
 
 @mainly("slurm", "gridengine", "local")
@@ -117,49 +115,6 @@ def test_a_held_element_is_named_with_the_command_that_frees_it(weigh: Weigh) ->
     assert "scontrol release" in out
 
 
-def a_partition(name: str, nodes: str, default: str = "YES") -> str:
-    """Return a line of scontrol: the nodes that may submit to a partition."""
-    return (
-        f"PartitionName={name} AllocNodes={nodes} Default={default} "
-        "Nodes=cn[1-3] State=UP\n"
-    )
-
-
-ANY, LOGIN = a_partition("a", "ALL"), a_partition("a", "login1")
-
-
-@pytest.mark.parametrize(
-    ("backend", "outs", "only"),
-    [
-        (slurm.COMMANDS, [ANY], None),
-        (slurm.COMMANDS, [a_partition("a", "login1,cn[1-3]")], None),
-        (slurm.COMMANDS, [a_partition("a", "login[1-2]")], "login[1-2]"),
-        (slurm.COMMANDS, [ANY + a_partition("b", "login1", "NO")], None),
-        (slurm.COMMANDS, [LOGIN, a_partition("b", "x", "NO")], "takes jobs from x"),
-        (slurm.COMMANDS, [LOGIN, a_partition("b", "ALL", "NO")], None),
-        (slurm.COMMANDS, [""], None),
-        (gridengine.COMMANDS, ["login1\nnode1\n", "node1\nnode2\n"], None),
-        (gridengine.COMMANDS, ["login1\n", "node1\nnode2\n"], "login1"),
-        (gridengine.COMMANDS, ["", "node1\n"], None),
-    ],
-)
-def test_a_site_whose_nodes_may_not_submit_is_recognised(
-    backend: SchedulerCommands, outs: list[str], only: str | None
-) -> None:
-    why = backend.why_not_from_nodes(None).read(outs)
-
-    assert why is None if only is None else only in (why or "")
-
-
-def test_each_partition_of_a_job_is_looked_up_by_itself() -> None:
-    shown = [argv[-1] for argv in slurm.COMMANDS.why_not_from_nodes("a,b").argvs]
-
-    assert shown == ["a", "b"]
-    assert slurm.COMMANDS.why_not_from_nodes(None).argvs == (
-        ("scontrol", "-o", "show", "partition"),
-    )
-
-
 def test_of_several_that_heal_at_once_one_sends_the_round(here: Weigh) -> None:
     job = here.submit(here.plan(ONCE.format("x"), "true"))
     here.finish(job)
@@ -192,37 +147,6 @@ def test_a_task_killed_for_memory_gets_as_much_as_it_may(weigh: Weigh) -> None:
         "ran out of memory: 120 MiB -> 250 MiB",
         "ran out of memory: 250 MiB -> 300 MiB",
     ]
-
-
-def job(number: str, folder: str, resumes: str | None = None) -> SubmittedJob:
-    token = f"{number}{folder}"
-    return a_submitted_job(id=number, folder=folder, resumes=resumes, token=token)
-
-
-def test_a_job_whose_id_was_used_before_is_not_taken_for_the_earlier_one() -> None:
-    old = [job("7", "/a"), job("8", "/a/resume_1", "7")]
-    new = [
-        job("7", "/b"),
-        job("9", "/b/resume_1", "7"),
-        job("10", "/b/resume_2", "9"),
-        job("11", "/b/resume_3", "9"),
-    ]
-
-    assert chain_of([*old, *new], old[1]) == old
-    assert chain_of([*old, *new], new[0]) == new
-    assert chain_of([*old, *new], new[-1]) == new
-    assert find_jobs([*old, *new], old[0].token) == [old[0]]
-
-
-def test_a_plan_may_be_called_as_the_directories_of_its_rounds() -> None:
-    chain = [
-        job("1", "/plan/resume_1"),
-        job("2", "/plan/resume_1/resume_1", "1"),
-        job("3", "/plan/resume_1/resume_2", "2"),
-    ]
-
-    assert chain_of(chain, chain[0]) == chain
-    assert chain_of(chain, chain[-1]) == chain
 
 
 def test_a_plan_that_is_submitted_again_has_a_healer_of_its_own(here: Weigh) -> None:

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 from some_requests import a_submitted_job
 
 from weigh.flow.follow import dependency
-from weigh.flow.follow.dependency import needs_of
 from weigh.flow.here import Here
 from weigh.model.job import SubmittedJob
 from weigh.store.jobs import append_job
@@ -21,14 +20,6 @@ def job(number: str, *, on: str = "slurm") -> SubmittedJob:
         script="job.sh",
         token=f"w{number}",
     )
-
-
-def test_a_plan_submitted_again_waits_for_no_earlier_job() -> None:
-    assert needs_of(["p"], "slurm", [job("1"), job("2")]) == ("w2",)
-
-
-def test_jobs_that_others_submitted_go_through_once() -> None:
-    assert needs_of(["77", "77", "last"], "slurm", [job("1")]) == ("77", "w1")
 
 
 def test_only_of_jobs_that_wait_for_this_one_the_last_round_is_searched(
