@@ -36,8 +36,12 @@ def parse_condition(condition_text: str, names: Collection[str]) -> Condition:
     # versions of Python report a NUL differently: ValueError or SyntaxError
     if "\0" in condition_text:
         raise _condition_error(condition_text, "null bytes")
+    if len(condition_text) > _LONGEST:
+        raise _condition_error(condition_text, f"longer than {_LONGEST} characters")
     try:
-        tree = _parse_condition(condition_text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about escapes such as "\d"
+            tree = ast.parse(condition_text.strip(), mode="eval")
         tree.body = _condition_node(tree.body, names)
         code = compile(ast.fix_missing_locations(tree), "condition", "eval")
     except SyntaxError as error:
@@ -63,14 +67,6 @@ def parse_condition(condition_text: str, names: Collection[str]) -> Condition:
             ) from error
 
     return holds
-
-
-def _parse_condition(condition_text: str) -> ast.Expression:
-    if len(condition_text) > _LONGEST:
-        raise SyntaxError(f"longer than {_LONGEST} characters")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about escapes such as "\d"
-        return ast.parse(condition_text.strip(), mode="eval")
 
 
 def _condition_node(node: ast.expr, names: Collection[str]) -> ast.expr:

@@ -27,11 +27,6 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _EXACT = Context(prec=400)
 
 
-def is_range(range_text: str) -> bool:
-    """Return whether *range_text* looks like a range, valid or not."""
-    return _LIKE_A_RANGE.fullmatch(range_text) is not None
-
-
 def expand_range(range_text: str) -> tuple[str, ...]:
     """Return every value of a range.
 
@@ -172,28 +167,21 @@ def parse_axis(axis_text: str, find_files: FindFiles | None = None) -> Parameter
     Without it a pattern is text.
 
     Raises:
-        FormatError: *axis_text* is not a name and values, or has more than a million.
+        FormatError: *axis_text* is not a name and values, a pattern matches no file, or
+            there are more than a million values.
     """
-    name, equals, words = axis_text.partition("=")
-    if not equals or not name.strip():
+    name, equals, values_text = axis_text.partition("=")
+    parameter_name = name.strip()
+    if not equals or not parameter_name:
         raise FormatError(
             f"{_shortened_quote(axis_text)} is not NAME=VALUES (write it like "
             "seed=1..5 or lr=0.1,0.01)"
         )
-    return parse_values(name.strip(), words, find_files)
-
-
-def parse_values(
-    parameter_name: str, values_text: str, find_files: FindFiles | None = None
-) -> ParameterAxis:
-    """Parse the values of the parameter *parameter_name*.
-
-    Raises:
-        FormatError: *parameter_name* is not a name, *values_text* are not values, or a
-            pattern matches
-            no file.
-    """
-    _check_name(parameter_name)
+    if not _NAME.fullmatch(parameter_name):
+        raise FormatError(
+            f"{_shortened_quote(parameter_name)} is not a parameter's name (use "
+            "letters, digits, _ . -)"
+        )
     values: list[Value] = []
     texts: list[str] = []
     for item, quoted in _split_items(parameter_name, values_text):
@@ -215,34 +203,11 @@ def parse_values(
         texts += found
         # a quoted 1 and the name of a file are text, even if they look like numbers
         values += found if is_text else map(typed_value, found)
-    return make_axis(parameter_name, values, texts)
-
-
-def make_axis(
-    parameter_name: str, axis_values: Sequence[Value], texts: Sequence[str]
-) -> ParameterAxis:
-    """Return an axis, after checking its name and values.
-
-    Raises:
-        FormatError: *parameter_name* is not a name, there is no value, or one contains
-            a NUL.
-    """
-    _check_name(parameter_name)
-    if not texts:
-        raise FormatError(f"{parameter_name} has no value")
     if any("\0" in text for text in texts):
         raise FormatError(
             f"{parameter_name} has a value with a NUL byte: no command can take it"
         )
-    return ParameterAxis(parameter_name, tuple(axis_values), tuple(texts))
-
-
-def _check_name(parameter_name: str) -> None:
-    if not _NAME.fullmatch(parameter_name):
-        raise FormatError(
-            f"{_shortened_quote(parameter_name)} is not a parameter's name (use "
-            "letters, digits, _ . -)"
-        )
+    return ParameterAxis(parameter_name, tuple(values), tuple(texts))
 
 
 def typed_value(value_text: str) -> Value:
@@ -265,7 +230,7 @@ def _expanded_item(parameter_name: str, item: str) -> tuple[str, ...]:
         raise FormatError(
             f"{parameter_name} has an empty value (write '' for an empty text)"
         )
-    if not is_range(item):
+    if not _LIKE_A_RANGE.fullmatch(item):
         return (item,)
     try:
         return expand_range(item)

@@ -84,18 +84,14 @@ def test_a_driver_that_hangs_is_an_error_in_time() -> None:
     let_go.set()
 
 
-def test_a_process_on_a_gpu_has_its_owner_and_name(nvml: Script) -> None:
-    nvml.gpus(1, procs=f"{os.getpid()}:{GIB}")
-    ((occupant,),) = (gpu.occupants or () for gpu in my_gpus())
-    with open(f"/proc/{os.getpid()}/comm", encoding="utf-8") as file:
-        name = file.read().strip()
-    assert (occupant.mine, occupant.command, occupant.memory) == (True, name, GIB)
-
-
-def test_a_process_of_elsewhere_is_a_number_only(nvml: Script) -> None:
-    nvml.gpus(1, procs=f"{1 << 30}:4096")
-    ((occupant,),) = (gpu.occupants or () for gpu in my_gpus())
-    assert (occupant.pid, occupant.command, occupant.mine) == (1 << 30, None, None)
+def test_a_process_on_a_gpu_has_its_owner_and_name_unless_it_is_of_elsewhere(
+    nvml: Script,
+) -> None:
+    nvml.gpus(1, procs=f"{os.getpid()}:{GIB},{1 << 30}:4096")
+    ((mine, other),) = (gpu.occupants or () for gpu in my_gpus())
+    name = Path(f"/proc/{os.getpid()}/comm").read_text().strip()
+    assert (mine.mine, mine.command, mine.memory) == (True, name, GIB)
+    assert (other.pid, other.command, other.mine) == (1 << 30, None, None)
 
 
 def test_what_a_scheduler_granted_is_allocated(nvml: Script) -> None:
