@@ -1,6 +1,6 @@
 """Which counter spans the run, and how far it is: simulated displays and logs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
 import pytest
@@ -10,7 +10,7 @@ from weigh.progress.counters import MOST_COUNTERS
 from weigh.progress.reader import RunProgressReader
 
 BAR = "━" * 10
-Printed = list[tuple[float, str]]
+Printed = Sequence[tuple[float, str]]
 
 
 def tqdm(done: int, total: int, label: str = "", *, below: int = 0) -> str:

@@ -9,14 +9,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from some_jobs import JOB, SomeJob, Task, write_job
-from some_requests import a_submitted_job
 
 from weigh.flow.follow.status import ends_of, standings_of_jobs
 from weigh.flow.follow.view import JobView, work_of
 from weigh.flow.here import here_of
-from weigh.flow.plan import directory as plan_directory
-from weigh.joblog import HEADER
 from weigh.model.job import ElementState, JobRequest, TaskState
 from weigh.model.record import ReportedProgress, State
 from weigh.render.progress_lines import ExpectedEnd, TaskEnd, ends_lines
@@ -30,60 +28,30 @@ FINE = Task()
 
 
 class Job:
-    """The folder of a job with an element a task, as its elements wrote it."""
+    """The folder of a job with an element per task, as its elements wrote it."""
 
     def __init__(
         self, folder: Path, states: list[State], wanted: JobRequest | None = None
     ) -> None:
-        self._log = folder / "log"
-        self._log.mkdir(parents=True)
         self._now = time.time()
-        count = len(states)
-        elements = [
-            {"file": f"tasks_{n}.txt", "tasks": [n + 1], "gpu_memory": 0, "memory": 1}
-            | {"cpus": 1}
-            for n in range(count)
-        ]
-        plan = {
-            "name": "t",
-            "task_file": "t.txt",
-            "tasks": count,
-            "headroom": 0.2,
-            "card": None,
-            "capacity": {},
-            "ask": {"cpus": 1},
-            "kinds": [],
-            "elements": elements,
-        }
-        (folder / plan_directory.FILE).write_bytes(msgspec.json.encode(plan))
         self._states = states
-        self._job = a_submitted_job(
-            scheduler="local",
-            name="t",
-            folder=str(folder),
-            cwd=str(folder),
-            script="job.sh",
-            elements=count,
-            tasks=count,
-            submitted=self._now,
-            request=wanted or JobRequest(),
-        )
+        fine = SomeJob(tasks=(FINE,) * len(states), wanted=wanted or JobRequest())
+        job = write_job(str(folder / ".weigh"), str(folder), fine)
+        self._job = replace(job, submitted=self._now)
+        self._joblog = f"{folder}/log/tasks_%d.joblog"
+        for element, state in enumerate(states):
+            if state != "COMPLETED":
+                Path(self._joblog % element).unlink()
+                Path(f"{self._joblog % element}.events.jsonl").unlink()
 
-    def done(self, element: int, took: float) -> None:
-        """Write that its task is done."""
-        line = f"1\t:\t{self._now:.3f}\t{took:.3f}\t0\t0\t0\t0\ttrue\n"
-        (self._log / f"tasks_{element}.joblog").write_text(f"{HEADER}\n{line}")
-
-    def runs(self, element: int, *, since: float, left: float | None = None) -> None:
-        """Write that its task began, and that it says it has so much left."""
-        joblog = f"{self._log}/tasks_{element}.joblog"
+    def runs(self, element: int, *, since: float, left: float) -> None:
+        """Write that its task began, and that it has so much left."""
         started = self._now - since
         event = {"event": "started", "seq": 1, "attempt": 1, "run": "r"}
         event |= {"time": started, "slot": 1, "pid": 1, "start_time": None}
         event |= {"task": "00000000"}
+        joblog = self._joblog % element
         Path(f"{joblog}.events.jsonl").write_bytes(msgspec.json.encode(event) + b"\n")
-        if left is None:
-            return
         headway = ReportedProgress(
             done=50.0,
             total=100.0,
@@ -93,12 +61,8 @@ class Job:
             low=0.9 * left,
             high=1.1 * left,
         )
-        headway_of_task = TaskHeadway(
-            seq=1, attempt=1, started=started, headway=headway
-        )
-        progress = RunningProgress(
-            run="r", time=self._now, slots=1, tasks=(headway_of_task,)
-        )
+        task = TaskHeadway(seq=1, attempt=1, started=started, headway=headway)
+        progress = RunningProgress(run="r", time=self._now, slots=1, tasks=(task,))
         assert write_progress(f"{joblog}.progress", progress)
 
     def ends(self) -> ExpectedEnd | None:
@@ -108,7 +72,7 @@ class Job:
             for state in self._states
         )
         tasks = tuple(
-            TaskState(task=n + 1, job="7", element=n, seq=1, state=state)
+            TaskState(task=n + 1, job=JOB, element=n, seq=1, state=state)
             for n, state in enumerate(self._states)
         )
         snapshot, work = JobSnapshot({}, self._now), work_of(self._job)
@@ -116,57 +80,44 @@ class Job:
         return ends_of([view], self._now)
 
 
-def test_a_job_ends_with_the_task_that_runs_longest(tmp_path: Path) -> None:
-    job = Job(tmp_path / "j", ["RUNNING", "RUNNING"])
-    job.runs(0, since=HOUR, left=HOUR)
-    job.runs(1, since=HOUR, left=2 * HOUR)
+@pytest.mark.parametrize(
+    ("states", "wanted", "left", "expected"),
+    [
+        # a job ends with the task that runs longest
+        ("RUNNING RUNNING", {}, [1, 2], (2, None, 0, 0)),
+        # elements that wait take what those done took
+        ("COMPLETED RUNNING PENDING PENDING", {}, [None, 0.5], (2.5, 1, 0, 0)),
+        # the throttle states how many run at a time: the later of two that begin now
+        # and vary by .3 takes 1 + .3 / sqrt(pi) on average
+        ("RUNNING PENDING PENDING", {"throttle": 3}, [0.5], (1.17, 3, 0, 0)),
+        # an hour is left of the time limit
+        ("RUNNING RUNNING", {"time_limit": 7200}, [2, 0.5], (2, None, 1, 0)),
+        ("RUNNING", {"time_limit": 7200}, [1], (1, None, 0, 1)),
+        ("RUNNING", {"time_limit": 7200}, [0.5], (0.5, None, 0, 0)),
+    ],
+)
+def test_a_job_ends_with_its_tasks_and_those_beyond_the_limit_are_counted(
+    tmp_path: Path,
+    states: str,
+    wanted: dict[str, int],
+    left: list[float | None],
+    expected: tuple[float, int | None, int, int],
+) -> None:
+    job = Job(tmp_path / "j", states.split(), JobRequest(**wanted))  # type: ignore[arg-type]
+    running = {element: one * HOUR for element, one in enumerate(left) if one}
+    for element, seconds in running.items():
+        job.runs(element, since=HOUR / 2, left=seconds)
     found = job.ends()
     assert found is not None
-    assert found.value == pytest.approx(2 * HOUR, rel=0.02)
-    assert [(task.task, task.remaining) for task in found.tasks] == [
-        (2, 2 * HOUR),
-        (1, HOUR),
-    ]
-
-
-def test_elements_that_wait_take_what_those_done_took(tmp_path: Path) -> None:
-    job = Job(tmp_path / "j", ["COMPLETED", "RUNNING", "PENDING", "PENDING"])
-    job.done(0, HOUR)
-    job.runs(1, since=HOUR / 2, left=HOUR / 2)
-    found = job.ends()
-    assert found is not None
-    assert found.value == pytest.approx(2.5 * HOUR, rel=0.1)
-    assert found.at_a_time == 1
-
-
-def test_the_throttle_states_how_many_run_at_a_time(tmp_path: Path) -> None:
-    job = Job(tmp_path / "j", ["RUNNING", "PENDING", "PENDING"], JobRequest(throttle=3))
-    job.runs(0, since=HOUR / 2, left=HOUR / 2)
-    found = job.ends()
-    assert found is not None
-    assert found.at_a_time == 3
-    # the later of two that begin now and vary by .3: 1 + .3 / sqrt(pi) on average
-    assert found.value == pytest.approx(1.17 * HOUR, rel=0.1)
+    assert found.value == pytest.approx(expected[0] * HOUR, rel=0.1)
+    assert (found.at_a_time, found.late, found.near) == expected[1:]
+    # the one that ends last comes first
+    in_order = sorted(running.values(), reverse=True)
+    assert [task.remaining for task in found.tasks] == pytest.approx(in_order, rel=0.01)
 
 
 def test_a_job_that_has_not_begun_has_no_end(tmp_path: Path) -> None:
     assert Job(tmp_path / "j", ["PENDING", "PENDING"]).ends() is None
-
-
-@pytest.mark.parametrize(
-    ("left", "late", "near"),
-    [((2 * HOUR, HOUR / 2), 1, 0), ((HOUR,), 0, 1), ((HOUR / 2,), 0, 0)],
-)
-def test_elements_that_exceed_their_limit_or_may_are_counted(
-    tmp_path: Path, left: Sequence[float], late: int, near: int
-) -> None:
-    limit = JobRequest(time_limit=2 * 3600)  # an hour is left of it
-    job = Job(tmp_path / "j", ["RUNNING"] * len(left), limit)
-    for element, seconds in enumerate(left):
-        job.runs(element, since=HOUR, left=seconds)
-    found = job.ends()
-    assert found is not None
-    assert (found.late, found.near) == (late, near)
 
 
 def test_a_torn_progress_file_is_none(tmp_path: Path) -> None:
