@@ -7,6 +7,7 @@ the outer one wins, an inner one starts over.
 
 import math
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from weigh.progress.pace import FEWEST, ProgressHistory, StepPace, pace
 from weigh.progress.parser import CounterRank, StepCount
@@ -61,7 +62,7 @@ class Counter:
         self.begun = self.seen = time
         self.restarts = 0
         self.history = ProgressHistory()
-        self.links: dict[int, CounterLink] = {}  # by the inner counter's birth
+        self._links: WeakKeyDictionary[Counter, CounterLink] = WeakKeyDictionary()
         self.before: Seconds = 0.0  # until then others counted that were over
         self.share = 0.0  # of the current step, done by the inner counters
         self.passes = 0.0  # including the current one as a fraction
@@ -131,7 +132,7 @@ class Counter:
         # the largest share that is known, else that of the next inner counter
         known, guesses = [], []
         for child in inner:
-            link = self.links[child.birth]
+            link = self.link(child)
             # the outer one may print just before or after the inner one has passed
             since = max(0.0, child.passes - round(link.last[1]))
             if (passes := link.passes()) is None:
@@ -147,14 +148,23 @@ class Counter:
         if self.total:
             self.passes += min(1.0, self.inside / self.total)
 
-    def chosen(self, done: float, *, has_cycles: bool) -> ChosenCounter:
-        """Return this counter at *done*, with its pace if that is known.
+    def link(self, child: "Counter") -> CounterLink:
+        """Return how *child* moved while this counter did, since both were there."""
+        if child not in self._links:
+            self._links[child] = CounterLink(self.raw, child.passes)
+        return self._links[child]
+
+    def chosen(
+        self, done: float, total: float | None, *, has_cycles: bool
+    ) -> ChosenCounter:
+        """Return this counter at *done* of *total*, with its pace if that is known.
 
         *has_cycles* means that inner counters start over with each of its steps.
         """
         points, source = self.history.points, self.count.source
-        total = self.total or done
-        ahead, time = max(0.0, total - done), points[-1].time
+        # without a total only the time of a step is known
+        ahead = 1.0 if total is None else max(0.0, total - done)
+        time = points[-1].time
         is_even = source not in ("percentages", "figures")
         known = pace(points, ahead=ahead, has_cycles=has_cycles, is_even=is_even)
         if not ahead:
@@ -188,7 +198,7 @@ class NestedCounters:
         elif counter.take(step_count, time):
             self._refresh()
             for child in self._after(counter):
-                link = counter.links[child.birth]
+                link = counter.link(child)
                 link.last = (counter.raw, child.passes)
                 child.has_outer_moved |= not link.is_outlasting()
 
@@ -221,14 +231,16 @@ class NestedCounters:
             and not any(self._may_outlast(other, counter) for other in alive)
         ]
         if not ending:
-            return self._endless(alive[0]) if alive else None
+            return self._without_end(alive[0]) if alive else None
         # the outermost has no pace yet: its count is all there is
-        return ending[0] if ending[0].pace is None else max(ending, key=_remaining)
+        if ending[0].pace is None:
+            return ending[0]
+        return max(ending, key=ChosenCounter.end)
 
-    def current_part_left(self) -> Seconds:
-        """Return how long the counters still take that end, in a part or not."""
+    def end_of_part(self) -> Seconds:
+        """Return when the counters end that do, those of the current part, too."""
         ends = (self._counter_that_ends(one) for one in self._alive() if one.will_end)
-        return max(map(_remaining, ends), default=0.0)
+        return max(map(ChosenCounter.end, ends), default=0.0)
 
     def _counter_that_ends(
         self, counter: Counter, *, is_through: bool = False
@@ -245,21 +257,19 @@ class NestedCounters:
         done = counter.inside
         if is_through and counter.count.is_ordinal and counter.is_heading:
             done = min(done - counter.share + 1, counter.total or done)
-        found = counter.chosen(done, has_cycles=bool(inside))
+        total = counter.total or done
+        found = counter.chosen(done, total, has_cycles=bool(inside))
         # how many rounds of an inner counter make a step is unknown before it moves
-        links = [(child, counter.links[child.birth]) for child in inside]
         is_unmoved = any(
-            link.passes() is None and child.restarts > link.first[1]
-            for child, link in links
+            counter.link(child).passes() is None
+            and child.restarts > counter.link(child).first[1]
+            for child in inside
         )
-        is_ahead = found.done < (found.total or 0.0)
-        return found._replace(pace=None) if is_unmoved and is_ahead else found
+        return found._replace(pace=None) if is_unmoved and done < total else found
 
-    def _endless(self, counter: Counter) -> ChosenCounter:
+    def _without_end(self, counter: Counter) -> ChosenCounter:
         done = counter.raw + counter.share if counter.restarts else counter.inside
-        points, has_cycles = counter.history.points, bool(self._inside(counter))
-        known = pace(points, ahead=1.0, has_cycles=has_cycles)
-        return ChosenCounter(counter.count.source, done, None, points[-1].time, known)
+        return counter.chosen(done, None, has_cycles=bool(self._inside(counter)))
 
     def _alive(self) -> list[Counter]:
         """Return the counters that still move; only the user's own if any."""
@@ -302,18 +312,13 @@ class NestedCounters:
     def _bear(self, step_count: StepCount, time: Seconds) -> None:
         # the counter that was seen longest ago makes room
         if len(self.counters) == MOST_COUNTERS:
-            oldest = min(self.counters, key=lambda counter: counter.seen)
-            self.counters.remove(oldest)
-            for counter in self.counters:
-                counter.links.pop(oldest.birth, None)
+            self.counters.remove(min(self.counters, key=lambda counter: counter.seen))
         self._births += 1
-        born = Counter(step_count, time, self._births)
-        self.counters.append(born)
+        self.counters.append(Counter(step_count, time, self._births))
         self.counters.sort(key=lambda counter: counter.order)
-        for counter in self.counters[: self.counters.index(born)]:
-            counter.links[born.birth] = CounterLink(counter.raw, 0.0)
-        for child in self._after(born):
-            born.links[child.birth] = CounterLink(born.raw, child.passes)
+        for counter in self.counters:
+            for child in self._after(counter):
+                counter.link(child)
 
     def _may_outlast(self, other: Counter, counter: Counter) -> bool:
         """Return whether *other*, which has no total, may continue after *counter*."""
@@ -321,8 +326,7 @@ class NestedCounters:
             return False
         if counter.order < other.order and _is_nested(counter, other):
             return False
-        link = other.links.get(counter.birth)
-        return link is None or not link.is_outlasting()
+        return other.order > counter.order or not other.link(counter).is_outlasting()
 
     def _is_over(self, counter: Counter) -> bool:
         """Return whether other counters continued after *counter* stopped."""
@@ -346,12 +350,8 @@ def _is_nested(counter: Counter, child: Counter) -> bool:
 
     Of two in the same place, the outer one keeps being updated while the inner moves.
     """
-    link = counter.links[child.birth]
+    link = counter.link(child)
     if child.passes <= link.first[1]:
         return False
     is_alongside = counter.order[:2] < child.order[:2] or counter.seen >= child.begun
     return is_alongside and not link.is_outlasting()
-
-
-def _remaining(chosen_counter: ChosenCounter) -> Seconds:
-    return chosen_counter.pace.remaining if chosen_counter.pace else -1.0

@@ -129,7 +129,7 @@ class RisingFigures:
         if not latest:
             return None
         counter = max(latest, key=lambda one: len(one.history.points))
-        return counter.chosen(counter.count.done, has_cycles=False)
+        return counter.chosen(counter.count.done, counter.count.total, has_cycles=False)
 
 
 def _is_progress(counter: Counter) -> bool:

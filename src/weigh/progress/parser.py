@@ -8,6 +8,7 @@ import math
 import pkgutil
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -176,9 +177,16 @@ class CountParser:
     def _of_patterns(self, text: str) -> Iterator[StepCount]:
         for index, pattern in enumerate(self._patterns):
             match = pattern.search(text[:_LONGEST_FOR_PATTERNS])
-            count = match and _count_of_pattern(match, str(index))
-            if count:
-                yield count
+            groups = match.groupdict() if match else {}
+            # without both of them, the pattern's per cent counts
+            done, total = groups.get("done"), groups.get("total")
+            if done is None or total is None:
+                done, total = groups.get("percent"), "100"
+            with suppress(ValueError):
+                count, whole = parse_number(done or ""), parse_number(total)
+                yield StepCount(
+                    "your pattern", str(index), CounterRank.PATTERN, 0, count, whole
+                )
 
     def _known(self, piece: ShownText) -> Iterator[StepCount]:
         text = piece.text
@@ -280,19 +288,6 @@ def _compiled_count_pattern(pattern: str) -> re.Pattern[str]:
             f" or (?P<percent>...): {pattern!r}"
         )
     return compiled
-
-
-def _count_of_pattern(match: re.Match[str], label: str) -> StepCount | None:
-    groups = match.groupdict()
-    # without both of them, the pattern's per cent counts
-    done, total = groups.get("done"), groups.get("total")
-    if done is None or total is None:
-        done, total = groups.get("percent"), "100"
-    try:
-        count, whole = (parse_number(word or "") for word in (done, total))
-    except ValueError:
-        return None
-    return StepCount("your pattern", label, CounterRank.PATTERN, 0, count, whole)
 
 
 def _makes_sense(step_count: StepCount) -> bool:

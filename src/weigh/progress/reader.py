@@ -192,8 +192,8 @@ class RunProgressReader:
             end = self._ends.chosen()
             # inside an epoch of unknown number it may be the end of the epoch that is
             # printed, until it lies well past that
-            least = self._nest.current_part_left() if has_outer else 0.0
-            if end and end.pace and (not has_outer or end.pace.low > least):
+            least = self._nest.end_of_part() if has_outer else -math.inf
+            if end and end.pace and end.time + end.pace.low > least:
                 found = end
         return found
 

@@ -223,7 +223,7 @@ def test_it_does_not_grow_with_what_is_printed(pieces: list[bytes]) -> None:
     assert all(
         len(track.history.points) <= MOST_POINTS for track in reader._nest.counters
     )
-    assert all(len(track.links) < MOST_COUNTERS for track in reader._nest.counters)
+    assert all(len(track._links) < MOST_COUNTERS for track in reader._nest.counters)
 
 
 @pytest.mark.parametrize(
