@@ -19,6 +19,7 @@ from weigh.progress.pace import FEWEST, ProgressHistory, StepPace
 from weigh.progress.parser import (
     CounterRank,
     StepCount,
+    first_match,
     parse_number,
     pattern_rows,
 )
@@ -210,9 +211,8 @@ class PrintedEnds:
         elif self._column and (found := _CELL.pattern.search(text)):
             # a table has one place, without text before it
             self._add("", time, parse_time_left(found[1], self._column))
-        elif found := next(
-            filter(None, (row.pattern.search(text) for row in _LEFT)), None
-        ):
+        elif row_match := first_match(_LEFT, text):
+            found = row_match[1]
             left = parse_time_left(found["span"], found.groupdict().get("unit") or "s")
             # the text before identifies the place: "train" and "val" are two of them
             before = _CHANGING_FIGURES.sub("0", text[: found.start()])

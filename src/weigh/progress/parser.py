@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from weigh.bounded_pattern import compile_bounded
 from weigh.errors import FormatError
@@ -114,6 +114,17 @@ def pattern_rows(*places: str) -> tuple[PatternRow, ...]:
     return tuple(row for row in _ROWS if row.place in places)
 
 
+RowMatch: TypeAlias = tuple[PatternRow, re.Match[str]]
+
+
+def first_match(rows: Sequence[PatternRow], text: str) -> RowMatch | None:
+    """Return the first of *rows* that matches somewhere in *text*."""
+    for row in rows:
+        if row.need in text and (match := row.pattern.search(text)):
+            return row, match
+    return None
+
+
 _BARS = pattern_rows("bar")
 _STEPS = pattern_rows("share", "behind", "line", "start", "epoch")
 _OUTER = pattern_rows("last", "outer")
@@ -199,10 +210,10 @@ class CountParser:
                 if self._epochs:
                     yield _steps_of(_TRAINER, found)._replace(total=self._epochs)
                 return
-        bar = self._match_of(_BARS, text, [], 0)
+        bar = first_match(_BARS, text)
         head = text if bar is None else text[: bar[1].start()]
         outer, end = self._outer_in(text, head)
-        steps = bar or self._match_of(_STEPS, text, outer, end)
+        steps = bar or self._steps_in(text, outer, end)
         # a line with figures after the epoch is its result, one without its heading
         is_heading = steps is not None or not any(map(str.isdigit, text[end:]))
         # a part without a total, of which nothing is counted, shows nothing
@@ -212,13 +223,9 @@ class CountParser:
         if steps is not None:
             yield _steps_of(*steps)._replace(position=piece.below)
 
-    def _match_of(
-        self,
-        rows: Sequence[PatternRow],
-        text: str,
-        outer: Sequence[StepCount],
-        end: int,
-    ) -> tuple[PatternRow, re.Match[str]] | None:
+    def _steps_in(
+        self, text: str, outer: Sequence[StepCount], end: int
+    ) -> RowMatch | None:
         """Return the steps in *text*, of which the counts *outer* end at *end*."""
         places = {"behind", "epoch"} if outer else {"start"}
         if self._is_in_epoch:
@@ -226,11 +233,11 @@ class CountParser:
         # of an open part a percentage may be of anything
         if outer and (outer[-1].total or outer[-1].label == "epoch"):
             places.add("share")
-        for row in rows:
+        for row in _STEPS:
             match = None
             if row.need not in text:
                 continue
-            if row.place in ("bar", "line"):
+            if row.place == "line":
                 match = row.pattern.search(text)
             elif row.place == "epoch" and row.place in places:
                 match = row.pattern.search(text, end)

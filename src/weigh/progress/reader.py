@@ -48,13 +48,14 @@ class LineSplitter:
         if current_time - self._tick >= TICK:
             found = self.catch_up()
             self._tick, self._room = current_time, LONGEST
-        head, rest = chunk[: self._room], chunk[self._room :]
-        self._room -= len(head)
-        found += self._cut(head, current_time)
-        if rest:
-            late = self._late.text + rest
+        if self._room:
+            head, chunk = chunk[: self._room], chunk[self._room :]
+            self._room -= len(head)
+            found += self._cut(head, current_time)
+        if chunk:
+            late = self._late.text + chunk[-LONGEST:]
             # what lies between is not read, nor the open line, which lost its middle
-            if len(late) > LONGEST:
+            if len(late) > LONGEST or len(chunk) > LONGEST:
                 self._open, self._in_gap = OutputLine(b"", 0.0), True
             self._late = OutputLine(late[-LONGEST:], current_time)
         return found

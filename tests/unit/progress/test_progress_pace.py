@@ -26,6 +26,14 @@ def points(times: Iterable[float]) -> list[ProgressPoint]:
     return made
 
 
+def epochs(
+    count: float, every: float, steps: int, pause: float = 0.0
+) -> list[ProgressPoint]:
+    """Points of epochs of so many steps, with a pause after each."""
+    done = range(round(count * steps) + 1)
+    return [ProgressPoint(n * every + n // steps * pause, n / steps) for n in done]
+
+
 def known(
     times: Iterable[float], *, ahead: float = 100, cycles: bool = False
 ) -> StepPace:
@@ -34,114 +42,112 @@ def known(
     return found
 
 
-def half(found: StepPace) -> float:
-    """Return half the width of the interval."""
-    return (found.high - found.low) / 2
+def half(found: StepPace | None) -> float:
+    """Return half the width of the interval, as a share of the remaining time."""
+    assert found
+    return (found.high - found.low) / 2 / found.remaining
 
 
 def wavy(count: int, level: float = 1.0) -> list[float]:
     return [level * (1 + 0.1 * math.sin(7.0 * n)) for n in range(count)]
 
 
-def test_an_even_run_goes_on_as_it_did() -> None:
-    found = known([2.0] * 50)
-    assert found.step_time == pytest.approx(2)
-    assert found.remaining == pytest.approx(200)
-    assert half(found) < 0.1 * found.remaining
+def mixed(values: list[float]) -> list[float]:
+    return [values[n * 77 % len(values)] for n in range(len(values))]
 
 
-@pytest.mark.parametrize("count", [0, 1])
-def test_one_point_or_none_prints_nothing(count: int) -> None:
-    assert pace(points([1.0] * 5)[:count], ahead=9, has_cycles=False) is None
+@pytest.mark.parametrize(
+    ("times", "step_time"),
+    [
+        ([2.0] * 50, 2),
+        ([9.0] * 5 + wavy(95), 1),  # a warm-up
+        (wavy(100) + wavy(60, 3.0), 3),  # a change of level
+        (wavy(90, 5.0) + wavy(90) + wavy(60, 2.0), 2),  # and two of them
+        ([4.0**n for n in range(8) for _ in range(64)], 4.0**7),  # without end: some
+        ([*wavy(50), 3600.0, *wavy(50)], 1),  # suspended once
+    ],
+)
+def test_the_pace_is_that_of_the_last_level(
+    times: list[float], step_time: float
+) -> None:
+    tolerance = 0.75 if step_time > 100 else 0.03
+    assert known(times).step_time == pytest.approx(step_time, rel=tolerance)
 
 
-def test_one_step_states_something_only_where_it_is_a_good_part_of_the_run() -> None:
-    assert pace(points([1.0]), ahead=100, has_cycles=False) is None
-    found = pace(points([1.0]), ahead=9, has_cycles=False)
-    assert found
-    assert half(found) > 0.25 * found.remaining
+@pytest.mark.parametrize(
+    ("made", "ahead"),
+    [(points([])[:0], 9), (points([]), 9), (points([1.0]), 100)],
+)
+def test_of_too_few_steps_nothing_is_known(
+    made: list[ProgressPoint], ahead: float
+) -> None:
+    assert pace(made, ahead=ahead, has_cycles=False) is None
 
 
-def test_a_warm_up_is_left_out() -> None:
-    assert known([9.0] * 5 + wavy(95)).step_time == pytest.approx(1, rel=0.02)
-
-
-def test_a_change_of_level_is_followed() -> None:
-    assert known(wavy(100) + wavy(60, 3.0)).step_time == pytest.approx(3, rel=0.03)
-
-
-def test_two_changes_of_level_are_followed() -> None:
-    found = known(wavy(90, 5.0) + wavy(90) + wavy(60, 2.0))
-    assert found.step_time == pytest.approx(2, rel=0.03)
-
-
-def test_changes_without_end_are_given_up_on() -> None:
-    found = known([4.0**n for n in range(8) for _ in range(64)])
-    assert found.step_time > 4.0**6
-
-
-def test_a_suspended_hour_is_not_taken_for_the_pace() -> None:
-    times = wavy(100)
-    times[50] += 3600
-    assert known(times).step_time == pytest.approx(1, rel=0.03)
-
-
-def test_pauses_that_come_again_count() -> None:
+def test_pauses_that_recur_count_and_of_three_steps_none_is_the_exception() -> None:
     times = wavy(100)
     times[30] += 50
     times[80] += 50
-    assert without_pause(points(times)) == points(times)
+    for steps in (times, [1.0, 1.0, 99.0]):
+        assert without_pause(points(steps)) == points(steps)
 
 
-def test_of_three_steps_none_is_the_exception() -> None:
-    assert without_pause(points([1, 1, 99])) == points([1, 1, 99])
-
-
-def test_the_pause_after_each_epoch_counts_in_full() -> None:
-    made = [ProgressPoint(0.0, 0.0)]
-    for epoch in range(5):
-        start = epoch * 14.0
-        made += [ProgressPoint(start + n, epoch + n / 10) for n in range(1, 11)]
-    found = pace(made, ahead=5, has_cycles=True)
-    assert found
-    assert found.step_time == pytest.approx(14, rel=0.01)
-
-
-def test_before_an_epoch_is_over_the_interval_is_wide() -> None:
-    made = [ProgressPoint(float(n), n / 100) for n in range(60)]
-    inner = pace(made, ahead=9.4, has_cycles=True)
-    plain = pace(made, ahead=9.4, has_cycles=False)
-    assert inner
-    assert plain
-    assert half(inner) > 1.2 * half(plain)
-
-
-@pytest.mark.parametrize("epochs", [1, 2, 3, 30, 200])
-def test_whole_epochs_are_a_fair_sample_however_many(epochs: int) -> None:
-    made = [ProgressPoint(n * 0.5, n / 20) for n in range(epochs * 20 + 8)]
-    found = pace(made, ahead=5, has_cycles=True)
+@pytest.mark.parametrize("count", [1, 2, 3, 30, 200])
+def test_whole_epochs_are_a_fair_sample_however_many(count: int) -> None:
+    found = pace(epochs(count + 0.4, 0.5, 20), ahead=5, has_cycles=True)
     assert found
     assert found.step_time == pytest.approx(10)
 
 
-def test_a_scattered_run_has_a_wide_interval() -> None:
-    even, uneven = known(wavy(60)), known([0.2 + n * 79 % 101 / 60 for n in range(60)])
-    assert half(uneven) > 1.5 * half(even)
+def test_the_pause_after_each_epoch_counts_in_full() -> None:
+    found = pace(epochs(4.9, 1.0, 10, pause=4.0), ahead=5, has_cycles=True)
+    assert found
+    assert found.step_time == pytest.approx(14, rel=0.01)
 
 
-def test_neighbours_alike_widen_the_interval() -> None:
-    ordered = [1 + 0.3 * math.sin(n / 30) for n in range(240)]
-    mixed = [ordered[n * 77 % 240] for n in range(240)]
-    assert half(known(ordered)) > 1.2 * half(known(mixed))
+def trend(count: int) -> list[float]:
+    return [1 + n / count for n in range(count)]
 
 
-def test_no_level_changes_in_a_flat_run() -> None:
-    assert last_change(wavy(24)) == 0
-    assert last_change([]) == 0
+def waves(count: int) -> list[float]:
+    return [1 + 0.3 * math.sin(n / 30) for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "factor"),
+    [
+        (known(wavy(60)), known([0.2 + n * 79 % 101 / 60 for n in range(60)]), 1.5),
+        # neighbours that are alike, and a drift
+        (known(mixed(waves(240))), known(waves(240)), 1.2),
+        (known(mixed(trend(100))), known(trend(100)), 2),
+        # the first steps may be a warm-up
+        (known([1.0] * 50, ahead=450), known([1.0] * 10, ahead=490), 2),
+        # one step that is a good part of the run
+        (known([1.0] * 50, ahead=9), known([1.0], ahead=9), 2),
+        # before the first epoch is over
+        (
+            pace(epochs(0.6, 1.0, 100), ahead=9.4, has_cycles=False),
+            pace(epochs(0.6, 1.0, 100), ahead=9.4, has_cycles=True),
+            1.2,
+        ),
+        # equal shares of an unknown unit need not be equal work
+        (
+            pace(points([1.0] * 50), ahead=50, has_cycles=False),
+            pace(points([1.0] * 50), ahead=50, has_cycles=False, is_even=False),
+            2,
+        ),
+    ],
+)
+def test_the_less_is_known_the_wider_is_the_interval(
+    narrow: StepPace | None, wide: StepPace | None, factor: float
+) -> None:
+    assert half(narrow) < 0.2
+    assert half(wide) > factor * half(narrow)
 
 
 def test_the_place_of_a_change_is_found() -> None:
     assert last_change(wavy(9) + wavy(15, 2.0)) == 9
+    assert last_change(wavy(24)) == last_change([]) == 0
 
 
 steps = st.lists(st.floats(1e-3, 1e5), min_size=3, max_size=80)
@@ -176,18 +182,11 @@ def test_a_history_keeps_its_ends_and_its_bound() -> None:
     assert (history.points[0], history.points[-1]) == ((0, 0), (4999, 4999))
 
 
-def test_of_points_at_one_time_the_last_counts() -> None:
+def test_of_points_at_about_one_time_the_last_counts() -> None:
     history = ProgressHistory()
-    for time, position in [(0, 0), (5, 1), (5, 9), (6, 9), (7, 3)]:
+    for time, position in [(0, 0), (0, 0.5), (5, 1), (5.02, 9), (6, 9), (7, 3)]:
         history.add(time, position)
-    assert history.points == [(0, 0), (5, 9)]
-
-
-def test_a_first_point_gives_way_to_a_later_one_of_the_same_time() -> None:
-    history = ProgressHistory()
-    history.add(0, 1)
-    history.add(0, 2)
-    assert history.points == [(0, 2)]
+    assert history.points == [(0, 0.5), (5.02, 9)]
 
 
 @pytest.mark.parametrize(
@@ -196,31 +195,5 @@ def test_a_first_point_gives_way_to_a_later_one_of_the_same_time() -> None:
 def test_the_time_between_two_points_is_read_off_the_line(
     position: float, time: float
 ) -> None:
-    assert (
-        time_at(
-            [ProgressPoint(0, 0), ProgressPoint(10, 2), ProgressPoint(50, 4)], position
-        )
-        == time
-    )
-
-
-def test_the_first_steps_may_be_a_warm_up() -> None:
-    begun, later = known([1.0] * 10, ahead=490), known([1.0] * 50, ahead=450)
-    assert begun.low < begun.remaining / 4
-    assert later.low > 0.8 * later.remaining
-
-
-def test_a_pace_that_drifts_has_a_wide_interval() -> None:
-    drifting = [1 + n / 100 for n in range(100)]
-    mixed = [drifting[n * 37 % 100] for n in range(100)]
-    assert half(known(drifting)) > 2 * half(known(mixed))
-
-
-def test_equal_shares_of_an_unknown_unit_need_not_be_equal_work() -> None:
-    made = points([1.0] * 50)
-    even = pace(made, ahead=50, has_cycles=False)
-    uneven = pace(made, ahead=50, has_cycles=False, is_even=False)
-    assert even
-    assert uneven
-    assert half(uneven) > 2 * half(even)
-    assert uneven.remaining == even.remaining
+    made = [ProgressPoint(0, 0), ProgressPoint(10, 2), ProgressPoint(50, 4)]
+    assert time_at(made, position) == time
