@@ -11,6 +11,7 @@ import select
 import signal
 import time
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -209,21 +210,15 @@ def with_nodes(
     top = largest_node(nodes)
     if top is None:
         return measurement
+    costs = (measurement, *(one.part.measured for one in heard))
+    cost = sum_of_known(one.monitor.cpu_time for one in costs)
     return replace(
         measurement,
         nodes=nodes,
         ranks=ranks,
         series=top.series or SampleSeries(),
         usage=_usage_over_nodes(measurement, heard, own, nodes, ranks),
-        monitor=replace(
-            measurement.monitor,
-            cpu_time=sum_of_known(
-                (
-                    measurement.monitor.cpu_time,
-                    *(one.part.measured.monitor.cpu_time for one in heard),
-                )
-            ),
-        ),
+        monitor=replace(measurement.monitor, cpu_time=cost),
     )
 
 
@@ -282,10 +277,13 @@ def _usage_over_nodes(
     ranks: Sequence[RecordedRank],
 ) -> Usage:
     usage = measurement.usage
-    usages = {one.part.node: one.part.measured.usage for one in heard}
-    processes = {name: one.processes or 0 for name, one in usages.items()}
+    usages = [usage, *(one.part.measured.usage for one in heard)]
     # the run's own processes are seen by the agent too: the larger number has all
-    processes[own or ""] = max(usage.processes or 0, processes.get(own or "", 0))
+    processes: Counter[str] = Counter()
+    for name, one in zip(
+        (own or "", *(h.part.node for h in heard)), usages, strict=True
+    ):
+        processes[name] = max(processes[name], one.processes or 0)
     counted = {rank.pid for rank in measurement.ranks}
     # CPU time of ranks on this node is in the run's own already
     elsewhere = (rank.cpu_time for rank in ranks if rank.pid not in counted)
@@ -293,15 +291,11 @@ def _usage_over_nodes(
     series = (top and top.series) or SampleSeries()
     joined = replace(
         usage,
-        max_process_memory=largest_known(
-            one.max_process_memory for one in (usage, *usages.values())
-        ),
-        virtual_memory=largest_known(
-            one.virtual_memory for one in (usage, *usages.values())
-        ),
+        max_process_memory=largest_known(one.max_process_memory for one in usages),
+        virtual_memory=largest_known(one.virtual_memory for one in usages),
         user_time=None,
         system_time=None,
-        processes=sum(processes.values()),
+        processes=processes.total(),
         growing=is_series_growing(series.t, series.memory),
     )
     return with_node_figures(

@@ -40,7 +40,7 @@ else:  # most runs read nothing that is seen
 
 _MAGIC = b"\xca\xfe\xc0\xc0"
 _HEADER, _ENTRY = 32, 20  # bytes
-_LARGEST = 1 << 20  # bytes of a file; HotSpot's have 32 KiB
+_MOST_BYTES = 4 << 20  # of a file; the maps of a program with 40,000 have as many
 _TRIES = 4  # looks at a new process until it is taken for another program
 _OLD = "sun.gc.generation.1"  # the counters of the old generation
 _HEAP_FLAGS = (
@@ -161,7 +161,7 @@ class JvmWatch:
                 fd = os.open(root + path, flags)
                 with open(fd, "rb", buffering=0) as file:
                     size = os.fstat(fd).st_size
-                    if 0 < size <= _LARGEST:
+                    if 0 < size <= _MOST_BYTES:
                         view = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
                         return memoryview(view)
         return None
@@ -185,17 +185,16 @@ def _environment(folder: str) -> dict[str, str]:
 
 
 def _start_of_proc_file(path: str) -> bytes:
-    """Read up to ``_MOST_MAPS`` bytes, which the kernel hands out a page at a time."""
+    """Read up to ``_MOST_BYTES`` bytes, which the kernel hands out a page at a time."""
     text = b""
     with suppress(OSError), open(path, "rb", buffering=0) as file:
-        while len(text) < _MOST_MAPS and (part := file.read(1 << 16)):
+        while len(text) < _MOST_BYTES and (part := file.read(1 << 16)):
             text += part
     return text
 
 
 SITE_FILE = "/etc/weigh/signs.toml"
 VARIABLE = "WEIGH_SIGNS"
-_MOST_MAPS = 4 << 20  # bytes of text
 # glibc's HEAP_MAX_SIZE on 64 bits: each arena's heap is aligned to it
 _ARENA = 64 * MIB
 _LEAST_ARENAS = 3  # a program of one or two threads has no more to save

@@ -128,7 +128,6 @@ _SECOND_CHECKPOINT = 1.0  # seconds after the first: a short run is written once
 _MOST_SAMPLES = 1024  # twice the columns of a record, and little of a node's memory
 _FIRST_WAIT_LOOK = 0.15  # seconds; a shorter run loads nothing for it
 _FIRST_PROGRAM_LOOK = 0.5  # seconds; as above
-_AFTER_FAILURE = 1.0  # seconds until the next call of what has failed
 SHORTEST_MEAN = 0.1  # seconds; a mean over a shorter run is meaningless
 
 Observer = Callable[[], Seconds]  # returns the seconds until its next call
@@ -236,7 +235,7 @@ class TreeWatcher:
             wait = observer()
         except Exception as error:  # noqa: BLE001 - the job goes on after any error
             self._note_failure(error)
-            wait = _AFTER_FAILURE
+            wait = _LONGEST_BLIND
         return self.elapsed() + wait
 
     def _note_failure(self, error: Exception) -> None:
