@@ -7,24 +7,23 @@ from typing import cast
 import msgspec
 import pytest
 from msgspec.structs import replace
+from sessions import check_session
 from some_requests import a_submitted_job, some_plan
 from transcript import named_texts
 
 from weigh.errors import NO_TIME_LEFT
-from weigh.flow.follow.task_history import JoblogHistory, history_of
+from weigh.flow.follow.task_history import history_of
 from weigh.flow.follow.tasks import (
-    ElementTasks,
     judge_by_log,
     last_lines_of_output,
     read_tasks,
 )
 from weigh.joblog import HEADER
 from weigh.model.element_time import NOT_STARTED
-from weigh.model.job import ElementState, OwnScript, SubmittedJob
+from weigh.model.job import ElementState, SubmittedJob
 from weigh.model.plan import (
     Plan,
     PlannedElement,
-    PlannedQueue,
 )
 from weigh.model.record import Record, RecordedJob, ReportedProgress, State
 from weigh.runner import events
@@ -153,31 +152,6 @@ def test_what_a_shell_prints_of_its_script_is_a_reason_that_fits_a_list(
     assert last_lines_of_output(str(log)) == (reason,)
 
 
-def test_a_kill_that_only_the_scheduler_saw_is_shown_of_a_shared_queue(
-    tmp_path: Path,
-) -> None:
-    """A worker was killed, and its command exited with 0 all the same."""
-    killed = ElementState(state="OUT_OF_MEMORY", reason="killed for memory")
-    history = JoblogHistory(str(tmp_path / "tasks_0.joblog"))
-
-    # of a queue of three tasks it claimed one
-    one = ElementTasks("7", 0, (1, 2, 3), killed, history, seqs=frozenset({2}))
-
-    assert [task.state for task in one.tasks({2: True})] == ["OUT_OF_MEMORY"]
-
-
-def test_the_last_task_of_an_element_of_a_queue_waits_for_why_it_was_killed(
-    tmp_path: Path,
-) -> None:
-    writes(tmp_path, "line 1 0 9\nended 1.1 FAILED -9")
-    history = JoblogHistory(str(tmp_path / "log" / "tasks_0.joblog"))
-    runs = ElementState(state="RUNNING")
-
-    one = ElementTasks("7", 0, (1, 2, 3), runs, history, seqs=frozenset({1}))
-
-    assert [task.state for task in one.tasks({1: False})] == ["RUNNING"]
-
-
 def claims_of(folder: Path, name: str, joblog: str) -> OwnClaims:
     """Return the claims of a run that pulls from the queue in *folder*."""
     owner = QueueOwner(
@@ -191,41 +165,6 @@ def claims_of(folder: Path, name: str, joblog: str) -> OwnClaims:
     claims = OwnClaims(str(folder), owner)
     claims.enter()
     return claims
-
-
-@pytest.mark.parametrize(
-    ("element", "expected"),
-    [
-        # 1 is done, 2 failed, and a round claimed it and 3; 4 has nobody, 5 was begun,
-        # and 6 was done by hand
-        ("RUNNING", "COMPLETED FAILED PENDING PENDING RUNNING COMPLETED"),
-        ("NODE_FAIL", "COMPLETED FAILED INTERRUPTED INTERRUPTED NODE_FAIL COMPLETED"),
-        ("CANCELLED", "COMPLETED FAILED CANCELLED CANCELLED CANCELLED COMPLETED"),
-    ],
-)
-def test_a_task_of_a_queue_is_as_its_owner_left_it_or_free(
-    tmp_path: Path, element: State, expected: str
-) -> None:
-    job, plan = a_job(tmp_path, tasks=6)
-    numbers = tuple(range(1, 7))
-    queue = PlannedQueue(folder="queue", tasks=numbers, kinds=(0,) * 6, slots=1)
-    plan = replace(plan, queue=queue)
-    folder = tmp_path / "queue"
-    folder.mkdir()
-    own = claims_of(folder, "tasks_0", "../log/tasks_0.joblog")
-    assert all(own.take(unit, 0) for unit in (0, 1, 4))
-    resumed = claims_of(folder, "round_2", "")
-    assert resumed.take(1, 1)
-    assert resumed.take(2, 0)
-    assert claims_of(folder, "login1", "../log/login1.joblog").take(5, 0)
-    begun_and_failed = "begun 5.1\nended 2.1 FAILED 1\n"
-    writes(tmp_path, f"{begun_and_failed}line 1 0 0\nline 2 1 0")
-    writes(tmp_path, "line 6 0 0", name="login1")
-
-    read = list(read_tasks(history_of(job), plan, LOCAL, [ElementState(state=element)]))
-
-    assert [task.state for task in read] == expected.split()
-    assert [task.claims for task in read] == [1, 2, 1, 0, 1, 1]
 
 
 LEFT = f"{NOT_STARTED} 2 tasks, as the next needs 5 m"
@@ -248,66 +187,31 @@ def test_an_element_is_judged_by_the_end_of_its_log(tmp_path: Path, end: str) ->
     assert f"{judged.state}{why}" == expected
 
 
-def test_tasks_that_an_element_left_for_want_of_time_say_so(tmp_path: Path) -> None:
-    job, plan = a_job(tmp_path, tasks=1)
-    queue = PlannedQueue(folder="queue", tasks=(1,), kinds=(0,), slots=1)
-    log = Path(history_of(job).log(LOCAL, 0))
-    log.parent.mkdir()
-    log.write_text(f"weigh: {LEFT}\n{ENDED} {NO_TIME_LEFT}\n")
-
-    plan = replace(plan, queue=queue)
-    read = read_tasks(history_of(job), plan, LOCAL, [ElementState(state="FAILED")])
-
-    assert [(task.state, task.reason) for task in read] == [("INTERRUPTED", LEFT)]
-
-
-@pytest.mark.parametrize(
-    ("element", "end", "known"),
-    [
-        # a signal ended it, as nothing moved
-        (
-            "FAILED",
-            "line 1 0 15\nended 1.1 STUCK -15 reason=stuck",
-            {"state": "STUCK", "reason": "stuck", "signal": 15},
-        ),
-        # it was to run again with more memory when its node was lost
-        (
-            "NODE_FAIL",
-            "ended 1.1 OUT_OF_MEMORY -9 again peak=6",
-            {"state": "NODE_FAIL", "short": True, "alone": True, "peak": 6},
-        ),
-    ],
-)
-def test_how_an_attempt_ended_is_read_from_its_events(
-    tmp_path: Path, element: State, end: str, known: dict[str, object]
+def keep_attempt(
+    folder: Path, job: SubmittedJob, attempt: int, remaining: float
 ) -> None:
-    job, plan = a_job(tmp_path, tasks=1)
-    writes(tmp_path, f"begun 1.1 memory=5\n{end}")
+    """Keep the record of an attempt that was killed."""
+    progress = ReportedProgress(
+        done=1.0, total=3.0, source="tqdm", time=60.0, remaining=remaining
+    )
+    record = Record(
+        id=f"{attempt:012}",
+        command=("true",),
+        started="2026-11-26T10:00:05Z",
+        job=RecordedJob(job.id, task=1, attempt=attempt),
+        progress=progress,
+    )
+    shards.append_record(str(folder), record, this_machine())
 
-    (task,) = read_tasks(history_of(job), plan, LOCAL, [ElementState(state=element)])
 
-    assert {name: getattr(task, name) for name in known} == known
+def test_worked_examples_of_tasks(tmp_path_factory: pytest.TempPathFactory) -> None:
+    def a_folder(*folders: str) -> Path:
+        folder = tmp_path_factory.mktemp("tasks")
+        for name in folders:
+            (folder / name).mkdir()
+        return folder
 
-
-@pytest.mark.parametrize("is_script", [False, True])
-def test_how_long_a_killed_task_would_have_taken_is_in_its_newest_record(
-    tmp_path: Path, *, is_script: bool
-) -> None:
-    job, _ = a_job(tmp_path, tasks=2)
-    if is_script:
-        job = replace(job, own=OwnScript())
-    writes(tmp_path, "begun 1.1\nbegun 1.2")  # killed with their element: no end
-    for attempt, remaining in ((1, 30.0), (2, 120.0)):
-        progress = ReportedProgress(
-            done=1.0, total=3.0, source="tqdm", time=60.0, remaining=remaining
-        )
-        record = Record(
-            id=f"{attempt:012}",
-            command=("true",),
-            started="2026-11-26T10:00:05Z",
-            job=RecordedJob(job.id, task=1, attempt=attempt),
-            progress=progress,
-        )
-        shards.append_record(str(tmp_path), record, this_machine())
-
-    assert history_of(job).whole_times(str(tmp_path)) == {(0, 1): 180.0}
+    helpers = (a_folder, a_job, claims_of, keep_attempt, writes)
+    names: dict[str, object] = {one.__name__: one for one in helpers}
+    names |= WORDS | {"LOCAL": LOCAL, "a_path": Path}
+    check_session(Path(__file__).with_name("task_history.session"), names)

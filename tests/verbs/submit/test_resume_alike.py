@@ -1,9 +1,10 @@
 """What a resumed job asks for: as much as before, and more of what lacked."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
-import msgspec
 import pytest
+from sessions import check_session
 from some_requests import a_submitted_job, some_plan
 
 from weigh.flow.follow.resume import ResumeRound
@@ -14,14 +15,11 @@ from weigh.model.plan import Plan, PlannedElement
 from weigh.model.record import State
 from weigh.planning.resume_policy import (
     Chosen,
-    ResumeChoice,
     ResumeOptions,
-    group_by_request,
 )
 from weigh.schedulers.reachable import JobSnapshot
 from weigh.schedulers.this_machine import LocalScheduler
 from weigh.store.identity import this_machine
-from weigh.units import GIB, MIB
 
 LOCAL = LocalScheduler(env={}, root="", machine=this_machine())
 
@@ -54,53 +52,9 @@ def chosen(
     return list(one._unfinished())
 
 
-WHOLE = JobRequest(memory=GIB, throttle=3)
-
-
-@pytest.mark.parametrize(
-    ("other", "expected"),
-    [
-        (JobRequest(memory=8 * GIB), [[1], [2]]),
-        # the parts of one array
-        (msgspec.structs.replace(WHOLE, after=("1",), throttle=2), [[1, 2]]),
-    ],
-)
-def test_tasks_of_jobs_that_requested_different_things_are_kept_apart(
-    other: JobRequest, expected: list[list[int]]
-) -> None:
-    views = view("1", WHOLE, "FAILED"), view("2", other, "CANCELLED", first=2)
-    requests = {one.job.id: one.job.request for one in views}
-    found = group_by_request(chosen(views), requests, ResumeOptions())
-    assert [[task.task for task, _ in group] for group in found] == expected
-
-
-def test_tasks_whose_needs_round_to_one_request_go_into_one_array() -> None:
-    ends: list[State] = ["OUT_OF_MEMORY"] * 3
-    before = view("1", JobRequest(memory=200 * MIB), *ends)
-    needs = (244 * MIB, 310 * MIB, 250 * MIB)
-    choices = [
-        (task, ResumeChoice(run=True, reason="", memory=2, need=need))
-        for task, need in zip(before.tasks, needs, strict=True)
-    ]
-    found = group_by_request(choices, {"1": before.job.request}, ResumeOptions())
-    assert [[(task.task, one.need) for task, one in group] for group in found] == [
-        [(1, 250 * MIB), (3, 250 * MIB)],
-        [(2, 310 * MIB)],
-    ]
-
-
-@pytest.mark.parametrize(
-    ("state", "option"), [("OUT_OF_MEMORY", "--memory"), ("TIMEOUT", "--time")]
-)
-def test_twice_of_what_nobody_knows_is_not_run_again(state: State, option: str) -> None:
-    views = [view("1", JobRequest(), state)]
-
-    [(_, choice)] = chosen(views)
-    [(_, said)] = chosen(views, memory="8G", time="2h")
-
-    assert not choice.run
-    assert option in choice.reason
-    assert said.run
+def test_worked_examples_of_resumed_tasks() -> None:
+    names = {"view": view, "chosen": chosen}
+    check_session(Path(__file__).with_name("resume_alike.session"), names)
 
 
 def test_the_plan_of_a_job_is_read_once_however_many_tasks_are_left(
