@@ -4,35 +4,31 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from processes import until
+from transcript import check_transcript
 
 Weigh = Callable[..., tuple[int, str, str]]
 Submit = Callable[..., None]
-LINES = "".join(f"echo this is {number}\n" for number in range(1, 6))
+# what differs from call to call
+MASKS = {
+    r"/\S*/here/": "",
+    r"CPU, .*": "CPU",
+}
 
 
-def test_the_log_of_one_task_is_what_its_program_prints(
-    weigh: Weigh, submitted: Submit
-) -> None:
-    submitted("echo hello\n")
-    assert weigh("logs", "last") == (0, "hello\n", "")
+def test_logs_print_what_was_reviewed(weigh: Weigh, submitted: Submit) -> None:
+    def given(words: str) -> None:
+        verb, name, *lines = words.split(" ", 2)
+        if verb == "wait":
+            assert weigh("status", name, "--wait")[0] == 0
+            return
+        submitted(lines[0].replace("\\n", "\n") + "\n", name=name)
 
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (("last", "x"), "weigh: TASK|failed: 'x' is not a whole number"),
-        ((), "weigh: JOB is missing: weigh logs JOB   (see weigh logs --help)\n"),
-    ],
-)
-def test_words_that_name_no_log_are_refused_in_one_line(
-    weigh: Weigh, words: tuple[str, ...], line: str
-) -> None:
-    code, _, err = weigh("logs", *words)
-    assert code == 2
-    assert err.startswith(line)
-    assert err.count("\n") == 1
+    path = Path(__file__).with_name("logs.transcript")
+    check_transcript(path, weigh, MASKS, given)
+    status = weigh("status", "five")[1]
+    assert "task 6" in status
+    assert "/6.out" in status
 
 
 def test_the_log_of_a_silent_task_is_that_of_its_element(
@@ -41,39 +37,6 @@ def test_the_log_of_a_silent_task_is_that_of_its_element(
     submitted("true\n")
     # the element writes its summary after the task's line in the joblog
     until(lambda: "1 of 1 task done" in weigh("logs", "last")[1])
-
-
-def test_a_task_is_named_in_several_ways(weigh: Weigh, submitted: Submit) -> None:
-    submitted(LINES)
-    ways = (("last_4",), ("last", "4"), ("pp", "4"))
-    assert {weigh("logs", *words) for words in ways} == {(0, "this is 4\n", "")}
-
-
-def test_a_task_has_one_number_in_titles_file_names_and_status(
-    weigh: Weigh, submitted: Submit
-) -> None:
-    submitted(f"{LINES}sh -c 'echo bad; exit 3'\n")
-    out = weigh("logs", "last")[1].splitlines()
-    titles = [line for line in out if line.startswith("==> ")]
-    assert len(titles) == 6
-    for number, title in enumerate(titles, start=1):
-        assert title.startswith(f"==> task {number}: ")
-        assert title.endswith(f"/{number}.out")
-        words = f"this is {number}" if number < 6 else "bad"
-        assert out[out.index(title) + 1] == words
-    status = weigh("status", "last")[1]
-    assert "task 6" in status
-    assert "/6.out" in status
-
-
-def test_a_resumed_task_keeps_its_number(weigh: Weigh, submitted: Submit) -> None:
-    fails_once = "if [ -e again ]; then echo good; else touch again; exit 3; fi"
-    submitted(f"{LINES}{fails_once}\n")
-    assert weigh("resume", "pp", "--also", "bugs")[0] == 0
-    assert weigh("status", "pp", "--wait")[0] == 0
-    assert weigh("logs", "pp", "6") == (0, "good\n", "")
-    (only,) = json.loads(weigh("logs", "pp", "6", "--json")[1])["files"]
-    assert only["path"].endswith("/6.out")
 
 
 def test_of_many_tasks_those_that_printed_last_are_shown(
