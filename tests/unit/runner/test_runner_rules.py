@@ -1,5 +1,6 @@
 """The runner's pure decisions: what is left, when to stop, what a line needs."""
 
+import os
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,6 +48,7 @@ from weigh.runner.slots import (
     read_resources,
     thread_settings,
 )
+from weigh.runner.spawn import meeting_place, port_names
 from weigh.runner.task_source import TaskSource
 from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.sweep.task_file import has_open_quote, is_script, read_task_lines
@@ -148,6 +150,27 @@ def is_script_with(line: str) -> bool:
     return not list(read_task_lines(lines, "t"))
 
 
+def environment(words: str) -> dict[str, str]:
+    return dict(word.split("=") for word in filter(None, words.split(";")))
+
+
+def gpus_of_slots(words: str) -> list[str | None]:
+    count, _, names = words.partition(" ")
+    layout = lay_out(int(count), cpu_count=4, gpu_names=names.split())
+    return [slot.gpu for slot in layout.slots]
+
+
+def ending_text(words: str) -> str:
+    """Return how an attempt ended, of its exit code or minus its signal, and output."""
+    code, _, tail = words.partition(" ")
+    exit_code, number = (int(code), None) if int(code) >= 0 else (None, -int(code))
+    nothing = (Usage(wall_time=1.0), SampleSeries(), MeasuringCost())
+    measured = RunMeasurement(0.0, 1.0, exit_code, number, *nothing)
+    end = judge_attempt_end(measured, None, tail.encode())
+    with_more = "may go on with more memory" if end.is_oom else "is settled"
+    return f"{end.state}, {with_more}{' of a GPU' if end.on_gpu else ''}"
+
+
 def test_words_are_read_as_they_were_reviewed() -> None:
     path = Path(__file__).with_name("runner_words.texts")
     check_answers(
@@ -157,10 +180,13 @@ def test_words_are_read_as_they_were_reviewed() -> None:
             "makes a script of a task file": is_script_with,
             "runs without a shell": lambda line: plain_words(line.encode()),
             "stops by the rule": parse_halt,
-            "GPUs of the environment": lambda words: gpus_named(
-                dict(word.split("=") for word in filter(None, words.split(";")))
-            ),
+            "GPUs of the environment": lambda words: gpus_named(environment(words)),
+            "GPUs of so many slots": gpus_of_slots,
+            "where ranks meet": lambda words: meeting_place(environment(words)),
+            "names of ports": lambda words: port_names(environment(words)),
+            "how an attempt ended": ending_text,
         },
+        {os.uname().nodename: "THIS-NODE"},
     )
 
 
@@ -282,32 +308,6 @@ def test_a_turn_that_came_to_nothing_comes_again_as_it_was(turn: TaskTurn) -> No
 
 
 # endings
-
-
-def _measured(code: int | None = None, number: int | None = None) -> RunMeasurement:
-    usage = Usage(wall_time=1.0)
-    return RunMeasurement(
-        0.0, 1.0, code, number, usage, SampleSeries(), MeasuringCost()
-    )
-
-
-@pytest.mark.parametrize(
-    ("code", "number", "tail", "is_oom"),
-    [
-        (1, None, b"ValueError: x", False),
-        (1, None, b"MemoryError", True),
-        (1, None, b"RuntimeError: CUDA out of memory. Tried", True),
-        (137, None, b"", True),
-        (None, 9, b"", True),
-        (None, 11, b"", False),
-        (0, None, b"MemoryError (caught)", False),
-    ],
-)
-def test_out_of_memory_is_distinguished_from_a_bug(
-    code: int | None, number: int | None, tail: bytes, *, is_oom: bool
-) -> None:
-    end = judge_attempt_end(_measured(code, number), None, tail)
-    assert (end.is_oom, end.on_gpu) == (is_oom, b"CUDA" in tail)
 
 
 # events

@@ -1,15 +1,12 @@
 """A port for each task, and the gpus of a slot that has several."""
 
-import os
-from collections.abc import Sequence
-
 import pytest
 from batches import Batch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.runner.slots import lay_out
-from weigh.runner.spawn import free_port, meeting_place, port_names
+from weigh.runner.spawn import free_port
 
 MEETING = ("MASTER_ADDR", "MASTER_PORT", "PET_MASTER_PORT")
 
@@ -47,34 +44,6 @@ def test_a_port_that_the_user_chose_stays(
     monkeypatch.setenv("MASTER_ADDR", "node7")
     (said,) = printed_by_tasks(batch, 1)
     assert said.startswith("node7 29501 ")
-
-
-def test_a_job_on_several_nodes_meets_at_this_one() -> None:
-    assert meeting_place({"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}) == {
-        "MASTER_ADDR": os.uname().nodename
-    }
-
-
-def test_torchrun_gets_a_port_unless_the_user_set_one() -> None:
-    assert "PET_MASTER_PORT" in port_names({})
-    assert "PET_MASTER_PORT" not in port_names({"PET_MASTER_PORT": "1"})
-
-
-@pytest.mark.parametrize(
-    ("jobs", "gpus", "held"),
-    [
-        (1, "0 1 2 3", ["0,1,2,3"]),
-        (2, "0 1 2 3", ["0,1", "2,3"]),
-        (3, "0 1 2 3", ["0", "1", "2"]),
-        (4, "0 1", ["0", "1", "0", "1"]),
-        (2, "", [None, None]),
-    ],
-)
-def test_slots_divide_the_gpus(
-    jobs: int, gpus: str, held: Sequence[str | None]
-) -> None:
-    layout = lay_out(jobs, cpu_count=4, gpu_names=gpus.split())
-    assert [slot.gpu for slot in layout.slots] == held
 
 
 @given(jobs=st.integers(1, 12), gpus=st.integers(1, 12))
