@@ -124,7 +124,8 @@ class Batch:
         """Return the records, in the order they were written."""
         shards = sorted((self.folder / ".weigh" / "records").rglob("*.jsonl"))
         lines = [line for shard in shards for line in shard.read_text().splitlines()]
-        return [json.loads(line) for line in lines]
+        # a write that was made again may leave an empty line before it
+        return [json.loads(line) for line in lines if line]
 
     def record(self, task: int) -> dict[str, Any]:
         """Return the last record of a task."""
