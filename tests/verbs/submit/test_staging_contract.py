@@ -7,17 +7,10 @@ from pathlib import Path
 import pytest
 from following import Weigh, until
 from rigs import mainly
+from sessions import check_session
 
 SAVES = "trap 'echo saved >saved; exit 1' TERM; echo step >>steps; touch {0}/began; "
 WAITS = "for i in $(seq 600); do [ -e {0}/go ] && exit; sleep 0.1; done"
-
-
-def dry_run(here: Weigh, line: str, *options: str) -> tuple[int, str, str]:
-    """Submit a task to this machine, to look at its script and notes only."""
-    code, out, err = here(
-        "submit", here.plan(line), "--on", "local", *options, "--dry-run"
-    )
-    return code, out, " ".join(err.split())
 
 
 def words(weigh: Weigh, *more: str) -> tuple[str, ...]:
@@ -130,101 +123,28 @@ def test_what_was_done_and_never_results_copied_is_done_again(
     assert results(real)["one"] == "one\n"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "python train.py",
-        "sh -c 'cd . && python train.py --seed 1'",
-        "bash -ec 'exec python ./train.py >out'",
-        "python - <train.py",
-        "cat data.txt|python train.py",
-        "bash -eu -o pipefail -c 'python train.py | tee log'",
-        "python run --code=train.py",
-    ],
-)
-def test_a_program_that_would_stay_behind_is_staged(here: Weigh, line: str) -> None:
+def test_a_program_that_would_stay_behind_is_staged(here: Weigh) -> None:
     (here.folder / "weigh.toml").write_text('scratch = "/disk/$USER"\n')
     (here.folder / "train.py").touch()
     (here.folder / "data.txt").touch()
+    line = "cat data.txt|python train.py"
+    words = ("submit", here.plan(line), "--on", "local", "--stage-out", "results")
 
-    code, out, err = dry_run(here, line, "--stage-out", "results")
+    code, out, err = here(*words, "--dry-run")
 
+    said = " ".join(err.split())
     assert code == 0
     assert "\nplaces=(train.py)\n" in out
     assert 'scratch=(\n  /disk/"${USER:?' in out
-    assert "staged in too: train.py, without what it imports" in err
-    assert ("data.txt is not staged in" in err) == ("data.txt" in line)
+    assert "staged in too: train.py, without what it imports" in said
+    assert "data.txt is not staged in" in said
 
 
-@pytest.mark.parametrize(
-    ("line", "programs"),
-    [
-        ("./table data.txt", "table"),
-        ("X=1 srun -n 2 ./table <data.txt", "table"),
-        ("sh -c 'cat data.txt | nice ./table'", "table"),
-        ("cat data.txt table", ""),
-    ],
-)
-def test_of_executable_files_those_that_are_run_are_staged(
-    here: Weigh, line: str, programs: str
+def test_worked_examples_of_staged_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On SMB and vfat each file is executable, data included."""
-    for name in ("table", "data.txt"):
-        (here.folder / name).touch(mode=0o755)
-
-    code, out, err = dry_run(here, line, "--stage-out", "results")
-
-    assert code == 0, err
-    assert f"\nplaces=({programs})\n" in out
-    assert "data.txt is not staged in" in err
-
-
-@pytest.mark.parametrize(
-    ("line", "staged", "why"),
-    [
-        ("python3 big.py", "data", "50.0 MiB of programs are too much to stage in"),
-        ("./nosuch.sh 1", "data", "program nosuch.sh is missing (--stage-in FOLDER:.)"),
-        ("python3 ../above.py", "data", "(--stage-in ../above.py:PLACE, and PLACE in"),
-        ("python3 in/run.py", "data:in", "program in/run.py would be missing on the "),
-    ],
-)
-def test_a_program_that_cannot_be_staged_is_refused(
-    here: Weigh, line: str, staged: str, why: str
-) -> None:
-    (here.folder / "in").mkdir()
-    for name in ("data", "../above.py", "big.py", "in/run.py"):
-        (here.folder / name).touch()
-    os.truncate(here.folder / "big.py", (50 << 20) + 1)
-
-    code, _, err = dry_run(here, line, "--stage-in", staged)
-
-    assert code == 2
-    assert why in err
-
-
-def test_a_program_that_an_earlier_job_makes_is_awaited(here: Weigh) -> None:
-    here.submit(here.plan("true", name="first"))
-    words = ("--stage-in", "data", "--after", "first")
-    assert dry_run(here, "./made.sh", *words)[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("line", "program"),
-    [
-        ("bash -c 'python ~/code/train.py'", "code/train.py"),
-        ("~/env/bin/python -V", "env/bin/python"),  # an environment is more than that
-    ],
-)
-def test_a_program_that_every_task_would_read_from_home_is_named(
-    here: Weigh, monkeypatch: pytest.MonkeyPatch, line: str, program: str
-) -> None:
-    home = here.folder.parent / "home"
-    for name in (program, "env/pyvenv.cfg"):
-        (home / name).parent.mkdir(parents=True, exist_ok=True)
-        (home / name).touch()
-    monkeypatch.setenv("HOME", str(home))
-
-    said = dry_run(here, line, "--stage-out", "r")[2]
-
-    assert f"{home}/{program} is read from home by each task" in said
-    assert program == "code/train.py" or "--stage-in" not in said
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    path = Path(__file__).with_name("staged_programs.session")
+    check_session(path, {"folder": folder})
