@@ -1,11 +1,9 @@
 """A plan whose elements pull from one queue: its size, its order, its files."""
 
-import json
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from planning import Weigh
 from sessions import check_session
 
 from weigh.model.plan import (
@@ -69,48 +67,3 @@ def test_a_round_has_slots_for_its_tasks_and_no_more_than_before(
 def test_worked_examples_of_queues() -> None:
     names = {"kind_of": kind_of, "queue_of": queue_of, "work_of": work_of}
     check_session(Path(__file__).with_name("queue.session"), names)
-
-
-# the verb
-
-MANY = "".join(f"python one.py --seed {seed}\n" for seed in range(1, 101))
-SAID = ("--memory", "1GiB", "--cpus", "1")
-
-
-def _plan(folder: Path, name: str = "tasks") -> dict[str, object]:
-    found: dict[str, object] = json.loads(
-        (folder / f"plan/{name}/plan.json").read_text()
-    )
-    return found
-
-
-def test_many_short_tasks_are_pulled_from_onequeue_of(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    (tmp_path / "tasks.txt").write_text(MANY)
-    assert weigh("plan", "tasks.txt", *SAID, "--time", "2m")[0] == 0
-    plan = _plan(tmp_path)
-    queue = plan["queue"]
-    assert isinstance(queue, dict)
-    folder = tmp_path / "plan/tasks" / queue["folder"]
-    assert (folder / "tasks.txt").read_text() == MANY
-    assert json.loads((folder / "plan.json").read_text()) == plan
-    assert sorted(path.name for path in (tmp_path / "plan/tasks").iterdir()) == [
-        "plan.json",
-        folder.name,
-    ]
-
-
-def test_a_replaced_plan_has_a_queue_of_its_own(weigh: Weigh, tmp_path: Path) -> None:
-    (tmp_path / "tasks.txt").write_text(MANY)
-    folders = []
-    for _ in range(2):
-        said = (*SAID, "--time", "2m", "--replace")
-        assert weigh("plan", "tasks.txt", *said)[0] == 0
-        queue = _plan(tmp_path)["queue"]
-        assert isinstance(queue, dict)
-        folders.append(tmp_path / "plan/tasks" / queue["folder"])
-        if len(folders) == 1:
-            (folders[0] / "w.tasks_0.0").touch()  # somebody pulls
-    assert all(folder.is_dir() for folder in folders)
-    assert folders[0] != folders[1]

@@ -10,6 +10,10 @@ from following import Weigh
 from sessions import check_session
 from written_programs import write_program
 
+from weigh.flow.submit import checks
+from weigh.model.cluster import ClusterLimits, QueueLimits
+from weigh.schedulers.kind import LiveAnswers
+
 
 def attempt(weigh: Weigh, *words: str) -> tuple[int, str, str]:
     plan = weigh.plan(*["true"] * 3)
@@ -178,5 +182,12 @@ def test_a_long_plan_is_as_many_questions_as_a_short_one(
     assert asked[0] == asked[1] <= 10
 
 
-def test_worked_examples_of_requests() -> None:
-    check_session(Path(__file__).with_name("requests.session"), {})
+def test_worked_examples_of_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = ClusterLimits(queues=(QueueLimits(name="short"),))
+    monkeypatch.setattr(
+        checks, "live_limits", lambda *_, **__: LiveAnswers(limits=limits)
+    )
+    path = Path(__file__).with_name("requests.session")
+    check_session(path, {"folder": tmp_path})
