@@ -134,32 +134,6 @@ def exec_words(text: str, env: dict[str, str]) -> list[str]:
     return run.stdout.decode().splitlines()
 
 
-@pytest.mark.parametrize(
-    ("env", "is_rerun"),
-    [({}, False), ({"RESTARTED": "0"}, False), ({"RESTARTED": "1"}, True)],
-)
-def test_grid_engine_s_second_run_waits_for_nobody_on_a_lost_node(
-    env: dict[str, str], *, is_rerun: bool
-) -> None:
-    words = exec_words(RENDER["gridengine"](PLAIN), env)
-
-    assert ("--forget-survivors" in words) is is_rerun
-
-
-@pytest.mark.parametrize("driver", [True, False])
-def test_grid_engine_s_gpus_are_chosen_where_there_is_a_driver(
-    tmp_path: Path, *, driver: bool
-) -> None:
-    device = tmp_path / "nvidiactl"
-    if driver:
-        device.touch()
-    text = RENDER["gridengine"](a_script(request=JobRequest(gpus=2)))
-
-    words = exec_words(text.replace("/dev/nvidiactl", str(device)), {})
-
-    assert ("--gpus" in words and words[words.index("--gpus") + 1] == "2") is driver
-
-
 STAGED = StagingPlan(destination="/home/me/out", warn_time=120, grace=10)
 
 
@@ -213,5 +187,6 @@ def test_a_value_behind_an_equals_sign_is_that_of_the_option(
 
 
 def test_worked_examples_of_lines() -> None:
-    names = {"RENDER": RENDER, "STAGED": STAGED, "a_script": a_script, "staged": staged}
+    names = {"RENDER": RENDER, "STAGED": STAGED, "exec_words": exec_words}
+    names |= {"a_script": a_script, "staged": staged}
     check_session(Path(__file__).with_name("scripts.session"), names)

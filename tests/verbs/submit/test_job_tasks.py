@@ -1,6 +1,5 @@
 """How a task stands, by its joblog, its events and the element that it is in."""
 
-import subprocess
 from pathlib import Path
 from typing import cast
 
@@ -15,7 +14,6 @@ from weigh.errors import NO_TIME_LEFT
 from weigh.flow.follow.task_history import history_of
 from weigh.flow.follow.tasks import (
     judge_by_log,
-    last_lines_of_output,
     read_tasks,
 )
 from weigh.joblog import HEADER
@@ -126,30 +124,6 @@ def test_a_task_stands_as_it_ended_and_its_element(
     read = read_tasks(history_of(job), plan, LOCAL, [element])
 
     assert [task.state for task in read] == expected.split()
-
-
-@pytest.mark.parametrize(
-    ("script", "reason"),
-    [
-        ("kill -9 $BASHPID & wait $!\n(kill -9 $BASHPID)", "job.sh: line 2: Killed"),
-        ("(kill -SEGV $BASHPID)", "job.sh: line 1: Segmentation fault"),
-        ("no-such-program", "job.sh: line 1: no-such-program: command not found"),
-        ("echo /data/a.txt: line 3: bad; exit 1", "a.txt: line 3: bad"),
-        ("echo 'ValueError: 12 Killed  x'", "ValueError: 12 Killed  x"),
-    ],
-)
-def test_what_a_shell_prints_of_its_script_is_a_reason_that_fits_a_list(
-    tmp_path: Path, script: str, reason: str
-) -> None:
-    path = tmp_path / "a/long/way/down/to/job.sh"
-    path.parent.mkdir(parents=True)
-    path.write_text(f"{script}\n")
-    log = tmp_path / "log"
-    with log.open("wb") as file:
-        subprocess.run(
-            ["bash", path], stdout=file, stderr=subprocess.STDOUT, check=False
-        )
-    assert last_lines_of_output(str(log)) == (reason,)
 
 
 def claims_of(folder: Path, name: str, joblog: str) -> OwnClaims:
