@@ -1,7 +1,6 @@
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -164,64 +163,33 @@ def test_ctrl_z_and_fg_work(shell: Terminal) -> None:
     shell.expect("Exit 6")
 
 
-# of two that wait the kernel keeps the later one, in the witness as well
-OPPOSITES = """
-import os, signal, sys
-from weigh.measure import signals
-class Witness:
-    pid = 0
-    def noted(self):
-        return {int(sys.argv[2])}
-signals.SignalWitness = Witness
-wakeup = signals.SignalWakeup()
-wakeup.call_witness()
-os.kill(os.getpid(), int(sys.argv[1]))
-sys.exit(wakeup.is_for_the_job(wakeup.wait(60), []))
-"""
-
-
-@pytest.mark.parametrize(
-    ("taken", "noted"),
-    [(signal.SIGCONT, signal.SIGTSTP), (signal.SIGTSTP, signal.SIGCONT)],
-)
-def test_a_stop_right_after_fg_is_not_undone(taken: int, noted: int) -> None:
-    """Passed on, the earlier one would reach the job a second time, after the later."""
-    words = [sys.executable, "-c", OPPOSITES, str(taken), str(noted)]
-    assert subprocess.run(words, check=False, timeout=100).returncode == 0
-
-
-class NewWitness:
-    """A witness that was forked just after a signal to the group."""
-
-    pid = 0
-
-    def noted(self) -> set[int]:
-        return {0}
-
-    def close(self) -> None:
-        """It has nothing to close."""
-
-
 FROM_TERMINAL, FROM_PROCESS = 0x80, 0  # SI_KERNEL, SI_USER
 
 
 @pytest.mark.parametrize(
-    ("number", "sender", "is_for_the_job"),
+    ("taken", "sender", "noted", "is_for_the_job"),
     [
-        (signal.SIGQUIT, FROM_TERMINAL, False),
-        (signal.SIGHUP, FROM_TERMINAL, True),  # to the leader of its session alone
-        (signal.SIGQUIT, FROM_PROCESS, True),
+        # of two that wait the kernel keeps the later one, in the witness as well: the
+        # earlier one, passed on, would reach the job a second time, after the later
+        (signal.SIGCONT, FROM_PROCESS, signal.SIGTSTP, False),
+        (signal.SIGTSTP, FROM_PROCESS, signal.SIGCONT, False),
+        # a key typed just before there was a witness
+        (signal.SIGQUIT, FROM_TERMINAL, 0, False),
+        (signal.SIGHUP, FROM_TERMINAL, 0, True),  # to the leader of its session alone
+        (signal.SIGQUIT, FROM_PROCESS, 0, True),
     ],
 )
-def test_a_key_typed_just_before_there_is_a_witness_reaches_the_job_once(
+def test_what_the_witness_noted_and_who_sent_it_decide_what_is_passed_on(
     monkeypatch: pytest.MonkeyPatch,
-    number: int,
+    taken: int,
     sender: int,
+    noted: int,
     *,
     is_for_the_job: bool,
 ) -> None:
-    monkeypatch.setattr(signals, "SignalWitness", NewWitness)
-    info: Any = SimpleNamespace(si_signo=number, si_code=sender, si_pid=1)
+    witness = SimpleNamespace(pid=0, noted=lambda: {noted}, close=lambda: None)
+    monkeypatch.setattr(signals, "SignalWitness", lambda: witness)
+    info: Any = SimpleNamespace(si_signo=taken, si_code=sender, si_pid=1)
     wakeup = signals.SignalWakeup()
     try:
         wakeup.call_witness()
