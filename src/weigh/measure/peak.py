@@ -8,14 +8,11 @@ what might have been between two samples.
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from weigh.measure.memory.holding import (
-    MemoryHolding,
-    material_change,
-    nearest_holding,
-)
+from weigh.measure.memory.holding import MemoryHolding, material_change
 from weigh.model.record import LAUNCHER_FLOOR, PeakMemory, TreeSample
 from weigh.probe.proc import ProcessReading
 from weigh.units import GIB, KIB, MIB, Bytes, Seconds
@@ -53,7 +50,7 @@ class EndedProcess(msgspec.Struct, frozen=True):
     others: Bytes
     held: Bytes
     most: float  # bytes; infinite where the CPU time is not exact
-    shared: Bytes = 0
+    shared: Bytes
 
 
 class PeakTracker:
@@ -76,7 +73,7 @@ class PeakTracker:
         self._met: set[int] = set()  # process ids
         self._has_unseen = False  # processes that other processes waited for
         self._looked_at: Seconds = 0.0
-        self._ended_at: Seconds | None = None
+        self._finished: Seconds | None = None
 
     @property
     def best(self) -> Bytes:
@@ -105,21 +102,18 @@ class PeakTracker:
         spike, others = held.spike, 0
         if not held.is_account:
             spike, others = self._spikes(readings, held, marks, inherited)
-        split = nearest_holding(held.total + spike, held, self._last)
+        value, kinds = held.total + spike, held
+        # a peak of the account may have been over by this look, as when the job ended
+        if held.spike and self._last and held.total < self._last.total <= value:
+            kinds = self._last
         high = held.high if held.is_account else held.high + spike + others
-        look = PeakLook(
-            value=held.total + spike,
-            low=held.low + spike,
-            high=max(high, held.total + spike),
-            time=current_time,
-            held=split if held.spike else held,
-        )
+        look = PeakLook(value, held.low + spike, max(high, value), current_time, kinds)
         if held.is_account:
             self._most_by_account = max(self._most_by_account, look.high)
         self._note(look, held)
         self._readings = {reading.pid: reading for reading in readings}
         self._last, self._looked_at = held, current_time
-        return TreeSample(current_time, look.value, None, len(readings))
+        return TreeSample(current_time, value, None, len(readings))
 
     def _note(self, look: PeakLook, held: MemoryHolding) -> None:
         """Keep a look if it is the peak.
@@ -138,8 +132,16 @@ class PeakTracker:
         self._keep(_without(look, 1.0))
 
     def _keep(self, look: PeakLook) -> None:
+        top = self._top
         if look.value > self.best:
             self._top = look
+        elif top is not None and _is_surer(look, top):
+            self._top = msgspec.structs.replace(
+                top,
+                low=max(top.low, look.low),
+                high=max(top.value, look.high),
+                held=msgspec.structs.replace(top.held, certainty=look.held.certainty),
+            )
 
     def _rise_of_mark(self, reading: ProcessReading) -> Bytes:
         """Return a process's excess over its current size since the last sample."""
@@ -206,7 +208,7 @@ class PeakTracker:
         """Note that all processes have ended, after *cpu_time* if that is exact."""
         self._depart(set(), cpu_time)
         self._readings = {}
-        self._ended_at = current_time
+        self._finished = current_time
 
     def max_process(self) -> Bytes | None:
         """Return the largest peak of a single process; None if unknown."""
@@ -221,19 +223,26 @@ class PeakTracker:
             return None
         # all that is known is that the job was smaller than the launcher
         if not reaped and self._reaped and (top is None or self._was_short()):
-            return self._below_the_floor()
+            high = max(self._floor, self.best)
+            low = 0 if top is None else min(high, top.low)
+            return PeakMemory(
+                value=high,
+                low=low,
+                high=high,
+                source=LAUNCHER_FLOOR,
+                certainty="guessed",
+                **_parts_of_peak(high, None),
+            )
         if top is None:
             top = PeakLook(0, 0, 0, 0.0, MemoryHolding(0, 0, 0, low=0, high=0))
-        grown = max(self._grown, self._grown_unseen())
-        value = max(top.value, reaped, grown)
+        value = max(top.value, reaped, self._grown, self._grown_unseen())
         certainty = top.held.certainty
         low = max(top.low, self.largest, reaped)
         # what a process grew by after the last look adds to what was counted then. A
         # reaped process below the floor may have been the launcher itself
-        high = value + top.high - top.value
-        if value == grown > top.value:
-            high += max((one.shared for one in self._ended), default=0)
-        high = max(high, self._most_by_account, self._reaped)
+        high = max(value + top.high - top.value, self._most_by_account, self._reaped)
+        if value > max(top.value, reaped):
+            high += max(one.shared for one in self._ended)
         # a bound far above the figure means that much was not seen
         if high > value * _DOUBTFUL + MIB:
             certainty = "guessed"
@@ -249,10 +258,9 @@ class PeakTracker:
             value=value,
             low=min(value, low),
             high=high,
-            **_parts_of_peak(value, None if self._top is None else top.held),
             source=method if top.value else "kernel: largest single process",
-            time=None if self._top is None else top.time,
             certainty=certainty,
+            **_parts_of_peak(value, self._top and top),
         )
 
     def _was_short(self) -> bool:
@@ -260,20 +268,8 @@ class PeakTracker:
 
         On a busy machine a program waits at its start: a look finds 10 KiB then.
         """
-        ended = self._ended_at
+        ended = self._finished
         return ended is not None and (ended < _SHORT or self._looked_at < ended / 2)
-
-    def _below_the_floor(self) -> PeakMemory:
-        """Return a peak with the launcher's own memory as its upper bound."""
-        high = max(self._floor, self.best)
-        return PeakMemory(
-            value=high,
-            low=0 if self._top is None else min(high, self._top.low),
-            high=high,
-            **_parts_of_peak(0, None),
-            source=LAUNCHER_FLOOR,
-            certainty="guessed",
-        )
 
     def _reaped_surely(self) -> Bytes:
         """Return the largest ru_maxrss that is not the launcher's own, or 0."""
@@ -287,14 +283,11 @@ class PeakTracker:
             return 0
         # a little is the last pages of a process that was seen almost at its peak
         is_another = reaped > self.largest * _UNSEEN
-        return max(
-            (
-                one.others
-                + round(min(reaped if is_another else one.held + unseen, one.most))
-                for one in self._ended
-            ),
-            default=0,
-        )
+        grown = [0]
+        for one in self._ended:
+            size = reaped if is_another else one.held + unseen
+            grown.append(one.others + round(min(size, one.most)))
+        return max(grown)
 
     def _depart(self, present: set[int], cpu_time: Seconds | None) -> None:
         """Note what was held when processes ended, which may have grown before that."""
@@ -318,6 +311,12 @@ class PeakTracker:
             self._ended.remove(min(self._ended, key=lambda one: one.others + one.held))
 
 
+def _is_surer(look: PeakLook, top: PeakLook) -> bool:
+    """Return whether a look shows as much memory as the *top* one, more surely."""
+    is_as_much = look.value >= top.value - material_change(top.value)
+    return is_as_much and look.high < top.high
+
+
 def _without(look: PeakLook, part: float) -> PeakLook:
     """Return a look without a part of what it only guessed."""
     less = round(look.held.guess * part)
@@ -330,15 +329,15 @@ def _without(look: PeakLook, part: float) -> PeakLook:
     )
 
 
-def _parts_of_peak(
-    value: Bytes, split: MemoryHolding | None
-) -> dict[str, Bytes | None]:
+def _parts_of_peak(value: Bytes, look: PeakLook | None) -> dict[str, Any]:
     """Split a peak as at the look next to it; a spike is anonymous memory."""
-    if split is None:
-        return dict.fromkeys(("anonymous", "shared", "file", "kernel"))
+    if look is None:
+        return dict.fromkeys(("anonymous", "shared", "file"))
+    held = look.held
     return {
-        "anonymous": value - split.shared - split.file - split.kernel,
-        "shared": split.shared,
-        "file": split.file,
-        "kernel": split.kernel,
+        "anonymous": value - held.shared - held.file - held.kernel,
+        "shared": held.shared,
+        "file": held.file,
+        "kernel": held.kernel,
+        "time": look.time,
     }

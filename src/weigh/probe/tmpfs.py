@@ -1,12 +1,13 @@
 """Read what a job holds in tmpfs and memfd files, mapped or not.
 
-``Shmem`` of /proc/meminfo is the whole machine's: its rise since the job began shows
-when to look for files. Whose they are, the processes' mappings and descriptors show.
+``Shmem`` of /proc/meminfo is the whole machine's: it shows when to look for files.
+Whose they are, the processes' mappings and descriptors show.
 """
 
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import islice
 
 import msgspec
@@ -15,11 +16,11 @@ from weigh.probe.pages import own_mounts, parse_maps
 from weigh.regular_file import file_head
 from weigh.units import KIB, Bytes
 
-_MOST_FILES = 4000  # files in all mounts
+# limits of one search, which takes 3 ms on a usual machine
+_MOST_FILES = 4000  # in all mounts
 _MOST_DESCRIPTORS = 500  # of one process
-_MOST_PROCESSES = 100  # processes whose files one search lists
+_MOST_PROCESSES = 100
 _BLOCK = 512  # what st_blocks counts
-_MEMINFO_BYTES = 4096
 
 
 def parse_shmem(meminfo: bytes) -> Bytes | None:
@@ -30,39 +31,9 @@ def parse_shmem(meminfo: bytes) -> Bytes | None:
     return int(words[1]) * KIB
 
 
-class MachineSharedMemory:
-    """The machine's shared memory: ``level``, and how far it has risen."""
-
-    def __init__(self, root: str = "/proc") -> None:
-        self._path = f"{root}/meminfo"
-        self.started = time.time()
-        self.level = self._lowest = self._read()
-
-    def rise(self) -> Bytes | None:
-        """Return the bytes above the lowest level so far; None if that is unknown.
-
-        What others gave back in the meantime hides nothing of what the job took later.
-        """
-        self.level = now = self._read()
-        if now is None or self._lowest is None:
-            return None
-        self._lowest = min(now, self._lowest)
-        return now - self._lowest
-
-    def _read(self) -> Bytes | None:
-        return parse_shmem(file_head(self._path, _MEMINFO_BYTES))
-
-
-class JobFiles:
-    """The tmpfs files that processes of a job were seen to map or to hold open.
-
-    Files are (device, inode), and stay the job's when nobody has them any more.
-    """
-
-    def __init__(self) -> None:
-        self.mapped: set[tuple[int, int]] = set()
-        self.opened: set[tuple[int, int]] = set()
-        self.pids: set[int] = set()
+def machine_shared_memory(root: str = "/proc") -> Bytes | None:
+    """Read the machine's shared memory; None if it is unknown."""
+    return parse_shmem(file_head(f"{root}/meminfo", 4096))
 
 
 class TmpfsFiles(msgspec.Struct, frozen=True):
@@ -80,55 +51,79 @@ class TmpfsFiles(msgspec.Struct, frozen=True):
     closed: Bytes = 0
 
 
-def find_files(
-    folders: Sequence[str],
-    since: float,
-    known: JobFiles,
-    mounts: Iterable[str] | None = None,
-    sysvipc: str = "/proc/sysvipc/shm",
-) -> TmpfsFiles:
-    """Find the tmpfs files changed *since* then that are a job's, also its memfds.
+class JobFiles:
+    """The tmpfs files and memfds of a job, from its beginning on.
 
-    *folders* are its processes' folders in /proc; *known* is what earlier searches saw,
-    and gets what this one sees; *mounts* are those of this process, if none are given.
+    A file, (device, inode), that a process of the job once mapped or held open stays
+    the job's when nobody has it any more.
     """
-    user = os.geteuid()
-    known.pids.update(_pids_of(folders))
-    mounts = list(_own_tmpfs_mounts() if mounts is None else mounts)
-    devices = {_device(mount) for mount in mounts} | {_memfd_device()}
-    names = ("/memfd:", *(f"{mount}/" for mount in mounts))
-    mapped = _mapped_files(folders, devices)
-    known.mapped |= mapped
-    sizes: dict[tuple[int, int], Bytes] = {}
-    for info in _open_tmpfs_files(folders, names):
-        if info.st_dev in devices and info.st_ctime >= since - 1:
-            known.opened.add((info.st_dev, info.st_ino))
-            sizes[info.st_dev, info.st_ino] = info.st_blocks * _BLOCK
-    unseen: dict[tuple[int, int], Bytes] = {}
-    for info in _files_below(mounts):
-        file, size = (info.st_dev, info.st_ino), info.st_blocks * _BLOCK
-        if info.st_ctime < since - 1:
-            continue
-        if file in known.mapped or file in known.opened:
-            sizes[file] = size
-        elif info.st_uid == user and size:
-            unseen[file] = size
-    # a file that was mapped need not have been written by a call
-    opened = sum(size for file, size in sizes.items() if file not in known.mapped)
-    # what calls have written and neither a disk nor an open file has
-    written = sum(map(_bytes_written, folders[:_MOST_PROCESSES])) - opened
-    if unseen and written > 0:
-        # a file that another process has open is not taken for the job's
-        for info in _open_tmpfs_files(_folders_of_others(known.pids, user), names):
-            unseen.pop((info.st_dev, info.st_ino), None)
-    return TmpfsFiles(
-        own=_segments(sysvipc, user, since - 1, known.pids) + sum(sizes.values()),
-        mapped=sum(size for file, size in sizes.items() if file in mapped),
-        closed=min(sum(unseen.values()), max(0, written)),
-    )
+
+    def __init__(
+        self,
+        since: float | None = None,
+        mounts: Sequence[str] | None = None,
+        sysvipc: str = "/proc/sysvipc/shm",
+    ) -> None:
+        """Start; *mounts* are those of this process, if none are given."""
+        # the clock of file systems is some ms behind; times of segments are in seconds
+        self._since = (time.time() if since is None else since) - 1
+        self._mounts = mounts
+        self._sysvipc = sysvipc
+        self._mapped: set[tuple[int, int]] = set()
+        self._opened: set[tuple[int, int]] = set()
+        self._pids: set[int] = set()
+
+    def search(self, folders: Sequence[str]) -> TmpfsFiles:
+        """Search for files; *folders* are the job's processes' folders in /proc."""
+        user = os.geteuid()
+        self._pids.update(map(_pid_of_folder, folders))
+        mounts = _own_tmpfs_mounts() if self._mounts is None else self._mounts
+        devices = {*map(_device, mounts), _memfd_device()}
+        names = ("/memfd:", *(f"{mount}/" for mount in mounts))
+        mapped = _mapped_files(folders, devices)
+        self._mapped |= mapped
+        opened = [
+            info
+            for info in _open_files(folders, names)
+            if info.st_dev in devices and info.st_ctime >= self._since
+        ]
+        self._opened.update((info.st_dev, info.st_ino) for info in opened)
+        sizes: dict[tuple[int, int], Bytes] = {}
+        unseen: dict[tuple[int, int], Bytes] = {}
+        for info in (*opened, *_files_below(mounts)):
+            file = info.st_dev, info.st_ino
+            if info.st_ctime < self._since:
+                continue
+            if file in self._mapped or file in self._opened:
+                sizes[file] = info.st_blocks * _BLOCK
+            elif info.st_uid == user and info.st_blocks:
+                unseen[file] = info.st_blocks * _BLOCK
+        # what calls have written and neither a disk nor an open file has; a file that
+        # was mapped need not have been written by a call
+        written = sum(map(_bytes_written, folders[:_MOST_PROCESSES]))
+        written -= sum(size for file, size in sizes.items() if file not in self._mapped)
+        if unseen and written > 0:
+            # a file that another process has open is not taken for the job's
+            for info in _open_files(_folders_of_others(self._pids, user), names):
+                unseen.pop((info.st_dev, info.st_ino), None)
+        segments = parse_segments(
+            _whole_text(self._sysvipc), user, self._since, self._pids
+        )
+        return TmpfsFiles(
+            own=sum(sizes.values()) + segments,
+            mapped=sum(size for file, size in sizes.items() if file in mapped),
+            closed=min(sum(unseen.values()), max(0, written)),
+        )
 
 
-def _folders_of_others(process_ids: Collection[int], user: int) -> Iterator[str]:
+def _pid_of_folder(folder: str) -> int:
+    # a thread's folder stands for a process whose first thread has ended
+    name = os.path.basename(folder.partition("/task/")[0])
+    # /proc/self stands for this process
+    return int(name) if name.isdecimal() else os.getpid()
+
+
+def _folders_of_others(process_ids: AbstractSet[int], user: int) -> Iterator[str]:
     """Yield the folders of the user's processes but *process_ids*, the newest first."""
     numbers = (int(name) for name in os.listdir("/proc") if name.isdecimal())
     for pid in sorted(numbers, reverse=True):
@@ -137,13 +132,6 @@ def _folders_of_others(process_ids: Collection[int], user: int) -> Iterator[str]
                 yield f"/proc/{pid}"
         except OSError:
             continue
-
-
-def _pids_of(folders: Iterable[str]) -> Iterator[int]:
-    for folder in folders:
-        name = os.path.basename(folder)
-        # /proc/self stands for this process
-        yield int(name) if name.isdecimal() else os.getpid()
 
 
 def parse_written(text: bytes) -> Bytes:
@@ -163,38 +151,37 @@ def _bytes_written(folder: str) -> Bytes:
 
 
 def parse_segments(
-    text: bytes, user: int, since: float, process_ids: Collection[int]
+    text: bytes, user: int, since: float, process_ids: AbstractSet[int]
 ) -> Bytes:
     """Add up the resident bytes of System V segments that nobody has attached.
 
     Those of *user*, made or changed *since*, that one of the processes *process_ids*
     made or attached last, in the text of /proc/sysvipc/shm.
     """
-    lines = [line.split() for line in text.splitlines()]
-    names = (b"uid", b"nattch", b"ctime", b"rss", b"cpid", b"lpid")
-    if not lines or not all(name in lines[0] for name in names):
-        return 0
-    at = [lines[0].index(name) for name in names]
+    heading, *lines = [line.split() for line in text.splitlines()] or [[]]
     total = 0
-    for words in lines[1:]:
-        if len(words) < len(lines[0]) or not all(words[i].isdigit() for i in at):
+    for words in lines:
+        try:
+            segment = {
+                name: int(word) for name, word in zip(heading, words, strict=True)
+            }
+            is_own = segment[b"uid"] == user and not process_ids.isdisjoint(
+                (segment[b"cpid"], segment[b"lpid"])
+            )
+            # a segment is kept without a process until it is removed
+            if is_own and not segment[b"nattch"] and segment[b"ctime"] >= since:
+                total += segment[b"rss"]
+        except (KeyError, ValueError):
             continue
-        uid, attached, changed, resident, maker, last = (int(words[i]) for i in at)
-        # a segment is kept without a process until it is removed
-        is_own = uid == user and (maker in process_ids or last in process_ids)
-        if is_own and not attached and changed >= since:
-            total += resident
     return total
 
 
-def _segments(
-    path: str, user: int, since: float, process_ids: Collection[int]
-) -> Bytes:
+def _whole_text(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
-            return parse_segments(file.read(), user, since, process_ids)
+            return file.read()
     except OSError:
-        return 0
+        return b""
 
 
 def _mapped_files(folders: Sequence[str], devices: set[int]) -> set[tuple[int, int]]:
@@ -207,13 +194,10 @@ def _mapped_files(folders: Sequence[str], devices: set[int]) -> set[tuple[int, i
         except (OSError, ValueError):
             continue
         for file in {mapping.file for mapping in layout.mappings}:
-            device, _, inode = file.partition(b" ")
-            major, _, minor = device.partition(b":")
             # maps writes the device in hex
-            number = os.makedev(int(major, 16), int(minor, 16))
-            if number in devices:
-                mapped.add((number, int(inode)))
-    return mapped
+            major, minor, inode = file.replace(b":", b" ").split()
+            mapped.add((os.makedev(int(major, 16), int(minor, 16)), int(inode)))
+    return {file for file in mapped if file[0] in devices}
 
 
 def _own_tmpfs_mounts() -> list[str]:
@@ -224,27 +208,26 @@ def _own_tmpfs_mounts() -> list[str]:
 def _files_below(mounts: Iterable[str]) -> Iterator[os.stat_result]:
     left = _MOST_FILES
     for mount in mounts:
-        folders = [(mount, _device(mount))]
+        folders, device = [mount], _device(mount)
         while folders and left > 0:
-            folder, device = folders.pop()
             try:
-                entries = list(os.scandir(folder))
+                entries = list(os.scandir(folders.pop()))
             except OSError:
                 continue
+            left -= len(entries)
             for entry in entries:
-                left -= 1
                 try:
                     info = entry.stat(follow_symlinks=False)
                 except OSError:
                     continue
-                if entry.is_dir(follow_symlinks=False):
-                    if info.st_dev == device:  # another mount has its own turn
-                        folders.append((entry.path, device))
-                elif entry.is_file(follow_symlinks=False):
+                if entry.is_file(follow_symlinks=False):
                     yield info
+                # another mount has its own turn
+                elif entry.is_dir(follow_symlinks=False) and info.st_dev == device:
+                    folders.append(entry.path)
 
 
-def _open_tmpfs_files(
+def _open_files(
     folders: Iterable[str], beginnings: tuple[str, ...]
 ) -> Iterator[os.stat_result]:
     """Yield open files whose name begins so; a file on a dead server may block."""

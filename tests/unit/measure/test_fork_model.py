@@ -3,11 +3,15 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from looks import reading
 
-from weigh.measure.memory.families import FamilyCount, ForkFamily, MemberReading
+from weigh.measure.memory.counts import PageCount
+from weigh.measure.memory.families import (
+    ForkFamily,
+    MemberReading,
+    PageOverlap,
+    corrected_estimate,
+)
 from weigh.measure.memory.holding import PageEstimate
-from weigh.measure.memory.shared_pages import PageOverlap
 
 PAGE = 4096
 
@@ -70,22 +74,16 @@ class Family:
             {page for own in self.pages.values() for page in own.values()}
         )
 
-    def count(self) -> FamilyCount:
-        """Count all pages, as pagemap shows them at equal addresses."""
+    def count(self) -> PageCount:
+        """Count all pages."""
         everywhere = [page for own in self.pages.values() for page in own.values()]
         alone = {page for page in everywhere if everywhere.count(page) == 1}
-        addresses = {
-            address
-            for own in self.pages.values()
-            for address, page in own.items()
-            if page not in alone
-        }
         private = {
             pid: len(alone & set(own.values())) / len(own) if own else 1.0
             for pid, own in self.pages.items()
         }
-        distinct = (len(alone) + len(addresses)) / max(1, len(everywhere))
-        return FamilyCount(distinct, private, 0.0, distinct)
+        distinct = len(set(everywhere)) / max(1, len(everywhere))
+        return PageCount(distinct, 0.0001, private)
 
 
 # what happens between two looks: (what, which process, first address, how many)
@@ -155,26 +153,21 @@ def test_bounds_hold_while_nothing_is_freed(
         assert estimate.low <= family.truth() <= estimate.high
 
 
-@given(STEPS)
-def test_a_cheap_look_lies_within_the_bounds_of_a_close_one(
-    steps: list[list[tuple[str, int, int, int]]],
+@given(ONE_AT_A_LOOK)
+def test_a_count_lies_within_the_bounds_of_the_look_without_it(
+    events: list[tuple[str, int, int, int]],
 ) -> None:
-    """It reads no faults of the processes that are known."""
-    family, close, cheap = Family(), FollowedFamily(), FollowedFamily()
-    close.look(family.seen())
-    known = {one.pid: one for one in family.seen()}
-    cheap.look(list(known.values()))
-    for step in steps:
-        for event in step:
-            happen(family, *event)
-        exact = close.look(family.seen())
-        known = {
-            one.pid: known[one.pid].grown_to(reading(one.pid, one.anonymous))
-            if one.pid in known
-            else one
-            for one in family.seen()
-        }
-        assert exact.low <= cheap.look(list(known.values())).value <= exact.high
+    """One account at two resolutions: one is corrected at every look, one never."""
+    family, counted, cheap = Family(), FollowedFamily(), FollowedFamily()
+    for event in events:
+        happen(family, *event)
+        estimate = cheap.look(family.seen())
+        counted.look(family.seen())
+        if len(family.pages) > 1 and any(family.pages.values()):
+            counted.correct(family.count(), {})
+        value = counted.estimate().value
+        assert estimate.low <= value <= estimate.high
+        assert value == pytest.approx(family.truth(), rel=0.001, abs=PAGE)
 
 
 def grown(pages: int) -> tuple[Family, FollowedFamily]:
@@ -194,36 +187,6 @@ def test_copies_are_reported_by_their_faults(copied: int) -> None:
         family.write(pid, range(copied))
     assert model.look(family.seen()).value == (100 + 2 * copied) * PAGE
     assert family.truth() == (100 + 2 * copied) * PAGE
-
-
-def test_a_count_without_the_versions_of_a_page_changes_nothing() -> None:
-    family, model = grown(100)
-    for _ in range(3):
-        family.fork(1)
-        family.fork(1)
-        model.look(family.seen())
-        family.write(1, range(100))
-        model.look(family.seen())
-    model.correct(family.count())  # those that are shared in pairs
-    assert model.estimate().value == family.truth()
-
-
-def test_old_pages_are_gone_with_the_last_who_held_them() -> None:
-    family, model = grown(100)
-    estimate = model.estimate()
-    # a pool: the parent writes between its forks, and they end one at a time
-    for _ in range(20):
-        pid = family.fork(1)
-        model.look(family.seen())
-        family.write(1, range(50))
-        model.look(family.seen())
-        other = family.fork(1)
-        model.look(family.seen())
-        family.end(pid)
-        model.look(family.seen())
-        family.end(other)
-        estimate = model.look(family.seen())
-    assert estimate.value == family.truth() == 100 * PAGE
 
 
 @pytest.mark.parametrize("is_seen_alone", [True, False])
@@ -304,7 +267,7 @@ def test_faults_that_were_no_copies_are_learned_from_a_count() -> None:
 
     before = churn()
     assert before.low <= family.truth() < before.value
-    model.correct(family.count())
+    model.correct(family.count(), {})
     assert churn().value == pytest.approx(family.truth(), rel=0.01)
 
 
@@ -335,31 +298,31 @@ def test_what_a_parent_got_before_it_forked_is_no_growth_of_the_fork() -> None:
     assert estimate.value == pytest.approx(family.truth(), rel=0.06)
 
 
-def counted(distinct: float, error: float, least: float, own: float) -> FollowedFamily:
-    """Return a model of 60 pages after a count of two forks of 50 each."""
-    model = FollowedFamily()
-    seen = [
-        MemberReading(pid, pid - 1, "f", size * PAGE, 0, faulted * PAGE)
-        for pid, size, faulted in ((1, 50, 50), (2, 50, 10))
-    ]
-    assert model.look(seen).value == 60 * PAGE
-    model.correct(FamilyCount(distinct, {1: own, 2: own}, error, least))
-    estimate = model.estimate()
-    assert estimate.low <= estimate.value <= estimate.high
-    return model
-
-
-@pytest.mark.parametrize(("least", "expected"), [(0.4, 60), (0.7, 70)])
-def test_the_model_decides_within_what_a_count_leaves_open(
-    least: float, expected: int
+@pytest.mark.parametrize(
+    ("estimate", "error", "value"),
+    [
+        (PageEstimate(60, 0, 100), 0.01, 80),  # unsure: the count decides
+        (PageEstimate(60, 60, 60), 40, 60),  # sure: a rough count changes nothing
+        (PageEstimate(60, 60, 60), 1, 80),  # sure, and wrong
+        (PageEstimate(60, 50, 70), 10, 70),  # both alike
+    ],
+)
+def test_an_estimate_and_a_count_weigh_as_much_as_they_are_sure(
+    estimate: PageEstimate, error: float, value: float
 ) -> None:
-    value = counted(0.8, 0.001, least, 0.4).estimate().value
-    assert value == pytest.approx(expected * PAGE, rel=0.01)
+    both = corrected_estimate(estimate, 80, error)
+    assert both.value == pytest.approx(value, abs=0.2)
+    assert both.high - both.low <= max(2 * error, estimate.high - estimate.low)
 
 
-def test_a_model_that_was_far_off_yields_to_a_count_that_may_be_off() -> None:
-    value = counted(0.8, 0.1, 0.8, 0.6).estimate().value
-    assert 75 * PAGE < value < 80 * PAGE
+def test_what_a_member_grew_by_during_a_count_is_its_own() -> None:
+    family, model = grown(100)
+    child = family.fork(1)
+    model.look(family.seen())
+    family.write(child, range(1000, 1300))  # after its size was read
+    model.correct(family.count(), {child: 300 * PAGE})
+    assert model.estimate().value == 100 * PAGE
+    assert model.look(family.seen()).value == family.truth() == 400 * PAGE
 
 
 # Files and shared memory
@@ -376,11 +339,12 @@ def test_an_overlap_lies_between_all_and_nothing(
         estimate = overlap.estimate(sizes)
         assert max(sizes, default=0) <= estimate.low <= estimate.value
         assert estimate.value <= estimate.high <= sum(sizes)
-        overlap.correct(sizes, distinct)
+        if distinct is not None:
+            overlap.correct(sizes, PageCount(distinct))
 
 
 def test_before_a_count_all_are_taken_to_map_the_same() -> None:
     overlap = PageOverlap()
     assert overlap.estimate([10, 30, 20]) == PageEstimate(30, 30, 60)
-    overlap.correct([10, 30, 20], 0.75)
+    overlap.correct([10, 30, 20], PageCount(0.75, 0.0001))
     assert overlap.estimate([10, 30, 20]).value == 45

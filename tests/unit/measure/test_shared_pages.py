@@ -1,6 +1,6 @@
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,8 @@ def test_memory_shared_by_forks_counts_once_until_they_write_to_it() -> None:
 
 def uncounted(scene: Scene) -> MemoryHolding:
     """Look without counting: the model alone."""
-    pages = scene.gauge._shared_pages()
+    pages = scene.gauge._pages
+    assert pages is not None
     spent, pages.spent = pages.spent, 1e9
     held = scene.gauge.hold(scene.tree.read(), 0)
     pages.spent = spent
@@ -156,19 +157,6 @@ def anonymous_pss(pids: Sequence[int]) -> int:
     return total
 
 
-def _held_by_older_readings(program: str) -> MemoryHolding:
-    """Return what is held, by readings that are older than *program*'s last step."""
-    with jobs(program, ready=1) as (job,):
-        scene = Scene(job)
-        readings = scene.tree.read()
-        job.go_on(1)
-        job.wait_for(1)
-        scene.clock.now += 1000
-        held = scene.gauge.hold(readings, 0)
-        scene.close()
-    return held
-
-
 LETTING_GO = """
 memory = mmap.mmap(-1, 96 * MIB)
 touch(memory)
@@ -180,23 +168,15 @@ os.wait()
 
 @linux
 def test_memory_that_one_lets_go_before_a_count_counts_once() -> None:
-    held = _held_by_older_readings(LETTING_GO)
+    with jobs(LETTING_GO, ready=1) as (job,):
+        scene = Scene(job)
+        readings = scene.tree.read()
+        job.go_on(1)
+        job.wait_for(1)
+        scene.clock.now += 1000
+        held = scene.gauge.hold(readings, 0)
+        scene.close()
     assert 90 * MIB < held.total < 96 * MIB + 3 * BASE
-
-
-GROWING = """
-private(40)
-def grow():
-    ready(); wait(); private(96)
-fork(grow)
-os.wait()
-"""
-
-
-@linux
-def test_what_a_fork_grows_by_during_a_count_is_no_larger_part_of_its_reading() -> None:
-    held = _held_by_older_readings(GROWING)
-    assert 40 * MIB < held.anonymous < 40 * MIB + BASE
 
 
 # Readings by hand
@@ -245,44 +225,6 @@ def test_whatever_is_shared_lies_between_all_and_nothing(
     assert held.high <= sum(map(sum, sizes))
 
 
-@linux
-def test_a_count_of_which_one_process_is_left_shows_no_overlap() -> None:
-    clock = Clock()
-    tree = ProcTree(os.getpid())
-    here = tree.reading(os.getpid())
-    assert here is not None
-    ended = msgspec.structs.replace(here, pid=(1 << 22) + 1)  # above any process id
-    pages = SharedPages(tree, clock)
-    clock.now = 1000
-    value = pages.files([here, ended], best=0)
-    tree.close()
-    assert value == here.file
-
-
-@linux
-@pytest.mark.parametrize(
-    "count",
-    [
-        lambda pages, readings: pages.hold(readings, 0),
-        lambda pages, readings: pages.files(readings, 0),
-    ],
-)
-def test_what_has_not_changed_since_a_count_is_not_counted_again(
-    count: Callable[[SharedPages, Sequence[ProcessReading]], object], big_file: str
-) -> None:
-    clock, spent = Clock(), []
-    with jobs(READERS.format(path=big_file), ready=2):
-        tree = ProcTree(os.getpid())
-        pages = SharedPages(tree, clock)
-        for _ in range(3):
-            clock.now += 1000
-            count(pages, tree.read())
-            spent.append(pages.spent)
-        tree.close()
-    assert spent[0] > 0
-    assert spent == [spent[0]] * 3
-
-
 def test_counting_stops_when_its_time_is_spent() -> None:
     clock = Clock()
     pages = SharedPages(ProcTree(10, "/nowhere"), clock)
@@ -309,31 +251,17 @@ class MadeUpTree:
     def __init__(self) -> None:
         self.faulted: dict[int, tuple[int, int]] = {}
         self.now: dict[int, int] = {}  # sizes
+        self.programs: dict[int, int] = {}  # that were executed
 
     def reading(self, pid: int) -> ProcessReading | None:
         return reading(pid, self.now[pid]) if pid in self.now else None
 
     def times(self, pid: int) -> ProcessTimes:
         parent, faulted = self.faulted[pid]
+        program = self.programs.get(pid, 1)
         return ProcessTimes(
-            parent, cpu_time=0.0, faulted=faulted, code_start=1, stack_start=1
+            parent, cpu_time=0.0, faulted=faulted, code_start=1, stack_start=program
         )
-
-
-def test_what_a_parent_copied_of_forks_that_ended_is_there_no_more() -> None:
-    """Each fork costs the parent a MiB of copies, until it ends."""
-    tree: Any = MadeUpTree()
-    pages = SharedPages(tree, Clock())
-    pages.spent = 1000.0  # nothing is counted
-
-    def look(fork: int, grown: int, best: int) -> MemoryHolding:
-        tree.faulted = {7: (1, (fork - 8) * MIB), fork: (7, grown)}
-        return pages.hold([reading(7, 10 * MIB), reading(fork, 10 * MIB + grown)], best)
-
-    look(8, 0, best=0)
-    for fork in range(9, 21):
-        look(fork, 0, best=100 * MIB)  # no peak: faults are read now and then
-    assert look(20, 40 * MIB, best=0).total == 50 * MIB
 
 
 def test_what_a_fork_grows_by_after_its_size_was_read_is_no_copy() -> None:
@@ -342,9 +270,21 @@ def test_what_a_fork_grows_by_after_its_size_was_read_is_no_copy() -> None:
     pages.spent = 1000.0  # nothing is counted
     tree.faulted = {7: (1, 0)}
     pages.hold([reading(7, 10 * MIB)], best=0)
-    for size in (12, 20):
+    for size, total in ((12, 16), (20, 20)):
         # its faults are read when it has grown by 4 MiB more
         tree.faulted = {7: (1, 0), 8: (7, (size - 10 + 4) * MIB)}
         tree.now = {7: 10 * MIB, 8: (size + 4) * MIB}
         readings = [reading(7, 10 * MIB), reading(8, size * MIB)]
-        assert pages.hold(readings, best=0).total == size * MIB
+        assert pages.hold(readings, best=0).total == total * MIB
+
+
+def test_a_program_executed_after_its_sizes_were_read_is_no_copy_of_its_parent() -> (
+    None
+):
+    tree: Any = MadeUpTree()
+    pages = SharedPages(tree, Clock())
+    tree.faulted = {7: (1, 0), 8: (7, 0)}
+    tree.programs = {8: 2}
+    tree.now = {7: 50 * MIB, 8: MIB}
+    readings = [reading(7, 50 * MIB), reading(8, 50 * MIB)]
+    assert pages.hold(readings, best=0).total == 51 * MIB

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from weigh.probe.tmpfs import (
     JobFiles,
-    MachineSharedMemory,
-    find_files,
+    machine_shared_memory,
     parse_segments,
     parse_shmem,
     parse_written,
@@ -38,15 +37,14 @@ def test_shared_memory_of_the_machine_is_read() -> None:
     assert parse_shmem(b"\nShmem: many\n") is None
 
 
-def test_the_rise_is_since_the_start_and_never_negative(tmp_path: Path) -> None:
+def test_a_machine_without_the_figure_has_no_shared_memory_that_is_known(
+    tmp_path: Path,
+) -> None:
     proc = DoctoredProc(tmp_path)
     proc.write("meminfo", b"\nShmem: 100 kB\n")
-    shmem = MachineSharedMemory(str(tmp_path))
-    for now, rise in ((150, 50), (20, 0)):
-        proc.write("meminfo", f"\nShmem: {now} kB\n".encode())
-        assert shmem.rise() == rise * KIB
+    assert machine_shared_memory(str(tmp_path)) == 100 * KIB
     proc.remove("meminfo")
-    assert shmem.rise() is None
+    assert machine_shared_memory(str(tmp_path)) is None
 
 
 @pytest.mark.parametrize(
@@ -82,16 +80,16 @@ def shm() -> Iterator[str]:
 
 @linux
 def test_files_on_tmpfs_and_memfds_are_found_mapped_or_not(shm: str) -> None:
-    known = JobFiles()
-    before = find_files(["/proc/self"], 0, known, [shm])
+    files = JobFiles(0, [shm])
+    before = files.search(["/proc/self"])
     memory = os.memfd_create("weigh-test")
     try:
         os.write(memory, bytes(3 * MIB))
         with open(f"{shm}/file", "wb") as file:
             file.write(bytes(5 * MIB))
-            during = find_files(["/proc/self"], 0, known, [shm])
-        after = find_files(["/proc/self"], 0, known, [shm])
-        later = find_files(["/proc/self"], 1e12, known, [shm])
+            during = files.search(["/proc/self"])
+        after = files.search(["/proc/self"])
+        later = JobFiles(1e12, [shm]).search(["/proc/self"])
     finally:
         os.close(memory)
     assert during.own - before.own == after.own - before.own == 8 * MIB
@@ -122,7 +120,7 @@ def test_a_closed_file_is_the_jobs_only_if_the_job_wrote_as_much(
         assert writer.stdout is not None
         writer.stdout.readline()
         pid = writer.pid if is_in_the_job else other.pid
-        found = find_files([f"/proc/{pid}"], 0, JobFiles(), [shm])
+        found = JobFiles(0, [shm]).search([f"/proc/{pid}"])
         other.kill()
         writer.communicate()
     assert (found.own, found.closed) == (0, closed)

@@ -14,20 +14,21 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weigh.lazy_modules import lazy_module
-from weigh.measure.memory.holding import MemoryHolding, material_change
+from weigh.measure.memory.holding import MemoryHolding, PageEstimate, material_change
 from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import KIB, MIB, Bytes, Seconds
 
 if TYPE_CHECKING:
+    from weigh.measure.memory import shared_pages
     from weigh.measure.memory.ledger import MemoryLedger
     from weigh.measure.memory.shared_pages import SharedPages
     from weigh.probe import pages, tmpfs
-    from weigh.probe.tmpfs import JobFiles, MachineSharedMemory, TmpfsFiles
+    from weigh.probe.tmpfs import JobFiles
 else:  # each is imported when it is first used
     pages = lazy_module("weigh.probe.pages")
+    shared_pages = lazy_module("weigh.measure.memory.shared_pages")
     tmpfs = lazy_module("weigh.probe.tmpfs")
 
-_FILE_ERROR = 0.05  # of files that nobody maps, by which they may have grown since
 _ZOMBIE = 10 * KIB  # of the kernel's, until it is reaped
 _STRANGERS_INTERVAL = 1.0  # seconds between checks of who is in the group
 _PAGES = "pages: shared ones count once, pipes and sockets do not"
@@ -46,20 +47,13 @@ class ForkFilter:
     ) -> tuple[Sequence[ProcessReading], Mapping[int, Bytes]]:
         """Drop vfork children; return the rest, and what each new fork inherited."""
         inherited: dict[int, Bytes] = {}
-        if len(readings) > 1 and any(r.pid not in self._residents for r in readings):
-            readings = self._meet(readings, inherited)
-        self._residents = {reading.pid: reading.resident for reading in readings}
-        return readings, inherited
-
-    def _meet(
-        self, readings: Sequence[ProcessReading], inherited: dict[int, Bytes]
-    ) -> list[ProcessReading]:
         residents = {reading.pid: reading.resident for reading in readings}
         kept = []
-        # only new processes have their parent read
         for reading in readings:
             pid = reading.pid
-            times = None if pid in self._residents else self._tree.times(pid)
+            # only new processes have their parent read
+            is_new = pid not in self._residents and len(readings) > 1
+            times = self._tree.times(pid) if is_new else None
             if times is None or times.parent not in residents:
                 kept.append(reading)
                 continue
@@ -68,18 +62,16 @@ class ForkFilter:
             if pages.share_memory_map(times.parent, pid):
                 continue
             # read again: until a moment ago it may have been a vfork child
-            times, parent = (
-                self._tree.times(pid) or times,
-                self._tree.times(times.parent),
-            )
+            times = self._tree.times(pid) or times
+            parent = self._tree.times(times.parent)
             # the parent may have changed since the fork: at most what it held at either
             # look
             if parent is not None and times.is_fork_of(parent):
                 before = self._residents.get(times.parent, 0)
                 inherited[pid] = max(before, residents[times.parent])
-            # it may have been a vfork child still when it was read
             kept.append(self._tree.reading(pid) or reading)
-        return kept
+        self._residents = {reading.pid: reading.resident for reading in kept}
+        return kept, inherited
 
 
 # CPU seconds of searches at once, and then of a core. Counts have a budget of their
@@ -99,80 +91,63 @@ class UnmappedMemory:
     def __init__(
         self,
         clock: Callable[[], Seconds],
-        shmem: "MachineSharedMemory | None" = None,
-        find: "Callable[[Sequence[str], float, JobFiles], TmpfsFiles] | None" = None,
+        level: Callable[[], Bytes | None] | None = None,
+        files: "JobFiles | None" = None,
     ) -> None:
-        self._clock = clock
-        self._shmem = shmem or tmpfs.MachineSharedMemory()
-        self._find = find or tmpfs.find_files
-        self._files = tmpfs.JobFiles()
-        self._found = tmpfs.TmpfsFiles(0)
-        self._checked = self._shmem.level or 0  # without what was mapped, at the search
+        """Start; *level* returns the machine's shared memory, if it is known."""
         self.spent: Seconds = 0.0  # of CPU time, on searches
+        self._clock = clock
+        self._level = level or tmpfs.machine_shared_memory
+        self._files = files or tmpfs.JobFiles()
+        self._found: Bytes = 0  # at the last search
+        self._sure: Bytes = 0  # of it
+        self._checked = self._level()  # without what was mapped, at the search
+        self._mapped: Bytes = 0  # at the search
         self._started = self._search_at = clock()
         self._pause = _SHORTEST_PAUSE
-        self._mapped: Bytes = 0  # at the last search
-        self._is_doubtful = self._is_settled = False
 
-    def rise(self) -> Bytes | None:
-        """Return how far the machine's shared memory has risen; None if unknown."""
-        return self._shmem.rise()
-
-    def may_hold(self, mapped: Bytes, rise: Bytes) -> bool:
-        """Return whether the job may hold more than the *mapped* bytes."""
-        # a rise beyond what the job maps may be its files, or another user's
-        is_beyond = rise - mapped > material_change(2 * mapped)
-        return is_beyond or self._own > 0 or self._has_news(mapped)
-
-    def beyond(self, mapped: Bytes, rise: Bytes, folders: Sequence[str]) -> Bytes:
+    def beyond(
+        self, mapped: Bytes, folders: Sequence[str], given_back: Callable[[], Bytes]
+    ) -> PageEstimate:
         """Return what the job holds beyond the *mapped* bytes.
 
-        *folders* are those of its processes in /proc.
+        *folders* are those of its processes in /proc; *given_back* returns how much
+        less of it they map by then.
         """
+        level = self._level()
+        if level is None or self._checked is None:
+            return PageEstimate(0, 0, 0)
+        outside = level - mapped
+        has_news = abs(outside - self._checked) > material_change(2 * mapped)
         now = self._clock()
         earned = _SEARCH_CREDIT + _SEARCH_SHARE * (now - self._started)
-        if self._has_news(mapped) and now >= self._search_at and self.spent <= earned:
-            self._search(mapped, folders)
-        found = self._found
+        # what went may be others', and then the job's files are still there
+        is_due = now >= self._search_at or (self._found and outside < self._checked)
+        if has_news and is_due and self.spent <= earned:
+            began = time.thread_time()
+            found = self._files.search(folders)
+            # a file that was mapped at the look, and no more at the search, would be
+            # in both
+            if given_back() <= material_change(2 * mapped):
+                # what is mapped need not have been touched
+                unmapped = found.own - min(mapped, found.mapped)
+                is_same = abs(unmapped + found.closed - self._found) <= MIB
+                pause = 2 * self._pause if is_same else _SHORTEST_PAUSE
+                self._pause = min(pause, _LONGEST_PAUSE)
+                self._search_at = now + self._pause
+                self._found, self._sure = unmapped + found.closed, unmapped
+                self._checked = outside
+                self._mapped = mapped
+                has_news = False
+            self.spent += time.thread_time() - began
         # what has gone since was a file, or a file that is mapped now
-        gone = max(0, self._checked - self._outside(mapped))
-        held = max(0, self._own - gone) + max(0, mapped - found.mapped)
-        # A file that was mapped at the look, and no more at the search, is in both:
-        # the next search shows it. Or others have given memory back
-        limit = max(mapped, rise)
-        is_beyond = held > limit + material_change(2 * mapped)
-        self._is_doubtful = is_beyond and not self._is_settled
-        if self._is_doubtful:
-            held = limit
-        return max(0, held - mapped)
-
-    @property
-    def _own(self) -> Bytes:
-        return self._found.own + self._found.closed
-
-    def _search(self, mapped: Bytes, folders: Sequence[str]) -> None:
-        began, before = time.thread_time(), self._own
-        self._found = self._find(folders, self._shmem.started, self._files)
-        self._checked = self._outside(mapped)
-        # two searches that agree settle a doubt
-        is_same = abs(self._own - before) <= MIB
-        moved = abs(mapped - self._mapped)
-        self._is_settled = is_same and moved <= material_change(2 * mapped)
-        self._mapped = mapped
-        if not is_same:
-            self._pause = _SHORTEST_PAUSE
-        else:
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-        self.spent += time.thread_time() - began
-        self._search_at = self._clock() + self._pause
-
-    def _outside(self, mapped: Bytes) -> Bytes:
-        return (self._shmem.level or 0) - mapped
-
-    def _has_news(self, mapped: Bytes) -> bool:
-        """Return whether shared memory outside the job's mappings has changed."""
-        changed = abs(self._outside(mapped) - self._checked)
-        return self._is_doubtful or changed > material_change(2 * mapped)
+        gone = max(0, self._checked - outside)
+        if has_news:
+            # others may have written as much as the job has mapped since
+            gone = max(gone, mapped - self._mapped)
+        return PageEstimate(
+            max(0, self._found - gone), max(0, self._sure - gone), self._found
+        )
 
 
 class TreeMemoryGauge:
@@ -203,8 +178,9 @@ class TreeMemoryGauge:
     @property
     def spent(self) -> Seconds:
         """The CPU time used for counts and searches, in seconds."""
-        searched = 0.0 if self._unmapped is None else self._unmapped.spent
-        return searched + (0.0 if self._pages is None else self._pages.spent)
+        return sum(
+            one.spent for one in (self._unmapped, self._pages) if one is not None
+        )
 
     @property
     def source(self) -> str:
@@ -221,48 +197,38 @@ class TreeMemoryGauge:
         *used* is the CPU time that they have used so far.
         """
         self._used = used
-        if self._pages is not None:
-            self._pages.used = used
         held = self._by_account(readings, best)
         if held is not None:
             return held
-        rise = None if self._unmapped is None else self._unmapped.rise()
         if len(readings) == 1:
             held = _held_by_one(readings[0])
         else:
-            held = self._shared_pages().hold(readings, best)
+            held = self._held_by_several(readings, best)
         zombies = self._tree.zombies * _ZOMBIE
-        beyond = 0 if rise is None else self._beyond(readings, held.shared, rise)
-        if not zombies and not beyond:
+        beyond = PageEstimate(0, 0, 0)
+        if self._unmapped is not None:
+            folders = [self._tree.folder(reading.pid) for reading in readings]
+            beyond = self._unmapped.beyond(
+                held.shared, folders, lambda: self._shared_given_back(readings)
+            )
+        if not zombies and not beyond.high:
             return held
-        # what they may map more than was taken is among the files that nobody maps
-        doubt = min(held.shared_doubt, held.high - held.total)
-        above = max(0, round(beyond * (1 + _FILE_ERROR)) - doubt)
+        self.has_found_files = self.has_found_files or beyond.value > 0
+        is_counted = held.certainty == "exact" and beyond.high > 0
         return msgspec.structs.replace(
             held,
-            shared=held.shared + beyond,
+            shared=held.shared + beyond.value,
             kernel=held.kernel + zombies,
-            low=held.low + zombies,
-            high=held.high + zombies + above,
-            unmapped=beyond,
-            certainty="counted"
-            if beyond and held.certainty == "exact"
-            else held.certainty,
+            low=held.low + zombies + beyond.low,
+            high=held.high + zombies + beyond.high,
+            unmapped=beyond.value,
+            certainty="counted" if is_counted else held.certainty,
         )
 
-    def _beyond(
-        self, readings: Sequence[ProcessReading], mapped: Bytes, rise: Bytes
-    ) -> Bytes:
-        """Return what the job holds in files on tmpfs that nobody maps.
-
-        *rise* is how far the machine's shared memory had risen before it was counted.
-        """
-        if self._unmapped is None or not self._unmapped.may_hold(mapped, rise):
-            return 0
-        folders = [self._tree.folder(reading.pid) for reading in readings]
-        beyond = self._unmapped.beyond(mapped, rise, folders)
-        self.has_found_files = self.has_found_files or beyond > 0
-        return beyond
+    def _shared_given_back(self, readings: Sequence[ProcessReading]) -> Bytes:
+        now = [self._tree.reading(reading.pid) for reading in readings]
+        before = sum(reading.shared for reading in readings)
+        return before - sum(one.shared for one in now if one is not None)
 
     def finish(self) -> MemoryHolding | None:
         """Return the account of the time since the last look; None without one."""
@@ -292,7 +258,7 @@ class TreeMemoryGauge:
         files = [reading.file for reading in readings]
         file = max(files, default=0)
         if sum(files) - file > material_change(2 * best):
-            file = self._shared_pages().files(readings, best)
+            file = self._held_by_several(readings, best).file
         before, self._file_before = self._file_before, file
         # at a spike, those of the look before may still have been mapped
         most = max(file, before) if held.spike else file
@@ -300,13 +266,13 @@ class TreeMemoryGauge:
             held, file=most, low=held.low + file, high=held.high + most
         )
 
-    def _shared_pages(self) -> "SharedPages":
+    def _held_by_several(
+        self, readings: Sequence[ProcessReading], best: Bytes
+    ) -> MemoryHolding:
         if self._pages is None:
-            from weigh.measure.memory.shared_pages import SharedPages  # noqa: PLC0415 - as needed
-
-            self._pages = SharedPages(self._tree, self._clock)
-            self._pages.used = self._used
-        return self._pages
+            self._pages = shared_pages.SharedPages(self._tree, self._clock)
+        self._pages.used = self._used
+        return self._pages.hold(readings, best)
 
 
 def _held_by_one(one: ProcessReading) -> MemoryHolding:

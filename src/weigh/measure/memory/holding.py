@@ -5,7 +5,6 @@ import msgspec
 from weigh.model.record import Certainty
 from weigh.units import MIB, Bytes
 
-COUNT_ERROR = 0.015  # of a count of all processes, relative; less confirms a guess
 _MATERIAL = 0.01  # of a size
 
 
@@ -20,8 +19,7 @@ class MemoryHolding(msgspec.Struct, frozen=True, gc=False):
     ``kernel`` are page tables, stacks and the like, which count for the job too.
     ``guess`` is the part of the total that is assumed to be copies of shared pages;
     ``confirmed`` is the part of such guesses that a count just made found right, None
-    without a count. ``unmapped`` is the part of ``shared`` that no process maps,
-    ``shared_doubt`` how much more the processes may map than ``shared``.
+    without a count. ``unmapped`` is the part of ``shared`` that no process maps.
 
     From the kernel's own account (``is_account``), ``spike`` is by how much the tree
     exceeded the total since the look before.
@@ -37,7 +35,6 @@ class MemoryHolding(msgspec.Struct, frozen=True, gc=False):
     guess: Bytes = 0
     confirmed: float | None = None
     unmapped: Bytes = 0
-    shared_doubt: Bytes = 0
     is_account: bool = False
     spike: Bytes = 0
 
@@ -58,15 +55,3 @@ class PageEstimate(msgspec.Struct, frozen=True, gc=False):
 def nearest_within(value: float, low: Bytes, high: Bytes) -> Bytes:
     """Return the integer between *low* and *high* that is nearest to *value*."""
     return min(high, max(low, round(value)))
-
-
-def nearest_holding(
-    size: Bytes, held: MemoryHolding, before: MemoryHolding | None
-) -> MemoryHolding:
-    """Return the look of two whose kinds of memory describe a peak between them best.
-
-    The peak may have been over by the second, as when the job ended.
-    """
-    if before is None or not held.total < before.total <= size:
-        return held
-    return before

@@ -30,7 +30,6 @@ _SYSTEM = "/sys/fs/cgroup"
 _NAME = "weigh."  # our groups; the process id of weigh follows
 _NEW: Seconds = MINUTE  # younger groups stay, see `remove_forgotten`
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-_MOST_ADOPTIONS = 3  # while the ancestors of one process are read
 _NOBODY: frozenset[int] = frozenset()
 # A change below this, for each CPU, may not be in memory.stat yet
 # (MEMCG_CHARGE_BATCH of 64 pages in the kernel's mm/memcontrol.c)
@@ -95,39 +94,32 @@ class MemoryLedger:
         self,
         gauge: GroupGauge,
         *,
-        is_own: bool,
         residents: Collection[int] = _NOBODY,
         weigh: WeighInGroup | None = None,
         proc_folder: str = "/proc",
     ) -> None:
         """Start from the group's current figures.
 
-        Args:
-            gauge: the group.
-            is_own: whether the group was made for this job.
-            residents: processes that are in it and not part of the job.
-            weigh: weigh's own memory, where that is charged to the group too.
-            proc_folder: where /proc is.
+        *residents* are processes that are in it and not part of the job. Without
+        *weigh*, whose memory is charged to the group too, it was made for this job.
 
         Raises:
             OSError: the group is gone.
             ValueError: its figures have another form.
         """
-        self.source = OWN if is_own else STANDING
+        self.is_own = weigh is None
+        self.source = OWN if weigh is None else STANDING
         self.folder = gauge.folder
-        self.is_own = is_own
         self._gauge = gauge
         self._residents = frozenset(residents)
         self._proc = proc_folder
-        self._may_be_shared = not is_own and lists_only_visible(
-            gauge.version, proc_folder
-        )
+        self._may_be_shared = _hides_processes(gauge.version, proc_folder)
         self._weigh = weigh
         self._base = self._last = gauge.read()
         self._late = min(_MOST_LATE, _LATE * (os.cpu_count() or 1))
 
-    def read(self, file: Bytes = 0) -> MemoryHolding:
-        """Return what the job holds; *file* are the files that it maps.
+    def read(self) -> MemoryHolding:
+        """Return what the job holds, without the files that it maps.
 
         Raises:
             OSError: the group is gone.
@@ -139,9 +131,8 @@ class MemoryLedger:
         held = memory_held_by_group(before, now, self._base, own=own)
         return msgspec.structs.replace(
             held,
-            file=file,
-            low=max(0, held.low + file - self._late),
-            high=held.high + file + self._late,
+            low=max(0, held.low - self._late),
+            high=held.high + self._late,
         )
 
     def strangers(self, known: Collection[int], anonymous: Bytes) -> bool:
@@ -165,19 +156,16 @@ class MemoryLedger:
         return any(not self._descends(pid, ours) for pid in unknown)
 
     def _descends(self, pid: int, ours: Collection[int]) -> bool:
-        """Return whether one of *ours* is an ancestor, or the process has ended."""
-        for _ in range(_MOST_ADOPTIONS):
-            above = _parent(pid, self._proc)
-            if above is None:
-                return pid != 0  # 0: in a pid namespace that we do not see
-            while above is not None and above not in ours:
-                if above <= 1:
-                    return False
-                above = _parent(above, self._proc)
-            if above is not None:
+        """Return whether one of *ours* is an ancestor, or one has just ended.
+
+        0 stands for a process in a pid namespace that we do not see.
+        """
+        above: int | None = pid
+        while above is not None and above > 1:
+            if above in ours:
                 return True
-            # an ancestor has just ended: who has adopted the rest?
-        return False
+            above = _parent(above, self._proc)
+        return above is None
 
     def own_oom_kills(self) -> int:
         """Return the out-of-memory kills that weigh's own group does not count.
@@ -276,7 +264,7 @@ def _make_group(folder: str, version: int, leader: int) -> MemoryLedger | None:
         with open(f"{own}/cgroup.procs", "w", encoding="ascii") as procs:
             # before exec: all that the job starts is born in this group
             procs.write(str(leader))
-        return MemoryLedger(gauge, is_own=True)
+        return MemoryLedger(gauge)
     except (OSError, ValueError):
         _remove_group(own)
         return None
@@ -309,16 +297,12 @@ def _read_group(
     try:
         # memory beyond what the visible processes hold is that of hidden ones
         seen = sum(anonymous_of(pid, proc_folder) for pid in inside) + _UNSEEN
-        if (
-            not lists_only_visible(version, proc_folder)
-            or gauge.read().anonymous <= seen
+        if not _hides_processes(version, proc_folder) or (
+            gauge.read().anonymous <= seen
         ):
+            weigh = WeighInGroup(leader, helpers, proc_folder)
             return MemoryLedger(
-                gauge,
-                is_own=False,
-                residents=residents,
-                weigh=WeighInGroup(leader, helpers, proc_folder),
-                proc_folder=proc_folder,
+                gauge, residents=residents, weigh=weigh, proc_folder=proc_folder
             )
     except (OSError, ValueError):
         pass
@@ -342,25 +326,13 @@ def remove_forgotten(folder: str) -> None:
     """
     try:
         names = [name for name in os.listdir(folder) if name.startswith(_NAME)]
+        for name in names:
+            age = time.time() - os.stat(f"{folder}/{name}").st_mtime
+            # of ``weigh.PID.LEADER``
+            if age > _NEW and not os.path.exists(f"/proc/{name.split('.')[1]}"):
+                _remove_group(f"{folder}/{name}")
     except OSError:
         return
-    for name in names:
-        weigh = name.removeprefix(_NAME).partition(".")[0]
-        if weigh.isdecimal() and _age_of_group(f"{folder}/{name}") > _NEW:
-            try:
-                # signal 0 sends nothing: it fails if the process does not exist
-                os.kill(int(weigh), 0)
-            except ProcessLookupError:
-                _remove_group(f"{folder}/{name}")
-            except OSError:
-                continue
-
-
-def _age_of_group(folder: str) -> Seconds:
-    try:
-        return time.time() - os.stat(folder).st_mtime
-    except OSError:
-        return 0.0
 
 
 def _remove_group(folder: str) -> None:
@@ -398,19 +370,16 @@ def anonymous_share(pid: int | str, proc_folder: str = "/proc") -> Bytes | None:
     return int(figure.split(None, 1)[0]) * KIB if found else None
 
 
-def lists_only_visible(version: int, proc_folder: str = "/proc") -> bool:
+def _hides_processes(version: int, proc_folder: str) -> bool:
     """Return whether cgroup.procs leaves out processes of other pid namespaces.
 
     Version 2 lists them as 0 (cgroup_procs_show in the kernel's kernel/cgroup).
     """
-    return version == 1 and not _is_in_first_pid_namespace(proc_folder)
-
-
-def _is_in_first_pid_namespace(proc_folder: str) -> bool:
     try:
-        return os.stat(f"{proc_folder}/self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
+        namespace = os.stat(f"{proc_folder}/self/ns/pid").st_ino
     except OSError:
-        return False
+        namespace = 0
+    return version == 1 and namespace != _FIRST_PID_NAMESPACE
 
 
 def _parent(pid: int, proc_folder: str) -> int | None:
