@@ -93,7 +93,7 @@ FEWEST_SIZES = 3  # of a line that is judged: one is left out, two are the line
 _BETTER = 0.9  # one more coefficient must lower the error by a tenth
 _RISE = 1.1  # from the smallest to the largest size: more than runs differ
 _DIPS = 0.1  # of the rise: what may fall in between
-_FOLDS = 10
+_FOLDS = 10  # of many sizes: each left out in turn would take minutes
 _SIZES_TO_SQUARE = 4  # a square has two coefficients, and is tried in the third size
 # of four and five sizes: the error of a square at most, and as a share of a line's
 _SQUARE, _PLAINER = 0.02, 0.1
@@ -190,7 +190,9 @@ _STEADY, _VARYING = 0.01, 0.08  # shares of a line, of a constant
 # docs/accuracy.md
 _TIME_GAP, _TIME_GAP_OF_CONSTANT, _TIME_GROWTH = 0.65, 0.33, 0.2
 _TIME, _TIME_FAR = 0.3, 0.45  # at the sizes, and what it adds beyond them
-_LEAN = 0.3  # share of the bend, towards proportionality: allocators step
+# share of the bend, towards proportionality, as allocators step; at most: of twice the
+# largest batch the error is 5.9 % with it and 6.3 % without (benchmarks/estimate)
+_LEAN = 0.3
 _MOST_LEAN = 0.1
 _NEAR = 1.25  # up to here the slope of the last two sizes predicts best
 _SEGMENT = 2 << 20  # CUDA allocators hand out memory in segments of 2 MiB

@@ -36,8 +36,9 @@ _LEAST, _FALLING, _MOST_GUARD = 0.02, 0.15, 0.2
 # guard is the distance from the first to the third
 ENOUGH = 3
 TRIED = 5  # replayed runs, until the cheapest view is taken
-DOUBLED = 2.0
-KILL_PRICE = 8.0  # what a kill costs, in runs
+DOUBLED = 2.0  # after a kill, as sites and workflow tools retry
+# what a kill costs, in runs: at half of it benchmarks/estimate_history differs by .6 %
+KILL_PRICE = 8.0
 # runs that a line looks back on, and latest runs on which the views are compared:
 # older ones are of another program
 WINDOW = 256
