@@ -33,9 +33,8 @@ class ProgressHistory:
 
     def __init__(self) -> None:
         self.points: list[ProgressPoint] = []
-        self._since: Seconds = (
-            0.0  # when the last point came, or the first in its place
-        )
+        # when the last point came, or the first that it replaced
+        self._since: Seconds = 0.0
 
     def add(self, time: Seconds, position: float) -> None:
         """Add a point, unless it is no further than the last one."""
@@ -64,8 +63,9 @@ class ProgressHistory:
 _BLOCKS = 24  # at most: enough for a change of level, few enough for all pairs
 _NEW_LEVEL = 0.3  # least difference of two levels; below it neighbours are alike
 _SURE_OF_LEVEL = 6.0  # standard errors, as the best of many cuts is tested
-_USUAL_SPREAD = 0.15  # of two blocks more, expected before any is measured; half of it
-# is the least half of an interval (emcee, fine_tune, tqdm_folds)
+# the spread of two blocks more, expected before any is measured; an interval is at
+# least as wide to both sides together (emcee, fine_tune, tqdm_folds)
+_USUAL_SPREAD = 0.15
 _LASTING = 3.0  # times further off than in the past (2 standard deviations of few)
 _EARLY = 0.06  # of the run, in which all steps may have been slow ones (tqdm_warm)
 _SLACK = 0.02  # of a step: an epoch may be counted a little late

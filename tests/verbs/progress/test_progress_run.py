@@ -27,6 +27,23 @@ def progress_of(weigh: Weigh) -> Any:
     return weigh.record()["progress"]
 
 
+def run_into_a_file(
+    weigh: Weigh, *command: str, env: dict[str, str]
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run weigh on *command*, with a file for its output."""
+    with (weigh.folder / "log").open("wb") as log:
+        return weigh.run("--", *command, stdout=log, env=env)
+
+
+def in_a_job_with_squeue(weigh: Weigh, script: str) -> dict[str, str]:
+    """Return the environment of a job, in which *script* is the scheduler's answer."""
+    squeue = weigh.folder / "bin" / "squeue"
+    squeue.parent.mkdir()
+    squeue.write_text(f"#!/bin/sh\n{script}\n")
+    squeue.chmod(0o755)
+    return weigh.env(**IN_A_JOB, PATH=f"{squeue.parent}:{os.environ['PATH']}")
+
+
 def test_a_bar_in_a_batch_jobs_file_is_read_unasked(
     weigh: Weigh, tqdm_loop: str
 ) -> None:
@@ -44,8 +61,7 @@ def test_a_bar_in_a_batch_jobs_file_is_read_unasked(
 
 def test_a_file_outside_of_a_job_is_not_read_unasked(weigh: Weigh) -> None:
     env = {k: v for k, v in weigh.env().items() if not k.startswith(("SLURM", "SGE"))}
-    with (weigh.folder / "log").open("wb") as log:
-        weigh.run("--", PYTHON, "-c", STEPS, stdout=log, env=env)
+    run_into_a_file(weigh, PYTHON, "-c", STEPS, env=env)
     assert progress_of(weigh) is None
 
 
@@ -221,15 +237,21 @@ def test_a_job_that_will_be_too_late_is_reported_once(weigh: Weigh) -> None:
     assert b"will not end" not in rest
 
 
-def test_a_checkpoint_signal_comes_before_the_limit(weigh: Weigh) -> None:
-    job = (
+@pytest.mark.parametrize("is_behind_a_shell", [False, True])
+def test_a_checkpoint_signal_comes_before_the_limit(
+    weigh: Weigh, *, is_behind_a_shell: bool
+) -> None:
+    script = weigh.folder / "job.py"
+    script.write_text(
         "import signal, sys\n"
         "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))\n"
-        "print('ready', flush=True)\n"
         "signal.pause()\n"
     )
+    command = ("sh", "-c", f"{PYTHON} {script}; exit $?")
     limit = ("--time", "4s", "--checkpoint-signal", "USR1@2s")
-    done = weigh.run(*limit, "--", PYTHON, "-c", job)
+    done = weigh.run(
+        *limit, "--", *(command if is_behind_a_shell else (PYTHON, str(script)))
+    )
     assert done.returncode == 9
     assert b"sent USR1" in done.stderr
 
@@ -239,19 +261,6 @@ def test_a_program_without_a_handler_is_not_ended_by_the_signal(weigh: Weigh) ->
     done = weigh.run(*limit, "--", "sleep", "3")
     assert done.returncode == 0
     assert b"USR1 not sent" in done.stderr
-
-
-def test_a_program_behind_a_shell_gets_the_signal(weigh: Weigh) -> None:
-    job = (
-        "import signal, sys\n"
-        "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))\n"
-        "signal.pause()\n"
-    )
-    script = weigh.folder / "job.py"
-    script.write_text(job)
-    limit = ("--time", "4s", "--checkpoint-signal", "USR1@2s")
-    done = weigh.run(*limit, "--", "sh", "-c", f"{PYTHON} {script}; exit $?")
-    assert done.returncode == 9
 
 
 @pytest.mark.parametrize("word", ["USR1", "USR1@", "FOO@10m", "KILL@1m", "USR1@0s"])
@@ -271,12 +280,9 @@ def test_the_copier_is_gone_with_the_job(weigh: Weigh) -> None:
 
 
 def test_a_stalled_job_is_reported_once(weigh: Weigh) -> None:
-    log = (weigh.folder / "log").open("wb")
     env = weigh.env(**IN_A_JOB, WEIGH_STALLED_AFTER="1.5")
-    with log:
-        done = weigh.run("--", "sleep", "3", stdout=log, env=env)
-    said = done.stderr.decode()
-    assert said.count("no output and no CPU time for 1.50 s") == 1
+    done = run_into_a_file(weigh, "sleep", "3", env=env)
+    assert done.stderr.count(b"no output and no CPU time for 1.50 s") == 1
 
 
 def test_a_job_runs_though_no_copier_can_be_made(weigh: Weigh) -> None:
@@ -345,34 +351,14 @@ def test_the_jobs_file_is_opened_to_read_and_never_written_nor_moved(
 
 
 def test_a_scheduler_that_does_not_answer_holds_nothing_up(weigh: Weigh) -> None:
-    slow = weigh.folder / "bin" / "squeue"
-    slow.parent.mkdir()
-    slow.write_text("#!/bin/sh\nexec sleep 60\n")
-    slow.chmod(0o755)
-    path = f"{slow.parent}:{os.environ['PATH']}"
-    job = STEPS.replace("0.03", "0.05")
-    with (weigh.folder / "log").open("wb") as log:
-        weigh.run(
-            *("--", PYTHON, "-c", job),
-            stdout=log,
-            env=weigh.env(**IN_A_JOB, PATH=path),
-        )
+    env = in_a_job_with_squeue(weigh, "exec sleep 60")
+    run_into_a_file(weigh, PYTHON, "-c", STEPS.replace("0.03", "0.05"), env=env)
     record = weigh.record()
     assert record["progress"]["done"] == 60
     assert record["usage"]["processes"] == 1
 
 
 def test_a_limit_that_only_slurm_knows_is_warned_about(weigh: Weigh) -> None:
-    squeue = weigh.folder / "bin" / "squeue"
-    squeue.parent.mkdir()
-    squeue.write_text("#!/bin/sh\necho 0:04\n")
-    squeue.chmod(0o755)
-    path = f"{squeue.parent}:{os.environ['PATH']}"
-    job = STEPS.replace("60", "200")
-    with (weigh.folder / "log").open("wb") as log:
-        done = weigh.run(
-            *("--", PYTHON, "-c", job),
-            stdout=log,
-            env=weigh.env(**IN_A_JOB, PATH=path),
-        )
+    env = in_a_job_with_squeue(weigh, "echo 0:04")
+    done = run_into_a_file(weigh, PYTHON, "-c", STEPS.replace("60", "200"), env=env)
     assert done.stderr.count(b"will not end before the time limit") == 1
