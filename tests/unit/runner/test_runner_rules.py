@@ -20,9 +20,11 @@ from weigh.model.record import (
     MeasuringCost,
     RunMeasurement,
     SampleSeries,
+    State,
     Usage,
 )
 from weigh.runner import journal, task_source
+from weigh.runner.attempt import TaskAttempt
 from weigh.runner.events import (
     AttemptEnded,
     AttemptStarted,
@@ -34,7 +36,12 @@ from weigh.runner.journal import (
     DONE,
     settle_by,
 )
-from weigh.runner.retry import judge_attempt_end, parse_halt
+from weigh.runner.retry import (
+    AttemptEnding,
+    RetryPolicy,
+    judge_attempt_end,
+    parse_halt,
+)
 from weigh.runner.shell import plain_words
 from weigh.runner.slots import (
     FreeSlots,
@@ -171,6 +178,25 @@ def ending_text(words: str) -> str:
     return f"{end.state}, {with_more}{' of a GPU' if end.on_gpu else ''}"
 
 
+def verdicts(words: str) -> str:
+    """Return what follows each end of a task's attempts, with so many retries.
+
+    An end is done, failed, oom or why weigh stopped it; ``!`` ran alone.
+    """
+    retries, *ends = words.split()
+    policy = RetryPolicy(int(retries), is_trial=False)
+    found: list[str] = []
+    for end in ends:
+        word = end.rstrip("!")
+        attempt = TaskAttempt(1, 1, b"", RunSlot(1), alone=end.endswith("!"))
+        if word not in {"done", "failed", "oom"}:
+            attempt.state.stop = word  # type: ignore[assignment]
+        state: State = "COMPLETED" if word == "done" else "FAILED"
+        ending = AttemptEnding(state, 1, None, is_oom=word == "oom")
+        found.append(policy.next(attempt, ending))
+    return ", ".join(found)
+
+
 def test_words_are_read_as_they_were_reviewed() -> None:
     path = Path(__file__).with_name("runner_words.texts")
     check_answers(
@@ -185,6 +211,7 @@ def test_words_are_read_as_they_were_reviewed() -> None:
             "where ranks meet": lambda words: meeting_place(environment(words)),
             "names of ports": lambda words: port_names(environment(words)),
             "how an attempt ended": ending_text,
+            "what follows each end": verdicts,
         },
         {os.uname().nodename: "THIS-NODE"},
     )
