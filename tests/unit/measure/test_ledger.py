@@ -292,7 +292,10 @@ def test_the_group_that_weigh_stands_in_is_read_if_it_is_alone_there(
     assert not ledger.is_own
     assert held.is_account
     assert held.total == 95 * MIB - 10
-    assert held.low <= held.total <= held.high
+    # version 1 counts droppable caches as kernel memory
+    sure = 90 * MIB if doctored.version == 1 else 95 * MIB - 10
+    assert held.low < sure < held.low + 20 * MIB
+    assert held.total < held.high
 
 
 def test_weighs_own_growth_is_not_the_jobs(

@@ -129,9 +129,11 @@ class MemoryLedger:
         self._last = now
         own = 0 if self._weigh is None else self._weigh.growth()
         held = memory_held_by_group(before, now, self._base, own=own)
+        # version 1 has caches of names, which the kernel can drop, in the same figure
+        caches = held.kernel if self._gauge.version == 1 else 0
         return msgspec.structs.replace(
             held,
-            low=max(0, held.low - self._late),
+            low=max(0, held.low - self._late - caches),
             high=held.high + self._late,
         )
 
