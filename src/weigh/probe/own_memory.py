@@ -6,7 +6,6 @@ a write must never go to a file of the user.
 
 import os
 import sys
-from typing import Protocol
 
 from weigh.units import KIB, Bytes
 
@@ -15,17 +14,19 @@ _LONGEST = 1 << 20  # a process may be in 65,536 groups, and they come first
 _MM_HIWATER_RSS = b"5"  # proc(5): reset VmHWM to VmRSS
 
 
-class OwnMemory(Protocol):
-    """A source of this process's memory figures."""
+class OwnMemory:
+    """A source of this process's memory figures; this one knows none."""
 
     def read(self) -> tuple[Bytes, Bytes] | None:
         """Return (resident now, peak since the last reset); None if unknown."""
+        return None
 
     def reset(self) -> bool:
         """Reset the high-water mark; False if that is not allowed."""
+        return False
 
 
-class ProcMemory:
+class ProcMemory(OwnMemory):
     """Linux: VmRSS and VmHWM of /proc/self/status, reset through clear_refs."""
 
     def __init__(self, folder: str = "/proc/self") -> None:
@@ -71,7 +72,7 @@ def max_rss_bytes(ru_maxrss: int, platform: str = sys.platform) -> Bytes:
     return ru_maxrss if platform == "darwin" else ru_maxrss * KIB
 
 
-class PsutilMemory:
+class PsutilMemory(OwnMemory):
     """macOS and Windows, where the mark cannot be reset."""
 
     def __init__(self) -> None:
@@ -92,22 +93,6 @@ class PsutilMemory:
             highest = max_rss_bytes(used.ru_maxrss)
         return int(info.rss), max(int(highest), int(info.rss))
 
-    def reset(self) -> bool:
-        """Return False: there is no such call."""
-        return False
-
-
-class NoMemory:
-    """No source of memory figures."""
-
-    def read(self) -> tuple[Bytes, Bytes] | None:
-        """Return None."""
-        return None
-
-    def reset(self) -> bool:
-        """Return False."""
-        return False
-
 
 def own_memory() -> OwnMemory:
     """Return the best source on this machine."""
@@ -116,4 +101,4 @@ def own_memory() -> OwnMemory:
     try:
         return PsutilMemory()
     except ImportError:
-        return NoMemory()
+        return OwnMemory()

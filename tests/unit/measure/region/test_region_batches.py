@@ -19,7 +19,7 @@ from weigh.measure.region import loops, spans
 from weigh.measure.region.spans import LoopTotal
 from weigh.measure.region.tracker import RegionTracker
 from weigh.model.record import BatchTimes, LengthPeak
-from weigh.probe.own_memory import NoMemory
+from weigh.probe.own_memory import OwnMemory
 from weigh.render.region_lines import memory_by_length
 
 
@@ -248,7 +248,7 @@ def test_a_batch_that_the_program_drops_is_not_kept_alive(
 def test_200_000_batches_look_at_memory_some_fifty_times(
     track_with: TrackWith,
 ) -> None:
-    class Counted(NoMemory):
+    class Counted(OwnMemory):
         looks = 0
 
         def read(self) -> tuple[int, int]:

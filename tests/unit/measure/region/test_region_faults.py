@@ -13,10 +13,10 @@ from region_programs import Channel, TrackWith, places, report_of, run
 from weigh.flow.run.regions import batches, event, measured, phase
 from weigh.measure.region import tracker as region_tracker
 from weigh.measure.region.tracker import RegionTracker
-from weigh.probe.own_memory import NoMemory
+from weigh.probe.own_memory import OwnMemory
 
 
-class Failing(NoMemory):
+class Failing(OwnMemory):
     def read(self) -> tuple[int, int]:
         raise RuntimeError("a bug")
 
@@ -42,7 +42,7 @@ def test_a_failure_inside_turns_measuring_off_with_one_line(
 
 
 def test_a_failure_half_way_lets_the_loop_go_on(track_with: TrackWith) -> None:
-    class FailsLater(NoMemory):
+    class FailsLater(OwnMemory):
         looks = 0
 
         def read(self) -> tuple[int, int]:
@@ -56,7 +56,7 @@ def test_a_failure_half_way_lets_the_loop_go_on(track_with: TrackWith) -> None:
 def test_where_memory_cannot_be_read_the_times_are_still_there(
     track_with: TrackWith,
 ) -> None:
-    process = track_with(RegionTracker({}, memory=NoMemory()))
+    process = track_with(RegionTracker({}, memory=OwnMemory()))
     with phase("load"):
         pass
     assert process.tracker is not None
