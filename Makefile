@@ -11,9 +11,10 @@ WORKERS ?= 8
 COVERAGE := $(CURDIR)/.coverage-data
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-INSTALL := -m pip install --quiet
-# an editable install is not compiled by pip, and some environments forbid it later
-COMPILE = $(BIN)/python -m compileall -q src
+INSTALL := -m pip install --quiet --no-compile
+# on all cores, which pip does not; some environments forbid it later. Some packages have
+# files for other versions of Python
+COMPILE = $(BIN)/python -m compileall -q -j 0 src $(VENV)/lib >/dev/null || :
 
 .PHONY: help demo examples test compiled style test-quick integrations matrix coverage docs zipapp bench gpu figures mutants soak clean
 .DELETE_ON_ERROR:

@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 
@@ -107,7 +108,7 @@ def start(scheduler: str, **rig: str) -> None:
         check=True,
     )
     lines = [line.removeprefix("export ") for line in up.stdout.splitlines()]
-    os.environ.update(line.split("=", 1) for line in lines)
+    os.environ.update(dict(line.split("=", 1) for line in lines))
 
 
 RACE = """\
@@ -158,9 +159,9 @@ def race(number: int) -> bool:
     print(f"race {number}: {counts}, jobs {standing['jobs']}", *helps, flush=True)
     if not holds:
         print(weigh(folder, "status", "p"))
-        for path in sorted((folder / "plan/p/sent").rglob("*")):
-            is_text = path.is_file() and path.name != "job.sh"
-            print(path, path.read_text()[:2000] if is_text else "")
+        for sent in sorted((folder / "plan/p/sent").rglob("*")):
+            is_text = sent.is_file() and sent.name != "job.sh"
+            print(sent, sent.read_text()[:2000] if is_text else "")
     return holds
 
 
@@ -264,7 +265,7 @@ def faults(folder: Path) -> None:
 HELPED: list[str] = []
 
 
-def wait(folder: Path, *, helped: bool = False) -> dict:
+def wait(folder: Path, *, helped: bool = False) -> dict[str, Any]:
     """Wait until no healer sends a further round; return the standing.
 
     With *helped* all tasks done are enough, and what `weigh status` asks for is done: a
@@ -282,13 +283,13 @@ def wait(folder: Path, *, helped: bool = False) -> dict:
         time.sleep(5)
 
 
-def standing_of(folder: Path) -> dict:
+def standing_of(folder: Path) -> dict[str, Any]:
     """Return what `weigh status` shows."""
-    found: dict = json.loads(weigh(folder, "status", "p", "--json"))["jobs"][0]
-    return found
+    (found,) = json.loads(weigh(folder, "status", "p", "--json"))["jobs"]
+    return cast("dict[str, Any]", found)
 
 
-def help_on(folder: Path, standing: dict) -> None:
+def help_on(folder: Path, standing: dict[str, Any]) -> None:
     """Run the commands that `weigh status` names."""
     for command in standing["healing"]["blocked"]:
         HELPED.append(command)
@@ -298,7 +299,7 @@ def help_on(folder: Path, standing: dict) -> None:
         weigh(folder, "resume", "--heal", "p")
 
 
-def judge(folder: Path, standing: dict, tasks: int, took: float) -> int:
+def judge(folder: Path, standing: dict[str, Any], tasks: int, took: float) -> int:
     """Compare what happened with what is promised."""
     bugs = sum(kind_of(number)[0] == "bug" for number in range(1, tasks + 1))
     events = list(read_events(folder))
@@ -335,7 +336,7 @@ def judge(folder: Path, standing: dict, tasks: int, took: float) -> int:
     return int(not all(holds for _, _, holds in rows))
 
 
-def read_events(folder: Path) -> Iterator[dict]:
+def read_events(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield all events of all rounds, each with its joblog."""
     for path in sorted((folder / "plan/p").rglob("*.events.jsonl")):
         for line in path.read_text().splitlines():
@@ -357,7 +358,7 @@ def done_again(folder: Path) -> int:
 def too_small(folder: Path) -> Iterator[str]:
     """Yield the attempts with no more memory than one that ran out of it before."""
     known: dict[str, int] = {}
-    starts: dict[tuple[str, int], dict] = {}
+    starts: dict[tuple[str, int], dict[str, Any]] = {}
     for one in sorted(read_events(folder), key=lambda event: event["time"]):
         if one["event"] == "started":
             starts[one["path"], one["seq"]] = one
@@ -371,7 +372,7 @@ def too_small(folder: Path) -> Iterator[str]:
 
 
 def held_and_used(
-    folder: Path, attempts: Sequence[dict]
+    folder: Path, attempts: Sequence[dict[str, Any]]
 ) -> dict[str, tuple[float, float]]:
     """Return the CPU seconds that each job held, by accounting, and its attempts' time.
 

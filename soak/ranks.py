@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -90,11 +90,11 @@ class Job(NamedTuple):
         path = self.folder / name
         return path.read_text() if path.exists() else ""
 
-    def record(self) -> dict:
+    def record(self) -> dict[str, Any]:
         """Return the one record that is in its store."""
         return self.record_in(self.folder / "store")
 
-    def record_in(self, store: Path) -> dict:
+    def record_in(self, store: Path) -> dict[str, Any]:
         """Return the one record that is in a store."""
         export = (
             "env",
@@ -107,7 +107,8 @@ class Job(NamedTuple):
         )
         found = user(self.folder, *export).stdout
         (line,) = found.splitlines()
-        return json.loads(line)
+        record: dict[str, Any] = json.loads(line)
+        return record
 
 
 def user(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
@@ -174,7 +175,7 @@ def processes() -> Iterator[tuple[str, str, bytes, bytes]]:
     MPICH hands the variables of its first node to all: the first process of a step,
     which the scheduler started, names the node.
     """
-    found = {pid: rest for pid, *rest in _processes()}
+    found = {process[0]: process[1:] for process in _processes()}
     for pid, (_, _, env, command) in found.items():
         above = pid
         while found[above][0] in found:
@@ -325,7 +326,7 @@ def table(only: Sequence[str]) -> Iterator[Line]:
             )
 
 
-def compared(case: Case, job: Job, record: dict) -> Line:
+def compared(case: Case, job: Job, record: dict[str, Any]) -> Line:
     """Return how far a record is from the truth."""
     seen = sorted(rank["peak_memory"] or 0 for rank in record["ranks"])
     true = sorted(job.ranks.values())
@@ -448,8 +449,8 @@ def exit_codes() -> Iterator[Line]:
     job = submit("\n".join(lines), "--nodes=2", "--ntasks=2", "--mem=600M")
     found: dict[tuple[int, str], tuple[str, float]] = {}
     for row in job.read("codes").splitlines():
-        number, name, code, start, end = row.split()
-        found[int(number), name] = code, float(end) - float(start)
+        case_number, name, code, start, end = row.split()
+        found[int(case_number), name] = code, float(end) - float(start)
     for door in ("around", "each"):
         same = [
             found.get((n, door), ("-",))[0] == found.get((n, "plain"), ("?",))[0]
@@ -570,7 +571,7 @@ def lost_node() -> Line:
         time.sleep(4)  # for a part of the agent's
         daemon = ["pkill", "-KILL", "-f", "slurmd -N cn2"]  # in namespaces of our own
         subprocess.run(daemon, check=True)
-        for pid, node, _, _ in processes():
+        for pid, node, *_others in processes():
             if node == "cn2":
                 os.kill(int(pid), 9)
         for pid in filter(str.isdecimal, os.listdir("/proc")):
@@ -651,8 +652,8 @@ def main() -> int:
     up = subprocess.run(
         [CI / "slurm-up.sh"], stdout=subprocess.PIPE, text=True, check=True
     )
-    lines = [line.removeprefix("export ") for line in up.stdout.splitlines()]
-    os.environ.update(line.split("=", 1) for line in lines)
+    exports = [line.removeprefix("export ") for line in up.stdout.splitlines()]
+    os.environ.update(dict(line.split("=", 1) for line in exports))
     # as where it is installed: compiling takes memory of the agents
     subprocess.run([sys.executable, "-m", "compileall", "-q", SOURCES], check=True)
     kept = True

@@ -144,7 +144,8 @@ def missing(version: Version, why: str) -> Result:
 
 def package(root: Path, version: Version) -> str:
     """Return the version of the scheduler's package in *root*."""
-    asked = ["chroot", root, "dpkg-query", "-W", "-f", "${Version}", version.master]
+    asked = ["chroot", str(root), "dpkg-query", "-W", "-f", "${Version}"]
+    asked.append(version.master)
     return subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
@@ -189,7 +190,8 @@ def write(results: dict[str, Result]) -> None:
     """Put the table and what was skipped or failed into the page."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     old, _, after = rest.partition(END)
-    rows, notes = {}, {}
+    rows: dict[str, str] = {}
+    notes: dict[str, str] = {}
     for line in old.splitlines(keepends=True):
         if match := re.match(r"(\||-) (\w[\w ]* [\d.]+)( \| |, )", line):
             found = rows if match[1] == "|" else notes
