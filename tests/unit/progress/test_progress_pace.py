@@ -145,6 +145,10 @@ def test_the_less_is_known_the_wider_is_the_interval(
     assert half(wide) > factor * half(narrow)
 
 
+def test_steps_that_only_scatter_are_no_drift() -> None:
+    assert half(known([0.5, 1.5] * 12)) < 0.3
+
+
 def test_the_place_of_a_change_is_found() -> None:
     assert last_change(wavy(9) + wavy(15, 2.0)) == 9
     assert last_change(wavy(24)) == last_change([]) == 0
