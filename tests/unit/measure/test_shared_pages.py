@@ -13,7 +13,7 @@ from looks import reading
 
 from weigh.measure.memory.gauge import TreeMemoryGauge
 from weigh.measure.memory.holding import MemoryHolding
-from weigh.measure.memory.shared_pages import SharedPages
+from weigh.measure.memory.shared_pages import SharedPages, confirmed_by
 from weigh.probe.proc import ProcessReading, ProcessTimes, ProcTree
 from weigh.units import MIB
 
@@ -276,6 +276,17 @@ def test_what_a_fork_grows_by_after_its_size_was_read_is_no_copy() -> None:
         tree.now = {7: 10 * MIB, 8: (size + 4) * MIB}
         readings = [reading(7, 10 * MIB), reading(8, size * MIB)]
         assert pages.hold(readings, best=0).total == total * MIB
+
+
+@pytest.mark.parametrize(
+    ("left", "total", "confirmed"), [(0, 80, 0.6), (0, 100, 1.0), (50, 100, None)]
+)
+def test_a_count_confirms_the_guesses_that_it_counted(
+    left: int, total: int, confirmed: float | None
+) -> None:
+    before = MemoryHolding(100, 0, 0, low=0, high=100, guess=50)
+    counted = MemoryHolding(total, 0, 0, low=0, high=100, guess=left)
+    assert confirmed_by(counted, before).confirmed == confirmed
 
 
 def test_a_program_executed_after_its_sizes_were_read_is_no_copy_of_its_parent() -> (

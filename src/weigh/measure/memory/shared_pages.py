@@ -72,7 +72,7 @@ class SharedPages:
         is_counted = self._count(kept)
         self.spent += time.thread_time() - before
         if is_counted:
-            held = _confirmed_by(self._add_up(kept), held)
+            held = confirmed_by(self._add_up(kept), held)
         found_peak = is_counted and held.total > best + material_change(best)
         # a peak that still grows is counted often, a level memory less and less often
         pause = _SHORTEST_PAUSE if found_peak else 2 * self._pause
@@ -259,7 +259,7 @@ class SharedPages:
         return {pid: opened[pid] for pid in pids if pid in opened}  # in their order
 
 
-def _confirmed_by(counted: MemoryHolding, before: MemoryHolding) -> MemoryHolding:
+def confirmed_by(counted: MemoryHolding, before: MemoryHolding) -> MemoryHolding:
     """Return a counted holding, with the part that was right of the guess *before*.
 
     What was not counted, because a process ended in the middle, stays a guess.
