@@ -285,8 +285,8 @@ def wait(folder: Path, *, helped: bool = False) -> dict[str, Any]:
 
 def standing_of(folder: Path) -> dict[str, Any]:
     """Return what `weigh status` shows."""
-    (found,) = json.loads(weigh(folder, "status", "p", "--json"))["jobs"]
-    return cast("dict[str, Any]", found)
+    shown = json.loads(weigh(folder, "status", "p", "--json"))
+    return cast("dict[str, Any]", shown["jobs"][0])
 
 
 def help_on(folder: Path, standing: dict[str, Any]) -> None:
