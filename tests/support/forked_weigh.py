@@ -14,7 +14,7 @@ import time
 from functools import cache
 from importlib import import_module
 from selectors import EVENT_READ, DefaultSelector
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from hasty_weigh import shorten_waits
 
@@ -50,11 +50,20 @@ class WeighCall(NamedTuple):
         os.environ.clear()
         os.environ.update(self.env)
         time.tzset()
+        sys.stdin, sys.stdout, sys.stderr = map(
+            reopened, (sys.stdin, sys.stdout, sys.stderr)
+        )
         sys.path[0] = self.folder
         sys.argv[1:] = self.words
         if self.is_hasty:
             shorten_waits()
         main()
+
+
+def reopened(stream: Any) -> Any:
+    """Return a stream like this one: what it had open was no pipe."""
+    options = {"encoding": stream.encoding, "errors": stream.errors}
+    return open(stream.fileno(), stream.mode, closefd=False, **options)
 
 
 class WeighServer:
