@@ -42,6 +42,8 @@ _MAGIC = b"\xca\xfe\xc0\xc0"
 _HEADER, _ENTRY = 32, 20  # bytes
 _MOST_BYTES = 4 << 20  # of a file; the maps of a program with 40,000 have as many
 _TRIES = 4  # looks at a new process until it is taken for another program
+# virtual machines whose counters stay mapped: 32 KiB each, on the disk too
+_MOST_MAPPED = 16
 _OLD = "sun.gc.generation.1"  # the counters of the old generation
 _HEAP_FLAGS = (
     "-Xmx",
@@ -137,6 +139,9 @@ class JvmWatch:
                     self._found[pid] = data, self._options(pid)
             if pid in self._found:
                 self._peaks[pid] = max(self._peaks.get(pid, 0), reading.peak)
+        # only the largest is reported: of a build's thousands, a few are kept
+        for pid in sorted(self._found, key=self._peaks.__getitem__)[:-_MOST_MAPPED]:
+            del self._found[pid], self._peaks[pid]
 
     def largest(self) -> JvmHeap | None:
         """Return the virtual machine with the largest peak memory; None without any."""

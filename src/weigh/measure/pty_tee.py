@@ -155,9 +155,9 @@ class PtyTee:
             raise
 
     def _fork(self) -> None:
+        notes, self._notes = os.pipe()
         # before the copier has handlers of its own, a signal must not run weigh's
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        notes, self._notes = os.pipe()
         try:
             os.set_blocking(self._notes, False)
             self.pid = os.fork()

@@ -507,7 +507,8 @@ class RunCheckpoints:
         self._watcher = watcher
         self._write = write
         self._written_at: Seconds = 0.0
-        self._written: tuple[Seconds, int] | None = None  # CPU time, processes met
+        # CPU time, processes met, peak; CPU time falls behind where no clock counts it
+        self._written: tuple[Seconds, int, Bytes] | None = None
         self._hurry: Seconds | None = None  # until the next one, after a signal to end
         watcher.call_at(self._write_if_changed, FIRST_CHECKPOINT)
 
@@ -521,7 +522,8 @@ class RunCheckpoints:
         now, known = self._watcher.elapsed(), waits.times
         # a run that is killed early has lost the later half of it at most
         pause = max(now, _SECOND_CHECKPOINT)
-        state = self._watcher.cpu_time(), self._watcher.tree.seen
+        watcher = self._watcher
+        state = watcher.cpu_time(), watcher.tree.seen, watcher.tracker.best
         is_due = now < known.checkpoint_of_run or state != self._written
         if self._hurry is not None:
             is_due, pause, self._hurry = True, self._hurry, 2 * self._hurry

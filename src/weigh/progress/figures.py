@@ -47,7 +47,7 @@ def figures_in(text: str) -> Iterator[StepCount]:
         for match in row.pattern.finditer(text) if row.need in text else ():
             start, end = match.span()
             before, after = text[max(0, start - _NEAR) : start], text[end : end + _NEAR]
-            if _NOT_PROGRESS.pattern.search(before[-100:]):
+            if _NOT_PROGRESS.pattern.search(before):
                 continue
             if row.is_share:
                 done, total, kind = float(match[1].replace(",", ".")), 100.0, row.source
@@ -119,7 +119,8 @@ class RisingFigures:
         counter.has_outer_moved = True
         counter.take(figure, time)
         counter.history.add(time, counter.raw)
-        if counter.is_finished:
+        # one that is met at its end shows nothing of a part of the run
+        if counter.is_finished and len(counter.history.points) > 1:
             self._ended = time
 
     def chosen(self) -> ChosenCounter | None:

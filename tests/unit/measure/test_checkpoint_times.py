@@ -14,6 +14,7 @@ class Watched:
     def __init__(self) -> None:
         self.now, self.used = 0.0, 3.0
         self.tree = SimpleNamespace(seen=1)
+        self.tracker = SimpleNamespace(best=5)
         self.calls: list[float] = []  # what was asked to be called, when
 
     def elapsed(self) -> float:
@@ -48,20 +49,22 @@ def written(watched: Watched) -> list[float]:
 @pytest.mark.parametrize(
     ("state", "is_written"),
     [
-        ((30.0, 3.0, 1), False),
-        ((30.0, 3.1, 1), True),  # it has worked
-        ((30.0, 3.0, 2), True),  # it has started a process
-        ((81.0, 3.0, 1), True),  # a minute after the last
+        ((30.0, 3.0, 1, 5), False),
+        ((30.0, 3.1, 1, 5), True),  # it has worked
+        ((30.0, 3.0, 2, 5), True),  # it has started a process
+        # it has grown: without a clock, work after that of an ended process is not seen
+        ((30.0, 3.0, 1, 6), True),
+        ((81.0, 3.0, 1, 5), True),  # a minute after the last
     ],
 )
 def test_a_run_that_does_nothing_is_seldom_written_down(
     watched: Watched,
     written: list[float],
-    state: tuple[float, float, int],
+    state: tuple[float, float, int, int],
     *,
     is_written: bool,
 ) -> None:
-    watched.now, watched.used, watched.tree.seen = state
+    watched.now, watched.used, watched.tree.seen, watched.tracker.best = state
     assert watched.observer() == 10.0
     assert len(written) == 1 + is_written
 

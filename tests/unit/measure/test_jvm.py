@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from looks import reading
 from msgspec.structs import replace
 
+from weigh.measure import programs
 from weigh.measure.programs import JvmWatch, jvm_of, parse_perfdata
 from weigh.model.record import JvmHeap, Record
 from weigh.units import GIB, MIB
@@ -100,6 +101,26 @@ def test_counters_are_still_read_when_the_machine_has_unlinked_them(
     found = watch.largest()
     assert found is not None
     assert found.live == 100 * MIB
+
+
+def test_of_many_virtual_machines_the_largest_stay_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "_user_name", lambda _user: "me")
+    folder, proc = tmp_path / "hsperfdata_me", tmp_path / "proc"
+    folder.mkdir()
+    watch = JvmWatch(proc_folder=str(proc), folder=str(tmp_path))
+    # one after the other, as of a build; the third is the largest
+    for pid in range(1000, 1040):
+        (proc / str(pid)).mkdir(parents=True)
+        metaspace = {"sun.gc.metaspace.used": pid}
+        (folder / str(pid)).write_bytes(perfdata({**G1, **metaspace}))
+        watch.look([reading(pid, (300 if pid == 1002 else 90) * MIB)])
+    kept = Path("/proc/self/maps").read_text().count("hsperfdata_me/")
+    assert kept == 16
+    found = watch.largest()
+    assert found is not None
+    assert found.metaspace == 1002
 
 
 @pytest.mark.skipif(

@@ -455,9 +455,10 @@ def test_groups_of_killed_runs_are_removed_and_new_ones_stay(tmp_path: Path) -> 
         tmp_path / f"weigh.{pid}.2"
         for pid in ((1 << 22) + 1, (1 << 22) + 2, os.getpid())
     )
-    for folder in (old, new, living):
+    users = tmp_path / "weigh.slice"
+    for folder in (old, new, living, users):
         folder.mkdir()
-    for folder in (old, living):
+    for folder in (old, living, users):
         os.utime(folder, (0, 0))
     remove_forgotten(str(tmp_path))
-    assert sorted(tmp_path.iterdir()) == sorted((new, living))
+    assert sorted(tmp_path.iterdir()) == sorted((new, living, users))

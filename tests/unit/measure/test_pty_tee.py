@@ -1,7 +1,9 @@
 """The copier between a job and its terminal or pipe, and what weigh gets of it."""
 
+import errno
 import fcntl
 import os
+import signal
 import threading
 
 import pytest
@@ -108,6 +110,27 @@ def test_a_reader_that_goes_away_is_known_to_the_writer() -> None:
     assert broken.wait(10)
     os.close(writer)
     interposed.finish([lambda _chunk: None])
+
+
+def test_without_a_descriptor_left_no_signal_stays_blocked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out, target = os.pipe()
+    os.set_inheritable(target, True)
+    pipes = [os.pipe(), os.pipe()]
+
+    def pipe() -> tuple[int, int]:
+        if not pipes:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return pipes.pop()
+
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    monkeypatch.setattr(os, "pipe", pipe)
+    with pytest.raises(OSError, match="Too many"):
+        PtyTee((target,))
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked
+    for fd in (out, target):
+        os.close(fd)
 
 
 def test_two_descriptors_of_one_pipe_share_a_passage() -> None:

@@ -82,6 +82,8 @@ def test_a_figure_that_rises_from_zero_to_its_total_shows_the_end(
         lines("chunk 3: {n} of 100"),
         lines("Pass 1 {n}%"),
         lines("bucket #4 {n}%"),
+        # of a task of a workflow: its name may be long
+        lines("[3a/1b2c3d] process > " + "QUALITY_CONTROL:" * 9 + "FASTQC [{n}%]"),
         ["waiting", *"." * 30],
         [f"{RULER}\n", *["name | value\n"] * 20],
         ["0.", "5", "\n0.", "6", "\n0.", "7", "\n0.", "8", "\n"],
@@ -133,6 +135,12 @@ def test_after_other_counters_have_ended_as_much_may_follow() -> None:
     assert second.remaining == pytest.approx(first and first.remaining, rel=0.01)
     assert width(second) > 2 * width(first)
     assert second.high > 10  # the seconds that reading took
+
+
+def test_a_figure_that_is_met_at_its_end_is_no_part_of_the_run() -> None:
+    alone = lines("sorting: {n}%", range(0, 60, 4))
+    after = read(["checked 100% of inputs\n", *alone])
+    assert width(after) == pytest.approx(width(read(alone)), rel=0.1)
 
 
 def test_the_more_parts_of_the_input_differ_the_wider_is_the_interval() -> None:

@@ -330,8 +330,10 @@ def remove_forgotten(folder: str) -> None:
         names = [name for name in os.listdir(folder) if name.startswith(_NAME)]
         for name in names:
             age = time.time() - os.stat(f"{folder}/{name}").st_mtime
-            # of ``weigh.PID.LEADER``
-            if age > _NEW and not os.path.exists(f"/proc/{name.split('.')[1]}"):
+            # of ``weigh.PID.LEADER``; a user's weigh.slice is not ours
+            weigh = name.split(".")[1]
+            is_over = weigh.isdecimal() and not os.path.exists(f"/proc/{weigh}")
+            if age > _NEW and is_over:
                 _remove_group(f"{folder}/{name}")
     except OSError:
         return
