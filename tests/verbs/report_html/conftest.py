@@ -24,9 +24,9 @@ def chromium() -> str:
     return found.stdout.strip()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser(chromium: str) -> Iterator[Any]:
-    """Give a browser; it ends with this folder, for others are in its loop's way."""
+    """Give a browser; it ends with its file, for others are in its loop's way."""
     drive = pytest.importorskip(
         "playwright.sync_api", reason="no playwright (pip install -e '.[dev]')"
     )
