@@ -567,3 +567,13 @@ def line_run_on_nodes(task_line: bytes, node_count: int, python: str) -> bytes:
     words = ("bash", "-c", _PLACE, python, text)
     started = f"{_STEP.format(nodes=node_count)} {shlex.join(words)}"
     return started.encode("utf-8", "surrogateescape")
+
+
+def runs_task_line(planned_line: bytes, task_line: bytes, node_count: int) -> bool:
+    """Return whether a plan's line is *task_line*, or starts it on each node.
+
+    By which interpreter does not count: jobs may be resumed by another one.
+    """
+    text = shlex.quote(task_line.decode("utf-8", "surrogateescape"))
+    end = f" {text}".encode("utf-8", "surrogateescape")
+    return planned_line == task_line or (node_count > 1 and planned_line.endswith(end))

@@ -99,29 +99,41 @@ def test_a_job_has_an_environment_of_each_kind_and_any_number_of_lines(
 
 
 @pytest.mark.parametrize(
-    ("name", "has_conda", "is_noted"),
-    [("rl", True, False), ("nope", True, True), ("nope", False, False)],
+    ("setup", "is_noted"),
+    [
+        ("conda:rl", False),
+        ("conda:envs/.mine/", False),
+        ("conda:nope", True),
+        ("conda:envs/nope", True),
+        # where conda is another one, or looks in folders that are not known
+        ("conda:nope no conda", False),
+        ("conda:nope module:anaconda", False),
+        ("conda:nope CONDA_ENVS_PATH", False),
+        ("conda:nope .conda/.condarc", False),
+    ],
 )
 def test_an_environment_of_conda_that_is_not_here_is_noted(
-    here: Weigh,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    *,
-    has_conda: bool,
-    is_noted: bool,
+    here: Weigh, monkeypatch: pytest.MonkeyPatch, setup: str, *, is_noted: bool
 ) -> None:
+    asked, _, other = setup.partition(" ")
     monkeypatch.setenv("HOME", str(here.folder))
-    monkeypatch.delenv("CONDA_EXE", raising=False)
-    (here.folder / "conda/envs/rl").mkdir(parents=True)
-    if has_conda:
+    for name in ("CONDA_EXE", "CONDA_ENVS_PATH", "CONDA_ENVS_DIRS", "CONDARC"):
+        monkeypatch.delenv(name, raising=False)
+    for folder in ("conda/envs/rl", "envs/.mine", ".conda"):
+        (here.folder / folder).mkdir(parents=True)
+    if other != "no conda":
         program = write_program(here.folder / "conda/bin/conda", "")
         monkeypatch.setenv("PATH", str(program.parent), ":")
-    words = ("submit", here.plan("true"), "--on", "local", "--dry-run")
+    if other.isupper():
+        monkeypatch.setenv(other, "/shared/envs")
+    if other.endswith(".condarc"):
+        (here.folder / other).write_text("envs_dirs: [/shared/envs]\n")
+    words = ["submit", here.plan("true"), "--on", "local", "--dry-run"]
+    words += ["--setup", other] if other.startswith("module") else []
 
-    _, out, err = here(*words, "--setup", f"conda:{name}")
+    _, _, err = here(*words, "--setup", asked)
 
-    assert f"conda activate {name}" in out
-    note = f"--setup conda:{name}: conda has no such environment here"
+    note = f"--setup {asked}: conda has no such environment here"
     assert (note in " ".join(err.split())) is is_noted
 
 

@@ -46,11 +46,13 @@ from weigh.why_run_ended import out_of_memory
 if TYPE_CHECKING:
     from weigh.flow.check import script as check_script
     from weigh.flow.submit import own_script, submit_script
+    from weigh.planning import make_plan
     from weigh.runner import task_source
 else:  # each is imported when it is first used
     check_script = lazy_module("weigh.flow.check.script")
     submit_script = lazy_module("weigh.flow.submit.submit_script")
     own_script = lazy_module("weigh.flow.submit.own_script")
+    make_plan = lazy_module("weigh.planning.make_plan")
     task_source = lazy_module("weigh.runner.task_source")
 
 SETTLING = 60.0  # seconds within which a scheduler lists a new job
@@ -242,9 +244,10 @@ class PlanWork(SubmittedWork):
         """Return whether a task file has other tasks than the plan's copy of it."""
         with closing(task_source.TaskSource(path)) as source, ExitStack() as opened:
             line_of = submit_script.texts_of_job(self.job, plan, opened)
-            return len(source) != plan.tasks or any(
-                # of a task on several nodes the copy has the words that start it
-                source.text(number) not in line_of(number)
+            return len(source) != plan.tasks or not all(
+                make_plan.runs_task_line(
+                    line_of(number), source.text(number), plan.request.nodes
+                )
                 for number in range(1, plan.tasks + 1)
             )
 

@@ -31,7 +31,10 @@ from weigh.flow.records.records import open_store
 from weigh.flow.request.request import configured_headroom, ends_of_jobs
 from weigh.flow.run.run_measured import InterruptedRun, error_in
 from weigh.flow.site.schedulers import available_schedulers
-from weigh.flow.submit.job_request import elements_this_machine_holds
+from weigh.flow.submit.job_request import (
+    beyond_this_machine,
+    elements_this_machine_holds,
+)
 from weigh.joblog import output_name
 from weigh.lazy_modules import lazy_module
 from weigh.model.job import JobRequest
@@ -279,10 +282,12 @@ def _notes_on_this_machine(here: Here, made: Plan) -> Iterator[str]:
     """Yield how long all tasks take where this machine runs few elements at a time."""
     if made.queue is None or available_schedulers(here.env) != [LOCAL]:
         return
-    request = made.request
-    fitting = elements_this_machine_holds(
-        JobRequest(cpus=request.cpus, memory=request.memory, gpus=request.gpus)
-    )
+    ask = made.request
+    request = JobRequest(cpus=ask.cpus, memory=ask.memory, gpus=ask.gpus)
+    # without all that they need the tasks take another time, if they run at all
+    if ask.nodes > 1 or any(beyond_this_machine(request)):
+        return
+    fitting = elements_this_machine_holds(request)
     whole = gpu_kinds.makespan_of_plan(made, fitting)
     if fitting < len(made.elements) and whole is not None:
         elements = count_with_noun(fitting, "element")

@@ -382,7 +382,7 @@ def complete_request(
     request = replace(request, throttle=throttle)
     # on this machine nothing is reserved, so nothing is missing
     is_local = scheduler.name == LOCAL
-    notes += _beyond_this_machine(request) if is_local else ()
+    notes += beyond_this_machine(request) if is_local else ()
     notes += () if is_local else _what_is_not_known(request, plan)
     if heal_limits is not None:
         check_limits(heal_limits, request)
@@ -510,7 +510,7 @@ def _size_of_this_machine() -> tuple[float, float]:
     return cpus, min(filter(None, limits), default=math.inf)
 
 
-def _beyond_this_machine(job_request: JobRequest) -> Iterator[str]:
+def beyond_this_machine(job_request: JobRequest) -> Iterator[str]:
     """Yield what an element requests and cannot have: it runs without that."""
     cpus, memory = _size_of_this_machine()
     has = "this machine has {} of the {} requested: {}".format

@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -66,6 +66,7 @@ from weigh.model.job import (
 )
 from weigh.model.plan import HIDES_FAILURES, PLAN_FILE, QUEUE_TASKS, Plan
 from weigh.model.staging import StagingPlan
+from weigh.regular_file import file_head
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.runner.shell import does_shell_accept, plain_words
 from weigh.schedulers import KINDS
@@ -102,7 +103,7 @@ def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
     # a command on PATH may have no cluster behind it: then the next one counts
     names = [options.scheduler] if options.scheduler else []
     names = names or schedulers.available_schedulers(here.env)
-    without_cluster = list[str]()
+    without_cluster = list[NoClusterError]()
     while True:
         name = names.pop(0)
         try:
@@ -114,17 +115,19 @@ def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
             try:
                 answer = _submit_to(here, options, name)
             except UsageError:
-                # of rules that do not count, as the job goes to the next one
-                if names:
+                # of rules that do not count, as the job does not go there
+                if names or (without_cluster and name in KINDS):
                     _refuse_without_cluster(here, name)
                 raise
             if then is not None:
                 answer = _with_then(here, then, answer)
-            return replace(answer, without_cluster=tuple(without_cluster))
+            commands = tuple(one.command for one in without_cluster)
+            return replace(answer, without_cluster=commands)
         except NoClusterError as error:
+            without_cluster.append(error)
             if not names:
-                raise
-            without_cluster.append(error.command)
+                # the usual one: where several are installed, few use the last
+                raise without_cluster[0] from error
 
 
 _MEMORY_OF_THEN = "1G"  # of a command that was never measured
@@ -385,7 +388,7 @@ def _written_submission(
     notes += [*site_warnings(here), *typed.notes]
     # an earlier job may still make the environment
     if not options.after:
-        notes += _notes_on_conda(here, options.setup.conda)
+        notes += _notes_on_conda(here, options.setup)
     if typed.staging is not None and request.nodes > 1:
         raise UsageError("staging copies to the disk of one node: the job has several")
     # paths in task lines start where weigh plan was called; with staging results go
@@ -471,33 +474,38 @@ def _script_in_its_queue(
     return script, notes
 
 
-def _notes_on_conda(here: Here, name: str | None) -> Iterator[str]:
+# one of them is set where homes are small, or settings are elsewhere
+_PLACES_OF_CONDA = ("CONDA_ENVS_PATH", "CONDA_ENVS_DIRS", "CONDARC")
+
+
+def _notes_on_conda(here: Here, setup: JobSetup) -> Iterator[str]:
     """Yield a note if conda is here, and has no environment of this name or path.
 
-    Nothing where conda is not on this machine, or may look in other folders.
+    Nothing where conda is not on this machine, may come from a module, or may look in
+    other folders.
     """
-    home = here.env.get("HOME", "")
+    name, home = setup.conda, here.env.get("HOME", "")
     conda = here.env.get("CONDA_EXE") or shutil.which(
         "conda", path=here.env.get("PATH", "")
     )
-    if name is None or name == "base" or conda is None:
+    if name is None or name == "base" or conda is None or setup.modules:
         return
     root = os.path.dirname(os.path.dirname(os.path.realpath(conda)))
-    texts = dict.fromkeys(
-        (f"{home}/.conda/environments.txt", f"{home}/.condarc", f"{root}/.condarc"), ""
-    )
-    for path in texts:
-        with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
-            texts[path] = file.read()
-    # conda lists there what it made, in whichever folder
-    listed, *settings = texts.values()
-    folders = (f"{root}/envs", f"{home}/.conda/envs", here.cwd)
-    paths = [*listed.splitlines(), *(os.path.join(one, name) for one in folders)]
-    is_there = any(
-        os.path.isdir(path) and path.rstrip("/").endswith(f"/{name.lstrip('./')}")
-        for path in paths
-    )
-    if not is_there and not any("envs_dirs" in text for text in settings):
+    of_user = f"{home}/.conda"
+    with_settings = (home, of_user, f"{home}/.config/conda", root, "/etc/conda")
+    if any(map(here.env.get, _PLACES_OF_CONDA)) or any(
+        b"envs_dirs" in file_head(f"{one}/.condarc") for one in with_settings
+    ):
+        return
+    if os.sep in name:
+        paths = [os.path.join(here.cwd, os.path.expanduser(name))]
+    else:
+        # conda lists there what it made, in whichever folder
+        listed = os.fsdecode(file_head(f"{of_user}/environments.txt")).splitlines()
+        paths = [f"{root}/envs/{name}", f"{of_user}/envs/{name}"]
+        # no others are looked at: a folder may be slow to answer
+        paths += [path for path in listed if os.path.basename(path) == name]
+    if not any(map(os.path.isdir, paths)):
         words = "conda has no such environment here (conda env list)"
         yield f"--setup conda:{name}: {words}"
 
