@@ -45,7 +45,8 @@ _LOSS = re.compile("(?i)loss|nll|ppl|perplexity|mse|objective")
 _NO_LOSS = re.compile(
     "(?i)scale|scaling|weight|factor|coef|rate|lr|step|count|every|limit"
 )
-_SCORE = re.compile("(?i)score|acc|f1|auc|dice|iou|bleu")
+# not in "accum_grad_norm", nor in "previous_grad_norm"
+_SCORE = re.compile("(?i)score|accuracy|acc(?![a-z])|f1|auc|dice|iou(?![a-z])|bleu")
 _LONGEST_LINE = 4096  # bytes; of a longer line the end is read
 _IN_A_ROW = 3  # values whose median is the beginning; and high ones that are certain
 _TIMES = 1e3  # what a loss began with: then it has exploded

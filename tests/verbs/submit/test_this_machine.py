@@ -122,6 +122,10 @@ def test_a_plan_whose_task_file_was_edited_resumes_the_tasks_as_they_were(
     assert here.finish(job) == {"FAILED": 1, "COMPLETED": 1}
     os.utime("p.txt", (time.time() + 10,) * 2)  # the same lines, saved once more
     assert "was changed since" not in here("resume", job, "--dry-run")[2]
+    Path("p.txt").rename("kept")
+    os.mkfifo("p.txt")  # as of a plan that was read from <(...)
+    assert here("resume", job, "--dry-run")[0] == 0
+    Path("kept").rename("p.txt")
     with Path(path).open("w") as file:  # into the same file, as some editors do
         file.write("cat nothing\ntrue\n")
     os.utime(path, (time.time() + 10,) * 2)

@@ -36,6 +36,7 @@ from weigh.model.job import (
     TaskState,
 )
 from weigh.model.plan import Plan
+from weigh.regular_file import is_regular_file
 from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.kind import Argv, SchedulerUserScripts
 from weigh.schedulers.reachable import JobSnapshot, Scheduler, indices_of
@@ -232,7 +233,9 @@ class PlanWork(SubmittedWork):
         for path in (own_file, *paths):
             with suppress(OSError, WeighError):
                 is_newer = os.stat(path).st_mtime > first.submitted
-                if is_newer and (path != own_file or self._has_other_lines(path, plan)):
+                # no pipe, of which nothing may come: a plan of <(...), of /dev/stdin
+                is_file = is_newer and is_regular_file(path)
+                if is_file and (path != own_file or self._has_other_lines(path, plan)):
                     words = f"{path} was changed since job {first.id}, whose tasks run"
                     way_out = "change your own task file, then weigh plan it --replace"
                     if path == own_file:

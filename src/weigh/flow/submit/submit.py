@@ -106,17 +106,19 @@ def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
     without_cluster = list[NoClusterError]()
     while True:
         name = names.pop(0)
+        # alone it is taken as it is
+        is_in_doubt = name in KINDS and bool(names or without_cluster)
         try:
             # a dry run sends nothing that could fail, so the cluster is asked; nor can
             # the job to wait for be at a scheduler without one
-            if (options.dry_run or options.after) and names:
+            if (options.dry_run or options.after) and is_in_doubt:
                 _refuse_without_cluster(here, name)
             then = None if options.then is None else _job_for_then(here, options, name)
             try:
                 answer = _submit_to(here, options, name)
             except UsageError:
                 # of rules that do not count, as the job does not go there
-                if names or (without_cluster and name in KINDS):
+                if is_in_doubt:
                     _refuse_without_cluster(here, name)
                 raise
             if then is not None:
