@@ -43,7 +43,7 @@ _LIMIT_BEHIND = {
     "--heal": re.compile("(?:memory|time|rounds|hours)="),
     "--interactive": re.compile("end-idle="),
 }
-_SETUP_KIND = re.compile("(module|conda|venv|container):(.+)")
+_SETUP_KIND = re.compile("(module|conda|venv|container):(.*)")
 
 
 class SubmitCommand(options.PlainHelp):
@@ -169,6 +169,8 @@ def _typed_job_setup(texts: tuple[str, ...], *, checks: bool) -> JobSetup:
     for text in texts:
         of_kind = _SETUP_KIND.fullmatch(text)
         kind, value = of_kind.groups() if of_kind else ("line", text)
+        if not value.strip():
+            raise UsageError(f"--setup {text!r} names nothing (write module:NAME)")
         # made absolute here, where a relative path has its meaning; docker://IMAGE is
         # no path
         if kind in ("venv", "container") and "://" not in value:
