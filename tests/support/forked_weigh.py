@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from selectors import EVENT_READ, DefaultSelector
@@ -26,6 +27,14 @@ _AT_START = ("PYTHON", "COVERAGE", "LC_", "LANG", "LD_")
 _LONGEST_MESSAGE = 100_000
 
 
+def _start_variables(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: env[name] for name in env if name.startswith(_AT_START)}
+
+
+# a test that sets one may be the first to need a server, which then serves others
+_START_ENV = _start_variables(os.environ)
+
+
 class WeighCall(NamedTuple):
     """The words behind ``weigh``, and where they are typed."""
 
@@ -39,9 +48,7 @@ class WeighCall(NamedTuple):
 
         `weigh run` starts jobs from a small process; some variables are Python's own.
         """
-        names = {*self.env, *os.environ}
-        python = (name for name in names if name.startswith(_AT_START))
-        is_other_python = any(self.env.get(n) != os.environ.get(n) for n in python)
+        is_other_python = _start_variables(self.env) != _START_ENV
         return self.words[:1] == ["run"] or is_other_python
 
     def run(self) -> NoReturn:
@@ -74,7 +81,8 @@ class WeighServer:
         theirs.set_inheritable(True)
         argv = [sys.executable, __file__, str(theirs.fileno())]
         # without the name of a test: it serves others, too, and no test may end it
-        env = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
+        left_out = {"PYTEST_CURRENT_TEST", *_start_variables(os.environ)}
+        env = {k: v for k, v in os.environ.items() if k not in left_out} | _START_ENV
         # it forks and exits: no test finds a process of weigh's below its own
         os.waitpid(os.posix_spawn(sys.executable, argv, env), 0)
         theirs.close()
