@@ -13,6 +13,7 @@ from weigh.model.report import (
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=60)
 _BYTES = st.integers(0, 1 << 50)
 _SECONDS = st.floats(0, 1e7)
+_TIMES = st.floats(0, 4e9) | st.floats(-1e18, 1e18)
 _NAMES = st.from_regex("[a-z]{1,12}", fullmatch=True)
 _VALUES = st.one_of(st.integers(-(1 << 40), 1 << 40), st.floats(-1e9, 1e9), _TEXT)
 _STATES = st.sampled_from(["COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"])
@@ -80,6 +81,9 @@ def reports() -> st.SearchStrategy[JobReport]:
         JobReport,
         title=_TEXT,
         job=_maybe(st.from_regex("[0-9]{1,9}", fullmatch=True)),
+        scheduler=_maybe(_TEXT),
+        started=_maybe(_TIMES),
+        ended=_maybe(_TIMES),
         states=st.dictionaries(_STATES, st.integers(1, 10**6), max_size=4),
         measures=measures,
         rows=st.lists(rows(), max_size=4).map(tuple),

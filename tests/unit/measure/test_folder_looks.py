@@ -90,9 +90,12 @@ def test_a_folder_is_named_as_it_is_staged(looks: Looks, tmp_path: Path) -> None
     assert looks.folder == "data/"
 
 
-def test_the_mount_of_the_folder_is_named(looks: Looks, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "is_shared"), [(b"nfs4", True), (b"ext4", False)])
+def test_the_mount_of_the_folder_is_named(
+    looks: Looks, tmp_path: Path, kind: bytes, *, is_shared: bool
+) -> None:
     (tmp_path / "self").mkdir()
-    text = MOUNTS.replace(b"{}", os.fsencode(tmp_path))
+    text = MOUNTS.replace(b"{}", os.fsencode(tmp_path)).replace(b"nfs4", kind)
     (tmp_path / "self/mountinfo").write_bytes(text)
     for position in ("1", "2"):
         looks.note((f"{tmp_path}/big.bin", position))
@@ -100,7 +103,7 @@ def test_the_mount_of_the_folder_is_named(looks: Looks, tmp_path: Path) -> None:
     calls = looks.folders.add_to(CALLS)
 
     assert calls.mount == str(tmp_path)
-    assert (calls.file_system, calls.is_shared) == ("nfs4", True)
+    assert (calls.file_system, calls.is_shared) == (kind.decode(), is_shared)
 
 
 @pytest.mark.parametrize(

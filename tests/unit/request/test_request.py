@@ -343,7 +343,7 @@ def need_alone_text(words: str) -> str:
     planned, used = map(int, words.split())
     item, measured = TaskNeed(memory=planned * MIB), TaskNeed(memory=used * MIB)
     kind = TaskKind(item=item, used=measured, tasks=1, example="x")
-    return in_mebibytes(round(need_without_runner(kind, 0.2) / MIB) * MIB)
+    return in_mebibytes(need_without_runner(kind, 0.2))
 
 
 def why_not(words: str) -> str | None:

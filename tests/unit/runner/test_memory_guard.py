@@ -89,15 +89,13 @@ def path_to(rng: random.Random, end: int) -> list[int]:
 
 @pytest.mark.parametrize("kind", get_args(MemoryKind))
 @given(seed=st.integers(0, 1 << 30))
-def test_tasks_that_fit_by_plan_are_neverstopped_by(
-    kind: MemoryKind, seed: int
-) -> None:
+def test_tasks_that_fit_by_plan_are_never_stopped(kind: MemoryKind, seed: int) -> None:
     assert stopped_by(GuardedMemory(kind), random.Random(seed), over=False) == []
 
 
 @pytest.mark.parametrize("kind", get_args(MemoryKind))
 @given(seed=st.integers(0, 1 << 30))
-def test_a_task_over_its_plan_is_the_one_that_isstopped_by(
+def test_a_task_over_its_plan_is_the_one_that_is_stopped(
     kind: MemoryKind, seed: int
 ) -> None:
     assert stopped_by(GuardedMemory(kind), random.Random(seed), over=True) == [0]

@@ -157,6 +157,10 @@ def is_script_with(line: str) -> bool:
     return not list(read_task_lines(lines, "t"))
 
 
+def test_an_interpreter_after_a_byte_order_mark_makes_a_script() -> None:
+    assert is_script([b"\xef\xbb\xbf#! python\n", b"print()\n"])
+
+
 def environment(words: str) -> dict[str, str]:
     return dict(word.split("=") for word in filter(None, words.split(";")))
 
