@@ -305,6 +305,7 @@ def test_what_a_parent_got_before_it_forked_is_no_growth_of_the_fork() -> None:
         (PageEstimate(60, 60, 60), 40, 60),  # sure: a rough count changes nothing
         (PageEstimate(60, 60, 60), 1, 80),  # sure, and wrong
         (PageEstimate(60, 50, 70), 10, 70),  # both alike
+        (PageEstimate(78, 0, 200), 10, 78),  # unsure, but a rough count finds it right
     ],
 )
 def test_an_estimate_and_a_count_weigh_as_much_as_they_are_sure(

@@ -55,12 +55,15 @@ def corrected_estimate(
     """Return what an *estimate* and a count with an *error* show together.
 
     Each weighs as much as it is sure. An estimate that the count contradicts is not as
-    sure as its bounds say; of others, the bounds still hold.
+    sure as its bounds say; of others, the bounds still hold, and the value is the surer
+    the closer it is to what was counted.
     """
     off = abs(counted - estimate.value) - error
     spread = max((estimate.high - estimate.low) / 2, off, 1.0)
     both = math.hypot(spread, error)
-    part = (spread / both) ** 2
+    # bounds allow for what a count may just have ruled out
+    found = min(spread, abs(counted - estimate.value))
+    part = found**2 / max(1.0, found**2 + error**2)
     value = round(estimate.value + part * (counted - estimate.value))
     low, high = value - spread * error / both, value + spread * error / both
     if estimate.low - error <= counted <= estimate.high + error:
