@@ -16,6 +16,7 @@ def check_session(path: Path, names: Mapping[str, object]) -> None:
     parts = doctest.DocTestParser().get_doctest(
         path.read_text(), dict(names), path.name, str(path), 0
     )
+    assert parts.examples, f"{path} has no >>> line"
     failures: list[str] = []
     runner = doctest.DocTestRunner(
         optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE, verbose=False

@@ -58,7 +58,7 @@ def test_a_figure_that_rises_from_zero_to_its_total_shows_the_end(
     forecast = read(pieces)
     assert forecast
     assert forecast.source == "figures"
-    assert forecast.remaining == pytest.approx(left, rel=0.15)
+    assert forecast.remaining == pytest.approx(left, rel=0.1)
 
 
 @pytest.mark.parametrize(
