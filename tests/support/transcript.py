@@ -97,6 +97,8 @@ def check_answers(
         elif row.startswith("## "):
             ask = questions[row.removeprefix("## ")]  # type: ignore[assignment]
         rows.append(row)
+    unasked = {f"## {name}" for name in questions}.difference(rows)
+    assert not unasked, f"{path} asks nothing of {unasked}"
     after = "\n".join(rows) + "\n"
     if WRITES_ANEW:
         path.write_text(after)
