@@ -111,8 +111,9 @@ def test_what_ran_out_of_time_gets_twice_as_much(weigh: Weigh) -> None:
 
 
 def test_a_cancelled_job_stops_its_tasks(weigh: Weigh) -> None:
-    saves = "trap 'touch saved; exit 1' TERM; touch began; sleep 60 & wait $!"
-    job = weigh.submit(weigh.plan(saves, "sleep 60"), "--jobs", "1")
+    # qdel kills the runner at once: what outlives it ends while leftovers may
+    saves = "trap 'touch saved; exit 1' TERM; touch began; sleep 20 & wait $!"
+    job = weigh.submit(weigh.plan(saves, "sleep 20"), "--jobs", "1")
     until((weigh.folder / "began").exists)
 
     code, out, _ = weigh("cancel", job)
