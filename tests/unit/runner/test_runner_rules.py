@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from transcript import check_answers
@@ -225,6 +225,7 @@ SHELLISH = st.text(alphabet="ab '\"\\$#", max_size=12)
 
 
 @given(line=SHELLISH)
+@example(line="\\ #'")  # behind an escaped blank it is no comment
 def test_a_line_that_bash_cannot_read_is_never_thought_whole(line: str) -> None:
     if not has_open_quote(line.encode()):
         read = ["bash", "-n", "-c", line]
