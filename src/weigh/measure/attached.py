@@ -79,7 +79,7 @@ def _watched_to_the_end(
     save = watch.checkpoint
     if save is not None:
         RunCheckpoints(watcher, lambda: save(measurement(), pid))
-    while end_signal is None and not _is_over(watcher):
+    while end_signal is None and not _have_all_ended(watcher):
         # the sum falls when a process ends: the most is kept
         cpu_time = max(cpu_time, _cpu_time(watcher.tree))
         # signals are for weigh here: the watched process gets none of them
@@ -99,7 +99,7 @@ def _cpu_time(tree: ProcTree) -> Seconds:
     return sum(each.cpu_time for each in times if each is not None)
 
 
-def _is_over(watcher: TreeWatcher) -> bool:
+def _have_all_ended(watcher: TreeWatcher) -> bool:
     """Return whether all have ended, even if some are not reaped yet."""
     samples = watcher.samples
     if samples and samples[-1].processes:

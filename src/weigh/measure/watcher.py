@@ -529,8 +529,9 @@ class RunCheckpoints:
             is_due, pause, self._hurry = True, self._hurry, 2 * self._hurry
         # a run that lasts and does nothing is seldom written
         if is_due or now >= self._written_at + known.idle_checkpoint:
-            self._written_at, self._written = now, state
             self._write()
+            # not before: a disk that was full is tried again
+            self._written_at, self._written = now, state
         return min(pause, known.checkpoint_of_run)
 
 

@@ -347,14 +347,14 @@ def _wait_text(compared: _ComparedPlan) -> str:
     return "none" if wait == 0 else duration_or_dash(wait)
 
 
-def _free_gpus_text(compared: _ComparedPlan) -> str:
+def _free_of_kind_text(compared: _ComparedPlan) -> str:
     forecast = compared[1]
     if forecast is None:
         return "-"
     return f"{forecast.gpu} ({forecast.free} of {forecast.total} free)"
 
 
-_FREE_GPUS = TableColumn("GPU", _free_gpus_text, right=False)
+_FREE_GPUS = TableColumn("GPU", _free_of_kind_text, right=False)
 _FORECAST_COLUMNS = (
     TableColumn("wait", _wait_text),
     TableColumn("done in", lambda one: duration_or_dash(one[1] and one[1].done_in)),

@@ -99,7 +99,7 @@ def read_task_lines(
         place = f"{file_name}:{number}"
         text = task_text(raw, is_first=number == 1)
         if text:
-            _check_command(text, place)
+            _check_task_command(text, place)
             seq += 1
             yield TaskLine(seq, number, offset, text)
         elif (then := _THEN.fullmatch(raw)) is not None:
@@ -111,7 +111,7 @@ def read_task_lines(
         offset += len(raw)
 
 
-def _check_command(text: bytes, place: str) -> None:
+def _check_task_command(text: bytes, place: str) -> None:
     # first of all UTF-16, in which every other byte is NUL
     if text.startswith(_OTHER_BOMS) and b"\0" in text:
         raise FormatError(f"{place.rpartition(':')[0]} is in UTF-16: save it as UTF-8")

@@ -88,3 +88,21 @@ def test_after_a_signal_to_end_it_is_written_at_once_and_soon_again(
     assert watched.calls == [0.2, 0.0]
     assert [watched.observer() for _ in range(3)] == pytest.approx([0.2, 0.4, 0.8])
     assert written == [20.0, 30.0, 30.0, 30.0]
+
+
+def test_what_a_full_disk_refused_is_written_at_the_next_time(watched: Watched) -> None:
+    answers: list[OSError | None] = [OSError(28, "full"), None]
+    written = []
+
+    def write() -> None:
+        if (error := answers.pop(0)) is not None:
+            raise error
+        written.append(watched.now)
+
+    RunCheckpoints(watched, write)  # type: ignore[arg-type]
+    watched.now = 20.0
+    with pytest.raises(OSError, match="full"):
+        watched.observer()
+    watched.now = 24.0
+    watched.observer()
+    assert written == [24.0]

@@ -1,7 +1,7 @@
 """All that weigh reads in what real schedulers printed, whole: captured_texts.txt."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,22 +21,25 @@ from weigh.schedulers.slurm import scheduler as slurm
 Reader = Callable[[str], object]
 HOSTS = cell.parse_hosts(captured("gridengine-8.1.9-qhost.txt"))
 TOTALS = cell.parse_host_totals(captured("gridengine-8.1.9-host.txt"))
-SLURM_TEXTS: dict[Argv, str] = {
-    argv: captured(f"slurm-22.05-{name}.txt")
-    for argv, name in (
-        (cluster.NODES, "node"),
-        (cluster.PARTITIONS, "partition"),
-        (cluster.CONFIG, "config"),
-    )
-}
-CELL_TEXTS: dict[Argv, str] = {
-    argv: captured(f"gridengine-8.1.9-{name}.txt")
-    for argv, name in (
-        (cell.HOSTS, "qhost"),
-        (cell.QUEUES, "queues"),
-        (cell.COMPLEXES, "complexes"),
-    )
-}
+
+
+def texts_of(cluster_name: str, names: Mapping[Argv, str]) -> dict[Argv, str]:
+    """Return what each question was answered on a cluster, by the name of its file."""
+    return {argv: captured(f"{cluster_name}-{names[argv]}.txt") for argv in names}
+
+
+SLURM_TEXTS = texts_of(
+    "slurm-22.05",
+    {
+        cluster.NODES: "node",
+        cluster.PARTITIONS: "partition",
+        cluster.CONFIG: "config",
+    },
+)
+CELL_TEXTS = texts_of(
+    "gridengine-8.1.9",
+    {cell.HOSTS: "qhost", cell.QUEUES: "queues", cell.COMPLEXES: "complexes"},
+)
 
 
 def past_jobs(accounting: PastAccounting) -> Reader:

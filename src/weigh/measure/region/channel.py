@@ -238,7 +238,7 @@ def regions_of_lines(
         ranks=_ranks_of(processes.values()),
         peak_memory=peak,
         wall_time=None if ended is None else ended - started,
-        gpus=_gpus_of(processes.values()),
+        gpus=_joined_gpus(processes.values()),
     )
 
 
@@ -347,7 +347,7 @@ def _ranks_of(processes: Iterable[ProcessLine]) -> tuple[RecordedRank, ...]:
     return tuple(ranks[rank] for rank in sorted(ranks))
 
 
-def _gpus_of(processes: Iterable[ProcessLine]) -> tuple[GpuUsage, ...]:
+def _joined_gpus(processes: Iterable[ProcessLine]) -> tuple[GpuUsage, ...]:
     joined: dict[str, GpuUsage] = {}
     for line in processes:
         for gpu in line.gpus:
