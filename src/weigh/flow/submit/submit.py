@@ -70,6 +70,7 @@ from weigh.regular_file import file_head
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.runner.shell import does_shell_accept, plain_words
 from weigh.schedulers import KINDS
+from weigh.schedulers.conda_environments import lacks_conda_environment
 from weigh.schedulers.reachable import Scheduler
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.store import jobs
@@ -492,22 +493,21 @@ def _notes_on_conda(here: Here, setup: JobSetup) -> Iterator[str]:
     )
     if name is None or name == "base" or conda is None or setup.modules:
         return
-    root = os.path.dirname(os.path.dirname(os.path.realpath(conda)))
-    of_user = f"{home}/.conda"
-    with_settings = (home, of_user, f"{home}/.config/conda", root, "/etc/conda")
-    if any(map(here.env.get, _PLACES_OF_CONDA)) or any(
-        b"envs_dirs" in file_head(f"{one}/.condarc") for one in with_settings
-    ):
+    if any(map(here.env.get, _PLACES_OF_CONDA)):
         return
-    if os.sep in name:
-        paths = [os.path.join(here.cwd, os.path.expanduser(name))]
-    else:
-        # conda lists there what it made, in whichever folder
-        listed = os.fsdecode(file_head(f"{of_user}/environments.txt")).splitlines()
-        paths = [f"{root}/envs/{name}", f"{of_user}/envs/{name}"]
-        # no others are looked at: a folder may be slow to answer
-        paths += [path for path in listed if os.path.basename(path) == name]
-    if not any(map(os.path.isdir, paths)):
+    root = os.path.dirname(os.path.dirname(os.path.realpath(conda)))
+    is_missing = (
+        not os.path.isdir(os.path.join(here.cwd, os.path.expanduser(name)))
+        if os.sep in name
+        else lacks_conda_environment(
+            name,
+            (root,),
+            home,
+            lambda path: os.fsdecode(file_head(path)),
+            lambda path: not os.path.isdir(path),
+        )
+    )
+    if is_missing:
         words = "conda has no such environment here (conda env list)"
         yield f"--setup conda:{name}: {words}"
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 
 from weigh.model.lint import LintFinding
+from weigh.schedulers.conda_environments import lacks_conda_environment
 from weigh.schedulers.lint.case import (
     BRINGS,
     LintCase,
@@ -81,16 +82,17 @@ def _missing_environments(lint_case: LintCase) -> Iterator[LintFinding]:
     programs = [place.path] if place is not None else []
     installed = [_INSTALLED.search(one or "") for one in (*programs, *paths)]
     roots = [found[1] for found in installed if found]
-    settings = [facts.texts.get(f"{one}/.condarc", "") for one in (facts.home, *roots)]
-    listed = facts.texts.get(f"{facts.home}/.conda/environments.txt", "").splitlines()
-    is_known = roots and None not in paths and "envs_dirs" not in " ".join(settings)
-    for command in commands if is_known else ():
+    for command in commands if roots and None not in paths else ():
         if {"create", "env"} & {*command.words} or _loads_conda(command):
             return
         for name in _ACTIVATES_NAME.findall(command.text):
-            of_roots = [f"{one}/envs/{name}" for one in roots]
-            of_user = [one for one in listed if one.endswith(f"/{name}")]
-            if all(map(lint_case.is_missing, [*of_roots, *of_user])):
+            if lacks_conda_environment(
+                name,
+                roots,
+                facts.home,
+                lambda path: facts.texts.get(path) or "",
+                lint_case.is_missing,
+            ):
                 effect, fix = f"conda has no environment {name}", "conda env create"
                 yield problem(command, "conda", effect, fix)
 

@@ -57,6 +57,7 @@ def test_checks_of_scripts_print_what_was_reviewed(
         ("mini/envs/other", "", True),
         ("mini/envs/pt", "", False),
         ("elsewhere/pt", "", False),  # conda create --prefix: conda lists it
+        (".conda/envs/pt", "", False),  # where the installation is not the user's
         ("mini/envs/other", "conda env create -f pt.yaml", False),
         ("mini/envs/other", "module load miniforge", False),
     ],
