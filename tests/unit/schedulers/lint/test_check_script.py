@@ -68,7 +68,8 @@ def test_an_environment_that_conda_lacks_is_a_problem(
     for folder in ("mini/condabin", ".conda", made):
         (tmp_path / folder).mkdir(parents=True)
     program = write_program(tmp_path / "mini/condabin/conda", "")
-    (tmp_path / ".conda/environments.txt").write_text(f"{tmp_path}/{made}\n")
+    if not made.startswith(".conda/"):  # found without the list
+        (tmp_path / ".conda/environments.txt").write_text(f"{tmp_path}/{made}\n")
     hook = f'{before}\neval "$(conda shell.bash hook)"\n'
     text = f"#!/bin/bash\n#SBATCH --mem=1G -t 9\n{hook}conda activate pt\npython\n"
 
