@@ -12,12 +12,13 @@ from contextlib import suppress
 
 import msgspec
 
-from weigh.errors import GpuError, NoGpuError, WeighError
+from weigh.errors import FormatError, GpuError, NoGpuError, WeighError
 from weigh.flow.here import Here
 from weigh.flow.plan.directory import FILE as PLAN
 from weigh.flow.plan.directory import read_plan
 from weigh.flow.site.ask import CommandRunner, in_time, run_query_command
 from weigh.flow.site.schedulers import current_user
+from weigh.measure.programs import SITE_FILE, VARIABLE, read_sign_table
 from weigh.model.doctor import (
     CheckState,
     DoctorCheck,
@@ -264,6 +265,22 @@ def records_checks(here: Here) -> list[DoctorCheck]:
     return [_ok_or_warning("records", text, cure)]
 
 
+def signs_checks(env: Mapping[str, str]) -> Iterator[DoctorCheck]:
+    """Report a table of signs, the user's or the site's, that runs leave out."""
+    sites = [SITE_FILE] if os.path.exists(SITE_FILE) else []
+    for path in filter(None, (env.get(VARIABLE), *sites)):
+        try:
+            read_sign_table(path)
+        except OSError as error:
+            why = f"{path}: {error.strerror}"
+        except FormatError as error:
+            why = str(error)
+        else:
+            continue
+        cure = "correct the file: runs are measured without its signs"
+        yield DoctorCheck("signs", "warning", why, cure)
+
+
 def environment_words(found: PythonEnvironment) -> str:
     """Return a readable name of an environment."""
     if found.kind == "system":
@@ -450,6 +467,8 @@ def code_check_of(status: str) -> DoctorCheck:
     lines = [line for line in status.splitlines() if line[:1] not in {"#", "!", ""}]
     if lines or branch.get("oid") == "(initial)":
         text = f"not committed: {count_with_noun(len(lines), 'file')}"
+        if not lines:
+            text = "nothing is committed yet"
         cure = "git add, git commit: then the record names the code that ran"
         return DoctorCheck("code", "warning", text, cure)
     # commits that the upstream branch lacks, as in "+2 -0"
@@ -547,6 +566,7 @@ def diagnose_machine(
             for role, path in folders or [("home", here.cwd)]
         ),
         ("records", lambda: records_checks(here)),
+        ("signs", lambda: list(signs_checks(here.env))),
     ]
     if job is not None:
         looks.append(("script", lambda: list(job_checks(here, job, run_command))))

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from weigh.errors import FormatError
 from weigh.lazy_modules import lazy_module
 from weigh.model.record import FileCalls, JvmHeap, PageCache, ProgramSign
 from weigh.probe.proc import ProcessReading
@@ -244,17 +245,28 @@ def read_rules(
 ) -> tuple[SignRule, ...]:
     """Read weigh's table, with a site's before it; a file that is wrong is left out."""
     own = os.path.join(os.path.dirname(__file__), "signs.toml")
-    import tomllib  # noqa: PLC0415 - later than what looks at a JVM
-
     found: list[SignRule] = []
     # the user's own table comes first, then the site's: the first match counts
     for path in (env.get(VARIABLE), site, own):
-        try:
-            with open(path or os.devnull, "rb") as file:
-                found += msgspec.convert(tomllib.load(file), SignTable).sign
-        except (OSError, ValueError, msgspec.ValidationError):
-            continue
+        with suppress(OSError, FormatError):  # weigh doctor reports it
+            found += read_sign_table(path or os.devnull)
     return tuple(found)
+
+
+def read_sign_table(path: str) -> tuple[SignRule, ...]:
+    """Read one file of signs.
+
+    Raises:
+        OSError: it cannot be read.
+        FormatError: it is no TOML, or has an unknown key.
+    """
+    import tomllib  # noqa: PLC0415 - later than what looks at a JVM
+
+    try:
+        with open(path, "rb") as file:
+            return msgspec.convert(tomllib.load(file), SignTable).sign
+    except (ValueError, msgspec.ValidationError) as error:
+        raise FormatError(f"{path}: {error}") from error
 
 
 def client_programs(env: Mapping[str, str]) -> frozenset[bytes]:

@@ -37,6 +37,13 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
     start_mode: str = ""
 
 
+def state_by_use(cpus_used: int, cpus: int | None) -> NodeState:
+    """Return the state of a node that takes jobs."""
+    if not cpus_used:
+        return "IDLE"
+    return "FULL" if cpus is not None and cpus_used >= cpus else "MIXED"
+
+
 class NodeGpus(msgspec.Struct, frozen=True):
     """GPUs of one type on one node, and how many of them are allocated."""
 

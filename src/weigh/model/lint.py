@@ -55,7 +55,7 @@ class ScriptFacts(msgspec.Struct, frozen=True, kw_only=True):
     it cannot read, empty if nothing. ``local_disks`` is whether a path's disk is a
     machine's own. The mappings may be lazy. ``required`` are the options that the site
     wants in each job: ``account``, ``qos``; ``per_cpu``: it refuses memory per node.
-    ``runs`` are the measured runs of what the script runs.
+    ``variables`` is the environment of the shell that submits.
     """
 
     cwd: str = "/"
@@ -68,6 +68,7 @@ class ScriptFacts(msgspec.Struct, frozen=True, kw_only=True):
     executable: Mapping[str, bool] = {}
     local_disks: Mapping[str, bool] = {}
     commands: Mapping[str, CommandPlace] = {}
+    variables: Mapping[str, str] = {}
     jobs: Mapping[str, str | None] = {}
     limits: ClusterLimits | None = None
     syntax: Mapping[str, str] = {}

@@ -361,12 +361,9 @@ def _condor_node(name: str, slots: Sequence[CondorSlot]) -> cluster.ClusterNode:
     gpus_used = sum(one.used(one.total_gpus, one.gpus) for one in slots)
     # a slot accepts jobs by its START expression; Owner: its machine is in use
     is_shut = all(o.state in {"Drained", "Owner"} or o.start is False for o in slots)
-    state: cluster.NodeState = (
-        "DRAINING" if is_shut else "FULL" if cpus_used >= cpus else "IDLE"
-    )
     return cluster.ClusterNode(
         name=name,
-        state=state,
+        state="DRAINING" if is_shut else cluster.state_by_use(cpus_used, cpus),
         queues=(QUEUE.name,),
         cpus=cpus,
         cpus_used=cpus_used,

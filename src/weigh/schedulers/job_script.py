@@ -434,10 +434,12 @@ def program_checks(job_script: JobScript, names: Sequence[str]) -> Iterator[str]
             # in the job's own environment: modules and conda have been loaded above
             yield f"command -v {word} >/dev/null ||"
             where = "on $(hostname)"
+            # of a path the system's own words: it may be there, in a closed folder
+            shown = f'"$(ls -d -- {word} 2>&1)"' if "/" in name else word
         else:
             yield f"{WITHIN} -c 'command -v \"$1\"' - {word} >/dev/null ||"
-            where = "in the container"
-        yield f'  {{ echo "weigh: not found {where}:" {word} >&2;{not_found} }}'
+            where, shown = "in the container", word
+        yield f'  {{ echo "weigh: not found {where}:" {shown} >&2;{not_found} }}'
     if is_counted:
         yield f'[ "$missing" -lt {len(names)} ] || exit {_NOT_FOUND}'
 

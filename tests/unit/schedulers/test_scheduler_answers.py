@@ -291,7 +291,7 @@ def test_static_slots_and_a_drained_node_are_counted() -> None:
 
     a, b = htcondor.nodes_of_slots(json.dumps(slots))
 
-    assert (a.cpus, a.cpus_used, a.state) == (2, 1, "IDLE")
+    assert (a.cpus, a.cpus_used, a.state) == (2, 1, "MIXED")
     assert (b.cpus_used, b.state) == (0, "DRAINING")
 
 

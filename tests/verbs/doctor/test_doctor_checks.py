@@ -143,6 +143,21 @@ class Situations:
             self.disk(**changed)
             self.add(f"records on a disk: {name}", doctor.records_checks(here))
 
+    def signs(self) -> None:
+        table = self.folder / "signs.toml"
+        env = {"WEIGH_SIGNS": str(table)}
+        for name, text in {
+            "none": None,
+            "an old key": '[[sign]]\nname = "x"\nadvice = "y"\nkind = "cache"\n',
+            "read": '[[sign]]\nname = "x"\nadvice = "y"\n',
+        }.items():
+            if text is not None:
+                table.write_text(text)
+            self.add(f"signs: {name}", [*doctor.signs_checks(env)])
+            self.texts[f"signs: {name}"] = self.texts[f"signs: {name}"].replace(
+                str(table), "SIGNS"
+            )
+
     def gpus(self) -> None:
         self.patch.setattr(doctor, "gpu_may_be_present", lambda _env: False)
         in_job = self.login | {"SLURM_JOB_ID": "7"}
@@ -183,6 +198,7 @@ def test_each_check_states_what_it_found_and_the_fix(
     made.environments()
     made.disks()
     made.records()
+    made.signs()
     made.gpus()
     made.code()
     check_texts(Path(__file__).with_name("doctor_checks.texts"), made.texts)

@@ -207,3 +207,12 @@ def test_a_task_that_is_not_executable_is_reported_as_such(here: Weigh) -> None:
     (failure,) = here.status(job)["failures"]
     assert failure["reason"] == "not executable: chmod +x ./train"
     assert here.resume(job)["again"] == []
+
+
+def test_a_program_by_a_path_that_is_not_found_shows_why(here: Weigh) -> None:
+    (here.folder / "bin").write_text("no folder, which root cannot enter either\n")
+    job = here.submit(here.plan("./bin/train"))
+    assert here.finish(job) == {"FAILED": 1}
+    (failure,) = here.status(job)["failures"]
+    assert "not found on" in failure["reason"]
+    assert "Not a directory" in failure["reason"]

@@ -109,6 +109,7 @@ def facts_of(
         executable=LazyLookup(_is_executable),
         local_disks=LazyLookup(_is_on_local_disk),
         commands=LazyLookup(lambda name: _command_place(name, here.env)),
+        variables=here.env,
         jobs=live_answers.jobs,
         limits=live_answers.limits,
         syntax=LazyLookup(_bash_syntax_errors),

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from weigh.errors import (
     UsageError,
     WeighError,
 )
+from weigh.flow.check.script import facts_of
 from weigh.flow.here import Here
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
@@ -66,11 +66,10 @@ from weigh.model.job import (
 )
 from weigh.model.plan import HIDES_FAILURES, PLAN_FILE, QUEUE_TASKS, Plan
 from weigh.model.staging import StagingPlan
-from weigh.regular_file import file_head
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.runner.shell import does_shell_accept, plain_words
 from weigh.schedulers import KINDS
-from weigh.schedulers.conda_environments import lacks_conda_environment
+from weigh.schedulers.conda_environments import conda_program, lacks_conda_environment
 from weigh.schedulers.reachable import Scheduler
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.store import jobs
@@ -477,39 +476,20 @@ def _script_in_its_queue(
     return script, notes
 
 
-# one of them is set where homes are small, or settings are elsewhere
-_PLACES_OF_CONDA = ("CONDA_ENVS_PATH", "CONDA_ENVS_DIRS", "CONDARC")
-
-
 def _notes_on_conda(here: Here, setup: JobSetup) -> Iterator[str]:
     """Yield a note if conda is here, and has no environment of this name or path.
 
     Nothing where conda is not on this machine, may come from a module, or may look in
     other folders.
     """
-    name, home = setup.conda, here.env.get("HOME", "")
-    conda = here.env.get("CONDA_EXE") or shutil.which(
-        "conda", path=here.env.get("PATH", "")
-    )
-    if name is None or name == "base" or conda is None or setup.modules:
-        return
-    if any(map(here.env.get, _PLACES_OF_CONDA)):
+    facts = facts_of(here)
+    conda = conda_program(facts)
+    if setup.conda is None or conda is None or setup.modules:
         return
     root = os.path.dirname(os.path.dirname(os.path.realpath(conda)))
-    is_missing = (
-        not os.path.isdir(os.path.join(here.cwd, os.path.expanduser(name)))
-        if os.sep in name
-        else lacks_conda_environment(
-            name,
-            (root,),
-            home,
-            lambda path: os.fsdecode(file_head(path)),
-            lambda path: not os.path.isdir(path),
-        )
-    )
-    if is_missing:
+    if lacks_conda_environment(setup.conda, facts, (root,)):
         words = "conda has no such environment here (conda env list)"
-        yield f"--setup conda:{name}: {words}"
+        yield f"--setup conda:{setup.conda}: {words}"
 
 
 _READ_BY_ENROOT = frozenset({"", "docker", "dockerd", "podman"})  # "": a file

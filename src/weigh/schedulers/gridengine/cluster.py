@@ -19,6 +19,7 @@ from weigh.model.cluster import (
     NodeGpus,
     NodeState,
     QueueLimits,
+    state_by_use,
 )
 from weigh.model.record import State
 from weigh.schedulers import KINDS
@@ -147,7 +148,7 @@ def node_of_host(qhost_host: QhostHost, totals: Mapping[str, str]) -> ClusterNod
     cpus = used + left if left is not None else most
     return ClusterNode(
         name=qhost_host.name,
-        state=_by_use(state, used, cpus),
+        state=state or state_by_use(used, cpus),
         reason=reason,
         queues=tuple(name for name, *_ in qhost_host.queues),
         cpus=cpus
@@ -251,8 +252,10 @@ def _with_line(qhost_host: QhostHost, line: str) -> QhostHost:
     )
 
 
-def _node_state_of_queues(qhost_host: QhostHost) -> tuple[NodeState, str | None]:
-    """Combine the states of a host's queues: it is up if one of them is."""
+def _node_state_of_queues(
+    qhost_host: QhostHost,
+) -> tuple[NodeState | None, str | None]:
+    """Combine the states of a host's queues; None if one of them takes jobs."""
     letters = [state for *_, state in qhost_host.queues]
     if not letters:
         return "UNKNOWN", "in no queue"
@@ -265,13 +268,7 @@ def _node_state_of_queues(qhost_host: QhostHost) -> tuple[NodeState, str | None]
         return "DOWN", reason
     if all(_SHUT & set(each) for each in letters):
         return "DRAINING", reason
-    return "IDLE", None
-
-
-def _by_use(state: NodeState, used: int, cpus: int | None) -> NodeState:
-    if state != "IDLE" or not used:
-        return state
-    return "FULL" if cpus is not None and used >= cpus else "MIXED"
+    return None, None
 
 
 def _gpus_of_host(

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from weigh.model.lint import LintFinding
-from weigh.schedulers.conda_environments import lacks_conda_environment
+from weigh.schedulers.conda_environments import conda_program, lacks_conda_environment
 from weigh.schedulers.lint.case import (
     BRINGS,
     LintCase,
@@ -77,22 +77,14 @@ def _missing_environments(lint_case: LintCase) -> Iterator[LintFinding]:
     Nothing is known of the conda of a module, and of one whose settings name folders.
     """
     facts, commands = lint_case.facts, lint_case.body.commands
-    place = facts.commands.get("conda")
     paths = [_sourced_path(lint_case, one) for one in commands if one.name in _SOURCES]
-    programs = [place.path] if place is not None else []
-    installed = [_INSTALLED.search(one or "") for one in (*programs, *paths)]
+    installed = [_INSTALLED.search(one or "") for one in (conda_program(facts), *paths)]
     roots = [found[1] for found in installed if found]
     for command in commands if roots and None not in paths else ():
         if {"create", "env"} & {*command.words} or _loads_conda(command):
             return
         for name in _ACTIVATES_NAME.findall(command.text):
-            if lacks_conda_environment(
-                name,
-                roots,
-                facts.home,
-                lambda path: facts.texts.get(path) or "",
-                lint_case.is_missing,
-            ):
+            if lacks_conda_environment(name, facts, roots):
                 effect, fix = f"conda has no environment {name}", "conda env create"
                 yield problem(command, "conda", effect, fix)
 
@@ -343,9 +335,7 @@ _OF_CONDA = re.compile(r"conda|mamba|forge", re.IGNORECASE)
 _INSTALLED = re.compile(
     r"(/[\w./-]+)/(?:(?:conda)?bin/conda|etc/profile\.d/conda\.sh)\b"
 )
-_ACTIVATES_NAME = re.compile(
-    r"^(?:conda|mamba|source)\s+activate\s+(?!base$)([\w.-]+)$"
-)
+_ACTIVATES_NAME = re.compile(r"^(?:conda|mamba|source)\s+activate\s+([\w.-]+)$")
 _SOURCES = frozenset({"source", "."})
 _LEAVES = frozenset({"return", "exit"})
 _MOST_FILES = 8

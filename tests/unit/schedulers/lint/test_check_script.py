@@ -73,10 +73,12 @@ def test_an_environment_that_conda_lacks_is_a_problem(
     hook = f'{before}\neval "$(conda shell.bash hook)"\n'
     text = f"#!/bin/bash\n#SBATCH --mem=1G -t 9\n{hook}conda activate pt\npython\n"
 
-    def has_it() -> bool:
-        return "conda" in codes(check(text, PATH=f"{program.parent}:/usr/bin:/bin"))
+    def has_it(**env: str) -> bool:
+        path = f"{program.parent}:/usr/bin:/bin"
+        return "conda" in codes(check(text, PATH=path, **env))
 
     assert has_it() == is_found
+    assert not has_it(CONDA_ENVS_PATH="/shared/envs")
     (tmp_path / ".condarc").write_text("envs_dirs: [/shared/envs]")
     assert not has_it()
 
