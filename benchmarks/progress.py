@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 from pathlib import Path
 
-from weigh.model.progress import EndForecast
+from weigh.model.record import ReportedProgress
 from weigh.progress.reader import RunProgressReader
 
 RUNS = 200
@@ -65,7 +65,7 @@ class Found:
         self.held: list[bool] = []
         self.off: list[float] = []
 
-    def add(self, seen: "list[tuple[EndForecast | None, float]]") -> None:
+    def add(self, seen: "list[tuple[ReportedProgress | None, float]]") -> None:
         """Count a recording: understood, if half-way an end is known."""
         self.recordings += 1
         half = seen[SHARES.index(0.5)][0]
@@ -87,7 +87,7 @@ class Found:
         )
 
 
-def forecasts(rows: Rows) -> Iterator[tuple[EndForecast | None, float]]:
+def forecasts(rows: Rows) -> Iterator[tuple[ReportedProgress | None, float]]:
     """Yield the forecast at each share of the way from the first count to the end."""
     reader, waiting = RunProgressReader(), iter(rows)
     begin, end = next(beginnings(rows), rows[0][0]), rows[-1][0]
@@ -109,7 +109,7 @@ def beginnings(rows: Rows) -> Iterator[float]:
             yield at
 
 
-def cell(forecast: EndForecast | None, true: float) -> str:
+def cell(forecast: ReportedProgress | None, true: float) -> str:
     """Write the error and half the interval, both in per cent of the true time."""
     if forecast is None:
         return "nothing yet"
@@ -148,7 +148,9 @@ def table(title: str, kinds: dict[str, Kind], runs: int) -> None:
     print(f"\nheld, all of them: {100 * statistics.mean(every):.1f} %")
 
 
-def figures(forecast: EndForecast | None, true: float) -> tuple[float, bool, float]:
+def figures(
+    forecast: ReportedProgress | None, true: float
+) -> tuple[float, bool, float]:
     """Give the relative error, if the interval held it, and half its width."""
     assert forecast
     remaining, low, high = forecast.remaining, forecast.low, forecast.high
@@ -158,7 +160,7 @@ def figures(forecast: EndForecast | None, true: float) -> tuple[float, bool, flo
     return abs(remaining / true - 1), low <= true <= high, (high - low) / 2 / true
 
 
-def simulated(rows: Rows) -> list[tuple[EndForecast | None, float]]:
+def simulated(rows: Rows) -> list[tuple[ReportedProgress | None, float]]:
     """Let a reader follow, and ask it on the way."""
     reader, end = RunProgressReader(), rows[-1][0]
     found, moments = [], [share * end for share in SHARES]

@@ -4,7 +4,8 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from weigh.units import KIB, MIB, Bytes, Seconds
 
@@ -20,8 +21,6 @@ class WatchedOutput:
     It has its own descriptor and offset, so the writer is not disturbed, and the file
     may be appended to, truncated, renamed or removed. ``size`` is the last known size.
     """
-
-    count = 1  # of feeds
 
     def __init__(self, path: str, start: Bytes = 0, *, most: Bytes = _MOST) -> None:
         """Open *path*, which may be under /proc; read *most* bytes per look.
@@ -41,8 +40,8 @@ class WatchedOutput:
         """Close the file."""
         os.close(self._fd)
 
-    def look(self, feeds: Sequence[Feed], *, cost: Seconds) -> bool:
-        """Pass new content to the feed; return whether anything was written.
+    def look(self, feed: Feed, *, cost: Seconds) -> bool:
+        """Pass new content to *feed*; return whether anything was written.
 
         After *cost* CPU seconds, or if too much is new, only the end is read, from the
         start of a line.
@@ -62,7 +61,7 @@ class WatchedOutput:
             # too much since the last look: only its end is worth reading
             self._skip_to(size - min(self._most, _TAIL))
         for chunk in self._new(size, cost):
-            feeds[0](chunk)
+            feed(chunk)
         return has_changed
 
     def _new(self, size: Bytes, cost: Seconds) -> Iterator[bytes]:
@@ -112,26 +111,23 @@ def end_of_line(chunk: bytes) -> int:
     return min(ends) + 1 if ends else len(chunk)
 
 
-def written_so_far(fds: tuple[int, ...] = (1, 2)) -> dict[int, Bytes]:
-    """Return the regular files among *fds*, each with the offset where the job starts.
+def own_output_files(fds: tuple[int, ...] = (1, 2)) -> list[WatchedOutput]:
+    """Open the regular files among weigh's *fds* a second time, for reading.
 
-    Two descriptors of one file count once. It is not detectable whether other processes
-    append to the same file.
+    What stands in them before the job is not its output. Two descriptors of one file
+    count once. It is not detectable whether other processes append to the same file.
     """
-    found: dict[int, Bytes] = {}
-    seen = set()
+    opened: dict[tuple[int, int], WatchedOutput] = {}
     for fd in fds:
-        try:
+        # it is closed, or cannot be read
+        with suppress(OSError):
             status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode) or (
-                (file := (status.st_dev, status.st_ino)) in seen
-            ):
-                continue
-            found[fd] = _initial_offset(fd, status.st_size)
-            seen.add(file)
-        except OSError:
-            continue
-    return found
+            file = status.st_dev, status.st_ino
+            if stat.S_ISREG(status.st_mode) and file not in opened:
+                # through /proc, so that the offset is not shared with the job
+                start = _initial_offset(fd, status.st_size)
+                opened[file] = WatchedOutput(f"/proc/self/fd/{fd}", start)
+    return list(opened.values())
 
 
 def _initial_offset(descriptor: int, size: Bytes) -> Bytes:
@@ -141,15 +137,3 @@ def _initial_offset(descriptor: int, size: Bytes) -> Bytes:
     if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND:
         return size
     return os.lseek(descriptor, 0, os.SEEK_CUR)
-
-
-def own_streams(starts: dict[int, Bytes]) -> list[WatchedOutput]:
-    """Open weigh's own streams a second time, for reading, where possible."""
-    opened = []
-    for fd, start in starts.items():
-        try:
-            # through /proc, so that the offset is not shared with the job
-            opened.append(WatchedOutput(f"/proc/self/fd/{fd}", start))
-        except OSError:
-            continue
-    return opened

@@ -1,8 +1,9 @@
 """Read a run's progress from its output and from its event file."""
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -14,24 +15,25 @@ from weigh.store.lines import UNREADABLE
 from weigh.units import KIB, Seconds
 
 if TYPE_CHECKING:
-    from weigh.measure.pty_tee import PtyTee
     from weigh.measure.region import channel
-    from weigh.model.progress import EndForecast
 else:  # each is imported when it is first used
     channel = lazy_module("weigh.measure.region.channel")
 
 # bytes per look; the event file of a long run is read over several looks
 _MOST_EVENTS = 64 * KIB
-_STEP_NAMES = frozenset(
-    f"{prefix}{name}"
-    for name in ("step", "iteration", "iter", "epoch", "batch", "timestep")
-    for prefix in ("", "global_", "train_", "n_")
-)
-_TOTALS = frozenset(
-    f"{prefix}{name}s"
-    for name in ("step", "iteration", "iter", "epoch", "batche", "timestep")
-    for prefix in ("total_", "max_", "num_")
-)
+_COUNTED = "(step|iteration|iter|epoch|batch|timestep)"
+_STEP_NAME = re.compile(f"(?:global_|train_|n_)?{_COUNTED}")
+_TOTAL_NAME = re.compile(f"(?:total|max|num)_{_COUNTED}e?s")
+
+
+class OutputStream(Protocol):
+    """What is read of a job's output: a file, or what its copier passes on."""
+
+    def look(self, feed: Feed, *, cost: Seconds) -> bool:
+        """Pass new output to *feed*; return whether there was any."""
+
+    def close(self) -> None:
+        """Close it."""
 
 
 class ProgressReader:
@@ -43,38 +45,36 @@ class ProgressReader:
 
     def __init__(
         self,
-        streams: "Sequence[WatchedOutput | PtyTee]",
+        streams: Sequence[OutputStream],
         channel: str | None = None,
         *,
         patterns: Sequence[str] = (),
     ) -> None:
         """Prepare to read. Raises FormatError for an invalid pattern."""
         self._patterns = patterns
-        self._streams: list[WatchedOutput | PtyTee] = []
+        self._streams: list[tuple[OutputStream, RunProgressReader]] = []
         self._channel = None if channel is None else _EventChannel(channel)
-        self._readers: list[list[RunProgressReader]] = []
-        self._now: Seconds = 0.0
         self._last = b""
         self.wrote_at: Seconds | None = None
         for stream in streams:
             self.also(stream)
 
-    def also(self, stream: "WatchedOutput | PtyTee") -> None:
+    def also(self, stream: OutputStream) -> None:
         """Add a stream."""
-        self._streams.append(stream)
-        self._readers.append(
-            [RunProgressReader(self._patterns) for _ in range(stream.count)]
-        )
+        self._streams.append((stream, RunProgressReader(self._patterns)))
         self.wrote_at = self.wrote_at or 0.0
 
     def look(self, current_time: Seconds, *, cost: Seconds) -> bool:
         """Read new output, for *cost* CPU seconds; return whether there was any."""
-        self._now = current_time
         has_changed = False
-        for stream, readers in zip(self._streams, self._readers, strict=True):
-            feeds = [self._feed(reader) for reader in readers]
+        for stream, reader in self._streams:
+
+            def feed(chunk: bytes, reader: RunProgressReader = reader) -> None:
+                self._last = chunk[-1:]
+                reader.feed(chunk, current_time)
+
             # the streams share the CPU time of a look
-            has_changed |= stream.look(feeds, cost=cost / len(self._streams))
+            has_changed |= stream.look(feed, cost=cost / len(self._streams))
         if has_changed:
             self.wrote_at = current_time
         if self._channel is not None:
@@ -87,19 +87,14 @@ class ProgressReader:
         # nothing yet, or the end of a line
         return self._last not in b"\n"
 
-    def feeds(self, current_time: Seconds) -> list[Feed]:
-        """Return the feeds for the rest of the last stream."""
-        self._now = current_time
-        return [self._feed(reader) for reader in self._readers[-1]]
-
     def forecast(
         self, current_time: Seconds, *, is_through: bool = False
-    ) -> "EndForecast | None":
+    ) -> ReportedProgress | None:
         """Predict the end of the run; of nested loops the outermost counts.
 
         *is_through*: the run has completed.
         """
-        readers = [reader for some in self._readers for reader in some]
+        readers = [reader for _, reader in self._streams]
         if self._channel is not None:
             readers.append(self._channel.reader)
         seen = (
@@ -111,18 +106,10 @@ class ProgressReader:
 
     def close(self) -> None:
         """Close all files."""
-        for stream in self._streams:
-            if isinstance(stream, WatchedOutput):
-                stream.close()
+        for stream, _ in self._streams:
+            stream.close()
         if self._channel is not None:
             self._channel.close()
-
-    def _feed(self, reader: RunProgressReader) -> Feed:
-        def feed(chunk: bytes) -> None:
-            self._last = chunk[-1:]
-            reader.feed(chunk, self._now)
-
-        return feed
 
 
 class _EventChannel:
@@ -134,7 +121,7 @@ class _EventChannel:
         with suppress(OSError):
             self._file = WatchedOutput(path, most=_MOST_EVENTS)
         self._rest = b""  # the beginning of a line that is not complete yet
-        self._totals: dict[str, float] = {}  # by what they count, see `_singular`
+        self._totals: dict[str, float] = {}  # by what they count
         self._first: str | None = None  # of several processes, the one that counts
         self._has_loop = False
 
@@ -143,7 +130,7 @@ class _EventChannel:
         if self._file is None:
             return
         chunks = [self._rest]
-        self._file.look([chunks.append], cost=1.0)
+        self._file.look(chunks.append, cost=1.0)
         if len(chunks) == 1:
             return
         # the last piece is not a whole line yet
@@ -177,34 +164,13 @@ class _EventChannel:
     def _take_event(self, name: str, value: object, current_time: Seconds) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return
-        if name in _TOTALS:
-            self._totals[_singular(name)] = value
-        elif name in _STEP_NAMES:
-            total = self._totals.get(_singular(name))
+        if found := _TOTAL_NAME.fullmatch(name):
+            self._totals[found[1]] = value
+        elif found := _STEP_NAME.fullmatch(name):
+            total = self._totals.get(found[1])
             self.reader.report(value, total, current_time, f"weigh.event {name!r}")
 
 
-def headway_of(forecast: "EndForecast | None") -> ReportedProgress | None:
-    """Return a forecast in the form of a record."""
-    if forecast is None:
-        return None
-    return ReportedProgress(
-        done=forecast.done,
-        total=forecast.total,
-        source=forecast.source,
-        time=forecast.time,
-        step_time=forecast.step_time,
-        remaining=forecast.remaining,
-        low=forecast.low,
-        high=forecast.high,
-    )
-
-
-def _singular(name: str) -> str:
-    """Return the counted noun: step for both max_steps and global_step."""
-    return name.rpartition("_")[2].removesuffix("s").removesuffix("e")
-
-
-def _forecast_order(forecast: "EndForecast") -> tuple[bool, float, bool]:
+def _forecast_order(forecast: ReportedProgress) -> tuple[bool, float, bool]:
     remaining = forecast.remaining
     return remaining is not None, remaining or 0.0, forecast.total is not None

@@ -18,16 +18,16 @@ import stat
 import struct
 import termios
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from weigh.measure.output import end_of_line
-from weigh.units import KIB, MIB, Bytes, Seconds
+from weigh.measure.output import Feed, end_of_line
+from weigh.units import KIB, MIB, Seconds
 
 _BLOCK = 64 * KIB  # bytes per read
 _WINDOW = struct.Struct("HHHH")
 _HIGHEST = 1 << 20  # above any descriptor
-_PATIENCE = 2.0  # seconds for the copier to finish after the job
+PATIENCE = 2.0  # seconds for the copier to finish after the job
 _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 _NEWLINE = b"\n"
 _ERASE = b"\r\x1b[K"  # to the first column, and delete to the end of the line
@@ -42,21 +42,19 @@ class OutputPassage:
     writes to ``side``, which weigh reads as ``heard``.
     """
 
-    def __init__(self, target: int, *, is_terminal: bool) -> None:
-        """Open it. Raises OSError."""
+    def __init__(self, target: int) -> None:
         self.target = target
         self.targets = [target]
-        self.is_terminal = is_terminal
-        self.heard = self.side = -1
+        self.is_terminal = os.isatty(target)
+        self.outer = self.inner = self.heard = self.side = -1
         self._is_torn = False  # the beginning of a line was not written to the side
-        self.outer, self.inner = os.openpty() if is_terminal else os.pipe()
-        try:
-            if is_terminal:
-                _make_like(self.inner, target)
-            self.heard, self.side = os.pipe()
-        except OSError:
-            self.close()
-            raise
+
+    def open(self) -> None:
+        """Open its descriptors. Raises OSError."""
+        self.outer, self.inner = os.openpty() if self.is_terminal else os.pipe()
+        if self.is_terminal:
+            _make_like(self.inner, self.target)
+        self.heard, self.side = os.pipe()
         # neither weigh nor the copier may wait for the other
         os.set_blocking(self.heard, False)
         os.set_blocking(self.side, False)
@@ -78,7 +76,27 @@ class OutputPassage:
     def opened_as(self) -> str:
         """Return how the job's first process opens it, in shell notation."""
         mode = "<>" if self.is_terminal else ">"
-        return f"{mode}/proc/{_own_proc_folder()}/fd/{self.inner}"
+        # the number of this process in that /proc, which may be another namespace's
+        return f"{mode}{os.path.realpath('/proc/self')}/fd/{self.inner}"
+
+    def look(self, feed: Feed, *, cost: Seconds) -> bool:
+        """Pass new output to *feed*; return whether there was any.
+
+        After *cost* CPU seconds the rest is left for the next call.
+        """
+        ends = time.thread_time() + cost
+        has_output = False
+        while self.heard >= 0 and time.thread_time() <= ends:
+            try:
+                chunk = os.read(self.heard, _BLOCK)
+            except BlockingIOError:
+                break
+            if chunk:
+                feed(chunk)
+                has_output = True
+            else:
+                self.close_ends("heard")
+        return has_output
 
     def copy(self, line: "_DrawnLine") -> bool:
         """Copy available output; return False when one end is closed."""
@@ -121,11 +139,10 @@ class OutputPassage:
 
 
 class PtyTee:
-    """The copier of one run, and the output that weigh reads from it.
+    """The copier of one run, and the ``passages`` from which weigh reads the output.
 
-    ``size`` is how much was read so far; ``streams`` maps the job's descriptors to the
-    files to open. ``terminal`` is weigh's descriptor of the terminal on which it may
-    draw a line, None if there is none.
+    ``streams`` maps the job's descriptors to the files to open. ``terminal`` is weigh's
+    descriptor of the terminal on which it may draw a line, None if there is none.
     """
 
     def __init__(self, fds: Sequence[int] = (1, 2), *, draws: bool = False) -> None:
@@ -137,21 +154,21 @@ class PtyTee:
         Raises:
             OSError: no process or terminal can be created.
         """
-        self.size: Bytes = 0
         self.pid: int | None = None
         self.terminal: int | None = None
         self.streams: dict[int, str] = {}
-        self._passages = _passages(fds)
-        if not self._passages:
+        self.passages = _passages_of(fds)
+        if not self.passages:
             return
-        if draws and len(self._passages) == 1 and self._passages[0].is_terminal:
-            self.terminal = self._passages[0].target
-        for passage in self._passages:
-            self.streams |= dict.fromkeys(passage.targets, passage.opened_as())
+        if draws and len(self.passages) == 1 and self.passages[0].is_terminal:
+            self.terminal = self.passages[0].target
         try:
+            for passage in self.passages:
+                passage.open()
+                self.streams |= dict.fromkeys(passage.targets, passage.opened_as())
             self._fork()
         except OSError:
-            _close_all(self._passages)
+            self._close()
             raise
 
     def _fork(self) -> None:
@@ -162,7 +179,7 @@ class PtyTee:
             os.set_blocking(self._notes, False)
             self.pid = os.fork()
             if self.pid == 0:
-                _be_the_copier(self._passages, notes)
+                _be_the_copier(self.passages, notes)
         except OSError:
             os.close(self._notes)
             raise
@@ -170,7 +187,7 @@ class PtyTee:
             os.close(notes)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         # the copier has these ends now
-        for passage in self._passages:
+        for passage in self.passages:
             passage.close_ends("outer", "side")
 
     def show(self, line: str) -> None:
@@ -187,62 +204,41 @@ class PtyTee:
 
     def launched(self) -> None:
         """Close weigh's copies of the job's ends, so that they close with the job."""
-        for passage in self._passages:
+        for passage in self.passages:
             passage.close_ends("inner")
 
-    def look(self, feeds: Sequence[Callable[[bytes], None]], *, cost: Seconds) -> bool:
-        """Pass new output to *feeds*, one per passage; return whether there was any.
-
-        After *cost* CPU seconds the rest is left for the next call.
-        """
-        ends = time.thread_time() + cost
-        before = self.size
-        for passage, feed in zip(self._passages, feeds, strict=False):
-            while passage.heard >= 0 and time.thread_time() <= ends:
-                try:
-                    chunk = os.read(passage.heard, _BLOCK)
-                except BlockingIOError:
-                    break
-                if chunk:
-                    self.size += len(chunk)
-                    feed(chunk)
-                else:
-                    passage.close_ends("heard")
-        return self.size != before
-
-    @property
-    def count(self) -> int:
-        """The number of passages."""
-        return len(self._passages)
-
-    def finish(self, feeds: Sequence[Callable[[bytes], None]]) -> None:
-        """Wait for the rest of the output, as long as more arrives."""
-        if not self._passages:
+    def finish(self, read: Callable[[], bool]) -> None:
+        """Wait for the rest of the output, as long as *read* finds more."""
+        if not self.passages:
             return
         # otherwise the copier would never see the end
         self.launched()
-        patience = time.monotonic() + _PATIENCE
-        while open_ends := [p.heard for p in self._passages if p.heard >= 0]:
+        patience = time.monotonic() + PATIENCE
+        while open_ends := [p.heard for p in self.passages if p.heard >= 0]:
             left = patience - time.monotonic()
             if left <= 0:
                 break
             select.select(open_ends, (), (), left)
             # there is still output: be patient anew
-            if self.look(feeds, cost=_PATIENCE):
-                patience = time.monotonic() + _PATIENCE
+            if read():
+                patience = time.monotonic() + PATIENCE
         # a copier that still has output to copy, or whose ends another process still
         # has open, goes on without weigh
         if not open_ends and self.pid is not None:
             with suppress(ChildProcessError):
                 os.waitpid(self.pid, 0)
-        _close_all(self._passages)
+        self._close()
         os.close(self._notes)
-        self._passages = []
+        self.passages = []
         self.terminal = None
 
+    def _close(self) -> None:
+        for passage in self.passages:
+            passage.close()
 
-def _passages(fds: Sequence[int]) -> list[OutputPassage]:
-    """Open a passage for each terminal or pipe among *fds*; equal ones share it."""
+
+def _passages_of(fds: Sequence[int]) -> list[OutputPassage]:
+    """Return a passage for each terminal or pipe among *fds*; equal ones share it."""
     found: dict[tuple[int, int, int], OutputPassage] = {}
     for fd in fds:
         try:
@@ -253,24 +249,12 @@ def _passages(fds: Sequence[int]) -> list[OutputPassage]:
             continue
         # stdout and stderr are often one file
         same = (status.st_dev, status.st_ino, status.st_rdev)
+        is_pipe = stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode)
         if same in found:
             found[same].targets.append(fd)
-        elif (is_terminal := os.isatty(fd)) or _is_pipe(status):
-            try:
-                found[same] = OutputPassage(fd, is_terminal=is_terminal)
-            except OSError:
-                _close_all(found.values())
-                raise
+        elif is_pipe or os.isatty(fd):
+            found[same] = OutputPassage(fd)
     return list(found.values())
-
-
-def _is_pipe(status: os.stat_result) -> bool:
-    return stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode)
-
-
-def _close_all(passages: Iterable[OutputPassage]) -> None:
-    for passage in passages:
-        passage.close()
 
 
 def _make_like(inner: int, terminal: int) -> None:
@@ -401,11 +385,3 @@ class _DrawnLine:
     def _write(self, text: bytes) -> None:
         with suppress(OSError):
             os.write(self._terminal, text)
-
-
-def _own_proc_folder() -> str:
-    """Return this process's folder in /proc, which may number another namespace's."""
-    try:
-        return os.readlink("/proc/self")
-    except OSError:
-        return str(os.getpid())

@@ -183,19 +183,22 @@ class ProgramEvent(msgspec.Struct, frozen=True):
 
 
 class ReportedProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress that a run reported: ``done`` of ``total`` steps.
+    """When a run ends, according to the steps that it prints or reports.
 
-    ``time`` is when it reported that, in seconds since it began; ``source`` is what
-    counted: tqdm, a pattern, weigh.batches. ``step_time`` is the recent time per step.
-    For a run that continues, ``remaining`` seconds lie between ``low`` and ``high`` at
-    90 %.
+    ``done`` of ``total`` steps were known at ``time``, in seconds since the run began;
+    the current step counts as a fraction. ``source`` is what counted: tqdm, rich,
+    Keras, Trainer, epoch lines, step lines, percentages, figures (of an unknown
+    program), its own estimate (the remaining time that it prints), your pattern, or
+    what reported it (weigh.batches).
     """
 
     done: float
-    total: float | None = None  # None: not reported
+    total: float | None = None  # None: not printed, or of a counter that starts over
     source: str
     time: Seconds
-    step_time: Seconds | None = None
+    step_time: Seconds | None = None  # the recent time per step
+    # seconds from ``time`` on, and their interval of 90 %; None while the total is
+    # unknown, or until enough steps were counted
     remaining: Seconds | None = None
     low: Seconds | None = None
     high: Seconds | None = None

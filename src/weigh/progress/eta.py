@@ -16,7 +16,6 @@ from statistics import NormalDist, fmean, stdev
 
 import msgspec
 
-from weigh.model.progress import EndForecast
 from weigh.model.record import ReportedProgress
 from weigh.units import Seconds
 
@@ -46,9 +45,7 @@ class TaskDurations(msgspec.Struct, frozen=True):
     begun: tuple[Seconds, ...] = ()
 
 
-def time_left_of(
-    headway: EndForecast | ReportedProgress | None, elapsed: Seconds
-) -> TimeSpan | None:
+def time_left_of(headway: ReportedProgress | None, elapsed: Seconds) -> TimeSpan | None:
     """Return what is left after *elapsed* seconds of a task with a forecast."""
     if headway is None or headway.remaining is None:
         return None

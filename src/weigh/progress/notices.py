@@ -4,7 +4,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from weigh.model.progress import EndForecast
+from weigh.model.record import ReportedProgress
 from weigh.units import (
     HOUR,
     KIB,
@@ -36,7 +36,9 @@ class LimitWatch:
         self._late_since: Seconds | None = None
         self._has_spoken = False
 
-    def look(self, current_time: Seconds, forecast: EndForecast | None) -> str | None:
+    def look(
+        self, current_time: Seconds, forecast: ReportedProgress | None
+    ) -> str | None:
         """Return the warning, in one line or two, once it is certain.
 
         That is when even the early end of the interval has been past the limit for a
@@ -162,7 +164,7 @@ class StuckWatch:
         signs: Mapping[str, float | None],
         *,
         is_suspended: bool,
-        forecast: EndForecast | None,
+        forecast: ReportedProgress | None,
     ) -> str | None:
         """Return what the task lacks if it is stuck, at each look while it is.
 

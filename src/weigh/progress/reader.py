@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from weigh.model.progress import EndForecast
+from weigh.model.record import ReportedProgress
 from weigh.progress.counters import PATIENCE, ChosenCounter, NestedCounters
 from weigh.progress.figures import PrintedEnds, RisingFigures
 from weigh.progress.pace import AT_ONCE, TICK
@@ -138,7 +138,7 @@ class RunProgressReader:
 
     def forecast(
         self, current_time: Seconds, *, is_through: bool = False
-    ) -> EndForecast | None:
+    ) -> ReportedProgress | None:
         """Forecast the end of the run, *current_time* seconds into it.
 
         Return None while there is no count. ``remaining`` is counted from
@@ -160,7 +160,7 @@ class RunProgressReader:
         is_refuted = pace is not None and waited > max(PATIENCE, 2 * pace.high)
         if is_refuted and not is_through:
             pace = None
-        forecast = EndForecast(
+        forecast = ReportedProgress(
             done=found.done,
             total=found.total,
             time=self._last,

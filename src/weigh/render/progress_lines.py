@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from weigh.model.progress import EndForecast
 from weigh.model.record import ReportedProgress
 from weigh.render.printable import shortened_text
 from weigh.units import Seconds, count_with_noun, format_brief, format_duration
@@ -13,7 +12,7 @@ _MOST_TASKS = 3  # of the tasks that end last
 
 
 def live_line(
-    forecast: EndForecast | ReportedProgress | None, current_time: Seconds, width: int
+    forecast: ReportedProgress | None, current_time: Seconds, width: int
 ) -> str:
     """Return the line that is redrawn while a run goes on, shorter than *width*."""
     if forecast is None:
@@ -25,9 +24,7 @@ def live_line(
     return shortened_text(f"weigh  {format_duration(current_time)}: {words}", width - 1)
 
 
-def end_forecast_text(
-    forecast: EndForecast | ReportedProgress, current_time: Seconds
-) -> str | None:
+def end_forecast_text(forecast: ReportedProgress, current_time: Seconds) -> str | None:
     """Describe when a run ends, *current_time* seconds after its start.
 
     None if unknown.
@@ -36,9 +33,7 @@ def end_forecast_text(
     return None if left is None else f"ends in {left}; {steps_done_by_source(forecast)}"
 
 
-def time_left_text(
-    forecast: EndForecast | ReportedProgress, current_time: Seconds
-) -> str | None:
+def time_left_text(forecast: ReportedProgress, current_time: Seconds) -> str | None:
     """Describe the remaining time, *current_time* seconds after the start.
 
     None if unknown.
@@ -51,12 +46,12 @@ def time_left_text(
     return _remaining_time_text(left, forecast, passed)
 
 
-def steps_done_by_source(forecast: EndForecast | ReportedProgress) -> str:
+def steps_done_by_source(forecast: ReportedProgress) -> str:
     """Describe how many steps are done, and the source of the count."""
     return f"{_steps_done(forecast)}, by {forecast.source}"
 
 
-def _steps_done(forecast: EndForecast | ReportedProgress) -> str:
+def _steps_done(forecast: ReportedProgress) -> str:
     done = _step_count_text(forecast.done)
     if forecast.total is None:
         return f"{done} steps"
@@ -80,7 +75,7 @@ def time_range_suffix(low: Seconds, high: Seconds) -> str:
 
 
 def _remaining_time_text(
-    left: Seconds, forecast: EndForecast | ReportedProgress, passed: Seconds
+    left: Seconds, forecast: ReportedProgress, passed: Seconds
 ) -> str:
     if forecast.low is None or forecast.high is None:
         return format_duration(left)

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from weigh.measure import programs, progress_reader
     from weigh.measure.progress_reader import ProgressReader
     from weigh.measure.watcher import TreeWatcher
-    from weigh.model.progress import EndForecast
     from weigh.runner import divergence
     from weigh.runner.divergence import LostNumber
     from weigh.runner.gpus import TaskGpus
@@ -93,7 +92,7 @@ class TaskProgress:
         options, checkpoint = context.options, context.checkpoint
         self.attempt = attempt
         self.due = attempt.launch.began + waits.times.first_look_at_task
-        self.forecast: EndForecast | None = None
+        self.forecast: ReportedProgress | None = None
         self.limit = _attempt_time_limit(attempt, context)
         self.limits = (
             None if self.limit is None else LimitWatch(self.limit, context.ask)
@@ -162,7 +161,7 @@ class TaskProgress:
         def feed(piece: bytes) -> None:
             self.diverged = self.diverged or self._watch.feed(piece)
 
-        self._output.look([feed], cost=_READING)
+        self._output.look(feed, cost=_READING)
         return self.diverged
 
     def close(self) -> None:
@@ -211,7 +210,7 @@ class ProgressWatch:
         if context.checkpoint is not None and no_limit:
             self._notify("no time limit is known, so no checkpoint signal: add --time")
         self._tasks: dict[str, TaskProgress] = {}
-        self._forecasts: dict[str, EndForecast] = {}
+        self._forecasts: dict[str, ReportedProgress] = {}
         self._times: deque[Seconds] = deque(maxlen=_MOST_KEPT)
         self._done = 0
         self._due: Seconds = 0.0
@@ -291,14 +290,11 @@ class ProgressWatch:
             task.look(attempt.state.ended - attempt.launch.began, is_through=is_through)
         finally:
             task.close()
-        return progress_reader.headway_of(task.forecast)
+        return task.forecast
 
     def headway(self, attempt: TaskAttempt) -> ReportedProgress | None:
         """Return the progress of a running attempt, if known."""
-        forecast = self._forecasts.get(attempt.record)
-        if forecast is None:
-            return None
-        return progress_reader.headway_of(forecast)
+        return self._forecasts.get(attempt.record)
 
     def note_done(self, wall_time: Seconds) -> None:
         """Note how long a task took that succeeded."""
@@ -418,10 +414,10 @@ class ProgressWatch:
                 seq=task.attempt.seq,
                 attempt=task.attempt.number,
                 started=round(task.attempt.launch.started, 3),
-                headway=headway,
+                headway=task.forecast,
             )
             for task in self._tasks.values()
-            if (headway := progress_reader.headway_of(task.forecast)) is not None
+            if task.forecast is not None
         )
         # from the monotonic clock to seconds since the epoch
         offset = time.time() - current_time

@@ -43,7 +43,8 @@ class Job:
         """Return what arrived and what weigh heard."""
         os.close(self.writer)
         heard: list[bytes] = []
-        self.interposed.finish([heard.append])
+        (passage,) = self.interposed.passages
+        self.interposed.finish(lambda: passage.look(heard.append, cost=1.0))
         self._reader.join(10)
         os.close(self._out)
         return b"".join(self._arrived), b"".join(heard)
@@ -79,7 +80,7 @@ def test_what_is_left_out_tears_no_line() -> None:
     while lines:
         lines = lines[os.write(job.writer, lines[:200_000]) :]
         if len(lines) % 3 == 0:
-            job.interposed.look([heard.append], cost=1.0)
+            job.interposed.passages[0].look(heard.append, cost=1.0)
     _, rest = job.finish()
     found = [line for line in (b"".join(heard) + rest).split(b"\n") if line]
     torn = [line for line in found if line not in whole]
@@ -109,7 +110,8 @@ def test_a_reader_that_goes_away_is_known_to_the_writer() -> None:
     threading.Thread(target=write, daemon=True).start()
     assert broken.wait(10)
     os.close(writer)
-    interposed.finish([lambda _chunk: None])
+    (passage,) = interposed.passages
+    interposed.finish(lambda: passage.look(lambda _chunk: None, cost=1.0))
 
 
 def test_without_a_descriptor_left_no_signal_stays_blocked(
@@ -139,9 +141,9 @@ def test_two_descriptors_of_one_pipe_share_a_passage() -> None:
     again = os.dup(target)
     os.set_inheritable(again, True)
     interposed = PtyTee((target, again))
-    assert interposed.count == 1
     assert interposed.streams[target] == interposed.streams[again]
-    interposed.finish([lambda _chunk: None])
+    (passage,) = interposed.passages
+    interposed.finish(lambda: passage.look(lambda _chunk: None, cost=1.0))
     for fd in (out, target, again):
         os.close(fd)
 

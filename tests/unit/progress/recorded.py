@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from weigh.model.progress import EndForecast
+from weigh.model.record import ReportedProgress
 from weigh.progress.reader import RunProgressReader
 
 DIRECTORY = Path(__file__).parents[2] / "support" / "data" / "progress"
@@ -16,7 +16,7 @@ SHARES = (0.09, 0.1, 0.2, 0.5, 0.8)
 class Look(NamedTuple):
     """The forecast at one time of a run, and the seconds that truly remained."""
 
-    forecast: EndForecast | None
+    forecast: ReportedProgress | None
     true: float
 
     @property

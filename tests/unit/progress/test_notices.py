@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from weigh.model.progress import EndForecast
+from weigh.model.record import ReportedProgress
 from weigh.progress.notices import LimitWatch, StallWatch, StuckWatch
 
 MINUTES = 60.0
-FORECAST = EndForecast(
+FORECAST = ReportedProgress(
     done=40,
     total=100,
     time=4000,
@@ -20,11 +20,11 @@ FORECAST = EndForecast(
     low=5000,
     high=8000,
 )
-BARE = EndForecast(done=40, total=None, time=4000, source="tqdm")
+BARE = ReportedProgress(done=40, total=None, time=4000, source="tqdm")
 
 
 def warnings_of(
-    limit: float, forecasts: Callable[[int], EndForecast | None]
+    limit: float, forecasts: Callable[[int], ReportedProgress | None]
 ) -> list[tuple[int, str]]:
     """Look every ten seconds for a quarter of an hour; return when what is reported."""
     watch = LimitWatch(limit, lambda seconds: f"--time={seconds:.0f}")
@@ -55,7 +55,7 @@ def test_a_run_that_will_be_too_late_is_reported_once_with_a_limit_for_all_of_it
     ],
 )
 def test_a_run_that_may_be_in_time_is_not_reported(
-    limit: float, forecasts: Callable[[int], EndForecast | None]
+    limit: float, forecasts: Callable[[int], ReportedProgress | None]
 ) -> None:
     assert warnings_of(limit, forecasts) == []
 

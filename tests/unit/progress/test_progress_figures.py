@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from weigh.model.progress import EndForecast
+from weigh.model.record import ReportedProgress
 from weigh.progress.reader import RunProgressReader
 
 
-def read(pieces: Sequence[str], every: float = 0.5) -> EndForecast | None:
+def read(pieces: Sequence[str], every: float = 0.5) -> ReportedProgress | None:
     """Read *pieces*, one *every* so many seconds; one without an end grows."""
     reader = RunProgressReader()
     for number, piece in enumerate(pieces, 1):
@@ -117,7 +117,7 @@ def test_a_figure_that_changes_faster_than_it_is_read_is_found() -> None:
     assert forecast.remaining == pytest.approx(14, rel=0.1)
 
 
-def width(forecast: EndForecast | None) -> float:
+def width(forecast: ReportedProgress | None) -> float:
     assert forecast
     assert forecast.low is not None
     assert forecast.high is not None

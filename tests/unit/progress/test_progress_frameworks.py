@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 from frameworks import FRAMEWORKS
 
-from weigh.model.progress import EndForecast
+from weigh.model.record import ReportedProgress
 from weigh.progress.figures import parse_time_left
 from weigh.progress.reader import RunProgressReader
 
@@ -40,7 +40,7 @@ SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.8)
 
 class Look(NamedTuple):
     share: float
-    forecast: EndForecast | None
+    forecast: ReportedProgress | None
     true: float
 
 

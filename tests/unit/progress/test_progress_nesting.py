@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from weigh.model.progress import EndForecast
+from weigh.model.record import ReportedProgress
 from weigh.progress.counters import MOST_COUNTERS
 from weigh.progress.reader import RunProgressReader
 
@@ -24,7 +24,7 @@ def lightning(done: int, total: int, epoch: int) -> str:
     return f"\rEpoch {epoch}/7 {BAR} {done}/{total} 0:00:01 • 0:00:09 9it/s"
 
 
-def seen(printed: Printed, *, until: float) -> EndForecast:
+def seen(printed: Printed, *, until: float) -> ReportedProgress:
     reader = RunProgressReader()
     for time, text in printed:
         if time <= until:

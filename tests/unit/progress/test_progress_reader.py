@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weigh.model.progress import EndForecast
+from weigh.model.record import ReportedProgress
 from weigh.progress.counters import MOST_COUNTERS
 from weigh.progress.pace import MOST_POINTS
 from weigh.progress.reader import LONGEST, RunProgressReader
@@ -19,7 +19,7 @@ def read(steps: range, total: int) -> RunProgressReader:
     return reader
 
 
-def known(reader: RunProgressReader, now: float) -> EndForecast:
+def known(reader: RunProgressReader, now: float) -> ReportedProgress:
     forecast = reader.forecast(now)
     assert forecast is not None
     return forecast

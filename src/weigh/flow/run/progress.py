@@ -10,10 +10,10 @@ import msgspec
 from weigh import waits
 from weigh.errors import WeighError
 from weigh.lazy_modules import lazy_module
-from weigh.measure.output import own_streams, written_so_far
+from weigh.measure.output import own_output_files
 from weigh.model.record import Allocation, ReportedProgress, RunMeasurement
 from weigh.schedulers import end_from_environment, kind_of_job, kind_or_first
-from weigh.units import Bytes, Seconds, format_duration
+from weigh.units import Seconds, format_duration
 
 if TYPE_CHECKING:
     from weigh.flow.run.run import RunOptions
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from weigh.measure.progress_reader import ProgressReader
     from weigh.measure.pty_tee import PtyTee
     from weigh.measure.watcher import TreeWatcher
-    from weigh.model.progress import EndForecast
     from weigh.progress import notices
     from weigh.progress.notices import LimitWatch, StallWatch
     from weigh.render import progress_lines
@@ -123,8 +122,7 @@ class RunObserver:
         # the scheduler's number, or else the devices that are visible
         self._gpus = granted or len([one for one in devices.split(",") if one.strip()])
         self._notify = notify
-        # what stands in the files before the job is not its output
-        self._starts: dict[int, Bytes] = written_so_far()
+        self._files = own_output_files()
         self._limit = time_until_limit(options.time_limit, env)
         self._signal = _parsed_checkpoint_signal(options.checkpoint_signal)
         self._signal_at: Seconds | None = None
@@ -134,7 +132,7 @@ class RunObserver:
         self._reader: ProgressReader | None = None
         self._limits: LimitWatch | None = None
         self._stalls: StallWatch | None = None
-        self._latest: EndForecast | None = None
+        self._latest: ReportedProgress | None = None
         self._looked_at: Seconds = 0.0
         self._forecast_at: Seconds = 0.0
         self._speak_at = _SPEAK_FIRST
@@ -172,9 +170,7 @@ class RunObserver:
 
     def progress(self) -> ReportedProgress | None:
         """Return the progress so far."""
-        if self._reader is None:
-            return None
-        return progress_reader.headway_of(self._latest)
+        return self._latest
 
     def _read_the_rest(self, measured: RunMeasurement | None) -> None:
         """Wait for all output of the job, and read it."""
@@ -182,7 +178,8 @@ class RunObserver:
         if self._query is not None:
             self._query.close()
         if self.tee is not None:
-            self.tee.finish(self._start_reader().feeds(now))
+            reader = self._start_reader()
+            self.tee.finish(lambda: reader.look(now, cost=pty_tee.PATIENCE))
         if self._reader is not None:
             self._read(now)
             # a run that failed did not do all of its steps
@@ -195,9 +192,9 @@ class RunObserver:
         """Return the reader; start it at the first call."""
         if self._reader is not None:
             return self._reader
-        passing = [] if self.tee is None else [self.tee]
+        passing = [] if self.tee is None else self.tee.passages
         self._reader = progress_reader.ProgressReader(
-            [*own_streams(self._starts), *passing],
+            [*self._files, *passing],
             self._channel,
             patterns=self._options.progress_patterns,
         )
