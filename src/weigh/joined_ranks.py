@@ -6,7 +6,7 @@ process after another. Each counts once, with the larger figure.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -58,6 +58,18 @@ def sum_of_known(values: Iterable[_Number | None]) -> _Number | None:
     return sum(known[1:], known[0]) if known else None
 
 
+def _joined_figures(
+    parts: Sequence[object], *, largest: str = "", sums: str = ""
+) -> dict[str, Any]:
+    """Return these fields of *parts* by name, each its largest value or its sum."""
+    joined: dict[str, Any] = {}
+    for name in largest.split():
+        joined[name] = largest_known(getattr(one, name) for one in parts)
+    for name in sums.split():
+        joined[name] = sum_of_known(getattr(one, name) for one in parts)
+    return joined
+
+
 def peak_of(cluster_node: RecordedNode) -> Bytes:
     """Return a node's peak memory; 0 if it was not measured."""
     return cluster_node.peak_memory.value if cluster_node.peak_memory else 0
@@ -96,20 +108,15 @@ def joined_ranks(ranks: Iterable[RecordedRank]) -> tuple[RecordedRank, ...]:
 
 
 def _joined_rank(recorded_rank: RecordedRank, other_rank: RecordedRank) -> RecordedRank:
+    both = (recorded_rank, other_rank)
     return msgspec.structs.replace(
         other_rank,
         host=other_rank.host or recorded_rank.host,
         pid=other_rank.pid or recorded_rank.pid,
-        size=largest_known((recorded_rank.size, other_rank.size)),
-        peak_memory=largest_known((recorded_rank.peak_memory, other_rank.peak_memory)),
-        cpu_time=largest_known((recorded_rank.cpu_time, other_rank.cpu_time)),
         # whoever saw it first knows best when it began
-        start=min(
-            (at for at in (recorded_rank.start, other_rank.start) if at is not None),
-            default=None,
-        ),
-        wall_time=largest_known((recorded_rank.wall_time, other_rank.wall_time)),
+        start=min((one.start for one in both if one.start is not None), default=None),
         gpus=recorded_rank.gpus or other_rank.gpus,
+        **_joined_figures(both, largest="size peak_memory cpu_time wall_time"),
     )
 
 
@@ -242,11 +249,10 @@ def join_records(record_parts: Sequence[Record]) -> Record:
         if not monitors
         else msgspec.structs.replace(
             monitors[0],
-            cpu_time=sum_of_known(one.cpu_time for one in monitors),
-            memory=largest_known(one.memory for one in monitors),
-            rank_memory=largest_known(one.rank_memory for one in monitors),
-            samples=sum(one.samples for one in monitors),
             warnings=tuple(dict.fromkeys(w for one in monitors for w in one.warnings)),
+            **_joined_figures(
+                monitors, largest="memory rank_memory", sums="cpu_time samples"
+            ),
         ),
     )
 
@@ -282,31 +288,22 @@ def _usage_of_parts(
         by + (one.usage.wall_time if one.usage else 0.0)
         for one, by in zip(record_parts, shifts, strict=True)
     )
-
-    def whole(figure: Callable[[Usage], _Number | None]) -> _Number | None:
-        return sum_of_known(map(figure, usages))
-
+    figures = _joined_figures(
+        usages,
+        # ranks on one node do not add up to a single process, and can share its control
+        # group: a sum would count it several times
+        largest="max_process_memory cgroup_peak memory_limit",
+        sums="cpu_time user_time system_time virtual_memory read_bytes write_bytes "
+        "processes",
+    )
     joined = msgspec.structs.replace(
         usages[0],
         wall_time=wall,
-        user_time=whole(lambda usage: usage.user_time),
-        system_time=whole(lambda usage: usage.system_time),
-        # ranks on one node do not add up to a single process
-        max_process_memory=largest_known(one.max_process_memory for one in usages),
-        virtual_memory=whole(lambda usage: usage.virtual_memory),
-        # ranks of a node can share its control group: a sum would count it several
-        # times
-        cgroup_peak=largest_known(one.cgroup_peak for one in usages),
-        read_bytes=whole(lambda usage: usage.read_bytes),
-        write_bytes=whole(lambda usage: usage.write_bytes),
-        processes=whole(lambda usage: usage.processes),
         growing=any(one.growing for one in usages),
         gpus=joined_gpus(gpu for one in usages for gpu in one.gpus),
-        memory_limit=largest_known(one.memory_limit for one in usages),
+        **figures,
     )
-    return with_node_figures(
-        joined, recorded_nodes, whole(lambda usage: usage.cpu_time)
-    )
+    return with_node_figures(joined, recorded_nodes, figures["cpu_time"])
 
 
 def joined_nodes(recorded_nodes: Iterable[RecordedNode]) -> Iterable[RecordedNode]:
@@ -326,10 +323,9 @@ def _joined_node(recorded_node: RecordedNode, other_node: RecordedNode) -> Recor
     top = max(recorded_node, other_node, key=peak_of)
     return msgspec.structs.replace(
         top,
-        cpus=largest_known((recorded_node.cpus, other_node.cpus)),
         final=recorded_node.final or other_node.final,
-        heard=largest_known((recorded_node.heard, other_node.heard)),
         gpus=joined_gpus((*recorded_node.gpus, *other_node.gpus)),
+        **_joined_figures((recorded_node, other_node), largest="cpus heard"),
     )
 
 

@@ -117,19 +117,9 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
     "[default: never]",
 )
 # time from TERM to KILL; a bare number is seconds
-@click.option(
-    "--grace",
-    hidden=True,  # a setting of a site: [exec] grace
-    type=SECONDS,
-    default="30",
-)
-# stop the tasks before TIME is over
-@click.option(
-    "--time",
-    "time_limit",
-    hidden=True,  # job scripts give it
-    type=DURATION,
-)
+@options.of_settings("--grace", type=SECONDS, default="30")
+# stop the tasks before TIME is over: job scripts give it
+@options.of_settings("--time", "time_limit", type=DURATION)
 @click.option(
     "--memory",
     metavar="SIZE",
@@ -137,11 +127,7 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
     help="Keep the memory of all tasks below SIZE.  [default: the job's]",
 )
 # --no-guard: stop no task before host or GPU memory runs out
-@click.option(
-    "--guard/--no-guard",
-    hidden=True,  # a setting: [exec] guard
-    default=True,
-)
+@options.of_settings("--guard/--no-guard", default=True)
 @click.option(
     "--stop",
     type=click.Choice(("nan",)),
@@ -150,44 +136,20 @@ _HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
 )
 @options.dry_run("Print the tasks that would run.")
 # --no-pin: do not bind tasks to cores of their own
-@click.option(
-    "--pin/--no-pin",
-    hidden=True,  # a setting: [exec] pin
-    default=True,
-)
+@options.of_settings("--pin/--no-pin", default=True)
 # --no-wait-orphans: stop processes a task leaves behind, instead of waiting
-@click.option(
-    "--wait-orphans/--no-wait-orphans",
-    hidden=True,  # a setting: [exec] wait_orphans
-    default=True,
-)
+@options.of_settings("--wait-orphans/--no-wait-orphans", default=True)
 # job scripts give these four, and messages name them where a person needs one
 # kill processes that a killed run left
-@click.option(
-    "--kill-survivors",
-    is_flag=True,
-    hidden=True,
-)
+@options.of_settings("--kill-survivors", is_flag=True)
 # ignore processes that a killed run left
-@click.option(
-    "--forget-survivors",
-    is_flag=True,
-    hidden=True,
-)
+@options.of_settings("--forget-survivors", is_flag=True)
 # TASKFILE is the directory of a plan with a shared queue: pull its tasks
-@click.option(
-    "--pull",
-    is_flag=True,
-    hidden=True,
-)
+@options.of_settings("--pull", is_flag=True)
 # with --pull: HOST has failed: run the tasks that it had taken
-@click.option(
-    "--gone",
-    hidden=True,
-    multiple=True,
-)
-@click.option("--interval", type=SECONDS_ABOVE_0, default=0.05, hidden=True)
-@click.option("--stalled-after", type=SECONDS_ABOVE_0, default=600.0, hidden=True)
+@options.of_settings("--gone", multiple=True)
+@options.of_settings("--interval", type=SECONDS_ABOVE_0, default=0.05)
+@options.of_settings("--stalled-after", type=SECONDS_ABOVE_0, default=600.0)
 @click.option(
     "--progress",
     "progress_patterns",

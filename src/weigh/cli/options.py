@@ -150,6 +150,11 @@ SETTINGS: dict[str, object] = {"help_option_names": ["-h", "--help"]}
 Decorator: TypeAlias = Callable[[Any], Any]
 
 
+def of_settings(*names: str, **words: Any) -> Decorator:  # noqa: ANN401 - click's own
+    """Return an option that no help lists: a setting of files, or of job scripts."""
+    return click.option(*names, hidden=True, **words)
+
+
 def as_json(text: str = "Print one JSON document.") -> Decorator:
     """Return the option ``--json``, described by *text*."""
     return click.option("--json", "as_json", is_flag=True, help=text)

@@ -152,12 +152,7 @@ def _repeats(
     help="A parameter of this run, for `weigh scan`; repeatable.",
 )
 # shortest time between samples
-@click.option(
-    "--interval",
-    hidden=True,  # a setting
-    type=options.SECONDS_ABOVE_0,
-    default=0.05,
-)
+@options.of_settings("--interval", type=options.SECONDS_ABOVE_0, default=0.05)
 @click.option(
     "--repeat",
     default="1",
@@ -167,11 +162,7 @@ def _repeats(
     "and maximum.  [default: 1,0]",
 )
 # what to request beyond the usage
-@click.option(
-    "--headroom",
-    hidden=True,  # a setting
-    type=HEADROOM,
-)
+@options.of_settings("--headroom", type=HEADROOM)
 @click.option(
     "--memory",
     "fail_above",
@@ -181,11 +172,7 @@ def _repeats(
 )
 @options.quiet("Print nothing but what went wrong.")
 # --no-wait-orphans: stop processes that outlive it, instead of waiting for them
-@click.option(
-    "--wait-orphans/--no-wait-orphans",
-    hidden=True,  # a setting
-    default=True,
-)
+@options.of_settings("--wait-orphans/--no-wait-orphans", default=True)
 @click.option(
     "--progress",
     "progress_patterns",

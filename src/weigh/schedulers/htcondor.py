@@ -34,7 +34,6 @@ from weigh.schedulers.kind import (
     DialectOptions,
     DialectTraits,
     DialectVariables,
-    LiveAnswers,
     SchedulerAccounting,
     SchedulerCommands,
     SchedulerKind,
@@ -660,20 +659,18 @@ class HTCondorSite(SchedulerSite):
     """HTCondor: the slots of its pool, which limit a job."""
 
     INSTEAD = "condor_status shows its slots, condor_q -allusers all jobs"
+    LIMITS: Mapping[Argv, bool] = {SLOTS: True}
 
-    def read_limits(
-        self, awaited_ids: tuple[str, ...], query: SchedulerQuery
-    ) -> LiveAnswers:
-        """Query the slots, whose size limits a job; never raises."""
-        (slots,) = query((SLOTS,))
-        if not slots.is_answer:
-            return LiveAnswers(trouble=slots.complaint())
-        try:
-            nodes = nodes_of_slots(slots.out)
-        except FormatError as error:
-            return LiveAnswers(trouble=str(error))
-        limits = cluster.ClusterLimits(queues=(QUEUE,), nodes=nodes, enforced=False)
-        return LiveAnswers(limits=limits)
+    def limits_of(
+        self, texts: Mapping[Argv, str], query: SchedulerQuery
+    ) -> cluster.ClusterLimits:
+        """Return the limits: a job fits on a slot.
+
+        Raises:
+            FormatError: the output is cut off.
+        """
+        nodes = nodes_of_slots(texts[SLOTS])
+        return cluster.ClusterLimits(queues=(QUEUE,), nodes=nodes, enforced=False)
 
 
 # ---- what it is called, and in what it differs

@@ -826,9 +826,12 @@ class SchedulerSite:
     """What one scheduler shows of a cluster and of its limits.
 
     ``INSTEAD`` is the command that shows the cluster, if ``read_cluster`` does not.
+    ``LIMITS`` are the commands that print the limits of a submission; True marks one
+    without which nothing is known.
     """
 
     INSTEAD = ""
+    LIMITS: Mapping[Argv, bool] = {}
 
     def read_cluster(
         self, query: SchedulerQuery, env: Mapping[str, str]
@@ -837,11 +840,15 @@ class SchedulerSite:
         instead = self.INSTEAD or "its own commands show it"
         raise UsageError(f"weigh cluster does not read this scheduler: {instead}")
 
-    def read_limits(
-        self, awaited_ids: tuple[str, ...], query: SchedulerQuery
-    ) -> LiveAnswers:
-        """Query the limits that apply to a submission; never raises."""
-        return LiveAnswers(trouble="weigh does not read those of this scheduler")
+    def limits_of(
+        self, texts: Mapping[Argv, str], query: SchedulerQuery
+    ) -> ClusterLimits | None:
+        """Return the limits, from what the commands of ``LIMITS`` printed.
+
+        Raises:
+            FormatError: an output is cut off.
+        """
+        return None
 
 
 # ---- its line in the table

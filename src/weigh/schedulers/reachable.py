@@ -1,12 +1,12 @@
 """A scheduler that can be reached: what weigh asks of it, and its answers on jobs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import msgspec
 
-from weigh.model.cluster import ClusterLimits
+from weigh.errors import FormatError
 from weigh.model.job import (
     STUCK,
     ElementState,
@@ -87,15 +87,15 @@ def queried_limits(
     scheduler_kind: SchedulerKind,
     awaited_ids: Sequence[str],
     query: SchedulerQuery,
-    commands: Mapping[Argv, bool],
-    limits_of: Callable[[Mapping[Argv, str]], ClusterLimits],
 ) -> LiveAnswers:
     """Return the limits of a cluster, and the states of the jobs that others wait for.
 
-    *commands* print the limits; True marks one without which nothing is known.
-    *limits_of* reads what those printed that answered.
+    Never raises.
     """
-    backend, count = scheduler_kind.backend, len(commands)
+    backend, site = scheduler_kind.backend, scheduler_kind.site
+    commands, count = site.LIMITS, len(site.LIMITS)
+    if not commands:
+        return LiveAnswers(trouble="weigh does not read those of this scheduler")
     replies = query((*commands, *backend.awaited_argvs(awaited_ids)))
     answers = dict(zip(commands, replies[:count], strict=True))
     for argv, reply in answers.items():
@@ -103,7 +103,10 @@ def queried_limits(
             return LiveAnswers(trouble=reply.complaint())
     texts = {argv: reply.out for argv, reply in answers.items() if reply.is_answer}
     jobs = _awaited_states(backend, awaited_ids, replies[count:])
-    return LiveAnswers(limits=limits_of(texts), jobs=jobs)
+    try:
+        return LiveAnswers(limits=site.limits_of(texts, query), jobs=jobs)
+    except FormatError as error:
+        return LiveAnswers(trouble=str(error))
 
 
 def _awaited_states(

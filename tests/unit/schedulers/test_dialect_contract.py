@@ -21,6 +21,7 @@ from weigh.schedulers.kind import (
     SchedulerText,
     directive_line,
 )
+from weigh.schedulers.reachable import queried_limits
 from weigh.units import GIB, KIB, MIB
 
 DIALECTS: dict[str, SchedulerText] = {name: kind.text for name, kind in KINDS.items()}
@@ -209,7 +210,7 @@ def test_commands_without_an_answer_leave_the_limits_unknown(
     def nobody(commands: Sequence[Argv]) -> list[CommandOutput]:
         return [CommandOutput(trouble="not found")] * len(commands)
 
-    assert kind.site.read_limits((), nobody).trouble
+    assert queried_limits(kind, (), nobody).trouble
     assert kind.accounting.parse("") == ()
     with pytest.raises(WeighError, match=kind.site.INSTEAD or f"{kind.title}|its own"):
         kind.site.read_cluster(nobody, {})

@@ -28,6 +28,7 @@ from weigh.model.record import SiteComplexes, SiteFlags
 from weigh.schedulers import KINDS, schedulers_on_path
 from weigh.schedulers.command import query_environment
 from weigh.schedulers.kind import LiveAnswers
+from weigh.schedulers.reachable import queried_limits
 from weigh.units import Seconds
 
 _WORD = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
@@ -242,7 +243,7 @@ def live_limits(
     if kind is None:
         return LiveAnswers()
     asking = query(asking_environment(env), run_command, PATIENCE)
-    live = kind.site.read_limits(awaited_ids, asking)
+    live = queried_limits(kind, awaited_ids, asking)
     limits = live.limits
     if limits is None:
         return live

@@ -22,17 +22,14 @@ from weigh.model.cluster import (
     state_by_use,
 )
 from weigh.model.record import State
-from weigh.schedulers import KINDS
 from weigh.schedulers import gridengine as gridengine_text
 from weigh.schedulers.command import unanswered
 from weigh.schedulers.kind import (
     Argv,
     ClusterAnswers,
-    LiveAnswers,
     SchedulerQuery,
     SchedulerSite,
 )
-from weigh.schedulers.reachable import queried_limits
 from weigh.schedulers.words import count_elements, parsed_or_none, whole_number
 from weigh.units import Bytes
 
@@ -395,6 +392,8 @@ def _default_h_vmem(complexes: str) -> Bytes | None:
 class GridEngineSite(SchedulerSite):
     """Grid Engine: its nodes, queues and limits."""
 
+    LIMITS: Mapping[Argv, bool] = {HOSTS: False, QUEUES: True, COMPLEXES: False}
+
     def read_cluster(
         self, query: SchedulerQuery, env: Mapping[str, str]
     ) -> ClusterAnswers:
@@ -419,18 +418,12 @@ class GridEngineSite(SchedulerSite):
             notes=notes,
         )
 
-    def read_limits(
-        self, awaited_ids: tuple[str, ...], query: SchedulerQuery
-    ) -> LiveAnswers:
-        """Query the limits that apply to a submission; never raises."""
-
-        def limits_of(texts: Mapping[Argv, str]) -> ClusterLimits:
-            hosts = parse_hosts(texts.get(HOSTS, ""))
-            return gridengine_cluster_limits(texts, gpu_totals_of_hosts(hosts, query))
-
-        commands = {HOSTS: False, QUEUES: True, COMPLEXES: False}
-        kind = KINDS[gridengine_text.TEXT.NAME]
-        return queried_limits(kind, awaited_ids, query, commands, limits_of)
+    def limits_of(
+        self, texts: Mapping[Argv, str], query: SchedulerQuery
+    ) -> ClusterLimits:
+        """Return the limits, with the totals of each host, for which it asks."""
+        hosts = parse_hosts(texts.get(HOSTS, ""))
+        return gridengine_cluster_limits(texts, gpu_totals_of_hosts(hosts, query))
 
 
 SITE = GridEngineSite()

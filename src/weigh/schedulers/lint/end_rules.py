@@ -399,14 +399,11 @@ class CommandLines(msgspec.Struct, frozen=True):
 
 def _split_lines(lint_case: LintCase) -> Iterator[LintFinding]:
     """Find lines with quotes, pipes or redirections that are run word by word."""
-    known: dict[str, CommandLines] = {}
-    loops = [
-        one.inputs for one in lint_case.body.commands if not one.words and one.inputs
-    ]
+    variables = _HeldVariables(lint_case)
     for command, place in commands_with_directories(lint_case):
         raw = [one.text for one in tokens(command.text) if one.kind == "word"]
         at = _expanded_command(raw, len(command.assigned))
-        held = None if at is None else _held_by(lint_case, raw[at], place, known)
+        held = None if at is None else variables.held_by(raw[at], place)
         found = held.that_needs_a_shell() if held else None
         if at is not None and held is not None and found is not None:
             number, what = found
@@ -416,7 +413,7 @@ def _split_lines(lint_case: LintCase) -> Iterator[LintFinding]:
             cure = " ".join((*raw[:at], f'bash -c "{line}"'))
             yield problem(command, "word-splitting", effect, cure)
             return
-        known |= _assigned(lint_case, command, place, loops, known)
+        variables.assign(command, place)
 
 
 def _expanded_command(raw: list[str], assigned: int) -> int | None:
@@ -439,78 +436,60 @@ def _expanded_command(raw: list[str], assigned: int) -> int | None:
     return None
 
 
-def _held_by(
-    lint_case: LintCase, word: str, place: str | None, known: dict[str, CommandLines]
-) -> CommandLines | None:
-    """Return the command lines that an expansion may give, if they are known."""
-    variable = _VARIABLE.fullmatch(word)
-    if variable is not None:
-        return known.get(variable[1] or variable[3])
-    inner = _SUBSTITUTION.fullmatch(word)
-    return (
-        _of_file(lint_case, (inner[1] or inner[2] or ""), place, known)
-        if inner
-        else None
-    )
+class _HeldVariables:
+    """What the variables of a script hold, as far as that is lines of commands."""
 
+    def __init__(self, lint_case: LintCase) -> None:
+        self._case, self._known = lint_case, dict[str, CommandLines]()
+        commands = lint_case.body.commands
+        loops = (one.inputs for one in commands if not one.words and one.inputs)
+        self._loop_inputs = next(loops, ())
 
-def _of_file(
-    lint_case: LintCase, text: str, place: str | None, known: dict[str, CommandLines]
-) -> CommandLines | None:
-    """Return the lines of the file among the words of a substitution."""
-    for token in tokens(text):
-        name = unquoted(token.text)
-        variable = _VARIABLE.fullmatch(name)
+    def held_by(self, text: str, place: str | None) -> CommandLines | None:
+        """Return the lines that an expansion may give, if they are known."""
+        variable = _VARIABLE.fullmatch(text)
         if variable is not None:
-            named = known.get(variable[1] or variable[3])
+            return self._known.get(variable[1] or variable[3])
+        inner = _SUBSTITUTION.fullmatch(text)
+        return self._of_file(inner[1] or inner[2], place) if inner else None
+
+    def _of_file(self, text: str, place: str | None) -> CommandLines | None:
+        """Return the lines of the file among the words of a substitution."""
+        for token in tokens(text):
+            name = unquoted(token.text)
+            named = self.held_by(name, place)
             name = named.lines[0] if named and len(named.lines) == 1 else name
-        path = lint_case.absolute(name, place) if token.kind == "word" else None
-        lines = lint_case.facts.texts.get(path) if path else None
-        if lines is not None:
-            return CommandLines(name, tuple(lines.splitlines()))
-    return None
+            path = self._case.absolute(name, place) if token.kind == "word" else None
+            lines = self._case.facts.texts.get(path) if path else None
+            if lines is not None:
+                return CommandLines(name, tuple(lines.splitlines()))
+        return None
 
+    def assign(self, command: ShellCommand, place: str | None) -> None:
+        """Remember what a command assigns, as far as it is lines."""
+        exported = command.words[1:] if command.name == "export" else ()
+        for word in (*command.assigned, *exported):
+            name, _, value = word.partition("=")
+            listed = _LIST.fullmatch(word)
+            if listed is not None:
+                name = name.rstrip("+")
+                parts = (one.text for one in tokens(listed[2]) if one.kind == "word")
+                lines = CommandLines(name, tuple(map(_without_outer_quotes, parts)))
+                self._known[name] = lines
+            elif plain := _without_outer_quotes(value):
+                self._keep(name, plain, place)
+        if command.name in {"read", "mapfile", "readarray"} and len(command.words) > 1:
+            text = " ".join(command.inputs or self._loop_inputs) or command.text
+            if held := self._of_file(text, place):
+                self._known[command.words[-1]] = held
 
-def _assigned(
-    lint_case: LintCase,
-    command: ShellCommand,
-    place: str | None,
-    loops: list[tuple[str, ...]],
-    known: dict[str, CommandLines],
-) -> dict[str, CommandLines]:
-    """Return what a command assigns, as far as it is a line or a list of lines."""
-    found: dict[str, CommandLines] = {}
-    words = (
-        *command.assigned,
-        *(command.words[1:] if command.name == "export" else ()),
-    )
-    for word in words:
-        name, _, value = word.partition("=")
-        listed = _LIST.fullmatch(word)
-        if listed is not None:
-            parts = (one.text for one in tokens(listed[2]) if one.kind == "word")
-            texts = tuple(_without_outer_quotes(part) for part in parts)
-            found[name.rstrip("+")] = CommandLines(name.rstrip("+"), texts)
-            continue
-        plain = _without_outer_quotes(value)
-        inner = _SUBSTITUTION.fullmatch(plain)
-        held = (
-            _of_file(lint_case, inner[1] or inner[2] or "", place, known)
-            if inner
-            else None
-        )
-        if inner is None and plain:
-            line = plain.replace('\\"', '"')
+    def _keep(self, name: str, value: str, place: str | None) -> None:
+        held = self.held_by(value, place)
+        if held is None and not _SUBSTITUTION.fullmatch(value):
+            line = value.replace('\\"', '"')
             held = CommandLines(name, (re.sub(r"\$(?:\w+|\{\w+\})", "x", line),))
         if held is not None:
-            found[name] = held
-    if command.name in {"read", "mapfile", "readarray"} and len(command.words) > 1:
-        sources = command.inputs or next(iter(loops), ())
-        text = " ".join(sources) or command.text
-        held = _of_file(lint_case, text, place, known)
-        if held is not None:
-            found[command.words[-1]] = held
-    return found
+            self._known[name] = held
 
 
 def _without_outer_quotes(text: str) -> str:

@@ -17,17 +17,14 @@ from weigh.model.cluster import (
     NodeState,
     QueueLimits,
 )
-from weigh.schedulers import KINDS
 from weigh.schedulers import slurm as slurm_text
 from weigh.schedulers.command import unanswered
 from weigh.schedulers.kind import (
     Argv,
     ClusterAnswers,
-    LiveAnswers,
     SchedulerQuery,
     SchedulerSite,
 )
-from weigh.schedulers.reachable import queried_limits
 from weigh.schedulers.words import (
     count_elements,
     mebibytes_in,
@@ -268,6 +265,8 @@ def slurm_cluster_limits(texts: Mapping[Argv, str]) -> ClusterLimits:
 class SlurmSite(SchedulerSite):
     """Slurm: its nodes, queues and limits."""
 
+    LIMITS: Mapping[Argv, bool] = {NODES: False, PARTITIONS: True, CONFIG: True}
+
     def read_cluster(
         self, query: SchedulerQuery, env: Mapping[str, str]
     ) -> ClusterAnswers:
@@ -286,13 +285,11 @@ class SlurmSite(SchedulerSite):
             notes=unanswered({"squeue": jobs}),
         )
 
-    def read_limits(
-        self, awaited_ids: tuple[str, ...], query: SchedulerQuery
-    ) -> LiveAnswers:
-        """Query the limits that apply to a submission; never raises."""
-        commands = {NODES: False, PARTITIONS: True, CONFIG: True}
-        kind = KINDS[slurm_text.TEXT.NAME]
-        return queried_limits(kind, awaited_ids, query, commands, slurm_cluster_limits)
+    def limits_of(
+        self, texts: Mapping[Argv, str], query: SchedulerQuery
+    ) -> ClusterLimits:
+        """Return the limits, from what each command printed that answered."""
+        return slurm_cluster_limits(texts)
 
 
 SITE = SlurmSite()
