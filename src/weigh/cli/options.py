@@ -150,6 +150,18 @@ SETTINGS: dict[str, object] = {"help_option_names": ["-h", "--help"]}
 Decorator: TypeAlias = Callable[[Any], Any]
 
 
+def read_by(read: Callable[[Any], object]) -> Callable[..., object]:
+    """Return what click calls with a typed value: *read* may raise FormatError."""
+
+    def convert(_: click.Context, option: click.Parameter, typed: Any) -> object:  # noqa: ANN401 - click's own
+        try:
+            return None if typed is None else read(typed)
+        except FormatError as error:
+            raise click.BadParameter(str(error), param=option) from error
+
+    return convert
+
+
 def of_settings(*names: str, **words: Any) -> Decorator:  # noqa: ANN401 - click's own
     """Return an option that no help lists: a setting of files, or of job scripts."""
     return click.option(*names, hidden=True, **words)

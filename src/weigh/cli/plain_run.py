@@ -16,9 +16,9 @@ from weigh import config
 from weigh.cli.output import guard_terminal, make_stderr_patient, settle_stdout
 from weigh.cli.run_job import (
     label_trouble,
-    parse_parameters,
     report_on,
     run_notifier,
+    typed_parameters,
 )
 from weigh.errors import FormatError, WeighError
 from weigh.flow.run.record_sink import current_folder
@@ -69,7 +69,7 @@ def read_plain(argv: Sequence[str]) -> PlainRun | None:
         if value.startswith("-"):
             return None
     try:
-        found.parameters = parse_parameters(parameters)
+        found.parameters = typed_parameters(parameters)
     except FormatError:
         return None
     found.command = tuple(words)

@@ -12,6 +12,7 @@ from weigh.flow.request.request import RequestAnswer, request_of_records
 from weigh.lazy_modules import lazy_module
 from weigh.render.request_lines import FLAGS, JSON
 from weigh.schedulers import KINDS
+from weigh.sweep.values import parse_parameters
 
 if TYPE_CHECKING:
     from weigh.flow.request import history as request_history
@@ -35,25 +36,6 @@ _ACCOUNTS = tuple(kind.accounts for kind in KINDS.values())
 _OF_HISTORY = ("parameters",)
 _OF_RECORDS = ("headroom", "steps")
 _WIDTH = 80
-
-
-def _next_run_parameters(
-    _context: click.Context, option: click.Parameter, values: tuple[str, ...]
-) -> dict[str, float | str]:
-    parameters: dict[str, float | str] = {}
-    for text in values:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise click.BadParameter(
-                f"{text!r} is not NAME=VALUE (write it like batch_size=50)",
-                param=option,
-            )
-        # as in a record, where a number is stored as one
-        try:
-            parameters[name.strip()] = float(value)
-        except ValueError:
-            parameters[name.strip()] = value
-    return parameters
 
 
 @click.command(context_settings=options.SETTINGS)
@@ -91,7 +73,7 @@ def _next_run_parameters(
     "parameters",
     metavar="NAME=VALUE",
     multiple=True,
-    callback=_next_run_parameters,
+    callback=options.read_by(parse_parameters),
     help="Parameter of the next run; repeatable.  [default: the record's]",
 )
 @options.as_json()

@@ -4,7 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,13 +13,21 @@ from weigh.cli import options
 from weigh.cli.options import DURATION, HEADROOM, SIZE
 from weigh.cli.run_job import (
     label_trouble,
-    parse_parameters,
     report_on,
     run_notifier,
+    typed_parameters,
 )
 from weigh.errors import FormatError
 from weigh.flow.run.run import RunOptions, WatchedCommand, run_command_measured
+from weigh.lazy_modules import lazy_module
 from weigh.measure.launcher import JobLauncher
+
+if TYPE_CHECKING:
+    from weigh.measure import checkpoint_signal
+    from weigh.progress import reader
+else:  # each is imported when it is first used
+    checkpoint_signal = lazy_module("weigh.measure.checkpoint_signal")
+    reader = lazy_module("weigh.progress.reader")
 
 _MOST_RUNS = 10000  # of --repeat
 _WITHOUT_OPTION = ("login_node", "stalled_after")  # settings only
@@ -74,50 +82,22 @@ def _put_dashes(arguments: list[str], at: int) -> str:
     return f"put -- before the command: {with_dashes}"
 
 
-def _signal(
-    _context: click.Context, option: click.Parameter, value: str | None
-) -> str | None:
-    if value is None:
-        return None
-    from weigh.measure.checkpoint_signal import parse_checkpoint_signal  # noqa: PLC0415 - rarely
-
-    try:
-        parse_checkpoint_signal(value)
-    except FormatError as error:
-        raise click.BadParameter(str(error), param=option) from error
-    return value
+def _checked_signal(text: str) -> str:
+    checkpoint_signal.parse_checkpoint_signal(text)
+    return text
 
 
-def _checked_progress_patterns(
-    _context: click.Context, option: click.Parameter, values: tuple[str, ...]
-) -> tuple[str, ...]:
-    if not values:
-        return ()
-    from weigh.progress.reader import RunProgressReader  # noqa: PLC0415 - rarely
-
-    try:
-        RunProgressReader(tuple(filter(None, values)))
-    except FormatError as error:
-        raise click.BadParameter(str(error), param=option) from error
-    return values
+def _checked_progress_patterns(texts: tuple[str, ...]) -> tuple[str, ...]:
+    if texts:
+        reader.RunProgressReader(tuple(filter(None, texts)))
+    return texts
 
 
-def _label(
-    _context: click.Context, option: click.Parameter, value: str | None
-) -> str | None:
-    trouble = None if value is None else label_trouble(value)
+def _checked_label(text: str) -> str:
+    trouble = label_trouble(text)
     if trouble is not None:
-        raise click.BadParameter(trouble, param=option)
-    return value
-
-
-def _run_parameters(
-    _context: click.Context, option: click.Parameter, values: tuple[str, ...]
-) -> dict[str, int | float | str]:
-    try:
-        return parse_parameters(values)
-    except FormatError as error:
-        raise click.BadParameter(str(error), param=option) from error
+        raise FormatError(trouble)
+    return text
 
 
 def _repeats(
@@ -140,7 +120,7 @@ def _repeats(
 @click.option(
     "--label",
     metavar="NAME",
-    callback=_label,
+    callback=options.read_by(_checked_label),
     help="Name of the record, to find it again.",
 )
 @click.option(
@@ -148,7 +128,7 @@ def _repeats(
     "parameters",
     metavar="NAME=VALUE",
     multiple=True,
-    callback=_run_parameters,
+    callback=options.read_by(typed_parameters),
     help="A parameter of this run, for `weigh scan`; repeatable.",
 )
 # shortest time between samples
@@ -180,7 +160,7 @@ def _repeats(
     is_flag=False,
     flag_value="",  # without a pattern the known ones are tried
     multiple=True,
-    callback=_checked_progress_patterns,
+    callback=options.read_by(_checked_progress_patterns),
     help="Estimate the remaining time from the output; RE finds (?P<done>..) and "
     "(?P<total>..), or (?P<percent>..).",
 )
@@ -194,7 +174,7 @@ def _repeats(
 @click.option(
     "--checkpoint-signal",
     metavar="SIGNAL@TIME",
-    callback=_signal,
+    callback=options.read_by(_checked_signal),
     help="Send a signal before the time limit, such as USR1@10m.",
 )
 @click.option(

@@ -41,21 +41,13 @@ def label_trouble(label: str) -> str | None:
     return f"{label!r} cannot be a label (neither 'last' nor -NAME can)"
 
 
-def parse_parameters(texts: Sequence[str]) -> dict[str, int | float | str]:
-    """Parse words like ``batch_size=50``.
+def typed_parameters(texts: Sequence[str]) -> dict[str, int | float | str]:
+    """Return the parameters of a run, of which most runs have none.
 
     Raises:
-        FormatError: one has no name or no equals sign.
+        FormatError: a text is not NAME=VALUE.
     """
-    parameters: dict[str, int | float | str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise FormatError(
-                f"{text!r} is not NAME=VALUE (write it like batch_size=50)"
-            )
-        parameters[name.strip()] = sweep_values.typed_value(value)
-    return parameters
+    return sweep_values.parse_parameters(texts) if texts else {}
 
 
 def run_notifier(*, quiet: bool) -> Notify:

@@ -415,12 +415,13 @@ class SchedulerClient(Scheduler):
         numbers = element_numbers_of(submitted_job)
         chosen = range(len(numbers)) if elements is None else elements
         targets = tuple(numbers[place] for place in chosen)
-        # a part of a user's array is cancelled by its indices, or the rest would end
-        # with it
-        is_whole = elements is None and not (
-            submitted_job.own and submitted_job.own.part
-        )
-        argv = self._backend.cancel_argv(submitted_job, None if is_whole else targets)
+        own = submitted_job.own
+        # a plain job has no index to name; a part of a user's array is cancelled by its
+        # indices, or the rest would end with it
+        is_plain = own is None and submitted_job.elements == 1
+        is_whole = is_plain or (elements is None and not (own and own.part))
+        chosen_elements = None if is_whole else targets
+        argv = self._backend.cancel_argv(submitted_job.id, chosen_elements)
         noted = CancelledElements(submitted_job.id, tuple(targets), self._way.clock())
         is_refused = False
         try:

@@ -23,7 +23,6 @@ from weigh.model.job import (
     JobScript,
     RecordedRequest,
     States,
-    SubmittedJob,
 )
 from weigh.model.record import Allocation, RecordedJob, Request, State
 from weigh.model.report import AccountedElement, without_impossible
@@ -533,12 +532,10 @@ class HTCondorCommands(SchedulerCommands):
         """Read condor_history, which lists the latest end first."""
         return _states(reversed(_read_or_none(command_output)))
 
-    def cancel_argv(
-        self, submitted_job: SubmittedJob, elements: Sequence[int] | None
-    ) -> Argv:
+    def cancel_argv(self, job_id: str, elements: Sequence[int] | None) -> Argv:
         """Return the command that removes a job or some of its elements."""
-        some = (f"{submitted_job.id}.{element}" for element in elements or ())
-        return ("condor_rm", *((submitted_job.id,) if elements is None else some))
+        some = (f"{job_id}.{element}" for element in elements or ())
+        return ("condor_rm", *((job_id,) if elements is None else some))
 
     def session_flags(self, job_request: JobRequest) -> list[Argv]:
         """Refuse: only condor_submit opens a shell on a node, and needs sshd there.

@@ -529,10 +529,8 @@ class SchedulerCommands(SchedulerQuestions, ABC):
         return (self.listed_argv(job_ids), *self.ended_argvs(job_ids))
 
     @abstractmethod
-    def cancel_argv(
-        self, submitted_job: SubmittedJob, elements: Sequence[int] | None
-    ) -> Argv:
-        """Return the command that cancels a job, or these elements of it."""
+    def cancel_argv(self, job_id: str, elements: Sequence[int] | None) -> Argv:
+        """Return the command that cancels a job, or these elements of an array."""
 
     @abstractmethod
     def runs_on_host(self, job_id: str, host_name: str) -> SchedulerQuestion[bool]:

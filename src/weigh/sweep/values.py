@@ -225,6 +225,23 @@ def typed_value(value_text: str) -> Value:
     return value_text
 
 
+def parse_parameters(texts: Sequence[str]) -> dict[str, Value]:
+    """Parse words like ``batch_size=50``.
+
+    Raises:
+        FormatError: one has no name or no equals sign.
+    """
+    parameters: dict[str, Value] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise FormatError(
+                f"{text!r} is not NAME=VALUE (write it like batch_size=50)"
+            )
+        parameters[name.strip()] = typed_value(value)
+    return parameters
+
+
 def _expanded_item(parameter_name: str, item: str) -> tuple[str, ...]:
     if not item:
         raise FormatError(

@@ -9,7 +9,6 @@ import pytest
 from captured_text import captured
 from hypothesis import given
 from hypothesis import strategies as st
-from some_requests import a_submitted_job
 
 from weigh.errors import FormatError, UsageError
 from weigh.model.cluster import ClusterNode, NodeGpus
@@ -249,13 +248,12 @@ def test_times_of_either_form_are_read() -> None:
 
 
 def test_elements_to_cancel_are_named_as_each_scheduler_does() -> None:
-    job = a_submitted_job(elements=9, tasks=9)
     some = (0, 1, 2, 5)
 
-    assert slurm.COMMANDS.cancel_argv(job, some) == ("scancel", "7_[0-2,5]")
-    assert slurm.COMMANDS.cancel_argv(job, None) == ("scancel", "7")
+    assert slurm.COMMANDS.cancel_argv("7", some) == ("scancel", "7_[0-2,5]")
+    assert slurm.COMMANDS.cancel_argv("7", None) == ("scancel", "7")
     parts = shlex.split("qdel 7.1-3 7.6")
-    assert gridengine.COMMANDS.cancel_argv(job, some) == tuple(parts)
+    assert gridengine.COMMANDS.cancel_argv("7", some) == tuple(parts)
 
 
 # ---- HTCondor, recorded from 23.9.6 on Debian 13 (ci/htcondor-up.sh)

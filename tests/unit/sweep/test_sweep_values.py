@@ -6,9 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.cli.run_job import parse_parameters
 from weigh.errors import FormatError
-from weigh.sweep.values import ParameterAxis, parse_axis, typed_value
+from weigh.sweep.values import (
+    ParameterAxis,
+    parse_axis,
+    parse_parameters,
+    typed_value,
+)
 
 
 def texts(values: str) -> tuple[str, ...]:

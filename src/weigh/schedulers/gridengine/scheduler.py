@@ -18,7 +18,6 @@ from weigh.model.job import (
     JobScript,
     RecordedRequest,
     States,
-    SubmittedJob,
 )
 from weigh.model.record import SiteComplexes, State
 from weigh.schedulers import gridengine as gridengine_text
@@ -446,16 +445,12 @@ class GridEngineCommands(SchedulerCommands):
                 states.setdefault(job, {})[number - 1] = element
         return states
 
-    def cancel_argv(
-        self, submitted_job: SubmittedJob, elements: Sequence[int] | None
-    ) -> Argv:
+    def cancel_argv(self, job_id: str, elements: Sequence[int] | None) -> Argv:
         """Return the command that cancels a job or some of its elements."""
-        if elements is None or (
-            submitted_job.elements == 1 and submitted_job.own is None
-        ):
-            return ("qdel", submitted_job.id)
+        if elements is None:
+            return ("qdel", job_id)
         spans = format_ranges(number + 1 for number in elements).split(",")
-        return ("qdel", *(f"{submitted_job.id}.{span}" for span in spans))
+        return ("qdel", *(f"{job_id}.{span}" for span in spans))
 
     def session_flags(self, job_request: JobRequest) -> list[Argv]:
         """Return the options of a shell on a node."""

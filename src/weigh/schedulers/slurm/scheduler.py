@@ -21,7 +21,6 @@ from weigh.model.job import (
     JobScript,
     RecordedRequest,
     States,
-    SubmittedJob,
 )
 from weigh.model.record import State
 from weigh.schedulers.command import CommandOutput
@@ -409,16 +408,11 @@ class SlurmCommands(SchedulerCommands):
         _mark_short_elements(states, short)
         return states
 
-    def cancel_argv(
-        self, submitted_job: SubmittedJob, elements: Sequence[int] | None
-    ) -> Argv:
+    def cancel_argv(self, job_id: str, elements: Sequence[int] | None) -> Argv:
         """Return the command that cancels a job or some of its elements."""
-        # a plain job has no index to name
-        if elements is None or (
-            submitted_job.elements == 1 and submitted_job.own is None
-        ):
-            return ("scancel", submitted_job.id)
-        return ("scancel", f"{submitted_job.id}_[{format_ranges(elements)}]")
+        if elements is None:
+            return ("scancel", job_id)
+        return ("scancel", f"{job_id}_[{format_ranges(elements)}]")
 
     def session_flags(self, job_request: JobRequest) -> list[Argv]:
         """Return the options of a shell on a node."""
