@@ -63,10 +63,7 @@ def refuse_job_scripts(
         UsageError: one does; names it and the way out.
     """
     first = list(islice(lines, _MOST_TASKS))
-    for line in first:
-        for one in _submissions(line):
-            raise UsageError(_of_submissions(task_file, one))
-    _refuse_pieces_of_loops(task_file, first)
+    refuse_submissions(task_file, first)
     why = lost_directives(first, cwd=cwd, path=path)
     if why is not None:
         raise UsageError(why)
@@ -76,44 +73,34 @@ def refuse_submissions(task_file: str, lines: Sequence[str]) -> None:
     """Refuse a task file that does nothing but submit jobs, by lines or in a loop.
 
     A task that submits the next job at its end is none. Any other loop over several
-    lines is refused, too.
+    lines is refused, too: each of its lines would be a task.
 
     Raises:
         UsageError: it is one; names the way out.
     """
     lines = lines[:_MOST_TASKS]
+    submitting = [
+        one
+        for line in lines
+        if (one := next(filter(_is_submission, launched_by_line(line)), None))
+    ]
+    loop = next(filter(_PIECE_OF_A_LOOP.match, lines), None)
     # one submission among other tasks may be the last step of a chain
-    submitting = [one for line in lines if (one := next(_submissions(line), None))]
-    is_loop = any(_PIECE_OF_A_LOOP.match(line) for line in lines)
-    if submitting and (is_loop or len(submitting) == len(lines)):
-        raise UsageError(_of_submissions(task_file, submitting[0]))
-    _refuse_pieces_of_loops(task_file, lines)
+    if submitting and (loop is not None or len(submitting) == len(lines)):
+        raise UsageError(
+            f"{task_file} submits jobs itself, by {submitting[0].runner}: bash "
+            f"{bash_quoted(task_file)} submits them; for one array write what the jobs "
+            "run as task lines (weigh sweep)"
+        )
+    if loop is not None:
+        raise UsageError(
+            f"{task_file} has a loop over several lines ({loop.strip()[:40]}), but "
+            "each line is a task: write what it runs as task lines (weigh sweep)"
+        )
 
 
-def _refuse_pieces_of_loops(task_file: str, lines: Sequence[str]) -> None:
-    """Refuse a loop over several lines, each of which would be a task.
-
-    Raises:
-        UsageError: there is one.
-    """
-    for line in lines:
-        if _PIECE_OF_A_LOOP.match(line):
-            raise UsageError(
-                f"{task_file} has a loop over several lines ({line.strip()[:40]}), but "
-                "each line is a task: write what it runs as task lines (weigh sweep)"
-            )
-
-
-def _submissions(line: str) -> Iterator[LaunchedScript]:
-    return (one for one in launched_by_line(line) if one.runner in SUBMIT_COMMANDS)
-
-
-def _of_submissions(task_file: str, first: LaunchedScript) -> str:
-    name = bash_quoted(task_file)
-    return (
-        f"{task_file} submits jobs itself, by {first.runner}: bash {name} submits "
-        "them; for one array write what the jobs run as task lines (weigh sweep)"
-    )
+def _is_submission(launched_script: LaunchedScript) -> bool:
+    return launched_script.runner in SUBMIT_COMMANDS
 
 
 def lost_directives(lines: Iterable[str], *, cwd: str, path: str | None) -> str | None:
@@ -137,7 +124,7 @@ def _losses(
     launched_scripts: Iterable[LaunchedScript], cwd: str, path: str | None
 ) -> Iterator[str]:
     for one in launched_scripts:
-        if one.runner in SUBMIT_COMMANDS:
+        if _is_submission(one):
             yield _of_a_submission(one, cwd)
             continue
         for file in one.files:

@@ -11,7 +11,7 @@ from weigh.errors import FormatError, UsageError
 from weigh.model.plan import TargetGpu
 from weigh.planning.needs import StatedUsage, TaskNeeds
 from weigh.request import gpu_type
-from weigh.units import HOUR, Bytes, Seconds, parse_duration, parse_limit, parse_size
+from weigh.units import HOUR, Bytes, Seconds, parse_duration, parse_size
 
 ALL = "all"
 ANY_KIND = "auto"  # as --gpu: of the cluster's kinds the one where tasks end first
@@ -77,7 +77,7 @@ def stated_usage(options: PlanOptions) -> StatedUsage:
         gpu_memory=parsed_size_option("--gpu-memory", options.gpu_memory),
         memory=parsed_size_option("--memory", options.memory),
         cpus=options.cpus,
-        time=None if options.time is None else parse_limit(options.time),
+        time=None if options.time is None else parse_duration(options.time),
         gpus=options.gpus_per_task,
         nodes=options.nodes,
     )

@@ -1,12 +1,11 @@
 """``--queue auto``: all queues that take the job, and why the others do not."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 from following import Weigh
 from written_programs import write_program
-
-from weigh.flow.submit import checks
 
 
 def submit_to_any_queue(weigh: Weigh, *words: str) -> tuple[str, str]:
@@ -48,11 +47,10 @@ def test_what_sbatch_refuses_in_each_queue_is_shown_with_its_reason(
 
 
 @pytest.mark.slurm
-@pytest.mark.parametrize("bound", ["MOST_QUEUES_ASKED", "LONGEST_ASKING_QUEUES"])
-def test_queues_beyond_a_bound_are_not_asked_and_named(
-    real: Weigh, monkeypatch: pytest.MonkeyPatch, bound: str
+def test_queues_that_would_take_too_long_are_not_asked_and_named(
+    real: Weigh, shorten: Callable[[str, float], None]
 ) -> None:
-    monkeypatch.setattr(checks, bound, 0)
+    shorten("flow.submit.checks.LONGEST_ASKING_QUEUES", 0.0)
     words = ("--on", "slurm", "--queue", "auto", "--time", "1h")
 
     code, _, err = real("submit", real.plan("true"), *words)

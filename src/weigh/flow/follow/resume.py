@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -59,7 +60,7 @@ from weigh.flow.submit.rounds import (
     rounds_of_plan,
     settle_all,
 )
-from weigh.flow.submit.staging import continued, staged
+from weigh.flow.submit.staging import continued
 from weigh.flow.submit.submit_script import (
     JobOrigin,
     make_numbered,
@@ -417,30 +418,27 @@ class ResumeRound:
         return _ResumeGroup(before, tasks, again, plan)
 
     def _choose_queues(self) -> None:
-        """Choose the queues of each request that any queue may take."""
-        self.groups = [
-            self._with_queue(group) if group.again.request.queue == ANY_QUEUE else group
-            for group in self.groups
-        ]
-
-    def _with_queue(self, group: _ResumeGroup) -> _ResumeGroup:
-        """Return the group with the queues that take its request: ``--queue auto``.
+        """Choose the queues of each request that any may take: ``--queue auto``.
 
         Raises:
             UsageError: none does, or the script is the user's own.
         """
-        if group.plan is None:
-            raise UsageError("--queue auto is for jobs of a plan: name the queue")
         scheduler = self.views[-1].scheduler
-        script = self._script(group, group.plan, group.before.folder)
-        request, line = with_queues_that_take(
-            self.here.in_folder(script.cwd),
-            scheduler,
-            group.again.request,
-            lambda one: script_to_check(scheduler, script, one),
-        )
-        self.here.notify(line)
-        return replace(group, again=replace(group.again, request=request))
+        for place, group in enumerate(self.groups):
+            if group.again.request.queue != ANY_QUEUE:
+                continue
+            if group.plan is None:
+                raise UsageError("--queue auto is for jobs of a plan: name the queue")
+            script = self._script(group, group.plan, group.before.folder)
+            request, line = with_queues_that_take(
+                self.here.in_folder(script.cwd),
+                scheduler,
+                group.again.request,
+                partial(script_to_check, scheduler, script),
+            )
+            self.here.notify(line)
+            again = replace(group.again, request=request)
+            self.groups[place] = replace(group, again=again)
 
     def _with_time_to_start(
         self, job_request: JobRequest, plan: Plan, task_states: Sequence[TaskState]
@@ -564,34 +562,24 @@ class ResumeRound:
         self._choose_queues()
         scheduler = self.views[-1].scheduler
         for group in self.groups:
-            if group.plan is None:
-                self._check_script_needs(group.before)
-            if group.plan is None or not group.before.setup.checks:
+            before = group.before
+            if group.plan is not None and before.setup.checks:
+                script = self._script(group, group.plan, before.folder)
+                to_check = script_to_check(scheduler, script, script.request)
+                check_request(self.here.in_folder(script.cwd), to_check)
+            if group.plan is not None:
                 continue
-            script = self._script(group, group.plan, group.before.folder)
-            to_check = script_to_check(scheduler, script, script.request)
-            check_request(self.here.in_folder(script.cwd), to_check)
-
-    def _check_script_needs(self, submitted_job: SubmittedJob) -> None:
-        """Raise if a script would wait for a job that has failed, as it did before.
-
-        Raises:
-            UsageError: one that its ``--dependency`` names has failed.
-        """
-        draft = ScriptWork(submitted_job).draft(self.here, ())
-        failed = why_needs_have_failed(
-            self.here,
-            ScriptToCheck(
-                text=draft.text_with_flags,
-                request=submitted_job.request,
-                scheduler=submitted_job.scheduler,
-            ),
-        )
-        if failed is not None:
-            raise UsageError(
-                f"{submitted_job.name}: {failed} (run that job again, then submit this "
-                "with its new id)"
+            # a script would wait again for a job that its ``--dependency`` names
+            text = ScriptWork(before).draft(self.here, ()).text_with_flags
+            to_check = ScriptToCheck(
+                text=text, request=before.request, scheduler=before.scheduler
             )
+            failed = why_needs_have_failed(self.here, to_check)
+            if failed is not None:
+                raise UsageError(
+                    f"{before.name}: {failed} (run that job again, then submit this "
+                    "with its new id)"
+                )
 
     def _end(self, why: str, sendings: SubmissionRounds) -> None:
         """Keep why there is no further round."""
@@ -710,7 +698,7 @@ class ResumeRound:
     def _script(self, group: _ResumeGroup, plan: Plan, folder: str) -> JobScript:
         first, before = self.views[0].job, group.before
         jobs = [view.job for view in self.views]
-        script = JobScript(
+        return JobScript(
             name=first.name,
             folder=folder,
             cwd=first.cwd,  # paths in task lines start there
@@ -728,7 +716,6 @@ class ResumeRound:
             needs=self._wait.needs,
             version=__version__,
         )
-        return staged(script, jobs[-1].scheduler)
 
 
 def _whole_times(job_view: JobView, root: str) -> dict[tuple[int, int], Seconds]:

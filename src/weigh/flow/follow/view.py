@@ -230,7 +230,9 @@ class PlanWork(SubmittedWork):
             return []
         own_file = os.path.join(planned_in(first.folder) or first.cwd, plan.task_file)
         paths = [os.path.join(first.folder, element.file) for element in plan.elements]
-        for path in (own_file, *paths):
+        # "-": the tasks came from standard input
+        own_files = [] if plan.task_file == "-" else [own_file]
+        for path in (*own_files, *paths):
             with suppress(OSError, WeighError):
                 is_newer = os.stat(path).st_mtime > first.submitted
                 # no pipe, of which nothing may come: a plan of <(...), of /dev/stdin
@@ -240,6 +242,7 @@ class PlanWork(SubmittedWork):
                     way_out = "change your own task file, then weigh plan it --replace"
                     if path == own_file:
                         way_out = f"weigh plan {bash_quoted(plan.task_file)} --replace"
+                        way_out += ", with its options as before"
                     return [f"{words} as they were ({way_out})"]
         return []
 

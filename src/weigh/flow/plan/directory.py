@@ -27,8 +27,6 @@ from weigh.sweep.quoting import bash_quoted
 
 FOLDER = "plan"  # in the working directory: the plans
 FILE = PLAN_FILE
-# in the directory of a plan that is still to come
-_RESERVED = f"{FILE}.new"
 # how names of task files and of queues begin
 _OURS = "tasks_"
 _QUEUE = "queue_"
@@ -82,19 +80,14 @@ def reserve(directory: str) -> bool:
         os.mkdir(directory)
     except FileExistsError:
         return False
-    # marks the directory as reserved: a plan without it belongs to somebody else
-    with open(os.path.join(directory, _RESERVED), "xb"):
-        return True
+    return True
 
 
 def release(directory: str) -> None:
     """Remove the reserved directory of a plan that was not written."""
-    # only what reserve() made is removed
-    if os.listdir(directory) == [_RESERVED]:
-        os.remove(os.path.join(directory, _RESERVED))
+    with suppress(OSError):  # it holds the plan, or there are other plans
         os.rmdir(directory)
-        with suppress(OSError):  # there are other plans
-            os.rmdir(os.path.dirname(directory))
+        os.rmdir(os.path.dirname(directory))
 
 
 def remove_unsent(directory: str) -> None:
@@ -226,16 +219,16 @@ def _is_plan_file(name: str) -> bool:
     number = name.removeprefix(_OURS).removesuffix(".txt")
     is_tasks = name == f"{_OURS}{number}.txt" and number.isdecimal()
     is_tasks = is_tasks or name.startswith(_QUEUE)
-    return is_tasks or name in {FILE, _RESERVED}
+    return is_tasks or name == FILE
 
 
 def _is_unfinished(directory: str) -> bool:
-    """Return whether the writing of a plan was interrupted, e.g. by a full disk."""
+    """Return whether a plan was interrupted, e.g. by a full disk, or is to come."""
     if not os.path.isdir(directory):
         return False
     names = os.listdir(directory)
     # what an interrupted plan leaves are files of a plan, without plan.json
-    return bool(names) and FILE not in names and all(map(_is_plan_file, names))
+    return FILE not in names and all(map(_is_plan_file, names))
 
 
 def _write_tasks(

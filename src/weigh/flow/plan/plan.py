@@ -52,7 +52,6 @@ from weigh.planning.options import (
     ALL,
     ANY_KIND,
     PlanOptions,
-    PlanTarget,
     plan_targets,
     stated_usage,
 )
@@ -72,6 +71,7 @@ from weigh.store.index import (
     read_index,
     read_record,
 )
+from weigh.store.jobs import read_jobs
 from weigh.sweep.quoting import bash_quoted, shell_line
 from weigh.sweep.task_file import INTERPRETERS
 from weigh.units import Seconds, count_with_noun, format_duration
@@ -86,14 +86,6 @@ else:  # each is imported when it is first used: submit needs no runner
     flow_exec = lazy_module("weigh.flow.exec.exec")
     gpu_kinds = lazy_module("weigh.flow.plan.gpu_kinds")
     run_context = lazy_module("weigh.runner.run_context")
-
-
-class PlanPlace(msgspec.Struct, frozen=True):
-    """Where the tasks of a probe run, and the CPUs and GPU that are there."""
-
-    here: Here
-    cpus: int
-    gpu: str | None = None
 
 
 def no_library() -> RecordLibrary:
@@ -213,13 +205,16 @@ def plan_task_file(here: Here, options: PlanOptions) -> PlanAnswer:
     try:
         lines = (_line_of_task(source, seq) for seq in range(1, len(source) + 1))
         refuse_job_scripts(source.name, lines, cwd=here.cwd, path=here.env.get("PATH"))
-        place = _probe_place(here, options)
-        alone = None
-        if place is not None:
-            options = _of_this_node(options, place)
-            alone = probe_one(_line_of_task(source, 1), place)
-            # what a task takes alone is what the others are compared with
-            here.notify(f"1 alone: {format_duration(alone.wall_time)}")
+        probe = None
+        if options.probe:
+            probe = _TaskProbe(here, source, options)
+            memory = read_host().memory
+            # this machine's size, where the node's is not given
+            options = replace(
+                options,
+                node_cpus=options.node_cpus or read_host().cpus or 1,
+                node_memory=options.node_memory or (memory and f"{memory}B"),
+            )
         if options.gpus == ANY_KIND:
             compared = gpu_kinds.compare_gpu_kinds(
                 here, options, partial(_needs_of_tasks, here, source, options)
@@ -235,9 +230,15 @@ def plan_task_file(here: Here, options: PlanOptions) -> PlanAnswer:
                 tuple(plans), None, False, tuple(notes), settings.warnings
             )
         made = plans[0]
-        if place is not None and alone is not None and made.elements:
-            found = _probed(source, made, needs, alone, place)
-            made = _with_probe(options, needs, wanted[0], headroom, found)
+        if probe is not None and made.elements:
+            found = probe.together(made, needs)
+            best = most_work(found)
+            # planned again with the number of tasks that had the highest throughput
+            options = replace(options, per_gpu=best.count)
+            made = plan_for_target(
+                options, needs, wanted[0], headroom, slow_down=best.slow_down
+            )
+            made = replace(made, probe=found)
         return _written_answer(here, source, options, made)
     finally:
         source.close()
@@ -266,8 +267,12 @@ def _written_answer(
         folder = os.path.join(here.cwd, directory)
         # right before writing: another plan may have been written meanwhile
         plan_directory.check_free(folder, options.task_file, replace=options.replace)
-        nodes = _alike_on(made)
-        made = _with_own_queue(made)
+        # lines that start ranks are started once
+        nodes = 1 if made.request.ntasks else made.request.nodes
+        if made.queue is not None:
+            # running jobs go on with the queue that they know
+            queue = replace(made.queue, folder=f"queue_{new_id()}")
+            made = replace(made, queue=queue)
 
         def text_of(task: int) -> bytes:
             return line_run_on_nodes(source.text(task), nodes, sys.executable)
@@ -321,20 +326,6 @@ def _answer_of_kinds(
     )
 
 
-def _alike_on(made: Plan) -> int:
-    """Return on how many nodes each line is started; 1 where the lines start ranks."""
-    return 1 if made.request.ntasks else made.request.nodes
-
-
-def _with_own_queue(made: Plan) -> Plan:
-    """Return the plan with a new directory for its queue: jobs keep that of theirs."""
-    if made.queue is None:
-        return made
-    # running jobs go on with the queue that they know
-    queue = replace(made.queue, folder=f"queue_{new_id()}")
-    return replace(made, queue=queue)
-
-
 def _refuse_plan_contradictions(options: PlanOptions) -> None:
     """Raise UsageError where options contradict each other."""
     kinds = [word.strip().lower() for word in (options.gpus or "").split(",")]
@@ -374,156 +365,115 @@ def _needs_of_tasks(
         return needs_of_tasks(lines, stated, headroom, known, table.of)
 
 
-def _probe_place(here: Here, options: PlanOptions) -> PlanPlace | None:
-    """Return where the probe runs; None without --probe."""
-    if not options.probe:
-        return None
-    if options.gpus and ("," in options.gpus or options.gpus == ANY_KIND):
-        raise UsageError("--probe measures on this machine's GPU: name one --gpu")
-    # "0": without a setting of visible GPUs the first one is taken
-    named = gpus_named(here.env) or ("0",)
-    uses_gpu = options.gpus is not None or options.gpu_memory is not None
-    return PlanPlace(here, read_host().cpus or 1, named[0] if uses_gpu else None)
-
-
-def _of_this_node(options: PlanOptions, plan_place: PlanPlace) -> PlanOptions:
-    """Return the options with this machine's size where the node's is not given."""
-    memory = read_host().memory
-    return replace(
-        options,
-        node_cpus=options.node_cpus or plan_place.cpus,
-        node_memory=options.node_memory or (None if memory is None else f"{memory}B"),
-    )
-
-
 def _line_of_task(source: TaskSource, task: int) -> str:
     return source.text(task).decode("utf-8", "surrogateescape")
-
-
-def _probed(
-    source: TaskSource,
-    made: Plan,
-    needs: TaskNeeds,
-    first: TogetherRun,
-    plan_place: PlanPlace,
-) -> tuple[TogetherRun, ...]:
-    """Run more and more tasks of the fullest element together.
-
-    Each is compared with a task of its kind that ran alone; *first* is task 1 alone.
-    """
-    tasks = max((element.tasks for element in made.elements), key=len)
-    if made.queue is not None:
-        # a queue has no elements of its own: as many tasks as run at a time
-        tasks = made.queue.tasks[: made.queue.slots]
-    alone = {needs.places[0]: first.wall_time}
-    for task in tasks if len(tasks) > 1 else ():
-        # a task of another kind takes another time alone: measure one of each kind
-        kind = needs.places[task - 1]
-        if kind not in alone:
-            alone[kind] = probe_one(_line_of_task(source, task), plan_place).wall_time
-            took = format_duration(alone[kind])
-            plan_place.here.notify(f"task {task} alone: {took}")
-    lines = [_line_of_task(source, task) for task in tasks]
-    times = [alone.get(needs.places[task - 1], first.wall_time) for task in tasks]
-    return (first, *probe_more(lines, times, plan_place))
-
-
-def _with_probe(
-    options: PlanOptions,
-    needs: TaskNeeds,
-    target: PlanTarget,
-    headroom: float,
-    together_runs: tuple[TogetherRun, ...],
-) -> Plan:
-    """Plan again with the number of tasks that had the highest throughput."""
-    best = most_work(together_runs)
-    again = replace(options, per_gpu=best.count)
-    made = plan_for_target(again, needs, target, headroom, slow_down=best.slow_down)
-    return replace(made, probe=together_runs)
 
 
 _SHOWN_RARELY: Seconds = 3600.0  # between drawings of a progress that nobody sees
 _WORSE = 2  # numbers of tasks in a row without a gain that end the probe
 
 
-def probe_one(line: str, plan_place: PlanPlace) -> TogetherRun:
-    """Run one task alone; its record is kept, and the plan uses it.
+class _TaskProbe:
+    """Runs tasks alone and side by side, on this machine or one GPU of it."""
 
-    Raises:
-        UsageError: the task failed; the message has its last line of output.
-        Interrupted: this process received a signal to stop and passed it to the task.
-    """
-    return _measure_side_by_side([line], plan_place, ())
+    def __init__(self, here: Here, source: TaskSource, options: PlanOptions) -> None:
+        """Run the first task alone; its record is kept, and the plan uses it.
 
+        Raises:
+            UsageError: several GPUs are named; or the task failed, with its last line.
+            Interrupted: this process received a signal to stop and passed it on.
+        """
+        if options.gpus and ("," in options.gpus or options.gpus == ANY_KIND):
+            raise UsageError("--probe measures on this machine's GPU: name one --gpu")
+        uses_gpu = options.gpus is not None or options.gpu_memory is not None
+        # "0": without a setting of visible GPUs the first one is taken
+        gpu = (gpus_named(here.env) or ("0",))[0] if uses_gpu else None
+        self._env = {**here.env, **gpu_settings(gpu, here.env)}
+        self._here, self._source = here, source
+        self._first = self._side_by_side((1,), ())
+        # what a task takes alone is what the others are compared with
+        here.notify(f"1 alone: {format_duration(self._first.wall_time)}")
 
-def probe_more(
-    lines: Sequence[str], alone: Sequence[Seconds], plan_place: PlanPlace
-) -> Iterator[TogetherRun]:
-    """Run 2, 3... tasks together while the throughput grows; no record is kept.
+    def together(self, made: Plan, needs: TaskNeeds) -> tuple[TogetherRun, ...]:
+        """Run more and more tasks of the fullest element while the throughput grows.
 
-    *alone* holds the time of each task without the others. The probe ends early if
-    tasks fail together or the throughput falls.
-    """
-    best, worse = 1.0, 0
-    for count in range(2, len(lines) + 1):
-        # tasks that fail together show the limit
-        try:
-            found = _measure_side_by_side(lines[:count], plan_place, alone[:count])
-        except UsageError as error:
-            plan_place.here.notify(f"{count} together: {error}")
-            return
-        gain = f"{found.speed_up:.2f} times the throughput of one"
-        plan_place.here.notify(f"{count} together: {gain}")
-        yield found
-        worse = 0 if found.speed_up > best else worse + 1
-        best = max(best, found.speed_up)
-        if worse == _WORSE:
-            return
+        Each is compared with a task of its kind that ran alone. It ends early if tasks
+        fail together; no record is kept.
+        """
+        tasks = max((element.tasks for element in made.elements), key=len)
+        if made.queue is not None:
+            # a queue has no elements of its own: as many tasks as run at a time
+            tasks = made.queue.tasks[: made.queue.slots]
+        first = self._first
+        alone = {needs.places[0]: first.wall_time}
+        for task in tasks if len(tasks) > 1 else ():
+            # a task of another kind takes another time alone: measure one of each kind
+            kind = needs.places[task - 1]
+            if kind not in alone:
+                alone[kind] = self._side_by_side((task,), ()).wall_time
+                took = format_duration(alone[kind])
+                self._here.notify(f"task {task} alone: {took}")
+        times = [alone.get(needs.places[task - 1], first.wall_time) for task in tasks]
+        found, best, worse = [first], 1.0, 0
+        for count in range(2, len(tasks) + 1):
+            # tasks that fail together show the limit
+            try:
+                run = self._side_by_side(tasks[:count], times[:count])
+            except UsageError as error:
+                self._here.notify(f"{count} together: {error}")
+                break
+            gain = f"{run.speed_up:.2f} times the throughput of one"
+            self._here.notify(f"{count} together: {gain}")
+            found.append(run)
+            worse = 0 if run.speed_up > best else worse + 1
+            best = max(best, run.speed_up)
+            if worse == _WORSE:
+                break
+        return tuple(found)
 
+    def _side_by_side(
+        self, tasks: Sequence[int], alone: Sequence[Seconds]
+    ) -> TogetherRun:
+        """Run tasks at a time; *alone* is what each takes alone, if that is known."""
+        records = dict[int, Record]()
 
-def _measure_side_by_side(
-    lines: Sequence[str], plan_place: PlanPlace, alone: Sequence[Seconds]
-) -> TogetherRun:
-    here, records = plan_place.here, dict[int, Record]()
+        def is_kept(record: Record) -> bool:
+            if record.job is not None:
+                records[record.job.task or 0] = record
+            # of several, a record would not show what the task uses alone
+            return len(tasks) == 1
 
-    def is_kept(record: Record) -> bool:
-        if record.job is not None:
-            records[record.job.task or 0] = record
-        # of several, a record would not show what the task uses alone
-        return len(lines) == 1
-
-    with tempfile.TemporaryDirectory(prefix="weigh-") as folder:
-        task_file = os.path.join(folder, "tasks.txt")
-        with open(task_file, "wb") as file:
-            file.writelines(os.fsencode(f"{line}\n") for line in lines)
-        exec_options = run_context.ExecOptions(
-            jobs=len(lines),
-            joblog=os.path.join(folder, "joblog"),
-            output=folder,
-            memory=read_host().memory,
-            is_trial=True,
-            # what the tasks do together is the question, and the kernel's to answer
-            guard=False,
-            pin=False,
-        )
-        env = {**here.env, **gpu_settings(plan_place.gpu, here.env)}
-        console = run_context.RunConsole(
-            lambda _: None, lambda _: _SHOWN_RARELY, is_kept
-        )
-        finished = flow_exec.execute(
-            here_of(here.cwd, env), task_file, exec_options, console
-        )
-        if finished.result.signal is not None:
-            raise InterruptedRun(finished.result.signal)
-        if finished.result.trouble is not None:
-            raise StoreError(finished.result.trouble)
-        for task, record in sorted(records.items()):
-            if record.state != "COMPLETED":
-                line = error_in(os.path.join(folder, output_name(task, 1)))
-                raise UsageError(
-                    f"a task ended as {record.state}: {line or 'it printed nothing'}"
-                )
-    return _together_run([records[task] for task in sorted(records)], alone)
+        with tempfile.TemporaryDirectory(prefix="weigh-") as folder:
+            task_file = os.path.join(folder, "tasks.txt")
+            with open(task_file, "wb") as file:
+                file.writelines(self._source.text(task) + b"\n" for task in tasks)
+            exec_options = run_context.ExecOptions(
+                jobs=len(tasks),
+                joblog=os.path.join(folder, "joblog"),
+                output=folder,
+                memory=read_host().memory,
+                is_trial=True,
+                # what the tasks do together is the question, and the kernel's to answer
+                guard=False,
+                pin=False,
+            )
+            console = run_context.RunConsole(
+                lambda _: None, lambda _: _SHOWN_RARELY, is_kept
+            )
+            there = here_of(self._here.cwd, self._env)
+            finished = flow_exec.execute(there, task_file, exec_options, console)
+            if finished.result.signal is not None:
+                raise InterruptedRun(finished.result.signal)
+            if finished.result.trouble is not None:
+                raise StoreError(finished.result.trouble)
+            for task, record in sorted(records.items()):
+                if record.state != "COMPLETED":
+                    line = error_in(os.path.join(folder, output_name(task, 1)))
+                    raise UsageError(
+                        f"a task ended as {record.state}: "
+                        f"{line or 'it printed nothing'}"
+                    )
+        return _together_run([records[task] for task in sorted(records)], alone)
 
 
 def _together_run(records: Sequence[Record], alone: Sequence[Seconds]) -> TogetherRun:
@@ -549,20 +499,19 @@ def _together_run(records: Sequence[Record], alone: Sequence[Seconds]) -> Togeth
 _ENDINGS = (".py", ".sh", ".R", ".jl", ".pl")
 
 
-def plan_command(
-    here: Here, options: "SubmitOptions", submitted: Collection[str]
-) -> tuple[str, Plan, bool]:
+def plan_command(here: Here, options: "SubmitOptions") -> tuple[str, Plan, bool]:
     """Plan a command from records of similar commands.
 
     Return the directory, the plan, and whether this call has made the directory.
 
-    A plan of the same command is replaced, unless it is among those *submitted*.
+    A plan of the same command is replaced, unless it was submitted.
 
     Raises:
         UsageError: the name is taken, the command runs a job script, or is a file.
         StoreError: the plan cannot be written.
     """
     command = options.command
+    submitted = {job.folder for job in read_jobs(here.root)}
     _refuse_a_file(command[0], here.cwd, here.env.get("PATH"))
     top = os.path.join(here.cwd, FOLDER)
     line = shell_line(command).encode("utf-8", "surrogateescape") + b"\n"

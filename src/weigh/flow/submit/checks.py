@@ -15,6 +15,7 @@ from weigh.flow.check.script import dialect_of, facts_of
 from weigh.flow.here import Here
 from weigh.flow.site.ask import CommandRunner, ask_scheduler
 from weigh.flow.site.cluster import live_limits, takes_jobs
+from weigh.flow.submit.submit_script import text_of_script
 from weigh.model.cluster import (
     UNTYPED,
     ClusterLimits,
@@ -39,8 +40,6 @@ _OURS = frozenset(
     {"memory-per-slot", "no-soft-limit", "literal-dollar", "log-shared", "no-shell"}
     | {"no-throttle", "elements-alike", "no-array", "starts-at-home"}
 )
-# names in one line at most
-_NAMED = 3
 # of a finding: what happens where no other queue takes the job
 _END_OF_REFUSED = re.compile(
     r": (?:refused|(?:accepted, )?never starts|.*never start)$"
@@ -48,7 +47,6 @@ _END_OF_REFUSED = re.compile(
 
 
 # of --queue auto: a site may have a hundred partitions, and a controller that is slow
-MOST_QUEUES_ASKED = 16
 LONGEST_ASKING_QUEUES: Seconds = 30.0
 
 
@@ -76,7 +74,7 @@ def script_to_check(
     """Return a script of weigh's with this request."""
     job_script = replace(job_script, request=job_request)
     return ScriptToCheck(
-        text=scheduler.render(job_script),
+        text=text_of_script(scheduler, job_script),
         request=job_request,
         scheduler=scheduler.name,
         written=job_script,
@@ -154,16 +152,15 @@ def with_queues_that_take(
         raise UsageError(f"--queue auto: no queue is known: {why} (--queue NAME)")
     reasons: dict[str, str | None] = {}
     not_asked: list[str] = []
-    asked, until = 0, here.clock() + LONGEST_ASKING_QUEUES
+    until = here.clock() + LONGEST_ASKING_QUEUES
     for queue in sorted(queues, key=lambda one: not one.default):
         script = script_of(replace(job_request, queue=queue.name))
         refusal = _why_limits_refuse(here, script, live) if queue.open else "closed"
         # only a queue that its limits leave open is asked: each is a dry submission
-        if refusal is None and (asked == MOST_QUEUES_ASKED or here.clock() >= until):
+        if refusal is None and here.clock() >= until:
             not_asked.append(queue.name)
             continue
         if refusal is None:
-            asked += 1
             refusal = _why_scheduler_refuses(here, scheduler, script)
         reasons[queue.name] = refusal
     taking = [name for name, reason in reasons.items() if not reason]

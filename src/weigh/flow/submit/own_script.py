@@ -53,6 +53,7 @@ from weigh.schedulers.script import read_script
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.schedulers.words import parse_ranges
 from weigh.store import jobs, location
+from weigh.store.location import replace_whole_file
 from weigh.sweep.task_file import INTERPRETERS
 from weigh.units import GIB, MIB, Bytes
 
@@ -470,12 +471,10 @@ def _keep(path: str, text: str) -> None:
     """
     if os.path.exists(path):
         return
-    # written apart and renamed: another submission may do the same now
-    fresh = f"{path}.{os.getpid()}"
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        write_script(fresh, text)
-        os.replace(fresh, path)
+        # whole: another submission may do the same now
+        replace_whole_file(path, text.encode(errors="surrogateescape"))
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error
 

@@ -58,7 +58,7 @@ from weigh.store.identity import (
     this_machine,
 )
 from weigh.store.lines import UNREADABLE
-from weigh.store.location import make_folder
+from weigh.store.location import make_folder, replace_whole_file
 from weigh.units import Seconds, format_duration
 
 FOLDER = "sent"
@@ -520,19 +520,25 @@ class SubmissionRounds:
     def note_stop(self, stopped: StoppedHealer) -> None:
         """Keep why there is no further round, for `weigh status`."""
         # replaced as a whole: status may read it at any moment
-        fresh = os.path.join(self._top, f".{secrets.token_hex(8)}")
-        with suppress(OSError, StoreError):
-            _create_new(fresh, msgspec.json.encode(stopped))
-            os.replace(fresh, os.path.join(self._top, _HEALED))
+        with suppress(OSError):
+            path = os.path.join(self._top, _HEALED)
+            replace_whole_file(path, msgspec.json.encode(stopped))
 
     def refuse_again(self) -> None:
-        """Refuse a plan that was submitted from another store, e.g. by another user.
+        """Refuse a plan that was submitted before, also by another user.
 
         A copy of a plan's directory is not refused: its jobs ran elsewhere.
 
         Raises:
-            UsageError: names the user and the job.
+            UsageError: names the job, and the user.
         """
+        earlier = [job for job in jobs.read_jobs(self._root) if job.is_of(self.folder)]
+        if earlier:
+            job = earlier[-1]
+            raise UsageError(
+                f"{job.name} was submitted before, as job {job.id} (weigh resume "
+                f"{job.id}, or --again)"
+            )
         for one in self.rounds():
             ours = any(job.folder == self.folder for _, job in one.parts())
             if ours and one.ids():

@@ -206,15 +206,13 @@ def _is_below(path: str, folder: str) -> bool:
     return f"{path}/".startswith(f"{folder.rstrip('/')}/")
 
 
-def staged(job_script: JobScript, scheduler: str) -> JobScript:
+def staged(job_script: JobScript, staging: StagingPlan, scheduler: str) -> JobScript:
     """Return *job_script* with the lines that stage files in and out."""
-    if job_script.staging is None:
-        return job_script
     is_local = scheduler == LOCAL
     rules = LOCAL_RULES if is_local else KINDS[scheduler].backend.RULES
     last = ("by=$hurry", *requeue_lines(rules.requeue)) if job_script.requeue else ()
     lines = staged_script_lines(
-        job_script.staging,
+        staging,
         staged_lines(job_script, rules),
         # no scheduler sets an id there: the script of this machine has a variable
         ids=StagedJobWords('"$job"' if is_local else JOB, '"$element"'),

@@ -5,10 +5,9 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec.structs import replace
 
 from weigh._version import __version__
@@ -18,7 +17,6 @@ from weigh.errors import (
     UsageError,
     WeighError,
 )
-from weigh.flow.check.script import facts_of
 from weigh.flow.here import Here
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
@@ -45,12 +43,12 @@ from weigh.flow.submit.submit_script import (
     JobOrigin,
     followed,
     freeze,
-    halfway,
     make_numbered,
     programs_of,
     script_path,
     ship,
     split_into_job_parts,
+    text_of_script,
     why_none,
 )
 from weigh.lazy_modules import lazy_module
@@ -58,29 +56,28 @@ from weigh.model.element_time import reserved_time
 from weigh.model.job import (
     AGAIN,
     ANY_QUEUE,
-    HealLimits,
-    JobRequest,
     JobScript,
     JobSetup,
     SubmittedJob,
 )
 from weigh.model.plan import HIDES_FAILURES, PLAN_FILE, QUEUE_TASKS, Plan
-from weigh.model.staging import StagingPlan
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.runner.shell import does_shell_accept, plain_words
 from weigh.schedulers import KINDS
 from weigh.schedulers.conda_environments import conda_program, lacks_conda_environment
-from weigh.schedulers.reachable import Scheduler
 from weigh.schedulers.this_machine import NAME as LOCAL
 from weigh.store import jobs
 from weigh.units import Seconds
 
 if TYPE_CHECKING:
+    from weigh.flow.check import script as check_script
     from weigh.flow.follow import dependency
     from weigh.flow.plan import plan as plan_flow
     from weigh.flow.submit import checks as submit_checks
     from weigh.flow.submit import staging as submit_staging
+    from weigh.model.staging import StagingPlan
 else:  # each is imported when it is first used
+    check_script = lazy_module("weigh.flow.check.script")
     dependency = lazy_module("weigh.flow.follow.dependency")
     submit_checks = lazy_module("weigh.flow.submit.checks")
     plan_flow = lazy_module("weigh.flow.plan.plan")
@@ -115,7 +112,7 @@ def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
                 _refuse_without_cluster(here, name)
             then = None if options.then is None else _job_for_then(here, options, name)
             try:
-                answer = _submit_to(here, options, name)
+                answer = _PlanSubmission(here, options, name).submit()
             except UsageError:
                 # of rules that do not count, as the job does not go there
                 if is_in_doubt:
@@ -164,8 +161,7 @@ def _job_for_then(here: Here, options: SubmitOptions, kind: str) -> SubmitOption
         after=(),
         **{name: getattr(usual, name) for name in _OF_TASKS},
     )
-    folders = {job.folder for job in jobs.read_jobs(here.root)}
-    _, plan, _ = plan_flow.plan_command(here, then, folders)
+    _, plan, _ = plan_flow.plan_command(here, then)
     return then if plan.request.memory else replace(then, memory=_MEMORY_OF_THEN)
 
 
@@ -180,7 +176,8 @@ def _with_then(here: Here, then: SubmitOptions, answer: SubmitAnswer) -> SubmitA
         return replace(answer, notes=(*answer.notes, line))
     sent = tuple(job.id for job in (answer.job, *answer.more))
     try:
-        follower = _submit_to(here, replace(then, follows=sent), answer.scheduler)
+        follows = replace(then, follows=sent)
+        follower = _PlanSubmission(here, follows, answer.scheduler).submit()
     except WeighError as error:
         line = f"weigh submit --after {sent[0]} -- {shlex.join(then.command)}"
         message = f"job {sent[0]} is submitted, --then not: {error} ({line})"
@@ -202,67 +199,230 @@ def _refuse_without_cluster(here: Here, name: str) -> None:
         raise NoClusterError(kind.submits, kind.backend.LOGIN_HINT)
 
 
-class TypedSubmission(msgspec.Struct, frozen=True, kw_only=True):
-    """What the options ask of a scheduler, before the plan fills in the rest."""
+class _PlanSubmission:
+    """A plan, or a command, on its way to one scheduler.
 
-    scheduler: Scheduler
-    request: JobRequest
-    needs: tuple[str, ...]
-    """The jobs that must have succeeded, by token or id."""
-    heal: HealLimits | None
-    staging: StagingPlan | None
-    notes: tuple[str, ...]
+    What was typed is read first; `submit` finds the work, and has it written, checked
+    and sent.
+    """
 
+    def __init__(self, here: Here, options: SubmitOptions, name: str) -> None:
+        """Read the options for the scheduler *name*; refuse what it does not have."""
+        self.here, self.options = here, options
+        hang_on: tuple[str, ...] = ()
+        self.needs: tuple[str, ...] = ()  # jobs that must succeed, by token or id
+        if options.after:
+            known = jobs.read_jobs(here.root)
+            wait = dependency.await_jobs(here, options.after, name, known)
+            hang_on, self.needs = wait.ids, wait.needs
+        elif options.follows:
+            wait = dependency.await_sent_jobs(here, options.follows, name)
+            hang_on, self.needs = wait.ids, wait.needs
+        self.typed = typed_request(here, options, name, hang_on)
+        self.heal = limits_of(here, options, name)
+        self.staging: StagingPlan | None = None
+        notes = list[str]()
+        if options.stages:
+            self.staging = submit_staging.staging_of(
+                here, options.stage_in, options.stage_out
+            )
+            # an earlier job may still make the inputs: then they count as empty
+            if not options.after:
+                submit_staging.refuse_missing(self.staging)
+            most = here.settings.value("stage_max")
+            notes += submit_staging.refuse_large(self.staging, most)
+        self.scheduler = schedulers.reach(here, name)
+        self._staging_notes = notes
 
-class WorkToSend(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan of the tasks, in its directory."""
+    def submit(self) -> SubmitAnswer:
+        """Submit the work, or show what a dry run would submit."""
+        options, heal = self.options, self.heal
+        folder, plan, is_new = self._work()
+        sendings = rounds_of_plan(self.here, folder)
+        # before the jobs are read: who begins this number has seen all that were sent
+        number = sendings.next_number(self.here.notify)
+        if not options.again:
+            sendings.refuse_again()
+        try:
+            parts, answer = self.written(folder, plan)
+            if options.dry_run:
+                return self._with_refusal(parts[0], answer)
+            if options.setup.checks:
+                answer = self.checked(parts[0], answer)
+        except UsageError:
+            # of a command that is refused no plan is left behind
+            if is_new:
+                plan_directory.remove_unsent(folder)
+            raise
+        # even with --again the plan's own round begins first: only one process may look
+        # whether the plan was used
+        with ExitStack() as rounds:
+            sending = rounds.enter_context(sendings.begin(number, heal_limits=heal))
+            if options.again and _was_used(sending):
+                parts = _anew(parts, plan)
+                # rounds of its own: healers of the earlier jobs are none of its
+                anew = rounds_of_plan(self.here, parts[0].folder)
+                sending = rounds.enter_context(anew.begin(1, heal_limits=heal))
+                answer = replace(answer, script=script_path(parts[0]))
+            return self._sent(parts, plan, answer, sending)
 
-    folder: str
-    plan: Plan
-    is_new: bool
-    """This call has made it, of a command."""
+    def _work(self) -> tuple[str, Plan, bool]:
+        """Return a plan and its folder; of a command whether this call has made it."""
+        if self.options.command:
+            return plan_flow.plan_command(self.here, self.options)
+        return *_plan_to_submit(self.here, self.options), False
 
+    def written(self, folder: str, plan: Plan) -> tuple[list[JobScript], SubmitAnswer]:
+        """Complete the request with what the plan needs, and write the job scripts.
 
-class WrittenSubmission(msgspec.Struct, frozen=True, kw_only=True):
-    """The job scripts to submit, several for a long array, and the answer to print."""
+        Return them, several for a long array, and the answer to print.
+        """
+        here, options, scheduler = self.here, self.options, self.scheduler
+        # stage-out and requeue need the end of the time limit for themselves
+        reserved = reserved_time(self.staging, requeue=options.requeue)
+        request, notes = complete_request(
+            plan, self.typed, scheduler, reserved, self.heal
+        )
+        # exact on this machine; Slurm's limits are whole minutes
+        if scheduler.name == LOCAL:
+            notes += notes_on_no_time(request.time_limit, reserved)
+        notes += [*site_warnings(here), *self._staging_notes]
+        # an earlier job may still make the environment
+        if not options.after:
+            notes += _notes_on_conda(here, options.setup)
+        staging, cwd = self.staging, here.cwd
+        if staging is not None:
+            if request.nodes > 1:
+                raise UsageError(
+                    "staging copies to the disk of one node: the job has several"
+                )
+            staging, note = submit_staging.with_programs_of_tasks(
+                plan, staging, cwd, may_come=bool(options.after)
+            )
+            notes += [note] if note else []
+        else:
+            # paths in task lines start where weigh plan was called; with staging
+            # results go back to where weigh submit was called
+            cwd = plan_directory.planned_in(folder) or cwd
+        if not os.path.samefile(cwd, here.cwd):
+            notes.append(f"the tasks run in {cwd}, as planned")
+        script = JobScript(
+            name=options.name or plan.name,
+            folder=folder,
+            cwd=cwd,
+            store=here.root,
+            python=sys.executable,
+            elements=len(plan.elements),
+            together=plan.together,
+            queue=plan.queue.folder if plan.queue else "",
+            request=request,
+            setup=_setup_of_site(here.in_folder(cwd), options.setup, scheduler.name),
+            programs=programs_of(plan),
+            # asked here too: the checks are many modules, which most dry runs do not
+            # need
+            imports_torch=request.gpus > 0
+            and submit_checks.imports_torch(plan, cwd, request),
+            staging=staging,
+            requeue=options.requeue,
+            needs=self.needs,
+            version=__version__,
+        )
+        if request.queue == ANY_QUEUE:
+            request, note = submit_checks.with_queues_that_take(
+                here.in_folder(cwd),
+                scheduler,
+                request,
+                lambda one: submit_checks.script_to_check(scheduler, script, one),
+            )
+            script = replace(script, request=request)
+            notes.append(note)
+        if self.heal is not None:
+            notes += why_none(scheduler, request.queue, script.name)
+        if staging is not None:
+            notes += submit_staging.left_behind(plan, staging, here.cwd)
+        # exit codes that hide failures, as the plan noted already
+        notes += (note for note in plan.notes if HIDES_FAILURES in note)
+        # a longer array would be refused, by Slurm above MaxArraySize
+        limit = scheduler.ask(scheduler.questions.array_limit(script.elements))
+        parts = list(split_into_job_parts(script, limit))
+        answer = SubmitAnswer(
+            scheduler=scheduler.name,
+            script=script_path(parts[0]),
+            text=text_of_script(scheduler, parts[0]),
+            notes=tuple(notes),
+            # this machine starts jobs itself, without a command to show
+            commands=tuple(
+                KINDS[scheduler.name].backend.submit_argv(script_path(part))
+                for part in parts
+                if options.dry_run and scheduler.name in KINDS
+            ),
+        )
+        return parts, answer
 
-    parts: list[JobScript]
-    plan: Plan
-    answer: SubmitAnswer
+    def checked(self, script: JobScript, answer: SubmitAnswer) -> SubmitAnswer:
+        """Refuse a request that would fail; add what the checks doubt."""
+        # jobs of this machine: no cluster whose limits they could exceed
+        if answer.scheduler == LOCAL:
+            return answer
+        checks = submit_checks.check_request(
+            self.here.in_folder(script.cwd),
+            submit_checks.script_to_check(self.scheduler, script, script.request),
+        )
+        # what is not known is then a default, which a rule names
+        has_rules = KINDS[answer.scheduler].traits.takes_scripts
+        notes = [one for one in answer.notes if not (has_rules and one in UNKNOWN)]
+        return replace(
+            answer,
+            has_free_nodes=checks.has_free_nodes,
+            notes=(*notes, *checks.doubts, *checks.unchecked),
+        )
 
+    def _with_refusal(self, script: JobScript, answer: SubmitAnswer) -> SubmitAnswer:
+        """Return the answer of a dry run, noting why it would be refused without."""
+        kind = KINDS.get(answer.scheduler)
+        if not self.options.setup.checks or kind is None:
+            return answer
+        # where no cluster answers nothing is known to be refused
+        if not ask_scheduler(kind.probe, env=self.here.env).is_answer:
+            return answer
+        try:
+            self.checked(script, answer)
+        except UsageError as error:
+            refusal = f"without --dry-run: {error}"
+            return replace(answer, notes=(*answer.notes, refusal))
+        return answer
 
-def _submit_to(here: Here, options: SubmitOptions, name: str) -> SubmitAnswer:
-    """Submit to one scheduler: what was typed, its work, written, checked and sent."""
-    typed = _typed_submission(here, options, name)
-    work = _work_to_send(here, options)
-    with _plan_removed_if_refused(work):
-        written = _written_submission(here, options, typed, work)
-    sendings = rounds_of_plan(here, work.folder)
-    # before the jobs are read: who begins this number has seen all that were sent
-    number = sendings.next_number(here.notify)
-    if not options.again:
-        _refuse_submitted_plan(jobs.read_jobs(here.root), work.folder)
-        sendings.refuse_again()
-    if options.dry_run:
-        if options.setup.checks:
-            return _answer_with_refusal(here, written)
-        return written.answer
-    if options.setup.checks:
-        with _plan_removed_if_refused(work):
-            written = _checked_submission(here, written)
-    # even with --again the plan's own round begins first: only one process may look
-    # whether the plan was used
-    with ExitStack() as rounds:
-        sending = rounds.enter_context(sendings.begin(number, heal_limits=typed.heal))
-        parts = written.parts
-        if options.again and _was_used(sending):
-            parts = _anew(parts, work.plan)
-            # rounds of its own: healers of the earlier jobs are none of its
-            anew = rounds_of_plan(here, parts[0].folder)
-            sending = rounds.enter_context(anew.begin(1, heal_limits=typed.heal))
-        answer = replace(written.answer, script=script_path(parts[0]))
-        written = replace(written, parts=parts, answer=answer)
-        return _sent(here, typed.scheduler, written, sending)
+    def _sent(
+        self,
+        parts: Sequence[JobScript],
+        plan: Plan,
+        answer: SubmitAnswer,
+        sending: SubmissionRound,
+    ) -> SubmitAnswer:
+        made: list[SubmittedJob] = []
+        for part in parts:
+            # each later part continues the first, so all of them are one chain of jobs
+            origin = JobOrigin(made[0].id, TOO_LONG) if made else None
+            try:
+                made.append(ship(self.scheduler, part, plan, sending, origin=origin))
+            except WeighError as error:
+                if not made:
+                    raise
+                there = sum(job.elements for job in made)
+                total = sum(one.elements for one in parts)
+                ids = ", ".join(job.id for job in made)
+                raise SchedulerError(
+                    f"{error}\nonly {there:,} of {total:,} elements were submitted, as "
+                    f"job {ids}: weigh resume {made[0].id} submits the rest"
+                ) from error
+        answer = replace(
+            answer,
+            job=made[0],
+            more=tuple(made[1:]),
+            notes=(*answer.notes, *check_understood(self.scheduler, made)),
+            now=time.time(),
+        )
+        return followed(self.here, answer, self.scheduler, sending)
 
 
 def predicted_start_of_plan(
@@ -273,69 +433,13 @@ def predicted_start_of_plan(
     Raises:
         UsageError: it would be refused, or never start.
     """
-    typed = _typed_submission(here, options, where_to(here, options))
+    submission = _PlanSubmission(here, options, where_to(here, options))
     folder = os.path.join(here.cwd, plan_directory.FOLDER, plan.name)
-    work = WorkToSend(folder=folder, plan=plan, is_new=False)
-    written = _checked_submission(here, _written_submission(here, options, typed, work))
+    parts, answer = submission.written(folder, plan)
+    submission.checked(parts[0], answer)
     return submit_checks.predicted_start_of_text(
-        typed.scheduler, written.answer.text, here.cwd
+        submission.scheduler, answer.text, here.cwd
     )
-
-
-@contextmanager
-def _plan_removed_if_refused(work: WorkToSend) -> Iterator[None]:
-    """Leave no plan of a command behind whose submission is refused."""
-    try:
-        yield
-    except UsageError:
-        if work.is_new:
-            plan_directory.remove_unsent(work.folder)
-        raise
-
-
-def _typed_submission(here: Here, options: SubmitOptions, kind: str) -> TypedSubmission:
-    """Read the options for the scheduler *kind*; refuse what it does not have."""
-    hang_on: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    if options.after:
-        known = jobs.read_jobs(here.root)
-        wait = dependency.await_jobs(here, options.after, kind, known)
-        hang_on, needs = wait.ids, wait.needs
-    elif options.follows:
-        wait = dependency.await_sent_jobs(here, options.follows, kind)
-        hang_on, needs = wait.ids, wait.needs
-    request = typed_request(here, options, kind, hang_on)
-    heal = limits_of(here, options, kind)
-    staging, notes = None, list[str]()
-    if options.stages:
-        staging = submit_staging.staging_of(here, options.stage_in, options.stage_out)
-        # an earlier job may still make the inputs: then they count as empty
-        if not options.after:
-            submit_staging.refuse_missing(staging)
-        notes += submit_staging.refuse_large(staging, here.settings.value("stage_max"))
-    return TypedSubmission(
-        scheduler=schedulers.reach(here, kind),
-        request=request,
-        needs=needs,
-        heal=heal,
-        staging=staging,
-        notes=tuple(notes),
-    )
-
-
-def _work_to_send(here: Here, options: SubmitOptions) -> WorkToSend:
-    """Read the plan, or make one of the command."""
-    known = jobs.read_jobs(here.root)
-    if options.command:
-        folders = {job.folder for job in known}
-        folder, plan, is_new = plan_flow.plan_command(here, options, folders)
-    else:
-        folder, plan = _plan_to_submit(here, options)
-        is_new = False
-    # a first look, before the script is written: it counts once rounds are settled
-    if not options.again:
-        _refuse_submitted_plan(known, folder)
-    return WorkToSend(folder=folder, plan=plan, is_new=is_new)
 
 
 def _plan_to_submit(here: Here, options: SubmitOptions) -> tuple[str, Plan]:
@@ -359,132 +463,17 @@ def _plan_to_submit(here: Here, options: SubmitOptions) -> tuple[str, Plan]:
     return folder, plan
 
 
-def _refuse_submitted_plan(known_jobs: Sequence[SubmittedJob], folder: str) -> None:
-    """Refuse a plan that was submitted before.
-
-    Raises:
-        UsageError: it was.
-    """
-    earlier = [job for job in known_jobs if job.is_of(folder)]
-    if earlier:
-        raise UsageError(
-            f"{earlier[-1].name} was submitted before, as job {earlier[-1].id} "
-            f"(weigh resume {earlier[-1].id}, or --again)"
-        )
-
-
-def _written_submission(
-    here: Here, options: SubmitOptions, typed: TypedSubmission, work: WorkToSend
-) -> WrittenSubmission:
-    """Complete the request with what the plan needs, and write the job scripts."""
-    plan, scheduler = work.plan, typed.scheduler
-    kind = scheduler.name
-    # stage-out and requeue need the end of the time limit for themselves
-    reserved = reserved_time(typed.staging, requeue=options.requeue)
-    request, notes = complete_request(
-        plan, typed.request, scheduler, reserved, typed.heal
-    )
-    # exact on this machine; Slurm's limits are whole minutes
-    if kind == LOCAL:
-        notes += notes_on_no_time(request.time_limit, reserved)
-    notes += [*site_warnings(here), *typed.notes]
-    # an earlier job may still make the environment
-    if not options.after:
-        notes += _notes_on_conda(here, options.setup)
-    if typed.staging is not None and request.nodes > 1:
-        raise UsageError("staging copies to the disk of one node: the job has several")
-    # paths in task lines start where weigh plan was called; with staging results go
-    # back to where weigh submit was called
-    folder = here.cwd
-    if typed.staging is None:
-        folder = plan_directory.planned_in(work.folder) or here.cwd
-    if not os.path.samefile(folder, here.cwd):
-        notes.append(f"the tasks run in {folder}, as planned")
-    script, more = _script_in_its_queue(
-        options, typed, work, request, here.in_folder(folder)
-    )
-    notes += more
-    if (staging := script.staging) is not None:
-        script = submit_staging.staged(script, kind)
-        notes += submit_staging.left_behind(plan, staging, here.cwd)
-    # exit codes that hide failures, as the plan noted already
-    notes += (note for note in plan.notes if HIDES_FAILURES in note)
-    # a longer array would be refused, by Slurm above MaxArraySize
-    limit = scheduler.ask(scheduler.questions.array_limit(script.elements))
-    parts = list(split_into_job_parts(script, limit))
-    answer = SubmitAnswer(
-        scheduler=kind,
-        script=script_path(parts[0]),
-        text=scheduler.render(parts[0]),
-        notes=tuple(notes),
-        # this machine starts jobs itself, without a command to show
-        commands=tuple(
-            KINDS[kind].backend.submit_argv(script_path(part))
-            for part in parts
-            if options.dry_run and kind in KINDS
-        ),
-    )
-    return WrittenSubmission(parts=parts, plan=plan, answer=answer)
-
-
-def _script_in_its_queue(
-    options: SubmitOptions,
-    typed: TypedSubmission,
-    work: WorkToSend,
-    request: JobRequest,
-    here: Here,
-) -> tuple[JobScript, list[str]]:
-    """Return the script of all elements, whose tasks run in *here*, and notes."""
-    plan, scheduler, notes = work.plan, typed.scheduler, list[str]()
-    staging = typed.staging
-    if staging is not None:
-        staging, note = submit_staging.with_programs_of_tasks(
-            plan, staging, here.cwd, may_come=bool(options.after)
-        )
-        notes += [note] if note else []
-    script = JobScript(
-        name=options.name or plan.name,
-        folder=work.folder,
-        cwd=here.cwd,
-        store=here.root,
-        python=sys.executable,
-        elements=len(plan.elements),
-        together=plan.together,
-        queue=plan.queue.folder if plan.queue else "",
-        request=request,
-        setup=_setup_of_site(here, options.setup, scheduler.name),
-        programs=programs_of(plan),
-        # asked here too: the checks are many modules, which most dry runs do not need
-        imports_torch=request.gpus > 0
-        and submit_checks.imports_torch(plan, here.cwd, request),
-        staging=staging,
-        requeue=options.requeue,
-        needs=typed.needs,
-        version=__version__,
-    )
-    if request.queue == ANY_QUEUE:
-        request, note = submit_checks.with_queues_that_take(
-            here,
-            scheduler,
-            request,
-            lambda one: submit_checks.script_to_check(scheduler, script, one),
-        )
-        script = replace(script, request=request)
-        notes.append(note)
-    if typed.heal is not None:
-        notes += why_none(scheduler, request.queue, script.name)
-    return script, notes
-
-
 def _notes_on_conda(here: Here, setup: JobSetup) -> Iterator[str]:
     """Yield a note if conda is here, and has no environment of this name or path.
 
     Nothing where conda is not on this machine, may come from a module, or may look in
     other folders.
     """
-    facts = facts_of(here)
+    if setup.conda is None or setup.modules:
+        return
+    facts = check_script.facts_of(here)
     conda = conda_program(facts)
-    if setup.conda is None or conda is None or setup.modules:
+    if conda is None:
         return
     root = os.path.dirname(os.path.dirname(os.path.realpath(conda)))
     if lacks_conda_environment(setup.conda, facts, (root,)):
@@ -510,46 +499,6 @@ def _setup_of_site(here: Here, setup: JobSetup, kind: str) -> JobSetup:
             "(.sqsh), or docker://IMAGE"
         )
     return replace(setup, is_pyxis=True)
-
-
-def _checked_submission(here: Here, written: WrittenSubmission) -> WrittenSubmission:
-    """Refuse a request that would fail; add what the checks doubt."""
-    parts, answer = written.parts, written.answer
-    script = parts[0]
-    # jobs of this machine: no cluster whose limits they could exceed
-    if answer.scheduler == LOCAL:
-        return written
-    to_check = submit_checks.ScriptToCheck(
-        text=answer.text,
-        request=script.request,
-        scheduler=answer.scheduler,
-        written=script,
-    )
-    checks = submit_checks.check_request(here.in_folder(script.cwd), to_check)
-    # what is not known is then a default, which a rule names
-    has_rules = KINDS[answer.scheduler].traits.takes_scripts
-    notes = [one for one in answer.notes if not (has_rules and one in UNKNOWN)]
-    answer = replace(
-        answer,
-        has_free_nodes=checks.has_free_nodes,
-        notes=(*notes, *checks.doubts, *checks.unchecked),
-    )
-    return replace(written, answer=answer)
-
-
-def _answer_with_refusal(here: Here, written: WrittenSubmission) -> SubmitAnswer:
-    """Return the answer of a dry run, noting why the submission would be refused."""
-    answer = written.answer
-    # where no cluster answers nothing is known to be refused
-    kind = KINDS.get(answer.scheduler)
-    if kind is None or not ask_scheduler(kind.probe, env=here.env).is_answer:
-        return answer
-    try:
-        _checked_submission(here, written)
-    except UsageError as error:
-        refusal = f"without --dry-run: {error}"
-        return replace(answer, notes=(*answer.notes, refusal))
-    return answer
 
 
 def _was_used(sending: SubmissionRound) -> bool:
@@ -578,29 +527,3 @@ def _anew(job_scripts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
         freeze(files, os.path.join(folder, plan.queue.folder), (PLAN_FILE, QUEUE_TASKS))
         freeze(files, folder, (PLAN_FILE,))
     return [replace(part, folder=folder) for part in job_scripts]
-
-
-def _sent(
-    here: Here,
-    scheduler: Scheduler,
-    written: WrittenSubmission,
-    sending: SubmissionRound,
-) -> SubmitAnswer:
-    """Submit the written parts."""
-    parts, answer = written.parts, written.answer
-    made: list[SubmittedJob] = []
-    for part in parts:
-        # each later part continues the first, so all of them are one chain of jobs
-        origin = JobOrigin(made[0].id, TOO_LONG) if made else None
-        try:
-            made.append(ship(scheduler, part, written.plan, sending, origin=origin))
-        except WeighError as error:
-            raise (halfway(error, made, parts) if made else error) from error
-    answer = replace(
-        answer,
-        job=made[0],
-        more=tuple(made[1:]),
-        notes=(*answer.notes, *check_understood(scheduler, made)),
-        now=time.time(),
-    )
-    return followed(here, answer, scheduler, sending)

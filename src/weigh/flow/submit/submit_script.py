@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weigh._version import __version__
-from weigh.errors import SchedulerError, StoreError, UsageError, WeighError
+from weigh.errors import SchedulerError, StoreError, UsageError
 from weigh.flow.here import Here
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import refuse_changed_tasks
@@ -66,6 +66,14 @@ def script_path(job_script: JobScript) -> str:
     """Return the path of a script; each part of a long array has its own file."""
     name = f"job_{job_script.first}.sh" if job_script.first else SCRIPT
     return os.path.join(job_script.folder, name)
+
+
+def text_of_script(scheduler: Scheduler, job_script: JobScript) -> str:
+    """Return a job script as the scheduler reads it, with the lines that stage."""
+    staging = job_script.staging
+    if staging is not None:
+        job_script = submit_staging.staged(job_script, staging, scheduler.name)
+    return scheduler.render(job_script)
 
 
 def programs_of(plan: Plan) -> tuple[str, ...]:
@@ -118,10 +126,7 @@ def ship(
         kept = plan.files if plan.queue is None else (plan_directory.FILE,)
         tasks = freeze(job_script.folder, sending.path("plan"), kept)
         job_script = replace(job_script, tasks=tasks)
-    if job_script.staging is not None:
-        kind = scheduler.name
-        job_script = submit_staging.staged(job_script, kind)
-    text = scheduler.render(job_script)
+    text = text_of_script(scheduler, job_script)
     make_log_folder(job_script)
     write_script(path, text)
     # the plan's copy is for people and may be replaced; the scheduler reads this one,
@@ -264,25 +269,15 @@ def split_into_job_parts(
         )
 
 
-def halfway(
-    error: WeighError,
-    submitted_jobs: Sequence[SubmittedJob],
-    job_scripts: Sequence[JobScript],
-) -> SchedulerError:
-    """Return the error on a part that was refused after others had been accepted."""
-    there = sum(job.elements for job in submitted_jobs)
-    total = sum(one.elements for one in job_scripts)
-    ids = ", ".join(job.id for job in submitted_jobs)
-    return SchedulerError(
-        f"{error}\nonly {there:,} of {total:,} elements were submitted, as job {ids}: "
-        f"weigh resume {submitted_jobs[0].id} submits the rest"
-    )
-
-
-def texts_of(folder: str, plan: Plan, opened: ExitStack) -> Callable[[int], bytes]:
+def texts_of_job(
+    submitted_job: SubmittedJob, plan: Plan, opened: ExitStack
+) -> Callable[[int], bytes]:
     """Return a function for the line of a task; *opened* closes the task files."""
+    folder = submitted_job.plan_folder
     files = [(one.file, one.digest, one.tasks) for one in plan.elements]
     if plan.queue is not None:
+        # the files of a queue never change, so there is no copy of them
+        folder = submitted_job.folder
         files = [(plan.queue.file, plan.queue.digest, plan.queue.tasks)]
     digests = {file: digest for file, digest, _ in files}
     places = {
@@ -305,16 +300,6 @@ def texts_of(folder: str, plan: Plan, opened: ExitStack) -> Callable[[int], byte
         return sources[file].text(seq)
 
     return text_of
-
-
-def texts_of_job(
-    submitted_job: SubmittedJob, plan: Plan, opened: ExitStack
-) -> Callable[[int], bytes]:
-    """Return a function for the line of a task of *submitted_job*."""
-    # the files of a queue never change, so there is no copy of them
-    is_queue = plan.queue is not None
-    folder = submitted_job.folder if is_queue else submitted_job.plan_folder
-    return texts_of(folder, plan, opened)
 
 
 # requested for the one process of weigh resume that decides on a node
