@@ -109,6 +109,25 @@ class Weigh:
         )
         return standing
 
+    def wait_until_held_back(self, job: str) -> None:
+        """Wait until a job that may not start has ended, or can never start."""
+        self.wait_for(
+            job,
+            lambda one: (
+                "FAILED" in one["tasks"]
+                or any(wait["hopeless"] for wait in one["waiting"])
+            ),
+        )
+
+    def wait_until_blocked(self, job: str) -> None:
+        """Wait until *job* shows that what it needs cannot succeed as things are."""
+        self.wait_for(job, lambda one: any(need["is_blocked"] for need in one["needs"]))
+
+    def order(self) -> list[str]:
+        """Return which tasks have run, in order: each writes a line."""
+        path = self.folder / "order"
+        return path.read_text().splitlines() if path.exists() else []
+
     def events_written(self) -> int:
         """Return how many bytes the jobs of this folder have written about tasks."""
         written = 0

@@ -8,13 +8,6 @@ from rigs import mainly
 
 ONCE = "[ -e once ] || {{ touch once; exit 9; }}; echo {} >>order"
 BUG = "{{ [ -e fixed ] || python3 -c 'print(1 / 0)'; }} && echo {} >>order"
-EACH = mainly("slurm", "gridengine", "local")
-
-
-def order() -> list[str]:
-    """Return which tasks have run, in order."""
-    path = Path("order")
-    return path.read_text().split() if path.exists() else []
 
 
 def chained(
@@ -30,36 +23,13 @@ def chained(
     return first, second
 
 
-def ended_without(weigh: Weigh, job: str) -> None:
-    """Wait until *job* shows that what it needs cannot succeed as things are."""
-    weigh.wait_for(job, lambda one: any(need["is_blocked"] for need in one["needs"]))
-
-
-def settled(weigh: Weigh, job: str) -> None:
-    """Wait until a job that may not start has ended, or can never start."""
-    weigh.wait_for(
-        job,
-        lambda one: (
-            "FAILED" in one["tasks"] or any(wait["hopeless"] for wait in one["waiting"])
-        ),
-    )
-
-
-@EACH
-def test_a_job_starts_when_healing_has_made_good_what_failed(weigh: Weigh) -> None:
-    _, second = chained(weigh, ONCE, "--heal")
-
-    assert weigh.finish(second) == {"COMPLETED": 1}
-    assert order() == ["a", "b"]
-
-
 @mainly("slurm", "local")
 def test_a_job_waits_where_healing_gives_up_and_starts_when_a_person_resumes(
     weigh: Weigh,
 ) -> None:
     first, second = chained(weigh, BUG, "--heal")
-    ended_without(weigh, second)
-    settled(weigh, second)
+    weigh.wait_until_blocked(second)
+    weigh.wait_until_held_back(second)
     shown = weigh("status", second)[1]
     Path("fixed").touch()
 
@@ -69,22 +39,7 @@ def test_a_job_waits_where_healing_gives_up_and_starts_when_a_person_resumes(
     assert f"weigh resume {first} --also bugs" in shown
     assert [one["name"] for one in answer["followers"]] == ["b"]
     assert weigh.finish("b") == {"COMPLETED": 1}
-    assert order() == ["a", "b"]
-
-
-@EACH
-def test_a_job_starts_after_the_one_that_was_resumed_by_hand(weigh: Weigh) -> None:
-    first, second = chained(weigh, ONCE)
-    weigh.finish(first)
-    settled(weigh, second)
-    assert order() == []
-
-    code, out, err = weigh("resume", "a")
-
-    assert code == 0, err
-    assert "after b (job" in " ".join(out.split())  # sent again, or moved
-    assert weigh.finish("b") == {"COMPLETED": 1}
-    assert order() == ["a", "b"]
+    assert weigh.order() == ["a", "b"]
 
 
 @mainly("slurm")
@@ -95,13 +50,14 @@ def test_a_job_waits_for_one_that_was_cancelled_until_that_is_resumed(
     weigh.wait_for(first, lambda one: "RUNNING" in one["tasks"])
     weigh("cancel", first)
     weigh.finish(first)
-    settled(weigh, second)
+    weigh.wait_until_held_back(second)
     Path("again").touch()
 
-    weigh.resume(first)
+    out = weigh("resume", first)[1]
 
+    assert "after b (job" in " ".join(out.split())  # sent again, or moved
     assert weigh.finish("b") == {"COMPLETED": 1}
-    assert order() == ["a", "b"]
+    assert weigh.order() == ["a", "b"]
 
 
 @mainly("gridengine")
@@ -112,14 +68,16 @@ def test_two_jobs_and_one_that_waits_for_both_are_led_on(weigh: Weigh) -> None:
     last = weigh.submit(plan, "--after", "b", "--after", "c")
     Path("begin").touch()
     weigh.finish(first)
-    settled(weigh, second)
+    weigh.wait_until_held_back(second)
     if weigh.scheduler != "slurm":  # there it hangs on b, which still waits
-        settled(weigh, last)
+        weigh.wait_until_held_back(last)
 
     weigh.resume(first)
 
     assert weigh.finish("d") == {"COMPLETED": 1}
-    assert (order()[0], order()[3], sorted(order())) == ("a", "d", [*"abcd"])
+    first_to_last = weigh.order()
+    assert sorted(first_to_last) == [*"abcd"]
+    assert (first_to_last[0], first_to_last[3]) == ("a", "d")
 
 
 @mainly("slurm")
@@ -134,7 +92,7 @@ def test_a_job_may_be_chained_while_healing_decides(weigh: Weigh) -> None:
 
     assert first != second
     assert weigh.finish(second) == {"COMPLETED": 1}
-    assert order() == ["a", "b"]
+    assert weigh.order() == ["a", "b"]
 
 
 @mainly("local")
@@ -151,16 +109,6 @@ def test_what_has_failed_for_good_is_not_waited_for(weigh: Weigh) -> None:
     assert f"weigh resume {first}" in err
 
 
-@mainly("local")
-def test_a_job_that_needs_what_is_done_starts_at_once(weigh: Weigh) -> None:
-    weigh.needs_waiting()
-    weigh.finish(weigh.submit(weigh.plan("echo a >>order", name="a")))
-
-    second = weigh.submit(weigh.plan("echo b >>order", name="b"), "--after", "a")
-
-    assert weigh.finish(second) == {"COMPLETED": 1}
-
-
 GRID_ENGINE = pytest.mark.parametrize(
     "weigh", [pytest.param("gridengine", marks=pytest.mark.gridengine)], indirect=True
 )
@@ -174,7 +122,7 @@ def test_the_script_checks_where_the_scheduler_does_not(weigh: Weigh) -> None:
     assert f"did not start: a (job {first}) has not succeeded" in (
         " ".join(weigh("status", second)[1].split())
     )
-    assert order() == []
+    assert weigh.order() == []
 
 
 @GRID_ENGINE
@@ -193,22 +141,18 @@ def test_a_job_that_waits_for_another_one_is_not_called_held(weigh: Weigh) -> No
     weigh.finish(second)
 
 
-@pytest.mark.parametrize(
-    ("options", "task"),
-    [
-        ((), "./env/bin/python -V >version"),
-        (("--setup", "venv:env"), "python -V >version"),
-        (("--setup", "source env/bin/activate"), "python -V >version"),
-    ],
-)
-def test_a_job_may_run_in_the_environment_that_an_earlier_one_makes(
-    here: Weigh, options: tuple[str, ...], task: str
+def test_jobs_run_in_the_environment_that_an_earlier_one_makes_or_has_made(
+    here: Weigh,
 ) -> None:
-    make = "sleep 0.5; python3 -m venv --without-pip env"
-    here.submit(here.plan(make, name="make"))
-    job = here.submit(here.plan(task, name="use"), "--after", "make", *options)
+    here.submit(here.plan("sleep 0.5; python3 -m venv --without-pip env", name="make"))
+    for name, task, *options in (
+        ("a", "./env/bin/python -V >version"),
+        ("b", "python -V >version", "--setup", "venv:env"),
+        ("c", "python -V >version", "--setup", "source env/bin/activate"),
+    ):
+        job = here.submit(here.plan(task, name=name), "--after", "make", *options)
 
-    assert here.finish(job) == {"COMPLETED": 1}
+        assert here.finish(job) == {"COMPLETED": 1}
 
 
 def test_a_job_of_this_machine_names_the_one_that_it_waits_for(here: Weigh) -> None:
@@ -233,7 +177,7 @@ def test_a_script_after_one_that_failed_is_cancelled_and_not_sent_to_wait_again(
     second = real.submit(*words)
     submitted = real.status(second)
     (real.folder / "begin").touch()
-    settled(real, second)
+    real.wait_until_held_back(second)
 
     assert submitted["job"]["expected"] is None  # not now: it waits for the first
     assert f"next     weigh cancel {second}" in real("status", second)[1]

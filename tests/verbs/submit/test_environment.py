@@ -38,7 +38,7 @@ def image(here: Weigh, monkeypatch: pytest.MonkeyPatch) -> Path:
 def fake_torch(here: Weigh, monkeypatch: pytest.MonkeyPatch, *, sees: bool) -> None:
     """Put a torch where python finds it, which sees GPUs or not."""
     folder = here.folder / "modules"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     text = f"class cuda:\n    is_available = staticmethod(lambda: {sees})\n"
     (folder / "torch.py").write_text(text)
     monkeypatch.setenv("PYTHONPATH", str(folder))
@@ -49,30 +49,28 @@ def words_of(here: Weigh, job: str) -> str:
     return f"{failure['reason']} {failure['words']}"
 
 
-@pytest.mark.parametrize("task", ["echo $INSIDE", "printenv INSIDE"])
-def test_every_task_runs_inside_the_container(
-    here: Weigh, image: Path, task: str
+def test_every_task_runs_inside_the_container_or_shows_why_not(
+    here: Weigh, image: Path
 ) -> None:
-    job = here.submit(here.plan(task), "--setup", f"container:{image}")
+    tasks = ("echo $INSIDE", "printenv INSIDE", "bash -c 'exit 7'", "no-such-program")
 
-    assert here.finish(job) == {"COMPLETED": 1}
-    assert here("logs", f"{job}_1")[1] == f"{image}\n"
+    job = here.submit(here.plan(*tasks), "--setup", f"container:{image}")
+
+    assert here.finish(job) == {"COMPLETED": 2, "FAILED": 2}
+    assert [here("logs", f"{job}_{n}")[1] for n in (1, 2)] == [f"{image}\n"] * 2
+    first, second = here.status(job)["failures"]
+    assert "7" in first["reason"]
+    assert "no-such-program" in f"{second['reason']} {second['words']}"
 
 
-@pytest.mark.parametrize(
-    ("task", "words"),
-    [
-        ("bash -c 'exit 7'", "7"),
-        ("no-such-program", "not found in the container: no-such-program"),
-    ],
-)
-def test_a_task_that_fails_inside_shows_why(
-    here: Weigh, image: Path, task: str, words: str
+def test_a_program_that_the_container_lacks_is_looked_for_there(
+    here: Weigh, image: Path
 ) -> None:
-    job = here.submit(here.plan(task), "--setup", f"container:{image}")
+    setup = ("--setup", f"container:{image}")
+    job = here.submit(here.plan("no-such-program"), *setup)
 
     assert here.finish(job) == {"FAILED": 1}
-    assert words in words_of(here, job)
+    assert "not found in the container: no-such-program" in words_of(here, job)
 
 
 def test_a_node_without_containers_is_reported(here: Weigh) -> None:
@@ -249,34 +247,34 @@ def test_without_steps_apptainer_runs_the_container(here: Weigh, image: Path) ->
     assert "command -v apptainer" in here("submit", here.plan("true"), *words)[1]
 
 
-@pytest.mark.parametrize("sees", [True, False])
-def test_training_without_the_gpu_that_was_requested_does_not_begin(
-    here: Weigh, monkeypatch: pytest.MonkeyPatch, *, sees: bool
-) -> None:
-    fake_torch(here, monkeypatch, sees=sees)
-    task = 'python3 -c \'import torch; open("ran", "w")\''
-
-    job = here.submit(here.plan(task), "--gpus", "1")
-
-    assert here.finish(job) == ({"COMPLETED": 1} if sees else {"FAILED": 1})
-    assert (here.folder / "ran").exists() is sees
-    if not sees:
-        assert "torch sees no GPU" in words_of(here, job)
-
-
-def test_a_program_without_torch_runs_where_torch_sees_no_gpu(
+def test_only_training_needs_the_gpu_that_was_requested(
     here: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A program without torch runs where torch sees no GPU, and where it is missing."""
+    trains = 'python3 -c \'import torch; open("trained", "w")\''
+    (here.folder / "jax_only.py").write_text("open('ran', 'w')\n")
+    without = "python3 -S -c 'import sys; sys.modules.get(\"torch\")'"
+
+    def ends(task: str) -> tuple[str, dict[str, int]]:
+        job = here.submit(
+            here.plan(task, words=("--replace",)), "--gpus", "1", "--again"
+        )
+        return job, here.finish(job)
+
+    assert ends(without)[1] == {"COMPLETED": 1}
     fake_torch(here, monkeypatch, sees=False)
-    (here.folder / "jax_only.py").write_text("import json\nopen('ran', 'w')\n")
-
-    job = here.submit(here.plan("python3 jax_only.py"), "--gpus", "1")
-
-    assert here.finish(job) == {"COMPLETED": 1}
-    job_folder = here.folder / ".weigh" / "local" / job
-    printed = "".join(path.read_text() for path in job_folder.glob("*out*"))
+    job, states = ends(trains)
+    assert states == {"FAILED": 1}
+    assert "torch sees no GPU" in words_of(here, job)
+    assert not (here.folder / "trained").exists()
+    job, states = ends("python3 jax_only.py")
+    assert states == {"COMPLETED": 1}
+    logs = (here.folder / ".weigh" / "local" / job).glob("*out*")
+    printed = "".join(path.read_text() for path in logs)
     assert "torch sees no GPU" in printed
     assert "no task is known to import torch: they run" in printed
+    fake_torch(here, monkeypatch, sees=True)
+    assert ends(trains)[1] == {"COMPLETED": 1}
 
 
 @pytest.mark.parametrize(("line", "uses"), ROWS["torch"])
@@ -292,20 +290,6 @@ def test_torch_is_found_in_the_files_that_a_task_runs(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     plan: Any = SimpleNamespace(kinds=[SimpleNamespace(example=line)])
-    wants = JobRequest(gpus=1)
-    assert imports_torch(plan, str(tmp_path), wants) == (uses == "yes")
-
-
-@pytest.mark.parametrize("gpus", [0, 1])
-def test_torch_is_looked_for_only_where_a_gpu_is_requested(gpus: int) -> None:
-    plan: Any = SimpleNamespace(kinds=[SimpleNamespace(example="torchrun other.py")])
-    wants = JobRequest(gpus=gpus)
-    assert imports_torch(plan, "/nowhere", wants) == bool(gpus)
-
-
-def test_without_torch_a_gpu_is_nobody_s_doubt(here: Weigh) -> None:
-    program = 'import sys; sys.modules.get("torch")'
-
-    job = here.submit(here.plan(f"python3 -S -c '{program}'"), "--gpus", "1")
-
-    assert here.finish(job) == {"COMPLETED": 1}
+    found = [imports_torch(plan, str(tmp_path), JobRequest(gpus=n)) for n in (0, 1)]
+    # looked for only where a GPU is requested
+    assert found == [False, uses == "yes"]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from following import Weigh, until
-from rigs import mainly
 from sessions import check_session
 
 SLURM = pytest.mark.parametrize(
@@ -33,35 +32,30 @@ def test_worked_examples_of_chains() -> None:
     check_session(Path(__file__).with_name("chains.session"), {})
 
 
-@mainly("slurm", "gridengine", "local")
-def test_only_the_bug_is_left(weigh: Weigh) -> None:
-    weigh.needs_waiting()
-    job = weigh.submit(weigh.plan("true", ONCE.format("x"), BUG), "--heal")
+def test_only_the_bug_is_left_and_status_shows_each_round(here: Weigh) -> None:
+    job = here.submit(here.plan("true", ONCE.format("x"), BUG), "--heal")
+    assert here.status(job)["healing"]["state"] == "PENDING"
 
     last = healed()
 
     assert "task 3: a bug: ZeroDivisionError" in last
-    assert weigh.finish(job) == {"COMPLETED": 2, "FAILED": 1}
-    assert len(weigh.status(job)["jobs"]) == 2
+    assert here.finish(job) == {"COMPLETED": 2, "FAILED": 1}
+    assert len(here.status(job)["jobs"]) == 2
     assert len(logs()) == 2
+    out = here("status", job)[1]
+    assert "round 2  1 task failed once" in out
+    assert "stopped  nothing left that a retry could fix: 1 task: a bug" in out
 
 
-def test_the_number_of_rounds_is_limited(here: Weigh) -> None:
-    job = here.submit(here.plan(ONCE.format("x")), "--heal=rounds=1")
-
+def test_rounds_are_limited_and_resuming_by_hand_keeps_on_healing(here: Weigh) -> None:
+    job = here.submit(here.plan(ONCE.format("x") + "; exit 3"), "--heal=rounds=1")
     assert "as many as --heal allows" in healed()
     assert here.finish(job) == {"FAILED": 1}
 
+    answer = here.resume(job)
 
-def test_status_shows_each_round_and_why_it_was_sent(here: Weigh) -> None:
-    job = here.submit(here.plan("true", ONCE.format("x"), BUG), "--heal")
-    assert here.status(job)["healing"]["state"] == "PENDING"
-    healed()
-
-    _, out, _ = here("status", job)
-
-    assert "round 2  1 task failed once" in out
-    assert "stopped  nothing left that a retry could fix: 1 task: a bug" in out
+    assert answer["healer"] is not None
+    assert answer["again"][0]["job"]["round"] == 2
 
 
 def test_a_setting_heals_without_an_option(here: Weigh) -> None:
@@ -89,17 +83,6 @@ def test_a_cancelled_healer_is_replaced(here: Weigh) -> None:
     Path("go").touch()
     healed()
     assert here.finish(job) == {"COMPLETED": 2}
-
-
-def test_resuming_by_hand_keeps_on_healing(here: Weigh) -> None:
-    folder = here.plan(ONCE.format("x") + "; exit 3")
-    job = here.submit(folder, "--heal=rounds=1")
-    assert "as many as --heal allows" in healed()
-
-    answer = here.resume(job)
-
-    assert answer["healer"] is not None
-    assert answer["again"][0]["job"]["round"] == 2
 
 
 @SLURM

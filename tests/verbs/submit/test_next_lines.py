@@ -84,7 +84,7 @@ def killed(weigh: Weigh) -> str:
     job = weigh.submit(weigh.plan("until [ -e again ]; do sleep 0.1; done"))
     weigh.wait_for(job, lambda one: "RUNNING" in one["tasks"])
     os.killpg(int(Path(".weigh/local", job, "pid").read_text()), signal.SIGKILL)
-    weigh.finish(job)
+    assert weigh.finish(job) == {"INTERRUPTED": 1}
     Path("again").touch()
     return weigh("status", job)[1]
 
@@ -93,18 +93,6 @@ def healed(weigh: Weigh) -> str:
     job = weigh.submit(weigh.plan(BUG, ONCE), "--heal")
     weigh.wait_for(job, lambda one: one["healing"]["stopped"] is not None)
     return weigh("status", job)[1]
-
-
-def healer_was_killed(weigh: Weigh) -> str:
-    job = weigh.submit(weigh.plan("until [ -e go ]; do sleep 0.1; done"), "--heal")
-    healer = weigh.status(job)["healing"]["healer"]
-    process = Path(".weigh/local", healer, "pid")
-    weigh.wait_for(job, lambda _: process.exists())
-    os.killpg(int(process.read_text()), signal.SIGKILL)
-    weigh.wait_for(job, lambda one: one["healing"]["state"] != "PENDING")
-    screen = weigh("status", job)[1]
-    Path("go").touch()
-    return screen
 
 
 def of_what_waits_in_vain(verb: str) -> Callable[[Weigh], str]:
@@ -149,7 +137,6 @@ SCREENS: dict[str, Callable[[Weigh], str]] = {
     "cancelled": cancelled,
     "killed": killed,
     "healed": healed,
-    "healer was killed": healer_was_killed,
     "healer was cancelled": lambda weigh: cancelled(weigh, "--heal"),
     "waits for what has failed": of_what_waits_in_vain("status"),
     "resuming what waits": of_what_waits_in_vain("resume"),

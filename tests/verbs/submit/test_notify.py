@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from following import Weigh, until
+from rigs import mainly
 from some_requests import some_job_script
 
 from weigh.model.job import JobRequest
@@ -20,6 +21,7 @@ def events(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+@mainly("gridengine", "htcondor", "local")
 def test_the_element_that_ends_last_notifies_once(weigh: Weigh) -> None:
     plan = weigh.plan("true", "sleep 1; false")
     path = weigh.folder / "events"
@@ -34,6 +36,7 @@ def test_the_element_that_ends_last_notifies_once(weigh: Weigh) -> None:
     assert (event["elements"], event["failed"]) == (2, 1)
 
 
+@mainly("slurm")
 def test_a_job_that_is_cancelled_notifies(weigh: Weigh) -> None:
     path = weigh.folder / "events"
     job = weigh.submit(weigh.plan("sleep 300"), "--notify", f"cat >>{path}")

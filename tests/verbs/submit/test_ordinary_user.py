@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from following import until
 from rigs import RIGS
+from run_captured import run_captured
 
 USER = os.environ.get("WEIGH_RIG_USER", "researcher")
 SOURCES = Path(__file__).parents[3] / "src"
@@ -56,48 +57,34 @@ def home() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-SCRIPT = """#!/bin/bash
-#SBATCH --mem=100M --time=5
-#$ -S /bin/bash -cwd -q short -l h_rt=0:5:0
-id -un >who
-"""
-OWN_SCRIPTS = [RIGS[0], RIGS[1]]  # HTCondor takes no scripts of users
-
-
-@pytest.mark.parametrize("name", OWN_SCRIPTS)
+@pytest.mark.slurm
 def test_an_ordinary_user_submits_a_script_and_sees_no_job_of_others(
-    name: str, request: pytest.FixtureRequest
+    slurm: dict[str, str], request: pytest.FixtureRequest
 ) -> None:
-    rig = request.getfixturevalue(name)
     home: Path = request.getfixturevalue("home")
     python, path = python_for_all()
-    env = {**rig, "PYTHONPATH": path, "HOME": str(home), "WEIGH_POLL": "0s"}
+    env = {**slurm, "PYTHONPATH": path, "HOME": str(home), "WEIGH_POLL": "0s"}
 
     def weigh(*argv: str) -> subprocess.CompletedProcess[str]:
         return as_user([python, "-m", "weigh", *argv], env, str(home))
 
-    (home / "job.sh").write_text(SCRIPT)
-    sent = weigh("submit", "job.sh", "--on", name)
+    directives = "#!/bin/bash\n#SBATCH --mem=100M --time=5\n"
+    (home / "job.sh").write_text(f"{directives}id -un >who\n")
+    sent = weigh("submit", "job.sh")
     assert sent.returncode == 0, sent.stderr
     until(lambda: "1 done" in weigh("status", "job.sh").stdout)
     assert (home / "who").read_text() == f"{USER}\n"
 
-    call = {"slurm": ["sbatch", "--parsable", "-H"], "gridengine": ["qsub", "-terse"]}
-    by_root = subprocess.run(
-        [*call[name], *(["-h"] if name == "gridengine" else []), "job.sh"],
-        env={**os.environ, **rig},
-        cwd=home,
-        check=True,
-        capture_output=True,
-        text=True,
+    as_root: dict[str, Any] = {"env": {**os.environ, **slurm}, "cwd": home}
+    by_root = run_captured(
+        ["sbatch", "--parsable", "-H", "job.sh"], check=True, **as_root
     ).stdout.strip()
     refused = weigh("cancel", by_root)
     assert refused.returncode == 2
     assert f"job {by_root} is root's, not yours" in refused.stderr
     report = weigh("report", by_root)
     assert "1 waiting" in report.stdout, report.stdout + report.stderr
-    end = {"slurm": "scancel", "gridengine": "qdel"}[name]
-    subprocess.run([end, by_root], env={**os.environ, **rig}, check=True)
+    run_captured(["scancel", by_root], check=True, **as_root)
 
 
 @pytest.mark.parametrize("name", RIGS)

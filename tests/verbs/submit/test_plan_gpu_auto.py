@@ -64,26 +64,17 @@ def gpu_of_plan(weigh: Weigh) -> str | None:
 
 
 @pytest.mark.slurm
-def test_the_plan_of_the_kind_on_which_the_tasks_end_first_is_written(
+def test_the_kind_on_which_tasks_end_first_is_planned_for_with_its_wait(
     real: Weigh,
 ) -> None:
     keep_run(real, V100, HOUR / 6)
     keep_run(real, A100, HOUR / 12)
-
-    kinds = compared(real)
-
-    assert list(kinds) == ["a100", "v100"]
+    free = compared(real)
+    assert list(free) == ["a100", "v100"]
     assert gpu_of_plan(real) == "a100"
     # 8 tasks: one by one on four V100s, two at a time on four A100s, by turns
-    assert kinds["v100"]["makespan"] == pytest.approx(2 * HOUR / 6)
-    assert kinds["a100"]["makespan"] == pytest.approx(1.8 * HOUR / 12, rel=0.06)
-
-
-@pytest.mark.slurm
-@pytest.mark.alone
-def test_a_kind_that_is_busy_has_the_wait_that_slurm_predicts(real: Weigh) -> None:
-    keep_run(real, V100, HOUR / 6)
-    keep_run(real, A100, HOUR / 12)
+    assert free["v100"]["makespan"] == pytest.approx(2 * HOUR / 6)
+    assert free["a100"]["makespan"] == pytest.approx(1.8 * HOUR / 12, rel=0.06)
     words = ("--gres=gpu:a100:4", "--time=25", "--wrap=sleep 600")
     sent = run_captured(["sbatch", "--parsable", *words], cwd=real.folder)
     job = sent.stdout.strip()

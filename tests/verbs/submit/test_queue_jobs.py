@@ -57,6 +57,7 @@ def _has_started(weigh: Weigh, element: int) -> bool:
     return events.exists() and b'"started"' in events.read_bytes()
 
 
+@mainly("gridengine", "htcondor")
 def test_a_killed_element_leaves_its_tasks_to_the_others(weigh: Weigh) -> None:
     lines = [f"sleep 0.3; echo {n} >>effects" for n in range(1, 41)]
     plan = _planned(weigh, *lines)
@@ -72,7 +73,7 @@ def test_a_killed_element_leaves_its_tasks_to_the_others(weigh: Weigh) -> None:
     assert len([name for name in names if name.startswith("w.")]) <= ELEMENTS
 
 
-@mainly("slurm", "local")
+@mainly("slurm")
 def test_what_a_cancelled_job_left_is_pulled_in_another_round(weigh: Weigh) -> None:
     go = weigh.folder / "go"
     wait = f"until [ -e {go} ]; do sleep 0.1; done"

@@ -11,8 +11,6 @@ TWO_RUNS = (
     "trap 'exit 1' TERM; echo run >>runs; echo step $(wc -l <runs); touch {0}/began; "
     "[ $(wc -l <runs) = 2 ] || {{ sleep 60 & wait $!; }}"
 )
-BEGINS_ANEW = "trap 'exit 1' TERM; echo run >>{0}/runs; echo step 1; sleep 60 & wait $!"
-SOON = ("--time", "30s")  # weigh exec tells its tasks to end after 3 seconds
 
 
 @pytest.mark.slurm
@@ -59,15 +57,3 @@ def test_a_job_out_of_time_goes_on_in_another_run(weigh: Weigh) -> None:
     assert weigh.finish(job) == {"COMPLETED": 1}
     assert (weigh.folder / "results/runs").read_text() == "run\nrun\n"
     assert not list((weigh.folder / "results").glob("partial-*"))
-
-
-@pytest.mark.slurm
-def test_a_job_that_gets_no_further_is_not_put_back_for_ever(real: Weigh) -> None:
-    plan = real.plan(BEGINS_ANEW.format(real.folder))
-
-    job = real.submit(plan, "--requeue", *SOON)
-
-    assert real.finish(job) == {"TIMEOUT": 1}
-    assert (real.folder / "runs").read_text() == "run\nrun\n"
-    log = (real.folder / f"plan/p/log/{job}.out").read_text()
-    assert "no progress since the last attempt" in log

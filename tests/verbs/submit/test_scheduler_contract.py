@@ -48,16 +48,6 @@ def ran(weigh: Weigh, name: str) -> list[int]:
 
 
 @mainly("slurm")
-def test_tasks_of_one_element_run_side_by_side(weigh: Weigh) -> None:
-    meets = (
-        "touch at_{0}; for i in $(seq 100); do [ -e at_{1} ] && exit; sleep .1; done"
-    )
-    plan = weigh.plan(meets.format(1, 2), meets.format(2, 1), together=2)
-
-    assert weigh.finish(weigh.submit(plan)) == {"COMPLETED": 2}
-
-
-@mainly("slurm", "local")
 def test_the_throttle_bounds_what_runs_at_a_time(weigh: Weigh) -> None:
     plan = weigh.plan(*["sleep 0.2"] * 10)
 
@@ -66,7 +56,7 @@ def test_the_throttle_bounds_what_runs_at_a_time(weigh: Weigh) -> None:
     assert most_at_once(spans(weigh)) <= 2
 
 
-@mainly("gridengine", "local")
+@mainly("gridengine")
 def test_exactly_the_three_that_failed_are_run_again(weigh: Weigh) -> None:
     lines = [f"echo {n} >>began; echo {n} >>succeeded" for n in range(1, 9)]
     for number in (2, 5, 8):
@@ -96,7 +86,7 @@ def test_what_ran_out_of_memory_gets_twice_as_much(weigh: Weigh) -> None:
     assert weigh.finish(again["job"]["id"]) == {"COMPLETED": 1}
 
 
-@mainly("slurm", "local")
+@mainly("local")
 def test_what_ran_out_of_time_gets_twice_as_much(weigh: Weigh) -> None:
     task = "trap 'touch told; exit 1' TERM; sleep 5 & wait $!; touch whole"
     job = weigh.submit(weigh.plan(task), "--time", "23s")
@@ -124,6 +114,7 @@ def test_a_cancelled_job_stops_its_tasks(weigh: Weigh) -> None:
         assert (weigh.folder / "saved").exists()
 
 
+@mainly("gridengine", "htcondor")
 def test_a_task_s_words_are_shown_and_followed(weigh: Weigh) -> None:
     job = weigh.submit(weigh.plan("echo begins; sleep 1; echo ends", "echo other"))
     until(lambda: "begins" in weigh("logs", f"{job}_1")[1])
@@ -135,6 +126,7 @@ def test_a_task_s_words_are_shown_and_followed(weigh: Weigh) -> None:
     assert weigh("logs", f"{job}_2")[1] == "other\n"
 
 
+@mainly("slurm")
 def test_one_command_keeps_every_word_as_it_is(weigh: Weigh) -> None:
     words = [
         "a b",
@@ -154,7 +146,7 @@ def test_one_command_keeps_every_word_as_it_is(weigh: Weigh) -> None:
     assert not (weigh.folder / "pwned").exists()
 
 
-@mainly("slurm", "local")
+@mainly("slurm")
 def test_no_name_of_a_plan_is_taken_for_code(weigh: Weigh) -> None:
     names = 'it\'s "a b"', "$(touch pwned) `touch pwned`", "100%j", "a,b:c é"
     jobs = {}
@@ -173,7 +165,7 @@ def test_no_name_of_a_plan_is_taken_for_code(weigh: Weigh) -> None:
         until(lambda job=job: "weigh: exit code 0" in weigh("logs", job)[1])  # type: ignore[misc]
 
 
-@mainly("slurm", "local")
+@mainly("slurm")
 def test_an_array_too_long_for_one_job_is_several(
     weigh: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,7 +185,7 @@ def test_an_array_too_long_for_one_job_is_several(
     assert weigh.finish(job) == {"COMPLETED": 7}
 
 
-@mainly("slurm", "local")
+@mainly("slurm")
 def test_a_missing_program_is_reported_before_anything_runs(weigh: Weigh) -> None:
     job = weigh.submit(weigh.plan("no-such-program --epochs 3"))
 

@@ -4,7 +4,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 from following import Weigh, until
 from transcript import check_transcript, named_rows, named_texts
-from written_programs import processes_with, write_program
+from written_programs import write_program
 
 from weigh.schedulers.kind import known_answer
 
@@ -223,19 +222,6 @@ def test_a_job_that_was_submitted_elsewhere_is_refused_with_its_folder(
     for verb in ("status", "logs", "resume", "cancel"):
         expected = f"weigh: job 7 was submitted elsewhere: cd {here.folder}\n"
         assert here(verb, "7") == (2, "", expected)
-
-
-def test_a_local_job_that_was_killed_is_interrupted(here: Weigh) -> None:
-    job = here.submit(here.plan("touch began; sleep 60"))
-    here.wait_for(job, lambda one: "RUNNING" in one["tasks"])
-    runs = json.loads((here.folder / ".weigh/local" / job / "process").read_text())
-    subprocess.run(
-        ["pkill", "-KILL", "-s", str(runs["process"]["pid"])], check=True, timeout=10
-    )
-
-    assert here.finish(job) == {"INTERRUPTED": 1}
-    for pid in processes_with(cwd=here.folder):
-        os.kill(pid, 9)
 
 
 def test_a_local_job_of_another_machine_is_not_called_dead(here: Weigh) -> None:

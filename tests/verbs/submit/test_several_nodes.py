@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 from following import Weigh
+from rigs import WAIT_FOR_AGENTS
 
 pytestmark = pytest.mark.slurm
 
@@ -61,21 +62,6 @@ def test_the_memory_of_a_task_is_that_of_its_largest_node(weigh: Weigh) -> None:
     assert 150 << 20 < row["memory"] < 220 << 20
 
 
-def test_one_node_that_fails_fails_the_task(weigh: Weigh) -> None:
-    made = plan(weigh, 'exit "$SLURM_NODEID"', options=("--nodes", "2"))
-
-    assert weigh.finish(weigh.submit(made)) == {"FAILED": 1}
-
-
-def test_a_task_that_starts_its_own_processes_is_left_to_it(weigh: Weigh) -> None:
-    own = "srun --ntasks-per-node=1 bash -c 'touch own_$SLURM_PROCID'"
-    made = plan(weigh, own, options=("--nodes", "2"))
-
-    assert weigh.finish(weigh.submit(made)) == {"COMPLETED": 1}
-    assert (weigh.folder / "own_0").exists()
-    assert (weigh.folder / "own_1").exists()
-
-
 def test_a_task_on_two_gpus_is_given_both(weigh: Weigh) -> None:
     made = plan(
         weigh,
@@ -88,8 +74,8 @@ def test_a_task_on_two_gpus_is_given_both(weigh: Weigh) -> None:
     assert len(set(seen)) == 2
 
 
-def test_what_failed_on_several_nodes_is_run_again_on_as_many(weigh: Weigh) -> None:
-    once = "[ ! -e broken ] || exit 1; touch again_$SLURM_NODEID"
+def test_what_failed_on_one_of_two_nodes_is_run_again_on_both(weigh: Weigh) -> None:
+    once = '[ ! -e broken ] || exit "$SLURM_NODEID"; touch again_$SLURM_NODEID'
     (weigh.folder / "broken").touch()
     job = weigh.submit(plan(weigh, once, options=("--nodes", "2")))
     assert weigh.finish(job) == {"FAILED": 1}
@@ -117,8 +103,9 @@ def test_an_element_has_the_ranks_that_its_task_starts(weigh: Weigh) -> None:
 def test_what_was_measured_on_ranks_is_planned_and_submitted_as_ranks(
     weigh: Weigh,
 ) -> None:
-    hold = "held = bytearray(60 << 20); import time; time.sleep(1.5)"
-    own = ("srun", "-n4", sys.executable, "-c", hold)
+    hold = f"{WAIT_FOR_AGENTS}\nheld = bytearray(60 << 20)\nwait_for_agents()\n"
+    (weigh.folder / "hold.py").write_text(hold)
+    own = ("srun", "-n4", sys.executable, "hold.py")
     first = ("--memory", "400M", "--cpus", "2", "--time", "5m")
     job = weigh.submit("--nodes", "2", *first, "--", *own)
     assert weigh.finish(job) == {"COMPLETED": 1}

@@ -76,7 +76,7 @@ def test_what_was_cancelled_comes_home_and_goes_on(weigh: Weigh) -> None:
     assert results(weigh) == {"saved": "saved\n", "steps": "step\nstep\n"}
 
 
-@mainly("slurm")
+@mainly("local")
 def test_what_runs_into_its_time_limit_comes_home_before(weigh: Weigh) -> None:
     task = (SAVES + WAITS).format(weigh.folder)
     job = weigh.submit(weigh.plan(task), *words(weigh, "--time", "20s"))
@@ -91,7 +91,7 @@ def test_what_runs_into_its_time_limit_comes_home_before(weigh: Weigh) -> None:
     assert results(weigh)["steps"] == "step\nstep\n"
 
 
-@mainly("slurm")
+@mainly("local")
 def test_a_folder_an_element_stays_the_same_when_it_is_resumed(weigh: Weigh) -> None:
     task = "[ {0} = 2 ] || exit 0; echo {0} >>mine; [ $(wc -l <mine) = 2 ]"
     plan = weigh.plan(*[task.format(n) for n in range(3)])

@@ -128,7 +128,7 @@ def test_the_job_of_a_sender_that_was_killed_runs_once(
         assert begun(here) == [1, 1]
 
 
-@mainly("slurm")
+@mainly("local")
 def test_of_three_who_submit_a_plan_at_once_one_does(weigh: Weigh) -> None:
     plan = counted(weigh, 2)
 
@@ -143,7 +143,7 @@ def test_of_three_who_submit_a_plan_at_once_one_does(weigh: Weigh) -> None:
     assert begun(weigh) == [1, 1]
 
 
-@mainly("slurm")
+@mainly("local")
 def test_a_plan_submitted_again_runs_all_of_it_anew(weigh: Weigh) -> None:
     plan = counted(weigh, 2)
     weigh.finish(weigh.submit(plan))

@@ -17,12 +17,6 @@ BUG = "[ -e fixed ] && echo task >>order"
 GATHER = "echo gathered $(wc -l <order) >>order"
 
 
-def order() -> list[str]:
-    """Return what has run, in order."""
-    path = Path("order")
-    return path.read_text().splitlines() if path.exists() else []
-
-
 def submitted(weigh: Weigh, plan: str, *words: str) -> tuple[str, str]:
     """Submit a plan with what follows it; return the ids of both jobs."""
     weigh.needs_waiting()
@@ -33,16 +27,6 @@ def submitted(weigh: Weigh, plan: str, *words: str) -> tuple[str, str]:
     return document["job"]["id"], document["then"]
 
 
-def wait_until_held_back(weigh: Weigh, then: str) -> None:
-    """Wait until a job is known not to start before another one was resumed."""
-    weigh.wait_for(
-        then,
-        lambda one: (
-            "FAILED" in one["tasks"] or any(wait["hopeless"] for wait in one["waiting"])
-        ),
-    )
-
-
 @EACH
 def test_the_command_runs_once_after_the_healed_rounds(weigh: Weigh) -> None:
     plan = weigh.plan("sleep 1; echo task >>order", ONCE, name="a")
@@ -50,7 +34,7 @@ def test_the_command_runs_once_after_the_healed_rounds(weigh: Weigh) -> None:
     first, then = submitted(weigh, plan, "--heal")
 
     assert weigh.finish(then) == {"COMPLETED": 1}
-    assert order() == ["task", "task", "gathered 2"]
+    assert weigh.order() == ["task", "task", "gathered 2"]
     assert weigh.status(first)["tasks"] == {"COMPLETED": 2}
 
 
@@ -58,19 +42,19 @@ def test_the_command_runs_once_after_the_healed_rounds(weigh: Weigh) -> None:
 def test_it_does_not_run_until_what_has_failed_was_resumed(weigh: Weigh) -> None:
     first, then = submitted(weigh, weigh.plan("echo task >>order", BUG, name="a"))
     weigh.finish(first)
-    weigh.wait_for(then, lambda one: any(need["is_blocked"] for need in one["needs"]))
-    wait_until_held_back(weigh, then)
-    assert order() == ["task"]
+    weigh.wait_until_blocked(then)
+    weigh.wait_until_held_back(then)
+    assert weigh.order() == ["task"]
     assert "1 of 2 tasks failed" in " ".join(weigh("status", then)[1].split())
     Path("fixed").touch()
 
     weigh.resume(first)
 
     assert weigh.finish("bash") == {"COMPLETED": 1}
-    assert order() == ["task", "task", "gathered 2"]
+    assert weigh.order() == ["task", "task", "gathered 2"]
 
 
-@EACH
+@mainly("slurm", "gridengine")
 def test_what_fails_before_the_command_is_sent_is_waited_for_all_the_same(
     weigh: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,12 +68,12 @@ def test_what_fails_before_the_command_is_sent_is_waited_for_all_the_same(
     with monkeypatch.context() as patched:
         patched.setattr(dependency, "await_sent_jobs", late)
         first, then = submitted(weigh, plan)
-    wait_until_held_back(weigh, then)
+    weigh.wait_until_held_back(then)
     Path("fixed").touch()
     weigh.resume(first)
 
     assert weigh.finish("bash") == {"COMPLETED": 1}
-    assert order() == ["task", "gathered 1"]
+    assert weigh.order() == ["task", "gathered 1"]
 
 
 @mainly("local")
@@ -149,4 +133,4 @@ def test_a_task_file_may_name_what_follows_its_plan(weigh: Weigh) -> None:
     document = json.loads(out)
     assert document["job"]["tasks"] == 2
     assert weigh.finish(document["then"]) == {"COMPLETED": 1}
-    assert order() == ["task", "task", "gathered 2"]
+    assert weigh.order() == ["task", "task", "gathered 2"]
