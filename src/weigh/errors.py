@@ -144,6 +144,17 @@ def cannot_read(file_path: str, os_error: OSError, hint: str = "") -> str:
     return f"{message} ({hint})" if hint else message
 
 
+def why_nothing_is_at(path: str) -> str | None:
+    """Return why nothing can be found at *path*; None if something is there."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return "no such file"
+    except OSError as error:  # it may be there, in a closed folder
+        return error.strerror
+    return None
+
+
 def _nearest_name(wanted_name: str, names: list[str]) -> str | None:
     """Return the name nearest to *wanted_name*; the same ending alone is not near."""
     stem = os.path.splitext(wanted_name)[0]

@@ -10,7 +10,7 @@ import click
 
 from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
-from weigh.errors import CommandNotFoundError, UsageError
+from weigh.errors import CommandNotFoundError, UsageError, why_nothing_is_at
 from weigh.flow.here import here_now
 from weigh.flow.site.schedulers import NAMES
 from weigh.flow.submit.job_request import HealOptions, SubmitOptions
@@ -175,8 +175,10 @@ def _typed_job_setup(texts: tuple[str, ...], *, checks: bool) -> JobSetup:
         # no path
         if kind in ("venv", "container") and "://" not in value:
             value = os.path.abspath(value)
-        if kind == "container" and "://" not in value and not os.path.exists(value):
-            raise UsageError(f"--setup {text}: no such file (or docker://IMAGE)")
+        if kind == "container" and "://" not in value:
+            why_not = why_nothing_is_at(value)
+            if why_not is not None:
+                raise UsageError(f"--setup {text}: {why_not} (or docker://IMAGE)")
         named.setdefault(kind, []).append(value)
     for kind in ("conda", "venv", "container"):
         if len(named.get(kind, ())) > 1:

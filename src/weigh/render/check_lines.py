@@ -214,8 +214,9 @@ def _finding_lines(script: str, finding: LintFinding) -> Iterator[str]:
 def _sum_line(checked: CheckedScript) -> str:
     problems, tool = checked.problems, kind_or_first(checked.scheduler).submits
     if not problems:
-        lines = "1 directive" if checked.directives == 1 else ""
-        lines = lines or f"{checked.directives} directives"
+        if not checked.directives:
+            return f"no problem found in the commands; no directive for {tool}"
+        lines = count_with_noun(checked.directives, "directive")
         return f"no problem found in {lines} for {tool} and the commands"
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     accepted = sum(one.accepted for one in problems)

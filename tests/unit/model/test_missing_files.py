@@ -1,10 +1,12 @@
 """What weigh says of a file that it was named and that does not exist."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from weigh.errors import cannot_read
+from weigh.errors import cannot_read, why_nothing_is_at
 
 MISSING = FileNotFoundError(2, "No such file or directory")
 
@@ -33,3 +35,11 @@ def test_a_file_that_may_not_be_read_is_not_looked_for(tmp_path: Path) -> None:
     assert cannot_read(f"{tmp_path}/task.txt", error, "hint").endswith(
         "task.txt: Permission denied"
     )
+
+
+def test_what_cannot_be_reached_is_not_called_missing(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")  # as a closed folder, but for root, too
+    for name in ("nowhere", "a/b"):
+        assert why_nothing_is_at(f"{tmp_path}/{name}") == "no such file"
+    assert why_nothing_is_at(f"{tmp_path}/loop/x") == os.strerror(errno.ELOOP)
+    assert why_nothing_is_at(str(tmp_path)) is None

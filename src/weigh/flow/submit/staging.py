@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weigh.config import Value
-from weigh.errors import UsageError
+from weigh.errors import UsageError, why_nothing_is_at
 from weigh.flow.here import Here
 from weigh.flow.submit.submit_script import programs_of
 from weigh.model.job import JobScript, SubmittedJob, TaskState
@@ -69,8 +69,9 @@ def refuse_missing(staging: StagingPlan) -> None:
         UsageError: one does not.
     """
     for source in staging.sources:
-        if not os.path.exists(source.path):
-            raise UsageError(f"--stage-in {source.path}: no such file")
+        why_not = why_nothing_is_at(source.path)
+        if why_not is not None:
+            raise UsageError(f"--stage-in {source.path}: {why_not}")
         if not (os.path.isdir(source.path) or is_regular_file(source.path)):
             raise UsageError(
                 f"--stage-in {source.path}: not a regular file or a folder"

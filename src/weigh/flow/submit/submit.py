@@ -16,6 +16,7 @@ from weigh.errors import (
     SchedulerError,
     UsageError,
     WeighError,
+    why_nothing_is_at,
 )
 from weigh.flow.here import Here
 from weigh.flow.plan import directory as plan_directory
@@ -451,7 +452,10 @@ def _plan_to_submit(here: Here, options: SubmitOptions) -> tuple[str, Plan]:
         )
     folder = os.path.abspath(os.path.join(here.cwd, options.plan))
     # a name with a suffix was meant as a script or as a command
-    if not os.path.exists(folder) and "." in os.path.basename(options.plan):
+    why_not = why_nothing_is_at(folder)
+    if why_not is not None and "." in os.path.basename(options.plan):
+        if why_not != "no such file":
+            raise UsageError(f"cannot read {options.plan}: {why_not}")
         way_out = "weigh plan makes a plan"
         if " " in options.plan:
             way_out = f"a command: weigh submit -- {options.plan}"
