@@ -15,7 +15,6 @@ from weigh.schedulers.gridengine import TEXT
 from weigh.schedulers.gridengine.cluster import is_gpu_type
 from weigh.schedulers.lint.case import (
     ArrayElements,
-    GrantedResources,
     LintCase,
     ReadOptions,
     SchedulerWords,
@@ -340,7 +339,7 @@ def _gridengine_log_findings(lint_case: LintCase) -> Iterator[LintFinding]:
 
 
 def _shared_log(lint_case: LintCase) -> Iterator[LintFinding]:
-    elements, option = lint_case.granted.elements, lint_case.option("o")
+    elements, option = lint_case.requested.elements, lint_case.option("o")
     value = option.value.removeprefix(":") if option else ""
     if elements is None or len(elements) == 1 or option is None:
         return
@@ -406,8 +405,9 @@ def _gridengine_elements(lint_case: LintCase) -> ArrayElements | None:
 
 
 def requested_by_qsub_script(lint_case: LintCase) -> ScriptRequest:
-    """Add up what the directives request."""
+    """Add up what the directives request, and what the job gets at most."""
     by = {
+        "array": lint_case.option("t"),
         "queues": lint_case.option("q"),
         "memory": lint_case.option("l:h_vmem"),
         "cpus": lint_case.option(_PE),
@@ -417,6 +417,7 @@ def requested_by_qsub_script(lint_case: LintCase) -> ScriptRequest:
     }
     slots, gpus = minimum_slots_of_case(lint_case), by["gpus"]
     memory, parallel = parsed(by["memory"], TEXT.parse_memory), lint_case.value(_PE)
+    count = _count_of_requested_gpus(lint_case, gpus, slots)
     kind = next((o for o in lint_case.options if is_gpu_type(o.name[2:])), None)
     # the name of a parallel environment says whether it is on one node
     is_here = not parallel or bool(_ON_ONE_NODE.fullmatch(parallel.partition(" ")[0]))
@@ -426,12 +427,31 @@ def requested_by_qsub_script(lint_case: LintCase) -> ScriptRequest:
         memory=memory * slots if memory is not None and is_here else None,
         slot_memory=memory,
         cpus=slots if parallel and is_here else None,
-        gpus=_count_of_requested_gpus(lint_case, gpus, slots),
+        gpus=count,
         gpu_type=kind.value if kind is not None and gpus is not None else "",
         time=parsed(by["time"], TEXT.parse_time),
         account=lint_case.value("P") or None,
         by={name: option for name, option in by.items() if option is not None},
+        most_cpus=_most_slots(lint_case),
+        most_gpus=count if _may_bring_gpus(lint_case) else 0,
+        sets_cpus=bool(parallel),
+        elements=_gridengine_elements(lint_case),
     )
+
+
+def _most_slots(lint_case: LintCase) -> int | None:
+    """Return the maximum of a range of slots, as the job may get that many."""
+    if any(_OF_CPUS.fullmatch(one.name) for one in lint_case.options):
+        return None
+    return positive_number(_slots_variable(lint_case).rpartition("-")[2])
+
+
+def _may_bring_gpus(lint_case: LintCase) -> bool:
+    """Return whether a queue or project for GPUs may bring one without a resource."""
+    places = [one.name for one in lint_case.options]
+    places += [lint_case.value(name) for name in ("q", "jc", "P", _PE)]
+    is_named = re.search("gpu|cuda", " ".join(places).lower()) is not None
+    return is_named or not lint_case.options
 
 
 def _count_of_requested_gpus(
@@ -511,28 +531,6 @@ class GridEngineLint(ScriptLint):
         """Return (flag, value) of an option; a resource is a value of -l."""
         flag, _, resource = option.name.partition(":")
         return flag, f"{resource}={option.value}" if resource else option.value
-
-    def granted(self, lint_case: LintCase) -> GrantedResources:
-        """Add up what the job gets at most on the node that runs its script."""
-        requested = lint_case.requested
-        # the maximum of a range, as the job may get that many
-        slots = positive_number(_slots_variable(lint_case).rpartition("-")[2])
-        is_unclear = any(_OF_CPUS.fullmatch(one.name) for one in lint_case.options)
-        places = [one.name for one in lint_case.options]
-        places += [lint_case.value(name) for name in ("q", "jc", "P", _PE)]
-        # a queue or project for GPUs may bring one without a resource
-        may_have = (
-            re.search("gpu|cuda", " ".join(places).lower()) or not lint_case.options
-        )
-        return GrantedResources(
-            cpus=None if is_unclear else slots,
-            cpus_asked=lint_case.option(_PE) is not None,
-            gpus=requested.gpus if may_have else 0,
-            memory=requested.memory or None,
-            is_virtual=True,
-            array=lint_case.option("t"),
-            elements=_gridengine_elements(lint_case),
-        )
 
     def lint(self, text: str, facts: ScriptFacts) -> tuple[LintFinding, ...]:
         """Return the findings of a script by line; missing *facts* skip checks."""

@@ -152,7 +152,7 @@ class GridEngineUserScripts(SchedulerUserScripts):
         """Read a script as qsub does: its directives, then the flags."""
         case = LINT.case(self.with_flags(text, flags), facts)
         found = case.option("t")
-        indices = found.value if found is not None and case.granted.elements else ""
+        indices = found.value if found is not None and case.requested.elements else ""
         throttle = positive_number(case.value("tc"))
         name = case.value("N") or posixpath.basename(path)
         shell = case.value("S").rpartition(":")[2]

@@ -95,28 +95,13 @@ class ArrayElements(msgspec.Struct, frozen=True):
         return max(one[-1] for one in self.ranges)
 
 
-class GrantedResources(msgspec.Struct, frozen=True, kw_only=True):
-    """What the job gets at most on the node of its script; None if not known.
-
-    ``cpus_asked`` is whether an option sets the CPUs; ``memory`` is in bytes, and
-    ``is_virtual`` if it limits virtual memory.
-    """
-
-    cpus: int | None = None
-    cpus_asked: bool = False
-    gpus: int | None = None
-    memory: Bytes | None = None
-    is_virtual: bool = False
-    array: ScriptOption | None = None
-    elements: ArrayElements | None = None
-
-
 class ScriptRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The request in a script; ``by`` has the option that set each field, by its name.
 
     ``memory``, ``cpus`` and ``gpus`` are per node, None if not requested;
     ``slot_memory`` is set where a queue limits the memory of a slot; ``no_end`` is an
-    unlimited time.
+    unlimited time. ``most_cpus`` and ``most_gpus`` are what the job gets at most on the
+    node of its script, None if not known; ``sets_cpus`` is whether an option decides.
     """
 
     queues: tuple[str, ...] = ()
@@ -126,6 +111,10 @@ class ScriptRequest(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int | None = None
     gpus: int | None = None
     gpu_type: str = ""
+    most_cpus: int | None = None
+    most_gpus: int | None = None
+    sets_cpus: bool = False
+    elements: ArrayElements | None = None
     time: int | None = None
     no_end: bool = False
     account: str | None = None
@@ -163,7 +152,6 @@ class LintCase(msgspec.Struct, frozen=True, kw_only=True):
     facts: ScriptFacts
     start: str | None = None
     requested: ScriptRequest = ScriptRequest()
-    granted: GrantedResources = GrantedResources()
 
     @property
     def tool(self) -> str:

@@ -17,7 +17,6 @@ from weigh.schedulers.lint import (
     request_rules,
 )
 from weigh.schedulers.lint.case import (
-    GrantedResources,
     LintCase,
     ReadOptions,
     Rule,
@@ -57,7 +56,7 @@ class ScriptLint(SchedulerLint):
 
     @abstractmethod
     def requested(self, lint_case: LintCase) -> ScriptRequest:
-        """Add up what the directives request."""
+        """Add up what the directives request, and what the job gets."""
 
     @abstractmethod
     def typed(self, flag: str, value: str) -> str:
@@ -66,10 +65,6 @@ class ScriptLint(SchedulerLint):
     def flag_of(self, option: ScriptOption) -> tuple[str, str]:
         """Return (flag, value) of an option."""
         return option.name, option.value
-
-    @abstractmethod
-    def granted(self, lint_case: LintCase) -> GrantedResources:
-        """Add up what the job gets."""
 
     def lint(self, text: str, facts: ScriptFacts) -> tuple[LintFinding, ...]:
         """Return the findings of a script by line; missing *facts* skip checks."""
@@ -108,8 +103,7 @@ class ScriptLint(SchedulerLint):
             script = msgspec.structs.replace(script, interpreter=shell)
             case = msgspec.structs.replace(case, script=script, body=ShellBody())
         case = msgspec.structs.replace(case, start=self.start(case))
-        case = msgspec.structs.replace(case, requested=self.requested(case))
-        return msgspec.structs.replace(case, granted=self.granted(case))
+        return msgspec.structs.replace(case, requested=self.requested(case))
 
     def script_as_started(self, text: str, facts: ScriptFacts) -> ScriptText:
         """Return the script, with the interpreter that an option may name."""

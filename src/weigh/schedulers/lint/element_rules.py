@@ -28,14 +28,17 @@ _WRITES = re.compile(r"out|save|log|dest|result|ckpt|checkpoint|resume|write|-o$
 def _array_option_and_elements(
     lint_case: LintCase,
 ) -> tuple[ScriptOption, ArrayElements] | None:
-    option, elements = lint_case.granted.array, lint_case.granted.elements
+    option, elements = (
+        lint_case.requested.by.get("array"),
+        lint_case.requested.elements,
+    )
     if option is None or elements is None or not elements.ranges:
         return None
     return option, elements
 
 
 def _no_array(lint_case: LintCase) -> Iterator[LintFinding]:
-    if lint_case.granted.array is not None or not lint_case.uses(lint_case.element):
+    if "array" in lint_case.requested.by or not lint_case.uses(lint_case.element):
         return
     word = lint_case.words.array
     for command, template, numbers, _ in _templates(lint_case):

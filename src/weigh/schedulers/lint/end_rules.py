@@ -340,13 +340,16 @@ _HEAP = re.compile(r"-Xmx(\d{1,9})([kKmMgGtT]?)\b")
 
 
 def _heap(lint_case: LintCase) -> Iterator[LintFinding]:
-    memory = lint_case.granted.memory
+    requested = lint_case.requested
+    memory = requested.memory
     for command in lint_case.body.commands if memory else ():
         found = _HEAP.search(command.text)
         unit = f"{found[2].upper()}iB" if found and found[2] else ""
         size = parsed_or_none(parse_size, f"{found[1]}{unit}") if found else None
         if size and memory and size >= memory:
-            after = "it does not start" if lint_case.granted.is_virtual else "is killed"
+            after = (
+                "is killed" if requested.slot_memory is None else "it does not start"
+            )
             effect = (
                 f"the job gets {format_size(memory)}, and the JVM needs more than its "
                 f"heap: {after}"

@@ -280,7 +280,7 @@ _THREADS = frozenset(
 
 
 def _thread_findings(lint_case: LintCase) -> Iterator[LintFinding]:
-    cpus = lint_case.granted.cpus
+    cpus = lint_case.requested.most_cpus
     if cpus is None:
         return
     for command, name, value in lint_case.assignments():
@@ -289,7 +289,7 @@ def _thread_findings(lint_case: LintCase) -> Iterator[LintFinding]:
             continue
         effect = f"{count} threads, but the job gets {count_with_noun(cpus, 'CPU')}"
         # CPUs that nobody requested may be more, by a default of the site
-        make = problem if lint_case.granted.cpus_asked else note
+        make = problem if lint_case.requested.sets_cpus else note
         yield make(command, "threads-beyond-cpus", effect, _more_cpus(lint_case, count))
         return
 
@@ -308,7 +308,7 @@ _WANTS_GPU = re.compile(
 
 def _no_gpu(lint_case: LintCase) -> Iterator[LintFinding]:
     # None: a queue or a default may bring GPUs
-    if lint_case.granted.gpus != 0:
+    if lint_case.requested.most_gpus != 0:
         return
     for command in lint_case.body.commands:
         if command.name not in ("echo", "printf") and _WANTS_GPU.search(command.text):

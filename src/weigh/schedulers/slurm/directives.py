@@ -8,7 +8,6 @@ from weigh.errors import FormatError
 from weigh.model.lint import LintFinding
 from weigh.schedulers.lint.case import (
     ArrayElements,
-    GrantedResources,
     LintCase,
     ReadOptions,
     ScriptOption,
@@ -182,6 +181,7 @@ def _has_no_end(option: ScriptOption | None) -> bool:
         return False
 
 
+_SET_CPUS = ("cpus-per-task", "ntasks", "ntasks-per-node")
 _UNCLEAR_CPUS = (
     *("exclusive", "mincpus", "cpus-per-gpu", "ntasks-per-gpu", "ntasks-per-core"),
     *("ntasks-per-socket", "sockets-per-node", "cores-per-socket", "extra-node-info"),
@@ -190,12 +190,13 @@ _UNCLEAR_CPUS = (
 
 
 def requested_by(lint_case: LintCase) -> ScriptRequest:
-    """Add up what the directives request."""
+    """Add up what the directives request, and what the job gets at most."""
     gres = lint_case.option("gres")
     by_count = lint_case.option(
         "gpus-per-node", "gpus-per-task", "gpus-per-socket", "gpus"
     )
     by = {
+        "array": lint_case.option("array"),
         "queues": lint_case.option("partition"),
         "memory": lint_case.option(*MEMORY_OPTIONS.split()),
         "cpus": lint_case.option("cpus-per-task")
@@ -209,20 +210,25 @@ def requested_by(lint_case: LintCase) -> ScriptRequest:
     }
     nodes, gpus = _number(by["nodes"]), _gpus_of(by["gpus"])
     cpus = _cpus(lint_case, nodes)
+    count = None
+    if gpus:
+        count = _gpus_on_node(lint_case, by["gpus"], gpus[1], nodes or 1)
     return ScriptRequest(
         queues=_listed(by["queues"]),
         memory=_memory(by["memory"], cpus or 1, gpus[1] if gpus else 1),
         cpus=cpus,
         nodes=nodes,
-        gpus=_gpus_on_node(lint_case, by["gpus"], gpus[1], nodes or 1)
-        if gpus
-        else None,
+        gpus=count,
         gpu_type=gpus[0] if gpus else "",
         time=parsed(by["time"], TEXT.parse_time),
         no_end=_has_no_end(by["time"]),
         account=by["account"].value if by["account"] else None,
         qos=by["qos"].value if by["qos"] else None,
         by={name: option for name, option in by.items() if option is not None},
+        most_cpus=_most_cpus(lint_case, count),
+        most_gpus=_most_gpus(lint_case, count),
+        sets_cpus=any(map(lint_case.option, _SET_CPUS)),
+        elements=elements_of(by["array"]),
     )
 
 
@@ -273,13 +279,10 @@ def _number(option: ScriptOption | None) -> int | None:
     return whole_number(option.value.partition("-")[0]) if option else None
 
 
-def granted_by(lint_case: LintCase) -> GrantedResources:
-    """Add up what the job gets at most on the node that runs its script."""
-    requested, nodes = lint_case.requested, lint_case.option("nodes")
-    each, ntasks, on_node = (
-        lint_case.option(n) for n in ("cpus-per-task", "ntasks", "ntasks-per-node")
-    )
-    tasks = _number(ntasks)
+def _most_cpus(lint_case: LintCase, gpus: int | None) -> int | None:
+    """Return the CPUs on the node of the script; None where other options decide."""
+    each, ntasks, on_node = (lint_case.option(name) for name in _SET_CPUS)
+    nodes, tasks = lint_case.option("nodes"), _number(ntasks)
     # several tasks without a number of nodes: Slurm decides how many nodes
     count = 1 if not ntasks or on_node or tasks == 1 else None
     if nodes:
@@ -287,24 +290,17 @@ def granted_by(lint_case: LintCase) -> GrantedResources:
     if tasks is None and count is not None:
         tasks = count * (_number(on_node) or 1)
     cpus = (_number(each) or 1) * ((_number(on_node) if on_node else tasks) or 1)
+    # they change the number in ways that depend on the node
     is_unclear = any(lint_case.option(name) for name in _UNCLEAR_CPUS)
-    by_gpus = requested.gpus and each is None  # sites set CPUs for each GPU
-    return GrantedResources(
-        # unclear: other options change the number in ways that depend on the node
-        cpus=None if is_unclear or by_gpus or tasks is None else cpus,
-        cpus_asked=bool(each or ntasks or on_node),
-        gpus=_granted_gpus(lint_case, requested),
-        memory=requested.memory or None,
-        array=lint_case.option("array"),
-        elements=elements_of(lint_case.option("array")),
-    )
+    by_gpus = gpus and each is None  # sites set CPUs for each GPU
+    return None if is_unclear or by_gpus or tasks is None else cpus
 
 
-def _granted_gpus(lint_case: LintCase, requested: ScriptRequest) -> int | None:
+def _most_gpus(lint_case: LintCase, requested: int | None) -> int | None:
     """Return the GPUs of the job; None if something else may bring them."""
-    if requested.gpus is not None:
+    if requested is not None:
         is_known = lint_case.option("ntasks") or not lint_case.option("gpus-per-task")
-        return requested.gpus if is_known else None
+        return requested if is_known else None
     asks = lint_case.option("gres", "tres-per-task", "exclusive", "constraint", "qos")
     # partitions such as gpu or a100 may bring GPUs by themselves
     in_queue = re.search(r"gpu|cuda|[avh]\d+", lint_case.value("partition").lower())

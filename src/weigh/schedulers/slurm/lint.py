@@ -38,7 +38,6 @@ from weigh.schedulers.slurm.directives import (
     PREFIX,
     TYPED_COUNT,
     array_elements,
-    granted_by,
     read_options,
     requested_by,
 )
@@ -347,7 +346,7 @@ class SlurmLint(ScriptLint):
     """Slurm: the rules for its job scripts."""
 
     words, prefix = WORDS, PREFIX
-    requested, granted = staticmethod(requested_by), staticmethod(granted_by)
+    requested = staticmethod(requested_by)
     fields: Mapping[str, tuple[str, ...]] = {
         "mem": ("memory",),
         "time": ("time_limit",),
