@@ -16,11 +16,6 @@ from weigh.staging.script import staged_script_lines
 HOSTILE = json.loads(Path(__file__).with_name("hostile_names.json").read_text())
 
 
-MOSTLY_RSYNC = pytest.mark.parametrize(
-    "tool", ["rsync", pytest.param("cp", marks=pytest.mark.integrations)]
-)
-
-
 @pytest.fixture
 def small(node: Node) -> Iterator[Path]:
     """Return a disk of 64 KiB."""
@@ -157,45 +152,29 @@ def test_a_usual_scratch_that_another_user_owns_is_passed_over(node: Node) -> No
     assert list(theirs.iterdir()) == []
 
 
-@MOSTLY_RSYNC
-def test_any_name_of_an_input_is_only_a_name(
+@pytest.mark.parametrize(
+    "tool", ["rsync", pytest.param("cp", marks=pytest.mark.integrations)]
+)
+def test_any_name_of_an_input_and_of_a_result_is_only_a_name(
     node: Node, tools: Tools, tool: str
 ) -> None:
+    sources = []
     for name in HOSTILE:
         node.write(f"in/{name}/{name}", name)
         node.write(f"more/{name}", name)
-    staging = node.staging(
-        sources=(
-            *(StagedInput(f"{node.home}/in/{name}", name) for name in HOSTILE),
-            *(
-                StagedInput(f"{node.home}/more/{name}", f"deep/{name}")
-                for name in HOSTILE
-            ),
-        ),
-    )
-    task = node.run(f"cp -RL . {node.home}/seen", staging, env=tools[tool])
+        node.write(f"make/out/{name}/{name}", name)
+        node.write(f"make/out/deep/{name}", name)
+        sources.append(StagedInput(f"{node.home}/in/{name}", name))
+        sources.append(StagedInput(f"{node.home}/more/{name}", f"deep/{name}"))
+    payload = f"cp -RL . {node.home}/seen && cp -R {node.home}/make/. ."
+    staging = node.staging(sources=tuple(sources))
+    task = node.run(payload, staging, env=tools[tool])
     assert (task.process.returncode, task.errors) == (0, "")
-    assert _texts(node.home / "seen/deep") == {name: name for name in HOSTILE}
-    for name in HOSTILE:
-        assert _texts(node.home / "seen" / name) == {name: name}
+    for place in (node.home / "seen", node.results / "out"):
+        assert _texts(place / "deep") == {name: name for name in HOSTILE}
+        assert all(_texts(place / name) == {name: name} for name in HOSTILE)
     assert list(node.folder.rglob("hacked")) == []
-    assert (node.left(), list(node.results.iterdir())) == ([], [])
-
-
-@MOSTLY_RSYNC
-def test_any_name_of_a_result_is_only_a_name(
-    node: Node, tools: Tools, tool: str
-) -> None:
-    for name in HOSTILE:
-        node.write(f"make/{name}/{name}", name)
-        node.write(f"make/deep/{name}", name)
-    task = node.run(f"cp -R {node.home}/make/. .", env=tools[tool])
-    assert (task.process.returncode, task.errors) == (0, "")
-    assert _texts(node.results / "deep") == {name: name for name in HOSTILE}
-    for name in HOSTILE:
-        assert _texts(node.results / name) == {name: name}
-    assert list(node.folder.rglob("hacked")) == []
-    assert node.left() == []
+    assert (node.left(), os.listdir(node.results)) == ([], ["out"])
 
 
 def test_any_name_of_a_destination_is_only_a_name(node: Node) -> None:
