@@ -123,6 +123,8 @@ class NodeWatch:
         ready = max(one.began for one in heard)
         ended = [*self._ended, *(self._looked_at for _ in self._launchers)]
         early = sum(at < ready for at in ended)
+        if joined.ranks:  # of one launch at least, however late its figures came
+            early = min(early, len(ended) - 1)
         if early:
             what = "1 launch" if early == 1 else f"{early} launches"
             by = f"{what} by {self._starter}"

@@ -60,6 +60,8 @@ step() {
     wait "$child"
     status=$?
   done
+  # a trapped signal as the child ends: bash has its exit code from the kernel, and loses it
+  [ "$status" != -1 ] || status=$(code_of "$stopped")
   child=
   return "$status"
 }

@@ -1,5 +1,6 @@
 """A folder of a user, and weigh in it, with jobs on this machine only."""
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -45,8 +46,10 @@ def weigh(
     return call
 
 
-def has_ended(shown: str) -> bool:
-    return "running" not in shown and "waiting" not in shown
+def last_has_ended(weigh: Weigh) -> bool:
+    """Return whether the last job has: it writes the record of a task after its end."""
+    (job,) = json.loads(weigh("status", "last", "--json")[1])["jobs"]
+    return not {*job["tasks"], *job["elements"]} & {"PENDING", "RUNNING"}
 
 
 @pytest.fixture
@@ -66,6 +69,6 @@ def submitted(weigh: Weigh) -> Callable[..., None]:
         assert code == 0, err
         code, _, err = weigh("submit", f"plan/{name}", "--on", "local", *words)
         assert code == 0, err
-        until(lambda: not wait or has_ended(weigh("status", "last")[1]))
+        until(lambda: not wait or last_has_ended(weigh))
 
     return submit

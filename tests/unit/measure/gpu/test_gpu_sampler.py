@@ -3,7 +3,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -105,8 +105,13 @@ def test_counters_are_read_at_the_start_and_the_end(nvml: Script) -> None:
     assert usage.health == "failing: XID 79"
 
 
-def test_memory_is_looked_at_more_often_than_the_bus(nvml: Script) -> None:
+def test_memory_is_looked_at_more_often_than_the_bus(
+    nvml: Script, shorten: Callable[[str, float], None]
+) -> None:
     nvml.gpus(1, rx="1;2;3;4;5;6;7;8;9", tx=1)
+    shorten("measure.gpu_sampler._FIRST_BUS", 0)
+    # its 10 s may pass meanwhile on a busy machine
+    shorten("measure.gpu_sampler._BUS_INTERVAL", 600)
     with sampling() as sampler:
         until(lambda: sampler.usages()[0].pcie_rx is not None)
         let_look(sampler, 50)
@@ -115,20 +120,24 @@ def test_memory_is_looked_at_more_often_than_the_bus(nvml: Script) -> None:
 
 
 def test_a_slow_driver_is_queried_for_the_bus_seldom(
-    nvml: Script, monkeypatch: pytest.MonkeyPatch
+    nvml: Script,
+    monkeypatch: pytest.MonkeyPatch,
+    shorten: Callable[[str, float], None],
 ) -> None:
     nvml.gpus(8, rx=1, tx=1)
     asked = []
 
     def slow(_probe: NvmlProbe, uuid: str) -> tuple[int, int]:
         asked.append(uuid)
-        time.sleep(1)
+        time.sleep(0.5)
         return 1, 1
 
     monkeypatch.setattr(NvmlProbe, "bus_traffic", slow)
+    for name in ("_FIRST_BUS", "_BUS_INTERVAL"):
+        shorten(f"measure.gpu_sampler.{name}", 0)
     with sampling() as sampler:
         until(lambda: bool(asked))
-        let_look(sampler, 8 * 5 + 20)
+        let_look(sampler, 8)
         assert len(asked) == 1  # and not seven more GPUs meanwhile
 
 
