@@ -58,15 +58,15 @@ def test_it_does_not_run_until_what_has_failed_was_resumed(weigh: Weigh) -> None
 def test_what_fails_before_the_command_is_sent_is_waited_for_all_the_same(
     weigh: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sends = dependency.await_sent_jobs
+    awaits = dependency.await_jobs
 
-    def late(here: Here, sent: tuple[str, ...], kind: str) -> object:
+    def late(here: Here, sent: tuple[str, ...], kind: str, *, are_new: bool) -> object:
         weigh.finish(sent[0])
-        return sends(here, sent, kind)
+        return awaits(here, sent, kind, are_new=are_new)
 
     plan = weigh.plan(BUG, name="a")
     with monkeypatch.context() as patched:
-        patched.setattr(dependency, "await_sent_jobs", late)
+        patched.setattr(dependency, "await_jobs", late)
         first, then = submitted(weigh, plan)
     weigh.wait_until_held_back(then)
     Path("fixed").touch()
@@ -95,10 +95,10 @@ def test_it_asks_for_little_and_is_named_on_the_screen(weigh: Weigh) -> None:
 def test_where_it_is_refused_the_line_that_sends_it_is_printed(
     weigh: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise SchedulerError("sbatch refused the job")
 
-    monkeypatch.setattr(dependency, "await_sent_jobs", refuse)
+    monkeypatch.setattr(dependency, "await_jobs", refuse)
     plan = weigh.plan("true", name="a")
 
     code, _, err = weigh("submit", plan, "--on", "local", "--then", "sh 'a b'")

@@ -52,10 +52,9 @@ def cancel_jobs(
     named = _jobs_to_cancel(here, names, known)
     known = with_foreign(known, named)
     # the name of a plan keeps all of its rounds
-    kept = {job.id for name in keep for job in jobs_file.find_jobs(known, name)}
-    chosen_jobs = [
-        job for job in named if job.id not in kept and is_not_kept(job, keep)
-    ]
+    rounds = (jobs_file.find_jobs(known, name) for name in keep)
+    kept = {*keep, *(job.id for jobs in rounds for job in jobs)}
+    chosen_jobs = [job for job in named if kept.isdisjoint({job.id, job.name})]
     done, refusals = [], []
     for scheduler_name in dict.fromkeys(job.scheduler for job in chosen_jobs):
         scheduler = schedulers.reach(here, scheduler_name)
@@ -130,11 +129,6 @@ def _has_all(names: Sequence[str], known_jobs: Sequence[SubmittedJob]) -> bool:
         )
     except UsageError:
         return False
-
-
-def is_not_kept(submitted_job: SubmittedJob, keep: Sequence[str]) -> bool:
-    """Return whether *submitted_job* is not one of those to keep."""
-    return submitted_job.id not in keep and submitted_job.name not in keep
 
 
 def _is_there(element_state: ElementState) -> bool:

@@ -92,34 +92,29 @@ def jobs_to_await(
 
 
 def await_jobs(
-    here: Here, names: Sequence[str], scheduler: str, known_jobs: Sequence[SubmittedJob]
+    here: Here, names: Sequence[str], scheduler: str, *, are_new: bool = False
 ) -> AwaitedJobs:
     """Return what a new job waits for that starts after the jobs called *names*.
+
+    Jobs that *are_new*, parts of one plan, were sent just now, and may have failed
+    already: it waits all the same, until they are resumed.
 
     Raises:
         UsageError: there is no such job, or it cannot succeed as things are.
     """
-    wait = jobs_to_await(here, needs_of(names, scheduler, known_jobs), known_jobs)
+    known = jobs_file.read_jobs(here.root)
+    needs = needs_of(names[:1] if are_new else names, scheduler, known)
+    wait = jobs_to_await(here, needs, known)
+    if are_new:
+        return replace(wait, ids=wait.ids or tuple(names)) if wait.needs else wait
     for one in wait.blocked:
-        is_strange = is_stranger(one.job, known_jobs)
+        is_strange = is_stranger(one.job, known)
         again = f"run {one.job} again" if is_strange else f"weigh resume {one.job}"
         raise UsageError(
             f"--after: {one.name} (job {one.job}) cannot succeed: {one.words} "
             f"({again}, then submit this)"
         )
     return wait
-
-
-def await_sent_jobs(
-    here: Here, sent_ids: tuple[str, ...], scheduler: str
-) -> AwaitedJobs:
-    """Return what a job waits for that follows jobs which were sent just now.
-
-    They may have failed already: it waits all the same, until they are resumed.
-    """
-    known = jobs_file.read_jobs(here.root)
-    wait = jobs_to_await(here, needs_of(sent_ids[:1], scheduler, known), known)
-    return replace(wait, ids=wait.ids or sent_ids) if wait.needs else wait
 
 
 def needed(here: Here, need: str, known_jobs: Sequence[SubmittedJob]) -> NeededJob:

@@ -499,9 +499,9 @@ class ResumeRound:
         before = EarlierRounds(
             rounds=rounds,
             finished=len(last),
-            hours=_sum_of_hours(cpu_hours(one.request, one.elements) for one in later),
+            hours=_sum_of_hours(later),
         )
-        hours = _sum_of_hours(cpu_hours(one.request, one.elements) for one in next_)
+        hours = _sum_of_hours(next_)
         return healer_stop_reason(
             [choice for _, choice in self.choices], before, hours, limits
         )
@@ -727,10 +727,10 @@ def _whole_times(job_view: JobView, root: str) -> dict[tuple[int, int], Seconds]
     return job_view.history.whole_times(root)
 
 
-def _sum_of_hours(hours: Iterator[float | None]) -> float | None:
-    known = list(hours)
+def _sum_of_hours(jobs: Sequence[SubmittedJob | TasksRunAgain]) -> float | None:
+    hours = [cpu_hours(one.request, one.elements) for one in jobs]
     # one job without a time limit makes the sum unknown
-    return None if None in known else sum(one or 0.0 for one in known)
+    return None if None in hours else sum(one or 0.0 for one in hours)
 
 
 # the mildest first: what runs with no flag needs none

@@ -77,13 +77,6 @@ class RecordedEvents(msgspec.Struct, frozen=True):
     closed_at: Seconds | None
     """When the last run closed; None if it goes on, or was killed."""
 
-    def attempts_by_task(self) -> dict[int, list[RecordedAttempt]]:
-        """Return the attempts at each task by its number in the element."""
-        found: dict[int, list[RecordedAttempt]] = {}
-        for one in self.attempts:
-            found.setdefault(one.seq, []).append(one)
-        return found
-
 
 def recorded_events(lines: Iterable[bytes]) -> RecordedEvents:
     """Return what an events file holds; *lines* that do not parse are skipped."""
@@ -156,8 +149,11 @@ class JoblogHistory:
 
     @cached_property
     def attempts(self) -> dict[int, list[RecordedAttempt]]:
-        """Return the attempts at each task."""
-        return self.recorded.attempts_by_task()
+        """Return the attempts at each task, by its number in the element."""
+        found: dict[int, list[RecordedAttempt]] = {}
+        for one in self.recorded.attempts:
+            found.setdefault(one.seq, []).append(one)
+        return found
 
     @property
     def in_flight(self) -> dict[int, events.AttemptStarted]:

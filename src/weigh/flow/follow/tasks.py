@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -161,20 +161,23 @@ def _ended_element_state(
 ) -> ElementState:
     """Return the state of an element by its exit code and the log before it."""
     is_signalled = code == _TERMINATED or code in _WARNED
+    state: State = "FAILED"
     if is_signalled and NEAR in before:
-        return _as(element_state, "TIMEOUT", "stopped before its time limit", code)
-    if code == 0:
-        return _as(element_state, "COMPLETED", None, code)
-    if is_signalled:
-        return _as(element_state, "INTERRUPTED", "stopped by a signal", code)
-    lines = [line for line in before.splitlines() if line.strip()]
-    lines = [line for line in lines if not _SUMMARY.match(line)]
-    last = failure_line("\n".join(lines))
-    for title in ("weigh: ", "stopped "):
-        last = last.removeprefix(title).strip()
-    if code == NO_TIME_LEFT and NOT_STARTED in last:
-        return _as(element_state, "INTERRUPTED", last, code)
-    return _as(element_state, "FAILED", _of_shell(last) or element_state.reason, code)
+        state, reason = "TIMEOUT", "stopped before its time limit"
+    elif code == 0:
+        state, reason = "COMPLETED", None
+    elif is_signalled:
+        state, reason = "INTERRUPTED", "stopped by a signal"
+    else:
+        lines = [line for line in before.splitlines() if line.strip()]
+        lines = [line for line in lines if not _SUMMARY.match(line)]
+        last = failure_line("\n".join(lines))
+        for title in ("weigh: ", "stopped "):
+            last = last.removeprefix(title).strip()
+        reason = _of_shell(last) or element_state.reason
+        if code == NO_TIME_LEFT and NOT_STARTED in last:
+            state, reason = "INTERRUPTED", last
+    return replace(element_state, state=state, reason=reason, exit_code=code)
 
 
 def last_lines_of_output(path: str) -> tuple[str, ...]:
@@ -223,67 +226,58 @@ class ElementTasks(msgspec.Struct, frozen=True, dict=True):
             if self.seqs is not None and seq not in self.seqs:
                 continue
             if seq not in ends:
-                yield self._unended(task, seq)
+                yield self._unended(seq)
             elif seq in short:
                 output = next(reversed(self.history.outputs(task)), None)
-                yield self._task(
-                    task,
-                    seq,
-                    "OUT_OF_MEMORY",
-                    reason=STEP_OUT_OF_MEMORY,
-                    output=output,
-                )
+                reason = STEP_OUT_OF_MEMORY
+                yield self._task(seq, "OUT_OF_MEMORY", reason=reason, output=output)
             elif ends[seq]:
-                yield self._task(task, seq, "COMPLETED")
+                yield self._task(seq, "COMPLETED")
             else:
                 is_last = len(ends) == self._count_of_own_tasks()
-                yield self._failed(task, seq, is_last=is_last)
+                yield self._failed(seq, is_last=is_last)
 
-    def _unended(self, task: int, task_number: int) -> TaskState:
+    def _unended(self, seq: int) -> TaskState:
         state: State = self.state.state
         # the element runs, the task waits for one of its slots
         if state == "RUNNING" and not self.on_the_way:
-            state = "RUNNING" if task_number in self._in_flight else "PENDING"
+            state = "RUNNING" if seq in self._in_flight else "PENDING"
         elif state == "COMPLETED":
             state = "INTERRUPTED"  # its element succeeded without running it
-        found = self._task(task, task_number, state, reason=self.state.reason)
+        found = self._task(seq, state, reason=self.state.reason)
         # what goes on needs no explanation: its events are not read
         if goes_on(self.state):
             return found
-        return _with_last(found, self.history.attempts.get(task_number, []))
+        return _with_last(found, self.history.attempts.get(seq, []))
 
-    def _failed(self, task: int, task_number: int, *, is_last: bool) -> TaskState:
+    def _failed(self, seq: int, *, is_last: bool) -> TaskState:
         """Return the state of a failed task; *is_last*: its element runs no more."""
-        tried = self.history.attempts.get(task_number, [])
+        tried = self.history.attempts.get(seq, [])
         last = next((one for one in reversed(tried) if one.ended is not None), None)
         event = None if last is None else last.ended
         if last is None or event is None:
             # the joblog is written before the event
             if goes_on(self.state) and self.history.has_events:
-                return self._task(task, task_number, "RUNNING")
-            output = self._output(task, 1)
-            return self._task(task, task_number, "FAILED", output=output)
+                return self._task(seq, "RUNNING")
+            return self._task(seq, "FAILED", output=self._output(seq, 1))
         state: State = _STATES.get(event.state, "FAILED")
         if _is_killed(event) and state not in {"OUT_OF_MEMORY", "STUCK", "DIVERGED"}:
             # who killed it is not known yet
             if is_last and self.state.state == "RUNNING":
-                return self._task(task, task_number, "RUNNING")
+                return self._task(seq, "RUNNING")
             # killed with its element, or alone
             is_of_element = self.state.state in _ENDED_FROM_OUTSIDE
             state = self.state.state if is_of_element else "FAILED"
         # together with its element, before weigh exec noticed
         elif state == "FAILED" and 0 <= self._cancelled_at - event.time <= GRACE:
             state = "CANCELLED"
-        return TaskState(
-            task=task,
-            job=self.job,
-            element=self.number,
-            seq=task_number,
-            state=state,
+        return self._task(
+            seq,
+            state,
             reason=event.reason,
             exit_code=event.exit_code,
             signal=event.signal,
-            output=self._output(task, event.attempt),
+            output=self._output(seq, event.attempt),
             attempt=event.attempt,
             peak=event.peak_memory,
             reserved=last.started.memory,
@@ -343,27 +337,18 @@ class ElementTasks(msgspec.Struct, frozen=True, dict=True):
             for one in ended
         )
 
-    def _task(
-        self,
-        task: int,
-        task_number: int,
-        state: State,
-        *,
-        reason: str | None = None,
-        output: str | None = None,
-    ) -> TaskState:
+    def _task(self, seq: int, state: State, **known: Any) -> TaskState:  # noqa: ANN401 - its fields
         return TaskState(
-            task=task,
+            task=self.numbers[seq - 1],
             job=self.job,
             element=self.number,
-            seq=task_number,
+            seq=seq,
             state=state,
-            reason=reason,
-            output=output,
+            **known,
         )
 
-    def _output(self, task: int, attempt: int) -> str | None:
-        path = self.history.output_path(task, attempt)
+    def _output(self, seq: int, attempt: int) -> str | None:
+        path = self.history.output_path(self.numbers[seq - 1], attempt)
         return path if os.path.exists(path) else None
 
 
@@ -406,12 +391,6 @@ def _shows_step_over_memory(path: str) -> bool:
     words = tail_of(path)
     patterns = (kind.backend.MESSAGES.step_over_memory for kind in KINDS.values())
     return any(one.search(words) for one in patterns if one)
-
-
-def _as(
-    element_state: ElementState, word: State, reason: str | None, code: int
-) -> ElementState:
-    return replace(element_state, state=word, reason=reason, exit_code=code)
 
 
 def _is_killed(event: events.AttemptEnded) -> bool:

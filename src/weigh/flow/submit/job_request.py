@@ -219,32 +219,22 @@ def heal_limits_of_text(text: str, where: str) -> dict[str, Any]:
             known = ", ".join(f"{one}=" for one in _HEAL_LIMITS)
             raise FormatError(f"{where}: no limit is called {name!r} ({known})")
         try:
-            found[f"max_{name}"] = _HEAL_LIMITS[name](value)
-        except (FormatError, ValueError) as error:
-            why = f"{value!r} is not a number above 0"
-            why = str(error) if isinstance(error, FormatError) else why
-            raise FormatError(f"{where}: {name}: {why}") from error
+            limit = _HEAL_LIMITS[name](value)
+        except FormatError as error:
+            raise FormatError(f"{where}: {name}: {error}") from error
+        except ValueError:
+            limit = math.nan
+        if not 0 < limit < math.inf:  # nan is not
+            raise FormatError(f"{where}: {name}: {value!r} is not a number above 0")
+        found[f"max_{name}"] = limit
     return found
-
-
-def _number_of_rounds(text: str) -> int:
-    if int(text) < 1:
-        raise ValueError(text)
-    return int(text)
-
-
-def _cpu_hours_allowed(text: str) -> float:
-    # this rejects nan as well
-    if not 0 < float(text) < math.inf:
-        raise ValueError(text)
-    return float(text)
 
 
 _HEAL_LIMITS: dict[str, Callable[[str], float]] = {
     "memory": parse_size,
     "time": parse_limit,
-    "rounds": _number_of_rounds,
-    "hours": _cpu_hours_allowed,
+    "rounds": int,
+    "hours": float,
 }
 _NO_HEALING = "no"
 

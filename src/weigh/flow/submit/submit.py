@@ -212,12 +212,9 @@ class _PlanSubmission:
         self.here, self.options = here, options
         hang_on: tuple[str, ...] = ()
         self.needs: tuple[str, ...] = ()  # jobs that must succeed, by token or id
-        if options.after:
-            known = jobs.read_jobs(here.root)
-            wait = dependency.await_jobs(here, options.after, name, known)
-            hang_on, self.needs = wait.ids, wait.needs
-        elif options.follows:
-            wait = dependency.await_sent_jobs(here, options.follows, name)
+        if names := options.after or options.follows:
+            are_new = not options.after
+            wait = dependency.await_jobs(here, names, name, are_new=are_new)
             hang_on, self.needs = wait.ids, wait.needs
         self.typed = typed_request(here, options, name, hang_on)
         self.heal = limits_of(here, options, name)
