@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from some_ranks import run_of_ranks
 
 from weigh.flow.scan.from_records import (
     TypedOptions,
@@ -11,13 +12,8 @@ from weigh.flow.scan.from_records import (
     scan_answer_of_records,
 )
 from weigh.model.record import (
-    MeasuringCost,
-    PeakMemory,
     Record,
-    RecordedNode,
-    RecordedRank,
     Request,
-    Usage,
 )
 from weigh.planning import needs
 from weigh.request import from_usages, per_task
@@ -25,53 +21,6 @@ from weigh.schedulers import gridengine, slurm
 from weigh.units import MIB
 
 SIZES = st.integers(1 * MIB, 4000 * MIB)
-
-
-def a_peak(size: int) -> PeakMemory:
-    return PeakMemory(size, size, size, size, 0, 0, "sampled")
-
-
-def a_run(
-    hosts: list[list[int]],
-    *,
-    script: int = 0,
-    launcher: str = "step",
-    cpu: float = 1.0,
-    missing: tuple[str, ...] = (),
-) -> Record:
-    """Return a run with a rank of each size on each host; the first has the script."""
-    count = sum(map(len, hosts))
-    ranks: list[RecordedRank] = []
-    nodes: list[RecordedNode] = []
-    for number, sizes in enumerate(hosts):
-        name = f"n{number}"
-        held = sum(sizes) + (0 if number else script)
-        nodes.append(RecordedNode(name=name, peak_memory=a_peak(held), final=True))
-        for size in sizes:
-            ranks.append(
-                RecordedRank(
-                    len(ranks),
-                    host=name,
-                    peak_memory=size,
-                    cpu_time=cpu * 10.0,
-                    size=count,
-                    launcher=launcher,
-                    start=0.0,
-                    wall_time=10.0,
-                )
-            )
-    top = max((node.peak_memory for node in nodes), key=lambda p: p.value if p else 0)
-    return Record(
-        id="0" * 12,
-        command=("srun", "prog"),
-        started="2026-11-22T10:00:00Z",
-        state="COMPLETED",
-        exit_code=0,
-        usage=Usage(wall_time=10.0, cpu_time=cpu * 10.0 * count, peak_memory=top),
-        ranks=tuple(ranks),
-        nodes=tuple(nodes),
-        missing=missing,
-    )
 
 
 def asked(record: Record) -> Request:
@@ -85,7 +34,7 @@ HOSTS = st.lists(st.lists(SIZES, min_size=1, max_size=5), min_size=1, max_size=4
 def test_memory_per_cpu_is_enough_wherever_the_ranks_go(
     hosts: list[list[int]], script: int, data: st.DataObject
 ) -> None:
-    request = asked(a_run(hosts, script=script))
+    request = asked(run_of_ranks(hosts, script=script))
     assert request.memory_per_cpu is not None
     ranks = [size for sizes in hosts for size in sizes]
     some = data.draw(st.lists(st.sampled_from(range(len(ranks))), unique=True))
@@ -97,7 +46,7 @@ def test_memory_per_cpu_is_enough_wherever_the_ranks_go(
 def test_memory_is_enough_for_each_node_as_it_was(
     hosts: list[list[int]], script: int
 ) -> None:
-    request = asked(a_run(hosts, script=script))
+    request = asked(run_of_ranks(hosts, script=script))
     assert request.memory is not None
     assert request.nodes is not None
     assert request.ntasks == sum(map(len, hosts))
@@ -106,7 +55,7 @@ def test_memory_is_enough_for_each_node_as_it_was(
 
 
 def test_the_layout_is_written_for_slurm_and_grid_engine() -> None:
-    run = a_run([[100 * MIB, 150 * MIB], [200 * MIB, 250 * MIB]], cpu=1.9)
+    run = run_of_ranks([[100 * MIB, 150 * MIB], [200 * MIB, 250 * MIB]], cpus=1.9)
     request = msgspec.structs.replace(asked(run), virtual_memory=4000 * MIB)
     assert slurm.TEXT.directives(request)[:4] == (
         "--nodes=2",
@@ -119,7 +68,7 @@ def test_the_layout_is_written_for_slurm_and_grid_engine() -> None:
 
 
 def test_an_uneven_layout_names_the_number_of_tasks() -> None:
-    request = asked(a_run([[MIB, MIB, MIB], [MIB]]))
+    request = asked(run_of_ranks([[MIB, MIB, MIB], [MIB]]))
     assert slurm.TEXT.directives(request)[:3] == (
         "--nodes=2",
         "--ntasks=4",
@@ -128,7 +77,7 @@ def test_an_uneven_layout_names_the_number_of_tasks() -> None:
 
 
 def test_workers_of_torchrun_are_one_task_per_node() -> None:
-    run = a_run([[100 * MIB] * 4, [100 * MIB] * 4], launcher="torch")
+    run = run_of_ranks([[100 * MIB] * 4, [100 * MIB] * 4], launcher="torch")
     request = asked(run)
     assert slurm.TEXT.directives(request)[:2] == ("--nodes=2", "--ntasks-per-node=1")
     assert request.cpus == 4
@@ -136,15 +85,15 @@ def test_workers_of_torchrun_are_one_task_per_node() -> None:
 
 
 def test_what_was_not_seen_makes_it_a_lower_bound() -> None:
-    assert not asked(a_run([[MIB]])).lower_bound
-    request = asked(a_run([[MIB, MIB]], missing=("1 of 3 ranks were not seen",)))
+    assert not asked(run_of_ranks([[MIB]])).lower_bound
+    request = asked(run_of_ranks([[MIB, MIB]], missing=("1 of 3 ranks were not seen",)))
     assert request.lower_bound
     assert any("1 of 3 ranks" in note for note in request.notes)
 
 
 def test_a_weigh_of_each_rank_is_part_of_its_request() -> None:
-    run = a_run([[10 * MIB] * 8])
-    under = msgspec.structs.replace(run, monitor=MeasuringCost(rank_memory=20 * MIB))
+    run = run_of_ranks([[10 * MIB] * 8])
+    under = run_of_ranks([[10 * MIB] * 8], own_weigh=20 * MIB)
     plain, each = asked(run), asked(under)
     assert plain.memory is not None
     assert each.memory is not None
@@ -159,7 +108,7 @@ def test_a_scan_over_the_ranks_requests_what_each_needs(ranks: tuple[int, ...]) 
     # two to a node: the memory of a node says nothing about that of eight ranks
     runs = [
         msgspec.structs.replace(
-            a_run([held[:2], held[2:4], held[4:]] if held[2:] else [held]),
+            run_of_ranks([held[:2], held[2:4], held[4:]] if held[2:] else [held]),
             parameters={"ntasks": len(held)},
             command=("srun", "-n", str(len(held)), "prog"),
         )
@@ -180,7 +129,9 @@ def test_a_scan_over_the_ranks_requests_what_each_needs(ranks: tuple[int, ...]) 
 def test_plans_and_scans_call_what_was_not_seen_a_lower_bound() -> None:
     runs = [
         msgspec.structs.replace(
-            a_run([[100 * MIB * size]], missing=("1 of 2 nodes sent no figures",)),
+            run_of_ranks(
+                [[100 * MIB * size]], missing=("1 of 2 nodes sent no figures",)
+            ),
             parameters={"size": size},
             command=("srun", "prog", str(size)),
         )

@@ -8,21 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.model.record import PeakMemory, Record, RepeatedRun, Usage
+from weigh.model.record import PeakMemory, Record, Usage
 from weigh.model.report import ReportRow
 from weigh.review.elements import (
-    ReviewedElement,
     elements_of_runs,
-    memory_at_once,
     most_at_once,
-    resource_measures,
-    single_run_element,
 )
 from weigh.review.runs import (
     ElementRequest,
     ReviewedRun,
-    epoch_seconds,
-    runs_of_records,
 )
 
 SPANS = st.lists(
@@ -151,63 +145,3 @@ def test_an_element_lasts_from_its_first_start_to_its_last_end(
         statistics.fmean([one.busy for one in held], weights) if any(weights) else None
     )
     assert element.utilization == (busy and pytest.approx(busy))
-
-
-def test_a_run_without_a_record_counts_as_a_whole() -> None:
-    known = Held(0, 20, 10, 40, "python a", 0, (0, 0), 0, 0.5).run
-    row = ReportRow(started=1.0, wall_time=2.0, memory=50, command="python a")
-    assert memory_at_once([known, ReviewedRun(row=row)]) == 100
-    assert memory_at_once([ReviewedRun(row=ReportRow())]) is None
-
-
-@pytest.mark.parametrize(
-    ("gpus", "used", "judged_by"),
-    [
-        (1, 5, 20),
-        (1, None, 20),
-        (0, 5, 20),
-        (0, None, None),  # it was planned for, and no GPU was requested
-    ],
-)
-def test_gpu_memory_is_judged_by_the_type_of_a_gpu_that_was_had(
-    gpus: int, used: int | None, judged_by: int | None
-) -> None:
-    requested = ElementRequest(gpus=gpus, gpu_memory=20, memory=40, cpus=4)
-    runs = [
-        ReviewedRun(row=ReportRow(memory=size, cpus=size / 5, gpu_memory=used))
-        for size in (5, 10, 30)
-    ]
-    # the one that never started is not one that used nothing
-    elements = [
-        *(single_run_element(run, requested) for run in runs),
-        ReviewedElement(runs=(), requested=requested),
-    ]
-
-    by_name = {one.name: one for one in resource_measures(elements, requested)}
-
-    gpu, memory, cpus = by_name["gpu_memory"], by_name["memory"], by_name["cpus"]
-    assert gpu.requested == judged_by
-    assert gpu.efficiency == (5 / 20 if used else None)
-    assert (memory.median, memory.most, memory.efficiency) == (10, 30, 30 / 40)
-    # a limit must hold for the largest; CPUs make only one element slower
-    assert (cpus.median, cpus.most, cpus.efficiency) == (2.0, 6.0, 2.0 / 4)
-
-
-def test_a_repeat_starts_after_the_warm_ups_and_repeats_before_it() -> None:
-    repeats = tuple(
-        RepeatedRun(Usage(wall_time=wall), exit_code=0, signal=None, warmup=warmup)
-        for wall, warmup in ((100.0, True), (5.0, False), (7.0, False))
-    )
-    record = Record(
-        id="a" * 12,
-        command=("x",),
-        started="2026-11-21T10:00:00Z",
-        state="COMPLETED",
-        usage=repeats[2].usage,
-        repeats=repeats,
-    )
-    first, second = runs_of_records([record])
-    began = epoch_seconds(record.started)
-    assert began is not None
-    assert first.row.started == began + 100
-    assert second.row.started == began + 105

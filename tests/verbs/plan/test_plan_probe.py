@@ -16,32 +16,9 @@ from weigh.model.plan import TogetherRun
 from weigh.planning.bin_packing import most_work
 
 
-def together(count: int, speed_up: float) -> TogetherRun:
-    return TogetherRun(
-        count=count,
-        wall_time=10.0,
-        slow_down=count / speed_up,
-        speed_up=speed_up,
-    )
-
-
 def probed(folder: Path, lines: str, *words: str) -> subprocess.CompletedProcess[str]:
     (folder / "tasks.txt").write_text(lines)
     return called_apart(folder, "plan", "tasks.txt", "--probe", *words)
-
-
-@pytest.mark.parametrize(
-    ("speed_ups", "count"),
-    [
-        ((1.0, 1.9, 2.6, 2.5), 3),
-        ((1.0, 1.9, 1.91), 2),  # of nearly equal numbers the smaller
-    ],
-)
-def test_the_number_that_does_the_most_work_is_taken(
-    speed_ups: tuple[float, ...], count: int
-) -> None:
-    runs = [together(number, gain) for number, gain in enumerate(speed_ups, start=1)]
-    assert most_work(runs).count == count
 
 
 def test_tasks_that_only_wait_share_a_node_without_loss(tmp_path: Path) -> None:
@@ -51,6 +28,9 @@ def test_tasks_that_only_wait_share_a_node_without_loss(tmp_path: Path) -> None:
     counts = [one["count"] for one in plan["probe"]]
     assert counts == [1, 2, 3]
     assert len(plan["elements"]) == 2
+    shards = list((tmp_path / "store").glob("records/**/*.jsonl"))
+    # only the run alone is kept as a record
+    assert sum(len(shard.read_text().splitlines()) for shard in shards) == 1
 
 
 def test_tasks_that_wait_for_one_lock_do_not_gain_by_company(tmp_path: Path) -> None:
@@ -62,12 +42,6 @@ def test_tasks_that_wait_for_one_lock_do_not_gain_by_company(tmp_path: Path) -> 
     found = msgspec.convert(plan["probe"], list[TogetherRun])
     most = max(len(element["tasks"]) for element in plan["elements"])
     assert most == most_work(found).count
-
-
-def test_only_the_run_alone_is_kept_as_a_record(tmp_path: Path) -> None:
-    probed(tmp_path, "sleep 0.2\n" * 3, "--node", "3")
-    shards = list((tmp_path / "store").glob("records/**/*.jsonl"))
-    assert sum(len(shard.read_text().splitlines()) for shard in shards) == 1
 
 
 def test_each_task_is_held_against_one_of_its_own_kind_alone(tmp_path: Path) -> None:

@@ -4,19 +4,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from sessions import check_session
+from some_ranks import run_of_ranks
 from transcript import named_rows
 
 from weigh.flow.plan.plan import no_library
 from weigh.model.job import JobRequest
 from weigh.model.plan import Plan
 from weigh.model.record import (
-    MeasuringCost,
-    PeakMemory,
     Record,
-    RecordedNode,
-    RecordedRank,
-    Usage,
 )
 from weigh.planning.launchers import launch_of
 from weigh.planning.make_plan import plan_for_target
@@ -51,39 +48,14 @@ def measured(
     command: str, *hosts: int, each: int = 100 * MIB, own_weigh: int | None = None
 ) -> Record:
     """Return a run with so many ranks on each of its hosts; none: one process."""
-    ranks: list[RecordedRank] = []
-    nodes: list[RecordedNode] = []
-    for at, count in enumerate(hosts):
-        held = PeakMemory(count * each, count * each, count * each, 0, 0, 0, "test")
-        nodes.append(RecordedNode(name=f"n{at}", peak_memory=held, final=True))
-        for _ in range(count):
-            rank = RecordedRank(
-                len(ranks),
-                host=f"n{at}",
-                peak_memory=each,
-                cpu_time=60.0,
-                size=sum(hosts),
-                launcher="step",
-                start=0.0,
-                wall_time=60.0,
-            )
-            ranks.append(rank)
-    top = max(hosts, default=1) * each
-    return Record(
-        id=command.encode().hex()[:12],
-        command=tuple(command.split()),
-        started="2026-11-23T10:00:00Z",
-        state="COMPLETED",
-        exit_code=0,
-        usage=Usage(
-            wall_time=60.0,
-            cpu_time=60.0,
-            peak_memory=PeakMemory(top, top, top, 0, 0, 0, "test"),
-        ),
-        ranks=tuple(ranks),
-        nodes=tuple(nodes),
-        monitor=MeasuringCost(rank_memory=own_weigh),
+    run = run_of_ranks(
+        [[each] * count for count in hosts or (1,)],
+        command=command,
+        cpus=1.0 / max(1, sum(hosts)),
+        wall_time=60.0,
+        own_weigh=own_weigh,
     )
+    return run if hosts else replace(run, ranks=(), nodes=())
 
 
 def plan_of(lines: list[str], *records: Record, **options: object) -> Plan:

@@ -53,16 +53,3 @@ def test_a_job_that_is_not_in_the_accounting_file_yet_is_unknown(
         assert standing["tasks"] == {"UNKNOWN": 1}
         assert "not recorded its end yet" in standing["unknown"][0]["reason"]
     assert "UNKNOWN" not in found["tasks"]
-
-
-@pytest.mark.gridengine
-def test_what_weigh_exec_sums_up_is_no_reason_why_a_job_failed(cell: Weigh) -> None:
-    plan = cell.plan("exit 3", "sleep 1", "true", together=2)
-    job = cell.submit(plan)
-    cell.finish(job)
-    for log in (cell.folder / plan / "log").glob("*.joblog*"):
-        log.unlink(missing_ok=True)  # a lock goes with its owner
-
-    reasons = " ".join(str(one["reason"]) for one in cell.status(job)["failures"])
-
-    assert "joblog" not in reasons

@@ -139,24 +139,29 @@ def heal(
     return {n: one for n, one in runs.items() if one[0].run}, why
 
 
+def rounds_of(
+    tasks: list[Program], first: JobRequest, together: int, limit: HealLimits
+) -> tuple[list[list[Attempt]], str]:
+    """Return the attempts of each round, and why there is no further one."""
+    chain = [[run(n, one, first, together, 1) for n, one in enumerate(tasks)]]
+    while (found := heal(chain, limit))[1] is None:
+        attempts = []
+        for number, (choice, request) in found[0].items():
+            before = [a for r in chain for a in r if a.task.task == number]
+            count = choice.at_once(before[-1].request.memory)
+            one = run(number, tasks[number], request, count, len(chain) + 1)
+            attempts.append(replace(one, together=count))
+            never_known_to_be_too_small(before, attempts[-1])
+        chain.append(attempts)
+    return chain, found[1]
+
+
 @settings(max_examples=settings().max_examples // 2)  # each is many rounds
 @given(st.lists(programs, min_size=1, max_size=8), requests, st.integers(1, 6), limits)
 def test_a_chain_ends_within_its_limits_and_learns_from_each_round(
     tasks: list[Program], first: JobRequest, together: int, limit: HealLimits
 ) -> None:
-    chain = [[run(n, one, first, together, 1) for n, one in enumerate(tasks)]]
-    while True:
-        wanted, why = heal(chain, limit)
-        if why is not None:
-            break
-        attempts = []
-        for number, (choice, request) in wanted.items():
-            before = [a for r in chain for a in r if a.task.task == number]
-            count = choice.at_once(before[-1].request.memory)
-            one = run(number, tasks[number], request, count, len(chain) + 1)
-            never_known_to_be_too_small(before, replace(one, together=count))
-            attempts.append(one)
-        chain.append(attempts)
+    chain, _ = rounds_of(tasks, first, together, limit)
 
     within(chain, limit)
     progress(chain)
@@ -214,14 +219,4 @@ def test_four_rounds_leave_only_bugs_up_to_32_times_the_first_request(
         for number, (memory, time) in enumerate(needs)
     ]
 
-    chain = [[run(n, one, first, together, 1) for n, one in enumerate(tasks)]]
-    while (found := heal(chain, HealLimits()))[1] is None:
-        had = {one.task.task: one.request.memory for one in chain[-1]}
-        attempts = []
-        for number, (choice, request) in found[0].items():
-            count = choice.at_once(had[number])
-            one = run(number, tasks[number], request, count, len(chain) + 1)
-            attempts.append(replace(one, together=count))
-        chain.append(attempts)
-
-    assert found[1] == "all tasks are done"
+    assert rounds_of(tasks, first, together, HealLimits())[1] == "all tasks are done"

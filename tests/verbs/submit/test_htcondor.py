@@ -23,12 +23,6 @@ def script(weigh: Weigh, *words: str) -> str:
     return out
 
 
-def test_a_value_of_two_lines_is_refused(here: Weigh) -> None:
-    code, _, err = here("submit", here.plan("true"), "--on", "htcondor", "--rank=a\nb")
-
-    assert (code, "cannot hold" in err) == (2, True)
-
-
 def test_its_own_commands_go_through(here: Weigh) -> None:
     words = ("--requirements=Memory > 4000", '--+Project="it\'s $mine"')
 

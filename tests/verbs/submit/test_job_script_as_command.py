@@ -1,13 +1,15 @@
-"""What only looks like a job script that is given as a command: it runs.
-
-What is one is refused (mistakes.transcript): its directives would be lost.
-"""
+"""Job scripts and submissions as commands: their directives would be lost."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 from following import Weigh
+from transcript import check_answers
+
+from weigh.errors import UsageError
+from weigh.flow.job_scripts import lost_directives, refuse_submissions
 
 DIRECTIVES = """#!/bin/bash
 #SBATCH --gres=gpu:1
@@ -30,27 +32,22 @@ def folder(here: Weigh) -> Weigh:
     return here
 
 
-def test_commands_that_only_name_a_job_script_are_submitted(folder: Weigh) -> None:
-    os.mkfifo(folder.folder / "pipe.sh")  # it does not block
-    lines = (
-        "bash plain.sh",
-        "cat job.sh",
-        "timeout 60 cat job.sh",
-        "python3 -c 'print(1)' job.sh",
-        "python3 -m http job.sh",
-        "bash -c 'wc -l job.sh'",
-        "bash no-such-file.sh",
-        "bash",
-        "bash plain.sh job.sh",
-        "bash pipe.sh",
-    )
-    plan = folder.plan(*lines)
+def test_what_a_line_runs_decides_whether_directives_are_lost(folder: Weigh) -> None:
+    os.mkfifo(folder.folder / "pipe.sh")
 
-    code, _, err = folder("submit", plan, "--on", "local", "--dry-run")
+    def lost(line: str) -> str:
+        why = lost_directives([line], cwd=str(folder.folder), path=os.environ["PATH"])
+        return "nothing" if why is None else why.partition(" ")[0]
 
-    assert code == 0, err
-    words = ("--dry-run", "--", "cat", "job.sh")
-    assert folder("submit", "--on", "local", *words)[0] == 0
+    def refused(lines: str) -> str:
+        try:
+            refuse_submissions("tasks.txt", lines.split("\\n"))
+        except UsageError as error:
+            return re.split(r": |, but", str(error))[0].removeprefix("tasks.txt ")
+        return "is none"
+
+    asked = {"lost with": lost, "refused as a task file that": refused}
+    check_answers(Path(__file__).with_name("launched_scripts.texts"), asked)
 
 
 def test_exec_warns_of_lost_directives_and_not_of_a_loop_or_of_a_chain(

@@ -158,6 +158,7 @@ def test_no_command_is_named_where_none_helps(here: Weigh) -> None:
     job = ended(here, "true")
 
     assert named(here("status", job)[1]) == []
+    assert "replaced" not in here("resume", job)[1]
 
 
 @pytest.mark.slurm
@@ -180,11 +181,10 @@ def test_a_job_of_others_is_submitted_again_by_its_script(
     assert "submitted my job.sh" in screen
 
 
-@pytest.mark.parametrize("line", ["true", BUG])
 def test_resuming_a_plan_that_was_replaced_names_what_runs_the_new_one(
-    here: Weigh, line: str
+    here: Weigh,
 ) -> None:
-    job = ended(here, line)
+    job = ended(here, BUG)
     here.plan("touch new", words=("--replace",))
 
     screen = here("resume", job)[1]
@@ -193,9 +193,3 @@ def test_resuming_a_plan_that_was_replaced_names_what_runs_the_new_one(
     assert "the plan was written again since" in screen
     here.finish("p")
     assert Path("new").exists()
-
-
-def test_resuming_a_plan_that_was_not_replaced_does_not_mention_it(
-    here: Weigh,
-) -> None:
-    assert "replaced" not in here("resume", ended(here, "true"))[1]

@@ -29,8 +29,6 @@ from weigh.flow.submit.rounds import (
 from weigh.flow.submit.rounds import settle_all as settle_store
 from weigh.model.job import SubmittedJob
 from weigh.schedulers import KINDS
-from weigh.schedulers.command import outside_of_job
-from weigh.schedulers.slurm import scheduler as slurm_commands
 from weigh.schedulers.this_machine import LocalScheduler
 from weigh.store import jobs
 from weigh.store.identity import (
@@ -295,31 +293,6 @@ def test_a_refusal_is_distinguished_from_a_lost_connection(
     is_open = KINDS[name].backend.is_unanswered(words)
 
     assert is_open == (verdict == "open")
-
-
-def test_a_token_is_found_in_the_script_where_a_site_sets_the_comment() -> None:
-    out = "5|/p/sent/wabc/job.sh|site's own\n6|/q/job.sh|weigh:wdef\n"
-
-    assert slurm_commands.COMMANDS.parse_found(out, "wabc") == "5"
-    assert slurm_commands.COMMANDS.parse_found(out, "wdef") == "6"
-    assert slurm_commands.COMMANDS.parse_found(out, "wxyz") is None
-
-
-@pytest.mark.parametrize(
-    ("own", "of_job"),
-    [
-        (
-            {"SLURM_CONF": "/c", "SBATCH_ACCOUNT": "lab", "PATH": "/bin"},
-            {"SLURM_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "7", "SBATCH_TIMELIMIT": "1"},
-        ),
-        # outside of a job a user's own settings stay
-        ({"SBATCH_TIMELIMIT": "60", "SLURM_CLUSTERS": "a", "JOB_HOME": "/h"}, {}),
-    ],
-)
-def test_a_job_hands_nothing_of_itself_on_to_what_it_submits(
-    own: dict[str, str], of_job: dict[str, str]
-) -> None:
-    assert outside_of_job(own | of_job) == own
 
 
 def test_a_process_is_killed_with_the_one_that_started_it(tmp_path: Path) -> None:

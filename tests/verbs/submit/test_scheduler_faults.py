@@ -151,6 +151,7 @@ def test_each_fault_is_shown_with_the_way_out(here: Weigh, faked: FakedSlurm) ->
         str(faked.bin): "BIN",
         r"[\d.]+ (?:ms|s) ago": "N s ago",
         r"5 m \d\d s": "5 m 10 s",
+        r"\S+ \(process \d+ on \S+\)": "SENDER",
     }
     check_transcript(HERE / "faults.transcript", here, masks, faked.given)
 

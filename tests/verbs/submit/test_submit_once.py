@@ -200,16 +200,3 @@ def test_commands_submitted_at_once_get_plans_of_their_own(here: Weigh) -> None:
 
     assert [sender.returncode for sender in senders] == [0, 0, 0], said
     until(lambda: begun(here) == [1, 1, 1], what=lambda: str(begun(here)))
-
-
-def test_a_plan_submitted_from_another_store_is_refused(
-    here: Weigh, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = counted(here, 1)
-    job = here.submit(plan)
-    monkeypatch.setenv("WEIGH_DIR", str(here.folder / "other"))
-
-    code, _, err = here("submit", plan, "--on", "local")
-
-    assert code == 2
-    assert f"as job {job} (--again" in err

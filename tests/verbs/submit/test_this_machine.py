@@ -83,12 +83,6 @@ def test_a_dry_run_shows_the_script_of_the_scheduler_that_has_a_cluster(
     assert "would run on this machine (no cluster: sbatch, qsub" in err
 
 
-def test_a_task_may_begin_with_a_word_of_the_shell(here: Weigh) -> None:
-    lines = ("cd . && true", "if true; then true; fi", "A=1 true")
-
-    assert here.finish(here.submit(here.plan(*lines))) == {"COMPLETED": 3}
-
-
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_elements_run_side_by_side_each_with_the_threads_of_its_own_cpus(
     here: Weigh,
@@ -195,9 +189,12 @@ def test_a_command_that_is_not_executable_is_refused_as_such(
     assert here("submit", "--on", "local", "--", f"./{name}") == (2, "", refused)
 
 
-def test_a_program_that_is_missing_ends_only_its_own_tasks(here: Weigh) -> None:
-    plan = here.plan("true", "no-such-program", "./missing", "echo 1")
-    assert here.finish(here.submit(plan)) == {"COMPLETED": 2, "FAILED": 2}
+def test_a_task_may_begin_with_a_word_of_the_shell_and_a_missing_program_ends_only_it(
+    here: Weigh,
+) -> None:
+    lines = ("cd . && true", "if true; then true; fi", "A=1 true")
+    plan = here.plan(*lines, "no-such-program", "./missing")
+    assert here.finish(here.submit(plan)) == {"COMPLETED": 3, "FAILED": 2}
 
 
 def test_a_task_that_is_not_executable_is_reported_as_such(here: Weigh) -> None:

@@ -49,23 +49,6 @@ def weigh(
     return here
 
 
-def standing(weigh: Weigh, job: str) -> dict[str, dict[str, int]]:
-    document = json.loads(weigh("status", job, "--json")[1])
-    return {name: document["jobs"][0][name] for name in ("tasks", "elements")}
-
-
-def ended(weigh: Weigh, job: str, **tasks: int) -> None:
-    until(lambda: standing(weigh, job)["tasks"] == tasks)
-
-
-def submitted(weigh: Weigh, *words: str) -> str:
-    code, out, err = weigh("submit", "job.sh", *words)
-    assert code == 0, err
-    found = re.search(r"as job (\d+)", out)
-    assert found, out
-    return found[1]
-
-
 def test_a_script_is_followed_from_before_its_begin_to_its_end(weigh: Weigh) -> None:
     text = "echo begins; until [ -e go ]; do sleep .1; done; echo ends"
     lines = SCRIPTS[weigh.scheduler].splitlines()
@@ -75,7 +58,7 @@ def test_a_script_is_followed_from_before_its_begin_to_its_end(weigh: Weigh) -> 
     (weigh.folder / "job.sh").write_text("\n".join([*plain, text]) + "\n")
     (weigh.folder / "log").mkdir(exist_ok=True)
     threading.Timer(2, (weigh.folder / "go").touch).start()
-    job = submitted(weigh)
+    job = weigh.submit("job.sh")
 
     code, out, err = weigh("logs", "-f", job)
 
@@ -86,11 +69,11 @@ def test_an_array_is_submitted_as_it_is_and_only_its_failed_index_again(
     weigh: Weigh,
 ) -> None:
     before = (weigh.folder / "job.sh").read_bytes()
-    job = submitted(weigh, "--", "a b")
+    job = weigh.submit("job.sh", "--", "a b")
     code, _, err = weigh("submit", "job.sh", "--", "a b")
-    assert code == 2 or standing(weigh, job)["tasks"].get("COMPLETED") == 2, err
+    assert code == 2 or weigh.status(job)["tasks"].get("COMPLETED") == 2, err
 
-    ended(weigh, job, COMPLETED=2, FAILED=1)
+    assert weigh.finish(job) == {"COMPLETED": 2, "FAILED": 1}
     assert sorted(os.listdir(weigh.folder / "results")) == ["2", "6"]
     assert "element 4  failed" in weigh("status", job)[1]
     assert weigh("logs", f"{job}{MARKS[weigh.scheduler]}6")[1].strip() == "six"
@@ -102,7 +85,7 @@ def test_an_array_is_submitted_as_it_is_and_only_its_failed_index_again(
     code, out, err = weigh("resume", job)
     assert code == 0, err
     assert "resumed 1 element" in out
-    ended(weigh, job, COMPLETED=3)
+    assert weigh.finish(job) == {"COMPLETED": 3}
 
     assert (weigh.folder / "job.sh").read_bytes() == before
     known = jobs.read_jobs(str(weigh.folder / ".weigh"))
@@ -121,10 +104,10 @@ def test_a_job_submitted_by_hand_is_followed_by_its_id(
     job = re.match(r"\d+", out)[0]  # type: ignore[index]
     mark = MARKS[weigh.scheduler]
 
-    until(lambda: standing(weigh, job)["tasks"] == {"PENDING": 3})
-    assert standing(weigh, f"{job}{mark}4")["tasks"] == {"PENDING": 1}
+    until(lambda: weigh.status(job)["tasks"] == {"PENDING": 3})
+    assert weigh.status(f"{job}{mark}4")["tasks"] == {"PENDING": 1}
     assert "resume" not in weigh("cancel", f"{job}{mark}2")[1]
-    until(lambda: standing(weigh, job)["tasks"].get("PENDING") == 2)
+    until(lambda: weigh.status(job)["tasks"].get("PENDING") == 2)
     assert weigh("cancel", job)[0] == 0
 
     assert not (weigh.folder / ".weigh" / "jobs.jsonl").exists()
@@ -136,9 +119,9 @@ def test_a_measured_script_keeps_its_directives_and_its_exit_codes(
     weigh: Weigh,
 ) -> None:
     here = {"slurm": ("--array=4,6",), "gridengine": ("-t", "4-6:2", "-V")}
-    job = submitted(weigh, "--measure", *here[weigh.scheduler])
+    job = weigh.submit("job.sh", "--measure", *here[weigh.scheduler])
 
-    ended(weigh, job, COMPLETED=1, FAILED=1)
+    assert weigh.finish(job) == {"COMPLETED": 1, "FAILED": 1}
 
     report = json.loads(weigh("report", job, "--json")[1])
     rows = {row["task"]: row for row in report["rows"]}
@@ -200,17 +183,12 @@ def test_a_script_of_the_user_s_own_is_healed_until_only_bugs_are_left(
 ) -> None:
     text = HEALED[weigh.scheduler] + FAILS_ONCE
     (weigh.folder / "job.sh").write_text(text)
-    job = submitted(weigh, "--heal=memory=2G")
+    job = weigh.submit("job.sh", "--heal=memory=2G")
 
-    def healing() -> dict[str, object]:
-        document = json.loads(weigh("status", job, "--json")[1])
-        found: dict[str, object] = document["jobs"][0]["healing"]
-        return found
+    ended = weigh.wait_for(job, lambda one: one["healing"]["stopped"] is not None)
 
-    until(lambda: healing()["stopped"] is not None)
-
-    assert healing()["stopped"] == "nothing left that a retry could fix"
-    assert standing(weigh, job)["tasks"] == {"COMPLETED": 2, "FAILED": 1}
+    assert ended["healing"]["stopped"] == "nothing left that a retry could fix"
+    assert weigh.status(job)["tasks"] == {"COMPLETED": 2, "FAILED": 1}
     began = [(weigh.folder / f"began_{n}").read_text() for n in (1, 2, 3)]
     assert began == ["x\n", "x\nx\n", "x\n"]
     assert (weigh.folder / "job.sh").read_text() == text
@@ -222,8 +200,8 @@ def test_an_element_that_prints_that_memory_ran_out_gets_more(weigh: Weigh) -> N
     gpu = 'echo "RuntimeError: CUDA out of memory. Tried" >&2; exit 1 #'
     lines = ["", words, "", gpu, "", "touch result; echo six #"]
     (weigh.folder / "experiments.txt").write_text("\n".join(lines) + "\n")
-    job = submitted(weigh)
-    ended(weigh, job, OUT_OF_MEMORY=2, COMPLETED=1)
+    job = weigh.submit("job.sh")
+    assert weigh.finish(job) == {"OUT_OF_MEMORY": 2, "COMPLETED": 1}
 
     again = weigh.resume(job)
 
@@ -237,9 +215,9 @@ def test_an_element_killed_for_memory_gets_more_each_time(weigh: Weigh) -> None:
     allocates = """[ $i = 1 ] || python3 -c 'b = bytearray(300 << 20)'\n"""
     (weigh.folder / "job.sh").write_text(HEALED["slurm"] + allocates)
 
-    job = submitted(weigh, "--heal")
+    job = weigh.submit("job.sh", "--heal")
 
-    ended(weigh, job, COMPLETED=3)
+    weigh.wait_for(job, lambda one: one["tasks"] == {"COMPLETED": 3})
     known = jobs.read_jobs(str(weigh.folder / ".weigh"))
     sizes = [round((one.request.memory or 0) / (1 << 20)) for one in known]
     assert sorted(set(sizes)) == [60, 150, 600]  # rounded up
